@@ -1,0 +1,80 @@
+"""Random numbers with addresses: counter-based, so that no draw depends on any other having been made.
+
+Philox-4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"), vectorised over attempts and
+positions. Key: run seed and purpose. Counter: wave, slot, attempt and turn, position. There is no global
+generator and no seed arithmetic, so batching, order and resuming cannot change a draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy import ndarray
+
+if TYPE_CHECKING:
+    from isocost.types import Place  # the laws draw too, and do without torch
+
+
+class Purpose(IntEnum):
+    """What a draw is for. Two purposes never share a number."""
+
+    TRAIN = 0
+    EVALUATION = 1
+    PROFILE = 2
+    CHOOSE = 3
+    SPLIT = 4
+    BOOTSTRAP = 5
+    INIT = 6
+
+
+_MULTIPLY = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+_LOW, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
+
+
+def philox(counter: tuple[ndarray, ndarray, ndarray, ndarray], key: tuple[int, int]) -> tuple[ndarray, ...]:
+    """Philox-4x32-10 on arrays: four counter words of one shape -> four words of that shape, each in [0, 2^32)."""
+    a, b, c, d = (np.asarray(x, dtype=np.uint64) for x in counter)
+    k0, k1 = key
+    for _ in range(10):
+        p, q = a * _MULTIPLY[0], c * _MULTIPLY[1]
+        a, b, c, d = (q >> _SHIFT) ^ b ^ np.uint64(k0), q & _LOW, (p >> _SHIFT) ^ d ^ np.uint64(k1), p & _LOW
+        k0, k1 = (k0 + _WEYL[0]) & 0xFFFFFFFF, (k1 + _WEYL[1]) & 0xFFFFFFFF
+    return a, b, c, d
+
+
+def uniforms(place: Place, attempts: Sequence[int], turn: int, start: int, count: int) -> ndarray:
+    """(attempts, count) numbers in (0, 1), for token positions start .. start + count of one turn.
+
+    A position's number is the same whatever range it is asked for in, so a rollout resumed from a prefix draws
+    what it would have drawn.
+    """
+    first, attempt = start // 4, np.asarray(attempts)
+    same = np.full_like(attempt, 1)
+    u = blocks(
+        key(place), same * place.wave, same * place.slot, attempt, same * turn, same * first, (start + count + 3) // 4 - first
+    )
+    return u[:, start - 4 * first : start - 4 * first + count]
+
+
+def key(place: Place) -> tuple[int, int]:
+    """Philox's key: the run's seed and the purpose. Draws of one key can be made together."""
+    return place.seed & 0xFFFFFFFF, ((place.seed >> 32) & 0xFFFFFF) << 8 | int(place.purpose)
+
+
+def blocks(
+    key: tuple[int, int], wave: ndarray, slot: ndarray, attempt: ndarray, turn: ndarray, first: ndarray, count: int
+) -> ndarray:
+    """(rows, 4 count) numbers in (0, 1): row i's token positions from 4 first[i] on. All arguments but two are (rows,)."""
+    block = first[:, None] + np.arange(count)
+    who, slot, wave = (np.broadcast_to(x[:, None], block.shape) for x in (attempt + (turn << 16), slot, wave))
+    words = philox((block, who, slot, wave), key)
+    return (np.stack(words, -1).reshape(len(block), -1).astype(np.float64) + 0.5) / 2.0**32
+
+
+def generator(seed: int, purpose: Purpose, *address: int) -> np.random.Generator:
+    """A numpy generator of its own for one address, for draws that are not tokens."""
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, int(purpose), *address])))

@@ -1,0 +1,303 @@
+"""The commands. Each parses, calls one function of the package, and prints; what they do lives elsewhere.
+
+Heavy imports are inside the commands, so that `--help` answers at once.
+Exit codes: 0 done (audit: hit), 1 a bug, 2 a user's mistake, 3 audit: miss, 4 audit: cannot tell, or uninformative,
+5 a run that could not go on (starved, diverged), 130 and 143 stopped by Ctrl-C and SIGTERM with everything saved.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from isocost.errors import UserError
+
+FOLDER = click.Path(file_okay=False, path_type=Path)
+
+
+def model_options(f: Callable) -> Callable:
+    """What every command that opens a model and problems takes."""
+    for option in reversed((
+        click.option("--model", default="tiny", show_default=True,
+                     help="'tiny' (ships with isocost), 'smollm2', or a Hugging Face folder (Llama, SmolLM2, Qwen2/2.5/3)"),
+        click.option("--data", default="sums", show_default=True,
+                     help="'sums[:...]', 'reasoning-gym:TASK[:key=value,...]', or a .jsonl or .parquet file of prompt and answer"),
+        click.option("--verifier", "--reward", help="exact, numeric, math, reasoning-gym, or my_reward.py:function"),
+        click.option("--held-out", default=0.2, show_default=True, help="share of the problems to measure on, or a number of them"),
+        click.option("--held-out-data", help="a set of its own to measure on, instead"),
+        click.option("--limit", type=int, help="take this many problems only"),
+        click.option("--skip-broken", is_flag=True, help="go on without the rows that cannot be used; they are listed"),
+        click.option("--system", default="", help="a system message put before every problem"),
+        click.option("--temperature", default=1.0, show_default=True, help="of sampling, in training and evaluation alike"),
+        click.option("--top-p", default=1.0, show_default=True),
+        click.option("--top-k", default=0, show_default=True, help="0 keeps all"),
+        click.option("--max-tokens", type=int, help="per answer; 4 for the built-in short sums, else 64"),
+        click.option("--samples", default=4, show_default=True, help="per held-out problem where exact evaluation is not to be had"),
+        click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda"),
+        click.option("--dtype", default="auto", show_default=True, help="of the model's body: auto, fp32 or bf16; its head is fp32"),
+        click.option("--threads", type=int, help="per run; bytes depend on it. 1 for small models, else every core"),
+    )):
+        f = option(f)
+    return f
+
+
+def said(f: Callable) -> Callable:
+    """A user's mistake is one line and exit code 2; a signal is an exit code and the line that goes on."""
+
+    @wraps(f)
+    def command(*args: Any, **kwargs: Any) -> None:
+        from isocost.errors import Interrupted
+
+        try:
+            code = f(*args, **kwargs)
+        except UserError as e:
+            click.echo(f"isocost: {e}", err=True)
+            sys.exit(2)
+        except Interrupted as e:
+            click.echo(f"\nstopped; everything paid for is saved. To go on: {e.resume or ' '.join(['isocost', *sys.argv[1:]])}", err=True)
+            sys.exit(128 + e.signum)
+        except KeyboardInterrupt:
+            click.echo("\nstopped", err=True)
+            sys.exit(130)
+        sys.exit(code or 0)
+
+    return command
+
+
+def show(data: Any, text: Callable[[], None], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(data, indent=1, sort_keys=True, default=str))
+    else:
+        text()
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="isocost")
+def main() -> None:
+    """Plan, predict and audit reinforcement-learning runs.
+
+    A study is a folder, and goes: profile, plan, pilot, fit, plan, train, audit, report. Each step reads what the
+    ones before it wrote, can be rerun alone, and goes on where it was stopped. `isocost quickstart` does them all.
+    """
+
+
+@main.command()
+@click.option("--seed", default=0, show_default=True, help="of every run and every interval")
+@click.option("--size", default="quick", show_default=True, help="a preset, fixed before planning: tiny, quick or standard")
+@click.option("--budget", help="everything the study may spend, instead of a preset: 50k-rollouts, 2h, 1e15flop")
+@click.option("--method", help="instead of the recipe that the profile's regime asks for")
+@click.option("--out", type=FOLDER, help="the study's folder  [default: studies/quickstart-SEED]")
+@click.option("--workers", type=int, help="runs side by side; results do not depend on it")
+@click.option("--dry-run", is_flag=True, help="profile, then say what the rest would cost")
+@click.option("--json", "as_json", is_flag=True)
+@model_options
+@said
+def quickstart(out: Path | None, as_json: bool, **asked: Any) -> int:
+    """A whole study on the built-in model and problems, or on yours."""
+    from isocost.study import steps
+
+    out = out or Path("studies") / f"quickstart-{asked['seed']}"
+    return steps.whole(out, quiet=as_json, **asked)
+
+
+@main.command()
+@click.option("--out", type=FOLDER, required=True, help="the study's folder")
+@click.option("--seed", default=0, show_default=True)
+@click.option("--method", help="instead of the recipe that the regime asks for")
+@click.option("--problems", default=512, show_default=True, help="sampled 16 times each")
+@click.option("--dry-run", is_flag=True, help="say what it would cost")
+@click.option("--json", "as_json", is_flag=True)
+@model_options
+@said
+def profile(out: Path, as_json: bool, **asked: Any) -> int:
+    """Begin a study: what the model can do on the problems before training."""
+    from isocost.study import steps
+
+    return steps.profile(out, quiet=as_json, **asked)
+
+
+@main.command()
+@click.argument("study", type=FOLDER)
+@click.option("--size", help="a preset: tiny, quick or standard  [default: quick]")
+@click.option("--budget", help="everything the study may spend: 50k-rollouts, 2h, 2M-tokens, 1e18flop")
+@click.option("--lr", type=float, help="the anchor of the learning-rate rule; the probe looks at a quarter and four times of it")
+@click.option("--lr-exponent", type=float, help="fix the rule's exponent instead of measuring it")
+@click.option("--groups", "-B", type=int, help="problems per update in the pilot")
+@click.option("--json", "as_json", is_flag=True)
+@said
+def plan(study: Path, as_json: bool, **asked: Any) -> int:
+    """Without a law, plan the pilot; with one, prescribe n, B, M, learning rate and seeds."""
+    from isocost.study import steps
+
+    return steps.plan(study, quiet=as_json, **asked)
+
+
+@main.command()
+@click.argument("study", type=FOLDER)
+@click.option("--workers", type=int, help="runs side by side; results do not depend on it")
+@click.option("--dry-run", is_flag=True, help="list the runs and their cost")
+@click.option("--json", "as_json", is_flag=True)
+@said
+def pilot(study: Path, as_json: bool, **asked: Any) -> int:
+    """Run the pilot: the learning-rate probe, then the grid of n, then its edges at half and twice the rate."""
+    from isocost.study import steps
+
+    return steps.pilot(study, quiet=as_json, **asked)
+
+
+@main.command()
+@click.argument("study", type=FOLDER)
+@click.option("--json", "as_json", is_flag=True)
+@said
+def fit(study: Path, as_json: bool) -> int:
+    """Fit the law to a study's pilot, or refuse and say what would settle it."""
+    from isocost.study import steps
+
+    return steps.fit(study, quiet=as_json)
+
+
+@main.command()
+@click.argument("method", required=False)
+@click.option("--plan", "study", type=FOLDER, help="train what this study's plan prescribes: sealed, paired with its comparator")
+@click.option("--budget", help="what this one run may spend on training: 50k-rollouts, 2M-tokens, 1e15flop, 30min")
+@click.option("--seed", default=0, show_default=True)
+@click.option("--out", type=FOLDER, help="the run's folder  [default: runs/METHOD-SEED]")
+@click.option("--rollouts", "-n", default=8, show_default=True, help="n: per problem")
+@click.option("--groups", "-B", default=16, show_default=True, help="B: problems per update")
+@click.option("--lr", type=float, help="learning rate  [default: assumed from the model's size and n B]")
+@click.option("--set", "sets", multiple=True, metavar="SEAM.NAME=VALUE", help="a setting of a seam, such as loss.high=0.28")
+@click.option("--evaluations", default=8, show_default=True, help="points of compute at which held-out reward is measured")
+@click.option("--save-every", default=0, show_default=True, help="steps between checkpoints, beside those at evaluations")
+@click.option("--workers", type=int)
+@click.option("--dry-run", is_flag=True, help="say what it would cost")
+@click.option("--json", "as_json", is_flag=True)
+@model_options
+@said
+def train(as_json: bool, **asked: Any) -> int:
+    """Train: METHOD is a name (see `isocost methods`) or a .py file; or --plan STUDY. Run it again to go on."""
+    from isocost.study import steps
+
+    return steps.train(quiet=as_json, **asked)
+
+
+@main.command()
+@click.argument("study", type=FOLDER)
+@click.option("--json", "as_json", is_flag=True)
+@said
+def audit(study: Path, as_json: bool) -> int:
+    """Hold the sealed forecast against what happened. Exits 0 hit, 3 miss, 4 cannot tell or uninformative."""
+    from isocost.study import steps
+
+    return steps.audit(study, quiet=as_json)
+
+
+@main.command(name="eval")
+@click.argument("run", type=FOLDER)
+@click.option("--samples", default=16, show_default=True, help="per problem")
+@click.option("--data", help="other problems than the run's own held-out ones")
+@click.option("--base", is_flag=True, help="also the policy the run began from, with the paired difference")
+@click.option("--json", "as_json", is_flag=True)
+@said
+def evaluate(run: Path, as_json: bool, **asked: Any) -> int:
+    """Measure a run's policy on held-out problems, with an interval over problems."""
+    from isocost.study import steps
+
+    return steps.evaluate_run(run, quiet=as_json, **asked)
+
+
+@main.command()
+@click.argument("study", type=FOLDER)
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="[default: STUDY/report.html]")
+@said
+def report(study: Path, out: Path | None) -> None:
+    """Write the study as one HTML file that opens without a network."""
+    from isocost.report import write
+
+    click.echo(write(study, out))
+
+
+@main.command()
+@click.argument("folder", type=FOLDER, default=Path("."))
+@click.option("--json", "as_json", is_flag=True)
+@said
+def ls(folder: Path, as_json: bool) -> int:
+    """List the studies and runs below a folder."""
+    from isocost.study import listing
+
+    rows = listing.rows(folder)
+    show(rows, lambda: listing.show(rows), as_json)
+    return 0
+
+
+@main.command()
+@click.argument("a")
+@click.argument("b")
+@click.option("--json", "as_json", is_flag=True)
+@said
+def diff(a: str, b: str, as_json: bool) -> None:
+    """The seams at which two methods, runs or method files differ, every default bound."""
+    from isocost.study import listing
+
+    found = listing.differences(a, b)
+    show(found, lambda: listing.show_differences(a, b, found), as_json)
+
+
+@main.group(invoke_without_command=True)
+@click.pass_context
+def methods(context: click.Context) -> None:
+    """The catalogue: list, tree, show, check."""
+    if context.invoked_subcommand is None:
+        context.invoke(methods_list)
+
+
+@methods.command(name="list")
+@click.option("--seam", help="only methods that change this seam")
+@click.option("--json", "as_json", is_flag=True)
+@said
+def methods_list(seam: str | None = None, as_json: bool = False) -> None:
+    """Every method: name, year, the seams it changes in its parent, its claim."""
+    from isocost.study import listing
+
+    rows = listing.methods(seam)
+    show(rows, lambda: listing.show_methods(rows), as_json)
+
+
+@methods.command(name="tree")
+@said
+def methods_tree() -> None:
+    """The methods as a family tree."""
+    from isocost.methods import tree
+
+    click.echo(tree())
+
+
+@methods.command(name="show")
+@click.argument("name")
+@said
+def methods_show(name: str) -> None:
+    """A method's own file."""
+    from isocost.methods import load
+
+    click.echo(Path(load(name).__file__).read_text())
+
+
+@methods.command(name="check")
+@click.argument("name")
+@said
+def methods_check(name: str) -> int:
+    """Run the contract that every method file must pass, on a name or a .py file of yours."""
+    from isocost.methods import check
+
+    failures = check(name)
+    click.echo("\n".join(failures) if failures else f"{name} keeps the contract")
+    return 2 if failures else 0
+
+
+if __name__ == "__main__":
+    main()

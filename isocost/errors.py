@@ -1,0 +1,13 @@
+"""What a user can put right, and what a user asked for. Neither shows a traceback; everything else is a bug and does."""
+
+
+class UserError(Exception):
+    """A mistake in what was asked: the message names the thing and says what would be right."""
+
+
+class Interrupted(Exception):
+    """Asked to stop by a signal, with everything paid for on disk. `resume` is the command that goes on, if not the same one."""
+
+    def __init__(self, signum: int, resume: str = ""):
+        super().__init__(f"stopped by signal {signum}")
+        self.signum, self.resume = signum, resume

@@ -1,0 +1,195 @@
+"""Plays waves of groups ahead of the learner: the only place where sampling and training overlap.
+
+    choose -> guide -> allocate -> schedule(play) -> reward   =  one wave, launched whole
+                                                      |
+    take:   saw (ledger)  ->  too old? -> select?  ->  B groups for a step; every other rollout gets its fate here
+
+A wave is `groups` posed variants, whole problems only, each with a slot; (wave, slot) is a group's identity and the
+address of its random numbers. Nothing is launched that the budget cannot pay for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from isocost import chance, meter
+from isocost.ledger import Ledger
+from isocost.seams import Pace, Recipe
+from isocost.types import Cost, Fate, Group, Place, Problem, Rollout, Segment
+from isocost.world import World
+
+UNITS: Mapping[str, Callable[[Cost, int], float]] = {   # what a run's budget may be counted in: (cost, parameters) -> amount
+    "rollouts": lambda c, p: c.rollouts,
+    "tokens": lambda c, p: c.prefill + c.decode,
+    "flop": lambda c, p: c.flops(p),
+    "seconds": lambda c, p: c.seconds,
+}
+
+
+@dataclass(frozen=True)
+class Home:
+    """A group that came home, and how many of its rollouts did not."""
+
+    group: Group
+    cancelled: int
+
+
+class Feed:
+    """`max_age = 0` is the synchronous loop; anything larger overlaps. There is no second loop."""
+
+    def __init__(self, recipe: Recipe, world: World, ledger: Ledger, budget: Mapping[str, float]):
+        unknown = set(budget) - set(UNITS)
+        if unknown or not budget:
+            raise ValueError(f"a run's budget counts {', '.join(UNITS)}; not {', '.join(sorted(unknown)) or 'nothing'}")
+        self.recipe, self.world, self.ledger, self.budget = recipe, world, ledger, budget
+        self.flying: deque[asyncio.Task[list[Home]]] = deque()
+        self.held: list[Home] = []          # survivors that the last step had no room for, while still young enough
+        self.ended = ""                     # why `take` gave nothing: "spent" or "starved"
+
+    async def take(self) -> list[Group]:
+        """The groups of the next step, none older than `max_age` steps; empty when the run is over (see `ended`)."""
+        kept, waves = self._young(self.held), 0
+        self.held = []
+        while len(kept) < self.recipe.groups and (self.recipe.refill or not kept):
+            self._launch_ahead()
+            if not self.flying:
+                break
+            waves += 1
+            kept += self._sift(await self.flying.popleft())
+        if not kept:
+            self.ended = "starved" if waves else "spent"
+        over = kept[self.recipe.groups :]
+        if self.recipe.max_age:
+            self.held = over
+        else:
+            self._settle(over, Fate.SURPLUS)
+        self._settle_cancelled(kept[: self.recipe.groups])
+        return [home.group for home in kept[: self.recipe.groups]]
+
+    def _sift(self, wave: list[Home]) -> list[Home]:
+        """Show a finished wave to the ledger; what may be trained on comes back, the rest meets its fate."""
+        for home in wave:
+            self.ledger.saw(home.group)
+        out = []
+        for home in self._young(wave):
+            scored = [r for r in home.group.rollouts if r.score is not None]
+            chosen = self.recipe.select(home.group.of(scored), self.ledger) if scored else None
+            if chosen is None or not chosen.rollouts:
+                self._settle([home], Fate.FILTERED)
+                continue
+            left = {r.attempt for r in chosen.rollouts}
+            dropped = [r for r in home.group.rollouts if r.attempt not in left]
+            if dropped:
+                self._settle([Home(home.group.of(dropped), 0)], Fate.FILTERED)
+            out.append(Home(chosen, home.cancelled))
+        return out
+
+    def _young(self, homes: Sequence[Home]) -> list[Home]:
+        now = self.world.engine.version
+        old = [h for h in homes if now - h.group.version > self.recipe.max_age]
+        self._settle(old, Fate.STALE)
+        return [h for h in homes if now - h.group.version <= self.recipe.max_age]
+
+    def _settle(self, homes: Sequence[Home], fate: Fate) -> None:
+        for home in homes:
+            fates = [Fate.LOST if r.score is None else fate for r in home.group.rollouts]
+            self.ledger.settle(home.group, fates, home.cancelled)
+
+    def _settle_cancelled(self, homes: Sequence[Home]) -> None:
+        """The loop settles what it trains on; what its schedule gave up on is known only here."""
+        for home in homes:
+            if home.cancelled:
+                self.ledger.settle(home.group.of(()), [], home.cancelled)
+
+    # launching ------------------------------------------------------------------------------------------------
+
+    def _launch_ahead(self) -> None:
+        while len(self.flying) < 1 + self.recipe.max_age and self._affordable():
+            self.flying.append(asyncio.create_task(self._wave(self.ledger.waves)))
+            self.ledger.waves += 1
+
+    def _affordable(self) -> bool:
+        """Whether one more wave, and all that is in the air, can be paid for. Waves still flying are priced at the mean."""
+        size, parameters = self.recipe.groups * self.recipe.rollouts, self.world.learner.parameters
+        spent, landed = self.world.meter.of(), self.ledger.waves - len(self.flying)
+        for unit, limit in self.budget.items():
+            amount = UNITS[unit]
+            each = amount(spent, parameters) / landed if landed else 0.0
+            each = max(each, size if unit == "rollouts" else 0.0)
+            if amount(spent, parameters) + each * (1 + len(self.flying)) > limit:
+                return False
+        return True
+
+    async def _wave(self, number: int) -> list[Home]:
+        r, ledger, world = self.recipe, self.ledger, self.world
+        pace = r.pace(ledger)
+        posed = await self._pose(number)
+        total = r.rollouts * len(posed)
+        plan = r.allocate(posed, ledger, total)
+        homes: list[Home] = [Home(Group(p, (), Place(ledger.seed, number, slot)), 0) for slot, p in enumerate(posed)]
+        if isinstance(plan, list):
+            homes = await self._phase(homes, plan, pace)
+        else:
+            counts = next(plan)
+            while counts is not None:
+                homes = await self._phase(homes, counts, pace)
+                counts = _send(plan, [h.group for h in homes])
+        begun = sum(len(h.group.rollouts) + h.cancelled for h in homes)
+        if begun < total:
+            raise ValueError(f"allocate gave {begun} attempts where the wave has {total}: its counts must sum to the total")
+        scored = await asyncio.gather(*(r.reward(h.group, world) for h in homes if h.group.rollouts))
+        by_slot = {g.place.slot: g for g in scored}
+        return [replace(h, group=by_slot.get(h.group.place.slot, h.group)) for h in homes if h.group.rollouts or h.cancelled]
+
+    async def _pose(self, number: int) -> list[Problem]:
+        """`groups` variants of whole problems; a problem whose variants do not all fit waits for the next wave."""
+        r, ledger = self.recipe, self.ledger
+        rng = chance.generator(ledger.seed, chance.Purpose.CHOOSE, number)
+        posed: list[Problem] = []
+        for problem in r.choose(self.world.problems, ledger, r.groups, rng):
+            variants = await r.guide(problem, self.world)
+            if posed and len(posed) + len(variants) > r.groups:
+                break
+            posed += variants
+            ledger.drawn += 1
+        return posed
+
+    async def _phase(self, homes: list[Home], counts: Sequence[int], pace: Pace) -> list[Home]:
+        if len(counts) != len(homes) or any(k < 0 for k in counts):
+            raise ValueError(f"allocate gave {list(counts)} for {len(homes)} slots: one count of at least 0 each")
+        more = await asyncio.gather(*(self._play(h, k, pace) for h, k in zip(homes, counts, strict=True) if k))
+        by_slot = {h.group.place.slot: h for h in more}
+        return [by_slot.get(h.group.place.slot, h) for h in homes]
+
+    async def _play(self, home: Home, count: int, pace: Pace) -> Home:
+        """Add `count` attempts to a slot. Attempt numbers go on from earlier phases."""
+        r, world, group = self.recipe, self.world, home.group
+        first = max((a.attempt for a in group.rollouts), default=-1) + 1 + home.cancelled
+
+        async def play(problem: Problem, attempts: Sequence[int], start: Segment | None = None) -> list[Rollout]:
+            return await r.play(problem, attempts, world, pace, group.place, start)
+
+        with meter.tab() as tab:
+            rollouts = await r.schedule(group.problem, range(first, first + count), play, self.ledger)
+        begun = sum(a.origin == "policy" for a in rollouts)
+        whole = sorted((*group.rollouts, *rollouts), key=lambda a: a.attempt)
+        return Home(group.of(whole), home.cancelled + max(tab.cost.rollouts - begun, 0))
+
+    async def __aenter__(self) -> Feed:
+        return self
+
+    async def __aexit__(self, *exc: Any) -> None:
+        for task in self.flying:
+            task.cancel()
+        await asyncio.gather(*self.flying, return_exceptions=True)
+
+
+def _send(plan: Any, groups: list[Group]) -> list[int] | None:
+    try:
+        return plan.send(groups)
+    except StopIteration:
+        return None

@@ -1,0 +1,237 @@
+"""Forecast against outcome, and against what a naive forecaster would have said.
+
+The verdict, exactly. Let y be the mean `audit` reward, at their last evaluation, of the K runs the forecast names,
+and [l, u] the sealed prediction interval.
+
+    cannot tell     there is no [l, u]; or one of the K runs is missing or ended short of C without diverging; or y
+                    was measured by sampling, and its measurement error (a central interval of the forecast's level,
+                    from `noise`) reaches across l or u, so that inside or outside is not known
+    miss            y < l or y > u
+    uninformative   l <= y <= u, and every naive forecast lies in [l, u] too: such an interval risks nothing
+    hit             l <= y <= u, and at least one naive forecast lies outside
+
+A run that diverged counts, with its last value: leaving it out afterwards would be choosing the outcome.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from isocost.errors import UserError
+from isocost.laws.forecast import Forecast, verify_seal
+from isocost.laws.noise import student
+from isocost.laws.table import Curve
+
+EXIT = {"hit": 0, "miss": 3, "cannot tell": 4, "uninformative": 4}
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A mean over runs (or pairs of runs) with its Student confidence interval; None where one run gives no spread."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    level: float
+    count: int
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Score:
+    """An interval score (lower is better): the width, and 2 / (1 - level) for every unit the outcome lies outside."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    score: float
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What came of a forecast. `scores` has the forecast's own first, then the naive ones.
+
+    `difference` is prescribed less comparator, paired by seed; `better` says "prescribed", "comparator" or
+    "cannot tell" from its interval. `gain` is last less first evaluation of the prescribed runs.
+    """
+
+    verdict: str
+    reason: str
+    seal: str
+    outcome: Spread | None
+    gain: Spread | None
+    low: float | None
+    high: float | None
+    expected: float | None
+    scores: tuple[Score, ...]
+    comparator: int | None
+    comparison: Spread | None
+    difference: Spread | None
+    better: str
+    claim: bool
+    missing: tuple[str, ...]
+    diverged: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """For scripts: hit 0, miss 3, cannot tell and uninformative 4."""
+        return EXIT[self.verdict]
+
+    @property
+    def beats_naive(self) -> bool | None:
+        """Whether the forecast's interval score is the best; None where there is nothing to compare."""
+        if len(self.scores) < 2:
+            return None
+        return self.scores[0].score < min(s.score for s in self.scores[1:])
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"schema": 1, **asdict(self), "beats_naive": self.beats_naive, "exit_code": self.exit_code}
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> Audit:
+        """The audit that `data()` wrote."""
+        d = {k: v for k, v in data.items() if k not in ("schema", "beats_naive", "exit_code")}
+        for k in ("outcome", "gain", "comparison", "difference"):
+            d[k] = Spread(**{**d[k], "values": tuple(d[k]["values"])}) if d[k] else None
+        for k in ("missing", "diverged"):
+            d[k] = tuple(d[k])
+        return Audit(**{**d, "scores": tuple(Score(**s) for s in d["scores"])})
+
+
+def seals(study: Path) -> dict[str, str | None]:
+    """run name -> the seal its run.json carries, for every trained run of a study."""
+    out = {}
+    for path in sorted((Path(study) / "runs").glob("*/run.json")):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if record.get("purpose") == "train":
+            out[record["name"]] = record.get("seal")
+    return out
+
+
+def interval_score(low: float, high: float, outcome: float, level: float) -> float:
+    """Gneiting and Raftery 2007, equation 43: (u - l) + 2/a (l - y)+ + 2/a (y - u)+, with a = 1 - level."""
+    a = 1 - level
+    return (high - low) + 2 / a * max(low - outcome, 0.0) + 2 / a * max(outcome - high, 0.0)
+
+
+def audit(
+    forecast: Forecast, curves: Sequence[Curve], seals: Mapping[str, str | None], *, noise: float = 0.0
+) -> Audit:
+    """Judge a sealed forecast by the runs it names. `noise` is the standard error of one evaluation (0 if exact).
+
+    Raises:
+        UserError: if the forecast was changed, or a run it names does not carry its seal or is of other sizes.
+    """
+    verify_seal(forecast)
+    by = {c.run: c for c in curves if c.purpose == "train"}
+    named = (*forecast.runs, *forecast.comparator_runs)
+    _check(forecast, by, seals, named)
+    runs = [by[name] for name in forecast.runs if name in by]
+    others = [by[name] for name in forecast.comparator_runs if name in by]
+    missing = tuple(name for name in named if name not in by or not _complete(by[name], forecast.C))
+    whole = [c for c in runs if c.run not in missing]
+    outcome = _spread([float(c.audit[-1]) for c in whole], forecast.level)
+    verdict, reason = _verdict(forecast, outcome, [m for m in missing if m in forecast.runs], noise)
+    pairs = _pairs(whole, [c for c in others if c.run not in missing])
+    difference = _spread(pairs, forecast.level)
+    return Audit(
+        verdict, reason, forecast.seal, outcome,
+        _spread([float(c.audit[-1] - c.audit[0]) for c in whole], forecast.level), forecast.low, forecast.high,
+        forecast.value, _scores(forecast, outcome), forecast.comparator,
+        _spread([float(c.audit[-1]) for c in others if c.run not in missing], forecast.level), difference,
+        _better(difference), forecast.claim, missing, tuple(c.run for c in (*runs, *others) if c.diverged),
+    )
+
+
+def _check(
+    forecast: Forecast, by: Mapping[str, Curve], seals: Mapping[str, str | None], named: Sequence[str]
+) -> None:
+    without = [name for name in named if name in by and seals.get(name) != forecast.seal]
+    if without:
+        raise UserError(f"{', '.join(without)} do not carry the seal {forecast.seal[:12]} of this forecast: they were "
+                        "not trained under it, and cannot be audited against it")
+    for name in named:
+        n = forecast.n if name in forecast.runs else forecast.comparator
+        if name in by and (by[name].n, by[name].B) != (n, forecast.B):
+            raise UserError(f"{name} was run at n = {by[name].n}, B = {by[name].B}; the forecast is of n = {n}, "
+                            f"B = {forecast.B}")
+
+
+def _complete(c: Curve, C: float) -> bool:
+    """Within one update of C, or diverged on the way (that is an outcome)."""
+    return c.diverged or float(c.C[-1]) > C - c.n * c.B
+
+
+def _spread(values: Sequence[float], level: float) -> Spread | None:
+    if not values:
+        return None
+    x = np.asarray(values, dtype=float)
+    if len(x) < 2:
+        return Spread(float(x[0]), None, None, level, 1, tuple(values))
+    half = student(level, len(x) - 1) * float(x.std(ddof=1)) / sqrt(len(x))
+    return Spread(float(x.mean()), float(x.mean() - half), float(x.mean() + half), level, len(x), tuple(values))
+
+
+def _verdict(f: Forecast, outcome: Spread | None, missing: Sequence[str], noise: float) -> tuple[str, str]:
+    if f.value is None or f.low is None or f.high is None:
+        return "cannot tell", f.why or "no value was forecast"
+    if outcome is None or missing:
+        short = f"{len(missing)} of the {len(f.runs)} runs forecast are missing or short"
+        return "cannot tell", f"{short}: {', '.join(missing)}"
+    y = outcome.mean
+    error = float(ndtri((1 + f.level) / 2)) * noise / sqrt(outcome.count)
+    where = f"{y:.4f} against [{f.low:.4f}, {f.high:.4f}]"
+    if error and min(abs(y - f.low), abs(y - f.high)) <= error:
+        return "cannot tell", f"{where}: the outcome is measured to {error:.4f} only, which reaches across a bound"
+    if not f.low <= y <= f.high:
+        return "miss", f"{where}: {'below' if y < f.low else 'above'} the interval"
+    out = [x.name for x in f.naive if not f.low <= x.value <= f.high]
+    if not out:
+        return "uninformative", f"{where}, but the interval holds every naive forecast too"
+    return "hit", f"{where}, which leaves out: {', '.join(out)}"
+
+
+def _scores(f: Forecast, outcome: Spread | None) -> tuple[Score, ...]:
+    if outcome is None:
+        return ()
+    own = [("forecast", f.value, f.low, f.high)] if f.value is not None else []
+    return tuple(
+        Score(name, float(v), float(lo), float(hi), interval_score(float(lo), float(hi), outcome.mean, f.level))
+        for name, v, lo, hi in [*own, *((x.name, x.value, x.low, x.high) for x in f.naive)]
+        if v is not None and lo is not None and hi is not None
+    )
+
+
+def _pairs(runs: Sequence[Curve], others: Sequence[Curve]) -> list[float]:
+    """Prescribed less comparator at the last evaluation, for every seed that both arms have."""
+    right = {c.seed: float(c.audit[-1]) for c in others}
+    return [float(c.audit[-1]) - right[c.seed] for c in sorted(runs, key=lambda c: c.seed) if c.seed in right]
+
+
+def _better(difference: Spread | None) -> str:
+    if difference is None or difference.low is None or difference.high is None:
+        return "cannot tell"
+    return "prescribed" if difference.low > 0 else "comparator" if difference.high < 0 else "cannot tell"
+
+
+def calibration(audits: Sequence[Audit]) -> dict[str, Any]:
+    """Over many studies: how often each verdict came, how often the interval held the outcome, and how wide it was."""
+    judged = [a for a in audits if a.outcome and a.low is not None and a.high is not None and not a.missing]
+    inside = [a.low <= a.outcome.mean <= a.high for a in judged]  # type: ignore[operator,union-attr]  # judged above
+    widths = sorted(a.high - a.low for a in judged)               # type: ignore[operator]  # judged above
+    return {
+        "studies": len(audits), **{v: sum(a.verdict == v for a in audits) for v in EXIT},
+        "coverage": sum(inside) / len(inside) if inside else None, "judged": len(judged),
+        "median_width": float(np.median(widths)) if widths else None,
+        "beats_naive": sum(a.beats_naive is True for a in audits),
+    }

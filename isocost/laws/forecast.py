@@ -1,0 +1,225 @@
+"""The sealed forecast: what a prescription will reach, written once, before its first token is sampled.
+
+The forecast is of the mean held-out reward (`audit` split) of K new runs at C rollouts. Its hash goes into
+forecast.json and into every run trained under it; `audit` refuses a run without it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from math import log2, sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isocost.errors import UserError
+from isocost.laws.fit import Law
+from isocost.laws.noise import student
+from isocost.laws.plan import Arm, Plan
+from isocost.laws.table import Curve
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Naive:
+    """A forecast that needs no law. Its interval allows for the noise of runs, and for nothing else."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What is expected of `runs` (K of them, by name) at C rollouts each, and what would show it wrong.
+
+    `low` and `high` are the prediction interval of the mean of K new runs. All three are None where no law speaks;
+    `why` then says so, and the audit cannot tell. `base` is the mean audit reward before training. `hashes` are of
+    the plan, the law, the pilot's records and the code; `seal` is the hash of everything else here.
+    """
+
+    n: int
+    B: int
+    C: int
+    runs: tuple[str, ...]
+    comparator: int | None
+    comparator_runs: tuple[str, ...]
+    value: float | None
+    low: float | None
+    high: float | None
+    level: float
+    base: float | None
+    naive: tuple[Naive, ...]
+    falsifier: str
+    why: str
+    extrapolation: float | None
+    epochs: float | None
+    pilot_epochs: float | None
+    claim: bool
+    flags: tuple[str, ...]
+    hashes: dict[str, str] = field(default_factory=dict)
+    seal: str = ""
+
+    @property
+    def kind(self) -> str:
+        """Never a confidence interval: new runs scatter about the mean curve."""
+        return "prediction"
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"schema": SCHEMA, "kind": self.kind, **asdict(self)}
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> Forecast:
+        """The forecast that `data()` wrote. Raises UserError if it was changed since it was sealed."""
+        d: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+        fields: dict[str, Any] = {k: v for k, v in d.items() if k not in ("schema", "kind")}
+        found = Forecast(**{**fields, "naive": tuple(Naive(**x) for x in fields["naive"])})
+        verify_seal(found)
+        return found
+
+
+def digest(data: Any) -> str:
+    """SHA-256 of plain data as canonical JSON (sorted keys, no spaces, finite numbers only)."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def records_hash(study: Path) -> str:
+    """SHA-256 over what the pilot recorded: run.json and metrics.jsonl of every run that is not a trained one."""
+    whole = hashlib.sha256()
+    for path in sorted((Path(study) / "runs").glob("*/run.json")):
+        if json.loads(path.read_text(encoding="utf-8")).get("purpose") in ("train", "run"):
+            continue
+        for part in (path, path.with_name("metrics.jsonl")):
+            inside = part.read_bytes() if part.exists() else b""
+            whole.update(f"{part.parent.name}/{part.name} {len(inside)}\n".encode() + inside)
+    return whole.hexdigest()
+
+
+def seal(plan: Plan, law: Law | None, curves: Sequence[Curve] = (), *, records: str = "", code: str = "") -> Forecast:
+    """The forecast of a plan, hashed. `curves` are the pilot's; `records` and `code` their hashes.
+
+    Naive forecasts, both of the prescribed arm on the audit split: its last pilot value stays as it is; what it
+    gained over the pilot's last doubling of rollouts it gains in every doubling to come (at most 1, at least 0).
+    """
+    arm = plan.arm
+    own = [c for c in curves if c.purpose == "pilot" and c.n == arm.n and not c.diverged]
+    expected = arm.prediction
+    bare = Forecast(
+        n=arm.n, B=arm.B, C=arm.C, runs=_names(plan, arm), comparator=plan.comparator.n if plan.comparator else None,
+        comparator_runs=_names(plan, plan.comparator), value=expected.value if expected else None,
+        low=expected.low if expected else None, high=expected.high if expected else None,
+        level=expected.level if expected else 0.9, base=float(np.mean([c.audit[0] for c in own])) if own else None,
+        naive=_naive(own, law, arm.C, plan.seeds), falsifier="", why=_why(plan, law), extrapolation=plan.extrapolation,
+        epochs=arm.epochs, pilot_epochs=plan.pilot_epochs, claim=plan.claim, flags=plan.flags,
+        hashes={"plan": digest(plan.data()), "law": digest(law.data()) if law else "", "records": records,
+                "code": code},
+    )
+    told = replace(bare, falsifier=_falsifier(bare))
+    return replace(told, seal=_hash(told))
+
+
+def _names(plan: Plan, arm: Arm | None) -> tuple[str, ...]:
+    return tuple(r.name for r in plan.runs if arm is not None and r.n == arm.n)
+
+
+def _why(plan: Plan, law: Law | None) -> str:
+    if plan.arm.prediction is None:
+        return f"no value is forecast: {plan.fallback or 'there is no law'}"
+    if law is not None and law.refused:
+        return f"the law refuses, so this is the arm's own curve: {law.refused.reason}"
+    return plan.chosen
+
+
+def _naive(own: Sequence[Curve], law: Law | None, C: float, K: int) -> tuple[Naive, ...]:
+    if not own or law is None:
+        return ()
+    end = min(float(c.C[-1]) for c in own)
+    last = _mean_at(own, end)
+    gained = last - _mean_at(own, end / 2)
+    half = student(law.level, law.dof) * float(law.noise.sd(np.array(end), np.array(last))) * sqrt(1 / K + 1 / len(own))
+    values = {"last pilot value": last, "last doubling kept up": min(1.0, max(0.0, last + gained * log2(C / end)))}
+    return tuple(Naive(k, v, max(0.0, v - half), min(1.0, v + half)) for k, v in values.items())
+
+
+def _mean_at(own: Sequence[Curve], C: float) -> float:
+    """Mean audit reward over runs at C, joined linearly in log C between evaluations (C = 0 apart)."""
+    values = []
+    for c in own:
+        after = c.C > 0
+        values.append(np.interp(np.log(C), np.log(c.C[after]), c.audit[after]) if after.any() else c.audit[0])
+    return float(np.mean(values))
+
+
+def _falsifier(f: Forecast) -> str:
+    if f.value is None or f.low is None or f.high is None:
+        return "Nothing is forecast, so nothing can be falsified."
+    return (f"The mean held-out reward of {len(f.runs)} new runs at n = {f.n}, B = {f.B}, C = {f.C} rollouts, on the "
+            f"audit problems, falls outside [{f.low:.4f}, {f.high:.4f}] ({f.level:.0%} prediction interval).")
+
+
+def _hash(f: Forecast) -> str:
+    return digest({k: v for k, v in f.data().items() if k != "seal"})
+
+
+def verify_seal(forecast: Forecast, plan: Plan | None = None, law: Law | None = None) -> None:
+    """Check that a forecast is as it was sealed, and that it was of this plan and this law.
+
+    Raises:
+        UserError: naming what was changed.
+    """
+    if forecast.seal != _hash(forecast):
+        raise UserError("forecast.json was changed after it was sealed: its hash is not the one it carries")
+    for name, thing in (("plan", plan), ("law", law)):
+        if thing is not None and forecast.hashes.get(name) != digest(thing.data()):
+            raise UserError(f"{name}.json was changed after the forecast was sealed; another {name} is another study")
+
+
+def write(forecast: Forecast, path: Path) -> Forecast:
+    """Write forecast.json once. Whole or not at all; the same forecast again changes nothing.
+
+    Raises:
+        UserError: if another forecast is sealed there already.
+    """
+    path = Path(path)
+    if path.exists():
+        there = read(path)
+        if there.seal != forecast.seal:
+            raise UserError(f"{path} holds a forecast already, sealed {there.seal[:12]}; a forecast is never rewritten")
+        return there
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".forecast-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as f:
+            json.dump(forecast.data(), f, indent=1, sort_keys=True, allow_nan=False)
+            f.flush()
+            os.fsync(f.fileno())
+        os.link(temporary, path)        # fails if someone sealed in between, where a rename would replace
+    except FileExistsError:
+        return write(forecast, path)
+    finally:
+        os.unlink(temporary)
+    return forecast
+
+
+def read(path: Path) -> Forecast:
+    """The forecast in a file, its seal verified.
+
+    Raises:
+        UserError: if there is none, or it was changed.
+    """
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing: `isocost train --plan` seals the forecast before it trains") from None
+    except json.JSONDecodeError as e:
+        raise UserError(f"{path} is not JSON: {e}") from None
+    return Forecast.of(data)

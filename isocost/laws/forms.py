@@ -1,0 +1,301 @@
+"""The shapes that reward takes with compute, and one robust way to fit any of them.
+
+Every form is linear in some of its parameters once the others are given. Those are solved, never searched; the
+others start from a grid that covers the data's range, so no starting value has to be guessed, and the best cell is
+polished by damped Gauss-Newton steps inside the bounds. All of it is vectorised over rows: a bootstrap is one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+from numpy import ndarray
+
+from isocost.errors import UserError
+
+SHARPEST = 8.0      # the largest exponent searched: a rise from a tenth to nine tenths within a factor of 1.7
+FLATTEST = 0.1
+
+
+@dataclass(frozen=True)
+class Form:
+    """A named curve y = f(x, *parameters) with x > 0 in rollouts.
+
+    `linear` names the parameters that are solved; `starts(x)` is the (G, rest) grid of the others, made from the
+    data's own range so that a fit does not depend on units. `positive` parameters are polished on a log scale.
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+    f: Callable[..., ndarray] = field(compare=False)
+    bounds: tuple[tuple[float, float], ...]
+    linear: tuple[str, ...]
+    positive: tuple[str, ...]
+    starts: Callable[[ndarray], ndarray] = field(compare=False)
+
+    @property
+    def searched(self) -> tuple[str, ...]:
+        """The parameters that are not linear, in the order of the grid's columns."""
+        return tuple(name for name in self.parameters if name not in self.linear)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A form's parameters by name with standard errors, the weighted sum of squares and its degrees of freedom."""
+
+    form: Form
+    parameters: dict[str, float]
+    errors: dict[str, float]
+    squares: float
+    dof: int
+
+    def __call__(self, x: ndarray) -> ndarray:
+        """The fitted curve at x."""
+        return self.form.f(np.asarray(x, dtype=float), *(self.parameters[p] for p in self.form.parameters))
+
+
+def risen(x: ndarray, Cmid: ndarray, b: ndarray, tail: float = 1.0) -> ndarray:
+    """The share of the gain that is made at x, 0 to 1, one half at Cmid.
+
+    With u = (x / Cmid)^b: tail 1 is ScaleRL's sigmoid u / (1 + u); a smaller tail approaches its asymptote more
+    slowly, as a power law with exponent b * tail (Burr's distribution); an infinite tail is 1 - 2^-u.
+    """
+    with np.errstate(over="ignore", divide="ignore"):
+        u = np.exp(np.minimum(b * (np.log(x) - np.log(Cmid)), 700.0))
+    if np.isinf(tail):
+        return 1.0 - np.exp2(-u)
+    return 1.0 - (1.0 + (2.0 ** (1.0 / tail) - 1.0) * u) ** -tail
+
+
+def _rise(x: ndarray, R0: ndarray, A: ndarray, Cmid: ndarray, b: ndarray, tail: float = 1.0) -> ndarray:
+    return R0 + (A - R0) * risen(x, Cmid, b, tail)
+
+
+def _log_sigmoid(x: ndarray, L: ndarray, U: ndarray, k: ndarray, C0: ndarray) -> ndarray:
+    return L + (U - L) * risen(x, C0, k)
+
+
+def _power(x: ndarray, D: ndarray, b: ndarray) -> ndarray:
+    return D * x ** -b
+
+
+def _power_constant(x: ndarray, A: ndarray, D: ndarray, b: ndarray) -> ndarray:
+    return A - D * x ** -b
+
+
+def _midpoints_and_slopes(x: ndarray) -> ndarray:
+    low, high = np.log(x[x > 0].min()), np.log(x.max())
+    middle = np.exp(np.linspace(low - 1.5, high + 4.0, 44))
+    slope = np.geomspace(0.25, 6.0, 14)
+    return np.stack(np.meshgrid(middle, slope, indexing="ij"), -1).reshape(-1, 2)
+
+
+def _slopes_and_midpoints(x: ndarray) -> ndarray:
+    return _midpoints_and_slopes(x)[:, ::-1]
+
+
+def _exponents(x: ndarray) -> ndarray:
+    return np.geomspace(0.02, 4.0, 60)[:, None]
+
+
+_ANY, _RISE = (0.0, np.inf), (FLATTEST, SHARPEST)
+
+
+def rise(tail: float = 1.0, name: str = "") -> Form:
+    """A form for reward in [0, 1] from R0 to A, half-way at Cmid, exponent b; see `risen` for the tail."""
+    return Form(name or f"rise with tail {tail:g}", ("R0", "A", "Cmid", "b"), partial(_rise, tail=tail),
+                ((0.0, 1.0), (0.0, 1.0), _ANY, _RISE), ("R0", "A"), ("Cmid", "b"), _midpoints_and_slopes)
+
+
+# ScaleRL (arXiv 2510.13786): R0 + (A - R0) / (1 + (Cmid / C)^b). The paper grids over A and Cmid and solves b on
+# log-odds; the grid here is over Cmid and b and A is solved, because reward is linear in A: residuals stay in units
+# of reward, and a noisy point above A or below R0, whose log-odds do not exist, is not lost.
+SIGMOID = rise(1.0, "sigmoid")
+# IsoCompute (arXiv 2603.12151): log2 n*(C) = L + (U - L) / (1 + exp(-k (ln C - ln C0))), natural log.
+LOG_SIGMOID = Form("log-sigmoid", ("L", "U", "k", "C0"), _log_sigmoid,
+                   ((0.0, 20.0), (0.0, 20.0), _RISE, _ANY), ("L", "U"), ("k", "C0"), _slopes_and_midpoints)
+POWER = Form("power law", ("D", "b"), _power, ((-np.inf, np.inf), (-4.0, 4.0)), ("D",), (),
+             lambda x: np.linspace(-2.0, 2.0, 81)[:, None])
+POWER_CONSTANT = Form("power law with a constant", ("A", "D", "b"), _power_constant,
+                      ((-np.inf, np.inf), (-np.inf, np.inf), (0.01, 6.0)), ("A", "D"), ("b",), _exponents)
+FORMS = {form.name: form for form in (SIGMOID, LOG_SIGMOID, POWER, POWER_CONSTANT)}
+
+
+def fit_form(form: Form, x: ndarray, y: ndarray, weights: ndarray | None = None,
+             fixed: Mapping[str, float] | None = None) -> Fitted:
+    """Least squares of one form to points x (K,), y (K,): from every cell of a grid, then polished.
+
+    `weights` (K,) multiply the squared residuals; `fixed` holds parameters that are known. Standard errors are
+    those of the linearised fit with the residual variance; they are infinite where there are no degrees of freedom
+    or where the data leave a parameter undetermined. Raises UserError for too few points.
+    """
+    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    fixed = dict(fixed or {})
+    values, squares = fit_many(form, x, y[None, :], weights, fixed)
+    free = [i for i, name in enumerate(form.parameters) if name not in fixed]
+    dof = len(x) - len(free)
+    errors = _errors(form, x, values[0], _root(weights, x), free, float(squares[0]), dof)
+    return Fitted(form, dict(zip(form.parameters, map(float, values[0]), strict=True)),
+                  dict(zip(form.parameters, errors, strict=True)), float(squares[0]), dof)
+
+
+def fit_many(form: Form, x: ndarray, y: ndarray, weights: ndarray | None = None,
+             fixed: Mapping[str, float] | None = None) -> tuple[ndarray, ndarray]:
+    """Fits every row of y (N, K) at x (K,): -> parameters (N, P) in the form's order, squares (N,).
+
+    Raises UserError where x is not positive and finite, or where there are fewer points than free parameters.
+    """
+    fixed = dict(fixed or {})
+    free = [i for i, name in enumerate(form.parameters) if name not in fixed]
+    if not (np.all(np.isfinite(x)) and np.all(x > 0)):
+        raise UserError(f"the {form.name} is fitted at rollouts above 0 and finite, got {x}")
+    if len(x) < len(free):
+        raise UserError(f"the {form.name} has {len(free)} free parameters, {len(x)} points cannot fix them")
+    root = _root(weights, x)
+    start = _best_cell(form, x, y, root, fixed)
+    return _polish(form, x, y, root, start, free)
+
+
+def _root(weights: ndarray | None, x: ndarray) -> ndarray:
+    return np.ones(len(x)) if weights is None else np.sqrt(np.asarray(weights, dtype=float))
+
+
+def _best_cell(form: Form, x: ndarray, y: ndarray, root: ndarray, fixed: Mapping[str, float]) -> ndarray:
+    """The grid cell with the least squares for each row, its linear parameters solved: (N, P)."""
+    cells = form.starts(x)
+    held = {name: cells[:, j] for j, name in enumerate(form.searched)}
+    for name in form.searched:
+        if name in fixed:
+            held[name] = np.full(len(cells), fixed[name])
+
+    def curve(linear: Mapping[str, float]) -> ndarray:
+        full = {**held, **{name: np.full(len(cells), value) for name, value in linear.items()}}
+        return root * form.f(x[None, :], *(full[p][:, None] for p in form.parameters))
+
+    unknown = [name for name in form.linear if name not in fixed]
+    zero = {name: fixed.get(name, 0.0) for name in form.linear}
+    offset = curve(zero)
+    basis = np.stack([curve({**zero, name: 1.0}) - offset for name in unknown], 1)      # (G, m, K)
+    bounds = np.array([form.bounds[form.parameters.index(name)] for name in unknown])
+    solved, squares = _solve(basis, offset, root * y, bounds)                           # (G, N, m), (G, N)
+    best = squares.argmin(0)
+    rows = np.arange(len(y))
+    full = {**{name: column[best] for name, column in held.items()},
+            **{name: np.full(len(y), value) for name, value in fixed.items()},
+            **{name: solved[best, rows, j] for j, name in enumerate(unknown)}}
+    return np.stack([full[p] for p in form.parameters], 1)
+
+
+def _solve(basis: ndarray, offset: ndarray, y: ndarray, bounds: ndarray) -> tuple[ndarray, ndarray]:
+    """Linear least squares in each of G cells for each of N rows, clipped to bounds: (G, N, m), squares (G, N)."""
+    gram = np.einsum("gik,gjk->gij", basis, basis)
+    trace = np.einsum("gii->g", gram)[:, None, None]
+    gram = gram + np.eye(len(bounds)) * (1e-12 * trace + 1e-300)
+    right = np.einsum("gik,nk->gni", basis, y) - np.einsum("gik,gk->gi", basis, offset)[:, None, :]
+    solved = np.einsum("gij,gnj->gni", np.linalg.inv(gram), right)
+    solved = np.clip(solved, bounds[:, 0], bounds[:, 1])
+    residual_0 = (y**2).sum(-1)[None, :] - 2 * offset @ y.T + (offset**2).sum(-1)[:, None]
+    quadratic = np.einsum("gni,gij,gnj->gn", solved, gram, solved)
+    return solved, residual_0 - 2 * np.einsum("gni,gni->gn", solved, right) + quadratic
+
+
+def _to_search(form: Form, values: ndarray) -> ndarray:
+    logs = [name in form.positive for name in form.parameters]
+    return np.where(logs, np.log(np.where(logs, values, 1.0)), values)
+
+
+def _from_search(form: Form, values: ndarray) -> ndarray:
+    logs = [name in form.positive for name in form.parameters]
+    return np.where(logs, np.exp(np.where(logs, np.minimum(values, 690.0), 0.0)), values)
+
+
+def _edges(form: Form, x: ndarray) -> tuple[ndarray, ndarray]:
+    """The bounds in search space; a midpoint stays within a factor of 1000 of the data."""
+    low, high = np.array(form.bounds).T
+    for i, name in enumerate(form.parameters):
+        if form.bounds[i] == _ANY and name in form.positive:
+            low[i], high[i] = x.min() / 1000, x.max() * 1000
+    return _to_search(form, low), _to_search(form, high)
+
+
+def _model(form: Form, x: ndarray, search: ndarray, root: ndarray) -> ndarray:
+    values = _from_search(form, search)
+    return root * form.f(x[None, :], *(values[:, i, None] for i in range(values.shape[1])))
+
+
+def _jacobian(form: Form, x: ndarray, search: ndarray, root: ndarray, free: list[int]) -> ndarray:
+    """Central differences of the weighted curve by the free parameters: (N, K, F)."""
+    columns = []
+    for i in free:
+        step = 1e-6 * (1.0 + np.abs(search[:, i]))
+        up, down = search.copy(), search.copy()
+        up[:, i] += step
+        down[:, i] -= step
+        columns.append((_model(form, x, up, root) - _model(form, x, down, root)) / (2 * step)[:, None])
+    return np.stack(columns, -1)
+
+
+def _polish(form: Form, x: ndarray, y: ndarray, root: ndarray, start: ndarray, free: list[int],
+            steps: int = 25) -> tuple[ndarray, ndarray]:
+    """Damped Gauss-Newton steps inside the bounds; a step is taken only where it lowers the squares."""
+    low, high = (edge[free] for edge in _edges(form, x))
+    here = _to_search(form, start)
+    here[:, free] = np.clip(here[:, free], low, high)
+    target = root * y
+    squares = ((target - _model(form, x, here, root)) ** 2).sum(-1)
+    damping = np.full(len(y), 1e-2)
+    live = np.arange(len(y))
+    for _ in range(steps):
+        now = here[live]
+        residual = target[live] - _model(form, x, now, root)
+        move = _step(_jacobian(form, x, now, root, free), residual, now[:, free], low, high, damping[live])
+        trial = now.copy()
+        trial[:, free] = np.clip(now[:, free] + move, low, high)
+        after = ((target[live] - _model(form, x, trial, root)) ** 2).sum(-1)
+        better = after < squares[live]
+        gain = np.where(better, squares[live] - after, np.inf)
+        here[live[better]], damping[live] = trial[better], np.where(better, damping[live] / 5, damping[live] * 6)
+        small = np.where(better, gain < 1e-9 * (squares[live] + 1e-12), damping[live] > 1e8)
+        squares[live[better]] = after[better]
+        live = live[~small]
+        if not len(live):
+            break
+    return _from_search(form, here), squares
+
+
+def _step(jacobian: ndarray, residual: ndarray, at: ndarray, low: ndarray, high: ndarray,
+          damping: ndarray) -> ndarray:
+    """One damped step (N, F); a parameter that the gradient pushes against its bound is held there."""
+    gradient = np.einsum("nkf,nk->nf", jacobian, residual)
+    stuck = ((at <= low) & (gradient < 0)) | ((at >= high) & (gradient > 0))
+    jacobian = np.where(stuck[:, None, :], 0.0, jacobian)
+    gradient = np.where(stuck, 0.0, gradient)
+    normal = np.einsum("nkf,nkg->nfg", jacobian, jacobian)
+    size = np.einsum("nff->nf", normal)
+    ridge = damping[:, None] * size + 1e-12 * size.max(-1, keepdims=True) + 1e-300
+    normal = normal + ridge[:, :, None] * np.eye(size.shape[1])
+    scale = np.sqrt(np.einsum("nff->nf", normal))
+    move = np.linalg.solve(normal / (scale[:, :, None] * scale[:, None, :]), (gradient / scale)[..., None])
+    return move[..., 0] / scale
+
+
+def _errors(form: Form, x: ndarray, values: ndarray, root: ndarray, free: list[int], squares: float,
+            dof: int) -> list[float]:
+    errors = [0.0 if i not in free else float("inf") for i in range(len(values))]
+    if dof <= 0:
+        return errors
+    jacobian = _jacobian(form, x, _to_search(form, values[None, :]), root, free)[0]
+    scale = np.sqrt((jacobian**2).sum(0))
+    if not np.all(scale > 0):
+        return errors
+    normal = (jacobian / scale).T @ (jacobian / scale)
+    if np.linalg.cond(normal) > 1e14:
+        return errors
+    covariance = np.linalg.inv(normal) * squares / dof / np.outer(scale, scale)
+    for place, i in enumerate(free):
+        error = float(np.sqrt(covariance[place, place]))
+        errors[i] = error * values[i] if form.parameters[i] in form.positive else error
+    return errors

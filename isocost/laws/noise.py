@@ -1,0 +1,118 @@
+"""How runs differ: the run is the unit, its variance is pooled over arms, and quantiles are Student's.
+
+Three seeds cannot give a 90 % percentile interval (resampling a mean never leaves [min, max], which holds a
+symmetric truth 75 % of the time at most), so arms lend each other their spread. Two intervals are kept apart by
+name: *confidence* (of the mean curve) and *prediction* (of the mean of K new runs on this held-out set).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy import ndarray
+from scipy.special import ndtr, stdtrit
+
+Kind = Literal["confidence", "prediction"]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A value with its bounds: `kind` says whether they hold the mean curve or the mean of new runs.
+
+    `dof` are the degrees of freedom of the pooled run-to-run variance behind it.
+    """
+
+    value: float
+    low: float
+    high: float
+    level: float
+    kind: Kind
+    dof: float
+
+    @property
+    def width(self) -> float:
+        """high - low, in reward."""
+        return self.high - self.low
+
+    def holds(self, x: float) -> bool:
+        """Whether x lies inside, bounds included."""
+        return self.low <= x <= self.high
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+    @staticmethod
+    def of(data: dict[str, Any]) -> Interval:
+        """The interval that `data()` wrote."""
+        return Interval(**data)
+
+
+def student(level: float, dof: float) -> float:
+    """The half-width, in standard errors, of a central Student interval of this level."""
+    return float(stdtrit(dof, (1 + level) / 2))
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """How runs of one setting differ, on a logit scale, pooled over arms.
+
+    `C` (K,) rollouts; `residuals` (2, I, K) hold, for select and audit, each of I runs' distance from its arm's
+    mean divided by `spread(mean)`; `dof` is I less the number of arms. A run's residuals stay together, so whatever
+    correlation its checkpoints have is in every draw.
+    """
+
+    C: ndarray
+    residuals: ndarray
+    dof: float
+
+    def sd(self, C: ndarray, reward: ndarray, split: int = 1) -> ndarray:
+        """The run-to-run standard deviation in reward of one run at C (...), where the mean is `reward` (...)."""
+        pooled = np.sqrt((self.residuals[split] ** 2).sum(0) / self.dof)
+        return spread(reward) * np.interp(np.log(C), np.log(self.C), pooled)
+
+    def shifts(self, C: ndarray, runs: int, normal: ndarray, inflate: ndarray) -> ndarray:
+        """Draws of the error of a mean of `runs` runs at C (K',), in units of `spread`: (2, D, K').
+
+        `normal` (D, I) are standard normal, `inflate` (D,) is sqrt(dof / chi-squared): together a multivariate
+        Student with the pooled covariance.
+        """
+        at = np.log(C)
+        known = np.log(self.C)
+        residuals = np.array([[np.interp(at, known, row) for row in split] for split in self.residuals])
+        return np.einsum("di,sik->sdk", normal, residuals) * (inflate / np.sqrt(self.dof * runs))[:, None]
+
+
+FLOOR = 0.05        # rewards nearer to 0 or 1 than this are given the spread they would have here
+
+
+def spread(reward: ndarray) -> ndarray:
+    """The derivative of the logit's inverse, R (1 - R), floored.
+
+    Runs differ by a roughly constant amount in log-odds: less in reward near 0 and 1 than half-way. The floor keeps
+    a saturated arm from looking noiseless.
+    """
+    inside = np.clip(reward, FLOOR, 1 - FLOOR)
+    return np.asarray(inside * (1 - inside))
+
+
+def mixture_quantiles(centre: ndarray, sd: ndarray, probabilities: Sequence[float]) -> ndarray:
+    """Quantiles (Q, ...) of equal mixtures of normals, centres and sds (D, ...): smooth in few draws.
+
+    Found by bisection; sd 0 is allowed where all of it is 0, and gives the empirical quantiles.
+    """
+    if not np.any(sd > 0):
+        return np.quantile(centre, probabilities, axis=0)
+    sd = np.maximum(sd, 1e-9)
+    out = []
+    for probability in probabilities:
+        low, high = (centre - 9 * sd).min(0), (centre + 9 * sd).max(0)
+        for _ in range(50):
+            middle = (low + high) / 2
+            below = ndtr((middle - centre) / sd).mean(0) < probability
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        out.append((low + high) / 2)
+    return np.array(out)

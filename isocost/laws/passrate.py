@@ -1,0 +1,311 @@
+"""What a table of right answers says about a problem set: k right of m samples, per problem.
+
+Shapes: P problems, m samples each; `right` is (P,) counts in 0..m. Nothing here samples a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from math import comb
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+from scipy.special import betaln, digamma, polygamma
+
+from isocost import chance
+
+HARD_SHARE, EASY_SHARE = 0.5, 0.1   # of problems with 0 or 1 of the samples right
+SOLVED_MEAN, EASY_MEAN = 0.9, 0.2   # of pass@1
+WIDEST = np.log(1e3)                # |log| of a beta-binomial's two parameters: beyond it the fit is at its limit
+
+
+@dataclass(frozen=True)
+class Dead:
+    """Share of groups of n rollouts that earn the same throughout, and so teach a group baseline nothing."""
+
+    n: int
+    share: float
+    low: float
+    high: float
+    kind: str       # "unbiased" for n <= samples, "beta-binomial" beyond
+
+    def data(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Regime:
+    """Where a problem set stands for a policy: hard, solved, easy or mixed, and why."""
+
+    name: str
+    h: float        # share of problems with 0 or 1 of the samples right
+    mean: float     # pass@1
+    why: str
+
+
+def counts(right: Sequence[int] | ndarray, m: int) -> ndarray:
+    """Checked (P,) integer counts.
+
+    Raises:
+        ValueError: if there are none, or one is outside 0..m.
+    """
+    k = np.asarray(right, dtype=np.int64)
+    if k.ndim != 1 or len(k) == 0:
+        raise ValueError("a pass-rate table needs one count per problem, and at least one problem")
+    if k.min() < 0 or k.max() > m:
+        raise ValueError(f"counts of right answers must lie in 0..{m}; found {k.min()}..{k.max()}")
+    return k
+
+
+def histogram(right: Sequence[int] | ndarray, m: int) -> list[int]:
+    """How many problems have 0, 1, .. m right: m + 1 counts."""
+    return np.bincount(counts(right, m), minlength=m + 1).tolist()
+
+
+def _draw_without(k: int, m: int, n: int) -> float:
+    """The chance that n samples drawn without replacement from m, k of them right, are all right."""
+    return comb(k, n) / comb(m, n)
+
+
+def _table(m: int, n: int, value: Any) -> ndarray:
+    if not 1 <= n <= m:
+        raise ValueError(f"unbiased only for 1 <= n <= {m} samples, not n = {n}")
+    return np.array([value(k) for k in range(m + 1)])
+
+
+def pass_at(right: Sequence[int] | ndarray, m: int, n: int) -> float:
+    """Mean pass@n (best@n: at least one of n right), unbiased for n <= m.
+
+    1 - C(m-k, n) / C(m, n): Chen et al. 2021 (arXiv 2107.03374), equation 1.
+    """
+    return float(_table(m, n, lambda k: 1 - _draw_without(m - k, m, n))[counts(right, m)].mean())
+
+
+def worst_at(right: Sequence[int] | ndarray, m: int, n: int) -> float:
+    """Mean worst@n (all n right), unbiased for n <= m: C(k, n) / C(m, n)."""
+    return float(_table(m, n, lambda k: _draw_without(k, m, n))[counts(right, m)].mean())
+
+
+def majority_at(votes: Sequence[int], right: int | None, n: int) -> float:
+    """The chance that the commonest of n answers is right, over all n-subsets of the samples; ties share.
+
+    `votes[i]` samples gave distinct answer i, and answer number `right` is the right one (None: nobody gave it).
+    Exact, by a generating function over how many of the others vote and how many of them tie.
+    """
+    total = sum(votes)
+    if not 1 <= n <= total:
+        raise ValueError(f"maj@n needs 1 <= n <= {total} samples, not n = {n}")
+    if right is None:
+        return 0.0
+    others = [v for i, v in enumerate(votes) if i != right]
+    won = 0.0
+    for t in range(1, min(votes[right], n) + 1):
+        ways = _others(others, n - t, t)
+        won += comb(votes[right], t) * sum(w / (1 + ties) for ties, w in enumerate(ways))
+    return won / comb(total, n)
+
+
+def _others(votes: Sequence[int], spend: int, most: int) -> list[int]:
+    """Ways for these answers to cast `spend` votes with none above `most`, by how many stand at `most`."""
+    ways = {(0, 0): 1}
+    for v in votes:
+        grown: dict[tuple[int, int], int] = {}
+        for (used, ties), w in ways.items():
+            for t in range(min(v, most, spend - used) + 1):
+                key = (used + t, ties + (t == most))
+                grown[key] = grown.get(key, 0) + w * comb(v, t)
+        ways = grown
+    return [ways.get((spend, ties), 0) for ties in range(len(votes) + 1)]
+
+
+def dead_at(right: Sequence[int] | ndarray, m: int, n: int) -> float:
+    """Expected share of dead groups of n, unbiased for n <= m: C(k,n)/C(m,n) + C(m-k,n)/C(m,n)."""
+    return float(_dead_table(m, n)[counts(right, m)].mean())
+
+
+def _dead_table(m: int, n: int) -> ndarray:
+    return _table(m, n, lambda k: _draw_without(k, m, n) + _draw_without(m - k, m, n))
+
+
+def beta_binomial(weights: ndarray, rounds: int = 60) -> tuple[ndarray, ndarray]:
+    """Most likely Beta(a, b) of pass rates behind histograms (.., m + 1) of right counts, which may be weighted.
+
+    Newton's method in (log a, log b), all histograms at once, steps clipped to 1 and rates kept within `WIDEST`.
+    """
+    w = np.atleast_2d(np.asarray(weights, dtype=float))
+    w = w / w.sum(-1, keepdims=True)
+    m = w.shape[-1] - 1
+    k = np.arange(m + 1)
+    x = np.log(_moments(w, k, m))
+    for _ in range(rounds):
+        x = np.clip(x + _newton_step(np.exp(x), w, k, m), -WIDEST, WIDEST)
+    a, b = np.exp(x)
+    return a, b
+
+
+def _moments(w: ndarray, k: ndarray, m: int) -> ndarray:
+    """Starting (2, D) values by moments: mean, and over-dispersion against a binomial."""
+    mean = np.clip((w @ k) / m, 0.02, 0.98)
+    variance = (w * (k / m - mean[:, None]) ** 2).sum(-1)
+    ratio = np.clip(variance / (mean * (1 - mean)), 1.05 / m, 0.95)
+    strength = np.clip((1 - ratio) / (ratio - 1 / m), 0.1, 50)
+    return np.stack([mean * strength, (1 - mean) * strength])
+
+
+def _newton_step(ab: ndarray, w: ndarray, k: ndarray, m: int) -> ndarray:
+    """(2, D) step in log space: Newton where the likelihood is concave, uphill where it is not."""
+    a, b = ab[0][:, None], ab[1][:, None]
+
+    def mean(f: Any, at: ndarray) -> ndarray:
+        return (w * (f(at) + 0 * k)).sum(-1)
+
+    both = mean(digamma, a + b) - mean(digamma, m + a + b)
+    ga = ab[0] * ((w * digamma(k + a)).sum(-1) - mean(digamma, a) + both)
+    gb = ab[1] * ((w * digamma(m - k + b)).sum(-1) - mean(digamma, b) + both)
+    bend = mean(lambda z: polygamma(1, z), a + b) - mean(lambda z: polygamma(1, z), m + a + b)
+    haa = ga + ab[0] ** 2 * ((w * polygamma(1, k + a)).sum(-1) - polygamma(1, a[:, 0]) + bend)
+    hbb = gb + ab[1] ** 2 * ((w * polygamma(1, m - k + b)).sum(-1) - polygamma(1, b[:, 0]) + bend)
+    hab = ab[0] * ab[1] * bend
+    det = haa * hbb - hab**2
+    concave = (haa < 0) & (det > 1e-14)
+    safe = np.where(concave, det, 1.0)
+    da, db = -(hbb * ga - hab * gb) / safe, -(haa * gb - hab * ga) / safe
+    size = np.maximum(np.hypot(ga, gb), 1e-12)
+    step = np.where(concave, np.stack([da, db]), 0.5 * np.stack([ga, gb]) / size)
+    return np.clip(step, -1.0, 1.0)
+
+
+def _beta_dead(a: ndarray, b: ndarray, n: int) -> ndarray:
+    """E[p^n + (1-p)^n] for p ~ Beta(a, b)."""
+    return np.exp(betaln(a + n, b) - betaln(a, b)) + np.exp(betaln(a, b + n) - betaln(a, b))
+
+
+def dead_groups(
+    right: Sequence[int] | ndarray,
+    m: int,
+    ns: Sequence[int],
+    *,
+    level: float = 0.9,
+    draws: int = 300,
+    seed: int = 0,
+) -> list[Dead]:
+    """Dead-group share at each n, with an interval over problems.
+
+    Up to m samples the estimate is unbiased; beyond, it is that of a beta-binomial fitted to the set. Intervals
+    are Bayesian bootstraps over problems (Rubin 1981). The fit, and its bootstrap, see one imaginary problem
+    spread evenly over 0..m right: "never solved in m samples" must not read as "unsolvable".
+    """
+    h = np.asarray(histogram(right, m), dtype=float)
+    rng = chance.generator(seed, chance.Purpose.BOOTSTRAP, m)
+    seen = rng.gamma(np.broadcast_to(h, (draws, m + 1)) + 1e-12)          # weights of a histogram's cells
+    imagined = rng.gamma(1.0, size=(draws, 1)) / (m + 1)
+    beyond = [n for n in ns if n > m]
+    fitted = beta_binomial(np.vstack([h + 1 / (m + 1), seen + imagined])) if beyond else None
+    tail = (1 - level) / 2
+    out = []
+    for n in ns:
+        if fitted is None or n <= m:
+            table = _dead_table(m, n)
+            share, spread = float(table @ h / h.sum()), seen @ table / seen.sum(-1)
+        else:
+            values = _beta_dead(*fitted, n)
+            share, spread = float(values[0]), values[1:]
+        low, high = np.quantile(spread, [tail, 1 - tail])
+        kind = "unbiased" if n <= m else "beta-binomial"
+        out.append(Dead(int(n), share, min(float(low), share), max(float(high), share), kind))
+    return out
+
+
+def regime(h: float, mean: float) -> Regime:
+    """Hard if h >= 1/2; solved if mean >= 0.9; easy if h < 1/10 and mean >= 0.2; else mixed. No gaps.
+
+    `h` is the share of problems with 0 or 1 of the samples right, `mean` the pass@1.
+    """
+    if h >= HARD_SHARE:
+        name, why = "hard", f"{h:.0%} of problems have at most one right sample (half or more is hard)"
+    elif mean >= SOLVED_MEAN:
+        name, why = "solved", f"mean pass@1 is {mean:.2f} (0.9 or more leaves little to learn)"
+    elif h < EASY_SHARE and mean >= EASY_MEAN:
+        name, why = "easy", (f"only {h:.0%} of problems have at most one right sample, "
+                             f"and mean pass@1 is {mean:.2f}")
+    else:
+        name, why = "mixed", (f"{h:.0%} of problems have at most one right sample, mean pass@1 is {mean:.2f}: "
+                              "neither easy nor hard")
+    return Regime(name, float(h), float(mean), why)
+
+
+def regime_of(right: Sequence[int] | ndarray, m: int) -> Regime:
+    """The regime of a (P,) table of counts out of m."""
+    k = counts(right, m)
+    return regime(float((k <= 1).mean()), float(k.mean() / m))
+
+
+def recipe_for(name: str) -> tuple[str, str]:
+    """(method, why) for a regime: card 1's healthy recipes (arXiv 2603.12151), the mixed set taking the hard one."""
+    easy = "KL and entropy terms keep training stable where most groups carry signal"
+    hard = "without KL and entropy: on groups that earn the same throughout they are all there would be to follow"
+    return {
+        "easy": ("isoeasy", easy),
+        "solved": ("isoeasy", "there is little to learn; " + easy),
+        "hard": ("isohard", hard),
+        "mixed": ("isohard", "a heterogeneous set takes the hard recipe, " + hard),
+    }[name]
+
+
+def halves(correct: ndarray) -> tuple[ndarray, ndarray]:
+    """(assign, report) counts from a (P, m) table of marks: one half says which problems are hard, the other how hard.
+
+    Choosing problems by the samples that describe them makes them look more extreme than they are.
+    """
+    marks = np.asarray(correct, dtype=bool)
+    if marks.ndim != 2 or marks.shape[1] < 2:
+        raise ValueError("halves need a (problems, samples) table with at least two samples")
+    half = marks.shape[1] // 2
+    return marks[:, :half].sum(1), marks[:, half : 2 * half].sum(1)
+
+
+def band(rate: float) -> str:
+    """The name of a pass rate: hard (<= 1/16), easy (0.3 to 0.6), very easy (to 0.9), solved, or between.
+
+    The splits are those of arXiv 2603.12151.
+    """
+    if rate <= 1 / 16:
+        return "hard"
+    if rate < 0.3:
+        return "between"
+    return "easy" if rate <= 0.6 else "very easy" if rate < SOLVED_MEAN else "solved"
+
+
+def bands(assign: Sequence[int] | ndarray, report: Sequence[int] | ndarray, half: int) -> list[dict[str, Any]]:
+    """Per band of difficulty: problems, pass rate that put them there, pass rate on the other half (the honest one)."""
+    a, r = counts(assign, half) / half, counts(report, half) / half
+    names = np.array([band(x) for x in a])
+    rows = []
+    for name in ("hard", "between", "easy", "very easy", "solved"):
+        inside = names == name
+        if inside.any():
+            rows.append({
+                "band": name, "problems": int(inside.sum()),
+                "assigned": round(float(a[inside].mean()), 4), "reported": round(float(r[inside].mean()), 4),
+            })
+    return rows
+
+
+def summary(
+    correct: ndarray, ns: Sequence[int] = (2, 4, 8, 16, 32, 64), *, level: float = 0.9, seed: int = 0
+) -> dict[str, Any]:
+    """What a profile keeps of a (P, m) table of marks, as plain data: counts, regime, recipe, bands, dead groups."""
+    marks = np.asarray(correct, dtype=bool)
+    m = marks.shape[1]
+    right = marks.sum(1)
+    assign, report = halves(marks)
+    found = regime_of(right, m)
+    method, why = recipe_for(found.name)
+    return {
+        "samples": m, "right": right.tolist(), "assign": assign.tolist(), "report": report.tolist(),
+        "mean": found.mean, "histogram": histogram(right, m), "h": found.h, "regime": found.name, "why": found.why,
+        "recipe": {"method": method, "why": why}, "bands": bands(assign, report, m // 2),
+        "dead": [d.data() for d in dead_groups(right, m, ns, level=level, seed=seed)],
+    }

@@ -1,0 +1,393 @@
+"""The prescription: which n are as good as each other, which of them to train, against what, and what to expect.
+
+What is prescribed is a set: every n whose predicted reward is within the margin of the best. Inside it the cheapest
+in seconds on this machine is taken. Where the law refuses, a fallback is named and used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from isocost.laws.budget import Bill, Budget, Prices, Timing, expected_timing, measure_timing
+from isocost.laws.fit import Law
+from isocost.laws.noise import Interval
+from isocost.laws.pilot import (
+    COMMON,
+    EXTRAPOLATION,
+    PRESETS,
+    Evaluation,
+    PilotPlan,
+    Preset,
+    Run,
+    detectable,
+    make_runs,
+    plan_pilot,
+    points,
+    warmup,
+    whole,
+)
+from isocost.laws.rate import RateRule
+from isocost.laws.table import Curve
+
+__all__ = [
+    "PRESETS", "Arm", "Bill", "Budget", "Check", "Evaluation", "Marginal", "PilotPlan", "Plan", "Preset", "Prices",
+    "Run", "Timing", "detectable", "expected_timing", "marginal", "measure_timing", "plan_pilot", "points", "prescribe",
+]
+
+MARGIN = 0.01           # reward within which two n's are as good as each other
+EPOCHS_FACTOR = 2.0     # beyond this many times the pilot's epochs a plan extrapolates in epochs too
+LEAST_SEEDS = 3
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One arm to train: sizes, learning rate, and what the law expects of it (None where no law speaks).
+
+    `confidence` is of the arm's mean curve at C, `prediction` of the mean of as many new runs as are planned.
+    `epochs` are passes over the training problems, `seconds` those of one run with its evaluations.
+    """
+
+    role: str               # "prescribed" or "comparator"
+    n: int
+    B: int
+    M: int
+    C: int
+    lr: float
+    warmup: int
+    epochs: float | None
+    seconds: float
+    confidence: Interval | None = None
+    prediction: Interval | None = None
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> Arm:
+        """The arm in plain data."""
+        d = dict(data)
+        for k in ("confidence", "prediction"):
+            d[k] = Interval.of(d[k]) if d[k] else None
+        return Arm(**d)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that must hold for a plan to mean what it says."""
+
+    name: str
+    holds: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class Marginal:
+    """What twice the rollouts per run would buy at the best n of each: reward now, then, and the n that gives it."""
+
+    C: float
+    n: int
+    value: float
+    doubled_n: int
+    doubled: Interval
+
+    @property
+    def gain(self) -> float:
+        """Predicted reward at 2C less that at C."""
+        return self.doubled.value - self.value
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON, the gain included."""
+        return {**asdict(self), "gain": self.gain}
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> Marginal:
+        """What `data()` wrote."""
+        d = {k: v for k, v in data.items() if k != "gain"}
+        return Marginal(**{**d, "doubled": Interval.of(d["doubled"])})
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to train: the prescribed arm first, then what it is compared with, paired by seed.
+
+    `equal` is the set of n's that are as good as each other at C; `chosen` says how one of them was taken;
+    `fallback` is empty unless the law refused. `claim` is False where the comparison cannot show that the
+    prescription is better than the common default, because the default is in the set.
+    """
+
+    direct: bool
+    budget: Budget | None
+    equal: tuple[int, ...]
+    margin: float
+    chosen: str
+    fallback: str
+    settle: str
+    arms: tuple[Arm, ...]
+    comparison: str
+    claim: bool
+    seeds: int
+    runs: tuple[Run, ...]
+    points: tuple[int, ...]
+    rate: RateRule
+    timing: Timing
+    bill: Bill
+    pilot_bill: Bill
+    pilot_C: int
+    pilot_epochs: float | None
+    checks: tuple[Check, ...]
+    marginal: Marginal | None
+    flags: tuple[str, ...]
+
+    @property
+    def arm(self) -> Arm:
+        """The prescribed arm."""
+        return self.arms[0]
+
+    @property
+    def comparator(self) -> Arm | None:
+        """The arm it is compared with, if the budget pays for one."""
+        return self.arms[1] if len(self.arms) > 1 else None
+
+    @property
+    def extrapolation(self) -> float | None:
+        """Prescribed C over the pilot's largest; None without a pilot."""
+        return self.arm.C / self.pilot_C if self.pilot_C else None
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON, the prescribed arm and the extrapolation ratio once more under their own names."""
+        out = {"schema": 1, **asdict(self), "rate": self.rate.data(), "arm": asdict(self.arm)}
+        return out | {"extrapolation": self.extrapolation, "marginal": self.marginal.data() if self.marginal else None}
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> Plan:
+        """The plan that `data()` wrote."""
+        d = {k: v for k, v in data.items() if k not in ("schema", "arm", "extrapolation")}
+        read: dict[str, Any] = {
+            "budget": Budget.of(d["budget"]) if d["budget"] else None, "arms": tuple(Arm.of(a) for a in d["arms"]),
+            "runs": tuple(Run(**r) for r in d["runs"]), "rate": RateRule.of(d["rate"]),
+            "timing": Timing.of(d["timing"]), "bill": Bill.of(d["bill"]), "pilot_bill": Bill.of(d["pilot_bill"]),
+            "checks": tuple(Check(**c) for c in d["checks"]),
+            "marginal": Marginal.of(d["marginal"]) if d["marginal"] else None,
+        }
+        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in (d | read).items()}
+        return Plan(**fields)
+
+
+def prescribe(
+    law: Law | None,
+    rate: RateRule,
+    budget: Budget | None,
+    timing: Timing,
+    *,
+    pilot: PilotPlan,
+    curves: Sequence[Curve] = (),
+    spent: Bill | None = None,
+    problems: int | None = None,
+    margin: float = MARGIN,
+) -> Plan:
+    """What to train with what is left of the budget.
+
+    `spent` is what the pilot cost (expected from its plan if not given), `problems` the number of training
+    problems, `curves` the pilot's runs, for its epochs and for the fallback. Without a budget the preset's size is
+    taken. C per run is at most eight times the pilot's largest run, and both arms and all seeds are paid for.
+    """
+    ask = _Ask(law, rate, budget, timing, pilot, tuple(c for c in curves if c.purpose == "pilot" and not c.diverged),
+               spent or pilot.pilot_bill, problems, margin)
+    return ask.plan()
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """An n for a given C, and why."""
+
+    n: int
+    equal: tuple[int, ...]
+    chosen: str
+    fallback: str = ""
+    settle: str = ""
+
+
+@dataclass(frozen=True)
+class _Ask:
+    """Everything a prescription depends on."""
+
+    law: Law | None
+    rate: RateRule
+    budget: Budget | None
+    timing: Timing
+    pilot: PilotPlan
+    curves: tuple[Curve, ...]
+    spent: Bill
+    problems: int | None
+    margin: float
+
+    @property
+    def speaking(self) -> Law | None:
+        """The law, if there is one that does not refuse."""
+        return self.law if self.law is not None and self.law.refused is None else None
+
+    def plan(self) -> Plan:
+        C, choice = self.size()
+        other, comparison, claim = self.compare(choice, C)
+        ns = (choice.n, *other)
+        arms = tuple(self.arm(n, C, "prescribed" if i == 0 else "comparator") for i, n in enumerate(ns))
+        seeds = self.pilot.train_seeds
+        runs = make_runs(self.pilot.seed, "train", ns, self.pilot.B, C, seeds)
+        found = marginal(self.speaking, C) if self.speaking else None
+        bill = self.bill(ns, C)
+        return Plan(
+            self.pilot.direct, self.budget, choice.equal, self.margin, choice.chosen, choice.fallback, choice.settle,
+            arms, comparison, claim, seeds, runs, self.pilot.train_points(C), self.rate, self.timing, bill, self.spent,
+            self.pilot.C, self.pilot_epochs(), self.checks(bill, C, arms[0]), found, self.flags(arms[0]),
+        )
+
+    def size(self) -> tuple[int, _Choice]:
+        """(C per run, n): in seconds each depends on the other, so they are settled in turn."""
+        C = self.pilot.train_C
+        choice = self.choose(C)
+        for _ in range(4):
+            fits = self.affordable((choice.n, *self.compare(choice, C)[0]))
+            if fits == C:
+                break
+            C, choice = fits, self.choose(fits)
+        return C, choice
+
+    def affordable(self, ns: tuple[int, ...]) -> int:
+        """The most rollouts per run that what is left pays for, in whole updates of every arm."""
+        if self.budget is None or self.pilot.direct:
+            return self.pilot.train_C
+        unit, name = self.unit(), self.budget.unit
+        left = self.budget.amount - self.spent.of_unit(name)
+        k = EXTRAPOLATION * self.pilot.C // unit
+        while k > 1 and self.bill(ns, k * unit).of_unit(name) > left:
+            k = min(k - 1, int(k * max(left, 0.0) / self.bill(ns, k * unit).of_unit(name)) + 1)
+        return max(1, k) * unit
+
+    def unit(self) -> int:
+        return whole(self.pilot.grid or (self.pilot.fallback_n,), self.pilot.B)
+
+    def bill(self, ns: Sequence[int], C: int) -> Bill:
+        evaluations = 1 + len(self.pilot.train_points(C))
+        sizes = [(n, self.pilot.B, C, evaluations) for n in ns for _ in range(self.pilot.train_seeds)]
+        return self.pilot.prices.bill(sizes, self.timing)
+
+    def choose(self, C: int) -> _Choice:
+        law = self.speaking
+        if law is not None:
+            equal = tuple(law.equal_set(C, self.margin))
+            cost = {n: self.timing.seconds(n, self.pilot.B, C) for n in equal}
+            n = min(equal, key=lambda k: (cost[k], k))
+            if len(equal) == 1:
+                return _Choice(n, equal, f"n = {n} alone is within {self.margin:g} of the best at {C} rollouts")
+            names = ", ".join(map(str, equal))
+            said = f"n = {names} are within {self.margin:g}, or cannot be told apart, at {C} rollouts"
+            return _Choice(n, equal, f"{said}; n = {n} is the cheapest here, {cost[n]:.0f} s a run "
+                                     f"(the dearest {max(cost.values()):.0f} s)")
+        return self.fall_back()
+
+    def fall_back(self) -> _Choice:
+        """Without a law that speaks: the best at the pilot's end, or what the profile's dead groups say."""
+        if self.curves:
+            n, told = self.best_at_the_end()
+        else:
+            n, told = self.pilot.fallback_n, self.pilot.fallback_why
+        refused = self.law.refused if self.law else None
+        if refused:
+            return _Choice(n, (n,), told, f"{told}, because the law refuses: {refused.reason}", refused.settle)
+        why = f"there was no pilot: {self.pilot.why}" if self.pilot.direct else "there is no law"
+        return _Choice(n, (n,), told, f"{told}; {why}")
+
+    def best_at_the_end(self) -> tuple[int, str]:
+        means = end_means(self.curves)
+        n = max(means, key=lambda k: (means[k], -k))
+        return n, f"n = {n}, best at the pilot's largest common budget ({means[n]:.3f} on the problems that choose)"
+
+    def compare(self, choice: _Choice, C: int) -> tuple[tuple[int, ...], str, bool]:
+        """(n of the comparator if any, why that one, whether a win may be claimed over the common default)."""
+        if self.pilot.train_arms < 2:
+            return (), "the budget pays for one arm: nothing is compared", False
+        if COMMON not in choice.equal:
+            return (COMMON,), f"n = {COMMON}, the common default", True
+        ranked = self.ranked(C)
+        outside = [n for n in ranked if n not in choice.equal]
+        same = f"the default n = {COMMON} is as good here"
+        if outside:
+            return (outside[0],), f"{same}: the runner-up outside the set, n = {outside[0]}, is trained beside it", False
+        others = [n for n in ranked if n != choice.n] or [2 * COMMON]
+        other = COMMON if choice.n != COMMON else others[-1]
+        return (other,), f"{same}, as is every n tried: n = {other} is trained beside it, and no win is claimed", False
+
+    def ranked(self, C: int) -> list[int]:
+        """The n's of the grid, best first: by the law, else by the pilot's end."""
+        law = self.speaking
+        if law is not None:
+            return sorted(law.ns, key=lambda n: (-law.predict(n, C)[0].value, n))
+        means = end_means(self.curves)
+        return sorted(means, key=lambda n: (-means[n], n))
+
+    def arm(self, n: int, C: int, role: str) -> Arm:
+        B, M = self.pilot.B, C // (n * self.pilot.B)
+        confidence, prediction = (None, None)
+        if self.law is not None and n in self.law.ns:      # an arm's own curve stands, whoever chose the arm
+            confidence, prediction = self.law.predict(n, C, self.pilot.train_seeds)
+        seconds = self.timing.seconds(n, B, C, 1 + len(self.pilot.train_points(C)))
+        return Arm(role, n, B, M, C, self.rate.at(n * B), warmup(M), self.epochs(n, C), seconds, confidence, prediction)
+
+    def epochs(self, n: int, C: int) -> float | None:
+        return C / (n * self.problems) if self.problems else None
+
+    def pilot_epochs(self) -> float | None:
+        """The most passes over the training problems that any pilot run made."""
+        seen = [float(c.epochs[-1]) for c in self.curves if isfinite(c.epochs[-1])]
+        if seen:
+            return max(seen)
+        return self.epochs(min(self.pilot.grid), self.pilot.C) if self.pilot.grid else None
+
+    def checks(self, bill: Bill, C: int, arm: Arm) -> tuple[Check, ...]:
+        if self.pilot.direct:
+            return ()
+        name = self.budget.unit if self.budget else "rollouts"
+        cost, whole_cost = self.spent.of_unit(name), bill.of_unit(name)
+        share = cost / whole_cost if whole_cost else float("inf")
+        ratio = self.pilot.C / C
+        seeds = self.pilot.train_seeds
+        return (
+            Check("pilot_share", share <= 0.5,
+                  f"the pilot costs {share:.0%} of what training costs in {name} (at most half)"),
+            Check("reach", ratio >= 1 / EXTRAPOLATION,
+                  f"the pilot's largest run is 1/{1 / ratio:.3g} of the prescribed one (at least 1/{EXTRAPOLATION})"),
+            Check("seeds", seeds >= LEAST_SEEDS, f"{seeds} seeds an arm (at least {LEAST_SEEDS})"),
+            Check("warmup", arm.warmup <= 0.05 * arm.M, f"{arm.warmup} of {arm.M} updates warm up (at most 5 %)"),
+        )
+
+    def flags(self, arm: Arm) -> tuple[str, ...]:
+        out = list(self.pilot.flags)
+        seen = self.pilot_epochs()
+        if arm.epochs is not None and seen and arm.epochs > EPOCHS_FACTOR * seen:
+            out.append(f"extrapolates in epochs: {arm.epochs:.1f} passes over the training problems, "
+                       f"the pilot made at most {seen:.1f}")
+        if not self.rate.measured and not self.pilot.direct:
+            out.append("the learning rate is " + self.rate.why)
+        if self.law is not None:
+            out += [f.text for f in self.law.flags]
+        out += self.rate.flags
+        return tuple(dict.fromkeys(out))
+
+
+def end_means(curves: Sequence[Curve]) -> dict[int, float]:
+    """n -> mean `select` reward over seeds at the largest C that every run reached."""
+    if not curves:
+        return {}
+    common = min(float(c.C[-1]) for c in curves)
+    by: dict[int, list[float]] = {}
+    for c in curves:
+        by.setdefault(c.n, []).append(float(c.select[np.searchsorted(c.C, common, side="right") - 1]))
+    return {n: sum(v) / len(v) for n, v in sorted(by.items())}
+
+
+def marginal(law: Law, C: float) -> Marginal:
+    """What twice C rollouts per run would buy: the best n and its predicted audit reward at each."""
+    n, doubled_n = law.best(C), law.best(2 * C)
+    return Marginal(float(C), n, law.predict(n, C)[0].value, doubled_n, law.predict(doubled_n, 2 * C)[0])

@@ -1,0 +1,159 @@
+"""Run records as curves: one run is one curve of held-out reward against rollouts.
+
+The planner reads records and never imports the trainer, so records brought from another trainer fit just as well.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from isocost.errors import UserError
+
+SCHEMA = 1
+FALL = 3.0              # standard errors below its start at which a run counts as diverged
+HELD_OUT = 256          # held-out problems assumed where a record does not say how many it had
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """One run's held-out reward at its evaluation points, K of them, the base policy (C = 0) first.
+
+    `C` is in training rollouts, `seconds` is active time since the start, `epochs` passes over the training
+    problems. `select` is the mean held-out reward on the problems that choose an arm, `audit` on the problems that
+    are reported; no number that chose an arm is reported as its value. `multiplier` is the learning rate relative
+    to the fitted rule. Missing seconds or epochs are NaN.
+    """
+
+    run: str
+    n: int
+    B: int
+    lr: float
+    seed: int
+    C: ndarray
+    select: ndarray
+    audit: ndarray
+    seconds: ndarray
+    epochs: ndarray
+    diverged: bool = False
+    purpose: str = "pilot"
+    multiplier: float = 1.0
+
+    def __post_init__(self) -> None:
+        order = np.argsort(np.asarray(self.C, dtype=float), kind="stable")
+        for name in ("C", "select", "audit", "seconds", "epochs"):
+            values = np.asarray(getattr(self, name), dtype=float)
+            if values.shape != order.shape or values.ndim != 1:
+                raise UserError(f"run {self.run}: {name} has shape {values.shape}, C has {order.shape}; "
+                                "they must be lists of one length")
+            object.__setattr__(self, name, values[order])
+        _check(self)
+
+
+def _check(curve: Curve) -> None:
+    if len(curve.C) == 0:
+        raise UserError(f"run {curve.run} has no evaluation")
+    if not np.all(np.isfinite(curve.C)) or curve.C[0] < 0:
+        raise UserError(f"run {curve.run}: rollouts must be finite and not negative")
+    for name in ("select", "audit"):
+        values = getattr(curve, name)
+        bad = ~((values >= 0) & (values <= 1))
+        if bad.any():
+            raise UserError(f"run {curve.run}: {name} reward {values[bad][0]} is outside [0, 1]; "
+                            "the laws are for rewards between 0 and 1")
+
+
+def curves(source: str | Path | Sequence[str | Path]) -> list[Curve]:
+    """Reads a study folder (its `runs/`), or a list of run folders, into curves in a fixed order.
+
+    A run that has not been evaluated yet is left out. Raises UserError where a folder is not a run record or its
+    schema is newer than this program's.
+    """
+    if isinstance(source, str | Path):
+        root = Path(source)
+        folders: list[Path] = sorted(path.parent for path in (root / "runs").glob("*/run.json"))
+        if not folders:
+            raise UserError(f"{root} holds no runs: expected {root}/runs/NAME/run.json")
+    else:
+        folders = [Path(path) for path in source]
+    read = [_read(folder) for folder in folders]
+    return sorted((curve for curve in read if curve is not None), key=lambda c: (c.n, c.B, c.seed, c.run))
+
+
+def _read(folder: Path) -> Curve | None:
+    record = _json(folder / "run.json")
+    if record.get("schema") != SCHEMA:
+        raise UserError(f"{folder}/run.json has schema {record.get('schema')!r}; this program reads {SCHEMA}")
+    lines = [line for line in _lines(folder / "metrics.jsonl") if "eval/select" in line]
+    if not lines:
+        return None
+    clock = {line["step"]: line["seconds"] for line in _lines(folder / "timing.jsonl") if "seconds" in line}
+    arm = record["arm"]
+    curve = Curve(
+        run=record["name"], n=int(arm["n"]), B=int(arm["B"]), lr=float(arm["lr"]), seed=int(record["seed"]),
+        C=np.array([line["rollouts"] for line in lines], dtype=float),
+        select=np.array([line["eval/select"] for line in lines], dtype=float),
+        audit=np.array([line["eval/audit"] for line in lines], dtype=float),
+        seconds=np.array([_number(clock.get(line["step"])) for line in lines]),
+        epochs=np.array([_number(line.get("epoch")) for line in lines]),
+        purpose=record.get("purpose", "run"), multiplier=float(arm.get("multiplier", 1.0)),
+    )
+    ended = _json(folder / "end.json") if (folder / "end.json").exists() else {}
+    held_out = _size(record.get("problems", {}))
+    return replace(curve, diverged=ended.get("reason") == "diverged" or diverged(curve, held_out))
+
+
+def diverged(curve: Curve, held_out: int = HELD_OUT) -> bool:
+    """True where a run ends 3 standard errors below where it began.
+
+    The standard error is that of a mean of `held_out` right-or-wrong problems at the starting reward, the widest it
+    can be. Both splits are averaged: which problems choose and which report does not matter to a collapse.
+    """
+    reward = (curve.select + curve.audit) / 2
+    start = min(max(float(reward[0]), 1 / held_out), 1 - 1 / held_out)
+    error = math.sqrt(start * (1 - start) / held_out)
+    return bool(reward[-1] < reward[0] - FALL * error)
+
+
+def _size(problems: dict[str, Any]) -> int:
+    total = 0
+    for split in ("select", "audit"):
+        held = problems.get(split, 0)
+        total += len(held) if isinstance(held, list) else int(held or 0)
+    return total or HELD_OUT
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing: not a run record") from None
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path} is not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise UserError(f"{path} holds a {type(data).__name__}, expected an object")
+    return data
+
+
+def _lines(path: Path) -> Iterable[dict[str, Any]]:
+    """The whole lines of a file; a last line without its newline was torn by a kill and is not read."""
+    if not path.exists():
+        return
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n")[:-1], 1):
+        if not line.strip():
+            continue
+        try:
+            yield json.loads(line)
+        except json.JSONDecodeError as error:
+            raise UserError(f"{path}, line {number}: not JSON: {error}") from None

@@ -1,0 +1,121 @@
+"""All of a run's memory that seams may read: what each problem has yielded, and what everything has cost.
+
+Curricula, baselines and controllers are functions of the ledger, so testing a curriculum is writing a ledger by
+hand. On disk it is the journal (one line per group, written when the group's fate is known) and the step lines.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from isocost.types import Cost, Fate, Group
+
+
+@dataclass
+class Tally:
+    """What one problem variant has yielded: scored attempts only."""
+
+    tries: int = 0
+    total: float = 0.0
+    square: float = 0.0
+    last: int = -1                                     # step of the latest group
+    recent: list[float] = field(default_factory=list)  # mean reward of the latest 16 groups, oldest first
+
+    @property
+    def mean(self) -> float:
+        return self.total / max(self.tries, 1)
+
+
+@dataclass
+class Ledger:
+    """Append-only. `saw` when a group comes home, `settle` when its fate is known, `close` at the end of a step."""
+
+    seed: int = 0
+    step: int = 0                                      # steps closed
+    waves: int = 0                                     # waves launched
+    drawn: int = 0                                     # problems drawn, over all waves
+    spent: Cost = field(default_factory=Cost)          # the training account at the last close: C and its companions
+    tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    fates: Counter[str] = field(default_factory=Counter)
+    fresh: list[dict[str, Any]] = field(default_factory=list)   # journal lines not yet written
+    _seen: list[dict[str, Any]] = field(default_factory=list)   # groups since the last close, before any selection
+
+    def of(self, problem_id: str, variant: str = "") -> Tally:
+        return self.tallies.get((problem_id, variant), Tally())
+
+    def saw(self, group: Group) -> None:
+        """Count a group that came home, before anything selects from it."""
+        self._tally(group.problem.id, group.problem.variant, group.rewards.tolist())
+        self._seen.append({
+            "rewards": group.rewards.tolist(),
+            "lengths": group.lengths,
+            "stops": [str(r.stop) for r in group.rollouts],
+        })
+
+    def settle(self, group: Group, fates: Sequence[Fate], cancelled: int = 0) -> None:
+        """Record what became of each rollout of a group, and how many more were begun and given up on."""
+        self.fates.update(map(str, fates))
+        self.fates[str(Fate.CANCELLED)] += cancelled
+        self.fresh.append({
+            "step": self.step, "wave": group.place.wave, "slot": group.place.slot,
+            "id": group.problem.id, "variant": group.problem.variant, "version": group.version,
+            "attempts": [r.attempt for r in group.rollouts],
+            "rewards": [None if r.score is None else round(r.score.value, 6) for r in group.rollouts],
+            "lengths": group.lengths,
+            "stops": [str(r.stop) for r in group.rollouts],
+            "fates": [str(f) for f in fates], "cancelled": cancelled,
+        })
+
+    def close(self, spent: Cost, pool: int, metrics: Mapping[str, float]) -> dict[str, Any]:
+        """End a step: `spent` is the training account's total. Reward is over what was seen, not what was selected."""
+        self.spent = spent
+        line = {"step": self.step, **spent.counts(), **_summary(self._seen), "epoch": round(self.drawn / max(pool, 1), 6),
+                **{k: float(v) for k, v in metrics.items()}}
+        self.steps.append(line)
+        self.step, self._seen = self.step + 1, []
+        return line
+
+    def replay(self, journal: Sequence[Mapping[str, Any]]) -> None:
+        """Take back what a journal says: tallies and fates. Counters come from the checkpoint that goes with it.
+
+        A group of which `select` kept a part has two lines; it was seen whole, so it is tallied whole.
+        """
+        groups: dict[tuple[int, int], list[Mapping[str, Any]]] = {}
+        for line in journal:
+            groups.setdefault((line["wave"], line["slot"]), []).append(line)
+            self.fates.update(line["fates"])
+            self.fates[str(Fate.CANCELLED)] += line["cancelled"]
+        for _, lines in sorted(groups.items()):
+            attempts = sorted((a, r) for x in lines for a, r in zip(x["attempts"], x["rewards"], strict=True))
+            self.step = lines[0]["step"]
+            self._tally(lines[0]["id"], lines[0]["variant"], [r for _, r in attempts if r is not None])
+
+    def _tally(self, problem_id: str, variant: str, rewards: Sequence[float]) -> None:
+        t = self.tallies.setdefault((problem_id, variant), Tally())
+        t.last = self.step
+        if rewards:
+            r = np.round(np.asarray(rewards, dtype=np.float64), 6)   # as the journal keeps them, so a replay is exact
+            t.tries, t.total, t.square = t.tries + len(r), t.total + float(r.sum()), t.square + float((r * r).sum())
+            t.recent = [*t.recent[-15:], float(r.mean())]
+
+
+def _summary(seen: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Metrics of the groups seen in a step, under the names TRL's users know."""
+    groups = [np.asarray(g["rewards"], dtype=np.float64) for g in seen if len(g["rewards"])]
+    lengths = np.concatenate([np.asarray(g["lengths"], dtype=np.float64) for g in seen]) if seen else np.zeros(0)
+    stops = [s for g in seen for s in g["stops"]]
+    every = np.concatenate(groups) if groups else np.full(1, np.nan)
+    return {
+        "reward": float(every.mean()),
+        "reward_std": float(np.mean([g.std() for g in groups])) if groups else float("nan"),
+        "frac_reward_zero_std": float(np.mean([g.std() == 0 for g in groups])) if groups else float("nan"),
+        "completions/mean_length": float(lengths.mean()) if len(lengths) else float("nan"),
+        "completions/max_length": float(lengths.max()) if len(lengths) else float("nan"),
+        "completions/clipped_ratio": float(np.mean([s == "length" for s in stops])) if stops else float("nan"),
+    }

@@ -1,0 +1,1 @@
+"""One machine: a Llama-family decoder that writes, learns, and agrees with itself."""

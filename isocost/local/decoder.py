@@ -1,0 +1,210 @@
+"""The Llama family in one file: Llama, SmolLM2, Qwen2, Qwen2.5 and Qwen3 are settings of `Config`.
+
+Rows are padded on the right and positions start at 0, so padding is never seen and needs no mask. The residual
+stream and the head are float32 whatever the body's dtype is: the sampler and the learner run this same code, so
+their log-probs differ by rounding only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from isocost.errors import UserError
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]   # (.., H, D), (.., K, D), (.., K, D) -> (.., H, D)
+
+FAMILIES = ("llama", "qwen2", "qwen3")
+
+
+@dataclass(frozen=True)
+class Config:
+    """The shape of a decoder. `Config.of` reads a Hugging Face config.json, `data` writes one."""
+
+    vocab: int
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    mlp: int                       # inner width of the gated feed-forward
+    max_len: int = 2048            # tokens a row may have
+    rope_theta: float = 10_000.0
+    rope_scaling: Mapping[str, Any] | None = field(default=None, hash=False)
+    norm_eps: float = 1e-5
+    tied: bool = True              # the head is the embedding
+    qkv_bias: bool = False         # Qwen2
+    qk_norm: bool = False          # Qwen3: RMS norm of each query and key head
+    family: str = "llama"
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Config:
+        """From the contents of a Hugging Face config.json; raises UserError for what this decoder does not do."""
+        family = data.get("model_type", "llama")
+        if family not in FAMILIES:
+            raise UserError(f"model_type is {family!r}; this decoder reads {', '.join(FAMILIES)}")
+        if data.get("use_sliding_window"):
+            raise UserError("use_sliding_window is true; only full attention is supported")
+        if data.get("mlp_bias") or (family == "llama" and data.get("attention_bias")):
+            raise UserError("the model has biases in its attention or feed-forward that this decoder has not")
+        if data.get("hidden_act", "silu") != "silu":
+            raise UserError(f"hidden_act is {data['hidden_act']!r}; this decoder has silu only")
+        rope = dict(data.get("rope_parameters") or data.get("rope_scaling") or {})
+        theta = float(rope.pop("rope_theta", data.get("rope_theta", 10_000.0)))
+        kind = rope.get("rope_type", rope.get("type", "default"))
+        heads, hidden = int(data["num_attention_heads"]), int(data["hidden_size"])
+        return cls(
+            vocab=int(data["vocab_size"]), hidden=hidden, layers=int(data["num_hidden_layers"]), heads=heads,
+            kv_heads=int(data.get("num_key_value_heads") or heads),
+            head_dim=int(data.get("head_dim") or hidden // heads), mlp=int(data["intermediate_size"]),
+            max_len=int(data.get("max_position_embeddings", 2048)), rope_theta=theta,
+            rope_scaling=None if kind == "default" else rope, norm_eps=float(data.get("rms_norm_eps", 1e-6)),
+            tied=bool(data.get("tie_word_embeddings", False)), qkv_bias=family == "qwen2",
+            qk_norm=family == "qwen3", family=family,
+        )
+
+    def data(self) -> dict[str, Any]:
+        """The contents of a Hugging Face config.json."""
+        name = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}[self.family]
+        return {
+            "architectures": [f"{name}ForCausalLM"], "model_type": self.family, "vocab_size": self.vocab,
+            "hidden_size": self.hidden, "num_hidden_layers": self.layers, "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads, "head_dim": self.head_dim, "intermediate_size": self.mlp,
+            "max_position_embeddings": self.max_len, "rope_theta": self.rope_theta,
+            "rope_scaling": None if self.rope_scaling is None else dict(self.rope_scaling),
+            "rms_norm_eps": self.norm_eps, "tie_word_embeddings": self.tied, "hidden_act": "silu",
+            "attention_bias": self.qkv_bias, "torch_dtype": "float32",
+        }
+
+
+def rotate(x: Tensor, turn: Tensor) -> Tensor:
+    """Rotary positions on (.., heads, D), pairs side by side: each (even, odd) pair is a complex number, turned."""
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * turn).flatten(-2)
+
+
+def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Full causal attention on (N, T, heads, D)."""
+    grouped = q.shape[-2] != k.shape[-2]
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped).transpose(1, 2)
+
+
+class Block(nn.Module):
+    """Attention, then the gated feed-forward, each behind its norm. q, k, v share a matrix; so do gate and up.
+
+    Rows of q and k stand in pairs that rotate together, as in Meta's own files; Hugging Face's stand half a head
+    apart, and `weights` carries them over.
+    """
+
+    def __init__(self, config: Config, body: torch.dtype, device: torch.device | str | None):
+        super().__init__()
+        c, where = config, {"device": device, "dtype": torch.float32}
+        q, kv = c.heads * c.head_dim, c.kv_heads * c.head_dim
+        self.heads, self.kv_heads, self.eps, self.body = c.heads, c.kv_heads, c.norm_eps, body
+        self.width, self.head_dim, self.mlp = (c.hidden,), c.head_dim, c.mlp
+        self.norm1 = nn.Parameter(torch.ones(c.hidden, **where))
+        self.qkv = nn.Parameter(torch.zeros(q + 2 * kv, c.hidden, **where))
+        self.qkv_bias = nn.Parameter(torch.zeros(q + 2 * kv, **where)) if c.qkv_bias else None
+        self.q_norm = nn.Parameter(torch.ones(c.head_dim, **where)) if c.qk_norm else None
+        self.k_norm = nn.Parameter(torch.ones(c.head_dim, **where)) if c.qk_norm else None
+        self.out = nn.Parameter(torch.zeros(c.hidden, q, **where))
+        self.norm2 = nn.Parameter(torch.ones(c.hidden, **where))
+        self.gate_up = nn.Parameter(torch.zeros(2 * c.mlp, c.hidden, **where))
+        self.down = nn.Parameter(torch.zeros(c.hidden, c.mlp, **where))
+
+    def forward(self, x: Tensor, turn: Tensor, attend: Attend) -> Tensor:
+        x = x + self._linear(self._attention(F.rms_norm(x, self.width, self.norm1, self.eps), turn, attend), self.out)
+        wide = self._linear(F.rms_norm(x, self.width, self.norm2, self.eps), self.gate_up)
+        return x + self._linear(F.silu(wide[..., : self.mlp]) * wide[..., self.mlp :], self.down)
+
+    def _attention(self, x: Tensor, turn: Tensor, attend: Attend) -> Tensor:
+        qkv = self._linear(x, self.qkv, self.qkv_bias).unflatten(-1, (-1, self.head_dim))
+        qk, v = qkv[..., : -self.kv_heads, :], qkv[..., -self.kv_heads :, :]
+        if self.q_norm is not None and self.k_norm is not None:
+            q = F.rms_norm(qk[..., : self.heads, :], (self.head_dim,), self.q_norm, self.eps)
+            qk = torch.cat((q, F.rms_norm(qk[..., self.heads :, :], (self.head_dim,), self.k_norm, self.eps)), -2)
+        qk = rotate(qk, turn)
+        if self.body != torch.float32:
+            qk, v = qk.to(self.body), v.to(self.body)
+        return attend(qk[..., : self.heads, :], qk[..., self.heads :, :], v).flatten(-2)
+
+    def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        if self.body == torch.float32:
+            return F.linear(x, weight, bias)
+        wide = F.linear(x.to(self.body), weight.to(self.body)).float()
+        return wide if bias is None else wide + bias.float()
+
+
+class Decoder(nn.Module):
+    """A decoder-only transformer: `forward` gives hidden states, `logits` the head's float32 product."""
+
+    def __init__(self, config: Config, *, body: torch.dtype = torch.float32, device: torch.device | str | None = None):
+        super().__init__()
+        self.config, self.body = config, body
+        where = {"device": device, "dtype": torch.float32}
+        self.embed = nn.Parameter(torch.zeros(config.vocab, config.hidden, **where))
+        self.blocks = nn.ModuleList(Block(config, body, device) for _ in range(config.layers))
+        self.norm = nn.Parameter(torch.ones(config.hidden, **where))
+        self.head = None if config.tied else nn.Parameter(torch.zeros(config.vocab, config.hidden, **where))
+        self.register_buffer("turns", rotations(config).to(device), persistent=False)
+        self.turns: Tensor
+        self.layers: list[Block] = [b for b in self.blocks if isinstance(b, Block)]
+
+    @classmethod
+    def from_config(
+        cls, config: Config, generator: torch.Generator | None = None, *, body: torch.dtype = torch.float32
+    ) -> Decoder:
+        """Random weights: normal of variance 1/hidden; what writes to the residual stream, over 2 x layers more."""
+        self = cls(config, body=body)
+        with torch.no_grad():
+            for name, p in self.named_parameters():
+                if p.ndim == 2:
+                    last = name.endswith((".out", ".down"))
+                    std = p.shape[1] ** -0.5 / (math.sqrt(2 * config.layers) if last else 1.0)
+                    p.normal_(0.0, std, generator=generator)
+        return self
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(N, T) tokens, padded on the right -> (N, T, hidden) after the last norm."""
+        return self.run(tokens, self.turns[: tokens.shape[1]], lambda layer: causal)
+
+    def run(self, tokens: Tensor, turn: Tensor, attend: Callable[[int], Attend]) -> Tensor:
+        """Tokens of any shape, each with its rotation (.., 1, D/2); `attend(layer)` says what they look at."""
+        x = F.embedding(tokens, self.embed)
+        for i, block in enumerate(self.layers):
+            x = block(x, turn, attend(i))
+        return F.rms_norm(x, (self.config.hidden,), self.norm, self.config.norm_eps)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(.., hidden) -> (.., V) in float32, whatever the body's dtype."""
+        return F.linear(hidden.float(), self.embed if self.head is None else self.head)
+
+
+def rotations(config: Config) -> Tensor:
+    """e^(i angle) of each position and pair, (max_len, 1, D/2); angles in float32, as the published models were trained."""
+    powers = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
+    angle = torch.arange(config.max_len, dtype=torch.float32)[:, None] * _scaled(1.0 / config.rope_theta**powers, config)
+    return torch.complex(angle.cos(), angle.sin())[:, None]
+
+
+def _scaled(frequency: Tensor, config: Config) -> Tensor:
+    scaling = config.rope_scaling
+    if scaling is None:
+        return frequency
+    kind = scaling.get("rope_type", scaling.get("type"))
+    if kind == "linear":
+        return frequency / float(scaling["factor"])
+    if kind != "llama3":
+        raise UserError(f"rope scaling is {kind!r}; this decoder does default, linear and llama3")
+    # Llama 3.1: long waves are slowed by `factor`, short ones left alone, those between blended
+    low, high = float(scaling["low_freq_factor"]), float(scaling["high_freq_factor"])
+    turns = float(scaling["original_max_position_embeddings"]) * frequency / (2 * math.pi)
+    blend = ((turns - low) / (high - low)).clamp(0.0, 1.0)
+    return frequency * (blend + (1.0 - blend) / float(scaling["factor"]))

@@ -1,0 +1,40 @@
+"""From logits to the distribution that is drawn from, and to a draw. Row by row: no row can move another's bits."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from isocost.errors import UserError
+from isocost.types import Sampling
+
+
+def check(sampling: Sampling) -> None:
+    """Raises UserError for settings that are no distribution."""
+    if not sampling.temperature > 0:
+        raise UserError(f"temperature is {sampling.temperature}; it must be above 0 (top_k=1 is greedy)")
+    if not 0 < sampling.top_p <= 1:
+        raise UserError(f"top_p is {sampling.top_p}; it must be above 0 and at most 1 (1 keeps everything)")
+    if sampling.top_k < 0:
+        raise UserError(f"top_k is {sampling.top_k}; it must be at least 0 (0 keeps everything)")
+
+
+def truncate(logits: Tensor, top_p: Tensor, top_k: Tensor) -> Tensor:
+    """(N, V) tempered logits with -inf outside each row's kept set: the top_k (0: all), then of those, renormalised,
+    the fewest likeliest that hold top_p. Ties are kept in order of id.
+    """
+    ranked, order = logits.sort(dim=-1, descending=True, stable=True)
+    rank = torch.arange(logits.shape[-1], device=logits.device)
+    ranked = ranked.masked_fill((rank >= top_k[:, None]) & (top_k > 0)[:, None], -torch.inf)
+    p = ranked.softmax(-1)
+    drop = (p.cumsum(-1) - p >= top_p[:, None]) & (top_p < 1)[:, None] & (rank > 0)
+    return torch.full_like(logits, -torch.inf).scatter(-1, order, ranked.masked_fill(drop, -torch.inf))
+
+
+def draw(logp: Tensor, u: Tensor) -> Tensor:
+    """(N, V) log-probs and (N,) numbers in (0, 1) -> (N,) ids, by inverting the cumulative distribution in float64.
+
+    An id of probability 0 is never drawn: the cumulative sum must grow past u times its own total.
+    """
+    cumulative = logp.exp().cumsum(-1, dtype=torch.float64)
+    return torch.searchsorted(cumulative, u[:, None] * cumulative[:, -1:], right=True)[:, 0]

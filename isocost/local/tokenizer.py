@@ -1,0 +1,122 @@
+"""Between messages and tokens: one character per token for the embedded base, a chat template for everything else."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from isocost.errors import UserError
+from isocost.types import Message
+
+
+class Characters:
+    """One token per character; a prompt is its messages' contents, one after the other, with no template."""
+
+    def __init__(self, alphabet: str, end: int):
+        if len(set(alphabet)) != len(alphabet):
+            raise UserError("the alphabet holds a character twice")
+        self.alphabet, self.ends = alphabet, (end,)
+        self._id = {c: i for i, c in enumerate(alphabet)}
+
+    def prompt(self, messages: Sequence[Message]) -> list[int]:
+        return self.encode("".join(m.content for m in messages))
+
+    def answer(self, messages: Sequence[Message]) -> list[int]:
+        return self.prompt(messages)
+
+    def encode(self, text: str) -> list[int]:
+        try:
+            return [self._id[c] for c in text]
+        except KeyError as e:
+            raise UserError(f"{e.args[0]!r} in {text!r} is not in this model's alphabet {self.alphabet!r}") from None
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return "".join(self.alphabet[t] for t in tokens if t < len(self.alphabet))
+
+
+class HubTokenizer:
+    """A Hugging Face tokenizer.json with its chat template.
+
+    Special-token spellings inside a message stay plain text, so nobody's words can open a turn. Without a template
+    a prompt is the contents joined by newlines. Raises UserError when the template refuses the messages.
+    """
+
+    def __init__(self, tokenizer_json: str, ends: Sequence[int], template: str | None = None,
+                 names: Mapping[str, str] | None = None):
+        try:
+            from tokenizers import Tokenizer
+        except ImportError as e:
+            raise UserError("this model needs the library `tokenizers`: pip install 'isocost[llm]'") from e
+        self._special, self._plain = Tokenizer.from_str(tokenizer_json), Tokenizer.from_str(tokenizer_json)
+        self._plain.encode_special_tokens = True
+        spellings = [t.content for t in self._special.get_added_tokens_decoder().values() if t.special]
+        longest_first = sorted(spellings, key=len, reverse=True)
+        self._marks = re.compile("|".join(map(re.escape, longest_first))) if spellings else None
+        self.ends, self._names = tuple(dict.fromkeys(ends)), dict(names or {})
+        self._template = None if template is None else compile_template(template)
+
+    def prompt(self, messages: Sequence[Message]) -> list[int]:
+        if self._template is None:
+            return self.encode("\n".join(m.content for m in messages))
+        return self._encode_rendered(*self._render(messages, True))
+
+    def answer(self, messages: Sequence[Message]) -> list[int]:
+        """The template's words between the policy's own end token and its next word; UserError if it rewrites history."""
+        if self._template is None:
+            return self.encode("\n" + "\n".join(m.content for m in messages) + "\n")
+        said = "\ue001"
+        before = [Message("user", "?"), Message("assistant", said)]
+        (head, _), (whole, guard) = self._render(before, False), self._render([*before, *messages], True)
+        if not whole.startswith(head):
+            raise UserError("the chat template rewrites earlier turns; a dialogue cannot be continued token by token")
+        after = head[head.rindex(said) + 1 :] + whole[len(head) :]
+        for end in self.ends:
+            after = after.removeprefix(self._special.id_to_token(end) or "\ue001")
+        return self._encode_rendered(after, guard)
+
+    def encode(self, text: str) -> list[int]:
+        return self._plain.encode(text, add_special_tokens=False).ids
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return self._special.decode([int(t) for t in tokens if t not in self.ends], skip_special_tokens=False)
+
+    def _render(self, messages: Sequence[Message], generation: bool) -> tuple[str, str]:
+        """The template's text, and the character that breaks special spellings inside contents ("" if there are none)."""
+        data = [{"role": m.role, "content": m.content} for m in messages]
+        guard = ""
+        if self._marks is not None and any(self._marks.search(m.content) for m in messages):
+            guard = next(chr(c) for c in range(0xE002, 0xF8FF) if not any(chr(c) in m.content for m in messages))
+            for m in data:
+                m["content"] = self._marks.sub(lambda found: found[0][0] + guard + found[0][1:], m["content"])
+        assert self._template is not None
+        return self._template.render(messages=data, add_generation_prompt=generation, **self._names), guard
+
+    def _encode_rendered(self, text: str, guard: str) -> list[int]:
+        if not guard or self._marks is None:
+            return self._special.encode(text, add_special_tokens=False).ids
+        ids: list[int] = []
+        at = 0
+        for mark in self._marks.finditer(text):
+            ids += self.encode(text[at : mark.start()].replace(guard, ""))
+            ids.append(self._special.token_to_id(mark[0]))
+            at = mark.end()
+        return ids + self.encode(text[at:].replace(guard, ""))
+
+
+def compile_template(source: str) -> Any:
+    """A chat template as Hugging Face compiles it: sandboxed, and without a clock (templates fall back to a fixed date)."""
+    try:
+        from jinja2.ext import loopcontrols
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+    except ImportError as e:
+        raise UserError("this model's chat template needs `jinja2`: pip install 'isocost[llm]'") from e
+
+    def refuse(message: str) -> None:
+        raise UserError(f"the chat template refuses these messages: {message}")
+
+    env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+    env.filters["tojson"] = lambda x, indent=None: json.dumps(x, ensure_ascii=False, indent=indent)
+    env.globals["raise_exception"] = refuse
+    return env.from_string(source)

@@ -1,0 +1,58 @@
+"""The loop. Sample, score, credit, update; until the budget is spent."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+
+from isocost.feed import Feed
+from isocost.ledger import Ledger
+from isocost.pack import pack
+from isocost.seams import Recipe
+from isocost.types import Batch, Fate, Group
+from isocost.world import World
+
+
+@dataclass(frozen=True)
+class Step:
+    """One turn of the loop, after its update. Whoever iterates evaluates, saves and prints between steps."""
+
+    line: dict[str, float]
+    groups: tuple[Group, ...]
+
+
+@dataclass
+class End:
+    """Why a run ended: "spent" (the budget), or "starved" (nothing that was sampled survived selection)."""
+
+    reason: str = ""
+
+
+async def train(
+    recipe: Recipe, world: World, ledger: Ledger, budget: Mapping[str, float], end: End | None = None
+) -> AsyncIterator[Step]:
+    """Run a recipe in a world until no further wave can be paid for, yielding after every step."""
+    async with Feed(recipe, world, ledger, budget) as feed:
+        while groups := await feed.take():                                    # sampled, scored, selected
+            batch = pack(groups, version=world.engine.version)                # (N, T), padded once
+            for add in recipe.enrich:
+                batch = add(batch, world)                                     # reference, values, teacher
+            batch = batch.but(advantage=recipe.advantage(batch, ledger))      # (N, T), who gets the credit
+            batch = batch.but(weight=recipe.weight(batch))                    # (N, T), how it is averaged
+
+            metrics = recipe.improve(batch, recipe, world, ledger)
+            await world.engine.load(world.learner.weights())                  # the next wave is on-policy
+
+            for group, fates in zip(batch.groups, fates_of(batch), strict=True):
+                ledger.settle(group, fates)
+            yield Step(ledger.close(world.meter.of(), len(world.problems), metrics), batch.groups)
+        if end is not None:
+            end.reason = feed.ended
+
+
+def fates_of(batch: Batch) -> list[list[Fate]]:
+    """Per group, whether each rollout carried an advantage into the update, or none at all."""
+    assert batch.advantage is not None
+    signal = batch.reward.new_zeros(len(batch.reward)).index_add(0, batch.rollout, batch.advantage.abs().sum(-1))
+    fates = iter([Fate.TRAINED if s > 0 else Fate.DEAD for s in signal.tolist()])
+    return [[next(fates) for _ in group.rollouts] for group in batch.groups]

@@ -1,0 +1,53 @@
+"""REINFORCE: make likelier what earned more than the average of the batch. The root of the tree.
+
+    A_i = r_i − mean r          L = −(1/R) Σ_i A_i Σ_t log π(y_it)          Williams 1992, Machine Learning 8
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from isocost.methods import FAILS, HOLDS, UNMEASURED, Card
+from isocost.ops import spread
+from isocost.parts import allocate, choose, guide, improve, loss, pace, play, reward, schedule, select, weight
+from isocost.seams import Recipe
+from isocost.types import Batch
+
+CARD = Card("REINFORCE", "Williams 1992", 1992, None, "Following the score function ascends expected reward.")
+
+SOLVED = 0.9   # mean pass@1 above which there is little to learn
+
+
+def advantage(batch: Batch, ledger: object) -> Tensor:  # -> (N, T)
+    return spread(batch.reward - batch.reward.mean(), batch)
+
+
+def needs(profile: Mapping[str, Any]) -> tuple[str, str]:
+    """Rewards that differ: neither all wrong nor nearly all right."""
+    if profile.get("mean") is None:
+        return UNMEASURED, "no pass rates: `isocost profile` measures them"
+    mean = profile["mean"]
+    if not 0 < mean < SOLVED:
+        return FAILS, f"mean pass@1 is {mean:.3f}: {'little is left to learn' if mean else 'nothing was ever right'}"
+    return HOLDS, f"mean pass@1 is {mean:.3f}"
+
+
+def recipe(**changes: Any) -> Recipe:
+    return Recipe(
+        name="reinforce",
+        choose=choose.uniform,
+        guide=guide.unguided,
+        allocate=allocate.equal,
+        play=play.sample,
+        schedule=schedule.together,
+        reward=reward.verified,
+        select=select.everything,
+        advantage=advantage,
+        weight=weight.rollout_sum,
+        loss=loss.reinforce,
+        improve=improve.policy,
+        pace=pace.warmed,
+    ).but(**changes)

@@ -1,0 +1,80 @@
+"""Small pure functions on tensors. Nothing here knows about policies, engines or papers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from isocost.types import Batch, Forward
+
+EPS = 1e-6
+
+
+def per_group(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Lift f: (G,) rewards -> (G,) credit to a whole batch: every sampled token of a rollout shares it.
+
+    A group that earned the same throughout gets exactly 0, whatever f does to rounding noise.
+    """
+
+    @wraps(f)
+    def advantage(batch: Batch, ledger=None, **settings) -> Tensor:
+        credit = torch.zeros_like(batch.reward)
+        for siblings in siblings_of(batch):
+            r = batch.reward[siblings]
+            if bool((r != r[0]).any()):
+                credit[siblings] = f(r, **settings)
+        return spread(credit, batch)
+
+    return advantage
+
+
+def siblings_of(batch: Batch) -> list[Tensor]:
+    """Indices of the rollouts of each (group, cohort): a list of (G,)."""
+    order = torch.argsort(batch.group, stable=True)
+    return list(order.split(torch.unique_consecutive(batch.group[order], return_counts=True)[1].tolist()))
+
+
+def spread(x: Float[Tensor, "R"], batch: Batch) -> Float[Tensor, "N T"]:
+    """One number per rollout onto all of its sampled tokens; zero elsewhere."""
+    return x[batch.rollout, None] * batch.mask
+
+
+def row_mean(x: Float[Tensor, "N T"], mask: Bool[Tensor, "N T"]) -> Float[Tensor, "N 1"]:
+    """Mean over each row's sampled tokens."""
+    return (x * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
+
+
+def lengths(batch: Batch) -> Float[Tensor, "R"]:
+    """Sampled tokens per rollout."""
+    out = torch.zeros_like(batch.reward)
+    return out.index_add(0, batch.rollout, batch.mask.sum(-1).to(out.dtype))
+
+
+def log_ratio(out: Forward, batch: Batch) -> Float[Tensor, "N T"]:
+    """log of current over old policy, per token. On the first epoch of an on-policy batch it is exactly 0."""
+    return out.logp - (out.logp.detach() if batch.old is None else batch.old)
+
+
+def mismatch(out: Forward, batch: Batch) -> Float[Tensor, "N T"]:
+    """log of the learner's old policy over the sampler's: what a truncated correction corrects. No gradient."""
+    return (out.logp.detach() if batch.old is None else batch.old) - batch.logp
+
+
+def k1(logp: Tensor, reference: Tensor) -> Tensor:
+    """log pi - log ref: unbiased for KL(pi || ref) on samples of pi; as a loss its gradient has zero mean."""
+    return logp - reference
+
+
+def k2(logp: Tensor, reference: Tensor) -> Tensor:
+    """(log pi - log ref)^2 / 2: as an on-policy loss its gradient is KL's."""
+    return (logp - reference).square() / 2
+
+
+def k3(logp: Tensor, reference: Tensor) -> Tensor:
+    """r - 1 - log r with r = ref / pi: unbiased, never negative (Schulman 2020)."""
+    gap = reference - logp
+    return gap.exp() - gap - 1

@@ -1,0 +1,30 @@
+"""Which problems next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from isocost import chance
+from isocost.types import Problem
+
+if TYPE_CHECKING:
+    from isocost.ledger import Ledger
+
+
+def uniform(pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.Generator) -> list[Problem]:
+    """Every problem once per epoch, in an order of its own for each epoch.
+
+    The order is addressed by (seed, epoch) and the place in it by how many problems have been drawn, so a resumed
+    run, and one that drops or refills groups, goes on where it was. A wave may span two epochs. `rng` is not used.
+    """
+    places = range(ledger.drawn, ledger.drawn + count)
+    return [pool[_order(ledger.seed, at // len(pool), len(pool))[at % len(pool)]] for at in places]
+
+
+@lru_cache(maxsize=8)
+def _order(seed: int, epoch: int, size: int) -> np.ndarray:
+    return chance.generator(seed, chance.Purpose.CHOOSE, epoch).permutation(size)

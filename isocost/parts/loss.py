@@ -1,0 +1,99 @@
+"""Per-token surrogates, unreduced: a loss says what a token costs, `weight` says how tokens are averaged.
+
+Every one returns ((N, T), {name: (N, T)}). Ratios are current over old policy, through `ops.log_ratio`; where the
+sampler's own log-probs enter, they do so through `corrected`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from isocost import ops
+from isocost.seams import Loss
+from isocost.types import Batch, Forward
+
+Out = tuple[Tensor, dict[str, Tensor]]
+ESTIMATES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"k1": ops.k1, "k2": ops.k2, "k3": ops.k3}
+
+
+def reinforce(out: Forward, batch: Batch) -> Out:
+    """-A log π."""
+    return -_credit(batch) * out.logp, {}
+
+
+def clipped(out: Forward, batch: Batch, *, low: float = 0.2, high: float = 0.2, dual: float = 0.0) -> Out:
+    """PPO's pessimistic surrogate, max(-A ρ, -A clip(ρ, 1 - low, 1 + high)) (arXiv:1707.06347).
+
+    `dual` above 1 bounds what a bad token costs by -A dual (dual clip, arXiv:1912.09729); 0 leaves it off.
+    """
+    return _pessimistic(ops.log_ratio(out, batch).exp(), _credit(batch), low, high, dual)
+
+
+def sequence_clipped(out: Forward, batch: Batch, *, low: float = 3e-4, high: float = 4e-4) -> Out:
+    """PPO's surrogate with one ratio per row, the geometric mean of its tokens' (GSPO, arXiv:2507.18071)."""
+    ratio = ops.row_mean(ops.log_ratio(out, batch), batch.mask).exp().expand_as(out.logp)
+    return _pessimistic(ratio, _credit(batch), low, high, 0.0)
+
+
+def truncated(out: Forward, batch: Batch, *, high: float = 5.0) -> Out:
+    """-sg(min(ρ, high)) A log π: the weight is capped and every token keeps its gradient (CISPO, arXiv:2506.13585)."""
+    ratio = ops.log_ratio(out, batch).detach().exp()
+    return -_credit(batch) * ratio.clamp(max=high) * out.logp, {"clip_ratio/region_mean": (ratio > high).float()}
+
+
+def corrected(out: Forward, batch: Batch, *, inner: Loss, cap: float = 2.0) -> Out:
+    """Any loss, weighed by min(old / sampler, cap), a constant: truncated importance sampling.
+
+    It corrects for a sampler that is not quite the learner (other kernels, other precision), and does nothing where
+    the two agree (Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training").
+    """
+    loss, seen = inner(out, batch)
+    ratio = ops.mismatch(out, batch).detach().exp()
+    return loss * ratio.clamp(max=cap), {**seen, "sampling/importance_ratio": ratio.clamp(max=cap)}
+
+
+def entropy_bonus(out: Forward, batch: Batch, *, scale: float = 1e-3) -> Out:
+    """-scale · H(π): keeps the policy undecided. Not to be used without a leash on hard problems."""
+    return -scale * out.entropy, {}
+
+
+def to_reference(out: Forward, batch: Batch, *, scale: float = 1e-3, estimate: str = "k2") -> Out:
+    """scale · KL(π ‖ reference), estimated per token; needs `enrich.reference`.
+
+    On samples of π the gradient of k2 is KL's; k3's is that of KL(reference ‖ π), and k1's has zero mean.
+    """
+    if estimate not in ESTIMATES:
+        raise KeyError(f"the estimate of a KL is one of {', '.join(ESTIMATES)}; not {estimate!r}")
+    reference = batch.extra["reference"]
+    return scale * ESTIMATES[estimate](out.logp, reference), {"kl": ops.k3(out.logp.detach(), reference)}
+
+
+def plus(out: Forward, batch: Batch, *, terms: Sequence[Loss]) -> Out:
+    """The sum of several losses; a metric that two of them report is the last one's."""
+    total = torch.zeros_like(out.logp)
+    seen: dict[str, Tensor] = {}
+    for term in terms:
+        loss, more = term(out, batch)
+        total, seen = total + loss, {**seen, **more}
+    return total, seen
+
+
+def _pessimistic(ratio: Tensor, credit: Tensor, low: float, high: float, dual: float) -> Out:
+    loss = torch.maximum(-credit * ratio, -credit * ratio.clamp(1 - low, 1 + high))
+    if dual:
+        loss = torch.where(credit < 0, torch.minimum(loss, -credit * dual), loss)
+    below, above = (ratio < 1 - low) & (credit < 0), (ratio > 1 + high) & (credit > 0)
+    return loss, {
+        "clip_ratio/low_mean": below.float(),
+        "clip_ratio/high_mean": above.float(),
+        "clip_ratio/region_mean": (below | above).float(),
+    }
+
+
+def _credit(batch: Batch) -> Tensor:
+    if batch.advantage is None:
+        raise ValueError("a loss needs batch.advantage: the loop fills it from the recipe's `advantage`")
+    return batch.advantage

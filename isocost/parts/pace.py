@@ -1,0 +1,31 @@
+"""What changes as the run goes on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from isocost.seams import Pace
+from isocost.types import Sampling
+
+if TYPE_CHECKING:
+    from isocost.ledger import Ledger
+
+
+def warmed(
+    ledger: Ledger,
+    *,
+    lr: float = 1e-6,
+    warmup: int = 10,
+    max_tokens: int = 1024,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    top_k: int = 0,
+    max_turns: int = 1,
+    stop: tuple[str, ...] = (),
+) -> Pace:
+    """A learning rate that rises linearly over `warmup` steps and stays; everything else constant.
+
+    A constant rate is what lets a checkpoint stand for a run of its length when laws are fitted.
+    """
+    now = lr * min(1.0, (ledger.step + 1) / warmup) if warmup > 0 else lr
+    return Pace(now, max_tokens, Sampling(temperature, top_p, top_k), max_turns, tuple(stop))

@@ -1,0 +1,114 @@
+"""Decode strategies: how attempts at one problem are made.
+
+The engine is asked once per group and turn while attempts share their start; batching beyond that is its business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+from numpy import ndarray
+
+from isocost.seams import Pace
+from isocost.types import Message, Place, Problem, Role, Rollout, Said, Segment, Stop
+from isocost.world import Ask, Env, World
+
+log = logging.getLogger("isocost")
+
+
+async def sample(
+    problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None
+) -> list[Rollout]:
+    """Talk to the environment until it is done; one question and one answer is a dialogue of one turn.
+
+    `start` resumes or forks: the environment is taken through the turns it already holds, and a turn that was
+    under way keeps what is left of its `max_tokens`. An environment that raises gives a rollout that stopped with
+    `Stop.ERROR` and is never scored. Attempts of one group open alike: `Env.open` depends on the problem alone.
+    """
+    if not attempts:
+        return []
+    envs = [] if world.env is Ask else [world.env(problem) for _ in attempts]
+    opened = [env.open() for env in envs]
+    first = _opening(opened[0] if opened else problem.prompt, problem, world, pace) if start is None else start
+    said = await _say(first, attempts, world, pace, place)
+    texts = _grown(first, said)
+    if envs:
+        each = zip(attempts, envs, texts, said, strict=True)
+        return list(await asyncio.gather(*(_converse(problem, a, e, t, s, world, pace, place) for a, e, t, s in each)))
+    shown, decode = len(first) - len(first.reply()), world.text.decode
+    return [
+        Rollout(problem, (text,), decode(text.tokens[shown:].tolist()), s.stop, attempt)
+        for attempt, text, s in zip(attempts, texts, said, strict=True)
+    ]
+
+
+async def _converse(
+    problem: Problem, attempt: int, env: Env, text: Segment, said: Said, world: World, pace: Pace, place: Place
+) -> Rollout:
+    """From the end of a turn to the end of the dialogue."""
+    for at in _answered(text):
+        await env.step(_words(text.cut(at), world))
+    while True:
+        try:
+            seen, over = await env.step(_words(text, world))
+        except Exception as error:
+            log.warning("the environment of problem %s failed: %r", problem.id, error)
+            return Rollout(problem, (text,), "", Stop.ERROR, attempt)
+        if over or said.stop is Stop.LENGTH:
+            return Rollout(problem, (text,), env.final(), said.stop, attempt)
+        if _turn(text) + 1 >= pace.max_turns:
+            return Rollout(problem, (text,), env.final(), Stop.TURNS, attempt)
+        text = text.read(world.text.answer(seen))
+        (said,) = await _say(text, [attempt], world, pace, place)
+        text = text.wrote(said)
+
+
+async def _say(text: Segment, attempts: Sequence[int], world: World, pace: Pace, place: Place) -> list[Said]:
+    turn = _turn(text)
+    room = pace.max_tokens - int((text.turn == turn).sum())
+    return await world.engine.generate(text, attempts, place=place, turn=turn, max_tokens=max(room, 1), stop=pace.stop)
+
+
+def _opening(messages: Sequence[Message], problem: Problem, world: World, pace: Pace) -> Segment:
+    text = Segment.empty(pace.sampling).read(world.text.prompt(messages), Role.PROMPT)
+    return text.read(world.text.encode(problem.prefix), Role.HINT) if problem.prefix else text
+
+
+def _turn(text: Segment) -> int:
+    """The policy turn that the next token belongs to, or the last one did when it is not over."""
+    last = int(text.turn.max(initial=-1))
+    return last if len(text) and text.role[-1] == Role.OWN else last + 1
+
+
+def _answered(text: Segment) -> list[int]:
+    """Where the environment's answers begin."""
+    seen = text.role == Role.SEEN
+    return np.flatnonzero(seen & ~np.concatenate([[False], seen[:-1]])).tolist()
+
+
+def _words(text: Segment, world: World) -> str:
+    return world.text.decode(text.reply().tolist())
+
+
+def _grown(first: Segment, said: Sequence[Said]) -> list[Segment]:
+    """What `first.wrote(s)` gives for each s; the segments are views into arrays of the whole group."""
+    counts = [len(s.tokens) for s in said]
+    role, turn = np.full(max(counts), int(Role.OWN)), np.full(max(counts), _turn(first))
+    tokens = _laid(first.tokens, [s.tokens for s in said])
+    roles = _laid(first.role, [role[:k] for k in counts])
+    logp = _laid(first.logp, [s.logp for s in said])
+    turns = _laid(first.turn, [turn[:k] for k in counts])
+    version = _laid(first.version, [s.version for s in said])
+    ends = np.cumsum([len(first) + k for k in counts]).tolist()
+    cuts = [slice(a, b) for a, b in zip([0, *ends], ends, strict=False)]
+    return [
+        Segment(tokens[c], roles[c], logp[c], turns[c], version[c], first.sampling, first.kept + tuple(s.kept))
+        for c, s in zip(cuts, said, strict=True)
+    ]
+
+
+def _laid(start: ndarray, more: Sequence[ndarray]) -> ndarray:
+    return np.concatenate([part for m in more for part in (start, m)], dtype=start.dtype, casting="same_kind")

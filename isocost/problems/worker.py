@@ -1,0 +1,55 @@
+"""A process that marks answers: one verifier, one JSON line in, one JSON line out.
+
+Apart from the run, so that a verifier that hangs, exits or eats memory costs one score. What it prints goes to
+standard error: standard output is kept for the answers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+from typing import IO, Any
+
+from isocost.errors import UserError
+from isocost.problems import verify
+from isocost.types import Message, Problem
+
+MEMORY = 4 * 2**30     # bytes of address space for a built-in verifier: a tower of powers must not eat the machine
+
+
+def main(name: str) -> None:
+    """Answer requests `[text, tokens, problem]` with `[kind, value or reason]` until the input ends."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    try:
+        kind = verify.find(name)
+    except UserError as e:
+        _say(answers, "refused", str(e))
+        return
+    if not name.startswith("python:"):
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    _say(answers, "ready", 0.0)
+    for line in sys.stdin:
+        _say(answers, *marked(kind.mark, line))
+
+
+def marked(mark: verify.Verifier, line: str) -> tuple[str, float | str | None]:
+    """One request's answer: ("score", value), ("none", None) or ("exception", what happened)."""
+    text, tokens, (id, prompt, answer, meta) = json.loads(line)
+    problem = Problem(id, tuple(Message(*m) for m in prompt), answer, meta=meta)
+    try:
+        value = mark(text, problem, tokens)
+    except (Exception, SystemExit) as e:
+        return "exception", f"{type(e).__name__}: {e}"[:500]
+    return ("none", None) if value is None else ("score", float(value))
+
+
+def _say(out: IO[str], kind: str, value: Any) -> None:
+    out.write(json.dumps([kind, value]) + "\n")
+    out.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,76 @@
+"""The page: sections in a fixed order, put into one file with everything it needs."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from pathlib import Path
+from string import Template
+
+from isocost.report import accounts, charts, findings, headline
+from isocost.report.accounts import Section
+from isocost.report.html import Safe, esc, join, json_in_html, p, tag
+from isocost.report.records import Study, load
+
+HERE = Path(__file__).parent
+SECTIONS = (
+    findings.profile, findings.learning_rate, findings.curves, findings.frontier, findings.outcome, accounts.spent, accounts.time,
+    accounts.names, accounts.recipe, accounts.samples, headline.flags, accounts.provenance,
+)
+
+
+def write(study_dir: Path, out: Path | None = None) -> Path:
+    """Write the report of a study, of a directory of runs, or of one run, and return its path.
+
+    The same records give the same bytes. Where a file is missing its section says which step would write it.
+
+    Args:
+        study_dir: the study's directory; only read, unless `out` is left out.
+        out: the file to write; `study_dir/report.html` if left out.
+
+    Raises:
+        UserError: there is no such directory, or it holds neither a study nor a run.
+    """
+    study_dir = Path(study_dir)
+    text = render(load(study_dir))
+    out = study_dir / "report.html" if out is None else Path(out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    temporary = out.with_name(f".{out.name}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, out)
+    return out
+
+
+def render(study: Study) -> str:
+    """The whole page as text."""
+    sections = [make(study) for make in SECTIONS]
+    drawing, bundle = (HERE / "draw.js").read_text(encoding="utf-8"), charts.bundle()
+    template = Template((HERE / "template.html").read_text(encoding="utf-8"))
+    return template.substitute(
+        title=esc(f"{study.name}: isocost report"), light=charts.css_variables(False), dark=charts.css_variables(True),
+        script_hashes=f"{_source_hash(bundle)} {_source_hash(drawing)}", bundle=bundle, drawing=drawing, body=_body(study, sections),
+    )
+
+
+def _body(study: Study, sections: list[Section]) -> Safe:
+    menu = tag("nav", tag("ol", *(tag("li", tag("a", s.title, href=f"#{s.key}")) for s in sections)), aria_label="Sections")
+    config = Safe(f'<script type="application/json" id="plot-config">{json_in_html(charts.CONFIG)}</script>')
+    parts = [tag("section", tag("h2", s.title), s.body, id=s.key) for s in sections]
+    note = "This page holds everything it shows and asks no network for anything. Intervals are 90 % unless they say otherwise."
+    return join(tag("header", _study_line(study), headline.answer(study)), menu, tag("main", *parts), config, tag("footer", p(note)))
+
+
+def _study_line(study: Study) -> Safe:
+    setting = study["study"].get("setting") or {}
+    first = study.runs[0].about if study.runs else {}
+    model = setting.get("model") or (first.get("model") or {}).get("name")
+    data = setting.get("data") or (first.get("problems") or {}).get("spec")
+    facts = [("model", model), ("problems", data), ("method", headline.method(study)), ("preset", study["study"].get("preset")), ("seed", study["study"].get("seed"))]
+    return tag("p", tag("b", study.name), *(tag("span", f"{k} {v}") for k, v in facts if v not in (None, "")), cls="study")
+
+
+def _source_hash(script: str) -> str:
+    """A Content-Security-Policy source: only scripts with these very bytes may run, whatever a sample says."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return f"'sha256-{digest}'"

@@ -1,0 +1,220 @@
+"""What a report reads: a study's JSON files and its runs, with whatever is missing or broken named, never guessed.
+
+Nothing here is executed or unpickled: records may come from strangers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from isocost.errors import UserError
+
+STUDY_FILES = ("study", "profile", "pilot", "rate", "shift", "law", "plan", "forecast", "audit")
+SCHEMA = 1
+FATES = ("trained", "dead", "filtered", "stale", "surplus", "cancelled", "lost", "evaluation")
+
+Data = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run directory. Empty dicts and lists stand for files that are not there."""
+
+    folder: Path
+    about: Data                                    # run.json
+    end: Data = field(default_factory=dict)        # end.json; empty while it runs
+
+    @property
+    def name(self) -> str:
+        return str(self.about.get("name") or self.folder.name)
+
+    @property
+    def purpose(self) -> str:
+        return str(self.about.get("purpose") or "run")
+
+    @property
+    def arm(self) -> Data:
+        return as_dict(self.about.get("arm"))
+
+    @property
+    def n(self) -> int | None:
+        return _whole(self.arm.get("n"))
+
+    @property
+    def lr(self) -> float | None:
+        return number(self.arm.get("lr"))
+
+    @property
+    def seed(self) -> Any:
+        return self.about.get("seed")
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.end)
+
+    @property
+    def diverged(self) -> bool:
+        return self.end.get("reason") == "diverged"
+
+    @cached_property
+    def lines(self) -> list[Data]:
+        return list(read_lines(self.folder / "metrics.jsonl"))
+
+    @cached_property
+    def evaluations(self) -> list[Data]:
+        """Evaluation lines in order of compute, the base (step 0) first."""
+        return [x for x in self.lines if "eval/select" in x or "eval/audit" in x]
+
+    @cached_property
+    def steps(self) -> list[Data]:
+        return [x for x in self.lines if "eval/select" not in x and "eval/audit" not in x]
+
+    @cached_property
+    def timing(self) -> list[Data]:
+        return list(read_lines(self.folder / "timing.jsonl"))
+
+    @property
+    def seconds(self) -> float:
+        """Active seconds so far."""
+        return max((number(x.get("seconds")) or 0.0 for x in self.timing), default=0.0)
+
+    @cached_property
+    def fates(self) -> dict[str, int]:
+        """How many rollouts met each fate: from end.json, or counted in the journal while the run has no end."""
+        told = as_dict(self.end.get("fates"))
+        if told:
+            return {str(k): int(v) for k, v in told.items() if number(v) is not None}
+        counts: dict[str, int] = {}
+        for line in read_lines(self.folder / "journal.jsonl"):
+            for fate in line.get("fates") or ():
+                counts[str(fate)] = counts.get(str(fate), 0) + 1
+        return counts
+
+    @cached_property
+    def bill(self) -> dict[str, Data]:
+        """Cost per account; while the run has no end, the last step's totals as the account `train`."""
+        told = {str(k): as_dict(v) for k, v in as_dict(self.end.get("bill")).items()}
+        if told:
+            return told
+        return {"train": self.steps[-1]} if self.steps else {}
+
+    @property
+    def metered(self) -> int:
+        """Rollouts begun over all accounts."""
+        return int(sum(number(cost.get("rollouts")) or 0 for cost in self.bill.values()))
+
+    def samples(self) -> list[Data]:
+        return list(read_lines(self.folder / "samples.jsonl"))
+
+
+@dataclass(frozen=True)
+class Study:
+    """Everything a report may show."""
+
+    folder: Path
+    files: dict[str, Data]            # by STUDY_FILES name; absent when the step has not run
+    runs: tuple[Run, ...]
+    broken: tuple[str, ...] = ()      # files that are there and cannot be read, with the reason
+
+    def __getitem__(self, name: str) -> Data:
+        return self.files.get(name, {})
+
+    def of(self, *purposes: str) -> list[Run]:
+        return [r for r in self.runs if r.purpose in purposes]
+
+    @property
+    def name(self) -> str:
+        return self.folder.resolve().name
+
+    def hashes(self) -> dict[str, str]:
+        """SHA-256 of each study file as it lies on disk."""
+        paths = {f"{name}.json": self.folder / f"{name}.json" for name in STUDY_FILES}
+        return {name: hashlib.sha256(p.read_bytes()).hexdigest() for name, p in paths.items() if p.is_file()}
+
+
+def load(folder: Path) -> Study:
+    """A study directory, a directory of runs, or one run.
+
+    Raises:
+        UserError: there is no such directory, or nothing in it is a study or a run.
+    """
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a directory; give a study, a directory of runs, or a run")
+    broken: list[str] = []
+    files = {name: data for name in STUDY_FILES if (data := _read(folder / f"{name}.json", broken))}
+    runs = tuple(run for place in _run_folders(folder) if (run := _run(place, broken)))
+    if not files and not runs and not broken:
+        wanted = "study.json, profile.json, run.json"
+        raise UserError(f"{folder} holds neither a study nor a run (looked for {wanted} and runs/*/run.json)")
+    return Study(folder, files, runs, tuple(broken))
+
+
+def read_lines(path: Path) -> Iterable[Data]:
+    """The JSON objects of a .jsonl file; a torn last line, which a kill leaves behind, is passed over."""
+    if not path.is_file():
+        return
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            try:
+                data = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            if isinstance(data, dict):
+                yield data
+
+
+def number(x: Any) -> float | None:
+    """A finite number, or None for anything else."""
+    if isinstance(x, bool) or not isinstance(x, (int, float)):
+        return None
+    return float(x) if math.isfinite(x) else None
+
+
+def as_dict(x: Any) -> Data:
+    return x if isinstance(x, dict) else {}
+
+
+def as_list(x: Any) -> list[Any]:
+    return list(x) if isinstance(x, (list, tuple)) else []
+
+
+def _whole(x: Any) -> int | None:
+    value = number(x)
+    return None if value is None else int(value)
+
+
+def _run_folders(folder: Path) -> list[Path]:
+    if (folder / "run.json").is_file():
+        return [folder]
+    inside = folder / "runs" if (folder / "runs").is_dir() else folder
+    return sorted(p.parent for p in inside.glob("*/run.json"))
+
+
+def _run(folder: Path, broken: list[str]) -> Run | None:
+    about = _read(folder / "run.json", broken)
+    return Run(folder, about, _read(folder / "end.json", broken)) if about else None
+
+
+def _read(path: Path, broken: list[str]) -> Data:
+    if not path.is_file():
+        return {}
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as e:
+        broken.append(f"{path.name} in {path.parent.name} is not JSON: {e}")
+        return {}
+    if not isinstance(data, dict):
+        broken.append(f"{path.name} in {path.parent.name} holds a {type(data).__name__}, not an object")
+        return {}
+    schema = data.get("schema", SCHEMA)
+    if schema != SCHEMA:
+        broken.append(f"{path.name} in {path.parent.name} has schema {schema!r}; this version reads schema {SCHEMA}")
+        return {}
+    return data

@@ -1,0 +1,286 @@
+"""One run: a job turned into a record. Evaluates at fixed compute, saves, resumes, and says why it ended."""
+
+from __future__ import annotations
+
+import math
+import resource
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from isocost import meter as meters
+from isocost import record as records
+from isocost.errors import UserError
+from isocost.evaluate import evaluate
+from isocost.ledger import Ledger
+from isocost.local.weights import save as save_folder
+from isocost.loop import End, Step, train
+from isocost.record import RunRecord, read_json, read_lines, write_json
+from isocost.seams import Recipe, describe, fingerprint, tune
+from isocost.setting import Opened, Setting, open_setting
+from isocost.types import Fate, Problem
+
+EVALUATION_SEED = 20_260_101   # one for all runs, so that sampled evaluations share their random numbers
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run, as plain data: all that a worker process needs."""
+
+    name: str
+    setting: Setting
+    method: str
+    seed: int
+    budget: Mapping[str, float]                      # unit -> amount, of the training account: C
+    n: int
+    B: int
+    lr: float
+    warmup: int = 0                                  # steps
+    points: tuple[float, ...] = ()                   # rollouts at which to evaluate, beside the start and the end
+    sets: Mapping[str, str] = field(default_factory=dict)
+    purpose: str = "run"
+    multiplier: float = 1.0                          # of the learning rate over the rule's
+    seal: str | None = None
+    save_every: int = 0                              # steps; 0 saves at evaluations only
+    export: bool = False                             # write the final policy as a Hugging Face folder
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Job:
+        return cls(**{**data, "setting": Setting.of(data["setting"]), "points": tuple(data["points"])})
+
+
+def recipe_of(job: Job) -> Recipe:
+    """The method's recipe at this job's sizes, learning rate and sampling, then the user's own settings."""
+    from isocost import methods
+
+    recipe = methods.load(job.method).recipe(groups=job.B, rollouts=job.n)
+    s = job.setting
+    paced = {"lr": job.lr, "warmup": job.warmup, "max_tokens": s.max_tokens, "temperature": s.temperature,
+             "top_p": s.top_p, "top_k": s.top_k}
+    pace = recipe.pace
+    fn, keywords = (pace.func, pace.keywords) if isinstance(pace, partial) else (pace, {})
+    recipe = recipe.but(pace=partial(fn, **{**keywords, **paced}))
+    for path, value in job.sets.items():
+        try:
+            recipe = tune(recipe, path, value)
+        except KeyError as e:
+            raise UserError(f"--set {path}={value}: {e.args[0]}") from None
+    return recipe
+
+
+async def run(job: Job, out: Path, *, opened: Opened | None = None, on_step: Callable[[Mapping[str, Any]], None] = lambda line: None) -> dict[str, Any]:
+    """Run a job in `out`, or go on with it there. Returns what end.json says.
+
+    At max_age 0, on the same machine and threads, a run that was killed and resumed leaves the same metrics,
+    journal, samples and weights, byte for byte, as one that was not.
+    """
+    recipe = recipe_of(job)
+    with RunRecord.opened(out) as record:
+        if (out / "end.json").exists() and (ended := read_json(out / "end.json"))["reason"] != "interrupted":
+            return ended
+        opened = opened or open_setting(job.setting, reference=bool(recipe.enrich))
+        _claim(record, job, recipe, opened)
+        return await _Run(job, recipe, opened, record, on_step).go()
+
+
+def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:
+    """Write run.json, or check that what is there asks for the same run."""
+    described = describe(recipe)
+    asked = {
+        "schema": records.SCHEMA, "name": job.name, "purpose": job.purpose, "method": job.method, "recipe": described,
+        "job": asdict(job), "seed": job.seed, "budget": dict(job.budget), "seal": job.seal,
+        "arm": {"n": recipe.rollouts, "B": recipe.groups, "lr": job.lr, "multiplier": job.multiplier, "warmup": job.warmup},
+        "model": {"name": job.setting.model, "parameters": opened.world.learner.parameters},
+        "problems": {"spec": job.setting.data, "train": len(opened.sides.train), "select": len(opened.sides.select),
+                     "audit": len(opened.sides.audit), "hash": fingerprint([p.id for p in opened.sides.train])},
+    }
+    path = record.path / "run.json"
+    if path.exists():
+        there = read_json(path)
+        changed = [k for k in ("recipe", "budget", "seed", "problems", "model") if fingerprint(there[k]) != fingerprint(asked[k])]
+        if changed:
+            raise UserError(f"{record.path} holds another run: its {', '.join(changed)} differ; choose another --out")
+        return
+    write_json(path, {**asked, "code": records.code(),
+                      "machine": records.machine(torch.get_num_threads(), opened.world.extra.get("device", "cpu"))})
+
+
+class _Run:
+    """The live state of one run: the world, the ledger, the record, and the clock."""
+
+    def __init__(self, job: Job, recipe: Recipe, opened: Opened, record: RunRecord, on_step: Callable[[Mapping[str, Any]], None]):
+        self.job, self.recipe, self.opened, self.record, self.on_step = job, recipe, opened, record, on_step
+        self.world, self.ledger = opened.world, Ledger(seed=job.seed)
+        self.points = sorted(p for p in job.points if p > 0)
+        self.measured = 0                   # evaluations made, the one of the base included
+        self.seconds, self.began = 0.0, time.perf_counter()
+        self.stop: int | None = None        # a signal that asked for an end
+
+    async def go(self) -> dict[str, Any]:
+        self._restore()
+        meter = self.world.meter
+        meter.observer = self.record.paid
+        end = End()
+        with _signals(self._ask_to_stop):
+            if not self.measured:
+                await self._evaluate()
+                self._clock()
+                self._save()
+            async for step in train(self.recipe, self.world, self.ledger, self.job.budget, end):
+                self._write(step)
+                if not math.isfinite(step.line.get("grad_norm", 0.0)):
+                    end.reason = "diverged"
+                    break
+                due = bool(self.points) and self.ledger.spent.rollouts >= self.points[0]
+                if due:
+                    await self._evaluate()
+                if due or self.stop or (self.job.save_every and self.ledger.step % self.job.save_every == 0):
+                    self._save()
+                if self.stop:
+                    end.reason = "interrupted"
+                    break
+            if end.reason in ("spent", "starved") and self._last_evaluated() < self.ledger.spent.rollouts:
+                await self._evaluate()
+            self._save()
+        return self._finish(end.reason)
+
+    def _ask_to_stop(self, signum: int) -> None:
+        self.stop = signum
+
+    # between steps --------------------------------------------------------------------------------------------
+
+    def _write(self, step: Step) -> None:
+        self.record.write("metrics.jsonl", step.line)
+        self.record.write("journal.jsonl", *self.ledger.fresh)
+        self.ledger.fresh.clear()
+        if self.ledger.step & (self.ledger.step - 1) == 0:   # at steps 1, 2, 4, 8, ...: enough to read, cheap to keep
+            self.record.write("samples.jsonl", *samples(step.groups[:2], step.line["step"]))
+        self._clock()
+        self.on_step(step.line)
+
+    def _clock(self) -> None:
+        meter = self.world.meter
+        self.record.write("timing.jsonl", {
+            "step": self.ledger.step, "rollouts": self.ledger.spent.rollouts, "seconds": round(self._active(), 4),
+            "train_seconds": round(meter.of().seconds, 4), "evaluation_seconds": round(meter.of(meters.EVALUATION).seconds, 4),
+            "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        })
+
+    async def _evaluate(self) -> None:
+        """Held-out reward now, on both sides. Due points are passed together when a step went over several."""
+        spent = self.ledger.spent.rollouts
+        pace, sides = self.recipe.pace(self.ledger), self.opened.sides
+        both: Sequence[Problem] = (*sides.select, *sides.audit)
+        found = await evaluate(self.recipe, self.world, both, pace, samples=self.job.setting.samples, seed=EVALUATION_SEED)
+        half = len(sides.select)
+        line = {"step": self.ledger.step, "rollouts": spent, "epoch": round(self.ledger.drawn / len(sides.train), 6),
+                "eval/select": _mean(found.right[:half]), "eval/audit": _mean(found.right[half:]), "eval/exact": found.exact,
+                "eval/unscored": found.unscored}
+        self.record.write("metrics.jsonl", line)
+        if found.groups:
+            self.record.write("samples.jsonl", *samples(found.groups[:4], self.ledger.step))
+        self.measured += 1
+        self.points = [p for p in self.points if p > spent]
+        self.on_step(line)
+
+    def _last_evaluated(self) -> float:
+        lines = [x for x in read_lines(self.record.path / "metrics.jsonl") if "eval/select" in x]
+        return lines[-1]["rollouts"] if lines else -1
+
+    def _active(self) -> float:
+        return self.seconds + time.perf_counter() - self.began
+
+    # checkpoints ----------------------------------------------------------------------------------------------
+
+    def _save(self) -> None:
+        ledger, world = self.ledger, self.world
+        self.record.save(ledger.step, world.learner.state(), {
+            "ledger": {"seed": ledger.seed, "step": ledger.step, "waves": ledger.waves, "drawn": ledger.drawn},
+            "meter": world.meter.state(), "measured": self.measured, "version": world.engine.version,
+            "seconds": round(self._active(), 4),
+        })
+
+    def _restore(self) -> None:
+        found = self.record.restore(self.world.meter)
+        if found is None:
+            self.record.pay_since(0)
+            return
+        tensors, state = found
+        self.world.learner.restore(tensors)
+        self.world.engine.restore(self.world.learner.weights(), state["version"])
+        lines = read_lines(self.record.path / "journal.jsonl")
+        self.ledger.replay(lines)
+        for name, value in state["ledger"].items():
+            setattr(self.ledger, name, value)
+        self.ledger.spent = self.world.meter.of()
+        self.ledger.steps = [x for x in read_lines(self.record.path / "metrics.jsonl") if "reward" in x]
+        self.points = [p for p in self.points if p > self.ledger.spent.rollouts]
+        self.measured, self.seconds = state["measured"], state["seconds"]
+        self.record.pay_since(state["step"])
+
+    # the end --------------------------------------------------------------------------------------------------
+
+    def _finish(self, reason: str) -> dict[str, Any]:
+        world, ledger = self.world, self.ledger
+        if self.job.export and reason in ("spent", "starved"):
+            save_folder(self.record.path / "final", world)
+        fates = {str(f): ledger.fates.get(str(f), 0) for f in Fate}
+        fates["evaluation"] = world.meter.of(meters.EVALUATION).rollouts
+        fates["lost"] += world.meter.of(meters.LOST).rollouts
+        end = {
+            "schema": records.SCHEMA, "reason": reason, "detail": self._why(reason), "steps": ledger.step,
+            "bill": {k: v.data() for k, v in world.meter.logical.items()},
+            "physical": {k: v.data() for k, v in world.meter.physical.items()},
+            "fates": fates, "seconds": round(self._active(), 3), "notes": self.record.notes,
+            "verifier_failures": dict(self.opened.grader.failures), "signal": self.stop,
+        }
+        write_json(self.record.path / "end.json", end)
+        return end
+
+    def _why(self, reason: str) -> str:
+        budget = ", ".join(f"{v:g} {k}" for k, v in self.job.budget.items())
+        if reason == "starved":
+            rates = sorted(t.mean for t in self.ledger.tallies.values())
+            middle = rates[len(rates) // 2] if rates else float("nan")
+            return (f"nothing sampled survived selection before {budget} were spent: {len(rates)} problems seen, median pass rate "
+                    f"{middle:.3f}, {sum(r == 0 for r in rates)} never solved, {sum(r == 1 for r in rates)} always solved")
+        return {"spent": f"no further step fits into {budget}", "diverged": "the gradient is not finite",
+                "interrupted": f"stopped by signal {self.stop} after step {self.ledger.step}; it goes on where it was"}.get(reason, "")
+
+
+def samples(groups: Sequence[Any], step: int) -> list[dict[str, Any]]:
+    """What was said, for reading: a few attempts of each group."""
+    return [{"step": step, "id": g.problem.id, "variant": g.problem.variant, "prompt": g.problem.text,
+             "attempts": [{"text": r.final, "reward": None if r.score is None else r.score.value, "stop": str(r.stop)}
+                          for r in g.rollouts[:8]]} for g in groups]
+
+
+def _mean(x: Any) -> float:
+    good = x[~(x != x)]
+    return float(good.mean()) if len(good) else float("nan")
+
+
+class _signals:
+    """Ctrl-C and SIGTERM ask the run to stop after its step; a second one is taken at its word."""
+
+    def __init__(self, ask: Callable[[int], None]):
+        self.ask = ask
+        self.before: dict[int, Any] = {}
+
+    def __enter__(self) -> None:
+        def handle(signum: int, frame: Any) -> None:
+            self.ask(signum)
+            signal.signal(signum, self.before[signum])
+
+        for s in (signal.SIGINT, signal.SIGTERM):
+            self.before[s] = signal.signal(s, handle)
+
+    def __exit__(self, *exc: Any) -> None:
+        for s, handler in self.before.items():
+            signal.signal(s, handler)

@@ -1,0 +1,195 @@
+"""The verbs. A method is a choice of one function for each; a recipe is that choice, written down.
+
+Every seam value is a top-level function, or a `partial` of one: so recipes pickle, print, hash and diff, and a
+function's own signature is the schema of its settings. Seams keep no state: what a run has learned so far is in
+the ledger, which they may read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import types as pytypes
+import typing
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from torch import Tensor
+
+from isocost.types import Batch, Forward, Group, Place, Problem, Rollout, Sampling, Segment
+
+if typing.TYPE_CHECKING:
+    from isocost.ledger import Ledger
+    from isocost.world import World
+
+
+class Attempts(Protocol):
+    """A play with everything but the start and the attempts already filled in: what `schedule` orders."""
+
+    async def __call__(self, problem: Problem, attempts: Sequence[int], start: Segment | None = None) -> list[Rollout]: ...
+
+
+class Choose(Protocol):     # which problems next; `rng` is addressed by (seed, wave)
+    def __call__(self, pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.Generator) -> list[Problem]: ...
+class Guide(Protocol):      # in which variants
+    async def __call__(self, problem: Problem, world: World) -> list[Problem]: ...
+class Allocate(Protocol):   # how many attempts each slot of a wave gets; sums to `total`. A generator allocates in phases
+    def __call__(
+        self, problems: Sequence[Problem], ledger: Ledger, total: int
+    ) -> list[int] | Generator[list[int], list[Group], None]: ...
+class Play(Protocol):       # how attempts are made: the decode strategy, several attempts of one start at once
+    async def __call__(
+        self, problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None
+    ) -> list[Rollout]: ...
+class Schedule(Protocol):   # in what order; what to fork, stop, reuse
+    async def __call__(self, problem: Problem, attempts: Sequence[int], play: Attempts, ledger: Ledger) -> list[Rollout]: ...
+class Reward(Protocol):     # what each attempt of a finished group was worth
+    async def __call__(self, group: Group, world: World) -> Group: ...
+class Select(Protocol):     # what of a group is worth an update; None for nothing
+    def __call__(self, group: Group, ledger: Ledger) -> Group | None: ...
+class Enrich(Protocol):     # what else the batch must carry: reference log-probs, values, a teacher's
+    def __call__(self, batch: Batch, world: World) -> Batch: ...
+class Advantage(Protocol):  # which tokens get the credit        -> (N, T)
+    def __call__(self, batch: Batch, ledger: Ledger) -> Tensor: ...
+class Weight(Protocol):     # how tokens are averaged             -> (N, T), settled once on the whole batch
+    def __call__(self, batch: Batch) -> Tensor: ...
+class Loss(Protocol):       # the per-token surrogate, unreduced  -> (N, T), {name: (N, T)}
+    def __call__(self, out: Forward, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]: ...
+class Improve(Protocol):    # how a batch becomes one or more updates
+    def __call__(self, batch: Batch, recipe: Recipe, world: World, ledger: Ledger) -> dict[str, float]: ...
+class PaceFn(Protocol):     # what changes as the run goes on
+    def __call__(self, ledger: Ledger) -> Pace: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What a wave is played with, and the step it leads to is taken with."""
+
+    lr: float
+    max_tokens: int                     # per turn
+    sampling: Sampling = Sampling()
+    max_turns: int = 1
+    stop: tuple[str, ...] = ()          # strings that end a turn, beside the model's own end tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A method, whole: thirteen verbs and the sizes that spend the budget."""
+
+    name: str
+    choose: Choose
+    guide: Guide
+    allocate: Allocate
+    play: Play
+    schedule: Schedule
+    reward: Reward
+    select: Select
+    enrich: tuple[Enrich, ...] = ()
+    advantage: Advantage
+    weight: Weight
+    loss: Loss
+    improve: Improve
+    pace: PaceFn
+    groups: int = 16         # B: groups per update (posed variants; problems where nothing is guided)
+    rollouts: int = 8        # n: rollouts per group, on average over a wave
+    max_age: int = 0         # steps a rollout may lag behind; 0 is synchronous
+    refill: bool = False     # launch further waves until B groups survive `select` (DAPO), or train on what is left
+
+    def but(self, **changes: Any) -> Recipe:
+        return replace(self, **changes)
+
+
+SEAMS = tuple(f.name for f in fields(Recipe) if f.name not in ("name", "groups", "rollouts", "max_age", "refill"))
+SIZES = ("groups", "rollouts", "max_age", "refill")
+
+
+def describe(x: Any) -> Any:
+    """A recipe as plain data: every parameter with its value, defaults bound. What the run record stores and `diff` compares.
+
+    A function from outside the package is described with the hash of its source file, for its name alone says little.
+    """
+    if isinstance(x, partial) or (callable(x) and not isinstance(x, type)):
+        fn, args, keywords = (x.func, x.args, x.keywords) if isinstance(x, partial) else (x, (), {})
+        settings = {k: p.default for k, p in _settings(fn).items()}
+        out: dict[str, Any] = {"fn": f"{fn.__module__}:{fn.__qualname__}"}
+        if not fn.__module__.startswith("isocost."):
+            out["source"] = _source_hash(fn)
+        out |= {k: describe(v) for k, v in {**settings, **keywords}.items() if v is not inspect.Parameter.empty}
+        return out | ({"args": [describe(a) for a in args]} if args else {})
+    if is_dataclass(x) and not isinstance(x, type):
+        return {f.name: describe(getattr(x, f.name)) for f in fields(x)}
+    if isinstance(x, (list, tuple)):
+        return [describe(i) for i in x]
+    if isinstance(x, dict):
+        return {str(k): describe(v) for k, v in x.items()}
+    return x.item() if isinstance(x, np.generic) else x
+
+
+def fingerprint(x: Any) -> str:
+    """A short hash of plain data, the same on every machine."""
+    return hashlib.sha256(json.dumps(x, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def diff(a: Recipe, b: Recipe) -> dict[str, tuple[Any, Any]]:
+    """The seams and sizes at which two recipes differ, defaults bound: {name: (in a, in b)}."""
+    left, right = describe(a), describe(b)
+    return {k: (left[k], right[k]) for k in left if left[k] != right[k] and k != "name"}
+
+
+def tune(recipe: Recipe, path: str, value: Any) -> Recipe:
+    """`tune(r, "loss.high", 0.28)`, `tune(r, "rollouts", 16)`. The function's own signature is the schema.
+
+    A string is read as the type of the setting it replaces. Raises KeyError naming what would be right.
+    """
+    seam, *rest = path.split(".")
+    if seam not in {f.name for f in fields(Recipe)} or seam == "name":
+        raise KeyError(f"{seam!r} is neither a seam ({', '.join(SEAMS)}) nor a size ({', '.join(SIZES)})")
+    old = getattr(recipe, seam)
+    if not rest:
+        if seam not in SIZES:
+            raise KeyError(f"{seam} is a function; set one of its settings, such as {seam}.{next(iter(_knobs(old)), 'name')}")
+        return recipe.but(**{seam: _read(value, old, path)})
+    name = ".".join(rest)
+    fn, keywords = (old.func, old.keywords) if isinstance(old, partial) else (old, {})
+    knobs = _knobs(old)
+    if name not in knobs:
+        raise KeyError(f"{seam} is {fn.__module__}:{fn.__qualname__}, which takes {', '.join(knobs) or 'no settings'}; not {name!r}")
+    return recipe.but(**{seam: partial(fn, **{**keywords, name: _read(value, knobs[name], path)})})
+
+
+def _settings(fn: Callable) -> dict[str, inspect.Parameter]:
+    parameters = inspect.signature(fn).parameters
+    return {
+        k: p for k, p in parameters.items()
+        if p.kind is p.KEYWORD_ONLY or (p.default is not p.empty and k not in ("start", "ledger"))
+    }
+
+
+def _knobs(value: Any) -> dict[str, Any]:
+    if not callable(value):
+        return {}
+    fn, keywords = (value.func, value.keywords) if isinstance(value, partial) else (value, {})
+    return {k: keywords.get(k, p.default) for k, p in _settings(fn).items()}
+
+
+def _read(value: Any, old: Any, path: str) -> Any:
+    """A command line's string as the type of what it replaces; anything else as it is."""
+    if not isinstance(value, str) or isinstance(old, str):
+        return value
+    try:
+        parsed = json.loads(value.lower() if value.lower() in ("true", "false") else value)
+    except json.JSONDecodeError as e:
+        raise KeyError(f"{path} is {old!r}; {value!r} is not a number, true or false") from e
+    if isinstance(old, bool) != isinstance(parsed, bool):
+        raise KeyError(f"{path} is {old!r}; {value!r} is of another kind")
+    return int(parsed) if isinstance(old, int) and not isinstance(old, bool) and float(parsed).is_integer() else parsed
+
+
+def _source_hash(fn: Callable) -> str:
+    file = inspect.getsourcefile(fn) if isinstance(fn, pytypes.FunctionType) else None
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else ""

@@ -1,0 +1,81 @@
+"""What runs of one study share, and how it is made real: the problems on their sides, the world they are played in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from isocost.local.world import open_world
+from isocost.meter import Meter
+from isocost.problems.grade import Grader
+from isocost.problems.load import ProblemSet, load_problems
+from isocost.problems.split import Split, split, split_given
+from isocost.world import World
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What runs of one study share: the model, the problems and how they are marked."""
+
+    model: str = "tiny"
+    data: str = "sums"
+    verifier: str | None = None
+    held_out: float = 0.2              # share of problems, or a count when 1 or more; half chooses, half is reported
+    held_out_data: str | None = None   # or a set of their own
+    limit: int | None = None
+    skip_broken: bool = False
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    max_tokens: int = 4
+    samples: int = 4                   # per held-out problem at an evaluation, where exact is not to be had
+    system: str = ""
+    device: str = "auto"
+    dtype: str = "auto"
+    threads: int = 1
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Setting:
+        """From the plain data of a record."""
+        return cls(**data)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A setting made real: the problems on their sides, and the world."""
+
+    setting: Setting
+    problems: ProblemSet
+    sides: Split
+    world: World
+    grader: Grader
+
+
+def open_problems(setting: Setting, *, check: bool = False) -> tuple[ProblemSet, Split]:
+    """Load and split the problems of a setting; with `check`, every problem's own answer must be right.
+
+    Raises UserError naming what is wrong with them.
+    """
+    how = {"verifier": setting.verifier, "system": setting.system, "check": check}
+    loaded = load_problems(setting.data, limit=setting.limit, skip_broken=setting.skip_broken, **how)
+    other = load_problems(setting.held_out_data, **how) if setting.held_out_data else None
+    if other:
+        return loaded, split_given(loaded.problems, other.problems, samples=setting.samples)
+    return loaded, split(loaded.problems, setting.held_out, samples=setting.samples)
+
+
+def open_setting(setting: Setting, *, reference: bool = False, check: bool = False) -> Opened:
+    """Load problems and model. Sets torch's thread count, which the bytes of a run depend on."""
+    torch.set_num_threads(setting.threads)
+    loaded, sides = open_problems(setting, check=check)
+    meter = Meter()
+    grader = Grader(loaded.verifier, meter=meter)
+    every = (*sides.train, *sides.select, *sides.audit)
+    world = open_world(
+        setting.model, sides.train, grader, meter=meter, device=setting.device, dtype=setting.dtype, reference=reference,
+        exact=all(p.meta.get("exact") for p in every),
+    )
+    return Opened(setting, loaded, sides, world, grader)

@@ -1,0 +1,1 @@
+"""A study: profile, plan, pilot, fit, train, audit and report in one directory, each step rerunnable alone."""

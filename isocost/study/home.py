@@ -1,0 +1,84 @@
+"""A study's directory: what it was asked, and how long each of its phases took.
+
+    study.json  profile.json  pilot.json  rate.json  law.json  plan.json  forecast.json  audit.json  report.html  runs/
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from isocost import record as records
+from isocost.errors import UserError
+from isocost.record import read_json, write_json
+from isocost.setting import Setting
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a study lives."""
+
+    path: Path
+
+    @property
+    def runs(self) -> Path:
+        return self.path / "runs"
+
+    def has(self, name: str) -> bool:
+        return (self.path / name).exists()
+
+    def read(self, name: str, step: str) -> dict[str, Any]:
+        """A step's record. Raises UserError naming the step that writes it."""
+        if not self.has(name):
+            raise UserError(f"{self.path} has no {name} yet: run `isocost {step} {self.path}` first")
+        return read_json(self.path / name)
+
+    def write(self, name: str, data: Mapping[str, Any]) -> None:
+        write_json(self.path / name, {"schema": records.SCHEMA, **data})
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        return self.read("study.json", "profile")
+
+    @property
+    def setting(self) -> Setting:
+        return Setting.of(self.asked["setting"])
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time a phase; a phase gone through again (after a resume) adds to its time."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            asked = self.asked
+            phases = asked.setdefault("phases", {})
+            phases[name] = round(phases.get(name, 0.0) + time.perf_counter() - began, 2)
+            write_json(self.path / "study.json", asked)
+
+
+def found(path: Path, setting: Setting, **asked: Any) -> Home:
+    """Begin a study, or go on with the one that is there. Raises UserError if that one was asked something else."""
+    home = Home(path)
+    wanted = {"setting": asdict(setting), **asked}
+    if home.has("study.json"):
+        there = home.asked
+        changed = sorted(k for k in wanted if records.canonical(there.get(k)) != records.canonical(wanted[k]))
+        if changed:
+            raise UserError(f"{path} holds a study that was asked something else ({', '.join(changed)} differ); "
+                            "choose another --out, or remove it")
+        return home
+    path.mkdir(parents=True, exist_ok=True)
+    home.write("study.json", {**wanted, "code": records.code(), "phases": {}})
+    return home
+
+
+def opened(path: Path) -> Home:
+    """An existing study. Raises UserError if there is none."""
+    if not (path / "study.json").exists():
+        raise UserError(f"{path} is not a study: it has no study.json; begin one with `isocost profile --out {path}`")
+    return Home(path)

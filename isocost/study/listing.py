@@ -1,0 +1,119 @@
+"""What there is: studies and runs below a folder, methods by seam, differences between two recipes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from isocost import methods as catalogue
+from isocost.errors import UserError
+from isocost.record import find_runs, is_run, read_json, read_lines
+from isocost.seams import SEAMS, describe, diff
+from isocost.study.show import duration
+
+FILES = ("profile.json", "pilot.json", "law.json", "plan.json", "forecast.json", "audit.json", "report.html")
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """Studies and runs below a folder, as plain data. Raises UserError if there is no such folder."""
+    if not folder.is_dir():
+        raise UserError(f"there is no folder {folder}")
+    studies = [{"kind": "study", "path": str(p.parent), **_study(p.parent)} for p in sorted(folder.glob("**/study.json"))]
+    return studies + [{"kind": "run", "path": str(p), **_run(p)} for p in find_runs(folder)]
+
+
+def _study(path: Path) -> dict[str, Any]:
+    asked = read_json(path / "study.json")
+    verdict = read_json(path / "audit.json").get("verdict") if (path / "audit.json").exists() else None
+    return {"model": asked["setting"]["model"], "data": asked["setting"]["data"], "verdict": verdict,
+            "has": [f for f in FILES if (path / f).exists()], "seconds": sum(asked.get("phases", {}).values())}
+
+
+def _run(path: Path) -> dict[str, Any]:
+    run = read_json(path / "run.json")
+    end = read_json(path / "end.json") if (path / "end.json").exists() else {"reason": "unfinished"}
+    lines = [x for x in read_lines(path / "metrics.jsonl") if "eval/audit" in x]
+    return {"method": run["method"], "purpose": run["purpose"], **{k: run["arm"][k] for k in ("n", "B", "lr")},
+            "seed": run["seed"], "rollouts": lines[-1]["rollouts"] if lines else 0, "ended": end["reason"],
+            "first": lines[0]["eval/audit"] if lines else None, "last": lines[-1]["eval/audit"] if lines else None}
+
+
+def show(found: list[dict[str, Any]]) -> None:
+    """Print what `rows` found."""
+    console = Console()
+    studies, runs = ([r for r in found if r["kind"] == kind] for kind in ("study", "run"))
+    for s in studies:
+        steps = ", ".join(f.split(".")[0] for f in s["has"]) or "nothing yet"
+        console.print(f"[bold]{s['path']}[/]  {s['model']} on {s['data']}: {steps}; {duration(s['seconds'])}"
+                      + (f"; audit: {s['verdict']}" if s["verdict"] else ""), highlight=False)
+    if runs:
+        table = Table(box=None, pad_edge=False)
+        for name in ("run", "method", "purpose", "n", "B", "lr", "seed", "rollouts", "held-out", "ended"):
+            table.add_column(name, justify="right" if name in ("n", "B", "lr", "seed", "rollouts") else "left", overflow="fold")
+        for r in runs:
+            held = "" if r["last"] is None else f"{r['first']:.3f} -> {r['last']:.3f}"
+            table.add_row(r["path"], r["method"], r["purpose"], str(r["n"]), str(r["B"]), f"{r['lr']:.1e}", str(r["seed"]),
+                          str(r["rollouts"]), held, r["ended"])
+        console.print(table)
+    if not found:
+        console.print("no study and no run here; `isocost quickstart` makes one")
+
+
+def methods(seam: str | None) -> list[dict[str, Any]]:
+    """Every method with the seams it changes in its parent, computed. Raises UserError for a seam that is none."""
+    if seam is not None and seam not in SEAMS:
+        raise UserError(f"{seam!r} is no seam; there are {', '.join(SEAMS)}")
+    out = []
+    for name in catalogue.names():
+        method = catalogue.load(name)
+        card = method.CARD
+        changed = list(diff(catalogue.load(card.parent).recipe(), method.recipe())) if card.parent else list(SEAMS)
+        if seam is None or seam in changed:
+            out.append({"name": name, "year": card.year, "parent": card.parent, "changes": changed, "claim": card.claim,
+                        "paper": card.paper})
+    return out
+
+
+def show_methods(found: list[dict[str, Any]]) -> None:
+    """Print what `methods` found."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("method", "year", "parent", "changes", "claim"):
+        table.add_column(name, overflow="fold")
+    for m in found:
+        changes = "all (the root)" if m["parent"] is None else ", ".join(m["changes"])
+        table.add_row(m["name"], str(m["year"]), m["parent"] or "", changes, m["claim"])
+    Console().print(table)
+
+
+def differences(a: str, b: str) -> dict[str, list[Any]]:
+    """Seams and sizes at which two methods, method files or run folders differ: {name: [in a, in b]}."""
+    left, right = _described(a), _described(b)
+    return {k: [left.get(k), right.get(k)] for k in {**left, **right} if left.get(k) != right.get(k) and k != "name"}
+
+
+def _described(name: str) -> dict[str, Any]:
+    path = Path(name)
+    if path.is_dir():
+        if not is_run(path):
+            raise UserError(f"{name} is a folder without run.json; name a method, a .py file or a run's folder")
+        return dict(read_json(path / "run.json")["recipe"])
+    return dict(describe(catalogue.load(name).recipe()))
+
+
+def show_differences(a: str, b: str, found: dict[str, list[Any]]) -> None:
+    """Print what `differences` found."""
+    console = Console()
+    if not found:
+        console.print(f"{a} and {b} are the same recipe")
+    for k, (left, right) in found.items():
+        console.print(f"[bold]{k}[/]\n  {a}: {_short(left)}\n  {b}: {_short(right)}", highlight=False)
+
+
+def _short(x: Any) -> str:
+    if isinstance(x, dict) and "fn" in x:
+        settings = ", ".join(f"{k}={_short(v)}" for k, v in x.items() if k not in ("fn", "source"))
+        return x["fn"].split(":")[-1] + (f"({settings})" if settings else "")
+    return "[" + ", ".join(map(_short, x)) + "]" if isinstance(x, list) else str(x)

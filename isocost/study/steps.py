@@ -1,0 +1,327 @@
+"""The steps of a study, each from records to records: profile, plan, pilot, fit, plan, train, audit.
+
+A step that has been done is not done again; one that was stopped goes on. What a step says is what it wrote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from isocost import record as records
+from isocost.errors import UserError
+from isocost.laws import audit as audits
+from isocost.laws import forecast as forecasts
+from isocost.laws.budget import Bill, Budget, measure_timing
+from isocost.laws.fit import Law, fit_law
+from isocost.laws.pilot import Evaluation, PilotPlan, Run, plan_pilot
+from isocost.laws.plan import Plan, prescribe
+from isocost.laws.rate import RateRule, fit_rate, given, shift, starting_rule, trials
+from isocost.laws.table import Curve, curves
+from isocost.record import read_json
+from isocost.run import Job
+from isocost.setting import Setting
+from isocost.study import tell
+from isocost.study.home import Home, found, opened
+from isocost.study.show import Watch
+from isocost.study.workers import run_all
+from isocost.types import Cost
+
+SMALL = 5_000_000   # parameters below which one thread per run is the fastest use of the cores
+
+
+# what was asked -----------------------------------------------------------------------------------------------
+
+
+def setting_of(asked: Mapping[str, Any]) -> Setting:
+    """The setting that a command's options ask for. Threads default to one for small models, else every core."""
+    fields = {k: asked[k] for k in (
+        "model", "data", "verifier", "held_out", "held_out_data", "limit", "skip_broken", "system", "temperature",
+        "top_p", "top_k", "samples", "device", "dtype")}
+    from isocost.local.weights import count_parameters
+    from isocost.problems.family import answer_tokens, is_sums
+
+    short = answer_tokens(fields["data"]) if is_sums(fields["data"]) else 64
+    cores = os.cpu_count() or 1
+    threads = asked.get("threads") or (1 if count_parameters(fields["model"]) < SMALL else cores)
+    return Setting(**fields, max_tokens=asked.get("max_tokens") or short, threads=threads)
+
+
+def workers_of(setting: Setting, asked: int | None) -> int:
+    """Runs side by side: as many as their threads leave room for."""
+    return asked or max(1, (os.cpu_count() or 1) // setting.threads)
+
+
+def console_of(quiet: bool) -> Console:
+    return Console(quiet=quiet, highlight=False)
+
+
+# profile ------------------------------------------------------------------------------------------------------
+
+
+def profile(out: Path, *, seed: int, method: str | None, problems: int, dry_run: bool, quiet: bool, **asked: Any) -> int:
+    """Begin a study in `out` and profile the model on the problems."""
+    setting = setting_of(asked)
+    console = console_of(quiet)
+    if dry_run:
+        tell.profile_cost(console, setting, problems)
+        return 0
+    home = found(out, setting, seed=seed, method=method, profiled=problems)
+    if not home.has("profile.json"):
+        from isocost.study.profile import profile as sample
+
+        with home.phase("profile"):
+            home.write("profile.json", asyncio.run(sample(setting, seed=seed, problems=problems)))
+    tell.profile(console, home.read("profile.json", "profile"))
+    if quiet:
+        click.echo((home.path / "profile.json").read_text())
+    return 0
+
+
+# plan ---------------------------------------------------------------------------------------------------------
+
+
+def plan(study: Path, *, quiet: bool, size: str | None = None, budget: str | None = None, lr: float | None = None,
+         lr_exponent: float | None = None, groups: int | None = None) -> int:
+    """Without a law, plan the pilot; with one, or with a plan that needs none, prescribe."""
+    home, console = opened(study), console_of(quiet)
+    known = home.read("profile.json", "profile")
+    if not home.has("pilot.json"):
+        planned = _plan_pilot(home, known, size or "quick", budget, lr, lr_exponent, groups)
+        home.write("pilot.json", planned.data())
+    elif any(x is not None for x in (size, budget, lr, lr_exponent, groups)) and not home.has("law.json"):
+        raise UserError(f"{study}/pilot.json is fixed already; begin another study to plan it differently")
+    planned = PilotPlan.of(home.read("pilot.json", "plan"))
+    if not (home.has("law.json") or planned.direct):
+        tell.pilot_plan(console, planned)
+        _print_json(home, "pilot.json", quiet)
+        return 0
+    if not home.has("plan.json"):
+        with home.phase("fit"):
+            home.write("plan.json", _prescription(home, planned).data())
+    tell.plan(console, Plan.of(home.read("plan.json", "plan")))
+    _print_json(home, "plan.json", quiet)
+    return 0
+
+
+def _plan_pilot(home: Home, known: dict[str, Any], size: str, budget: str | None, lr: float | None,
+                exponent: float | None, groups: int | None) -> PilotPlan:
+    asked, setting = home.asked, home.setting
+    exact = bool(known.get("exact"))
+    held_out = known["select"] + known["audit"]
+    rate = None
+    if lr is not None or exponent is not None:
+        start = starting_rule(known["parameters"])
+        rate = given(lr or start.lr0, start.reference, start.exponent if exponent is None else exponent)
+    return plan_pilot(
+        known, preset=size, budget=_budget(setting, budget), seed=asked["seed"],
+        parameters=known["parameters"], rate=rate, B=groups,
+        evaluation=Evaluation(held_out, None if exact else setting.samples),
+    )
+
+
+def _budget(setting: Setting, text: str | None) -> Budget | None:
+    """A budget as planned with: hours on the wall hold as many run-hours as runs go side by side."""
+    if text is None:
+        return None
+    asked = Budget.parse(text)
+    return replace(asked, amount=asked.amount * workers_of(setting, None)) if asked.unit == "seconds" else asked
+
+
+def _prescription(home: Home, planned: PilotPlan) -> Plan:
+    pool = home.read("profile.json", "profile")["pool"]
+    if planned.direct:
+        return prescribe(None, planned.rate, planned.budget, planned.timing, pilot=planned, problems=pool)
+    law = Law.of(home.read("law.json", "fit"))
+    rule = RateRule.of(home.read("rate.json", "pilot"))
+    seen = curves(home.path)
+    return prescribe(law, rule, planned.budget, measure_timing(seen, planned.timing), pilot=planned, curves=seen,
+                     spent=_spent(home, planned), problems=pool)
+
+
+def _spent(home: Home, planned: PilotPlan) -> Bill:
+    """What the pilot's runs cost by their own meters: training in every unit, evaluations in seconds."""
+    ends = [read_json(home.runs / r.name / "end.json") for r in planned.runs]
+    bills = [e["bill"].get("train", {}) for e in ends]
+    sizes = planned.pilot_bill
+
+    def total(key: str) -> float:
+        return sum(b.get(key, 0) for b in bills)
+
+    parameters = planned.prices.parameters
+    flops = sum(Cost(**b).flops(int(parameters)) for b in bills) if parameters else None
+    return replace(sizes, rollouts=int(total("rollouts")), tokens=total("decode"), flops=flops,
+                   seconds=sum(e["seconds"] for e in ends))
+
+
+# pilot --------------------------------------------------------------------------------------------------------
+
+
+def pilot(study: Path, *, quiet: bool, workers: int | None = None, dry_run: bool = False) -> int:
+    """Run what pilot.json plans: the probe, then the grid and its edges at the rule the probe supports."""
+    home, console = opened(study), console_of(quiet)
+    planned = PilotPlan.of(home.read("pilot.json", "plan"))
+    if dry_run or planned.direct:
+        tell.pilot_plan(console, planned)
+        _print_json(home, "pilot.json", quiet)
+        return 0
+    with home.phase("probe"):
+        _run_phase(home, planned, planned.of_purpose("probe"), planned.rate, "learning-rate probe", console, workers)
+    if not home.has("rate.json"):
+        seen = trials(curves(home.path)) if planned.of_purpose("probe") else []
+        home.write("rate.json", (fit_rate(seen, planned.rate.reference) if seen else planned.rate).data())
+    rule = RateRule.of(home.read("rate.json", "pilot"))
+    tell.rate(console, rule)
+    with home.phase("pilot"):
+        both = (*planned.of_purpose("pilot"), *planned.of_purpose("edge"))
+        _run_phase(home, planned, both, rule, "pilot", console, workers)
+    home.write("shift.json", shift(curves(home.path)).data())
+    tell.shift(console, home.read("shift.json", "pilot"))
+    _print_json(home, "rate.json", quiet)
+    return 0
+
+
+def _run_phase(home: Home, planned: PilotPlan, runs: Sequence[Run], rule: RateRule, title: str, console: Console,
+               workers: int | None, seal: str | None = None) -> list[dict[str, Any]]:
+    jobs = [job_of(home, r, rule, planned.points_of(r), seal) for r in runs]
+    return run_jobs(jobs, home.runs, title, console, workers)
+
+
+def run_jobs(jobs: Sequence[Job], folder: Path, title: str, console: Console, workers: int | None) -> list[dict[str, Any]]:
+    """Run jobs side by side with a live display. Raises Interrupted once everything is saved."""
+    if not jobs:
+        return []
+    with Watch(title, jobs, folder, console) as watch:
+        return run_all(jobs, folder, workers=workers_of(jobs[0].setting, workers), watch=watch)
+
+
+def job_of(home: Home, run: Run, rule: RateRule, points: Sequence[int], seal: str | None = None) -> Job:
+    """A planned run as a job for a worker."""
+    asked = home.asked
+    method = asked["method"] or home.read("profile.json", "profile")["recipe"]["method"]
+    return Job(
+        name=run.name, setting=home.setting, method=method, seed=run.seed, budget={"rollouts": run.C}, n=run.n, B=run.B,
+        lr=run.lr(rule), warmup=run.warmup, points=tuple(points), purpose=run.purpose, multiplier=run.multiplier, seal=seal,
+        export=run.purpose == "train",
+    )
+
+
+# fit ----------------------------------------------------------------------------------------------------------
+
+
+def fit(study: Path, *, quiet: bool) -> int:
+    """Fit the law to the pilot's curves."""
+    home, console = opened(study), console_of(quiet)
+    if not home.has("law.json"):
+        with home.phase("fit"):
+            home.write("law.json", fit_law(_pilot_curves(home), seed=home.asked["seed"]).data())
+    tell.law(console, Law.of(home.read("law.json", "fit")))
+    _print_json(home, "law.json", quiet)
+    return 0
+
+
+def _pilot_curves(home: Home) -> list[Curve]:
+    grid = [c for c in curves(home.path) if c.purpose == "pilot"]
+    if not grid:
+        raise UserError(f"{home.path} has no pilot runs yet: run `isocost pilot {home.path}` first")
+    return grid
+
+
+# train --------------------------------------------------------------------------------------------------------
+
+
+def train(*, quiet: bool, method: str | None, study: Path | None, dry_run: bool, workers: int | None, **asked: Any) -> int:
+    """Train a study's plan, sealed first; or one run of a method."""
+    console = console_of(quiet)
+    if (study is None) == (method is None):
+        raise UserError("say what to train: a METHOD (see `isocost methods`), or --plan STUDY")
+    if study is not None:
+        return train_plan(opened(study), console, quiet=quiet, workers=workers, dry_run=dry_run)
+    from isocost.study.single import train_one
+
+    return train_one(method or "", console, quiet=quiet, dry_run=dry_run, setting=setting_of(asked), **{
+        k: asked[k] for k in ("out", "budget", "seed", "rollouts", "groups", "lr", "sets", "evaluations", "save_every")})
+
+
+def train_plan(home: Home, console: Console, *, quiet: bool, workers: int | None, dry_run: bool) -> int:
+    """Seal the forecast, then train the prescription and its comparator, paired by seed."""
+    prescription = Plan.of(home.read("plan.json", "plan"))
+    planned = PilotPlan.of(home.read("pilot.json", "plan"))
+    if dry_run:
+        tell.plan(console, prescription)
+        return 0
+    if not home.has("forecast.json"):
+        law = Law.of(home.read("law.json", "fit")) if home.has("law.json") else None
+        hashes = {p.parent.name: records.file_hash(p) for p in sorted(home.runs.glob("*/metrics.jsonl"))}
+        forecasts.seal(prescription, law, hashes, records.code(), home.path / "forecast.json")
+    forecast = forecasts.read(home.path / "forecast.json")
+    tell.forecast(console, forecast)
+    rule = RateRule.of(home.read("rate.json", "pilot")) if home.has("rate.json") else planned.rate
+    with home.phase("train"):
+        _run_phase(home, planned, prescription.runs, rule, "training", console, workers, seal=forecast.hash)
+    _print_json(home, "forecast.json", quiet)
+    return 0
+
+
+# audit --------------------------------------------------------------------------------------------------------
+
+
+def audit(study: Path, *, quiet: bool) -> int:
+    """Hold the sealed forecast against the trained runs; returns the verdict's exit code."""
+    home, console = opened(study), console_of(quiet)
+    forecast = forecasts.read(home.path / "forecast.json")
+    verdict = audits.audit(forecast, home.path)
+    home.write("audit.json", verdict.data())
+    tell.audit(console, verdict)
+    _print_json(home, "audit.json", quiet)
+    return verdict.exit_code
+
+
+def _print_json(home: Home, name: str, quiet: bool) -> None:
+    if quiet:
+        click.echo((home.path / name).read_text().rstrip())
+
+
+# everything ---------------------------------------------------------------------------------------------------
+
+
+def whole(out: Path, *, seed: int, size: str, budget: str | None, method: str | None, workers: int | None, dry_run: bool,
+          quiet: bool, **asked: Any) -> int:
+    """A study from end to end; returns 0 whatever the verdict, for every verdict is a result."""
+    console = console_of(quiet)
+    tell.opening(console, out, size, seed)
+    profile(out, seed=seed, method=method, problems=512, dry_run=False, quiet=quiet, **asked)
+    home = opened(out)
+    if not home.has("pilot.json"):
+        plan(out, quiet=True, size=None if budget else size, budget=budget)
+    planned = PilotPlan.of(home.read("pilot.json", "plan"))
+    tell.pilot_plan(console, planned)
+    if dry_run:
+        return 0
+    if not planned.direct:
+        pilot(out, quiet=quiet, workers=workers)
+        fit(out, quiet=quiet)
+    plan(out, quiet=quiet)
+    train_plan(home, console, quiet=quiet, workers=workers, dry_run=False)
+    audit(out, quiet=quiet)
+    from isocost.report import write
+
+    with home.phase("report"):
+        write(out)
+    write(out)   # once more, so that its own time is in it
+    tell.closing(console, home)
+    return 0
+
+
+def evaluate_run(run: Path, *, quiet: bool, **asked: Any) -> int:
+    """Measure a run's final policy again."""
+    from isocost.study.single import evaluate_run as measure
+
+    return measure(run, quiet=quiet, console=console_of(quiet), **asked)

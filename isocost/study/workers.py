@@ -1,0 +1,92 @@
+"""Many runs on few cores: each run in a process of its own thread count, several processes side by side.
+
+A run's bytes depend on its job and its threads alone, so how many workers there are changes only the clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+from isocost.errors import Interrupted, UserError
+from isocost.record import read_json
+from isocost.run import Job, run
+
+
+def run_all(jobs: Sequence[Job], folder: Path, *, workers: int, watch: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
+    """Run every job in `folder/name`, going on where one was left; returns what each end.json says, in order.
+
+    `watch` is called a few times a second. Raises Interrupted after a signal, once every worker has saved; UserError
+    if a run was asked something its folder does not allow.
+    """
+    waiting = [j for j in jobs if not _ended(folder / j.name)]
+    if waiting:
+        _run(waiting, folder, min(workers, len(waiting)), watch)
+    return [read_json(folder / j.name / "end.json") for j in jobs]
+
+
+def _ended(path: Path) -> bool:
+    return (path / "end.json").exists() and read_json(path / "end.json")["reason"] != "interrupted"
+
+
+def _run(jobs: Sequence[Job], folder: Path, workers: int, watch: Callable[[], None]) -> None:
+    stopped: list[int] = []
+    before = {s: signal.signal(s, lambda signum, frame: stopped.append(signum)) for s in (signal.SIGINT, signal.SIGTERM)}
+    threads = max(j.setting.threads for j in jobs)
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_settle_in, initargs=(threads, os.getpid()))
+    try:
+        futures = [pool.submit(_one, job, folder / job.name) for job in jobs]
+        told = False
+        while left := [f for f in futures if not f.done()]:
+            wait(left, timeout=0.25, return_when=FIRST_COMPLETED)
+            watch()
+            if stopped and not told:
+                told = True
+                for f in futures:
+                    f.cancel()
+                for process in pool._processes.values():   # the pool has no public way to pass a signal on
+                    if process.pid:
+                        os.kill(process.pid, signal.SIGTERM)
+        _raise_first(futures)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+        for s, handler in before.items():
+            signal.signal(s, handler)
+    if stopped:
+        raise Interrupted(stopped[0])
+
+
+def _raise_first(futures: Sequence[Future[None]]) -> None:
+    for f in futures:
+        if not f.cancelled() and (error := f.exception()) is not None:
+            raise error
+
+
+def _settle_in(threads: int, parent: int) -> None:
+    """Before torch is imported: threads that do not spin, Ctrl-C left to the parent, and no life without it."""
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    os.environ["OMP_WAIT_POLICY"] = "passive"
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch_parent() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)   # a parent that was killed cannot say so
+        os._exit(1)
+
+    threading.Thread(target=watch_parent, daemon=True).start()
+
+
+def _one(job: Job, out: Path) -> None:
+    try:
+        asyncio.run(run(job, out))
+    except UserError as e:
+        raise UserError(f"run {job.name}: {e}") from None

@@ -1,0 +1,249 @@
+"""The smallest world that is one: a table of logits over four tokens, whose every reply can be listed.
+
+It keeps the promises that the large worlds keep, in double precision and milliseconds: method files are checked in
+it, and what a paper says in expectation can be computed in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy import ndarray
+from torch import Tensor, nn
+
+from isocost import chance
+from isocost.meter import Meter, payer
+from isocost.types import Batch, Cost, Forward, Message, Place, Problem, Rollout, Said, Sampling, Score, Segment, Stop
+from isocost.world import World
+
+ALPHABET = "abc.0123456789?!"     # the policy says the first four; the rest it only reads
+SAYS, END = 4, 3
+LONGEST = 8                       # tokens of one turn, whatever is allowed
+
+
+class Policy(nn.Module):
+    """logits(t) = first[token 0] + last[token t]: what the question says plus what the last token says."""
+
+    def __init__(self, seed: int, right: Mapping[int, int]):
+        super().__init__()
+        noise = torch.from_numpy(chance.generator(seed, chance.Purpose.INIT).normal(size=(2, len(ALPHABET), SAYS)))
+        self.first, self.last = nn.Parameter(0.3 * noise[0]), nn.Parameter(0.3 * noise[1])
+        with torch.no_grad():       # warm enough that groups of a few are mixed
+            for asked, answer in right.items():
+                self.first[asked, answer] += 1.0
+            self.last[:SAYS, END] += 1.5
+
+    def forward(self, tokens: Tensor) -> Tensor:  # (N, T) -> (N, T, 4), the logits of the token after each
+        return self.first[tokens[:, :1]] + self.last[tokens]
+
+
+class Letters:
+    """Text is its characters; "." ends a turn."""
+
+    ends = (END,)
+
+    def prompt(self, messages: Sequence[Message]) -> list[int]:
+        return self.encode("".join(m.content for m in messages))
+
+    def encode(self, text: str) -> list[int]:
+        return [ALPHABET.index(c) for c in text]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return "".join(ALPHABET[t] for t in tokens if t != END)
+
+    def answer(self, messages: Sequence[Message]) -> list[int]:
+        return self.prompt(messages)
+
+
+def distribution(logits: Tensor, sampling: Sampling) -> Tensor:
+    """Log-probs of (.., 4) logits at this temperature, over what top-k and top-p keep; -inf elsewhere."""
+    logp = torch.log_softmax(logits / sampling.temperature, -1)
+    ranked, order = logp.sort(dim=-1, descending=True, stable=True)
+    before = ranked.exp().cumsum(-1) - ranked.exp()
+    drop = before >= sampling.top_p if sampling.top_p < 1 else torch.zeros_like(before, dtype=torch.bool)
+    drop[..., sampling.top_k or SAYS :] = True
+    return torch.log_softmax(logp.masked_fill(torch.zeros_like(drop).scatter(-1, order, drop), -torch.inf), -1)
+
+
+@dataclass
+class _Row:
+    """What one attempt has said so far in a call."""
+
+    tokens: list[int]
+    logp: list[float]
+    kept: list[ndarray]
+    stop: Stop = Stop.LENGTH
+
+
+class Engine:
+    """Writes a token for every attempt, then lets others run, until all of its attempts have ended."""
+
+    def __init__(self, policy: Policy, meter: Meter, text: Letters):
+        self.policy, self.meter, self.text, self.version = policy, meter, text, 0
+
+    async def generate(
+        self,
+        start: Segment,
+        attempts: Sequence[int],
+        *,
+        place: Place,
+        turn: int,
+        max_tokens: int,
+        stop: Sequence[str] = (),
+    ) -> list[Said]:
+        said, paying = int((start.turn == turn).sum()), payer()
+        room = min(max_tokens, LONGEST - said)
+        rows = [_Row([], [], []) for _ in attempts]
+        draws, after = chance.uniforms(place, attempts, turn, said, max(room, 1)), self._after(start)
+        try:
+            for tick in range(room):
+                for row, draw in zip(rows, draws[:, tick].tolist(), strict=True):
+                    if row.stop is Stop.LENGTH:
+                        self._write(row, after, draw, stop)
+                if all(row.stop is Stop.DONE for row in rows):
+                    break
+                await asyncio.sleep(0)
+        finally:
+            begun = 0 if start.own.any() else len(attempts)
+            decoded = sum(len(row.tokens) for row in rows)
+            self.meter.charge(Cost(rollouts=begun, prefill=len(start) * len(rows), decode=decoded), to=paying)
+        return [self._said(row, start.sampling) for row in rows]
+
+    @torch.no_grad()
+    def _after(self, start: Segment) -> ndarray:
+        """Log-probs of the next token after each token that the policy says, and after the start: (5, 4)."""
+        last = torch.tensor([*range(SAYS), int(start.tokens[-1])])
+        return distribution(self.policy.first[int(start.tokens[0])] + self.policy.last[last], start.sampling).numpy()
+
+    def _write(self, row: _Row, after: ndarray, draw: float, stop: Sequence[str]) -> None:
+        logp = after[row.tokens[-1] if row.tokens else SAYS]
+        kept = np.flatnonzero(np.isfinite(logp))
+        token = min(int((np.exp(logp).cumsum() < draw).sum()), int(kept[-1]))
+        row.tokens.append(token)
+        row.logp.append(float(logp[token]))
+        row.kept.append(kept)
+        if token == END or any(s in self.text.decode(row.tokens) for s in stop):
+            row.stop = Stop.DONE
+
+    def _said(self, row: _Row, sampling: Sampling) -> Said:
+        version = np.full(len(row.tokens), self.version)
+        kept = tuple(row.kept) if sampling.truncates else ()
+        return Said(np.array(row.tokens, dtype=np.int64), np.array(row.logp, dtype=np.float32), version, row.stop, kept)
+
+    async def load(self, weights: Mapping[str, Tensor]) -> None:
+        self.policy.load_state_dict(dict(weights))
+        self.version += 1
+
+
+class Learner:
+    """Adam on the table. `micro` rows at a time; None takes the batch whole."""
+
+    def __init__(self, policy: Policy, meter: Meter, micro: int | None = None):
+        self.policy, self.meter, self.micro = policy, meter, micro
+        self.parameters = sum(p.numel() for p in policy.parameters())
+        self.adam = torch.optim.Adam(policy.parameters(), lr=0.0)
+
+    def forward(self, batch: Batch) -> Forward:
+        logits = self.policy(batch.tokens)[:, :-1] / batch.temperature[:, None, None]
+        logp = torch.log_softmax(logits.masked_fill(~_kept(batch)[:, 1:], -torch.inf), -1)
+        entropy = -(logp.exp() * logp.masked_fill(logp == -torch.inf, 0.0)).sum(-1)
+        chosen = logp.gather(-1, batch.tokens[:, 1:, None].clamp(max=SAYS - 1))[..., 0]
+        here = batch.mask[:, 1:]
+        chosen, entropy = chosen.masked_fill(~here, 0.0), entropy.masked_fill(~here, 0.0)
+        return Forward(nn.functional.pad(chosen, (1, 0)), nn.functional.pad(entropy, (1, 0)))
+
+    @torch.no_grad()
+    def score(self, batch: Batch) -> Forward:
+        self.meter.charge(Cost(score=int(batch.length.sum())))
+        return self.forward(batch)
+
+    def gradient(self, batch: Batch, loss: Callable) -> dict[str, float]:
+        """Leave the gradient of sum(loss * weight) on the parameters; returns means over the mask."""
+        assert batch.weight is not None
+        self.adam.zero_grad(set_to_none=False)
+        sums: dict[str, float] = {"loss": 0.0, "entropy": 0.0}
+        for rows in torch.arange(len(batch.tokens)).split(self.micro or len(batch.tokens)):
+            part = batch.rows(rows)
+            out = self.forward(part)
+            per_token, seen = loss(out, part)
+            total = (per_token * part.weight)[part.mask].sum()
+            total.backward()
+            sums["loss"] += float(total.detach())
+            for name, value in {"entropy": out.entropy, **seen}.items():
+                sums[name] = sums.get(name, 0.0) + float(value.detach()[part.mask].sum()) / int(batch.mask.sum())
+        return sums
+
+    def update(self, batch: Batch, loss: Callable, *, lr: float) -> dict[str, float]:
+        seen = self.gradient(batch, loss)
+        norm = nn.utils.clip_grad_norm_(self.policy.parameters(), 1.0)
+        for group in self.adam.param_groups:
+            group["lr"] = lr
+        self.adam.step()
+        self.meter.charge(Cost(train=int(batch.length.sum()), updates=1))
+        return {**seen, "grad_norm": float(norm)}
+
+    def weights(self) -> dict[str, Tensor]:
+        return {k: v.detach().clone() for k, v in self.policy.state_dict().items()}
+
+    def state(self) -> dict[str, Tensor]:
+        moments = self.adam.state_dict()["state"]
+        return self.weights() | {f"{i}.{k}": v.clone() for i, m in moments.items() for k, v in m.items()}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        self.policy.load_state_dict({k: state[k] for k in self.policy.state_dict()})
+        moments: dict[int, dict[str, Tensor]] = {}
+        for key in (k for k in state if k[0].isdigit()):
+            moments.setdefault(int(key.split(".")[0]), {})[key.split(".")[1]] = state[key].clone()
+        self.adam.load_state_dict({"state": moments, "param_groups": self.adam.state_dict()["param_groups"]})
+
+
+def _kept(batch: Batch) -> Tensor:
+    """Which tokens each was drawn from: (N, T, 4)."""
+    kept = torch.ones(*batch.tokens.shape, SAYS, dtype=torch.bool)
+    for row, ids in enumerate(batch.kept):
+        for at, some in zip(torch.nonzero(batch.mask[row])[:, 0].tolist(), ids, strict=True):
+            kept[row, at] = False
+            kept[row, at, torch.from_numpy(some)] = True
+    return kept
+
+
+@dataclass
+class Grader:
+    """Right is one letter and the end, and nothing else. Problems named in `broken` make it fail."""
+
+    meter: Meter
+    broken: set[str] = field(default_factory=set)
+
+    async def __call__(self, rollouts: Sequence[Rollout]) -> list[Score | None]:
+        self.meter.charge(Cost(verify=len(rollouts)))
+        return [None if r.problem.id in self.broken else Score(float(_right(r))) for r in rollouts]
+
+
+def _right(rollout: Rollout) -> bool:
+    return rollout.stop is not Stop.LENGTH and rollout.final == rollout.problem.answer
+
+
+def questions(count: int = 10) -> list[Problem]:
+    """Up to ten questions, "0?" to "9?", each with a letter for an answer."""
+    return [Problem(str(k), (Message("user", f"{k}?"),), "abc"[k % 3]) for k in range(count)]
+
+
+def world(seed: int = 0, *, count: int = 10, micro: int | None = None) -> World:
+    """A world of `count` questions at a base of about one right answer in four."""
+    problems, text, meter = questions(count), Letters(), Meter()
+    right = {ALPHABET.index(p.id): ALPHABET.index(p.answer) for p in problems}
+    writer, pupil, start = (Policy(seed, right) for _ in range(3))
+
+    def exact(problems: Sequence[Problem], sampling: Sampling) -> list[float]:
+        rows = torch.tensor([text.prompt(p.prompt) + text.encode(p.answer) for p in problems])
+        logp = distribution(pupil(rows).detach()[:, 1:], sampling)
+        return (logp[:, 0].gather(-1, rows[:, 2:])[:, 0] + logp[:, 1, END]).exp().tolist()
+
+    return World(
+        problems, Engine(writer, meter, text), Learner(pupil, meter, micro), text, Grader(meter), meter,
+        reference=Learner(start, meter), exact=exact,
+    )

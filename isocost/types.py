@@ -1,0 +1,318 @@
+"""The nouns. Everything that crosses a seam is one of these.
+
+Letters used for shapes, everywhere:
+    T  tokens in one row (ragged, or padded to the longest row of a batch)
+    G  rollouts in one group          R  rollouts in a batch
+    N  rows in a batch (N >= R: a rollout may span several rows)
+    V  vocabulary
+
+Letters used for sizes, everywhere: n rollouts per problem, B problems per update, M steps, C = n B M rollouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import IntEnum, StrEnum
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from numpy import ndarray
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a dialogue, as the user of a chat model knows it."""
+
+    role: str      # "system", "user", "assistant", "tool"
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A question the verifier can mark. Guidance makes variants of it, never edits it."""
+
+    id: str                                # stable across runs: the ledger's key
+    prompt: tuple[Message, ...]            # what the policy sees
+    answer: Any = None                     # what the verifier sees, and the policy never does
+    prefix: str = ""                       # words put into the policy's mouth
+    variant: str = ""                      # "" is the problem as posed; guides name theirs
+    meta: Mapping[str, Any] = field(default_factory=dict, hash=False)  # source, solution, level
+
+    @property
+    def text(self) -> str:
+        return "\n".join(m.content for m in self.prompt)
+
+
+class Role(IntEnum):
+    """Who put a token there. Only OWN tokens carry credit unless a method says otherwise."""
+
+    PROMPT = 0
+    OWN = 1       # the policy chose it
+    SEEN = 2      # the environment answered
+    HINT = 3      # a guide put it into the policy's mouth
+    TEACHER = 4   # another model, or a correction
+
+
+_OWN = int(Role.OWN)   # a plain int: numpy compares with it ten times faster than with an enum
+
+
+class Stop(StrEnum):
+    """Why a rollout ended."""
+
+    DONE = "done"            # an end token or a stop string
+    LENGTH = "length"        # out of tokens: truncated, so it has no end token
+    TURNS = "turns"          # out of turns
+    CANCELLED = "cancelled"  # given up on by its schedule
+    ERROR = "error"          # its environment failed
+
+
+class Fate(StrEnum):
+    """What became of a rollout that was paid for. Every rollout begun has exactly one; they sum to the meter."""
+
+    TRAINED = "trained"        # carried an advantage into an update
+    DEAD = "dead"              # was in an update, but its group earned the same throughout: no advantage
+    FILTERED = "filtered"      # dropped by `select`
+    STALE = "stale"            # older than `max_age` steps when it came home
+    SURPLUS = "surplus"        # more than the step had room for
+    CANCELLED = "cancelled"    # given up on by `schedule`
+    LOST = "lost"              # its verifier failed, or the process died before the next checkpoint
+    EVALUATION = "evaluation"  # measured, never trained on
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What was spent, in units that add. FLOPs and money are derived, never stored.
+
+    Token counts are *logical*: what the method asked for. What the machine did (after prefix sharing and
+    skipped rows) is a second Cost beside it, so that a faster engine never moves a law.
+    """
+
+    rollouts: int = 0    # attempts begun: cancelled ones, best-of-n losers and side rollouts included
+    prefill: int = 0     # tokens read by the engine
+    decode: int = 0      # tokens written by the engine
+    score: int = 0       # tokens through a forward pass without gradient: reference, old log-probs, critic
+    train: int = 0       # tokens through forward and backward
+    updates: int = 0     # optimiser updates (several per step when a batch is used for several epochs)
+    env_steps: int = 0   # environment steps
+    verify: int = 0      # verifier calls
+    seconds: float = 0.0 # measured, and so never part of what a seed determines
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*(getattr(self, f) + getattr(other, f) for f in self.__slots__))
+
+    def __sub__(self, other: Cost) -> Cost:
+        return Cost(*(getattr(self, f) - getattr(other, f) for f in self.__slots__))
+
+    def counts(self) -> dict[str, int]:
+        """Everything but seconds: what the seed determines."""
+        return {f: getattr(self, f) for f in self.__slots__ if f != "seconds"}
+
+    def data(self) -> dict[str, int | float]:
+        return {**self.counts(), "seconds": round(self.seconds, 6)}
+
+    def flops(self, parameters: int) -> float:
+        """2P per token read or written, 6P per token trained (forward 2, backward 4)."""
+        return 2.0 * parameters * (self.prefill + self.decode + self.score) + 6.0 * parameters * self.train
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are drawn. Recorded with every segment: the learner needs it to give the same log-probs."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0       # 0 keeps all
+
+    @property
+    def truncates(self) -> bool:
+        return self.top_p < 1.0 or self.top_k > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a run's order a group stands: its identity, and the address of its random numbers."""
+
+    seed: int
+    wave: int
+    slot: int
+    purpose: int = 0     # chance.Purpose: training, evaluation and probes never share draws
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the engine wrote for one attempt in one call."""
+
+    tokens: Int[ndarray, "T"]
+    logp: Float[ndarray, "T"]                  # under the sampling distribution: temperature and kept set applied
+    version: Int[ndarray, "T"]                 # policy version that chose each token
+    stop: Stop                                 # DONE or LENGTH
+    kept: tuple[ndarray, ...] = ()             # ids that survived top-p and top-k, per token; empty when off
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One context the policy saw, end to end. Append-only dialogue is a single segment.
+
+    Grows by `read` and `wrote`, each returning a new segment; `cut` gives back a start to resume or fork from.
+    """
+
+    tokens: Int[ndarray, "T"]
+    role: Int[ndarray, "T"]       # Role of each token
+    logp: Float[ndarray, "T"]     # log-prob when it was chosen; 0 unless OWN
+    turn: Int[ndarray, "T"]       # which policy turn; -1 unless OWN
+    version: Int[ndarray, "T"]    # policy version that chose it; -1 unless OWN
+    sampling: Sampling = Sampling()
+    kept: tuple[ndarray, ...] = ()  # for each OWN token in order, the ids it was drawn from; empty when all
+
+    @classmethod
+    def empty(cls, sampling: Sampling = Sampling()) -> Segment:
+        i = np.zeros(0, dtype=np.int64)
+        return cls(i, i, np.zeros(0, dtype=np.float32), i, i, sampling)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def own(self) -> Bool[ndarray, "T"]:
+        return self.role == _OWN
+
+    @property
+    def written(self) -> int:
+        """How many tokens of it the policy chose."""
+        return int(np.count_nonzero(self.role == _OWN))
+
+    def cut(self, t: int) -> Segment:
+        """The first t tokens."""
+        own = int(np.count_nonzero(self.role[:t] == _OWN))
+        arrays = (getattr(self, f)[:t] for f in ("tokens", "role", "logp", "turn", "version"))
+        return Segment(*arrays, self.sampling, self.kept[:own])
+
+    def read(self, tokens, role: Role = Role.SEEN) -> Segment:
+        k = len(tokens)
+        return self._append(tokens, [role] * k, [0.0] * k, [-1] * k, [-1] * k, ())
+
+    def wrote(self, said: Said) -> Segment:
+        resumed = len(self) > 0 and self.role[-1] == Role.OWN  # the same turn, continued
+        turn = int(self.turn.max(initial=-1)) + (not resumed)
+        k = len(said.tokens)
+        return self._append(said.tokens, [Role.OWN] * k, said.logp, [turn] * k, said.version, said.kept)
+
+    def reply(self) -> Int[ndarray, "T"]:
+        """Everything since the last thing the policy was shown (hints put into its mouth included)."""
+        shown = np.flatnonzero((self.role == Role.PROMPT) | (self.role == Role.SEEN))
+        return self.tokens[shown[-1] + 1 if len(shown) else 0 :]
+
+    def _append(self, tokens, role, logp, turn, version, kept) -> Segment:
+        more = (tokens, role, logp, turn, version)
+        old = (self.tokens, self.role, self.logp, self.turn, self.version)
+        grown = (np.concatenate([a, np.asarray(b, dtype=a.dtype)]) for a, b in zip(old, more, strict=True))
+        return Segment(*grown, self.sampling, self.kept + tuple(kept))
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What an attempt was worth. A verifier that failed gives no Score at all, never a zero."""
+
+    value: float                                                  # the scalar the method optimises
+    parts: Mapping[str, float] = field(default_factory=dict)      # named components
+    turns: tuple[float, ...] = ()                                 # per-turn reward, if the grader gives one
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One attempt at one problem."""
+
+    problem: Problem
+    segments: tuple[Segment, ...]           # several after compaction or summarise-and-restart
+    final: str                              # what the verifier reads
+    stop: Stop = Stop.DONE
+    attempt: int = 0                        # its number within the group, over all phases
+    score: Score | None = None              # None until scored, and for ever if the verifier failed
+    cohort: str = ""                        # siblings for a baseline are of one group *and* one cohort
+    origin: str = "policy"                  # or "replay", "expert", "peer"
+    parent: tuple[int, int] | None = None   # forked from which attempt, at which token
+    notes: Mapping[str, tuple[ndarray, ...]] = field(default_factory=dict)  # per segment, (T,)
+
+    def but(self, **changes) -> Rollout:
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Siblings: attempts at the same variant of the same problem, from the same start."""
+
+    problem: Problem
+    rollouts: tuple[Rollout, ...]
+    place: Place = Place(0, 0, 0)
+
+    @property
+    def rewards(self) -> Float[ndarray, "G"]:
+        return np.array([r.score.value for r in self.rollouts if r.score is not None], dtype=np.float32)
+
+    @property
+    def version(self) -> int:
+        """The oldest policy version that wrote any of it, replays apart."""
+        fresh = [s.version for r in self.rollouts if r.origin == "policy" for s in r.segments]
+        chosen = np.concatenate(fresh) if fresh else np.zeros(0, dtype=np.int64)
+        return int(chosen[chosen >= 0].min(initial=np.iinfo(np.int64).max)) if (chosen >= 0).any() else 0
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens the policy chose in each rollout, all its segments together."""
+        return [sum(s.written for s in r.segments) for r in self.rollouts]
+
+    def of(self, rollouts) -> Group:
+        return replace(self, rollouts=tuple(rollouts))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Groups, flattened to tensors. Seams fill fields by `but`; nothing is mutated."""
+
+    tokens: Int[Tensor, "N T"]
+    mask: Bool[Tensor, "N T"]            # tokens the policy sampled: the only ones with credit
+    logp: Float[Tensor, "N T"]           # behaviour log-probs, from the engine
+    role: Int[Tensor, "N T"]
+    turn: Int[Tensor, "N T"]
+    length: Int[Tensor, "N"]             # tokens in the row before padding
+    temperature: Float[Tensor, "N"]      # each row's own, for `pace` may change it between waves
+    rollout: Int[Tensor, "N"]            # row -> rollout
+    reward: Float[Tensor, "R"]
+    group: Int[Tensor, "R"]              # rollout -> (group, cohort): whose siblings it is compared with
+    age: Int[Tensor, "R"]                # steps since the oldest of it was sampled
+    groups: tuple[Group, ...]            # where it came from, for whoever needs to read
+    kept: tuple[tuple[ndarray, ...], ...] = ()       # per row, per OWN token: ids drawn from; () when nothing truncates
+    old: Float[Tensor, "N T"] | None = None          # learner's log-probs at the version that sampled; None: the current ones
+    advantage: Float[Tensor, "N T"] | None = None
+    weight: Float[Tensor, "N T"] | None = None
+    extra: Mapping[str, Float[Tensor, "N T"]] = field(default_factory=dict)
+
+    def but(self, **changes) -> Batch:
+        return replace(self, **changes)
+
+    def rows(self, index: Tensor) -> Batch:
+        """Some rows of it. Fields over rollouts stay whole, for `rollout` points into them."""
+        pick = ("tokens", "mask", "logp", "role", "turn", "length", "temperature", "rollout", "old", "advantage", "weight")
+        cut = {k: None if getattr(self, k) is None else getattr(self, k)[index] for k in pick}
+        kept = tuple(self.kept[i] for i in index.tolist()) if self.kept else ()
+        return self.but(**cut, kept=kept, extra={k: v[index] for k, v in self.extra.items()})
+
+
+@dataclass(frozen=True)
+class Forward:
+    """What the learner's forward pass gives a loss. Differentiable.
+
+    Position t holds the log-prob of token t given those before it, and the entropy of the distribution it was
+    drawn from (row's temperature and kept set applied). Position 0 is zero.
+    """
+
+    logp: Float[Tensor, "N T"]
+    entropy: Float[Tensor, "N T"]
+
+
+def plain(x: Any) -> dict[str, Any]:
+    """A small frozen noun as JSON-ready data."""
+    return {f.name: getattr(x, f.name) for f in fields(x)}

@@ -1,0 +1,14 @@
+"""One thread, so that other work on the machine cannot slow the suite tenfold; and shapes in annotations are checked."""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+from jaxtyping import install_import_hook
+
+install_import_hook(["isocost.types", "isocost.ops", "isocost.pack"], "beartype.beartype")
+
+import torch
+
+torch.set_num_threads(1)

@@ -1,0 +1,52 @@
+"""Random numbers have addresses: nothing about how they are asked for can change them."""
+
+import numpy as np
+
+from isocost.chance import Purpose, generator, philox, uniforms
+from isocost.types import Place
+
+PLACE = Place(seed=7, wave=3, slot=5)
+
+
+def words(counter, key):
+    return [int(x[0]) for x in philox(tuple(np.array([c]) for c in counter), key)]
+
+
+def test_philox_gives_the_published_vectors():
+    """Known-answer vectors of Philox-4x32-10 (Random123)."""
+    full = 0xFFFFFFFF
+    assert words((0, 0, 0, 0), (0, 0)) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
+    assert words((full,) * 4, (full, full)) == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
+    pi = (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)
+    assert words(pi, (0xA4093822, 0x299F31D0)) == [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1]
+
+
+def test_a_position_draws_the_same_in_whatever_range_it_is_asked_for():
+    whole = uniforms(PLACE, range(6), 0, 0, 23)
+    parts = np.concatenate([uniforms(PLACE, range(6), 0, a, b - a) for a, b in ((0, 3), (3, 4), (4, 11), (11, 23))], 1)
+    assert (whole == parts).all()
+    assert (uniforms(PLACE, [4], 0, 0, 23)[0] == whole[4]).all()
+
+
+def test_every_part_of_an_address_matters():
+    base = uniforms(PLACE, [0], 0, 0, 8)
+    others = [
+        uniforms(Place(8, 3, 5), [0], 0, 0, 8), uniforms(Place(7, 4, 5), [0], 0, 0, 8), uniforms(Place(7, 3, 6), [0], 0, 0, 8),
+        uniforms(PLACE, [1], 0, 0, 8), uniforms(PLACE, [0], 1, 0, 8), uniforms(PLACE, [0], 0, 8, 8),
+        uniforms(Place(7, 3, 5, Purpose.EVALUATION), [0], 0, 0, 8), uniforms(Place(7 + (1 << 32), 3, 5), [0], 0, 0, 8),
+    ]
+    assert all((base != o).all() for o in others)
+
+
+def test_draws_are_uniform_inside_the_open_interval():
+    u = uniforms(PLACE, range(64), 0, 0, 1024).ravel()
+    assert 0 < u.min() and u.max() < 1
+    counts = np.histogram(u, bins=64, range=(0, 1))[0]
+    expected = len(u) / 64
+    assert ((counts - expected) ** 2 / expected).sum() < 110   # chi-squared with 63 degrees: p = 0.0002
+
+
+def test_generators_differ_by_address_and_purpose():
+    draws = {tuple(generator(*a).integers(1 << 30, size=4)) for a in (
+        (0, Purpose.CHOOSE, 0), (0, Purpose.CHOOSE, 1), (0, Purpose.SPLIT, 0), (1, Purpose.CHOOSE, 0))}
+    assert len(draws) == 4

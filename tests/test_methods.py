@@ -1,0 +1,165 @@
+"""Every method file keeps the contract; files that break it are told what they broke."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+from isocost import methods, toy
+from isocost.check import PROMISES, _sentence, check
+from isocost.errors import UserError
+from isocost.seams import describe, tune
+from toy import run
+
+ALL = methods.names()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_contract(name):
+    assert [(f.promise, f.why) for f in check(name) if not f.kept] == []
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_files_are_short_and_name_their_paper(name):
+    module = methods.load(name)
+    text = Path(module.__file__).read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 60
+    assert module.CARD.paper.split()[0] in module.__doc__
+    assert module.recipe().name == name
+
+
+GOOD = '''"""Half of GRPO's credit.  Nobody 2026, arXiv:0000.00000"""
+from functools import partial
+from isocost.methods import Card, grpo
+from isocost.ops import per_group
+from isocost.parts import loss, weight
+
+CARD = Card("Half", "0000.00000", 2026, "grpo", "Half is enough.")
+
+
+@per_group
+def advantage(r):
+    return (r - r.mean()) / 2
+
+
+def recipe(**changes):
+    return grpo.recipe(name="half", advantage=advantage).but(**changes)
+'''
+
+FAULTS = {   # promise -> (text, what it becomes)
+    "card": ("Half is enough.", "Half is enough"),
+    "recipe": (".but(**changes)", ""),
+    "plain": ("advantage=advantage)", "advantage=lambda b, l: advantage(b, l))"),
+    "differs": ("advantage=advantage)", ")"),
+    "imports": ("from functools import partial", "from isocost.feed import Feed"),
+    "credit": ("@per_group\ndef advantage(r):\n    return (r - r.mean()) / 2",
+               "def advantage(batch, ledger):\n    return (batch.reward[batch.rollout] - 0.5)[:, None] + 0 * batch.logp"),
+    "average": ("advantage=advantage)", "advantage=advantage, weight=negative)\n\n\ndef negative(batch):\n    return -weight.token_mean(batch)\n\n\ndef unused(**changes):\n    return grpo.recipe()"),
+    "pure": ("@per_group\ndef advantage(r):\n    return (r - r.mean()) / 2",
+             "def advantage(batch, ledger):\n    batch.reward.sub_(0.1)\n    return batch.reward[batch.rollout][:, None] * batch.mask"),
+    "order": ("@per_group\ndef advantage(r):\n    return (r - r.mean()) / 2",
+              "def advantage(batch, ledger):\n    import torch\n    return torch.arange(len(batch.mask))[:, None] * batch.mask / 64"),
+    "micro": ("advantage=advantage)", "advantage=advantage, loss=shared)\n\n\ndef shared(out, batch):\n    per_token = -batch.advantage * out.logp\n    return per_token / len(batch.tokens), {}\n\n\ndef unused(**changes):\n    return grpo.recipe()"),
+    "agree": ("advantage=advantage)", "advantage=advantage, play=liar)\n\n\nasync def liar(problem, attempts, world, pace, place, start=None):\n    from dataclasses import replace\n    from isocost.parts import play\n    out = await play.sample(problem, attempts, world, pace, place, start)\n    return [r.but(segments=tuple(replace(s, logp=s.logp / 2) for s in r.segments)) for r in out]\n\n\ndef unused(**changes):\n    return grpo.recipe()"),
+    "runs": ("advantage=advantage)", "advantage=advantage, select=nothing)\n\n\ndef nothing(group, ledger):\n    return None\n\n\ndef unused(**changes):\n    return grpo.recipe()"),
+}
+
+
+def broken(tmp_path, text):
+    path = tmp_path / "half.py"
+    path.write_text(text, encoding="utf-8")
+    return {f.promise for f in check(str(path)) if not f.kept}
+
+
+def test_a_good_file_passes(tmp_path):
+    assert broken(tmp_path, GOOD) == set()
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda p: p.__name__)
+def test_every_promise_has_a_file_that_breaks_it(tmp_path, promise):
+    was, becomes = FAULTS[promise.__name__]
+    assert was in GOOD
+    assert _sentence(promise) in broken(tmp_path, GOOD.replace(was, becomes))
+
+
+def test_a_file_of_ones_own_pickles_and_is_recorded_with_its_source(tmp_path):
+    path = tmp_path / "half.py"
+    path.write_text(GOOD, encoding="utf-8")
+    recipe = methods.load(str(path)).recipe()
+    assert describe(pickle.loads(pickle.dumps(recipe))) == describe(recipe)
+    assert len(describe(recipe)["advantage"]["source"]) == 16
+    assert methods.load(str(path)) is methods.load(str(path))
+    path.write_text(GOOD.replace("/ 2", "/ 3"), encoding="utf-8")
+    assert describe(methods.load(str(path)).recipe())["advantage"] != describe(recipe)["advantage"]
+
+
+def test_mistakes_are_named(tmp_path):
+    with pytest.raises(UserError, match=r"no method 'gpro'; there are cispo, dapo"):
+        methods.load("gpro")
+    with pytest.raises(UserError, match="there is no file"):
+        methods.load(str(tmp_path / "none.py"))
+    (tmp_path / "empty.py").write_text("", encoding="utf-8")
+    with pytest.raises(UserError, match="no CARD and no recipe"):
+        methods.load(str(tmp_path / "empty.py"))
+
+
+def test_the_tree_has_one_root_and_every_method():
+    lines = methods.tree().splitlines()
+    assert sorted(line.strip() for line in lines) == ALL
+    assert [line for line in lines if not line.startswith(" ")] == ["reinforce"]
+    assert lines.index("    isoeasy") + 1 == lines.index("      isohard")
+
+
+# preconditions, one synthetic profile for each situation of the cards' table ----------------------------------
+
+MIDDLE = {"mean": 0.45, "histogram": [2, *[6] * 16], "regime": "easy", "dead": [{"n": 16, "share": 0.05}]}
+HARD = {"mean": 0.03, "histogram": [80, 10, *[1] * 15], "regime": "hard", "dead": [{"n": 16, "share": 0.8}]}
+MIXED = {"mean": 0.4, "histogram": [40, 10, *[4] * 15], "regime": "mixed", "dead": [{"n": 16, "share": 0.6}]}
+HOPELESS = {"mean": 0.001, "histogram": [98, 2, *[0] * 15], "regime": "hard", "dead": [{"n": 16, "share": 0.98}]}
+SOLVED = {"mean": 0.97, "histogram": [0] * 15 + [10, 90], "regime": "solved", "dead": [{"n": 16, "share": 0.9}]}
+NOTHING = {"mean": 0.0, "histogram": [100] + [0] * 16, "regime": "hard", "dead": [{"n": 16, "share": 1.0}]}
+
+
+@pytest.mark.parametrize(("profile", "holding"), [
+    (MIDDLE, set(ALL) - {"isohard"}),
+    (HARD, set(ALL) - {"isoeasy"}),
+    (MIXED, set(ALL) - {"isoeasy"}),
+    (HOPELESS, {"reinforce", "isohard"}),
+    (SOLVED, set()),
+    (NOTHING, {"isohard"}),
+], ids=["middle", "hard", "mixed", "hopeless", "solved", "nothing"])
+def test_preconditions(profile, holding):
+    assert {name for name in ALL if methods.needs(name, profile)[0] == methods.HOLDS} == holding
+
+
+def test_what_was_not_measured_is_neither_held_nor_failed():
+    for name in ALL:
+        state, why = methods.needs(name, {})
+        assert state == methods.UNMEASURED and "isocost profile" in why
+    assert methods.needs("dapo", {**MIDDLE, "dead": []})[0] == methods.UNMEASURED
+
+
+# learning -------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("name", ALL)
+def test_learns(name):
+    recipe = methods.load(name).recipe(groups=10, rollouts=8)
+    for path, value in (("pace.lr", 0.1), ("pace.warmup", 0)):
+        recipe = tune(recipe, path, value)
+    world = toy.world()
+    before = sum(world.exact(world.problems, recipe.pace(None).sampling)) / 10
+    run(recipe, world, 2400)
+    after = sum(world.exact(world.problems, recipe.pace(None).sampling)) / 10
+    assert after > before + 0.3
+
+
+def test_on_policy_every_ratio_loss_is_the_same_step():
+    def weights_after(name):
+        recipe = methods.load("grpo").recipe(loss=methods.load(name).recipe().loss, groups=8)
+        world = toy.world()
+        run(tune(recipe, "pace.lr", 0.1), world, 64)
+        return world.learner.weights()
+
+    grpo = weights_after("grpo")
+    for name in ("dapo", "gspo", "cispo", "reinforce", "isohard"):
+        for key, value in weights_after(name).items():
+            assert value.allclose(grpo[key], atol=1e-6), name

@@ -1,0 +1,117 @@
+"""What a run has paid for is on disk, and a torn file never takes the run with it."""
+
+import json
+
+import pytest
+import torch
+
+from isocost.errors import UserError
+from isocost.meter import LOST, Meter
+from isocost.record import RunRecord, read_json, read_lines, write_json
+from isocost.types import Cost
+
+
+def checkpoint(record, step, value):
+    record.write("metrics.jsonl", {"step": step})
+    meter = Meter()
+    meter.charge(Cost(rollouts=step))
+    record.save(step, {"w": torch.full((4,), float(value))}, {"meter": meter.state()})
+
+
+def begun(path, *steps):
+    with RunRecord.opened(path) as record:
+        record.pay_since(0)
+        for s in steps:
+            record.paid("train", Cost(rollouts=1))
+            checkpoint(record, s, s)
+        record.paid("train", Cost(rollouts=5, decode=7))
+        record.write("metrics.jsonl", {"step": 99})
+
+
+def test_resume_cuts_streams_back_and_charges_what_was_lost(tmp_path):
+    begun(tmp_path, 1, 2)
+    meter = Meter()
+    with RunRecord.opened(tmp_path) as record:
+        tensors, state = record.restore(meter)
+    assert state["step"] == 2 and tensors["w"].tolist() == [2.0] * 4
+    assert [x["step"] for x in read_lines(tmp_path / "metrics.jsonl")] == [1, 2]
+    assert meter.of(LOST) == Cost(rollouts=5, decode=7) and meter.of().rollouts == 2
+
+
+def test_what_was_lost_is_counted_once_however_often_one_dies(tmp_path):
+    begun(tmp_path, 1)
+    for _ in range(3):   # three resumes that compute nothing
+        meter = Meter()
+        with RunRecord.opened(tmp_path) as record:
+            record.restore(meter)
+            record.pay_since(1)
+    assert meter.of(LOST).rollouts == 5
+    with RunRecord.opened(tmp_path) as record:
+        record.pay_since(1)
+        record.paid("train", Cost(rollouts=3))
+    with RunRecord.opened(tmp_path) as record:
+        meter = Meter()
+        record.restore(meter)
+    assert meter.of(LOST).rollouts == 8
+    assert len(read_lines(tmp_path / "lost.jsonl")) == 2
+
+
+@pytest.mark.parametrize("damage", ["torn", "empty", "half-renamed", "no state", "bad json"])
+def test_a_damaged_last_checkpoint_falls_back_and_says_so(tmp_path, damage):
+    begun(tmp_path, 1, 2)
+    last = tmp_path / "checkpoints" / "step-000002"
+    weights, state = last / "learner.safetensors", last / "state.json"
+    if damage == "torn":
+        weights.write_bytes(weights.read_bytes()[:-3])
+    elif damage == "empty":
+        weights.write_bytes(b"")
+    elif damage == "half-renamed":
+        last.rename(last.with_name(".step-000002.tmp"))
+    elif damage == "no state":
+        state.unlink()
+    else:
+        state.write_text(state.read_text()[:20])
+    with RunRecord.opened(tmp_path) as record:
+        meter = Meter()
+        tensors, found = record.restore(meter)
+        assert found["step"] == 1 and tensors["w"].tolist() == [1.0] * 4
+        assert damage == "half-renamed" or "falling back" in record.notes[0]
+    assert meter.of(LOST).rollouts >= 6   # the step after it was lost too
+    assert [x["step"] for x in read_lines(tmp_path / "metrics.jsonl")] == [1]
+
+
+def test_only_two_checkpoints_are_kept(tmp_path):
+    begun(tmp_path, 1, 2, 3, 4)
+    assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == ["step-000003", "step-000004"]
+
+
+def test_a_directory_is_written_by_one_process_at_a_time(tmp_path):
+    with RunRecord.opened(tmp_path), pytest.raises(UserError, match="another process"), RunRecord.opened(tmp_path):
+        pass
+
+
+def test_a_torn_line_is_not_read(tmp_path):
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 1}\n{"step": 2')
+    assert read_lines(tmp_path / "metrics.jsonl") == [{"step": 1}]
+
+
+def test_json_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "x.json"
+    write_json(path, {"a": 1})
+    with pytest.raises(TypeError):
+        write_json(path, {"a": object()})
+    assert read_json(path) == {"a": 1}
+
+
+def test_a_newer_schema_is_refused_by_name(tmp_path):
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({"schema": 99}))
+    with pytest.raises(UserError, match="schema 99"):
+        read_json(path)
+
+
+def test_broken_json_names_the_file(tmp_path):
+    path = tmp_path / "run.json"
+    path.write_text("{")
+    with pytest.raises(UserError, match="run.json"):
+        read_json(path)
