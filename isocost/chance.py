@@ -52,11 +52,9 @@ def uniforms(place: Place, attempts: Sequence[int], turn: int, start: int, count
     A position's number is the same whatever range it is asked for in, so a rollout resumed from a prefix draws
     what it would have drawn.
     """
-    first, attempt = start // 4, np.asarray(attempts)
-    same = np.full_like(attempt, 1)
-    u = blocks(
-        key(place), same * place.wave, same * place.slot, attempt, same * turn, same * first, (start + count + 3) // 4 - first
-    )
+    first, attempt = start // 4, np.asarray(attempts, dtype=np.int64)
+    wave, slot, turns, firsts = (np.full_like(attempt, x) for x in (place.wave, place.slot, turn, first))
+    u = blocks(key(place), wave, slot, attempt, turns, firsts, (start + count + 3) // 4 - first)
     return u[:, start - 4 * first : start - 4 * first + count]
 
 
@@ -68,7 +66,7 @@ def key(place: Place) -> tuple[int, int]:
 def blocks(
     key: tuple[int, int], wave: ndarray, slot: ndarray, attempt: ndarray, turn: ndarray, first: ndarray, count: int
 ) -> ndarray:
-    """(rows, 4 count) numbers in (0, 1): row i's token positions from 4 first[i] on. All arguments but two are (rows,)."""
+    """(rows, 4 count) numbers in (0, 1): row i's token positions from 4 first[i] on. The arrays are (rows,)."""
     block = first[:, None] + np.arange(count)
     who, slot, wave = (np.broadcast_to(x[:, None], block.shape) for x in (attempt + (turn << 16), slot, wave))
     words = philox((block, who, slot, wave), key)

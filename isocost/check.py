@@ -9,7 +9,7 @@ import json
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -26,7 +26,6 @@ from isocost.seams import SEAMS, Recipe, describe, diff, fingerprint
 from isocost.types import Batch
 from isocost.world import World
 
-MakeWorld = Callable[[], World]
 MACHINERY = ("feed", "loop", "pack", "run", "record", "evaluate", "study", "local", "toy", "check", "cli")
 
 
@@ -42,25 +41,50 @@ class Finding:
         return not self.why
 
 
-def check(name: str, make_world: MakeWorld = toy.world) -> list[Finding]:
+class Trial:
+    """A method on trial: its batch before and its world after a few steps, made when first asked for."""
+
+    def __init__(self, method: Any, make_world: Callable[[], World]):
+        self.method, self.make_world = method, make_world
+
+    @cached_property
+    def credited(self) -> tuple[Batch, Ledger, World]:
+        """A batch with advantages and weights, and where it came from."""
+        world = self.make_world()
+        return *_batch(self.method, world), world
+
+    @cached_property
+    def trained(self) -> tuple[list[Step], Ledger, World]:
+        """Four steps, small."""
+        world, ledger, made = self.make_world(), Ledger(), self.method.recipe(groups=8)
+        budget = {"rollouts": made.groups * made.rollouts * 4}
+
+        async def go() -> list[Step]:
+            return [step async for step in train(made, world, ledger, budget)]
+
+        return asyncio.run(go()), ledger, world
+
+
+def check(name: str, make_world: Callable[[], World] = toy.world) -> list[Finding]:
     """Hold a method, by name or path, to every promise. `make_world` opens the world it is tried in."""
-    method = methods.load(name)
-    return [Finding(_sentence(promise), _why(promise, method, make_world)) for promise in PROMISES]
+    trial = Trial(methods.load(name), make_world)
+    return [Finding(_sentence(promise), _why(promise, trial)) for promise in PROMISES]
 
 
-def _why(promise: Callable[[Any, MakeWorld], str], method: Any, make_world: MakeWorld) -> str:
+def _why(promise: Callable[[Trial], str], trial: Trial) -> str:
     try:
-        return promise(method, make_world)
+        return promise(trial)
     except Exception as error:      # other people's files may raise anything, and the rest should still be checked
         return f"{type(error).__name__}: {error}"
 
 
-def _sentence(promise: Callable) -> str:
+def _sentence(promise: Callable[[Trial], str]) -> str:
     return (inspect.getdoc(promise) or "").splitlines()[0]
 
 
-def card(method: Any, make_world: MakeWorld) -> str:
+def card(trial: Trial) -> str:
     """The file opens with a docstring, and its card makes one claim and names a parent that exists."""
+    method = trial.method
     if not (method.__doc__ or "").strip():
         return "the file has no docstring: one sentence of idea, the equation, the paper"
     if not method.CARD.claim.endswith("."):
@@ -69,16 +93,18 @@ def card(method: Any, make_world: MakeWorld) -> str:
     return "" if parent is None or parent in methods.names() else f"there is no parent {parent!r}"
 
 
-def recipe(method: Any, make_world: MakeWorld) -> str:
+def recipe(trial: Trial) -> str:
     """`recipe(**changes)` gives a Recipe that carries the changes."""
+    method = trial.method
     made = method.recipe(groups=3, rollouts=5)
     if not isinstance(made, Recipe):
         return f"recipe() gave a {type(made).__name__}"
     return "" if (made.groups, made.rollouts) == (3, 5) else "it has other sizes: end with .but(**changes)"
 
 
-def plain(method: Any, make_world: MakeWorld) -> str:
+def plain(trial: Trial) -> str:
     """The recipe is plain data: top-level functions and partials of them, which pickle and describe themselves."""
+    method = trial.method
     made = method.recipe()
     for seam in SEAMS:
         for value in made.enrich if seam == "enrich" else [getattr(made, seam)]:
@@ -90,15 +116,17 @@ def plain(method: Any, make_world: MakeWorld) -> str:
     return "" if fingerprint(describe(again)) == fingerprint(describe(made)) else "the recipe changes when pickled"
 
 
-def differs(method: Any, make_world: MakeWorld) -> str:
+def differs(trial: Trial) -> str:
     """It differs from its parent somewhere."""
+    method = trial.method
     parent = method.CARD.parent
     same = parent is not None and not diff(methods.load(parent).recipe(), method.recipe())
     return f"the recipe is {parent}'s: nothing differs" if same else ""
 
 
-def imports(method: Any, make_world: MakeWorld) -> str:
+def imports(trial: Trial) -> str:
     """It imports the parts, never the machinery that runs them."""
+    method = trial.method
     modules = []
     for node in ast.walk(ast.parse(Path(method.__file__).read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -109,9 +137,9 @@ def imports(method: Any, make_world: MakeWorld) -> str:
     return f"it imports {', '.join(wrong)}" if wrong else ""
 
 
-def credit(method: Any, make_world: MakeWorld) -> str:
+def credit(trial: Trial) -> str:
     """Credit is finite, falls on sampled tokens only, and is not all zero."""
-    batch, _ = _batch(method, make_world())
+    batch, _, _ = trial.credited
     a = batch.advantage
     if a is None or a.shape != batch.tokens.shape:
         return f"advantage has shape {None if a is None else tuple(a.shape)}, the batch {tuple(batch.tokens.shape)}"
@@ -122,9 +150,9 @@ def credit(method: Any, make_world: MakeWorld) -> str:
     return "" if bool((a != 0).any()) else "all of it is zero although groups earned different rewards"
 
 
-def average(method: Any, make_world: MakeWorld) -> str:
+def average(trial: Trial) -> str:
     """Weights are finite, not negative, zero off the mask, and not all zero."""
-    batch, _ = _batch(method, make_world())
+    batch, _, _ = trial.credited
     w = batch.weight
     if w is None or w.shape != batch.tokens.shape or not bool(torch.isfinite(w).all()):
         return "weights must be finite, one for each token"
@@ -133,10 +161,9 @@ def average(method: Any, make_world: MakeWorld) -> str:
     return "" if bool((w > 0).any()) else "all of them are zero"
 
 
-def pure(method: Any, make_world: MakeWorld) -> str:
+def pure(trial: Trial) -> str:
     """Advantage, weight and loss change nothing, and say the same when asked twice."""
-    world, made = make_world(), method.recipe()
-    batch, ledger = _batch(method, world)
+    (batch, ledger, world), made = trial.credited, trial.method.recipe()
     before = {k: v.clone() for k, v in vars(batch).items() if isinstance(v, torch.Tensor)}
     for name, ask in {
         "advantage": lambda: made.advantage(batch, ledger),
@@ -151,45 +178,41 @@ def pure(method: Any, make_world: MakeWorld) -> str:
     return ""
 
 
-def order(method: Any, make_world: MakeWorld) -> str:
+def order(trial: Trial) -> str:
     """Credit follows the group, not its place in the batch."""
-    world, made = make_world(), method.recipe()
-    batch, ledger = _batch(method, world)
+    (batch, ledger, _), made = trial.credited, trial.method.recipe()
     turned = torch.arange(len(batch.tokens)).flip(0)
     back = batch.but(group=batch.group.max() - batch.group).rows(turned)
     there, here = made.advantage(back, ledger).flip(0), made.advantage(batch, ledger)
     return "" if torch.allclose(there, here, atol=1e-6) else "it changes when groups are renumbered and rows turned"
 
 
-def micro(method: Any, make_world: MakeWorld) -> str:
+def micro(trial: Trial) -> str:
     """The gradient does not depend on how a batch is cut into micro-batches."""
+    batch, _, world = Trial(trial.method, toy.world).credited   # where double precision hides nothing
+    learner: Any = world.learner
     grads = []
     for rows in (None, 1, 3):
-        world = toy.world()       # in double precision, or rounding would hide what this is to show
-        learner: Any = world.learner
-        batch, _ = _batch(method, world)
         learner.micro = rows
-        learner.gradient(batch, method.recipe().loss)
-        grads.append(torch.cat([p.grad.flatten() for p in learner.policy.parameters()]))
+        learner.gradient(batch, trial.method.recipe().loss)
+        grads.append(torch.cat([p.grad.flatten().clone() for p in learner.policy.parameters()]))
     gap = max(float((g - grads[0]).abs().max()) for g in grads)
     return "" if gap <= 1e-10 else f"it moves by {gap:.1e}"
 
 
-def agree(method: Any, make_world: MakeWorld) -> str:
+def agree(trial: Trial) -> str:
     """After an update the learner gives the log-probs that the sampler recorded."""
-    world = make_world()
-    _steps(method, world, 1)
-    batch, _ = _batch(method, world)
+    _, _, world = trial.trained
+    batch, _ = _batch(trial.method, world)
     with torch.no_grad():
         fresh = (batch.age[batch.rollout] == 0)[:, None] & batch.mask
         gap = float((world.learner.forward(batch).logp - batch.logp)[fresh].abs().max())
     return "" if gap <= 1e-4 else f"they differ by {gap:.1e}"
 
 
-def runs(method: Any, make_world: MakeWorld) -> str:
+def runs(trial: Trial) -> str:
     """It trains: finite metrics, and every rollout that was paid for meets exactly one fate."""
-    world, ledger = make_world(), Ledger()
-    steps = _steps(method, world, 4, ledger)
+    steps, ledger, world = trial.trained
     if not steps:
         return "no step was made: nothing survived `select`"
     bad = {k for s in steps for k in ("loss", "grad_norm") if not torch.isfinite(torch.tensor(s.line[k]))}
@@ -199,7 +222,7 @@ def runs(method: Any, make_world: MakeWorld) -> str:
     return "" if paid == met else f"{paid} rollouts were paid for and {met} have a fate"
 
 
-PROMISES = (card, recipe, plain, differs, imports, credit, average, pure, order, micro, agree, runs)
+PROMISES = (card, recipe, plain, differs, imports, credit, average, order, micro, runs, agree, pure)
 
 
 def _batch(method: Any, world: World) -> tuple[Batch, Ledger]:
@@ -207,7 +230,8 @@ def _batch(method: Any, world: World) -> tuple[Batch, Ledger]:
     made, ledger = method.recipe(groups=8, select=select.everything), Ledger()
 
     async def take() -> Batch:
-        async with Feed(made, world, ledger, {"rollouts": 10**6}) as feed:
+        limit = world.meter.of().rollouts + 4 * made.groups * made.rollouts
+        async with Feed(made, world, ledger, {"rollouts": limit}) as feed:
             return pack(await feed.take(), version=world.engine.version)
 
     batch = asyncio.run(take())
@@ -215,14 +239,3 @@ def _batch(method: Any, world: World) -> tuple[Batch, Ledger]:
         batch = add(batch, world)
     batch = batch.but(advantage=made.advantage(batch, ledger))
     return batch.but(weight=made.weight(batch)), ledger
-
-
-def _steps(method: Any, world: World, count: int, ledger: Ledger | None = None) -> list[Step]:
-    """At most `count` steps of the method, small."""
-    made = method.recipe(groups=8)
-    budget = {"rollouts": made.groups * made.rollouts * count}
-
-    async def go() -> list[Step]:
-        return [step async for step in train(made, world, Ledger() if ledger is None else ledger, budget)]
-
-    return asyncio.run(go())

@@ -23,26 +23,64 @@ FOLDER = click.Path(file_okay=False, path_type=Path)
 
 def model_options(f: Callable) -> Callable:
     """What every command that opens a model and problems takes."""
-    for option in reversed((
-        click.option("--model", default="tiny", show_default=True,
-                     help="'tiny' (ships with isocost), 'smollm2', or a Hugging Face folder (Llama, SmolLM2, Qwen2/2.5/3)"),
-        click.option("--data", default="sums", show_default=True,
-                     help="'sums[:...]', 'reasoning-gym:TASK[:key=value,...]', or a .jsonl or .parquet file of prompt and answer"),
-        click.option("--verifier", "--reward", help="exact, numeric, math, reasoning-gym, or my_reward.py:function"),
-        click.option("--held-out", default=0.2, show_default=True, help="share of the problems to measure on, or a number of them"),
-        click.option("--held-out-data", help="a set of its own to measure on, instead"),
-        click.option("--limit", type=int, help="take this many problems only"),
-        click.option("--skip-broken", is_flag=True, help="go on without the rows that cannot be used; they are listed"),
-        click.option("--system", default="", help="a system message put before every problem"),
-        click.option("--temperature", default=1.0, show_default=True, help="of sampling, in training and evaluation alike"),
-        click.option("--top-p", default=1.0, show_default=True),
-        click.option("--top-k", default=0, show_default=True, help="0 keeps all"),
-        click.option("--max-tokens", type=int, help="per answer; 4 for the built-in short sums, else 64"),
-        click.option("--samples", default=4, show_default=True, help="per held-out problem where exact evaluation is not to be had"),
-        click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda"),
-        click.option("--dtype", default="auto", show_default=True, help="of the model's body: auto, fp32 or bf16; its head is fp32"),
-        click.option("--threads", type=int, help="per run; bytes depend on it. 1 for small models, else every core"),
-    )):
+    for option in reversed(
+        (
+            click.option(
+                "--model",
+                default="tiny",
+                show_default=True,
+                help="'tiny' (ships with isocost), 'smollm2', or a Hugging Face folder (Llama, SmolLM2, Qwen2/2.5/3)",
+            ),
+            click.option(
+                "--data",
+                default="sums",
+                show_default=True,
+                help="'sums[:...]', 'reasoning-gym:TASK[:key=value,...]', or a .jsonl or .parquet of prompt and answer",
+            ),
+            click.option(
+                "--verifier", "--reward", help="exact, numeric, math, reasoning-gym, or my_reward.py:function"
+            ),
+            click.option(
+                "--held-out",
+                default=0.2,
+                show_default=True,
+                help="share of the problems to measure on, or a number of them",
+            ),
+            click.option("--held-out-data", help="a set of its own to measure on, instead"),
+            click.option("--limit", type=int, help="take this many problems only"),
+            click.option(
+                "--skip-broken",
+                is_flag=True,
+                help="go on without the rows that cannot be used; they are listed",
+            ),
+            click.option("--system", default="", help="a system message put before every problem"),
+            click.option(
+                "--temperature",
+                default=1.0,
+                show_default=True,
+                help="of sampling, in training and evaluation alike",
+            ),
+            click.option("--top-p", default=1.0, show_default=True),
+            click.option("--top-k", default=0, show_default=True, help="0 keeps all"),
+            click.option("--max-tokens", type=int, help="per answer; 4 for the built-in short sums, else 64"),
+            click.option(
+                "--samples",
+                default=4,
+                show_default=True,
+                help="per held-out problem where exact evaluation is not to be had",
+            ),
+            click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda"),
+            click.option(
+                "--dtype",
+                default="auto",
+                show_default=True,
+                help="of the model's body: auto, fp32 or bf16; its head is fp32",
+            ),
+            click.option(
+                "--threads", type=int, help="per run; bytes depend on it. 1 for small models, else every core"
+            ),
+        )
+    ):
         f = option(f)
     return f
 
@@ -60,7 +98,11 @@ def said(f: Callable) -> Callable:
             click.echo(f"isocost: {e}", err=True)
             sys.exit(2)
         except Interrupted as e:
-            click.echo(f"\nstopped; everything paid for is saved. To go on: {e.resume or ' '.join(['isocost', *sys.argv[1:]])}", err=True)
+            again = ' '.join(['isocost', *sys.argv[1:]])
+            click.echo(
+                f"\nstopped; all that was paid for is saved. To go on: {e.resume or again}",
+                err=True,
+            )
             sys.exit(128 + e.signum)
         except KeyboardInterrupt:
             click.echo("\nstopped", err=True)
@@ -89,8 +131,15 @@ def main() -> None:
 
 @main.command()
 @click.option("--seed", default=0, show_default=True, help="of every run and every interval")
-@click.option("--size", default="quick", show_default=True, help="a preset, fixed before planning: tiny, quick or standard")
-@click.option("--budget", help="everything the study may spend, instead of a preset: 50k-rollouts, 2h, 1e15flop")
+@click.option(
+    "--size",
+    default="quick",
+    show_default=True,
+    help="a preset, fixed before planning: tiny, quick or standard",
+)
+@click.option(
+    "--budget", help="everything the study may spend, instead of a preset: 50k-rollouts, 2h, 1e15flop"
+)
 @click.option("--method", help="instead of the recipe that the profile's regime asks for")
 @click.option("--out", type=FOLDER, help="the study's folder  [default: studies/quickstart-SEED]")
 @click.option("--workers", type=int, help="runs side by side; results do not depend on it")
@@ -126,7 +175,11 @@ def profile(out: Path, as_json: bool, **asked: Any) -> int:
 @click.argument("study", type=FOLDER)
 @click.option("--size", help="a preset: tiny, quick or standard  [default: quick]")
 @click.option("--budget", help="everything the study may spend: 50k-rollouts, 2h, 2M-tokens, 1e18flop")
-@click.option("--lr", type=float, help="the anchor of the learning-rate rule; the probe looks at a quarter and four times of it")
+@click.option(
+    "--lr",
+    type=float,
+    help="the anchor of the learning-rate rule; the probe looks at a quarter and four times of it",
+)
 @click.option("--lr-exponent", type=float, help="fix the rule's exponent instead of measuring it")
 @click.option("--groups", "-B", type=int, help="problems per update in the pilot")
 @click.option("--json", "as_json", is_flag=True)
@@ -164,16 +217,39 @@ def fit(study: Path, as_json: bool) -> int:
 
 @main.command()
 @click.argument("method", required=False)
-@click.option("--plan", "study", type=FOLDER, help="train what this study's plan prescribes: sealed, paired with its comparator")
-@click.option("--budget", help="what this one run may spend on training: 50k-rollouts, 2M-tokens, 1e15flop, 30min")
+@click.option(
+    "--plan",
+    "study",
+    type=FOLDER,
+    help="train what this study's plan prescribes: sealed, paired with its comparator",
+)
+@click.option(
+    "--budget", help="what this one run may spend on training: 50k-rollouts, 2M-tokens, 1e15flop, 30min"
+)
 @click.option("--seed", default=0, show_default=True)
 @click.option("--out", type=FOLDER, help="the run's folder  [default: runs/METHOD-SEED]")
 @click.option("--rollouts", "-n", default=8, show_default=True, help="n: per problem")
 @click.option("--groups", "-B", default=16, show_default=True, help="B: problems per update")
 @click.option("--lr", type=float, help="learning rate  [default: assumed from the model's size and n B]")
-@click.option("--set", "sets", multiple=True, metavar="SEAM.NAME=VALUE", help="a setting of a seam, such as loss.high=0.28")
-@click.option("--evaluations", default=8, show_default=True, help="points of compute at which held-out reward is measured")
-@click.option("--save-every", default=0, show_default=True, help="steps between checkpoints, beside those at evaluations")
+@click.option(
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="SEAM.NAME=VALUE",
+    help="a setting of a seam, such as loss.high=0.28",
+)
+@click.option(
+    "--evaluations",
+    default=8,
+    show_default=True,
+    help="points of compute at which held-out reward is measured",
+)
+@click.option(
+    "--save-every",
+    default=0,
+    show_default=True,
+    help="steps between checkpoints, beside those at evaluations",
+)
 @click.option("--workers", type=int)
 @click.option("--dry-run", is_flag=True, help="say what it would cost")
 @click.option("--json", "as_json", is_flag=True)

@@ -1,4 +1,4 @@
-"""What a user can put right, and what a user asked for. Neither shows a traceback; everything else is a bug and does."""
+"""What a user can put right, and what a user asked for. Neither shows a traceback; all else is a bug and does."""
 
 
 class UserError(Exception):
@@ -6,7 +6,7 @@ class UserError(Exception):
 
 
 class Interrupted(Exception):
-    """Asked to stop by a signal, with everything paid for on disk. `resume` is the command that goes on, if not the same one."""
+    """Asked to stop by a signal, with all paid for on disk. `resume` is the command that goes on, if another."""
 
     def __init__(self, signum: int, resume: str = ""):
         super().__init__(f"stopped by signal {signum}")

@@ -25,10 +25,10 @@ from isocost.world import World
 class Evaluation:
     """Pass rate per problem, and how it was had."""
 
-    right: Float[ndarray, "P"]          # in [0, 1]; a mean over samples, or exact
+    right: Float[ndarray, "P"]  # in [0, 1]; a mean over samples, or exact
     exact: bool
-    groups: tuple[Group, ...] = ()      # what was sampled; empty when exact
-    unscored: int = 0                   # attempts whose verifier failed: in no mean
+    groups: tuple[Group, ...] = ()  # what was sampled; empty when exact
+    unscored: int = 0  # attempts whose verifier failed: in no mean
 
     @property
     def mean(self) -> float:
@@ -36,23 +36,36 @@ class Evaluation:
 
 
 async def evaluate(
-    recipe: Recipe, world: World, problems: Sequence[Problem], pace: Pace, *, samples: int, seed: int = 0,
-    purpose: Purpose = Purpose.EVALUATION, account: str = meter.EVALUATION, exact: bool = True,
+    recipe: Recipe,
+    world: World,
+    problems: Sequence[Problem],
+    pace: Pace,
+    *,
+    samples: int,
+    seed: int = 0,
+    purpose: Purpose = Purpose.EVALUATION,
+    account: str = meter.EVALUATION,
+    exact: bool = True,
 ) -> Evaluation:
-    """Pass@1 of each problem. Sampled sets share random numbers: the same `seed` draws the same across arms and steps."""
+    """Pass@1 of each problem. Sampled sets share random numbers: one `seed` draws the same across arms and steps."""
     with meter.on(account):
         if exact and world.exact is not None:
             return Evaluation(np.asarray(world.exact(problems, pace.sampling), dtype=np.float64), exact=True)
-        groups = await asyncio.gather(*(
-            _group(recipe, world, p, Place(seed, 0, slot, int(purpose)), samples, pace) for slot, p in enumerate(problems)
-        ))
+        groups = await asyncio.gather(
+            *(
+                _group(recipe, world, p, Place(seed, 0, slot, int(purpose)), samples, pace)
+                for slot, p in enumerate(problems)
+            )
+        )
     scores = [[r.score.value for r in g.rollouts if r.score is not None] for g in groups]
     unscored = sum(r.score is None for g in groups for r in g.rollouts)
     right = np.array([np.mean(s) if s else np.nan for s in scores])
     return Evaluation(right, exact=False, groups=tuple(groups), unscored=unscored)
 
 
-async def _group(recipe: Recipe, world: World, problem: Problem, place: Place, samples: int, pace: Pace) -> Group:
+async def _group(
+    recipe: Recipe, world: World, problem: Problem, place: Place, samples: int, pace: Pace
+) -> Group:
     rollouts = await recipe.play(problem, range(samples), world, pace, place)
     scores = await world.grade(rollouts)
     return Group(problem, tuple(r.but(score=s) for r, s in zip(rollouts, scores, strict=True)), place)

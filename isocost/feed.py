@@ -22,7 +22,8 @@ from isocost.seams import Pace, Recipe
 from isocost.types import Cost, Fate, Group, Place, Problem, Rollout, Segment
 from isocost.world import World
 
-UNITS: Mapping[str, Callable[[Cost, int], float]] = {   # what a run's budget may be counted in: (cost, parameters) -> amount
+# What a run's budget may be counted in: (cost, the policy's parameters) -> amount.
+UNITS: Mapping[str, Callable[[Cost, int], float]] = {
     "rollouts": lambda c, p: c.rollouts,
     "tokens": lambda c, p: c.prefill + c.decode,
     "flop": lambda c, p: c.flops(p),
@@ -31,7 +32,7 @@ UNITS: Mapping[str, Callable[[Cost, int], float]] = {   # what a run's budget ma
 
 
 @dataclass(frozen=True)
-class Home:
+class Played:
     """A group that came home, and how many of its rollouts did not."""
 
     group: Group
@@ -44,11 +45,13 @@ class Feed:
     def __init__(self, recipe: Recipe, world: World, ledger: Ledger, budget: Mapping[str, float]):
         unknown = set(budget) - set(UNITS)
         if unknown or not budget:
-            raise ValueError(f"a run's budget counts {', '.join(UNITS)}; not {', '.join(sorted(unknown)) or 'nothing'}")
+            raise ValueError(
+                f"a run's budget counts {', '.join(UNITS)}; not {', '.join(sorted(unknown)) or 'nothing'}"
+            )
         self.recipe, self.world, self.ledger, self.budget = recipe, world, ledger, budget
-        self.flying: deque[asyncio.Task[list[Home]]] = deque()
-        self.held: list[Home] = []          # survivors that the last step had no room for, while still young enough
-        self.ended = ""                     # why `take` gave nothing: "spent" or "starved"
+        self.flying: deque[asyncio.Task[list[Played]]] = deque()
+        self.held: list[Played] = []  # survivors that the last step had no room for, while still young enough
+        self.ended = ""  # why `take` gave nothing: "spent" or "starved"
 
     async def take(self) -> list[Group]:
         """The groups of the next step, none older than `max_age` steps; empty when the run is over (see `ended`)."""
@@ -68,42 +71,42 @@ class Feed:
         else:
             self._settle(over, Fate.SURPLUS)
         self._settle_cancelled(kept[: self.recipe.groups])
-        return [home.group for home in kept[: self.recipe.groups]]
+        return [one.group for one in kept[: self.recipe.groups]]
 
-    def _sift(self, wave: list[Home]) -> list[Home]:
+    def _sift(self, wave: list[Played]) -> list[Played]:
         """Show a finished wave to the ledger; what may be trained on comes back, the rest meets its fate."""
-        for home in wave:
-            self.ledger.saw(home.group)
+        for one in wave:
+            self.ledger.saw(one.group)
         out = []
-        for home in self._young(wave):
-            scored = [r for r in home.group.rollouts if r.score is not None]
-            chosen = self.recipe.select(home.group.of(scored), self.ledger) if scored else None
+        for one in self._young(wave):
+            scored = [r for r in one.group.rollouts if r.score is not None]
+            chosen = self.recipe.select(one.group.of(scored), self.ledger) if scored else None
             if chosen is None or not chosen.rollouts:
-                self._settle([home], Fate.FILTERED)
+                self._settle([one], Fate.FILTERED)
                 continue
             left = {r.attempt for r in chosen.rollouts}
-            dropped = [r for r in home.group.rollouts if r.attempt not in left]
+            dropped = [r for r in one.group.rollouts if r.attempt not in left]
             if dropped:
-                self._settle([Home(home.group.of(dropped), 0)], Fate.FILTERED)
-            out.append(Home(chosen, home.cancelled))
+                self._settle([Played(one.group.of(dropped), 0)], Fate.FILTERED)
+            out.append(Played(chosen, one.cancelled))
         return out
 
-    def _young(self, homes: Sequence[Home]) -> list[Home]:
+    def _young(self, played: Sequence[Played]) -> list[Played]:
         now = self.world.engine.version
-        old = [h for h in homes if now - h.group.version > self.recipe.max_age]
+        old = [h for h in played if now - h.group.version > self.recipe.max_age]
         self._settle(old, Fate.STALE)
-        return [h for h in homes if now - h.group.version <= self.recipe.max_age]
+        return [h for h in played if now - h.group.version <= self.recipe.max_age]
 
-    def _settle(self, homes: Sequence[Home], fate: Fate) -> None:
-        for home in homes:
-            fates = [Fate.LOST if r.score is None else fate for r in home.group.rollouts]
-            self.ledger.settle(home.group, fates, home.cancelled)
+    def _settle(self, played: Sequence[Played], fate: Fate) -> None:
+        for one in played:
+            fates = [Fate.LOST if r.score is None else fate for r in one.group.rollouts]
+            self.ledger.settle(one.group, fates, one.cancelled)
 
-    def _settle_cancelled(self, homes: Sequence[Home]) -> None:
+    def _settle_cancelled(self, played: Sequence[Played]) -> None:
         """The loop settles what it trains on; what its schedule gave up on is known only here."""
-        for home in homes:
-            if home.cancelled:
-                self.ledger.settle(home.group.of(()), [], home.cancelled)
+        for one in played:
+            if one.cancelled:
+                self.ledger.settle(one.group.of(()), [], one.cancelled)
 
     # launching ------------------------------------------------------------------------------------------------
 
@@ -113,7 +116,7 @@ class Feed:
             self.ledger.waves += 1
 
     def _affordable(self) -> bool:
-        """Whether one more wave, and all that is in the air, can be paid for. Waves still flying are priced at the mean."""
+        """Whether one more wave, and all in the air, can be paid for. Waves still flying are priced at the mean."""
         size, parameters = self.recipe.groups * self.recipe.rollouts, self.world.learner.parameters
         spent, landed = self.world.meter.of(), self.ledger.waves - len(self.flying)
         for unit, limit in self.budget.items():
@@ -124,26 +127,34 @@ class Feed:
                 return False
         return True
 
-    async def _wave(self, number: int) -> list[Home]:
+    async def _wave(self, number: int) -> list[Played]:
         r, ledger, world = self.recipe, self.ledger, self.world
         pace = r.pace(ledger)
         posed = await self._pose(number)
         total = r.rollouts * len(posed)
         plan = r.allocate(posed, ledger, total)
-        homes: list[Home] = [Home(Group(p, (), Place(ledger.seed, number, slot)), 0) for slot, p in enumerate(posed)]
+        played: list[Played] = [
+            Played(Group(p, (), Place(ledger.seed, number, slot)), 0) for slot, p in enumerate(posed)
+        ]
         if isinstance(plan, list):
-            homes = await self._phase(homes, plan, pace)
+            played = await self._phase(played, plan, pace)
         else:
             counts = next(plan)
             while counts is not None:
-                homes = await self._phase(homes, counts, pace)
-                counts = _send(plan, [h.group for h in homes])
-        begun = sum(len(h.group.rollouts) + h.cancelled for h in homes)
+                played = await self._phase(played, counts, pace)
+                counts = _send(plan, [h.group for h in played])
+        begun = sum(len(h.group.rollouts) + h.cancelled for h in played)
         if begun < total:
-            raise ValueError(f"allocate gave {begun} attempts where the wave has {total}: its counts must sum to the total")
-        scored = await asyncio.gather(*(r.reward(h.group, world) for h in homes if h.group.rollouts))
+            raise ValueError(
+                f"allocate gave {begun} attempts where the wave has {total}: its counts must sum to the total"
+            )
+        scored = await asyncio.gather(*(r.reward(h.group, world) for h in played if h.group.rollouts))
         by_slot = {g.place.slot: g for g in scored}
-        return [replace(h, group=by_slot.get(h.group.place.slot, h.group)) for h in homes if h.group.rollouts or h.cancelled]
+        return [
+            replace(h, group=by_slot.get(h.group.place.slot, h.group))
+            for h in played
+            if h.group.rollouts or h.cancelled
+        ]
 
     async def _pose(self, number: int) -> list[Problem]:
         """`groups` variants of whole problems; a problem whose variants do not all fit waits for the next wave."""
@@ -158,26 +169,32 @@ class Feed:
             ledger.drawn += 1
         return posed
 
-    async def _phase(self, homes: list[Home], counts: Sequence[int], pace: Pace) -> list[Home]:
-        if len(counts) != len(homes) or any(k < 0 for k in counts):
-            raise ValueError(f"allocate gave {list(counts)} for {len(homes)} slots: one count of at least 0 each")
-        more = await asyncio.gather(*(self._play(h, k, pace) for h, k in zip(homes, counts, strict=True) if k))
+    async def _phase(self, played: list[Played], counts: Sequence[int], pace: Pace) -> list[Played]:
+        if len(counts) != len(played) or any(k < 0 for k in counts):
+            raise ValueError(
+                f"allocate gave {list(counts)} for {len(played)} slots: one count of at least 0 each"
+            )
+        more = await asyncio.gather(
+            *(self._play(h, k, pace) for h, k in zip(played, counts, strict=True) if k)
+        )
         by_slot = {h.group.place.slot: h for h in more}
-        return [by_slot.get(h.group.place.slot, h) for h in homes]
+        return [by_slot.get(h.group.place.slot, h) for h in played]
 
-    async def _play(self, home: Home, count: int, pace: Pace) -> Home:
+    async def _play(self, one: Played, count: int, pace: Pace) -> Played:
         """Add `count` attempts to a slot. Attempt numbers go on from earlier phases."""
-        r, world, group = self.recipe, self.world, home.group
-        first = max((a.attempt for a in group.rollouts), default=-1) + 1 + home.cancelled
+        r, world, group = self.recipe, self.world, one.group
+        first = max((a.attempt for a in group.rollouts), default=-1) + 1 + one.cancelled
 
-        async def play(problem: Problem, attempts: Sequence[int], start: Segment | None = None) -> list[Rollout]:
+        async def play(
+            problem: Problem, attempts: Sequence[int], start: Segment | None = None
+        ) -> list[Rollout]:
             return await r.play(problem, attempts, world, pace, group.place, start)
 
         with meter.tab() as tab:
             rollouts = await r.schedule(group.problem, range(first, first + count), play, self.ledger)
         begun = sum(a.origin == "policy" for a in rollouts)
         whole = sorted((*group.rollouts, *rollouts), key=lambda a: a.attempt)
-        return Home(group.of(whole), home.cancelled + max(tab.cost.rollouts - begun, 0))
+        return Played(group.of(whole), one.cancelled + max(tab.cost.rollouts - begun, 0))
 
     async def __aenter__(self) -> Feed:
         return self

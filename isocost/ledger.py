@@ -23,7 +23,7 @@ class Tally:
     tries: int = 0
     total: float = 0.0
     square: float = 0.0
-    last: int = -1                                     # step of the latest group
+    last: int = -1  # step of the latest group
     recent: list[float] = field(default_factory=list)  # mean reward of the latest 16 groups, oldest first
 
     @property
@@ -36,15 +36,17 @@ class Ledger:
     """Append-only. `saw` when a group comes home, `settle` when its fate is known, `close` at the end of a step."""
 
     seed: int = 0
-    step: int = 0                                      # steps closed
-    waves: int = 0                                     # waves launched
-    drawn: int = 0                                     # problems drawn, over all waves
-    spent: Cost = field(default_factory=Cost)          # the training account at the last close: C and its companions
+    step: int = 0  # steps closed
+    waves: int = 0  # waves launched
+    drawn: int = 0  # problems drawn, over all waves
+    spent: Cost = field(default_factory=Cost)  # the training account at the last close: C and its companions
     tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)
     steps: list[dict[str, Any]] = field(default_factory=list)
     fates: Counter[str] = field(default_factory=Counter)
-    fresh: list[dict[str, Any]] = field(default_factory=list)   # journal lines not yet written
-    _seen: list[dict[str, Any]] = field(default_factory=list)   # groups since the last close, before any selection
+    fresh: list[dict[str, Any]] = field(default_factory=list)  # journal lines not yet written
+    _seen: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # groups since the last close, before any selection
 
     def of(self, problem_id: str, variant: str = "") -> Tally:
         return self.tallies.get((problem_id, variant), Tally())
@@ -52,31 +54,45 @@ class Ledger:
     def saw(self, group: Group) -> None:
         """Count a group that came home, before anything selects from it."""
         self._tally(group.problem.id, group.problem.variant, group.rewards.tolist())
-        self._seen.append({
-            "rewards": group.rewards.tolist(),
-            "lengths": group.lengths,
-            "stops": [str(r.stop) for r in group.rollouts],
-        })
+        self._seen.append(
+            {
+                "rewards": group.rewards.tolist(),
+                "lengths": group.lengths,
+                "stops": [str(r.stop) for r in group.rollouts],
+            }
+        )
 
     def settle(self, group: Group, fates: Sequence[Fate], cancelled: int = 0) -> None:
         """Record what became of each rollout of a group, and how many more were begun and given up on."""
         self.fates.update(map(str, fates))
         self.fates[str(Fate.CANCELLED)] += cancelled
-        self.fresh.append({
-            "step": self.step, "wave": group.place.wave, "slot": group.place.slot,
-            "id": group.problem.id, "variant": group.problem.variant, "version": group.version,
-            "attempts": [r.attempt for r in group.rollouts],
-            "rewards": [None if r.score is None else round(r.score.value, 6) for r in group.rollouts],
-            "lengths": group.lengths,
-            "stops": [str(r.stop) for r in group.rollouts],
-            "fates": [str(f) for f in fates], "cancelled": cancelled,
-        })
+        self.fresh.append(
+            {
+                "step": self.step,
+                "wave": group.place.wave,
+                "slot": group.place.slot,
+                "id": group.problem.id,
+                "variant": group.problem.variant,
+                "version": group.version,
+                "attempts": [r.attempt for r in group.rollouts],
+                "rewards": [None if r.score is None else round(r.score.value, 6) for r in group.rollouts],
+                "lengths": group.lengths,
+                "stops": [str(r.stop) for r in group.rollouts],
+                "fates": [str(f) for f in fates],
+                "cancelled": cancelled,
+            }
+        )
 
     def close(self, spent: Cost, pool: int, metrics: Mapping[str, float]) -> dict[str, Any]:
         """End a step: `spent` is the training account's total. Reward is over what was seen, not what was selected."""
         self.spent = spent
-        line = {"step": self.step, **spent.counts(), **_summary(self._seen), "epoch": round(self.drawn / max(pool, 1), 6),
-                **{k: float(v) for k, v in metrics.items()}}
+        line = {
+            "step": self.step,
+            **spent.counts(),
+            **_summary(self._seen),
+            "epoch": round(self.drawn / max(pool, 1), 6),
+            **{k: float(v) for k, v in metrics.items()},
+        }
         self.steps.append(line)
         self.step, self._seen = self.step + 1, []
         return line
@@ -100,15 +116,23 @@ class Ledger:
         t = self.tallies.setdefault((problem_id, variant), Tally())
         t.last = self.step
         if rewards:
-            r = np.round(np.asarray(rewards, dtype=np.float64), 6)   # as the journal keeps them, so a replay is exact
-            t.tries, t.total, t.square = t.tries + len(r), t.total + float(r.sum()), t.square + float((r * r).sum())
+            r = np.round(
+                np.asarray(rewards, dtype=np.float64), 6
+            )  # as the journal keeps them, so a replay is exact
+            t.tries, t.total, t.square = (
+                t.tries + len(r),
+                t.total + float(r.sum()),
+                t.square + float((r * r).sum()),
+            )
             t.recent = [*t.recent[-15:], float(r.mean())]
 
 
 def _summary(seen: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Metrics of the groups seen in a step, under the names TRL's users know."""
     groups = [np.asarray(g["rewards"], dtype=np.float64) for g in seen if len(g["rewards"])]
-    lengths = np.concatenate([np.asarray(g["lengths"], dtype=np.float64) for g in seen]) if seen else np.zeros(0)
+    lengths = (
+        np.concatenate([np.asarray(g["lengths"], dtype=np.float64) for g in seen]) if seen else np.zeros(0)
+    )
     stops = [s for g in seen for s in g["stops"]]
     every = np.concatenate(groups) if groups else np.full(1, np.nan)
     return {
@@ -117,5 +141,7 @@ def _summary(seen: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         "frac_reward_zero_std": float(np.mean([g.std() == 0 for g in groups])) if groups else float("nan"),
         "completions/mean_length": float(lengths.mean()) if len(lengths) else float("nan"),
         "completions/max_length": float(lengths.max()) if len(lengths) else float("nan"),
-        "completions/clipped_ratio": float(np.mean([s == "length" for s in stops])) if stops else float("nan"),
+        "completions/clipped_ratio": float(np.mean([s == "length" for s in stops]))
+        if stops
+        else float("nan"),
     }

@@ -68,13 +68,15 @@ class Meter:
     def __init__(self) -> None:
         self.logical: dict[str, Cost] = {}
         self.physical: dict[str, Cost] = {}
-        self.observer: Callable[[str, Cost], None] | None = None   # told of every charge as it is made
+        self.observer: Callable[[str, Cost], None] | None = None  # told of every charge as it is made
 
     def charge(self, cost: Cost, physical: Cost | None = None, to: Payer | None = None) -> None:
-        """Add to the current payer's account, or to one captured earlier. Without `physical` the machine did what was asked."""
+        """Add to the payer's account, or to one captured before. No `physical`: it did what was asked."""
         to = _payer.get() if to is None else to
         self.logical[to.account] = self.logical.get(to.account, Cost()) + cost
-        self.physical[to.account] = self.physical.get(to.account, Cost()) + (cost if physical is None else physical)
+        self.physical[to.account] = self.physical.get(to.account, Cost()) + (
+            cost if physical is None else physical
+        )
         if to.tab is not None:
             to.tab.cost += cost
         if self.observer is not None:
@@ -93,7 +95,9 @@ class Meter:
         return sum(self.logical.values(), Cost())
 
     def state(self) -> dict[str, dict[str, dict[str, float]]]:
-        return {side: {k: v.data() for k, v in getattr(self, side).items()} for side in ("logical", "physical")}
+        return {
+            side: {k: v.data() for k, v in getattr(self, side).items()} for side in ("logical", "physical")
+        }
 
     def restore(self, state: dict[str, dict[str, dict[str, float]]]) -> None:
         self.logical = {k: Cost(**v) for k, v in state["logical"].items()}

@@ -23,9 +23,9 @@ def pack(groups: Sequence[Group], version: int) -> Batch:
     segments: list[Segment] = [s for _, r in rollouts for s in r.segments]
     per_rollout = np.array([len(r.segments) for _, r in rollouts])
     length = np.array([len(s.tokens) for s in segments])
-    filled = np.arange(length.max(initial=1))[None, :] < length[:, None]       # (N, T)
+    filled = np.arange(length.max(initial=1))[None, :] < length[:, None]  # (N, T)
 
-    def pad(columns: list[ndarray], fill: float, dtype: type) -> Tensor:
+    def pad(columns: list[ndarray], fill: int | float, dtype: type) -> Tensor:
         out = np.full(filled.shape, fill, dtype=dtype)
         out[filled] = np.concatenate(columns)
         return torch.from_numpy(out)
@@ -33,7 +33,7 @@ def pack(groups: Sequence[Group], version: int) -> Batch:
     role = pad([s.role for s in segments], int(Role.PROMPT), np.int64)
     mask = (role == int(Role.OWN)) & torch.from_numpy(filled)
     written = pad([s.version for s in segments], -1, np.int64).numpy()
-    first = np.where(mask.numpy(), written, version).min(-1)                   # (N,) oldest version in each row
+    first = np.where(mask.numpy(), written, version).min(-1)  # (N,) oldest version in each row
     start = np.concatenate([[0], np.cumsum(per_rollout)[:-1]])
     cohorts = {key: k for k, key in enumerate(dict.fromkeys((g, r.cohort) for g, r in rollouts))}
     return Batch(
@@ -50,14 +50,22 @@ def pack(groups: Sequence[Group], version: int) -> Batch:
         age=torch.from_numpy(version - np.minimum.reduceat(first, start)),
         groups=groups,
         kept=tuple(s.kept for s in segments) if any(s.kept for s in segments) else (),
-        extra={k: pad([_note(r.notes, k, j, s) for _, r in rollouts for j, s in enumerate(r.segments)], 0.0, np.float32)
-               for k in sorted({k for _, r in rollouts for k in r.notes})},
+        extra={
+            k: pad(
+                [_note(r.notes, k, j, s) for _, r in rollouts for j, s in enumerate(r.segments)],
+                0.0,
+                np.float32,
+            )
+            for k in sorted({k for _, r in rollouts for k in r.notes})
+        },
     )
 
 
 def _value(rollout) -> float:
     if rollout.score is None:
-        raise ValueError(f"attempt {rollout.attempt} at {rollout.problem.id} has no score; only scored rollouts are packed")
+        raise ValueError(
+            f"attempt {rollout.attempt} at {rollout.problem.id} has no score; only scored rollouts are packed"
+        )
     return rollout.score.value
 
 

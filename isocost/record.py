@@ -39,7 +39,7 @@ from isocost.types import Cost
 
 SCHEMA = 1
 STREAMS = ("metrics.jsonl", "journal.jsonl", "samples.jsonl", "timing.jsonl")
-KEEP = 2   # checkpoints kept: the last may be torn, the one before is whole
+KEEP = 2  # checkpoints kept: the last may be torn, the one before is whole
 
 
 def write_json(path: Path, data: Any) -> None:
@@ -66,7 +66,9 @@ def read_json(path: Path) -> dict[str, Any]:
     except json.JSONDecodeError as e:
         raise UserError(f"{path} is not whole JSON (line {e.lineno}): {e.msg}") from None
     if isinstance(data, dict) and data.get("schema", SCHEMA) > SCHEMA:
-        raise UserError(f"{path} has schema {data['schema']}; this isocost reads up to {SCHEMA}: use a newer one")
+        raise UserError(
+            f"{path} has schema {data['schema']}; this isocost reads up to {SCHEMA}: use a newer one"
+        )
     return data
 
 
@@ -117,7 +119,7 @@ class RunRecord:
     path: Path
     life: int = 0
     streams: dict[str, Stream] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)      # what a user should be told, such as a torn checkpoint
+    notes: list[str] = field(default_factory=list)  # what a user should be told, such as a torn checkpoint
     _paid: Stream | None = None
 
     @classmethod
@@ -129,7 +131,9 @@ class RunRecord:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise UserError(f"{path} is being written by another process; wait for it, or choose another --out") from None
+                raise UserError(
+                    f"{path} is being written by another process; wait for it, or choose another --out"
+                ) from None
             record = cls(path, life=len(read_lines(path / "lost.jsonl")))
             record.streams = {name: Stream(path / name) for name in STREAMS}
             try:
@@ -151,13 +155,20 @@ class RunRecord:
         temporary, final = home / f".step-{step:06d}.tmp", home / f"step-{step:06d}"
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
-        save_file({k: v.detach().cpu().contiguous() for k, v in learner.items()}, temporary / "learner.safetensors")
+        save_file(
+            {k: v.detach().cpu().contiguous() for k, v in learner.items()}, temporary / "learner.safetensors"
+        )
         _sync(temporary / "learner.safetensors")
-        write_json(temporary / "state.json", {
-            **state, "schema": SCHEMA, "step": step,
-            "offsets": {name: s.offset() for name, s in self.streams.items()},
-            "sha256": file_hash(temporary / "learner.safetensors"),
-        })
+        write_json(
+            temporary / "state.json",
+            {
+                **state,
+                "schema": SCHEMA,
+                "step": step,
+                "offsets": {name: s.offset() for name, s in self.streams.items()},
+                "sha256": file_hash(temporary / "learner.safetensors"),
+            },
+        )
         shutil.rmtree(final, ignore_errors=True)
         os.rename(temporary, final)
         _sync(home)
@@ -193,7 +204,7 @@ class RunRecord:
             if hashlib.sha256(data).hexdigest() != state["sha256"]:
                 raise ValueError("its weights do not match their checksum")
             return load_file(path / "learner.safetensors"), state
-        except (OSError, ValueError, KeyError) as e:   # a JSONDecodeError is a ValueError
+        except (OSError, ValueError, KeyError) as e:  # a JSONDecodeError is a ValueError
             self.notes.append(f"checkpoint {path.name} is not whole ({e}); falling back to the one before")
             shutil.rmtree(path, ignore_errors=True)
             return None
@@ -283,9 +294,15 @@ def machine(threads: int, device: str) -> dict[str, Any]:
     import torch
 
     return {
-        "python": platform.python_version(), "torch": torch.__version__, "system": platform.system(),
-        "processor": _processor(), "cores": os.cpu_count(), "threads": threads, "device": device,
-        "gpu": torch.cuda.get_device_name() if device.startswith("cuda") else None, "byteorder": sys.byteorder,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "system": platform.system(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": threads,
+        "device": device,
+        "gpu": torch.cuda.get_device_name() if device.startswith("cuda") else None,
+        "byteorder": sys.byteorder,
     }
 
 

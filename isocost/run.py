@@ -26,7 +26,7 @@ from isocost.seams import Recipe, describe, fingerprint, tune
 from isocost.setting import Opened, Setting, open_setting
 from isocost.types import Fate, Problem
 
-EVALUATION_SEED = 20_260_101   # one for all runs, so that sampled evaluations share their random numbers
+EVALUATION_SEED = 20_260_101  # one for all runs, so that sampled evaluations share their random numbers
 
 
 @dataclass(frozen=True)
@@ -37,18 +37,18 @@ class Job:
     setting: Setting
     method: str
     seed: int
-    budget: Mapping[str, float]                      # unit -> amount, of the training account: C
+    budget: Mapping[str, float]  # unit -> amount, of the training account: C
     n: int
     B: int
     lr: float
-    warmup: int = 0                                  # steps
-    points: tuple[float, ...] = ()                   # rollouts at which to evaluate, beside the start and the end
+    warmup: int = 0  # steps
+    points: tuple[float, ...] = ()  # rollouts at which to evaluate, beside the start and the end
     sets: Mapping[str, str] = field(default_factory=dict)
     purpose: str = "run"
-    multiplier: float = 1.0                          # of the learning rate over the rule's
+    multiplier: float = 1.0  # of the learning rate over the rule's
     seal: str | None = None
-    save_every: int = 0                              # steps; 0 saves at evaluations only
-    export: bool = False                             # write the final policy as a Hugging Face folder
+    save_every: int = 0  # steps; 0 saves at evaluations only
+    export: bool = False  # write the final policy as a Hugging Face folder
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Job:
@@ -61,8 +61,14 @@ def recipe_of(job: Job) -> Recipe:
 
     recipe = methods.load(job.method).recipe(groups=job.B, rollouts=job.n)
     s = job.setting
-    paced = {"lr": job.lr, "warmup": job.warmup, "max_tokens": s.max_tokens, "temperature": s.temperature,
-             "top_p": s.top_p, "top_k": s.top_k}
+    paced = {
+        "lr": job.lr,
+        "warmup": job.warmup,
+        "max_tokens": s.max_tokens,
+        "temperature": s.temperature,
+        "top_p": s.top_p,
+        "top_k": s.top_k,
+    }
     pace = recipe.pace
     fn, keywords = (pace.func, pace.keywords) if isinstance(pace, partial) else (pace, {})
     recipe = recipe.but(pace=partial(fn, **{**keywords, **paced}))
@@ -74,7 +80,13 @@ def recipe_of(job: Job) -> Recipe:
     return recipe
 
 
-async def run(job: Job, out: Path, *, opened: Opened | None = None, on_step: Callable[[Mapping[str, Any]], None] = lambda line: None) -> dict[str, Any]:
+async def run(
+    job: Job,
+    out: Path,
+    *,
+    opened: Opened | None = None,
+    on_step: Callable[[Mapping[str, Any]], None] = lambda line: None,
+) -> dict[str, Any]:
     """Run a job in `out`, or go on with it there. Returns what end.json says.
 
     At max_age 0, on the same machine and threads, a run that was killed and resumed leaves the same metrics,
@@ -93,34 +105,71 @@ def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:
     """Write run.json, or check that what is there asks for the same run."""
     described = describe(recipe)
     asked = {
-        "schema": records.SCHEMA, "name": job.name, "purpose": job.purpose, "method": job.method, "recipe": described,
-        "job": asdict(job), "seed": job.seed, "budget": dict(job.budget), "seal": job.seal,
-        "arm": {"n": recipe.rollouts, "B": recipe.groups, "lr": job.lr, "multiplier": job.multiplier, "warmup": job.warmup},
+        "schema": records.SCHEMA,
+        "name": job.name,
+        "purpose": job.purpose,
+        "method": job.method,
+        "recipe": described,
+        "job": asdict(job),
+        "seed": job.seed,
+        "budget": dict(job.budget),
+        "seal": job.seal,
+        "arm": {
+            "n": recipe.rollouts,
+            "B": recipe.groups,
+            "lr": job.lr,
+            "multiplier": job.multiplier,
+            "warmup": job.warmup,
+        },
         "model": {"name": job.setting.model, "parameters": opened.world.learner.parameters},
-        "problems": {"spec": job.setting.data, "train": len(opened.sides.train), "select": len(opened.sides.select),
-                     "audit": len(opened.sides.audit), "hash": fingerprint([p.id for p in opened.sides.train])},
+        "problems": {
+            "spec": job.setting.data,
+            "train": len(opened.sides.train),
+            "select": len(opened.sides.select),
+            "audit": len(opened.sides.audit),
+            "hash": fingerprint([p.id for p in opened.sides.train]),
+        },
     }
     path = record.path / "run.json"
     if path.exists():
         there = read_json(path)
-        changed = [k for k in ("recipe", "budget", "seed", "problems", "model") if fingerprint(there[k]) != fingerprint(asked[k])]
+        changed = [
+            k
+            for k in ("recipe", "budget", "seed", "problems", "model")
+            if fingerprint(there[k]) != fingerprint(asked[k])
+        ]
         if changed:
-            raise UserError(f"{record.path} holds another run: its {', '.join(changed)} differ; choose another --out")
+            raise UserError(
+                f"{record.path} holds another run: its {', '.join(changed)} differ; choose another --out"
+            )
         return
-    write_json(path, {**asked, "code": records.code(),
-                      "machine": records.machine(torch.get_num_threads(), opened.world.extra.get("device", "cpu"))})
+    write_json(
+        path,
+        {
+            **asked,
+            "code": records.code(),
+            "machine": records.machine(torch.get_num_threads(), opened.world.extra.get("device", "cpu")),
+        },
+    )
 
 
 class _Run:
     """The live state of one run: the world, the ledger, the record, and the clock."""
 
-    def __init__(self, job: Job, recipe: Recipe, opened: Opened, record: RunRecord, on_step: Callable[[Mapping[str, Any]], None]):
+    def __init__(
+        self,
+        job: Job,
+        recipe: Recipe,
+        opened: Opened,
+        record: RunRecord,
+        on_step: Callable[[Mapping[str, Any]], None],
+    ):
         self.job, self.recipe, self.opened, self.record, self.on_step = job, recipe, opened, record, on_step
         self.world, self.ledger = opened.world, Ledger(seed=job.seed)
         self.points = sorted(p for p in job.points if p > 0)
-        self.measured = 0                   # evaluations made, the one of the base included
+        self.measured = 0  # evaluations made, the one of the base included
         self.seconds, self.began = 0.0, time.perf_counter()
-        self.stop: int | None = None        # a signal that asked for an end
+        self.stop: int | None = None  # a signal that asked for an end
 
     async def go(self) -> dict[str, Any]:
         self._restore()
@@ -159,29 +208,45 @@ class _Run:
         self.record.write("metrics.jsonl", step.line)
         self.record.write("journal.jsonl", *self.ledger.fresh)
         self.ledger.fresh.clear()
-        if self.ledger.step & (self.ledger.step - 1) == 0:   # at steps 1, 2, 4, 8, ...: enough to read, cheap to keep
+        if (
+            self.ledger.step & (self.ledger.step - 1) == 0
+        ):  # at steps 1, 2, 4, 8, ...: enough to read, cheap to keep
             self.record.write("samples.jsonl", *samples(step.groups[:2], step.line["step"]))
         self._clock()
         self.on_step(step.line)
 
     def _clock(self) -> None:
         meter = self.world.meter
-        self.record.write("timing.jsonl", {
-            "step": self.ledger.step, "rollouts": self.ledger.spent.rollouts, "seconds": round(self._active(), 4),
-            "train_seconds": round(meter.of().seconds, 4), "evaluation_seconds": round(meter.of(meters.EVALUATION).seconds, 4),
-            "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-        })
+        self.record.write(
+            "timing.jsonl",
+            {
+                "step": self.ledger.step,
+                "rollouts": self.ledger.spent.rollouts,
+                "seconds": round(self._active(), 4),
+                "train_seconds": round(meter.of().seconds, 4),
+                "evaluation_seconds": round(meter.of(meters.EVALUATION).seconds, 4),
+                "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+            },
+        )
 
     async def _evaluate(self) -> None:
         """Held-out reward now, on both sides. Due points are passed together when a step went over several."""
         spent = self.ledger.spent.rollouts
         pace, sides = self.recipe.pace(self.ledger), self.opened.sides
         both: Sequence[Problem] = (*sides.select, *sides.audit)
-        found = await evaluate(self.recipe, self.world, both, pace, samples=self.job.setting.samples, seed=EVALUATION_SEED)
+        found = await evaluate(
+            self.recipe, self.world, both, pace, samples=self.job.setting.samples, seed=EVALUATION_SEED
+        )
         half = len(sides.select)
-        line = {"step": self.ledger.step, "rollouts": spent, "epoch": round(self.ledger.drawn / len(sides.train), 6),
-                "eval/select": _mean(found.right[:half]), "eval/audit": _mean(found.right[half:]), "eval/exact": found.exact,
-                "eval/unscored": found.unscored}
+        line = {
+            "step": self.ledger.step,
+            "rollouts": spent,
+            "epoch": round(self.ledger.drawn / len(sides.train), 6),
+            "eval/select": _mean(found.right[:half]),
+            "eval/audit": _mean(found.right[half:]),
+            "eval/exact": found.exact,
+            "eval/unscored": found.unscored,
+        }
         self.record.write("metrics.jsonl", line)
         if found.groups:
             self.record.write("samples.jsonl", *samples(found.groups[:4], self.ledger.step))
@@ -200,11 +265,22 @@ class _Run:
 
     def _save(self) -> None:
         ledger, world = self.ledger, self.world
-        self.record.save(ledger.step, world.learner.state(), {
-            "ledger": {"seed": ledger.seed, "step": ledger.step, "waves": ledger.waves, "drawn": ledger.drawn},
-            "meter": world.meter.state(), "measured": self.measured, "version": world.engine.version,
-            "seconds": round(self._active(), 4),
-        })
+        self.record.save(
+            ledger.step,
+            world.learner.state(),
+            {
+                "ledger": {
+                    "seed": ledger.seed,
+                    "step": ledger.step,
+                    "waves": ledger.waves,
+                    "drawn": ledger.drawn,
+                },
+                "meter": world.meter.state(),
+                "measured": self.measured,
+                "version": world.engine.version,
+                "seconds": round(self._active(), 4),
+            },
+        )
 
     def _restore(self) -> None:
         found = self.record.restore(self.world.meter)
@@ -234,11 +310,17 @@ class _Run:
         fates["evaluation"] = world.meter.of(meters.EVALUATION).rollouts
         fates["lost"] += world.meter.of(meters.LOST).rollouts
         end = {
-            "schema": records.SCHEMA, "reason": reason, "detail": self._why(reason), "steps": ledger.step,
+            "schema": records.SCHEMA,
+            "reason": reason,
+            "detail": self._why(reason),
+            "steps": ledger.step,
             "bill": {k: v.data() for k, v in world.meter.logical.items()},
             "physical": {k: v.data() for k, v in world.meter.physical.items()},
-            "fates": fates, "seconds": round(self._active(), 3), "notes": self.record.notes,
-            "verifier_failures": dict(self.opened.grader.failures), "signal": self.stop,
+            "fates": fates,
+            "seconds": round(self._active(), 3),
+            "notes": self.record.notes,
+            "verifier_failures": dict(self.opened.grader.failures),
+            "signal": self.stop,
         }
         write_json(self.record.path / "end.json", end)
         return end
@@ -248,17 +330,32 @@ class _Run:
         if reason == "starved":
             rates = sorted(t.mean for t in self.ledger.tallies.values())
             middle = rates[len(rates) // 2] if rates else float("nan")
-            return (f"nothing sampled survived selection before {budget} were spent: {len(rates)} problems seen, median pass rate "
-                    f"{middle:.3f}, {sum(r == 0 for r in rates)} never solved, {sum(r == 1 for r in rates)} always solved")
-        return {"spent": f"no further step fits into {budget}", "diverged": "the gradient is not finite",
-                "interrupted": f"stopped by signal {self.stop} after step {self.ledger.step}; it goes on where it was"}.get(reason, "")
+            return (
+                f"nothing sampled survived selection before {budget} were spent: {len(rates)} median rate "
+                f"{middle:.3f}, {sum(r == 0 for r in rates)} never solved, {sum(r == 1 for r in rates)} always solved"
+            )
+        return {
+            "spent": f"no further step fits into {budget}",
+            "diverged": "the gradient is not finite",
+            "interrupted": f"stopped by signal {self.stop} after step {self.ledger.step}; it goes on where it was",
+        }.get(reason, "")
 
 
 def samples(groups: Sequence[Any], step: int) -> list[dict[str, Any]]:
     """What was said, for reading: a few attempts of each group."""
-    return [{"step": step, "id": g.problem.id, "variant": g.problem.variant, "prompt": g.problem.text,
-             "attempts": [{"text": r.final, "reward": None if r.score is None else r.score.value, "stop": str(r.stop)}
-                          for r in g.rollouts[:8]]} for g in groups]
+    return [
+        {
+            "step": step,
+            "id": g.problem.id,
+            "variant": g.problem.variant,
+            "prompt": g.problem.text,
+            "attempts": [
+                {"text": r.final, "reward": None if r.score is None else r.score.value, "stop": str(r.stop)}
+                for r in g.rollouts[:8]
+            ],
+        }
+        for g in groups
+    ]
 
 
 def _mean(x: Any) -> float:

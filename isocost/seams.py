@@ -31,23 +31,30 @@ if typing.TYPE_CHECKING:
 class Attempts(Protocol):
     """A play with everything but the start and the attempts already filled in: what `schedule` orders."""
 
-    async def __call__(self, problem: Problem, attempts: Sequence[int], start: Segment | None = None) -> list[Rollout]: ...
+    async def __call__(
+        self, problem: Problem, attempts: Sequence[int], start: Segment | None = None
+    ) -> list[Rollout]: ...
 
 
 class Choose(Protocol):     # which problems next; `rng` is addressed by (seed, wave)
-    def __call__(self, pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.Generator) -> list[Problem]: ...
+    def __call__(
+        self, pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.Generator
+    ) -> list[Problem]: ...
 class Guide(Protocol):      # in which variants
     async def __call__(self, problem: Problem, world: World) -> list[Problem]: ...
-class Allocate(Protocol):   # how many attempts each slot of a wave gets; sums to `total`. A generator allocates in phases
+class Allocate(Protocol):   # how many each slot of a wave gets, `total` in all; a generator allocates in phases
     def __call__(
         self, problems: Sequence[Problem], ledger: Ledger, total: int
     ) -> list[int] | Generator[list[int], list[Group], None]: ...
 class Play(Protocol):       # how attempts are made: the decode strategy, several attempts of one start at once
     async def __call__(
-        self, problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None
+        self, problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place,
+        start: Segment | None = None,
     ) -> list[Rollout]: ...
 class Schedule(Protocol):   # in what order; what to fork, stop, reuse
-    async def __call__(self, problem: Problem, attempts: Sequence[int], play: Attempts, ledger: Ledger) -> list[Rollout]: ...
+    async def __call__(
+        self, problem: Problem, attempts: Sequence[int], play: Attempts, ledger: Ledger
+    ) -> list[Rollout]: ...
 class Reward(Protocol):     # what each attempt of a finished group was worth
     async def __call__(self, group: Group, world: World) -> Group: ...
 class Select(Protocol):     # what of a group is worth an update; None for nothing
@@ -109,7 +116,7 @@ SIZES = ("groups", "rollouts", "max_age", "refill")
 
 
 def describe(x: Any) -> Any:
-    """A recipe as plain data: every parameter with its value, defaults bound. What the run record stores and `diff` compares.
+    """A recipe as plain data: every parameter with its value, defaults bound. Records store it, `diff` compares it.
 
     A function from outside the package is described with the hash of its source file, for its name alone says little.
     """
@@ -152,13 +159,15 @@ def tune(recipe: Recipe, path: str, value: Any) -> Recipe:
     old = getattr(recipe, seam)
     if not rest:
         if seam not in SIZES:
-            raise KeyError(f"{seam} is a function; set one of its settings, such as {seam}.{next(iter(_knobs(old)), 'name')}")
+            knob = next(iter(_knobs(old)), "name")
+            raise KeyError(f"{seam} is a function; set one of its settings, such as {seam}.{knob}")
         return recipe.but(**{seam: _read(value, old, path)})
     name = ".".join(rest)
     fn, keywords = (old.func, old.keywords) if isinstance(old, partial) else (old, {})
     knobs = _knobs(old)
     if name not in knobs:
-        raise KeyError(f"{seam} is {fn.__module__}:{fn.__qualname__}, which takes {', '.join(knobs) or 'no settings'}; not {name!r}")
+        takes = ", ".join(knobs) or "no settings"
+        raise KeyError(f"{seam} is {fn.__module__}:{fn.__qualname__}, which takes {takes}; not {name!r}")
     return recipe.but(**{seam: partial(fn, **{**keywords, name: _read(value, knobs[name], path)})})
 
 

@@ -23,15 +23,15 @@ class Setting:
     model: str = "tiny"
     data: str = "sums"
     verifier: str | None = None
-    held_out: float = 0.2              # share of problems, or a count when 1 or more; half chooses, half is reported
-    held_out_data: str | None = None   # or a set of their own
+    held_out: float = 0.2  # share of problems, or a count when 1 or more; half chooses, half is reported
+    held_out_data: str | None = None  # or a set of their own
     limit: int | None = None
     skip_broken: bool = False
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
     max_tokens: int = 4
-    samples: int = 4                   # per held-out problem at an evaluation, where exact is not to be had
+    samples: int = 4  # per held-out problem at an evaluation, where exact is not to be had
     system: str = ""
     device: str = "auto"
     dtype: str = "auto"
@@ -75,7 +75,13 @@ def open_setting(setting: Setting, *, reference: bool = False, check: bool = Fal
     grader = Grader(loaded.verifier, meter=meter)
     every = (*sides.train, *sides.select, *sides.audit)
     world = open_world(
-        setting.model, sides.train, grader, meter=meter, device=setting.device, dtype=setting.dtype, reference=reference,
+        setting.model,
+        sides.train,
+        grader,
+        meter=meter,
+        device=setting.device,
+        dtype=setting.dtype,
+        reference=reference,
         exact=all(p.meta.get("exact") for p in every),
     )
     return Opened(setting, loaded, sides, world, grader)

@@ -285,7 +285,7 @@ class Batch:
     age: Int[Tensor, "R"]                # steps since the oldest of it was sampled
     groups: tuple[Group, ...]            # where it came from, for whoever needs to read
     kept: tuple[tuple[ndarray, ...], ...] = ()       # per row, per OWN token: ids drawn from; () when nothing truncates
-    old: Float[Tensor, "N T"] | None = None          # learner's log-probs at the version that sampled; None: the current ones
+    old: Float[Tensor, "N T"] | None = None          # learner's log-probs when it was sampled; None: the current
     advantage: Float[Tensor, "N T"] | None = None
     weight: Float[Tensor, "N T"] | None = None
     extra: Mapping[str, Float[Tensor, "N T"]] = field(default_factory=dict)
@@ -295,7 +295,8 @@ class Batch:
 
     def rows(self, index: Tensor) -> Batch:
         """Some rows of it. Fields over rollouts stay whole, for `rollout` points into them."""
-        pick = ("tokens", "mask", "logp", "role", "turn", "length", "temperature", "rollout", "old", "advantage", "weight")
+        pick = ("tokens", "mask", "logp", "role", "turn", "length", "temperature", "rollout", "old", "advantage",
+                "weight")
         cut = {k: None if getattr(self, k) is None else getattr(self, k)[index] for k in pick}
         kept = tuple(self.kept[i] for i in index.tolist()) if self.kept else ()
         return self.but(**cut, kept=kept, extra={k: v[index] for k, v in self.extra.items()})

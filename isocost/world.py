@@ -16,6 +16,7 @@ from isocost.meter import Meter
 from isocost.types import Batch, Forward, Message, Place, Problem, Rollout, Said, Sampling, Score, Segment
 
 Weights = Mapping[str, Tensor]
+Surrogate = Callable[[Forward, Batch], tuple[Tensor, dict[str, Tensor]]]   # unreduced (N, T), and metrics like it
 
 
 class Engine(Protocol):
@@ -60,7 +61,7 @@ class Learner(Protocol):
         """The same without gradient, charged as `score` tokens."""
         ...
 
-    def update(self, batch: Batch, loss: Callable[[Forward, Batch], tuple[Tensor, dict[str, Tensor]]], *, lr: float) -> dict[str, float]:
+    def update(self, batch: Batch, loss: Surrogate, *, lr: float) -> dict[str, float]:
         """One optimiser update: micro-batches inside, `sum(loss * weight)` over the mask, exact under any split."""
         ...
 
@@ -117,7 +118,7 @@ class Grade(Protocol):
 
 
 class Exact(Protocol):
-    """The chance, at this sampling, that one sampled attempt is right; in [0, 1], one per problem. No sampling noise."""
+    """The chance in [0, 1], per problem, that one attempt at this sampling is right. No sampling noise."""
 
     def __call__(self, problems: Sequence[Problem], sampling: Sampling) -> list[float]: ...
 

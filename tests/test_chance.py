@@ -23,7 +23,9 @@ def test_philox_gives_the_published_vectors():
 
 def test_a_position_draws_the_same_in_whatever_range_it_is_asked_for():
     whole = uniforms(PLACE, range(6), 0, 0, 23)
-    parts = np.concatenate([uniforms(PLACE, range(6), 0, a, b - a) for a, b in ((0, 3), (3, 4), (4, 11), (11, 23))], 1)
+    parts = np.concatenate(
+        [uniforms(PLACE, range(6), 0, a, b - a) for a, b in ((0, 3), (3, 4), (4, 11), (11, 23))], 1
+    )
     assert (whole == parts).all()
     assert (uniforms(PLACE, [4], 0, 0, 23)[0] == whole[4]).all()
 
@@ -31,22 +33,34 @@ def test_a_position_draws_the_same_in_whatever_range_it_is_asked_for():
 def test_every_part_of_an_address_matters():
     base = uniforms(PLACE, [0], 0, 0, 8)
     others = [
-        uniforms(Place(8, 3, 5), [0], 0, 0, 8), uniforms(Place(7, 4, 5), [0], 0, 0, 8), uniforms(Place(7, 3, 6), [0], 0, 0, 8),
-        uniforms(PLACE, [1], 0, 0, 8), uniforms(PLACE, [0], 1, 0, 8), uniforms(PLACE, [0], 0, 8, 8),
-        uniforms(Place(7, 3, 5, Purpose.EVALUATION), [0], 0, 0, 8), uniforms(Place(7 + (1 << 32), 3, 5), [0], 0, 0, 8),
+        uniforms(Place(8, 3, 5), [0], 0, 0, 8),
+        uniforms(Place(7, 4, 5), [0], 0, 0, 8),
+        uniforms(Place(7, 3, 6), [0], 0, 0, 8),
+        uniforms(PLACE, [1], 0, 0, 8),
+        uniforms(PLACE, [0], 1, 0, 8),
+        uniforms(PLACE, [0], 0, 8, 8),
+        uniforms(Place(7, 3, 5, Purpose.EVALUATION), [0], 0, 0, 8),
+        uniforms(Place(7 + (1 << 32), 3, 5), [0], 0, 0, 8),
     ]
     assert all((base != o).all() for o in others)
 
 
 def test_draws_are_uniform_inside_the_open_interval():
     u = uniforms(PLACE, range(64), 0, 0, 1024).ravel()
-    assert 0 < u.min() and u.max() < 1
+    assert u.min() > 0 and u.max() < 1
     counts = np.histogram(u, bins=64, range=(0, 1))[0]
     expected = len(u) / 64
-    assert ((counts - expected) ** 2 / expected).sum() < 110   # chi-squared with 63 degrees: p = 0.0002
+    assert ((counts - expected) ** 2 / expected).sum() < 110  # chi-squared with 63 degrees: p = 0.0002
 
 
 def test_generators_differ_by_address_and_purpose():
-    draws = {tuple(generator(*a).integers(1 << 30, size=4)) for a in (
-        (0, Purpose.CHOOSE, 0), (0, Purpose.CHOOSE, 1), (0, Purpose.SPLIT, 0), (1, Purpose.CHOOSE, 0))}
+    draws = {
+        tuple(generator(*a).integers(1 << 30, size=4))
+        for a in (
+            (0, Purpose.CHOOSE, 0),
+            (0, Purpose.CHOOSE, 1),
+            (0, Purpose.SPLIT, 0),
+            (1, Purpose.CHOOSE, 0),
+        )
+    }
     assert len(draws) == 4

@@ -4,11 +4,11 @@ import pickle
 from pathlib import Path
 
 import pytest
-from isocost import methods, toy
+
+from isocost import methods
 from isocost.check import PROMISES, _sentence, check
 from isocost.errors import UserError
-from isocost.seams import describe, tune
-from toy import run
+from isocost.seams import describe
 
 ALL = methods.names()
 
@@ -45,22 +45,40 @@ def recipe(**changes):
     return grpo.recipe(name="half", advantage=advantage).but(**changes)
 '''
 
-FAULTS = {   # promise -> (text, what it becomes)
-    "card": ("Half is enough.", "Half is enough"),
-    "recipe": (".but(**changes)", ""),
-    "plain": ("advantage=advantage)", "advantage=lambda b, l: advantage(b, l))"),
-    "differs": ("advantage=advantage)", ")"),
-    "imports": ("from functools import partial", "from isocost.feed import Feed"),
-    "credit": ("@per_group\ndef advantage(r):\n    return (r - r.mean()) / 2",
-               "def advantage(batch, ledger):\n    return (batch.reward[batch.rollout] - 0.5)[:, None] + 0 * batch.logp"),
-    "average": ("advantage=advantage)", "advantage=advantage, weight=negative)\n\n\ndef negative(batch):\n    return -weight.token_mean(batch)\n\n\ndef unused(**changes):\n    return grpo.recipe()"),
-    "pure": ("@per_group\ndef advantage(r):\n    return (r - r.mean()) / 2",
-             "def advantage(batch, ledger):\n    batch.reward.sub_(0.1)\n    return batch.reward[batch.rollout][:, None] * batch.mask"),
-    "order": ("@per_group\ndef advantage(r):\n    return (r - r.mean()) / 2",
-              "def advantage(batch, ledger):\n    import torch\n    return torch.arange(len(batch.mask))[:, None] * batch.mask / 64"),
-    "micro": ("advantage=advantage)", "advantage=advantage, loss=shared)\n\n\ndef shared(out, batch):\n    per_token = -batch.advantage * out.logp\n    return per_token / len(batch.tokens), {}\n\n\ndef unused(**changes):\n    return grpo.recipe()"),
-    "agree": ("advantage=advantage)", "advantage=advantage, play=liar)\n\n\nasync def liar(problem, attempts, world, pace, place, start=None):\n    from dataclasses import replace\n    from isocost.parts import play\n    out = await play.sample(problem, attempts, world, pace, place, start)\n    return [r.but(segments=tuple(replace(s, logp=s.logp / 2) for s in r.segments)) for r in out]\n\n\ndef unused(**changes):\n    return grpo.recipe()"),
-    "runs": ("advantage=advantage)", "advantage=advantage, select=nothing)\n\n\ndef nothing(group, ledger):\n    return None\n\n\ndef unused(**changes):\n    return grpo.recipe()"),
+CREDIT = "@per_group\ndef advantage(r):\n    return (r - r.mean()) / 2\n"
+HEAD = "def advantage(batch, ledger):\n"
+LIAR = """
+
+async def liar(problem, attempts, world, pace, place, start=None):
+    from dataclasses import replace
+    from isocost.parts import play
+    told = await play.sample(problem, attempts, world, pace, place, start)
+    return [r.but(segments=tuple(replace(s, logp=s.logp / 2) for s in r.segments)) for r in told]
+"""
+SHARED = """
+
+def shared(out, batch):
+    return -batch.advantage * out.logp / len(batch.tokens), {}
+"""
+
+
+def also(seam, value):
+    return "advantage=advantage)", f"advantage=advantage, {seam}={value})"
+
+
+FAULTS = {   # promise -> what to put in the place of what, and at the end of the file
+    "card": ("Half is enough.", "Half is enough", ""),
+    "recipe": (".but(**changes)", "", ""),
+    "plain": (*also("guide", "lambda problem, world: [problem]"), ""),
+    "differs": (", advantage=advantage", "", ""),
+    "imports": ("from functools import partial", "from isocost.feed import Feed", ""),
+    "credit": (CREDIT, HEAD + "    return (batch.reward[batch.rollout] - 0.5)[:, None] + 0 * batch.logp\n", ""),
+    "average": (*also("weight", "negative"), "\n\ndef negative(batch):\n    return -weight.token_mean(batch)\n"),
+    "pure": (CREDIT, HEAD + "    r = batch.reward.sub_(0.1)\n    return r[batch.rollout, None] * batch.mask\n", ""),
+    "order": (CREDIT, HEAD + "    return batch.mask.cumsum(0) * batch.mask / 64\n", ""),
+    "micro": (*also("loss", "shared"), SHARED),
+    "agree": (*also("play", "liar"), LIAR),
+    "runs": (*also("select", "nothing"), "\n\ndef nothing(group, ledger):\n    return None\n"),
 }
 
 
@@ -76,9 +94,9 @@ def test_a_good_file_passes(tmp_path):
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda p: p.__name__)
 def test_every_promise_has_a_file_that_breaks_it(tmp_path, promise):
-    was, becomes = FAULTS[promise.__name__]
+    was, becomes, more = FAULTS[promise.__name__]
     assert was in GOOD
-    assert _sentence(promise) in broken(tmp_path, GOOD.replace(was, becomes))
+    assert _sentence(promise) in broken(tmp_path, GOOD.replace(was, becomes) + more)
 
 
 def test_a_file_of_ones_own_pickles_and_is_recorded_with_its_source(tmp_path):
@@ -136,30 +154,3 @@ def test_what_was_not_measured_is_neither_held_nor_failed():
         state, why = methods.needs(name, {})
         assert state == methods.UNMEASURED and "isocost profile" in why
     assert methods.needs("dapo", {**MIDDLE, "dead": []})[0] == methods.UNMEASURED
-
-
-# learning -------------------------------------------------------------------------------------------------------
-
-@pytest.mark.parametrize("name", ALL)
-def test_learns(name):
-    recipe = methods.load(name).recipe(groups=10, rollouts=8)
-    for path, value in (("pace.lr", 0.1), ("pace.warmup", 0)):
-        recipe = tune(recipe, path, value)
-    world = toy.world()
-    before = sum(world.exact(world.problems, recipe.pace(None).sampling)) / 10
-    run(recipe, world, 2400)
-    after = sum(world.exact(world.problems, recipe.pace(None).sampling)) / 10
-    assert after > before + 0.3
-
-
-def test_on_policy_every_ratio_loss_is_the_same_step():
-    def weights_after(name):
-        recipe = methods.load("grpo").recipe(loss=methods.load(name).recipe().loss, groups=8)
-        world = toy.world()
-        run(tune(recipe, "pace.lr", 0.1), world, 64)
-        return world.learner.weights()
-
-    grpo = weights_after("grpo")
-    for name in ("dapo", "gspo", "cispo", "reinforce", "isohard"):
-        for key, value in weights_after(name).items():
-            assert value.allclose(grpo[key], atol=1e-6), name

@@ -5,12 +5,13 @@ from functools import partial
 
 import pytest
 import torch
+from toy import batch_of, per_rollout, ratios
+
 from isocost import methods
 from isocost.ledger import Ledger
 from isocost.parts import loss, weight
 from isocost.seams import tune
 from isocost.types import Forward
-from toy import batch_of, per_rollout, ratios
 
 LEDGER = Ledger()
 
@@ -32,9 +33,10 @@ def test_reinforce_is_the_reward_over_the_mean_of_the_batch():
 
 
 def test_grpo_is_in_units_of_the_unbiased_spread():
-    close(credit("grpo", [1, 0, 0, 0]), [1.5, -0.5, -0.5, -0.5])            # mean 1/4, std sqrt((9/16 + 3/16) / 3) = 1/2
+    close(credit("grpo", [1, 0, 0, 0]), [1.5, -0.5, -0.5, -0.5])   # mean 1/4, std sqrt((9/16 + 3/16) / 3) = 1/2
     close(credit("grpo", [1, 0]), [math.sqrt(0.5), -math.sqrt(0.5)])
-    close(credit("grpo", [1, 0, 0, 0], [1, 1, 0, 0]), [1.5, -0.5, -0.5, -0.5, *[math.sqrt(3) / 2] * 2, *[-math.sqrt(3) / 2] * 2])
+    half = math.sqrt(3) / 2
+    close(credit("grpo", [1, 0, 0, 0], [1, 1, 0, 0]), [1.5, -0.5, -0.5, -0.5, half, half, -half, -half])
 
 
 def test_rloo_compares_with_the_mean_of_the_others():
@@ -156,9 +158,10 @@ def test_the_rate_of_card_one():
 
 def test_dapo_charges_for_length_as_its_equation_does():
     """R(y) = 0, ((L - c) - |y|) / c, -1: on a scale from -1 to 1, so halved on one from 0 to 1."""
+    from toy import attempt
+
     from isocost.parts.reward import _overlong
     from isocost.types import Stop
-    from toy import attempt
 
     def fine(length, stop=Stop.DONE):
         return _overlong(attempt([0] * length, 1.0, stop=stop), limit=20, cache=4)

@@ -40,7 +40,7 @@ def test_resume_cuts_streams_back_and_charges_what_was_lost(tmp_path):
 
 def test_what_was_lost_is_counted_once_however_often_one_dies(tmp_path):
     begun(tmp_path, 1)
-    for _ in range(3):   # three resumes that compute nothing
+    for _ in range(3):  # three resumes that compute nothing
         meter = Meter()
         with RunRecord.opened(tmp_path) as record:
             record.restore(meter)
@@ -76,7 +76,7 @@ def test_a_damaged_last_checkpoint_falls_back_and_says_so(tmp_path, damage):
         tensors, found = record.restore(meter)
         assert found["step"] == 1 and tensors["w"].tolist() == [1.0] * 4
         assert damage == "half-renamed" or "falling back" in record.notes[0]
-    assert meter.of(LOST).rollouts >= 6   # the step after it was lost too
+    assert meter.of(LOST).rollouts >= 6  # the step after it was lost too
     assert [x["step"] for x in read_lines(tmp_path / "metrics.jsonl")] == [1]
 
 
@@ -86,7 +86,11 @@ def test_only_two_checkpoints_are_kept(tmp_path):
 
 
 def test_a_directory_is_written_by_one_process_at_a_time(tmp_path):
-    with RunRecord.opened(tmp_path), pytest.raises(UserError, match="another process"), RunRecord.opened(tmp_path):
+    with (
+        RunRecord.opened(tmp_path),
+        pytest.raises(UserError, match="another process"),
+        RunRecord.opened(tmp_path),
+    ):
         pass
 
 
@@ -113,5 +117,5 @@ def test_a_newer_schema_is_refused_by_name(tmp_path):
 def test_broken_json_names_the_file(tmp_path):
     path = tmp_path / "run.json"
     path.write_text("{")
-    with pytest.raises(UserError, match="run.json"):
+    with pytest.raises(UserError, match=r"run\.json"):
         read_json(path)

@@ -14,7 +14,11 @@ def test_a_restated_default_is_no_difference():
     recipe = methods.load("grpo").recipe()
     low = describe(recipe)["loss"]
     fn = recipe.loss.func if isinstance(recipe.loss, partial) else recipe.loss
-    restated = recipe.but(loss=partial(fn, **{k: v for k, v in low.items() if k not in ("fn",) and not isinstance(v, (dict, list))}))
+    restated = recipe.but(
+        loss=partial(
+            fn, **{k: v for k, v in low.items() if k not in ("fn",) and not isinstance(v, (dict, list))}
+        )
+    )
     assert diff(recipe, restated) == {}
 
 
@@ -34,10 +38,16 @@ def test_tune_reads_a_string_as_the_type_it_replaces():
     assert tune(recipe, "pace.lr", "1e-4").pace.keywords["lr"] == 1e-4
 
 
-@pytest.mark.parametrize(("path", "value", "says"), [
-    ("lossy.high", 1, "neither a seam"), ("loss.hihg", 1, "not 'hihg'"), ("loss", 1, "set one of its settings"),
-    ("rollouts", "many", "not a number"), ("rollouts", "true", "another kind"),
-])
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        ("lossy.high", 1, "neither a seam"),
+        ("loss.hihg", 1, "not 'hihg'"),
+        ("loss", 1, "set one of its settings"),
+        ("rollouts", "many", "not a number"),
+        ("rollouts", "true", "another kind"),
+    ],
+)
 def test_tune_names_what_would_be_right(path, value, says):
     with pytest.raises(KeyError, match=says):
         tune(methods.load("grpo").recipe(), path, value)
@@ -45,8 +55,13 @@ def test_tune_names_what_would_be_right(path, value, says):
 
 def test_a_users_function_is_described_with_its_source(tmp_path):
     file = tmp_path / "mine.py"
-    head = 'from isocost.methods import Card, grpo\nCARD = Card("Mine", "none", 2026, "grpo", "It differs.")\n'
-    body = "def weight(batch):\n    return batch.mask / {k}\n\ndef recipe(**changes):\n    return grpo.recipe(name='mine', weight=weight).but(**changes)\n"
+    head = (
+        'from isocost.methods import Card, grpo\nCARD = Card("Mine", "none", 2026, "grpo", "It differs.")\n'
+    )
+    body = (
+        "def weight(batch):\n    return batch.mask / {k}\n\n"
+        "def recipe(**changes):\n    return grpo.recipe(name='mine', weight=weight).but(**changes)\n"
+    )
     seen = []
     for k in (2, 3):
         file.write_text(head + body.format(k=k))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+
 from isocost.ledger import Ledger
 from isocost.loop import train
 from isocost.pack import pack
@@ -25,7 +26,7 @@ def attempt(reply: Sequence[int], reward: float | None, number: int = 0, problem
     said = Said(np.array(reply), np.array(logp if logp is not None else [-1.0] * len(reply), dtype=np.float32),
                 np.full(len(reply), version), stop)
     start = Segment.empty(sampling).read([ALPHABET.index(problem.id[0]), ALPHABET.index("?")], Role.PROMPT)
-    score = None if reward is None else Score(reward)
+    score = None if reward is None else Score(float(reward))
     return Rollout(problem, (start.wrote(said),), "", stop, number, score, cohort)
 
 

@@ -1,6 +1,7 @@
 """From records to laws, plans, forecasts and audits. Reads records; never imports what trains."""
 
-from isocost.laws.fit import Arm, Band, Fit, Flag, Frontier, Growth, Law, Refusal, fit_law
+from isocost.laws.fit import fit_law
+from isocost.laws.law import Arm, Band, Fit, Flag, Frontier, Growth, Law, Refusal
 from isocost.laws.noise import Interval
 from isocost.laws.table import Curve, curves
 

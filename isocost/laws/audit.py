@@ -27,7 +27,7 @@ from scipy.special import ndtri
 
 from isocost.errors import UserError
 from isocost.laws.forecast import Forecast, verify_seal
-from isocost.laws.noise import student
+from isocost.laws.noise import Interval, student
 from isocost.laws.table import Curve
 
 EXIT = {"hit": 0, "miss": 3, "cannot tell": 4, "uninformative": 4}
@@ -69,9 +69,7 @@ class Audit:
     seal: str
     outcome: Spread | None
     gain: Spread | None
-    low: float | None
-    high: float | None
-    expected: float | None
+    forecast: Interval | None
     scores: tuple[Score, ...]
     comparator: int | None
     comparison: Spread | None
@@ -105,17 +103,15 @@ class Audit:
             d[k] = Spread(**{**d[k], "values": tuple(d[k]["values"])}) if d[k] else None
         for k in ("missing", "diverged"):
             d[k] = tuple(d[k])
+        d["forecast"] = Interval.of(d["forecast"]) if d["forecast"] else None
         return Audit(**{**d, "scores": tuple(Score(**s) for s in d["scores"])})
 
 
 def seals(study: Path) -> dict[str, str | None]:
     """run name -> the seal its run.json carries, for every trained run of a study."""
-    out = {}
-    for path in sorted((Path(study) / "runs").glob("*/run.json")):
-        record = json.loads(path.read_text(encoding="utf-8"))
-        if record.get("purpose") == "train":
-            out[record["name"]] = record.get("seal")
-    return out
+    paths = sorted((Path(study) / "runs").glob("*/run.json"))
+    records = (json.loads(path.read_text(encoding="utf-8")) for path in paths)
+    return {r["name"]: r.get("seal") for r in records if r.get("purpose") == "train"}
 
 
 def interval_score(low: float, high: float, outcome: float, level: float) -> float:
@@ -127,7 +123,10 @@ def interval_score(low: float, high: float, outcome: float, level: float) -> flo
 def audit(
     forecast: Forecast, curves: Sequence[Curve], seals: Mapping[str, str | None], *, noise: float = 0.0
 ) -> Audit:
-    """Judge a sealed forecast by the runs it names. `noise` is the standard error of one evaluation (0 if exact).
+    """Judge a sealed forecast by the runs it names.
+
+    `seals` is run name -> the seal its run.json carries; `noise` the standard error that sampling gives one
+    evaluation (0 where it is exact).
 
     Raises:
         UserError: if the forecast was changed, or a run it names does not carry its seal or is of other sizes.
@@ -136,20 +135,18 @@ def audit(
     by = {c.run: c for c in curves if c.purpose == "train"}
     named = (*forecast.runs, *forecast.comparator_runs)
     _check(forecast, by, seals, named)
-    runs = [by[name] for name in forecast.runs if name in by]
-    others = [by[name] for name in forecast.comparator_runs if name in by]
     missing = tuple(name for name in named if name not in by or not _complete(by[name], forecast.C))
-    whole = [c for c in runs if c.run not in missing]
-    outcome = _spread([float(c.audit[-1]) for c in whole], forecast.level)
+    runs = [by[name] for name in forecast.runs if name not in missing]
+    others = [by[name] for name in forecast.comparator_runs if name not in missing]
+    level = forecast.level
+    outcome = _spread([float(c.audit[-1]) for c in runs], level)
+    difference = _spread(_pairs(runs, others), level)
     verdict, reason = _verdict(forecast, outcome, [m for m in missing if m in forecast.runs], noise)
-    pairs = _pairs(whole, [c for c in others if c.run not in missing])
-    difference = _spread(pairs, forecast.level)
     return Audit(
-        verdict, reason, forecast.seal, outcome,
-        _spread([float(c.audit[-1] - c.audit[0]) for c in whole], forecast.level), forecast.low, forecast.high,
-        forecast.value, _scores(forecast, outcome), forecast.comparator,
-        _spread([float(c.audit[-1]) for c in others if c.run not in missing], forecast.level), difference,
-        _better(difference), forecast.claim, missing, tuple(c.run for c in (*runs, *others) if c.diverged),
+        verdict, reason, forecast.seal, outcome, _spread([float(c.audit[-1] - c.audit[0]) for c in runs], level),
+        forecast.interval, _scores(forecast, outcome, level), forecast.comparator,
+        _spread([float(c.audit[-1]) for c in others], level), difference, _better(difference), forecast.claim, missing,
+        tuple(c.run for c in (*runs, *others) if c.diverged),
     )
 
 
@@ -158,7 +155,7 @@ def _check(
 ) -> None:
     without = [name for name in named if name in by and seals.get(name) != forecast.seal]
     if without:
-        raise UserError(f"{', '.join(without)} do not carry the seal {forecast.seal[:12]} of this forecast: they were "
+        raise UserError(f"{', '.join(without)} do not carry the seal {forecast.seal[:16]} of this forecast: they were "
                         "not trained under it, and cannot be audited against it")
     for name in named:
         n = forecast.n if name in forecast.runs else forecast.comparator
@@ -183,33 +180,31 @@ def _spread(values: Sequence[float], level: float) -> Spread | None:
 
 
 def _verdict(f: Forecast, outcome: Spread | None, missing: Sequence[str], noise: float) -> tuple[str, str]:
-    if f.value is None or f.low is None or f.high is None:
-        return "cannot tell", f.why or "no value was forecast"
+    i = f.interval
+    if i is None:
+        return "cannot tell", f.why
     if outcome is None or missing:
         short = f"{len(missing)} of the {len(f.runs)} runs forecast are missing or short"
         return "cannot tell", f"{short}: {', '.join(missing)}"
     y = outcome.mean
-    error = float(ndtri((1 + f.level) / 2)) * noise / sqrt(outcome.count)
-    where = f"{y:.4f} against [{f.low:.4f}, {f.high:.4f}]"
-    if error and min(abs(y - f.low), abs(y - f.high)) <= error:
+    error = float(ndtri((1 + i.level) / 2)) * noise / sqrt(outcome.count)
+    where = f"outcome {y:.4f} against the forecast {i.value:.4f} [{i.low:.4f}, {i.high:.4f}]"
+    if error and min(abs(y - i.low), abs(y - i.high)) <= error:
         return "cannot tell", f"{where}: the outcome is measured to {error:.4f} only, which reaches across a bound"
-    if not f.low <= y <= f.high:
-        return "miss", f"{where}: {'below' if y < f.low else 'above'} the interval"
-    out = [x.name for x in f.naive if not f.low <= x.value <= f.high]
+    if not i.holds(y):
+        return "miss", f"{where}: {'below' if y < i.low else 'above'} the interval"
+    out = [x.name for x in f.naive if not i.holds(x.value)]
     if not out:
         return "uninformative", f"{where}, but the interval holds every naive forecast too"
-    return "hit", f"{where}, which leaves out: {', '.join(out)}"
+    return "hit", f"{where}, an interval that leaves out: {', '.join(out)}"
 
 
-def _scores(f: Forecast, outcome: Spread | None) -> tuple[Score, ...]:
-    if outcome is None:
+def _scores(f: Forecast, outcome: Spread | None, level: float) -> tuple[Score, ...]:
+    if outcome is None or f.interval is None:
         return ()
-    own = [("forecast", f.value, f.low, f.high)] if f.value is not None else []
-    return tuple(
-        Score(name, float(v), float(lo), float(hi), interval_score(float(lo), float(hi), outcome.mean, f.level))
-        for name, v, lo, hi in [*own, *((x.name, x.value, x.low, x.high) for x in f.naive)]
-        if v is not None and lo is not None and hi is not None
-    )
+    rows = [("forecast", f.interval.value, f.interval.low, f.interval.high)]
+    rows += [(x.name, x.value, x.low, x.high) for x in f.naive]
+    return tuple(Score(*row, interval_score(row[2], row[3], outcome.mean, level)) for row in rows)
 
 
 def _pairs(runs: Sequence[Curve], others: Sequence[Curve]) -> list[float]:
@@ -226,12 +221,11 @@ def _better(difference: Spread | None) -> str:
 
 def calibration(audits: Sequence[Audit]) -> dict[str, Any]:
     """Over many studies: how often each verdict came, how often the interval held the outcome, and how wide it was."""
-    judged = [a for a in audits if a.outcome and a.low is not None and a.high is not None and not a.missing]
-    inside = [a.low <= a.outcome.mean <= a.high for a in judged]  # type: ignore[operator,union-attr]  # judged above
-    widths = sorted(a.high - a.low for a in judged)               # type: ignore[operator]  # judged above
+    pairs = [(a.forecast, a.outcome.mean) for a in audits if a.forecast and a.outcome and not a.missing]
+    inside = [i.holds(y) for i, y in pairs]
     return {
-        "studies": len(audits), **{v: sum(a.verdict == v for a in audits) for v in EXIT},
-        "coverage": sum(inside) / len(inside) if inside else None, "judged": len(judged),
-        "median_width": float(np.median(widths)) if widths else None,
+        "studies": len(audits), **{v: sum(a.verdict == v for a in audits) for v in EXIT}, "judged": len(pairs),
+        "coverage": sum(inside) / len(inside) if inside else None,
+        "median_width": float(np.median([i.width for i, _ in pairs])) if pairs else None,
         "beats_naive": sum(a.beats_naive is True for a in audits),
     }

@@ -129,12 +129,14 @@ def measure_timing(curves: Sequence[Curve], otherwise: Timing) -> Timing:
 
     A stretch took steps x (update + problem B + rollout nB) + one evaluation; errors count in proportion to its
     length. What the runs do not separate (`problem`, when all had one B) stays in `update`. Fewer than four timed
-    stretches, or rollouts that would come out free, give `otherwise`.
+    stretches, one batch size only, or rollouts that would come out free, give `otherwise`.
     """
     stretches = np.array([s for c in curves for s in _stretches(c)])
     if len(stretches) < 4:
         return otherwise
     steps, n, B, seconds = stretches.T
+    if len(np.unique(n * B)) < 2:
+        return otherwise
     varied = len(np.unique(B)) > 1
     columns = np.stack([steps, steps * B * varied, steps * n * B, np.ones_like(steps)], 1)
     weight = 1 / np.maximum(seconds, 1e-3)

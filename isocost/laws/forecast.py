@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from math import log2, sqrt
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,13 @@ import numpy as np
 
 from isocost.errors import UserError
 from isocost.laws.fit import Law
-from isocost.laws.noise import student
+from isocost.laws.noise import Interval, student
 from isocost.laws.plan import Arm, Plan
 from isocost.laws.table import Curve
 
 SCHEMA = 1
+LEVEL = 0.9
+_FLAT = ("value", "low", "high", "level")
 
 
 @dataclass(frozen=True)
@@ -41,9 +43,9 @@ class Naive:
 class Forecast:
     """What is expected of `runs` (K of them, by name) at C rollouts each, and what would show it wrong.
 
-    `low` and `high` are the prediction interval of the mean of K new runs. All three are None where no law speaks;
-    `why` then says so, and the audit cannot tell. `base` is the mean audit reward before training. `hashes` are of
-    the plan, the law, the pilot's records and the code; `seal` is the hash of everything else here.
+    `interval` is the prediction interval of the mean of K new runs; None where no law speaks: `why` then says so,
+    and the audit cannot tell. `base` is the mean audit reward before training. `hashes` are of the plan, the law,
+    the pilot's records and the code; `seal` is the hash of everything else here.
     """
 
     n: int
@@ -52,10 +54,7 @@ class Forecast:
     runs: tuple[str, ...]
     comparator: int | None
     comparator_runs: tuple[str, ...]
-    value: float | None
-    low: float | None
-    high: float | None
-    level: float
+    interval: Interval | None
     base: float | None
     naive: tuple[Naive, ...]
     falsifier: str
@@ -65,24 +64,41 @@ class Forecast:
     pilot_epochs: float | None
     claim: bool
     flags: tuple[str, ...]
-    hashes: dict[str, str] = field(default_factory=dict)
+    hashes: dict[str, str]
     seal: str = ""
 
     @property
-    def kind(self) -> str:
-        """Never a confidence interval: new runs scatter about the mean curve."""
-        return "prediction"
+    def value(self) -> float | None:
+        """The reward forecast."""
+        return self.interval.value if self.interval else None
+
+    @property
+    def low(self) -> float | None:
+        """The lower bound of the prediction interval."""
+        return self.interval.low if self.interval else None
+
+    @property
+    def high(self) -> float | None:
+        """The upper bound of the prediction interval."""
+        return self.interval.high if self.interval else None
+
+    @property
+    def level(self) -> float:
+        """The share of such intervals that should hold their outcome."""
+        return self.interval.level if self.interval else LEVEL
 
     def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {"schema": SCHEMA, "kind": self.kind, **asdict(self)}
+        """Plain data for JSON; value, low, high and level of the interval stand beside it once more."""
+        return {"schema": SCHEMA, **asdict(self), **{k: getattr(self, k) for k in _FLAT}}
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Forecast:
         """The forecast that `data()` wrote. Raises UserError if it was changed since it was sealed."""
         d: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
-        fields: dict[str, Any] = {k: v for k, v in d.items() if k not in ("schema", "kind")}
-        found = Forecast(**{**fields, "naive": tuple(Naive(**x) for x in fields["naive"])})
+        d = {k: v for k, v in d.items() if k not in ("schema", *_FLAT)}
+        d["interval"] = Interval.of(d["interval"]) if d["interval"] else None
+        d["naive"] = tuple(Naive(**x) for x in d["naive"])
+        found = Forecast(**d)
         verify_seal(found)
         return found
 
@@ -106,26 +122,24 @@ def records_hash(study: Path) -> str:
 
 
 def seal(plan: Plan, law: Law | None, curves: Sequence[Curve] = (), *, records: str = "", code: str = "") -> Forecast:
-    """The forecast of a plan, hashed. `curves` are the pilot's; `records` and `code` their hashes.
+    """The forecast of a plan, sealed. `curves` are the study's; `records` and `code` are hashes.
 
-    Naive forecasts, both of the prescribed arm on the audit split: its last pilot value stays as it is; what it
-    gained over the pilot's last doubling of rollouts it gains in every doubling to come (at most 1, at least 0).
+    Naive forecasts, both of the prescribed arm's pilot runs on the audit split: the last value stays as it is; what
+    was gained over the last doubling of rollouts is gained in every doubling to come (within [0, 1]).
     """
-    arm = plan.arm
+    arm, other = plan.arm, plan.comparator
     own = [c for c in curves if c.purpose == "pilot" and c.n == arm.n and not c.diverged]
-    expected = arm.prediction
+    base = float(np.mean([c.audit[0] for c in own])) if own else None
     bare = Forecast(
-        n=arm.n, B=arm.B, C=arm.C, runs=_names(plan, arm), comparator=plan.comparator.n if plan.comparator else None,
-        comparator_runs=_names(plan, plan.comparator), value=expected.value if expected else None,
-        low=expected.low if expected else None, high=expected.high if expected else None,
-        level=expected.level if expected else 0.9, base=float(np.mean([c.audit[0] for c in own])) if own else None,
-        naive=_naive(own, law, arm.C, plan.seeds), falsifier="", why=_why(plan, law), extrapolation=plan.extrapolation,
-        epochs=arm.epochs, pilot_epochs=plan.pilot_epochs, claim=plan.claim, flags=plan.flags,
+        n=arm.n, B=arm.B, C=arm.C, runs=_names(plan, arm), comparator=other.n if other else None,
+        comparator_runs=_names(plan, other), interval=arm.prediction, base=base,
+        naive=_naive(own, law, arm.C, plan.seeds), falsifier=_falsifier(plan),
+        why=_why(plan, law), extrapolation=plan.extrapolation, epochs=arm.epochs, pilot_epochs=plan.pilot_epochs,
+        claim=plan.claim, flags=plan.flags,
         hashes={"plan": digest(plan.data()), "law": digest(law.data()) if law else "", "records": records,
                 "code": code},
     )
-    told = replace(bare, falsifier=_falsifier(bare))
-    return replace(told, seal=_hash(told))
+    return replace(bare, seal=_hash(bare))
 
 
 def _names(plan: Plan, arm: Arm | None) -> tuple[str, ...]:
@@ -140,14 +154,23 @@ def _why(plan: Plan, law: Law | None) -> str:
     return plan.chosen
 
 
+def _falsifier(plan: Plan) -> str:
+    i, arm = plan.arm.prediction, plan.arm
+    if i is None:
+        return "nothing is forecast, so nothing can be falsified"
+    return (f"a mean held-out reward of {plan.seeds} new runs at n = {arm.n}, B = {arm.B}, C = {arm.C} rollouts, on "
+            f"the audit problems, outside [{i.low:.4f}, {i.high:.4f}] ({i.level:.0%} prediction interval)")
+
+
 def _naive(own: Sequence[Curve], law: Law | None, C: float, K: int) -> tuple[Naive, ...]:
     if not own or law is None:
         return ()
     end = min(float(c.C[-1]) for c in own)
     last = _mean_at(own, end)
-    gained = last - _mean_at(own, end / 2)
-    half = student(law.level, law.dof) * float(law.noise.sd(np.array(end), np.array(last))) * sqrt(1 / K + 1 / len(own))
-    values = {"last pilot value": last, "last doubling kept up": min(1.0, max(0.0, last + gained * log2(C / end)))}
+    slope = last + (last - _mean_at(own, end / 2)) * log2(C / end)
+    sd = float(law.noise.sd(np.array(end), np.array(last)))
+    half = student(law.level, law.dof) * sd * sqrt(1 / K + 1 / len(own))
+    values = {"last pilot value": last, "last doubling kept up": min(1.0, max(0.0, slope))}
     return tuple(Naive(k, v, max(0.0, v - half), min(1.0, v + half)) for k, v in values.items())
 
 
@@ -158,13 +181,6 @@ def _mean_at(own: Sequence[Curve], C: float) -> float:
         after = c.C > 0
         values.append(np.interp(np.log(C), np.log(c.C[after]), c.audit[after]) if after.any() else c.audit[0])
     return float(np.mean(values))
-
-
-def _falsifier(f: Forecast) -> str:
-    if f.value is None or f.low is None or f.high is None:
-        return "Nothing is forecast, so nothing can be falsified."
-    return (f"The mean held-out reward of {len(f.runs)} new runs at n = {f.n}, B = {f.B}, C = {f.C} rollouts, on the "
-            f"audit problems, falls outside [{f.low:.4f}, {f.high:.4f}] ({f.level:.0%} prediction interval).")
 
 
 def _hash(f: Forecast) -> str:
@@ -194,7 +210,7 @@ def write(forecast: Forecast, path: Path) -> Forecast:
     if path.exists():
         there = read(path)
         if there.seal != forecast.seal:
-            raise UserError(f"{path} holds a forecast already, sealed {there.seal[:12]}; a forecast is never rewritten")
+            raise UserError(f"{path} holds a forecast already, sealed {there.seal[:16]}; a forecast is never rewritten")
         return there
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".forecast-")
     try:

@@ -116,3 +116,13 @@ def mixture_quantiles(centre: ndarray, sd: ndarray, probabilities: Sequence[floa
             low, high = np.where(below, middle, low), np.where(below, high, middle)
         out.append((low + high) / 2)
     return np.array(out)
+
+
+PRIOR_SD = 0.04     # assumed where no arm has two runs: reward, at R = 1/2; twice what the embedded study shows
+PRIOR_DOF = 2.0
+
+
+def prior_noise(C: ndarray) -> Noise:
+    """What is assumed of the noise where it was not measured: wide, and with the least degrees of freedom."""
+    row = np.full((2, 1, len(C)), PRIOR_SD / 0.25 * np.sqrt(PRIOR_DOF))
+    return Noise(C, row, PRIOR_DOF)

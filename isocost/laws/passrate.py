@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy import ndarray
-from scipy.special import betaln, digamma, polygamma
+from scipy.special import betaln, digamma, zeta
 
 from isocost import chance
 
@@ -132,7 +132,7 @@ def _dead_table(m: int, n: int) -> ndarray:
 def beta_binomial(weights: ndarray, rounds: int = 60) -> tuple[ndarray, ndarray]:
     """Most likely Beta(a, b) of pass rates behind histograms (.., m + 1) of right counts, which may be weighted.
 
-    Newton's method in (log a, log b), all histograms at once, steps clipped to 1 and rates kept within `WIDEST`.
+    Newton's method in (log a, log b), all histograms at once, steps clipped to 1 and values kept within `WIDEST`.
     """
     w = np.atleast_2d(np.asarray(weights, dtype=float))
     w = w / w.sum(-1, keepdims=True)
@@ -140,7 +140,9 @@ def beta_binomial(weights: ndarray, rounds: int = 60) -> tuple[ndarray, ndarray]
     k = np.arange(m + 1)
     x = np.log(_moments(w, k, m))
     for _ in range(rounds):
-        x = np.clip(x + _newton_step(np.exp(x), w, k, m), -WIDEST, WIDEST)
+        before, x = x, np.clip(x + _newton_step(np.exp(x), w, k, m), -WIDEST, WIDEST)
+        if np.abs(x - before).max() < 1e-7:
+            break
     a, b = np.exp(x)
     return a, b
 
@@ -158,15 +160,16 @@ def _newton_step(ab: ndarray, w: ndarray, k: ndarray, m: int) -> ndarray:
     """(2, D) step in log space: Newton where the likelihood is concave, uphill where it is not."""
     a, b = ab[0][:, None], ab[1][:, None]
 
-    def mean(f: Any, at: ndarray) -> ndarray:
-        return (w * (f(at) + 0 * k)).sum(-1)
+    def trigamma(z: ndarray) -> ndarray:
+        return zeta(2.0, z)
 
-    both = mean(digamma, a + b) - mean(digamma, m + a + b)
-    ga = ab[0] * ((w * digamma(k + a)).sum(-1) - mean(digamma, a) + both)
-    gb = ab[1] * ((w * digamma(m - k + b)).sum(-1) - mean(digamma, b) + both)
-    bend = mean(lambda z: polygamma(1, z), a + b) - mean(lambda z: polygamma(1, z), m + a + b)
-    haa = ga + ab[0] ** 2 * ((w * polygamma(1, k + a)).sum(-1) - polygamma(1, a[:, 0]) + bend)
-    hbb = gb + ab[1] ** 2 * ((w * polygamma(1, m - k + b)).sum(-1) - polygamma(1, b[:, 0]) + bend)
+    total = ab[0] + ab[1]
+    both = digamma(total) - digamma(m + total)
+    ga = ab[0] * ((w * digamma(k + a)).sum(-1) - digamma(ab[0]) + both)
+    gb = ab[1] * ((w * digamma(m - k + b)).sum(-1) - digamma(ab[1]) + both)
+    bend = trigamma(total) - trigamma(m + total)
+    haa = ga + ab[0] ** 2 * ((w * trigamma(k + a)).sum(-1) - trigamma(ab[0]) + bend)
+    hbb = gb + ab[1] ** 2 * ((w * trigamma(m - k + b)).sum(-1) - trigamma(ab[1]) + bend)
     hab = ab[0] * ab[1] * bend
     det = haa * hbb - hab**2
     concave = (haa < 0) & (det > 1e-14)

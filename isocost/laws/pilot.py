@@ -286,7 +286,8 @@ def plan_pilot(
         if effect > worth:
             seen = f"it would see only differences above {effect:.2f} (worth seeing: {worth:g})"
             continue
-        return base.pilot(smaller, C, base.training(smaller, C))
+        shape, train_C = base.training(smaller, C)
+        return base.pilot(shape, C, train_C)
     return base.direct(shape, f"{budget} cannot pay for a pilot: {seen}")
 
 
@@ -387,20 +388,31 @@ class _Ask:
         return self.prices.bill(sizes, self.timing)
 
     def largest_pilot(self, shape: Preset) -> int:
-        """The largest C per run whose pilot costs at most a third of the budget; 0 if none does."""
+        """The largest C per run whose pilot costs at most a third of the budget, and half of training; 0 if none."""
         assert self.budget is not None
-        most, unit_name = PILOT_SHARE * self.budget.amount, self.budget.unit
-        unit = whole(shape.grid, shape.B)
-        return unit * _most(lambda k: self.pilot_bill(shape, k * unit).of_unit(unit_name) <= most)
+        name, most, unit = self.budget.unit, PILOT_SHARE * self.budget.amount, whole(shape.grid, shape.B)
 
-    def training(self, shape: Preset, C: int) -> int:
-        """Rollouts per trained run that the rest of the budget pays for, at most eight times the pilot's."""
+        def pilot(k: int) -> float:
+            return self.pilot_bill(shape, k * unit).of_unit(name)
+
+        k = _most(lambda k: pilot(k) <= most)
+        for _ in range(24):     # whole updates and whole seeds leave a remainder that training cannot spend
+            if k and 2 * pilot(k) > self.train_bill(*self.training(shape, k * unit)).of_unit(name):
+                k = min(k - 1, int(0.97 * k))
+        return k * unit
+
+    def training(self, shape: Preset, C: int) -> tuple[Preset, int]:
+        """(shape, rollouts per trained run) that the rest of the budget pays for, at most eight times the pilot's.
+
+        What that cap leaves over buys more seeds, up to twice as many: they narrow the forecast.
+        """
         assert self.budget is not None
-        name = self.budget.unit
+        name, unit, seeds = self.budget.unit, whole(shape.grid, shape.B), shape.train_seeds
         left = self.budget.amount - self.pilot_bill(shape, C).of_unit(name)
-        unit = whole(shape.grid, shape.B)
         k = _most(lambda k: self.train_bill(shape, k * unit).of_unit(name) <= left, EXTRAPOLATION * C // unit)
-        return max(1, k) * unit
+        train_C = max(1, k) * unit
+        more = int(left / self.train_bill(replace(shape, train_seeds=1), train_C).of_unit(name))
+        return replace(shape, train_seeds=min(max(seeds, more), 2 * seeds)), train_C
 
     def pilot(self, shape: Preset, C: int, train_C: int) -> PilotPlan:
         unit = whole(shape.grid, shape.B)

@@ -42,6 +42,7 @@ __all__ = [
 MARGIN = 0.01           # reward within which two n's are as good as each other
 EPOCHS_FACTOR = 2.0     # beyond this many times the pilot's epochs a plan extrapolates in epochs too
 LEAST_SEEDS = 3
+TIMING_NOISE = 0.05     # costs this close are equal, and the better forecast is taken
 
 
 @dataclass(frozen=True)
@@ -278,13 +279,14 @@ class _Ask:
         if law is not None:
             equal = tuple(law.equal_set(C, self.margin))
             cost = {n: self.timing.seconds(n, self.pilot.B, C) for n in equal}
-            n = min(equal, key=lambda k: (cost[k], k))
+            cheap = [n for n in equal if cost[n] <= (1 + TIMING_NOISE) * min(cost.values())]
+            n = min(cheap, key=lambda k: (-law.predict(k, C)[0].value, k))
             if len(equal) == 1:
                 return _Choice(n, equal, f"n = {n} alone is within {self.margin:g} of the best at {C} rollouts")
             names = ", ".join(map(str, equal))
             said = f"n = {names} are within {self.margin:g}, or cannot be told apart, at {C} rollouts"
-            return _Choice(n, equal, f"{said}; n = {n} is the cheapest here, {cost[n]:.0f} s a run "
-                                     f"(the dearest {max(cost.values()):.0f} s)")
+            return _Choice(n, equal, f"{said}; n = {n} is the cheapest here, {cost[n]:.3g} s a run "
+                                     f"(the dearest takes {max(cost.values()):.3g} s)")
         return self.fall_back()
 
     def fall_back(self) -> _Choice:
@@ -307,17 +309,17 @@ class _Ask:
     def compare(self, choice: _Choice, C: int) -> tuple[tuple[int, ...], str, bool]:
         """(n of the comparator if any, why that one, whether a win may be claimed over the common default)."""
         if self.pilot.train_arms < 2:
-            return (), "the budget pays for one arm: nothing is compared", False
+            return (), "nothing: the budget pays for one arm", False
         if COMMON not in choice.equal:
             return (COMMON,), f"n = {COMMON}, the common default", True
         ranked = self.ranked(C)
         outside = [n for n in ranked if n not in choice.equal]
-        same = f"the default n = {COMMON} is as good here"
         if outside:
-            return (outside[0],), f"{same}: the runner-up outside the set, n = {outside[0]}, is trained beside it", False
+            why = f"n = {outside[0]}, the runner-up outside the set (the default n = {COMMON} is in it)"
+            return (outside[0],), why, False
         others = [n for n in ranked if n != choice.n] or [2 * COMMON]
         other = COMMON if choice.n != COMMON else others[-1]
-        return (other,), f"{same}, as is every n tried: n = {other} is trained beside it, and no win is claimed", False
+        return (other,), f"n = {other}, though every n tried is as good here: no win is claimed", False
 
     def ranked(self, C: int) -> list[int]:
         """The n's of the grid, best first: by the law, else by the pilot's end."""

@@ -1,8 +1,8 @@
 """The Llama family in one file: Llama, SmolLM2, Qwen2, Qwen2.5 and Qwen3 are settings of `Config`.
 
-Rows are padded on the right and positions start at 0, so padding is never seen and needs no mask. The residual
-stream and the head are float32 whatever the body's dtype is: the sampler and the learner run this same code, so
-their log-probs differ by rounding only.
+Rows are padded on the right and positions start at 0, so padding is never seen and needs no mask. The residual stream
+and the head are float32 whatever the body's dtype is: the sampler and the learner run this same code, so their
+log-probs differ by rounding only.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Config:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Config:
-        """From the contents of a Hugging Face config.json; raises UserError for what this decoder does not do."""
+        """From the contents of a Hugging Face config.json; UserError for what this decoder does not do."""
         family = data.get("model_type", "llama")
         if family not in FAMILIES:
             raise UserError(f"model_type is {family!r}; this decoder reads {', '.join(FAMILIES)}")
@@ -84,59 +84,76 @@ class Config:
 
 
 def rotate(x: Tensor, turn: Tensor) -> Tensor:
-    """Rotary positions on (.., heads, D), pairs side by side: each (even, odd) pair is a complex number, turned."""
+    """Rotary positions on (.., heads, D): each pair of neighbours is a complex number, and is turned."""
     pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs * turn).flatten(-2)
 
 
 def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Full causal attention on (N, T, heads, D)."""
+    return attention(q, k, v, None)
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+    """Attention on (N, T, heads, D) with a bias of (N, 1, T, T) on its scores; causal without one."""
     grouped = q.shape[-2] != k.shape[-2]
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped).transpose(1, 2)
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=bias is None, enable_gqa=grouped)
+    return out.transpose(1, 2)
+
+
+def wide(body: torch.dtype) -> torch.dtype:
+    """What the residual stream, the head and the master weights are in: at least float32."""
+    return torch.float64 if body == torch.float64 else torch.float32
 
 
 class Block(nn.Module):
-    """Attention, then the gated feed-forward, each behind its norm. q, k, v share a matrix; so do gate and up.
+    """Attention, then the gated feed-forward, each behind its norm; q, k, v share a matrix, and so do gate and up.
 
-    Rows of q and k stand in pairs that rotate together, as in Meta's own files; Hugging Face's stand half a head
-    apart, and `weights` carries them over.
+    Rows of q and k that rotate together are neighbours, as in Meta's own files; Hugging Face's stand half a head apart,
+    and `weights` carries them over.
     """
 
     def __init__(self, config: Config, body: torch.dtype, device: torch.device | str | None):
         super().__init__()
-        c, where = config, {"device": device, "dtype": torch.float32}
-        q, kv = c.heads * c.head_dim, c.kv_heads * c.head_dim
-        self.heads, self.kv_heads, self.eps, self.body = c.heads, c.kv_heads, c.norm_eps, body
-        self.width, self.head_dim, self.mlp = (c.hidden,), c.head_dim, c.mlp
-        self.norm1 = nn.Parameter(torch.ones(c.hidden, **where))
-        self.qkv = nn.Parameter(torch.zeros(q + 2 * kv, c.hidden, **where))
-        self.qkv_bias = nn.Parameter(torch.zeros(q + 2 * kv, **where)) if c.qkv_bias else None
-        self.q_norm = nn.Parameter(torch.ones(c.head_dim, **where)) if c.qk_norm else None
-        self.k_norm = nn.Parameter(torch.ones(c.head_dim, **where)) if c.qk_norm else None
-        self.out = nn.Parameter(torch.zeros(c.hidden, q, **where))
-        self.norm2 = nn.Parameter(torch.ones(c.hidden, **where))
-        self.gate_up = nn.Parameter(torch.zeros(2 * c.mlp, c.hidden, **where))
-        self.down = nn.Parameter(torch.zeros(c.hidden, c.mlp, **where))
+        c, q, kv = config, config.heads * config.head_dim, config.kv_heads * config.head_dim
+        self.heads, self.kv_heads, self.head_dim = c.heads, c.kv_heads, c.head_dim
+        self.width, self.mlp, self.eps, self.body = (c.hidden,), c.mlp, c.norm_eps, body
+
+        def new(*shape: int) -> nn.Parameter:
+            return nn.Parameter((torch.zeros if len(shape) > 1 else torch.ones)(shape, device=device, dtype=wide(body)))
+
+        self.norm1 = new(c.hidden)
+        self.qkv = new(q + 2 * kv, c.hidden)
+        self.qkv_bias = nn.Parameter(self.qkv.new_zeros(q + 2 * kv)) if c.qkv_bias else None
+        self.q_norm = new(c.head_dim) if c.qk_norm else None
+        self.k_norm = new(c.head_dim) if c.qk_norm else None
+        self.out = new(c.hidden, q)
+        self.norm2 = new(c.hidden)
+        self.gate_up = new(2 * c.mlp, c.hidden)
+        self.down = new(c.hidden, c.mlp)
 
     def forward(self, x: Tensor, turn: Tensor, attend: Attend) -> Tensor:
-        x = x + self._linear(self._attention(F.rms_norm(x, self.width, self.norm1, self.eps), turn, attend), self.out)
-        wide = self._linear(F.rms_norm(x, self.width, self.norm2, self.eps), self.gate_up)
-        return x + self._linear(F.silu(wide[..., : self.mlp]) * wide[..., self.mlp :], self.down)
+        attended = self._attention(F.rms_norm(x, self.width, self.norm1, self.eps), turn, attend)
+        x = x + self._linear(attended, self.out)
+        gate, up = self._linear(F.rms_norm(x, self.width, self.norm2, self.eps), self.gate_up).split(self.mlp, -1)
+        return x + self._linear(F.silu(gate) * up, self.down)
 
     def _attention(self, x: Tensor, turn: Tensor, attend: Attend) -> Tensor:
         qkv = self._linear(x, self.qkv, self.qkv_bias).unflatten(-1, (-1, self.head_dim))
-        qk, v = qkv[..., : -self.kv_heads, :], qkv[..., -self.kv_heads :, :]
+        qk, v = qkv.split((self.heads + self.kv_heads, self.kv_heads), -2)
         if self.q_norm is not None and self.k_norm is not None:
-            q = F.rms_norm(qk[..., : self.heads, :], (self.head_dim,), self.q_norm, self.eps)
-            qk = torch.cat((q, F.rms_norm(qk[..., self.heads :, :], (self.head_dim,), self.k_norm, self.eps)), -2)
+            q, k = qk.split((self.heads, self.kv_heads), -2)
+            q = F.rms_norm(q, (self.head_dim,), self.q_norm, self.eps)
+            qk = torch.cat((q, F.rms_norm(k, (self.head_dim,), self.k_norm, self.eps)), -2)
         qk = rotate(qk, turn)
-        if self.body != torch.float32:
+        if x.dtype != self.body:
             qk, v = qk.to(self.body), v.to(self.body)
-        return attend(qk[..., : self.heads, :], qk[..., self.heads :, :], v).flatten(-2)
+        q, k = qk.split((self.heads, self.kv_heads), -2)
+        return attend(q, k, v).flatten(-2).to(x.dtype)
 
     def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        if self.body == torch.float32:
+        if x.dtype == self.body:
             return F.linear(x, weight, bias)
         wide = F.linear(x.to(self.body), weight.to(self.body)).float()
         return wide if bias is None else wide + bias.float()
@@ -145,10 +162,12 @@ class Block(nn.Module):
 class Decoder(nn.Module):
     """A decoder-only transformer: `forward` gives hidden states, `logits` the head's float32 product."""
 
-    def __init__(self, config: Config, *, body: torch.dtype = torch.float32, device: torch.device | str | None = None):
+    def __init__(
+        self, config: Config, *, body: torch.dtype = torch.float32, device: torch.device | str | None = None
+    ):
         super().__init__()
         self.config, self.body = config, body
-        where = {"device": device, "dtype": torch.float32}
+        where: Any = {"device": device, "dtype": wide(body)}
         self.embed = nn.Parameter(torch.zeros(config.vocab, config.hidden, **where))
         self.blocks = nn.ModuleList(Block(config, body, device) for _ in range(config.layers))
         self.norm = nn.Parameter(torch.ones(config.hidden, **where))
@@ -161,7 +180,7 @@ class Decoder(nn.Module):
     def from_config(
         cls, config: Config, generator: torch.Generator | None = None, *, body: torch.dtype = torch.float32
     ) -> Decoder:
-        """Random weights: normal of variance 1/hidden; what writes to the residual stream, over 2 x layers more."""
+        """Random weights: normal of variance 1/inputs; of what writes to the residual stream, over 2 x layers more."""
         self = cls(config, body=body)
         with torch.no_grad():
             for name, p in self.named_parameters():
@@ -176,21 +195,25 @@ class Decoder(nn.Module):
         return self.run(tokens, self.turns[: tokens.shape[1]], lambda layer: causal)
 
     def run(self, tokens: Tensor, turn: Tensor, attend: Callable[[int], Attend]) -> Tensor:
-        """Tokens of any shape, each with its rotation (.., 1, D/2); `attend(layer)` says what they look at."""
+        """Tokens of any shape, each with its rotation (.., 1, D/2); `attend(layer)` is what they look with."""
         x = F.embedding(tokens, self.embed)
         for i, block in enumerate(self.layers):
             x = block(x, turn, attend(i))
         return F.rms_norm(x, (self.config.hidden,), self.norm, self.config.norm_eps)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """(.., hidden) -> (.., V) in float32, whatever the body's dtype."""
-        return F.linear(hidden.float(), self.embed if self.head is None else self.head)
+        """(.., hidden) -> (.., V), in float32 (float64 if the body is) like the hidden states themselves."""
+        return F.linear(hidden, self.embed if self.head is None else self.head)
 
 
 def rotations(config: Config) -> Tensor:
-    """e^(i angle) of each position and pair, (max_len, 1, D/2); angles in float32, as the published models were trained."""
+    """e^(i angle) of each position and pair, (max_len and a little for padding, 1, D/2).
+
+    In float32 throughout, as the published models were trained.
+    """
     powers = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
-    angle = torch.arange(config.max_len, dtype=torch.float32)[:, None] * _scaled(1.0 / config.rope_theta**powers, config)
+    position = torch.arange(config.max_len + 64, dtype=torch.float32)
+    angle = position[:, None] * _scaled(1.0 / config.rope_theta**powers, config)
     return torch.complex(angle.cos(), angle.sin())[:, None]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -75,6 +75,7 @@ class Slots:
         self.temperature = np.ones(n, dtype=np.float32)
         self.top_p = np.ones(n, dtype=np.float32)
         self.top_k = np.zeros(n, dtype=np.int64)
+        self.heeds = np.zeros(n, dtype=bool)                # has stop strings
         self.u = np.zeros((n, WINDOW + 4), dtype=np.float64)
         self.tokens = np.zeros((n, self.width), dtype=np.int64)
         self.logp = np.zeros((n, self.width), dtype=np.float32)
@@ -94,8 +95,9 @@ class Slots:
     def move(self, source: ndarray, target: ndarray) -> None:
         for array in self.arrays().values():
             array[target] = array[source]
-        for a, b in zip(source.tolist(), target.tolist(), strict=True):
-            self.owner[b] = self.owner[a]
+        moved = [self.owner[a] for a in source.tolist()]
+        for b, row in zip(target.tolist(), moved, strict=True):
+            self.owner[b] = row
 
 
 class LocalEngine:
@@ -108,6 +110,8 @@ class LocalEngine:
         self.config, self.text, self.meter, self.device = config, text, meter, device
         self.version, self.max_slots, self.cache_bytes = 0, max_slots, cache_bytes
         self.decoder = Decoder(config, body=body, device=device).requires_grad_(False)
+        for matrix in (p for block in self.decoder.layers for p in block.parameters() if p.ndim == 2):
+            matrix.data = matrix.data.to(body)
         small = -(-SMALL // (config.head_dim * (config.heads // config.kv_heads)))
         self._least_keys = _padded(small)
         self._is_end = np.zeros(config.vocab, dtype=bool)
@@ -173,9 +177,10 @@ class LocalEngine:
         if self._slots.live:
             self._read_again()
 
-    def checksum(self) -> str:
-        """A hash of the weights it writes with, to hold against the learner's."""
-        return checksum(dict(self.decoder.named_parameters()))
+    def checksum(self, weights: Weights | None = None) -> str:
+        """A hash of the weights it writes with; or of others, as it would hold them."""
+        mine = dict(self.decoder.named_parameters())
+        return checksum(mine if weights is None else {k: w.to(mine[k].dtype) for k, w in weights.items()})
 
     # in and out -----------------------------------------------------------------------------------------------
 
@@ -189,9 +194,10 @@ class LocalEngine:
         if room < 1 and turn == 0 and not start.own.any():
             raise UserError(f"the prompt has {len(start)} tokens; the model's context is {self.config.max_len}")
         ours = (start.role == Role.OWN) & (start.turn == turn)
+        home: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         return Request(
-            start.tokens, start.sampling, attempts, place, turn, min(max_tokens, room), stop, start.tokens[ours].tolist(),
-            asyncio.get_running_loop().create_future(), [None] * len(attempts),
+            start.tokens, start.sampling, attempts, place, turn, min(max_tokens, room), stop,
+            start.tokens[ours].tolist(), home, [None] * len(attempts),
         )
 
     async def _drive(self) -> None:
@@ -215,10 +221,12 @@ class LocalEngine:
 
     def _admit(self) -> None:
         """Give slots to as many waiting attempts as fit; attempts of one start, and equal starts, are read once."""
-        new: list[tuple[Request, int]] = []
+        s, new = self._slots, list[tuple[Request, int]]()
+        longest = int((s.length + s.limit - s.wrote)[: s.live].max(initial=0))
         while self._waiting:
             request = self._waiting[0]
-            room = self._room(request, len(new))
+            longest = max(longest, len(request.tokens) + request.limit)
+            room = self._room(longest, s.live + len(new))
             chosen = range(request.begun, min(len(request.attempts), request.begun + room))
             new += [(request, i) for i in chosen]
             request.begun += len(chosen)
@@ -228,34 +236,33 @@ class LocalEngine:
         if new:
             self._begin(new)
 
-    def _room(self, request: Request, taken: int) -> int:
-        """Slots left for a request's rows; one is always found when nothing else is in flight."""
-        slots, c = self._slots, self.config
-        longest = max([len(request.tokens) + request.limit, *(len(r.tokens) + r.limit for r, _ in slots.owner)])
+    def _room(self, longest: int, busy: int) -> int:
+        """Slots left for rows of up to `longest` tokens; one is always found when nothing else is in flight."""
+        c = self.config
         each = 2 * c.layers * c.kv_heads * c.head_dim * self.decoder.body.itemsize * self._keys(longest)
-        busy = slots.live + taken
         return max(min(self.max_slots, self.cache_bytes // each) - busy, 1 if busy == 0 else 0)
 
     @torch.inference_mode()
     def _begin(self, new: list[tuple[Request, int]]) -> None:
         """Read the new rows' starts and write the first token of each."""
         began = time.perf_counter()
-        starts: dict[bytes, int] = {}
-        which = [starts.setdefault(r.tokens.tobytes(), len(starts)) for r, _ in new]
-        firsts = dict(zip(reversed(which), reversed(new), strict=True))
-        contexts = [firsts[k][0].tokens for k in range(len(starts))]
-        rows = self._open(new)
-        hidden = self._read(contexts, [rows[np.flatnonzero(np.asarray(which) == k)] for k in range(len(starts))])
-        for request, _ in firsts.values():
+        starts: dict[bytes, list[tuple[Request, int]]] = {}
+        for request, attempt in sorted(new, key=lambda row: _padded(len(row[0].tokens))):
+            starts.setdefault(request.tokens.tobytes(), []).append((request, attempt))
+        firsts, counts = [rows[0][0] for rows in starts.values()], [len(rows) for rows in starts.values()]
+        first = self._open([row for rows in starts.values() for row in rows])
+        hidden = self._read([r.tokens for r in firsts], counts, first)
+        for request in firsts:
             request.read += len(request.tokens)
-        logits = self.decoder.logits(_filled(hidden))[torch.tensor(which, device=self.device)]
+        which = self._to(np.repeat(np.arange(len(counts)), counts))
+        logits = self.decoder.logits(_filled(hidden)).index_select(0, which)
         share = (time.perf_counter() - began) / len(new)
         for request, _ in new:
             request.seconds += share
-        self._write(logits, int(rows[0]))
+        self._write(logits, first)
 
-    def _open(self, new: list[tuple[Request, int]]) -> ndarray:
-        """Put rows into the next slots; returns their numbers."""
+    def _open(self, new: list[tuple[Request, int]]) -> int:
+        """Put rows into the next slots; returns the first."""
         first, count = self._slots.live, len(new)
         self._fit(_padded(first + count), max(r.limit for r, _ in new), max(len(r.tokens) for r, _ in new))
         s, rows = self._slots, np.arange(first, first + count)
@@ -268,8 +275,9 @@ class LocalEngine:
         s.temperature[rows] = [r.sampling.temperature for r in requests]
         s.top_p[rows] = [r.sampling.top_p for r in requests]
         s.top_k[rows] = [r.sampling.top_k for r in requests]
+        s.heeds[rows] = [bool(r.stop) for r in requests]
         self._draws(rows)
-        return rows
+        return first
 
     def _finish(self, done: ndarray, stopped: ndarray) -> None:
         """Send rows home, close the holes they leave, and wake whoever has all attempts back."""
@@ -352,8 +360,10 @@ class LocalEngine:
         wrote = s.wrote[first:last]
         distribution = F.log_softmax(logits, -1)
         drawn = draw(distribution, self._to(s.u[rows, wrote + s.offset[first:last]]))
-        logp = distribution.gather(-1, drawn[:, None])[:, 0].cpu().numpy()
         token = drawn.cpu().numpy()
+        if token.max() >= self.config.vocab:
+            raise FloatingPointError(f"the policy's logits are not finite at version {self.version}")
+        logp = distribution.gather(-1, drawn[:, None])[:, 0].cpu().numpy()
         if truncates.any():
             self._keep(np.flatnonzero(truncates), first, logits)
         s.last[first:last] = token
@@ -362,7 +372,7 @@ class LocalEngine:
         stopped = self._is_end[token]
         self._heed_strings(stopped, first)
         done = np.flatnonzero(stopped | (s.wrote[first:last] >= s.limit[first:last]))
-        self._clock += (time.perf_counter() - began) / len(rows)
+        self._clock += (time.perf_counter() - began) / s.live
         if len(done):
             self._finish(first + done, stopped[done])
 
@@ -376,13 +386,11 @@ class LocalEngine:
     def _heed_strings(self, stopped: ndarray, first: int) -> None:
         """A stop string counts once the text of the turn holds it; only the turn's end is looked at."""
         s = self._slots
-        for i, (request, _) in enumerate(s.owner[first : first + len(stopped)]):
-            if not request.stop or stopped[i]:
-                continue
-            slot = first + i
+        for i in np.flatnonzero(s.heeds[first : first + len(stopped)] & ~stopped).tolist():
+            request, slot = s.owner[first + i][0], first + i
             reach = max(len(x.encode()) for x in request.stop) + 4
             wrote = s.tokens[slot, : s.wrote[slot]][-reach:].tolist()
-            text = self.text.decode((request.tail + wrote)[-reach:] if len(wrote) < reach else wrote)
+            text = self.text.decode((request.tail + wrote)[-reach:])
             stopped[i] = any(x in text for x in request.stop)
 
     def _draws(self, rows: ndarray) -> None:
@@ -407,60 +415,60 @@ class LocalEngine:
     def _keys(self, tokens: int) -> int:
         return max(_padded(tokens), self._least_keys)
 
-    def _looking(self, where: Tensor, rows: int, keys: int):
+    def _looking(self, where: Tensor, rows: int, keys: int) -> Callable[[int], Attend]:
         """Attention of one new token per row on the cache: (rows, H, D). Keys beyond a row's own are masked."""
         c, dim = self.config, self.config.head_dim
         size, room = self._cache.shape[2], self._cache.shape[4]
         spot = torch.arange(rows * c.kv_heads, device=self.device) * room + where.repeat_interleave(c.kv_heads)
         grouped = c.heads // c.kv_heads
         hidden = torch.arange(keys, device=self.device) > where[:, None]
-        bias = torch.zeros(rows, 1, 1, keys, device=self.device, dtype=self.decoder.body)
-        bias.masked_fill_(hidden[:, None, None], -torch.inf)
-        flat_bias = bias.expand(rows, c.kv_heads, grouped, keys).reshape(-1, grouped, keys)
-        plain = self.decoder.body == torch.float32
+        bias = torch.zeros(rows, keys, device=self.device, dtype=self.decoder.body).masked_fill_(hidden, -torch.inf)
+        bias = bias[:, None, None].expand(rows, c.kv_heads, grouped, keys)
+        plain = self.decoder.body != torch.bfloat16    # there is no quick kernel for one query in float32
+        flat = bias.reshape(-1, grouped, keys) if plain else bias
 
         def at(layer: int) -> Attend:
             def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
                 for cache, new in zip(self._cache[layer], (k, v), strict=True):
                     cache.view(size * c.kv_heads * room, dim).index_copy_(0, spot, new.reshape(-1, dim))
-                past_k, past_v = self._cache[layer, :, :rows, :, :keys].flatten(1, 2)
-                q = q.reshape(-1, grouped, dim)
+                past_k, past_v = self._cache[layer, :, :rows, :, :keys]
                 if plain:
-                    scores = torch.baddbmm(flat_bias, q, past_k.transpose(1, 2), alpha=dim**-0.5)
-                    return torch.bmm(scores.softmax(-1), past_v).view(rows, c.heads, dim)
-                return F.scaled_dot_product_attention(q, past_k, past_v, attn_mask=flat_bias).view(rows, c.heads, dim)
+                    past = past_k.flatten(0, 1).transpose(1, 2)
+                    scores = torch.baddbmm(flat, q.reshape(-1, grouped, dim), past, alpha=dim**-0.5)
+                    return torch.bmm(scores.softmax(-1), past_v.flatten(0, 1)).view(rows, c.heads, dim)
+                q = q.reshape(rows, c.kv_heads, grouped, dim)
+                return F.scaled_dot_product_attention(q, past_k, past_v, attn_mask=bias).reshape(rows, c.heads, dim)
 
             return attend
 
         return at
 
-    def _read(self, contexts: list[ndarray], slots: list[ndarray]) -> Tensor:
-        """Read contexts into the slots that begin with them; returns the last hidden state of each, (contexts, hidden).
+    def _read(self, contexts: list[ndarray], counts: list[int], first: int) -> Tensor:
+        """Read contexts into the cache, each into its count of slots, one after the other from slot `first` on.
 
-        A context is read beside those of its padded length only, so the shapes it meets do not depend on others.
+        Returns the last hidden state of each, (contexts, hidden). Contexts come sorted by padded length, and are read
+        beside those of the same padded length only, so the shapes they meet do not depend on others.
         """
-        by_length: dict[int, list[int]] = {}
-        for i, tokens in enumerate(contexts):
-            by_length.setdefault(_padded(len(tokens)), []).append(i)
-        hidden = torch.empty(len(contexts), self.config.hidden, device=self.device)
-        for T, every in by_length.items():
-            at_once = max(PREFILL // T, 1)
-            for some in (every[k : k + at_once] for k in range(0, len(every), at_once)):
-                last = self._read_block(T, [contexts[i] for i in some], [slots[i] for i in some])
-                hidden[torch.tensor(some, device=self.device)] = last
-        return hidden
+        hidden, begin = [], 0
+        while begin < len(contexts):
+            T = _padded(len(contexts[begin]))
+            end = begin + 1
+            while end < len(contexts) and _padded(len(contexts[end])) == T and (end - begin + 1) * T <= PREFILL:
+                end += 1
+            hidden.append(self._read_block(T, contexts[begin:end], counts[begin:end], first))
+            first, begin = first + sum(counts[begin:end]), end
+        return torch.cat(hidden)
 
-    def _read_block(self, T: int, contexts: list[ndarray], slots: list[ndarray]) -> Tensor:
+    def _read_block(self, T: int, contexts: list[ndarray], counts: list[int], first: int) -> Tensor:
         tokens = np.zeros((len(contexts), T), dtype=np.int64)
         for row, context in zip(tokens, contexts, strict=True):
             row[: len(context)] = context
-        target = self._to(np.concatenate(slots))
-        source = self._to(np.repeat(np.arange(len(slots)), [len(s) for s in slots]))
+        source, last = self._to(np.repeat(np.arange(len(counts)), counts)), first + sum(counts)
 
         def at(layer: int) -> Attend:
             def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
                 for cache, new in zip(self._cache[layer], (k, v), strict=True):
-                    cache[target, :, :T] = new.transpose(1, 2)[source]
+                    cache[first:last, :, :T] = new.transpose(1, 2).contiguous().index_select(0, source)
                 return causal(q, k, v)
 
             return attend
@@ -471,13 +479,15 @@ class LocalEngine:
 
     @torch.inference_mode()
     def _read_again(self) -> None:
-        """New weights: everything that live rows have read or written so far."""
+        """New weights: read everything that live rows have read or written so far."""
         s = self._slots
+        order = np.argsort(-(-s.length[: s.live] // TILE), kind="stable")
+        s.move(order, np.arange(s.live))
         contexts = []
         for i, (request, _) in enumerate(s.owner):
             contexts.append(np.concatenate((request.tokens, s.tokens[i, : s.wrote[i]]))[: s.length[i]])
             request.read += len(contexts[-1])
-        self._read(contexts, list(np.arange(s.live)[:, None]))
+        self._read(contexts, [1] * s.live, 0)
 
     def _fit(self, size: int, width: int, keys: int) -> None:
         """Room for so many slots, tokens written and keys; what is there stays."""

@@ -63,7 +63,10 @@ class HubTokenizer:
         return self._encode_rendered(*self._render(messages, True))
 
     def answer(self, messages: Sequence[Message]) -> list[int]:
-        """The template's words between the policy's own end token and its next word; UserError if it rewrites history."""
+        """The template's words between the policy's own end token and its next word.
+
+        Raises UserError when the template rewrites earlier turns.
+        """
         if self._template is None:
             return self.encode("\n" + "\n".join(m.content for m in messages) + "\n")
         said = "\ue001"
@@ -83,7 +86,7 @@ class HubTokenizer:
         return self._special.decode([int(t) for t in tokens if t not in self.ends], skip_special_tokens=False)
 
     def _render(self, messages: Sequence[Message], generation: bool) -> tuple[str, str]:
-        """The template's text, and the character that breaks special spellings inside contents ("" if there are none)."""
+        """The template's text, and the character that breaks special spellings inside contents, if there are any."""
         data = [{"role": m.role, "content": m.content} for m in messages]
         guard = ""
         if self._marks is not None and any(self._marks.search(m.content) for m in messages):
@@ -100,13 +103,13 @@ class HubTokenizer:
         at = 0
         for mark in self._marks.finditer(text):
             ids += self.encode(text[at : mark.start()].replace(guard, ""))
-            ids.append(self._special.token_to_id(mark[0]))
+            ids += self._special.encode(mark[0], add_special_tokens=False).ids
             at = mark.end()
         return ids + self.encode(text[at:].replace(guard, ""))
 
 
 def compile_template(source: str) -> Any:
-    """A chat template as Hugging Face compiles it: sandboxed, and without a clock (templates fall back to a fixed date)."""
+    """A chat template as Hugging Face compiles it: sandboxed, and without a clock."""
     try:
         from jinja2.ext import loopcontrols
         from jinja2.sandbox import ImmutableSandboxedEnvironment

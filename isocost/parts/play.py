@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 from numpy import ndarray
@@ -79,7 +80,7 @@ def _opening(messages: Sequence[Message], problem: Problem, world: World, pace: 
 
 def _turn(text: Segment) -> int:
     """The policy turn that the next token belongs to, or the last one did when it is not over."""
-    last = int(text.turn.max(initial=-1))
+    last = int(text.turn.max()) if len(text) else -1
     return last if len(text) and text.role[-1] == Role.OWN else last + 1
 
 
@@ -102,7 +103,7 @@ def _grown(first: Segment, said: Sequence[Said]) -> list[Segment]:
     logp = _laid(first.logp, [s.logp for s in said])
     turns = _laid(first.turn, [turn[:k] for k in counts])
     version = _laid(first.version, [s.version for s in said])
-    ends = np.cumsum([len(first) + k for k in counts]).tolist()
+    ends = list(accumulate(len(first) + k for k in counts))
     cuts = [slice(a, b) for a, b in zip([0, *ends], ends, strict=False)]
     return [
         Segment(tokens[c], roles[c], logp[c], turns[c], version[c], first.sampling, first.kept + tuple(s.kept))

@@ -9,7 +9,7 @@ the chance of one string, and can be computed instead of sampled.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -215,7 +215,14 @@ def is_sums(spec: str) -> bool:
     return spec == "sums" or spec.startswith("sums:")
 
 
-def as_row(problem: Problem) -> Mapping[str, object]:
+def answer_tokens(spec: str) -> int:
+    """Tokens that the longest right answer to such sums takes, the end token included."""
+    which = Sums.of(spec)
+    most = 10**which.digits - 1
+    return len(solution(most, most, which.work)) + 1
+
+
+def as_row(problem: Problem) -> dict[str, object]:
     """A problem as a row of a data file."""
     return {"id": problem.id, "prompt": problem.text, "answer": problem.answer,
             "solution": problem.meta["solution"], "level": problem.meta["level"]}

@@ -45,7 +45,10 @@ class Grader:
         self._pool = _Pool(verifier, workers or min(os.cpu_count() or 1, 4), timeout) if self._kind.slow else None
 
     async def __call__(self, rollouts: Sequence[Rollout]) -> list[Score | None]:
-        """A score each, None where the verifier failed or ran out of time. Charges one verifier call each."""
+        """A score each, None where the verifier failed or ran out of time. Charges one verifier call each.
+
+        Raises UserError when a user's file does not import.
+        """
         if self._pool is None:
             began, mark = time.perf_counter(), self._kind.mark
             outcomes = [_safely(mark, r.final, r.problem) for r in rollouts]
@@ -66,7 +69,7 @@ class Grader:
         else:
             waiting = [self._pool.submit(text, p, ()) for text, p in pairs]
             outcomes = [w.result()[0] for w in waiting]
-        return [value if kind == "score" and isinstance(value, float) else f"{kind} ({value})"
+        return [value if kind == "score" and isinstance(value, float) else _in_words(kind, value)
                 for kind, value in outcomes]
 
     def close(self) -> None:
@@ -108,6 +111,10 @@ def _finite(outcome: Outcome) -> Outcome:
     return ("score", value) if math.isfinite(value) else ("not finite", f"the verifier returned {value}")
 
 
+def _in_words(kind: str, value: float | str | None) -> str:
+    return str(value) if kind == "exception" else f"{kind}: {value}"
+
+
 def _tokens(rollout: Rollout) -> list[int]:
     return [int(t) for t in rollout.segments[-1].reply()] if rollout.segments else []
 
@@ -128,16 +135,19 @@ class _Pool:
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(self._workers, "verifier")
                 for _ in range(self._workers):
-                    self._idle.put(_Worker(self._verifier))
+                    self._idle.put(_Worker(self._verifier, self._timeout))
         return self._threads.submit(self._run, line)
 
     def _run(self, line: str) -> tuple[Outcome, float]:
         worker = self._idle.get()
         began = time.perf_counter()
         try:
-            return _finite(worker.ask(line, self._timeout)), time.perf_counter() - began
+            outcome = _finite(worker.ask(line))
         finally:
             self._idle.put(worker)
+        if outcome[0] == "refused":
+            raise UserError(str(outcome[1]))
+        return outcome, time.perf_counter() - began
 
     def close(self) -> None:
         with self._lock:
@@ -151,19 +161,19 @@ class _Pool:
 class _Worker:
     """One process of `isocost.problems.worker`, started when first asked and again after it was lost."""
 
-    def __init__(self, verifier: str):
-        self._verifier = verifier
+    def __init__(self, verifier: str, limit: float):
+        self._verifier, self._limit = verifier, limit   # seconds per request
         self._process: subprocess.Popen[bytes] | None = None
         self._buffer = b""
 
-    def ask(self, line: str, timeout: float) -> Outcome:
+    def ask(self, line: str) -> Outcome:
         """The outcome of one request: the worker's, or "timeout", or "died"."""
         if self._process is None:
             started = self._start()
             if started[0] != "ready":
                 self.end()
                 return started
-        outcome = self._send(line.encode(), timeout)
+        outcome = self._send(line.encode())
         if outcome[0] in ("timeout", "died"):
             self.end()
         return outcome
@@ -182,7 +192,7 @@ class _Worker:
                     pipe.close()
 
     def _start(self) -> Outcome:
-        command = [sys.executable, "-m", "isocost.problems.worker", self._verifier]
+        command = [sys.executable, "-m", "isocost.problems.worker", self._verifier, str(self._limit + 1.0)]
         env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env,
@@ -190,14 +200,14 @@ class _Worker:
         )
         return self._answer(time.monotonic() + STARTUP)
 
-    def _send(self, line: bytes, timeout: float) -> Outcome:
+    def _send(self, line: bytes) -> Outcome:
         assert self._process is not None and self._process.stdin is not None
         try:
             self._process.stdin.write(line)
             self._process.stdin.flush()
         except BrokenPipeError:
             return "died", "the verifier's process ended"
-        return self._answer(time.monotonic() + timeout, timeout)
+        return self._answer(time.monotonic() + self._limit, self._limit)
 
     def _answer(self, deadline: float, limit: float = STARTUP) -> Outcome:
         """Read one line, however it arrives, until the deadline of the monotonic clock."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,6 +20,7 @@ SHOWN = 20                                    # broken rows listed before "and s
 PROMPTS = ("prompt", "messages", "question", "problem")
 ANSWERS = ("answer", "ground_truth", "final_answer", "solution")
 ROLES = ("system", "user", "assistant", "tool")
+_NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(?:e[-+]?\d+)?", re.ASCII | re.IGNORECASE)
 Row = tuple[str, Any]                         # where it stands ("line 3"), and what was read there
 
 
@@ -97,10 +99,11 @@ def load_problems(
     report = Report(count, tuple(broken), tuple(duplicates), warnings, solved)
     if broken and not skip_broken:
         shown = "\n  ".join(replace(report, duplicates=(), warnings=()).lines())
-        head = f"{spec}: {len(broken)} of {count} rows cannot be used (--skip-broken leaves them out):"
+        how = name if verifier or default else f"{name}, as guessed from the answers; --verifier names another"
+        head = f"{spec}: {len(broken)} of {count} rows cannot be used (marked by {how}; --skip-broken leaves them out):"
         raise UserError(f"{head}\n  {shown}")
     if not problems:
-        raise UserError(f"{spec} holds no problem that can be used")
+        raise UserError("\n  ".join((f"{spec} holds no problem that can be used", *report.lines())))
     return ProblemSet(problems, name, report)
 
 
@@ -180,14 +183,9 @@ def _marked_exact(problem: Problem, verifier: str) -> Problem:
 
 
 def _guess(problems: Sequence[Problem]) -> str:
-    """numeric if every answer is a plain number, else words."""
-    def plain(p: Problem) -> bool:
-        try:
-            return math.isfinite(float(str(p.answer).replace(",", "")))
-        except ValueError:
-            return False
-
-    return "numeric" if problems and all(plain(p) for p in problems) else "words"
+    """numeric if nine answers in ten are plain numbers, else words."""
+    plain = sum(_NUMBER.fullmatch(str(p.answer)) is not None for p in problems)
+    return "numeric" if plain and plain >= 0.9 * len(problems) else "words"
 
 
 def _with_system(problem: Problem, system: str) -> Problem:

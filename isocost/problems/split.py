@@ -43,7 +43,8 @@ def split(
 
     A share keeps every problem's side for ever. A number becomes the share it is of these problems, rounded up to
     a multiple of 1/1024 so that a few more rows seldom move it; the size is then met only about. `salt` makes
-    another division; `samples` is how many attempts per held-out problem will be drawn (None: evaluated exactly).
+    another division; `samples` is how many attempts per held-out problem will be drawn (None, and for problems that
+    allow it: evaluated exactly).
 
     Raises UserError when a side would be empty.
     """
@@ -57,7 +58,7 @@ def split(
     for name, side_ in (("train on", train), ("choose by", select), ("audit with", audit)):
         if not side_:
             raise UserError(f"holding out {held_out:g} of {len(problems)} problems leaves none to {name}")
-    return Split(tuple(train), tuple(select), tuple(audit), tuple(_small(len(select), len(audit), samples)))
+    return Split(tuple(train), tuple(select), tuple(audit), tuple(_small(select, audit, samples)))
 
 
 def split_given(
@@ -76,7 +77,7 @@ def split_given(
         if not side:
             raise UserError(f"{len(held_out)} held-out problems beside {len(train)} leave none to {name}")
     warnings = [f"{len(removed)} training problems ask what held-out ones ask, and were taken out"] if removed else []
-    return Split(kept, select, audit, (*warnings, *_small(len(select), len(audit), samples)), removed)
+    return Split(kept, select, audit, (*warnings, *_small(select, audit, samples)), removed)
 
 
 def overlap(train: Sequence[Problem], held_out: Sequence[Problem]) -> list[tuple[str, str]]:
@@ -116,12 +117,14 @@ def _hash(problem: Problem, salt: int) -> tuple[float, float]:
     return int.from_bytes(digest[:6]) / 2**48, int.from_bytes(digest[6:12]) / 2**48
 
 
-def _small(select: int, audit: int, samples: int | None) -> list[str]:
-    smallest = min(select, audit)
+def _small(select: Sequence[Problem], audit: Sequence[Problem], samples: int | None) -> list[str]:
+    if all(p.meta.get("exact") for p in (*select, *audit)):
+        samples = None
+    smallest = min(len(select), len(audit))
     if detectable(smallest, samples) <= EFFECT:
         return []
     how = "exactly" if samples is None else f"with {samples} samples each"
     return [
-        f"{select} problems to choose by and {audit} to audit with, evaluated {how}, show differences of about "
-        f"{detectable(smallest, samples):.3f}; for {EFFECT:g} each side needs about {needed(EFFECT, samples)}"
+        f"{len(select)} problems to choose by and {len(audit)} to audit with, evaluated {how}, show differences of "
+        f"about {detectable(smallest, samples):.3f}; for {EFFECT:g} each side needs about {needed(EFFECT, samples)}"
     ]

@@ -114,6 +114,10 @@ class Python:
     path: str
     function: str
 
+    def load(self) -> None:
+        """Import the file. Raises UserError if it does not import or has no such function."""
+        _function(self.path, self.function)
+
     def __call__(self, text: str, problem: Problem, tokens: Sequence[int] = ()) -> float | None:
         """Raises whatever the user's function raises, and ValueError unless it returns one value."""
         f = _function(self.path, self.function)
@@ -137,14 +141,18 @@ BUILT_IN: dict[str, Kind] = {
 
 
 def find(name: str) -> Kind:
-    """The verifier of this name: a built-in one, or `python:file.py:function`. Raises UserError if there is none."""
+    """The verifier of this name: a built-in one, or `python:file.py:function`. Raises UserError if there is none.
+
+    A user's file is only looked for: its code runs in a worker, never in the run's own process.
+    """
     if name in BUILT_IN:
         return BUILT_IN[name]
     if name.startswith("python:"):
         path, _, function = name.removeprefix("python:").rpartition(":")
         if not path or not function:
             raise UserError(f"verifier {name!r}: write python:file.py:function")
-        _function(path, function)
+        if not Path(path).is_file():
+            raise UserError(f"there is no file {path} to take the reward {function} from")
         return Kind(Python(path, function), slow=True, must_agree=False)
     raise UserError(f"there is no verifier {name!r}; there are {', '.join(BUILT_IN)} and python:file.py:function")
 
@@ -228,16 +236,14 @@ def _scorer(task: str) -> Callable[..., float]:
 
 @cache
 def _function(path: str, function: str) -> Callable[..., Any]:
-    """A function of a user's file. Raises UserError if there is no such file or function, or it does not import."""
-    if not Path(path).is_file():
-        raise UserError(f"there is no file {path} to take the reward {function} from")
+    """A function of a user's file. Raises UserError if it has no such function or does not import."""
     spec = importlib.util.spec_from_file_location(f"isocost_user_{Path(path).stem}", path)
     if spec is None or spec.loader is None:
         raise UserError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as e:
+    except (Exception, SystemExit) as e:
         raise UserError(f"{path} does not import: {type(e).__name__}: {e}") from e
     found = getattr(module, function, None)
     if not callable(found):

@@ -1,7 +1,7 @@
 """A process that marks answers: one verifier, one JSON line in, one JSON line out.
 
-Apart from the run, so that a verifier that hangs, exits or eats memory costs one score. What it prints goes to
-standard error: standard output is kept for the answers.
+Apart from the run, so that a verifier that hangs, exits or eats memory costs one score. What it prints is kept
+apart from the answers. Should the run die first, an alarm ends a verifier that hangs.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import sys
 from typing import IO, Any
 
@@ -19,12 +20,17 @@ from isocost.types import Message, Problem
 MEMORY = 4 * 2**30     # bytes of address space for a built-in verifier: a tower of powers must not eat the machine
 
 
-def main(name: str) -> None:
-    """Answer requests `[text, tokens, problem]` with `[kind, value or reason]` until the input ends."""
+def main(name: str, limit: float) -> None:
+    """Answer requests `[text, tokens, problem]` with `[kind, value or reason]` until the input ends.
+
+    `limit` is in seconds: a request that takes longer ends the process.
+    """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     try:
         kind = verify.find(name)
+        if isinstance(kind.mark, verify.Python):
+            kind.mark.load()
     except UserError as e:
         _say(answers, "refused", str(e))
         return
@@ -32,7 +38,11 @@ def main(name: str) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     _say(answers, "ready", 0.0)
     for line in sys.stdin:
-        _say(answers, *marked(kind.mark, line))
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, limit)
+        outcome = marked(kind.mark, line)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        _say(answers, *outcome)
 
 
 def marked(mark: verify.Verifier, line: str) -> tuple[str, float | str | None]:
@@ -52,4 +62,4 @@ def _say(out: IO[str], kind: str, value: Any) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], float(sys.argv[2]))

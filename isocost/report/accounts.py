@@ -1,4 +1,4 @@
-"""The sections that account for a study: what was spent, how long it took, what was said, and where it all comes from."""
+"""The sections that account for a study: what was spent, how long it took, what was said, where it comes from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from isocost.report.html import (
     brief,
     count,
     details,
-    esc,
     figure,
     join,
     p,
@@ -57,7 +56,11 @@ def spent(study: Study) -> Section:
     alt_text = "Rollouts by fate. " + ", ".join(f"{f} {percent(v / everything)}" for f, v in total.items() if v)
     caption = "Every rollout begun has one fate. Click a name in the legend to single it out; hover for numbers."
     plot = figure("fates", charts.fates(rows, FATES, alt_text), alt_text, caption, rows) if everything else ""
-    return Section("spent", "Where the compute went", join(_sum_sentence(study, total), plot, _fate_table(study, rows), _cost_table(study)))
+    return Section(
+        "spent",
+        "Where the compute went",
+        join(_sum_sentence(study, total), plot, _fate_table(study, rows), _cost_table(study)),
+    )
 
 
 def _what(run: Run) -> str:
@@ -67,6 +70,7 @@ def _what(run: Run) -> str:
 
 def _kinds(study: Study) -> dict[str, list[Run]]:
     """Runs by kind, in the order a study makes them."""
+
     def rank(run: Run) -> tuple[int, int, str]:
         return (PURPOSES.index(run.purpose) if run.purpose in PURPOSES else len(PURPOSES), run.n or 0, run.name)
 
@@ -88,7 +92,8 @@ def _fate_rows(study: Study) -> list[Data]:
         counted[what] = {f: sum(r.fates.get(f, 0) for r in runs) for f in FATES}
     return [
         {"what": what, "fate": fate, "rollouts": n, "share": n / max(sum(fates.values()), 1)}
-        for what, fates in counted.items() for fate, n in fates.items()
+        for what, fates in counted.items()
+        for fate, n in fates.items()
     ]
 
 
@@ -96,18 +101,25 @@ def _sum_sentence(study: Study, total: Mapping[str, int]) -> Safe:
     fates, metered = sum(total.values()), sum(r.metered for r in study.runs) + profile_rollouts(study)
     parts = " + ".join(f"{count(v)} {f}" for f, v in total.items() if v)
     wasted = fates - total["trained"] - total["evaluation"]
-    lead = f"Of {count(fates)} rollouts, {percent(total['trained'] / max(fates, 1))} carried an advantage into an update; "
+    lead = (
+        f"Of {count(fates)} rollouts, {percent(total['trained'] / max(fates, 1))} carried an advantage into an"
+        " update; "
+    )
     lead += f"{count(wasted)} were paid for and taught nothing."
     if fates == metered:
         return join(p(lead, cls="lead"), p(f"The fates sum to the meter: {parts} = {count(metered)}."))
     text = f"The fates do not sum to the meter: {parts} = {count(fates)}, and the meter counted {count(metered)}. "
-    text += "A run that is still going, or was killed and not resumed, explains a difference; otherwise it is a fault."
+    text += (
+        "A run that is still going, or was killed and not resumed, explains a difference; otherwise it is a fault."
+    )
     return join(p(lead, cls="lead"), tag("div", tag("b", "Accounts differ"), p(text), cls="flag"))
 
 
 def _fate_table(study: Study, rows: Sequence[Data]) -> Safe:
     present = [f for f in FATES if any(r["fate"] == f and r["rollouts"] for r in rows)]
-    metered = {what: sum(r.metered for r in runs) for what, runs in _kinds(study).items()} | {"profile": profile_rollouts(study)}
+    metered = {what: sum(r.metered for r in runs) for what, runs in _kinds(study).items()} | {
+        "profile": profile_rollouts(study)
+    }
     whats = list(dict.fromkeys(r["what"] for r in rows))
     body = []
     for what in whats:
@@ -115,7 +127,9 @@ def _fate_table(study: Study, rows: Sequence[Data]) -> Safe:
         body.append([what, *(count(of.get(f, 0)) for f in present), count(sum(of.values())), count(metered[what])])
     sums = [count(sum(r["rollouts"] for r in rows if r["fate"] == f)) for f in present]
     body.append(["all", *sums, count(sum(r["rollouts"] for r in rows)), count(sum(metered[w] for w in whats))])
-    return table(["rollouts", *present, "sum", "meter"], body, "Rollouts by fate, their sum, and what the meter counted")
+    return table(
+        ["rollouts", *present, "sum", "meter"], body, "Rollouts by fate, their sum, and what the meter counted"
+    )
 
 
 def _cost_table(study: Study) -> Safe:
@@ -130,8 +144,21 @@ def _cost_table(study: Study) -> Safe:
             for unit in units:
                 row[unit] += number(cost.get(unit)) or 0
     body = [[name, *(count(row[u]) for u in units[:-1]), span(row["seconds"])] for name, row in bill.items()]
-    head = ["account", "rollouts", "prefill tokens", "decode tokens", "score tokens", "train tokens", "updates", "verifier calls", "time"]
-    note = "Only the account train is in C. Tokens are logical: what the method asked for, whatever the engine shared or skipped."
+    head = [
+        "account",
+        "rollouts",
+        "prefill tokens",
+        "decode tokens",
+        "score tokens",
+        "train tokens",
+        "updates",
+        "verifier calls",
+        "time",
+    ]
+    note = (
+        "Only the account train is in C. Tokens are logical: what the method asked for, whatever the engine shared or"
+        " skipped."
+    )
     return details("The bill, by account", p(note, cls="soft"), table(head, body, "Cost by account"))
 
 
@@ -142,7 +169,7 @@ def time(study: Study) -> Section:
     """Seconds per phase, and within the runs what sampling, learning and evaluating took."""
     told = as_dict(study["study"].get("phases"))
     known = sorted(told, key=lambda k: (PHASES.index(k) if k in PHASES else len(PHASES), k))
-    rows = [{"phase": k, "seconds": s, "label": span(s)} for k in known if (s := number(told[k])) is not None]
+    rows: list[Data] = [{"phase": k, "seconds": s, "label": span(s)} for k in known if (s := number(told[k])) is not None]
     if not rows:
         rows = _times_of_runs(study)
     if not rows:
@@ -151,7 +178,13 @@ def time(study: Study) -> Section:
     longest = max(rows, key=lambda r: r["seconds"])
     lead = f"{span(total)} in all; {longest['phase']} took {percent(longest['seconds'] / max(total, 1e-9))} of it."
     alt_text = "Seconds per phase: " + ", ".join(f"{r['phase']} {r['label']}" for r in rows)
-    plot = figure("phases", charts.phases(rows, alt_text), alt_text, "Wall-clock seconds of each phase on the machine named below.", rows)
+    plot = figure(
+        "phases",
+        charts.phases(rows, alt_text),
+        alt_text,
+        "Wall-clock seconds of each phase on the machine named below.",
+        rows,
+    )
     return Section("time", "Time per phase", join(p(lead, cls="lead"), plot, _inside(study)))
 
 
@@ -166,10 +199,15 @@ def _inside(study: Study) -> Safe:
         seconds = sum(r.seconds for r in runs)
         if not seconds:
             continue
-        parts = [sum(number(r.timing[-1].get(k)) or 0 for r in runs if r.timing) for k in ("train_seconds", "evaluation_seconds")]
+        parts = [
+            sum(number(r.timing[-1].get(k)) or 0 for r in runs if r.timing)
+            for k in ("train_seconds", "evaluation_seconds")
+        ]
         memory = max((number(x.get("rss_mb")) or 0 for r in runs for x in r.timing), default=0)
         begun = sum(r.metered for r in runs)
-        body.append([what, len(runs), span(seconds), *map(span, parts), f"{count(begun / seconds)} /s", f"{count(memory)} MB"])
+        body.append(
+            [what, len(runs), span(seconds), *map(span, parts), f"{count(begun / seconds)} /s", f"{count(memory)} MB"]
+        )
     head = ["runs of", "runs", "time", "training", "evaluating", "rollouts", "peak memory"]
     return table(head, body, "Active time inside the runs") if body else Safe("")
 
@@ -191,11 +229,16 @@ def names(study: Study) -> Section:
     """n, B and M under the names other trainers give them."""
     arm = prescribed(study)
     n, b, m = (arm.get(k) for k in ("n", "B", "M"))
-    lead = f"n rollouts per problem, B problems per update, M steps, C = nBM rollouts. Here n = {n or '–'}, B = {b or '–'}, M = {count(m)}"
+    lead = (
+        f"n rollouts per problem, B problems per update, M steps, C = nBM rollouts. Here n = {n or '–'}, B ="
+        f" {b or '–'}, M = {count(m)}"
+    )
     lead += f", so nB = {count(n * b)} rollouts per update and C = {count(n * b * m)}." if n and b and m else "."
     body = [[name, *(tag("code", o) for o in options)] for name, *options in aliases.rows(arm)]
     head = ["trainer", "n, rollouts per problem", "B, problems per update", "M, steps"]
-    inside = join(p(lead, cls="lead"), table(head, body, "The same run in other trainers"), p(aliases.NOTES, cls="soft"))
+    inside = join(
+        p(lead, cls="lead"), table(head, body, "The same run in other trainers"), p(aliases.NOTES, cls="soft")
+    )
     return Section("names", "The same sizes in other trainers", inside)
 
 
@@ -211,14 +254,35 @@ def recipe(study: Study) -> Section:
     method = str(run.about.get("method") or told.get("name") or "")
     shipped, parent, parent_name = _shipped(method)
     lead = f"{method or 'A recipe'}, as run {run.name} recorded it, every default bound."
-    body = [[seam, *_seam(value), _was(value, shipped.get(seam)) if shipped else "–"] for seam, value in sorted(told.items(), key=_seam_order) if seam != "name"]
-    seams = table(["seam", "function", "settings", f"{method} as shipped, where it differs"], body, "Recipe")
-    return Section("recipe", "Recipe", join(p(lead, cls="lead"), _parent_diff(shipped, parent, method, parent_name), seams))
+    body = [
+        [seam, *_seam(value), _was(value, shipped.get(seam)) if shipped else "–"]
+        for seam, value in sorted(told.items(), key=_seam_order)
+        if seam != "name"
+    ]
+    seams = table(["seam", "function", "settings", f"{method} as shipped, where it differs"], body, "Recipe", "quiet")
+    return Section(
+        "recipe", "Recipe", join(p(lead, cls="lead"), _parent_diff(shipped, parent, method, parent_name), seams)
+    )
 
 
 _ORDER = (
-    "groups", "rollouts", "max_age", "refill", "choose", "guide", "allocate", "play", "schedule", "reward", "select", "enrich",
-    "advantage", "weight", "loss", "improve", "pace",
+    "groups",
+    "rollouts",
+    "max_age",
+    "refill",
+    "choose",
+    "guide",
+    "allocate",
+    "play",
+    "schedule",
+    "reward",
+    "select",
+    "enrich",
+    "advantage",
+    "weight",
+    "loss",
+    "improve",
+    "pace",
 )
 
 
@@ -281,7 +345,11 @@ def _shipped(method: str) -> tuple[Data, Data, str]:
 def _parent_diff(shipped: Data, parent: Data, method: str, parent_name: str) -> Safe:
     if not shipped or not parent:
         return Safe("")
-    rows = [[k, tag("code", _flat(parent.get(k))), tag("code", _flat(v))] for k, v in sorted(shipped.items(), key=_seam_order) if k != "name" and v != parent.get(k)]
+    rows = [
+        [k, tag("code", _flat(parent.get(k))), tag("code", _flat(v))]
+        for k, v in sorted(shipped.items(), key=_seam_order)
+        if k != "name" and v != parent.get(k)
+    ]
     if not rows:
         return Safe("")
     return table(["seam", parent_name, method], rows, f"What {method} changes in {parent_name}, its parent")
@@ -314,13 +382,24 @@ def _sample(line: Data) -> Safe:
     rows = [_said("prompt", str(line.get("id") or ""), prompt)]
     for attempt in map(as_dict, attempts[:SHOWN_ATTEMPTS]):
         reward = number(attempt.get("reward"))
-        rows.append(_said("verifier failed" if reward is None else f"reward {reward:g}", str(attempt.get("stop") or ""), attempt.get("text")))
+        rows.append(
+            _said(
+                "verifier failed" if reward is None else f"reward {reward:g}",
+                str(attempt.get("stop") or ""),
+                attempt.get("text"),
+            )
+        )
     more = len(attempts) - SHOWN_ATTEMPTS
     return tag("div", *rows, p(f"and {more} more attempts", cls="soft") if more > 0 else "", cls="sample")
 
 
 def _said(head: str, note: str, text: Any) -> Safe:
-    return tag("div", tag("span", tag("b", head), Safe("<br>"), note), tag("pre", "" if text is None else text, dir="auto"), cls="attempt")
+    return tag(
+        "div",
+        tag("span", tag("b", head), Safe("<br>"), note),
+        tag("pre", "" if text is None else text, dir="auto"),
+        cls="attempt",
+    )
 
 
 # provenance -------------------------------------------------------------------------------------------------
@@ -336,7 +415,10 @@ def provenance(study: Study) -> Section:
         ("problems", _worded(about.get("data") or first.get("problems"))),
         ("verifier", _worded(about.get("verifier"))),
         ("method", _worded(about.get("method") or first.get("method"))),
-        ("preset, budget, seed", _worded([about.get("preset"), about.get("budget"), about.get("seed", first.get("seed"))])),
+        (
+            "preset, budget, seed",
+            _worded([about.get("preset"), about.get("budget"), about.get("seed", first.get("seed"))]),
+        ),
         ("command", tag("code", _command(study))),
         ("code", _worded(first.get("code") or about.get("code"))),
         ("machine", _worded(first.get("machine") or about.get("machine"))),
@@ -372,14 +454,24 @@ def _worded(value: Any) -> str:
 
 def _runs_table(runs: Iterable[Run]) -> Safe:
     def last(run: Run) -> Any:
-        return run.evaluations[-1].get("eval/audit", run.evaluations[-1].get("eval/select")) if run.evaluations else None
+        return (
+            run.evaluations[-1].get("eval/audit", run.evaluations[-1].get("eval/select")) if run.evaluations else None
+        )
 
     body = [
-        [r.name, r.purpose, _worded(r.arm.get("n")), _worded(r.arm.get("B")), rate(r.lr), _worded(r.seed), brief(r.metered), share(last(r)),
-         r.end.get("reason") or "not finished"]
+        [
+            r.name,
+            r.purpose,
+            _worded(r.arm.get("n")),
+            _worded(r.arm.get("B")),
+            rate(r.lr),
+            _worded(r.seed),
+            brief(r.metered),
+            share(last(r)),
+            r.end.get("reason") or "not finished",
+        ]
         for r in runs
     ]
-    return table(["run", "purpose", "n", "B", "learning rate", "seed", "rollouts", "held-out reward", "ended"], body, "Runs")
-
-
-__all__ = ["PURPOSE_NAMES", "Section", "empty", "esc", "names", "prescribed", "provenance", "recipe", "samples", "spent", "time"]
+    return table(
+        ["run", "purpose", "n", "B", "learning rate", "seed", "rollouts", "held-out reward", "ended"], body, "Runs"
+    )

@@ -1,4 +1,4 @@
-"""One quantity, eight names: what other trainers call n, B and M, so that a prescription can be typed into any of them."""
+"""What other trainers call n, B and M, so that a prescription can be typed into any of them."""
 
 from __future__ import annotations
 
@@ -33,16 +33,17 @@ TRAINERS: Mapping[str, tuple[str, str, str]] = {
 }
 
 NOTES = (
-    "One step is one batch of nB rollouts and, unless the recipe says otherwise, one optimiser update. TRL and prime-rl "
-    "count rollouts in their batch, the others count problems. In verl, SkyRL, slime and OpenRLHF a mini-batch smaller "
-    "than the batch makes several updates of a step: set it to the whole batch to get the run described here. Older "
-    "prime-rl says rollouts_per_example; OpenRLHF before its dotted options says --n_samples_per_prompt and "
-    "--rollout_batch_size."
+    "One step is one batch of nB rollouts and, unless the recipe says otherwise, one optimiser update. TRL and"
+    " prime-rl count rollouts in their batch, the others count problems. In verl, SkyRL, slime and OpenRLHF a"
+    " mini-batch smaller than the batch makes several updates of a step: set it to the whole batch to get the run"
+    " described here. Older prime-rl says rollouts_per_example; OpenRLHF before its dotted options says"
+    " --n_samples_per_prompt and --rollout_batch_size."
 )
 
 
 def rows(arm: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     """(trainer, n, B, M) for one arm; a size that is not known stays a letter."""
-    n, b = arm.get("n"), arm.get("B")
-    sizes = {"n": n or "n", "B": b or "B", "M": arm.get("M") or "M", "nB": n * b if n and b else "nB"}
-    return [(name, *(option.format(**sizes) for option in options)) for name, options in TRAINERS.items()]
+    many, groups = arm.get("n"), arm.get("B")
+    product = many * groups if many and groups else "nB"
+    sizes = {"n": many or "n", "B": groups or "B", "M": arm.get("M") or "M", "nB": product}
+    return [(name, n.format(**sizes), b.format(**sizes), m.format(**sizes)) for name, (n, b, m) in TRAINERS.items()]

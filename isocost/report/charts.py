@@ -25,6 +25,7 @@ PALETTE: Mapping[str, tuple[str, str]] = {
     "paper": ("#ffffff", "#14171a"),
     "wash": ("#f6f7f9", "#1c2024"),
     "accent": ("#0b6a88", "#58c0dc"),
+    "unknown": ("#f6efe2", "#2c2820"),
     "mid": ("#9cc3d0", "#2c5f6e"),
     "n0": ("#440154", "#fde725"),
     "n1": ("#46327e", "#b5de2b"),
@@ -43,6 +44,7 @@ PALETTE: Mapping[str, tuple[str, str]] = {
     "evaluation": ("#009e73", "#2fbf96"),
 }
 N_SLOTS = 7
+STANDINGS = {"best": "accent", "equal to the best": "mid", "worse": "line", "not known": "unknown"}
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
 
 FONT = "ui-sans-serif, system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'Liberation Sans', Arial, sans-serif"
@@ -52,15 +54,34 @@ CONFIG: Spec = {
     "font": FONT,
     "view": {"stroke": None},
     "axis": {
-        "labelColor": "var(--soft)", "titleColor": "var(--soft)", "gridColor": "var(--line)", "domain": False,
-        "tickColor": "var(--line)", "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal",
-        "titlePadding": 10, "labelPadding": 6, "gridOpacity": 1, "ticks": False,
+        "labelColor": "var(--soft)",
+        "titleColor": "var(--soft)",
+        "gridColor": "var(--line)",
+        "domain": False,
+        "tickColor": "var(--line)",
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "titlePadding": 10,
+        "labelPadding": 6,
+        "gridOpacity": 1,
+        "ticks": False,
     },
     "axisX": {"grid": False, "domain": True, "domainColor": "var(--line)", "ticks": True},
     "legend": {
-        "labelColor": "var(--ink)", "titleColor": "var(--soft)", "labelFontSize": 12, "titleFontSize": 12,
-        "titleFontWeight": "normal", "orient": "top", "direction": "horizontal", "symbolType": "circle",
-        "symbolStrokeWidth": 2, "offset": 12,
+        "labelColor": "var(--ink)",
+        "titleColor": "var(--soft)",
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "orient": "top",
+        "direction": "horizontal",
+        "symbolType": "circle",
+        "symbolStrokeWidth": 2,
+        "offset": 12,
+        "symbolOpacity": 1,
+        "titleOrient": "left",
+        "titlePadding": 8,
     },
     "rule": {"color": "var(--soft)"},
     "text": {"color": "var(--ink)", "fontSize": 12},
@@ -82,7 +103,7 @@ def solid(spec: Any, dark: bool = False) -> Any:
     if isinstance(spec, list):
         return [solid(v, dark) for v in spec]
     if isinstance(spec, str) and spec.startswith("var(--"):
-        return PALETTE[spec[len("var(--"):-1]][dark]
+        return PALETTE[spec[len("var(--") : -1]][dark]
     return spec
 
 
@@ -91,35 +112,69 @@ def bundle() -> str:
     """Vega, Vega-Lite and vega-embed as one script of about 0.9 MB that needs no network."""
     import vl_convert
 
-    version = alt.SCHEMA_VERSION.lstrip("v").rsplit(".", 1)[0]
-    return vl_convert.javascript_bundle(vl_version=version).replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=_vega_lite())
+    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def svg(spec: Spec, width: int = 820, dark: bool = False) -> str:
+    """A still picture of a plot, for a page that runs no script."""
+    import vl_convert
+
+    whole = solid({**spec, "width": width, "config": CONFIG}, dark)
+    return vl_convert.vegalite_to_svg(whole, vl_version=_vega_lite())
+
+
+def _vega_lite() -> str:
+    return alt.SCHEMA_VERSION.lstrip("v").rsplit(".", 1)[0]
 
 
 def histogram(rows: Rows, alt_text: str) -> Spec:
     """rows: right, samples, pass1, problems, kind ('mixed' or 'dead at this many samples')."""
-    base = alt.Chart(_data(rows)).mark_bar(binSpacing=1, cornerRadiusTopLeft=2, cornerRadiusTopRight=2).encode(
-        x=alt.X("right:O", title="right answers among the samples of a problem", axis=alt.Axis(labelAngle=0)),
-        y=alt.Y("problems:Q", title="problems", axis=alt.Axis(tickMinStep=1)),
-        color=alt.Color(
-            "kind:N", title=None, scale=alt.Scale(domain=["some right", "all or none right"], range=_var("accent", "dead"))
-        ),
-        tooltip=["right:O", "samples:O", alt.Tooltip("pass1:Q", title="pass@1", format=".3f"), "problems:Q", "kind:N"],
+    base = (
+        alt.Chart(_data(rows))
+        .mark_bar(binSpacing=1, cornerRadiusTopLeft=2, cornerRadiusTopRight=2)
+        .encode(
+            x=alt.X("right:O", title="right answers among the samples of a problem", axis=alt.Axis(labelAngle=0)),
+            y=alt.Y("problems:Q", title="problems", axis=alt.Axis(tickMinStep=1)),
+            color=alt.Color(
+                "kind:N",
+                title=None,
+                scale=alt.Scale(domain=["some right", "all or none right"], range=_var("accent", "dead")),
+            ),
+            tooltip=[
+                "right:O",
+                "samples:O",
+                alt.Tooltip("pass1:Q", title="pass@1", format=".3f"),
+                "problems:Q",
+                "kind:N",
+            ],
+        )
     )
     return _finish(base, alt_text, 240)
 
 
 def dead_groups(rows: Rows, alt_text: str) -> Spec:
     """rows: n, share, low, high, kind."""
-    x = alt.X("n:Q", title="n, rollouts per problem", scale=alt.Scale(type="log", base=2, nice=False, padding=18),
-              axis=alt.Axis(values=[r["n"] for r in rows], format="d"))
-    y = alt.Y("share:Q", title="share of groups without a signal", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%"))
+    x = alt.X(
+        "n:Q",
+        title="n, rollouts per problem",
+        scale=alt.Scale(type="log", base=2, nice=False, padding=18),
+        axis=alt.Axis(values=[r["n"] for r in rows], format="d"),
+    )
+    y = alt.Y(
+        "share:Q", title="share of groups without a signal", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%")
+    )
     tips = ["n:Q", *(alt.Tooltip(f"{k}:Q", format=".3f") for k in ("share", "low", "high")), "kind:N"]
     base = alt.Chart(_data(rows))
     line = base.mark_line(opacity=0.5).encode(x=x, y=y)
     bars = base.mark_rule(strokeWidth=2, color="var(--accent)").encode(x=x, y=alt.Y("low:Q", title=""), y2="high:Q")
     points = base.mark_point(size=70, strokeWidth=2).encode(
-        x=x, y=y, tooltip=tips,
-        shape=alt.Shape("kind:N", title=None, scale=alt.Scale(domain=["unbiased", "beta-binomial"], range=["circle", "diamond"])),
+        x=x,
+        y=y,
+        tooltip=tips,
+        shape=alt.Shape(
+            "kind:N", title=None, scale=alt.Scale(domain=["unbiased", "beta-binomial"], range=["circle", "diamond"])
+        ),
         fill=alt.condition("datum.kind == 'unbiased'", alt.value("var(--accent)"), alt.value("var(--paper)")),
         stroke=alt.value("var(--accent)"),
     )
@@ -131,33 +186,47 @@ def rates(rows: Rows, base_reward: float | None, alt_text: str) -> Spec:
     sizes = sorted({r["nB"] for r in rows})
     y = alt.Y("reward:Q", title="held-out reward at the end", scale=alt.Scale(zero=False, nice=True))
     data = alt.Chart(_data(rows))
-    color = alt.Color("nB:O", title="rollouts per update, nB", scale=alt.Scale(domain=sizes, range=series_colours(len(sizes))))
-    x = alt.X("lr:Q", title="learning rate", scale=alt.Scale(type="log", nice=False, padding=24), axis=alt.Axis(format=".1e", tickCount=5))
+    color = alt.Color(
+        "nB:O", title="rollouts per update, nB", scale=alt.Scale(domain=sizes, range=series_colours(len(sizes)))
+    )
+    x = alt.X(
+        "lr:Q",
+        title="learning rate",
+        scale=alt.Scale(type="log", nice=False, padding=24),
+        axis=alt.Axis(format="~e", values=sorted({r["lr"] for r in rows}), labelOverlap="greedy"),
+    )
     tips = ["run:N", alt.Tooltip("lr:Q", format=".2e"), "nB:Q", alt.Tooltip("reward:Q", format=".3f"), "refused:N"]
     lines = data.mark_line(opacity=0.6).encode(x=x, y=y, color=color)
     points = data.mark_point(strokeWidth=2, size=70).encode(
-        x=x, y=y, color=color, tooltip=tips,
-        shape=alt.Shape("refused:N", title=None, scale=alt.Scale(domain=["kept", "refused"], range=["circle", "cross"])),
+        x=x,
+        y=y,
+        color=color,
+        tooltip=tips,
+        shape=alt.Shape(
+            "refused:N", title=None, scale=alt.Scale(domain=["kept", "refused"], range=["circle", "cross"])
+        ),
     )
     layers: list[Any] = [lines, points]
     if base_reward is not None:
-        layers.insert(0, _level(base_reward, "before training", "reward"))
+        layers += _level(base_reward, "before training", "reward")
     return _finish(alt.layer(*layers), alt_text, 260, zoom=True)
 
 
 def curves(points: Rows, fits: Rows, alt_text: str, chosen: int | None = None) -> Spec:
-    """points: n, C, reward, runs, low, high; fits: n, C, reward, low, high. Rewards against rollouts, one line per n."""
+    """points: n, C, reward, runs, low, high; fits: n, C, reward, low, high. One line for each n."""
     sizes = sorted({r["n"] for r in (*points, *fits)})
     pick = alt.selection_point(fields=["n"], bind="legend", name="pick")
     seen = alt.condition(pick, alt.value(1.0), alt.value(0.12))
     color = alt.Color("n:O", title="n", scale=alt.Scale(domain=sizes, range=series_colours(len(sizes))))
-    shape = alt.Shape("n:O", title="n", scale=alt.Scale(domain=sizes, range=list(SHAPES[: len(sizes)])))
+    shape = alt.Shape("n:N", title="n", sort=sizes, scale=alt.Scale(domain=sizes, range=list(SHAPES[: len(sizes)])))
     x, y = _compute(), _reward()
     layers: list[Any] = []
     if fits:
         data = alt.Chart(_data(fits))
         faint = alt.condition(pick, alt.value(0.16), alt.value(0.03))
-        layers.append(data.mark_area().encode(x=x, y=alt.Y("low:Q", title=""), y2="high:Q", color=color, opacity=faint))
+        layers.append(
+            data.mark_area().encode(x=x, y=alt.Y("low:Q", title=""), y2="high:Q", color=color, opacity=faint)
+        )
         width = alt.condition(f"datum.n == {chosen or 0}", alt.value(3.5), alt.value(1.8))
         layers.append(data.mark_line().encode(x=x, y=y, color=color, opacity=seen, strokeWidth=width))
     tips = ["n:O", alt.Tooltip("C:Q", format=",d", title="rollouts"), alt.Tooltip("reward:Q", format=".3f"), "runs:Q"]
@@ -171,73 +240,135 @@ def frontier(rows: Rows, observed: Rows, pilot_end: float | None, alt_text: str)
     x, y = _compute(), _reward()
     data = alt.Chart(_data(rows))
     band = data.mark_area(opacity=0.16).encode(x=x, y=alt.Y("low:Q", title=""), y2="high:Q")
-    tips = [alt.Tooltip("C:Q", format=",d", title="rollouts"), "n:O", *(alt.Tooltip(f"{k}:Q", format=".3f") for k in ("reward", "low", "high"))]
+    tips = [
+        alt.Tooltip("C:Q", format=",d", title="rollouts"),
+        "n:O",
+        *(alt.Tooltip(f"{k}:Q", format=".3f") for k in ("reward", "low", "high")),
+    ]
     line = data.mark_line(strokeWidth=2.5).encode(x=x, y=y, tooltip=tips)
     layers: list[Any] = [band, line]
     if observed:
         marks = alt.Chart(_data(observed)).mark_point(filled=False, stroke="var(--ink)", size=50, strokeWidth=1.5)
-        layers.append(marks.encode(x=x, y=y, tooltip=tips[:2] + [alt.Tooltip("reward:Q", format=".3f")]))
+        layers.append(marks.encode(x=x, y=y, tooltip=[*tips[:2], alt.Tooltip("reward:Q", format=".3f")]))
     if pilot_end:
         layers += _fence(pilot_end, "the pilot ends")
     return _finish(alt.layer(*layers), alt_text, 280, zoom=True)
 
 
 def equals(rows: Rows, optimum: Rows, pilot_end: float | None, alt_text: str) -> Spec:
-    """rows: C, C2, n, standing ('equal best' or 'best'), behind; optimum: C, n, low, high (n*, where it is identified)."""
+    """rows: C, C2, n, standing (of STANDINGS), behind; optimum, where n* is identified: C, n, low, high."""
     sizes = sorted({r["n"] for r in rows}, reverse=True)
     data = alt.Chart(_data(rows))
-    x = alt.X("C:Q", title="C, training rollouts per run", scale=alt.Scale(type="log", nice=False), axis=_kilo())
-    fill = alt.Color("standing:N", title=None, scale=alt.Scale(domain=["best", "equal to the best", "worse"], range=_var("accent", "mid", "line")))
-    tips = [alt.Tooltip("C:Q", format=",.0f", title="rollouts"), "n:O", "standing:N", alt.Tooltip("behind:Q", format=".3f", title="behind the best")]
+    x = alt.X("C:Q", title="C, training rollouts per run", scale=alt.Scale(type="log", nice=False), axis=_log_axis())
+    fill = alt.Color(
+        "standing:N", title=None, scale=alt.Scale(domain=list(STANDINGS), range=_var(*STANDINGS.values()))
+    )
+    tips = [
+        alt.Tooltip("C:Q", format=",.0f", title="rollouts"),
+        "n:O",
+        "standing:N",
+        alt.Tooltip("behind:Q", format=".3f", title="behind the best"),
+    ]
     y = alt.Y("n:O", title="n", sort=sizes, scale=alt.Scale(paddingInner=0.15))
     cells = data.mark_rect(cornerRadius=1).encode(x=x, x2="C2:Q", y=y, color=fill, tooltip=tips)
     layers: list[Any] = [cells, *(_fence(pilot_end, "the pilot ends") if pilot_end else [])]
-    return _finish(alt.layer(*layers), alt_text, 34 * len(sizes) + 40) if not optimum else _optimum(optimum, pilot_end, alt_text)
+    return (
+        _finish(alt.layer(*layers), alt_text, 34 * len(sizes) + 40)
+        if not optimum
+        else _optimum(optimum, pilot_end, alt_text)
+    )
 
 
 def _optimum(rows: Rows, pilot_end: float | None, alt_text: str) -> Spec:
     data = alt.Chart(_data(rows))
     x = _compute()
-    y = alt.Y("n:Q", title="n*, the best rollouts per problem", scale=alt.Scale(type="log", base=2), axis=alt.Axis(format="d"))
+    y = alt.Y(
+        "n:Q",
+        title="n*, the best rollouts per problem",
+        scale=alt.Scale(type="log", base=2),
+        axis=alt.Axis(format="d"),
+    )
     band = data.mark_area(opacity=0.16).encode(x=x, y=alt.Y("low:Q", title=""), y2="high:Q")
-    tips = [alt.Tooltip("C:Q", format=",d", title="rollouts"), *(alt.Tooltip(f"{k}:Q", format=".2f") for k in ("n", "low", "high"))]
+    tips = [
+        alt.Tooltip("C:Q", format=",d", title="rollouts"),
+        *(alt.Tooltip(f"{k}:Q", format=".2f") for k in ("n", "low", "high")),
+    ]
     line = data.mark_line(strokeWidth=2.5).encode(x=x, y=y, tooltip=tips)
-    return _finish(alt.layer(band, line, *(_fence(pilot_end, "the pilot ends") if pilot_end else [])), alt_text, 240, zoom=True)
+    return _finish(
+        alt.layer(band, line, *(_fence(pilot_end, "the pilot ends") if pilot_end else [])), alt_text, 240, zoom=True
+    )
 
 
 def outcome_curves(lines: Rows, sealed: Rows, alt_text: str) -> Spec:
-    """lines: arm, seed, C, reward; sealed: C, value, low, high, label. Every run thin, the forecast as a bar at its C."""
+    """lines: arm, seed, C, reward; sealed: C, value, low, high, label. The forecast is a bar at its C."""
     arms = list(dict.fromkeys(r["arm"] for r in lines))
-    color = alt.Color("arm:N", title=None, scale=alt.Scale(domain=arms, range=_var("accent", "filtered")[: len(arms)]))
-    dash = alt.StrokeDash("arm:N", title=None, scale=alt.Scale(domain=arms, range=[[1, 0], [5, 3]][: len(arms)]))
+    line_legend = alt.Legend(title=None, symbolType="stroke", symbolSize=320)
+    color = alt.Color(
+        "arm:N", legend=line_legend, scale=alt.Scale(domain=arms, range=_var("accent", "filtered")[: len(arms)])
+    )
+    dash = alt.StrokeDash(
+        "arm:N", legend=line_legend, scale=alt.Scale(domain=arms, range=[[1, 0], [5, 3]][: len(arms)])
+    )
     x, y = _compute(), _reward()
     data = alt.Chart(_data(lines))
-    tips = ["arm:N", "seed:N", alt.Tooltip("C:Q", format=",d", title="rollouts"), alt.Tooltip("reward:Q", format=".3f")]
-    thin = data.mark_line(strokeWidth=1.4, opacity=0.75).encode(x=x, y=y, color=color, strokeDash=dash, detail="seed:N")
+    tips = [
+        "arm:N",
+        "seed:N",
+        alt.Tooltip("C:Q", format=",d", title="rollouts"),
+        alt.Tooltip("reward:Q", format=".3f"),
+    ]
+    thin = data.mark_line(strokeWidth=1.4, opacity=0.75).encode(
+        x=x, y=y, color=color, strokeDash=dash, detail="seed:N"
+    )
     dots = data.mark_point(size=30).encode(x=x, y=y, color=color, tooltip=tips)
     layers: list[Any] = [thin, dots]
     if sealed:
         told = alt.Chart(_data(sealed))
         tips = ["label:N", *(alt.Tooltip(f"{k}:Q", format=".3f") for k in ("value", "low", "high"))]
-        layers.append(told.mark_rule(strokeWidth=9, opacity=0.28, color="var(--ink)").encode(x=x, y=alt.Y("low:Q", title=""), y2="high:Q", tooltip=tips))
-        layers.append(told.mark_tick(orient="horizontal", thickness=3, size=26, color="var(--ink)").encode(x=x, y=alt.Y("value:Q", title="")))
+        layers.append(
+            told.mark_rule(strokeWidth=9, opacity=0.28, color="var(--ink)").encode(
+                x=x, y=alt.Y("low:Q", title=""), y2="high:Q", tooltip=tips
+            )
+        )
+        layers.append(
+            told.mark_tick(orient="horizontal", thickness=3, size=26, color="var(--ink)").encode(
+                x=x, y=alt.Y("value:Q", title="")
+            )
+        )
     return _finish(alt.layer(*layers), alt_text, 300, zoom=True)
 
 
 def forest(rows: Rows, title: str, alt_text: str, zero: bool = False) -> Spec:
-    """rows, in order: label, value, low, high, role ('interval', 'guess', 'run'). One line each, interval beside value."""
+    """rows, in order: label, value, low, high, role ('interval', 'guess', 'outcome' or 'run')."""
     labels = list(dict.fromkeys(r["label"] for r in rows))
     x = alt.X("value:Q", title=title, scale=alt.Scale(zero=False, nice=True, padding=12))
-    y = alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(labelLimit=320, labelFontSize=13, labelColor="var(--ink)"))
+    y = alt.Y(
+        "label:N", title=None, sort=labels, axis=alt.Axis(labelLimit=320, labelFontSize=13, labelColor="var(--ink)")
+    )
     tips = ["label:N", *(alt.Tooltip(f"{k}:Q", format=".4f") for k in ("value", "low", "high"))]
     base = alt.Chart(_data(rows))
-    bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=6, opacity=0.35, strokeCap="round", color="var(--accent)")
-    points = base.transform_filter("datum.role != 'run'").mark_point(size=95, strokeWidth=2).encode(
-        x=x, y=y, tooltip=tips, stroke=alt.value("var(--accent)"),
-        fill=alt.condition("datum.role == 'guess'", alt.value("var(--paper)"), alt.value("var(--accent)")),
+    bars = base.transform_filter("isValid(datum.low)").mark_rule(
+        strokeWidth=6, opacity=0.35, strokeCap="round", color="var(--accent)"
     )
-    runs = base.transform_filter("datum.role == 'run'").mark_tick(thickness=2, size=16, color="var(--ink)", opacity=0.8)
-    layers: list[Any] = [bars.encode(x=alt.X("low:Q", title=title), x2="high:Q", y=y, tooltip=tips), runs.encode(x=x, y=y, tooltip=tips), points]
+    points = (
+        base.transform_filter("datum.role != 'run'")
+        .mark_point(size=95, strokeWidth=2)
+        .encode(
+            x=x,
+            y=y,
+            tooltip=tips,
+            stroke=alt.value("var(--accent)"),
+            fill=alt.condition("datum.role == 'guess'", alt.value("var(--paper)"), alt.value("var(--accent)")),
+        )
+    )
+    runs = base.transform_filter("datum.role == 'run'").mark_tick(
+        thickness=2, size=16, color="var(--ink)", opacity=0.8
+    )
+    layers: list[Any] = [
+        bars.encode(x=alt.X("low:Q", title=title), x2="high:Q", y=y, tooltip=tips),
+        runs.encode(x=x, y=y, tooltip=tips),
+        points,
+    ]
     if zero:
         layers.insert(0, alt.Chart(_data([{"value": 0}])).mark_rule(strokeDash=[3, 3]).encode(x="value:Q"))
     return _finish(alt.layer(*layers), alt_text, 38 * len(labels) + 20)
@@ -248,12 +379,17 @@ def fates(rows: Rows, order: Sequence[str], alt_text: str) -> Spec:
     present = [f for f in order if any(r["fate"] == f and r["rollouts"] for r in rows)]
     whats = list(dict.fromkeys(r["what"] for r in rows))
     pick = alt.selection_point(fields=["fate"], bind="legend", name="pick")
-    base = alt.Chart(_data([{**r, "rank": order.index(r["fate"])} for r in rows if r["rollouts"]])).mark_bar(height={"band": 0.62}, cornerRadius=1)
+    base = alt.Chart(_data([{**r, "rank": order.index(r["fate"])} for r in rows if r["rollouts"]])).mark_bar(
+        height={"band": 0.62}, cornerRadius=1
+    )
     chart = base.encode(
         x=alt.X("sum(rollouts):Q", title="rollouts begun", axis=_kilo(), scale=alt.Scale(nice=True)),
-        y=alt.Y("what:N", title=None, sort=whats, axis=alt.Axis(labelLimit=260, labelFontSize=13, labelColor="var(--ink)")),
+        y=alt.Y(
+            "what:N", title=None, sort=whats, axis=alt.Axis(labelLimit=260, labelFontSize=13, labelColor="var(--ink)")
+        ),
         color=alt.Color("fate:N", title=None, sort=present, scale=alt.Scale(domain=present, range=_var(*present))),
-        order=alt.Order("rank:Q"), opacity=alt.condition(pick, alt.value(1.0), alt.value(0.15)),
+        order=alt.Order("rank:Q"),
+        opacity=alt.condition(pick, alt.value(1.0), alt.value(0.15)),
         tooltip=["what:N", "fate:N", alt.Tooltip("rollouts:Q", format=",d"), alt.Tooltip("share:Q", format=".1%")],
     )
     return _finish(chart.add_params(pick), alt_text, 32 * len(whats) + 40)
@@ -268,17 +404,28 @@ def phases(rows: Rows, alt_text: str) -> Spec:
         tooltip=["phase:N", alt.Tooltip("seconds:Q", format=",.1f")],
     )
     words = base.mark_text(align="left", dx=6, color="var(--soft)").encode(text="label:N")
-    return _finish(alt.layer(base.mark_bar(height={"band": 0.6}, cornerRadius=1), words), alt_text, 30 * len(order) + 20)
+    return _finish(
+        alt.layer(base.mark_bar(height={"band": 0.6}, cornerRadius=1), words), alt_text, 30 * len(order) + 20
+    )
 
 
 def plain_curves(rows: Rows, alt_text: str) -> Spec:
     """rows: run, C, reward. Runs that belong to no study: one line each."""
     runs = sorted({r["run"] for r in rows})
     pick = alt.selection_point(fields=["run"], bind="legend", name="pick")
-    color = alt.Color("run:N", title=None, scale=alt.Scale(domain=runs, range=[f"var(--n{i % N_SLOTS})" for i in range(len(runs))]))
+    color = alt.Color(
+        "run:N", title=None, scale=alt.Scale(domain=runs, range=[f"var(--n{i % N_SLOTS})" for i in range(len(runs))])
+    )
     tips = ["run:N", alt.Tooltip("C:Q", format=",d", title="rollouts"), alt.Tooltip("reward:Q", format=".3f")]
-    data = alt.Chart(_data(rows)).encode(x=_compute(), y=_reward(), color=color, opacity=alt.condition(pick, alt.value(1.0), alt.value(0.1)))
-    return _finish(alt.layer(data.mark_line(), data.mark_point(size=36).encode(tooltip=tips).add_params(pick)), alt_text, 340, zoom=True)
+    data = alt.Chart(_data(rows)).encode(
+        x=_compute(), y=_reward(), color=color, opacity=alt.condition(pick, alt.value(1.0), alt.value(0.1))
+    )
+    return _finish(
+        alt.layer(data.mark_line(), data.mark_point(size=36).encode(tooltip=tips).add_params(pick)),
+        alt_text,
+        340,
+        zoom=True,
+    )
 
 
 def series_colours(count: int) -> list[str]:
@@ -298,21 +445,34 @@ def _data(rows: Rows) -> alt.Data:
 
 
 def _kilo() -> alt.Axis:
-    return alt.Axis(format="~s", tickCount=6)
+    return alt.Axis(labelExpr="format(datum.value, '~s')", tickCount=6)
+
+
+def _log_axis() -> alt.Axis:
+    """Labels at 1, 2 and 5 times powers of ten, however far one zooms."""
+    return alt.Axis(
+        labelExpr="indexof('125', slice(toString(datum.value), 0, 1)) >= 0 ? format(datum.value, '~s') : ''"
+    )
 
 
 def _compute() -> alt.X:
-    return alt.X("C:Q", title="C, training rollouts per run (log scale)", scale=alt.Scale(type="log", nice=False, padding=10), axis=_kilo())
+    scale = alt.Scale(type="log", nice=False, padding=10)
+    return alt.X("C:Q", title="C, training rollouts per run (log scale)", scale=scale, axis=_log_axis())
 
 
 def _reward() -> alt.Y:
-    return alt.Y("reward:Q", title="held-out reward", scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(format=".2f"))
+    return alt.Y(
+        "reward:Q", title="held-out reward", scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(format=".2f")
+    )
 
 
-def _level(value: float, text: str, channel: str) -> alt.LayerChart:
+def _level(value: float, text: str, channel: str) -> list[alt.Chart]:
     data = alt.Chart(_data([{channel: value, "text": text}]))
     rule = data.mark_rule(strokeDash=[3, 3]).encode(y=alt.Y(f"{channel}:Q"))
-    return alt.layer(rule, data.mark_text(align="left", x=4, dy=-7, color="var(--soft)").encode(y=alt.Y(f"{channel}:Q"), text="text:N"))
+    return [
+        rule,
+        data.mark_text(align="left", x=4, dy=-7, color="var(--soft)").encode(y=alt.Y(f"{channel}:Q"), text="text:N"),
+    ]
 
 
 def _fence(c: float, text: str) -> list[alt.Chart]:
@@ -322,7 +482,7 @@ def _fence(c: float, text: str) -> list[alt.Chart]:
 
 
 def _finish(chart: Any, alt_text: str, height: int, zoom: bool = False) -> Spec:
-    """Sizes, description and, where there is something to look into, drag to pan and ctrl + wheel (or pinch) to zoom."""
+    """Sizes, description and, where there is something to look into, pan by dragging, zoom by ctrl + wheel."""
     if zoom:
         chart = chart.add_params(alt.selection_interval(bind="scales", name="zoom", zoom="wheel![event.ctrlKey]"))
     spec = chart.properties(width="container", height=height, description=alt_text).to_dict()
@@ -331,7 +491,7 @@ def _finish(chart: Any, alt_text: str, height: int, zoom: bool = False) -> Spec:
 
 
 def _numbered(spec: Spec) -> Spec:
-    """Views renamed in order: altair numbers them over the life of the process, and the same records must give the same bytes."""
+    """Views renamed in order: altair counts them over the life of a process, and bytes must not depend on it."""
     text = json.dumps(spec)
     found = dict.fromkeys(re.findall(r'"(view_\d+)"', text))
     for i, name in enumerate(found):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from isocost.report.accounts import Section
-from isocost.report.findings import equal_set, outcome_of, prescribed_arm, verdict_of
-from isocost.report.html import Safe, brief, count, esc, interval, join, names, p, share, sentence, signed, span, tag
+from isocost.report.html import Safe, brief, count, join, names, p, sentence, share, signed, span, tag
+from isocost.report.outcome import equal_set, outcome_of, prescribed_arm, verdict_of
+from isocost.report.reach import law_of
 from isocost.report.records import Data, Study, as_dict, as_list, number
 
 VERDICTS = {
@@ -33,8 +34,18 @@ def answer(study: Study) -> Safe:
     if refusal:
         badge = tag("p", "The law refuses", cls="verdict caution")
     elif verdict:
-        badge = tag("p", VERDICTS.get(verdict, verdict.capitalize()), cls="verdict" if verdict == "hit" else "verdict caution")
-    return tag("div", badge, tag("h1", _sentence(study, refusal)), *_support(study, refusal), _key_numbers(study), id="answer")
+        badge = tag(
+            "p", VERDICTS.get(verdict, verdict.capitalize()), cls="verdict" if verdict == "hit" else "verdict caution"
+        )
+    return tag(
+        "div",
+        badge,
+        tag("h1", _sentence(study, refusal)),
+        *_result(study),
+        *_support(study, refusal),
+        _key_numbers(study),
+        id="answer",
+    )
 
 
 def _sentence(study: Study, refusal: Data) -> str:
@@ -43,7 +54,7 @@ def _sentence(study: Study, refusal: Data) -> str:
         lead = f"The pilot cannot support a law: {str(refusal.get('reason', '')).strip().rstrip('.')}."
         return f"{lead} The fallback is n = {arm['n']}." if arm.get("n") else lead
     if arm:
-        return _prescription(study, arm, equal) + _came_true(study)
+        return _prescription(study, arm, equal)
     if study["law"]:
         return "The law is fitted; nothing is prescribed yet."
     if study.of("pilot"):
@@ -51,7 +62,10 @@ def _sentence(study: Study, refusal: Data) -> str:
         return f"The pilot has {done} finished runs of {len(study.of('pilot'))}; no law is fitted yet."
     if study["profile"]:
         told = study["profile"]
-        return f"For this model the problems are {told.get('regime', 'unclassified')}: mean pass@1 is {share(told.get('mean'))}. Nothing is trained yet."
+        return (
+            f"For this model the problems are {told.get('regime', 'unclassified')}: mean pass@1 is"
+            f" {share(told.get('mean'))}. Nothing is trained yet."
+        )
     return _of_runs(study)
 
 
@@ -60,33 +74,52 @@ def _prescription(study: Study, arm: Data, equal: list[int]) -> str:
     if study["plan"].get("direct"):
         return f"Nothing was compared: n = {arm['n']} is taken {at}."
     if len(equal) > 1:
-        return f"{at.capitalize()} per run, n = {names(equal)} are as good as each other; n = {arm['n']} is the cheapest here."
-    return f"{at.capitalize()} per run, take n = {arm['n']}."
+        return f"Take n = {arm['n']}: {at}, n = {names(equal)} are as good as each other, and it is the cheapest."
+    return f"Take n = {arm['n']}: {at}, nothing else comes as far."
+
+
+def _result(study: Study) -> list[Safe]:
+    """Forecast and outcome in one sentence, as far as there is either."""
+    text = _came_true(study) if prescribed_arm(study) else ""
+    return [p(text, cls="answer")] if text else []
 
 
 def _came_true(study: Study) -> str:
-    """Forecast and outcome, as far as there is either."""
     told = outcome_of(study)
-    if told.get("outcome") is None:
-        forecast = told.get("forecast") or {}
-        return f" Held-out reward {share(forecast.get('value'))} is expected." if forecast else ""
-    forecast, verdict = as_dict(told["forecast"]), verdict_of(study)
-    low, high = share(forecast.get("low")), share(forecast.get("high"))
-    ends = {"hit": "the forecast held", "miss": "the forecast missed", "cannot tell": "which cannot be told from noise",
-            "uninformative": "but the interval was too wide to say anything"}
-    return f" Held-out reward came to {share(told['outcome'])} where {low} to {high} was forecast: {ends.get(verdict, verdict or 'not judged')}."
+    forecast, result, verdict = told.get("forecast"), told.get("outcome"), verdict_of(study)
+    if not result:
+        return f"Held-out reward {share(forecast['value'])} is expected." if forecast else ""
+    if not forecast:
+        return f"Held-out reward came to {share(result['value'])}; nothing was forecast."
+    low, high = share(forecast["low"]), share(forecast["high"])
+    ends = {
+        "hit": "the forecast held",
+        "miss": "the forecast missed",
+        "cannot tell": "it cannot be told whether that held",
+        "uninformative": "but the interval was too wide to say anything",
+    }
+    return (
+        f"Held-out reward came to {share(result['value'])} where {low} to {high} was forecast:"
+        f" {ends.get(verdict, verdict or 'not judged yet')}."
+    )
 
 
 def _of_runs(study: Study) -> str:
-    ends = {r.name: r.evaluations[-1].get("eval/audit", r.evaluations[-1].get("eval/select")) for r in study.runs if r.evaluations}
-    known = {k: v for k, v in ends.items() if number(v) is not None}
+    ends = {
+        r.name: r.evaluations[-1].get("eval/audit", r.evaluations[-1].get("eval/select"))
+        for r in study.runs
+        if r.evaluations
+    }
+    known = {k: v for k, x in ends.items() if (v := number(x)) is not None}
     if not known:
         return f"{len(study.runs)} {'run' if len(study.runs) == 1 else 'runs'}, none evaluated yet."
     best = max(known, key=lambda k: known[k])
     some = "One run" if len(study.runs) == 1 else f"{len(study.runs)} runs"
     first = next(r for r in study.runs if r.name == best).evaluations[0]
     start = first.get("eval/audit", first.get("eval/select"))
-    return f"{some}: held-out reward went from {share(start)} to {share(known[best])}" + ("." if len(study.runs) == 1 else f" in {best}, the best.")
+    return f"{some}: held-out reward went from {share(start)} to {share(known[best])}" + (
+        "." if len(study.runs) == 1 else f" in {best}, the best."
+    )
 
 
 def _support(study: Study, refusal: Data) -> list[Safe]:
@@ -94,23 +127,26 @@ def _support(study: Study, refusal: Data) -> list[Safe]:
     plan, out = study["plan"], []
     if refusal:
         cost = f" (about {brief(refusal.get('rollouts'))} rollouts)" if number(refusal.get("rollouts")) else ""
-        out.append(p("What would settle it: ", str(refusal.get("settle", "")).strip().rstrip("."), cost, ".", cls="lead"))
+        out.append(p("What would settle it: ", str(refusal.get("settle", "")).strip().rstrip("."), cost, "."))
     if plan.get("fallback"):
-        out.append(p(sentence(plan["fallback"]), cls="lead"))
+        out.append(p(sentence(plan["fallback"])))
     elif plan.get("chosen"):
-        out.append(p(sentence(plan["chosen"]), cls="lead"))
+        out.append(p(sentence(plan["chosen"])))
     told = outcome_of(study)
     if told.get("difference"):
-        out.append(p(_difference(told), cls="lead"))
+        out.append(p(_difference(told)))
     elif plan.get("comparison"):
-        out.append(p(sentence(f"Compared with {plan['comparison']}"), cls="lead"))
+        out.append(p(sentence(f"Compared with {plan['comparison']}")))
     return out
 
 
 def _difference(told: Data) -> str:
     d = as_dict(told["difference"])
     low, high = number(d.get("low")), number(d.get("high"))
-    text = f"Against n = {told.get('other_n', '–')}, paired by seed, the difference is {signed(d.get('value'))} [{signed(low)}, {signed(high)}]: "
+    text = (
+        f"Against n = {told.get('other_n', '–')}, paired by seed, the difference is {signed(d.get('value'))}"
+        f" [{signed(low)}, {signed(high)}]: "
+    )
     if low is None or high is None or low <= 0 <= high:
         return text + "it cannot be told from nothing."
     return text + ("the prescription is better." if low > 0 else "the prescription is worse.")
@@ -120,20 +156,34 @@ def _key_numbers(study: Study) -> Safe:
     arm, told, equal = prescribed_arm(study), outcome_of(study), equal_set(study)
     facts: list[tuple[str, str, str]] = []
     if arm:
-        also = f"equal to it: {names([n for n in equal if n != arm['n']])}" if len(equal) > 1 else "rollouts per problem"
+        also = (
+            f"equal to it: {names([n for n in equal if n != arm['n']])}" if len(equal) > 1 else "rollouts per problem"
+        )
         facts.append(("prescribed n", str(arm.get("n")), also))
     if told.get("forecast"):
         forecast = as_dict(told["forecast"])
         facts.append(("forecast", share(forecast.get("value")), _span_words(forecast)))
-    if told.get("outcome") is not None:
-        facts.append(("outcome", share(told["outcome"]), f"mean of {told.get('runs', 0)} runs"))
+    if told.get("outcome"):
+        facts.append(("outcome", share(told["outcome"]["value"]), f"mean of {told['runs']} runs"))
     if told.get("difference"):
         d = as_dict(told["difference"])
-        facts.append((f"against n = {told.get('other_n', '–')}", signed(d.get("value")), f"[{signed(d.get('low'))}, {signed(d.get('high'))}]"))
+        facts.append(
+            (
+                f"against n = {told.get('other_n', '–')}",
+                signed(d.get("value")),
+                f"[{signed(d.get('low'))}, {signed(d.get('high'))}]",
+            )
+        )
     if study["profile"] and not told.get("forecast"):
-        facts.append(("mean pass@1", share(study["profile"].get("mean")), f"{study['profile'].get('regime')} problems"))
-    rollouts = sum(r.metered for r in study.runs) + (number(as_dict(study["profile"].get("cost")).get("rollouts")) or 0)
-    seconds = sum(number(v) or 0 for v in as_dict(study["study"].get("phases")).values()) or sum(r.seconds for r in study.runs)
+        facts.append(
+            ("mean pass@1", share(study["profile"].get("mean")), f"{study['profile'].get('regime')} problems")
+        )
+    rollouts = sum(r.metered for r in study.runs) + (
+        number(as_dict(study["profile"].get("cost")).get("rollouts")) or 0
+    )
+    seconds = sum(number(v) or 0 for v in as_dict(study["study"].get("phases")).values()) or sum(
+        r.seconds for r in study.runs
+    )
     facts.append(("spent", brief(rollouts), f"rollouts, {span(seconds)}"))
     return tag("dl", *(tag("div", tag("dt", a), tag("dd", b, tag("small", c))) for a, b, c in facts), cls="key")
 
@@ -178,7 +228,13 @@ def _cautions(study: Study) -> list[Safe]:
     for flag in as_list(study["law"].get("flags")):
         data = as_dict(flag)
         said.setdefault(str(data.get("text", flag)), str(data.get("name", "law")).replace("_", " "))
-    for name, title in (("rate", "learning rate"), ("pilot", "pilot"), ("plan", "plan"), ("forecast", "forecast"), ("audit", "audit")):
+    for name, title in (
+        ("rate", "learning rate"),
+        ("pilot", "pilot"),
+        ("plan", "plan"),
+        ("forecast", "forecast"),
+        ("audit", "audit"),
+    ):
         for flag in as_list(study[name].get("flags")):
             said.setdefault(str(as_dict(flag).get("text", flag)), title)
     return [_flag(title[:1].upper() + title[1:], sentence(text)) for text, title in said.items()]
@@ -186,20 +242,34 @@ def _cautions(study: Study) -> list[Safe]:
 
 def _checks(study: Study) -> list[Safe]:
     failed = [c for c in map(as_dict, as_list(study["plan"].get("checks"))) if c.get("holds") is False]
-    return [_flag(f"Check failed: {str(c.get('name')).replace('_', ' ')}", sentence(c.get("text", ""))) for c in failed]
+    return [
+        _flag(f"Check failed: {str(c.get('name')).replace('_', ' ')}", sentence(c.get("text", ""))) for c in failed
+    ]
 
 
 def _trouble(study: Study) -> list[Safe]:
     """Unreadable files, runs that did not end as planned, verifier failures, and what loading the problems reported."""
     out = [_flag("Unreadable record", text) for text in study.broken]
+    if study["law"] and law_of(study) is None:
+        out.append(_flag("Unreadable record", "law.json was written by another version: its curves are not drawn."))
     for run in study.runs:
         reason = run.end.get("reason")
         if run.finished and reason not in ("spent", None):
-            out.append(_flag(f"Run {run.name} ended as {reason}", sentence(run.end.get("detail") or "no reason was recorded")))
+            out.append(
+                _flag(
+                    f"Run {run.name} ended as {reason}", sentence(run.end.get("detail") or "no reason was recorded")
+                )
+            )
         out += [_flag(f"Run {run.name}", sentence(note)) for note in as_list(run.end.get("notes"))]
     open_runs = [r.name for r in study.runs if not r.finished]
     if open_runs:
-        out.append(_flag("Not finished", f"{names(open_runs)} {'has' if len(open_runs) == 1 else 'have'} no end yet: what is shown is what there is so far."))
+        out.append(
+            _flag(
+                "Not finished",
+                f"{names(open_runs)} {'has' if len(open_runs) == 1 else 'have'} no end yet: what is shown is what"
+                " there is so far.",
+            )
+        )
     failures = _failures(study)
     if failures:
         told = ", ".join(f"{k} {count(v)}" for k, v in failures.items())
@@ -214,6 +284,3 @@ def _failures(study: Study) -> dict[str, float]:
         for kind, n in as_dict(source.get("verifier_failures")).items():
             total[str(kind)] = total.get(str(kind), 0) + (number(n) or 0)
     return {k: v for k, v in total.items() if v}
-
-
-__all__ = ["VERDICTS", "answer", "esc", "flags", "interval", "method"]

@@ -44,12 +44,12 @@ def p(*inside: Any, cls: str | None = None) -> Safe:
     return tag("p", *inside, cls=cls)
 
 
-def table(head: Sequence[Any], rows: Iterable[Sequence[Any]], caption: str = "", cls: str = "") -> Safe:
-    """A table; cells that are numbers or look like them are set flush right."""
+def table(head: Sequence[Any], rows: Iterable[Sequence[Any]], caption: str, cls: str = "") -> Safe:
+    """A table. Numbers do not wrap; the class `quiet` keeps the caption for screen readers, where a heading says it."""
     top = tag("tr", *(tag("th", h, scope="col") for h in head))
     body = join(*(tag("tr", *(_cell(c, i) for i, c in enumerate(row))) for row in rows))
-    inner = tag("table", tag("caption", caption) if caption else "", tag("thead", top), tag("tbody", body))
-    return tag("div", inner, cls=f"scroll {cls}".strip(), tabindex="0", role="group", aria_label=caption or "table")
+    inner = tag("table", tag("caption", caption), tag("thead", top), tag("tbody", body))
+    return tag("div", inner, cls=f"scroll {cls}".strip(), tabindex="0", role="group", aria_label=caption)
 
 
 def _cell(x: Any, column: int) -> Safe:
@@ -125,7 +125,10 @@ def share(x: Any, digits: int = 3) -> str:
 
 
 def signed(x: Any, digits: int = 3) -> str:
+    """A difference; one digit more where it would round to nothing."""
     value = number(x)
+    if value and abs(value) < 0.5 * 10**-digits:
+        digits += 1
     return "–" if value is None else f"{value:+.{digits}f}".replace("-", "−")
 
 
@@ -137,7 +140,7 @@ def percent(x: Any) -> str:
 def rate(x: Any) -> str:
     """A learning rate: two significant digits, short exponent."""
     value = number(x)
-    return "–" if value is None else f"{value:.2g}".replace("e-0", "e-").replace("-", "−")
+    return "–" if value is None else f"{value:.1e}".replace("e-0", "e-").replace("e+0", "e").replace("-", "−")
 
 
 def span(seconds: Any) -> str:
@@ -147,7 +150,7 @@ def span(seconds: Any) -> str:
         return "–"
     if value < 60:
         return f"{value:.1f} s" if value < 10 else f"{value:.0f} s"
-    hours, rest = divmod(int(round(value)), 3600)
+    hours, rest = divmod(round(value), 3600)
     return f"{hours} h {rest // 60:02d} min" if hours else f"{rest // 60} min {rest % 60:02d} s"
 
 
@@ -164,7 +167,8 @@ def interval(x: Any, digits: int = 3) -> str:
 def sentence(text: Any) -> str:
     """With a capital and a full stop."""
     words = str(text).strip()
-    return words[:1].upper() + words[1:] + ("" if words.endswith((".", "!", "?")) else ".")
+    start = words if words[1:2] == " " else words[:1].upper() + words[1:]  # "n = 4" keeps its letter
+    return start + ("" if words.endswith((".", "!", "?")) else ".")
 
 
 def names(values: Iterable[Any]) -> str:

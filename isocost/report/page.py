@@ -8,15 +8,25 @@ import os
 from pathlib import Path
 from string import Template
 
-from isocost.report import accounts, charts, findings, headline
+from isocost.report import accounts, charts, headline, outcome, problems, reach
 from isocost.report.accounts import Section
 from isocost.report.html import Safe, esc, join, json_in_html, p, tag
 from isocost.report.records import Study, load
 
 HERE = Path(__file__).parent
 SECTIONS = (
-    findings.profile, findings.learning_rate, findings.curves, findings.frontier, findings.outcome, accounts.spent, accounts.time,
-    accounts.names, accounts.recipe, accounts.samples, headline.flags, accounts.provenance,
+    problems.profile,
+    problems.learning_rate,
+    reach.curves,
+    reach.frontier,
+    outcome.outcome,
+    accounts.spent,
+    accounts.time,
+    accounts.names,
+    accounts.recipe,
+    accounts.samples,
+    headline.flags,
+    accounts.provenance,
 )
 
 
@@ -42,23 +52,47 @@ def write(study_dir: Path, out: Path | None = None) -> Path:
     return out
 
 
+def picture(study_dir: Path, out: Path, *, dark: bool = False) -> Path:
+    """The report's main plot as an SVG file, for a page that runs no script. Raises UserError as `write` does."""
+    spec, _, _ = reach.reward_plot(load(Path(study_dir)))
+    out = Path(out)
+    out.write_text(charts.svg(spec, dark=dark), encoding="utf-8")
+    return out
+
+
 def render(study: Study) -> str:
     """The whole page as text."""
     sections = [make(study) for make in SECTIONS]
     drawing, bundle = (HERE / "draw.js").read_text(encoding="utf-8"), charts.bundle()
     template = Template((HERE / "template.html").read_text(encoding="utf-8"))
     return template.substitute(
-        title=esc(f"{study.name}: isocost report"), light=charts.css_variables(False), dark=charts.css_variables(True),
-        script_hashes=f"{_source_hash(bundle)} {_source_hash(drawing)}", bundle=bundle, drawing=drawing, body=_body(study, sections),
+        title=esc(f"{study.name}: isocost report"),
+        light=charts.css_variables(False),
+        dark=charts.css_variables(True),
+        script_hashes=f"{_source_hash(bundle)} {_source_hash(drawing)}",
+        bundle=bundle,
+        drawing=drawing,
+        body=_body(study, sections),
     )
 
 
 def _body(study: Study, sections: list[Section]) -> Safe:
-    menu = tag("nav", tag("ol", *(tag("li", tag("a", s.title, href=f"#{s.key}")) for s in sections)), aria_label="Sections")
+    menu = tag(
+        "nav", tag("ol", *(tag("li", tag("a", s.title, href=f"#{s.key}")) for s in sections)), aria_label="Sections"
+    )
     config = Safe(f'<script type="application/json" id="plot-config">{json_in_html(charts.CONFIG)}</script>')
     parts = [tag("section", tag("h2", s.title), s.body, id=s.key) for s in sections]
-    note = "This page holds everything it shows and asks no network for anything. Intervals are 90 % unless they say otherwise."
-    return join(tag("header", _study_line(study), headline.answer(study)), menu, tag("main", *parts), config, tag("footer", p(note)))
+    note = (
+        "This page holds everything it shows and asks no network for anything. Intervals are 90 % unless they say"
+        " otherwise."
+    )
+    return join(
+        tag("header", _study_line(study), headline.answer(study)),
+        menu,
+        tag("main", *parts),
+        config,
+        tag("footer", p(note)),
+    )
 
 
 def _study_line(study: Study) -> Safe:
@@ -66,8 +100,16 @@ def _study_line(study: Study) -> Safe:
     first = study.runs[0].about if study.runs else {}
     model = setting.get("model") or (first.get("model") or {}).get("name")
     data = setting.get("data") or (first.get("problems") or {}).get("spec")
-    facts = [("model", model), ("problems", data), ("method", headline.method(study)), ("preset", study["study"].get("preset")), ("seed", study["study"].get("seed"))]
-    return tag("p", tag("b", study.name), *(tag("span", f"{k} {v}") for k, v in facts if v not in (None, "")), cls="study")
+    facts = [
+        ("model", model),
+        ("problems", data),
+        ("method", headline.method(study)),
+        ("preset", study["study"].get("preset")),
+        ("seed", study["study"].get("seed")),
+    ]
+    return tag(
+        "p", tag("b", study.name), *(tag("span", f"{k} {v}") for k, v in facts if v not in (None, "")), cls="study"
+    )
 
 
 def _source_hash(script: str) -> str:

@@ -28,8 +28,8 @@ class Run:
     """One run directory. Empty dicts and lists stand for files that are not there."""
 
     folder: Path
-    about: Data                                    # run.json
-    end: Data = field(default_factory=dict)        # end.json; empty while it runs
+    about: Data  # run.json
+    end: Data = field(default_factory=dict)  # end.json; empty while it runs
 
     @property
     def name(self) -> str:
@@ -119,9 +119,9 @@ class Study:
     """Everything a report may show."""
 
     folder: Path
-    files: dict[str, Data]            # by STUDY_FILES name; absent when the step has not run
+    files: dict[str, Data]  # by STUDY_FILES name; absent when the step has not run
     runs: tuple[Run, ...]
-    broken: tuple[str, ...] = ()      # files that are there and cannot be read, with the reason
+    broken: tuple[str, ...] = ()  # files that are there and cannot be read, with the reason
 
     def __getitem__(self, name: str) -> Data:
         return self.files.get(name, {})

@@ -1,6 +1,6 @@
 """A study's directory: what it was asked, and how long each of its phases took.
 
-    study.json  profile.json  pilot.json  rate.json  law.json  plan.json  forecast.json  audit.json  report.html  runs/
+study.json  profile.json  pilot.json  rate.json  law.json  plan.json  forecast.json  audit.json  report.html  runs/
 """
 
 from __future__ import annotations
@@ -69,8 +69,10 @@ def found(path: Path, setting: Setting, **asked: Any) -> Home:
         there = home.asked
         changed = sorted(k for k in wanted if records.canonical(there.get(k)) != records.canonical(wanted[k]))
         if changed:
-            raise UserError(f"{path} holds a study that was asked something else ({', '.join(changed)} differ); "
-                            "choose another --out, or remove it")
+            raise UserError(
+                f"{path} holds a study that was asked something else ({', '.join(changed)} differ); "
+                "choose another --out, or remove it"
+            )
         return home
     path.mkdir(parents=True, exist_ok=True)
     home.write("study.json", {**wanted, "code": records.code(), "phases": {}})
@@ -80,5 +82,7 @@ def found(path: Path, setting: Setting, **asked: Any) -> Home:
 def opened(path: Path) -> Home:
     """An existing study. Raises UserError if there is none."""
     if not (path / "study.json").exists():
-        raise UserError(f"{path} is not a study: it has no study.json; begin one with `isocost profile --out {path}`")
+        raise UserError(
+            f"{path} is not a study: it has no study.json; begin one with `isocost profile --out {path}`"
+        )
     return Home(path)

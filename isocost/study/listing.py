@@ -21,24 +21,39 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     """Studies and runs below a folder, as plain data. Raises UserError if there is no such folder."""
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}")
-    studies = [{"kind": "study", "path": str(p.parent), **_study(p.parent)} for p in sorted(folder.glob("**/study.json"))]
+    studies = [
+        {"kind": "study", "path": str(p.parent), **_study(p.parent)}
+        for p in sorted(folder.glob("**/study.json"))
+    ]
     return studies + [{"kind": "run", "path": str(p), **_run(p)} for p in find_runs(folder)]
 
 
 def _study(path: Path) -> dict[str, Any]:
     asked = read_json(path / "study.json")
     verdict = read_json(path / "audit.json").get("verdict") if (path / "audit.json").exists() else None
-    return {"model": asked["setting"]["model"], "data": asked["setting"]["data"], "verdict": verdict,
-            "has": [f for f in FILES if (path / f).exists()], "seconds": sum(asked.get("phases", {}).values())}
+    return {
+        "model": asked["setting"]["model"],
+        "data": asked["setting"]["data"],
+        "verdict": verdict,
+        "has": [f for f in FILES if (path / f).exists()],
+        "seconds": sum(asked.get("phases", {}).values()),
+    }
 
 
 def _run(path: Path) -> dict[str, Any]:
     run = read_json(path / "run.json")
     end = read_json(path / "end.json") if (path / "end.json").exists() else {"reason": "unfinished"}
     lines = [x for x in read_lines(path / "metrics.jsonl") if "eval/audit" in x]
-    return {"method": run["method"], "purpose": run["purpose"], **{k: run["arm"][k] for k in ("n", "B", "lr")},
-            "seed": run["seed"], "rollouts": lines[-1]["rollouts"] if lines else 0, "ended": end["reason"],
-            "first": lines[0]["eval/audit"] if lines else None, "last": lines[-1]["eval/audit"] if lines else None}
+    return {
+        "method": run["method"],
+        "purpose": run["purpose"],
+        **{k: run["arm"][k] for k in ("n", "B", "lr")},
+        "seed": run["seed"],
+        "rollouts": lines[-1]["rollouts"] if lines else 0,
+        "ended": end["reason"],
+        "first": lines[0]["eval/audit"] if lines else None,
+        "last": lines[-1]["eval/audit"] if lines else None,
+    }
 
 
 def show(found: list[dict[str, Any]]) -> None:
@@ -47,16 +62,33 @@ def show(found: list[dict[str, Any]]) -> None:
     studies, runs = ([r for r in found if r["kind"] == kind] for kind in ("study", "run"))
     for s in studies:
         steps = ", ".join(f.split(".")[0] for f in s["has"]) or "nothing yet"
-        console.print(f"[bold]{s['path']}[/]  {s['model']} on {s['data']}: {steps}; {duration(s['seconds'])}"
-                      + (f"; audit: {s['verdict']}" if s["verdict"] else ""), highlight=False)
+        console.print(
+            f"[bold]{s['path']}[/]  {s['model']} on {s['data']}: {steps}; {duration(s['seconds'])}"
+            + (f"; audit: {s['verdict']}" if s["verdict"] else ""),
+            highlight=False,
+        )
     if runs:
         table = Table(box=None, pad_edge=False)
         for name in ("run", "method", "purpose", "n", "B", "lr", "seed", "rollouts", "held-out", "ended"):
-            table.add_column(name, justify="right" if name in ("n", "B", "lr", "seed", "rollouts") else "left", overflow="fold")
+            table.add_column(
+                name,
+                justify="right" if name in ("n", "B", "lr", "seed", "rollouts") else "left",
+                overflow="fold",
+            )
         for r in runs:
             held = "" if r["last"] is None else f"{r['first']:.3f} -> {r['last']:.3f}"
-            table.add_row(r["path"], r["method"], r["purpose"], str(r["n"]), str(r["B"]), f"{r['lr']:.1e}", str(r["seed"]),
-                          str(r["rollouts"]), held, r["ended"])
+            table.add_row(
+                r["path"],
+                r["method"],
+                r["purpose"],
+                str(r["n"]),
+                str(r["B"]),
+                f"{r['lr']:.1e}",
+                str(r["seed"]),
+                str(r["rollouts"]),
+                held,
+                r["ended"],
+            )
         console.print(table)
     if not found:
         console.print("no study and no run here; `isocost quickstart` makes one")
@@ -70,10 +102,20 @@ def methods(seam: str | None) -> list[dict[str, Any]]:
     for name in catalogue.names():
         method = catalogue.load(name)
         card = method.CARD
-        changed = list(diff(catalogue.load(card.parent).recipe(), method.recipe())) if card.parent else list(SEAMS)
+        changed = (
+            list(diff(catalogue.load(card.parent).recipe(), method.recipe())) if card.parent else list(SEAMS)
+        )
         if seam is None or seam in changed:
-            out.append({"name": name, "year": card.year, "parent": card.parent, "changes": changed, "claim": card.claim,
-                        "paper": card.paper})
+            out.append(
+                {
+                    "name": name,
+                    "year": card.year,
+                    "parent": card.parent,
+                    "changes": changed,
+                    "claim": card.claim,
+                    "paper": card.paper,
+                }
+            )
     return out
 
 
@@ -91,14 +133,20 @@ def show_methods(found: list[dict[str, Any]]) -> None:
 def differences(a: str, b: str) -> dict[str, list[Any]]:
     """Seams and sizes at which two methods, method files or run folders differ: {name: [in a, in b]}."""
     left, right = _described(a), _described(b)
-    return {k: [left.get(k), right.get(k)] for k in {**left, **right} if left.get(k) != right.get(k) and k != "name"}
+    return {
+        k: [left.get(k), right.get(k)]
+        for k in {**left, **right}
+        if left.get(k) != right.get(k) and k != "name"
+    }
 
 
 def _described(name: str) -> dict[str, Any]:
     path = Path(name)
     if path.is_dir():
         if not is_run(path):
-            raise UserError(f"{name} is a folder without run.json; name a method, a .py file or a run's folder")
+            raise UserError(
+                f"{name} is a folder without run.json; name a method, a .py file or a run's folder"
+            )
         return dict(read_json(path / "run.json")["recipe"])
     return dict(describe(catalogue.load(name).recipe()))
 

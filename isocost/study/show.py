@@ -15,7 +15,7 @@ from rich.table import Table
 
 from isocost.run import Job
 
-TAIL = 8192   # bytes of a stream's end that surely hold its last lines
+TAIL = 8192  # bytes of a stream's end that surely hold its last lines
 
 
 class Watch:
@@ -23,7 +23,9 @@ class Watch:
 
     def __init__(self, title: str, jobs: Sequence[Job], folder: Path, console: Console):
         self.title, self.jobs, self.folder, self.console = title, jobs, folder, console
-        self.live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+        self.live = (
+            Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+        )
         self.began, self.done_before, self.said = time.perf_counter(), self._done(), time.perf_counter()
 
     def __enter__(self) -> Watch:
@@ -63,14 +65,23 @@ class Watch:
         return f"{done / total:.0%} of {len(self.jobs)} runs after {duration(passed)}{left}"
 
     def _table(self) -> Table:
-        table = Table(title=f"{self.title}: {self._summary()}", title_justify="left", box=None, pad_edge=False)
+        table = Table(
+            title=f"{self.title}: {self._summary()}", title_justify="left", box=None, pad_edge=False
+        )
         for name in ("run", "n", "B", "lr", "seed", "", "held-out"):
             table.add_column(name, justify="left" if name in ("run", "") else "right")
         for job in self.jobs:
             share, reward = self._progress(job)
             if 0 < share < 1:
-                table.add_row(job.name, str(job.n), str(job.B), f"{job.lr:.1e}", str(job.seed),
-                              ProgressBar(total=1.0, completed=share, width=24), "" if reward is None else f"{reward:.3f}")
+                table.add_row(
+                    job.name,
+                    str(job.n),
+                    str(job.B),
+                    f"{job.lr:.1e}",
+                    str(job.seed),
+                    ProgressBar(total=1.0, completed=share, width=24),
+                    "" if reward is None else f"{reward:.3f}",
+                )
         return table
 
 

@@ -20,11 +20,13 @@ from isocost.errors import UserError
 from isocost.laws import audit as audits
 from isocost.laws import forecast as forecasts
 from isocost.laws.budget import Bill, Budget, measure_timing
-from isocost.laws.fit import Law, fit_law
+from isocost.laws.fit import fit_law
+from isocost.laws.law import Law
 from isocost.laws.pilot import Evaluation, PilotPlan, Run, plan_pilot
 from isocost.laws.plan import Plan, prescribe
 from isocost.laws.rate import RateRule, fit_rate, given, shift, starting_rule, trials
 from isocost.laws.table import Curve, curves
+from isocost.problems.family import Sums, is_sums, listed
 from isocost.record import read_json
 from isocost.run import Job
 from isocost.setting import Setting
@@ -34,7 +36,7 @@ from isocost.study.show import Watch
 from isocost.study.workers import run_all
 from isocost.types import Cost
 
-SMALL = 5_000_000   # parameters below which one thread per run is the fastest use of the cores
+SMALL = 20_000_000  # bytes of weights below which one thread per run is the fastest use of the cores
 
 
 # what was asked -----------------------------------------------------------------------------------------------
@@ -42,16 +44,44 @@ SMALL = 5_000_000   # parameters below which one thread per run is the fastest u
 
 def setting_of(asked: Mapping[str, Any]) -> Setting:
     """The setting that a command's options ask for. Threads default to one for small models, else every core."""
-    fields = {k: asked[k] for k in (
-        "model", "data", "verifier", "held_out", "held_out_data", "limit", "skip_broken", "system", "temperature",
-        "top_p", "top_k", "samples", "device", "dtype")}
-    from isocost.local.weights import count_parameters
-    from isocost.problems.family import answer_tokens, is_sums
+    fields = {
+        k: asked[k]
+        for k in (
+            "model",
+            "data",
+            "verifier",
+            "held_out",
+            "held_out_data",
+            "limit",
+            "skip_broken",
+            "system",
+            "temperature",
+            "top_p",
+            "top_k",
+            "samples",
+            "device",
+            "dtype",
+        )
+    }
+    threads = asked.get("threads") or (1 if is_small(fields["model"]) else os.cpu_count() or 1)
+    return Setting(
+        **fields, max_tokens=asked.get("max_tokens") or answer_room(fields["data"]), threads=threads
+    )
 
-    short = answer_tokens(fields["data"]) if is_sums(fields["data"]) else 64
-    cores = os.cpu_count() or 1
-    threads = asked.get("threads") or (1 if count_parameters(fields["model"]) < SMALL else cores)
-    return Setting(**fields, max_tokens=asked.get("max_tokens") or short, threads=threads)
+
+def is_small(model: str) -> bool:
+    """Whether one thread per run is the fastest use of the cores."""
+    folder = Path(model)
+    return model == "tiny" or (
+        folder.is_dir() and sum(f.stat().st_size for f in folder.glob("*.safetensors")) < SMALL
+    )
+
+
+def answer_room(data: str) -> int:
+    """Tokens an answer may take where nobody said: the built-in problems' own longest answer and its end, else 64."""
+    if not is_sums(data):
+        return 64
+    return 1 + max(len(str(p.meta["solution"])) for p in listed(Sums.of(data)))
 
 
 def workers_of(setting: Setting, asked: int | None) -> int:
@@ -66,7 +96,9 @@ def console_of(quiet: bool) -> Console:
 # profile ------------------------------------------------------------------------------------------------------
 
 
-def profile(out: Path, *, seed: int, method: str | None, problems: int, dry_run: bool, quiet: bool, **asked: Any) -> int:
+def profile(
+    out: Path, *, seed: int, method: str | None, problems: int, dry_run: bool, quiet: bool, **asked: Any
+) -> int:
     """Begin a study in `out` and profile the model on the problems."""
     setting = setting_of(asked)
     console = console_of(quiet)
@@ -88,8 +120,16 @@ def profile(out: Path, *, seed: int, method: str | None, problems: int, dry_run:
 # plan ---------------------------------------------------------------------------------------------------------
 
 
-def plan(study: Path, *, quiet: bool, size: str | None = None, budget: str | None = None, lr: float | None = None,
-         lr_exponent: float | None = None, groups: int | None = None) -> int:
+def plan(
+    study: Path,
+    *,
+    quiet: bool,
+    size: str | None = None,
+    budget: str | None = None,
+    lr: float | None = None,
+    lr_exponent: float | None = None,
+    groups: int | None = None,
+) -> int:
     """Without a law, plan the pilot; with one, or with a plan that needs none, prescribe."""
     home, console = opened(study), console_of(quiet)
     known = home.read("profile.json", "profile")
@@ -111,8 +151,15 @@ def plan(study: Path, *, quiet: bool, size: str | None = None, budget: str | Non
     return 0
 
 
-def _plan_pilot(home: Home, known: dict[str, Any], size: str, budget: str | None, lr: float | None,
-                exponent: float | None, groups: int | None) -> PilotPlan:
+def _plan_pilot(
+    home: Home,
+    known: dict[str, Any],
+    size: str,
+    budget: str | None,
+    lr: float | None,
+    exponent: float | None,
+    groups: int | None,
+) -> PilotPlan:
     asked, setting = home.asked, home.setting
     exact = bool(known.get("exact"))
     held_out = known["select"] + known["audit"]
@@ -121,8 +168,13 @@ def _plan_pilot(home: Home, known: dict[str, Any], size: str, budget: str | None
         start = starting_rule(known["parameters"])
         rate = given(lr or start.lr0, start.reference, start.exponent if exponent is None else exponent)
     return plan_pilot(
-        known, preset=size, budget=_budget(setting, budget), seed=asked["seed"],
-        parameters=known["parameters"], rate=rate, B=groups,
+        known,
+        preset=size,
+        budget=_budget(setting, budget),
+        seed=asked["seed"],
+        parameters=known["parameters"],
+        rate=rate,
+        B=groups,
         evaluation=Evaluation(held_out, None if exact else setting.samples),
     )
 
@@ -132,7 +184,9 @@ def _budget(setting: Setting, text: str | None) -> Budget | None:
     if text is None:
         return None
     asked = Budget.parse(text)
-    return replace(asked, amount=asked.amount * workers_of(setting, None)) if asked.unit == "seconds" else asked
+    return (
+        replace(asked, amount=asked.amount * workers_of(setting, None)) if asked.unit == "seconds" else asked
+    )
 
 
 def _prescription(home: Home, planned: PilotPlan) -> Plan:
@@ -142,8 +196,16 @@ def _prescription(home: Home, planned: PilotPlan) -> Plan:
     law = Law.of(home.read("law.json", "fit"))
     rule = RateRule.of(home.read("rate.json", "pilot"))
     seen = curves(home.path)
-    return prescribe(law, rule, planned.budget, measure_timing(seen, planned.timing), pilot=planned, curves=seen,
-                     spent=_spent(home, planned), problems=pool)
+    return prescribe(
+        law,
+        rule,
+        planned.budget,
+        measure_timing(seen, planned.timing),
+        pilot=planned,
+        curves=seen,
+        spent=_spent(home, planned),
+        problems=pool,
+    )
 
 
 def _spent(home: Home, planned: PilotPlan) -> Bill:
@@ -157,8 +219,13 @@ def _spent(home: Home, planned: PilotPlan) -> Bill:
 
     parameters = planned.prices.parameters
     flops = sum(Cost(**b).flops(int(parameters)) for b in bills) if parameters else None
-    return replace(sizes, rollouts=int(total("rollouts")), tokens=total("decode"), flops=flops,
-                   seconds=sum(e["seconds"] for e in ends))
+    return replace(
+        sizes,
+        rollouts=int(total("rollouts")),
+        tokens=total("decode"),
+        flops=flops,
+        seconds=sum(e["seconds"] for e in ends),
+    )
 
 
 # pilot --------------------------------------------------------------------------------------------------------
@@ -173,7 +240,9 @@ def pilot(study: Path, *, quiet: bool, workers: int | None = None, dry_run: bool
         _print_json(home, "pilot.json", quiet)
         return 0
     with home.phase("probe"):
-        _run_phase(home, planned, planned.of_purpose("probe"), planned.rate, "learning-rate probe", console, workers)
+        _run_phase(
+            home, planned, planned.of_purpose("probe"), planned.rate, "learning-rate probe", console, workers
+        )
     if not home.has("rate.json"):
         seen = trials(curves(home.path)) if planned.of_purpose("probe") else []
         home.write("rate.json", (fit_rate(seen, planned.rate.reference) if seen else planned.rate).data())
@@ -188,13 +257,23 @@ def pilot(study: Path, *, quiet: bool, workers: int | None = None, dry_run: bool
     return 0
 
 
-def _run_phase(home: Home, planned: PilotPlan, runs: Sequence[Run], rule: RateRule, title: str, console: Console,
-               workers: int | None, seal: str | None = None) -> list[dict[str, Any]]:
+def _run_phase(
+    home: Home,
+    planned: PilotPlan,
+    runs: Sequence[Run],
+    rule: RateRule,
+    title: str,
+    console: Console,
+    workers: int | None,
+    seal: str | None = None,
+) -> list[dict[str, Any]]:
     jobs = [job_of(home, r, rule, planned.points_of(r), seal) for r in runs]
     return run_jobs(jobs, home.runs, title, console, workers)
 
 
-def run_jobs(jobs: Sequence[Job], folder: Path, title: str, console: Console, workers: int | None) -> list[dict[str, Any]]:
+def run_jobs(
+    jobs: Sequence[Job], folder: Path, title: str, console: Console, workers: int | None
+) -> list[dict[str, Any]]:
     """Run jobs side by side with a live display. Raises Interrupted once everything is saved."""
     if not jobs:
         return []
@@ -207,8 +286,19 @@ def job_of(home: Home, run: Run, rule: RateRule, points: Sequence[int], seal: st
     asked = home.asked
     method = asked["method"] or home.read("profile.json", "profile")["recipe"]["method"]
     return Job(
-        name=run.name, setting=home.setting, method=method, seed=run.seed, budget={"rollouts": run.C}, n=run.n, B=run.B,
-        lr=run.lr(rule), warmup=run.warmup, points=tuple(points), purpose=run.purpose, multiplier=run.multiplier, seal=seal,
+        name=run.name,
+        setting=home.setting,
+        method=method,
+        seed=run.seed,
+        budget={"rollouts": run.C},
+        n=run.n,
+        B=run.B,
+        lr=run.lr(rule),
+        warmup=run.warmup,
+        points=tuple(points),
+        purpose=run.purpose,
+        multiplier=run.multiplier,
+        seal=seal,
         export=run.purpose == "train",
     )
 
@@ -237,7 +327,9 @@ def _pilot_curves(home: Home) -> list[Curve]:
 # train --------------------------------------------------------------------------------------------------------
 
 
-def train(*, quiet: bool, method: str | None, study: Path | None, dry_run: bool, workers: int | None, **asked: Any) -> int:
+def train(
+    *, quiet: bool, method: str | None, study: Path | None, dry_run: bool, workers: int | None, **asked: Any
+) -> int:
     """Train a study's plan, sealed first; or one run of a method."""
     console = console_of(quiet)
     if (study is None) == (method is None):
@@ -246,8 +338,27 @@ def train(*, quiet: bool, method: str | None, study: Path | None, dry_run: bool,
         return train_plan(opened(study), console, quiet=quiet, workers=workers, dry_run=dry_run)
     from isocost.study.single import train_one
 
-    return train_one(method or "", console, quiet=quiet, dry_run=dry_run, setting=setting_of(asked), **{
-        k: asked[k] for k in ("out", "budget", "seed", "rollouts", "groups", "lr", "sets", "evaluations", "save_every")})
+    return train_one(
+        method or "",
+        console,
+        quiet=quiet,
+        dry_run=dry_run,
+        setting=setting_of(asked),
+        **{
+            k: asked[k]
+            for k in (
+                "out",
+                "budget",
+                "seed",
+                "rollouts",
+                "groups",
+                "lr",
+                "sets",
+                "evaluations",
+                "save_every",
+            )
+        },
+    )
 
 
 def train_plan(home: Home, console: Console, *, quiet: bool, workers: int | None, dry_run: bool) -> int:
@@ -257,15 +368,19 @@ def train_plan(home: Home, console: Console, *, quiet: bool, workers: int | None
     if dry_run:
         tell.plan(console, prescription)
         return 0
+    law = Law.of(home.read("law.json", "fit")) if home.has("law.json") else None
     if not home.has("forecast.json"):
-        law = Law.of(home.read("law.json", "fit")) if home.has("law.json") else None
-        hashes = {p.parent.name: records.file_hash(p) for p in sorted(home.runs.glob("*/metrics.jsonl"))}
-        forecasts.seal(prescription, law, hashes, records.code(), home.path / "forecast.json")
+        seen = curves(home.path) if law else []
+        sealed = forecasts.seal(
+            prescription, law, seen, records=forecasts.records_hash(home.path), code=records.code()["sources"]
+        )
+        forecasts.write(sealed, home.path / "forecast.json")
     forecast = forecasts.read(home.path / "forecast.json")
+    forecasts.verify_seal(forecast, prescription, law)
     tell.forecast(console, forecast)
     rule = RateRule.of(home.read("rate.json", "pilot")) if home.has("rate.json") else planned.rate
     with home.phase("train"):
-        _run_phase(home, planned, prescription.runs, rule, "training", console, workers, seal=forecast.hash)
+        _run_phase(home, planned, prescription.runs, rule, "training", console, workers, seal=forecast.seal)
     _print_json(home, "forecast.json", quiet)
     return 0
 
@@ -277,7 +392,8 @@ def audit(study: Path, *, quiet: bool) -> int:
     """Hold the sealed forecast against the trained runs; returns the verdict's exit code."""
     home, console = opened(study), console_of(quiet)
     forecast = forecasts.read(home.path / "forecast.json")
-    verdict = audits.audit(forecast, home.path)
+    planned = PilotPlan.of(home.read("pilot.json", "plan"))
+    verdict = audits.audit(forecast, curves(home.path), audits.seals(home.path), noise=planned.evaluation.sd)
     home.write("audit.json", verdict.data())
     tell.audit(console, verdict)
     _print_json(home, "audit.json", quiet)
@@ -292,8 +408,18 @@ def _print_json(home: Home, name: str, quiet: bool) -> None:
 # everything ---------------------------------------------------------------------------------------------------
 
 
-def whole(out: Path, *, seed: int, size: str, budget: str | None, method: str | None, workers: int | None, dry_run: bool,
-          quiet: bool, **asked: Any) -> int:
+def whole(
+    out: Path,
+    *,
+    seed: int,
+    size: str,
+    budget: str | None,
+    method: str | None,
+    workers: int | None,
+    dry_run: bool,
+    quiet: bool,
+    **asked: Any,
+) -> int:
     """A study from end to end; returns 0 whatever the verdict, for every verdict is a result."""
     console = console_of(quiet)
     tell.opening(console, out, size, seed)
@@ -315,7 +441,7 @@ def whole(out: Path, *, seed: int, size: str, budget: str | None, method: str | 
 
     with home.phase("report"):
         write(out)
-    write(out)   # once more, so that its own time is in it
+    write(out)  # once more, so that its own time is in it
     tell.closing(console, home)
     return 0
 

@@ -21,7 +21,9 @@ from isocost.record import read_json
 from isocost.run import Job, run
 
 
-def run_all(jobs: Sequence[Job], folder: Path, *, workers: int, watch: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
+def run_all(
+    jobs: Sequence[Job], folder: Path, *, workers: int, watch: Callable[[], None] = lambda: None
+) -> list[dict[str, Any]]:
     """Run every job in `folder/name`, going on where one was left; returns what each end.json says, in order.
 
     `watch` is called a few times a second. Raises Interrupted after a signal, once every worker has saved; UserError
@@ -39,10 +41,15 @@ def _ended(path: Path) -> bool:
 
 def _run(jobs: Sequence[Job], folder: Path, workers: int, watch: Callable[[], None]) -> None:
     stopped: list[int] = []
-    before = {s: signal.signal(s, lambda signum, frame: stopped.append(signum)) for s in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        s: signal.signal(s, lambda signum, frame: stopped.append(signum))
+        for s in (signal.SIGINT, signal.SIGTERM)
+    }
     threads = max(j.setting.threads for j in jobs)
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_settle_in, initargs=(threads, os.getpid()))
+    pool = ProcessPoolExecutor(
+        workers, mp_context=context, initializer=_settle_in, initargs=(threads, os.getpid())
+    )
     try:
         futures = [pool.submit(_one, job, folder / job.name) for job in jobs]
         told = False
@@ -53,7 +60,7 @@ def _run(jobs: Sequence[Job], folder: Path, workers: int, watch: Callable[[], No
                 told = True
                 for f in futures:
                     f.cancel()
-                for process in pool._processes.values():   # the pool has no public way to pass a signal on
+                for process in pool._processes.values():  # the pool has no public way to pass a signal on
                     if process.pid:
                         os.kill(process.pid, signal.SIGTERM)
         _raise_first(futures)
@@ -79,7 +86,7 @@ def _settle_in(threads: int, parent: int) -> None:
 
     def watch_parent() -> None:
         while os.getppid() == parent:
-            time.sleep(0.5)   # a parent that was killed cannot say so
+            time.sleep(0.5)  # a parent that was killed cannot say so
         os._exit(1)
 
     threading.Thread(target=watch_parent, daemon=True).start()

@@ -1,0 +1,205 @@
+"""What a law should not be asked: its flags, its refusals, and n*(C) only where it is identified.
+
+A refusal is a result. Each says what would settle it and about how many training rollouts that costs.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy import ndarray
+
+from isocost.laws.forms import LOG_SIGMOID, fit_many
+from isocost.laws.law import KNOWN, SELECT, Arm, Flag, Growth, Law, Refusal
+from isocost.laws.noise import Interval, student
+
+FURTHEST = 8.0      # a plan prescribes at most this many times the pilot's largest run
+USELESS = 0.4       # a prediction interval wider than this, for the surest n at FURTHEST, predicts nothing
+SEEDS = 3           # fewer runs in an arm are flagged
+LEAST = 2           # the least n a group baseline can have: a natural bound, not an edge of the grid
+STEPS = 24          # points of ln C at which the winner is read
+
+
+def refusal(law: Law, measured: bool, ends: list[float]) -> Refusal | None:
+    """Why the law as a whole should not be used, if so; `ends` are the largest C of all the pilot's runs."""
+    whole = float(sum(ends))
+    if not law.arms:
+        return Refusal("no n has a run that held and enough evaluations: each fell below its start or ended early",
+                       "the pilot again at a quarter of the learning rate", whole)
+    if not measured:
+        return Refusal("one run per n: how much runs differ was not measured, so no interval can be given",
+                       "a second seed for every n (three are better)", whole)
+    best = law.arm(law.fallback())
+    gain, error = _gain(law, best)
+    if gain < 3 * error:
+        return Refusal(f"no n has moved: the best, n={best.n}, gained {gain:+.3f}, standard error {error:.3f}",
+                       "a pilot four times as long, or a higher learning rate", 4 * whole)
+    widths = {n: law.predict(n, FURTHEST * law.range[1])[1].width for n in law.ns}
+    surest = min(widths, key=lambda n: (widths[n], n))
+    if widths[surest] > USELESS:
+        return Refusal(f"every curve stops before its knee: {FURTHEST:.0f} times further even the surest, "
+                       f"n={surest}, is open by {widths[surest]:.2f}",
+                       f"the runs of n={best.n} continued to 4 times their length",
+                       3 * float(best.C[-1]) * len(best.runs))
+    return None
+
+
+def _gain(law: Law, arm: Arm) -> tuple[float, float]:
+    """The rise of an arm's mean select reward since the base, and its standard error."""
+    mean = arm.select[:, -1].mean()
+    sd = law.noise.sd(arm.C[-1:], np.array([mean]), SELECT)[0]
+    return float(mean - law.R0[SELECT]), float(sd / math.sqrt(len(arm.runs)))
+
+
+def cautions(law: Law) -> list[Flag]:
+    """The flags that do not depend on where the law is asked."""
+    if not law.arms:
+        return []
+    return [flag for flag in (*_edge(law), _few(law), _falling(law), *_open(law)) if flag is not None]
+
+
+def _edge(law: Law) -> list[Flag]:
+    """The winner at the pilot's end, and at the furthest a plan goes, if it is the first or last of the grid."""
+    out: list[Flag] = []
+    for ratio, where in ((1.0, "at the pilot's largest budget"), (FURTHEST, f"at {FURTHEST:.0f} times that budget")):
+        n = law.best(ratio * law.range[1])
+        if len(law.ns) < 2 or n not in (law.ns[0], law.ns[-1]) or out:
+            continue
+        if n == LEAST:
+            out.append(Flag("natural_bound", f"n={LEAST} is best {where}: the least a group baseline can have, "
+                                             "so this is a bound, not an edge of the grid"))
+        else:
+            side, beyond = ("largest", 2 * n) if n == law.ns[-1] else ("smallest", max(n // 2, LEAST))
+            out.append(Flag("edge_of_grid", f"n={n} is best {where} and is the {side} n tried: the optimum may lie "
+                                            f"beyond; n={beyond} would tell"))
+    return out
+
+
+def _few(law: Law) -> Flag | None:
+    few = [arm for arm in law.arms if len(arm.runs) < SEEDS]
+    if not few:
+        return None
+    told = ", ".join(f"n={arm.n} has {len(arm.runs)}" for arm in few)
+    return Flag("few_seeds", f"fewer than {SEEDS} runs: {told}; the pooled noise has {law.dof:.0f} degrees of freedom")
+
+
+def _falling(law: Law) -> Flag | None:
+    """Arms whose mean ends below its own best by more than noise: no rising curve describes them."""
+    fallen = []
+    for arm in law.arms:
+        mean = arm.select.mean(0)
+        sd = law.noise.sd(arm.C, mean, SELECT) / math.sqrt(len(arm.runs))
+        if mean.max() - mean[-1] > 3 * math.hypot(sd[mean.argmax()], sd[-1]) + 1e-9:
+            fallen.append(f"n={arm.n} by {mean.max() - mean[-1]:.3f}")
+    if not fallen:
+        return None
+    return Flag("falling", f"below its own best at the end: {', '.join(fallen)}; the curves only rise or only fall, so "
+                           "what is predicted for it is too high")
+
+
+def _open(law: Law) -> list[Flag]:
+    """Arms whose asymptote is not fixed by the pilot, with the run that would fix it."""
+    out = []
+    for arm in law.arms:
+        low, high = np.quantile(arm.fits[SELECT].draws[:, 1], [(1 - law.level) / 2, (1 + law.level) / 2])
+        if arm.moved and (high - low) / 2 <= KNOWN:
+            continue
+        why = f"its asymptote lies anywhere in {low:.2f} to {high:.2f}" if arm.moved else "it has not moved yet"
+        further = max(4 * min(arm.fits[SELECT].parameters["Cmid"], 8 * arm.C[-1]), 2 * float(arm.C[-1]))
+        cost = (further - arm.C[-1]) * len(arm.runs)
+        out.append(Flag("identifiability", f"n={arm.n}: {why}; its runs continued to {further:,.0f} rollouts "
+                                           f"({cost:,.0f} more) would tell"))
+    return out
+
+
+def optimum(law: Law) -> Growth | Refusal | None:
+    """n*(C) as a sigmoid of log2 n in ln C where the pilot identifies it, else why not; None without arms."""
+    if not law.arms:
+        return None
+    C = np.geomspace(_off_the_base(law), law.range[1], STEPS)
+    winners = law.ns_at(C)
+    refused = _no_path(law, C, winners)
+    if refused is not None:
+        return refused
+    growth = _growth(law, C)
+    rise = growth.draws[:, 1] - growth.draws[:, 0]
+    if np.quantile(rise, (1 - law.level) / 2) <= 0:
+        return Refusal("n* rises with compute in the fitted curves, but not in every draw of the noise",
+                       "as many seeds again for every n", _whole(law))
+    return growth
+
+
+def _whole(law: Law) -> float:
+    return float(sum(arm.C[-1] * len(arm.runs) for arm in law.arms))
+
+
+def _off_the_base(law: Law) -> float:
+    """The first C at which the best curve has made a tenth of its gain: before it all n are equal, at the base."""
+    C = np.geomspace(*law.range, 60)
+    best = np.max([law.paths(n, C, SELECT).mean(0) for n in law.ns], axis=0)
+    gain = best - law.R0[SELECT]
+    return float(C[np.argmax(gain >= 0.1 * gain[-1])]) if gain[-1] > 0 else law.range[0]
+
+
+def _no_path(law: Law, C: ndarray, winners: ndarray) -> Refusal | None:
+    distinct = list(dict.fromkeys(winners.tolist()))
+    shown = " then ".join(f"n={n}" for n in distinct)
+    per_run = law.range[1] * max(len(arm.runs) for arm in law.arms)
+    always = sorted(set.intersection(*(set(law.equal_set(float(c))) for c in C)))
+    if always and len(law.ns) > 1:
+        seeds, extra = _seeds_to_tell(law)
+        return Refusal(f"n={', '.join(map(str, always))} cannot be told from the best at any C of the pilot "
+                       f"(the curves' best is {shown})", seeds, extra)
+    if len(distinct) < 3:
+        return Refusal(f"four parameters need three winning n or more inside the pilot, it has {shown}",
+                       "runs four times as long for every n", 3 * _whole(law))
+    if np.any(np.diff(winners) < 0):
+        return Refusal(f"the best n does not only rise with C ({shown}), so a rising sigmoid does not describe it",
+                       "as many seeds again for every n", _whole(law))
+    if distinct[-1] == law.ns[-1]:
+        return Refusal(f"n={distinct[-1]}, the largest tried, is best at the end: where n* saturates is not seen",
+                       f"an arm at n={2 * distinct[-1]}", per_run)
+    return None
+
+
+def _seeds_to_tell(law: Law) -> tuple[str, float]:
+    """How many seeds would tell the best from the next at the pilot's end, and their cost."""
+    end = law.range[1]
+    values = sorted((float(law.paths(n, np.array([end]), SELECT).mean()) for n in law.ns), reverse=True)
+    gap = max(values[0] - values[1], law.margin)
+    sd = float(law.noise.sd(np.array([end]), np.array([values[0]]), SELECT)[0])
+    have = min(len(arm.runs) for arm in law.arms)
+    need = max(math.ceil(2 * (student(law.level, law.dof) * sd / gap) ** 2), have + 1)
+    if values[0] - values[1] < law.margin:
+        told = f"{need} seeds per n would show a difference of {law.margin:g}, and there may be none to find"
+    else:
+        told = f"{need} seeds per n, to tell the best from the next at the pilot's end ({gap:.3f} apart)"
+    return told, (need - have) * end * len(law.ns)
+
+
+def _growth(law: Law, C: ndarray) -> Growth:
+    """The log-sigmoid through the winners at C, for the mean curves and for every draw.
+
+    The winner is smoothed by a running mean over ln C (IsoCompute), so that a step is a slope.
+    """
+    paths = np.stack([law.paths(n, C, SELECT) for n in law.ns])
+    logs = np.log2(np.array(law.ns, dtype=float))
+    winners = np.concatenate([logs[paths.mean(1).argmax(0)][None], logs[paths.argmax(0)]])
+    width = max(STEPS // 8, 1)
+    padded = np.pad(winners, ((0, 0), (width, width)), mode="edge")
+    smooth = np.array([padded[:, i : i + len(C)] for i in range(2 * width + 1)]).mean(0)
+    values = np.clip(fit_many(LOG_SIGMOID, C, smooth)[0], *_bounds(law, C))
+    parameters = {}
+    for place, name in enumerate(LOG_SIGMOID.parameters):
+        low, high = np.quantile(values[1:, place], [(1 - law.level) / 2, (1 + law.level) / 2])
+        value = float(values[0, place])
+        parameters[name] = Interval(value, min(float(low), value), max(float(high), value), law.level, "confidence",
+                                    law.dof)
+    return Growth(parameters, values[1:])
+
+
+def _bounds(law: Law, C: ndarray) -> tuple[list[float], list[float]]:
+    """L and U within the grid of n, C0 within the pilot."""
+    low, high = math.log2(law.ns[0]), math.log2(law.ns[-1])
+    return [low, low, 0.0, float(C[0])], [high, high, math.inf, float(C[-1])]

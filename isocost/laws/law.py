@@ -1,0 +1,408 @@
+"""What a pilot says: a curve per n with its doubt, and the questions a plan asks of it.
+
+A curve's value is the mean over bootstrap draws, and the draws are over runs *and* over forms: the sigmoid, a slower
+and a faster approach to the asymptote (`forms.risen`), each weighted by how well it fits the pilot. Reward at
+several times the pilot's compute depends on the form more than on the noise, so an interval from the sigmoid alone
+is far too narrow when the truth is another curve. For shapes outside all of these a stated drift is added for every
+doubling beyond the pilot (`DRIFT`). `records` of simulated studies hold what this buys in coverage and width.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from isocost.errors import UserError
+from isocost.laws.forms import LOG_SIGMOID, risen
+from isocost.laws.noise import Interval, Kind, Noise, mixture_quantiles, spread
+
+SELECT, AUDIT = 0, 1
+KNOWN = 0.1         # an n whose mean reward is open by more than this either way is unknown, not equal
+DRIFT = 0.01        # allowed per doubling beyond the pilot for shapes outside the forms: a standard deviation of
+                    # reward at R = 1/2, less near 0 and 1
+DECADE = 10.0       # IsoCompute reads its laws within one decade of extrapolation (arXiv 2603.12151)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What the records cannot tell (`reason`), what would settle it, and about how many rollouts that costs."""
+
+    reason: str
+    settle: str
+    rollouts: float
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A named caution, `text` one sentence for the reader.
+
+    Names: edge_of_grid, natural_bound, extrapolation, epochs, identifiability, few_seeds, diverged, falling, short,
+    fixed_batch.
+    """
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """One arm's curve on one split: F forms, D draws, S folds.
+
+    `parameters` are the sigmoid's R0, A, Cmid, b (ScaleRL's letters). `points` (F, 3) are A, Cmid, b of each form;
+    `draws` (D, 4) bootstrap draws of the form's place in `Law.tails`, A, Cmid, b; `folds` (S, F, 3) the points with
+    one run left out at a time, empty where an arm has one run.
+    """
+
+    parameters: dict[str, float]
+    points: ndarray
+    draws: ndarray
+    folds: ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Arm:
+    """One n: S runs that count, evaluated at K common points C > 0, and their fitted curves.
+
+    `select` and `audit` are rewards (S, K); `epochs` and `seconds` (K,) are means over runs, NaN where unrecorded;
+    `diverged` counts the runs left out because they fell below their start. `moved` is False where the mean has
+    not risen enough for the arm's curve to be known. `fits` are (select, audit).
+    """
+
+    n: int
+    B: int
+    lr: float
+    runs: tuple[str, ...]
+    seeds: tuple[int, ...]
+    diverged: int
+    C: ndarray
+    select: ndarray
+    audit: ndarray
+    epochs: ndarray
+    seconds: ndarray
+    moved: bool
+    fits: tuple[Fit, Fit]
+
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """A curve over compute with its interval: C, value, low, high, all (K,)."""
+
+    C: ndarray
+    value: ndarray
+    low: ndarray
+    high: ndarray
+    level: float
+    kind: Kind
+
+
+@dataclass(frozen=True, eq=False)
+class Frontier:
+    """The upper envelope of fitted curves: at each C (K,) the best n by `select`, its `audit` value and band.
+
+    The value is corrected for the winner's luck: runs that chose are not the runs that are read (`Law.frontier`).
+    """
+
+    C: ndarray
+    n: ndarray
+    value: ndarray
+    low: ndarray
+    high: ndarray
+    level: float
+
+
+@dataclass(frozen=True, eq=False)
+class Growth:
+    """n*(C) where it is identified: log2 n* = L + (U - L) / (1 + exp(-k (ln C - ln C0))), natural logarithm of C.
+
+    `parameters` has an interval for each of L, U, k, C0; `draws` (D, 4) are theirs. The form is IsoCompute's
+    (arXiv 2603.12151); n* saturates at 2^U.
+    """
+
+    parameters: dict[str, Interval]
+    draws: ndarray
+
+    def at(self, C: float) -> Interval:
+        """n* at C, not rounded, with its confidence interval."""
+        own = list(self.parameters.values())
+        values = 2.0 ** LOG_SIGMOID.f(np.array(float(C)), *self.draws.T)
+        centre = float(2.0 ** LOG_SIGMOID.f(np.array(float(C)), *(np.array(p.value) for p in own)))
+        low, high = (float(q) for q in np.quantile(values, _tails(own[0].level)))
+        return Interval(centre, min(low, centre), max(high, centre), own[0].level, "confidence", own[0].dof)
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """The fitted pilot. `predict`, `curve`, `equal_set`, `best`, `frontier`, `refusal`, `flags_at` are its questions.
+
+    `R0` is the base's (select, audit) reward; `tails` the forms (1 is the sigmoid) and `weights` their shares of the
+    draws; `inflate` (D,) the draws' sqrt(dof / chi-squared). `refused` says that no prediction should be trusted:
+    take `fallback()` then. `data()` and `Law.of` are its JSON.
+    """
+
+    arms: tuple[Arm, ...]
+    R0: tuple[float, float]
+    noise: Noise
+    inflate: ndarray
+    tails: tuple[float, ...]
+    weights: tuple[float, ...]
+    margin: float
+    level: float
+    seed: int
+    flags: tuple[Flag, ...] = ()
+    refused: Refusal | None = None
+    n_star: Growth | Refusal | None = None
+
+    @property
+    def ns(self) -> tuple[int, ...]:
+        """The n that have a curve, ascending."""
+        return tuple(arm.n for arm in self.arms)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The smallest and the largest C > 0 that the pilot's curves were fitted at, in rollouts."""
+        if not self.arms:
+            return math.nan, math.nan
+        return min(float(a.C[0]) for a in self.arms), max(float(a.C[-1]) for a in self.arms)
+
+    @property
+    def sd(self) -> float:
+        """Run-to-run standard deviation of audit reward at the pilot's largest C, for an arm at reward 1/2."""
+        return float(self.noise.sd(self.noise.C[-1:], np.array([0.5]))[0])
+
+    @property
+    def dof(self) -> float:
+        """Degrees of freedom of the pooled run-to-run variance."""
+        return self.noise.dof
+
+    def arm(self, n: int) -> Arm:
+        """The arm of this n. Raises UserError naming the n there are."""
+        for arm in self.arms:
+            if arm.n == n:
+                return arm
+        raise UserError(f"the law has no curve for n={n}; it has {', '.join(map(str, self.ns)) or 'none'}")
+
+    def predict(self, n: int, C: float, runs: int = 3) -> tuple[Interval, Interval]:
+        """Audit reward of arm n after C rollouts: (confidence of the mean curve, prediction of a mean of `runs`)."""
+        confidence, prediction = (self.curve(n, C, kind, runs) for kind in ("confidence", "prediction"))
+        return _first(confidence, self.dof), _first(prediction, self.dof)
+
+    def curve(self, n: int, C: float | ndarray, kind: Kind = "confidence", runs: int = 3) -> Band:
+        """The curve of arm n at C (K,) with its band; `runs` counts only for a prediction. Raises UserError."""
+        grid = _grid(C)
+        if runs < 1:
+            raise UserError(f"a prediction is of the mean of 1 run or more, got {runs}")
+        paths = self.paths(n, grid, AUDIT)
+        variance = (DRIFT * 4 * spread(paths) * self._doublings(n, grid)) ** 2
+        if kind == "prediction":
+            variance = variance + (self.noise.sd(grid, paths) * self.inflate[:, None]) ** 2 / runs
+        low, high = np.clip(mixture_quantiles(paths, np.sqrt(variance), _tails(self.level)), 0.0, 1.0)
+        value = paths.mean(0)
+        return Band(grid, value, np.minimum(low, value), np.maximum(high, value), self.level, kind)
+
+    def paths(self, n: int, C: ndarray, split: int = AUDIT) -> ndarray:
+        """The bootstrap's mean curves of one arm at C (K,): (D, K). Draw d of every arm has one form."""
+        which, A, Cmid, b = self.arm(n).fits[split].draws.T[:, :, None]
+        share = np.empty((len(which), len(C)))
+        for place, tail in enumerate(self.tails):
+            at = which[:, 0] == place
+            share[at] = risen(C[None, :], Cmid[at], b[at], tail)
+        return np.asarray(self.R0[split] + (A - self.R0[split]) * share)
+
+    def _doublings(self, n: int, C: ndarray) -> ndarray:
+        return np.maximum(np.log2(C / self.arm(n).C[-1]), 0.0)
+
+    def _halves(self, C: ndarray) -> ndarray:
+        """Half the width of each arm's confidence interval on select: (arms, K)."""
+        ends = [np.quantile(self.paths(n, C, SELECT), _tails(self.level), axis=0) for n in self.ns]
+        return np.array([(high - low) / 2 for low, high in ends])
+
+    def _known(self, C: ndarray) -> ndarray:
+        """Which arms are known at C: open by at most `KNOWN`, or at most twice what the surest is: (arms, K)."""
+        halves = self._halves(C)
+        return halves <= np.maximum(KNOWN, 2 * halves.min(0))
+
+    def _chosen(self, C: ndarray) -> ndarray:
+        """Place of the arm with the highest select curve among those known, at C (K,); ties to the smaller n."""
+        values = np.array([self.paths(n, C, SELECT).mean(0) for n in self.ns])
+        return np.where(self._known(C), values, -1.0).argmax(0)
+
+    def unknown(self, C: float) -> list[int]:
+        """The n whose reward at C the pilot leaves open: neither equal to the best nor worse, but not known."""
+        known = self._known(_grid(C))[:, 0]
+        return [n for n, is_known in zip(self.ns, known, strict=True) if not is_known]
+
+    def best(self, C: float) -> int:
+        """The n with the highest fitted `select` reward at C among those that are known there."""
+        self._some()
+        return self.ns[int(self._chosen(_grid(C))[0])]
+
+    def ns_at(self, C: float | ndarray) -> ndarray:
+        """The n that `select` chooses at each C (K,)."""
+        self._some()
+        return np.array(self.ns)[self._chosen(_grid(C))]
+
+    def equal_set(self, C: float, margin: float | None = None) -> list[int]:
+        """Every n, ascending, whose reward at C is within the margin of the best, or cannot be told from it.
+
+        Chosen on `select`. For each n the margin is widened to the half-width of the interval of its difference from
+        the best, in which what the two share (the form) cancels. An n that is not known there is left out; see
+        `unknown`.
+        """
+        self._some()
+        margin, grid = self.margin if margin is None else margin, _grid(C)
+        best = self.paths(self.best(C), grid, SELECT)[:, 0]
+        equal = []
+        for n, known in zip(self.ns, self._known(grid)[:, 0], strict=True):
+            gap = best - self.paths(n, grid, SELECT)[:, 0]
+            low, high = np.quantile(gap, _tails(self.level))
+            if known and gap.mean() <= max(margin, float(high - low) / 2):
+                equal.append(n)
+        return equal
+
+    def frontier(self, C: float | ndarray) -> Frontier:
+        """The upper envelope at C (K,): the n that select chooses, the audit value of that choice, its band.
+
+        The runs that make an arm win would flatter it, so the choice is made with one run of each arm left out and
+        read on the run left out, in turn; what the curve exceeds that by is taken off (a jackknife over runs, where
+        every arm has two or more). Beyond the pilot's end, where nothing was seen that could flatter, the end's luck
+        is taken off.
+        """
+        self._some()
+        grid = _grid(C)
+        which, at = self._chosen(grid), np.arange(len(grid))
+        bands = [self.curve(n, grid) for n in self.ns]
+        value, low, high = (np.stack([getattr(b, k) for b in bands])[which, at] for k in ("value", "low", "high"))
+        luck = self._luck(np.minimum(grid, self.range[1]))
+        value, low, high = (np.clip(x - luck, 0.0, 1.0) for x in (value, low, high))
+        return Frontier(grid, np.array(self.ns)[which], value, low, high, self.level)
+
+    def _luck(self, C: ndarray) -> ndarray:
+        """What the audit curve of the arm chosen at C (K,) exceeds its value on runs that did not choose by: (K,)."""
+        folds = min(len(arm.fits[SELECT].folds) for arm in self.arms)
+        if not folds:
+            return np.zeros(len(C))
+        select, audit = (np.array([self.paths(n, C, split).mean(0) for n in self.ns]) for split in (SELECT, AUDIT))
+        away = np.array([[self._left_out(arm, C, split, folds) for arm in self.arms] for split in (SELECT, AUDIT)])
+        chosen = np.where(self._known(C)[:, None], select[:, None] - away[SELECT], -1.0).argmax(0)     # (folds, K)
+        sizes = np.array([len(arm.fits[AUDIT].folds) for arm in self.arms])[:, None, None]
+        on_fold = audit[:, None] + (sizes - 1) * away[AUDIT]
+        elsewhere = np.take_along_axis(on_fold, chosen[None], 0)[0].mean(0)
+        return np.asarray(audit[self._chosen(C), np.arange(len(C))] - elsewhere)
+
+    def _left_out(self, arm: Arm, C: ndarray, split: int, folds: int) -> ndarray:
+        """How much each of the first runs lifts the arm's curve, centred: (folds, K)."""
+        fit = arm.fits[split]
+        without = np.array([self._mixed(points, C, split) for points in fit.folds])
+        return np.asarray((without.mean(0) - without)[:folds])
+
+    def _mixed(self, points: ndarray, C: ndarray, split: int) -> ndarray:
+        """The weighted mean over forms of the curves with parameters (F, 3), at C: (K,)."""
+        gains = [(A - self.R0[split]) * risen(C, Cmid, b, tail)
+                 for (A, Cmid, b), tail in zip(points, self.tails, strict=True)]
+        return np.asarray(self.R0[split] + np.array(self.weights) @ np.array(gains))
+
+    def refusal(self, C: float) -> Refusal | None:
+        """Why no prediction at C should be trusted, if so: the law's own refusal, or C more than a decade beyond."""
+        if self.refused is not None or not C / self.range[1] > DECADE:
+            return self.refused
+        need = C / DECADE * sum(len(arm.runs) for arm in self.arms)
+        return Refusal(f"{C:,.0f} rollouts are {C / self.range[1]:.0f} times the pilot's largest run; "
+                       f"laws are read within a factor of {DECADE:.0f}",
+                       f"a pilot whose runs reach {C / DECADE:,.0f} rollouts", need)
+
+    def flags_at(self, C: float, n: int | None = None) -> tuple[Flag, ...]:
+        """The law's flags and those of asking at C: extrapolation in compute, and in epochs for arm n (the best)."""
+        out = list(self.flags)
+        ratio = C / self.range[1]
+        if ratio > 1:
+            out.append(Flag("extrapolation", f"{C:,.0f} rollouts are {ratio:.1f} times the pilot's largest run"))
+        arm = self.arm(self.best(C) if n is None else n)
+        most = max(float(a.epochs[-1]) for a in self.arms)
+        epochs = float(arm.epochs[-1]) * C / float(arm.C[-1])
+        if epochs > 2 * most:
+            out.append(Flag("epochs", f"n={arm.n} would pass {epochs:.1f} times over the problems, "
+                                      f"the pilot at most {most:.1f}: this extrapolates in epochs too"))
+        return tuple(out)
+
+    def fallback(self) -> int:
+        """What to take if the law refuses: the n whose mean `select` reward is best at the pilot's largest budget."""
+        self._some()
+        ended = [arm for arm in self.arms if arm.C[-1] >= self.range[1] / 2]
+        return max(ended, key=lambda arm: (float(arm.select[:, -1].mean()), -arm.n)).n
+
+    def _some(self) -> None:
+        if not self.arms:
+            raise UserError(self.refused.reason if self.refused else "the law has no curve")
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON: no NaN, no infinity."""
+        return {"schema": 1, **{f.name: _plain(getattr(self, f.name)) for f in fields(self)}}
+
+    @staticmethod
+    def of(data: dict[str, Any]) -> Law:
+        """The law that `data()` wrote. Raises UserError for a schema that this program does not read."""
+        if data.get("schema") != 1:
+            raise UserError(f"law.json has schema {data.get('schema')!r}; this program reads 1")
+        star, refused = data["n_star"], data["refused"]
+        return Law(
+            arms=tuple(_arm(arm) for arm in data["arms"]), R0=(data["R0"][0], data["R0"][1]),
+            noise=Noise(**{**{k: np.array(v, dtype=float) for k, v in data["noise"].items() if k != "dof"},
+                           "dof": data["noise"]["dof"]}),
+            inflate=np.array(data["inflate"], dtype=float),
+            tails=tuple(math.inf if tail is None else tail for tail in data["tails"]),
+            weights=tuple(data["weights"]), margin=data["margin"], level=data["level"], seed=data["seed"],
+            flags=tuple(Flag(**flag) for flag in data["flags"]), refused=Refusal(**refused) if refused else None,
+            n_star=_growth(star) if star and "draws" in star else Refusal(**star) if star else None,
+        )
+
+
+def _arm(data: dict[str, Any]) -> Arm:
+    arrays = {k: _floats(data[k]) for k in ("C", "select", "audit", "epochs", "seconds")}
+    select, audit = (Fit(fit["parameters"], *(_floats(fit[k]) for k in ("points", "draws", "folds")))
+                     for fit in data["fits"])
+    return Arm(**{**data, **arrays, "runs": tuple(data["runs"]), "seeds": tuple(data["seeds"]),
+                  "fits": (select, audit)})
+
+
+def _growth(data: dict[str, Any]) -> Growth:
+    return Growth({k: Interval.of(v) for k, v in data["parameters"].items()}, _floats(data["draws"]))
+
+
+def _floats(values: Any) -> ndarray:
+    return np.array(values, dtype=float)
+
+
+def _plain(value: Any) -> Any:
+    """Nested lists, dictionaries, strings and finite numbers; NaN and infinity become null."""
+    if isinstance(value, Arm | Fit | Noise | Growth):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Flag | Refusal | Interval):
+        return asdict(value)
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value
+
+
+def _tails(level: float) -> tuple[float, float]:
+    return (1 - level) / 2, (1 + level) / 2
+
+
+def _grid(C: float | ndarray) -> ndarray:
+    grid = np.atleast_1d(np.asarray(C, dtype=float))
+    if not (np.all(np.isfinite(grid)) and np.all(grid > 0)):
+        raise UserError(f"a law is asked at rollouts above 0 and finite, got {C}")
+    return grid
+
+
+def _first(band: Band, dof: float) -> Interval:
+    return Interval(float(band.value[0]), float(band.low[0]), float(band.high[0]), band.level, band.kind, dof)

@@ -1,0 +1,341 @@
+"""The policy as a differentiable thing: forward, score, update, exact log-probs of given answers.
+
+Rows of one group share their prompt, so it goes through the decoder once, in one block with what the rows add to it;
+a row's tokens look at the prompt and at their own row. Logits are computed where the mask is and nowhere else. Weights,
+gradients and moments are float32 and lie flat, one vector each.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy import ndarray
+from torch import Tensor
+
+from isocost.local.decoder import Config, Decoder, attention, wide
+from isocost.local.sampling import check, truncate
+from isocost.meter import Meter
+from isocost.types import Batch, Cost, Forward, Sampling
+from isocost.world import Weights
+
+LossFn = Callable[[Forward, Batch], tuple[Tensor, dict[str, Tensor]]]
+
+LOGITS = 2**26       # numbers of logits in one micro-batch
+NEVER = -1e30        # the logit of what a token was not drawn from; finite, so that 0 * log 0 is 0
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Settings of AdamW (Loshchilov & Hutter 2019) and of the clip before it."""
+
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    max_norm: float = 1.0        # the gradient's norm is clipped to it
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A batch laid out as blocks of one prompt and several rows that go on from it; K masked tokens."""
+
+    tokens: Tensor       # (blocks, L)
+    position: Tensor     # (blocks, L)
+    bias: Tensor         # (blocks, 1, L, L): 0 where a token may look, -inf where not
+    before: Tensor       # (K,) for each masked token, where in the flattened blocks the one before it stands
+    spot: Tensor         # (K,) where in the flattened (N, T) batch it stands itself
+    read: int            # tokens of it that are not padding
+
+
+class LocalLearner:
+    """`isocost.world.Learner` on one device."""
+
+    def __init__(
+        self, config: Config, weights: Weights, meter: Meter, *, ends: Sequence[int], device: torch.device,
+        body: torch.dtype = torch.float32, micro_tokens: int = 16384, adam: Adam = Adam(),
+    ):
+        self.config, self.meter, self.device, self.adam = config, meter, device, adam
+        self.ends = torch.tensor(ends, device=device)
+        self.decoder = Decoder(config, body=body, device=device)
+        self.micro_tokens = micro_tokens
+        self._flatten(weights)
+        self.parameters = self._flat.numel()
+        layer = sum(p.numel() for p in self.decoder.layers[0].parameters())
+        self._widest = layer // (4 * config.heads * config.head_dim)   # where attention costs half of the rest
+        self._moments = torch.zeros(0, device=device), torch.zeros(0, device=device)
+        self._steps = torch.zeros((), device=device)
+        self._read = 0      # tokens of the forward passes since the last bill
+
+    # the contract ---------------------------------------------------------------------------------------------
+
+    def forward(self, batch: Batch) -> Forward:
+        """Log-probs and entropies at the masked tokens, (N, T) each, zero elsewhere; on the learner's device.
+
+        Raises ValueError for a mask at position 0: nothing stands before it to predict it from.
+        """
+        shared = self._share(batch)
+        self._read += shared.read
+        look = partial(attention, bias=shared.bias)
+        hidden = self.decoder.run(shared.tokens, self.decoder.turns[shared.position], lambda layer: look)
+        hidden = hidden.flatten(0, 1)[shared.before]
+        row = shared.spot // batch.tokens.shape[1]
+        logits = self.decoder.logits(hidden)
+        temperature = batch.temperature.to(self.device)
+        if bool((batch.temperature != 1.0).any()):
+            logits = logits / temperature.to(logits.dtype)[row, None]
+        if batch.kept:
+            logits = logits.masked_fill(~_kept(batch, logits), NEVER)
+        dist = F.log_softmax(logits, -1)
+        chosen = dist.gather(-1, batch.tokens.to(self.device).flatten()[shared.spot][:, None])[:, 0]
+        entropy = -(dist.exp() * dist).sum(-1)
+        zero = torch.zeros(batch.tokens.numel(), device=self.device, dtype=logits.dtype)
+        logp, entropy = (zero.index_copy(0, shared.spot, x).view(batch.tokens.shape) for x in (chosen, entropy))
+        return Forward(logp, entropy)
+
+    @torch.no_grad()
+    def score(self, batch: Batch) -> Forward:
+        """`forward` without gradient, on the batch's device, charged as `score` tokens."""
+        began, home, self._read = time.perf_counter(), batch.tokens.device, 0
+        parts = [self.forward(part) for part in self._parts(batch)]
+        logp, entropy = (torch.cat([getattr(p, f) for p in parts]).to(home) for f in ("logp", "entropy"))
+        self.meter.charge(*self._bill(batch, "score", time.perf_counter() - began))
+        return Forward(logp, entropy)
+
+    def update(self, batch: Batch, loss: LossFn, *, lr: float) -> dict[str, float]:
+        """One AdamW update on the sum of loss * weight over the mask, whatever micro-batches it takes.
+
+        Returns the loss, the gradient's norm before clipping, and means over the mask of the entropy and of what the
+        loss reports. A gradient that is not finite changes nothing: its norm in the metrics says so.
+        """
+        began, self._read = time.perf_counter(), 0
+        seen = self.gradient(batch, loss)
+        norm = torch.linalg.vector_norm(self._grad)
+        seen["grad_norm"] = float(norm)
+        if np.isfinite(seen["grad_norm"]):
+            self._grad.mul_((self.adam.max_norm / (norm + 1e-6)).clamp(max=1.0))
+            self._step(lr)
+        cost, physical = self._bill(batch, "train", time.perf_counter() - began)
+        self.meter.charge(cost + Cost(updates=1), physical + Cost(updates=1))
+        return seen
+
+    def gradient(self, batch: Batch, loss: LossFn) -> dict[str, float]:
+        """Leave the gradient of the sum of loss * weight on the parameters; uncharged. Returns `update`'s metrics."""
+        self._grad.zero_()
+        names: list[str] = []
+        lines: list[Tensor] = []
+        for part in self._parts(batch):
+            part = _moved(part, self.device)
+            assert part.weight is not None
+            out = self.forward(part)
+            per_token, said = loss(out, part)
+            total = torch.where(part.mask, per_token * part.weight, 0.0).sum()
+            total.backward()
+            said = {"entropy": out.entropy, **said}
+            means = torch.stack([v.detach() for v in said.values()]).where(part.mask, 0.0).sum((1, 2))
+            lines.append(torch.cat((total.detach()[None], means, part.mask.sum()[None])))
+            names = list(said)
+        loss_sum, *of_mask, count = torch.stack(lines).sum(0).tolist()
+        return {"loss": loss_sum} | {k: v / max(count, 1.0) for k, v in zip(names, of_mask, strict=True)}
+
+    def weights(self) -> dict[str, Tensor]:
+        """The weights themselves, not a copy: an update changes them."""
+        return {k: p.detach() for k, p in self.decoder.named_parameters()}
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy of all that an exact continuation needs."""
+        out = {f"weights.{k}": v.clone() for k, v in self.weights().items()}
+        first, second = self._moments
+        return out | {"adam.first": first.clone(), "adam.second": second.clone(), "adam.steps": self._steps.clone()}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Continue from `state()`; ValueError when it is of another model."""
+        mine = self.weights()
+        if {f"weights.{k}" for k in mine} != {k for k in state if k.startswith("weights.")}:
+            raise ValueError("the state is of a model of another shape")
+        for k, v in mine.items():
+            v.copy_(state[f"weights.{k}"])
+        self._moments = state["adam.first"].to(self.device, copy=True), state["adam.second"].to(self.device, copy=True)
+        self._steps = state["adam.steps"].clone().to(self.device)
+
+    # beyond it ------------------------------------------------------------------------------------------------
+
+    def frozen(self) -> LocalLearner:
+        """A copy that stays as the policy is now: a reference to score with."""
+        out = copy.copy(self)
+        out.decoder = Decoder(self.config, body=self.decoder.body, device=self.device).requires_grad_(False)
+        for mine, theirs in zip(out.decoder.parameters(), self.decoder.parameters(), strict=True):
+            mine.data.copy_(theirs.data)
+        out._moments, out._steps = (torch.zeros(0), torch.zeros(0)), torch.zeros(())
+        out._flat = out._grad = torch.zeros(0)
+        return out
+
+    @torch.inference_mode()
+    def sequence_logp(
+        self, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]], sampling: Sampling
+    ) -> ndarray:
+        """(len(prompts),) log-probability that the policy, at this sampling, writes exactly these tokens, then ends.
+
+        Any end token will do. Charged as `score` tokens: those of the prompt, the answer and the end.
+        """
+        began = time.perf_counter()
+        check(sampling)
+        rows = [[*p, *a] for p, a in zip(prompts, answers, strict=True)]
+        out = np.zeros(len(rows))
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+        step = max(1, min(self.micro_tokens, LOGITS // self.config.vocab) // max(map(len, rows), default=1))
+        for some in (order[k : k + step] for k in range(0, len(rows), step)):
+            out[some] = self._endings([rows[i] for i in some], [len(prompts[i]) for i in some], sampling)
+        tokens = sum(map(len, rows)) + len(rows)
+        self.meter.charge(Cost(score=tokens, seconds=time.perf_counter() - began))
+        return out
+
+    # inside ---------------------------------------------------------------------------------------------------
+
+    def _endings(self, rows: list[list[int]], prompt: list[int], sampling: Sampling) -> ndarray:
+        length, first = np.array([len(r) for r in rows]), np.array(prompt)
+        grid = np.zeros((len(rows), length.max()), dtype=np.int64)
+        here = np.arange(length.max())[None, :]
+        grid[here < length[:, None]] = np.concatenate([np.asarray(r, dtype=np.int64) for r in rows])
+        row, at = np.nonzero((here >= first[:, None] - 1) & (here < length[:, None]))   # what predicts answer and end
+        hidden = self.decoder(torch.from_numpy(grid).to(self.device))
+        row_t, at_t = torch.from_numpy(row).to(self.device), torch.from_numpy(at).to(self.device)
+        logits = self.decoder.logits(hidden[row_t, at_t]) / sampling.temperature
+        if sampling.truncates:
+            many = torch.ones(len(row), device=self.device)
+            logits = truncate(logits, many * sampling.top_p, (many * sampling.top_k).long())
+        dist = F.log_softmax(logits, -1)
+        is_end = torch.from_numpy(at == length[row] - 1).to(self.device)
+        after = torch.from_numpy(grid[row, np.minimum(at + 1, grid.shape[1] - 1)]).to(self.device)
+        said = dist.gather(-1, after[:, None])[:, 0]
+        logp = torch.where(is_end, dist[:, self.ends].logsumexp(-1), said).double()
+        return torch.zeros(len(rows), dtype=torch.float64, device=self.device).index_add_(0, row_t, logp).cpu().numpy()
+
+    def _flatten(self, weights: Weights) -> None:
+        """Lay weights and gradients out as two vectors that the parameters are views of."""
+        named = dict(self.decoder.named_parameters())
+        if named.keys() != weights.keys():
+            raise ValueError(f"weights do not fit: {sorted(named.keys() ^ weights.keys())}")
+        kind = wide(self.decoder.body)
+        self._flat = torch.cat([weights[k].detach().to(self.device, kind).flatten() for k in named])
+        self._grad = torch.zeros_like(self._flat)
+        at = 0
+        for p in named.values():
+            here = slice(at, at + p.numel())
+            p.data, p.grad, at = self._flat[here].view(p.shape), self._grad[here].view(p.shape), at + p.numel()
+
+    def _step(self, lr: float) -> None:
+        """AdamW on the whole vector."""
+        first, second = self._moments
+        if not len(first):
+            first, second = self._moments = torch.zeros_like(self._flat), torch.zeros_like(self._flat)
+        (b1, b2), a = self.adam.betas, self.adam
+        self._steps += 1
+        k = float(self._steps)
+        if a.weight_decay:
+            self._flat.mul_(1 - lr * a.weight_decay)
+        first.lerp_(self._grad, 1 - b1)
+        second.mul_(b2).addcmul_(self._grad, self._grad, value=1 - b2)
+        denominator = second.sqrt().div_((1 - b2**k) ** 0.5).add_(a.eps)
+        self._flat.addcdiv_(first, denominator, value=-lr / (1 - b1**k))
+
+    def _parts(self, batch: Batch) -> Iterator[Batch]:
+        """Micro-batches of neighbouring rows, each within the budget of tokens."""
+        budget = min(self.micro_tokens, max(LOGITS // self.config.vocab, 1))
+        length = batch.length.tolist()
+        if not length or max(length) * len(length) <= budget:
+            yield batch
+            return
+        first = longest = 0
+        for i, n in enumerate(length):
+            longest = max(longest, n)
+            if i > first and longest * (i + 1 - first) > budget:
+                yield batch.rows(torch.arange(first, i))
+                first, longest = i, n
+        yield batch.rows(torch.arange(first, len(length)))
+
+    def _bill(self, batch: Batch, kind: str, seconds: float) -> tuple[Cost, Cost]:
+        """Logical: every row whole. Physical: shared prompts once, and no last tokens, for nothing follows them."""
+        tokens = {"logical": int(batch.length.sum()), "physical": self._read}
+        return Cost(**{kind: tokens["logical"]}, seconds=seconds), Cost(**{kind: tokens["physical"]}, seconds=seconds)
+
+    def _share(self, batch: Batch) -> Shared:
+        """Lay a batch out around the prompts that rows of a group have in common."""
+        tokens, mask, length = batch.tokens.cpu().numpy(), batch.mask.cpu().numpy(), batch.length.cpu().numpy()
+        T = tokens.shape[1]
+        if mask[:, 0].any():
+            raise ValueError("a row's first token is masked: nothing stands before it to predict it from")
+        plen = np.where(mask.any(1), mask.argmax(1), length)
+        owner = _owners(tokens, plen, batch.group[batch.rollout].cpu().numpy())
+        Tp, Ts = int(plen.max()), int(max((length - 1 - plen).max(), 0))
+        block, place = _blocks(owner, max(1, (self._widest - Tp) // max(Ts, 1)))
+        lead = np.zeros(block.max() + 1, dtype=np.int64)
+        lead[block] = owner
+        L = Tp + (int(place.max()) + 1) * Ts
+        there = np.arange(Tp) < plen[lead, None]
+        grid, position, which = (np.zeros((len(lead), L), dtype=np.int64) for _ in range(3))
+        grid[:, :Tp], position[:, :Tp], which[:, :Tp] = tokens[lead, :Tp], np.arange(Tp), np.where(there, 0, -1)
+        at = plen[:, None] + np.arange(Ts)
+        inside = np.minimum(at, T - 1)
+        here = block[:, None], Tp + place[:, None] * Ts + np.arange(Ts)
+        grid[here], position[here] = np.take_along_axis(tokens, inside, 1), inside
+        which[here] = np.where(at < length[:, None], 1 + place[:, None], -1)
+        i, t = np.nonzero(mask)
+        first = t == plen[i]
+        before = block[i] * L + np.where(first, plen[i] - 1, Tp + place[i] * Ts + t - 1 - plen[i])
+        see = (which[:, None, :] == 0) | (which[:, None, :] == which[:, :, None])
+        bias = np.where(see & np.tri(L, dtype=bool), np.float32(0), np.float32(-np.inf))[:, None]
+        return Shared(
+            self._to(grid), self._to(position), self._to(bias).to(self.decoder.body), self._to(before),
+            self._to(i * T + t), int((which >= 0).sum()),
+        )
+
+    def _to(self, x: ndarray) -> Tensor:
+        return torch.from_numpy(x).to(self.device)
+
+
+def _owners(tokens: ndarray, prompt: ndarray, group: ndarray) -> ndarray:
+    """(N,) for each row the first of its group if their prompts are equal, else the row itself."""
+    _, first, inverse = np.unique(group, return_index=True, return_inverse=True)
+    leader = first[inverse]
+    equal = ((tokens == tokens[leader]) | (np.arange(tokens.shape[1]) >= prompt[:, None])).all(1)
+    return np.where(equal & (prompt == prompt[leader]), leader, np.arange(len(tokens)))
+
+
+def _blocks(owner: ndarray, most: int) -> tuple[ndarray, ndarray]:
+    """(N,) block of each row and (N,) its place there: rows of one owner together, at most `most` to a block."""
+    _, which, count = np.unique(owner, return_inverse=True, return_counts=True)
+    order = np.argsort(which, kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+    start = np.cumsum(-(-count // most)) - -(-count // most)
+    return start[which] + rank // most, rank % most
+
+
+def _kept(batch: Batch, logits: Tensor) -> Tensor:
+    """(K, V) which ids each masked token was drawn from; everything for rows that recorded nothing."""
+    counts = batch.mask.sum(1).tolist()
+    kept = torch.zeros(logits.shape, dtype=torch.bool)
+    at = 0
+    for ids, count in zip(batch.kept, counts, strict=True):
+        if not ids:
+            kept[at : at + count] = True
+        else:
+            if len(ids) != count:
+                raise ValueError(f"a row has {count} sampled tokens and {len(ids)} kept sets")
+            rows = np.repeat(np.arange(at, at + count), [len(x) for x in ids])
+            kept[torch.from_numpy(rows), torch.from_numpy(np.concatenate(ids))] = True
+        at += count
+    return kept.to(logits.device)
+
+
+def _moved(batch: Batch, device: torch.device) -> Batch:
+    if batch.tokens.device == device:
+        return batch
+    tensors = {f.name: v.to(device) for f in fields(batch) if isinstance(v := getattr(batch, f.name), Tensor)}
+    return batch.but(**tensors, extra={k: v.to(device) for k, v in batch.extra.items()})

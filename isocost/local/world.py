@@ -1,0 +1,93 @@
+"""The world of one machine: model, engine, learner and text, on one device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from isocost.errors import UserError
+from isocost.local.engine import LocalEngine
+from isocost.local.learner import Adam, LocalLearner
+from isocost.local.weights import Model, load
+from isocost.meter import Meter
+from isocost.types import Problem, Sampling
+from isocost.world import Grade, Text, World
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}
+
+
+def open_world(
+    model: str | Model, problems: Sequence[Problem], grade: Grade, *, meter: Meter | None = None, device: str = "auto",
+    dtype: str = "auto", reference: bool = False, exact: bool = False, micro_tokens: int = 16384, max_slots: int = 512,
+    cache_bytes: int | None = None, adam: Adam = Adam(),
+) -> World:
+    """Load a model and make it write and learn.
+
+    `dtype` is the body's: weights, gradients, moments, the residual stream and the head are float32 always; "auto"
+    is bf16 on a GPU and for models of more than 20 million parameters, else fp32; fp64, wide throughout, is for checks.
+    With `exact`, problems carry their one right text in `answer` and pass@1 is computed, not sampled. Raises UserError
+    for what is not to be had.
+    """
+    source = load(model) if isinstance(model, str) else model
+    meter, where = Meter() if meter is None else meter, _device(device)
+    body = _dtype(dtype, where, source.parameters)
+    space = cache_bytes if cache_bytes is not None else _cache_bytes(where)
+    engine = LocalEngine(
+        source.config, source.text, meter, device=where, body=body, max_slots=max_slots, cache_bytes=space
+    )
+    learner = LocalLearner(
+        source.config, source.weights, meter, ends=source.text.ends, device=where, body=body, micro_tokens=micro_tokens,
+        adam=adam,
+    )
+    engine.restore(learner.weights(), 0)
+    return World(
+        problems, engine, learner, source.text, grade, meter, reference=learner.frozen() if reference else None,
+        exact=Exactly(source.text, learner) if exact else None,
+        extra={"model": source, "device": str(where), "dtype": str(body).removeprefix("torch.")},
+    )
+
+
+class Exactly:
+    """`isocost.world.Exact` for problems whose verifier accepts one string: the chance of that string and an end."""
+
+    def __init__(self, text: Text, learner: LocalLearner):
+        self.text, self.learner = text, learner
+        self._tokens: dict[tuple[str, str], tuple[list[int], list[int]]] = {}
+
+    def __call__(self, problems: Sequence[Problem], sampling: Sampling) -> list[float]:
+        for p in problems:
+            if (p.id, p.variant) not in self._tokens:
+                prompt = self.text.prompt(p.prompt) + self.text.encode(p.prefix)
+                self._tokens[p.id, p.variant] = prompt, self.text.encode(str(p.answer))
+        pairs = [self._tokens[p.id, p.variant] for p in problems]
+        return np.exp(self.learner.sequence_logp([p for p, _ in pairs], [a for _, a in pairs], sampling)).tolist()
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UserError(f"device is {name!r}; give auto, cpu or cuda") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UserError("device is cuda, but torch finds no GPU here: leave it at auto, or install torch for your CUDA")
+    return device
+
+
+def _dtype(name: str, device: torch.device, parameters: int) -> torch.dtype:
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" or parameters > 20_000_000 else torch.float32
+    if name not in DTYPES:
+        raise UserError(f"dtype is {name!r}; give auto, {', '.join(DTYPES)}")
+    return DTYPES[name]
+
+
+def _cache_bytes(device: torch.device) -> int:
+    """A quarter of the memory that is free."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0] // 4
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4

@@ -1,0 +1,270 @@
+"""The sealed forecast and the naive ones against what came of them, and the arm beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isocost.report import charts
+from isocost.report.accounts import Section, empty
+from isocost.report.html import (
+    Safe,
+    count,
+    figure,
+    interval,
+    join,
+    names,
+    p,
+    sentence,
+    share,
+    signed,
+    table,
+    tag,
+)
+from isocost.report.records import Data, Study, as_dict, as_list, number
+
+SPLIT = "eval/audit"  # what is reported; `select` chose
+
+
+def prescribed_arm(study: Study) -> Data:
+    """The plan's first arm; empty without a plan."""
+    arms = as_list(study["plan"].get("arms"))
+    return as_dict(study["plan"].get("arm")) or as_dict(arms[0] if arms else None)
+
+
+def comparator(study: Study) -> Data:
+    """The arm that the prescription is compared with; empty where nothing is."""
+    return next((a for a in map(as_dict, as_list(study["plan"].get("arms"))) if a.get("role") == "comparator"), {})
+
+
+def prescribed_n(study: Study) -> int | None:
+    n = number(prescribed_arm(study).get("n"))
+    return None if n is None else int(n)
+
+
+def equal_set(study: Study) -> list[int]:
+    return [int(n) for n in as_list(study["plan"].get("equal")) if number(n)]
+
+
+def verdict_of(study: Study) -> str:
+    return str(study["audit"].get("verdict") or "").replace("_", " ")
+
+
+def prescribed_C(study: Study) -> float | None:
+    return number(prescribed_arm(study).get("C"))
+
+
+def outcome(study: Study) -> Section:
+    """The sealed forecast, the naive ones, what came of it, and the arm beside it."""
+    title, told = "Forecast against outcome", outcome_of(study)
+    if not told:
+        return Section("outcome", title, empty("Nothing is forecast yet.", "isocost plan"))
+    parts = [
+        _verdict_words(study, told),
+        _trained(study, told),
+        _forest(study, told),
+        _difference_plot(study, told),
+        _runs_of_arms(told),
+    ]
+    return Section("outcome", title, join(*parts))
+
+
+def outcome_of(study: Study) -> Data:
+    """Forecast, naive forecasts, outcome and difference, from whichever of plan, forecast, audit and runs there are.
+
+    Keys: C, n, forecast, naive, outcome, runs, values (by run), gain, other_n, other_forecast, other, other_values,
+    difference, pairs. Intervals are {value, low, high, ...}; what is not known is None or empty. Empty without any.
+    """
+    arm, other, sealed, audited = prescribed_arm(study), comparator(study), study["forecast"], study["audit"]
+    values, others = _finals(study, arm), _finals(study, other)
+    told: Data = {
+        "C": number(sealed.get("C")) or number(arm.get("C")),
+        "n": arm.get("n"),
+        "forecast": _as_interval(sealed) or _as_interval(arm.get("prediction")),
+        "naive": as_list(sealed.get("naive")),
+        "values": values,
+        "runs": len(values),
+        "gain": _as_interval(audited.get("gain")),
+        "outcome": _as_interval(audited.get("outcome")) or _as_interval({"value": _mean(values.values())}),
+        "other_n": other.get("n"),
+        "other_values": others,
+        "other_forecast": _as_interval(other.get("prediction")),
+        "other": _as_interval(audited.get("comparison")) or _as_interval({"value": _mean(others.values())}),
+        "difference": _as_interval(audited.get("difference")),
+        "pairs": as_list(as_dict(audited.get("difference")).get("values")),
+    }
+    return told if any(told[k] for k in ("forecast", "outcome")) else {}
+
+
+def _as_interval(x: Any) -> Data:
+    """An interval or a mean with its spread as {value, low, high, level, kind}; empty if it has no value."""
+    data = as_dict(x)
+    value = number(data.get("value", data.get("mean")))
+    if value is None:
+        return {}
+    return {
+        "value": value,
+        "low": number(data.get("low")),
+        "high": number(data.get("high")),
+        "level": number(data.get("level")) or 0.9,
+        "kind": data.get("kind"),
+    }
+
+
+def _mean(values: Any) -> float | None:
+    known = list(values)
+    return sum(known) / len(known) if known else None
+
+
+def _finals(study: Study, arm: Data) -> dict[str, float]:
+    """Run name -> last held-out reward on the problems that are reported, for the trained runs of an arm that ended."""
+    if not arm:
+        return {}
+    runs = [r for r in study.of("train") if r.finished and r.n == arm.get("n") and r.evaluations]
+    found = {r.name: number(r.evaluations[-1].get(SPLIT)) for r in runs}
+    return {k: v for k, v in found.items() if v is not None}
+
+
+def _verdict_words(study: Study, told: Data) -> Safe:
+    sealed, audited = study["forecast"], study["audit"]
+    if told["forecast"]:
+        text = f"Forecast {interval(told['forecast'])} for the mean of the new runs at {count(told['C'])} rollouts; "
+    else:
+        text = "No value was forecast; "
+    text += f"outcome {interval(told['outcome'])}." if told["outcome"] else "the runs are still to come."
+    more = []
+    if audited:
+        more.append(p(tag("b", f"Verdict: {verdict_of(study)}. "), sentence(audited.get("reason") or "")))
+    if sealed.get("falsifier"):
+        more.append(
+            p(
+                tag("span", "Sealed before the first token was sampled, what would falsify it: ", cls="soft"),
+                sentence(sealed["falsifier"]),
+            )
+        )
+    elif told["forecast"]:
+        more.append(
+            p(
+                "This is the plan's expectation; ",
+                tag("code", "isocost train --plan"),
+                " seals it before it trains.",
+                cls="soft",
+            )
+        )
+    if not told["forecast"] and sealed.get("why"):
+        more.append(p(sentence(sealed["why"])))
+    return join(p(text, cls="lead"), *more)
+
+
+def _trained(study: Study, told: Data) -> Safe:
+    rows, sealed = [], []
+    for run in sorted(study.of("train"), key=lambda r: (r.n != prescribed_n(study), r.n or 0, r.name)):
+        arm = f"n = {run.n}" + (", prescribed" if run.n == prescribed_n(study) else ", comparator")
+        rows += [
+            {"arm": arm, "seed": str(run.seed), "C": x["rollouts"], "reward": x[SPLIT]}
+            for x in run.evaluations
+            if number(x.get("rollouts")) and number(x.get(SPLIT)) is not None
+        ]
+    forecast = told["forecast"]
+    if not rows:
+        return Safe("")
+    if forecast and told["C"]:
+        sealed = [{"C": told["C"], "label": "forecast", **{k: forecast.get(k) for k in ("value", "low", "high")}}]
+    arms = list(dict.fromkeys(r["arm"] for r in rows))
+    alt_text = (
+        f"Held-out reward against rollouts for the trained runs of {names(arms)}, with the sealed forecast"
+        f" {interval(forecast)} as a bar at its compute."
+    )
+    caption = (
+        "Each line is one trained run. The grey bar is the sealed prediction interval for the mean of the prescribed"
+        " runs, its tick the forecast."
+    )
+    return figure("trained", charts.outcome_curves(rows, sealed, alt_text), alt_text, caption, rows)
+
+
+def _forest(study: Study, told: Data) -> Safe:
+    """Forecast, naive forecasts and outcome of the prescribed arm, then those of the comparator, under each other."""
+    own, other = f"n = {told['n']}", f"n = {told['other_n']}"
+    kind = "sealed forecast" if study["forecast"] else "expected"
+    rows = [_line(f"{kind}, {own}", told["forecast"], "interval")]
+    rows += [_line(f"naive: {x.get('name')}", x, "guess") for x in map(as_dict, told["naive"])]
+    rows += _outcome_lines(f"outcome, {own}", told["outcome"], told["values"])
+    rows.append(_line(f"expected, {other}", told["other_forecast"], "interval"))
+    rows += _outcome_lines(f"outcome, {other}", told["other"], told["other_values"])
+    rows = [r for r in rows if r["value"] is not None]
+    said = [r for r in rows if r["role"] != "run"]
+    alt_text = "Forecasts and outcomes: " + "; ".join(f"{r['label']} {interval(r)}" for r in said)
+    caption = (
+        "Bars are 90 % intervals: of prediction for forecasts, of confidence for outcomes. Hollow points are the"
+        " naive "
+    )
+    caption += "forecasts to beat, ticks single runs."
+    plot = figure("forecast", charts.forest(rows, "held-out reward", alt_text), alt_text, caption, rows)
+    scores = {f"naive: {x.get('name')}": x.get("score") for x in map(as_dict, as_list(study["audit"].get("scores")))}
+    scores[f"{kind}, {own}"] = scores.pop("naive: forecast", None)
+    body = [
+        [r["label"], share(r["value"]), _bounds(r), share(scores.get(r["label"])) if scores.get(r["label"]) else ""]
+        for r in said
+    ]
+    head = ["", "held-out reward", "90 % interval", "interval score"]
+    return join(
+        tag("h3", "Forecasts and outcomes"),
+        plot,
+        table(head, body, "Forecasts and outcomes", "quiet"),
+        _beaten(study),
+    )
+
+
+def _beaten(study: Study) -> Safe:
+    beats = study["audit"].get("beats_naive")
+    if beats is None:
+        return Safe("")
+    word = "beats" if beats else "does not beat"
+    return p(f"By interval score (lower is better) the forecast {word} the best naive one.")
+
+
+def _bounds(x: Data) -> str:
+    return "" if x.get("low") is None or x.get("high") is None else f"{share(x['low'])} to {share(x['high'])}"
+
+
+def _outcome_lines(label: str, mean: Data, values: Data) -> list[Data]:
+    runs = [{"label": label, "value": v, "low": None, "high": None, "role": "run"} for v in values.values()]
+    return [_line(label, mean, "outcome"), *runs]
+
+
+def _line(label: str, x: Any, role: str) -> Data:
+    return {"label": label, **{k: number(as_dict(x).get(k)) for k in ("value", "low", "high")}, "role": role}
+
+
+def _difference_plot(study: Study, told: Data) -> Safe:
+    d = told["difference"]
+    if not d:
+        return Safe("")
+    label = f"n = {told['n']} minus n = {told['other_n']}"
+    pairs = [{"label": label, "value": x, "low": None, "high": None, "role": "run"} for x in told["pairs"]]
+    rows = [_line(label, d, "interval"), *pairs]
+    bounds = f"[{signed(d['low'])}, {signed(d['high'])}]"
+    alt_text = f"Paired difference in held-out reward, {label}: {signed(d['value'])} {bounds}."
+    caption = (
+        "Paired by seed, with the 90 % confidence interval; ticks are single pairs, the dashed line is no difference."
+    )
+    better = {"prescribed": "The prescription is better.", "comparator": f"n = {told['other_n']} is better."}
+    text = f"{signed(d['value'])} {bounds} over {len(pairs)} pairs. "
+    text += better.get(str(study["audit"].get("better")), "Which of the two is better cannot be told.")
+    claim = (
+        ""
+        if study["plan"].get("claim")
+        else sentence(study["plan"].get("comparison") or "No win over the default is claimed")
+    )
+    plot = figure(
+        "difference",
+        charts.forest(rows, "difference in held-out reward", alt_text, zero=True),
+        alt_text,
+        caption,
+        rows,
+    )
+    return join(tag("h3", "Difference between the arms"), p(text), p(claim) if claim else "", plot)
+
+
+def _runs_of_arms(told: Data) -> Safe:
+    body = [[k, share(v, 4)] for k, v in {**told["values"], **told["other_values"]}.items()]
+    return table(["trained run", "held-out reward at the end"], body, "Trained runs") if body else Safe("")

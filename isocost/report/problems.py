@@ -1,0 +1,217 @@
+"""The problems for this model, before anything is trained, and the learning rate that holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isocost.report import charts
+from isocost.report.accounts import Section, empty
+from isocost.report.html import (
+    Safe,
+    brief,
+    count,
+    figure,
+    join,
+    p,
+    percent,
+    rate,
+    sentence,
+    share,
+    table,
+    tag,
+)
+from isocost.report.records import Data, Study, as_dict, as_list, number
+
+
+def profile(study: Study) -> Section:
+    """pass@1 over problems, groups without a signal at each n, lengths, and which methods fit."""
+    told, title = study["profile"], "The problems, for this model"
+    if not told:
+        return Section("profile", title, empty("Pass rates have not been measured.", "isocost profile"))
+    samples, counts = int(told.get("samples") or 16), as_list(told.get("histogram"))
+    rows = [_bin(k, samples, c) for k, c in enumerate(counts)]
+    alt_text = f"Histogram of problems by right answers out of {samples}: " + ", ".join(
+        f"{k}: {c}" for k, c in enumerate(counts)
+    )
+    caption = (
+        f"Problems by how many of {samples} samples were right. Pale bars earn the same throughout a group of"
+        f" {samples}."
+    )
+    plot = figure("pass-rates", charts.histogram(rows, alt_text), alt_text, caption, rows) if rows else ""
+    return Section(
+        "profile",
+        title,
+        join(_regime(told, samples), plot, _dead(told, samples), _bands(told), _lengths(told), _methods(told)),
+    )
+
+
+def _bin(right: int, samples: int, problems: Any) -> Data:
+    kind = "all or none right" if right in (0, samples) else "some right"
+    return {"right": right, "samples": samples, "pass1": right / samples, "problems": problems, "kind": kind}
+
+
+def _regime(told: Data, samples: int) -> Safe:
+    size = len(as_list(told.get("right"))) or sum(as_list(told.get("histogram")))
+    chosen = as_dict(told.get("recipe"))
+    lead = f"{str(told.get('regime', 'unknown')).capitalize()}: {told.get('why', '')}."
+    facts = f"Mean pass@1 is {share(told.get('mean'))} over {count(size)} problems with {samples} samples each; "
+    facts += f"h = {share(told.get('h'))} of them have 0 or 1 right."
+    recipe = (
+        f"The recipe that follows is {chosen['method']}: {chosen.get('why', '')}." if chosen.get("method") else ""
+    )
+    return join(p(lead, cls="lead"), p(facts), p(recipe) if recipe else "")
+
+
+def _dead(told: Data, samples: int) -> Safe:
+    rows = [
+        {k: d.get(k) for k in ("n", "share", "low", "high", "kind")} for d in map(as_dict, as_list(told.get("dead")))
+    ]
+    if not rows:
+        return Safe("")
+    worst, best = rows[0], rows[-1]
+    alt_text = "Share of groups whose rollouts all earn the same: " + ", ".join(
+        f"{percent(r['share'])} at n = {r['n']}" for r in rows
+    )
+    text = (
+        f"A group whose rollouts all earn the same teaches nothing: {percent(worst['share'])} of them at n ="
+        f" {worst['n']}, "
+    )
+    text += f"{percent(best['share'])} at n = {best['n']}."
+    caption = (
+        f"Filled: unbiased, from the {samples} samples. Hollow: a beta-binomial fitted to the set. Bars are 90 %"
+        " intervals over problems."
+    )
+    plot = figure("dead-groups", charts.dead_groups(rows, alt_text), alt_text, caption, rows)
+    body = [[r["n"], percent(r["share"]), f"{percent(r['low'])} to {percent(r['high'])}", r["kind"]] for r in rows]
+    return join(
+        tag("h3", "Dead groups at each n"),
+        p(text),
+        plot,
+        table(["n", "dead groups", "interval", "estimate"], body, "Dead groups", "quiet"),
+    )
+
+
+def _bands(told: Data) -> Safe:
+    body = [
+        [b.get("band"), count(b.get("problems")), share(b.get("assigned")), share(b.get("reported"))]
+        for b in map(as_dict, as_list(told.get("bands")))
+    ]
+    if not body:
+        return Safe("")
+    note = (
+        "One half of the samples says how hard a problem is, the other half how often it is solved: the second column"
+        " of rates is the honest one."
+    )
+    return join(
+        tag("h3", "Difficulty"),
+        p(note),
+        table(
+            ["band", "problems", "rate that put it there", "rate on the other half"],
+            body,
+            "Difficulty bands",
+            "quiet",
+        ),
+    )
+
+
+def _lengths(told: Data) -> Safe:
+    lengths, speed = as_dict(told.get("lengths")), as_dict(told.get("rate"))
+    if not lengths:
+        return Safe("")
+    text = (
+        f"Answers have {share(lengths.get('mean'), 1)} tokens on average (median {brief(lengths.get('p50'))}, 90 %"
+        f" below {brief(lengths.get('p90'))}, "
+    )
+    text += (
+        f"99 % below {brief(lengths.get('p99'))}, longest {brief(lengths.get('max'))});"
+        f" {percent(lengths.get('truncated'))} were cut off."
+    )
+    if number(speed.get("rollouts_per_second")):
+        text += (
+            f" This machine samples {brief(speed['rollouts_per_second'])} rollouts,"
+            f" {brief(speed.get('tokens_per_second'))} tokens per second."
+        )
+    return join(tag("h3", "Lengths"), p(text))
+
+
+def _methods(told: Data) -> Safe:
+    body = [[m.get("name"), m.get("state"), m.get("why")] for m in map(as_dict, as_list(told.get("methods")))]
+    if not body:
+        return Safe("")
+    return join(
+        tag("h3", "Which methods' preconditions hold"),
+        table(["method", "precondition", "why"], body, "Methods", "quiet"),
+    )
+
+
+# learning rate ----------------------------------------------------------------------------------------------
+
+
+def learning_rate(study: Study) -> Section:
+    """The probe: reward at the end against rate, per batch; the rule that follows; whether n* moves with it."""
+    told, title = study["rate"], "Learning rate"
+    rows = _probe_rows(study)
+    if not told and not rows:
+        return Section("rate", title, empty("The learning rate has not been measured.", "isocost pilot"))
+    lead = f"{sentence(told.get('why') or 'The rule is not fitted yet')}"
+    plot: Any = ""
+    if rows:
+        base = [r["base"] for r in rows if r["base"] is not None]
+        alt_text = "Held-out reward after each probe run: " + "; ".join(
+            f"rate {rate(r['lr'])} at {r['nB']} rollouts per update gives {share(r['reward'])}" for r in rows
+        )
+        caption = (
+            "Each point is one short run. A cross is a setting that fell below the base: it cannot be chosen, and"
+            " bounds the rate allowed."
+        )
+        spec = charts.rates(rows, sum(base) / len(base) if base else None, alt_text)
+        plot = figure("learning-rate", spec, alt_text, caption, rows)
+    notes = [p(sentence(f)) for f in as_list(told.get("flags"))]
+    return Section("rate", title, join(p(lead, cls="lead"), plot, *notes, _rule_table(study), _shift(study)))
+
+
+def _probe_rows(study: Study) -> list[Data]:
+    refused = {as_dict(t).get("run") for t in as_list(study["rate"].get("refused"))}
+    rows = []
+    for run in study.of("probe"):
+        if not run.evaluations or not run.lr or not run.n:
+            continue
+        first, last = run.evaluations[0], run.evaluations[-1]
+        rows.append(
+            {
+                "run": run.name,
+                "lr": run.lr,
+                "nB": run.n * int(run.arm.get("B") or 0),
+                "reward": last.get("eval/select"),
+                "base": number(first.get("eval/select")),
+                "refused": "refused" if run.name in refused or run.diverged else "kept",
+            }
+        )
+    return sorted(rows, key=lambda r: (r["nB"], r["lr"]))
+
+
+def _rule_table(study: Study) -> Safe:
+    arms = {(r.n, r.arm.get("B"), r.lr) for r in study.of("pilot") if r.n and r.lr}
+    if not arms:
+        return Safe("")
+    body = [
+        [n, b, count(n * b) if b else "–", rate(lr)]
+        for n, b, lr in sorted(arms, key=lambda a: (a[0] or 0, a[2] or 0))
+    ]
+    return table(
+        ["n", "B", "rollouts per update, nB", "learning rate"], body, "What the rule gives each arm of the grid"
+    )
+
+
+def _shift(study: Study) -> Safe:
+    found = study["shift"]
+    if not found:
+        return Safe("")
+    note = sentence(found.get("text", ""))
+    return (
+        tag("div", tag("b", "n* depends on the learning rate here"), p(note), cls="flag")
+        if found.get("moved")
+        else p(note)
+    )
+
+

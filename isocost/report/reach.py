@@ -1,0 +1,357 @@
+"""What each n reaches with how much compute: fitted curves, their frontier, and which n are as good as each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isocost.report import charts
+from isocost.report.accounts import Section, empty
+from isocost.report.html import (
+    Safe,
+    brief,
+    count,
+    figure,
+    interval,
+    join,
+    names,
+    p,
+    sentence,
+    share,
+    signed,
+    table,
+    tag,
+)
+from isocost.report.outcome import SPLIT, equal_set, prescribed_C, prescribed_n
+from isocost.report.records import Data, Run, Study, as_dict, number
+
+if TYPE_CHECKING:
+    from isocost.laws.fit import Law
+
+GRID = 72  # points of a drawn curve
+
+
+def law_of(study: Study) -> Law | None:
+    """The fitted law, if there is one that this version reads."""
+    if not study["law"]:
+        return None
+    from isocost.laws.fit import Law
+
+    try:
+        return Law.of(study["law"])
+    except (KeyError, TypeError, ValueError, AttributeError):  # written by another version: the page says so
+        return None
+
+
+# reward against compute -------------------------------------------------------------------------------------
+
+
+def curves(study: Study) -> Section:
+    """What each n reaches with how much compute: means over seeds, fitted curves, bands."""
+    title, runs = "Reward against compute", [r for r in study.of("pilot") if r.evaluations]
+    if not runs:
+        return _plain(study, title)
+    points, law = _means(runs), law_of(study)
+    spec, alt_text, rows = reward_plot(study, points, law)
+    caption = (
+        "Points are means over seeds of every evaluation, none filtered. Lines are fitted curves, shades their 90 %"
+        " confidence "
+    )
+    caption += (
+        "bands. Click a legend entry to single out an n; drag to pan, ctrl + wheel or pinch to zoom, double-click to"
+        " reset."
+    )
+    plot = figure("reward", spec, alt_text, caption, rows)
+    lead = (
+        f"{len(runs)} pilot runs over n = {names(sorted({r.n for r in runs if r.n}))}; at their last common budget"
+        f" {_order(points)}."
+    )
+    return Section("curves", title, join(p(lead, cls="lead"), plot, _arm_table(law, runs), _left_out(runs)))
+
+
+def reward_plot(
+    study: Study, points: Sequence[Data] | None = None, law: Law | None = None
+) -> tuple[charts.Spec, str, list[Data]]:
+    """The main plot: (specification, alternative text, the rows behind it)."""
+    if points is None:
+        points, law = _means([r for r in study.of("pilot") if r.evaluations]), law_of(study)
+    fits = _fitted(law) if law else []
+    rows = [*({"kind": "observed", **r} for r in points), *({"kind": "fitted", **r} for r in fits)]
+    alt_text = (
+        "Held-out reward against training rollouts, one curve for each n. At the end of the pilot: "
+        + ", ".join(_ends(points))
+    )
+    return charts.curves(points, fits, alt_text, prescribed_n(study)), alt_text, rows
+
+
+def _means(runs: Sequence[Run]) -> list[Data]:
+    """Mean, lowest and highest over seeds at each (n, C); the base apart, for a log axis has no zero."""
+    by: dict[tuple[int, float], list[float]] = {}
+    for run in runs:
+        if run.diverged or run.n is None:
+            continue
+        for line in run.evaluations:
+            c, y = number(line.get("rollouts")), number(line.get(SPLIT, line.get("eval/select")))
+            if c and y is not None:
+                by.setdefault((run.n, c), []).append(y)
+    return [
+        {"n": n, "C": c, "reward": sum(v) / len(v), "low": min(v), "high": max(v), "runs": len(v)}
+        for (n, c), v in sorted(by.items())
+    ]
+
+
+def _fitted(law: Law) -> list[Data]:
+    rows = []
+    low, high = law.range
+    for n in law.ns:
+        band = law.curve(n, np.geomspace(low, high, GRID))
+        rows += [{"n": n, "C": c, "reward": v, "low": a, "high": b} for c, v, a, b in _columns(band, 4)]
+    return rows
+
+
+def _columns(band: Any, digits: int) -> list[tuple[float, ...]]:
+    columns = (band.C, band.value, band.low, band.high)
+    return [
+        (round(float(c), 1), *(round(float(x), digits + 1) for x in rest)) for c, *rest in zip(*columns, strict=True)
+    ]
+
+
+def _last_points(points: Sequence[Data]) -> list[Data]:
+    """Each n at the largest C that every n reached."""
+    ends = [max(r["C"] for r in points if r["n"] == n) for n in {r["n"] for r in points}]
+    end = min(ends, default=math.inf)
+    return [
+        max((r for r in points if r["n"] == n and r["C"] <= end), key=lambda r: r["C"])
+        for n in sorted({r["n"] for r in points})
+    ]
+
+
+def _ends(points: Sequence[Data]) -> list[str]:
+    return [f"n = {r['n']} {share(r['reward'])}" for r in _last_points(points)]
+
+
+def _order(points: Sequence[Data]) -> str:
+    ends = sorted(_last_points(points), key=lambda r: -r["reward"])
+    if not ends:
+        return "no run has been evaluated"
+    first, last = ends[0], ends[-1]
+    if first is last:
+        return f"n = {first['n']} stands at {share(first['reward'])}"
+    return (
+        f"n = {first['n']} leads with {share(first['reward'])} and n = {last['n']} is last with"
+        f" {share(last['reward'])}"
+    )
+
+
+def _arm_table(law: Law | None, runs: Sequence[Run]) -> Safe:
+    if law is None:
+        return p("The curves are not fitted yet: ", tag("code", "isocost fit"), ".", cls="empty")
+    end, body = law.range[1], []
+    for arm in law.arms:
+        confidence, prediction = law.predict(arm.n, end, max(len(arm.runs), 1))
+        shape = arm.fits[1].parameters
+        body.append(
+            [
+                arm.n,
+                len(arm.runs),
+                arm.diverged,
+                interval(confidence.data()),
+                interval(prediction.data()),
+                share(shape["A"]),
+                brief(shape["Cmid"]),
+            ]
+        )
+    head = [
+        "n",
+        "runs",
+        "diverged",
+        f"mean curve at {brief(end)}",
+        "mean of as many new runs",
+        "asymptote",
+        "half way at",
+    ]
+    note = (
+        "The intervals are of confidence (mean curve) and of prediction (mean of as many new runs), 90 % each. The"
+        " run is the unit; "
+    )
+    note += f"run-to-run variance is pooled over arms ({law.dof:.0f} degrees of freedom)."
+    return join(table(head, body, "Fitted arms"), p(note, cls="soft"))
+
+
+def _left_out(runs: Sequence[Run]) -> Safe:
+    gone = [r.name for r in runs if r.diverged]
+    if not gone:
+        return Safe("")
+    return tag(
+        "div",
+        tag("b", f"{len(gone)} diverged"),
+        p(f"{names(gone)} fell below the base by 3 standard errors: counted, and left out of the fit."),
+        cls="flag",
+    )
+
+
+def _plain(study: Study, title: str) -> Section:
+    """Runs without a pilot: one line each."""
+    rows: list[Data] = []
+    for run in study.of("run", "train"):
+        for line in run.evaluations:
+            c, y = number(line.get("rollouts")), number(line.get(SPLIT, line.get("eval/select")))
+            if c and y is not None:
+                rows.append({"run": run.name, "C": c, "reward": y})
+    if not rows:
+        return Section("curves", title, empty("No run of a pilot has been evaluated.", "isocost pilot"))
+    ends: dict[str, float] = {r["run"]: r["reward"] for r in rows}
+    alt_text = "Held-out reward against training rollouts, one line for each run. At the end: " + ", ".join(
+        f"{k} {share(v)}" for k, v in ends.items()
+    )
+    plot = figure(
+        "reward",
+        charts.plain_curves(rows, alt_text),
+        alt_text,
+        "One line for each run. Click a legend entry to single one out.",
+        rows,
+    )
+    best = max(ends, key=lambda k: ends[k])
+    lead = (
+        f"{len(ends)} {'run' if len(ends) == 1 else 'runs'} without a pilot; {best} ends highest, at"
+        f" {share(ends[best])}."
+    )
+    return Section("curves", title, join(p(lead, cls="lead"), plot))
+
+
+# frontier ---------------------------------------------------------------------------------------------------
+
+
+def frontier(study: Study) -> Section:
+    """The upper envelope of fitted curves, and n*(C) where it is identified, else the set of equal n's."""
+    title, law = "The frontier, and which n", law_of(study)
+    if law is None:
+        return Section("frontier", title, empty("No law has been fitted.", "isocost fit"))
+    low, end = law.range
+    top = max(prescribed_C(study) or end, end)
+    band = law.frontier(np.geomspace(low, top, GRID))
+    rows = [
+        {"C": c, "reward": v, "low": a, "high": b, "n": int(n)}
+        for (c, v, a, b), n in zip(_columns(band, 4), band.n, strict=True)
+    ]
+    alt_text = (
+        f"Best fitted held-out reward against training rollouts, from {share(rows[0]['reward'])} at {brief(low)} to"
+        f" {share(rows[-1]['reward'])} at {brief(top)}."
+    )
+    caption = (
+        "The upper envelope of the fitted curves with its 90 % band. Circles are record-breaking means: they rise"
+        " with luck, and are for display only."
+    )
+    observed = _records(_means([r for r in study.of("pilot") if r.evaluations]))
+    fence = end if top > end else None
+    plot = figure("frontier", charts.frontier(rows, observed, fence, alt_text), alt_text, caption, rows)
+    return Section("frontier", title, join(_set_sentence(study, law), plot, _which(study, law, low, top, fence)))
+
+
+def _records(points: Sequence[Data]) -> list[Data]:
+    """The running maximum over C of mean rewards."""
+    best, out = -math.inf, []
+    for r in sorted(points, key=lambda r: (r["C"], -r["reward"])):
+        if r["reward"] > best:
+            best = r["reward"]
+            out.append({k: r[k] for k in ("C", "reward", "n")})
+    return out
+
+
+def _which(study: Study, law: Law, low: float, top: float, fence: float | None) -> Safe:
+    from isocost.laws.fit import Refusal
+
+    if law.n_star is not None and not isinstance(law.n_star, Refusal):
+        grid = np.geomspace(low, top, GRID)
+        found = [law.n_star.at(float(c)) for c in grid]
+        rows = [
+            {"C": round(float(c), 1), "n": x.value, "low": max(x.low, 1), "high": x.high}
+            for c, x in zip(grid, found, strict=True)
+        ]
+        alt_text = (
+            f"n* grows from {share(rows[0]['n'], 1)} at {brief(low)} rollouts to {share(rows[-1]['n'], 1)} at"
+            f" {brief(top)}."
+        )
+        caption = "The best n as compute grows: log2 n* is a sigmoid in ln C. The shade is its 90 % confidence band."
+        return join(
+            tag("h3", "n*(C)"), figure("n-star", charts.equals([], rows, fence, alt_text), alt_text, caption, rows)
+        )
+    rows = _standing(law, np.geomspace(low, top, 25))
+    sets = [law.equal_set(float(c)) for c in (low, law.range[1])]
+    alt_text = (
+        f"Which n are equal to the best within the margin: {names(sets[0])} at {brief(low)} rollouts,"
+        f" {names(sets[1])} at the end of the pilot."
+    )
+    caption = (
+        f"At each C, the n whose predicted reward is within {law.margin:g}, or within what can be told apart, of the"
+        " best. "
+    )
+    caption += "Not known: the pilot leaves that n's reward there open by more than 0.1 either way."
+    plot = figure("equal-n", charts.equals(rows, [], fence, alt_text), alt_text, caption, rows)
+    return join(tag("h3", "The set of equal n's"), _why_not(law.n_star), plot)
+
+
+def _why_not(refusal: Any) -> Safe:
+    if refusal is None:
+        return Safe("")
+    return p(f"n*(C) is not drawn: {refusal.reason} {sentence(refusal.settle)}")
+
+
+def _standing(law: Law, grid: np.ndarray) -> list[Data]:
+    values = np.stack([law.curve(n, grid).value for n in law.ns])
+    rows = []
+    for i, c in enumerate(grid[:-1]):
+        middle = float(np.sqrt(c * grid[i + 1]))
+        equal, best, unknown = law.equal_set(middle), law.best(middle), law.unknown(middle)
+        for j, n in enumerate(law.ns):
+            standing = (
+                "best"
+                if n == best
+                else "equal to the best" if n in equal else "not known" if n in unknown else "worse"
+            )
+            behind = float(values[:, i].max() - values[j, i])
+            rows.append(
+                {
+                    "C": round(float(c), 1),
+                    "C2": round(float(grid[i + 1]), 1),
+                    "n": n,
+                    "standing": standing,
+                    "behind": round(behind, 4),
+                }
+            )
+    return rows
+
+
+def _set_sentence(study: Study, law: Law) -> Safe:
+    equal, plan = equal_set(study), study["plan"]
+    c = prescribed_C(study) or law.range[1]
+    where = f"At {count(c)} rollouts per run" if plan else "At the end of the pilot"
+    equal = equal or law.equal_set(c)
+    lead = (
+        f"{where} n = {names(equal)} {'is best' if len(equal) == 1 else 'are equal'} to within {law.margin:g}, or to"
+        " within what can be told apart."
+    )
+    more: list[Any] = []
+    twice = as_dict(plan.get("marginal"))
+    if twice:
+        doubled = as_dict(twice.get("doubled"))
+        more.append(
+            p(
+                f"Twice the budget would buy {signed(twice.get('gain'))}: {interval(doubled)} at n ="
+                f" {twice.get('doubled_n')}."
+            )
+        )
+    ratio = number(plan.get("extrapolation"))
+    if ratio and ratio > 1:
+        more.append(
+            p(
+                f"The prescription reaches {ratio:.3g} times beyond the pilot's largest run; what stands right of the"
+                " dashed line is extrapolated."
+            )
+        )
+    return join(p(lead, cls="lead"), *more)
+
+

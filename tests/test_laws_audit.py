@@ -1,0 +1,195 @@
+"""Verdicts exactly as they are defined, scores and paired differences by hand, and the seal that is asked for."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import t as student_t
+
+from isocost.errors import UserError
+from isocost.laws import forecast as forecasts
+from isocost.laws.audit import Audit, audit, calibration, interval_score, seals
+from isocost.laws.forecast import Forecast, Naive
+from isocost.laws.noise import Interval
+from isocost.laws.table import Curve
+
+RUNS = tuple(f"train-n4-s{i}" for i in range(3))
+OTHERS = tuple(f"train-n8-s{i}" for i in range(3))
+
+
+def forecast(low=0.86, high=0.94, naive=(0.68, 0.95), **changes) -> Forecast:
+    guesses = tuple(Naive(name, v, v - 0.02, v + 0.02) for name, v in zip(("last", "slope"), naive, strict=False))
+    bare = Forecast(
+        n=4, B=8, C=1024, runs=RUNS, comparator=8, comparator_runs=OTHERS,
+        interval=Interval(0.9, low, high, 0.9, "prediction", 10.0), base=0.4, naive=guesses, falsifier="", why="no law",
+        extrapolation=8.0, epochs=1.0, pilot_epochs=1.0, claim=True, flags=(), hashes={},
+    )
+    bare = replace(bare, **changes)
+    return replace(bare, seal=forecasts._hash(bare))
+
+
+def run(name, end, n=4, C=1024.0, **changes) -> Curve:
+    at = np.array([0.0, C / 2, C])
+    y = np.array([0.4, 0.6, end])
+    bare = Curve(name, n, 8, 1e-3, int(name[-1]), at, y * 0, y, at, at, False, "train")
+    return replace(bare, **changes)
+
+
+def trained(ends, others=(0.8, 0.8, 0.8), **changes):
+    return [run(name, e, **changes) for name, e in zip(RUNS, ends, strict=False)] + [
+        run(name, e, n=8) for name, e in zip(OTHERS, others, strict=False)]
+
+
+def judged(f, curves, **more) -> Audit:
+    return audit(f, curves, {c.run: f.seal for c in curves}, **more)
+
+
+@pytest.mark.parametrize("ends,verdict,code", [
+    ((0.88, 0.90, 0.92), "hit", 0), ((0.86, 0.86, 0.86), "hit", 0), ((0.94, 0.94, 0.94), "hit", 0),
+    ((0.8, 0.85, 0.9), "miss", 3), ((0.95, 0.95, 0.95), "miss", 3), ((0.4, 0.4, 0.4), "miss", 3),
+])
+def test_inside_is_a_hit_and_outside_a_miss(ends, verdict, code):
+    found = judged(forecast(), trained(ends))
+    assert (found.verdict, found.exit_code) == (verdict, code)
+    assert found.outcome.mean == pytest.approx(np.mean(ends))
+
+
+def test_an_interval_that_holds_every_naive_forecast_is_uninformative():
+    inside = forecast(naive=(0.87, 0.93))
+    found = judged(inside, trained((0.9, 0.9, 0.9)))
+    assert found.verdict == "uninformative" and found.exit_code == 4
+    assert judged(forecast(naive=(0.87, 0.95)), trained((0.9, 0.9, 0.9))).verdict == "hit"
+    assert judged(inside, trained((0.7, 0.7, 0.7))).verdict == "miss"     # risk nothing and still miss
+
+
+def test_the_whole_range_cannot_hit():
+    assert judged(forecast(low=0.0, high=1.0), trained((0.9, 0.9, 0.9))).verdict == "uninformative"
+
+
+def test_too_few_or_short_runs_cannot_tell():
+    f = forecast()
+    found = judged(f, trained((0.9, 0.9)))
+    assert found.verdict == "cannot tell" and found.exit_code == 4 and found.missing == (RUNS[2],)
+    short = [*trained((0.9, 0.9)), run(RUNS[2], 0.9, C=512.0)]
+    assert judged(f, short).verdict == "cannot tell"
+    within = [*trained((0.9, 0.9)), run(RUNS[2], 0.9, C=1024.0 - 31)]     # less than one update of 32 rollouts
+    assert judged(f, within).verdict == "hit"
+    assert judged(f, []).verdict == "cannot tell"
+
+
+def test_a_missing_comparator_does_not_touch_the_verdict():
+    found = judged(forecast(), trained((0.9, 0.9, 0.9), others=(0.8,)))
+    assert found.verdict == "hit" and found.difference.count == 1 and found.better == "cannot tell"
+
+
+def test_no_forecast_cannot_tell_but_still_reports_the_gain():
+    found = judged(forecast(interval=None, naive=()), trained((0.9, 0.9, 0.9)))
+    assert found.verdict == "cannot tell" and found.gain.mean == pytest.approx(0.5) and found.scores == ()
+
+
+def test_a_diverged_run_counts():
+    """Leaving it out would turn this miss into a hit."""
+    collapsed = [*trained((0.9, 0.9)), run(RUNS[2], 0.1, C=512.0, diverged=True)]
+    found = judged(forecast(), collapsed)
+    assert found.verdict == "miss" and found.diverged == (RUNS[2],) and found.outcome.count == 3
+
+
+def test_an_outcome_measured_too_coarsely_decides_nothing():
+    near = trained((0.87, 0.87, 0.87))
+    assert judged(forecast(), near).verdict == "hit"
+    assert judged(forecast(), near, noise=0.02).verdict == "cannot tell"       # 1.645 x 0.02 / sqrt(3) = 0.019 > 0.01
+    assert judged(forecast(), near, noise=0.01).verdict == "hit"               # 0.0095 < 0.01
+    assert judged(forecast(), trained((0.85, 0.85, 0.85)), noise=0.02).verdict == "cannot tell"
+    assert judged(forecast(), trained((0.7, 0.7, 0.7)), noise=0.02).verdict == "miss"
+
+
+def test_interval_scores_by_hand():
+    assert interval_score(0.8, 0.9, 0.85, 0.9) == pytest.approx(0.1)
+    assert interval_score(0.8, 0.9, 0.75, 0.9) == pytest.approx(0.1 + 20 * 0.05)
+    assert interval_score(0.8, 0.9, 0.92, 0.8) == pytest.approx(0.1 + 10 * 0.02)
+    found = judged(forecast(), trained((0.9, 0.9, 0.9)))
+    assert [s.name for s in found.scores] == ["forecast", "last", "slope"]
+    assert [s.score for s in found.scores] == pytest.approx([0.08, 0.04 + 20 * 0.2, 0.04 + 20 * 0.03])
+    assert found.beats_naive
+
+
+def test_the_interval_score_rewards_the_true_quantiles():
+    """Proper: over a normal outcome no narrower or wider interval scores better on average."""
+    y = np.random.default_rng(0).normal(0, 1, 20_000)
+
+    def mean(half):
+        return np.mean([interval_score(-half, half, v, 0.9) for v in y[:4000]])
+
+    assert mean(1.645) < mean(1.2) and mean(1.645) < mean(2.3)
+
+
+def test_the_difference_is_paired_by_seed():
+    """Seeds that shift both arms alike: a paired interval is narrow where an unpaired one would be wide."""
+    shift = np.array([-0.03, 0.0, 0.03])
+    found = judged(forecast(), trained(0.9 + shift, others=0.88 + shift))
+    d = found.difference
+    assert d.mean == pytest.approx(0.02) and d.high - d.low < 1e-9 and found.better == "prescribed"
+    crossed = judged(forecast(), trained(0.9 + shift, others=0.88 - shift))
+    half = student_t(2).ppf(0.95) * np.std([-0.04, 0.02, 0.08], ddof=1) / np.sqrt(3)
+    assert crossed.difference.low == pytest.approx(0.02 - half) and crossed.better == "cannot tell"
+    worse = judged(forecast(), trained(0.9 + shift, others=0.93 + shift))
+    assert worse.better == "comparator"
+
+
+def test_only_seeds_of_both_arms_are_paired():
+    curves = trained((0.9, 0.9, 0.9), others=(0.8, 0.8))
+    found = judged(forecast(), [replace(c, seed=7) if c.run == OTHERS[1] else c for c in curves])
+    assert found.difference.count == 1
+
+
+def test_runs_without_the_seal_are_refused():
+    f, curves = forecast(), trained((0.9, 0.9, 0.9))
+    carried = {c.run: f.seal for c in curves}
+    for bad in (None, "0" * 64):
+        with pytest.raises(UserError, match=rf"{RUNS[1]} do not carry the seal"):
+            audit(f, curves, {**carried, RUNS[1]: bad})
+    with pytest.raises(UserError, match="do not carry the seal"):
+        audit(f, curves, {})
+
+
+def test_a_forecast_changed_in_memory_is_refused():
+    f, curves = forecast(), trained((0.9, 0.9, 0.9))
+    wide = replace(f, interval=replace(f.interval, low=0.0))
+    with pytest.raises(UserError, match="changed after it was sealed"):
+        audit(wide, curves, {c.run: f.seal for c in curves})
+
+
+def test_runs_of_other_sizes_are_refused_and_unnamed_ones_not_counted():
+    f = forecast()
+    with pytest.raises(UserError, match="was run at n = 16"):
+        judged(f, [run(RUNS[0], 0.9, n=16)])
+    extra = [*trained((0.9, 0.9, 0.9)), run("train-n4-s9", 0.1)]
+    assert judged(f, extra).outcome.count == 3
+    pilots = [replace(c, purpose="pilot") for c in trained((0.9, 0.9, 0.9))]
+    assert judged(f, pilots).verdict == "cannot tell"
+
+
+def test_seals_are_read_from_trained_runs_only(tmp_path):
+    for name, purpose, carried in (("a", "train", "x"), ("b", "train", None), ("c", "pilot", None)):
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        (folder / "run.json").write_text(json.dumps({"name": name, "purpose": purpose, "seal": carried}))
+    assert seals(tmp_path) == {"a": "x", "b": None}
+
+
+def test_an_audit_survives_json():
+    found = judged(forecast(), trained((0.9, 0.91, 0.9)))
+    assert Audit.of(json.loads(json.dumps(found.data(), allow_nan=False))) == found
+    nothing = judged(forecast(interval=None), [])
+    assert Audit.of(json.loads(json.dumps(nothing.data(), allow_nan=False))) == nothing
+
+
+def test_calibration_counts_over_studies():
+    f = forecast()
+    ends = ((0.9, 0.9, 0.9), (0.7, 0.7, 0.7), (0.9,))
+    wide = judged(forecast(naive=(0.9,)), trained((0.9, 0.9, 0.9)))
+    found = calibration([*(judged(f, trained(e)) for e in ends), wide])
+    assert [found[k] for k in ("studies", "hit", "miss", "cannot tell", "uninformative")] == [4, 1, 1, 1, 1]
+    assert found["judged"] == 3 and found["coverage"] == pytest.approx(2 / 3)
+    assert found["median_width"] == pytest.approx(0.08)

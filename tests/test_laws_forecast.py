@@ -1,0 +1,166 @@
+"""The seal: written once, whole, and broken by any change; the naive forecasts by hand."""
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from isocost.errors import UserError
+from isocost.laws import forecast as forecasts
+from isocost.laws.noise import Interval, student
+from isocost.laws.plan import Timing, plan_pilot, prescribe
+from isocost.laws.rate import given
+from isocost.laws.table import Curve
+
+PROFILE = {"samples": 16, "right": [8] * 50, "rate": {"rollouts_per_second": 8000.0}, "parameters": 1e5}
+
+
+class FakeLaw(SimpleNamespace):
+    """One n that is best, forecast at 0.9; noise of 0.02."""
+
+    def __init__(self, **more):
+        noise = SimpleNamespace(sd=lambda C, reward, split=1: np.array(0.02))
+        super().__init__(refused=None, flags=(), ns=(4, 8), level=0.9, dof=10.0, noise=noise, name="law", **more)
+
+    def equal_set(self, C, margin=None):
+        return [4]
+
+    def best(self, C):
+        return 4
+
+    def predict(self, n, C, runs=3):
+        return Interval(0.9, 0.88, 0.92, 0.9, "confidence", 10), Interval(0.9, 0.86, 0.94, 0.9, "prediction", 10)
+
+    def data(self):
+        return {"name": self.name}
+
+
+def pilot_plan():
+    return plan_pilot(PROFILE, preset="quick", timing=Timing(0.003, 0.0, 0.0002, 0.05, ""))
+
+
+def own_curves():
+    C = np.array([0.0, 1024, 2048, 4096])
+    return [
+        Curve(f"pilot-n4-s{s}", 4, 8, 1e-3, s, C, y, y, C, C / 2800, False, "pilot")
+        for s, y in enumerate((np.array([0.4, 0.5, 0.60, 0.66]), np.array([0.4, 0.5, 0.60, 0.70])))
+    ]
+
+
+def sealed(law=None, curves=None, **more):
+    law = law or FakeLaw()
+    pilot = pilot_plan()
+    plan = prescribe(law, given(1e-3, 256), None, pilot.timing, pilot=pilot, problems=700)
+    return forecasts.seal(plan, law, own_curves() if curves is None else curves, records="r", code="c", **more)
+
+
+def test_a_forecast_says_what_and_what_would_falsify_it():
+    f = sealed()
+    assert (f.value, f.low, f.high, f.level) == (0.9, 0.86, 0.94, 0.9) and f.interval.kind == "prediction"
+    assert (f.n, f.B, f.C, f.comparator) == (4, 8, 32768, 8) and f.base == pytest.approx(0.4)
+    assert f.runs == tuple(f"train-n4-s{i}" for i in range(3)) and len(f.comparator_runs) == 3
+    assert "3 new runs at n = 4, B = 8, C = 32768" in f.falsifier and "[0.8600, 0.9400]" in f.falsifier
+
+
+def test_naive_forecasts_by_hand():
+    last, slope = sealed().naive
+    assert last.value == pytest.approx(0.68)                         # mean of 0.66 and 0.70
+    assert slope.value == pytest.approx(0.68 + 3 * 0.08)             # 0.08 a doubling, three doublings to 32768
+    half = student(0.9, 10) * 0.02 * np.sqrt(1 / 3 + 1 / 2)
+    assert (last.low, last.high) == pytest.approx((0.68 - half, 0.68 + half))
+
+
+def test_a_slope_kept_up_stays_within_the_possible():
+    steep = [replace(c, audit=np.array([0.4, 0.4, 0.5, 0.9])) for c in own_curves()]
+    assert sealed(curves=steep).naive[1].value == 1.0
+
+
+def test_runs_that_diverged_or_were_for_something_else_make_no_naive_forecast():
+    odd = [replace(c, diverged=True) for c in own_curves()] + [replace(c, purpose="edge") for c in own_curves()]
+    assert sealed(curves=odd).naive == () and sealed(curves=odd).base is None
+
+
+def test_without_a_law_nothing_is_forecast_and_it_says_so():
+    pilot = plan_pilot(PROFILE, preset="quick", timing=Timing(0.003, 0.0, 0.0002, 0.05, ""))
+    plan = prescribe(None, given(1e-3, 256), None, pilot.timing, pilot=pilot)
+    f = forecasts.seal(plan, None)
+    assert f.value is None and "no value is forecast" in f.why and "nothing" in f.falsifier
+
+
+def test_the_seal_depends_on_everything_and_on_nothing_else():
+    a = sealed()
+    assert a.seal == sealed().seal and len(a.seal) == 64
+    assert a.seal != sealed(FakeLaw(extra=1), own_curves()[:1]).seal
+    changed = FakeLaw()
+    changed.name = "another"
+    assert sealed(changed).seal != a.seal
+
+
+def test_written_once_and_read_back(tmp_path):
+    f, path = sealed(), tmp_path / "forecast.json"
+    assert forecasts.write(f, path) == f and forecasts.read(path) == f
+    before = path.read_bytes()
+    assert forecasts.write(f, path) == f and path.read_bytes() == before
+    with pytest.raises(UserError, match="never rewritten"):
+        forecasts.write(sealed(curves=own_curves()[:1]), path)
+    assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["forecast.json"]
+
+
+@pytest.mark.parametrize("key,value", [("C", 1), ("claim", False), ("why", "x")])
+def test_a_changed_forecast_is_refused(tmp_path, key, value):
+    path = tmp_path / "forecast.json"
+    forecasts.write(sealed(), path)
+    data = json.loads(path.read_text())
+    data[key] = value
+    path.write_text(json.dumps(data))
+    with pytest.raises(UserError, match="changed after it was sealed"):
+        forecasts.read(path)
+
+
+@pytest.mark.parametrize("where", ["interval", "naive"])
+def test_a_widened_interval_is_refused(tmp_path, where):
+    path = tmp_path / "forecast.json"
+    forecasts.write(sealed(), path)
+    data = json.loads(path.read_text())
+    (data[where] if where == "interval" else data[where][0])["low"] = 0.0
+    path.write_text(json.dumps(data))
+    with pytest.raises(UserError, match="changed after it was sealed"):
+        forecasts.read(path)
+
+
+def test_a_forecast_is_of_its_own_plan_and_law():
+    pilot, law = pilot_plan(), FakeLaw()
+    plan = prescribe(law, given(1e-3, 256), None, pilot.timing, pilot=pilot, problems=700)
+    f = forecasts.seal(plan, law, own_curves())
+    forecasts.verify_seal(f, plan, law)
+    with pytest.raises(UserError, match=r"plan\.json was changed"):
+        forecasts.verify_seal(f, replace(plan, margin=0.5), law)
+    other = FakeLaw()
+    other.name = "another"
+    with pytest.raises(UserError, match=r"law\.json was changed"):
+        forecasts.verify_seal(f, plan, other)
+
+
+def test_missing_and_torn_files_are_named(tmp_path):
+    with pytest.raises(UserError, match="seals the forecast before it trains"):
+        forecasts.read(tmp_path / "forecast.json")
+    (tmp_path / "forecast.json").write_text('{"n": 4')
+    with pytest.raises(UserError, match="is not JSON"):
+        forecasts.read(tmp_path / "forecast.json")
+
+
+def test_the_records_hash_sees_the_pilot_and_not_what_is_trained_after(tmp_path):
+    def run(name, purpose, line):
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        (folder / "run.json").write_text(json.dumps({"purpose": purpose}))
+        (folder / "metrics.jsonl").write_text(line)
+
+    run("pilot-n2-s0", "pilot", "a\n")
+    before = forecasts.records_hash(tmp_path)
+    run("train-n2-s0", "train", "b\n")
+    assert forecasts.records_hash(tmp_path) == before
+    (tmp_path / "runs" / "pilot-n2-s0" / "metrics.jsonl").write_text("c\n")
+    assert forecasts.records_hash(tmp_path) != before

@@ -1,0 +1,348 @@
+"""Budgets and plans: what is affordable, what is chosen and against what, and every constraint that a plan promises."""
+
+import json
+from dataclasses import replace
+from math import inf, sqrt
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.stats import t as student_t
+
+from isocost.errors import UserError
+from isocost.laws.fit import Flag, Refusal
+from isocost.laws.noise import Interval
+from isocost.laws.pilot import PRESETS, make_runs, run_seed, warmup, whole
+from isocost.laws.plan import (
+    Bill,
+    Budget,
+    Evaluation,
+    PilotPlan,
+    Plan,
+    Prices,
+    Timing,
+    detectable,
+    marginal,
+    measure_timing,
+    plan_pilot,
+    points,
+    prescribe,
+)
+from isocost.laws.rate import given
+from isocost.laws.table import Curve
+
+TIMING = Timing(0.003, 0.0, 0.0002, 0.05, "for the test")
+PROFILE = {
+    "samples": 16, "right": [3] * 100 + [8] * 100 + [0] * 20, "parameters": 1e5, "select": 128, "audit": 128,
+    "exact": True, "rate": {"rollouts_per_second": 8000.0}, "cost": {"rollouts": 100, "prefill": 600, "decode": 300},
+}
+RULE = given(1e-3, 256)
+
+
+def planned(**asked) -> PilotPlan:
+    return plan_pilot(PROFILE, timing=TIMING, **asked)
+
+
+class FakeLaw(SimpleNamespace):
+    """Fixed rewards per n: what `prescribe` asks of a law, and nothing else."""
+
+    def __init__(self, values, equal, refused=None, flags=()):
+        super().__init__(values=values, equal=equal, refused=refused, flags=flags, ns=tuple(values))
+
+    def equal_set(self, C, margin=None):
+        return list(self.equal)
+
+    def best(self, C):
+        return max(self.values, key=self.values.get)
+
+    def predict(self, n, C, runs=3):
+        v = self.values[n] + 0.02 * (C > 40000)
+        return (Interval(v, v - 0.01, v + 0.01, 0.9, "confidence", 10),
+                Interval(v, v - 0.03, v + 0.03, 0.9, "prediction", 10))
+
+
+def curve(run, end, seconds=TIMING):
+    C = np.array([0.0, *points(run.C, 512)])
+    y = np.linspace(0.4, end, len(C))
+    s = np.array([seconds.seconds(run.n, run.B, c, i) for i, c in enumerate(C)])
+    return Curve(run.name, run.n, run.B, 1e-3, run.seed, C, y, y, s, C / (run.n * 700), False, run.purpose)
+
+
+# budgets ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text,amount,unit", [
+    ("50k-rollouts", 50_000, "rollouts"), ("2h", 7200, "seconds"), ("30min", 1800, "seconds"), ("90s", 90, "seconds"),
+    ("1e18flop", 1e18, "flops"), ("2M-tokens", 2e6, "tokens"), ("1.5h", 5400, "seconds"),
+    ("500 rollouts", 500, "rollouts"), ("1d", 86400, "seconds"),
+])
+def test_budgets_carry_a_unit(text, amount, unit):
+    assert Budget.parse(text) == Budget(amount, unit)
+    assert Budget.of(json.loads(json.dumps(Budget.parse(text).data()))) == Budget(amount, unit)
+
+
+@pytest.mark.parametrize("text", ["50000", "50k", "2 parsecs", "", "-3h", "0rollouts", "1.2.3h", "h"])
+def test_a_bad_budget_lists_what_would_be_right(text):
+    with pytest.raises(UserError, match=r"50k-rollouts, 2h|more than nothing"):
+        Budget.parse(text)
+
+
+def test_bills_add_up_by_hand():
+    prices = Prices(prefill=6.0, decode=3.0, parameters=1e5)
+    bill = prices.bill([(4, 8, 64, 2), (8, 8, 64, 2)], TIMING)
+    assert (bill.rollouts, bill.tokens, bill.evaluations) == (128, 384.0, 4)
+    assert bill.flops == 128 * (2 + 6) * 1e5 * 9
+    assert bill.seconds == pytest.approx(2 * (0.003 + 0.0064) + 1 * (0.003 + 0.0128) + 4 * 0.05)
+    assert (bill + bill).rollouts == 256 and Bill.of(bill.data()) == bill
+    with pytest.raises(UserError, match="number of parameters"):
+        Prices(6.0, 3.0, None).bill([(4, 8, 64, 2)], TIMING).of_unit("flops")
+
+
+def test_small_batches_are_dearer_per_rollout():
+    assert TIMING.per_rollout(2, 8) == pytest.approx(0.0002 + 0.003 / 16)
+    assert TIMING.per_rollout(2, 8) > TIMING.per_rollout(32, 8)
+
+
+def test_timing_is_measured_from_runs():
+    truth = Timing(0.004, 0.0005, 0.0002, 0.07, "")
+    runs = [r for B in (4, 16) for r in make_runs(0, "pilot", (2, 8, 32), B, 4096, 1)]
+    found = measure_timing([curve(r, 0.8, truth) for r in runs], TIMING)
+    assert (found.update, found.problem, found.rollout, found.evaluation) == pytest.approx(
+        (0.004, 0.0005, 0.0002, 0.07), rel=0.02)
+    assert measure_timing([curve(runs[0], 0.8, truth)], TIMING) is TIMING
+    untimed = [replace(curve(r, 0.8), seconds=np.full(7, np.nan)) for r in runs]
+    assert measure_timing(untimed, TIMING) is TIMING
+
+
+# the pilot ----------------------------------------------------------------------------------------------------
+
+
+def test_detectable_effect_by_hand():
+    t = student_t(10)
+    assert detectable(3, 5, 0.02) == pytest.approx((t.ppf(0.95) + t.ppf(0.8)) * 0.02 * sqrt(2 / 3))
+    assert detectable(1, 5, 0.02) == inf
+    assert detectable(5, 5, 0.02) < detectable(3, 5, 0.02)
+
+
+def test_points_are_whole_updates_of_every_arm_and_reach_the_end():
+    for C, unit, per in ((4096, 256, 2), (5568, 64, 2), (32768, 256, 1), (256, 256, 2), (8448, 256, 2)):
+        found = points(C, unit, per)
+        assert found[-1] == C and all(x % unit == 0 for x in found) and list(found) == sorted(set(found))
+    assert points(4096, 256) == (256, 512, 768, 1024, 1536, 2048, 2816, 4096)
+    assert points(4992, 128, 0) == (2432, 4992)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_keep_their_promises_without_a_budget(preset):
+    p = planned(preset=preset)
+    assert not p.direct and p.C == PRESETS[preset].C and p.train_C == PRESETS[preset].train_C
+    promises(p)
+
+
+@pytest.mark.parametrize("text", [
+    "30k-rollouts", "50k-rollouts", "287k-rollouts", "1M-rollouts", "300s", "2h", "3M-tokens", "1e14flop"])
+@pytest.mark.parametrize("preset", ["quick", "standard"])
+def test_a_budget_is_everything_a_study_may_spend(text, preset):
+    budget = Budget.parse(text)
+    p = planned(preset=preset, budget=budget)
+    assert p.bill.of_unit(budget.unit) <= budget.amount * (1 + 1e-9)
+    if not p.direct:
+        assert p.pilot_bill.of_unit(budget.unit) <= budget.amount / 3
+        assert p.bill.of_unit(budget.unit) >= 0.75 * budget.amount
+        assert PRESETS[preset].train_seeds >= p.train_seeds / 2
+        promises(p, budget.unit)
+
+
+def promises(p: PilotPlan, unit: str = "rollouts") -> None:
+    """The pilot costs at most half of training, its largest run is an eighth, sizes are whole, warm-up is short."""
+    assert p.pilot_bill.of_unit(unit) <= p.train_bill.of_unit(unit) / 2
+    assert p.train_C <= 8 * p.C and p.train_seeds >= 3
+    assert p.C % p.unit == 0 and p.train_C % p.unit == 0 and p.unit % (8 * p.B) == 0
+    for r in p.runs:
+        assert r.M * r.n * r.B == r.C and r.warmup <= min(10, 0.05 * r.M) and p.points_of(r)[-1] == r.C
+    assert len({r.name for r in p.runs}) == len(p.runs)
+    assert {r.purpose for r in p.runs} == {"probe", "pilot", "edge"}
+    assert {(r.n, r.multiplier) for r in p.of_purpose("edge")} == {
+        (n, x) for n in (min(p.grid), max(p.grid)) for x in (0.5, 2.0)}
+    assert {(r.n, r.multiplier) for r in p.of_purpose("probe")} == {
+        (n, x) for n in (min(p.grid), max(p.grid)) for x in (0.25, 1.0, 4.0)}
+    assert all(p.points_of(r) == p.points for r in p.of_purpose("pilot"))
+
+
+def test_quick_is_the_size_it_says():
+    p = planned(preset="quick")
+    assert (p.pilot_bill.rollouts, p.train_bill.rollouts) == (61440 + 16384 + 12288, 196608)
+    assert len(p.runs) == 15 + 4 + 6
+
+
+def test_a_budget_too_small_for_a_pilot_is_direct_and_says_why():
+    p = planned(budget=Budget.parse("5k-rollouts"))
+    assert p.direct and not p.runs and p.grid == () and p.pilot_bill.rollouts == 0
+    assert "cannot pay for a pilot" in p.why and "n = 4" in p.fallback_why and p.fallback_n == 4
+    assert p.train_bill.rollouts <= 5000 and any("assumed" in f for f in p.flags)
+    with pytest.raises(UserError, match="does not pay for one update"):
+        planned(budget=Budget.parse("20rollouts"))
+
+
+def test_a_noisy_evaluation_makes_the_pilot_blind_and_the_plan_direct():
+    few = Evaluation(16, 1)
+    p = planned(budget=Budget.parse("40k-rollouts"), evaluation=few)
+    assert p.sd == pytest.approx(sqrt(0.02**2 + 0.125**2)) and p.direct and "differences above" in p.why
+    assert not planned(budget=Budget.parse("40k-rollouts")).direct
+
+
+def test_direct_takes_the_n_whose_groups_are_alive():
+    hard = {**PROFILE, "right": [0] * 150 + [1] * 70}
+    assert plan_pilot(hard, budget=Budget.parse("5k-rollouts"), timing=TIMING).fallback_n == 32
+    bare = {k: v for k, v in PROFILE.items() if k != "right"}
+    p = plan_pilot(bare, budget=Budget.parse("5k-rollouts"), timing=TIMING)
+    assert p.fallback_n == 8 and "no dead-group shares" in p.fallback_why
+
+
+def test_the_users_own_rate_grid_and_batch():
+    p = planned(preset="quick", grid=(2, 8), B=4, rate=given(1e-5, 64))
+    assert p.grid == (2, 8) and p.B == 4 and p.rate.lr0 == 1e-5
+    with pytest.raises(UserError, match="none below 2"):
+        planned(grid=(1, 2))
+    with pytest.raises(UserError, match="there is no preset 'huge'"):
+        planned(preset="huge")
+    with pytest.raises(UserError, match="at least 1"):
+        planned(B=0)
+
+
+def test_a_measured_rate_spares_the_probe():
+    assert not planned(preset="quick", rate=replace(RULE, measured=True)).of_purpose("probe")
+
+
+def test_trained_runs_never_share_a_seed_with_the_pilot():
+    """A trained run at a pilot run's seed and sizes would begin as its replay: no test of the forecast."""
+    pilot = {run_seed(s, "pilot", i) for s in range(20) for i in range(5)}
+    trained = {run_seed(s, "train", i) for s in range(20) for i in range(5)}
+    assert len(pilot) == len(trained) == 100 and not pilot & trained
+    a, b = make_runs(3, "train", (4, 8), 8, 1024, 1)
+    assert a.seed == b.seed and a.index == b.index
+
+
+def test_warmup_is_five_percent_and_ten_at_most():
+    assert [warmup(M) for M in (1, 19, 20, 100, 200, 5000)] == [0, 0, 1, 5, 10, 10]
+
+
+@pytest.mark.parametrize("asked", [{"preset": "quick"}, {"budget": Budget.parse("5k-rollouts")}])
+def test_a_pilot_plan_survives_json(asked):
+    p = planned(**asked)
+    assert PilotPlan.of(json.loads(json.dumps(p.data(), allow_nan=False))) == p
+
+
+# the prescription ---------------------------------------------------------------------------------------------
+
+
+VALUES = {2: 0.80, 4: 0.90, 8: 0.85, 16: 0.895, 32: 0.7}
+
+
+def prescription(law, pilot=None, budget=None, **more) -> Plan:
+    return prescribe(law, RULE, budget, TIMING, pilot=pilot or planned(preset="quick"), problems=700, **more)
+
+
+def test_the_cheapest_of_the_set_is_taken_and_compared_with_the_default():
+    plan = prescription(FakeLaw(VALUES, (4, 16)))
+    assert plan.equal == (4, 16) and plan.arm.n == 16 and plan.comparator.n == 8 and plan.claim
+    assert [a.C for a in plan.arms] == [32768, 32768] and plan.arm.M == 32768 // 128
+    assert plan.arm.lr == pytest.approx(1e-3 * sqrt(128 / 256)) and plan.arm.epochs == pytest.approx(32768 / 16 / 700)
+    assert plan.arm.prediction.kind == "prediction" and plan.arm.confidence.kind == "confidence"
+    assert all(c.holds for c in plan.checks) and plan.extrapolation == 8
+    assert [r.name for r in plan.runs][:2] == ["train-n16-s0", "train-n8-s0"] and len(plan.runs) == 6
+    assert plan.points[-1] == 32768 and "cheapest" in plan.chosen and not plan.fallback
+
+
+def test_costs_that_tie_leave_the_choice_to_the_forecast():
+    even = Timing(0.0, 0.0, 0.0002, 0.0, "no overhead")
+    plan = prescribe(FakeLaw(VALUES, (4, 16)), RULE, None, even, pilot=planned(preset="quick"))
+    assert plan.arm.n == 4
+
+
+def test_with_the_default_in_the_set_the_runner_up_outside_it_is_trained_and_no_win_claimed():
+    plan = prescription(FakeLaw(VALUES, (4, 8, 16)))
+    assert plan.arm.n == 16 and plan.comparator.n == 2 and not plan.claim
+    assert "the default n = 8 is in it" in plan.comparison
+    plan = prescription(FakeLaw(VALUES, (8,)))
+    assert plan.arm.n == 8 and plan.comparator.n == 4 and not plan.claim
+
+
+def test_with_every_n_in_the_set_something_is_trained_and_no_win_claimed():
+    plan = prescription(FakeLaw(VALUES, tuple(VALUES)))
+    assert plan.arm.n == 32 and plan.comparator.n == 8 and not plan.claim
+    alone = FakeLaw({8: 0.8, 16: 0.8}, (8, 16))
+    cheap8 = Timing(0.0, 0.0, 0.0002, 0.0, "")
+    plan = prescribe(alone, RULE, None, cheap8, pilot=planned(preset="quick"))
+    assert plan.arm.n == 8 and plan.comparator.n == 16 and not plan.claim
+
+
+def test_a_refusal_falls_back_to_the_best_at_the_pilots_end_and_is_named():
+    pilot = planned(preset="quick")
+    seen = [curve(r, {2: 0.6, 4: 0.7, 8: 0.65, 16: 0.5, 32: 0.45}[r.n]) for r in pilot.of_purpose("pilot")]
+    refused = FakeLaw(VALUES, (2,), Refusal("the knee was not reached", "four times the rollouts", 4e5),
+                      (Flag("short", "stopped before the knee"),))
+    plan = prescription(refused, pilot, curves=seen)
+    assert plan.arm.n == 4 and plan.equal == (4,) and plan.comparator.n == 8
+    assert "law refuses: the knee was not reached" in plan.fallback and plan.settle == "four times the rollouts"
+    assert plan.marginal is None and "stopped before the knee" in plan.flags
+    assert plan.arm.prediction is not None         # the arm's own curve
+
+
+def test_a_fallback_ignores_diverged_runs_and_other_purposes():
+    pilot = planned(preset="quick")
+    runs = pilot.of_purpose("pilot")
+    seen = [replace(curve(r, 0.9), diverged=True) if r.n == 32 else curve(r, 0.6 + 0.01 * (r.n == 16)) for r in runs]
+    seen += [replace(curve(r, 0.95), purpose="edge") for r in runs if r.n == 2]
+    assert prescription(None, pilot, curves=seen).arm.n == 16
+
+
+def test_direct_trains_the_fallback_and_forecasts_nothing():
+    pilot = planned(budget=Budget.parse("5k-rollouts"))
+    plan = prescription(None, pilot, pilot.budget)
+    assert plan.direct and plan.arm.n == 4 and plan.comparator is None and plan.arm.prediction is None
+    assert "there was no pilot" in plan.fallback and len(plan.runs) == plan.seeds == 1 and plan.bill.rollouts <= 5000
+    assert plan.extrapolation is None and Plan.of(json.loads(json.dumps(plan.data(), allow_nan=False))) == plan
+
+
+@pytest.mark.parametrize("text", ["60k-rollouts", "120s"])
+def test_what_is_left_of_the_budget_is_what_training_may_spend(text):
+    budget = Budget.parse(text)
+    pilot = planned(preset="quick", budget=budget)
+    plan = prescription(FakeLaw(VALUES, (4, 16)), pilot, budget)
+    spent, train = pilot.pilot_bill.of_unit(budget.unit), plan.bill.of_unit(budget.unit)
+    assert spent + train <= budget.amount
+    bigger = plan.arm.C + whole(pilot.grid, pilot.B)
+    evaluations = 1 + len(pilot.train_points(bigger))
+    more = pilot.prices.bill([(a.n, a.B, bigger, evaluations) for a in plan.arms for _ in range(plan.seeds)], TIMING)
+    assert plan.arm.C == 8 * pilot.C or spent + more.of_unit(budget.unit) > budget.amount
+
+
+def test_a_pilot_dearer_than_planned_leaves_less_and_is_reported():
+    budget = Budget.parse("60k-rollouts")
+    pilot = planned(preset="quick", budget=budget)
+    dear = replace(pilot.pilot_bill, rollouts=40_000)
+    plan = prescription(FakeLaw(VALUES, (4,)), pilot, budget, spent=dear)
+    assert plan.bill.rollouts <= 20_000
+    assert [c.name for c in plan.checks if not c.holds] == ["pilot_share"]
+
+
+def test_extrapolation_in_epochs_is_flagged():
+    pilot = planned(preset="quick")
+    seen = [curve(r, 0.7) for r in pilot.of_purpose("pilot")]
+    told = prescription(FakeLaw(VALUES, (2,)), pilot, curves=seen)
+    assert told.arm.epochs == pytest.approx(32768 / 2 / 700) and told.pilot_epochs == pytest.approx(4096 / 2 / 700)
+    assert any("extrapolates in epochs" in f for f in told.flags)
+    quiet = prescription(FakeLaw(VALUES, (16,)), pilot, curves=seen)
+    assert not any("extrapolates in epochs" in f for f in quiet.flags)
+
+
+def test_what_twice_the_budget_buys():
+    found = marginal(FakeLaw(VALUES, (4,)), 32768)
+    assert (found.n, found.doubled_n) == (4, 4) and found.gain == pytest.approx(0.02)
+
+
+def test_a_plan_survives_json():
+    plan = prescription(FakeLaw(VALUES, (4, 16), flags=(Flag("ties", "two are tied"),)))
+    again = Plan.of(json.loads(json.dumps(plan.data(), allow_nan=False)))
+    assert again == plan and again.data() == plan.data()

@@ -1,0 +1,34 @@
+"""Every method learns; and where they must agree, they take the same step."""
+
+import pytest
+from toy import run
+
+from isocost import methods, toy
+from isocost.seams import tune
+
+ALL = methods.names()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_learns(name):
+    recipe = methods.load(name).recipe(groups=10, rollouts=8)
+    for path, value in (("pace.lr", 0.3), ("pace.warmup", 0)):
+        recipe = tune(recipe, path, value)
+    world = toy.world()
+    before = sum(world.exact(world.problems, recipe.pace(None).sampling)) / 10
+    run(recipe, world, 800)
+    after = sum(world.exact(world.problems, recipe.pace(None).sampling)) / 10
+    assert after > before + 0.3
+
+
+def test_on_policy_every_ratio_loss_is_the_same_step():
+    def weights_after(name):
+        recipe = methods.load("grpo").recipe(loss=methods.load(name).recipe().loss, groups=8)
+        world = toy.world()
+        run(tune(recipe, "pace.lr", 0.1), world, 64)
+        return world.learner.weights()
+
+    grpo = weights_after("grpo")
+    for name in ("dapo", "gspo", "cispo", "reinforce", "isohard"):
+        for key, value in weights_after(name).items():
+            assert value.allclose(grpo[key], atol=1e-6), name

@@ -1,0 +1,158 @@
+"""Problems from files: every row is used or named, and the reason names what is wrong."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from isocost.errors import UserError
+from isocost.problems import load_problems
+from isocost.problems.load import SHOWN
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+BROKEN = {   # line -> what the reason must say
+    13: "not JSON", 27: "not a list", 41: "no prompt", 58: "asks nothing", 74: "no answer", 92: "text or a number",
+    111: "not UTF-8", 130: "message 1", 163: "the prompt of line 5 again", 190: "cannot mark its own answer",
+}
+
+
+def write(tmp_path, *rows):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in rows), encoding="utf-8")
+    return str(path)
+
+
+def test_the_example_loads_whole():
+    loaded = load_problems(str(EXAMPLES / "mine.jsonl"))
+    assert len(loaded) == 200 and loaded.verifier == "numeric" and loaded.report.lines() == []
+
+
+def test_each_broken_row_of_the_example_is_named_by_line_and_reason():
+    with pytest.raises(UserError) as error:
+        load_problems(str(EXAMPLES / "broken.jsonl"))
+    for line, why in BROKEN.items():
+        assert any(f"line {line}:" in x and why in x for x in str(error.value).splitlines()), (line, why)
+
+
+def test_broken_rows_can_be_left_out_but_not_in_silence():
+    loaded = load_problems(str(EXAMPLES / "broken.jsonl"), skip_broken=True)
+    assert len(loaded) == 190
+    assert [b.where for b in loaded.report.broken] == [f"line {i}" for i in BROKEN]
+    good = {p.id: p for p in load_problems(str(EXAMPLES / "mine.jsonl")).problems}
+    assert all(good[p.id] == p for p in loaded.problems)
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ('{"prompt": "a", "answer": NaN}', "NaN"),
+        ({"prompt": 3, "answer": "1"}, "text or a list of messages"),
+        ({"prompt": [], "answer": "1"}, "no message of the user"),
+        ({"prompt": [{"role": "robot", "content": "hi"}], "answer": "1"}, "'robot'"),
+        ({"prompt": "a", "answer": ""}, "'answer' is empty"),
+        ({"prompt": "a", "answer": True}, "true or false"),
+        ({"prompt": "a", "answer": "1", "level": [1]}, "'level'"),
+        ({"prompt": "a", "answer": "1", "id": {}}, "'id'"),
+        ({"prompt": "a", "answer": "1", "system": 3}, "'system'"),
+        ({"prompt": "a", "answer": "1", "solution": 3}, "'solution'"),
+        ("3", "not a number"),
+        ("null", "not null"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path, row, why):
+    with pytest.raises(UserError, match="line 2: ") as error:
+        load_problems(write(tmp_path, {"prompt": "fine", "answer": "1"}, row))
+    assert why in str(error.value)
+
+
+def test_only_the_first_rows_are_listed(tmp_path):
+    with pytest.raises(UserError) as error:
+        load_problems(write(tmp_path, *["{}"] * (SHOWN + 5)))
+    assert "and 5 more" in str(error.value) and f"line {SHOWN}:" in str(error.value)
+
+
+def test_duplicates_are_used_once_and_reported(tmp_path):
+    a = {"prompt": "What is 2 + 2?", "answer": "4"}
+    loaded = load_problems(write(tmp_path, a, "", {**a, "prompt": " What is  2 + 2?"}, {"prompt": "b", "answer": 1}))
+    assert len(loaded) == 2 and loaded.report.duplicates == (("line 3", "line 1"),) and loaded.report.rows == 3
+
+
+def test_ids_are_given_or_made_from_the_prompt(tmp_path):
+    rows = [{"prompt": "a", "answer": "1"}, {"prompt": "b", "answer": "1", "id": 7}]
+    one, two = load_problems(write(tmp_path, *rows)).problems
+    other = load_problems(write(tmp_path, {"prompt": "x", "answer": "1"}, rows[0])).problems[1]
+    assert one.id == other.id and two.id == "7"
+    with pytest.raises(UserError, match="already that of line 1"):
+        load_problems(write(tmp_path, {**rows[0], "id": 7}, rows[1]))
+
+
+def test_rows_as_other_trainers_write_them(tmp_path):
+    verl = {"data_source": "gsm", "prompt": [{"role": "user", "content": "Six times seven?"}],
+            "reward_model": {"style": "rule", "ground_truth": "42"}, "extra_info": {"index": 1}}
+    gsm = {"question": "Six times eight?", "answer": "6 x 8 = 48\n#### 48"}
+    chat = {"messages": [{"role": "user", "content": "Six times nine?"}, {"role": "assistant", "content": "54"}]}
+    v, g, c = load_problems(write(tmp_path, verl, gsm, chat)).problems
+    assert (v.answer, v.meta["source"], v.meta["chat"]) == ("42", "gsm", True)
+    assert (g.answer, g.meta["solution"]) == ("48", "6 x 8 = 48")
+    assert c.answer == "54" and [m.role for m in c.prompt] == ["user"]
+
+
+def test_system_messages(tmp_path):
+    rows = [{"prompt": "a", "answer": "1", "system": "own"}, {"prompt": "b", "answer": "1"}]
+    one, two = load_problems(write(tmp_path, *rows), system="ours").problems
+    assert [one.prompt[0].content, two.prompt[0].content] == ["own", "ours"]
+
+
+def test_limit_takes_the_first_good_rows(tmp_path):
+    rows = [{"prompt": str(i), "answer": "1"} for i in range(5)]
+    assert [p.text for p in load_problems(write(tmp_path, *rows), limit=2).problems] == ["0", "1"]
+    with pytest.raises(UserError, match="at least 1"):
+        load_problems(write(tmp_path, *rows), limit=0)
+
+
+def test_byte_order_mark_and_unicode(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\ufeff" + json.dumps({"prompt": "Wie heißt 2²?", "answer": "vier"}), encoding="utf-8")
+    assert load_problems(str(path)).verifier == "words"
+
+
+def test_parquet(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "rows.parquet"
+    prompt = [[{"role": "user", "content": f"{i}?"}] for i in range(3)]
+    parquet.write_table(arrow.table({"prompt": prompt, "answer": ["1", None, "3"]}), path)
+    loaded = load_problems(str(path), skip_broken=True)
+    assert [p.answer for p in loaded.problems] == ["1", "3"]
+    assert str(loaded.report.broken[0]).startswith("row 2: no answer")
+    path.write_bytes(b"nothing of the kind")
+    with pytest.raises(UserError, match="not a Parquet file"):
+        load_problems(str(path))
+
+
+@pytest.mark.parametrize("spec", ["nothing", "nothing.jsonl", "pyproject.toml"])
+def test_what_is_no_source_is_refused(spec, monkeypatch):
+    monkeypatch.chdir(EXAMPLES.parent)
+    with pytest.raises(UserError, match=r"jsonl|no file"):
+        load_problems(spec)
+
+
+def test_sums_by_name():
+    short, worked = load_problems("sums:level=2,count=50"), load_problems("sums:work=2,count=50")
+    assert short.verifier == "exact" and all(p.meta["exact"] for p in short.problems)
+    assert worked.verifier == "final" and not any(p.meta["exact"] for p in worked.problems)
+    other = load_problems("sums:count=5", verifier="numeric")
+    assert not any(p.meta["exact"] for p in other.problems)   # "085" would be right too
+
+
+def test_reasoning_gym():
+    pytest.importorskip("reasoning_gym")
+    one, again = (load_problems("reasoning-gym:chain_sum:size=5,seed=3,min_terms=2") for _ in range(2))
+    assert one.problems == again.problems and len(one) == 5 and one.verifier == "reasoning-gym"
+    with pytest.raises(UserError, match="near it are chain_sum"):
+        load_problems("reasoning-gym:chain_sums")
+    with pytest.raises(UserError, match="does not take"):
+        load_problems("reasoning-gym:chain_sum:colour=red")

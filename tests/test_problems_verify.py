@@ -1,0 +1,149 @@
+"""Verifiers: what is right, and what nobody should be paid for."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from isocost.errors import UserError
+from isocost.problems import load_problems, verify
+from isocost.problems.grade import Grader
+from isocost.types import Message, Problem
+
+
+def gold(answer, **meta):
+    return Problem(str(answer), (Message("user", f"Tell me {answer}?"),), answer, meta=meta)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("it is 1,234.50", Fraction(2469, 2)), ("5-3", 3), ("x = -3", -3), ("85.", 85), ("47+38=85", 85), ("$18", 18),
+        (r"so \boxed{\frac{1}{3}}", Fraction(1, 3)), (r"\boxed{4} or \boxed{4.0}", 4), ("1/3", Fraction(1, 3)),
+        ("#### 72 (not 80)\n#### 71", 71), ("1e3", 1000), (".5", Fraction(1, 2)), ("−7", -7), ("12%", 12),
+        (r"\boxed{1} and \boxed{2}", None), ("", None), ("٨٥", None), ("1/0", None), ("none", None),
+        (r"\boxed{", None), ("9" * 5000, None), ("1e999", 10**999),
+    ],
+)
+def test_numbers_are_read(text, value):
+    assert verify.number(text) == value
+
+
+@given(some.fractions(max_denominator=1000), some.sampled_from(["{}", "The answer is {}.", r"\boxed{{{}}}", "#### {}"]))
+def test_a_written_number_reads_back(x, frame):
+    assert verify.number(frame.format(x)) == x
+
+
+def test_rounding_is_not_right_but_rounding_error_is():
+    assert verify.numeric("0.333", gold("1/3")) == 0.0
+    assert verify.numeric("0.3333333333", gold("1/3")) == 1.0
+    assert verify.numeric("84.9999999", gold("85")) == 0.0
+    assert verify.numeric("85.0", gold("85")) == 1.0
+    with pytest.raises(ValueError, match="holds no number"):
+        verify.numeric("3", gold("three"))
+
+
+@pytest.mark.parametrize("text", ["85 ", " 85", "85\n", "085", "85.0", "+85", "８５", "8", "", "85="])
+def test_exact_accepts_one_spelling(text):
+    assert verify.exact("85", gold("85")) == 1.0 and verify.exact(text, gold("85")) == 0.0
+
+
+def test_words_forgive_dress_and_nothing_else():
+    assert [verify.words(t, gold("North Pole")) for t in ("north  pole.", '"North Pole"', "the North Pole", "")] == [
+        1.0, 1.0, 0.0, 0.0]
+
+
+def test_final_reads_what_follows_the_last_step():
+    assert [verify.final(t, gold("85")) for t in ("15;8;85", "85", "85;", "85;8")] == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_math_equivalence():
+    pytest.importorskip("math_verify")
+    assert verify.math(r"It is $\frac{2}{4}$.", gold(r"\frac{1}{2}")) == 1.0
+    assert verify.math(r"\boxed{x+1}", gold("$1+x$")) == 1.0
+    assert verify.math("0.333", gold(r"\frac{1}{3}")) == 0.0
+    assert verify.math(r"\boxed{1} \boxed{2}", gold("2")) == 0.0
+    with pytest.raises(ValueError, match="cannot read"):
+        verify.math("1", gold(""))
+
+
+def test_reasoning_gym_pays_nothing_for_merely_containing_the_answer():
+    pytest.importorskip("reasoning_gym")
+    problem = load_problems("reasoning-gym:chain_sum:size=1", check=False).problems[0]
+    chatty = f"perhaps {problem.answer} or not"
+    assert verify.ReasoningGym()(str(problem.answer), problem) == 1.0
+    assert verify.ReasoningGym(partial=True)(chatty, problem) > 0.0
+    assert verify.ReasoningGym()(chatty, problem) == 0.0
+    with pytest.raises(ValueError, match="does not come from"):
+        verify.ReasoningGym()("1", gold("1"))
+
+
+def test_a_users_reward_gets_what_it_names(tmp_path):
+    path = tmp_path / "rewards.py"
+    path.write_text(
+        "def one(prompts, completions, level, **rest):\n"
+        "    assert sorted(rest) == ['answer', 'completion_ids'], rest\n"
+        "    assert rest['completion_ids'] == [[1, 2]]\n"
+        "    return [len(completions[0]) + level[0]]\n"
+        "async def chat(completions, prompts):\n"
+        "    return [float(completions[0][0]['content'] == prompts[0][0]['content'])]\n"
+        "def none(completions): return [None]\n"
+        "def two(completions): return [1.0, 2.0]\n"
+    )
+    plain = gold("x", columns={"level": 10})
+    assert verify.Python(str(path), "one")("abc", plain, [1, 2]) == 13.0
+    talk = gold("x", chat=True)
+    assert verify.Python(str(path), "chat")(talk.text, talk) == 1.0
+    assert verify.Python(str(path), "none")("abc", plain) is None
+    with pytest.raises(ValueError, match="asked for 1 reward"):
+        verify.Python(str(path), "two")("abc", plain)
+
+
+def test_names_of_verifiers():
+    with pytest.raises(UserError, match="there are exact"):
+        verify.find("exactly")
+    with pytest.raises(UserError, match="no file"):
+        verify.find("python:nowhere.py:f")
+    with pytest.raises(UserError, match=r"write python:file\.py:function"):
+        verify.find("python:nowhere.py")
+
+
+@pytest.mark.parametrize(("verifier", "bad"), [("numeric", "twelve"), ("math", "")])
+def test_an_answer_that_cannot_be_read_is_an_error_and_never_pays(verifier, bad):
+    if verifier == "math":
+        pytest.importorskip("math_verify")
+    with Grader(verifier, workers=1) as grader:
+        wrong = verify.check_gold([gold("1"), gold(bad)], verifier, grader.mark)
+        assert [d.id for d in wrong] == [bad] and "cannot mark its own answer" in wrong[0].why
+        assert isinstance(grader.mark([(bad, gold(bad))])[0], str)   # no score, rather than right
+
+
+NUMBERS = [gold(a) for a in ("12", "7", "1/3", "85", "85")]
+
+
+@pytest.mark.parametrize("verifier", ["exact", "numeric", "words"])
+def test_cheats_earn_nothing(verifier):
+    with Grader(verifier) as grader:
+        found = verify.probe(NUMBERS, verifier, grader.mark)
+    paid = {k: v for k, v in found.earned.items() if v > 0}
+    assert paid.pop("right") == 1.0
+    assert paid.pop("constant") == pytest.approx(0.4)    # two of the five answers are 85
+    assert set(paid) <= {"echo"} and found.flips == 0.0
+    # "Tell me 85?" read back ends on the number it should: a numeric verifier pays, and the probe says so
+    assert ("echo" in paid) == (verifier == "numeric") == any("echo" in w for w in found.warnings)
+
+
+def test_a_verifier_that_can_be_cheated_is_named():
+    def generous(pairs):
+        return [1.0 if any(c.isdigit() for c in text) else 0.0 for text, _ in pairs]
+
+    found = verify.probe(NUMBERS, "numeric", generous)
+    assert found.earned["boxes"] == found.earned["rounded"] == found.earned["digits"] == 1.0
+    assert {w.split("'")[1] for w in found.warnings} == {"constant", "echo", "boxes", "digits", "rounded"}
+
+
+def test_an_unsteady_verifier_is_named():
+    calls = iter(range(10**6))
+    found = verify.probe(NUMBERS, "numeric", lambda pairs: [float(next(calls) % 3 == 0) for _ in pairs])
+    assert found.flips > 0.3 and "marked twice" in found.warnings[-1]

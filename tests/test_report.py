@@ -1,0 +1,381 @@
+"""The report: every section, missing and broken records, escaping, and the page in a real browser."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+import re
+import shutil
+import subprocess
+import urllib.parse
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fixtures.study_records import NASTY, write_json, write_run, write_study
+
+from isocost import report
+from isocost.errors import UserError
+from isocost.report import charts
+from isocost.report.html import brief, csv_text, esc, interval, json_in_html, names, rate, sentence, signed, span
+from isocost.report.records import FATES, load
+from isocost.types import Fate
+
+SECTIONS = [
+    "profile",
+    "rate",
+    "curves",
+    "frontier",
+    "outcome",
+    "spent",
+    "time",
+    "names",
+    "recipe",
+    "samples",
+    "flags",
+    "provenance",
+]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+class Page(HTMLParser):
+    """What a browser would see of a page: elements with their attributes, text by section, scripts."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, Any]]] = []
+        self.scripts: dict[str, str] = {}
+        self.words: list[str] = []
+        self._script: str | None = None
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag == "script":
+            self._script = dict(attrs).get("id") or f"script {len(self.scripts)}"
+            self.scripts[self._script] = ""
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "script":
+            self._script = None
+
+    def handle_data(self, data: str) -> None:
+        if self._script is None:
+            self.words.append(data)
+        else:
+            self.scripts[self._script] += data
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def of(self, tag: str) -> list[dict[str, Any]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def _rows(page: str, key: str) -> list[dict[str, str]]:
+    """The numbers behind a plot, as its CSV download has them."""
+    link = next(a["href"] for a in Page(page).of("a") if a.get("download") == f"{key}.csv")
+    return list(csv.DictReader(io.StringIO(urllib.parse.unquote(link.split(",", 1)[1]))))
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_study(tmp_path_factory.mktemp("reports") / "whole")
+
+
+@pytest.fixture(scope="module")
+def page(study: Path) -> str:
+    return report.write(study).read_text(encoding="utf-8")
+
+
+# the whole page ---------------------------------------------------------------------------------------------
+
+
+def test_sections_stand_in_order_after_the_headline(page: str):
+    seen = Page(page)
+    assert [a["id"] for a in seen.of("section")] == SECTIONS
+    assert page.index('id="answer"') < page.index('id="profile"')
+    assert not any("empty" in (a.get("class") or "") for a in seen.of("p")), "a whole study leaves nothing to fill"
+
+
+def test_headline_names_the_prescription_the_outcome_and_the_verdict(study: Path, page: str):
+    plan, audit = (json.loads((study / f"{x}.json").read_text()) for x in ("plan", "audit"))
+    top = Page(page[: page.index("<nav")]).text
+    assert f"Take n = {plan['arm']['n']}" in top
+    for n in plan["equal"]:
+        assert str(n) in top
+    assert f"{audit['outcome']['mean']:.3f}" in top
+    assert {"hit": "held", "miss": "missed"}.get(audit["verdict"], audit["verdict"]) in top
+
+
+def test_nothing_is_fetched(page: str):
+    seen = Page(page)
+    for _tag, attributes in seen.elements:
+        for name in ("src", "href", "data", "action", "poster", "srcset"):
+            where = attributes.get(name) or ""
+            assert where == "" or where.startswith(("#", "data:")), f"{name}={where}"
+    style = page[page.index("<style>") : page.index("</style>")]
+    assert "url(" not in style
+    assert "@import" not in style
+    assert seen.of("link") == []
+
+
+def test_only_the_two_scripts_of_the_page_may_run(page: str):
+    policy = next(a["content"] for a in Page(page).of("meta") if a.get("http-equiv") == "Content-Security-Policy")
+    runnable = [a for a in Page(page).of("script") if a.get("type") != "application/json"]
+    assert len(runnable) == 2
+    assert policy.count("'sha256-") == 2
+    assert "default-src 'none'" in policy
+    assert "unsafe-eval" not in policy
+
+
+def test_what_the_model_wrote_is_shown_and_not_obeyed(page: str):
+    assert esc(NASTY) in page
+    assert "<img src=x" not in page
+    assert '<script>alert("x")' not in page
+    assert "&lt;/script&gt;&lt;script&gt;alert(" in page
+    assert "\x00" not in page
+    page.encode("utf-8")  # a lone surrogate in a record must not get this far
+
+
+def test_names_from_records_are_escaped(tmp_path: Path):
+    write_run(tmp_path, "a", "run", 4, 1024, 1)
+    about = json.loads((tmp_path / "a" / "run.json").read_text())
+    bad = "<script>x</script>"
+    about |= {
+        "name": bad,
+        "method": bad,
+        "machine": {"processor": bad},
+        "recipe": {"name": bad, bad: {"fn": bad, "k": bad}},
+    }
+    write_json(tmp_path / "a" / "run.json", about)
+    text = report.write(tmp_path).read_text()
+    assert bad not in text
+    assert len(re.findall(r"<script>", text)) == 2
+
+
+def test_every_plot_has_words_and_numbers_beside_it(page: str):
+    seen = Page(page)
+    plots = [a for a in seen.of("div") if a.get("class") == "plot"]
+    links = [a for a in seen.of("a") if a.get("download")]
+    assert len(plots) == len(seen.of("figure")) == len(links) >= 9
+    for plot, link in zip(plots, links, strict=True):
+        spec = json.loads(seen.scripts[plot["data-spec"]])
+        assert plot["role"] == "img"
+        assert spec["description"] == plot["aria-label"]
+        assert len(plot["aria-label"]) > 30
+        rows = _rows(page, link["download"].removesuffix(".csv"))
+        assert rows
+        assert all(None not in r for r in rows)
+
+
+def test_the_same_records_give_the_same_bytes(study: Path, page: str, tmp_path: Path):
+    assert report.write(study, tmp_path / "again.html").read_text(encoding="utf-8") == page
+    assert [p.name for p in tmp_path.iterdir()] == ["again.html"], "no temporary file stays behind"
+
+
+def test_compute_axes_are_logarithmic(page: str):
+    spec = Page(page).scripts["spec-reward"]
+    assert '"type":"log"' in spec
+
+
+def test_colours_follow_the_theme(page: str):
+    for name in charts.PALETTE:
+        assert page.count(f"--{name}:") == 3, "light, dark and print"
+    config_and_specs = " ".join(v for k, v in Page(page).scripts.items() if k.startswith(("spec-", "plot-config")))
+    assert not re.findall(r'"#[0-9a-f]{6}"', config_and_specs), "a fixed colour would not turn dark"
+
+
+# what the numbers say ---------------------------------------------------------------------------------------
+
+
+def test_fates_sum_to_the_meter_and_say_so(study: Path, page: str):
+    total = sum(sum(r.fates.values()) for r in load(study).runs) + 8192
+    assert "The fates sum to the meter: " in page
+    assert f"= {total:,}." in Page(page).text
+
+
+def test_fates_that_do_not_sum_are_called_out(tmp_path: Path):
+    home = write_run(tmp_path, "a", "run", 4, 1024, 1)
+    end = json.loads((home / "end.json").read_text())
+    end["fates"]["trained"] -= 5
+    write_json(home / "end.json", end)
+    text = Page(report.write(tmp_path).read_text()).text
+    assert "The fates do not sum to the meter" in text
+    assert "the meter counted 1,032" in text
+
+
+def test_fates_are_those_of_the_types():
+    assert set(FATES) == {str(f) for f in Fate}
+    assert all(f in charts.PALETTE for f in FATES)
+
+
+def test_sizes_are_given_in_every_trainers_words(study: Path, page: str):
+    arm = json.loads((study / "plan.json").read_text())["arm"]
+    text = Page(page).text
+    assert f"num_generations = {arm['n']}" in text
+    assert f"generation_batch_size = {arm['n'] * arm['B']}" in text
+    assert f"data.train_batch_size = {arm['B']}" in text
+    assert f"grpo.max_num_steps = {arm['M']}" in text
+    for trainer in ("TRL", "verl", "prime-rl", "NeMo-RL", "SkyRL", "slime", "OpenRLHF"):
+        assert trainer in text
+
+
+def test_a_refused_rate_and_its_reason_are_shown(page: str):
+    refused = [r["run"] for r in _rows(page, "learning-rate") if r["refused"] == "refused"]
+    assert refused == ["probe-n32-x4-s0"]
+    assert "fell below the base" in page
+
+
+def test_a_refusal_leads(study: Path, tmp_path: Path):
+    for name in ("study.json", "profile.json", "plan.json", "law.json"):
+        shutil.copy(study / name, tmp_path / name)
+    law = json.loads((tmp_path / "law.json").read_text())
+    law["refused"] = {"reason": "two arms have one run each", "settle": "two more seeds an arm", "rollouts": 81920.0}
+    write_json(tmp_path / "law.json", law)
+    top = Page(report.write(tmp_path).read_text().split("<nav")[0]).text
+    assert "The pilot cannot support a law: two arms have one run each" in top
+    assert "What would settle it: two more seeds an arm (about 81.9k rollouts)." in top
+
+
+def test_hashes_are_of_the_files(study: Path, page: str):
+    for name, digest in load(study).hashes().items():
+        assert name in page
+        assert digest in page
+
+
+# missing and broken records ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("upto", "step"), [("profile", "isocost pilot"), ("pilot", "isocost fit"), ("plan", "isocost train")]
+)
+def test_a_study_under_way_says_what_comes_next(tmp_path: Path, upto: str, step: str):
+    text = Page(report.write(write_study(tmp_path, upto=upto)).read_text())
+    assert [a["id"] for a in text.of("section")] == SECTIONS
+    assert step in text.text
+
+
+def test_runs_without_a_study(tmp_path: Path):
+    for seed in (1, 2):
+        write_run(tmp_path, f"mine-{seed}", "run", 8, 2048, seed)
+    text = Page(report.write(tmp_path).read_text())
+    assert "2 runs: held-out reward went from" in text.text
+    assert "spec-reward" in text.scripts
+    assert "spec-fates" in text.scripts
+    one = Page(report.write(tmp_path / "mine-1", tmp_path / "one.html").read_text())
+    assert "One run: held-out reward went from" in one.text
+
+
+def test_a_run_under_way_counts_its_journal(tmp_path: Path):
+    home = write_run(tmp_path, "a", "run", 4, 1024, 1, finished=False)
+    (home / "journal.jsonl").write_text('{"fates": ["trained", "dead"]}\n{"fates": ["stale"]}\n{"fates": ["tra')
+    assert load(tmp_path).runs[0].fates == {"trained": 1, "dead": 1, "stale": 1}
+    assert "has no end yet" in Page(report.write(tmp_path).read_text()).text
+
+
+def test_broken_records_are_named_and_the_page_opens(tmp_path: Path):
+    write_study(tmp_path, upto="profile")
+    (tmp_path / "rate.json").write_text("{torn")
+    write_json(tmp_path / "plan.json", {"schema": 99})
+    (tmp_path / "audit.json").write_text("[1, 2]")
+    text = Page(report.write(tmp_path).read_text()).text
+    assert "rate.json" in text
+    assert "is not JSON" in text
+    assert "has schema 99; this version reads schema 1" in text
+    assert "holds a list, not an object" in text
+
+
+def test_nothing_to_report_is_the_users_mistake(tmp_path: Path):
+    with pytest.raises(UserError, match="neither a study nor a run"):
+        report.write(tmp_path)
+    with pytest.raises(UserError, match="is not a directory"):
+        report.write(tmp_path / "nowhere")
+
+
+def test_odd_values_do_not_stop_the_page(tmp_path: Path):
+    write_study(tmp_path, upto="profile")
+    told = json.loads((tmp_path / "profile.json").read_text())
+    told |= {"mean": None, "dead": [], "histogram": None, "lengths": {}, "methods": None, "recipe": None, "cost": {}}
+    write_json(tmp_path / "profile.json", told)
+    assert [a["id"] for a in Page(report.write(tmp_path).read_text()).of("section")] == SECTIONS
+
+
+# small pieces -----------------------------------------------------------------------------------------------
+
+
+def test_escaping():
+    assert esc('<b a="1">&') == "&lt;b a=&quot;1&quot;&gt;&amp;"
+    assert esc("a\x00b\x1b[31m\tc\n") == "a␀b␛[31m\tc\n"
+    assert esc("\ud800") == "?"
+    assert "</" not in json_in_html({"x": "</script><!--"})
+    assert json.loads(json_in_html({"x": "</script>&", "y": float("nan")})) == {"x": "</script>&", "y": None}
+    assert html.unescape(esc(NASTY[:40])) == NASTY[:40]
+
+
+def test_numbers_read_well():
+    assert interval({"value": 0.5, "low": -0.1, "high": 1}) == "0.500 [−0.100, 1.000]"
+    assert interval({"value": 0.5, "low": None, "high": None}) == "0.500"
+    assert (signed(0.0123), signed(-0.0002), signed(0.0)) == ("+0.012", "−0.0002", "+0.000")
+    assert (brief(131072), brief(8192), brief(12), brief(None)) == ("131k", "8.19k", "12", "–")
+    assert (span(3.42), span(68.1), span(7384), span(float("nan"))) == ("3.4 s", "1 min 08 s", "2 h 03 min", "–")
+    assert (rate(6e-4), rate(1.0)) == ("6.0e−4", "1.0e0")
+    assert (names([4]), names([2, 4, 8]), names([])) == ("4", "2, 4 and 8", "none")
+    assert (sentence("the rule"), sentence("n = 4 wins.")) == ("The rule.", "n = 4 wins.")
+
+
+def test_csv_keeps_every_column():
+    assert csv_text([{"a": 1}, {"a": 2, "b": "x,y"}]) == 'a,b\n1,\n2,"x,y"\n'
+
+
+def test_colours_of_n_are_ordered_and_apart():
+    assert charts.series_colours(2) == ["var(--n0)", "var(--n6)"]
+    assert len(set(charts.series_colours(7))) == 7
+    assert len(charts.series_colours(9)) == 9
+    assert charts.solid({"a": ["var(--n0)"]}, dark=True) == {"a": ["#fde725"]}
+
+
+# in the browser ---------------------------------------------------------------------------------------------
+
+
+def _browse(page: Path, profile: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    assert CHROMIUM
+    command = [
+        CHROMIUM,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        f"--user-data-dir={profile}",
+        "--host-resolver-rules=MAP * ~NOTFOUND",
+        "--enable-logging=stderr",
+        "--log-level=0",
+        "--virtual-time-budget=10000",
+        *more,
+        page.as_uri(),
+    ]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium here")
+def test_plots_draw_in_a_browser_without_a_network(study: Path, page: str, tmp_path: Path):
+    out = tmp_path / "page.html"
+    out.write_text(page, encoding="utf-8")
+    found = _browse(out, tmp_path / "profile", "--dump-dom")
+    said = [line for line in found.stderr.splitlines() if "CONSOLE" in line]
+    assert said == []
+    drawn = re.search(r'data-drawn="(\d+)/(\d+)"', found.stdout)
+    assert drawn, "the drawing script did not finish"
+    count = len(Page(page).of("figure"))
+    assert drawn.groups() == (str(count), str(count))
+    assert found.stdout.count("<svg") >= count
+    assert found.stdout.count('class="plot failed"') == 0
+    assert "<title>owned" not in found.stdout
