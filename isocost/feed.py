@@ -51,6 +51,7 @@ class Feed:
         self.recipe, self.world, self.ledger, self.budget = recipe, world, ledger, budget
         self.flying: deque[asyncio.Task[list[Played]]] = deque()
         self.held: list[Played] = []  # survivors that the last step had no room for, while still young enough
+        self.posing = asyncio.Lock()  # a guide may wait; two waves must not draw the same problems meanwhile
         self.ended = ""  # why `take` gave nothing: "spent" or "starved"
 
     async def take(self) -> list[Group]:
@@ -130,7 +131,8 @@ class Feed:
     async def _wave(self, number: int) -> list[Played]:
         r, ledger, world = self.recipe, self.ledger, self.world
         pace = r.pace(ledger)
-        posed = await self._pose(number)
+        async with self.posing:
+            posed = await self._pose(number)
         total = r.rollouts * len(posed)
         plan = r.allocate(posed, ledger, total)
         played: list[Played] = [
@@ -139,7 +141,7 @@ class Feed:
         if isinstance(plan, list):
             played = await self._phase(played, plan, pace)
         else:
-            counts = next(plan)
+            counts: list[int] | None = next(plan)
             while counts is not None:
                 played = await self._phase(played, counts, pace)
                 counts = _send(plan, [h.group for h in played])

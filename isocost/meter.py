@@ -100,5 +100,5 @@ class Meter:
         }
 
     def restore(self, state: dict[str, dict[str, dict[str, float]]]) -> None:
-        self.logical = {k: Cost(**v) for k, v in state["logical"].items()}
-        self.physical = {k: Cost(**v) for k, v in state["physical"].items()}
+        self.logical = {k: Cost.of(v) for k, v in state["logical"].items()}
+        self.physical = {k: Cost.of(v) for k, v in state["physical"].items()}

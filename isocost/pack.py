@@ -26,7 +26,7 @@ def pack(groups: Sequence[Group], version: int) -> Batch:
     filled = np.arange(length.max(initial=1))[None, :] < length[:, None]  # (N, T)
 
     def pad(columns: list[ndarray], fill: int | float, dtype: type) -> Tensor:
-        out = np.full(filled.shape, fill, dtype=dtype)
+        out: ndarray = np.full(filled.shape, fill, dtype=dtype)
         out[filled] = np.concatenate(columns)
         return torch.from_numpy(out)
 

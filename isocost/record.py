@@ -72,7 +72,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return data
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
+def read_lines(path: Path) -> list[Any]:
     """Every whole line of a JSONL stream; a torn last line is left out, an absent file is empty."""
     if not path.exists():
         return []
@@ -186,7 +186,7 @@ class RunRecord:
         What was computed after it was paid for: it goes to the account `lost` of the meter and to lost.jsonl.
         """
         found = next((c for c in map(self._whole, reversed(self.checkpoints())) if c), None)
-        state = found[1] if found else {"step": 0, "offsets": dict.fromkeys(STREAMS, 0)}
+        state: dict[str, Any] = found[1] if found else {"step": 0, "offsets": dict.fromkeys(STREAMS, 0)}
         self._write_down_lost(state["step"])
         for name, stream in self.streams.items():
             stream.cut(state["offsets"][name])

@@ -211,7 +211,7 @@ class _Run:
         if (
             self.ledger.step & (self.ledger.step - 1) == 0
         ):  # at steps 1, 2, 4, 8, ...: enough to read, cheap to keep
-            self.record.write("samples.jsonl", *samples(step.groups[:2], step.line["step"]))
+            self.record.write("samples.jsonl", *samples(step.groups[:2], self.ledger.step - 1))
         self._clock()
         self.on_step(step.line)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -59,10 +60,12 @@ def open_problems(setting: Setting, *, check: bool = False) -> tuple[ProblemSet,
 
     Raises UserError naming what is wrong with them.
     """
-    how = {"verifier": setting.verifier, "system": setting.system, "check": check}
-    loaded = load_problems(setting.data, limit=setting.limit, skip_broken=setting.skip_broken, **how)
-    other = load_problems(setting.held_out_data, **how) if setting.held_out_data else None
-    if other:
+    load = partial(
+        load_problems, verifier=setting.verifier, system=setting.system, check=check, skip_broken=setting.skip_broken
+    )
+    loaded = load(setting.data, limit=setting.limit)
+    if setting.held_out_data:
+        other = load(setting.held_out_data)
         return loaded, split_given(loaded.problems, other.problems, samples=setting.samples)
     return loaded, split(loaded.problems, setting.held_out, samples=setting.samples)
 

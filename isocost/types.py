@@ -113,6 +113,11 @@ class Cost:
     def data(self) -> dict[str, int | float]:
         return {**self.counts(), "seconds": round(self.seconds, 6)}
 
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> Cost:
+        """The cost that `data()` wrote."""
+        return Cost(**data)
+
     def flops(self, parameters: int) -> float:
         """2P per token read or written, 6P per token trained (forward 2, backward 4)."""
         return 2.0 * parameters * (self.prefill + self.decode + self.score) + 6.0 * parameters * self.train
@@ -187,8 +192,10 @@ class Segment:
     def cut(self, t: int) -> Segment:
         """The first t tokens."""
         own = int(np.count_nonzero(self.role[:t] == _OWN))
-        arrays = (getattr(self, f)[:t] for f in ("tokens", "role", "logp", "turn", "version"))
-        return Segment(*arrays, self.sampling, self.kept[:own])
+        tokens, role, logp, turn, version = (
+            x[:t] for x in (self.tokens, self.role, self.logp, self.turn, self.version)
+        )
+        return Segment(tokens, role, logp, turn, version, self.sampling, self.kept[:own])
 
     def read(self, tokens, role: Role = Role.SEEN) -> Segment:
         k = len(tokens)
@@ -206,10 +213,13 @@ class Segment:
         return self.tokens[shown[-1] + 1 if len(shown) else 0 :]
 
     def _append(self, tokens, role, logp, turn, version, kept) -> Segment:
-        more = (tokens, role, logp, turn, version)
-        old = (self.tokens, self.role, self.logp, self.turn, self.version)
-        grown = (np.concatenate([a, np.asarray(b, dtype=a.dtype)]) for a, b in zip(old, more, strict=True))
-        return Segment(*grown, self.sampling, self.kept + tuple(kept))
+        def grown(old: ndarray, more) -> ndarray:
+            return np.concatenate([old, np.asarray(more, dtype=old.dtype)])
+
+        return Segment(
+            grown(self.tokens, tokens), grown(self.role, role), grown(self.logp, logp), grown(self.turn, turn),
+            grown(self.version, version), self.sampling, self.kept + tuple(kept),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,10 @@ class Engine(Protocol):
         """Take these weights; `version` grows by one. Nothing computed under the old ones is reused."""
         ...
 
+    def restore(self, weights: Weights, version: int) -> None:
+        """Take weights as of a version, when a run goes on from a checkpoint. Nothing may be in flight."""
+        ...
+
 
 class Learner(Protocol):
     """The policy as a differentiable thing."""

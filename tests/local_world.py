@@ -17,10 +17,12 @@ from isocost.types import Batch, Group, Message, Place, Problem, Role, Rollout, 
 from isocost.world import World
 
 ALPHABET = "0123456789+=:?;"
-SETTINGS = (Sampling(), Sampling(0.5), Sampling(1.3), Sampling(1.0, 0.9, 0), Sampling(1.3, 1.0, 5), Sampling(0.5, 0.8, 6))
+SETTINGS = (
+    Sampling(), Sampling(0.5), Sampling(1.3), Sampling(1.0, 0.9, 0), Sampling(1.3, 1.0, 5), Sampling(0.5, 0.8, 6),
+)
 
 
-def model(seed: int = 0, *, sharp: float = 3.0, **changes) -> Model:
+def model(seed: int = 0, *, sharp: float = 2.0, **changes) -> Model:
     """A random decoder, its embedding (and so its logits) scaled until it has opinions."""
     shape = {"vocab": 16, "hidden": 32, "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 8, "mlp": 48, "max_len": 96}
     config = Config(**{**shape, **changes})

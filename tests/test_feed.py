@@ -114,6 +114,17 @@ def test_every_problem_of_an_epoch_is_used_once(world, max_age):
     assert set(drawn.values()) == {2} and len(drawn) == 24
 
 
+async def slow(problem, world):
+    await asyncio.sleep(0)
+    return [problem]
+
+
+def test_waves_in_the_air_do_not_draw_the_same_problems_while_a_guide_waits(world):
+    world.problems = world.problems[:24]
+    ledger, _, _ = played(recipe_of(max_age=2, guide=slow), world, {"rollouts": 24 * 4})
+    assert set(Counter(x["id"] for x in ledger.fresh).values()) == {1}
+
+
 @pytest.mark.parametrize("max_age", [0, 1, 2])
 def test_no_rollout_is_older_than_max_age(world, max_age):
     ages = []

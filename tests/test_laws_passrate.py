@@ -118,7 +118,7 @@ def test_dead_groups_beyond_the_samples_hold_the_truth():
 def test_never_solved_is_not_unsolvable():
     found = {d.n: d for d in dead_groups([0] * 50, 16, [16, 64, 512])}
     assert found[16].share == 1.0 and found[16].kind == "unbiased"
-    assert found[512].share < found[64].share < 1.0 and found[512].low < found[512].share
+    assert found[512].share < found[64].share < 0.99 and found[512].low < found[512].share
 
 
 def test_dead_groups_do_not_depend_on_the_order_of_problems_and_repeat():

@@ -1,6 +1,8 @@
 """The engine writes the same whatever else is in flight, charges what it wrote, and agrees with the learner."""
 
 import asyncio
+import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ def same(a, b) -> bool:
     return a.tokens.tobytes() == b.tokens.tobytes() and a.logp.tobytes() == b.logp.tobytes() and a.stop is b.stop
 
 
-def test_sampler_and_learner_agree_after_updates_within_the_learners_own_rounding(capsys):
+def test_sampler_and_learner_agree_after_updates_within_the_learners_own_rounding():
     w = world("tiny")
     teach(w, 4, lr=2e-3)
     exact = world(w.extra["model"].but(weights=w.learner.weights()), dtype="fp64").learner
@@ -27,8 +29,7 @@ def test_sampler_and_learner_agree_after_updates_within_the_learners_own_roundin
         b = batch(w, sums(24, 9), 8, sampling=sampling)
         ours, true = w.learner.score(b).logp, exact.score(b).logp
         gap, own = (ours - b.logp)[b.mask].abs(), float((ours - true)[b.mask].abs().max())
-        with capsys.disabled():
-            print(f"{sampling}: mean {gap.mean():.1e} max {gap.max():.1e}; fp32 against fp64 {own:.1e}")
+        print(f"{sampling}: mean {gap.mean():.1e} max {gap.max():.1e}; fp32 against fp64 {own:.1e}")
         assert gap.mean() <= 1e-6
         assert gap.max() <= 1e-5 / min(sampling.temperature, 1.0) + 4 * own
 
@@ -52,8 +53,9 @@ def test_planted_faults_exceed_the_bar_a_hundred_times(fault):
     assert gap.mean() > 100 * 1e-6
 
 
-@pytest.mark.parametrize("heads, kv_heads, head_dim", [(4, 2, 8), (4, 4, 16), (2, 2, 32), (1, 1, 16)])
-def test_what_else_is_in_flight_cannot_change_a_byte(heads, kv_heads, head_dim):
+@pytest.mark.parametrize("apart", [0, 3])     # ticks between arrivals
+@pytest.mark.parametrize("heads, kv_heads, head_dim", [(4, 2, 8), (4, 4, 16), (1, 1, 16)])
+def test_what_else_is_in_flight_cannot_change_a_byte(heads, kv_heads, head_dim, apart):
     source = model(heads=heads, kv_heads=kv_heads, head_dim=head_dim)
     prompts = ["1+2=", "47+38=", "1" * 17, "9=" * 20, "5"]
     limits = [4, 30, 9, 40, 20]
@@ -61,7 +63,7 @@ def test_what_else_is_in_flight_cannot_change_a_byte(heads, kv_heads, head_dim):
     async def company():
         w = world(source, max_slots=37)
         async def late(i):
-            for _ in range(3 * i):
+            for _ in range(apart * i):
                 await asyncio.sleep(0)
             return await say(w, prompts[i], range(5, 5 + 3 * i + 1), i, tokens=limits[i], sampling=SETTINGS[i])
         return await asyncio.gather(*(late(i) for i in (3, 0, 4, 1, 2)))
@@ -95,7 +97,7 @@ def test_shrinking_a_tile_to_one_row_is_what_the_test_of_company_notices(monkeyp
 def test_draws_are_addressed_so_a_resumed_rollout_says_what_it_would_have_said():
     w = world()
     for sampling in SETTINGS:
-        whole = asyncio.run(say(w, "47+38=", range(6), tokens=45, sampling=sampling))
+        whole = asyncio.run(say(w, "47+38=", range(5), tokens=40, sampling=sampling))
         for attempt, said in enumerate(whole):
             if len(said.tokens) < 4:
                 continue
@@ -208,6 +210,21 @@ def test_every_token_is_charged_to_the_account_that_asked():
     assert w.meter.of("train").counts() == seen
 
 
+def test_seconds_are_those_that_passed_whoever_they_are_shared_out_to(monkeypatch):
+    """By a clock that ticks once per look: every stretch that is timed lasts one second."""
+    looks = itertools.count()
+    monkeypatch.setattr("isocost.local.engine.time", SimpleNamespace(perf_counter=lambda: float(next(looks))))
+    w = world()
+
+    async def every():
+        late = asyncio.ensure_future(say(w, "1+2=", range(3), 9, tokens=60))
+        await asyncio.sleep(0)
+        return await asyncio.gather(late, *(say(w, p, range(7), i, tokens=60) for i, p in enumerate(sums(6))))
+
+    asyncio.run(every())
+    assert w.meter.of().seconds == pytest.approx(next(looks) / 2)
+
+
 def test_a_turn_that_goes_on_is_no_new_rollout():
     w = world()
     (said,) = asyncio.run(say(w, "1+2=", [0], tokens=2))
@@ -236,7 +253,10 @@ def test_cancelling_stops_decoding_and_pays_for_what_was_decoded():
     said = asyncio.run(race())
     cost, quick = w.meter.of(), sum(len(s.tokens) for s in said)
     assert cost.rollouts == 12
-    assert quick + 8 <= cost.decode <= quick + 8 * 6
+    whole = [len(s.tokens) for s in asyncio.run(say(world(model(sharp=1.0)), "1+2=", range(8), 0, tokens=80))]
+    longest = max(len(s.tokens) for s in said)
+    ticks = [k for k in range(longest, longest + 3) if cost.decode == quick + sum(min(n, k) for n in whole)]
+    assert ticks and sum(n > ticks[-1] for n in whole) > 1
     assert w.engine._slots.live == 0 and not w.engine._waiting
     again = asyncio.run(say(w, "3+4=", range(4), 1, tokens=5))
     assert all(same(a, b) for a, b in zip(again, said, strict=True))
@@ -283,8 +303,8 @@ def test_new_weights_in_mid_flight_drop_what_was_read_under_the_old():
     w, other = world(model(0, sharp=1.5)), model(1, sharp=1.5)
 
     async def swap(slot):
-        task = asyncio.ensure_future(say(w, "47+38=", range(5), slot, tokens=60))
-        for _ in range(6):
+        task = asyncio.ensure_future(say(w, "47+38=", range(24), slot, tokens=60))
+        for _ in range(4):
             await asyncio.sleep(0)
         await w.engine.load(other.weights)
         return await task
@@ -334,8 +354,8 @@ def test_inverse_cdf_by_hand_and_impossible_tokens_never_come():
 def test_batched_random_numbers_are_those_of_each_place():
     place = Place(3, 5, 7)
     one = chance.uniforms(place, [2, 9], 1, 0, 24)
-    x = np.array([5, 5])
-    many = chance.blocks(chance.key(place), x, np.array([7, 7]), np.array([2, 9]), np.array([1, 1]), np.array([1, 3]), 2)
+    wave, slot, attempt, turn, first = (np.array(x) for x in ((5, 5), (7, 7), (2, 9), (1, 1), (1, 3)))
+    many = chance.blocks(chance.key(place), wave, slot, attempt, turn, first, 2)
     assert (many[0] == one[0, 4:12]).all() and (many[1] == one[1, 12:20]).all()
 
 

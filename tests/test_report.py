@@ -312,6 +312,7 @@ def test_escaping():
     assert esc('<b a="1">&') == "&lt;b a=&quot;1&quot;&gt;&amp;"
     assert esc("a\x00b\x1b[31m\tc\n") == "a␀b␛[31m\tc\n"
     assert esc("\ud800") == "?"
+    assert esc("a\u202eb") == "a[U+202E]b"
     assert "</" not in json_in_html({"x": "</script><!--"})
     assert json.loads(json_in_html({"x": "</script>&", "y": float("nan")})) == {"x": "</script>&", "y": None}
     assert html.unescape(esc(NASTY[:40])) == NASTY[:40]
@@ -325,7 +326,7 @@ def test_numbers_read_well():
     assert (span(3.42), span(68.1), span(7384), span(float("nan"))) == ("3.4 s", "1 min 08 s", "2 h 03 min", "–")
     assert (rate(6e-4), rate(1.0)) == ("6.0e−4", "1.0e0")
     assert (names([4]), names([2, 4, 8]), names([])) == ("4", "2, 4 and 8", "none")
-    assert (sentence("the rule"), sentence("n = 4 wins.")) == ("The rule.", "n = 4 wins.")
+    assert (sentence("the rule"), sentence("n=4 wins.")) == ("The rule.", "n=4 wins.")
 
 
 def test_csv_keeps_every_column():
@@ -337,6 +338,15 @@ def test_colours_of_n_are_ordered_and_apart():
     assert len(set(charts.series_colours(7))) == 7
     assert len(charts.series_colours(9)) == 9
     assert charts.solid({"a": ["var(--n0)"]}, dark=True) == {"a": ["#fde725"]}
+
+
+def test_the_main_plot_as_a_picture(study: Path, tmp_path: Path):
+    light, dark = (report.picture(study, tmp_path / f"{d}.svg", dark=d).read_text() for d in (False, True))
+    assert light.startswith("<svg")
+    assert "var(--" not in light + dark
+    assert light.count('stroke-width="3.5"') == 1, "the prescribed n stands out"
+    assert charts.PALETTE["n0"][0] in light
+    assert charts.PALETTE["n0"][1] in dark
 
 
 # in the browser ---------------------------------------------------------------------------------------------
@@ -379,3 +389,13 @@ def test_plots_draw_in_a_browser_without_a_network(study: Path, page: str, tmp_p
     assert found.stdout.count("<svg") >= count
     assert found.stdout.count('class="plot failed"') == 0
     assert "<title>owned" not in found.stdout
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium here")
+def test_a_page_under_way_draws_too(tmp_path: Path):
+    out = report.write(write_study(tmp_path / "early", upto="profile"))
+    found = _browse(out, tmp_path / "profile", "--dump-dom")
+    assert [line for line in found.stderr.splitlines() if "CONSOLE" in line] == []
+    drawn = re.search(r'data-drawn="(\d+)/(\d+)"', found.stdout)
+    assert drawn
+    assert drawn[1] == drawn[2] != "0"

@@ -57,8 +57,6 @@ class Budget:
         if not found:
             raise UserError(f"cannot read the budget {text!r}: {_HELP}")
         number, scale, word = found.groups()
-        if scale and not word:
-            raise UserError(f"{text!r} has no unit: {_HELP}")
         try:
             amount = float(number) * _SCALE[scale]
         except ValueError:

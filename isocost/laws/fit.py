@@ -30,6 +30,9 @@ LATE = 0.5          # points weigh as C to this power: the late ones say where a
 POINTS = 4          # evaluations above C = 0 that an arm needs: A, Cmid, b, and one to be wrong by
 WHOLE = 0.5         # a run that ended before this share of its arm's longest is another experiment
 MOVED = 0.25        # share of the best arm's gain below which an arm has not moved
+APART = 0.04        # sd between the asymptotes of two n: IsoCompute finds n worth .04 (hard) to .09 (easy) of reward
+                    # from the best to the worst of about 8 n; ScaleRL's asymptotes at n = 8, 24, 32 lie within .01
+ALIKE = 3.0         # how many neighbouring evaluations of a run say the same thing: they are correlated, APART is not
 DIGITS = 7          # significant digits kept of draws, so that a law read back is the law
 
 
@@ -172,7 +175,11 @@ def _pool(arms: list[_Means], base: tuple[float, float]) -> tuple[Noise, bool]:
 def _fit_arms(means: list[_Means], base: tuple[float, float], noise: Noise, inflate: ndarray,
               rng: np.random.Generator) -> tuple[tuple[Arm, ...], tuple[float, ...]]:
     """Every arm, split and form, for the mean, the folds and the draws; then the forms are shared out over draws."""
-    fitted = [_fit_arm(arm, base, noise, inflate, rng) for arm in means]
+    drawn = [_draws(arm, noise, inflate, rng) for arm in means]
+    fitted = [_fit_arm(arm, base, y, None) for arm, y in zip(means, drawn, strict=True)]
+    if len(means) > 1:
+        priors = _priors(means, fitted, noise, rng)
+        fitted = [_fit_arm(arm, base, y, prior) for arm, y, prior in zip(means, drawn, priors, strict=True)]
     weights = _weights(means, base, fitted, noise)
     edges = np.round(np.cumsum(weights) * len(inflate)).astype(int)
     pairs = np.searchsorted(edges, np.arange(0, len(inflate), 2), side="right").clip(0, len(TAILS) - 1)
@@ -187,23 +194,71 @@ def _fit_arms(means: list[_Means], base: tuple[float, float], noise: Noise, infl
     return tuple(arms), tuple(float(w) for w in weights)
 
 
-def _fit_arm(arm: _Means, base: tuple[float, float], noise: Noise, inflate: ndarray,
-             rng: np.random.Generator) -> list[ndarray]:
-    """For each split the parameters (F, 1 + folds + D, 4) of the mean, of the folds and of the draws.
+def _priors(means: list[_Means], alone: list[list[ndarray]], noise: Noise, rng: np.random.Generator
+            ) -> list[list[tuple[ndarray, ndarray]]]:
+    """What the other arms say of each arm's asymptote, per split: (values (F, 1 + folds + D), weights (F,)).
 
-    Draws come in pairs of opposite sign, so that what is linear in the noise averages out exactly.
+    The precision-weighted mean of the others' asymptotes, in each draw displaced as one arm may differ from another
+    (`APART`), to be fitted as one more observation, at infinite compute.
     """
-    runs, half = len(arm.runs), (len(inflate) + 1) // 2
-    normal = np.repeat(rng.standard_normal((half, noise.residuals.shape[1])), 2, axis=0)[: len(inflate)]
+    A = [[own[split][:, :, 1] for own in alone] for split in (SELECT, AUDIT)]
+    skip = [1 + _folds(arm) for arm in means]
+    return [[_prior(arm, place, A[split], skip, split, noise, rng) for split in (SELECT, AUDIT)]
+            for place, arm in enumerate(means)]
+
+
+def _prior(arm: _Means, place: int, A: list[ndarray], skip: list[int], split: int, noise: Noise,
+           rng: np.random.Generator) -> tuple[ndarray, ndarray]:
+    others = [j for j in range(len(A)) if j != place]
+    sure = np.array([1 / (A[j][:, skip[j]:].var(1) + APART**2) for j in others])         # (others, F)
+    share = (sure / sure.sum(0))[:, :, None]
+    whole = (share[:, :, 0] * np.array([A[j][:, 0] for j in others])).sum(0)
+    drawn = (share * np.array([A[j][:, skip[j]:] for j in others])).sum(0)
+    drawn = drawn + APART * _pairs(rng, (drawn.shape[1],))
+    values = np.concatenate([np.repeat(whole[:, None], skip[place], axis=1), drawn], axis=1)
+    error = noise.sd(arm.C[-1:], arm.mean(split)[-1:], split)[0] ** 2 / len(arm.runs)
+    weight = ALIKE * error * arm.C[-1] ** LATE / (APART**2 + 1 / sure.sum(0))
+    return np.clip(values, 0.0, 1.0), weight
+
+
+def _folds(arm: _Means) -> int:
+    return len(arm.runs) if len(arm.runs) > 1 else 0
+
+
+def _pairs(rng: np.random.Generator, shape: tuple[int, ...]) -> ndarray:
+    """Standard normals whose rows come in pairs of opposite sign, so that what is linear in them averages out."""
+    normal = np.repeat(rng.standard_normal(((shape[0] + 1) // 2, *shape[1:])), 2, axis=0)[: shape[0]]
     normal[1::2] *= -1
-    shifts = noise.shifts(arm.C, runs, normal, inflate)
+    return normal
+
+
+def _draws(arm: _Means, noise: Noise, inflate: ndarray, rng: np.random.Generator) -> list[ndarray]:
+    """For each split the rewards (1 + folds + D, K) to be fitted: the mean, the folds' means and the draws."""
+    runs = len(arm.runs)
+    shifts = noise.shifts(arm.C, runs, _pairs(rng, (len(inflate), noise.residuals.shape[1])), inflate)
     out = []
     for split in (SELECT, AUDIT):
         mean = arm.mean(split)
         folds = (runs * mean - arm.rewards[split]) / (runs - 1) if runs > 1 else arm.rewards[split][:0]
-        y = np.concatenate([mean[None], folds, np.clip(mean + spread(mean) * shifts[split], 0.0, 1.0)])
-        fixed = {"R0": base[split]}
-        out.append(np.stack([fit_many(rise(tail), arm.C, y, arm.C**LATE, fixed)[0] for tail in TAILS]))
+        out.append(np.concatenate([mean[None], folds, np.clip(mean + spread(mean) * shifts[split], 0.0, 1.0)]))
+    return out
+
+
+def _fit_arm(arm: _Means, base: tuple[float, float], drawn: list[ndarray],
+             prior: list[tuple[ndarray, ndarray]] | None) -> list[ndarray]:
+    """For each split the parameters (F, 1 + folds + D, 4), one row per row of `drawn`."""
+    out = []
+    for split in (SELECT, AUDIT):
+        x, y, weights = arm.C, drawn[split], arm.C**LATE
+        forms = []
+        for place, tail in enumerate(TAILS):
+            if prior is None:
+                forms.append(fit_many(rise(tail), x, y, weights, {"R0": base[split]})[0])
+                continue
+            values, weight = prior[split]
+            forms.append(fit_many(rise(tail), np.append(x, np.inf), np.column_stack([y, values[place]]),
+                                  np.append(weights, weight[place]), {"R0": base[split]})[0])
+        out.append(np.stack(forms))
     return out
 
 

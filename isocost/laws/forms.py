@@ -146,12 +146,13 @@ def fit_many(form: Form, x: ndarray, y: ndarray, weights: ndarray | None = None,
              fixed: Mapping[str, float] | None = None) -> tuple[ndarray, ndarray]:
     """Fits every row of y (N, K) at x (K,): -> parameters (N, P) in the form's order, squares (N,).
 
-    Raises UserError where x is not positive and finite, or where there are fewer points than free parameters.
+    An infinite x is an observation of the asymptote. Raises UserError where x is not positive, or where there are
+    fewer points than free parameters.
     """
     fixed = dict(fixed or {})
     free = [i for i, name in enumerate(form.parameters) if name not in fixed]
-    if not (np.all(np.isfinite(x)) and np.all(x > 0)):
-        raise UserError(f"the {form.name} is fitted at rollouts above 0 and finite, got {x}")
+    if not np.all(x > 0):
+        raise UserError(f"the {form.name} is fitted at rollouts above 0, got {x}")
     if len(x) < len(free):
         raise UserError(f"the {form.name} has {len(free)} free parameters, {len(x)} points cannot fix them")
     root = _root(weights, x)
@@ -165,7 +166,7 @@ def _root(weights: ndarray | None, x: ndarray) -> ndarray:
 
 def _best_cell(form: Form, x: ndarray, y: ndarray, root: ndarray, fixed: Mapping[str, float]) -> ndarray:
     """The grid cell with the least squares for each row, its linear parameters solved: (N, P)."""
-    cells = form.starts(x)
+    cells = form.starts(x[np.isfinite(x)])
     held = {name: cells[:, j] for j, name in enumerate(form.searched)}
     for name in form.searched:
         if name in fixed:
@@ -217,7 +218,7 @@ def _edges(form: Form, x: ndarray) -> tuple[ndarray, ndarray]:
     low, high = np.array(form.bounds).T
     for i, name in enumerate(form.parameters):
         if form.bounds[i] == _ANY and name in form.positive:
-            low[i], high[i] = x.min() / 1000, x.max() * 1000
+            low[i], high[i] = x.min() / 1000, x[np.isfinite(x)].max() * 1000
     return _to_search(form, low), _to_search(form, high)
 
 

@@ -221,9 +221,13 @@ class Law:
         return np.array([(high - low) / 2 for low, high in ends])
 
     def _known(self, C: ndarray) -> ndarray:
-        """Which arms are known at C: open by at most `KNOWN`, or at most twice what the surest is: (arms, K)."""
+        """Which arms are known at C: open by at most `KNOWN`, or at most twice what the surest is: (arms, K).
+
+        Beyond the pilot an arm that has not moved is unknown, whatever its fit says.
+        """
         halves = self._halves(C)
-        return halves <= np.maximum(KNOWN, 2 * halves.min(0))
+        seen = np.array([arm.moved for arm in self.arms])[:, None] | (self.range[1] >= C)
+        return (halves <= np.maximum(KNOWN, 2 * halves.min(0))) & (seen | ~seen.any(0))
 
     def _chosen(self, C: ndarray) -> ndarray:
         """Place of the arm with the highest select curve among those known, at C (K,); ties to the smaller n."""
@@ -248,9 +252,10 @@ class Law:
     def equal_set(self, C: float, margin: float | None = None) -> list[int]:
         """Every n, ascending, whose reward at C is within the margin of the best, or cannot be told from it.
 
-        Chosen on `select`. For each n the margin is widened to the half-width of the interval of its difference from
-        the best, in which what the two share (the form) cancels. An n that is not known there is left out; see
-        `unknown`.
+        Chosen on `select`. For each n the margin is widened to one standard error of its difference from the best, in
+        which what the two share (the form) cancels: the one-standard-error rule of Breiman et al. (1984), made for
+        taking the cheapest of what is about as good. A whole interval would let in n that are expected to lose by
+        half of its width. An n that is not known there is left out; see `unknown`.
         """
         self._some()
         margin, grid = self.margin if margin is None else margin, _grid(C)
@@ -258,8 +263,7 @@ class Law:
         equal = []
         for n, known in zip(self.ns, self._known(grid)[:, 0], strict=True):
             gap = best - self.paths(n, grid, SELECT)[:, 0]
-            low, high = np.quantile(gap, _tails(self.level))
-            if known and gap.mean() <= max(margin, float(high - low) / 2):
+            if known and gap.mean() <= max(margin, float(gap.std())):
                 equal.append(n)
         return equal
 

@@ -85,7 +85,7 @@ class Config:
 
 def rotate(x: Tensor, turn: Tensor) -> Tensor:
     """Rotary positions on (.., heads, D): each pair of neighbours is a complex number, and is turned."""
-    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+    pairs = torch.view_as_complex(x.view(*x.shape[:-1], -1, 2))
     return torch.view_as_real(pairs * turn).flatten(-2)
 
 
@@ -118,7 +118,7 @@ class Block(nn.Module):
         super().__init__()
         c, q, kv = config, config.heads * config.head_dim, config.kv_heads * config.head_dim
         self.heads, self.kv_heads, self.head_dim = c.heads, c.kv_heads, c.head_dim
-        self.width, self.mlp, self.eps, self.body = (c.hidden,), c.mlp, c.norm_eps, body
+        self.width, self.halves, self.eps, self.body = (c.hidden,), (c.mlp, c.mlp), c.norm_eps, body
 
         def new(*shape: int) -> nn.Parameter:
             return nn.Parameter((torch.zeros if len(shape) > 1 else torch.ones)(shape, device=device, dtype=wide(body)))
@@ -134,22 +134,23 @@ class Block(nn.Module):
         self.down = new(c.hidden, c.mlp)
 
     def forward(self, x: Tensor, turn: Tensor, attend: Attend) -> Tensor:
-        attended = self._attention(F.rms_norm(x, self.width, self.norm1, self.eps), turn, attend)
+        attended = self._attention(torch.rms_norm(x, self.width, self.norm1, self.eps), turn, attend)
         x = x + self._linear(attended, self.out)
-        gate, up = self._linear(F.rms_norm(x, self.width, self.norm2, self.eps), self.gate_up).split(self.mlp, -1)
+        both = self._linear(torch.rms_norm(x, self.width, self.norm2, self.eps), self.gate_up)
+        gate, up = both.split_with_sizes(self.halves, -1)
         return x + self._linear(F.silu(gate) * up, self.down)
 
     def _attention(self, x: Tensor, turn: Tensor, attend: Attend) -> Tensor:
-        qkv = self._linear(x, self.qkv, self.qkv_bias).unflatten(-1, (-1, self.head_dim))
-        qk, v = qkv.split((self.heads + self.kv_heads, self.kv_heads), -2)
+        qkv = self._linear(x, self.qkv, self.qkv_bias).view(*x.shape[:-1], -1, self.head_dim)
+        qk, v = qkv.split_with_sizes((self.heads + self.kv_heads, self.kv_heads), -2)
         if self.q_norm is not None and self.k_norm is not None:
-            q, k = qk.split((self.heads, self.kv_heads), -2)
-            q = F.rms_norm(q, (self.head_dim,), self.q_norm, self.eps)
-            qk = torch.cat((q, F.rms_norm(k, (self.head_dim,), self.k_norm, self.eps)), -2)
+            q, k = qk.split_with_sizes((self.heads, self.kv_heads), -2)
+            q = torch.rms_norm(q, (self.head_dim,), self.q_norm, self.eps)
+            qk = torch.cat((q, torch.rms_norm(k, (self.head_dim,), self.k_norm, self.eps)), -2)
         qk = rotate(qk, turn)
         if x.dtype != self.body:
             qk, v = qk.to(self.body), v.to(self.body)
-        q, k = qk.split((self.heads, self.kv_heads), -2)
+        q, k = qk.split_with_sizes((self.heads, self.kv_heads), -2)
         return attend(q, k, v).flatten(-2).to(x.dtype)
 
     def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -198,8 +199,8 @@ class Decoder(nn.Module):
         """Tokens of any shape, each with its rotation (.., 1, D/2); `attend(layer)` is what they look with."""
         x = F.embedding(tokens, self.embed)
         for i, block in enumerate(self.layers):
-            x = block(x, turn, attend(i))
-        return F.rms_norm(x, (self.config.hidden,), self.norm, self.config.norm_eps)
+            x = block.forward(x, turn, attend(i))
+        return torch.rms_norm(x, (self.config.hidden,), self.norm, self.config.norm_eps)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(.., hidden) -> (.., V), in float32 (float64 if the body is) like the hidden states themselves."""

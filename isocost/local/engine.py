@@ -119,6 +119,8 @@ class LocalEngine:
         self._waiting: deque[Request] = deque()
         self._slots = Slots(0, 0)
         self._cache = torch.zeros(0)
+        self._rooms = torch.zeros(0, dtype=torch.long)      # (slots, K) where each slot's keys begin in a layer's line
+        self._views: dict[tuple[int, int], list[tuple[Tensor, Tensor, Tensor, Tensor]]] = {}
         self._kept: dict[tuple[Request, int], list[ndarray]] = {}
         self._clock = 0.0            # seconds, each tick's shared out over its rows
         self._driver: asyncio.Task[None] | None = None
@@ -418,30 +420,40 @@ class LocalEngine:
     def _looking(self, where: Tensor, rows: int, keys: int) -> Callable[[int], Attend]:
         """Attention of one new token per row on the cache: (rows, H, D). Keys beyond a row's own are masked."""
         c, dim = self.config, self.config.head_dim
-        size, room = self._cache.shape[2], self._cache.shape[4]
-        spot = torch.arange(rows * c.kv_heads, device=self.device) * room + where.repeat_interleave(c.kv_heads)
-        grouped = c.heads // c.kv_heads
+        views, grouped = self._views_of(rows, keys), c.heads // c.kv_heads
+        spot = (self._rooms[:rows] + where[:, None]).view(-1)
         hidden = torch.arange(keys, device=self.device) > where[:, None]
         bias = torch.zeros(rows, keys, device=self.device, dtype=self.decoder.body).masked_fill_(hidden, -torch.inf)
         bias = bias[:, None, None].expand(rows, c.kv_heads, grouped, keys)
         plain = self.decoder.body != torch.bfloat16    # there is no quick kernel for one query in float32
-        flat = bias.reshape(-1, grouped, keys) if plain else bias
+        if plain:
+            bias = bias.reshape(-1, grouped, keys)
 
         def at(layer: int) -> Attend:
             def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-                for cache, new in zip(self._cache[layer], (k, v), strict=True):
-                    cache.view(size * c.kv_heads * room, dim).index_copy_(0, spot, new.reshape(-1, dim))
-                past_k, past_v = self._cache[layer, :, :rows, :, :keys]
+                line_k, line_v, past_k, past_v = views[layer]
+                line_k.index_copy_(0, spot, k.reshape(-1, dim))
+                line_v.index_copy_(0, spot, v.reshape(-1, dim))
                 if plain:
-                    past = past_k.flatten(0, 1).transpose(1, 2)
-                    scores = torch.baddbmm(flat, q.reshape(-1, grouped, dim), past, alpha=dim**-0.5)
-                    return torch.bmm(scores.softmax(-1), past_v.flatten(0, 1)).view(rows, c.heads, dim)
-                q = q.reshape(rows, c.kv_heads, grouped, dim)
-                return F.scaled_dot_product_attention(q, past_k, past_v, attn_mask=bias).reshape(rows, c.heads, dim)
+                    scores = torch.baddbmm(bias, q.reshape(-1, grouped, dim), past_k.transpose(1, 2), alpha=dim**-0.5)
+                    return torch.bmm(scores.softmax(-1), past_v).view(rows, c.heads, dim)
+                q, shape = q.reshape(rows, c.kv_heads, grouped, dim), (rows, c.kv_heads, keys, dim)
+                seen = F.scaled_dot_product_attention(q, past_k.view(shape), past_v.view(shape), attn_mask=bias)
+                return seen.reshape(rows, c.heads, dim)
 
             return attend
 
         return at
+
+    def _views_of(self, rows: int, keys: int) -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        """Per layer, the cache of keys and of values: as one line of tokens, and of these rows, (rows K, keys, D)."""
+        if (rows, keys) not in self._views:
+            D = self.config.head_dim
+            self._views[rows, keys] = [
+                (k.view(-1, D), v.view(-1, D), k[:rows, :, :keys].flatten(0, 1), v[:rows, :, :keys].flatten(0, 1))
+                for k, v in self._cache
+            ]
+        return self._views[rows, keys]
 
     def _read(self, contexts: list[ndarray], counts: list[int], first: int) -> Tensor:
         """Read contexts into the cache, each into its count of slots, one after the other from slot `first` on.
@@ -503,6 +515,9 @@ class LocalEngine:
                 self._cache = torch.zeros(shape, device=self.device, dtype=self.decoder.body)
                 if old.ndim == 6:
                     self._cache[:, :, :has_slots, :, :has_keys] = old
+            row, head = (torch.arange(n, device=self.device) for n in (size, c.kv_heads))
+            self._rooms = (row[:, None] * c.kv_heads + head) * room
+            self._views = {}
 
     def _to(self, x: ndarray) -> Tensor:
         tensor = torch.from_numpy(np.ascontiguousarray(x))

@@ -241,7 +241,7 @@ class LocalLearner:
             self._flat.mul_(1 - lr * a.weight_decay)
         first.lerp_(self._grad, 1 - b1)
         second.mul_(b2).addcmul_(self._grad, self._grad, value=1 - b2)
-        denominator = second.sqrt().div_((1 - b2**k) ** 0.5).add_(a.eps)
+        denominator = torch.sqrt(second, out=self._grad).div_((1 - b2**k) ** 0.5).add_(a.eps)   # the gradient is spent
         self._flat.addcdiv_(first, denominator, value=-lr / (1 - b1**k))
 
     def _parts(self, batch: Batch) -> Iterator[Batch]:
@@ -284,7 +284,7 @@ class LocalLearner:
         inside = np.minimum(at, T - 1)
         here = block[:, None], Tp + place[:, None] * Ts + np.arange(Ts)
         grid[here], position[here] = np.take_along_axis(tokens, inside, 1), inside
-        which[here] = np.where(at < length[:, None], 1 + place[:, None], -1)
+        which[here] = np.where(at < length[:, None] - 1, 1 + place[:, None], -1)
         i, t = np.nonzero(mask)
         first = t == plen[i]
         before = block[i] * L + np.where(first, plen[i] - 1, Tp + place[i] * Ts + t - 1 - plen[i])

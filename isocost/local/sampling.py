@@ -27,7 +27,7 @@ def truncate(logits: Tensor, top_p: Tensor, top_k: Tensor) -> Tensor:
     rank = torch.arange(logits.shape[-1], device=logits.device)
     ranked = ranked.masked_fill((rank >= top_k[:, None]) & (top_k > 0)[:, None], -torch.inf)
     p = ranked.softmax(-1)
-    drop = (p.cumsum(-1) - p >= top_p[:, None]) & (top_p < 1)[:, None] & (rank > 0)
+    drop = (p.cumsum(-1) - p >= top_p[:, None]) & (top_p < 1)[:, None]
     return torch.full_like(logits, -torch.inf).scatter(-1, order, ranked.masked_fill(drop, -torch.inf))
 
 

@@ -46,7 +46,10 @@ def open_world(
     return World(
         problems, engine, learner, source.text, grade, meter, reference=learner.frozen() if reference else None,
         exact=Exactly(source.text, learner) if exact else None,
-        extra={"model": source, "device": str(where), "dtype": str(body).removeprefix("torch.")},
+        extra={
+            "model": source.but(weights={}),     # the learner has them
+            "device": str(where), "dtype": str(body).removeprefix("torch."),
+        },
     )
 
 

@@ -35,8 +35,7 @@ class Card:
 
 def names() -> list[str]:
     """Every method there is by name: those of this package and of installed plug-ins, sorted."""
-    own = {m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")}
-    return sorted(own | {e.name for e in entry_points(group="isocost.methods")})
+    return sorted({*_own(), *(e.name for e in entry_points(group="isocost.methods"))})
 
 
 def load(name: str) -> Any:
@@ -95,8 +94,13 @@ def catalogue() -> str:
 def _by_name(name: str) -> Any:
     if name not in names():
         raise UserError(f"there is no method {name!r}; there are {', '.join(names())}, or give the path of a .py file")
-    plugged = {e.name: e for e in entry_points(group="isocost.methods")}
-    return plugged[name].load() if name in plugged else importlib.import_module(f"{__name__}.{name}")
+    if name in _own():
+        return importlib.import_module(f"{__name__}.{name}")
+    return next(e.load() for e in entry_points(group="isocost.methods") if e.name == name)
+
+
+def _own() -> list[str]:
+    return [m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")]
 
 
 def _from_file(path: Path) -> Any:

@@ -41,8 +41,9 @@ def _paper(card: methods.Card) -> str:
 
 
 def _touched(name: str) -> str:
-    parent = methods.load(name).CARD.parent
-    return "everything" if parent is None else ", ".join(diff(methods.load(parent).recipe(), methods.load(name).recipe()))
+    module = methods.load(name)
+    parent = module.CARD.parent
+    return "everything" if parent is None else ", ".join(diff(methods.load(parent).recipe(), module.recipe()))
 
 
 def _changes(name: str) -> str:

@@ -169,7 +169,8 @@ def time(study: Study) -> Section:
     """Seconds per phase, and within the runs what sampling, learning and evaluating took."""
     told = as_dict(study["study"].get("phases"))
     known = sorted(told, key=lambda k: (PHASES.index(k) if k in PHASES else len(PHASES), k))
-    rows: list[Data] = [{"phase": k, "seconds": s, "label": span(s)} for k in known if (s := number(told[k])) is not None]
+    timed = {k: s for k in known if (s := number(told[k])) is not None}
+    rows: list[Data] = [{"phase": k, "seconds": s, "label": span(s)} for k, s in timed.items()]
     if not rows:
         rows = _times_of_runs(study)
     if not rows:
@@ -300,7 +301,13 @@ def _seam(value: Any) -> tuple[Any, Any]:
         return tag("b", "" if value is None else value), ""
     settings = {k: v for k, v in data.items() if k not in ("fn", "source")}
     words = join(*(tag("code", f"{k} = {_flat(v)}") for k, v in settings.items()), by=" &nbsp; ")
-    return tag("code", str(data["fn"]).removeprefix("isocost.")), words
+    return tag("code", _function(data["fn"])), words
+
+
+def _function(name: Any) -> str:
+    """A part of the package by its own name, for its seam stands beside it; anything else by its whole name."""
+    module, _, function = str(name).rpartition(":")
+    return function if module.startswith("isocost.parts.") else str(name).removeprefix("isocost.")
 
 
 def _flat(value: Any) -> str:
@@ -309,7 +316,7 @@ def _flat(value: Any) -> str:
         inner = ", ".join(f"{k} = {_flat(v)}" for k, v in data.items() if k not in ("fn", "source"))
         return f"{str(data['fn']).rsplit(':', 1)[-1]}({inner})"
     if isinstance(value, (list, tuple)):
-        return "(" + ", ".join(map(_flat, value)) + ")"
+        return ", ".join(map(_flat, value)) or "none"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
@@ -360,18 +367,25 @@ def _parent_diff(shipped: Data, parent: Data, method: str, parent_name: str) -> 
 
 def samples(study: Study) -> Section:
     """What the model said at the first and at the last recorded step, escaped and unedited."""
-    runs = [*study.of("train"), *study.of("run"), *study.of("pilot"), *study.runs]
-    run, lines = next(((r, found) for r in runs if (found := r.samples())), (None, []))
-    if run is None:
-        return Section("samples", "Samples", empty("No sample has been recorded yet.", "isocost train"))
+    source, lines = _said_by(study)
+    if not lines:
+        return Section("samples", "Samples", empty("No sample has been recorded yet.", "isocost profile"))
     steps = sorted({number(x.get("step")) or 0 for x in lines})
     ends = list(dict.fromkeys([steps[0], steps[-1]]))
-    lead = f"From run {run.name}, at its first and its last recorded step; the first attempts of each, as they came."
+    lead = f"From {source}, at its first and its last recorded step; the first attempts of each, as they came."
     parts = []
     for step in ends:
         chosen = [x for x in lines if (number(x.get("step")) or 0) == step][:SHOWN_PROBLEMS]
         parts.append(join(tag("h3", f"Step {count(step)}"), *map(_sample, chosen)))
     return Section("samples", "Samples", join(p(lead, cls="lead"), *parts))
+
+
+def _said_by(study: Study) -> tuple[str, list[Data]]:
+    """(whose they are, samples): a trained run's, else any run's, else the profile's."""
+    for run in (*study.of("train"), *study.of("run"), *study.of("pilot"), *study.runs):
+        if lines := run.samples():
+            return f"run {run.name}", lines
+    return "the profile", [as_dict(x) for x in as_list(study["profile"].get("examples"))]
 
 
 def _sample(line: Data) -> Safe:

@@ -228,7 +228,7 @@ def curves(points: Rows, fits: Rows, alt_text: str, chosen: int | None = None) -
             data.mark_area().encode(x=x, y=alt.Y("low:Q", title=""), y2="high:Q", color=color, opacity=faint)
         )
         width = alt.condition(f"datum.n == {chosen or 0}", alt.value(3.5), alt.value(1.8))
-        layers.append(data.mark_line().encode(x=x, y=y, color=color, opacity=seen, strokeWidth=width))
+        layers.append(data.mark_line().encode(x=x, y=y, color=color, opacity=seen, size=width))
     tips = ["n:O", alt.Tooltip("C:Q", format=",d", title="rollouts"), alt.Tooltip("reward:Q", format=".3f"), "runs:Q"]
     dots = alt.Chart(_data(points)).mark_point(size=46)
     layers.append(dots.encode(x=x, y=y, color=color, shape=shape, opacity=seen, tooltip=tips).add_params(pick))

@@ -74,7 +74,7 @@ def _prescription(study: Study, arm: Data, equal: list[int]) -> str:
     if study["plan"].get("direct"):
         return f"Nothing was compared: n = {arm['n']} is taken {at}."
     if len(equal) > 1:
-        return f"Take n = {arm['n']}: {at}, n = {names(equal)} are as good as each other, and it is the cheapest."
+        return f"Take n = {arm['n']}: {at}, n = {names(equal)} cannot be told apart, and it is the cheapest."
     return f"Take n = {arm['n']}: {at}, nothing else comes as far."
 
 
@@ -96,7 +96,7 @@ def _came_true(study: Study) -> str:
         "hit": "the forecast held",
         "miss": "the forecast missed",
         "cannot tell": "it cannot be told whether that held",
-        "uninformative": "but the interval was too wide to say anything",
+        "uninformative": "an interval too wide to say anything",
     }
     return (
         f"Held-out reward came to {share(result['value'])} where {low} to {high} was forecast:"
@@ -216,7 +216,7 @@ def _refusals(study: Study) -> list[Safe]:
     out = []
     for title, refusal in found:
         if refusal:
-            cost = f", about {brief(refusal.get('rollouts'))} rollouts" if number(refusal.get("rollouts")) else ""
+            cost = f" (about {brief(refusal.get('rollouts'))} rollouts)" if number(refusal.get("rollouts")) else ""
             settle = f"What would settle it: {str(refusal.get('settle', '')).strip().rstrip('.')}{cost}."
             out.append(_flag(title, sentence(refusal.get("reason", "")), settle))
     return out

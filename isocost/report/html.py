@@ -13,7 +13,9 @@ from typing import Any
 
 from isocost.report.records import as_dict, number
 
-_CONTROLS = {i: 0x2400 + i for i in range(32) if chr(i) not in "\n\t"} | {127: 0x2421}
+_CONTROLS: dict[int, int | str] = {i: 0x2400 + i for i in range(32) if chr(i) not in "\n\t"}
+_UNSEEN = (0x7F, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))     # delete, and directions
+_CONTROLS |= {i: f"[U+{i:04X}]" for i in _UNSEEN}
 
 
 class Safe(str):
@@ -21,7 +23,7 @@ class Safe(str):
 
 
 def esc(x: Any) -> Safe:
-    """Text as HTML. Markup in it is shown, not obeyed; control characters become visible, lone surrogates '?'."""
+    """Text as HTML: markup in it is shown, not obeyed; control characters become visible, lone surrogates '?'."""
     if isinstance(x, Safe):
         return x
     text = str(x).encode("utf-8", "replace").decode("utf-8").translate(_CONTROLS)
@@ -167,7 +169,7 @@ def interval(x: Any, digits: int = 3) -> str:
 def sentence(text: Any) -> str:
     """With a capital and a full stop."""
     words = str(text).strip()
-    start = words if words[1:2] == " " else words[:1].upper() + words[1:]  # "n = 4" keeps its letter
+    start = words if not words[1:2].isalpha() else words[:1].upper() + words[1:]  # "n = 4" keeps its letter
     return start + ("" if words.endswith((".", "!", "?")) else ".")
 
 

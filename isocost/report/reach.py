@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from isocost.errors import UserError
 from isocost.report import charts
 from isocost.report.accounts import Section, empty
 from isocost.report.html import (
@@ -29,7 +30,7 @@ from isocost.report.outcome import SPLIT, equal_set, prescribed_C, prescribed_n
 from isocost.report.records import Data, Run, Study, as_dict, number
 
 if TYPE_CHECKING:
-    from isocost.laws.fit import Law
+    from isocost.laws.law import Law
 
 GRID = 72  # points of a drawn curve
 
@@ -38,11 +39,11 @@ def law_of(study: Study) -> Law | None:
     """The fitted law, if there is one that this version reads."""
     if not study["law"]:
         return None
-    from isocost.laws.fit import Law
+    from isocost.laws.law import Law
 
     try:
         return Law.of(study["law"])
-    except (KeyError, TypeError, ValueError, AttributeError):  # written by another version: the page says so
+    except (UserError, KeyError, TypeError, ValueError, AttributeError):  # written by another version: the page says so
         return None
 
 
@@ -170,7 +171,7 @@ def _arm_table(law: Law | None, runs: Sequence[Run]) -> Safe:
         "diverged",
         f"mean curve at {brief(end)}",
         "mean of as many new runs",
-        "asymptote",
+        "sigmoid to",
         "half way at",
     ]
     note = (
@@ -228,6 +229,9 @@ def _plain(study: Study, title: str) -> Section:
 def frontier(study: Study) -> Section:
     """The upper envelope of fitted curves, and n*(C) where it is identified, else the set of equal n's."""
     title, law = "The frontier, and which n", law_of(study)
+    if law is not None and not law.arms:
+        why = law.refused.reason if law.refused else "No n has a curve"
+        return Section("frontier", title, p(sentence(why), cls="lead"))
     if law is None:
         return Section("frontier", title, empty("No law has been fitted.", "isocost fit"))
     low, end = law.range
@@ -242,8 +246,8 @@ def frontier(study: Study) -> Section:
         f" {share(rows[-1]['reward'])} at {brief(top)}."
     )
     caption = (
-        "The upper envelope of the fitted curves with its 90 % band. Circles are record-breaking means: they rise"
-        " with luck, and are for display only."
+        "The upper envelope of the fitted curves with its 90 % band; it steps where the choice of n changes. Circles"
+        " are record-breaking means: they rise with luck, and are for display only."
     )
     observed = _records(_means([r for r in study.of("pilot") if r.evaluations]))
     fence = end if top > end else None
@@ -262,7 +266,7 @@ def _records(points: Sequence[Data]) -> list[Data]:
 
 
 def _which(study: Study, law: Law, low: float, top: float, fence: float | None) -> Safe:
-    from isocost.laws.fit import Refusal
+    from isocost.laws.law import Refusal
 
     if law.n_star is not None and not isinstance(law.n_star, Refusal):
         grid = np.geomspace(low, top, GRID)
@@ -289,7 +293,7 @@ def _which(study: Study, law: Law, low: float, top: float, fence: float | None) 
         f"At each C, the n whose predicted reward is within {law.margin:g}, or within what can be told apart, of the"
         " best. "
     )
-    caption += "Not known: the pilot leaves that n's reward there open by more than 0.1 either way."
+    caption += "Not known: the pilot leaves that n's reward there open."
     plot = figure("equal-n", charts.equals(rows, [], fence, alt_text), alt_text, caption, rows)
     return join(tag("h3", "The set of equal n's"), _why_not(law.n_star), plot)
 
@@ -297,7 +301,7 @@ def _which(study: Study, law: Law, low: float, top: float, fence: float | None) 
 def _why_not(refusal: Any) -> Safe:
     if refusal is None:
         return Safe("")
-    return p(f"n*(C) is not drawn: {refusal.reason} {sentence(refusal.settle)}")
+    return p(f"n*(C) is not drawn: {sentence(refusal.reason)} {sentence(refusal.settle)}")
 
 
 def _standing(law: Law, grid: np.ndarray) -> list[Data]:

@@ -245,7 +245,8 @@ def pilot(study: Path, *, quiet: bool, workers: int | None = None, dry_run: bool
         )
     if not home.has("rate.json"):
         seen = trials(curves(home.path)) if planned.of_purpose("probe") else []
-        home.write("rate.json", (fit_rate(seen, planned.rate.reference) if seen else planned.rate).data())
+        start = planned.rate
+        home.write("rate.json", (fit_rate(seen, start.reference, start.exponent) if seen else start).data())
     rule = RateRule.of(home.read("rate.json", "pilot"))
     tell.rate(console, rule)
     with home.phase("pilot"):

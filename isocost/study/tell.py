@@ -11,8 +11,8 @@ from rich.table import Table
 
 from isocost.laws.audit import Audit, Spread
 from isocost.laws.budget import Bill
-from isocost.laws.law import Law, Refusal
 from isocost.laws.forecast import Forecast
+from isocost.laws.law import Law, Refusal
 from isocost.laws.noise import Interval
 from isocost.laws.pilot import PilotPlan
 from isocost.laws.plan import Plan

@@ -1,0 +1,108 @@
+"""Curves from run folders: what is read, what is refused, when a run has diverged."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from isocost.errors import UserError
+from isocost.laws import Curve, curves
+from isocost.laws.table import diverged
+
+
+def write(folder: Path, name: str, rewards: list[float], *, end: dict | None = None, torn: str = "",
+          schema: int = 1, **arm: object) -> Path:
+    run = folder / "runs" / name
+    run.mkdir(parents=True)
+    (run / "run.json").write_text(json.dumps({
+        "schema": schema, "name": name, "purpose": "pilot", "seed": arm.pop("seed", 0),
+        "problems": {"spec": "sums", "train": 700, "select": 128, "audit": 128},
+        "arm": {"n": 8, "B": 16, "lr": 1e-3, "multiplier": 1.0, "warmup": 1, "M": 10, **arm}}))
+    lines, clock = [], []
+    for k, reward in enumerate(rewards):
+        lines.append({"step": k, "rollouts": 128 * k, "reward": 0.1})
+        lines.append({"step": k, "rollouts": 128 * k, "eval/select": reward, "eval/audit": reward / 2, "epoch": k / 4})
+        clock.append({"step": k, "seconds": 1.5 * k})
+    (run / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines) + torn)
+    (run / "timing.jsonl").write_text("".join(json.dumps(x) + "\n" for x in clock))
+    if end:
+        (run / "end.json").write_text(json.dumps(end))
+    return run
+
+
+def test_a_study_is_read_in_a_fixed_order(tmp_path):
+    write(tmp_path, "b", [0.3, 0.4, 0.5], n=8, seed=1)
+    write(tmp_path, "a", [0.3, 0.5, 0.6], n=16, seed=0)
+    write(tmp_path, "c", [0.3, 0.4, 0.5], n=8, seed=0)
+    found = curves(tmp_path)
+    assert [c.run for c in found] == ["c", "b", "a"]
+    assert found == sorted(found, key=lambda c: (c.n, c.B, c.seed, c.run))
+    first = found[0]
+    assert (first.n, first.B, first.lr, first.purpose, first.multiplier) == (8, 16, 1e-3, "pilot", 1.0)
+    assert first.C.tolist() == [0, 128, 256]
+    assert first.select.tolist() == [0.3, 0.4, 0.5] and first.audit.tolist() == [0.15, 0.2, 0.25]
+    assert first.seconds.tolist() == [0, 1.5, 3.0] and first.epochs.tolist() == [0, 0.25, 0.5]
+    listed = curves([tmp_path / "runs" / name for name in ("a", "b", "c")])
+    assert [c.run for c in listed] == ["c", "b", "a"]
+
+
+def test_a_line_torn_by_a_kill_is_not_read_and_a_broken_one_is_named(tmp_path):
+    write(tmp_path, "a", [0.3, 0.4], torn='{"step": 9, "rollouts": 99, "eval/sel')
+    assert len(curves(tmp_path)[0].C) == 2
+    path = tmp_path / "runs" / "a" / "metrics.jsonl"
+    path.write_text("not json\n")
+    with pytest.raises(UserError, match=r"metrics\.jsonl, line 1"):
+        curves(tmp_path)
+
+
+def test_a_run_without_an_evaluation_is_left_out(tmp_path):
+    write(tmp_path, "a", [0.3, 0.4])
+    write(tmp_path, "b", [])
+    assert [c.run for c in curves(tmp_path)] == ["a"]
+
+
+def test_what_is_not_a_record_is_named(tmp_path):
+    with pytest.raises(UserError, match="holds no runs"):
+        curves(tmp_path)
+    with pytest.raises(UserError, match="not a run record"):
+        curves([tmp_path])
+    write(tmp_path, "a", [0.3], schema=2)
+    with pytest.raises(UserError, match="schema 2; this program reads 1"):
+        curves(tmp_path)
+
+
+def test_missing_clock_is_not_a_number(tmp_path):
+    run = write(tmp_path, "a", [0.3, 0.4])
+    (run / "timing.jsonl").unlink()
+    assert all(math.isnan(s) for s in curves(tmp_path)[0].seconds)
+
+
+def test_diverged_by_its_end_or_by_three_standard_errors(tmp_path):
+    """256 held-out problems at reward .45: the standard error is .0311, so .45 to .36 stays and .45 to .33 does not."""
+    def of(last: float) -> Curve:
+        values = np.array([0.45, 0.6, last])
+        return Curve("r", 64, 16, 1e-3, 0, np.array([0, 1, 2]), values, values, np.zeros(3), np.zeros(3))
+    assert not diverged(of(0.36), 256)
+    assert diverged(of(0.33), 256)
+    assert not diverged(of(0.33), 100)          # fewer problems, a wider error
+    write(tmp_path, "a", [0.4, 0.5], end={"reason": "diverged"})
+    write(tmp_path, "b", [0.4, 0.5], end={"reason": "spent"}, seed=1)
+    assert [c.diverged for c in curves(tmp_path)] == [True, False]
+
+
+def test_a_curve_is_sorted_and_checked():
+    ones = np.ones(2)
+    curve = Curve("r", 2, 4, 1e-3, 0, [5, 0], [0.5, 0.3], [0.4, 0.2], [1, 0], [1, 0])
+    assert curve.C.tolist() == [0, 5] and curve.select.tolist() == [0.3, 0.5]
+    with pytest.raises(UserError, match=r"select reward 1.5 is outside \[0, 1\]"):
+        Curve("r", 2, 4, 1e-3, 0, [0, 5], [0.5, 1.5], ones, ones, ones)
+    with pytest.raises(UserError, match="outside"):
+        Curve("r", 2, 4, 1e-3, 0, [0, 5], [0.5, math.nan], ones, ones, ones)
+    with pytest.raises(UserError, match="one length"):
+        Curve("r", 2, 4, 1e-3, 0, [0, 5], [0.5], ones, ones, ones)
+    with pytest.raises(UserError, match="no evaluation"):
+        Curve("r", 2, 4, 1e-3, 0, [], [], [], [], [])

@@ -1,0 +1,20 @@
+"""The contract again, in the world of a real decoder with the embedded base."""
+
+import pytest
+
+from isocost.check import check
+from isocost.local.world import open_world
+from isocost.meter import Meter
+from isocost.problems.family import sums
+from isocost.problems.grade import Grader
+from isocost.world import World
+
+
+def small_world() -> World:
+    meter = Meter()
+    return open_world("tiny", sums(count=64), Grader("exact", meter=meter), meter=meter, device="cpu", reference=True)
+
+
+@pytest.mark.parametrize("name", ["gspo", "dapo", "isoeasy"])
+def test_contract(name):
+    assert [(f.promise, f.why) for f in check(name, small_world) if not f.kept] == []
