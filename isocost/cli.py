@@ -7,7 +7,9 @@ Exit codes: 0 done (audit: hit), 1 a bug, 2 a user's mistake, 3 audit: miss, 4 a
 
 from __future__ import annotations
 
+import errno
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -19,6 +21,30 @@ import click
 from isocost.errors import UserError
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
+SOME = click.IntRange(min=1)
+ANY = click.IntRange(min=0)
+SHARE = click.FloatRange(min=0, max=1, min_open=True)
+POSITIVE = click.FloatRange(min=0, min_open=True)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+BARRED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOENT, errno.ENAMETOOLONG)
+
+
+class OneLine(click.Group):
+    """A mistake in how a command is called is one line too, and names the help that would have told."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().main(*args, **{**kwargs, "standalone_mode": False})
+        except click.exceptions.NoArgsIsHelpError as e:
+            click.echo(e.format_message(), err=True)
+            sys.exit(2)
+        except click.ClickException as e:
+            context = getattr(e, "ctx", None)
+            asked = f" (see `{context.command_path} --help`)" if context else ""
+            click.echo(f"isocost: {e.format_message().rstrip('.')}{asked}", err=True)
+            sys.exit(2)
+        except click.Abort:
+            sys.exit(130)
 
 
 def model_options(f: Callable) -> Callable:
@@ -33,7 +59,7 @@ def model_options(f: Callable) -> Callable:
             ),
             click.option(
                 "--data",
-                default="sums",
+                default="sums:level=1",
                 show_default=True,
                 help="'sums[:...]', 'reasoning-gym:TASK[:key=value,...]', or a .jsonl or .parquet of prompt and answer",
             ),
@@ -47,7 +73,7 @@ def model_options(f: Callable) -> Callable:
                 help="share of the problems to measure on, or a number of them",
             ),
             click.option("--held-out-data", help="a set of its own to measure on, instead"),
-            click.option("--limit", type=int, help="take this many problems only"),
+            click.option("--limit", type=SOME, help="take this many problems only"),
             click.option(
                 "--skip-broken",
                 is_flag=True,
@@ -56,15 +82,29 @@ def model_options(f: Callable) -> Callable:
             click.option("--system", default="", help="a system message put before every problem"),
             click.option(
                 "--temperature",
+                type=POSITIVE,
                 default=1.0,
                 show_default=True,
                 help="of sampling, in training and evaluation alike",
             ),
-            click.option("--top-p", default=1.0, show_default=True),
-            click.option("--top-k", default=0, show_default=True, help="0 keeps all"),
-            click.option("--max-tokens", type=int, help="per answer; 4 for the built-in short sums, else 64"),
+            click.option(
+                "--top-p",
+                type=SHARE,
+                default=1.0,
+                show_default=True,
+                help="sample from the smallest set of tokens that holds this share of probability; 1 keeps all",
+            ),
+            click.option(
+                "--top-k",
+                type=ANY,
+                default=0,
+                show_default=True,
+                help="sample from so many likeliest tokens; 0 keeps all",
+            ),
+            click.option("--max-tokens", type=SOME, help="per answer; 4 for the built-in short sums, else 64"),
             click.option(
                 "--samples",
+                type=SOME,
                 default=4,
                 show_default=True,
                 help="per held-out problem where exact evaluation is not to be had",
@@ -77,7 +117,7 @@ def model_options(f: Callable) -> Callable:
                 help="of the model's body: auto, fp32 or bf16; its head is fp32",
             ),
             click.option(
-                "--threads", type=int, help="per run; bytes depend on it. 1 for small models, else every core"
+                "--threads", type=SOME, help="per run; bytes depend on it. 1 for small models, else every core"
             ),
         )
     ):
@@ -98,12 +138,21 @@ def said(f: Callable) -> Callable:
             click.echo(f"isocost: {e}", err=True)
             sys.exit(2)
         except Interrupted as e:
-            again = ' '.join(['isocost', *sys.argv[1:]])
+            again = shlex.join(["isocost", *sys.argv[1:]])
             click.echo(
                 f"\nstopped; all that was paid for is saved. To go on: {e.resume or again}",
                 err=True,
             )
             sys.exit(128 + e.signum)
+        except OSError as e:
+            if e.errno not in (*FULL, *BARRED):
+                raise
+            where = f" at {e.filename}" if e.filename else ""
+            if e.errno in FULL:
+                click.echo(f"isocost: {e.strerror}{where}; the last checkpoint stands: make room, run again", err=True)
+                sys.exit(5)
+            click.echo(f"isocost: {e.strerror}{where}; choose a folder that can be written", err=True)
+            sys.exit(2)
         except KeyboardInterrupt:
             click.echo("\nstopped", err=True)
             sys.exit(130)
@@ -119,7 +168,7 @@ def show(data: Any, text: Callable[[], None], as_json: bool) -> None:
         text()
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=OneLine, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="isocost")
 def main() -> None:
     """Plan, predict and audit reinforcement-learning runs.
@@ -130,7 +179,7 @@ def main() -> None:
 
 
 @main.command()
-@click.option("--seed", default=0, show_default=True, help="of every run and every interval")
+@click.option("--seed", type=ANY, default=0, show_default=True, help="of every run and every interval")
 @click.option(
     "--size",
     default="quick",
@@ -142,9 +191,9 @@ def main() -> None:
 )
 @click.option("--method", help="instead of the recipe that the profile's regime asks for")
 @click.option("--out", type=FOLDER, help="the study's folder  [default: studies/quickstart-SEED]")
-@click.option("--workers", type=int, help="runs side by side; results do not depend on it")
+@click.option("--workers", type=SOME, help="runs side by side; results do not depend on it")
 @click.option("--dry-run", is_flag=True, help="profile, then say what the rest would cost")
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @model_options
 @said
 def quickstart(out: Path | None, as_json: bool, **asked: Any) -> int:
@@ -152,23 +201,23 @@ def quickstart(out: Path | None, as_json: bool, **asked: Any) -> int:
     from isocost.study import steps
 
     out = out or Path("studies") / f"quickstart-{asked['seed']}"
-    return steps.whole(out, quiet=as_json, **asked)
+    return steps.whole(out, quiet=as_json, as_json=as_json, **asked)
 
 
 @main.command()
 @click.option("--out", type=FOLDER, required=True, help="the study's folder")
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seed", type=ANY, default=0, show_default=True, help="of everything that is drawn")
 @click.option("--method", help="instead of the recipe that the regime asks for")
-@click.option("--problems", default=512, show_default=True, help="sampled 16 times each")
+@click.option("--problems", type=SOME, default=512, show_default=True, help="sampled 16 times each")
 @click.option("--dry-run", is_flag=True, help="say what it would cost")
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @model_options
 @said
 def profile(out: Path, as_json: bool, **asked: Any) -> int:
     """Begin a study: what the model can do on the problems before training."""
     from isocost.study import steps
 
-    return steps.profile(out, quiet=as_json, **asked)
+    return steps.profile(out, quiet=as_json, as_json=as_json, **asked)
 
 
 @main.command()
@@ -177,42 +226,42 @@ def profile(out: Path, as_json: bool, **asked: Any) -> int:
 @click.option("--budget", help="everything the study may spend: 50k-rollouts, 2h, 2M-tokens, 1e18flop")
 @click.option(
     "--lr",
-    type=float,
+    type=POSITIVE,
     help="the anchor of the learning-rate rule; the probe looks at a quarter and four times of it",
 )
 @click.option("--lr-exponent", type=float, help="fix the rule's exponent instead of measuring it")
-@click.option("--groups", "-B", type=int, help="problems per update in the pilot")
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--groups", "-B", type=SOME, help="B: problems per update in the pilot")
+@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
 def plan(study: Path, as_json: bool, **asked: Any) -> int:
     """Without a law, plan the pilot; with one, prescribe n, B, M, learning rate and seeds."""
     from isocost.study import steps
 
-    return steps.plan(study, quiet=as_json, **asked)
+    return steps.plan(study, quiet=as_json, as_json=as_json, **asked)
 
 
 @main.command()
 @click.argument("study", type=FOLDER)
-@click.option("--workers", type=int, help="runs side by side; results do not depend on it")
+@click.option("--workers", type=SOME, help="runs side by side; results do not depend on it")
 @click.option("--dry-run", is_flag=True, help="list the runs and their cost")
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
 def pilot(study: Path, as_json: bool, **asked: Any) -> int:
     """Run the pilot: the learning-rate probe, then the grid of n, then its edges at half and twice the rate."""
     from isocost.study import steps
 
-    return steps.pilot(study, quiet=as_json, **asked)
+    return steps.pilot(study, quiet=as_json, as_json=as_json, **asked)
 
 
 @main.command()
 @click.argument("study", type=FOLDER)
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
 def fit(study: Path, as_json: bool) -> int:
     """Fit the law to a study's pilot, or refuse and say what would settle it."""
     from isocost.study import steps
 
-    return steps.fit(study, quiet=as_json)
+    return steps.fit(study, quiet=as_json, as_json=as_json)
 
 
 @main.command()
@@ -226,11 +275,11 @@ def fit(study: Path, as_json: bool) -> int:
 @click.option(
     "--budget", help="what this one run may spend on training: 50k-rollouts, 2M-tokens, 1e15flop, 30min"
 )
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seed", type=ANY, default=0, show_default=True, help="of everything that is drawn")
 @click.option("--out", type=FOLDER, help="the run's folder  [default: runs/METHOD-SEED]")
-@click.option("--rollouts", "-n", default=8, show_default=True, help="n: per problem")
-@click.option("--groups", "-B", default=16, show_default=True, help="B: problems per update")
-@click.option("--lr", type=float, help="learning rate  [default: assumed from the model's size and n B]")
+@click.option("--rollouts", "-n", type=SOME, default=8, show_default=True, help="n: per problem")
+@click.option("--groups", "-B", type=SOME, default=16, show_default=True, help="B: problems per update")
+@click.option("--lr", type=POSITIVE, help="learning rate  [default: assumed from the model's size and n B]")
 @click.option(
     "--set",
     "sets",
@@ -240,45 +289,53 @@ def fit(study: Path, as_json: bool) -> int:
 )
 @click.option(
     "--evaluations",
+    type=ANY,
     default=8,
     show_default=True,
     help="points of compute at which held-out reward is measured",
 )
 @click.option(
     "--save-every",
+    type=ANY,
     default=0,
     show_default=True,
     help="steps between checkpoints, beside those at evaluations",
 )
-@click.option("--workers", type=int)
+@click.option("--workers", type=SOME, help="with --plan: runs side by side; results do not depend on it")
 @click.option("--dry-run", is_flag=True, help="say what it would cost")
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @model_options
 @said
 def train(as_json: bool, **asked: Any) -> int:
     """Train: METHOD is a name (see `isocost methods`) or a .py file; or --plan STUDY. Run it again to go on."""
     from isocost.study import steps
 
-    return steps.train(quiet=as_json, **asked)
+    return steps.train(quiet=as_json, as_json=as_json, **asked)
 
 
 @main.command()
 @click.argument("study", type=FOLDER)
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
 def audit(study: Path, as_json: bool) -> int:
     """Hold the sealed forecast against what happened. Exits 0 hit, 3 miss, 4 cannot tell or uninformative."""
     from isocost.study import steps
 
-    return steps.audit(study, quiet=as_json)
+    return steps.audit(study, quiet=as_json, as_json=as_json)
 
 
 @main.command(name="eval")
 @click.argument("run", type=FOLDER)
-@click.option("--samples", default=16, show_default=True, help="per problem")
+@click.option(
+    "--samples",
+    type=SOME,
+    default=16,
+    show_default=True,
+    help="per problem, where exact evaluation is not to be had",
+)
 @click.option("--data", help="other problems than the run's own held-out ones")
 @click.option("--base", is_flag=True, help="also the policy the run began from, with the paired difference")
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
 def evaluate(run: Path, as_json: bool, **asked: Any) -> int:
     """Measure a run's policy on held-out problems, with an interval over problems."""
@@ -300,7 +357,7 @@ def report(study: Path, out: Path | None) -> None:
 
 @main.command()
 @click.argument("folder", type=FOLDER, default=Path("."))
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
 def ls(folder: Path, as_json: bool) -> int:
     """List the studies and runs below a folder."""
@@ -314,7 +371,7 @@ def ls(folder: Path, as_json: bool) -> int:
 @main.command()
 @click.argument("a")
 @click.argument("b")
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
 def diff(a: str, b: str, as_json: bool) -> None:
     """The seams at which two methods, runs or method files differ, every default bound."""
@@ -334,7 +391,7 @@ def methods(context: click.Context) -> None:
 
 @methods.command(name="list")
 @click.option("--seam", help="only methods that change this seam")
-@click.option("--json", "as_json", is_flag=True)
+@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
 def methods_list(seam: str | None = None, as_json: bool = False) -> None:
     """Every method: name, year, the seams it changes in its parent, its claim."""
@@ -365,14 +422,22 @@ def methods_show(name: str) -> None:
 
 @methods.command(name="check")
 @click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
-def methods_check(name: str) -> int:
-    """Run the contract that every method file must pass, on a name or a .py file of yours."""
+def methods_check(name: str, as_json: bool) -> int:
+    """Run the contract that every method file must pass, on a name or a .py file of yours. Exits 2 if it is broken."""
     from isocost.methods import check
 
-    failures = check(name)
-    click.echo("\n".join(failures) if failures else f"{name} keeps the contract")
-    return 2 if failures else 0
+    found = check(name)
+    broken = [f for f in found if not f.kept]
+
+    def text() -> None:
+        for f in found:
+            click.echo(f"kept    {f.promise}" if f.kept else f"BROKEN  {f.promise}\n        {f.why}")
+        click.echo(f"{name} breaks {len(broken)} of {len(found)}" if broken else f"{name} keeps the contract")
+
+    show([{"promise": f.promise, "kept": f.kept, "why": f.why} for f in found], text, as_json)
+    return 2 if broken else 0
 
 
 if __name__ == "__main__":

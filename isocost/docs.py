@@ -17,8 +17,8 @@ SHARED = "model and problems"
 HEAD = f"""# Commands
 
 Written from the commands by `python -m isocost.docs`; a test fails when it is not current. Every command also takes
-`--help`. A STUDY and a RUN are folders. `--json` prints the record that the command wrote instead of a summary of it.
-Commands that open a model share the options under [{SHARED}](#{SHARED.replace(" ", "-")}).
+`--help`. A STUDY and a RUN are folders. Commands that open a model share the options under
+[{SHARED}](#{SHARED.replace(" ", "-")}).
 
 A study goes `profile`, `plan`, `pilot`, `fit`, `plan`, `train --plan`, `audit`, `report`. A step that was done is not
 done again; one that was stopped goes on when its command is given again."""
@@ -72,7 +72,7 @@ def _options(options: Iterable[click.Option]) -> str:
 
 
 def _spelling(option: click.Option) -> str:
-    value = "" if option.is_flag else f" {option.metavar or option.type.name.upper()}"
+    value = "" if option.is_flag else f" {option.metavar or option.type.name.split()[0].upper()}"
     return ", ".join(f"`{o}{value}`" for o in (*option.opts, *option.secondary_opts))
 
 
@@ -84,8 +84,7 @@ def _default(option: click.Option) -> str:
 
 
 def _said(option: click.Option) -> str:
-    text = re.sub(r"\s*\[default: .*?\]", "", option.help or "")
-    return text or {"as_json": "print the record as JSON", "seed": "of every random number"}.get(option.name or "", "")
+    return re.sub(r"\s*\[default: .*?\]", "", option.help or "")
 
 
 def _idea(command: click.Command) -> str:

@@ -20,6 +20,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -30,6 +31,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -155,9 +157,7 @@ class RunRecord:
         temporary, final = home / f".step-{step:06d}.tmp", home / f"step-{step:06d}"
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
-        save_file(
-            {k: v.detach().cpu().contiguous() for k, v in learner.items()}, temporary / "learner.safetensors"
-        )
+        _save_tensors(learner, temporary / "learner.safetensors")
         _sync(temporary / "learner.safetensors")
         write_json(
             temporary / "state.json",
@@ -241,6 +241,16 @@ class RunRecord:
         for f in self.path.glob(f"paid-{self.life:03d}-*.jsonl"):
             if kept and int(f.stem.rsplit("-", 1)[1]) < min(kept):
                 f.unlink()
+
+
+def _save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Raises OSError where there is no room: safetensors has an error of its own for that, which hides its number."""
+    try:
+        save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, path)
+    except SafetensorError as e:
+        if number := re.search(r"os error (\d+)", str(e)):
+            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from e
+        raise
 
 
 def _sync(path: Path) -> None:

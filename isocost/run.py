@@ -94,11 +94,32 @@ async def run(
     """
     recipe = recipe_of(job)
     with RunRecord.opened(out) as record:
+        _refuse_another(out, job, recipe)
         if (out / "end.json").exists() and (ended := read_json(out / "end.json"))["reason"] != "interrupted":
             return ended
         opened = opened or open_setting(job.setting, reference=bool(recipe.enrich))
         _claim(record, job, recipe, opened)
-        return await _Run(job, recipe, opened, record, on_step).go()
+        try:
+            return await _Run(job, recipe, opened, record, on_step).go()
+        finally:
+            opened.grader.close()
+
+
+def _refuse_another(out: Path, job: Job, recipe: Recipe) -> None:
+    """Raises UserError, naming what differs, if the run in `out` was asked something else, ended or not.
+
+    Device and threads may differ: they change bytes, never what is asked.
+    """
+    if not (out / "run.json").exists():
+        return
+    there = read_json(out / "run.json")
+    old, new = there["job"]["setting"], asdict(job)["setting"]
+    left, right = there["recipe"], describe(recipe)
+    changed = [f"recipe's {k}" for k in right if fingerprint(left.get(k)) != fingerprint(right[k])]
+    changed += [k for k, v in (("budget", dict(job.budget)), ("seed", job.seed)) if there[k] != v]
+    changed += [k for k, v in new.items() if k not in ("device", "threads") and old.get(k) != v]
+    if changed:
+        raise UserError(f"{out} holds another run: its {', '.join(changed)} differ; choose another --out")
 
 
 def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:
@@ -133,14 +154,10 @@ def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:
     path = record.path / "run.json"
     if path.exists():
         there = read_json(path)
-        changed = [
-            k
-            for k in ("recipe", "budget", "seed", "problems", "model")
-            if fingerprint(there[k]) != fingerprint(asked[k])
-        ]
+        changed = [k for k in ("problems", "model") if fingerprint(there[k]) != fingerprint(asked[k])]
         if changed:
             raise UserError(
-                f"{record.path} holds another run: its {', '.join(changed)} differ; choose another --out"
+                f"{record.path} holds another run: its {' and '.join(changed)} have changed since; choose another --out"
             )
         return
     write_json(

@@ -22,7 +22,7 @@ class Setting:
     """What runs of one study share: the model, the problems and how they are marked."""
 
     model: str = "tiny"
-    data: str = "sums"
+    data: str = "sums:level=1"
     verifier: str | None = None
     held_out: float = 0.2  # share of problems, or a count when 1 or more; half chooses, half is reported
     held_out_data: str | None = None  # or a set of their own

@@ -135,8 +135,11 @@ class Engine:
         return Said(np.array(row.tokens, dtype=np.int64), np.array(row.logp, dtype=np.float32), version, row.stop, kept)
 
     async def load(self, weights: Mapping[str, Tensor]) -> None:
+        self.restore(weights, self.version + 1)
+
+    def restore(self, weights: Mapping[str, Tensor], version: int) -> None:
         self.policy.load_state_dict(dict(weights))
-        self.version += 1
+        self.version = version
 
 
 class Learner:

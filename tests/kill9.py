@@ -15,6 +15,7 @@ import os
 import signal
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -118,9 +119,14 @@ def life(path: Path, prepare: Callable[[], None] = lambda: None, delay: float | 
     """One life of the run, in a process of its own; returns how it ended (-9: killed)."""
     pid = os.fork()
     if pid == 0:
-        prepare()
-        asyncio.run(run(JOB, path))
-        os._exit(0)
+        try:
+            prepare()
+            asyncio.run(run(JOB, path))
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)  # whatever happens, the child never goes on as its parent
     if delay is not None:
         time.sleep(delay)
         os.kill(pid, signal.SIGKILL)

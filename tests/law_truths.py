@@ -112,8 +112,8 @@ def score(law: Law, outcome: dict[int, ndarray], every: dict[int, Truth], times:
 
 def main(studies: int, kinds: tuple[str, ...], times: tuple[float, ...] = (1, 2, 4, 8)) -> None:
     print(f"90 % intervals, {studies} studies each, at {times} times the pilot's largest run; every n of the grid")
-    print("truth       prediction covers        median width             interval score           error (rms)"
-          "              | at the best n: covers    width                    | chosen: regret at 4, 8  set size  refused")
+    print("truth      | prediction covers, median width, interval score, root mean squared error of the value "
+          "| at the best n: covers, width | regret of the largest equal n at 4, 8; size of the set; refused")
     for kind in kinds:
         rng = np.random.default_rng(sum(map(ord, kind)))
         every_n, at_best, regret, sizes, refused = [], [], [], [], 0

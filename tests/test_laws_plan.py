@@ -171,7 +171,7 @@ def promises(p: PilotPlan, unit: str = "rollouts") -> None:
 
 def test_quick_is_the_size_it_says():
     p = planned(preset="quick")
-    assert (p.pilot_bill.rollouts, p.train_bill.rollouts) == (61440 + 16384 + 12288, 196608)
+    assert (p.pilot_bill.rollouts, p.train_bill.rollouts) == (15 * 6144 + 4 * 6144 + 6 * 2048, 8 * 36864)
     assert len(p.runs) == 15 + 4 + 6
 
 
@@ -246,12 +246,12 @@ def prescription(law, pilot=None, budget=None, **more) -> Plan:
 def test_the_cheapest_of_the_set_is_taken_and_compared_with_the_default():
     plan = prescription(FakeLaw(VALUES, (4, 16)))
     assert plan.equal == (4, 16) and plan.arm.n == 16 and plan.comparator.n == 8 and plan.claim
-    assert [a.C for a in plan.arms] == [32768, 32768] and plan.arm.M == 32768 // 128
-    assert plan.arm.lr == pytest.approx(1e-3 * sqrt(128 / 256)) and plan.arm.epochs == pytest.approx(32768 / 16 / 700)
+    assert [a.C for a in plan.arms] == [36864, 36864] and plan.arm.M == 36864 // 128
+    assert plan.arm.lr == pytest.approx(1e-3 * sqrt(128 / 256)) and plan.arm.epochs == pytest.approx(36864 / 16 / 700)
     assert plan.arm.prediction.kind == "prediction" and plan.arm.confidence.kind == "confidence"
     assert all(c.holds for c in plan.checks) and plan.extrapolation == 8
     assert [r.name for r in plan.runs][:2] == ["train-n16-s0", "train-n8-s0"] and len(plan.runs) == 6
-    assert plan.points[-1] == 32768 and "cheapest" in plan.chosen and not plan.fallback
+    assert plan.points[-1] == 36864 and "cheapest" in plan.chosen and not plan.fallback
 
 
 def test_costs_that_tie_leave_the_choice_to_the_forecast():
@@ -331,7 +331,7 @@ def test_extrapolation_in_epochs_is_flagged():
     pilot = planned(preset="quick")
     seen = [curve(r, 0.7) for r in pilot.of_purpose("pilot")]
     told = prescription(FakeLaw(VALUES, (2,)), pilot, curves=seen)
-    assert told.arm.epochs == pytest.approx(32768 / 2 / 700) and told.pilot_epochs == pytest.approx(4096 / 2 / 700)
+    assert told.arm.epochs == pytest.approx(36864 / 2 / 700) and told.pilot_epochs == pytest.approx(6144 / 2 / 700)
     assert any("extrapolates in epochs" in f for f in told.flags)
     quiet = prescription(FakeLaw(VALUES, (16,)), pilot, curves=seen)
     assert not any("extrapolates in epochs" in f for f in quiet.flags)

@@ -94,7 +94,7 @@ def test_one_batch_keeps_the_prior_exponent_and_no_results_is_an_error():
 
 
 def test_starting_rates_fall_with_size_and_pass_through_the_known_ones():
-    assert starting_rule(1e5).lr0 == pytest.approx(6e-4) and starting_rule(1e3).lr0 == pytest.approx(6e-4)
+    assert starting_rule(1e5).lr0 == pytest.approx(3e-4) and starting_rule(1e3).lr0 == pytest.approx(3e-4)
     rates = [starting_rule(p).lr0 for p in (1e5, 1e6, 1.35e8, 1e9, 7e9)]
     assert rates == sorted(rates, reverse=True)
     assert starting_rule(7e9, reference=1024).lr0 == pytest.approx(1e-6, rel=0.01)

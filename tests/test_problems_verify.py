@@ -105,7 +105,7 @@ def test_names_of_verifiers():
         verify.find("exactly")
     with pytest.raises(UserError, match="no file"):
         verify.find("python:nowhere.py:f")
-    with pytest.raises(UserError, match=r"write python:file\.py:function"):
+    with pytest.raises(UserError, match=r"write file\.py:function"):
         verify.find("python:nowhere.py")
 
 

@@ -146,8 +146,11 @@ def _no_path(law: Law, C: ndarray, winners: ndarray) -> Refusal | None:
     distinct = list(dict.fromkeys(winners.tolist()))
     shown = " then ".join(f"n={n}" for n in distinct)
     per_run = law.range[1] * max(len(arm.runs) for arm in law.arms)
-    always = sorted(set.intersection(*(set(law.equal_set(float(c))) for c in C)))
-    if always and len(law.ns) > 1:
+    always = np.array(law.ns)[law.equal(C, law.margin).all(1)]
+    if len(distinct) == 1 and len(always) <= 1:
+        return Refusal(f"{shown} is best at every C of the pilot: where n* moves, if it does, is not seen",
+                       "runs four times as long for every n", 3 * _whole(law))
+    if len(always):
         seeds, extra = _seeds_to_tell(law)
         return Refusal(f"n={', '.join(map(str, always))} cannot be told from the best at any C of the pilot "
                        f"(the curves' best is {shown})", seeds, extra)
@@ -181,11 +184,10 @@ def _seeds_to_tell(law: Law) -> tuple[str, float]:
 def _growth(law: Law, C: ndarray) -> Growth:
     """The log-sigmoid through the winners at C, for the mean curves and for every draw.
 
-    The winner is smoothed by a running mean over ln C (IsoCompute), so that a step is a slope.
+    The winner is read between the n of the grid and smoothed by a running mean over ln C (IsoCompute).
     """
-    paths = np.stack([law.paths(n, C, SELECT) for n in law.ns])
-    logs = np.log2(np.array(law.ns, dtype=float))
-    winners = np.concatenate([logs[paths.mean(1).argmax(0)][None], logs[paths.argmax(0)]])
+    paths = np.stack([law.paths(n, C, SELECT) for n in law.ns])                         # (arms, D, K)
+    winners = _peak(np.log2(np.array(law.ns, dtype=float)), np.concatenate([paths.mean(1)[:, None], paths], axis=1))
     width = max(STEPS // 8, 1)
     padded = np.pad(winners, ((0, 0), (width, width)), mode="edge")
     smooth = np.array([padded[:, i : i + len(C)] for i in range(2 * width + 1)]).mean(0)
@@ -197,6 +199,21 @@ def _growth(law: Law, C: ndarray) -> Growth:
         parameters[name] = Interval(value, min(float(low), value), max(float(high), value), law.level, "confidence",
                                     law.dof)
     return Growth(parameters, values[1:])
+
+
+def _peak(x: ndarray, values: ndarray) -> ndarray:
+    """Where values (arms, ...) over x (arms,) peak: the vertex of the parabola through the best and its neighbours.
+
+    At either end of x the peak is that end.
+    """
+    best = values.argmax(0)
+    at = np.clip(best, 1, len(x) - 2)
+    left, middle, right = (np.take_along_axis(values, (at + i)[None], 0)[0] for i in (-1, 0, 1))
+    a, b = x[at] - x[at - 1], x[at + 1] - x[at]
+    up, down = (middle - left) / a, (middle - right) / b
+    shift = (up * b - down * a) / (2 * np.maximum(up + down, 1e-12))
+    vertex = np.clip(x[at] + shift, x[at] - a / 2, x[at] + b / 2)
+    return np.where((best == 0) | (best == len(x) - 1), x[best], vertex)
 
 
 def _bounds(law: Law, C: ndarray) -> tuple[list[float], list[float]]:

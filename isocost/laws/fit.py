@@ -1,8 +1,9 @@
 """From curves to a law: one curve per n, how surely, and which n to take.
 
 What is fitted is the mean over seeds of *unfiltered* evaluations: a running maximum of noisy evaluations rises with
-their number, so it is for display. `select` rewards choose, `audit` rewards are reported. Noise, forms, fits and
-choice of n are redone in every draw of a studentised bootstrap over runs.
+their number, so it is for display. `select` rewards choose, `audit` rewards are reported. The run is the unit: its
+variance is pooled over arms, and what a curve leaves open is a posterior under that noise (see `posterior`), with
+Student tails for the few runs it was measured on; every draw carries its own choice of n.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from isocost.laws.caution import cautions, optimum, refusal
 from isocost.laws.forms import fit_many, rise, risen
 from isocost.laws.law import AUDIT, SELECT, Arm, Band, Fit, Flag, Frontier, Growth, Law, Refusal
 from isocost.laws.noise import Noise, prior_noise, spread
+from isocost.laws.posterior import Weighed, asymptotes, correlation, heard, thinned, weigh
 from isocost.laws.table import Curve
 
 __all__ = ["Arm", "Band", "Fit", "Flag", "Frontier", "Growth", "Law", "Refusal", "fit_law"]
@@ -30,9 +32,6 @@ LATE = 0.5          # points weigh as C to this power: the late ones say where a
 POINTS = 4          # evaluations above C = 0 that an arm needs: A, Cmid, b, and one to be wrong by
 WHOLE = 0.5         # a run that ended before this share of its arm's longest is another experiment
 MOVED = 0.25        # share of the best arm's gain below which an arm has not moved
-APART = 0.04        # sd between the asymptotes of two n: IsoCompute finds n worth .04 (hard) to .09 (easy) of reward
-                    # from the best to the worst of about 8 n; ScaleRL's asymptotes at n = 8, 24, 32 lie within .01
-ALIKE = 3.0         # how many neighbouring evaluations of a run say the same thing: they are correlated, APART is not
 DIGITS = 7          # significant digits kept of draws, so that a law read back is the law
 
 
@@ -41,18 +40,18 @@ def fit_law(curves: Sequence[Curve], *, margin: float = 0.01, draws: int = 300, 
     """The law of a pilot's curves: rewards in [0, 1], one B, common evaluation points, the base at C = 0.
 
     Probes and runs off the learning-rate rule are not read. n whose rewards are within `margin` count as equal;
-    `draws` is the size of the bootstrap, `level` that of every interval. Raises UserError for records that cannot
+    `draws` is the number of posterior draws, `level` that of every interval. Raises UserError for records that cannot
     mean one thing: several B or learning rates for one n, one run twice, no evaluation of the base.
     """
     if draws < 2:
-        raise UserError(f"the bootstrap needs 2 draws or more, got {draws}")
+        raise UserError(f"a law needs 2 draws or more, got {draws}")
     pilot = _pilot(curves)
     means, flags = _means(pilot)
     base = _base(pilot)
     noise, measured = _pool(means, base)
     rng = generator(seed, Purpose.BOOTSTRAP, draws)
     inflate = _short(np.sqrt(noise.dof / np.repeat(rng.chisquare(noise.dof, (draws + 1) // 2), 2)[:draws]))
-    arms, weights = _fit_arms(means, base, noise, inflate, rng)
+    arms, weights = _fit_arms(means, base, noise, draws, rng)
     law = Law(arms, base, noise, inflate, TAILS, weights, margin, level, seed)
     law = replace(law, refused=refusal(law, measured, [c.C[-1] for c in pilot]))
     return replace(law, flags=(*flags, *cautions(law)), n_star=optimum(law))
@@ -172,102 +171,54 @@ def _pool(arms: list[_Means], base: tuple[float, float]) -> tuple[Noise, bool]:
     return Noise(C, _short(np.array(rows)), float(dof)), True
 
 
-def _fit_arms(means: list[_Means], base: tuple[float, float], noise: Noise, inflate: ndarray,
-              rng: np.random.Generator) -> tuple[tuple[Arm, ...], tuple[float, ...]]:
-    """Every arm, split and form, for the mean, the folds and the draws; then the forms are shared out over draws."""
-    drawn = [_draws(arm, noise, inflate, rng) for arm in means]
-    fitted = [_fit_arm(arm, base, y, None) for arm, y in zip(means, drawn, strict=True)]
-    if len(means) > 1:
-        priors = _priors(means, fitted, noise, rng)
-        fitted = [_fit_arm(arm, base, y, prior) for arm, y, prior in zip(means, drawn, priors, strict=True)]
+def _fit_arms(means: list[_Means], base: tuple[float, float], noise: Noise, draws: int, rng: np.random.Generator
+              ) -> tuple[tuple[Arm, ...], tuple[float, ...]]:
+    """Every arm on both splits: least squares for the curve and its folds, a posterior for what it leaves open."""
+    fitted = [_points(arm, base) for arm in means]
     weights = _weights(means, base, fitted, noise)
-    edges = np.round(np.cumsum(weights) * len(inflate)).astype(int)
-    pairs = np.searchsorted(edges, np.arange(0, len(inflate), 2), side="right").clip(0, len(TAILS) - 1)
-    which = np.repeat(rng.permutation(pairs), 2)[: len(inflate)]
-    arms = []
+    drawn = [_open(means, split, base, noise) for split in (SELECT, AUDIT)]
+    mixed = rng.permutation(draws)      # one order for all arms: draw d is the same luck in each
+    arms: list[Arm] = []
     for arm, own, moved in zip(means, fitted, _moved(means, base), strict=True):
         first = arm.runs[0]
-        fits = (_fit(own[SELECT], len(arm.runs), which), _fit(own[AUDIT], len(arm.runs), which))
+        fits = [_fit(own[split], drawn[split][len(arms)].draws(draws)[mixed]) for split in (SELECT, AUDIT)]
         arms.append(Arm(first.n, first.B, first.lr, tuple(c.run for c in arm.runs), tuple(c.seed for c in arm.runs),
                         arm.diverged, arm.C, arm.rewards[SELECT], arm.rewards[AUDIT], arm.values("epochs"),
-                        arm.values("seconds"), moved, fits))
+                        arm.values("seconds"), moved, (fits[SELECT], fits[AUDIT])))
     return tuple(arms), tuple(float(w) for w in weights)
 
 
-def _priors(means: list[_Means], alone: list[list[ndarray]], noise: Noise, rng: np.random.Generator
-            ) -> list[list[tuple[ndarray, ndarray]]]:
-    """What the other arms say of each arm's asymptote, per split: (values (F, 1 + folds + D), weights (F,)).
-
-    The precision-weighted mean of the others' asymptotes, in each draw displaced as one arm may differ from another
-    (`APART`), to be fitted as one more observation, at infinite compute.
-    """
-    A = [[own[split][:, :, 1] for own in alone] for split in (SELECT, AUDIT)]
-    skip = [1 + _folds(arm) for arm in means]
-    return [[_prior(arm, place, A[split], skip, split, noise, rng) for split in (SELECT, AUDIT)]
-            for place, arm in enumerate(means)]
-
-
-def _prior(arm: _Means, place: int, A: list[ndarray], skip: list[int], split: int, noise: Noise,
-           rng: np.random.Generator) -> tuple[ndarray, ndarray]:
-    others = [j for j in range(len(A)) if j != place]
-    sure = np.array([1 / (A[j][:, skip[j]:].var(1) + APART**2) for j in others])         # (others, F)
-    share = (sure / sure.sum(0))[:, :, None]
-    whole = (share[:, :, 0] * np.array([A[j][:, 0] for j in others])).sum(0)
-    drawn = (share * np.array([A[j][:, skip[j]:] for j in others])).sum(0)
-    drawn = drawn + APART * _pairs(rng, (drawn.shape[1],))
-    values = np.concatenate([np.repeat(whole[:, None], skip[place], axis=1), drawn], axis=1)
-    error = noise.sd(arm.C[-1:], arm.mean(split)[-1:], split)[0] ** 2 / len(arm.runs)
-    weight = ALIKE * error * arm.C[-1] ** LATE / (APART**2 + 1 / sure.sum(0))
-    return np.clip(values, 0.0, 1.0), weight
+def _open(means: list[_Means], split: int, base: tuple[float, float], noise: Noise) -> list[Weighed]:
+    """What each arm's runs leave open, once the arms that have moved have told the others how high they may end."""
+    if not means:
+        return []
+    at = thinned(noise.C)
+    rho = correlation(noise.C[at], noise.residuals[split][:, at])
+    errors = [noise.sd(arm.C, arm.mean(split), split) / np.sqrt(len(arm.runs)) for arm in means]
+    A = asymptotes([(float(arm.mean(split)[-1]), float(e[-1])) for arm, e in zip(means, errors, strict=True)])
+    alone = []
+    for arm, error in zip(means, errors, strict=True):
+        at, sd = thinned(arm.C), np.maximum(error, np.median(error))
+        alone.append(weigh(arm.C[at], arm.mean(split)[at], sd[at], rho, noise.dof, base[split], TAILS, A))
+    told = {i: alone[i].asymptotes(A) for i, moved in enumerate(_moved(means, base)) if moved}
+    return [w.leaning(A, heard(A, [told[j] for j in told if j != i])) for i, w in enumerate(alone)]
 
 
-def _folds(arm: _Means) -> int:
-    return len(arm.runs) if len(arm.runs) > 1 else 0
-
-
-def _pairs(rng: np.random.Generator, shape: tuple[int, ...]) -> ndarray:
-    """Standard normals whose rows come in pairs of opposite sign, so that what is linear in them averages out."""
-    normal = np.repeat(rng.standard_normal(((shape[0] + 1) // 2, *shape[1:])), 2, axis=0)[: shape[0]]
-    normal[1::2] *= -1
-    return normal
-
-
-def _draws(arm: _Means, noise: Noise, inflate: ndarray, rng: np.random.Generator) -> list[ndarray]:
-    """For each split the rewards (1 + folds + D, K) to be fitted: the mean, the folds' means and the draws."""
-    runs = len(arm.runs)
-    shifts = noise.shifts(arm.C, runs, _pairs(rng, (len(inflate), noise.residuals.shape[1])), inflate)
-    out = []
+def _points(arm: _Means, base: tuple[float, float]) -> list[ndarray]:
+    """For each split the least-squares parameters (F, 1 + folds, 4): of the mean, and with one run left out in turn."""
+    runs, out = len(arm.runs), []
     for split in (SELECT, AUDIT):
         mean = arm.mean(split)
         folds = (runs * mean - arm.rewards[split]) / (runs - 1) if runs > 1 else arm.rewards[split][:0]
-        out.append(np.concatenate([mean[None], folds, np.clip(mean + spread(mean) * shifts[split], 0.0, 1.0)]))
+        rows = np.concatenate([mean[None], folds])
+        out.append(np.stack([fit_many(rise(tail), arm.C, rows, arm.C**LATE, {"R0": base[split]})[0] for tail in TAILS]))
     return out
 
 
-def _fit_arm(arm: _Means, base: tuple[float, float], drawn: list[ndarray],
-             prior: list[tuple[ndarray, ndarray]] | None) -> list[ndarray]:
-    """For each split the parameters (F, 1 + folds + D, 4), one row per row of `drawn`."""
-    out = []
-    for split in (SELECT, AUDIT):
-        x, y, weights = arm.C, drawn[split], arm.C**LATE
-        forms = []
-        for place, tail in enumerate(TAILS):
-            if prior is None:
-                forms.append(fit_many(rise(tail), x, y, weights, {"R0": base[split]})[0])
-                continue
-            values, weight = prior[split]
-            forms.append(fit_many(rise(tail), np.append(x, np.inf), np.column_stack([y, values[place]]),
-                                  np.append(weights, weight[place]), {"R0": base[split]})[0])
-        out.append(np.stack(forms))
-    return out
-
-
-def _fit(values: ndarray, runs: int, which: ndarray) -> Fit:
-    folds = runs if runs > 1 else 0
-    drawn = values[which, 1 + folds + np.arange(len(which)), 1:]
+def _fit(values: ndarray, drawn: ndarray) -> Fit:
     names = ("R0", "A", "Cmid", "b")
-    return Fit(dict(zip(names, map(float, values[0, 0]), strict=True)), _short(values[:, 0, 1:]),
-               _short(np.column_stack([which, drawn])), _short(values[:, 1 : 1 + folds, 1:].swapaxes(0, 1)))
+    return Fit(dict(zip(names, map(float, values[0, 0]), strict=True)), _short(values[:, 0, 1:]), _short(drawn),
+               _short(values[:, 1:, 1:].swapaxes(0, 1)))
 
 
 def _weights(means: list[_Means], base: tuple[float, float], fitted: list[list[ndarray]], noise: Noise) -> ndarray:

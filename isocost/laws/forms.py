@@ -259,7 +259,7 @@ def _polish(form: Form, x: ndarray, y: ndarray, root: ndarray, start: ndarray, f
         better = after < squares[live]
         gain = np.where(better, squares[live] - after, np.inf)
         here[live[better]], damping[live] = trial[better], np.where(better, damping[live] / 5, damping[live] * 6)
-        small = np.where(better, gain < 1e-9 * (squares[live] + 1e-12), damping[live] > 1e8)
+        small = np.where(better, gain < 1e-9 * (squares[live] + 1e-12), damping[live] > 1e4)
         squares[live[better]] = after[better]
         live = live[~small]
         if not len(live):

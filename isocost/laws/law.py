@@ -1,6 +1,6 @@
 """What a pilot says: a curve per n with its doubt, and the questions a plan asks of it.
 
-A curve's value is the mean over bootstrap draws, and the draws are over runs *and* over forms: the sigmoid, a slower
+A curve's value is the mean over posterior draws, and the draws are over shapes *and* over forms: the sigmoid, a slower
 and a faster approach to the asymptote (`forms.risen`), each weighted by how well it fits the pilot. Reward at
 several times the pilot's compute depends on the form more than on the noise, so an interval from the sigmoid alone
 is far too narrow when the truth is another curve. For shapes outside all of these a stated drift is added for every
@@ -53,7 +53,7 @@ class Fit:
     """One arm's curve on one split: F forms, D draws, S folds.
 
     `parameters` are the sigmoid's R0, A, Cmid, b (ScaleRL's letters). `points` (F, 3) are A, Cmid, b of each form;
-    `draws` (D, 4) bootstrap draws of the form's place in `Law.tails`, A, Cmid, b; `folds` (S, F, 3) the points with
+    `draws` (D, 4) posterior draws of the form's place in `Law.tails`, A, Cmid, b; `folds` (S, F, 3) the points with
     one run left out at a time, empty where an arm has one run.
     """
 
@@ -204,7 +204,7 @@ class Law:
         return Band(grid, value, np.minimum(low, value), np.maximum(high, value), self.level, kind)
 
     def paths(self, n: int, C: ndarray, split: int = AUDIT) -> ndarray:
-        """The bootstrap's mean curves of one arm at C (K,): (D, K). Draw d of every arm has one form."""
+        """The posterior's mean curves of one arm at C (K,): (D, K). Draw d of every arm stands for the same luck."""
         which, A, Cmid, b = self.arm(n).fits[split].draws.T[:, :, None]
         share = np.empty((len(which), len(C)))
         for place, tail in enumerate(self.tails):
@@ -257,15 +257,15 @@ class Law:
         taking the cheapest of what is about as good. A whole interval would let in n that are expected to lose by
         half of its width. An n that is not known there is left out; see `unknown`.
         """
+        equal = self.equal(_grid(C), self.margin if margin is None else margin)[:, 0]
+        return [n for n, is_equal in zip(self.ns, equal, strict=True) if is_equal]
+
+    def equal(self, C: ndarray, margin: float) -> ndarray:
+        """Which n are in the equal set at each C (K,): (arms, K) of bool."""
         self._some()
-        margin, grid = self.margin if margin is None else margin, _grid(C)
-        best = self.paths(self.best(C), grid, SELECT)[:, 0]
-        equal = []
-        for n, known in zip(self.ns, self._known(grid)[:, 0], strict=True):
-            gap = best - self.paths(n, grid, SELECT)[:, 0]
-            if known and gap.mean() <= max(margin, float(gap.std())):
-                equal.append(n)
-        return equal
+        paths = np.array([self.paths(n, C, SELECT) for n in self.ns])                   # (arms, D, K)
+        gaps = paths[self._chosen(C), :, np.arange(len(C))].T[None] - paths
+        return np.asarray(self._known(C) & (gaps.mean(1) <= np.maximum(margin, gaps.std(1))))
 
     def frontier(self, C: float | ndarray) -> Frontier:
         """The upper envelope at C (K,): the n that select chooses, the audit value of that choice, its band.

@@ -22,7 +22,7 @@ EXPONENT, EXPONENT_SD = 0.5, 0.25
 NOISE = 0.02                     # run-to-run standard deviation of held-out reward assumed of one short run
 
 # Where a probe starts looking, not an answer: (parameters, lr at 256 rollouts per update), joined in log-log.
-_STARTS = ((1e5, 6e-4), (1.35e8, 2e-5), (7e9, 5e-7))
+_STARTS = ((1e5, 3e-4), (1.35e8, 2e-5), (7e9, 5e-7))
 
 
 @dataclass(frozen=True)

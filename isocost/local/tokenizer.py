@@ -30,7 +30,10 @@ class Characters:
         try:
             return [self._id[c] for c in text]
         except KeyError as e:
-            raise UserError(f"{e.args[0]!r} in {text!r} is not in this model's alphabet {self.alphabet!r}") from None
+            raise UserError(
+                f"{e.args[0]!r} in {text[:60]!r} is not in this model's alphabet {self.alphabet!r}, which is all that "
+                "it reads and writes: give problems in it, or a model of words with --model (such as smollm2)"
+            ) from None
 
     def decode(self, tokens: Sequence[int]) -> str:
         return "".join(self.alphabet[t] for t in tokens if t < len(self.alphabet))

@@ -115,6 +115,9 @@ def _from_file(path: Path) -> Any:
         sys.modules[name] = module = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(module)
+        except (SyntaxError, ImportError) as e:
+            del sys.modules[name]
+            raise UserError(f"{path} does not import: {type(e).__name__}: {e}") from e
         except BaseException:
             del sys.modules[name]
             raise

@@ -106,6 +106,8 @@ def _share(held_out: int | float, problems: int) -> float:
         raise UserError(f"held-out is a share below 1 or a number of problems, not {held_out!r}")
     if held_out < 1:
         return float(held_out)
+    if held_out != int(held_out):
+        raise UserError(f"held-out is a share below 1 or a whole number of problems, not {held_out!r}")
     if held_out >= problems:
         raise UserError(f"cannot hold out {held_out:g} of {problems} problems")
     return math.ceil(1024 * held_out / problems) / 1024

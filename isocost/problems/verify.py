@@ -141,20 +141,20 @@ BUILT_IN: dict[str, Kind] = {
 
 
 def find(name: str) -> Kind:
-    """The verifier of this name: a built-in one, or `python:file.py:function`. Raises UserError if there is none.
+    """The verifier of this name: a built-in one, or `file.py:function`. Raises UserError if there is none.
 
     A user's file is only looked for: its code runs in a worker, never in the run's own process.
     """
     if name in BUILT_IN:
         return BUILT_IN[name]
-    if name.startswith("python:"):
+    if name.startswith("python:") or ".py:" in name or name.endswith(".py"):
         path, _, function = name.removeprefix("python:").rpartition(":")
         if not path or not function:
-            raise UserError(f"verifier {name!r}: write python:file.py:function")
+            raise UserError(f"verifier {name!r} names no function: write file.py:function")
         if not Path(path).is_file():
             raise UserError(f"there is no file {path} to take the reward {function} from")
         return Kind(Python(path, function), slow=True, must_agree=False)
-    raise UserError(f"there is no verifier {name!r}; there are {', '.join(BUILT_IN)} and python:file.py:function")
+    raise UserError(f"there is no verifier {name!r}; there are {', '.join(BUILT_IN)} and file.py:function")
 
 
 _NUMBER = re.compile(
@@ -283,7 +283,7 @@ class Disagreement:
 def reference(problem: Problem, verifier: str) -> str:
     """The text that ought to be right: the written solution where the verifier reads one, else the answer."""
     solved = problem.meta.get("solution")
-    if solved is not None and (verifier == "final" or verifier.startswith("python:")):
+    if solved is not None and (verifier == "final" or isinstance(find(verifier).mark, Python)):
         return str(solved)
     return str(problem.answer)
 

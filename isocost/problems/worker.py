@@ -34,7 +34,7 @@ def main(name: str, limit: float) -> None:
     except UserError as e:
         _say(answers, "refused", str(e))
         return
-    if not name.startswith("python:"):
+    if not isinstance(kind.mark, verify.Python):
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     _say(answers, "ready", 0.0)
     for line in sys.stdin:

@@ -49,9 +49,9 @@ class Home:
         return Setting.of(self.asked["setting"])
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Time a phase; a phase gone through again (after a resume) adds to its time."""
-        began = time.perf_counter()
+    def phase(self, name: str, began: float | None = None) -> Iterator[None]:
+        """Time a phase, since `began` if that was before; one gone through again (after a resume) adds to its time."""
+        began = time.perf_counter() if began is None else began
         try:
             yield
         finally:
@@ -61,21 +61,29 @@ class Home:
             write_json(self.path / "study.json", asked)
 
 
+def check(path: Path, setting: Setting, **asked: Any) -> None:
+    """Raises UserError, naming what differs, if the study in `path` was asked something else."""
+    home = Home(path)
+    if not home.has("study.json"):
+        return
+    there = home.asked
+    old, new = {**there["setting"], **there}, {**asdict(setting), **asked}
+    changed = sorted(k for k in new if records.canonical(old.get(k)) != records.canonical(new[k]))
+    if changed:
+        said = ", ".join(f"{k} was {old.get(k)!r} and is now {new[k]!r}" for k in changed)
+        raise UserError(
+            f"{path} holds a study that was asked something else ({said}); choose another --out, or remove it"
+        )
+
+
 def found(path: Path, setting: Setting, **asked: Any) -> Home:
     """Begin a study, or go on with the one that is there. Raises UserError if that one was asked something else."""
+    check(path, setting, **asked)
     home = Home(path)
-    wanted = {"setting": asdict(setting), **asked}
-    if home.has("study.json"):
-        there = home.asked
-        changed = sorted(k for k in wanted if records.canonical(there.get(k)) != records.canonical(wanted[k]))
-        if changed:
-            raise UserError(
-                f"{path} holds a study that was asked something else ({', '.join(changed)} differ); "
-                "choose another --out, or remove it"
-            )
-        return home
-    path.mkdir(parents=True, exist_ok=True)
-    home.write("study.json", {**wanted, "code": records.code(), "phases": {}})
+    if not home.has("study.json"):
+        path.mkdir(parents=True, exist_ok=True)
+        asks = {"setting": asdict(setting), **asked}
+        home.write("study.json", {**asks, "code": records.code(), "phases": {}})
     return home
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,10 @@ from isocost.seams import SEAMS, describe, diff
 from isocost.study.show import duration
 
 FILES = ("profile.json", "pilot.json", "law.json", "plan.json", "forecast.json", "audit.json", "report.html")
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else 160)
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -58,7 +63,7 @@ def _run(path: Path) -> dict[str, Any]:
 
 def show(found: list[dict[str, Any]]) -> None:
     """Print what `rows` found."""
-    console = Console()
+    console = _console()
     studies, runs = ([r for r in found if r["kind"] == kind] for kind in ("study", "run"))
     for s in studies:
         steps = ", ".join(f.split(".")[0] for f in s["has"]) or "nothing yet"
@@ -127,7 +132,7 @@ def show_methods(found: list[dict[str, Any]]) -> None:
     for m in found:
         changes = "all (the root)" if m["parent"] is None else ", ".join(m["changes"])
         table.add_row(m["name"], str(m["year"]), m["parent"] or "", changes, m["claim"])
-    Console().print(table)
+    _console().print(table)
 
 
 def differences(a: str, b: str) -> dict[str, list[Any]]:
@@ -153,7 +158,7 @@ def _described(name: str) -> dict[str, Any]:
 
 def show_differences(a: str, b: str, found: dict[str, list[Any]]) -> None:
     """Print what `differences` found."""
-    console = Console()
+    console = _console()
     if not found:
         console.print(f"{a} and {b} are the same recipe")
     for k, (left, right) in found.items():

@@ -33,7 +33,10 @@ async def profile(
     began = time.perf_counter()
     opened = opened or open_setting(setting, check=True)
     pool = opened.sides.train[:problems]
-    found = await _sampled(opened, pool, seed)
+    try:
+        found = await _sampled(opened, pool, seed)
+    finally:
+        opened.grader.close()
     marks = _marks(found)
     scored = ~np.isnan(marks).any(1)
     seconds = opened.world.meter.of(meters.PROBE).seconds

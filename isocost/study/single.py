@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from scipy.special import stdtrit
 
 from isocost import record as records
 from isocost.errors import Interrupted, UserError
-from isocost.laws.budget import Budget
+from isocost.laws.budget import Bill, Budget, Prices, expected_timing
 from isocost.laws.pilot import points, warmup
 from isocost.laws.rate import starting_rule
 from isocost.record import read_json, write_json
@@ -43,6 +43,7 @@ def train_one(
     save_every: int,
     dry_run: bool,
     quiet: bool,
+    as_json: bool = False,
 ) -> int:
     """Train one method on one setting, in `out`, with a live line per evaluation. Returns the command's exit code."""
     if budget is None:
@@ -51,6 +52,8 @@ def train_one(
         )
     size = rollouts * groups
     spend = Budget.parse(budget)
+    if spend.unit == "rollouts" and spend.amount < size:
+        raise UserError(f"a budget of {spend} does not pay for one update of n B = {rollouts} x {groups} = {size}")
     lr = lr if lr is not None else starting_rule(parameters_of(setting.model)).at(size)
     steps = int(spend.amount // size) if spend.unit == "rollouts" else 0
     job = Job(
@@ -71,8 +74,27 @@ def train_one(
     recipe_of(job)  # a mistake in the recipe is told before anything is opened
     tell.single(console, job)
     if dry_run:
+        cost = price(job, spend, evaluations)
+        tell.single_cost(console, cost)
+        if as_json:
+            click.echo(json.dumps(cost.data(), indent=1, sort_keys=True))
         return 0
-    return _go(job, out or Path("runs") / job.name, console, quiet)
+    return _go(job, out or Path("runs") / job.name, console, as_json)
+
+
+def price(job: Job, spend: Budget, evaluations: int) -> Bill:
+    """What a run will cost here, from the length and speed of a few answers that are sampled and thrown away."""
+    from isocost.study.profile import profile
+
+    known = asyncio.run(profile(job.setting, problems=2))
+    held_out = known["select"] + known["audit"]
+    timing = expected_timing(known, held_out, None if known["exact"] else job.setting.samples)
+    prices, size = Prices.of(known), job.n * job.B
+    each = prices.bill([(job.n, job.B, size, 0)], timing).of_unit(spend.unit)
+    updates = int(spend.amount // each)
+    if not updates:
+        raise UserError(f"a budget of {spend} does not pay for one update of {size} rollouts, which takes {each:g}")
+    return prices.bill([(job.n, job.B, size * updates, 2 + evaluations)], timing)
 
 
 def parameters_of(model: str) -> int:
@@ -82,10 +104,24 @@ def parameters_of(model: str) -> int:
     return sum(w.numel() for w in load(model).weights.values())
 
 
+OPTIONS = {
+    "rollouts": "--rollouts",
+    "groups": "--groups",
+    "pace.lr": "--lr",
+    "pace.max_tokens": "--max-tokens",
+    "pace.temperature": "--temperature",
+    "pace.top_p": "--top-p",
+    "pace.top_k": "--top-k",
+}  # settings that more than the recipe depends on: the rate, evaluation points, profile and evaluations
+
+
 def _sets(pairs: tuple[str, ...]) -> Mapping[str, str]:
     for pair in pairs:
-        if "=" not in pair:
+        path, equals, value = pair.partition("=")
+        if not equals:
             raise UserError(f"--set {pair!r} has no value; write SEAM.NAME=VALUE, such as loss.high=0.28")
+        if path in OPTIONS:
+            raise UserError(f"--set {pair}: write {OPTIONS[path]} {value}, for more than the recipe depends on it")
     return dict(pair.split("=", 1) for pair in pairs)
 
 
@@ -93,24 +129,29 @@ def _points(spend: Budget, size: int, evaluations: int) -> tuple[float, ...]:
     """Evaluation points in rollouts, log-spaced; doubling from the first update where the budget is in another unit."""
     if spend.unit != "rollouts":
         return tuple(float(size * 2**k) for k in range(24))[:: max(1, 24 // max(evaluations, 1))]
-    every = points(int(spend.amount), size, 2)
+    every = points(int(spend.amount // size) * size, size, 2)
     keep = np.unique(np.linspace(0, len(every) - 1, min(evaluations, len(every))).round().astype(int))
     return tuple(float(every[i]) for i in keep)
 
 
-def _go(job: Job, out: Path, console: Console, quiet: bool) -> int:
+def _go(job: Job, out: Path, console: Console, as_json: bool) -> int:
     from isocost.run import run
+    from isocost.setting import open_setting
+
+    # Every problem's own answer is checked before a run begins, and a mistake leaves no folder behind.
+    begun = (out / "run.json").exists()
+    opened = None if begun else open_setting(job.setting, reference=bool(recipe_of(job).enrich), check=True)
 
     def on_step(line: Mapping[str, Any]) -> None:
         if "eval/select" in line:
             both = (line["eval/select"] + line["eval/audit"]) / 2
             console.print(f"  {line['rollouts']:>9} rollouts  step {line['step']:>6}  held-out {both:.4f}")
 
-    end = asyncio.run(run(job, out, on_step=on_step))
+    end = asyncio.run(run(job, out, opened=opened, on_step=on_step))
     if end["reason"] == "interrupted":
         raise Interrupted(end["signal"])
     tell.ended(console, out, end)
-    if quiet:
+    if as_json:
         click.echo(json.dumps(end, indent=1, sort_keys=True))
     return 0 if end["reason"] == "spent" else 5
 
@@ -152,27 +193,33 @@ def _measured(setting: Setting, model: str, data: str | None, samples: int) -> n
 
     from isocost import methods
     from isocost.evaluate import evaluate
+    from isocost.problems.load import load_problems
     from isocost.seams import Pace
     from isocost.setting import open_setting
-    from isocost.types import Sampling
+    from isocost.types import Problem, Sampling
 
-    opened = open_setting(replace(setting, model=model, held_out_data=data or setting.held_out_data))
+    opened = open_setting(replace(setting, model=model))
+    if data is None:
+        problems: Sequence[Problem] = opened.sides.held_out
+    else:
+        problems = load_problems(data, verifier=setting.verifier, system=setting.system, check=True).problems
+        opened.world.exact = opened.world.exact if all(p.meta.get("exact") for p in problems) else None
     pace = Pace(
         lr=0.0,
         max_tokens=setting.max_tokens,
         sampling=Sampling(setting.temperature, setting.top_p, setting.top_k),
     )
-    both = (*opened.sides.select, *opened.sides.audit)
     found = asyncio.run(
         evaluate(
             methods.load("reinforce").recipe(),
             opened.world,
-            both,
+            problems,
             pace,
             samples=samples,
             seed=EVALUATION_SEED,
         )
     )
+    opened.grader.close()
     return found.right
 
 

@@ -6,7 +6,10 @@ A step that has been done is not done again; one that was stopped goes on. What 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +18,7 @@ from typing import Any
 import click
 from rich.console import Console
 
+from isocost import methods
 from isocost import record as records
 from isocost.errors import UserError
 from isocost.laws import audit as audits
@@ -22,7 +26,7 @@ from isocost.laws import forecast as forecasts
 from isocost.laws.budget import Bill, Budget, measure_timing
 from isocost.laws.fit import fit_law
 from isocost.laws.law import Law
-from isocost.laws.pilot import Evaluation, PilotPlan, Run, plan_pilot
+from isocost.laws.pilot import PRESETS, Evaluation, PilotPlan, Run, plan_pilot
 from isocost.laws.plan import Plan, prescribe
 from isocost.laws.rate import RateRule, fit_rate, given, shift, starting_rule, trials
 from isocost.laws.table import Curve, curves
@@ -31,11 +35,12 @@ from isocost.record import read_json
 from isocost.run import Job
 from isocost.setting import Setting
 from isocost.study import tell
-from isocost.study.home import Home, found, opened
+from isocost.study.home import Home, check, found, opened
 from isocost.study.show import Watch
-from isocost.study.workers import run_all
+from isocost.study.workers import ended, run_all
 from isocost.types import Cost
 
+SAMPLES = 16  # per profiled problem
 SMALL = 20_000_000  # bytes of weights below which one thread per run is the fastest use of the cores
 
 
@@ -90,31 +95,66 @@ def workers_of(setting: Setting, asked: int | None) -> int:
 
 
 def console_of(quiet: bool) -> Console:
-    return Console(quiet=quiet, highlight=False)
+    return Console(quiet=quiet, highlight=False, width=None if sys.stdout.isatty() else 120)
 
 
 # profile ------------------------------------------------------------------------------------------------------
 
 
 def profile(
-    out: Path, *, seed: int, method: str | None, problems: int, dry_run: bool, quiet: bool, **asked: Any
+    out: Path,
+    *,
+    seed: int,
+    method: str | None,
+    problems: int,
+    dry_run: bool,
+    quiet: bool,
+    as_json: bool = False,
+    **asked: Any,
 ) -> int:
-    """Begin a study in `out` and profile the model on the problems."""
+    """Begin a study in `out` and profile the model on the problems. A mistake in what is asked leaves no study."""
     setting = setting_of(asked)
     console = console_of(quiet)
+    if method is not None:
+        methods.load(method)
     if dry_run:
-        tell.profile_cost(console, setting, problems)
+        cost = profile_cost(setting, problems)
+        tell.profile_cost(console, setting, cost)
+        if as_json:
+            click.echo(json.dumps(cost, indent=1, sort_keys=True))
         return 0
-    home = found(out, setting, seed=seed, method=method, profiled=problems)
-    if not home.has("profile.json"):
+    check(out, setting, seed=seed, method=method, profiled=problems)
+    if not (out / "profile.json").exists():
         from isocost.study.profile import profile as sample
 
-        with home.phase("profile"):
-            home.write("profile.json", asyncio.run(sample(setting, seed=seed, problems=problems)))
+        began = time.perf_counter()
+        profiled = asyncio.run(sample(setting, seed=seed, problems=problems))
+        home = found(out, setting, seed=seed, method=method, profiled=problems)
+        with home.phase("profile", began):
+            home.write("profile.json", profiled)
+    home = opened(out)
     tell.profile(console, home.read("profile.json", "profile"))
-    if quiet:
-        click.echo((home.path / "profile.json").read_text())
+    _print_json(home, "profile.json", as_json)
     return 0
+
+
+def profile_cost(setting: Setting, problems: int) -> dict[str, Any]:
+    """What profiling would cost at most. Loads the problems and the model, and so finds what is wrong with them."""
+    from isocost.setting import open_setting
+
+    world = open_setting(setting, check=True).world
+    asked = [list(world.text.prompt(p.prompt)) for p in world.problems[:problems]]
+    rollouts = SAMPLES * len(asked)
+    decode, prefill = rollouts * setting.max_tokens, SAMPLES * sum(map(len, asked))
+    return {
+        "problems": len(asked),
+        "rollouts": rollouts,
+        "tokens": prefill + decode,
+        "flops": Cost(prefill=prefill, decode=decode).flops(world.learner.parameters),
+        "seconds": None,
+        "memory_mb": round(500 + 4 * world.learner.parameters / 1e6),
+        "disk_mb": 1,
+    }
 
 
 # plan ---------------------------------------------------------------------------------------------------------
@@ -124,6 +164,7 @@ def plan(
     study: Path,
     *,
     quiet: bool,
+    as_json: bool = False,
     size: str | None = None,
     budget: str | None = None,
     lr: float | None = None,
@@ -133,21 +174,23 @@ def plan(
     """Without a law, plan the pilot; with one, or with a plan that needs none, prescribe."""
     home, console = opened(study), console_of(quiet)
     known = home.read("profile.json", "profile")
-    if not home.has("pilot.json"):
+    asked = any(x is not None for x in (size, budget, lr, lr_exponent, groups))
+    if asked and home.has("pilot.json") and (home.runs.exists() or home.has("forecast.json")):
+        raise UserError(f"{study}/pilot.json is fixed, for runs have been made; begin another study to plan otherwise")
+    if asked or not home.has("pilot.json"):
         planned = _plan_pilot(home, known, size or "quick", budget, lr, lr_exponent, groups)
         home.write("pilot.json", planned.data())
-    elif any(x is not None for x in (size, budget, lr, lr_exponent, groups)) and not home.has("law.json"):
-        raise UserError(f"{study}/pilot.json is fixed already; begin another study to plan it differently")
+        (home.path / "plan.json").unlink(missing_ok=True)
     planned = PilotPlan.of(home.read("pilot.json", "plan"))
     if not (home.has("law.json") or planned.direct):
         tell.pilot_plan(console, planned)
-        _print_json(home, "pilot.json", quiet)
+        _print_json(home, "pilot.json", as_json)
         return 0
     if not home.has("plan.json"):
         with home.phase("fit"):
             home.write("plan.json", _prescription(home, planned).data())
     tell.plan(console, Plan.of(home.read("plan.json", "plan")))
-    _print_json(home, "plan.json", quiet)
+    _print_json(home, "plan.json", as_json)
     return 0
 
 
@@ -231,13 +274,15 @@ def _spent(home: Home, planned: PilotPlan) -> Bill:
 # pilot --------------------------------------------------------------------------------------------------------
 
 
-def pilot(study: Path, *, quiet: bool, workers: int | None = None, dry_run: bool = False) -> int:
+def pilot(
+    study: Path, *, quiet: bool, as_json: bool = False, workers: int | None = None, dry_run: bool = False
+) -> int:
     """Run what pilot.json plans: the probe, then the grid and its edges at the rule the probe supports."""
     home, console = opened(study), console_of(quiet)
     planned = PilotPlan.of(home.read("pilot.json", "plan"))
     if dry_run or planned.direct:
         tell.pilot_plan(console, planned)
-        _print_json(home, "pilot.json", quiet)
+        _print_json(home, "pilot.json", as_json)
         return 0
     with home.phase("probe"):
         _run_phase(
@@ -254,7 +299,7 @@ def pilot(study: Path, *, quiet: bool, workers: int | None = None, dry_run: bool
         _run_phase(home, planned, both, rule, "pilot", console, workers)
     home.write("shift.json", shift(curves(home.path)).data())
     tell.shift(console, home.read("shift.json", "pilot"))
-    _print_json(home, "rate.json", quiet)
+    _print_json(home, "rate.json", as_json)
     return 0
 
 
@@ -307,42 +352,55 @@ def job_of(home: Home, run: Run, rule: RateRule, points: Sequence[int], seal: st
 # fit ----------------------------------------------------------------------------------------------------------
 
 
-def fit(study: Path, *, quiet: bool) -> int:
+def fit(study: Path, *, quiet: bool, as_json: bool = False) -> int:
     """Fit the law to the pilot's curves."""
     home, console = opened(study), console_of(quiet)
     if not home.has("law.json"):
         with home.phase("fit"):
             home.write("law.json", fit_law(_pilot_curves(home), seed=home.asked["seed"]).data())
     tell.law(console, Law.of(home.read("law.json", "fit")))
-    _print_json(home, "law.json", quiet)
+    _print_json(home, "law.json", as_json)
     return 0
 
 
 def _pilot_curves(home: Home) -> list[Curve]:
-    grid = [c for c in curves(home.path) if c.purpose == "pilot"]
-    if not grid:
-        raise UserError(f"{home.path} has no pilot runs yet: run `isocost pilot {home.path}` first")
-    return grid
+    """Raises UserError unless every run that the pilot plans has ended."""
+    planned = PilotPlan.of(home.read("pilot.json", "plan")).runs
+    over = sum(ended(home.runs / r.name) for r in planned)
+    if over < len(planned) or not planned:
+        raise UserError(
+            f"the pilot of {home.path} is not done: {over} of {len(planned)} runs have ended; "
+            f"run `isocost pilot {home.path}` first"
+        )
+    return [c for c in curves(home.path) if c.purpose == "pilot"]
 
 
 # train --------------------------------------------------------------------------------------------------------
 
 
 def train(
-    *, quiet: bool, method: str | None, study: Path | None, dry_run: bool, workers: int | None, **asked: Any
+    *,
+    quiet: bool,
+    method: str | None,
+    study: Path | None,
+    dry_run: bool,
+    workers: int | None,
+    as_json: bool = False,
+    **asked: Any,
 ) -> int:
     """Train a study's plan, sealed first; or one run of a method."""
     console = console_of(quiet)
     if (study is None) == (method is None):
         raise UserError("say what to train: a METHOD (see `isocost methods`), or --plan STUDY")
     if study is not None:
-        return train_plan(opened(study), console, quiet=quiet, workers=workers, dry_run=dry_run)
+        return train_plan(opened(study), console, as_json=as_json, workers=workers, dry_run=dry_run)
     from isocost.study.single import train_one
 
     return train_one(
         method or "",
         console,
         quiet=quiet,
+        as_json=as_json,
         dry_run=dry_run,
         setting=setting_of(asked),
         **{
@@ -362,12 +420,15 @@ def train(
     )
 
 
-def train_plan(home: Home, console: Console, *, quiet: bool, workers: int | None, dry_run: bool) -> int:
+def train_plan(
+    home: Home, console: Console, *, workers: int | None, dry_run: bool, as_json: bool = False
+) -> int:
     """Seal the forecast, then train the prescription and its comparator, paired by seed."""
     prescription = Plan.of(home.read("plan.json", "plan"))
     planned = PilotPlan.of(home.read("pilot.json", "plan"))
     if dry_run:
         tell.plan(console, prescription)
+        _print_json(home, "plan.json", as_json)
         return 0
     law = Law.of(home.read("law.json", "fit")) if home.has("law.json") else None
     if not home.has("forecast.json"):
@@ -382,14 +443,14 @@ def train_plan(home: Home, console: Console, *, quiet: bool, workers: int | None
     rule = RateRule.of(home.read("rate.json", "pilot")) if home.has("rate.json") else planned.rate
     with home.phase("train"):
         _run_phase(home, planned, prescription.runs, rule, "training", console, workers, seal=forecast.seal)
-    _print_json(home, "forecast.json", quiet)
+    _print_json(home, "forecast.json", as_json)
     return 0
 
 
 # audit --------------------------------------------------------------------------------------------------------
 
 
-def audit(study: Path, *, quiet: bool) -> int:
+def audit(study: Path, *, quiet: bool, as_json: bool = False) -> int:
     """Hold the sealed forecast against the trained runs; returns the verdict's exit code."""
     home, console = opened(study), console_of(quiet)
     forecast = forecasts.read(home.path / "forecast.json")
@@ -397,12 +458,12 @@ def audit(study: Path, *, quiet: bool) -> int:
     verdict = audits.audit(forecast, curves(home.path), audits.seals(home.path), noise=planned.evaluation.sd)
     home.write("audit.json", verdict.data())
     tell.audit(console, verdict)
-    _print_json(home, "audit.json", quiet)
+    _print_json(home, "audit.json", as_json)
     return verdict.exit_code
 
 
-def _print_json(home: Home, name: str, quiet: bool) -> None:
-    if quiet:
+def _print_json(home: Home, name: str, as_json: bool) -> None:
+    if as_json:
         click.echo((home.path / name).read_text().rstrip())
 
 
@@ -419,10 +480,12 @@ def whole(
     workers: int | None,
     dry_run: bool,
     quiet: bool,
+    as_json: bool = False,
     **asked: Any,
 ) -> int:
     """A study from end to end; returns 0 whatever the verdict, for every verdict is a result."""
     console = console_of(quiet)
+    _same_size(out, size, budget)
     tell.opening(console, out, size, seed)
     profile(out, seed=seed, method=method, problems=512, dry_run=False, quiet=quiet, **asked)
     home = opened(out)
@@ -431,12 +494,13 @@ def whole(
     planned = PilotPlan.of(home.read("pilot.json", "plan"))
     tell.pilot_plan(console, planned)
     if dry_run:
+        _print_json(home, "pilot.json", as_json)
         return 0
     if not planned.direct:
         pilot(out, quiet=quiet, workers=workers)
         fit(out, quiet=quiet)
     plan(out, quiet=quiet)
-    train_plan(home, console, quiet=quiet, workers=workers, dry_run=False)
+    train_plan(home, console, workers=workers, dry_run=False)
     audit(out, quiet=quiet)
     from isocost.report import write
 
@@ -444,7 +508,21 @@ def whole(
         write(out)
     write(out)  # once more, so that its own time is in it
     tell.closing(console, home)
+    _print_json(home, "audit.json", as_json)
     return 0
+
+
+def _same_size(out: Path, size: str, budget: str | None) -> None:
+    """Raises UserError for a size that is none, or another than the study in `out` was planned at."""
+    if size not in PRESETS:
+        raise UserError(f"there is no size {size!r}; there are {', '.join(PRESETS)}")
+    wanted = Budget.parse(budget) if budget else None
+    if not (out / "pilot.json").exists():
+        return
+    there = PilotPlan.of(read_json(out / "pilot.json"))
+    if (there.budget is None) != (wanted is None) or (wanted is None and there.preset != size):
+        asked = there.preset if there.budget is None else str(there.budget)
+        raise UserError(f"{out} holds a study planned at {asked}; choose another --out, or remove it")
 
 
 def evaluate_run(run: Path, *, quiet: bool, **asked: Any) -> int:

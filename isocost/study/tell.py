@@ -39,12 +39,12 @@ def opening(console: Console, out: Path, size: str, seed: int) -> None:
     )
 
 
-def profile_cost(console: Console, setting: Setting, problems: int) -> None:
-    """What profiling would cost at most: problems times 16 samples of at most max_tokens."""
-    rollouts = 16 * problems
+def profile_cost(console: Console, setting: Setting, cost: Mapping[str, Any]) -> None:
+    """What profiling would cost at most."""
     console.print(
-        f"profile: up to {problems} problems x 16 samples = {rollouts} rollouts, at most "
-        f"{rollouts * setting.max_tokens} tokens written by {setting.model}; nothing was run"
+        f"profile of {setting.model} on {setting.data}: {cost['problems']} problems, {cost['rollouts']} rollouts, at "
+        f"most {cost['tokens']} tokens and {cost['flops']:.1e} FLOP, {cost['memory_mb']} MB of memory, "
+        f"{cost['disk_mb']} MB of disk; how many seconds that takes here is what it measures. Nothing was run"
     )
 
 
@@ -222,6 +222,10 @@ def single(console: Console, job: Job) -> None:
     )
 
 
+def single_cost(console: Console, b: Bill) -> None:
+    console.print(f"  would cost {bill(b)}; a few answers were sampled to tell how fast, and nothing was trained")
+
+
 def ended(console: Console, out: Path, end: Mapping[str, Any]) -> None:
     """Why a run ended and where its rollouts went."""
     fates = ", ".join(f"{k} {v}" for k, v in end["fates"].items() if v)
@@ -238,8 +242,7 @@ def ended(console: Console, out: Path, end: Mapping[str, Any]) -> None:
 def evaluated(console: Console, found: Mapping[str, Any]) -> None:
     for name in ("base", "final", "difference"):
         if name in found:
-            m = found[name]
-            console.print(
-                f"  {name:<10} {m['value']:+.4f} [{m['low']:+.4f}, {m['high']:+.4f}] ({m['level']:.0%} over "
-                f"{m['problems']} problems)"
-            )
+            m, sign = found[name], "+" if name == "difference" else ""
+            bounds = f"[{m['low']:{sign}.4f}, {m['high']:{sign}.4f}]"
+            over = f"({m['level']:.0%} over {m['problems']} problems)"
+            console.print(f"  {name:<10} {m['value']:{sign}.4f} {bounds} {over}", markup=False)

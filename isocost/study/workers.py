@@ -20,6 +20,8 @@ from isocost.errors import Interrupted, UserError
 from isocost.record import read_json
 from isocost.run import Job, run
 
+_asked_to_stop = threading.Event()   # of a worker process
+
 
 def run_all(
     jobs: Sequence[Job], folder: Path, *, workers: int, watch: Callable[[], None] = lambda: None
@@ -29,13 +31,14 @@ def run_all(
     `watch` is called a few times a second. Raises Interrupted after a signal, once every worker has saved; UserError
     if a run was asked something its folder does not allow.
     """
-    waiting = [j for j in jobs if not _ended(folder / j.name)]
+    waiting = [j for j in jobs if not ended(folder / j.name)]
     if waiting:
         _run(waiting, folder, min(workers, len(waiting)), watch)
     return [read_json(folder / j.name / "end.json") for j in jobs]
 
 
-def _ended(path: Path) -> bool:
+def ended(path: Path) -> bool:
+    """Whether the run in this folder is over, rather than absent, under way or interrupted."""
     return (path / "end.json").exists() and read_json(path / "end.json")["reason"] != "interrupted"
 
 
@@ -83,6 +86,7 @@ def _settle_in(threads: int, parent: int) -> None:
     os.environ["OMP_NUM_THREADS"] = str(threads)
     os.environ["OMP_WAIT_POLICY"] = "passive"
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _stop)
 
     def watch_parent() -> None:
         while os.getppid() == parent:
@@ -92,8 +96,17 @@ def _settle_in(threads: int, parent: int) -> None:
     threading.Thread(target=watch_parent, daemon=True).start()
 
 
+def _stop(signum: int, frame: Any) -> None:
+    """Asked to stop between two runs: the next does not begin. During a run, the run's own handler is asked."""
+    _asked_to_stop.set()
+
+
 def _one(job: Job, out: Path) -> None:
+    """One run. The pool hands a worker its next run before it can be called back, so the worker itself must refuse."""
+    if _asked_to_stop.is_set():
+        return
     try:
-        asyncio.run(run(job, out))
+        if asyncio.run(run(job, out))["reason"] == "interrupted":
+            _asked_to_stop.set()
     except UserError as e:
         raise UserError(f"run {job.name}: {e}") from None

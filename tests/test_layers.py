@@ -1,0 +1,133 @@
+"""Who may know whom, read off the syntax trees: the core knows no method, methods know no machinery, laws no torch."""
+
+import ast
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from isocost import methods
+
+HOME = Path(__file__).resolve().parent.parent / "isocost"
+CORE = ("loop", "feed", "pack", "ledger", "local")
+NAMES = set(methods.names())
+
+
+def files(*parts):
+    """Source files of these modules and packages, by the name they are imported under."""
+    found = {}
+    for part in parts:
+        path = HOME / part
+        for f in sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]:
+            found[".".join(f.relative_to(HOME.parent).with_suffix("").parts)] = f.read_text()
+    assert found
+    return found
+
+
+def every():
+    return files(*(p.name if p.is_dir() else p.stem for p in HOME.iterdir() if p.suffix in (".py", "")
+                   and (p.is_file() or any(p.glob("*.py")))))
+
+
+def imported(source):
+    """Everything a file imports, wherever in it, as dotted names (of modules and of what is taken from them)."""
+    out = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            out |= {a.name for a in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            out |= {node.module or ""} | {f"{node.module}.{a.name}" for a in node.names}
+    return out
+
+
+def below(names, *roots):
+    return sorted(n for n in names if any(n == r or n.startswith(f"{r}.") for r in roots))
+
+
+def compared(source, names):
+    """Strings that are compared with, or matched, and name a method."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        inside = []
+        if isinstance(node, ast.Compare):
+            inside = [node.left, *node.comparators]
+        elif isinstance(node, ast.MatchValue):
+            inside = [node.value]
+        elif isinstance(node, ast.Dict):
+            inside = [k for k in node.keys if k]
+        for part in inside:
+            found |= {c.value for c in ast.walk(part) if isinstance(c, ast.Constant) and c.value in names}
+    return found
+
+
+@pytest.mark.parametrize(("name", "source"), files(*CORE).items(), ids=lambda x: x if len(x) < 40 else "")
+def test_the_core_imports_no_method_and_no_part_and_branches_on_no_recipes_name(name, source):
+    assert below(imported(source), "isocost.methods", "isocost.parts") == []
+    assert compared(source, NAMES) == set()
+    names_read = [
+        n for n in ast.walk(ast.parse(source))
+        if isinstance(n, ast.Attribute) and n.attr == "name" and isinstance(n.value, ast.Name)
+        and n.value.id in ("recipe", "r")
+    ]
+    assert not names_read, f"{name} reads a recipe's name"
+
+
+@pytest.mark.parametrize(("name", "source"), files("methods", "parts").items(), ids=lambda x: x if len(x) < 40 else "")
+def test_methods_and_parts_import_no_loop_no_feed_and_no_world_of_their_own(name, source):
+    if name.endswith(("methods.__init__", "_catalogue")):
+        return  # the catalogue holds methods to their contract, which runs them
+    banned = ("loop", "feed", "local", "toy", "run", "record", "study", "cli", "problems", "laws", "report")
+    assert below(imported(source), *(f"isocost.{b}" for b in banned)) == []
+
+
+@pytest.mark.parametrize(("name", "source"), files("laws", "report").items(), ids=lambda x: x if len(x) < 40 else "")
+def test_laws_and_report_import_no_torch_and_no_trainer(name, source):
+    banned = ("loop", "feed", "pack", "local", "run", "parts", "toy", "world", "ops", "evaluate", "setting", "study")
+    assert below(imported(source), "torch", "safetensors", *(f"isocost.{b}" for b in banned)) == []
+    if name != "isocost.report.accounts":  # it compares a record's recipe with the method as shipped
+        assert below(imported(source), "isocost.methods", "isocost.seams") == []
+
+
+def test_nothing_imports_the_commands():
+    others = {n: s for n, s in every().items() if n != "isocost.docs"}  # it writes the commands' page from them
+    assert [n for n, source in others.items() if below(imported(source), "isocost.cli")] == []
+
+
+def test_only_the_environments_own_libraries_are_ever_unpickled_or_compiled():
+    """Nothing is unpickled, and nothing needs a C++ compiler: there is no compiled path to fall back from."""
+    for name, source in every().items():
+        if name == "isocost.check":
+            continue  # pickles a recipe it has just made, to see that it can be
+        got = imported(source)
+        assert below(got, "pickle", "dill", "cloudpickle", "torch.utils.cpp_extension", "triton", "numba") == [], name
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                assert (node.value.id, node.attr) not in {("torch", "load"), ("torch", "compile"), ("np", "load")}, name
+
+
+def after(code):
+    """Modules loaded by a few lines in a fresh process."""
+    tail = "\nimport sys; print(' '.join(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code) + tail], capture_output=True, text=True, check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "code", ["import isocost", "import isocost.cli", "import isocost.laws.law", "import isocost.laws.plan",
+             "import isocost.report"]
+)
+def test_what_answers_at_once_does_without_torch(code):
+    assert "torch" not in after(code)
+
+
+def test_a_plant_is_found():
+    """The rules above see what they forbid."""
+    bad = "def f(recipe):\n    import isocost.methods.grpo\n    if recipe.name == 'grpo':\n        return 1\n"
+    assert below(imported(bad), "isocost.methods") == ["isocost.methods.grpo"]
+    assert compared(bad, NAMES) == {"grpo"}

@@ -1,0 +1,191 @@
+"""A run survives what happens to runs: kills, signals, a full disk, a second call; and its seed determines it."""
+
+import asyncio
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import kill9
+import pytest
+
+from isocost.errors import UserError
+from isocost.record import read_json, read_lines
+from isocost.run import Job, run
+from isocost.setting import Setting, open_problems
+
+HERE = Path(__file__).parent
+SMALL = Setting(data="sums:base=easy,count=120", held_out=0.3)
+JOB = Job(
+    name="small", setting=SMALL, method="grpo", seed=5, budget={"rollouts": 256}, n=4, B=4, lr=1e-4, points=(64, 128),
+    export=True,
+)
+PATHS = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "PYTHONPATH": PATHS}
+
+
+def go(job, out):
+    return asyncio.run(run(job, out))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that nobody disturbed."""
+    out = tmp_path_factory.mktemp("whole")
+    go(JOB, out)
+    return out
+
+
+def test_killed_at_every_named_point_and_at_random_instants_it_ends_the_same(tmp_path):
+    """Traps 31 and 30: real SIGKILLs, each of which left a witness of where it landed."""
+    done = subprocess.run(
+        [sys.executable, HERE / "kill9.py", "--instants", "3", "--seed", "11", "--out", tmp_path / "said.json"],
+        env=ENVIRONMENT, capture_output=True, text=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    said = read_json(tmp_path / "said.json")
+    assert said["killed"] == len(kill9.POINTS) + 3
+    assert [r for r in said["results"] if not r["equal"]] == []
+    landed = " ".join(r["where"] for r in said["results"])
+    assert all(x in landed for x in ("half a line", "half of", "before renaming", "after renaming", "evaluation at"))
+    assert sum(r["lost_rollouts"] for r in said["results"]) > 0, "no kill landed where work could be lost"
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(whole, tmp_path):
+    go(JOB, tmp_path / "again")
+    go(replace(JOB, seed=6), tmp_path / "other")
+    assert kill9.left_by(tmp_path / "again") == kill9.left_by(whole)
+    assert kill9.left_by(tmp_path / "other")["metrics.jsonl"] != kill9.left_by(whole)["metrics.jsonl"]
+
+
+def test_fates_sum_to_the_meter_and_the_budget_holds(whole):
+    end = read_json(whole / "end.json")
+    assert sum(end["fates"].values()) == sum(b["rollouts"] for b in end["bill"].values())
+    assert end["bill"]["train"]["rollouts"] <= JOB.budget["rollouts"] and end["reason"] == "spent"
+
+
+def test_evaluations_are_at_the_points_asked_for_and_at_both_ends(whole):
+    at = [x["rollouts"] for x in read_lines(whole / "metrics.jsonl") if "eval/audit" in x]
+    assert at == [0, 64, 128, 256]
+
+
+def test_what_was_asked_is_in_the_record_with_every_default_bound(whole):
+    """A job reads back from its record, and sampling settings are in its recipe."""
+    there = read_json(whole / "run.json")
+    assert Job.of(there["job"]) == JOB
+    assert {"lr", "warmup", "max_tokens", "temperature", "top_p", "top_k"} <= set(there["recipe"]["pace"])
+    assert there["recipe"]["loss"]["low"] == 0.2
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"budget": {"rollouts": 512}}, "budget"),
+        ({"seed": 7}, "seed"),
+        ({"lr": 2e-4}, "pace"),
+        ({"n": 8}, "rollouts"),
+        ({"method": "dapo"}, "loss"),
+        ({"setting": replace(SMALL, verifier="final")}, "verifier"),
+        ({"setting": replace(SMALL, data="sums:base=easy,count=121")}, "data"),
+    ],
+)
+def test_a_folder_that_holds_another_run_is_refused_though_that_one_has_ended(whole, change, named):
+    with pytest.raises(UserError, match=f"another run: .*{named}"):
+        go(replace(JOB, **change), whole)
+
+
+def test_asked_again_it_says_how_it_ended_and_touches_nothing(whole):
+    before = {p: p.stat().st_mtime_ns for p in whole.rglob("*") if p.is_file() and p.name != "lock"}
+    assert go(JOB, whole) == read_json(whole / "end.json")
+    assert before == {p: p.stat().st_mtime_ns for p in before}
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_run_after_its_step_and_it_goes_on_to_the_same_bytes(whole, tmp_path, signum):
+    def stop(line):
+        if line.get("step") == 3 and "reward" in line:
+            os.kill(os.getpid(), signum)
+
+    end = asyncio.run(run(JOB, tmp_path, on_step=stop))
+    assert (end["reason"], end["signal"]) == ("interrupted", signum)
+    assert go(JOB, tmp_path)["reason"] == "spent"
+    assert kill9.left_by(tmp_path) == kill9.left_by(whole)
+    assert "lost" not in read_json(tmp_path / "end.json")["bill"], "a run that was asked to stop loses nothing"
+
+
+def test_every_problem_of_an_epoch_is_used_once_though_the_run_was_stopped(tmp_path):
+    """Trap 30, over a resume."""
+    pool = len(open_problems(SMALL)[1].train)
+    job = replace(JOB, budget={"rollouts": pool // 4 * 16})
+
+    def stop(line):
+        if line.get("step") in (2, 9) and "reward" in line:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    while asyncio.run(run(job, tmp_path, on_step=stop))["reason"] == "interrupted":
+        pass
+    drawn = Counter(x["id"] for x in read_lines(tmp_path / "journal.jsonl"))
+    assert set(drawn.values()) == {1} and len(drawn) == pool // 4 * 4 > 60
+
+
+FULL = """
+import asyncio, resource, signal, sys
+from pathlib import Path
+import test_run
+from isocost.run import run
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+def fill(line):
+    if line["step"] == 5 and "reward" in line:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+
+try:
+    asyncio.run(run(test_run.JOB, Path(sys.argv[1]), on_step=fill))
+except OSError as e:
+    print("stopped by", e.errno)
+"""
+
+
+@pytest.mark.parametrize("room", [100, 100_000], ids=["for no further line", "for no further checkpoint"])
+def test_a_full_disk_stops_it_with_the_last_good_checkpoint(whole, tmp_path, room):
+    """A real limit on file sizes, reached after step 5. With room again the run ends as if nothing had been."""
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, tmp_path, str(room)], env=ENVIRONMENT, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["stopped", "by", str(errno.EFBIG)], done.stderr[-1500:]
+    kept = [read_json(p / "state.json")["step"] for p in sorted((tmp_path / "checkpoints").glob("step-*"))]
+    assert kept[-1] == 4 and not (tmp_path / "end.json").exists()
+    go(JOB, tmp_path)
+    assert kill9.left_by(tmp_path) == kill9.left_by(whole)
+    assert read_json(tmp_path / "end.json")["bill"]["lost"]["rollouts"] > 0
+
+
+def test_a_gradient_that_is_not_finite_ends_the_run_as_diverged(tmp_path):
+    end = go(replace(JOB, lr=1e30, export=False), tmp_path)
+    assert end["reason"] in ("diverged", "spent")
+    if end["reason"] == "diverged":
+        assert "not finite" in end["detail"]
+
+
+def test_a_run_that_starves_says_why(tmp_path):
+    sure = replace(SMALL, temperature=0.001)  # siblings all say the same
+    end = go(replace(JOB, method="dapo", setting=sure, budget={"rollouts": 64}), tmp_path)
+    assert end["reason"] == "starved" and "never solved" in end["detail"]
+
+
+def test_nothing_is_compiled():
+    """Works where there is no C++ compiler: a run never asks for one."""
+    code = (
+        "import sys, tempfile\nfrom pathlib import Path\nimport torch\n"
+        "def no(*a, **k): raise RuntimeError('asked to compile')\n"
+        "torch.compile = no\nimport test_run\n"
+        "print(test_run.go(test_run.JOB, Path(tempfile.mkdtemp()))['reason'])\n"
+        "print('torch._inductor.cpp_builder' in sys.modules)"
+    )
+    bare = {**ENVIRONMENT, "CXX": "/nonexistent", "CC": "/nonexistent", "PATH": "/nonexistent"}
+    done = subprocess.run([sys.executable, "-c", code], env=bare, capture_output=True, text=True)
+    assert done.stdout.split() == ["spent", "False"], done.stderr[-1500:]

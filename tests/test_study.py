@@ -1,0 +1,218 @@
+"""A study from end to end through its commands, and what becomes of it when it is stopped, repeated or changed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from isocost.cli import main
+from isocost.record import read_json, read_lines
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+DATA = ("--data", "sums:base=easy,count=240")
+WHOLE = ("quickstart", "--size", "tiny", *DATA, "--workers", "1")
+
+
+def said(*args, code=0):
+    """What a command printed; its exit code must be this."""
+    done = CliRunner().invoke(main, [str(a) for a in args])
+    assert done.exit_code == code, (args, done.output, done.exception)
+    return done.output
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A whole study, and what its command said."""
+    out = tmp_path_factory.mktemp("studies") / "whole"
+    text = said(*WHOLE, "--out", out)
+    return out, text
+
+
+def results(out):
+    """Everything in a study that its seed determines."""
+    names = ("metrics.jsonl", "journal.jsonl", "samples.jsonl")
+    return {str(p.relative_to(out)): p.read_bytes() for n in names for p in sorted(out.glob(f"runs/*/{n}"))}
+
+
+def test_it_says_each_step_and_where_the_report_is(study):
+    out, text = study
+    for word in ("profile:", "plan of the pilot", "learning rate", "prescription", "forecast, sealed", "audit:"):
+        assert word in text
+    assert str(out / "report.html").split("/")[-1] in text and (out / "report.html").stat().st_size > 100_000
+
+
+def test_every_phase_has_its_time(study):
+    phases = read_json(study[0] / "study.json")["phases"]
+    assert set(phases) == {"profile", "probe", "pilot", "fit", "train", "report"} and min(phases.values()) >= 0
+
+
+def test_both_arms_are_trained_paired_by_seed_under_one_seal_with_three_seeds(study):
+    forecast = read_json(study[0] / "forecast.json")
+    runs = [read_json(p) for p in study[0].glob("runs/*/run.json")]
+    trained = [r for r in runs if r["purpose"] == "train"]
+    arms = {r["arm"]["n"]: sorted(x["seed"] for x in trained if x["arm"]["n"] == r["arm"]["n"]) for r in trained}
+    assert len(arms) == 2 and len({tuple(s) for s in arms.values()}) == 1 and len(next(iter(arms.values()))) >= 3
+    assert {r["seal"] for r in trained} == {forecast["seal"]}
+    assert {r["seal"] for r in runs if r["purpose"] != "train"} == {None}
+    assert len({json.dumps(r["budget"]) for r in trained}) == 1
+
+
+def test_every_arm_is_evaluated_at_the_same_compute(study):
+    at = {
+        tuple(x["rollouts"] for x in read_lines(p.parent / "metrics.jsonl") if "eval/audit" in x)
+        for p in study[0].glob("runs/*/run.json") if read_json(p)["purpose"] == "pilot"
+    }
+    assert len(at) == 1
+
+
+def test_done_again_it_does_nothing_again(study):
+    out, _ = study
+    before = results(out)
+    sealed = (out / "forecast.json").read_bytes()
+    times = {p: p.stat().st_mtime_ns for p in out.glob("runs/*/metrics.jsonl")}
+    said(*WHOLE, "--out", out)
+    assert results(out) == before and sealed == (out / "forecast.json").read_bytes()
+    assert times == {p: p.stat().st_mtime_ns for p in times}
+
+
+def test_audit_exits_by_its_verdict_and_speaks_json(study):
+    out, _ = study
+    code = {"hit": 0, "miss": 3, "cannot tell": 4, "uninformative": 4}
+    verdict = read_json(out / "audit.json")["verdict"]
+    assert json.loads(said("audit", out, "--json", code=code[verdict]))["verdict"] == verdict
+
+
+def test_audit_exits_three_on_a_miss(study):
+    """The study's own verdict, turned into a miss on its way to the command."""
+    from dataclasses import replace
+    from types import SimpleNamespace
+
+    from isocost.laws import audit as audits
+
+    real = audits.audit
+    seen = []
+
+    def missed(*args, **kwargs):
+        verdict = replace(real(*args, **kwargs), verdict="miss")
+        seen.append(verdict.exit_code)
+        return verdict
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr("isocost.study.steps.audits", SimpleNamespace(audit=missed, seals=audits.seals))
+    before = (study[0] / "audit.json").read_bytes()
+    try:
+        said("audit", study[0], code=3)
+    finally:
+        patch.undo()
+        (study[0] / "audit.json").write_bytes(before)
+    assert seen == [3]
+
+
+def test_a_run_without_the_seal_is_refused_by_the_audit(study, tmp_path):
+    out, _ = study
+    run = next(p for p in out.glob("runs/*/run.json") if read_json(p)["purpose"] == "train")
+    before = run.read_text()
+    run.write_text(before.replace(read_json(run)["seal"], "0" * 64))
+    try:
+        assert "seal" in said("audit", out, code=2)
+    finally:
+        run.write_text(before)
+
+
+def test_a_forecast_that_was_edited_is_refused(study):
+    path = study[0] / "forecast.json"
+    before = path.read_text()
+    data = json.loads(before)
+    data["C"] = 2 * data["C"]
+    path.write_text(json.dumps(data))
+    try:
+        said("audit", study[0], code=2)
+    finally:
+        path.write_text(before)
+
+
+@pytest.mark.parametrize("step", ["plan", "fit", "pilot", "audit"])
+def test_steps_speak_json_and_nothing_else(study, step):
+    code = 0 if step != "audit" else CliRunner().invoke(main, ["audit", str(study[0])]).exit_code
+    assert isinstance(json.loads(said(step, study[0], "--json", code=code)), dict)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [("--seed", "1"), ("--size", "quick"), ("--temperature", "0.5"), ("--budget", "9k-rollouts")],
+)
+def test_a_study_that_was_asked_something_else_is_refused(study, asked):
+    line = said(*WHOLE, "--out", study[0], *asked, code=2).splitlines()[-1]
+    assert line.startswith(f"isocost: {study[0]} holds a study") and "choose another --out" in line
+
+
+def test_a_plan_is_fixed_once_runs_were_made(study):
+    assert "is fixed" in said("plan", study[0], "--budget", "9k-rollouts", code=2)
+
+
+def test_eval_measures_a_trained_run_against_where_it_began(study):
+    run = next(p.parent for p in study[0].glob("runs/*/run.json") if read_json(p)["purpose"] == "train")
+    found = json.loads(said("eval", run, "--base", "--json"))
+    assert found["difference"]["value"] == pytest.approx(found["final"]["value"] - found["base"]["value"], abs=1e-9)
+    last = [x for x in read_lines(run / "metrics.jsonl") if "eval/audit" in x][-1]
+    assert found["final"]["value"] == pytest.approx((last["eval/audit"] + last["eval/select"]) / 2, abs=0.05)
+
+
+def test_ls_lists_the_study_and_its_runs(study):
+    rows = json.loads(said("ls", study[0], "--json"))
+    assert [r["kind"] for r in rows].count("study") == 1
+    assert {r["ended"] for r in rows if r["kind"] == "run"} == {"spent"}
+    assert "whole" in said("ls", study[0])
+
+
+def test_steps_in_the_wrong_order_name_the_step_that_is_missing(tmp_path):
+    out = tmp_path / "new"
+    for step in ("plan", "pilot", "fit", "audit"):
+        assert "isocost profile" in said(step, out, code=2)
+    said("profile", "--out", out, *DATA, "--problems", "20")
+    assert "isocost plan" in said("pilot", out, code=2)
+    assert "isocost plan" in said("fit", out, code=2)
+    said("plan", out, "--size", "tiny")
+    assert "0 of" in said("fit", out, code=2)
+    assert "isocost plan" in said("train", "--plan", out, code=2)
+    assert "rollouts" in said("pilot", out, "--dry-run") and not (out / "runs").exists()
+    said("plan", out, "--budget", "100-rollouts")  # nothing was run yet, so it may be planned otherwise
+    assert read_json(out / "pilot.json")["budget"]["amount"] == 100
+
+
+def test_a_study_killed_in_its_pilot_goes_on_to_the_same_results(study, tmp_path):
+    """SIGTERM in the middle of the pilot, then SIGKILL later, then the same command once more."""
+    out, _ = study
+    again = tmp_path / "again"
+    command = [sys.executable, "-m", "isocost.cli", *WHOLE, "--out", str(again)]
+
+    def killed(signum, when):
+        process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + 60
+        while not when() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(signum)
+        _, error = process.communicate(timeout=60)
+        return process.returncode, error
+
+    def runs(many):
+        return lambda: len(list(again.glob("runs/*/run.json"))) >= many
+
+    code, error = killed(signal.SIGTERM, runs(2))
+    assert code == 143 and "To go on: isocost quickstart" in error and "Traceback" not in error
+    code, _ = killed(signal.SIGKILL, runs(9))
+    assert code == -signal.SIGKILL
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:  # workers see within a second that their parent is gone
+        done = CliRunner().invoke(main, [*WHOLE, "--out", str(again)])
+        if "another process" not in done.output:
+            break
+        time.sleep(0.3)
+    assert done.exit_code == 0, done.output
+    assert results(again) == results(out)
+    assert read_json(again / "law.json") == read_json(out / "law.json")
