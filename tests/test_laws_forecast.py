@@ -60,7 +60,7 @@ def test_a_forecast_says_what_and_what_would_falsify_it():
     f = sealed()
     assert (f.value, f.low, f.high, f.level) == (0.9, 0.86, 0.94, 0.9) and f.interval.kind == "prediction"
     assert (f.n, f.B, f.C, f.comparator) == (4, 8, 36864, 8) and f.base == pytest.approx(0.4)
-    assert f.runs == tuple(f"train-n4-s{i}" for i in range(3)) and len(f.comparator_runs) == 3
+    assert f.runs == tuple(f"train-n4-s{i}" for i in range(4)) and len(f.comparator_runs) == 4
     assert "4 new runs at n = 4, B = 8, C = 36864" in f.falsifier and "[0.8600, 0.9400]" in f.falsifier
 
 

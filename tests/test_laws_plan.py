@@ -249,8 +249,8 @@ def test_the_cheapest_of_the_set_is_taken_and_compared_with_the_default():
     assert [a.C for a in plan.arms] == [36864, 36864] and plan.arm.M == 36864 // 128
     assert plan.arm.lr == pytest.approx(1e-3 * sqrt(128 / 256)) and plan.arm.epochs == pytest.approx(36864 / 16 / 700)
     assert plan.arm.prediction.kind == "prediction" and plan.arm.confidence.kind == "confidence"
-    assert all(c.holds for c in plan.checks) and plan.extrapolation == 8
-    assert [r.name for r in plan.runs][:2] == ["train-n16-s0", "train-n8-s0"] and len(plan.runs) == 6
+    assert all(c.holds for c in plan.checks) and plan.extrapolation == 6
+    assert [r.name for r in plan.runs][:2] == ["train-n16-s0", "train-n8-s0"] and len(plan.runs) == 8
     assert plan.points[-1] == 36864 and "cheapest" in plan.chosen and not plan.fallback
 
 
