@@ -14,7 +14,7 @@ test: $(VENV)/dev chromium lint
 	$(VENV)/bin/python -m pytest
 
 lint: $(VENV)/dev
-	$(VENV)/bin/ruff check isocost tests
+	$(VENV)/bin/ruff check isocost tests records
 	$(VENV)/bin/mypy
 
 $(VENV)/run: pyproject.toml constraints.txt

@@ -34,8 +34,10 @@ def winners(found: list[Curve]) -> list[dict]:
         best = max(at, key=lambda n: (at[n].mean(), -n))
         lead = {n: _paired(told[best] - told[n]) for n in arms if n != best}
         equal = sorted([best, *(n for n, (mean, low, high) in lead.items() if low <= 0.01)])
-        rows.append({"C": C, "best": best, "equal": equal, "reward": {n: round(float(v.mean()), 4) for n, v in told.items()},
-                     "lead": {n: [round(x, 4) for x in v] for n, v in lead.items()}})
+        rows.append({
+            "C": C, "best": best, "equal": equal, "reward": {n: round(float(v.mean()), 4) for n, v in told.items()},
+            "lead": {n: [round(x, 4) for x in v] for n, v in lead.items()},
+        })
     return rows
 
 
@@ -55,11 +57,14 @@ if __name__ == "__main__":
     grid = [c for c in every if c.purpose == "pilot"]
     kept = {
         "setting": read["study"]["setting"], "code": read["study"]["code"], "seed": read["study"]["seed"],
-        "regime": read["profile"]["regime"], "base": read["profile"]["mean"], "rate": read["rate"], "shift": read["shift"],
+        "regime": read["profile"]["regime"], "base": read["profile"]["mean"], "rate": read["rate"],
+        "shift": read["shift"],
         "diverged": [c.run for c in every if c.diverged], "winners": winners([c for c in grid if not c.diverged]),
-        "curves": [{"run": c.run, "purpose": c.purpose, "n": c.n, "B": c.B, "lr": c.lr, "seed": c.seed, "C": c.C.tolist(),
-                    "select": np.round(c.select, 5).tolist(), "audit": np.round(c.audit, 5).tolist(),
-                    "epochs": np.round(c.epochs, 3).tolist()} for c in every],
+        "curves": [
+            {"run": c.run, "purpose": c.purpose, "n": c.n, "B": c.B, "lr": c.lr, "seed": c.seed, "C": c.C.tolist(),
+             "select": np.round(c.select, 5).tolist(), "audit": np.round(c.audit, 5).tolist(),
+             "epochs": np.round(c.epochs, 3).tolist()} for c in every
+        ],
     }
     out.write_text(json.dumps(kept, indent=1) + "\n")
     for row in kept["winners"]:

@@ -67,7 +67,7 @@ def test_a_forecast_says_what_and_what_would_falsify_it():
 def test_naive_forecasts_by_hand():
     last, slope = sealed().naive
     assert last.value == pytest.approx(0.68)                         # mean of 0.66 and 0.70
-    assert slope.value == pytest.approx(0.68 + np.log2(9) * 0.08)     # 0.08 a doubling, log2(9) of them from 4096 to 36864
+    assert slope.value == pytest.approx(0.68 + np.log2(9) * 0.08)  # 0.08 a doubling, log2(9) doublings to 36864
     half = student(0.9, 10) * 0.02 * np.sqrt(1 / 4 + 1 / 2)
     assert (last.low, last.high) == pytest.approx((0.68 - half, 0.68 + half))
 

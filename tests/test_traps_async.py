@@ -92,7 +92,7 @@ import time
 
 
 def act(prompts, completions, answer, **columns):
-    if completions[0][-1:] == "8":
+    if completions[0][-1:] in ("2", "8"):
         time.sleep(3600)
     return [float(completions[0] == answer[0])]
 '''
@@ -106,7 +106,7 @@ def test_33_one_stuck_attempt_is_waited_for_so_long_and_its_siblings_train_witho
     def once():
         world, ledger = open_setting(SETTING).world, Ledger(seed=1)
         began = time.perf_counter()
-        with Grader(f"{file}:act", timeout=0.3, workers=2, meter=world.meter) as grader:
+        with Grader(f"{file}:act", timeout=0.2, workers=2, meter=world.meter) as grader:
             world.grade = grader
 
             async def every():
@@ -119,7 +119,7 @@ def test_33_one_stuck_attempt_is_waited_for_so_long_and_its_siblings_train_witho
     lost = ledger.fates["lost"]
     assert lost > 0 and failures == {"timeout": lost}
     assert took < 10 + lost and sum(ledger.fates.values()) == 16
-    assert all(r.final[-1:] != "8" for s in steps for g in s.groups for r in g.rollouts)
+    assert all(r.final[-1:] not in ("2", "8") for s in steps for g in s.groups for r in g.rollouts)
     assert any(len(g.rollouts) < 4 for s in steps for g in s.groups), "a group went on without the stuck one"
     again = once()[0]
     assert again.fresh == ledger.fresh and again.steps == ledger.steps
