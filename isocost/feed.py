@@ -25,7 +25,7 @@ from isocost.world import World
 # What a run's budget may be counted in: (cost, the policy's parameters) -> amount.
 UNITS: Mapping[str, Callable[[Cost, int], float]] = {
     "rollouts": lambda c, p: c.rollouts,
-    "tokens": lambda c, p: c.prefill + c.decode,
+    "tokens": lambda c, p: c.decode,
     "flop": lambda c, p: c.flops(p),
     "seconds": lambda c, p: c.seconds,
 }

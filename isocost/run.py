@@ -149,6 +149,8 @@ def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:
             "select": len(opened.sides.select),
             "audit": len(opened.sides.audit),
             "hash": fingerprint([p.id for p in opened.sides.train]),
+            "verifier": opened.problems.verifier,
+            "verifier_source": _source(opened.problems.verifier),
         },
     }
     path = record.path / "run.json"
@@ -168,6 +170,12 @@ def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:
             "machine": records.machine(torch.get_num_threads(), opened.world.extra.get("device", "cpu")),
         },
     )
+
+
+def _source(verifier: str) -> str | None:
+    """The hash of a user's reward file: the same name with another file behind it is another run."""
+    file = Path(verifier.removeprefix("python:").rpartition(":")[0])
+    return records.file_hash(file) if file.suffix == ".py" and file.is_file() else None
 
 
 class _Run:

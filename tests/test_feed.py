@@ -46,7 +46,7 @@ async def worthless(rollouts):
     return [Score(0.0) for _ in rollouts]
 
 
-@pytest.mark.parametrize("budget", [{"rollouts": 100}, {"tokens": 900}, {"flop": 5e8}])
+@pytest.mark.parametrize("budget", [{"rollouts": 100}, {"tokens": 400}, {"flop": 5e8}])
 def test_nothing_is_launched_that_cannot_be_paid_for(world, budget):
     from isocost.feed import UNITS
 
