@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -64,10 +64,8 @@ class Watch:
         left = f", about {duration((total - done) / rate)} left" if rate > 0 else ""
         return f"{done / total:.0%} of {len(self.jobs)} runs after {duration(passed)}{left}"
 
-    def _table(self) -> Table:
-        table = Table(
-            title=f"{self.title}: {self._summary()}", title_justify="left", box=None, pad_edge=False
-        )
+    def _table(self) -> Group:
+        table = Table(box=None, pad_edge=False)
         for name in ("run", "n", "B", "lr", "seed", "", "held-out"):
             table.add_column(name, justify="left" if name in ("run", "") else "right")
         for job in self.jobs:
@@ -82,7 +80,7 @@ class Watch:
                     ProgressBar(total=1.0, completed=share, width=24),
                     "" if reward is None else f"{reward:.3f}",
                 )
-        return table
+        return Group(f"{self.title}: {self._summary()}", table)
 
 
 def tail(path: Path) -> list[dict[str, Any]]:
