@@ -358,11 +358,19 @@ def report(study: Path, out: Path | None) -> None:
 @main.command()
 @click.argument("folder", type=FOLDER, default=Path("."))
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
+@click.option(
+    "--parquet",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="write every run's metrics to this file as one table, and nothing else",
+)
 @said
-def ls(folder: Path, as_json: bool) -> int:
+def ls(folder: Path, as_json: bool, parquet: Path | None) -> int:
     """List the studies and runs below a folder."""
     from isocost.study import listing
 
+    if parquet is not None:
+        click.echo(f"{listing.to_parquet(folder, parquet)} rows in {parquet}")
+        return 0
     rows = listing.rows(folder)
     show(rows, lambda: listing.show(rows), as_json)
     return 0

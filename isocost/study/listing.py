@@ -33,6 +33,30 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return studies + [{"kind": "run", "path": str(p), **_run(p)} for p in find_runs(folder)]
 
 
+def to_parquet(folder: Path, out: Path) -> int:
+    """Every line of metrics.jsonl of the runs below a folder as one Parquet table, a row a line; returns the rows.
+
+    A column `run` holds the run's folder, `purpose`, `n`, `B`, `lr` and `seed` its arm. Raises UserError without the
+    extra that reads Parquet, or without runs.
+    """
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise UserError("writing Parquet needs pyarrow: pip install 'isocost[parquet]'") from None
+    lines = []
+    for path in find_runs(folder):
+        run = read_json(path / "run.json")
+        arm = {"run": str(path), "purpose": run["purpose"], **{k: run["arm"][k] for k in ("n", "B", "lr")}}
+        lines += [{**arm, "seed": run["seed"], **line} for line in read_lines(path / "metrics.jsonl")]
+    if not lines:
+        raise UserError(f"{folder} holds no run with metrics")
+    columns = list(dict.fromkeys(k for line in lines for k in line))
+    table = pyarrow.table({k: [line.get(k) for line in lines] for k in columns})
+    parquet.write_table(table, out)
+    return len(lines)
+
+
 def _study(path: Path) -> dict[str, Any]:
     asked = read_json(path / "study.json")
     verdict = read_json(path / "audit.json").get("verdict") if (path / "audit.json").exists() else None
