@@ -184,7 +184,7 @@ def main() -> None:
     "--size",
     default="quick",
     show_default=True,
-    help="a preset, fixed before planning: tiny, quick or standard",
+    help="a preset, fixed before planning: tiny, quick, standard or long",
 )
 @click.option(
     "--budget", help="everything the study may spend, instead of a preset: 50k-rollouts, 2h, 1e15flop"
@@ -222,7 +222,7 @@ def profile(out: Path, as_json: bool, **asked: Any) -> int:
 
 @main.command()
 @click.argument("study", type=FOLDER)
-@click.option("--size", help="a preset: tiny, quick or standard  [default: quick]")
+@click.option("--size", help="a preset: tiny, quick, standard or long  [default: quick]")
 @click.option("--budget", help="everything the study may spend: 50k-rollouts, 2h, 2M-tokens, 1e18flop")
 @click.option(
     "--lr",
