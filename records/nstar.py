@@ -2,7 +2,8 @@
 
     isocost profile --data sums:level=1 --out studies/nstar-easy
     isocost plan studies/nstar-easy --size long && isocost pilot studies/nstar-easy && isocost fit studies/nstar-easy
-    python records/nstar.py studies/nstar-easy records/nstar_easy.json      # and the same with sums:level=2, hard
+    python records/nstar.py studies/nstar-easy records/nstar_easy.json
+    # and the same with sums:level=2, nstar-hard and --size standard
 
 Keeps what the question needs of a long pilot: every run's held-out curve, the rate rule, whether the winner moves
 with the rate, and at each compute the winner by mean held-out reward with the runner-up's distance.
