@@ -242,6 +242,8 @@ def test_problems_of_ones_own_for_the_tiny_model(here):
     found = json.loads(said("eval", "r", "--data", "rows.jsonl", "--base", "--json"))
     assert found["problems"] == 60 and 0 <= found["final"]["value"] <= 1
     assert found["difference"]["low"] <= found["difference"]["value"] <= found["difference"]["high"]
+    assert found["cost"]["rollouts"] == 2 * 60 * 16      # the final policy and the base
+    assert json.loads((here / "r" / "eval.json").read_text())["cost"] == found["cost"]
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -23,6 +23,7 @@ from isocost.record import read_json, write_json
 from isocost.run import EVALUATION_SEED, Job, recipe_of
 from isocost.setting import Setting
 from isocost.study import tell
+from isocost.types import Cost
 
 LEVEL = 0.9
 
@@ -170,7 +171,7 @@ def evaluate_run(
             f"{run} has no final policy: it did not end, or is a pilot's (only trained runs are exported)"
         )
     setting = Setting.of(record["job"]["setting"])
-    after = _measured(setting, str(run / "final"), data, samples)
+    after, cost = _measured(setting, str(run / "final"), data, samples)
     found: dict[str, Any] = {
         "schema": records.SCHEMA,
         "run": str(run),
@@ -178,8 +179,10 @@ def evaluate_run(
         "final": _mean(after),
     }
     if base:
-        before = _measured(setting, setting.model, data, samples)
+        before, more = _measured(setting, setting.model, data, samples)
+        cost += more
         found |= {"base": _mean(before), "difference": _mean(after - before)}
+    found["cost"] = cost.data()   # asked for after the run ended, so in no other bill
     write_json(run / "eval.json", found)
     tell.evaluated(console, found)
     if quiet:
@@ -187,8 +190,8 @@ def evaluate_run(
     return 0
 
 
-def _measured(setting: Setting, model: str, data: str | None, samples: int) -> np.ndarray:
-    """(P,) pass rates."""
+def _measured(setting: Setting, model: str, data: str | None, samples: int) -> tuple[np.ndarray, Cost]:
+    """(P,) pass rates, and what measuring them cost."""
     from dataclasses import replace
 
     from isocost import methods
@@ -220,7 +223,7 @@ def _measured(setting: Setting, model: str, data: str | None, samples: int) -> n
         )
     )
     opened.grader.close()
-    return found.right
+    return found.right, opened.world.meter.total
 
 
 def _mean(x: np.ndarray) -> dict[str, float]:
