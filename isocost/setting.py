@@ -36,6 +36,7 @@ class Setting:
     system: str = ""
     device: str = "auto"
     dtype: str = "auto"
+    kernels: str = "auto"  # or "native", "torch": what computes the model on a processor
     threads: int = 1
 
     @classmethod
@@ -84,6 +85,8 @@ def open_setting(setting: Setting, *, reference: bool = False, check: bool = Fal
         meter=meter,
         device=setting.device,
         dtype=setting.dtype,
+        kernels=setting.kernels,
+        threads=setting.threads,
         reference=reference,
         exact=all(p.meta.get("exact") for p in every),
     )

@@ -2,8 +2,10 @@
 
 import asyncio
 import itertools
+from dataclasses import replace
 from types import SimpleNamespace
 
+import local_world
 import numpy as np
 import pytest
 import torch
@@ -12,9 +14,17 @@ from local_world import SETTINGS, batch, model, pull, say, start, sums, teach, w
 from isocost import chance, meter
 from isocost.errors import UserError
 from isocost.local.decoder import Decoder
+from isocost.local.native import Kernel
 from isocost.local.sampling import draw, truncate
 from isocost.meter import Meter
 from isocost.types import Place, Role, Sampling, Stop
+
+
+@pytest.fixture(autouse=True, params=["native", "torch"])
+def kernels(request, monkeypatch):
+    """Every test here holds for both ways to compute."""
+    monkeypatch.setattr(local_world, "KERNELS", request.param)
+    return request.param
 
 
 def same(a, b) -> bool:
@@ -47,6 +57,9 @@ def test_planted_faults_exceed_the_bar_a_hundred_times(fault):
         b = b.but(kept=())
     if fault == "position":
         w.learner.decoder.turns[6] = w.learner.decoder.turns[7]
+        if w.learner._kernel is not None:
+            config = replace(w.learner.config, rope_theta=9_000.0)
+            w.learner._kernel, w.learner._loaded = Kernel(config, torch.float32, 1), -1
     seen = b.logp.roll(1, 1) if fault == "shift" else b.logp
     gap = (w.learner.score(b).logp - seen)[b.mask].abs()
     assert gap.max() > 100 * 1e-5 / min(sampling.temperature, 1.0)
@@ -54,7 +67,7 @@ def test_planted_faults_exceed_the_bar_a_hundred_times(fault):
 
 
 @pytest.mark.parametrize("apart", [0, 3])     # ticks between arrivals
-@pytest.mark.parametrize("heads, kv_heads, head_dim", [(4, 2, 8), (4, 4, 16), (1, 1, 16)])
+@pytest.mark.parametrize("heads, kv_heads, head_dim", [(4, 2, 32), (4, 4, 16), (1, 1, 16)])
 def test_what_else_is_in_flight_cannot_change_a_byte(heads, kv_heads, head_dim, apart):
     source = model(heads=heads, kv_heads=kv_heads, head_dim=head_dim)
     prompts = ["1+2=", "47+38=", "1" * 17, "9=" * 20, "5"]
@@ -79,8 +92,8 @@ def test_what_else_is_in_flight_cannot_change_a_byte(heads, kv_heads, head_dim, 
 
 def test_shrinking_a_tile_to_one_row_is_what_the_test_of_company_notices(monkeypatch):
     """The witness of the test above: without padding, lone rows take another matrix kernel."""
-    monkeypatch.setattr("isocost.local.engine._padded", lambda n: n)
-    monkeypatch.setattr("isocost.local.engine.SMALL", 1)
+    monkeypatch.setattr("isocost.local.cache._padded", lambda n: n)
+    monkeypatch.setattr("isocost.local.cache.SMALL", 1)
     w, many = world("tiny"), []
     prompts = sums(20, 3)
 
@@ -275,7 +288,7 @@ def test_more_rows_than_slots_wait_their_turn():
 
 def test_an_error_inside_reaches_everybody_who_waits(monkeypatch):
     w = world()
-    monkeypatch.setattr(w.engine, "_tick", lambda: 1 / 0)
+    monkeypatch.setattr(w.engine, "_advance", lambda: 1 / 0)
 
     async def two():
         return await asyncio.wait_for(
@@ -301,6 +314,7 @@ def test_the_engine_holds_the_learners_weights_after_each_sync():
 
 def test_new_weights_in_mid_flight_drop_what_was_read_under_the_old():
     w, other = world(model(0, sharp=1.5)), model(1, sharp=1.5)
+    w.engine.burst = 1
 
     async def swap(slot):
         task = asyncio.ensure_future(say(w, "47+38=", range(24), slot, tokens=60))

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 
+import local_world
 import numpy as np
 import pytest
 import torch
@@ -12,6 +13,13 @@ from isocost.local.decoder import Decoder
 from isocost.local.learner import NEVER
 from isocost.pack import pack
 from isocost.types import Group, Message, Place, Problem, Role, Rollout, Sampling, Score, Stop
+
+
+@pytest.fixture(autouse=True, params=["native", "torch"])
+def kernels(request, monkeypatch):
+    """Every test here holds for both ways to compute."""
+    monkeypatch.setattr(local_world, "KERNELS", request.param)
+    return request.param
 
 
 def ragged(w, sampling=Sampling()):
@@ -326,7 +334,7 @@ def test_exact_pass_rates_are_what_sampling_measures():
 # narrow bodies --------------------------------------------------------------------------------------------------
 
 
-def test_a_bf16_body_with_a_float32_head_stays_near_float32():
+def test_a_bf16_body_with_a_float32_head_stays_near_float32(kernels):
     wide, narrow = world("tiny"), world("tiny", dtype="bf16")
     b = batch(narrow, sums(32, 4), 8)
     truth = wide.learner.score(b).logp
@@ -337,7 +345,10 @@ def test_a_bf16_body_with_a_float32_head_stays_near_float32():
     print(f"bf16 sampler against fp32: mean {gap.mean():.1e} p99 {gap.quantile(0.99):.1e}; against its learner "
           f"{own.mean():.1e}; with a bf16 head {worse.mean():.1e}")
     assert gap.mean() < 1e-2 and gap.quantile(0.99) < 1e-1
-    assert worse.mean() > gap.mean()
+    if kernels == "torch":
+        assert worse.mean() > gap.mean()
+    else:
+        assert own.max() == 0.0      # one code and one rounding for both
 
 
 def narrow_head(decoder):

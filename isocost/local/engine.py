@@ -1,8 +1,7 @@
 """Writes tokens: whoever waits is decoded together, one token per row and tick.
 
-A rollout's bytes depend on nothing else in flight. Rows stand in slots padded to a multiple of `TILE`, for smaller
-matrix products take another kernel with other roundings; keys are padded to a multiple of `TILE` and starts are read
-with starts of their own padded length; random numbers are addressed, not drawn. Memory is bounded by `cache_bytes`.
+A rollout's bytes depend on nothing else in flight: each row's products are summed in the same order whoever stands
+beside it (`cache` sees to it), and random numbers are addressed, not drawn. Memory is bounded by `cache_bytes`.
 """
 
 from __future__ import annotations
@@ -10,28 +9,25 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy import ndarray
 from torch import Tensor
 
 from isocost import chance
 from isocost.errors import UserError
-from isocost.local.decoder import Attend, Config, Decoder, causal
-from isocost.local.sampling import check, draw, truncate
-from isocost.local.weights import checksum
+from isocost.local.cache import open_cache
+from isocost.local.decoder import Config
+from isocost.local.sampling import check, truncate
 from isocost.meter import Meter, payer
 from isocost.types import Cost, Place, Role, Said, Sampling, Segment, Stop
 from isocost.world import Text, Weights
 
-TILE = 16        # rows and keys come in multiples of it: measured, products of 4 rows and more keep their rows' bits
-SMALL = 512      # multiplications of one attention product; below 400 torch takes another kernel
 WINDOW = 32      # positions whose random numbers are made at a time
-PREFILL = 8192   # tokens of starts read at a time
+REACT = 4        # turns of the event loop in which those whose tokens came back may cancel others, or ask for more
 
 
 @dataclass(eq=False)
@@ -71,7 +67,7 @@ class Slots:
         self.limit = np.zeros(n, dtype=np.int64)
         self.offset = np.zeros(n, dtype=np.int64)           # the turn's position of token 0, less the window's start
         self.last = np.zeros(n, dtype=np.int64)
-        self.since = np.zeros(n, dtype=np.float64)          # the engine's shared clock when the row began
+        self.seconds = np.zeros(n, dtype=np.float64)        # each tick's, shared out over its rows
         self.temperature = np.ones(n, dtype=np.float32)
         self.top_p = np.ones(n, dtype=np.float32)
         self.top_k = np.zeros(n, dtype=np.int64)
@@ -105,25 +101,20 @@ class LocalEngine:
 
     def __init__(
         self, config: Config, text: Text, meter: Meter, *, device: torch.device, body: torch.dtype = torch.float32,
-        max_slots: int = 512, cache_bytes: int = 2**30,
+        max_slots: int = 512, cache_bytes: int = 2**30, kernels: str = "torch", threads: int = 1, burst: int = WINDOW,
     ):
         self.config, self.text, self.meter, self.device = config, text, meter, device
         self.version, self.max_slots, self.cache_bytes = 0, max_slots, cache_bytes
-        self.decoder = Decoder(config, body=body, device=device).requires_grad_(False)
-        for matrix in (p for block in self.decoder.layers for p in block.parameters() if p.ndim == 2):
-            matrix.data = matrix.data.to(body)
-        small = -(-SMALL // (config.head_dim * (config.heads // config.kv_heads)))
-        self._least_keys = _padded(small)
+        self.burst = min(burst, WINDOW)      # ticks during which nobody else is looked at, at most
+        self.cache = open_cache(config, body, device, kernels, threads)
+        self._names = {name for name, _ in self.cache.decoder.named_parameters()}
         self._is_end = np.zeros(config.vocab, dtype=bool)
         self._is_end[list(text.ends)] = True
         self._waiting: deque[Request] = deque()
         self._slots = Slots(0, 0)
-        self._cache = torch.zeros(0)
-        self._rooms = torch.zeros(0, dtype=torch.long)      # (slots, K) where each slot's keys begin in a layer's line
-        self._views: dict[tuple[int, int], list[tuple[Tensor, Tensor, Tensor, Tensor]]] = {}
         self._kept: dict[tuple[Request, int], list[ndarray]] = {}
-        self._clock = 0.0            # seconds, each tick's shared out over its rows
         self._driver: asyncio.Task[None] | None = None
+        self._news = False                   # somebody's tokens came back in the last tick
 
     # what others call -----------------------------------------------------------------------------------------
 
@@ -170,19 +161,16 @@ class LocalEngine:
 
     def restore(self, weights: Weights, version: int) -> None:
         """Take these weights as those of `version`."""
-        with torch.no_grad():
-            mine = dict(self.decoder.named_parameters())
-            if mine.keys() != weights.keys():
-                raise ValueError(f"weights do not fit: {sorted(mine.keys() ^ weights.keys())}")
-            torch._foreach_copy_(list(mine.values()), [weights[k] for k in mine])
+        if weights.keys() != self._names:
+            raise ValueError(f"weights do not fit: {sorted(weights.keys() ^ self._names)}")
+        self.cache.load(weights)
         self.version = version
         if self._slots.live:
             self._read_again()
 
     def checksum(self, weights: Weights | None = None) -> str:
         """A hash of the weights it writes with; or of others, as it would hold them."""
-        mine = dict(self.decoder.named_parameters())
-        return checksum(mine if weights is None else {k: w.to(mine[k].dtype) for k, w in weights.items()})
+        return self.cache.checksum(weights)
 
     # in and out -----------------------------------------------------------------------------------------------
 
@@ -206,14 +194,16 @@ class LocalEngine:
         """Decode until nobody waits. Others run between ticks, so whoever is ready joins the next one."""
         try:
             while True:
-                await asyncio.sleep(0)
+                for _ in range(REACT if self._news else 1):
+                    await asyncio.sleep(0)
+                self._news = False
                 if self._waiting:
                     self._admit()
                 if not self._slots.live:
                     if self._waiting:
                         continue
                     return
-                self._tick()
+                self._advance()
         except Exception as error:
             for request in {id(r): r for r in [*(r for r, _ in self._slots.owner), *self._waiting]}.values():
                 if not request.future.done():
@@ -240,40 +230,40 @@ class LocalEngine:
 
     def _room(self, longest: int, busy: int) -> int:
         """Slots left for rows of up to `longest` tokens; one is always found when nothing else is in flight."""
-        c = self.config
-        each = 2 * c.layers * c.kv_heads * c.head_dim * self.decoder.body.itemsize * self._keys(longest)
-        return max(min(self.max_slots, self.cache_bytes // each) - busy, 1 if busy == 0 else 0)
+        room = self.cache_bytes // self.cache.bytes(longest)
+        return max(min(self.max_slots, room) - busy, 1 if busy == 0 else 0)
 
-    @torch.inference_mode()
     def _begin(self, new: list[tuple[Request, int]]) -> None:
         """Read the new rows' starts and write the first token of each."""
         began = time.perf_counter()
         starts: dict[bytes, list[tuple[Request, int]]] = {}
-        for request, attempt in sorted(new, key=lambda row: _padded(len(row[0].tokens))):
+        for request, attempt in sorted(new, key=lambda row: len(row[0].tokens)):
             starts.setdefault(request.tokens.tobytes(), []).append((request, attempt))
         firsts, counts = [rows[0][0] for rows in starts.values()], [len(rows) for rows in starts.values()]
         first = self._open([row for rows in starts.values() for row in rows])
-        hidden = self._read([r.tokens for r in firsts], counts, first)
+        longest = int(self._slots.limit[: self._slots.live].max())
+        logits, where = self.cache.read([r.tokens for r in firsts], counts, first, longest)
         for request in firsts:
             request.read += len(request.tokens)
-        which = self._to(np.repeat(np.arange(len(counts)), counts))
-        logits = self.decoder.logits(_filled(hidden)).index_select(0, which)
+        which = torch.from_numpy(np.repeat(where, counts)).to(logits.device)
         share = (time.perf_counter() - began) / len(new)
         for request, _ in new:
             request.seconds += share
-        self._write(logits, first)
+        self._write(logits.index_select(0, which), first)
 
     def _open(self, new: list[tuple[Request, int]]) -> int:
         """Put rows into the next slots; returns the first."""
         first, count = self._slots.live, len(new)
-        self._fit(_padded(first + count), max(r.limit for r, _ in new), max(len(r.tokens) for r, _ in new))
+        width = max(r.limit for r, _ in new)
+        if first + count > self._slots.size or width > self._slots.width:
+            self._slots = self._slots.grown(max(first + count, self._slots.size), max(width, self._slots.width))
         s, rows = self._slots, np.arange(first, first + count)
         s.live, s.owner = first + count, s.owner[:first] + new
         requests = [r for r, _ in new]
         s.length[rows] = [len(r.tokens) for r in requests]
         s.limit[rows] = [r.limit for r in requests]
         s.wrote[rows] = 0
-        s.since[rows] = self._clock
+        s.seconds[rows] = 0.0
         s.temperature[rows] = [r.sampling.temperature for r in requests]
         s.top_p[rows] = [r.sampling.top_p for r in requests]
         s.top_k[rows] = [r.sampling.top_k for r in requests]
@@ -285,7 +275,7 @@ class LocalEngine:
         """Send rows home, close the holes they leave, and wake whoever has all attempts back."""
         s = self._slots
         tokens, logp, version = s.tokens[done], s.logp[done], s.version[done]
-        waited = (self._clock - s.since[done]).tolist()
+        waited = s.seconds[done].tolist()
         each = zip(done.tolist(), s.wrote[done].tolist(), stopped.tolist(), waited, strict=True)
         for row, (slot, k, stop, seconds) in enumerate(each):
             request, attempt = s.owner[slot]
@@ -298,6 +288,7 @@ class LocalEngine:
             request.seconds += seconds
             if request.ended == len(request.attempts) and not request.future.done():
                 request.future.set_result(None)
+                self._news = True
         self._close(done)
 
     def _close(self, done: ndarray) -> None:
@@ -307,9 +298,7 @@ class LocalEngine:
             gone[done] = True
             holes, movers = np.flatnonzero(gone[:left]), left + np.flatnonzero(~gone[left:])
             if len(holes):
-                with torch.inference_mode():
-                    source, target = (torch.from_numpy(x).to(self.device) for x in (movers, holes))
-                    self._cache[:, :, target] = self._cache[:, :, source]
+                self.cache.move(movers, holes)
                 s.move(movers, holes)
         s.live = left
         del s.owner[left:]
@@ -321,32 +310,64 @@ class LocalEngine:
         rows = np.array([i for i, (r, _) in enumerate(self._slots.owner) if r is request], dtype=np.int64)
         if len(rows):
             request.decoded += int(self._slots.wrote[rows].sum())
-            request.seconds += float((self._clock - self._slots.since[rows]).sum())
+            request.seconds += float(self._slots.seconds[rows].sum())
             for i in rows.tolist():
                 self._kept.pop(self._slots.owner[i], None)
             self._close(rows)
 
-    # one token ------------------------------------------------------------------------------------------------
+    # tokens ---------------------------------------------------------------------------------------------------
 
-    @torch.inference_mode()
+    def _advance(self) -> None:
+        """One tick; or as many in one call as nobody would notice, where the cache can do that."""
+        s = self._slots
+        live = s.live
+        plain = not (s.heeds[:live].any() or (s.top_p[:live] < 1.0).any() or (s.top_k[:live] > 0).any())
+        if self.cache.bursts and plain:
+            self._burst(1 if self._waiting else self.burst)
+        else:
+            self._tick()
+
     def _tick(self) -> None:
         """Read every row's last token, write its next."""
         began, s = time.perf_counter(), self._slots
-        live, rows = s.live, _padded(s.live)
-        if s.wrote[:live].max() >= s.width or rows > s.size:
+        live = s.live
+        if s.wrote[:live].max() >= s.width:
             raise AssertionError("a row outgrew its slot")
-        length = s.length[:rows]
-        length[live:] = 0
-        keys = self._keys(int(length.max()) + 1)
-        self._fit(s.size, s.width, keys)
-        tokens, where = self._to(s.last[:rows]), self._to(length)
-        hidden = self.decoder.run(tokens, self.decoder.turns[where], self._looking(where, rows, keys))
+        logits = self.cache.tick(s.last[:live], s.length[:live])
         s.length[:live] += 1
-        logits = self.decoder.logits(hidden)[:live]
         if len(stale := np.flatnonzero(s.wrote[:live] + s.offset[:live] >= WINDOW)):
             self._draws(stale)
-        self._clock += (time.perf_counter() - began) / live
+        s.seconds[:live] += (time.perf_counter() - began) / live
         self._write(logits, 0)
+
+    def _burst(self, most: int) -> None:
+        """Up to `most` ticks in one call. It ends early when a request has all its rows back: somebody may then act."""
+        began, s = time.perf_counter(), self._slots
+        live = s.live
+        rows, wrote = np.arange(live), s.wrote[:live].copy()
+        left = s.limit[:live] - wrote
+        ticks = min(most, int(left.max()))
+        stale = wrote + s.offset[:live] + np.minimum(left, ticks) > s.u.shape[1]
+        if stale.any():
+            self._draws(np.flatnonzero(stale))
+        here = np.minimum((wrote + s.offset[:live])[:, None] + np.arange(ticks), s.u.shape[1] - 1)
+        number: dict[int, int] = {}
+        of = np.array([number.setdefault(id(r), len(number)) for r, _ in s.owner], dtype=np.int64)
+        ids, logp, new = self.cache.burst(
+            s.last[:live], s.length[:live], left, of, np.bincount(of), self._is_end, s.temperature[:live],
+            s.u[rows[:, None], here],
+        )
+        row, tick = np.nonzero(np.arange(ticks) < new[:, None])
+        at = row, wrote[row] + tick
+        s.tokens[at], s.logp[at], s.version[at] = ids[row, tick], logp[row, tick], self.version
+        s.last[:live] = last = ids[rows, new - 1]
+        s.wrote[:live] += new
+        s.length[:live] += new
+        s.seconds[:live] += (time.perf_counter() - began) * new / new.sum()
+        stopped = self._is_end[last]
+        done = np.flatnonzero(stopped | (new >= left))
+        if len(done):
+            self._finish(done, stopped[done])
 
     def _write(self, logits: Tensor, first: int) -> None:
         """Draw a token for each row from `first` on, and send home those that are done."""
@@ -354,33 +375,32 @@ class LocalEngine:
         last = first + len(logits)
         rows = np.arange(first, last)
         temperature, top_p, top_k = s.temperature[first:last], s.top_p[first:last], s.top_k[first:last]
-        if (temperature != 1.0).any():
-            logits = logits / self._to(temperature)[:, None]
         truncates = (top_p < 1.0) | (top_k > 0)
+        kept: Tensor | None = None
         if truncates.any():
-            logits = truncate(logits, self._to(top_p), self._to(top_k))
+            p, k, t = (torch.from_numpy(x).to(logits.device) for x in (top_p, top_k, temperature))
+            kept = truncate(logits / t[:, None], p, k)
+            logits, temperature = kept.clone(), np.ones_like(temperature)
         wrote = s.wrote[first:last]
-        distribution = F.log_softmax(logits, -1)
-        drawn = draw(distribution, self._to(s.u[rows, wrote + s.offset[first:last]]))
-        token = drawn.cpu().numpy()
+        token, logp = self.cache.draw(logits, temperature, s.u[rows, wrote + s.offset[first:last]])
         if token.max() >= self.config.vocab:
             raise FloatingPointError(f"the policy's logits are not finite at version {self.version}")
-        logp = distribution.gather(-1, drawn[:, None])[:, 0].cpu().numpy()
-        if truncates.any():
-            self._keep(np.flatnonzero(truncates), first, logits)
+        if kept is not None:
+            self._keep(np.flatnonzero(truncates), first, kept)
         s.last[first:last] = token
         s.tokens[rows, wrote], s.logp[rows, wrote], s.version[rows, wrote] = token, logp, self.version
         s.wrote[first:last] += 1
         stopped = self._is_end[token]
         self._heed_strings(stopped, first)
         done = np.flatnonzero(stopped | (s.wrote[first:last] >= s.limit[first:last]))
-        self._clock += (time.perf_counter() - began) / s.live
+        s.seconds[first:last] += (time.perf_counter() - began) / len(rows)
         if len(done):
             self._finish(first + done, stopped[done])
 
     def _keep(self, rows: ndarray, first: int, logits: Tensor) -> None:
         """Record the ids each of these rows was drawn from."""
-        row, ids = torch.nonzero(logits[self._to(rows)] > -torch.inf, as_tuple=True)
+        some = logits[torch.from_numpy(rows).to(logits.device)]
+        row, ids = torch.nonzero(some > -torch.inf, as_tuple=True)
         cuts = np.cumsum(np.bincount(row.cpu().numpy(), minlength=len(rows)))[:-1]
         for i, kept in zip(rows.tolist(), np.split(ids.cpu().numpy(), cuts), strict=True):
             self._kept.setdefault(self._slots.owner[first + i], []).append(kept)
@@ -412,125 +432,13 @@ class LocalEngine:
             s.u[rows[some], : 4 * count] = chance.blocks(key, wave, slot, attempt, turn, block[some], count)
         s.offset[rows] = position - 4 * block - s.wrote[rows]
 
-    # keys and values ------------------------------------------------------------------------------------------
-
-    def _keys(self, tokens: int) -> int:
-        return max(_padded(tokens), self._least_keys)
-
-    def _looking(self, where: Tensor, rows: int, keys: int) -> Callable[[int], Attend]:
-        """Attention of one new token per row on the cache: (rows, H, D). Keys beyond a row's own are masked."""
-        c, dim = self.config, self.config.head_dim
-        views, grouped = self._views_of(rows, keys), c.heads // c.kv_heads
-        spot = (self._rooms[:rows] + where[:, None]).view(-1)
-        hidden = torch.arange(keys, device=self.device) > where[:, None]
-        bias = torch.zeros(rows, keys, device=self.device, dtype=self.decoder.body).masked_fill_(hidden, -torch.inf)
-        bias = bias[:, None, None].expand(rows, c.kv_heads, grouped, keys)
-        plain = self.decoder.body != torch.bfloat16    # there is no quick kernel for one query in float32
-        if plain:
-            bias = bias.reshape(-1, grouped, keys)
-
-        def at(layer: int) -> Attend:
-            def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-                line_k, line_v, past_k, past_v = views[layer]
-                line_k.index_copy_(0, spot, k.reshape(-1, dim))
-                line_v.index_copy_(0, spot, v.reshape(-1, dim))
-                if plain:
-                    scores = torch.baddbmm(bias, q.reshape(-1, grouped, dim), past_k.transpose(1, 2), alpha=dim**-0.5)
-                    return torch.bmm(scores.softmax(-1), past_v).view(rows, c.heads, dim)
-                q, shape = q.reshape(rows, c.kv_heads, grouped, dim), (rows, c.kv_heads, keys, dim)
-                seen = F.scaled_dot_product_attention(q, past_k.view(shape), past_v.view(shape), attn_mask=bias)
-                return seen.reshape(rows, c.heads, dim)
-
-            return attend
-
-        return at
-
-    def _views_of(self, rows: int, keys: int) -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:
-        """Per layer, the cache of keys and of values: as one line of tokens, and of these rows, (rows K, keys, D)."""
-        if (rows, keys) not in self._views:
-            D = self.config.head_dim
-            self._views[rows, keys] = [
-                (k.view(-1, D), v.view(-1, D), k[:rows, :, :keys].flatten(0, 1), v[:rows, :, :keys].flatten(0, 1))
-                for k, v in self._cache
-            ]
-        return self._views[rows, keys]
-
-    def _read(self, contexts: list[ndarray], counts: list[int], first: int) -> Tensor:
-        """Read contexts into the cache, each into its count of slots, one after the other from slot `first` on.
-
-        Returns the last hidden state of each, (contexts, hidden). Contexts come sorted by padded length, and are read
-        beside those of the same padded length only, so the shapes they meet do not depend on others.
-        """
-        hidden, begin = [], 0
-        while begin < len(contexts):
-            T = _padded(len(contexts[begin]))
-            end = begin + 1
-            while end < len(contexts) and _padded(len(contexts[end])) == T and (end - begin + 1) * T <= PREFILL:
-                end += 1
-            hidden.append(self._read_block(T, contexts[begin:end], counts[begin:end], first))
-            first, begin = first + sum(counts[begin:end]), end
-        return torch.cat(hidden)
-
-    def _read_block(self, T: int, contexts: list[ndarray], counts: list[int], first: int) -> Tensor:
-        tokens = np.zeros((len(contexts), T), dtype=np.int64)
-        for row, context in zip(tokens, contexts, strict=True):
-            row[: len(context)] = context
-        source, last = self._to(np.repeat(np.arange(len(counts)), counts)), first + sum(counts)
-
-        def at(layer: int) -> Attend:
-            def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-                for cache, new in zip(self._cache[layer], (k, v), strict=True):
-                    cache[first:last, :, :T] = new.transpose(1, 2).contiguous().index_select(0, source)
-                return causal(q, k, v)
-
-            return attend
-
-        hidden = self.decoder.run(self._to(tokens), self.decoder.turns[:T], at)
-        ends = self._to(np.array([len(c) - 1 for c in contexts]))
-        return hidden[torch.arange(len(contexts), device=self.device), ends]
-
-    @torch.inference_mode()
     def _read_again(self) -> None:
         """New weights: read everything that live rows have read or written so far."""
         s = self._slots
-        order = np.argsort(-(-s.length[: s.live] // TILE), kind="stable")
-        s.move(order, np.arange(s.live))
-        contexts = []
-        for i, (request, _) in enumerate(s.owner):
-            contexts.append(np.concatenate((request.tokens, s.tokens[i, : s.wrote[i]]))[: s.length[i]])
-            request.read += len(contexts[-1])
-        self._read(contexts, [1] * s.live, 0)
-
-    def _fit(self, size: int, width: int, keys: int) -> None:
-        """Room for so many slots, tokens written and keys; what is there stays."""
-        s, c, old = self._slots, self.config, self._cache
-        if size > s.size or width > s.width:
-            self._slots = s.grown(max(size, s.size), max(width, s.width))
-        has_slots, has_keys = (old.shape[2], old.shape[4]) if old.ndim == 6 else (0, 0)
-        size, keys = max(self._slots.size, has_slots), self._keys(keys)
-        if size > has_slots or keys > has_keys:
-            room = max(keys, has_keys) if keys <= has_keys else min(max(keys, 2 * has_keys), self._keys(c.max_len))
-            shape = (c.layers, 2, size, c.kv_heads, room, c.head_dim)
-            with torch.inference_mode():
-                self._cache = torch.zeros(shape, device=self.device, dtype=self.decoder.body)
-                if old.ndim == 6:
-                    self._cache[:, :, :has_slots, :, :has_keys] = old
-            row, head = (torch.arange(n, device=self.device) for n in (size, c.kv_heads))
-            self._rooms = (row[:, None] * c.kv_heads + head) * room
-            self._views = {}
-
-    def _to(self, x: ndarray) -> Tensor:
-        tensor = torch.from_numpy(np.ascontiguousarray(x))
-        return tensor if self.device.type == "cpu" else tensor.to(self.device)
-
-
-def _padded(n: int) -> int:
-    return -(-n // TILE) * TILE
-
-
-def _filled(hidden: Tensor) -> Tensor:
-    """Rows up to a multiple of the tile, the last ones zero."""
-    return F.pad(hidden, (0, 0, 0, _padded(len(hidden)) - len(hidden)))
+        own = [s.tokens[i, : s.length[i] - len(r.tokens)] for i, (r, _) in enumerate(s.owner)]
+        for (request, _), some in zip(s.owner, own, strict=True):
+            request.read += len(request.tokens) + len(some)
+        self.cache.read_again([r.tokens for r, _ in s.owner], own)
 
 
 def _nothing() -> Said:

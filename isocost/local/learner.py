@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +21,8 @@ from numpy import ndarray
 from torch import Tensor
 
 from isocost.local.decoder import Config, Decoder, attention, wide
+from isocost.local.layout import Rows, Shared, Units
+from isocost.local.native import Kernel, flatten
 from isocost.local.sampling import check, truncate
 from isocost.meter import Meter
 from isocost.types import Batch, Cost, Forward, Sampling
@@ -41,24 +44,13 @@ class Adam:
     max_norm: float = 1.0        # the gradient's norm is clipped to it
 
 
-@dataclass(frozen=True)
-class Shared:
-    """A batch laid out as blocks of one prompt and several rows that go on from it; K masked tokens."""
-
-    tokens: Tensor       # (blocks, L)
-    position: Tensor     # (blocks, L)
-    bias: Tensor         # (blocks, 1, L, L): 0 where a token may look, -inf where not
-    before: Tensor       # (K,) for each masked token, where in the flattened blocks the one before it stands
-    spot: Tensor         # (K,) where in the flattened (N, T) batch it stands itself
-    read: int            # tokens of it that are not padding
-
-
 class LocalLearner:
     """`isocost.world.Learner` on one device."""
 
     def __init__(
         self, config: Config, weights: Weights, meter: Meter, *, ends: Sequence[int], device: torch.device,
-        body: torch.dtype = torch.float32, micro_tokens: int = 16384, adam: Adam = Adam(),
+        body: torch.dtype = torch.float32, micro_tokens: int = 16384, adam: Adam = Adam(), kernels: str = "torch",
+        threads: int = 1,
     ):
         self.config, self.meter, self.device, self.adam = config, meter, device, adam
         self.ends = torch.tensor(ends, device=device)
@@ -71,6 +63,9 @@ class LocalLearner:
         self._moments = torch.zeros(0, device=device), torch.zeros(0, device=device)
         self._steps = torch.zeros((), device=device)
         self._read = 0      # tokens of the forward passes since the last bill
+        self._kernel = Kernel(config, body, threads) if kernels == "native" else None
+        self._loaded = self._passes = -1
+        self._hook = torch.zeros((), requires_grad=True)     # what makes autograd walk back into the kernel
 
     # the contract ---------------------------------------------------------------------------------------------
 
@@ -79,7 +74,10 @@ class LocalLearner:
 
         Raises ValueError for a mask at position 0: nothing stands before it to predict it from.
         """
-        shared = self._share(batch)
+        if self._kernel is not None and not batch.kept:
+            return self._forward_native(batch)
+        rows = Rows.of(batch)
+        shared = Shared.of(rows, batch.mask.cpu().numpy(), self._widest, self.decoder.body, self.device)
         self._read += shared.read
         look = partial(attention, bias=shared.bias)
         hidden = self.decoder.run(shared.tokens, self.decoder.turns[shared.position], lambda layer: look)
@@ -94,9 +92,22 @@ class LocalLearner:
         dist = F.log_softmax(logits, -1)
         chosen = dist.gather(-1, batch.tokens.to(self.device).flatten()[shared.spot][:, None])[:, 0]
         entropy = -(dist.exp() * dist).sum(-1)
-        zero = torch.zeros(batch.tokens.numel(), device=self.device, dtype=logits.dtype)
-        logp, entropy = (zero.index_copy(0, shared.spot, x).view(batch.tokens.shape) for x in (chosen, entropy))
-        return Forward(logp, entropy)
+        return self._placed(chosen, entropy, shared.spot, batch)
+
+    def _forward_native(self, batch: Batch) -> Forward:
+        rows, (row, at) = Rows.of(batch), np.nonzero(batch.mask.numpy())
+        if not len(row):
+            return Forward(torch.zeros(batch.tokens.shape), torch.zeros(batch.tokens.shape))
+        units = Units.of(rows, row, at, rows.tokens[row, at], batch.temperature.numpy()[row])
+        self._read += len(units.tokens)
+        logp, entropy = _Native.apply(self._hook, self, units, torch.is_grad_enabled())
+        spot = torch.from_numpy(units.row * batch.tokens.shape[1] + units.position)
+        return self._placed(logp, entropy, spot, batch)
+
+    def _placed(self, logp: Tensor, entropy: Tensor, spot: Tensor, batch: Batch) -> Forward:
+        """(K,) each, put where they belong in (N, T)."""
+        zero = torch.zeros(batch.tokens.numel(), device=self.device, dtype=logp.dtype)
+        return Forward(*(zero.index_copy(0, spot, x).view(batch.tokens.shape) for x in (logp, entropy)))
 
     @torch.no_grad()
     def score(self, batch: Batch) -> Forward:
@@ -173,6 +184,9 @@ class LocalLearner:
             mine.data.copy_(theirs.data)
         out._moments, out._steps = (torch.zeros(0), torch.zeros(0)), torch.zeros(())
         out._flat = out._grad = torch.zeros(0)
+        if self._kernel is not None:
+            out._kernel, out._loaded = Kernel(self.config, self.decoder.body, self._kernel.threads), -1
+            out._flat = flatten(out.decoder)
         return out
 
     @torch.inference_mode()
@@ -198,23 +212,43 @@ class LocalLearner:
     # inside ---------------------------------------------------------------------------------------------------
 
     def _endings(self, rows: list[list[int]], prompt: list[int], sampling: Sampling) -> ndarray:
-        length, first = np.array([len(r) for r in rows]), np.array(prompt)
-        grid = np.zeros((len(rows), length.max()), dtype=np.int64)
-        here = np.arange(length.max())[None, :]
-        grid[here < length[:, None]] = np.concatenate([np.asarray(r, dtype=np.int64) for r in rows])
-        row, at = np.nonzero((here >= first[:, None] - 1) & (here < length[:, None]))   # what predicts answer and end
-        hidden = self.decoder(torch.from_numpy(grid).to(self.device))
-        row_t, at_t = torch.from_numpy(row).to(self.device), torch.from_numpy(at).to(self.device)
-        logits = self.decoder.logits(hidden[row_t, at_t]) / sampling.temperature
-        if sampling.truncates:
-            many = torch.ones(len(row), device=self.device)
-            logits = truncate(logits, many * sampling.top_p, (many * sampling.top_k).long())
-        dist = F.log_softmax(logits, -1)
-        is_end = torch.from_numpy(at == length[row] - 1).to(self.device)
-        after = torch.from_numpy(grid[row, np.minimum(at + 1, grid.shape[1] - 1)]).to(self.device)
-        said = dist.gather(-1, after[:, None])[:, 0]
-        logp = torch.where(is_end, dist[:, self.ends].logsumexp(-1), said).double()
-        return torch.zeros(len(rows), dtype=torch.float64, device=self.device).index_add_(0, row_t, logp).cpu().numpy()
+        laid = Rows.apart(rows, prompt)
+        length, here = laid.length, np.arange(laid.tokens.shape[1])[None, :]
+        row, at = np.nonzero((here >= laid.prompt[:, None] - 1) & (here < length[:, None]))  # predicts answer and end
+        is_end = at == length[row] - 1
+        after = laid.tokens[row, np.minimum(at + 1, laid.tokens.shape[1] - 1)]
+        if self._kernel is not None and not sampling.truncates:
+            logp = self._endings_native(laid, row, at, after, is_end, sampling.temperature)
+        else:
+            hidden = self.decoder(torch.from_numpy(laid.tokens).to(self.device))
+            row_t, at_t, after_t = (torch.from_numpy(x).to(self.device) for x in (row, at, after))
+            logits = self.decoder.logits(hidden[row_t, at_t]) / sampling.temperature
+            if sampling.truncates:
+                many = torch.ones(len(row), device=self.device)
+                logits = truncate(logits, many * sampling.top_p, (many * sampling.top_k).long())
+            dist = F.log_softmax(logits, -1)
+            said = dist.gather(-1, after_t[:, None])[:, 0]
+            ended = torch.from_numpy(is_end).to(self.device)
+            logp = torch.where(ended, dist[:, self.ends].logsumexp(-1), said).double().cpu().numpy()
+        return np.bincount(row, logp, len(rows))
+
+    def _endings_native(
+        self, laid: Rows, row: ndarray, at: ndarray, after: ndarray, is_end: ndarray, temperature: float
+    ) -> ndarray:
+        """(K,) log-probs of what follows each place: the answer's next token, or any of the end tokens."""
+        ends = self.ends.numpy()
+        times = np.where(is_end, len(ends), 1)
+        which = np.repeat(np.arange(len(row)), times)
+        target = after[which]
+        target[is_end[which]] = np.tile(ends, int(is_end.sum()))
+        longer = Rows(laid.tokens, laid.prompt, laid.length + 1, laid.owner)     # the last token is read as well
+        units = Units.of(longer, row[which], at[which] + 1, target, np.full(len(which), temperature))
+        logp, _ = self._native().forward(units, keep=False)
+        place = {(r, t): k for k, (r, t) in enumerate(zip(row.tolist(), (at + 1).tolist(), strict=True))}
+        back = np.array([place[x] for x in zip(units.row.tolist(), units.position.tolist(), strict=True)])
+        out = np.full(len(row), -np.inf)
+        np.logaddexp.at(out, back, logp.double().numpy())
+        return out
 
     def _flatten(self, weights: Weights) -> None:
         """Lay weights and gradients out as two vectors that the parameters are views of."""
@@ -264,57 +298,32 @@ class LocalLearner:
         tokens = {"logical": int(batch.length.sum()), "physical": self._read}
         return Cost(**{kind: tokens["logical"]}, seconds=seconds), Cost(**{kind: tokens["physical"]}, seconds=seconds)
 
-    def _share(self, batch: Batch) -> Shared:
-        """Lay a batch out around the prompts that rows of a group have in common."""
-        tokens, mask, length = batch.tokens.cpu().numpy(), batch.mask.cpu().numpy(), batch.length.cpu().numpy()
-        T = tokens.shape[1]
-        if mask[:, 0].any():
-            raise ValueError("a row's first token is masked: nothing stands before it to predict it from")
-        plen = np.where(mask.any(1), mask.argmax(1), length)
-        owner = _owners(tokens, plen, batch.group[batch.rollout].cpu().numpy())
-        Tp, Ts = int(plen.max()), int(max((length - 1 - plen).max(), 0))
-        block, place = _blocks(owner, max(1, (self._widest - Tp) // max(Ts, 1)))
-        lead = np.zeros(block.max() + 1, dtype=np.int64)
-        lead[block] = owner
-        L = Tp + (int(place.max()) + 1) * Ts
-        there = np.arange(Tp) < plen[lead, None]
-        grid, position, which = (np.zeros((len(lead), L), dtype=np.int64) for _ in range(3))
-        grid[:, :Tp], position[:, :Tp], which[:, :Tp] = tokens[lead, :Tp], np.arange(Tp), np.where(there, 0, -1)
-        at = plen[:, None] + np.arange(Ts)
-        inside = np.minimum(at, T - 1)
-        here = block[:, None], Tp + place[:, None] * Ts + np.arange(Ts)
-        grid[here], position[here] = np.take_along_axis(tokens, inside, 1), inside
-        which[here] = np.where(at < length[:, None] - 1, 1 + place[:, None], -1)
-        i, t = np.nonzero(mask)
-        first = t == plen[i]
-        before = block[i] * L + np.where(first, plen[i] - 1, Tp + place[i] * Ts + t - 1 - plen[i])
-        see = (which[:, None, :] == 0) | (which[:, None, :] == which[:, :, None])
-        bias = np.where(see & np.tri(L, dtype=bool), np.float32(0), np.float32(-np.inf))[:, None]
-        return Shared(
-            self._to(grid), self._to(position), self._to(bias).to(self.decoder.body), self._to(before),
-            self._to(i * T + t), int((which >= 0).sum()),
-        )
-
-    def _to(self, x: ndarray) -> Tensor:
-        return torch.from_numpy(x).to(self.device)
+    def _native(self) -> Kernel:
+        """The kernel, with the weights as they are now."""
+        assert self._kernel is not None
+        now = self._flat._version + sum(p._version for p in self.decoder.parameters())
+        if now != self._loaded:
+            self._kernel.load(self._flat, backward=True)
+            self._loaded = now
+        return self._kernel
 
 
-def _owners(tokens: ndarray, prompt: ndarray, group: ndarray) -> ndarray:
-    """(N,) for each row the first of its group if their prompts are equal, else the row itself."""
-    _, first, inverse = np.unique(group, return_index=True, return_inverse=True)
-    leader = first[inverse]
-    equal = ((tokens == tokens[leader]) | (np.arange(tokens.shape[1]) >= prompt[:, None])).all(1)
-    return np.where(equal & (prompt == prompt[leader]), leader, np.arange(len(tokens)))
+class _Native(torch.autograd.Function):
+    """The kernel's forward pass; on the way back it adds to the learner's gradient, which autograd never sees."""
 
+    @staticmethod
+    def forward(ctx: Any, hook: Tensor, learner: LocalLearner, units: Units, keep: bool) -> tuple[Tensor, Tensor]:
+        out = learner._native().forward(units, keep=keep)
+        learner._passes += keep
+        ctx.learner, ctx.units, ctx.number = learner, units, learner._passes
+        return out
 
-def _blocks(owner: ndarray, most: int) -> tuple[ndarray, ndarray]:
-    """(N,) block of each row and (N,) its place there: rows of one owner together, at most `most` to a block."""
-    _, which, count = np.unique(owner, return_inverse=True, return_counts=True)
-    order = np.argsort(which, kind="stable")
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
-    start = np.cumsum(-(-count // most)) - -(-count // most)
-    return start[which] + rank // most, rank % most
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, ...]:
+        if ctx.number != ctx.learner._passes:
+            raise RuntimeError("the kernel keeps one forward pass at a time, and another was made since")
+        ctx.learner._kernel.backward(ctx.units, *grads, ctx.learner._grad)
+        return None, None, None, None
 
 
 def _kept(batch: Batch, logits: Tensor) -> Tensor:

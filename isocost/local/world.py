@@ -9,6 +9,8 @@ import numpy as np
 import torch
 
 from isocost.errors import UserError
+from isocost.local import native
+from isocost.local.decoder import Config
 from isocost.local.engine import LocalEngine
 from isocost.local.learner import Adam, LocalLearner
 from isocost.local.weights import Model, load
@@ -16,31 +18,36 @@ from isocost.meter import Meter
 from isocost.types import Problem, Sampling
 from isocost.world import Grade, Text, World
 
+KERNELS = ("auto", "native", "torch")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}
 
 
 def open_world(
     model: str | Model, problems: Sequence[Problem], grade: Grade, *, meter: Meter | None = None, device: str = "auto",
-    dtype: str = "auto", reference: bool = False, exact: bool = False, micro_tokens: int = 16384, max_slots: int = 512,
-    cache_bytes: int | None = None, adam: Adam = Adam(),
+    dtype: str = "auto", kernels: str = "auto", threads: int = 1, reference: bool = False, exact: bool = False,
+    micro_tokens: int = 16384, max_slots: int = 512, cache_bytes: int | None = None, adam: Adam = Adam(),
 ) -> World:
     """Load a model and make it write and learn.
 
     `dtype` is the body's: weights, gradients, moments, the residual stream and the head are float32 always; "auto"
     is bf16 on a GPU and for models of more than 20 million parameters, else fp32; fp64, wide throughout, is for checks.
+    `kernels` "native" is the compiled decoder, on so many `threads`; "torch" is the plain one; "auto" is the first of
+    them that is to be had.
     With `exact`, problems carry their one right text in `answer` and pass@1 is computed, not sampled. Raises UserError
     for what is not to be had.
     """
     source = load(model) if isinstance(model, str) else model
     meter, where = Meter() if meter is None else meter, _device(device)
     body = _dtype(dtype, where, source.parameters)
+    used, why = _kernels(kernels, source.config, body, where)
     space = cache_bytes if cache_bytes is not None else _cache_bytes(where)
     engine = LocalEngine(
-        source.config, source.text, meter, device=where, body=body, max_slots=max_slots, cache_bytes=space
+        source.config, source.text, meter, device=where, body=body, max_slots=max_slots, cache_bytes=space,
+        kernels=used, threads=threads,
     )
     learner = LocalLearner(
         source.config, source.weights, meter, ends=source.text.ends, device=where, body=body, micro_tokens=micro_tokens,
-        adam=adam,
+        adam=adam, kernels=used, threads=threads,
     )
     engine.restore(learner.weights(), 0)
     return World(
@@ -48,7 +55,7 @@ def open_world(
         exact=Exactly(source.text, learner) if exact else None,
         extra={
             "model": source.but(weights={}),     # the learner has them
-            "device": str(where), "dtype": str(body).removeprefix("torch."),
+            "device": str(where), "dtype": str(body).removeprefix("torch."), "kernels": used, "kernels_why": why,
         },
     )
 
@@ -87,6 +94,16 @@ def _dtype(name: str, device: torch.device, parameters: int) -> torch.dtype:
     if name not in DTYPES:
         raise UserError(f"dtype is {name!r}; give auto, {', '.join(DTYPES)}")
     return DTYPES[name]
+
+
+def _kernels(name: str, config: Config, body: torch.dtype, device: torch.device) -> tuple[str, str]:
+    """Which kernels to use, and why not the native ones."""
+    if name not in KERNELS:
+        raise UserError(f"kernels is {name!r}; give {', '.join(KERNELS)}")
+    why = "kernels=torch asks for torch" if name == "torch" else native.available(config, body, device)
+    if why and name == "native":
+        raise UserError(f"kernels is native, but {why}")
+    return ("torch", why) if why else ("native", "")
 
 
 def _cache_bytes(device: torch.device) -> int:

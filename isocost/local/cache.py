@@ -1,0 +1,354 @@
+"""Keys and values of the rows being written, and the decoder that reads and extends them.
+
+The engine knows rows, requests and draws; a cache knows slots, and how to get from tokens to logits. There are two:
+in torch, for every device and dtype, and over the kernel, for processors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy import ndarray
+from torch import Tensor
+
+from isocost.local import native
+from isocost.local.decoder import Attend, Config, Decoder, causal
+from isocost.local.sampling import draw
+from isocost.local.weights import checksum
+from isocost.world import Weights
+
+TILE = 16        # rows and keys come in multiples of it: measured, products of 4 rows and more keep their rows' bits
+SMALL = 512      # multiplications of one attention product; below 400 torch takes another kernel
+PREFILL = 8192   # tokens of starts read at a time
+
+
+class Cache(Protocol):
+    """Slots 0, 1, 2, ... hold rows; what a row was given to read is its start, what it wrote is its own."""
+
+    decoder: Decoder            # holds the weights
+    bursts: bool                # `burst` is to be had
+
+    def load(self, weights: Weights) -> None: ...
+
+    def checksum(self, weights: Weights | None = None) -> str:
+        """A hash of its weights; or of others, as it would hold them."""
+        ...
+
+    def bytes(self, tokens: int) -> int:
+        """Memory of one slot whose row has up to so many tokens."""
+        ...
+
+    def read(self, starts: list[ndarray], counts: list[int], first: int, own: int) -> tuple[Tensor, ndarray]:
+        """Read each start for its count of slots, one after the other from slot `first` on, each with room for `own`
+        tokens more. Returns (some rows, V) logits after each start's last token, and for each start its row there.
+        """
+        ...
+
+    def read_again(self, starts: list[ndarray], own: list[ndarray]) -> None:
+        """Read what slots 0, 1, 2, ... hold, start and own tokens, under the weights loaded since."""
+        ...
+
+    def tick(self, last: ndarray, length: ndarray) -> Tensor:
+        """Read one more token in each of the first slots, whose keys are `length` many -> (slots, V) logits."""
+        ...
+
+    def draw(self, logits: Tensor, temperature: ndarray, u: ndarray) -> tuple[ndarray, ndarray]:
+        """(N, V) logits, spent -> (N,) ids and their log-probs at these temperatures."""
+        ...
+
+    def burst(
+        self, last: ndarray, length: ndarray, left: ndarray, of: ndarray, to_go: ndarray, ends: ndarray,
+        temperature: ndarray, u: ndarray,
+    ) -> tuple[ndarray, ndarray, ndarray]:
+        """Many ticks and draws in one call; see `native.Kernel.decode`."""
+        ...
+
+    def move(self, source: ndarray, target: ndarray) -> None:
+        """Put rows of some slots into others."""
+        ...
+
+
+def open_cache(config: Config, body: torch.dtype, device: torch.device, kernels: str, threads: int) -> Cache:
+    """A cache over `kernels`, which are "native" or "torch"."""
+    return NativeCache(config, body, threads) if kernels == "native" else TorchCache(config, body, device)
+
+
+class TorchCache:
+    """Starts of a group are read once and copied; rows and keys are padded so that neighbours cannot change a row."""
+
+    bursts = False
+
+    def __init__(self, config: Config, body: torch.dtype, device: torch.device):
+        self.config, self.device = config, device
+        self.decoder = Decoder(config, body=body, device=device).requires_grad_(False)
+        for matrix in (p for block in self.decoder.layers for p in block.parameters() if p.ndim == 2):
+            matrix.data = matrix.data.to(body)
+        self._least_keys = _padded(-(-SMALL // (config.head_dim * (config.heads // config.kv_heads))))
+        self._cache = torch.zeros(0)
+        self._rooms = torch.zeros(0, dtype=torch.long)      # (slots, K) where each slot's keys begin in a layer's line
+        self._views: dict[tuple[int, int], list[tuple[Tensor, Tensor, Tensor, Tensor]]] = {}
+
+    def load(self, weights: Weights) -> None:
+        with torch.no_grad():
+            mine = dict(self.decoder.named_parameters())
+            torch._foreach_copy_(list(mine.values()), [weights[k] for k in mine])
+
+    def checksum(self, weights: Weights | None = None) -> str:
+        mine = dict(self.decoder.named_parameters())
+        return checksum(mine if weights is None else {k: w.to(mine[k].dtype) for k, w in weights.items()})
+
+    def bytes(self, tokens: int) -> int:
+        c = self.config
+        return 2 * c.layers * c.kv_heads * c.head_dim * self.decoder.body.itemsize * self._keys(tokens)
+
+    @torch.inference_mode()
+    def read(self, starts: list[ndarray], counts: list[int], first: int, own: int) -> tuple[Tensor, ndarray]:
+        self._fit(_padded(first + sum(counts)), max(map(len, starts)))
+        hidden = self._read(starts, counts, first)
+        filled = F.pad(hidden, (0, 0, 0, _padded(len(hidden)) - len(hidden)))
+        return self.decoder.logits(filled), np.arange(len(starts))
+
+    @torch.inference_mode()
+    def read_again(self, starts: list[ndarray], own: list[ndarray]) -> None:
+        contexts = [np.concatenate(x) for x in zip(starts, own, strict=True)]
+        order = np.argsort([_padded(len(x)) for x in contexts], kind="stable")
+        self._read([contexts[i] for i in order], [1] * len(order), 0)
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        self._cache[:, :, : len(order)] = self._cache[:, :, self._to(back)]
+
+    @torch.inference_mode()
+    def tick(self, last: ndarray, length: ndarray) -> Tensor:
+        live, rows = len(last), _padded(len(last))
+        last, length = (np.concatenate((x, np.zeros(rows - live, dtype=np.int64))) for x in (last, length))
+        keys = self._keys(int(length.max()) + 1)
+        self._fit(rows, keys)
+        where = self._to(length)
+        hidden = self.decoder.run(self._to(last), self.decoder.turns[where], self._looking(where, rows, keys))
+        return self.decoder.logits(hidden)[:live]
+
+    @torch.inference_mode()
+    def draw(self, logits: Tensor, temperature: ndarray, u: ndarray) -> tuple[ndarray, ndarray]:
+        if (temperature != 1.0).any():
+            logits = logits / self._to(temperature)[:, None]
+        distribution = F.log_softmax(logits, -1)
+        drawn = draw(distribution, self._to(u))
+        logp = distribution.gather(-1, drawn.clamp(max=self.config.vocab - 1)[:, None])[:, 0]
+        return drawn.cpu().numpy(), logp.cpu().numpy()
+
+    def burst(self, *args: ndarray) -> tuple[ndarray, ndarray, ndarray]:
+        raise NotImplementedError("torch decodes tick by tick")
+
+    @torch.inference_mode()
+    def move(self, source: ndarray, target: ndarray) -> None:
+        self._cache[:, :, self._to(target)] = self._cache[:, :, self._to(source)]
+
+    # inside ---------------------------------------------------------------------------------------------------
+
+    def _keys(self, tokens: int) -> int:
+        return max(_padded(tokens), self._least_keys)
+
+    def _looking(self, where: Tensor, rows: int, keys: int) -> Callable[[int], Attend]:
+        """Attention of one new token per row on the cache: (rows, H, D). Keys beyond a row's own are masked."""
+        c, dim = self.config, self.config.head_dim
+        views, grouped = self._views_of(rows, keys), c.heads // c.kv_heads
+        spot = (self._rooms[:rows] + where[:, None]).view(-1)
+        hidden = torch.arange(keys, device=self.device) > where[:, None]
+        bias = torch.zeros(rows, keys, device=self.device, dtype=self.decoder.body).masked_fill_(hidden, -torch.inf)
+        bias = bias[:, None, None].expand(rows, c.kv_heads, grouped, keys)
+        plain = self.decoder.body != torch.bfloat16    # there is no quick kernel for one query in float32
+        if plain:
+            bias = bias.reshape(-1, grouped, keys)
+
+        def at(layer: int) -> Attend:
+            def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+                line_k, line_v, past_k, past_v = views[layer]
+                line_k.index_copy_(0, spot, k.reshape(-1, dim))
+                line_v.index_copy_(0, spot, v.reshape(-1, dim))
+                if plain:
+                    scores = torch.baddbmm(bias, q.reshape(-1, grouped, dim), past_k.transpose(1, 2), alpha=dim**-0.5)
+                    return torch.bmm(scores.softmax(-1), past_v).view(rows, c.heads, dim)
+                q, shape = q.reshape(rows, c.kv_heads, grouped, dim), (rows, c.kv_heads, keys, dim)
+                seen = F.scaled_dot_product_attention(q, past_k.view(shape), past_v.view(shape), attn_mask=bias)
+                return seen.reshape(rows, c.heads, dim)
+
+            return attend
+
+        return at
+
+    def _views_of(self, rows: int, keys: int) -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        """Per layer, the cache of keys and of values: as one line of tokens, and of these rows, (rows K, keys, D)."""
+        if (rows, keys) not in self._views:
+            D = self.config.head_dim
+            self._views[rows, keys] = [
+                (k.view(-1, D), v.view(-1, D), k[:rows, :, :keys].flatten(0, 1), v[:rows, :, :keys].flatten(0, 1))
+                for k, v in self._cache
+            ]
+        return self._views[rows, keys]
+
+    def _read(self, contexts: list[ndarray], counts: list[int], first: int) -> Tensor:
+        """Read contexts into the cache, each into its count of slots, one after the other from slot `first` on.
+
+        Returns the last hidden state of each, (contexts, hidden). Contexts come sorted by padded length, and are read
+        beside those of the same padded length only, so the shapes they meet do not depend on others.
+        """
+        hidden, begin = [], 0
+        while begin < len(contexts):
+            T = _padded(len(contexts[begin]))
+            end = begin + 1
+            while end < len(contexts) and _padded(len(contexts[end])) == T and (end - begin + 1) * T <= PREFILL:
+                end += 1
+            hidden.append(self._read_block(T, contexts[begin:end], counts[begin:end], first))
+            first, begin = first + sum(counts[begin:end]), end
+        return torch.cat(hidden)
+
+    def _read_block(self, T: int, contexts: list[ndarray], counts: list[int], first: int) -> Tensor:
+        tokens = np.zeros((len(contexts), T), dtype=np.int64)
+        for row, context in zip(tokens, contexts, strict=True):
+            row[: len(context)] = context
+        source, last = self._to(np.repeat(np.arange(len(counts)), counts)), first + sum(counts)
+
+        def at(layer: int) -> Attend:
+            def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+                for cache, new in zip(self._cache[layer], (k, v), strict=True):
+                    cache[first:last, :, :T] = new.transpose(1, 2).contiguous().index_select(0, source)
+                return causal(q, k, v)
+
+            return attend
+
+        hidden = self.decoder.run(self._to(tokens), self.decoder.turns[:T], at)
+        ends = self._to(np.array([len(c) - 1 for c in contexts]))
+        return hidden[torch.arange(len(contexts), device=self.device), ends]
+
+    def _fit(self, slots: int, keys: int) -> None:
+        """Room for so many slots and keys; what is there stays."""
+        c, old = self.config, self._cache
+        has_slots, has_keys = (old.shape[2], old.shape[4]) if old.ndim == 6 else (0, 0)
+        slots, keys = max(slots, has_slots), self._keys(keys)
+        if slots == has_slots and keys <= has_keys:
+            return
+        room = max(keys, has_keys) if keys <= has_keys else min(max(keys, 2 * has_keys), self._keys(c.max_len))
+        self._cache = torch.zeros(
+            (c.layers, 2, slots, c.kv_heads, room, c.head_dim), device=self.device, dtype=self.decoder.body
+        )
+        if old.ndim == 6:
+            self._cache[:, :, :has_slots, :, :has_keys] = old
+        row, head = (torch.arange(n, device=self.device) for n in (slots, c.kv_heads))
+        self._rooms = (row[:, None] * c.kv_heads + head) * room
+        self._views = {}
+
+    def _to(self, x: ndarray) -> Tensor:
+        tensor = torch.from_numpy(np.ascontiguousarray(x))
+        return tensor if self.device.type == "cpu" else tensor.to(self.device)
+
+
+class NativeCache:
+    """A start's keys are kept once, whoever goes on from it; a slot points to them and to memory of its own."""
+
+    bursts = True
+
+    def __init__(self, config: Config, body: torch.dtype, threads: int):
+        self.config = config
+        self.decoder = Decoder(config).requires_grad_(False)
+        self.flat = native.flatten(self.decoder)
+        self.kernel = native.Kernel(config, body, threads)
+        self._own_room = 0
+        self._memory: list[Tensor] = []                          # per slot, of its own tokens
+        self._starts: list[tuple[ndarray, Tensor]] = []          # per slot, the start's tokens and memory
+        self._spans = np.zeros((0, native.SPAN), dtype=np.int64)
+
+    def load(self, weights: Weights) -> None:
+        with torch.no_grad():
+            mine = dict(self.decoder.named_parameters())
+            torch._foreach_copy_(list(mine.values()), [weights[k] for k in mine])
+        self.kernel.load(self.flat)
+
+    def checksum(self, weights: Weights | None = None) -> str:
+        return checksum(dict(self.decoder.named_parameters()) if weights is None else weights)
+
+    def bytes(self, tokens: int) -> int:
+        return self.kernel.memory(tokens) * self.kernel.dtype.itemsize
+
+    def read(self, starts: list[ndarray], counts: list[int], first: int, own: int) -> tuple[Tensor, ndarray]:
+        self._fit(first + sum(counts), own)
+        homes = [torch.empty(self.kernel.memory(len(s)), dtype=self.kernel.dtype) for s in starts]
+        slot = first
+        for start, home, count in zip(starts, homes, counts, strict=True):
+            for k in range(slot, slot + count):
+                self._starts[k] = start, home
+            here = self._spans[slot : slot + count]
+            here[:, 4:] = home.data_ptr(), len(start), self.kernel.room(len(start))
+            slot += count
+        hidden = self._read_starts(starts, homes)
+        return self.kernel.logits(hidden), np.arange(len(starts))
+
+    def read_again(self, starts: list[ndarray], own: list[ndarray]) -> None:
+        distinct = {id(home): (start, home) for start, home in self._starts[: len(own)]}
+        self._read_starts([s for s, _ in distinct.values()], [h for _, h in distinct.values()])
+        spans = self._spans[: len(own)].copy()
+        spans[:, 0] = [len(x) for x in own]
+        some = spans[:, 0] > 0
+        if some.any():
+            self.kernel.read(np.ascontiguousarray(spans[some]), np.concatenate(own))
+
+    def tick(self, last: ndarray, length: ndarray) -> Tensor:
+        spans = self._here(length)
+        spans[:, 0] = 1
+        return self.kernel.logits(self.kernel.read(spans, np.ascontiguousarray(last)))
+
+    def draw(self, logits: Tensor, temperature: ndarray, u: ndarray) -> tuple[ndarray, ndarray]:
+        return self.kernel.draw(logits.contiguous(), np.ascontiguousarray(temperature), np.ascontiguousarray(u))
+
+    def burst(
+        self, last: ndarray, length: ndarray, left: ndarray, of: ndarray, to_go: ndarray, ends: ndarray,
+        temperature: ndarray, u: ndarray,
+    ) -> tuple[ndarray, ndarray, ndarray]:
+        return self.kernel.decode(self._here(length), last, left, of, to_go, ends, temperature, u)
+
+    def move(self, source: ndarray, target: ndarray) -> None:
+        for a, b in zip(source.tolist(), target.tolist(), strict=True):
+            self._starts[b] = self._starts[a]
+            self._memory[a], self._memory[b] = self._memory[b], self._memory[a]
+        self._spans[np.concatenate((target, source))] = self._spans[np.concatenate((source, target))]
+
+    # inside ---------------------------------------------------------------------------------------------------
+
+    def _here(self, length: ndarray) -> ndarray:
+        spans = self._spans[: len(length)].copy()
+        spans[:, 1] = length - spans[:, 5]
+        return spans
+
+    def _read_starts(self, starts: Sequence[ndarray], homes: Sequence[Tensor]) -> Tensor:
+        room = self.kernel.room
+        spans = [(len(s), 0, h.data_ptr(), room(len(s)), 0, 0, 0) for s, h in zip(starts, homes, strict=True)]
+        return self.kernel.read(np.array(spans, dtype=np.int64), np.concatenate(starts))
+
+    def _fit(self, slots: int, own: int) -> None:
+        """Room for so many slots and own tokens; what is there stays."""
+        room = self.kernel.room(own)
+        if room > self._own_room:
+            self._memory = [self._grown(x, room) for x in self._memory]
+            self._own_room = room
+        while len(self._memory) < slots:
+            self._memory.append(torch.empty(self.kernel.memory(self._own_room), dtype=self.kernel.dtype))
+            self._starts.append((np.zeros(0, dtype=np.int64), torch.zeros(0)))
+        spans = np.zeros((len(self._memory), native.SPAN), dtype=np.int64)
+        spans[: len(self._spans)] = self._spans
+        spans[:, 2], spans[:, 3] = [x.data_ptr() for x in self._memory], self._own_room
+        self._spans = spans
+
+    def _grown(self, memory: Tensor, room: int) -> Tensor:
+        """The same keys and values with room for more: per layer and head, keys in blocks and then values."""
+        c, old = self.config, self._own_room
+        new = torch.empty(self.kernel.memory(room), dtype=self.kernel.dtype)
+        shape = (c.layers * c.kv_heads, 2, -1)
+        new.view(shape)[:, :, : old * c.head_dim] = memory.view(shape)
+        return new
+
+
+def _padded(n: int) -> int:
+    return -(-n // TILE) * TILE

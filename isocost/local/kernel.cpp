@@ -1,0 +1,1060 @@
+// The decoder of decoder.py for processors: forward with a cache, draws, and the backward pass, each thread on its own
+// rows from the embedding to the last norm, so that nobody waits for anybody and activations stay in the cache.
+//
+// A row's numbers never depend on its neighbours: every product sums over k in order, whatever the tile it stands in.
+// `F32` computes in float32. `BF16` rounds what enters a product to bfloat16 and sums in float32. Norms, the residual
+// stream, attention's sums, the head and all gradients of weights are float32 in both.
+//
+// Vectors are the compiler's own (GCC, Clang), as wide as the machine's. Lengths that vectors run along (hidden, the
+// feed-forward's width, the head's width) are multiples of `L`; native.py sees to it.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <vector>
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__)
+constexpr int L = 16, MR = 12;
+#elif defined(__AVX2__)
+constexpr int L = 8, MR = 6;
+#else
+constexpr int L = 4, MR = 6;
+#endif
+constexpr int NR = 2 * L;        // columns of a tile
+constexpr int CHUNK = 192;       // rows that go through the layers together: their activations fit a core's cache
+
+typedef float V __attribute__((vector_size(4 * L), aligned(4), may_alias));
+typedef int32_t I __attribute__((vector_size(4 * L), aligned(4), may_alias));
+typedef uint32_t U __attribute__((vector_size(4 * L), aligned(4), may_alias));
+typedef uint16_t H16 __attribute__((vector_size(2 * L), aligned(2), may_alias));
+
+static inline V all(float x) { return V{} + x; }
+static inline V get(const float* p) { return *(const V*)p; }
+static inline void put(float* p, V v) { *(V*)p = v; }
+static inline V get(const uint16_t* p) {
+#ifdef __AVX512F__                                          // what GCC makes of the other line is halves and inserts
+    return (V)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p)), 16);
+#else
+    return (V)(__builtin_convertvector(*(const H16*)p, U) << 16);
+#endif
+}
+static inline void put(uint16_t* p, V v) {                  // to the nearest bfloat16, ties to even; NaN stays NaN
+    U u = (U)v, up = (u + 0x7fff + ((u >> 16) & 1)) >> 16, nan = (U)(v != v);
+    u = (up & ~nan) | (0x7fc0 & nan);
+#ifdef __AVX512F__
+    _mm256_storeu_si256((__m256i*)p, _mm512_cvtepi32_epi16((__m512i)u));
+#else
+    *(H16*)p = __builtin_convertvector(u, H16);
+#endif
+}
+#if defined(__AVX512F__)
+#define SWAPPED(x) __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14)
+#elif defined(__AVX2__)
+#define SWAPPED(x) __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6)
+#else
+#define SWAPPED(x) __builtin_shufflevector(x, x, 1, 0, 3, 2)
+#endif
+static inline V swap(V x) { return SWAPPED(x); }             // neighbours change places
+typedef float Q4 __attribute__((vector_size(16), aligned(4), may_alias));
+static inline float sum(V v) {                               // by quarters of 4 lanes, so that it is a few instructions
+    float s[L];
+    put(s, v);
+    Q4 q = *(Q4*)s;
+    for (int i = 4; i < L; i += 4) q += *(Q4*)(s + i);
+    return (q[0] + q[2]) + (q[1] + q[3]);
+}
+static inline float most(V v) {
+    float m = v[0];
+    for (int i = 1; i < L; i++) m = std::max(m, v[i]);
+    return m;
+}
+static inline V larger(V a, V b) { return a > b ? a : b; }
+
+// e^x to about one unit in the last place, 0 below -87 (Cephes' polynomial).
+static inline V exp(V x) {
+    V low = all(-87.0f), in = larger(x, low);
+    in = in < 88.0f ? in : all(88.0f);
+    V n = in * 1.44269504088896341f;
+    const V magic = all(12582912.0f);                       // adding and taking it away rounds to an integer
+    n = (n + magic) - magic;
+    V r = in - n * 0.693359375f;
+    r = r + n * 2.12194440e-4f;
+    V p = all(1.9875691500e-4f);
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * (r * r) + r + 1.0f;
+    V scale = (V)((__builtin_convertvector(n, I) + 127) << 23);
+    V y = p * scale;
+    return x < low ? V{} : (x != x ? x : y);
+}
+
+// ---- products: words of four bytes, one float or two neighbours along the sum ----------------------------------------
+
+struct F32 {
+    typedef float T;
+    static constexpr int per = 1;                           // elements of a word
+    static inline V rounded(V v) { return v; }
+    static inline V fma(V c, uint32_t a, U b) {
+        float f;
+        memcpy(&f, &a, 4);
+        return c + all(f) * (V)b;
+    }
+    static inline uint32_t word(float a, float) {
+        uint32_t w;
+        memcpy(&w, &a, 4);
+        return w;
+    }
+};
+
+struct BF16 {
+    typedef uint16_t T;
+    static constexpr int per = 2;
+    static inline V rounded(V v) {
+        T t[L];
+        put(t, v);
+        return get(t);
+    }
+    static inline V fma(V c, uint32_t a, U b) {
+#ifdef __AVX512BF16__
+        return (V)_mm512_dpbf16_ps((__m512)c, (__m512bh)_mm512_set1_epi32((int)a), (__m512bh)b);
+#else
+        U w = U{} + a;
+        c = c + (V)(w << 16) * (V)(b << 16);
+        return c + (V)(w & 0xffff0000u) * (V)(b & 0xffff0000u);
+#endif
+    }
+    static inline uint16_t one(float x) {
+        uint32_t u;
+        memcpy(&u, &x, 4);
+        return x != x ? 0x7fc0 : (uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16);
+    }
+    static inline uint32_t word(float a, float b) { return one(a) | (uint32_t)one(b) << 16; }
+};
+
+// R rows by NR columns of A B, K words deep: A's word (i, k) stands at i ri + k rk, B's row k at k bk.
+template <class P, int R, class End>
+static inline void tile(const uint32_t* A, long ri, long rk, const uint32_t* B, long bk, int K, const End& end) {
+    V c0[R], c1[R];
+    for (int i = 0; i < R; i++) c0[i] = c1[i] = V{};
+    for (int k = 0; k < K; k++) {
+        U b0 = *(const U*)(B + k * bk), b1 = *(const U*)(B + k * bk + L);
+#pragma GCC unroll 16
+        for (int i = 0; i < R; i++) {
+            uint32_t a = A[i * ri + k * rk];
+            c0[i] = P::fma(c0[i], a, b0);
+            c1[i] = P::fma(c1[i], a, b1);
+        }
+    }
+    for (int i = 0; i < R; i++) end(i, c0[i], c1[i]);
+}
+
+// All of A B, M by N. `end(m, n, c0, c1)` takes columns n to n + L, and n + L to n + 2 L; those beyond N are rubbish.
+template <class P, class End>
+static void product(const uint32_t* A, long ri, long rk, int M, const uint32_t* B, long bn, long bk, int N, int K,
+                    const End& end) {
+    for (int n = 0; n < N; n += NR, B += bn) {
+        int m = 0;
+        auto here = [&](int i, V a, V b) { end(m + i, n, a, b); };
+        for (; m + MR <= M; m += MR) tile<P, MR>(A + m * ri, ri, rk, B, bk, K, here);
+        for (; m + 4 <= M; m += 4) tile<P, 4>(A + m * ri, ri, rk, B, bk, K, here);
+        for (; m < M; m++) tile<P, 1>(A + m * ri, ri, rk, B, bk, K, here);
+    }
+}
+
+// A matrix laid out for `product` as B: panels of NR columns, each K words deep.
+struct Panels {
+    std::vector<uint32_t> words;
+    int N = 0, K = 0;                                       // columns, words
+
+    // Element (n, k) of the product's B is w[n sn + k sk]; `split` > 0 pairs L columns with those `split` further on.
+    template <class P>
+    void pack(const float* w, int columns, int depth, long sn, long sk, int split = 0) {
+        N = columns, K = depth / P::per;
+        int panels = (N + NR - 1) / NR;
+        words.resize((size_t)panels * K * NR);
+        for (int p = 0; p < panels; p++)
+            for (int j = 0; j < NR; j++) {
+                long n = split ? (long)p * L + j % L + (j / L) * split : (long)p * NR + j;
+                uint32_t* to = words.data() + (size_t)p * K * NR + j;
+                if (n < N)
+                    for (int k = 0; k < K; k++) {
+                        const float* at = w + n * sn + (long)k * P::per * sk;
+                        to[(size_t)k * NR] = P::word(at[0], P::per > 1 ? at[sk] : 0.0f);
+                    }
+                else
+                    for (int k = 0; k < K; k++) to[(size_t)k * NR] = 0;
+            }
+    }
+    template <class P, class End>
+    void times(const typename P::T* A, int M, const End& end) const {
+        product<P>((const uint32_t*)A, K, 1, M, words.data(), (long)K * NR, NR, N, K, end);
+    }
+};
+
+// ---- the model -------------------------------------------------------------------------------------------------------
+
+struct Shape {
+    int vocab, hidden, layers, heads, kv_heads, head_dim, mlp, bias, qk_norm, tied, bf16, threads;
+    int q() const { return heads * head_dim; }
+    int kv() const { return kv_heads * head_dim; }
+    int qkv() const { return q() + 2 * kv(); }
+};
+
+struct Block {
+    long norm1, qkv, qkv_bias, q_norm, k_norm, out, norm2, gate_up, down;     // where in the flat vector they begin
+    Panels to_qkv, to_out, to_gate_up, to_down;
+    Panels of_qkv, of_out, of_gate_up, of_down;                               // the same matrices for the way back
+};
+
+struct Arena {                                              // scratch that is taken in order and given back at once
+    std::vector<char> room;
+    size_t used = 0, wanted = 0;
+    template <class X>
+    X* take(size_t n) {
+        size_t bytes = (n * sizeof(X) + 4 * NR + 63) / 64 * 64;
+        used += bytes;
+        if (used + 64 > room.size()) { wanted = std::max(wanted, used); extra.push_back((char*)aligned_alloc(64, bytes)); return (X*)extra.back(); }
+        return (X*)(base() + used - bytes);
+    }
+    char* base() { return (char*)(((uintptr_t)room.data() + 63) / 64 * 64); }
+    void clear() {
+        for (char* p : extra) free(p);
+        extra.clear();
+        if (wanted) room.resize(wanted + 64), wanted = 0;
+        used = 64;
+    }
+    ~Arena() { clear(); }
+    std::vector<char*> extra;
+};
+
+struct Token {                       // one position to read: its sequence is `before`, shared, then `own`, up to `at`
+    int id, position, at;
+    char* own;
+    long room;
+    const char* before;
+    long read, before_room;
+};
+
+struct Tape {                        // what the way back needs of one unit: M tokens, all layers
+    int M = 0;
+    std::vector<char> memory;
+    std::vector<Token> tokens;
+    std::vector<int> first, lead;    // where in the unit each token's own row begins, and what stands before that row
+    char* x; char* qkv; char* o; char* middle; char* gate_up; float* last;
+};
+
+struct Model {
+    Shape s;
+    float eps;
+    long size, embed, norm, head;
+    const float* flat = nullptr;
+    std::vector<float> turn_c, turn_s;                      // (positions, head_dim): cosines, and sines with signs
+    std::vector<Block> blocks;
+    Panels to_logits, of_logits;
+    std::vector<Arena> arenas;
+    std::vector<Tape> tapes;
+    std::vector<std::vector<float>> sums;                   // gradients of the threads but the first
+};
+
+template <class Y> static inline void norm(const float* x, const float* w, int n, float eps, Y* y) {
+    V s{};
+    for (int i = 0; i < n; i += L) s += get(x + i) * get(x + i);
+    float r = 1.0f / std::sqrt(sum(s) / n + eps);
+    for (int i = 0; i < n; i += L) put(y + i, get(x + i) * r * get(w + i));
+}
+
+// ---- attention -------------------------------------------------------------------------------------------------------
+
+// A sequence's keys and values in a layer: per head, keys as [room / L][D][L], then values as [room][D].
+template <class T> static inline T* keys_of(char* base, const Shape& s, long room, int layer, int head) {
+    return (T*)base + ((long)layer * s.kv_heads + head) * 2 * room * s.head_dim;
+}
+
+template <class T> static inline void remember(const Shape& s, const Token& t, int layer, const T* k, const T* v) {
+    int D = s.head_dim;
+    for (int h = 0; h < s.kv_heads; h++) {
+        T* keys = keys_of<T>(t.own, s, t.room, layer, h);
+        T* block = keys + (long)(t.at / L) * D * L + t.at % L;
+        for (int d = 0; d < D; d++) block[d * L] = k[h * D + d];
+        memcpy(keys + t.room * D + (long)t.at * D, v + h * D, D * sizeof(T));
+    }
+}
+
+// Scores of one query on `count` keys, -inf up to the next multiple of L. Each block of keys has two sums of its own, so
+// that its bits are the same whichever other block goes along with it.
+template <class T> static inline void scores(const float* q, const T* keys, int count, int D, float* out) {
+    int blocks = (count + L - 1) / L, b = 0;
+    for (; b + 2 <= blocks; b += 2) {
+        const T *k = keys + (long)b * D * L, *n = k + D * L;
+        V s0{}, s1{}, s2{}, s3{};
+        for (int d = 0; d < D; d += 2) {
+            s0 += q[d] * get(k + d * L), s1 += q[d + 1] * get(k + (d + 1) * L);
+            s2 += q[d] * get(n + d * L), s3 += q[d + 1] * get(n + (d + 1) * L);
+        }
+        put(out + b * L, s0 + s1), put(out + (b + 1) * L, s2 + s3);
+    }
+    if (b < blocks) {
+        const T* k = keys + (long)b * D * L;
+        V s0{}, s1{};
+        for (int d = 0; d < D; d += 2) s0 += q[d] * get(k + d * L), s1 += q[d + 1] * get(k + (d + 1) * L);
+        put(out + b * L, s0 + s1);
+    }
+    for (int j = count; j < blocks * L; j++) out[j] = -std::numeric_limits<float>::infinity();
+}
+
+struct Look {                        // one query's probabilities over what was before and what is its own
+    float* p;
+    int before, own, own_from;       // numbers of keys, and where the own ones' probabilities begin
+};
+
+template <class T>
+static inline Look look(const Shape& s, const Token& t, int layer, int head, const float* q, float* p) {
+    int D = s.head_dim, own = t.at + 1, from = (int)((t.read + L - 1) / L * L), end = from + (own + L - 1) / L * L;
+    if (t.read) scores<T>(q, keys_of<T>((char*)t.before, s, t.before_room, layer, head), (int)t.read, D, p);
+    scores<T>(q, keys_of<T>(t.own, s, t.room, layer, head), own, D, p + from);
+    V top = all(-std::numeric_limits<float>::infinity());
+    for (int j = 0; j < end; j += L) top = larger(top, get(p + j));
+    V high = all(most(top)), total{};
+    for (int j = 0; j < end; j += L) {
+        V e = exp(get(p + j) - high);
+        put(p + j, e);
+        total += e;
+    }
+    float scale = 1.0f / sum(total);
+    for (int j = 0; j < end; j += L) put(p + j, get(p + j) * scale);
+    return {p, (int)t.read, own, from};
+}
+
+// out += p V over `count` values, four sums side by side.
+template <class T> static inline void blend(const float* p, const T* values, int count, int D, float* out) {
+    for (int d = 0; d < D; d += L) {
+        V s0 = get(out + d), s1{}, s2{}, s3{};
+        int j = 0;
+        for (; j + 4 <= count; j += 4) {
+            const T* v = values + (long)j * D + d;
+            s0 += p[j] * get(v), s1 += p[j + 1] * get(v + D), s2 += p[j + 2] * get(v + 2 * D), s3 += p[j + 3] * get(v + 3 * D);
+        }
+        for (; j < count; j++) s0 += p[j] * get(values + (long)j * D + d);
+        put(out + d, (s0 + s1) + (s2 + s3));
+    }
+}
+
+template <class T>
+static void attend(const Shape& s, const Token& t, int layer, const T* q, T* out, float* scratch) {
+    int D = s.head_dim, group = s.heads / s.kv_heads;
+    float *query = scratch, *seen = scratch + D, *p = scratch + 2 * D, scale = 1.0f / std::sqrt((float)D);
+    for (int h = 0; h < s.heads; h++) {
+        int kv = h / group;
+        for (int d = 0; d < D; d += L) put(query + d, get(q + h * D + d) * scale), put(seen + d, V{});
+        Look a = look<T>(s, t, layer, kv, query, p);
+        if (a.before)
+            blend<T>(p, keys_of<T>((char*)t.before, s, t.before_room, layer, kv) + t.before_room * D, a.before, D, seen);
+        blend<T>(p + a.own_from, keys_of<T>(t.own, s, t.room, layer, kv) + t.room * D, a.own, D, seen);
+        for (int d = 0; d < D; d += L) put(out + h * D + d, get(seen + d));
+    }
+}
+
+static long scratch_of(const Shape& s, const Token* t, int M) {
+    long most = 0;
+    for (int m = 0; m < M; m++) most = std::max(most, t[m].read + t[m].at);
+    return most + 3 * L + 2 * s.head_dim;
+}
+
+// ---- forward ---------------------------------------------------------------------------------------------------------
+
+// M tokens through all layers; x, (M, hidden), leaves as the residual stream before the last norm.
+template <class P>
+static void layers(const Model& m, Arena& arena, const Token* t, int M, float* x, Tape* tape, int at) {
+    typedef typename P::T T;
+    const Shape& s = m.s;
+    int H = s.hidden, Q = s.q(), KV = s.kv(), W = s.qkv(), F = s.mlp, D = s.head_dim;
+    float* wide = arena.take<float>((size_t)M * W);
+    T* a = arena.take<T>((size_t)M * H);
+    T* spare = arena.take<T>((size_t)M * std::max({W + Q, F}));
+    float* scratch = arena.take<float>(scratch_of(s, t, M));
+    for (int i = 0; i < M; i++) memcpy(x + (long)i * H, m.flat + m.embed + (long)t[i].id * H, H * sizeof(float));
+    for (int l = 0; l < s.layers; l++) {
+        const Block& b = m.blocks[l];
+        const float* bias = s.bias ? m.flat + b.qkv_bias : nullptr;
+        long unit = tape ? (long)l * tape->M + at : 0;
+        T* qkv = tape ? (T*)tape->qkv + unit * W : spare;
+        T* o = tape ? (T*)tape->o + unit * Q : spare + (long)M * W;
+        if (tape) memcpy((float*)tape->x + unit * H, x, (size_t)M * H * sizeof(float));
+        for (int i = 0; i < M; i++) norm(x + (long)i * H, m.flat + b.norm1, H, m.eps, a + (long)i * H);
+        b.to_qkv.times<P>(a, M, [&](int i, int n, V c0, V c1) {
+            float* to = wide + (long)i * W + n;
+            put(to, bias ? c0 + get(bias + n) : c0);
+            if (n + L < W) put(to + L, bias ? c1 + get(bias + n + L) : c1);
+        });
+        for (int i = 0; i < M; i++) {
+            float* from = wide + (long)i * W;
+            T* to = qkv + (long)i * W;
+            if (s.qk_norm)
+                for (int h = 0; h < s.heads + s.kv_heads; h++)
+                    norm(from + h * D, m.flat + (h < s.heads ? b.q_norm : b.k_norm), D, m.eps, from + h * D);
+            const float *c = &m.turn_c[(long)t[i].position * D], *z = &m.turn_s[(long)t[i].position * D];
+            for (int n = 0; n < Q + KV; n += L) {
+                V v = get(from + n);
+                put(to + n, v * get(c + n % D) + swap(v) * get(z + n % D));
+            }
+            for (int n = Q + KV; n < W; n += L) put(to + n, get(from + n));
+            remember<T>(s, t[i], l, to + Q, to + Q + KV);
+        }
+        for (int i = 0; i < M; i++) attend<T>(s, t[i], l, qkv + (long)i * W, o + (long)i * Q, scratch);
+        auto add = [&](int i, int n, V c0, V c1) {
+            float* to = x + (long)i * H + n;
+            put(to, get(to) + c0);
+            if (n + L < H) put(to + L, get(to + L) + c1);
+        };
+        b.to_out.times<P>(o, M, add);
+        if (tape) memcpy((float*)tape->middle + unit * H, x, (size_t)M * H * sizeof(float));
+        for (int i = 0; i < M; i++) norm(x + (long)i * H, m.flat + b.norm2, H, m.eps, a + (long)i * H);
+        T* both = tape ? (T*)tape->gate_up + unit * 2 * F : nullptr;
+        b.to_gate_up.times<P>(a, M, [&](int i, int n, V gate, V up) {
+            int f = n / 2;
+            gate = P::rounded(gate), up = P::rounded(up);
+            if (both) put(both + (long)i * 2 * F + f, gate), put(both + (long)i * 2 * F + F + f, up);
+            put(spare + (long)i * F + f, gate / (1.0f + exp(-gate)) * up);
+        });
+        b.to_down.times<P>(spare, M, add);
+    }
+}
+
+// ---- draws -----------------------------------------------------------------------------------------------------------
+
+constexpr int SUMS = 8 * L;          // numbers that are summed in float32 before their sum joins a double
+
+struct Drawn { float logp, entropy; int id; };
+
+// Softmax of V logits over a temperature, which stay in z, as e = exp(z - max), which may be z itself where `id` is given:
+// its log-prob and the entropy; or with u, a draw and its log-prob.
+static Drawn softmax(float* z, float* e, int V_, float temperature, int id, const double* u, double* blocks) {
+    float top = -std::numeric_limits<float>::infinity();
+    int whole = V_ / L * L;
+    V high = all(top), t = all(temperature);
+    for (int j = 0; j < whole; j += L) {
+        V v = get(z + j) / t;
+        put(z + j, v);
+        high = larger(high, v);
+    }
+    float chosen = 0;
+    for (int j = whole; j < V_; j++) z[j] = z[j] / temperature, top = std::max(top, z[j]);
+    top = std::max(top, most(high));
+    if (id >= 0) chosen = z[id] - top;
+    double total = 0, inner = 0;
+    int count = 0;
+    for (int b = 0; b < V_; b += SUMS) {
+        V some{}, dot{};
+        for (int j = b; j < std::min(V_, b + SUMS); j += L) {
+            float part[L];
+            if (j >= whole)
+                for (int i = 0; i < L; i++) part[i] = j + i < V_ ? z[j + i] : -std::numeric_limits<float>::infinity();
+            V v = get(j < whole ? z + j : part) - top, w = exp(v);
+            put(j < whole ? e + j : part, w);
+            if (j >= whole) memcpy(e + j, part, (V_ - j) * sizeof(float));
+            some += w;
+            if (!u) dot += w > 0.0f ? w * v : V{};
+        }
+        blocks[count] = sum(some);
+        total += blocks[count++];
+        inner += sum(dot);
+    }
+    Drawn d{0, 0, id};
+    double log_total = std::log(total);
+    d.entropy = (float)(log_total - inner / total);
+    if (u) {
+        double goal = *u * total, passed = 0;
+        d.id = V_;
+        for (int b = 0; b < count && d.id == V_; b++) {
+            if (!(passed + blocks[b] > goal)) { passed += blocks[b]; continue; }
+            double here = passed;
+            for (int j = b * SUMS; j < std::min(V_, b * SUMS + SUMS); j++)
+                if (e[j] > 0 && (here += e[j]) > goal) { d.id = j; break; }
+            passed += blocks[b];
+        }
+        for (int j = V_ - 1; d.id == V_ && total == total && j >= 0; j--)     // rounding at the very end of the line
+            if (e[j] > 0) d.id = j;
+        chosen = d.id < V_ ? z[d.id] - top : 0;
+    }
+    d.logp = (float)(chosen - log_total);
+    return d;
+}
+
+// ---- backward --------------------------------------------------------------------------------------------------------
+
+// Rows (M, N) as words that pair neighbouring rows: what a sum over tokens reads. For F32 they are the rows themselves.
+template <class P> struct Pairs;
+template <> struct Pairs<F32> {
+    static const uint32_t* of(const float* x, int, int, Arena&) { return (const uint32_t*)x; }
+};
+template <> struct Pairs<BF16> {
+    static const uint32_t* of(const uint16_t* x, int M, int N, Arena& arena) {
+        uint32_t* out = arena.take<uint32_t>((size_t)((M + 1) / 2) * N);
+        for (int m = 0; m < M; m += 2) {
+            const uint16_t *a = x + (long)m * N, *b = m + 1 < M ? a + N : nullptr;
+            uint32_t* to = out + (long)(m / 2) * N;
+            for (int n = 0; n < N; n++) to[n] = a[n] | (b ? (uint32_t)b[n] << 16 : 0u);
+        }
+        return out;
+    }
+};
+
+// grad (N, K) += dY^T X over M tokens.
+template <class P>
+static void learn(const uint32_t* dY, int N, const uint32_t* X, int K, int M, float* grad) {
+    int words = (M + P::per - 1) / P::per;
+    product<P>(dY, 1, N, N, X, NR, K, K, words, [&](int n, int k, V c0, V c1) {
+        float* to = grad + (long)n * K + k;
+        put(to, get(to) + c0);
+        if (k + L < K) put(to + L, get(to + L) + c1);
+    });
+}
+
+// dx += the norm's way back of dy, and the gradient of its weight.
+static void unnorm(const float* x, const float* w, const float* dy, int n, float eps, float* dx, float* dw) {
+    V s{}, c{};
+    for (int i = 0; i < n; i += L) s += get(x + i) * get(x + i), c += get(dy + i) * get(w + i) * get(x + i);
+    float r = 1.0f / std::sqrt(sum(s) / n + eps), k = r * r * r * sum(c) / n;
+    for (int i = 0; i < n; i += L) {
+        V v = get(x + i), d = get(dy + i);
+        put(dx + i, get(dx + i) + d * get(w + i) * r - v * k);
+        put(dw + i, get(dw + i) + d * v * r);
+    }
+}
+
+template <class P> static void narrow(const float* x, long count, typename P::T* y) {
+    for (long i = 0; i < count; i += L) put(y + i, get(x + i));
+}
+
+// The way back through one token's attention: adds to the gradients (M, qkv) of its query and of all keys and values.
+template <class T>
+static void unattend(const Shape& s, const Tape& tape, int layer, int i, const T* qkv, const float* d_out, float* d_qkv,
+                     float* scratch) {
+    const Token& t = tape.tokens[i];
+    int D = s.head_dim, W = s.qkv(), Q = s.q(), KV = s.kv(), group = s.heads / s.kv_heads;
+    float scale = 1.0f / std::sqrt((float)D);
+    long room = (t.read + L - 1) / L * L + (t.at + L) / L * L;
+    float *query = scratch, *p = scratch + 2 * D, *dp = p + room + L;
+    for (int h = 0; h < s.heads; h++) {
+        int kv = h / group, K0 = Q + kv * D, V0 = Q + KV + kv * D;
+        for (int d = 0; d < D; d += L) put(query + d, get(qkv + (long)i * W + h * D + d) * scale);
+        Look a = look<T>(s, t, layer, kv, query, p);
+        const float* go = d_out + h * D;
+        float dot = 0;
+        auto each = [&](auto&& visit) {
+            for (int j = 0; j < a.before; j++) visit(j, (long)tape.lead[i] + j);
+            for (int j = 0; j < a.own; j++) visit(a.own_from + j, (long)tape.first[i] + j);
+        };
+        each([&](int j, long row) {
+            V c{};
+            for (int d = 0; d < D; d += L) c += get(go + d) * get(qkv + row * W + V0 + d);
+            dp[j] = sum(c);
+            dot += p[j] * dp[j];
+            for (int d = 0; d < D; d += L) {
+                float* to = d_qkv + row * W + V0 + d;
+                put(to, get(to) + p[j] * get(go + d));
+            }
+        });
+        float* dq = d_qkv + (long)i * W + h * D;
+        each([&](int j, long row) {
+            float ds = p[j] * (dp[j] - dot);
+            for (int d = 0; d < D; d += L) {
+                put(dq + d, get(dq + d) + ds * scale * get(qkv + row * W + K0 + d));
+                float* to = d_qkv + row * W + K0 + d;
+                put(to, get(to) + ds * get(query + d));
+            }
+        });
+    }
+}
+
+// From the gradient dx (M, hidden) of a unit's residual stream before the last norm to those of all weights.
+template <class P> static void back(const Model& m, Arena& arena, const Tape& tape, float* dx, float* grad) {
+    typedef typename P::T T;
+    const Shape& s = m.s;
+    int M = tape.M, H = s.hidden, Q = s.q(), KV = s.kv(), W = s.qkv(), F = s.mlp, D = s.head_dim;
+    auto floats = [&](size_t n) { return arena.take<float>(n); };
+    T *small = arena.take<T>((size_t)M * H), *normed = arena.take<T>((size_t)M * H);
+    T *h = arena.take<T>((size_t)M * F), *d_both = arena.take<T>((size_t)M * std::max(2 * F, W));
+    float *dy = floats((size_t)M * std::max(H, Q)), *d_qkv = floats((size_t)M * W);
+    float* scratch = floats(2 * scratch_of(s, tape.tokens.data(), M) + 4 * L);
+    size_t mark = arena.used;
+    for (int l = s.layers - 1; l >= 0; l--) {
+        const Block& b = m.blocks[l];
+        long unit = (long)l * M;
+        const float *x = (const float*)tape.x + unit * H, *middle = (const float*)tape.middle + unit * H;
+        const T *qkv = (const T*)tape.qkv + unit * W, *o = (const T*)tape.o + unit * Q;
+        const T* both = (const T*)tape.gate_up + unit * 2 * F;
+        arena.used = mark;
+
+        narrow<P>(dx, (long)M * H, small);
+        b.of_down.template times<P>(small, M, [&](int i, int n, V c0, V c1) {
+            for (int k = 0; k < 2 && n + k * L < F; k++) {
+                const T* g = both + (long)i * 2 * F + n + k * L;
+                V gate = get(g), up = get(g + F), d = k ? c1 : c0, e = 1.0f / (1.0f + exp(-gate)), silu = gate * e;
+                put(h + (long)i * F + n + k * L, silu * up);
+                T* to = d_both + (long)i * 2 * F + n + k * L;
+                put(to, d * up * (e + silu * (1.0f - e)));
+                put(to + F, d * silu);
+            }
+        });
+        const uint32_t* small2 = Pairs<P>::of(small, M, H, arena);
+        learn<P>(small2, H, Pairs<P>::of(h, M, F, arena), F, M, grad + b.down);
+        auto to_dy = [&](int width) {
+            return [=](int i, int n, V c0, V c1) {
+                put(dy + (long)i * width + n, c0);
+                if (n + L < width) put(dy + (long)i * width + n + L, c1);
+            };
+        };
+        b.of_gate_up.template times<P>(d_both, M, to_dy(H));
+        for (int i = 0; i < M; i++) norm(middle + (long)i * H, m.flat + b.norm2, H, m.eps, normed + (long)i * H);
+        learn<P>(Pairs<P>::of(d_both, M, 2 * F, arena), 2 * F, Pairs<P>::of(normed, M, H, arena), H, M, grad + b.gate_up);
+        for (int i = 0; i < M; i++)
+            unnorm(middle + (long)i * H, m.flat + b.norm2, dy + (long)i * H, H, m.eps, dx + (long)i * H, grad + b.norm2);
+
+        narrow<P>(dx, (long)M * H, small);
+        arena.used = mark;
+        b.of_out.template times<P>(small, M, to_dy(Q));
+        learn<P>(Pairs<P>::of(small, M, H, arena), H, Pairs<P>::of(o, M, Q, arena), Q, M, grad + b.out);
+        memset(d_qkv, 0, (size_t)M * W * sizeof(float));
+        for (int i = 0; i < M; i++) unattend<T>(s, tape, l, i, qkv, dy + (long)i * Q, d_qkv, scratch);
+        for (int i = 0; i < M; i++) {
+            long at = (long)tape.tokens[i].position * D;
+            for (int n = 0; n < Q + KV; n += L) {
+                float* to = d_qkv + (long)i * W + n;
+                V v = get(to);
+                put(to, v * get(&m.turn_c[at + n % D]) + swap(v * get(&m.turn_s[at + n % D])));
+            }
+            if (s.bias)
+                for (int n = 0; n < W; n += L) {
+                    float* to = grad + b.qkv_bias + n;
+                    put(to, get(to) + get(d_qkv + (long)i * W + n));
+                }
+        }
+        narrow<P>(d_qkv, (long)M * W, d_both);
+        b.of_qkv.template times<P>(d_both, M, to_dy(H));
+        for (int i = 0; i < M; i++) norm(x + (long)i * H, m.flat + b.norm1, H, m.eps, normed + (long)i * H);
+        learn<P>(Pairs<P>::of(d_both, M, W, arena), W, Pairs<P>::of(normed, M, H, arena), H, M, grad + b.qkv);
+        for (int i = 0; i < M; i++)
+            unnorm(x + (long)i * H, m.flat + b.norm1, dy + (long)i * H, H, m.eps, dx + (long)i * H, grad + b.norm1);
+    }
+    for (int i = 0; i < M; i++) {
+        float *to = grad + m.embed + (long)tape.tokens[i].id * H, *from = dx + (long)i * H;
+        for (int n = 0; n < H; n += L) put(to + n, get(to + n) + get(from + n));
+    }
+}
+
+// ---- what Python calls -----------------------------------------------------------------------------------------------
+
+// Spans to read, seven numbers each: tokens, the place of the first in its own row, that row's memory and room, the
+// memory, length and room of what stands before it.
+struct Span { int64_t count, at, own, room, before, read, before_room; };
+
+static Token token_of(const Span& s, int64_t id, int k) {
+    return {(int)id, (int)(s.read + s.at) + k, (int)s.at + k, (char*)s.own, (long)s.room, (const char*)s.before,
+            (long)s.read, (long)s.before_room};
+}
+
+// Hidden states after the last norm of each span's last token, (spans, hidden), for spans first to last.
+template <class P>
+static void read_spans(const Model& m, Arena& arena, const Span* spans, const int64_t* ids, const int64_t* starts,
+                       long first, long last, float* hidden) {
+    std::vector<Token> t;
+    std::vector<std::pair<int, long>> ends;
+    int H = m.s.hidden;
+    auto flush = [&] {
+        arena.clear();
+        float* x = arena.take<float>(t.size() * H);
+        layers<P>(m, arena, t.data(), (int)t.size(), x, nullptr, 0);
+        for (auto [i, span] : ends) norm(x + (long)i * H, m.flat + m.norm, H, m.eps, hidden + span * H);
+        t.clear(), ends.clear();
+    };
+    for (long k = first; k < last; k++)
+        for (int i = 0; i < spans[k].count; i++) {
+            t.push_back(token_of(spans[k], ids[starts[k] + i], i));
+            if (i + 1 == spans[k].count) ends.push_back({(int)t.size() - 1, k});
+            if (t.size() == CHUNK) flush();
+        }
+    if (!t.empty()) flush();
+}
+
+static void logits_of(const Model& m, const float* hidden, int rows, float* z) {
+    int V_ = m.s.vocab;
+    m.to_logits.times<F32>(hidden, rows, [&](int i, int n, V c0, V c1) {
+        float* to = z + (long)i * V_ + n;
+        for (int k = 0; k < 2; k++, n += L, to += L) {
+            V c = k ? c1 : c0;
+            if (n + L <= V_) put(to, c);
+            else for (int j = 0; n + j < V_; j++) to[j] = c[j];
+        }
+    });
+}
+
+// Shares [0, count) out by weight, in order: thread t's part is [cut[t], cut[t + 1]).
+template <class Weight> static std::vector<long> shares(long count, int threads, const Weight& weight) {
+    double total = 0, seen = 0;
+    for (long i = 0; i < count; i++) total += weight(i);
+    std::vector<long> cut(threads + 1, count);
+    cut[0] = 0;
+    int t = 1;
+    for (long i = 0; i < count && t < threads; i++) {
+        while (t < threads && seen >= total * t / threads) cut[t++] = i;
+        seen += weight(i);
+    }
+    return cut;
+}
+
+extern "C" {
+
+int isocost_lanes() { return L; }
+
+Model* isocost_open(const int64_t* shape, double eps, const int64_t* offsets, int64_t size, const float* turns, int64_t positions) {
+    Model* m = new Model;
+    int* to = (int*)&m->s;
+    for (int i = 0; i < 12; i++) to[i] = (int)shape[i];
+    m->eps = (float)eps, m->size = size;
+    m->embed = offsets[0], m->norm = offsets[1], m->head = m->s.tied ? offsets[0] : offsets[2];
+    m->blocks.resize(m->s.layers);
+    for (int l = 0; l < m->s.layers; l++)
+        for (int i = 0; i < 9; i++) (&m->blocks[l].norm1)[i] = offsets[3 + 9 * l + i];
+    m->arenas.resize(m->s.threads);
+    m->sums.resize(m->s.threads);
+    int D = m->s.head_dim;
+    m->turn_c.resize(positions * D), m->turn_s.resize(positions * D);
+    for (int64_t i = 0; i < positions * D / 2; i++) {
+        m->turn_c[2 * i] = m->turn_c[2 * i + 1] = turns[2 * i];
+        m->turn_s[2 * i] = -turns[2 * i + 1], m->turn_s[2 * i + 1] = turns[2 * i + 1];
+    }
+    return m;
+}
+
+void isocost_close(Model* m) { delete m; }
+
+// Take the weights in `flat`, which stays where it is; `backward` also lays them out for the way back.
+void isocost_load(Model* m, const float* flat, int backward) {
+    const Shape& s = m->s;
+    m->flat = flat;
+    int H = s.hidden, Q = s.q(), W = s.qkv(), F = s.mlp;
+    auto all = [&](auto p) {
+        typedef decltype(p) P;
+#pragma omp parallel for schedule(static) num_threads(s.threads) if (s.threads > 1)
+        for (int l = 0; l < s.layers; l++) {
+            Block& b = m->blocks[l];
+            b.to_qkv.pack<P>(flat + b.qkv, W, H, H, 1);
+            b.to_out.pack<P>(flat + b.out, H, Q, Q, 1);
+            b.to_gate_up.pack<P>(flat + b.gate_up, 2 * F, H, H, 1, F);
+            b.to_down.pack<P>(flat + b.down, H, F, F, 1);
+            if (!backward) continue;
+            b.of_qkv.pack<P>(flat + b.qkv, H, W, 1, H);
+            b.of_out.pack<P>(flat + b.out, Q, H, 1, Q);
+            b.of_gate_up.pack<P>(flat + b.gate_up, H, 2 * F, 1, H);
+            b.of_down.pack<P>(flat + b.down, F, H, 1, F);
+        }
+    };
+    if (s.bf16) all(BF16()); else all(F32());
+    m->to_logits.pack<F32>(flat + m->head, s.vocab, H, H, 1);
+    if (backward) m->of_logits.pack<F32>(flat + m->head, H, s.vocab, 1, H);
+}
+
+// Read spans; `hidden` (spans, hidden) gets each span's last state, after the last norm.
+void isocost_read(Model* m, int64_t count, const Span* spans, const int64_t* ids, float* hidden) {
+    std::vector<int64_t> starts(count + 1, 0);
+    for (int64_t k = 0; k < count; k++) starts[k + 1] = starts[k] + spans[k].count;
+    auto cut = shares(count, m->s.threads, [&](long k) { return (double)spans[k].count; });
+#pragma omp parallel for schedule(static, 1) num_threads(m->s.threads) if (m->s.threads > 1)
+    for (int t = 0; t < m->s.threads; t++) {
+        if (m->s.bf16) read_spans<BF16>(*m, m->arenas[t], spans, ids, starts.data(), cut[t], cut[t + 1], hidden);
+        else read_spans<F32>(*m, m->arenas[t], spans, ids, starts.data(), cut[t], cut[t + 1], hidden);
+    }
+}
+
+void isocost_logits(Model* m, int64_t rows, const float* hidden, float* z) {
+    auto cut = shares(rows, m->s.threads, [](long) { return 1.0; });
+#pragma omp parallel for schedule(static, 1) num_threads(m->s.threads) if (m->s.threads > 1)
+    for (int t = 0; t < m->s.threads; t++) {
+        long a = cut[t], n = cut[t + 1] - a;
+        if (n) logits_of(*m, hidden + a * m->s.hidden, (int)n, z + a * m->s.vocab);
+    }
+}
+
+// A draw from each row of logits (rows, vocab), which are spent; `id` is vocab where they are not finite.
+void isocost_draw(Model* m, int64_t rows, float* z, const float* temperature, const double* u, int64_t* id, float* logp) {
+    int V_ = m->s.vocab;
+    auto cut = shares(rows, m->s.threads, [](long) { return 1.0; });
+#pragma omp parallel for schedule(static, 1) num_threads(m->s.threads) if (m->s.threads > 1)
+    for (int t = 0; t < m->s.threads; t++) {
+        std::vector<double> blocks((V_ + SUMS - 1) / SUMS);
+        std::vector<float> e(V_);
+        for (long i = cut[t]; i < cut[t + 1]; i++) {
+            Drawn d = softmax(z + i * V_, e.data(), V_, temperature[i], -1, u + i, blocks.data());
+            id[i] = d.id, logp[i] = d.logp;
+        }
+    }
+}
+
+// Decode `rows` rows by up to `ticks` tokens each. Row i reads its `last` token at span i and writes on until it has
+// written left[i] tokens or one that ends it. It stops early after the tick in which some request has no row left:
+// row i is of request of[i], with open[of[i]] rows to go. u, ids and logp are (rows, ticks); wrote[i] says how many.
+// Returns -1 where the logits of some row are not finite.
+int64_t isocost_decode(Model* m, int64_t rows, int64_t ticks, const Span* spans, const int64_t* last, const int64_t* left,
+                       const int64_t* of, int64_t* open, const uint8_t* ends, const float* temperature, const double* u,
+                       int64_t* ids, float* logp, int64_t* wrote) {
+    struct Part {
+        std::vector<long> alive, done;
+        std::vector<Span> now;
+        std::vector<int64_t> read, starts;
+        std::vector<float> hidden, z, e;
+        std::vector<double> blocks;
+        bool bad = false;
+    };
+    int H = m->s.hidden, V_ = m->s.vocab;
+    constexpr int few = 48;                                 // rows whose logits are made together
+    std::vector<Part> parts(m->s.threads);
+    auto cut = shares(rows, m->s.threads, [&](long i) { return (double)std::min(left[i], ticks); });
+    for (int t = 0; t < m->s.threads; t++) {
+        Part& p = parts[t];
+        for (long i = cut[t]; i < cut[t + 1]; i++) wrote[i] = 0, p.alive.push_back(i);
+        p.hidden.resize((p.alive.size() + 1) * H), p.z.resize((size_t)few * V_ + NR), p.e.resize(V_), p.blocks.resize((V_ + SUMS - 1) / SUMS);
+    }
+    auto step = [&](Part& p, Arena& arena, int64_t tick) {
+        p.now.clear(), p.read.clear(), p.starts.clear(), p.done.clear();
+        for (long i : p.alive) {
+            Span s = spans[i];
+            s.count = 1, s.at += tick;
+            p.now.push_back(s), p.starts.push_back((int64_t)p.read.size());
+            p.read.push_back(tick ? ids[i * ticks + tick - 1] : last[i]);
+        }
+        auto go = m->s.bf16 ? read_spans<BF16> : read_spans<F32>;
+        go(*m, arena, p.now.data(), p.read.data(), p.starts.data(), 0, (long)p.now.size(), p.hidden.data());
+        size_t kept = 0, count = p.alive.size();
+        for (size_t a = 0; a < count; a += few) {
+            int n = (int)std::min<size_t>(few, count - a);
+            logits_of(*m, p.hidden.data() + a * H, n, p.z.data());
+            for (int k = 0; k < n; k++) {
+                long i = p.alive[a + k], at = i * ticks + tick;
+                Drawn d = softmax(p.z.data() + (size_t)k * V_, p.e.data(), V_, temperature[i], -1, u + at, p.blocks.data());
+                ids[at] = d.id, logp[at] = d.logp, wrote[i] = tick + 1;
+                if (d.id == V_) p.bad = true;
+                else if (!ends[d.id] && wrote[i] < left[i]) p.alive[kept++] = i;
+                else p.done.push_back(i);
+            }
+        }
+        p.alive.resize(kept);
+    };
+    for (int64_t tick = 0; tick < ticks; tick++) {
+#pragma omp parallel for schedule(static, 1) num_threads(m->s.threads) if (m->s.threads > 1)
+        for (int t = 0; t < m->s.threads; t++)
+            if (!parts[t].alive.empty()) step(parts[t], m->arenas[t], tick);
+            else parts[t].done.clear();
+        bool stop = false, any = false;
+        for (Part& p : parts) {
+            if (p.bad) return -1;
+            for (long i : p.done) stop |= --open[of[i]] == 0;
+            any |= !p.alive.empty();
+        }
+        if (stop || !any) break;
+    }
+    return 0;
+}
+
+// The learner's forward pass over units: prompts, and rows that go on from them. Unit k's spans are first_span[k] to
+// first_span[k + 1]; lead[j] is the span, earlier in its unit, that span j goes on from, or -1. Its masked tokens are
+// first_mask[k] to first_mask[k + 1]: `at` is the token (among all ids) whose state predicts it, `target` its id. With
+// `keep` the way back stays possible.
+void isocost_forward(Model* m, int64_t units, const int64_t* first_span, const int64_t* counts,
+                     const int64_t* lead, const int64_t* ids, const int64_t* first_mask, const int64_t* at, const int64_t* target,
+                     const float* temperature, float* logp, float* entropy, int keep);
+
+// Add the gradient of sum(d_logp logp + d_entropy entropy) to `grad`, for what `isocost_forward` kept. Units whose
+// masked tokens all have zeros are passed over.
+void isocost_backward(Model* m, int64_t units, const int64_t* first_span, const int64_t* counts,
+                      const int64_t* first_mask, const int64_t* at, const int64_t* target, const float* temperature, const float* d_logp,
+                      const float* d_entropy, float* grad);
+}
+
+// Units to threads: in order, each to who has the least to do so far.
+static std::vector<int> owners(const Model& m, int64_t units, const int64_t* first_span, const int64_t* counts) {
+    std::vector<double> load(m.s.threads, 0);
+    std::vector<int> owner(units);
+    for (int64_t k = 0; k < units; k++) {
+        owner[k] = (int)(std::min_element(load.begin(), load.end()) - load.begin());
+        for (int64_t j = first_span[k]; j < first_span[k + 1]; j++) load[owner[k]] += (double)counts[j];
+    }
+    return owner;
+}
+
+// The memory of a unit's tape, its keys and values, and its tokens.
+template <class P>
+static void open_tape(const Model& m, Tape& tape, int64_t first, int64_t last, const int64_t* counts, const int64_t* lead,
+                      const int64_t* ids) {
+    typedef typename P::T T;
+    const Shape& s = m.s;
+    long M = 0, rooms = 0;
+    auto room = [](int64_t n) { return (n + L - 1) / L * L; };
+    for (int64_t j = first; j < last; j++) M += counts[j], rooms += room(counts[j]);
+    tape.M = (int)M;
+    size_t used = 0, bytes[7];
+    size_t of[7] = {M * s.hidden * sizeof(float) * s.layers, M * s.qkv() * sizeof(T) * s.layers, M * s.q() * sizeof(T) * s.layers,
+                    M * s.hidden * sizeof(float) * s.layers, M * 2 * s.mlp * sizeof(T) * s.layers, M * s.hidden * sizeof(float),
+                    (size_t)rooms * s.kv() * 2 * s.layers * sizeof(T)};
+    for (int i = 0; i < 7; i++) bytes[i] = used, used += (of[i] + 4 * NR + 63) / 64 * 64;
+    if (tape.memory.size() < used) tape.memory.resize(used);
+    char* base = tape.memory.data();
+    tape.x = base + bytes[0], tape.qkv = base + bytes[1], tape.o = base + bytes[2], tape.middle = base + bytes[3];
+    tape.gate_up = base + bytes[4], tape.last = (float*)(base + bytes[5]);
+    tape.tokens.clear(), tape.first.clear(), tape.lead.clear();
+    char* memory = base + bytes[6];
+    std::vector<std::pair<Span, int>> seen;                 // spans of this unit, and where their tokens begin
+    for (int64_t j = first; j < last; j++) {
+        Span span{counts[j], 0, (int64_t)memory, room(counts[j]), 0, 0, 0};
+        int begin = (int)tape.tokens.size(), before = 0;
+        if (lead[j] >= 0) {
+            auto& [from, at] = seen[lead[j] - first];
+            span.before = from.own, span.read = from.count, span.before_room = from.room, before = at;
+        }
+        for (int i = 0; i < span.count; i++) {
+            tape.tokens.push_back(token_of(span, *ids++, i));
+            tape.first.push_back(begin), tape.lead.push_back(before);
+        }
+        seen.push_back({span, begin});
+        memory += (size_t)span.room * s.kv() * 2 * s.layers * sizeof(T);
+    }
+}
+
+constexpr int HEAD = 64;             // masked tokens whose logits are made together
+
+template <class P>
+static void forward_unit(const Model& m, Arena& arena, Tape& tape, int64_t masks, const int64_t* at, const int64_t* target,
+                         const float* temperature, float* logp, float* entropy) {
+    int H = m.s.hidden, V_ = m.s.vocab, M = tape.M;
+    for (int i = 0; i < M; i += CHUNK) {
+        arena.clear();
+        layers<P>(m, arena, tape.tokens.data() + i, std::min(CHUNK, M - i), tape.last + (long)i * H, &tape, i);
+    }
+    arena.clear();
+    float *f = arena.take<float>((size_t)HEAD * H), *z = arena.take<float>((size_t)HEAD * V_);
+    double* blocks = arena.take<double>((V_ + SUMS - 1) / SUMS);
+    for (int64_t k = 0; k < masks; k += HEAD) {
+        int n = (int)std::min<int64_t>(HEAD, masks - k);
+        for (int i = 0; i < n; i++) norm(tape.last + at[k + i] * H, m.flat + m.norm, H, m.eps, f + (long)i * H);
+        logits_of(m, f, n, z);
+        for (int i = 0; i < n; i++) {
+            Drawn d = softmax(z + (long)i * V_, z + (long)i * V_, V_, temperature[k + i], (int)target[k + i], nullptr, blocks);
+            logp[k + i] = d.logp, entropy[k + i] = d.entropy;
+        }
+    }
+}
+
+template <class P>
+static void backward_unit(const Model& m, Arena& arena, const Tape& tape, int64_t masks, const int64_t* at,
+                          const int64_t* target, const float* temperature, const float* d_logp, const float* d_entropy,
+                          float* grad) {
+    int H = m.s.hidden, V_ = m.s.vocab, M = tape.M;
+    arena.clear();
+    float *dx = arena.take<float>((size_t)M * H), *df = arena.take<float>((size_t)M * H);
+    size_t mark = arena.used;
+    float *f = arena.take<float>((size_t)HEAD * H), *z = arena.take<float>((size_t)HEAD * V_);
+    double* blocks = arena.take<double>((V_ + SUMS - 1) / SUMS);
+    memset(dx, 0, (size_t)M * H * sizeof(float)), memset(df, 0, (size_t)M * H * sizeof(float));
+    for (int64_t k = 0; k < masks; k += HEAD) {
+        int n = (int)std::min<int64_t>(HEAD, masks - k);
+        for (int i = 0; i < n; i++) norm(tape.last + at[k + i] * H, m.flat + m.norm, H, m.eps, f + (long)i * H);
+        logits_of(m, f, n, z);
+        for (int i = 0; i < n; i++) {
+            float* e = z + (long)i * V_;
+            int id = (int)target[k + i];
+            float g = d_logp[k + i], w = d_entropy[k + i], t = temperature[k + i];
+            Drawn d = softmax(e, e, V_, t, id, nullptr, blocks);
+            double total = 0;
+            for (int j = 0; j < (V_ + SUMS - 1) / SUMS; j++) total += blocks[j];
+            float scale = (float)(1.0 / total), log_total = (float)std::log(total);
+            // d logp / dz = [id] - p; d entropy / dz = -p (log p + entropy)
+            for (int j = 0; j < V_; j++) {
+                float p = e[j] * scale, slope = -g * p;
+                if (w != 0 && p > 0) slope -= w * p * (std::log(e[j]) - log_total + d.entropy);
+                e[j] = slope / t;
+            }
+            e[id] += g / t;
+        }
+        m.of_logits.times<F32>(z, n, [&](int i, int c, V c0, V c1) {
+            float* to = df + at[k + i] * H + c;
+            put(to, get(to) + c0);
+            if (c + L < H) put(to + L, get(to + L) + c1);
+        });
+        learn<F32>((const uint32_t*)z, V_, (const uint32_t*)f, H, n, grad + m.head);
+    }
+    for (int i = 0; i < M; i++)
+        unnorm(tape.last + (long)i * H, m.flat + m.norm, df + (long)i * H, H, m.eps, dx + (long)i * H, grad + m.norm);
+    arena.used = mark;
+    back<P>(m, arena, tape, dx, grad);
+}
+
+void isocost_forward(Model* m, int64_t units, const int64_t* first_span, const int64_t* counts,
+                     const int64_t* lead, const int64_t* ids, const int64_t* first_mask, const int64_t* at, const int64_t* target,
+                     const float* temperature, float* logp, float* entropy, int keep) {
+    auto owner = owners(*m, units, first_span, counts);
+    std::vector<int64_t> begin(units + 1, 0);
+    for (int64_t k = 0; k < units; k++) {
+        begin[k + 1] = begin[k];
+        for (int64_t j = first_span[k]; j < first_span[k + 1]; j++) begin[k + 1] += counts[j];
+    }
+    if ((int64_t)m->tapes.size() < std::max<int64_t>(units, m->s.threads)) m->tapes.resize(std::max<int64_t>(units, m->s.threads));
+#pragma omp parallel for schedule(static, 1) num_threads(m->s.threads) if (m->s.threads > 1)
+    for (int t = 0; t < m->s.threads; t++) {
+        for (int64_t k = 0; k < units; k++) {
+            if (owner[k] != t) continue;
+            Tape& tape = m->tapes[keep ? k : t];
+            int64_t a = first_mask[k], n = first_mask[k + 1] - a;
+            std::vector<int64_t> local(at + a, at + a + n);
+            for (auto& x : local) x -= begin[k];
+            auto go = [&](auto p) {
+                typedef decltype(p) P;
+                open_tape<P>(*m, tape, first_span[k], first_span[k + 1], counts, lead, ids + begin[k]);
+                forward_unit<P>(*m, m->arenas[t], tape, n, local.data(), target + a, temperature + a, logp + a, entropy + a);
+            };
+            if (m->s.bf16) go(BF16()); else go(F32());
+        }
+    }
+}
+
+void isocost_backward(Model* m, int64_t units, const int64_t* first_span, const int64_t* counts,
+                      const int64_t* first_mask, const int64_t* at, const int64_t* target, const float* temperature, const float* d_logp,
+                      const float* d_entropy, float* grad) {
+    auto owner = owners(*m, units, first_span, counts);
+    std::vector<int64_t> begin(units + 1, 0);
+    for (int64_t k = 0; k < units; k++) begin[k + 1] = begin[k] + m->tapes[k].M;
+#pragma omp parallel for schedule(static, 1) num_threads(m->s.threads) if (m->s.threads > 1)
+    for (int t = 0; t < m->s.threads; t++) {
+        float* mine = grad;
+        if (t) {
+            m->sums[t].assign(m->size, 0.0f);
+            mine = m->sums[t].data();
+        }
+        for (int64_t k = 0; k < units; k++) {
+            if (owner[k] != t) continue;
+            int64_t a = first_mask[k], n = first_mask[k + 1] - a;
+            bool any = false;
+            for (int64_t i = a; i < a + n && !any; i++) any = !(d_logp[i] == 0 && d_entropy[i] == 0);
+            if (!any) continue;
+            std::vector<int64_t> local(at + a, at + a + n);
+            for (auto& x : local) x -= begin[k];
+            if (m->s.bf16)
+                backward_unit<BF16>(*m, m->arenas[t], m->tapes[k], n, local.data(), target + a, temperature + a, d_logp + a, d_entropy + a, mine);
+            else
+                backward_unit<F32>(*m, m->arenas[t], m->tapes[k], n, local.data(), target + a, temperature + a, d_logp + a, d_entropy + a, mine);
+        }
+    }
+    for (int k = 1; k < m->s.threads; k++) {
+        const float* from = m->sums[k].data();
+#pragma omp parallel for schedule(static) num_threads(m->s.threads)
+        for (int64_t i = 0; i < m->size; i++) grad[i] += from[i];
+    }
+}

@@ -1,0 +1,155 @@
+"""A batch laid out around the prompts that rows of a group have in common, so that each is read once.
+
+A row is a prompt (all before its first masked token) and what goes on from it; its last token is left out, for nothing
+follows it. The torch learner reads blocks (`Shared`), the kernel ragged spans (`Units`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy import ndarray
+from torch import Tensor
+
+from isocost.types import Batch
+
+UNIT = 96        # tokens that the kernel likes to have together at least
+SPLIT = 512      # tokens after which a group is cut in two, so that threads have equal work
+
+
+@dataclass(frozen=True)
+class Rows:
+    """N rows of tokens, each with a prompt; `owner` is the first row that has the same prompt, in the same group."""
+
+    tokens: ndarray      # (N, T)
+    prompt: ndarray      # (N,) tokens of the prompt
+    length: ndarray      # (N,) tokens
+    owner: ndarray       # (N,)
+
+    @classmethod
+    def of(cls, batch: Batch) -> Rows:
+        """Raises ValueError for a mask at position 0: nothing stands before it to predict it from."""
+        tokens, mask, length = batch.tokens.cpu().numpy(), batch.mask.cpu().numpy(), batch.length.cpu().numpy()
+        if mask[:, 0].any():
+            raise ValueError("a row's first token is masked: nothing stands before it to predict it from")
+        prompt = np.where(mask.any(1), mask.argmax(1), length)
+        return cls(tokens, prompt, length, _owners(tokens, prompt, batch.group[batch.rollout].cpu().numpy()))
+
+    @classmethod
+    def apart(cls, rows: Sequence[Sequence[int]], prompt: Sequence[int]) -> Rows:
+        """Rows that share nothing."""
+        length = np.array([len(r) for r in rows])
+        tokens = np.zeros((len(rows), length.max()), dtype=np.int64)
+        for to, row in zip(tokens, rows, strict=True):
+            to[: len(row)] = row
+        return cls(tokens, np.array(prompt), length, np.arange(len(rows)))
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Blocks of one prompt and several rows that go on from it; K masked tokens."""
+
+    tokens: Tensor       # (blocks, L)
+    position: Tensor     # (blocks, L)
+    bias: Tensor         # (blocks, 1, L, L): 0 where a token may look, -inf where not
+    before: Tensor       # (K,) for each masked token, where in the flattened blocks the one before it stands
+    spot: Tensor         # (K,) where in the flattened (N, T) batch it stands itself
+    read: int            # tokens of it that are not padding
+
+    @classmethod
+    def of(cls, rows: Rows, mask: ndarray, widest: int, body: torch.dtype, device: torch.device) -> Shared:
+        """Blocks of at most `widest` tokens, if a row fits."""
+        tokens, plen, length, T = rows.tokens, rows.prompt, rows.length, rows.tokens.shape[1]
+        Tp, Ts = int(plen.max()), int(max((length - 1 - plen).max(), 0))
+        block, place = _blocks(rows.owner, max(1, (widest - Tp) // max(Ts, 1)))
+        lead = np.zeros(block.max() + 1, dtype=np.int64)
+        lead[block] = rows.owner
+        L = Tp + (int(place.max()) + 1) * Ts
+        there = np.arange(Tp) < plen[lead, None]
+        grid, position, which = (np.zeros((len(lead), L), dtype=np.int64) for _ in range(3))
+        grid[:, :Tp], position[:, :Tp], which[:, :Tp] = tokens[lead, :Tp], np.arange(Tp), np.where(there, 0, -1)
+        at = plen[:, None] + np.arange(Ts)
+        inside = np.minimum(at, T - 1)
+        here = block[:, None], Tp + place[:, None] * Ts + np.arange(Ts)
+        grid[here], position[here] = np.take_along_axis(tokens, inside, 1), inside
+        which[here] = np.where(at < length[:, None] - 1, 1 + place[:, None], -1)
+        i, t = np.nonzero(mask)
+        first = t == plen[i]
+        before = block[i] * L + np.where(first, plen[i] - 1, Tp + place[i] * Ts + t - 1 - plen[i])
+        see = (which[:, None, :] == 0) | (which[:, None, :] == which[:, :, None])
+        bias = np.where(see & np.tri(L, dtype=bool), np.float32(0), np.float32(-np.inf))[:, None]
+        grid_, position_, bias_, before_, spot = (
+            torch.from_numpy(x).to(device) for x in (grid, position, bias, before, i * T + t)
+        )
+        return cls(grid_, position_, bias_.to(body), before_, spot, int((which >= 0).sum()))
+
+
+@dataclass(frozen=True)
+class Units:
+    """What the kernel learns from: spans of tokens, each a prompt or a row that goes on from one; K masked tokens."""
+
+    first_span: ndarray      # (units + 1,) where each unit's spans begin; a unit is what one thread does at a time
+    counts: ndarray          # (spans,) tokens
+    lead: ndarray            # (spans,) the span, earlier in its unit, that this one goes on from; -1 for a prompt
+    tokens: ndarray          # all tokens, span after span
+    first_mask: ndarray      # (units + 1,) where each unit's masked tokens begin
+    at: ndarray              # (K,) which of `tokens` predicts the masked token
+    row: ndarray             # (K,) the row it stands in
+    position: ndarray        # (K,) and where there
+    target: ndarray          # (K,) its id
+    temperature: ndarray     # (K,)
+
+    @classmethod
+    def of(cls, rows: Rows, row: ndarray, position: ndarray, target: ndarray, temperature: ndarray) -> Units:
+        """Rows, and for K tokens their row, position, id, and their temperature; the K come back in another order."""
+        own = np.maximum(rows.length - 1 - rows.prompt, 0)
+        most = max(SPLIT, 4 * int(rows.prompt.max())) // max(int(own.max()), 1)
+        block, place = _blocks(rows.owner, max(1, most))
+        order = np.lexsort((place, block))                       # rows as their spans stand
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        opens = np.flatnonzero(np.diff(block[order], prepend=-1))    # the first row of each block
+        prompts = opens + np.arange(len(opens))                  # the span of each block's prompt
+        spans = rank + block + 1                                 # the span of each row
+        counts, source, begin = (np.zeros(len(order) + len(opens), dtype=np.int64) for _ in range(3))
+        lead = np.full(len(counts), -1)
+        counts[prompts], source[prompts] = rows.prompt[order[opens]], order[opens]
+        counts[spans], source[spans], begin[spans] = own, np.arange(len(order)), rows.prompt
+        lead[spans] = prompts[block]
+        ends = np.cumsum(counts)
+        starts = ends - counts
+        inside = np.arange(ends[-1]) - np.repeat(starts, counts)
+        tokens = rows.tokens[np.repeat(source, counts), np.repeat(begin, counts) + inside]
+
+        first = position == rows.prompt[row]
+        before = np.where(first, starts[prompts[block[row]]], starts[spans[row]] - rows.prompt[row]) + position - 1
+        sort = np.argsort(rank[row], kind="stable")
+        unit = np.unique(starts[prompts] // UNIT, return_inverse=True)[1]       # of each block
+        firsts = np.flatnonzero(np.diff(unit, prepend=-1))
+        first_mask = np.searchsorted(unit[block[row[sort]]], np.arange(len(firsts) + 1))
+        return cls(
+            np.append(prompts[firsts], len(counts)), counts, lead, np.ascontiguousarray(tokens), first_mask,
+            before[sort], row[sort], position[sort], np.ascontiguousarray(target[sort]),
+            np.ascontiguousarray(temperature[sort], dtype=np.float32),
+        )
+
+
+def _owners(tokens: ndarray, prompt: ndarray, group: ndarray) -> ndarray:
+    """(N,) for each row the first of its group if their prompts are equal, else the row itself."""
+    _, first, inverse = np.unique(group, return_index=True, return_inverse=True)
+    leader = first[inverse]
+    equal = ((tokens == tokens[leader]) | (np.arange(tokens.shape[1]) >= prompt[:, None])).all(1)
+    return np.where(equal & (prompt == prompt[leader]), leader, np.arange(len(tokens)))
+
+
+def _blocks(owner: ndarray, most: int) -> tuple[ndarray, ndarray]:
+    """(N,) block of each row and (N,) its place there: rows of one owner together, at most `most` to a block."""
+    _, which, count = np.unique(owner, return_inverse=True, return_counts=True)
+    order = np.argsort(which, kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+    start = np.cumsum(-(-count // most)) - -(-count // most)
+    return start[which] + rank // most, rank % most

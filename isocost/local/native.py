@@ -1,0 +1,249 @@
+"""Builds kernel.cpp once per machine and calls it: the decoder in machine code, for processors.
+
+A machine without a C++ compiler runs the same mathematics in torch, slower, and is told why (`available`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy import ndarray
+from torch import Tensor, nn
+
+from isocost.local.decoder import Config, Decoder, rotations
+from isocost.local.layout import Units
+
+SOURCE = Path(__file__).with_name("kernel.cpp")
+COMPILERS = ("c++", "g++", "clang++")
+FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
+SPAN = 7         # numbers of a span: tokens, at, own memory, its room, memory before, its length, its room
+
+
+def available(config: Config, body: torch.dtype, device: torch.device) -> str:
+    """"" where the kernel can run this model, else the reason why not, in words for the user."""
+    if device.type != "cpu":
+        return f"the kernel is for processors, and the device is {device}"
+    if body not in (torch.float32, torch.bfloat16):
+        return f"the kernel computes in fp32 or bf16, not in {str(body).removeprefix('torch.')}"
+    library, why = _library()
+    if library is None:
+        return why
+    lanes = library.isocost_lanes()
+    lengths = {"hidden size": config.hidden, "feed-forward size": config.mlp, "head size": config.head_dim}
+    for name, size in lengths.items():
+        if size % lanes:
+            return f"the kernel needs a {name} that is a multiple of {lanes}, and it is {size}"
+    return ""
+
+
+class Kernel:
+    """One model's weights, laid out for products, and scratch memory for each thread."""
+
+    def __init__(self, config: Config, body: torch.dtype, threads: int):
+        library, why = _library()
+        if library is None:
+            raise RuntimeError(why)
+        self.config, self.threads, self._call = config, threads, library
+        self.dtype = torch.bfloat16 if body == torch.bfloat16 else torch.float32
+        c = config
+        shape = np.array([
+            c.vocab, c.hidden, c.layers, c.heads, c.kv_heads, c.head_dim, c.mlp, c.qkv_bias, c.qk_norm, c.tied,
+            body == torch.bfloat16, threads,
+        ], dtype=np.int64)
+        offsets, size = _offsets(config)
+        turns = torch.view_as_real(rotations(config)).contiguous().numpy()
+        self._model = ctypes.c_void_p(library.isocost_open(
+            _at(shape), ctypes.c_double(c.norm_eps), _at(offsets), ctypes.c_int64(size), _at(turns),
+            ctypes.c_int64(len(turns)),
+        ))
+        self._flat = torch.zeros(0)
+
+    def __del__(self) -> None:
+        if getattr(self, "_model", None):
+            self._call.isocost_close(self._model)
+
+    def load(self, flat: Tensor, *, backward: bool = False) -> None:
+        """Take these weights: (parameters,) float32, in the order of `Decoder.named_parameters()`.
+
+        The vector is kept, not copied: embeddings and norms are read from it. `backward` readies `backward()` too.
+        """
+        self._flat = flat
+        self._call.isocost_load(self._model, ctypes.c_void_p(flat.data_ptr()), ctypes.c_int(backward))
+
+    def memory(self, tokens: int) -> int:
+        """Numbers that the keys and values of so many tokens take, all layers; see `room`."""
+        return 2 * self.config.layers * self.config.kv_heads * self.config.head_dim * self.room(tokens)
+
+    def room(self, tokens: int) -> int:
+        """Tokens as the kernel pads them."""
+        lanes = self._call.isocost_lanes()
+        return -(-tokens // lanes) * lanes
+
+    def read(self, spans: ndarray, tokens: ndarray) -> Tensor:
+        """Read (S, SPAN) spans of all `tokens` one after the other -> (S, hidden), the last state of each."""
+        hidden = torch.empty(len(spans), self.config.hidden)
+        self._call.isocost_read(
+            self._model, ctypes.c_int64(len(spans)), _at(spans), _at(tokens), ctypes.c_void_p(hidden.data_ptr())
+        )
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(S, hidden) -> (S, V)."""
+        out = torch.empty(len(hidden), self.config.vocab)
+        self._call.isocost_logits(
+            self._model, ctypes.c_int64(len(hidden)), ctypes.c_void_p(hidden.data_ptr()),
+            ctypes.c_void_p(out.data_ptr()),
+        )
+        return out
+
+    def draw(self, logits: Tensor, temperature: ndarray, u: ndarray) -> tuple[ndarray, ndarray]:
+        """(N, V) logits, spent; (N,) temperatures and numbers in (0, 1) -> (N,) ids and log-probs."""
+        ids, logp = np.empty(len(u), dtype=np.int64), np.empty(len(u), dtype=np.float32)
+        self._call.isocost_draw(
+            self._model, ctypes.c_int64(len(u)), ctypes.c_void_p(logits.data_ptr()), _at(temperature), _at(u), _at(ids),
+            _at(logp),
+        )
+        return ids, logp
+
+    def decode(
+        self, spans: ndarray, last: ndarray, left: ndarray, of: ndarray, to_go: ndarray, ends: ndarray,
+        temperature: ndarray, u: ndarray,
+    ) -> tuple[ndarray, ndarray, ndarray]:
+        """Write up to u.shape[1] tokens for each of N rows: (N, ticks) ids and log-probs, and (N,) how many.
+
+        Stops early after the tick in which a request (`of`, with `to_go` rows each) has no row left. Raises
+        FloatingPointError when logits are not finite.
+        """
+        ids, logp = np.zeros(u.shape, dtype=np.int64), np.zeros(u.shape, dtype=np.float32)
+        wrote = np.zeros(len(last), dtype=np.int64)
+        rows, ticks = map(ctypes.c_int64, u.shape)
+        if self._call.isocost_decode(
+            self._model, rows, ticks, _at(spans), _at(last), _at(left), _at(of), _at(to_go), _at(ends),
+            _at(temperature), _at(u), _at(ids), _at(logp), _at(wrote),
+        ):
+            raise FloatingPointError("the policy's logits are not finite")
+        return ids, logp, wrote
+
+    def forward(self, units: Units, *, keep: bool) -> tuple[Tensor, Tensor]:
+        """Log-probs and entropies, (K,) each, of the masked tokens; `keep` makes `backward` possible."""
+        logp, entropy = torch.empty(len(units.at)), torch.empty(len(units.at))
+        self._call.isocost_forward(
+            self._model, ctypes.c_int64(len(units.first_span) - 1), _at(units.first_span), _at(units.counts),
+            _at(units.lead), _at(units.tokens), _at(units.first_mask), _at(units.at), _at(units.target),
+            _at(units.temperature), ctypes.c_void_p(logp.data_ptr()), ctypes.c_void_p(entropy.data_ptr()),
+            ctypes.c_int(keep),
+        )
+        return logp, entropy
+
+    def backward(self, units: Units, logp: Tensor, entropy: Tensor, grad: Tensor) -> None:
+        """Add to `grad` (parameters,) what the gradients (K,) of the last forward's log-probs and entropies make."""
+        logp, entropy = logp.contiguous(), entropy.contiguous()
+        self._call.isocost_backward(
+            self._model, ctypes.c_int64(len(units.first_span) - 1), _at(units.first_span), _at(units.counts),
+            _at(units.first_mask), _at(units.at), _at(units.target), _at(units.temperature),
+            ctypes.c_void_p(logp.data_ptr()), ctypes.c_void_p(entropy.data_ptr()), ctypes.c_void_p(grad.data_ptr()),
+        )
+
+
+def _at(x: ndarray) -> ctypes.c_void_p:
+    if not x.flags.c_contiguous:
+        raise ValueError("the kernel reads contiguous arrays")
+    return ctypes.c_void_p(x.ctypes.data)
+
+
+def _offsets(config: Config) -> tuple[ndarray, int]:
+    """Where each parameter begins in the flat vector: embed, norm, head, then nine of each block; -1 for none."""
+    with torch.device("meta"):
+        decoder = Decoder(config)
+    where, size = dict[str, int](), 0
+    for name, p in decoder.named_parameters():
+        where[name] = size
+        size += p.numel()
+    parts = ("norm1", "qkv", "qkv_bias", "q_norm", "k_norm", "out", "norm2", "gate_up", "down")
+    names = ["embed", "norm", "head", *(f"blocks.{i}.{x}" for i in range(config.layers) for x in parts)]
+    return np.array([where.get(name, -1) for name in names], dtype=np.int64), size
+
+
+def flatten(module: nn.Module) -> Tensor:
+    """Lay a module's parameters out as one vector that they become views of."""
+    named = list(module.parameters())
+    flat = torch.cat([p.detach().flatten() for p in named])
+    at = 0
+    for p in named:
+        p.data, at = flat[at : at + p.numel()].view(p.shape), at + p.numel()
+    return flat
+
+
+# building ----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _library() -> tuple[Any, str]:
+    """The loaded kernel, or None and why there is none."""
+    if os.environ.get("ISOCOST_KERNELS") == "torch":
+        return None, "ISOCOST_KERNELS=torch asks for torch"
+    compiler = next((c for c in map(shutil.which, COMPILERS) if c), None)
+    if compiler is None:
+        return None, f"there is no C++ compiler here ({', '.join(COMPILERS)}); install one, and runs get faster"
+    try:
+        path = _built(compiler)
+        library = ctypes.CDLL(str(path))
+    except (OSError, subprocess.SubprocessError) as e:
+        said = str(getattr(e, "stderr", "") or e).strip().splitlines()
+        return None, f"{compiler} could not build the kernel: {said[0] if said else type(e).__name__}"
+    library.isocost_open.restype = ctypes.c_void_p
+    library.isocost_decode.restype = ctypes.c_int64
+    return library, ""
+
+
+def _built(compiler: str) -> Path:
+    """The shared library for this source, compiler and machine, built unless it is there already."""
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+    key = "\n".join((SOURCE.read_text(), version, _machine(), *FLAGS))
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "isocost"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:                                    # a home that cannot be written to
+        folder = Path(tempfile.gettempdir()) / f"isocost-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / f"kernel-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
+    if not path.exists():
+        _build(compiler, path)
+    return path
+
+
+def _build(compiler: str, path: Path) -> None:
+    """Compile next to its final place and move it there, so that two processes never see half a file."""
+    print("isocost: building its kernel for this machine, once (about ten seconds)", file=sys.stderr, flush=True)
+    native = "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"
+    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+        out = Path(scratch) / path.name
+        for some in (("-fopenmp", native), (native,), ()):       # Apple's compiler has no OpenMP
+            command = [compiler, *FLAGS, *some, str(SOURCE), "-o", str(out)]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode == 0:
+                break
+        else:
+            raise subprocess.CalledProcessError(done.returncode, command, stderr=done.stderr)
+        os.replace(out, path)
+
+
+def _machine() -> str:
+    """What `-march=native` depends on."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return "\n".join(x for x in lines if x.startswith(("model name", "flags", "Features", "CPU part")))
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
