@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 #include <vector>
 #ifdef __AVX512F__
 #include <immintrin.h>
@@ -77,7 +78,7 @@ static inline float most(V v) {
 static inline V larger(V a, V b) { return a > b ? a : b; }
 
 // e^x to about one unit in the last place, 0 below -87 (Cephes' polynomial).
-static inline V exp(V x) {
+static inline __attribute__((always_inline)) V exp(V x) {
     V low = all(-87.0f), in = larger(x, low);
     in = in < 88.0f ? in : all(88.0f);
     V n = in * 1.44269504088896341f;
@@ -164,7 +165,9 @@ static void product(const uint32_t* A, long ri, long rk, int M, const uint32_t* 
     for (int n = 0; n < N; n += NR, B += bn) {
         int m = 0;
         auto here = [&](int i, V a, V b) { end(m + i, n, a, b); };
-        for (; m + MR <= M; m += MR) tile<P, MR>(A + m * ri, ri, rk, B, bk, K, here);
+        for (; m + MR <= M && M - m != 16; m += MR) tile<P, MR>(A + m * ri, ri, rk, B, bk, K, here);
+        if constexpr (MR > 8)
+            for (; m + 8 <= M; m += 8) tile<P, 8>(A + m * ri, ri, rk, B, bk, K, here);      // 16 rows are two of these
         for (; m + 4 <= M; m += 4) tile<P, 4>(A + m * ri, ri, rk, B, bk, K, here);
         for (; m < M; m++) tile<P, 1>(A + m * ri, ri, rk, B, bk, K, here);
     }
@@ -248,6 +251,8 @@ struct Tape {                        // what the way back needs of one unit: M t
     int M = 0;
     std::vector<char> memory;
     std::vector<Token> tokens;
+    long rooms = 0;                  // positions that its rows take, each padded to L
+    std::vector<int> blocks;         // for the first token of each row, how many blocks of L positions stand before it
     std::vector<int> first, lead;    // where in the unit each token's own row begins, and what stands before that row
     char* x; char* qkv; char* o; char* middle; char* gate_up; float* last;
 };
@@ -280,7 +285,7 @@ template <class T> static inline T* keys_of(char* base, const Shape& s, long roo
 }
 
 template <class T> static inline void remember(const Shape& s, const Token& t, int layer, const T* k, const T* v) {
-    int D = s.head_dim;
+    int D = s.head_dim;                                      // what it costs is the strides of the keys' blocks
     for (int h = 0; h < s.kv_heads; h++) {
         T* keys = keys_of<T>(t.own, s, t.room, layer, h);
         T* block = keys + (long)(t.at / L) * D * L + t.at % L;
@@ -289,39 +294,33 @@ template <class T> static inline void remember(const Shape& s, const Token& t, i
     }
 }
 
-// Scores of one query on `count` keys, -inf up to the next multiple of L. Each block of keys has two sums of its own, so
-// that its bits are the same whichever other block goes along with it.
-template <class T> static inline void scores(const float* q, const T* keys, int count, int D, float* out) {
-    int blocks = (count + L - 1) / L, b = 0;
-    for (; b + 2 <= blocks; b += 2) {
-        const T *k = keys + (long)b * D * L, *n = k + D * L;
+// Products of one vector with `count` others that stand in blocks [D][L]. Four sums a block, so that none waits long.
+template <class T> static inline void scores(const float* q, const T* blocks, int count, int D, float* out) {
+    for (int b = 0; b * L < count; b++, blocks += D * L) {
         V s0{}, s1{}, s2{}, s3{};
-        for (int d = 0; d < D; d += 2) {
-            s0 += q[d] * get(k + d * L), s1 += q[d + 1] * get(k + (d + 1) * L);
-            s2 += q[d] * get(n + d * L), s3 += q[d + 1] * get(n + (d + 1) * L);
+        for (int d = 0; d < D; d += 4) {
+            const T* k = blocks + d * L;
+            s0 += q[d] * get(k), s1 += q[d + 1] * get(k + L);
+            s2 += q[d + 2] * get(k + 2 * L), s3 += q[d + 3] * get(k + 3 * L);
         }
-        put(out + b * L, s0 + s1), put(out + (b + 1) * L, s2 + s3);
+        put(out + b * L, (s0 + s1) + (s2 + s3));
     }
-    if (b < blocks) {
-        const T* k = keys + (long)b * D * L;
-        V s0{}, s1{};
-        for (int d = 0; d < D; d += 2) s0 += q[d] * get(k + d * L), s1 += q[d + 1] * get(k + (d + 1) * L);
-        put(out + b * L, s0 + s1);
-    }
-    for (int j = count; j < blocks * L; j++) out[j] = -std::numeric_limits<float>::infinity();
 }
 
-struct Look {                        // one query's probabilities over what was before and what is its own
-    float* p;
-    int before, own, own_from;       // numbers of keys, and where the own ones' probabilities begin
+struct Look {                        // one query's weights, still to be scaled, over what was before and what is its own
+    int before, own, own_from, end;  // numbers of keys, where the own ones' weights begin, and where all end
+    float scale;
 };
 
 template <class T>
 static inline Look look(const Shape& s, const Token& t, int layer, int head, const float* q, float* p) {
-    int D = s.head_dim, own = t.at + 1, from = (int)((t.read + L - 1) / L * L), end = from + (own + L - 1) / L * L;
-    if (t.read) scores<T>(q, keys_of<T>((char*)t.before, s, t.before_room, layer, head), (int)t.read, D, p);
+    int D = s.head_dim, own = t.at + 1, read = (int)t.read, from = (read + L - 1) / L * L, end = from + (own + L - 1) / L * L;
+    if (read) scores<T>(q, keys_of<T>((char*)t.before, s, t.before_room, layer, head), read, D, p);
     scores<T>(q, keys_of<T>(t.own, s, t.room, layer, head), own, D, p + from);
-    V top = all(-std::numeric_limits<float>::infinity());
+    const float never = -std::numeric_limits<float>::infinity();
+    for (int j = read; j < from; j++) p[j] = never;
+    for (int j = from + own; j < end; j++) p[j] = never;
+    V top = all(never);
     for (int j = 0; j < end; j += L) top = larger(top, get(p + j));
     V high = all(most(top)), total{};
     for (int j = 0; j < end; j += L) {
@@ -329,38 +328,55 @@ static inline Look look(const Shape& s, const Token& t, int layer, int head, con
         put(p + j, e);
         total += e;
     }
-    float scale = 1.0f / sum(total);
-    for (int j = 0; j < end; j += L) put(p + j, get(p + j) * scale);
-    return {p, (int)t.read, own, from};
+    return {read, own, from, end, 1.0f / sum(total)};
 }
 
-// out += p V over `count` values, four sums side by side.
-template <class T> static inline void blend(const float* p, const T* values, int count, int D, float* out) {
-    for (int d = 0; d < D; d += L) {
-        V s0 = get(out + d), s1{}, s2{}, s3{};
-        int j = 0;
-        for (; j + 4 <= count; j += 4) {
-            const T* v = values + (long)j * D + d;
-            s0 += p[j] * get(v), s1 += p[j + 1] * get(v + D), s2 += p[j + 2] * get(v + 2 * D), s3 += p[j + 3] * get(v + 3 * D);
-        }
-        for (; j < count; j++) s0 += p[j] * get(values + (long)j * D + d);
-        put(out + d, (s0 + s1) + (s2 + s3));
+// out += p V over `count` values; N vectors to a value, 0 for any number.
+template <int N, class T> static inline void blend(const float* p, const T* values, int count, int D, V* out) {
+    const int n = N ? N : D / L;
+    V odd[N ? N : 16];
+    for (int d = 0; d < n; d++) odd[d] = V{};
+    int j = 0;
+    for (; j + 2 <= count; j += 2, values += 2 * D)
+        for (int d = 0; d < n; d++) out[d] += p[j] * get(values + d * L), odd[d] += p[j + 1] * get(values + D + d * L);
+    if (j < count)
+        for (int d = 0; d < n; d++) out[d] += p[j] * get(values + d * L);
+    for (int d = 0; d < n; d++) out[d] += odd[d];
+}
+
+template <int N, class T>
+static inline void attend_with(const Shape& s, const Token& t, int layer, const T* q, T* out, float* scratch) {
+    int D = s.head_dim, group = s.heads / s.kv_heads;
+    const int n = N ? N : D / L;
+    float *query = scratch, *p = scratch + D, scale = 1.0f / std::sqrt((float)D);
+    for (int h = 0; h < s.heads; h++) {
+        int kv = h / group;
+        V seen[N ? N : 16];
+        for (int d = 0; d < n; d++) put(query + d * L, get(q + h * D + d * L) * scale), seen[d] = V{};
+        Look a = look<T>(s, t, layer, kv, query, p);
+        if (a.before)
+            blend<N>(p, keys_of<T>((char*)t.before, s, t.before_room, layer, kv) + t.before_room * D, a.before, D, seen);
+        blend<N>(p + a.own_from, keys_of<T>(t.own, s, t.room, layer, kv) + t.room * D, a.own, D, seen);
+        for (int d = 0; d < n; d++) put(out + h * D + d * L, seen[d] * a.scale);
+    }
+}
+
+// Runs f with the number of vectors to a head as a constant, where it is one of the usual ones.
+template <class F> static inline void with_width(int n, const F& f) {
+    switch (n) {
+        case 1: return f(std::integral_constant<int, 1>());
+        case 2: return f(std::integral_constant<int, 2>());
+        case 4: return f(std::integral_constant<int, 4>());
+        default: return f(std::integral_constant<int, 0>());
     }
 }
 
 template <class T>
-static void attend(const Shape& s, const Token& t, int layer, const T* q, T* out, float* scratch) {
-    int D = s.head_dim, group = s.heads / s.kv_heads;
-    float *query = scratch, *seen = scratch + D, *p = scratch + 2 * D, scale = 1.0f / std::sqrt((float)D);
-    for (int h = 0; h < s.heads; h++) {
-        int kv = h / group;
-        for (int d = 0; d < D; d += L) put(query + d, get(q + h * D + d) * scale), put(seen + d, V{});
-        Look a = look<T>(s, t, layer, kv, query, p);
-        if (a.before)
-            blend<T>(p, keys_of<T>((char*)t.before, s, t.before_room, layer, kv) + t.before_room * D, a.before, D, seen);
-        blend<T>(p + a.own_from, keys_of<T>(t.own, s, t.room, layer, kv) + t.room * D, a.own, D, seen);
-        for (int d = 0; d < D; d += L) put(out + h * D + d, get(seen + d));
-    }
+static void attend(const Shape& s, const Token* t, int M, int layer, const T* q, T* out, float* scratch) {
+    with_width(s.head_dim / L, [&](auto n) {
+        for (int i = 0; i < M; i++)
+            attend_with<decltype(n)::value, T>(s, t[i], layer, q + (long)i * s.qkv(), out + (long)i * s.q(), scratch);
+    });
 }
 
 static long scratch_of(const Shape& s, const Token* t, int M) {
@@ -409,7 +425,7 @@ static void layers(const Model& m, Arena& arena, const Token* t, int M, float* x
             for (int n = Q + KV; n < W; n += L) put(to + n, get(from + n));
             remember<T>(s, t[i], l, to + Q, to + Q + KV);
         }
-        for (int i = 0; i < M; i++) attend<T>(s, t[i], l, qkv + (long)i * W, o + (long)i * Q, scratch);
+        attend<T>(s, t, M, l, qkv, o, scratch);
         auto add = [&](int i, int n, V c0, V c1) {
             float* to = x + (long)i * H + n;
             put(to, get(to) + c0);
@@ -491,32 +507,40 @@ static Drawn softmax(float* z, float* e, int V_, float temperature, int id, cons
 
 // ---- backward --------------------------------------------------------------------------------------------------------
 
-// Rows (M, N) as words that pair neighbouring rows: what a sum over tokens reads. For F32 they are the rows themselves.
-template <class P> struct Pairs;
-template <> struct Pairs<F32> {
-    static const uint32_t* of(const float* x, int, int, Arena&) { return (const uint32_t*)x; }
-};
-template <> struct Pairs<BF16> {
-    static const uint32_t* of(const uint16_t* x, int M, int N, Arena& arena) {
-        uint32_t* out = arena.take<uint32_t>((size_t)((M + 1) / 2) * N);
-        for (int m = 0; m < M; m += 2) {
-            const uint16_t *a = x + (long)m * N, *b = m + 1 < M ? a + N : nullptr;
-            uint32_t* to = out + (long)(m / 2) * N;
-            for (int n = 0; n < N; n++) to[n] = a[n] | (b ? (uint32_t)b[n] << 16 : 0u);
-        }
-        return out;
-    }
-};
-
-// grad (N, K) += dY^T X over M tokens.
+// Columns of x (M, N) in strips of `width`, each a word deep per token (F32) or pair of tokens (BF16): what a sum over
+// tokens reads, without strides that fight for the same lines of the cache.
 template <class P>
-static void learn(const uint32_t* dY, int N, const uint32_t* X, int K, int M, float* grad) {
+static const uint32_t* strips(const typename P::T* x, int M, int N, int width, Arena& arena) {
+    int words = (M + P::per - 1) / P::per, count = (N + width - 1) / width;
+    uint32_t* out = arena.take<uint32_t>((size_t)count * words * width);
+    for (int w = 0; w < words; w++) {
+        const typename P::T *a = x + (long)w * P::per * N, *b = w * P::per + 1 < M ? a + N : nullptr;
+        for (int k = 0; k < count; k++) {
+            uint32_t* to = out + ((long)k * words + w) * width;
+            int n = std::min(width, N - k * width);
+            for (int j = 0; j < n; j++) {
+                if constexpr (P::per == 1) memcpy(to + j, a + k * width + j, 4);
+                else to[j] = a[k * width + j] | (b ? (uint32_t)b[k * width + j] << 16 : 0u);
+            }
+        }
+    }
+    return out;
+}
+
+// grad (N, K) += dY^T X over M tokens, for dY (M, N) and X (M, K).
+template <class P>
+static void learn(const typename P::T* dY, int N, const typename P::T* X, int K, int M, float* grad, Arena& arena) {
+    size_t mark = arena.used;
+    const uint32_t *A = strips<P>(dY, M, N, MR, arena), *B = strips<P>(X, M, K, NR, arena);
     int words = (M + P::per - 1) / P::per;
-    product<P>(dY, 1, N, N, X, NR, K, K, words, [&](int n, int k, V c0, V c1) {
-        float* to = grad + (long)n * K + k;
-        put(to, get(to) + c0);
-        if (k + L < K) put(to + L, get(to + L) + c1);
-    });
+    for (int n = 0; n < N; n += MR, A += (long)words * MR) {
+        product<P>(A, 1, MR, std::min(MR, N - n), B, (long)words * NR, NR, K, words, [&](int i, int k, V c0, V c1) {
+            float* to = grad + (long)(n + i) * K + k;
+            put(to, get(to) + c0);
+            if (k + L < K) put(to + L, get(to + L) + c1);
+        });
+    }
+    arena.used = mark;
 }
 
 // dx += the norm's way back of dy, and the gradient of its weight.
@@ -536,43 +560,62 @@ template <class P> static void narrow(const float* x, long count, typename P::T*
 }
 
 // The way back through one token's attention: adds to the gradients (M, qkv) of its query and of all keys and values.
-template <class T>
-static void unattend(const Shape& s, const Tape& tape, int layer, int i, const T* qkv, const float* d_out, float* d_qkv,
-                     float* scratch) {
+// `turned` holds the unit's values of this layer in blocks, as keys are.
+template <int N, class T>
+static inline void unattend(const Shape& s, const Tape& tape, int layer, int i, const T* qkv, const T* turned,
+                            const float* d_out, float* d_qkv, float* scratch) {
     const Token& t = tape.tokens[i];
     int D = s.head_dim, W = s.qkv(), Q = s.q(), KV = s.kv(), group = s.heads / s.kv_heads;
+    const int n = N ? N : D / L;
     float scale = 1.0f / std::sqrt((float)D);
     long room = (t.read + L - 1) / L * L + (t.at + L) / L * L;
-    float *query = scratch, *p = scratch + 2 * D, *dp = p + room + L;
+    float *query = scratch, *p = scratch + D, *dp = p + room;
     for (int h = 0; h < s.heads; h++) {
         int kv = h / group, K0 = Q + kv * D, V0 = Q + KV + kv * D;
-        for (int d = 0; d < D; d += L) put(query + d, get(qkv + (long)i * W + h * D + d) * scale);
-        Look a = look<T>(s, t, layer, kv, query, p);
         const float* go = d_out + h * D;
-        float dot = 0;
-        auto each = [&](auto&& visit) {
-            for (int j = 0; j < a.before; j++) visit(j, (long)tape.lead[i] + j);
-            for (int j = 0; j < a.own; j++) visit(a.own_from + j, (long)tape.first[i] + j);
+        for (int d = 0; d < n; d++) put(query + d * L, get(qkv + (long)i * W + h * D + d * L) * scale);
+        Look a = look<T>(s, t, layer, kv, query, p);
+        if (a.before) scores<T>(go, turned + ((long)tape.blocks[tape.lead[i]] * s.kv_heads + (long)kv * t.before_room / L) * D * L, a.before, D, dp);
+        scores<T>(go, turned + ((long)tape.blocks[tape.first[i]] * s.kv_heads + (long)kv * t.room / L) * D * L, a.own, D, dp + a.own_from);
+        V dots{};
+        for (int j = 0; j < a.end; j += L) {
+            V w = get(p + j) * a.scale;
+            put(p + j, w);
+            dots += w > 0.0f ? w * get(dp + j) : V{};
+        }
+        V dot = all(sum(dots));
+        for (int j = 0; j < a.end; j += L) {
+            V w = get(p + j);
+            put(dp + j, w > 0.0f ? w * (get(dp + j) - dot) : V{});
+        }
+        V dq[N ? N : 16], q_[N ? N : 16], g_[N ? N : 16];
+        for (int d = 0; d < n; d++) dq[d] = V{}, q_[d] = get(query + d * L), g_[d] = get(go + d * L);
+        auto visit = [&](const float* w, const float* ds, int count, long row) {
+            const T* k = qkv + row * W + K0;
+            float *dk = d_qkv + row * W + K0, *dv = d_qkv + row * W + V0;
+            for (int j = 0; j < count; j++, k += W, dk += W, dv += W)
+                for (int d = 0; d < n; d++) {
+                    dq[d] += ds[j] * get(k + d * L);
+                    put(dk + d * L, get(dk + d * L) + ds[j] * q_[d]);
+                    put(dv + d * L, get(dv + d * L) + w[j] * g_[d]);
+                }
         };
-        each([&](int j, long row) {
-            V c{};
-            for (int d = 0; d < D; d += L) c += get(go + d) * get(qkv + row * W + V0 + d);
-            dp[j] = sum(c);
-            dot += p[j] * dp[j];
-            for (int d = 0; d < D; d += L) {
-                float* to = d_qkv + row * W + V0 + d;
-                put(to, get(to) + p[j] * get(go + d));
-            }
-        });
-        float* dq = d_qkv + (long)i * W + h * D;
-        each([&](int j, long row) {
-            float ds = p[j] * (dp[j] - dot);
-            for (int d = 0; d < D; d += L) {
-                put(dq + d, get(dq + d) + ds * scale * get(qkv + row * W + K0 + d));
-                float* to = d_qkv + row * W + K0 + d;
-                put(to, get(to) + ds * get(query + d));
-            }
-        });
+        visit(p, dp, a.before, tape.lead[i]);
+        visit(p + a.own_from, dp + a.own_from, a.own, tape.first[i]);
+        float* to = d_qkv + (long)i * W + h * D;
+        for (int d = 0; d < n; d++) put(to + d * L, get(to + d * L) + dq[d] * scale);
+    }
+}
+
+// A unit's values (M, of rows W apart) in blocks [head][room / L][D][L], row after row.
+template <class T> static void turn(const Shape& s, const Tape& tape, const T* values, T* out) {
+    int D = s.head_dim, W = s.qkv();
+    for (int i = 0; i < tape.M; i++) {
+        const Token& t = tape.tokens[i];
+        for (int h = 0; h < s.kv_heads; h++) {
+            T* to = out + ((long)tape.blocks[tape.first[i]] * s.kv_heads + (long)h * t.room / L + t.at / L) * D * L + t.at % L;
+            for (int d = 0; d < D; d++) to[d * L] = values[(long)i * W + h * D + d];
+        }
     }
 }
 
@@ -586,15 +629,13 @@ template <class P> static void back(const Model& m, Arena& arena, const Tape& ta
     T *h = arena.take<T>((size_t)M * F), *d_both = arena.take<T>((size_t)M * std::max(2 * F, W));
     float *dy = floats((size_t)M * std::max(H, Q)), *d_qkv = floats((size_t)M * W);
     float* scratch = floats(2 * scratch_of(s, tape.tokens.data(), M) + 4 * L);
-    size_t mark = arena.used;
+    T* turned = arena.take<T>((size_t)tape.rooms * s.kv());
     for (int l = s.layers - 1; l >= 0; l--) {
         const Block& b = m.blocks[l];
         long unit = (long)l * M;
         const float *x = (const float*)tape.x + unit * H, *middle = (const float*)tape.middle + unit * H;
         const T *qkv = (const T*)tape.qkv + unit * W, *o = (const T*)tape.o + unit * Q;
         const T* both = (const T*)tape.gate_up + unit * 2 * F;
-        arena.used = mark;
-
         narrow<P>(dx, (long)M * H, small);
         b.of_down.template times<P>(small, M, [&](int i, int n, V c0, V c1) {
             for (int k = 0; k < 2 && n + k * L < F; k++) {
@@ -606,8 +647,7 @@ template <class P> static void back(const Model& m, Arena& arena, const Tape& ta
                 put(to + F, d * silu);
             }
         });
-        const uint32_t* small2 = Pairs<P>::of(small, M, H, arena);
-        learn<P>(small2, H, Pairs<P>::of(h, M, F, arena), F, M, grad + b.down);
+        learn<P>(small, H, h, F, M, grad + b.down, arena);
         auto to_dy = [&](int width) {
             return [=](int i, int n, V c0, V c1) {
                 put(dy + (long)i * width + n, c0);
@@ -616,16 +656,19 @@ template <class P> static void back(const Model& m, Arena& arena, const Tape& ta
         };
         b.of_gate_up.template times<P>(d_both, M, to_dy(H));
         for (int i = 0; i < M; i++) norm(middle + (long)i * H, m.flat + b.norm2, H, m.eps, normed + (long)i * H);
-        learn<P>(Pairs<P>::of(d_both, M, 2 * F, arena), 2 * F, Pairs<P>::of(normed, M, H, arena), H, M, grad + b.gate_up);
+        learn<P>(d_both, 2 * F, normed, H, M, grad + b.gate_up, arena);
         for (int i = 0; i < M; i++)
             unnorm(middle + (long)i * H, m.flat + b.norm2, dy + (long)i * H, H, m.eps, dx + (long)i * H, grad + b.norm2);
 
         narrow<P>(dx, (long)M * H, small);
-        arena.used = mark;
         b.of_out.template times<P>(small, M, to_dy(Q));
-        learn<P>(Pairs<P>::of(small, M, H, arena), H, Pairs<P>::of(o, M, Q, arena), Q, M, grad + b.out);
+        learn<P>(small, H, o, Q, M, grad + b.out, arena);
         memset(d_qkv, 0, (size_t)M * W * sizeof(float));
-        for (int i = 0; i < M; i++) unattend<T>(s, tape, l, i, qkv, dy + (long)i * Q, d_qkv, scratch);
+        turn<T>(s, tape, qkv + Q + KV, turned);
+        with_width(D / L, [&](auto n) {
+            for (int i = 0; i < M; i++)
+                unattend<decltype(n)::value, T>(s, tape, l, i, qkv, turned, dy + (long)i * Q, d_qkv, scratch);
+        });
         for (int i = 0; i < M; i++) {
             long at = (long)tape.tokens[i].position * D;
             for (int n = 0; n < Q + KV; n += L) {
@@ -642,7 +685,7 @@ template <class P> static void back(const Model& m, Arena& arena, const Tape& ta
         narrow<P>(d_qkv, (long)M * W, d_both);
         b.of_qkv.template times<P>(d_both, M, to_dy(H));
         for (int i = 0; i < M; i++) norm(x + (long)i * H, m.flat + b.norm1, H, m.eps, normed + (long)i * H);
-        learn<P>(Pairs<P>::of(d_both, M, W, arena), W, Pairs<P>::of(normed, M, H, arena), H, M, grad + b.qkv);
+        learn<P>(d_both, W, normed, H, M, grad + b.qkv, arena);
         for (int i = 0; i < M; i++)
             unnorm(x + (long)i * H, m.flat + b.norm1, dy + (long)i * H, H, m.eps, dx + (long)i * H, grad + b.norm1);
     }
@@ -900,7 +943,8 @@ static void open_tape(const Model& m, Tape& tape, int64_t first, int64_t last, c
     long M = 0, rooms = 0;
     auto room = [](int64_t n) { return (n + L - 1) / L * L; };
     for (int64_t j = first; j < last; j++) M += counts[j], rooms += room(counts[j]);
-    tape.M = (int)M;
+    tape.M = (int)M, tape.rooms = rooms;
+    long passed = 0;
     size_t used = 0, bytes[7];
     size_t of[7] = {M * s.hidden * sizeof(float) * s.layers, M * s.qkv() * sizeof(T) * s.layers, M * s.q() * sizeof(T) * s.layers,
                     M * s.hidden * sizeof(float) * s.layers, M * 2 * s.mlp * sizeof(T) * s.layers, M * s.hidden * sizeof(float),
@@ -910,7 +954,7 @@ static void open_tape(const Model& m, Tape& tape, int64_t first, int64_t last, c
     char* base = tape.memory.data();
     tape.x = base + bytes[0], tape.qkv = base + bytes[1], tape.o = base + bytes[2], tape.middle = base + bytes[3];
     tape.gate_up = base + bytes[4], tape.last = (float*)(base + bytes[5]);
-    tape.tokens.clear(), tape.first.clear(), tape.lead.clear();
+    tape.tokens.clear(), tape.first.clear(), tape.lead.clear(), tape.blocks.clear();
     char* memory = base + bytes[6];
     std::vector<std::pair<Span, int>> seen;                 // spans of this unit, and where their tokens begin
     for (int64_t j = first; j < last; j++) {
@@ -922,8 +966,9 @@ static void open_tape(const Model& m, Tape& tape, int64_t first, int64_t last, c
         }
         for (int i = 0; i < span.count; i++) {
             tape.tokens.push_back(token_of(span, *ids++, i));
-            tape.first.push_back(begin), tape.lead.push_back(before);
+            tape.first.push_back(begin), tape.lead.push_back(before), tape.blocks.push_back((int)(passed / L));
         }
+        passed += span.room;
         seen.push_back({span, begin});
         memory += (size_t)span.room * s.kv() * 2 * s.layers * sizeof(T);
     }
@@ -989,7 +1034,7 @@ static void backward_unit(const Model& m, Arena& arena, const Tape& tape, int64_
             put(to, get(to) + c0);
             if (c + L < H) put(to + L, get(to + L) + c1);
         });
-        learn<F32>((const uint32_t*)z, V_, (const uint32_t*)f, H, n, grad + m.head);
+        learn<F32>(z, V_, f, H, n, grad + m.head, arena);
     }
     for (int i = 0; i < M; i++)
         unnorm(tape.last + (long)i * H, m.flat + m.norm, df + (long)i * H, H, m.eps, dx + (long)i * H, grad + m.norm);

@@ -28,6 +28,7 @@ from isocost.local.layout import Units
 SOURCE = Path(__file__).with_name("kernel.cpp")
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
+TARGET = ("-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native",)
 SPAN = 7         # numbers of a span: tokens, at, own memory, its room, memory before, its length, its room
 
 
@@ -211,7 +212,7 @@ def _library() -> tuple[Any, str]:
 def _built(compiler: str) -> Path:
     """The shared library for this source, compiler and machine, built unless it is there already."""
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
-    key = "\n".join((SOURCE.read_text(), version, _machine(), *FLAGS))
+    key = "\n".join((SOURCE.read_text(), version, _machine(), *FLAGS, *TARGET))
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "isocost"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -227,10 +228,9 @@ def _built(compiler: str) -> Path:
 def _build(compiler: str, path: Path) -> None:
     """Compile next to its final place and move it there, so that two processes never see half a file."""
     print("isocost: building its kernel for this machine, once (about ten seconds)", file=sys.stderr, flush=True)
-    native = "-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native"
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         out = Path(scratch) / path.name
-        for some in (("-fopenmp", native), (native,), ()):       # Apple's compiler has no OpenMP
+        for some in (("-fopenmp", *TARGET), TARGET, ()):         # Apple's compiler has no OpenMP
             command = [compiler, *FLAGS, *some, str(SOURCE), "-o", str(out)]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode == 0:

@@ -1,0 +1,223 @@
+"""The kernel against torch: the same numbers, on every build, however rows and groups are cut."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from local_world import SETTINGS, batch, model, say, sums, world
+
+from isocost.errors import UserError
+from isocost.local import layout, native
+from isocost.local.layout import Rows, Units
+from isocost.types import Sampling
+
+SHAPES = {
+    "grouped": {"heads": 4, "kv_heads": 2, "head_dim": 16},
+    "biased": {"heads": 2, "kv_heads": 2, "head_dim": 32, "qkv_bias": True, "tied": False},
+    "one head": {"heads": 1, "kv_heads": 1, "head_dim": 64, "hidden": 48, "vocab": 37, "layers": 3},
+    "odd width": {"heads": 3, "kv_heads": 1, "head_dim": 48, "hidden": 80, "mlp": 112},
+}
+
+
+@pytest.fixture
+def fresh(monkeypatch, tmp_path):
+    """No kernel is loaded yet, and the folder for built ones is empty."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    native._library.cache_clear()
+    yield tmp_path / "isocost"
+    native._library.cache_clear()
+
+
+def pulled(out, b):
+    """A loss that pulls differently at every token, on log-probs and on entropies."""
+    a = torch.sin(torch.arange(b.tokens.numel(), dtype=torch.float32)).view(b.tokens.shape).to(out.logp.dtype)
+    return -a * out.logp - 0.3 * a.abs() * out.entropy, {}
+
+
+def of(w, b):
+    """Log-probs, entropies and the gradient of a batch, in float64."""
+    b = b.but(weight=torch.ones_like(b.logp) / b.mask.sum())
+    scored = w.learner.score(b)
+    w.learner.gradient(b, pulled)
+    return scored.logp.double(), scored.entropy.double(), w.learner._grad.double().clone()
+
+
+def apart(x, y) -> list[float]:
+    """Largest difference of log-probs and entropies, and the gradients' distance over their length."""
+    return [*(float((x[k] - y[k]).abs().max()) for k in (0, 1)), float((x[2] - y[2]).norm() / y[2].norm())]
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.6)])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_log_probs_entropies_and_gradients_are_those_of_float64(shape, sampling):
+    source = model(sharp=1.5, **SHAPES[shape])
+    b = batch(world(source, kernels="native"), [*sums(6, 1), "1" * 21, "9=" * 20], 5, tokens=20, sampling=sampling)
+    true = of(world(source, dtype="fp64"), b)
+    for dtype, bars in (("fp32", (2e-5, 2e-5, 1e-5)), ("bf16", (0.25, 0.12, 0.06))):
+        ours, plain = (of(world(source, dtype=dtype, kernels=k), b) for k in ("native", "torch"))
+        gap, torchs = apart(ours, true), apart(plain, true)
+        print(shape, dtype, "kernel", *(f"{x:.1e}" for x in gap), "torch", *(f"{x:.1e}" for x in torchs))
+        assert all(g < bar for g, bar in zip(gap, bars, strict=True))
+        assert all(g < 2 * t + 1e-6 for g, t in zip(gap, torchs, strict=True))     # no worse than torch's own rounding
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_the_sampler_and_the_learner_agree_to_the_last_bit(dtype):
+    w = world(model(max_len=512), kernels="native", dtype=dtype)
+    for sampling in (Sampling(), Sampling(0.7)):
+        b = batch(w, [*sums(10, 3), "12+" * 70], 9, tokens=60, sampling=sampling)    # some longer than a chunk
+        assert b.mask.sum() > 500
+        assert torch.equal(w.learner.score(b).logp, b.logp)
+
+
+def test_torch_and_the_kernel_draw_the_same_tokens():
+    def all_said(kernels):
+        async def crowd(w):
+            return await asyncio.gather(*(
+                say(w, p, range(3), i, tokens=40, sampling=SETTINGS[i % 6]) for i, p in enumerate(sums(18, 5))
+            ))
+
+        return [s for some in asyncio.run(crowd(world("tiny", kernels=kernels))) for s in some]
+
+    for a, b in zip(all_said("torch"), all_said("native"), strict=True):
+        assert a.tokens.tolist() == b.tokens.tolist() and a.stop == b.stop
+        np.testing.assert_allclose(a.logp, b.logp, atol=3e-5)
+        assert [k.tolist() for k in a.kept] == [k.tolist() for k in b.kept]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("burst", [1, 5, 32])
+def test_neither_bursts_nor_threads_change_a_token(burst, threads):
+    source = model(1, max_len=256)
+
+    async def crowd(w):
+        w.engine.burst = burst
+        return await asyncio.gather(*(say(w, p, range(2, 6), i, tokens=10 + 20 * i) for i, p in enumerate(sums(7, 2))))
+
+    told = [s for some in asyncio.run(crowd(world(source, kernels="native", threads=threads))) for s in some]
+    plain = [s for some in asyncio.run(crowd(world(source, kernels="native"))) for s in some]
+    for a, b in zip(told, plain, strict=True):
+        assert a.tokens.tobytes() == b.tokens.tobytes() and a.logp.tobytes() == b.logp.tobytes()
+
+
+@pytest.mark.parametrize("unit, split", [(1, 8), (1, 512), (10_000, 512)])
+def test_how_units_are_cut_moves_a_gradient_by_rounding_only(monkeypatch, unit, split):
+    source = model()
+    b = batch(world(source), sums(5, 4), 12, tokens=12)
+    whole = of(world(source, kernels="native"), b)
+    monkeypatch.setattr(layout, "UNIT", unit)
+    monkeypatch.setattr(layout, "SPLIT", split)
+    for threads in (1, 3):
+        cut = of(world(source, kernels="native", threads=threads), b)
+        assert torch.equal(cut[0], whole[0]) and torch.equal(cut[1], whole[1])
+        assert apart(cut, whole)[2] < 1e-6
+
+
+def test_groups_that_pull_nothing_are_passed_over_and_change_nothing():
+    w = world(model(), kernels="native")
+    b = batch(w, sums(8, 6), 16, tokens=12)
+    b = b.but(weight=torch.ones_like(b.logp) / b.mask.sum())
+    dead = (b.group[b.rollout] % 2 == 0)[:, None]
+
+    def half(out, b):
+        return torch.where((b.group[b.rollout] % 2 == 0)[:, None], 0.0, out.logp), {}
+
+    w.learner.gradient(b, half)
+    with_dead = w.learner._grad.clone()
+    w.learner.gradient(b.rows(torch.nonzero(~dead[:, 0])[:, 0]), half)
+    torch.testing.assert_close(w.learner._grad, with_dead, atol=1e-9, rtol=1e-5)
+    passed = []
+    real = w.learner._kernel.backward
+    w.learner._kernel.backward = lambda units, logp, entropy, grad: passed.append((logp, entropy)) or real(
+        units, torch.zeros_like(logp), torch.zeros_like(entropy), grad.fill_(float("nan"))
+    )
+    w.learner.gradient(b, half)
+    assert passed and w.learner._grad.isnan().all()      # all zeros: nothing was added, nor multiplied
+
+
+def test_every_token_of_a_batch_is_laid_out_once_per_prompt_and_predicted_from_the_one_before_it():
+    w = world(model())
+    b = batch(w, [*sums(5, 7), "1" * 30], 7, tokens=15)
+    rows, (row, at) = Rows.of(b), np.nonzero(b.mask.numpy())
+    units = Units.of(rows, row, at, rows.tokens[row, at], b.temperature.numpy()[row])
+    assert sorted(zip(units.row, units.position, strict=True)) == sorted(zip(row, at, strict=True))
+    starts = np.cumsum(units.counts) - units.counts
+    span_of = np.repeat(np.arange(len(units.counts)), units.counts)
+    for k in range(len(units.at)):
+        span = span_of[units.at[k]]
+        own = units.tokens[starts[span] : units.at[k] + 1].tolist()
+        lead = units.lead[span]
+        before = units.tokens[starts[lead] : starts[lead] + units.counts[lead]].tolist() if lead >= 0 else []
+        assert before + own == b.tokens[units.row[k], : units.position[k]].tolist()
+        assert units.target[k] == b.tokens[units.row[k], units.position[k]]
+    own = int((b.length - 1).sum()) - sum(int(n) for n in rows.prompt)
+    assert len(units.tokens) == own + sum(int(rows.prompt[i]) for i in set(rows.owner.tolist()))
+
+
+def test_a_second_forward_pass_before_the_way_back_is_an_error():
+    w = world(model(), kernels="native")
+    b = batch(w, sums(2), 2)
+    first = w.learner.forward(b)
+    w.learner.forward(b)
+    with pytest.raises(RuntimeError, match="one forward pass at a time"):
+        first.logp.sum().backward()
+
+
+# building --------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_compiler_torch_does_it_and_says_why(monkeypatch, fresh):
+    monkeypatch.setattr(native.shutil, "which", lambda name: None)
+    w = world("tiny")
+    assert w.extra["kernels"] == "torch" and "C++ compiler" in w.extra["kernels_why"]
+    assert len(asyncio.run(say(w, "1+2=", [0]))[0].tokens)
+    with pytest.raises(UserError, match=r"kernels is native, but there is no C\+\+ compiler"):
+        world("tiny", kernels="native")
+
+
+def test_a_compiler_that_fails_is_quoted(monkeypatch, fresh, tmp_path):
+    broken = tmp_path / "c++"
+    broken.write_text("#!/bin/sh\n[ \"$1\" = --version ] && exit 0\necho 'fatal: out of paper' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(native.shutil, "which", lambda name: str(broken) if name == "c++" else None)
+    assert "out of paper" in world("tiny").extra["kernels_why"]
+    assert not list(fresh.glob("*.so"))
+
+
+def test_widths_that_vectors_do_not_divide_are_left_to_torch():
+    odd = model(heads=4, kv_heads=2, head_dim=10)
+    assert "head size that is a multiple" in world(odd, kernels="auto").extra["kernels_why"]
+
+
+@pytest.mark.parametrize("target", ["-march=x86-64-v3", "-march=x86-64"])
+def test_machines_with_narrower_vectors_compute_the_same(monkeypatch, fresh, target):
+    if not sys.platform.startswith("linux") or native.platform.machine() != "x86_64":
+        pytest.skip("x86-64 only")
+    flags = Path("/proc/cpuinfo").read_text().split()
+    if target.endswith("v3") and "avx2" not in flags:
+        pytest.skip("no AVX2 here")
+    source = model(sharp=1.5)
+    b = batch(world(source, kernels="torch"), sums(6, 1), 5, tokens=20)
+    monkeypatch.setattr(native, "TARGET", (target,))
+    monkeypatch.setattr(native, "FLAGS", tuple(f if f != "-O3" else "-O1" for f in native.FLAGS))
+    assert native._library()[0].isocost_lanes() == (8 if target.endswith("v3") else 4)
+    for dtype, bars in (("fp32", (2e-5, 2e-5, 1e-5)), ("bf16", (0.25, 0.12, 0.06))):
+        gap = apart(of(world(source, dtype=dtype, kernels="native"), b), of(world(source, dtype="fp64"), b))
+        assert all(g < bar for g, bar in zip(gap, bars, strict=True)), (dtype, gap)
+
+
+def test_two_processes_that_build_at_once_both_get_a_whole_kernel(tmp_path):
+    fake = tmp_path / "bin"
+    fake.mkdir()
+    (fake / "c++").write_text("#!/bin/sh\nexec \"$(command -v g++ || command -v clang++)\" -O0 \"$@\"\n")
+    (fake / "c++").chmod(0o755)
+    code = "from isocost.local import native; native.FLAGS = tuple(f for f in native.FLAGS if f != '-O3'); " \
+           "native.TARGET = (); library, why = native._library(); assert library is not None, why"
+    env = {"PATH": f"{fake}:/usr/bin:/bin", "XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path)}
+    both = [subprocess.Popen([sys.executable, "-c", code], env=env, stderr=subprocess.PIPE) for _ in range(2)]
+    assert [p.communicate()[1] is not None and p.returncode for p in both] == [0, 0]
+    assert len(list((tmp_path / "cache" / "isocost").iterdir())) == 1
