@@ -10,6 +10,7 @@ import pytest
 import torch
 from local_world import SETTINGS, batch, model, say, sums, world
 
+from isocost import meter
 from isocost.errors import UserError
 from isocost.local import layout, native
 from isocost.local.layout import Rows, Units
@@ -221,3 +222,70 @@ def test_two_processes_that_build_at_once_both_get_a_whole_kernel(tmp_path):
     both = [subprocess.Popen([sys.executable, "-c", code], env=env, stderr=subprocess.PIPE) for _ in range(2)]
     assert [p.communicate()[1] is not None and p.returncode for p in both] == [0, 0]
     assert len(list((tmp_path / "cache" / "isocost").iterdir())) == 1
+
+
+# tapes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_what_the_sampler_left_gives_the_gradient_that_reading_again_gives(dtype, threads):
+    w = world(model(max_len=256, sharp=1.0), kernels="native", dtype=dtype, threads=threads)
+    b = batch(w, [*sums(6, 8), "12+" * 11], 6, tokens=50)                 # rows end early, so gaps are closed
+    assert len({int(n) for n in b.length}) > 5
+    b = b.but(weight=torch.ones_like(b.logp) / b.mask.sum())
+    for _ in range(2):                                                    # a tape can be used twice
+        w.learner._read = 0
+        w.learner.gradient(b, pulled)
+        assert w.learner._read == 0
+        left = w.learner._grad.clone()
+    w.engine.tapes.clear()
+    w.learner.gradient(b, pulled)
+    assert w.learner._read > 0
+    torch.testing.assert_close(left, w.learner._grad, atol=1e-8, rtol=1e-5)
+
+
+def test_tapes_are_not_used_for_other_weights_other_rows_or_other_tokens():
+    w = world(model(), kernels="native")
+    b = batch(w, sums(4, 8), 6, tokens=20)
+    b = b.but(weight=torch.ones_like(b.logp) / b.mask.sum())
+
+    def read(b):
+        w.learner._read = 0
+        w.learner.gradient(b, pulled)
+        return w.learner._read
+
+    assert read(b) == 0
+    assert read(b.rows(torch.arange(1, len(b.tokens)))) > 0               # one group lost a row
+    changed = b.tokens.clone()
+    changed[0, int(b.length[0]) - 2] = 3 if changed[0, int(b.length[0]) - 2] != 3 else 4
+    assert read(b.but(tokens=changed)) > 0
+    with torch.no_grad():
+        w.learner.weights()["norm"][0] += 1e-3
+    whole = read(b)
+    assert whole > 0
+    asyncio.run(w.engine.load(w.learner.weights()))
+    assert read(b) == whole                                               # the tapes were of the old weights
+
+
+def test_tapes_are_of_training_only_and_within_their_memory():
+    def left(account, size):
+        w = world(model(), kernels="native")
+        w.engine.cache.tape_bytes = size
+        with meter.on(account):
+            batch(w, sums(5, 8), 6, tokens=20)
+        return len(w.engine.tapes)
+
+    assert left(meter.TRAIN, 2**29) == 5
+    assert left(meter.EVALUATION, 2**29) == 0
+    one = world(model(), kernels="native").engine.cache.kernel.tape_bytes(6 + 6 * 20)
+    assert left(meter.TRAIN, 2 * one) == 2
+
+
+def test_tapes_are_given_back_and_used_again():
+    w = world(model(), kernels="native")
+    for wave in range(4):
+        batch(w, sums(5, wave), 6, tokens=20)
+        assert len(w.engine.cache._taped) == 5
+        asyncio.run(w.engine.load(w.learner.weights()))
+        assert len(w.engine.cache._taped) == 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from isocost.local import native
 from isocost.local.decoder import Attend, Config, Decoder, causal
+from isocost.local.native import Tape
 from isocost.local.sampling import draw
 from isocost.local.weights import checksum
 from isocost.world import Weights
@@ -42,10 +44,17 @@ class Cache(Protocol):
         """Memory of one slot whose row has up to so many tokens."""
         ...
 
-    def read(self, starts: list[ndarray], counts: list[int], first: int, own: int) -> tuple[Tensor, ndarray]:
+    def read(
+        self, starts: list[ndarray], counts: list[int], first: int, own: int, tapes: Sequence[Tape | None] = ()
+    ) -> tuple[Tensor, ndarray]:
         """Read each start for its count of slots, one after the other from slot `first` on, each with room for `own`
         tokens more. Returns (some rows, V) logits after each start's last token, and for each start its row there.
+        What is read of a start that has a tape, and of its rows, is left on it.
         """
+        ...
+
+    def tape(self, start: ndarray, rows: int, own: int) -> Tape | None:
+        """A tape for a start and so many rows of up to `own` tokens; None where none is kept, or none has room now."""
         ...
 
     def read_again(self, starts: list[ndarray], own: list[ndarray]) -> None:
@@ -71,10 +80,18 @@ class Cache(Protocol):
         """Put rows of some slots into others."""
         ...
 
+    def free(self, first: int) -> None:
+        """Slots from `first` on hold nothing now."""
+        ...
 
-def open_cache(config: Config, body: torch.dtype, device: torch.device, kernels: str, threads: int) -> Cache:
-    """A cache over `kernels`, which are "native" or "torch"."""
-    return NativeCache(config, body, threads) if kernels == "native" else TorchCache(config, body, device)
+
+def open_cache(
+    config: Config, body: torch.dtype, device: torch.device, kernels: str, threads: int, tape_bytes: int
+) -> Cache:
+    """A cache over `kernels`, which are "native" or "torch"; its tapes take up to `tape_bytes`."""
+    if kernels == "native":
+        return NativeCache(config, body, threads, tape_bytes)
+    return TorchCache(config, body, device)
 
 
 class TorchCache:
@@ -105,8 +122,13 @@ class TorchCache:
         c = self.config
         return 2 * c.layers * c.kv_heads * c.head_dim * self.decoder.body.itemsize * self._keys(tokens)
 
+    def tape(self, start: ndarray, rows: int, own: int) -> Tape | None:
+        return None
+
     @torch.inference_mode()
-    def read(self, starts: list[ndarray], counts: list[int], first: int, own: int) -> tuple[Tensor, ndarray]:
+    def read(
+        self, starts: list[ndarray], counts: list[int], first: int, own: int, tapes: Sequence[Tape | None] = ()
+    ) -> tuple[Tensor, ndarray]:
         self._fit(_padded(first + sum(counts)), max(map(len, starts)))
         hidden = self._read(starts, counts, first)
         filled = F.pad(hidden, (0, 0, 0, _padded(len(hidden)) - len(hidden)))
@@ -146,6 +168,9 @@ class TorchCache:
     @torch.inference_mode()
     def move(self, source: ndarray, target: ndarray) -> None:
         self._cache[:, :, self._to(target)] = self._cache[:, :, self._to(source)]
+
+    def free(self, first: int) -> None:
+        """Memory stays for the rows to come."""
 
     # inside ---------------------------------------------------------------------------------------------------
 
@@ -246,19 +271,33 @@ class TorchCache:
         return tensor if self.device.type == "cpu" else tensor.to(self.device)
 
 
+class Home:
+    """The keys and values of a start, in memory of their own or on a tape."""
+
+    def __init__(self, start: ndarray, kept: Tensor | Tape):
+        self.start, self.kept = start, kept
+        self.memory = int(kept.where[0]) if isinstance(kept, Tape) else kept.data_ptr()
+        self.tape = kept.pointer if isinstance(kept, Tape) else 0
+
+
+NOWHERE = Home(np.zeros(0, dtype=np.int64), torch.zeros(0))
+
+
 class NativeCache:
     """A start's keys are kept once, whoever goes on from it; a slot points to them and to memory of its own."""
 
     bursts = True
 
-    def __init__(self, config: Config, body: torch.dtype, threads: int):
+    def __init__(self, config: Config, body: torch.dtype, threads: int, tape_bytes: int):
         self.config = config
         self.decoder = Decoder(config).requires_grad_(False)
         self.flat = native.flatten(self.decoder)
         self.kernel = native.Kernel(config, body, threads)
         self._own_room = 0
-        self._memory: list[Tensor] = []                          # per slot, of its own tokens
-        self._starts: list[tuple[ndarray, Tensor]] = []          # per slot, the start's tokens and memory
+        self.tape_bytes = tape_bytes
+        self._taped: WeakKeyDictionary[Tape, int] = WeakKeyDictionary()     # tapes in use, and their memory
+        self._memory: list[Tensor] = []                          # per slot, of its own tokens where it is on no tape
+        self._homes: list[Home] = []                             # per slot, of its start
         self._spans = np.zeros((0, native.SPAN), dtype=np.int64)
 
     def load(self, weights: Weights) -> None:
@@ -273,22 +312,38 @@ class NativeCache:
     def bytes(self, tokens: int) -> int:
         return self.kernel.memory(tokens) * self.kernel.dtype.itemsize
 
-    def read(self, starts: list[ndarray], counts: list[int], first: int, own: int) -> tuple[Tensor, ndarray]:
+    def read(
+        self, starts: list[ndarray], counts: list[int], first: int, own: int, tapes: Sequence[Tape | None] = ()
+    ) -> tuple[Tensor, ndarray]:
         self._fit(first + sum(counts), own)
-        homes = [torch.empty(self.kernel.memory(len(s)), dtype=self.kernel.dtype) for s in starts]
+        homes: list[Home] = []
         slot = first
-        for start, home, count in zip(starts, homes, counts, strict=True):
-            for k in range(slot, slot + count):
-                self._starts[k] = start, home
+        for start, count, tape in zip(starts, counts, tapes or (None,) * len(starts), strict=True):
+            home = Home(start, tape or torch.empty(self.kernel.memory(len(start)), dtype=self.kernel.dtype))
             here = self._spans[slot : slot + count]
-            here[:, 4:] = home.data_ptr(), len(start), self.kernel.room(len(start))
+            here[:, 4:7] = home.memory, len(start), self.kernel.room(len(start))
+            here[:, 7:] = 0
+            if tape is None:
+                here[:, 2] = [x.data_ptr() for x in self._memory[slot : slot + count]]
+                here[:, 3] = self._own_room
+            else:
+                here[:, 2], here[:, 3] = tape.where[1:], self.kernel.room(tape.own)
+                here[:, 7], here[:, 8] = tape.pointer, len(start) + tape.own * np.arange(count)
+            self._homes[slot : slot + count] = [home] * count
+            homes.append(home)
             slot += count
-        hidden = self._read_starts(starts, homes)
-        return self.kernel.logits(hidden), np.arange(len(starts))
+        return self.kernel.logits(self._read_homes(homes)), np.arange(len(starts))
+
+    def tape(self, start: ndarray, rows: int, own: int) -> Tape | None:
+        new = self.kernel.tape_bytes(len(start) + rows * own)
+        if sum(self._taped.values()) + new > self.tape_bytes:
+            return None
+        tape = Tape(self.kernel, start, rows, own)
+        self._taped[tape] = new
+        return tape
 
     def read_again(self, starts: list[ndarray], own: list[ndarray]) -> None:
-        distinct = {id(home): (start, home) for start, home in self._starts[: len(own)]}
-        self._read_starts([s for s, _ in distinct.values()], [h for _, h in distinct.values()])
+        self._read_homes(list({id(home): home for home in self._homes[: len(own)]}.values()))
         spans = self._spans[: len(own)].copy()
         spans[:, 0] = [len(x) for x in own]
         some = spans[:, 0] > 0
@@ -311,9 +366,12 @@ class NativeCache:
 
     def move(self, source: ndarray, target: ndarray) -> None:
         for a, b in zip(source.tolist(), target.tolist(), strict=True):
-            self._starts[b] = self._starts[a]
+            self._homes[b] = self._homes[a]
             self._memory[a], self._memory[b] = self._memory[b], self._memory[a]
         self._spans[np.concatenate((target, source))] = self._spans[np.concatenate((source, target))]
+
+    def free(self, first: int) -> None:
+        self._homes[first:] = [NOWHERE] * (len(self._homes) - first)
 
     # inside ---------------------------------------------------------------------------------------------------
 
@@ -322,10 +380,10 @@ class NativeCache:
         spans[:, 1] = length - spans[:, 5]
         return spans
 
-    def _read_starts(self, starts: Sequence[ndarray], homes: Sequence[Tensor]) -> Tensor:
+    def _read_homes(self, homes: Sequence[Home]) -> Tensor:
         room = self.kernel.room
-        spans = [(len(s), 0, h.data_ptr(), room(len(s)), 0, 0, 0) for s, h in zip(starts, homes, strict=True)]
-        return self.kernel.read(np.array(spans, dtype=np.int64), np.concatenate(starts))
+        spans = [(len(h.start), 0, h.memory, room(len(h.start)), 0, 0, 0, h.tape, 0) for h in homes]
+        return self.kernel.read(np.array(spans, dtype=np.int64), np.concatenate([h.start for h in homes]))
 
     def _fit(self, slots: int, own: int) -> None:
         """Room for so many slots and own tokens; what is there stays."""
@@ -333,13 +391,14 @@ class NativeCache:
         if room > self._own_room:
             self._memory = [self._grown(x, room) for x in self._memory]
             self._own_room = room
+            plain = self._spans[:, 7] == 0
+            self._spans[plain, 2] = np.array([x.data_ptr() for x in self._memory], dtype=np.int64)[plain]
+            self._spans[plain, 3] = room
         while len(self._memory) < slots:
             self._memory.append(torch.empty(self.kernel.memory(self._own_room), dtype=self.kernel.dtype))
-            self._starts.append((np.zeros(0, dtype=np.int64), torch.zeros(0)))
-        spans = np.zeros((len(self._memory), native.SPAN), dtype=np.int64)
-        spans[: len(self._spans)] = self._spans
-        spans[:, 2], spans[:, 3] = [x.data_ptr() for x in self._memory], self._own_room
-        self._spans = spans
+            self._homes.append(NOWHERE)
+        new = np.zeros((len(self._memory) - len(self._spans), native.SPAN), dtype=np.int64)
+        self._spans = np.concatenate((self._spans, new))
 
     def _grown(self, memory: Tensor, room: int) -> Tensor:
         """The same keys and values with room for more: per layer and head, keys in blocks and then values."""

@@ -21,11 +21,13 @@ from isocost import chance
 from isocost.errors import UserError
 from isocost.local.cache import open_cache
 from isocost.local.decoder import Config
+from isocost.local.native import Tape
 from isocost.local.sampling import check, truncate
-from isocost.meter import Meter, payer
+from isocost.meter import TRAIN, Meter, payer
 from isocost.types import Cost, Place, Role, Said, Sampling, Segment, Stop
 from isocost.world import Text, Weights
 
+TAPE_BYTES = 2**29    # what tapes may take together
 WINDOW = 32      # positions whose random numbers are made at a time
 REACT = 4        # turns of the event loop in which those whose tokens came back may cancel others, or ask for more
 
@@ -44,6 +46,8 @@ class Request:
     tail: list[int]             # what the policy had already written of this turn
     future: asyncio.Future[None]
     said: list[Said | None]
+    tapes: bool                 # the learner will want what is read of it
+    tape: Tape | None = None
     begun: int = 0              # attempts that got a slot
     ended: int = 0
     decoded: int = 0
@@ -102,11 +106,13 @@ class LocalEngine:
     def __init__(
         self, config: Config, text: Text, meter: Meter, *, device: torch.device, body: torch.dtype = torch.float32,
         max_slots: int = 512, cache_bytes: int = 2**30, kernels: str = "torch", threads: int = 1, burst: int = WINDOW,
+        tape_bytes: int = TAPE_BYTES,
     ):
         self.config, self.text, self.meter, self.device = config, text, meter, device
         self.version, self.max_slots, self.cache_bytes = 0, max_slots, cache_bytes
         self.burst = min(burst, WINDOW)      # ticks during which nobody else is looked at, at most
-        self.cache = open_cache(config, body, device, kernels, threads)
+        self.cache = open_cache(config, body, device, kernels, threads, tape_bytes)
+        self.tapes: dict[Place, Tape] = {}   # of groups written whole under the present weights, for the learner
         self._names = {name for name, _ in self.cache.decoder.named_parameters()}
         self._is_end = np.zeros(config.vocab, dtype=bool)
         self._is_end[list(text.ends)] = True
@@ -165,6 +171,9 @@ class LocalEngine:
             raise ValueError(f"weights do not fit: {sorted(weights.keys() ^ self._names)}")
         self.cache.load(weights)
         self.version = version
+        self.tapes.clear()
+        for request in {id(r): r for r, _ in self._slots.owner}.values():
+            request.tapes = False            # begun under other weights
         if self._slots.live:
             self._read_again()
 
@@ -187,7 +196,7 @@ class LocalEngine:
         home: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         return Request(
             start.tokens, start.sampling, attempts, place, turn, min(max_tokens, room), stop,
-            start.tokens[ours].tolist(), home, [None] * len(attempts),
+            start.tokens[ours].tolist(), home, [None] * len(attempts), payer().account == TRAIN and turn == 0,
         )
 
     async def _drive(self) -> None:
@@ -238,11 +247,15 @@ class LocalEngine:
         began = time.perf_counter()
         starts: dict[bytes, list[tuple[Request, int]]] = {}
         for request, attempt in sorted(new, key=lambda row: len(row[0].tokens)):
-            starts.setdefault(request.tokens.tobytes(), []).append((request, attempt))
+            whose = id(request).to_bytes(8, "little") if request.tapes else b""       # a tape holds one request
+            starts.setdefault(whose + request.tokens.tobytes(), []).append((request, attempt))
         firsts, counts = [rows[0][0] for rows in starts.values()], [len(rows) for rows in starts.values()]
         first = self._open([row for rows in starts.values() for row in rows])
         longest = int(self._slots.limit[: self._slots.live].max())
-        logits, where = self.cache.read([r.tokens for r in firsts], counts, first, longest)
+        for request, count in zip(firsts, counts, strict=True):
+            if request.tapes and request.begun == count == len(request.attempts):
+                request.tape = self.cache.tape(request.tokens, count, request.limit)
+        logits, where = self.cache.read([r.tokens for r in firsts], counts, first, longest, [r.tape for r in firsts])
         for request in firsts:
             request.read += len(request.tokens)
         which = torch.from_numpy(np.repeat(where, counts)).to(logits.device)
@@ -287,6 +300,9 @@ class LocalEngine:
             request.decoded += k
             request.seconds += seconds
             if request.ended == len(request.attempts) and not request.future.done():
+                if request.tapes and request.tape is not None:
+                    request.tape.close([s.tokens for s in request.said if s is not None])
+                    self.tapes[request.place] = request.tape
                 request.future.set_result(None)
                 self._news = True
         self._close(done)
@@ -302,6 +318,7 @@ class LocalEngine:
                 s.move(movers, holes)
         s.live = left
         del s.owner[left:]
+        self.cache.free(left)
 
     def _drop(self, request: Request) -> None:
         """Take a cancelled request's rows off; what they had written is added to its bill."""

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <type_traits>
 #include <vector>
 #ifdef __AVX512F__
@@ -239,25 +240,57 @@ struct Arena {                                              // scratch that is t
     std::vector<char*> extra;
 };
 
+struct Tape;
+
 struct Token {                       // one position to read: its sequence is `before`, shared, then `own`, up to `at`
     int id, position, at;
     char* own;
     long room;
     const char* before;
     long read, before_room;
+    Tape* tape;                      // what is to be remembered of it goes to this row there
+    int row;
 };
 
-struct Tape {                        // what the way back needs of one unit: M tokens, all layers
-    int M = 0;
-    std::vector<char> memory;
+// What the way back needs of one unit, M tokens in all layers: a unit is some prompts and the rows that go on from them.
+struct Tape {
+    int M = 0, most = 0;             // tokens, and how many there is room for
+    char* memory = nullptr;
+    size_t size = 0;
+    char *x, *qkv, *o, *middle, *gate_up, *cache;           // [layers][most][width] each; keys and values
+    float* last;                                            // [most][hidden]
+    long rooms = 0;                  // positions that its rows' keys and values take, each row padded to L
     std::vector<Token> tokens;
-    long rooms = 0;                  // positions that its rows take, each padded to L
-    std::vector<int> blocks;         // for the first token of each row, how many blocks of L positions stand before it
     std::vector<int> first, lead;    // where in the unit each token's own row begins, and what stands before that row
-    char* x; char* qkv; char* o; char* middle; char* gate_up; float* last;
+    std::vector<int> blocks;         // for each token, how many blocks of L positions stand before its row
+    Tape() = default;
+    Tape(const Tape&) = delete;
+    ~Tape() { free(memory); }
+
+    // A place for M tokens whose rows' keys and values take `positions`. Memory stays what it was if it is enough.
+    template <class T> void open(const Shape& s, int tokens_, long positions) {
+        M = 0, most = tokens_, rooms = positions;
+        size_t n = (size_t)tokens_, used = 0, bytes[7];
+        size_t of[7] = {n * s.hidden * sizeof(float) * s.layers, n * s.qkv() * sizeof(T) * s.layers,
+                        n * s.q() * sizeof(T) * s.layers, n * s.hidden * sizeof(float) * s.layers,
+                        n * 2 * s.mlp * sizeof(T) * s.layers, n * s.hidden * sizeof(float),
+                        (size_t)positions * s.kv() * 2 * s.layers * sizeof(T)};
+        for (int i = 0; i < 7; i++) bytes[i] = used, used += (of[i] + 4 * NR + 63) / 64 * 64;
+        if (size < used) {
+            free(memory);
+            memory = (char*)aligned_alloc(64, size = used);
+        }
+        x = memory + bytes[0], qkv = memory + bytes[1], o = memory + bytes[2], middle = memory + bytes[3];
+        gate_up = memory + bytes[4], last = (float*)(memory + bytes[5]), cache = memory + bytes[6];
+        tokens.clear(), first.clear(), lead.clear(), blocks.clear();
+    }
+    template <class X> X* at(char* array, int layer, int row, int width) const {
+        return (X*)array + ((long)layer * most + row) * width;
+    }
 };
 
 struct Model {
+    int users = 1;                   // Python's handle and its tapes, which Python may let go of in any order
     Shape s;
     float eps;
     long size, embed, norm, head;
@@ -266,7 +299,9 @@ struct Model {
     std::vector<Block> blocks;
     Panels to_logits, of_logits;
     std::vector<Arena> arenas;
-    std::vector<Tape> tapes;
+    std::vector<std::unique_ptr<Tape>> tapes;               // of units that the learner read itself
+    std::vector<Tape*> taped;                               // of all units of the last forward pass
+    std::vector<std::unique_ptr<Tape>> spare;               // the sampler's, that nobody uses now
     std::vector<std::vector<float>> sums;                   // gradients of the threads but the first
 };
 
@@ -387,9 +422,10 @@ static long scratch_of(const Shape& s, const Token* t, int M) {
 
 // ---- forward ---------------------------------------------------------------------------------------------------------
 
-// M tokens through all layers; x, (M, hidden), leaves as the residual stream before the last norm.
+// M tokens through all layers; x, (M, hidden), leaves as the residual stream before the last norm. Tokens that have a
+// tape leave there what they were on the way.
 template <class P>
-static void layers(const Model& m, Arena& arena, const Token* t, int M, float* x, Tape* tape, int at) {
+static void layers(const Model& m, Arena& arena, const Token* t, int M, float* x) {
     typedef typename P::T T;
     const Shape& s = m.s;
     int H = s.hidden, Q = s.q(), KV = s.kv(), W = s.qkv(), F = s.mlp, D = s.head_dim;
@@ -401,10 +437,14 @@ static void layers(const Model& m, Arena& arena, const Token* t, int M, float* x
     for (int l = 0; l < s.layers; l++) {
         const Block& b = m.blocks[l];
         const float* bias = s.bias ? m.flat + b.qkv_bias : nullptr;
-        long unit = tape ? (long)l * tape->M + at : 0;
-        T* qkv = tape ? (T*)tape->qkv + unit * W : spare;
-        T* o = tape ? (T*)tape->o + unit * Q : spare + (long)M * W;
-        if (tape) memcpy((float*)tape->x + unit * H, x, (size_t)M * H * sizeof(float));
+        T *qkv = spare, *o = spare + (long)M * W;
+        auto keep = [&](char* Tape::* array, const auto* from, int width) {
+            typedef std::remove_const_t<std::remove_reference_t<decltype(*from)>> X;
+            for (int i = 0; i < M; i++)
+                if (Tape* tape = t[i].tape)
+                    memcpy(tape->at<X>(tape->*array, l, t[i].row, width), from + (long)i * width, width * sizeof(X));
+        };
+        keep(&Tape::x, x, H);
         for (int i = 0; i < M; i++) norm(x + (long)i * H, m.flat + b.norm1, H, m.eps, a + (long)i * H);
         b.to_qkv.times<P>(a, M, [&](int i, int n, V c0, V c1) {
             float* to = wide + (long)i * W + n;
@@ -426,19 +466,23 @@ static void layers(const Model& m, Arena& arena, const Token* t, int M, float* x
             remember<T>(s, t[i], l, to + Q, to + Q + KV);
         }
         attend<T>(s, t, M, l, qkv, o, scratch);
+        keep(&Tape::qkv, qkv, W);
+        keep(&Tape::o, o, Q);
         auto add = [&](int i, int n, V c0, V c1) {
             float* to = x + (long)i * H + n;
             put(to, get(to) + c0);
             if (n + L < H) put(to + L, get(to + L) + c1);
         };
         b.to_out.times<P>(o, M, add);
-        if (tape) memcpy((float*)tape->middle + unit * H, x, (size_t)M * H * sizeof(float));
+        keep(&Tape::middle, x, H);
         for (int i = 0; i < M; i++) norm(x + (long)i * H, m.flat + b.norm2, H, m.eps, a + (long)i * H);
-        T* both = tape ? (T*)tape->gate_up + unit * 2 * F : nullptr;
         b.to_gate_up.times<P>(a, M, [&](int i, int n, V gate, V up) {
             int f = n / 2;
             gate = P::rounded(gate), up = P::rounded(up);
-            if (both) put(both + (long)i * 2 * F + f, gate), put(both + (long)i * 2 * F + F + f, up);
+            if (Tape* tape = t[i].tape) {
+                T* both = tape->at<T>(tape->gate_up, l, t[i].row, 2 * F) + f;
+                put(both, gate), put(both + F, up);
+            }
             put(spare + (long)i * F + f, gate / (1.0f + exp(-gate)) * up);
         });
         b.to_down.times<P>(spare, M, add);
@@ -632,10 +676,9 @@ template <class P> static void back(const Model& m, Arena& arena, const Tape& ta
     T* turned = arena.take<T>((size_t)tape.rooms * s.kv());
     for (int l = s.layers - 1; l >= 0; l--) {
         const Block& b = m.blocks[l];
-        long unit = (long)l * M;
-        const float *x = (const float*)tape.x + unit * H, *middle = (const float*)tape.middle + unit * H;
-        const T *qkv = (const T*)tape.qkv + unit * W, *o = (const T*)tape.o + unit * Q;
-        const T* both = (const T*)tape.gate_up + unit * 2 * F;
+        const float *x = tape.at<float>(tape.x, l, 0, H), *middle = tape.at<float>(tape.middle, l, 0, H);
+        const T *qkv = tape.at<T>(tape.qkv, l, 0, W), *o = tape.at<T>(tape.o, l, 0, Q);
+        const T* both = tape.at<T>(tape.gate_up, l, 0, 2 * F);
         narrow<P>(dx, (long)M * H, small);
         b.of_down.template times<P>(small, M, [&](int i, int n, V c0, V c1) {
             for (int k = 0; k < 2 && n + k * L < F; k++) {
@@ -697,13 +740,14 @@ template <class P> static void back(const Model& m, Arena& arena, const Tape& ta
 
 // ---- what Python calls -----------------------------------------------------------------------------------------------
 
-// Spans to read, seven numbers each: tokens, the place of the first in its own row, that row's memory and room, the
-// memory, length and room of what stands before it.
-struct Span { int64_t count, at, own, room, before, read, before_room; };
+// Spans to read, nine numbers each: tokens, the place of the first in its own row, that row's memory and room, the
+// memory, length and room of what stands before it; a tape or 0, and the row there of the row's first token.
+struct Span { int64_t count, at, own, room, before, read, before_room, tape, row; };
 
 static Token token_of(const Span& s, int64_t id, int k) {
-    return {(int)id, (int)(s.read + s.at) + k, (int)s.at + k, (char*)s.own, (long)s.room, (const char*)s.before,
-            (long)s.read, (long)s.before_room};
+    int at = (int)s.at + k;
+    return {(int)id, (int)s.read + at, at, (char*)s.own, (long)s.room, (const char*)s.before, (long)s.read,
+            (long)s.before_room, (Tape*)s.tape, (int)s.row + at};
 }
 
 // Hidden states after the last norm of each span's last token, (spans, hidden), for spans first to last.
@@ -716,7 +760,9 @@ static void read_spans(const Model& m, Arena& arena, const Span* spans, const in
     auto flush = [&] {
         arena.clear();
         float* x = arena.take<float>(t.size() * H);
-        layers<P>(m, arena, t.data(), (int)t.size(), x, nullptr, 0);
+        layers<P>(m, arena, t.data(), (int)t.size(), x);
+        for (size_t i = 0; i < t.size(); i++)
+            if (t[i].tape) memcpy(t[i].tape->last + (long)t[i].row * H, x + i * H, H * sizeof(float));
         for (auto [i, span] : ends) norm(x + (long)i * H, m.flat + m.norm, H, m.eps, hidden + span * H);
         t.clear(), ends.clear();
     };
@@ -779,7 +825,9 @@ Model* isocost_open(const int64_t* shape, double eps, const int64_t* offsets, in
     return m;
 }
 
-void isocost_close(Model* m) { delete m; }
+void isocost_close(Model* m) {
+    if (!--m->users) delete m;
+}
 
 // Take the weights in `flat`, which stays where it is; `backward` also lays them out for the way back.
 void isocost_load(Model* m, const float* flat, int backward) {
@@ -910,11 +958,11 @@ int64_t isocost_decode(Model* m, int64_t rows, int64_t ticks, const Span* spans,
 
 // The learner's forward pass over units: prompts, and rows that go on from them. Unit k's spans are first_span[k] to
 // first_span[k + 1]; lead[j] is the span, earlier in its unit, that span j goes on from, or -1. Its masked tokens are
-// first_mask[k] to first_mask[k + 1]: `at` is the token (among all ids) whose state predicts it, `target` its id. With
-// `keep` the way back stays possible.
+// first_mask[k] to first_mask[k + 1]: `at` is the token (among all ids) whose state predicts it, `target` its id. Where
+// given[k] is a tape, the sampler has read the unit already. With `keep` the way back stays possible.
 void isocost_forward(Model* m, int64_t units, const int64_t* first_span, const int64_t* counts,
                      const int64_t* lead, const int64_t* ids, const int64_t* first_mask, const int64_t* at, const int64_t* target,
-                     const float* temperature, float* logp, float* entropy, int keep);
+                     const float* temperature, const int64_t* given, float* logp, float* entropy, int keep);
 
 // Add the gradient of sum(d_logp logp + d_entropy entropy) to `grad`, for what `isocost_forward` kept. Units whose
 // masked tokens all have zeros are passed over.
@@ -934,55 +982,41 @@ static std::vector<int> owners(const Model& m, int64_t units, const int64_t* fir
     return owner;
 }
 
-// The memory of a unit's tape, its keys and values, and its tokens.
-template <class P>
-static void open_tape(const Model& m, Tape& tape, int64_t first, int64_t last, const int64_t* counts, const int64_t* lead,
-                      const int64_t* ids) {
-    typedef typename P::T T;
-    const Shape& s = m.s;
-    long M = 0, rooms = 0;
-    auto room = [](int64_t n) { return (n + L - 1) / L * L; };
-    for (int64_t j = first; j < last; j++) M += counts[j], rooms += room(counts[j]);
-    tape.M = (int)M, tape.rooms = rooms;
-    long passed = 0;
-    size_t used = 0, bytes[7];
-    size_t of[7] = {M * s.hidden * sizeof(float) * s.layers, M * s.qkv() * sizeof(T) * s.layers, M * s.q() * sizeof(T) * s.layers,
-                    M * s.hidden * sizeof(float) * s.layers, M * 2 * s.mlp * sizeof(T) * s.layers, M * s.hidden * sizeof(float),
-                    (size_t)rooms * s.kv() * 2 * s.layers * sizeof(T)};
-    for (int i = 0; i < 7; i++) bytes[i] = used, used += (of[i] + 4 * NR + 63) / 64 * 64;
-    if (tape.memory.size() < used) tape.memory.resize(used);
-    char* base = tape.memory.data();
-    tape.x = base + bytes[0], tape.qkv = base + bytes[1], tape.o = base + bytes[2], tape.middle = base + bytes[3];
-    tape.gate_up = base + bytes[4], tape.last = (float*)(base + bytes[5]);
+static long padded(int64_t n) { return (n + L - 1) / L * L; }
+
+// Note on a tape the tokens of its spans, whose keys and values lie one after the other, each with room for rooms[j].
+static void write_tokens(const Shape& s, size_t item, Tape& tape, int64_t spans, const int64_t* counts, const int64_t* lead,
+                         const int64_t* rooms, const int64_t* ids) {
+    std::vector<std::pair<Span, int>> seen;                 // spans so far, and where their tokens begin
     tape.tokens.clear(), tape.first.clear(), tape.lead.clear(), tape.blocks.clear();
-    char* memory = base + bytes[6];
-    std::vector<std::pair<Span, int>> seen;                 // spans of this unit, and where their tokens begin
-    for (int64_t j = first; j < last; j++) {
-        Span span{counts[j], 0, (int64_t)memory, room(counts[j]), 0, 0, 0};
+    long passed = 0;
+    for (int64_t j = 0; j < spans; j++) {
         int begin = (int)tape.tokens.size(), before = 0;
+        int64_t memory = (int64_t)(tape.cache + (size_t)passed * s.kv() * 2 * s.layers * item);
+        Span span{counts[j], 0, memory, rooms[j], 0, 0, 0, (int64_t)&tape, begin};
         if (lead[j] >= 0) {
-            auto& [from, at] = seen[lead[j] - first];
+            auto& [from, at] = seen[lead[j]];
             span.before = from.own, span.read = from.count, span.before_room = from.room, before = at;
         }
         for (int i = 0; i < span.count; i++) {
             tape.tokens.push_back(token_of(span, *ids++, i));
             tape.first.push_back(begin), tape.lead.push_back(before), tape.blocks.push_back((int)(passed / L));
         }
-        passed += span.room;
         seen.push_back({span, begin});
-        memory += (size_t)span.room * s.kv() * 2 * s.layers * sizeof(T);
+        passed += rooms[j];
     }
+    tape.M = (int)tape.tokens.size();
 }
 
 constexpr int HEAD = 64;             // masked tokens whose logits are made together
 
 template <class P>
-static void forward_unit(const Model& m, Arena& arena, Tape& tape, int64_t masks, const int64_t* at, const int64_t* target,
+static void forward_unit(const Model& m, Arena& arena, Tape& tape, bool read, int64_t masks, const int64_t* at, const int64_t* target,
                          const float* temperature, float* logp, float* entropy) {
     int H = m.s.hidden, V_ = m.s.vocab, M = tape.M;
-    for (int i = 0; i < M; i += CHUNK) {
+    for (int i = 0; i < M && !read; i += CHUNK) {
         arena.clear();
-        layers<P>(m, arena, tape.tokens.data() + i, std::min(CHUNK, M - i), tape.last + (long)i * H, &tape, i);
+        layers<P>(m, arena, tape.tokens.data() + i, std::min(CHUNK, M - i), tape.last + (long)i * H);
     }
     arena.clear();
     float *f = arena.take<float>((size_t)HEAD * H), *z = arena.take<float>((size_t)HEAD * V_);
@@ -1044,30 +1078,39 @@ static void backward_unit(const Model& m, Arena& arena, const Tape& tape, int64_
 
 void isocost_forward(Model* m, int64_t units, const int64_t* first_span, const int64_t* counts,
                      const int64_t* lead, const int64_t* ids, const int64_t* first_mask, const int64_t* at, const int64_t* target,
-                     const float* temperature, float* logp, float* entropy, int keep) {
+                     const float* temperature, const int64_t* given, float* logp, float* entropy, int keep) {
     auto owner = owners(*m, units, first_span, counts);
     std::vector<int64_t> begin(units + 1, 0);
     for (int64_t k = 0; k < units; k++) {
         begin[k + 1] = begin[k];
         for (int64_t j = first_span[k]; j < first_span[k + 1]; j++) begin[k + 1] += counts[j];
     }
-    if ((int64_t)m->tapes.size() < std::max<int64_t>(units, m->s.threads)) m->tapes.resize(std::max<int64_t>(units, m->s.threads));
+    while ((int64_t)m->tapes.size() < std::max<int64_t>(units, m->s.threads)) m->tapes.emplace_back(new Tape);
+    m->taped.assign(units, nullptr);
 #pragma omp parallel for schedule(static, 1) num_threads(m->s.threads) if (m->s.threads > 1)
-    for (int t = 0; t < m->s.threads; t++) {
+    for (int t = 0; t < m->s.threads; t++)
         for (int64_t k = 0; k < units; k++) {
             if (owner[k] != t) continue;
-            Tape& tape = m->tapes[keep ? k : t];
-            int64_t a = first_mask[k], n = first_mask[k + 1] - a;
-            std::vector<int64_t> local(at + a, at + a + n);
+            Tape& tape = given[k] ? *(Tape*)given[k] : *m->tapes[keep ? k : t];
+            int64_t a = first_mask[k], n = first_mask[k + 1] - a, j = first_span[k], spans = first_span[k + 1] - j;
+            std::vector<int64_t> local(at + a, at + a + n), leads(lead + j, lead + j + spans), rooms(spans);
             for (auto& x : local) x -= begin[k];
             auto go = [&](auto p) {
                 typedef decltype(p) P;
-                open_tape<P>(*m, tape, first_span[k], first_span[k + 1], counts, lead, ids + begin[k]);
-                forward_unit<P>(*m, m->arenas[t], tape, n, local.data(), target + a, temperature + a, logp + a, entropy + a);
+                if (!given[k]) {
+                    long all = 0;
+                    for (int64_t i = 0; i < spans; i++) {
+                        all += rooms[i] = padded(counts[j + i]);
+                        if (leads[i] >= 0) leads[i] -= j;
+                    }
+                    tape.open<typename P::T>(m->s, (int)(begin[k + 1] - begin[k]), all);
+                    write_tokens(m->s, sizeof(typename P::T), tape, spans, counts + j, leads.data(), rooms.data(), ids + begin[k]);
+                }
+                forward_unit<P>(*m, m->arenas[t], tape, given[k], n, local.data(), target + a, temperature + a, logp + a, entropy + a);
             };
             if (m->s.bf16) go(BF16()); else go(F32());
+            if (keep) m->taped[k] = &tape;
         }
-    }
 }
 
 void isocost_backward(Model* m, int64_t units, const int64_t* first_span, const int64_t* counts,
@@ -1075,7 +1118,7 @@ void isocost_backward(Model* m, int64_t units, const int64_t* first_span, const 
                       const float* d_entropy, float* grad) {
     auto owner = owners(*m, units, first_span, counts);
     std::vector<int64_t> begin(units + 1, 0);
-    for (int64_t k = 0; k < units; k++) begin[k + 1] = begin[k] + m->tapes[k].M;
+    for (int64_t k = 0; k < units; k++) begin[k + 1] = begin[k] + m->taped[k]->M;
 #pragma omp parallel for schedule(static, 1) num_threads(m->s.threads) if (m->s.threads > 1)
     for (int t = 0; t < m->s.threads; t++) {
         float* mine = grad;
@@ -1092,9 +1135,9 @@ void isocost_backward(Model* m, int64_t units, const int64_t* first_span, const 
             std::vector<int64_t> local(at + a, at + a + n);
             for (auto& x : local) x -= begin[k];
             if (m->s.bf16)
-                backward_unit<BF16>(*m, m->arenas[t], m->tapes[k], n, local.data(), target + a, temperature + a, d_logp + a, d_entropy + a, mine);
+                backward_unit<BF16>(*m, m->arenas[t], *m->taped[k], n, local.data(), target + a, temperature + a, d_logp + a, d_entropy + a, mine);
             else
-                backward_unit<F32>(*m, m->arenas[t], m->tapes[k], n, local.data(), target + a, temperature + a, d_logp + a, d_entropy + a, mine);
+                backward_unit<F32>(*m, m->arenas[t], *m->taped[k], n, local.data(), target + a, temperature + a, d_logp + a, d_entropy + a, mine);
         }
     }
     for (int k = 1; k < m->s.threads; k++) {
@@ -1102,4 +1145,54 @@ void isocost_backward(Model* m, int64_t units, const int64_t* first_span, const 
 #pragma omp parallel for schedule(static) num_threads(m->s.threads)
         for (int64_t i = 0; i < m->size; i++) grad[i] += from[i];
     }
+}
+
+// The sampler's tapes: a prompt, and rows with room for `own` tokens each. `where` gets the memory for keys and values of
+// the prompt and of every row.
+extern "C" {
+
+Tape* isocost_tape(Model* m, int64_t prompt, int64_t rows, int64_t own, int64_t* where) {
+    if (m->spare.empty()) m->spare.emplace_back(new Tape);
+    Tape* tape = m->spare.back().release();
+    m->spare.pop_back(), m->users++;
+    size_t item = m->s.bf16 ? 2 : 4, each = (size_t)m->s.kv() * 2 * m->s.layers * item;
+    long positions = padded(prompt) + rows * padded(own);
+    int tokens = (int)(prompt + rows * own);
+    if (m->s.bf16) tape->open<uint16_t>(m->s, tokens, positions); else tape->open<float>(m->s, tokens, positions);
+    for (int64_t r = 0; r <= rows; r++) where[r] = (int64_t)(tape->cache + (r ? padded(prompt) + (r - 1) * padded(own) : 0) * each);
+    return tape;
+}
+
+// All rows are written: counts[0] tokens of prompt, counts[r] that row r has read, and all their ids. Close the gaps.
+void isocost_tape_close(Model* m, Tape* tape, int64_t rows, int64_t own, const int64_t* counts, const int64_t* ids) {
+    const Shape& s = m->s;
+    size_t item = s.bf16 ? 2 : 4;
+    std::vector<int64_t> lead(rows + 1, 0), rooms(rows + 1, padded(own));
+    lead[0] = -1, rooms[0] = padded(counts[0]);
+    auto close = [&](char* array, int layers, size_t width) {
+        for (int l = 0; l < layers; l++) {
+            char* base = array + (size_t)l * tape->most * width;
+            int64_t to = counts[0];
+            for (int64_t r = 1; r <= rows; to += counts[r++]) {
+                int64_t from = counts[0] + (r - 1) * own;
+                if (from != to) memmove(base + to * width, base + from * width, counts[r] * width);
+            }
+        }
+    };
+    close(tape->x, s.layers, s.hidden * sizeof(float)), close(tape->middle, s.layers, s.hidden * sizeof(float));
+    close(tape->qkv, s.layers, s.qkv() * item), close(tape->o, s.layers, s.q() * item);
+    close(tape->gate_up, s.layers, 2 * s.mlp * item), close((char*)tape->last, 1, s.hidden * sizeof(float));
+    write_tokens(s, item, *tape, rows + 1, counts, lead.data(), rooms.data(), ids);
+}
+
+void isocost_tape_free(Model* m, Tape* tape) {
+    m->spare.emplace_back(tape);
+    isocost_close(m);
+}
+
+int64_t isocost_tape_bytes(Model* m, int64_t tokens) {      // of one tape for so many tokens, about
+    const Shape& s = m->s;
+    int64_t item = s.bf16 ? 2 : 4;
+    return tokens * (s.layers * (8 * s.hidden + item * (s.qkv() + s.q() + 2 * s.mlp + 2 * s.kv())) + 4 * s.hidden);
+}
 }

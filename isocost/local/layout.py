@@ -101,13 +101,21 @@ class Units:
     position: ndarray        # (K,) and where there
     target: ndarray          # (K,) its id
     temperature: ndarray     # (K,)
+    owner: ndarray           # (units,) the first row of each
 
     @classmethod
-    def of(cls, rows: Rows, row: ndarray, position: ndarray, target: ndarray, temperature: ndarray) -> Units:
-        """Rows, and for K tokens their row, position, id, and their temperature; the K come back in another order."""
+    def of(
+        cls, rows: Rows, row: ndarray, position: ndarray, target: ndarray, temperature: ndarray,
+        whole: ndarray | None = None,
+    ) -> Units:
+        """Rows, and for K tokens their row, position, id, and their temperature; the K come back in another order.
+
+        Rows that are `whole` (N,) make a unit with those of the same owner, all of them and no others.
+        """
         own = np.maximum(rows.length - 1 - rows.prompt, 0)
-        most = max(SPLIT, 4 * int(rows.prompt.max())) // max(int(own.max()), 1)
-        block, place = _blocks(rows.owner, max(1, most))
+        most = max(1, max(SPLIT, 4 * int(rows.prompt.max())) // max(int(own.max()), 1))
+        whole = np.zeros(len(own), dtype=bool) if whole is None else whole
+        block, place = _blocks(rows.owner, np.where(whole, len(own), most))
         order = np.lexsort((place, block))                       # rows as their spans stand
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
@@ -127,13 +135,15 @@ class Units:
         first = position == rows.prompt[row]
         before = np.where(first, starts[prompts[block[row]]], starts[spans[row]] - rows.prompt[row]) + position - 1
         sort = np.argsort(rank[row], kind="stable")
-        unit = np.unique(starts[prompts] // UNIT, return_inverse=True)[1]       # of each block
+        alone = whole[order[opens]]
+        new = np.diff(starts[prompts] // UNIT, prepend=-1).astype(bool) | alone | np.append(False, alone[:-1])
+        unit = np.cumsum(new) - 1                                # of each block
         firsts = np.flatnonzero(np.diff(unit, prepend=-1))
         first_mask = np.searchsorted(unit[block[row[sort]]], np.arange(len(firsts) + 1))
         return cls(
             np.append(prompts[firsts], len(counts)), counts, lead, np.ascontiguousarray(tokens), first_mask,
             before[sort], row[sort], position[sort], np.ascontiguousarray(target[sort]),
-            np.ascontiguousarray(temperature[sort], dtype=np.float32),
+            np.ascontiguousarray(temperature[sort], dtype=np.float32), order[opens][firsts],
         )
 
 
@@ -145,11 +155,16 @@ def _owners(tokens: ndarray, prompt: ndarray, group: ndarray) -> ndarray:
     return np.where(equal & (prompt == prompt[leader]), leader, np.arange(len(tokens)))
 
 
-def _blocks(owner: ndarray, most: int) -> tuple[ndarray, ndarray]:
-    """(N,) block of each row and (N,) its place there: rows of one owner together, at most `most` to a block."""
-    _, which, count = np.unique(owner, return_inverse=True, return_counts=True)
+def _blocks(owner: ndarray, most: int | ndarray) -> tuple[ndarray, ndarray]:
+    """(N,) block of each row and (N,) its place there: rows of one owner together, at most `most` to a block.
+
+    `most` is one number, or one for each row, the same for those of one owner.
+    """
+    _, first, which, count = np.unique(owner, return_index=True, return_inverse=True, return_counts=True)
+    each = np.broadcast_to(most, len(owner))
+    most, many = each, each[first]
     order = np.argsort(which, kind="stable")
     rank = np.empty_like(order)
     rank[order] = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
-    start = np.cumsum(-(-count // most)) - -(-count // most)
+    start = np.cumsum(-(-count // many)) - -(-count // many)
     return start[which] + rank // most, rank % most

@@ -20,9 +20,11 @@ import torch.nn.functional as F
 from numpy import ndarray
 from torch import Tensor
 
+from isocost.local.cache import NativeCache
 from isocost.local.decoder import Config, Decoder, attention, wide
+from isocost.local.engine import LocalEngine
 from isocost.local.layout import Rows, Shared, Units
-from isocost.local.native import Kernel, flatten
+from isocost.local.native import Kernel, Tape, flatten
 from isocost.local.sampling import check, truncate
 from isocost.meter import Meter
 from isocost.types import Batch, Cost, Forward, Sampling
@@ -65,6 +67,7 @@ class LocalLearner:
         self._read = 0      # tokens of the forward passes since the last bill
         self._kernel = Kernel(config, body, threads) if kernels == "native" else None
         self._loaded = self._passes = -1
+        self.sampler: LocalEngine | None = None              # whose tapes spare reading what it has read
         self._hook = torch.zeros((), requires_grad=True)     # what makes autograd walk back into the kernel
 
     # the contract ---------------------------------------------------------------------------------------------
@@ -98,11 +101,38 @@ class LocalLearner:
         rows, (row, at) = Rows.of(batch), np.nonzero(batch.mask.numpy())
         if not len(row):
             return Forward(torch.zeros(batch.tokens.shape), torch.zeros(batch.tokens.shape))
-        units = Units.of(rows, row, at, rows.tokens[row, at], batch.temperature.numpy()[row])
-        self._read += len(units.tokens)
-        logp, entropy = _Native.apply(self._hook, self, units, torch.is_grad_enabled())
+        target, temperature, kept = rows.tokens[row, at], batch.temperature.numpy()[row], self._left(batch)
+        whole = np.array([t is not None for t in kept])
+        units = Units.of(rows, row, at, target, temperature, whole)
+        tapes = [self._fitting(units, k, kept[first]) for k, first in enumerate(units.owner.tolist())]
+        self._read += len(units.tokens) - sum(len(t.tokens) for t in tapes if t is not None)
+        logp, entropy = _Native.apply(self._hook, self, units, torch.is_grad_enabled(), tapes)
         spot = torch.from_numpy(units.row * batch.tokens.shape[1] + units.position)
         return self._placed(logp, entropy, spot, batch)
+
+    def _left(self, batch: Batch) -> list[Tape | None]:
+        """For each row what the sampler left of its group, if it wrote it with the weights that the learner has now.
+
+        Only for a gradient: whoever scores without one asks what the learner itself makes of the tokens.
+        """
+        engine = self.sampler
+        cache = None if engine is None else engine.cache
+        if engine is None or not engine.tapes or not isinstance(cache, NativeCache) or not torch.is_grad_enabled():
+            return [None] * len(batch.rollout)
+        if not torch.equal(cache.flat, self._flat):
+            return [None] * len(batch.rollout)
+        sizes = [len(g.rollouts) for g in batch.groups]
+        of = np.repeat(np.arange(len(sizes)), sizes)[batch.rollout.numpy()]
+        tapes = [engine.tapes.get(g.place) for g in batch.groups]
+        return [tapes[g] for g in of.tolist()]
+
+    @staticmethod
+    def _fitting(units: Units, k: int, tape: Tape | None) -> Tape | None:
+        """The tape, if it holds unit k and nothing else."""
+        first, last = units.first_span[k : k + 2]
+        begin, size = int(units.counts[:first].sum()), int(units.counts[first:last].sum())
+        here = units.tokens[begin : begin + size]
+        return tape if tape is not None and np.array_equal(here, tape.tokens) else None
 
     def _placed(self, logp: Tensor, entropy: Tensor, spot: Tensor, batch: Batch) -> Forward:
         """(K,) each, put where they belong in (N, T)."""
@@ -182,6 +212,7 @@ class LocalLearner:
         out.decoder = Decoder(self.config, body=self.decoder.body, device=self.device).requires_grad_(False)
         for mine, theirs in zip(out.decoder.parameters(), self.decoder.parameters(), strict=True):
             mine.data.copy_(theirs.data)
+        out.sampler = None
         out._moments, out._steps = (torch.zeros(0), torch.zeros(0)), torch.zeros(())
         out._flat = out._grad = torch.zeros(0)
         if self._kernel is not None:
@@ -312,8 +343,10 @@ class _Native(torch.autograd.Function):
     """The kernel's forward pass; on the way back it adds to the learner's gradient, which autograd never sees."""
 
     @staticmethod
-    def forward(ctx: Any, hook: Tensor, learner: LocalLearner, units: Units, keep: bool) -> tuple[Tensor, Tensor]:
-        out = learner._native().forward(units, keep=keep)
+    def forward(
+        ctx: Any, hook: Tensor, learner: LocalLearner, units: Units, keep: bool, tapes: list[Tape | None]
+    ) -> tuple[Tensor, Tensor]:
+        out = learner._native().forward(units, keep=keep, tapes=tapes)
         learner._passes += keep
         ctx.learner, ctx.units, ctx.number = learner, units, learner._passes
         return out
@@ -323,7 +356,7 @@ class _Native(torch.autograd.Function):
         if ctx.number != ctx.learner._passes:
             raise RuntimeError("the kernel keeps one forward pass at a time, and another was made since")
         ctx.learner._kernel.backward(ctx.units, *grads, ctx.learner._grad)
-        return None, None, None, None
+        return None, None, None, None, None
 
 
 def _kept(batch: Batch, logits: Tensor) -> Tensor:

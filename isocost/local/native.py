@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ SOURCE = Path(__file__).with_name("kernel.cpp")
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
 TARGET = ("-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native",)
-SPAN = 7         # numbers of a span: tokens, at, own memory, its room, memory before, its length, its room
+SPAN = 9         # numbers of a span; kernel.cpp names them
 
 
 def available(config: Config, body: torch.dtype, device: torch.device) -> str:
@@ -70,6 +71,7 @@ class Kernel:
             ctypes.c_int64(len(turns)),
         ))
         self._flat = torch.zeros(0)
+        self._taped: Sequence[Tape | None] = ()      # the way back still reads them
 
     def __del__(self) -> None:
         if getattr(self, "_model", None):
@@ -86,6 +88,10 @@ class Kernel:
     def memory(self, tokens: int) -> int:
         """Numbers that the keys and values of so many tokens take, all layers; see `room`."""
         return 2 * self.config.layers * self.config.kv_heads * self.config.head_dim * self.room(tokens)
+
+    def tape_bytes(self, tokens: int) -> int:
+        """Memory of a tape for so many tokens, about."""
+        return self._call.isocost_tape_bytes(self._model, ctypes.c_int64(tokens))
 
     def room(self, tokens: int) -> int:
         """Tokens as the kernel pads them."""
@@ -137,13 +143,18 @@ class Kernel:
             raise FloatingPointError("the policy's logits are not finite")
         return ids, logp, wrote
 
-    def forward(self, units: Units, *, keep: bool) -> tuple[Tensor, Tensor]:
-        """Log-probs and entropies, (K,) each, of the masked tokens; `keep` makes `backward` possible."""
+    def forward(self, units: Units, *, keep: bool, tapes: Sequence[Tape | None] = ()) -> tuple[Tensor, Tensor]:
+        """Log-probs and entropies, (K,) each, of the masked tokens; `keep` makes `backward` possible.
+
+        `tapes` are those that the sampler left, one for each unit or None: such a unit is not read again.
+        """
         logp, entropy = torch.empty(len(units.at)), torch.empty(len(units.at))
+        self._taped = tapes if keep else ()
+        given = np.array([0 if t is None else t.pointer for t in tapes or (None,) * (len(units.first_span) - 1)])
         self._call.isocost_forward(
             self._model, ctypes.c_int64(len(units.first_span) - 1), _at(units.first_span), _at(units.counts),
             _at(units.lead), _at(units.tokens), _at(units.first_mask), _at(units.at), _at(units.target),
-            _at(units.temperature), ctypes.c_void_p(logp.data_ptr()), ctypes.c_void_p(entropy.data_ptr()),
+            _at(units.temperature), _at(given), ctypes.c_void_p(logp.data_ptr()), ctypes.c_void_p(entropy.data_ptr()),
             ctypes.c_int(keep),
         )
         return logp, entropy
@@ -156,6 +167,36 @@ class Kernel:
             _at(units.first_mask), _at(units.at), _at(units.target), _at(units.temperature),
             ctypes.c_void_p(logp.data_ptr()), ctypes.c_void_p(entropy.data_ptr()), ctypes.c_void_p(grad.data_ptr()),
         )
+        self._taped = ()
+
+
+class Tape:
+    """What the sampler leaves of a prompt and the rows that went on from it, so that nobody need read them again.
+
+    `where` (rows + 1,) is the memory for the keys and values of the prompt and of each row.
+    """
+
+    def __init__(self, kernel: Kernel, prompt: ndarray, rows: int, own: int):
+        self.prompt, self.rows, self.own = prompt, rows, own
+        self._call, self._model = kernel._call, kernel._model
+        self.where = np.zeros(rows + 1, dtype=np.int64)
+        self.tokens = np.zeros(0, dtype=np.int64)       # of the prompt and then of each row, once it is closed
+        self.pointer: int = self._call.isocost_tape(
+            self._model, *map(ctypes.c_int64, (len(prompt), rows, own)), _at(self.where)
+        )
+
+    def close(self, wrote: Sequence[ndarray]) -> None:
+        """All rows are written: the tokens of each. The last one of a row was never read."""
+        read = [w[:-1] for w in wrote]
+        self.tokens = np.concatenate((self.prompt, *read))
+        counts = np.array([len(self.prompt), *map(len, read)], dtype=np.int64)
+        self._call.isocost_tape_close(
+            self._model, ctypes.c_void_p(self.pointer), ctypes.c_int64(self.rows), ctypes.c_int64(self.own),
+            _at(counts), _at(self.tokens),
+        )
+
+    def __del__(self) -> None:
+        self._call.isocost_tape_free(self._model, ctypes.c_void_p(self.pointer))
 
 
 def _at(x: ndarray) -> ctypes.c_void_p:
@@ -205,7 +246,8 @@ def _library() -> tuple[Any, str]:
         said = str(getattr(e, "stderr", "") or e).strip().splitlines()
         return None, f"{compiler} could not build the kernel: {said[0] if said else type(e).__name__}"
     library.isocost_open.restype = ctypes.c_void_p
-    library.isocost_decode.restype = ctypes.c_int64
+    library.isocost_tape.restype = ctypes.c_void_p
+    library.isocost_decode.restype = library.isocost_tape_bytes.restype = ctypes.c_int64
     return library, ""
 
 

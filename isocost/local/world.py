@@ -50,6 +50,8 @@ def open_world(
         adam=adam, kernels=used, threads=threads,
     )
     engine.restore(learner.weights(), 0)
+    if used == "native":
+        learner.sampler = engine
     return World(
         problems, engine, learner, source.text, grade, meter, reference=learner.frozen() if reference else None,
         exact=Exactly(source.text, learner) if exact else None,

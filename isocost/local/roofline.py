@@ -1,0 +1,226 @@
+"""How fast a machine could do it: operations and bytes counted from a decoder's shape, and the machine's own peaks.
+
+Counted is what no implementation can do without: matrix products and attention (2 operations per multiply-add), and
+every byte of weights, keys, gradients and moments moved as seldom as can be. Softmax, norms, draws and what stays in a
+processor's cache between two products are left out, so the time that follows is a floor. The model of time is the
+roofline's (Williams, Waterman & Patterson 2009): whichever of arithmetic and memory takes longer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from isocost.local.decoder import Config
+
+WIDE = 4                                       # bytes of a number of the head, of gradients and of moments
+SHAPES = ((512, 512, 512), (1024, 1024, 1024), (256, 1024, 4096), (2048, 512, 2048))   # rows, inputs, outputs
+GPU_SHAPES = ((4096, 4096, 4096), (8192, 8192, 8192), (8192, 4096, 16384))
+READS = (2**20, 2**22, 2**24, 2**26, 2**28)    # bytes; the last lies in no processor's cache
+GPU_READS = (2**24, 2**26, 2**28, 2**30)
+KINDS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one call has to do: floating-point operations, and bytes between memory and processor. Counted."""
+
+    flops: float
+    bytes: float
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.flops + other.flops, self.bytes + other.bytes)
+
+    def __mul__(self, times: float) -> Work:
+        return Work(self.flops * times, self.bytes * times)
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """What a machine reaches. Measured."""
+
+    flops: dict[str, float]                       # of matrix products in "fp32" and "bf16", per second
+    bytes: float                                  # read from memory, per second
+    threads: int
+    reads: tuple[tuple[float, float], ...] = ()   # (bytes read over and over, bytes per second): caches are quicker
+
+    def bandwidth(self, size: float) -> float:
+        """Bytes per second when `size` bytes are read over and over; between measured sizes, linear in log size."""
+        if not self.reads:
+            return self.bytes
+        sizes, rates = np.array(self.reads).T
+        return float(np.interp(np.log(max(size, 1.0)), np.log(sizes), rates))
+
+
+# counting -----------------------------------------------------------------------------------------------------------
+
+
+def body_weights(config: Config) -> int:
+    """Numbers in the matrices of all layers: those every token is multiplied with."""
+    c, q, kv = config, config.heads * config.head_dim, config.kv_heads * config.head_dim
+    return c.layers * c.hidden * ((q + 2 * kv) + q + 3 * c.mlp)
+
+
+def head_weights(config: Config) -> int:
+    """Numbers in the head: what a token is multiplied with where logits are wanted."""
+    return config.vocab * config.hidden
+
+
+def decode_work(
+    config: Config, rows: int, context: float, *, body: int = 4, prompt: float = 0.0, group: int = 1
+) -> Work:
+    """One token for each of `rows` rows whose cache holds `context` keys before it.
+
+    `prompt` of those keys are shared by `group` rows and need be read once for them. `body` is bytes per number of the
+    layers' weights and of the cache; the head is float32. The token looks at its own key too, which is written.
+    """
+    flops = rows * (_token(config, context + 1) + 2 * head_weights(config))
+    keys = rows * (context - prompt) + rows / group * prompt + rows
+    return Work(flops, _weights(config, body, rows) + keys * _key(config, body))
+
+
+def prefill_work(
+    config: Config, tokens: float, *, context: float | None = None, predicted: float = 1.0, body: int = 4
+) -> Work:
+    """A forward pass over `tokens` tokens, with logits at `predicted` of them: reading starts, or scoring.
+
+    `context` is how many keys a token looks at on average, its own included; left out, all are one causal row, whose
+    mean is (tokens + 1) / 2. Keys and values are written once.
+    """
+    looks = (tokens + 1) / 2 if context is None else context
+    flops = tokens * _token(config, looks) + 2 * head_weights(config) * predicted
+    return Work(flops, _weights(config, body, predicted) + tokens * _key(config, body))
+
+
+def train_work(
+    config: Config, tokens: float, *, context: float | None = None, predicted: float | None = None, body: int = 4,
+    parts: int = 1,
+) -> Work:
+    """Forward, backward and one AdamW update on `tokens` tokens, the loss on `predicted` of them (all, left out).
+
+    Backward is twice forward: every product has two of its own. Bytes: weights twice per micro-batch of `parts`, the
+    activations that backward needs written and read once, gradients gathered over micro-batches, read for their norm,
+    and the update's four reads and three writes of float32.
+    """
+    many = tokens if predicted is None else predicted
+    forward = prefill_work(config, tokens, context=context, predicted=many, body=body)
+    activations = 2 * (tokens * _activations(config) * body + many * config.hidden * WIDE)
+    numbers = parameters(config)
+    gradients = WIDE * numbers * ((2 * parts - 1) + 1)
+    weights = 2 * parts * _weights(config, body, many)
+    return Work(3 * forward.flops, weights + activations + gradients + 7 * WIDE * numbers)
+
+
+def parameters(config: Config) -> int:
+    """Every number that is learned, norms and biases included."""
+    c, q, kv = config, config.heads * config.head_dim, config.kv_heads * config.head_dim
+    extras = 2 * c.hidden + c.qkv_bias * (q + 2 * kv) + c.qk_norm * 2 * c.head_dim
+    embedding = head_weights(c) * (1 if c.tied else 2)
+    return body_weights(c) + c.layers * extras + embedding + c.hidden
+
+
+def _token(config: Config, looks: float) -> float:
+    """Operations of one token through all layers when it looks at so many keys."""
+    return 2 * body_weights(config) + 4 * config.layers * config.heads * config.head_dim * looks
+
+
+def _key(config: Config, body: int) -> int:
+    """Bytes of one token's keys and values in all layers."""
+    return 2 * config.layers * config.kv_heads * config.head_dim * body
+
+
+def _weights(config: Config, body: int, predicted: float) -> float:
+    return body_weights(config) * body + (head_weights(config) * max(WIDE, body) if predicted else 0)
+
+
+def _activations(config: Config) -> int:
+    """Numbers per token that backward reads: the inputs of each layer's products, and of its attention."""
+    c, q, kv = config, config.heads * config.head_dim, config.kv_heads * config.head_dim
+    return c.layers * (2 * c.hidden + (q + 2 * kv) + q + 3 * c.mlp)
+
+
+# the machine --------------------------------------------------------------------------------------------------------
+
+
+def floor(work: Work, peaks: Peaks, dtype: str) -> float:
+    """Seconds below which this machine cannot go: the longer of arithmetic and memory.
+
+    `dtype` is the body's; a head in float32 beside a bf16 body is counted at bf16's peak, which keeps it a floor.
+    """
+    return max(work.flops / peaks.flops[dtype], work.bytes / peaks.bandwidth(work.bytes))
+
+
+def bound(work: Work, peaks: Peaks, dtype: str) -> str:
+    """Which of the two the floor is: "arithmetic" or "memory"."""
+    return "arithmetic" if work.flops / peaks.flops[dtype] >= work.bytes / peaks.bandwidth(work.bytes) else "memory"
+
+
+def measure(threads: int, device: str = "cpu", seconds: float = 2.0) -> Peaks:
+    """Measure what torch reaches on this machine, in about so many seconds.
+
+    A rate is the median of a shape's three best repeats, and a peak that of the best shape: other work on the machine
+    can only slow a repeat down.
+    """
+    where = torch.device(device)
+    shapes, reads = (GPU_SHAPES, GPU_READS) if where.type == "cuda" else (SHAPES, READS)
+    each = seconds / (len(KINDS) * len(shapes) + len(reads))
+    with _threads(threads), torch.inference_mode():
+        flops = {
+            name: max(_products(shape, kind, where, each) for shape in shapes) for name, kind in KINDS.items()
+        }
+        store = torch.ones(reads[-1] // 4, device=where)
+        rates = tuple((float(size), _reading(store[: size // 4], each)) for size in reads)
+    return Peaks(flops, rates[-1][1], threads, _falling(rates))
+
+
+def _products(shape: tuple[int, int, int], kind: torch.dtype, device: torch.device, seconds: float) -> float:
+    rows, inputs, outputs = shape
+    x, w = (torch.ones(n, inputs, device=device, dtype=kind) for n in (rows, outputs))
+    return 2.0 * rows * inputs * outputs / _seconds(lambda: F.linear(x, w), device, seconds)
+
+
+def _reading(x: Tensor, seconds: float) -> float:
+    """Bytes per second; a sum over columns and a product with a vector both read all once, the quicker counts."""
+    square = x.view(-1, 1024)
+    line = torch.ones(1024, device=x.device)
+    ways: tuple[Callable[[], Tensor], ...] = (lambda: square.mv(line), x.sum)
+    return max(4.0 * x.numel() / _seconds(way, x.device, seconds / len(ways)) for way in ways)
+
+
+def _falling(rates: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
+    """A smaller set is read no slower than a larger one: where it seems so, the call's own overhead was measured."""
+    best = np.maximum.accumulate([rate for _, rate in rates][::-1])[::-1]
+    return tuple((size, float(rate)) for (size, _), rate in zip(rates, best, strict=True))
+
+
+def _seconds(call: Callable[[], Tensor], device: torch.device, budget: float) -> float:
+    """Seconds of one call: the median of the three best, within a budget of seconds but at least five."""
+    def timed() -> float:
+        began = time.perf_counter()
+        call()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter() - began
+
+    timed()
+    took: list[float] = []
+    while sum(took) < budget or len(took) < 5:
+        took.append(timed())
+    return float(np.median(sorted(took)[:3]))
+
+
+@contextmanager
+def _threads(count: int):
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
