@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from isocost import chance, meter
@@ -80,13 +80,15 @@ class Feed:
             self.ledger.saw(one.group)
         out = []
         for one in self._young(wave):
-            scored = [r for r in one.group.rollouts if r.score is not None]
-            chosen = self.recipe.select(one.group.of(scored), self.ledger) if scored else None
+            rollouts = one.group.rollouts
+            scored = [r for r in rollouts if r.score is not None]
+            whole = one.group if len(scored) == len(rollouts) else one.group.of(scored)
+            chosen = self.recipe.select(whole, self.ledger) if scored else None
             if chosen is None or not chosen.rollouts:
                 self._settle([one], Fate.FILTERED)
                 continue
             left = {r.attempt for r in chosen.rollouts}
-            dropped = [r for r in one.group.rollouts if r.attempt not in left]
+            dropped = [r for r in rollouts if r.attempt not in left]
             if dropped:
                 self._settle([Played(one.group.of(dropped), 0)], Fate.FILTERED)
             out.append(Played(chosen, one.cancelled))
@@ -94,9 +96,13 @@ class Feed:
 
     def _young(self, played: Sequence[Played]) -> list[Played]:
         now = self.world.engine.version
-        old = [h for h in played if now - h.group.version > self.recipe.max_age]
-        self._settle(old, Fate.STALE)
-        return [h for h in played if now - h.group.version <= self.recipe.max_age]
+        young: list[Played] = []
+        for one in played:
+            if now - one.group.version <= self.recipe.max_age:
+                young.append(one)
+            else:
+                self._settle([one], Fate.STALE)
+        return young
 
     def _settle(self, played: Sequence[Played], fate: Fate) -> None:
         for one in played:
@@ -129,7 +135,7 @@ class Feed:
         return True
 
     async def _wave(self, number: int) -> list[Played]:
-        r, ledger, world = self.recipe, self.ledger, self.world
+        r, ledger = self.recipe, self.ledger
         pace = r.pace(ledger)
         async with self.posing:
             posed = await self._pose(number)
@@ -139,24 +145,19 @@ class Feed:
             Played(Group(p, (), Place(ledger.seed, number, slot)), 0) for slot, p in enumerate(posed)
         ]
         if isinstance(plan, list):
-            played = await self._phase(played, plan, pace)
+            played = await self._phase(played, plan, lambda one, k: self._play_and_score(one, k, pace))
         else:
             counts: list[int] | None = next(plan)
             while counts is not None:
-                played = await self._phase(played, counts, pace)
+                played = await self._phase(played, counts, lambda one, k: self._play(one, k, pace))
                 counts = _send(plan, [h.group for h in played])
+            played = list(await asyncio.gather(*map(self._score, played)))
         begun = sum(len(h.group.rollouts) + h.cancelled for h in played)
         if begun < total:
             raise ValueError(
                 f"allocate gave {begun} attempts where the wave has {total}: its counts must sum to the total"
             )
-        scored = await asyncio.gather(*(r.reward(h.group, world) for h in played if h.group.rollouts))
-        by_slot = {g.place.slot: g for g in scored}
-        return [
-            replace(h, group=by_slot.get(h.group.place.slot, h.group))
-            for h in played
-            if h.group.rollouts or h.cancelled
-        ]
+        return [h for h in played if h.group.rollouts or h.cancelled]
 
     async def _pose(self, number: int) -> list[Problem]:
         """`groups` variants of whole problems; a problem whose variants do not all fit waits for the next wave."""
@@ -171,16 +172,25 @@ class Feed:
             ledger.drawn += 1
         return posed
 
-    async def _phase(self, played: list[Played], counts: Sequence[int], pace: Pace) -> list[Played]:
+    async def _phase(
+        self, played: list[Played], counts: Sequence[int], play: Callable[[Played, int], Coroutine[Any, Any, Played]]
+    ) -> list[Played]:
+        """Slots that get attempts play at once, each in a task of its own, for the engine to batch; others wait."""
         if len(counts) != len(played) or any(k < 0 for k in counts):
             raise ValueError(
                 f"allocate gave {list(counts)} for {len(played)} slots: one count of at least 0 each"
             )
-        more = await asyncio.gather(
-            *(self._play(h, k, pace) for h, k in zip(played, counts, strict=True) if k)
-        )
-        by_slot = {h.group.place.slot: h for h in more}
-        return [by_slot.get(h.group.place.slot, h) for h in played]
+        more = iter(await asyncio.gather(*(play(h, k) for h, k in zip(played, counts, strict=True) if k)))
+        return [next(more) if k else h for h, k in zip(played, counts, strict=True)]
+
+    async def _play_and_score(self, one: Played, count: int, pace: Pace) -> Played:
+        """A group that no later phase adds to is scored as soon as it is home, while its siblings still decode."""
+        return await self._score(await self._play(one, count, pace))
+
+    async def _score(self, one: Played) -> Played:
+        if not one.group.rollouts:
+            return one
+        return Played(await self.recipe.reward(one.group, self.world), one.cancelled)
 
     async def _play(self, one: Played, count: int, pace: Pace) -> Played:
         """Add `count` attempts to a slot. Attempt numbers go on from earlier phases."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 
 from isocost.types import Cost, Fate, Group
 
@@ -53,14 +54,10 @@ class Ledger:
 
     def saw(self, group: Group) -> None:
         """Count a group that came home, before anything selects from it."""
-        self._tally(group.problem.id, group.problem.variant, group.rewards.tolist())
-        self._seen.append(
-            {
-                "rewards": group.rewards.tolist(),
-                "lengths": group.lengths,
-                "stops": [str(r.stop) for r in group.rollouts],
-            }
-        )
+        rewards = group.rewards.tolist()
+        self._tally(group.problem.id, group.problem.variant, rewards)
+        stops = [str(r.stop) for r in group.rollouts]
+        self._seen.append({"rewards": rewards, "lengths": group.lengths, "stops": stops})
 
     def settle(self, group: Group, fates: Sequence[Fate], cancelled: int = 0) -> None:
         """Record what became of each rollout of a group, and how many more were begun and given up on."""
@@ -116,32 +113,31 @@ class Ledger:
         t = self.tallies.setdefault((problem_id, variant), Tally())
         t.last = self.step
         if rewards:
-            r = np.round(
-                np.asarray(rewards, dtype=np.float64), 6
-            )  # as the journal keeps them, so a replay is exact
-            t.tries, t.total, t.square = (
-                t.tries + len(r),
-                t.total + float(r.sum()),
-                t.square + float((r * r).sum()),
-            )
-            t.recent = [*t.recent[-15:], float(r.mean())]
+            r = np.array(rewards, dtype=np.float64).round(6)  # as the journal keeps them, so a replay is exact
+            total = float(r.sum())
+            t.tries, t.total, t.square = t.tries + len(r), t.total + total, t.square + float((r * r).sum())
+            t.recent = [*t.recent[-15:], total / len(r)]
 
 
 def _summary(seen: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Metrics of the groups seen in a step, under the names TRL's users know."""
-    groups = [np.asarray(g["rewards"], dtype=np.float64) for g in seen if len(g["rewards"])]
-    lengths = (
-        np.concatenate([np.asarray(g["lengths"], dtype=np.float64) for g in seen]) if seen else np.zeros(0)
-    )
-    stops = [s for g in seen for s in g["stops"]]
-    every = np.concatenate(groups) if groups else np.full(1, np.nan)
+    groups = [g["rewards"] for g in seen if g["rewards"]]
+    every = np.array([r for rewards in groups for r in rewards] or [np.nan])
+    stds = _stds(groups) if groups else np.full(1, np.nan)
+    lengths = np.array([k for g in seen for k in g["lengths"]], dtype=np.float64)
+    cut = [s == "length" for g in seen for s in g["stops"]]
     return {
         "reward": float(every.mean()),
-        "reward_std": float(np.mean([g.std() for g in groups])) if groups else float("nan"),
-        "frac_reward_zero_std": float(np.mean([g.std() == 0 for g in groups])) if groups else float("nan"),
+        "reward_std": float(stds.mean()),
+        "frac_reward_zero_std": float((stds == 0).mean()) if groups else float("nan"),
         "completions/mean_length": float(lengths.mean()) if len(lengths) else float("nan"),
         "completions/max_length": float(lengths.max()) if len(lengths) else float("nan"),
-        "completions/clipped_ratio": float(np.mean([s == "length" for s in stops]))
-        if stops
-        else float("nan"),
+        "completions/clipped_ratio": sum(cut) / len(cut) if cut else float("nan"),
     }
+
+
+def _stds(groups: Sequence[Sequence[float]]) -> ndarray:
+    """Each group's standard deviation. Groups of one size go together: numpy costs more a call than a number."""
+    if len(set(map(len, groups))) == 1:
+        return np.array(groups).std(axis=1)
+    return np.array([np.std(g) for g in groups])

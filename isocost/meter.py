@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from isocost.types import Cost
 
 TRAIN, EVALUATION, PROBE, LOST = "train", "evaluation", "probe", "lost"
+SAMPLE, SCORE, LEARN = "sample", "score", "learn"  # what seconds are spent on
 
 
 @dataclass
@@ -39,7 +40,7 @@ _payer: ContextVar[Payer] = ContextVar("payer", default=_TRAINING)
 @contextmanager
 def on(account: str) -> Iterator[None]:
     """Charge everything inside (child tasks too) to this account."""
-    token = _payer.set(replace(_payer.get(), account=account))
+    token = _payer.set(Payer(account, _payer.get().tab))
     try:
         yield
     finally:
@@ -50,7 +51,7 @@ def on(account: str) -> Iterator[None]:
 def tab() -> Iterator[Tab]:
     """Write everything charged inside (child tasks too) on one tab as well."""
     fresh = Tab()
-    token = _payer.set(replace(_payer.get(), tab=fresh))
+    token = _payer.set(Payer(_payer.get().account, fresh))
     try:
         yield fresh
     finally:
@@ -62,12 +63,27 @@ def payer() -> Payer:
     return _payer.get()
 
 
+def work_of(cost: Cost) -> str:
+    """What a charge's seconds were spent on, told by what else it counts.
+
+    Whoever trains, or reads without gradient for training's sake (a reference, old log-probs), learns; whoever else
+    reads or writes tokens samples; and whoever moves no token scores: verifiers.
+    """
+    if cost.train or cost.score or cost.updates:
+        return LEARN
+    return SAMPLE if cost.rollouts or cost.prefill or cost.decode else SCORE
+
+
 class Meter:
-    """Running totals per account: what was asked for (`logical`) and what the machine did (`physical`)."""
+    """Running totals per account: what was asked for (`logical`) and what the machine did (`physical`).
+
+    `busy` splits each account's seconds by what they were spent on: account -> work -> seconds.
+    """
 
     def __init__(self) -> None:
         self.logical: dict[str, Cost] = {}
         self.physical: dict[str, Cost] = {}
+        self.busy: dict[str, dict[str, float]] = {}
         self.observer: Callable[[str, Cost], None] | None = None  # told of every charge as it is made
 
     def charge(self, cost: Cost, physical: Cost | None = None, to: Payer | None = None) -> None:
@@ -77,6 +93,9 @@ class Meter:
         self.physical[to.account] = self.physical.get(to.account, Cost()) + (
             cost if physical is None else physical
         )
+        if cost.seconds:
+            busy, work = self.busy.setdefault(to.account, {}), work_of(cost)
+            busy[work] = busy.get(work, 0.0) + cost.seconds
         if to.tab is not None:
             to.tab.cost += cost
         if self.observer is not None:
@@ -85,9 +104,14 @@ class Meter:
     def forget(self, account: str) -> None:
         self.logical.pop(account, None)
         self.physical.pop(account, None)
+        self.busy.pop(account, None)
 
     def of(self, account: str = TRAIN) -> Cost:
         return self.logical.get(account, Cost())
+
+    def seconds(self, work: str, account: str = TRAIN) -> float:
+        """An account's busy seconds of one kind of work."""
+        return self.busy.get(account, {}).get(work, 0.0)
 
     @property
     def total(self) -> Cost:
@@ -95,10 +119,11 @@ class Meter:
         return sum(self.logical.values(), Cost())
 
     def state(self) -> dict[str, dict[str, dict[str, float]]]:
-        return {
-            side: {k: v.data() for k, v in getattr(self, side).items()} for side in ("logical", "physical")
-        }
+        costs = {side: {k: v.data() for k, v in getattr(self, side).items()} for side in ("logical", "physical")}
+        return {**costs, "busy": {a: {w: round(s, 6) for w, s in each.items()} for a, each in self.busy.items()}}
 
     def restore(self, state: dict[str, dict[str, dict[str, float]]]) -> None:
         self.logical = {k: Cost.of(v) for k, v in state["logical"].items()}
         self.physical = {k: Cost.of(v) for k, v in state["physical"].items()}
+        # Checkpoints of earlier versions did not split seconds: the split then begins where the run goes on.
+        self.busy = {k: dict(v) for k, v in state.get("busy", {}).items()}

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from isocost.types import Batch, Group, Role, Segment
 
+_PROMPT, _OWN = int(Role.PROMPT), int(Role.OWN)
 
 def pack(groups: Sequence[Group], version: int) -> Batch:
     """Flatten groups to right-padded rows, one per segment, in order of (wave, slot, attempt).
@@ -30,12 +31,13 @@ def pack(groups: Sequence[Group], version: int) -> Batch:
         out[filled] = np.concatenate(columns)
         return torch.from_numpy(out)
 
-    role = pad([s.role for s in segments], int(Role.PROMPT), np.int64)
-    mask = (role == int(Role.OWN)) & torch.from_numpy(filled)
+    role = pad([s.role for s in segments], _PROMPT, np.int64)
+    mask = role == _OWN  # padding is PROMPT
     written = pad([s.version for s in segments], -1, np.int64).numpy()
     first = np.where(mask.numpy(), written, version).min(-1)  # (N,) oldest version in each row
-    start = np.concatenate([[0], np.cumsum(per_rollout)[:-1]])
-    cohorts = {key: k for k, key in enumerate(dict.fromkeys((g, r.cohort) for g, r in rollouts))}
+    start = np.cumsum(per_rollout) - per_rollout
+    siblings = [(g, r.cohort) for g, r in rollouts]
+    cohorts = {key: k for k, key in enumerate(dict.fromkeys(siblings))}
     return Batch(
         tokens=pad([s.tokens for s in segments], 0, np.int64),
         mask=mask,
@@ -43,10 +45,10 @@ def pack(groups: Sequence[Group], version: int) -> Batch:
         role=role,
         turn=pad([s.turn for s in segments], -1, np.int64),
         length=torch.from_numpy(length),
-        temperature=torch.tensor([s.sampling.temperature for s in segments], dtype=torch.float32),
+        temperature=torch.from_numpy(np.array([s.sampling.temperature for s in segments], dtype=np.float32)),
         rollout=torch.from_numpy(np.repeat(np.arange(len(rollouts)), per_rollout)),
-        reward=torch.tensor([_value(r) for _, r in rollouts], dtype=torch.float32),
-        group=torch.tensor([cohorts[g, r.cohort] for g, r in rollouts]),
+        reward=torch.from_numpy(np.array([_value(r) for _, r in rollouts], dtype=np.float32)),
+        group=torch.from_numpy(np.array([cohorts[key] for key in siblings], dtype=np.int64)),
         age=torch.from_numpy(version - np.minimum.reduceat(first, start)),
         groups=groups,
         kept=tuple(s.kept for s in segments) if any(s.kept for s in segments) else (),

@@ -24,6 +24,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -48,10 +49,14 @@ def write_json(path: Path, data: Any) -> None:
     """Write whole or not at all: to a temporary name, synced, then renamed."""
     temporary = path.with_name(f".{path.name}.tmp")
     with open(temporary, "w") as f:
-        f.write(json.dumps(data, indent=1, sort_keys=True, default=_plain) + "\n")
+        f.write(_pretty(data))
         f.flush()
         os.fsync(f.fileno())
     os.replace(temporary, path)
+
+
+def _pretty(data: Any) -> str:
+    return json.dumps(data, indent=1, sort_keys=True, default=_plain) + "\n"
 
 
 def canonical(data: Any) -> str:
@@ -89,6 +94,9 @@ def _plain(x: Any) -> Any:
     raise TypeError(f"{type(x).__name__} does not belong in a record")
 
 
+_line = json.JSONEncoder(default=_plain).encode  # `json.dumps` makes an encoder for every line
+
+
 class Stream:
     """An append-only JSONL file. A line is written in one call, so that a killed process leaves whole lines behind."""
 
@@ -97,7 +105,7 @@ class Stream:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def write(self, *lines: Mapping[str, Any] | list[Any]) -> None:
-        data = "".join(json.dumps(x, default=_plain) + "\n" for x in lines).encode()
+        data = "".join([_line(x) + "\n" for x in lines]).encode()
         while data:
             data = data[os.write(self._file, data) :]
 
@@ -150,25 +158,22 @@ class RunRecord:
     # checkpoints ----------------------------------------------------------------------------------------------
 
     def save(self, step: int, learner: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        """A checkpoint: streams synced, files written under a temporary name, synced, then renamed."""
-        for stream in self.streams.values():
-            stream.sync()
+        """A checkpoint: files written under a temporary name, synced with all streams, then renamed."""
         home = self.path / "checkpoints"
         temporary, final = home / f".step-{step:06d}.tmp", home / f"step-{step:06d}"
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
-        _save_tensors(learner, temporary / "learner.safetensors")
-        _sync(temporary / "learner.safetensors")
-        write_json(
-            temporary / "state.json",
-            {
-                **state,
-                "schema": SCHEMA,
-                "step": step,
-                "offsets": {name: s.offset() for name, s in self.streams.items()},
-                "sha256": file_hash(temporary / "learner.safetensors"),
-            },
-        )
+        weights, told = temporary / "learner.safetensors", temporary / "state.json"
+        _save_tensors(learner, weights)
+        whole = {
+            **state,
+            "schema": SCHEMA,
+            "step": step,
+            "offsets": {name: s.offset() for name, s in self.streams.items()},
+            "sha256": file_hash(weights),
+        }
+        told.write_text(_pretty(whole))
+        _sync(weights, told, *(s.path for s in self.streams.values()))
         shutil.rmtree(final, ignore_errors=True)
         os.rename(temporary, final)
         _sync(home)
@@ -253,10 +258,18 @@ def _save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
         raise
 
 
-def _sync(path: Path) -> None:
+def _sync(*paths: Path) -> None:
+    """Onto the disk, all at once: a file system commits together what waits together, several times as fast."""
+    with ThreadPoolExecutor(len(paths)) as pool:
+        list(pool.map(_sync_one, paths))
+
+
+def _sync_one(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
-    os.fsync(handle)
-    os.close(handle)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 # reading ------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from isocost.evaluate import evaluate
 from isocost.ledger import Ledger
 from isocost.local.weights import save as save_folder
 from isocost.loop import End, Step, train
+from isocost.rates import rates
 from isocost.record import RunRecord, read_json, read_lines, write_json
 from isocost.seams import Recipe, describe, fingerprint, tune
 from isocost.setting import Opened, Setting, open_setting
@@ -241,18 +242,20 @@ class _Run:
         self.on_step(step.line)
 
     def _clock(self) -> None:
-        meter = self.world.meter
-        self.record.write(
-            "timing.jsonl",
-            {
-                "step": self.ledger.step,
-                "rollouts": self.ledger.spent.rollouts,
-                "seconds": round(self._active(), 4),
-                "train_seconds": round(meter.of().seconds, 4),
-                "evaluation_seconds": round(meter.of(meters.EVALUATION).seconds, 4),
-                "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-            },
-        )
+        self.record.write("timing.jsonl", self._timing())
+
+    def _timing(self) -> dict[str, float]:
+        """The clock's seconds so far, and the busy ones by what they were spent on."""
+        meter, spent = self.world.meter, self.ledger.spent
+        return {
+            "step": self.ledger.step,
+            "rollouts": spent.rollouts,
+            "tokens": spent.decode,
+            "seconds": round(self._active(), 4),
+            **{work: round(meter.seconds(work), 4) for work in (meters.SAMPLE, meters.SCORE, meters.LEARN)},
+            "evaluate": round(meter.of(meters.EVALUATION).seconds, 4),
+            "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        }
 
     async def _evaluate(self) -> None:
         """Held-out reward now, on both sides. Due points are passed together when a step went over several."""
@@ -334,6 +337,8 @@ class _Run:
         fates = {str(f): ledger.fates.get(str(f), 0) for f in Fate}
         fates["evaluation"] = world.meter.of(meters.EVALUATION).rollouts
         fates["lost"] += world.meter.of(meters.LOST).rollouts
+        timing = self._timing()
+        speed = rates(timing)
         end = {
             "schema": records.SCHEMA,
             "reason": reason,
@@ -342,7 +347,9 @@ class _Run:
             "bill": {k: v.data() for k, v in world.meter.logical.items()},
             "physical": {k: v.data() for k, v in world.meter.physical.items()},
             "fates": fates,
-            "seconds": round(self._active(), 3),
+            "seconds": round(timing["seconds"], 3),
+            "timing": timing,
+            **(speed.data() if speed else {}),
             "notes": self.record.notes,
             "verifier_failures": dict(self.opened.grader.failures),
             "signal": self.stop,

@@ -19,6 +19,8 @@ from isocost.world import Ask, Env, World
 
 log = logging.getLogger("isocost")
 
+_OWN, _SEEN = int(Role.OWN), int(Role.SEEN)  # plain ints: numpy compares with them ten times faster
+
 
 async def sample(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None
@@ -34,8 +36,9 @@ async def sample(
     envs = [] if world.env is Ask else [world.env(problem) for _ in attempts]
     opened = [env.open() for env in envs]
     first = _opening(opened[0] if opened else problem.prompt, problem, world, pace) if start is None else start
-    said = await _say(first, attempts, world, pace, place)
-    texts = _grown(first, said)
+    turn = _turn(first)
+    said = await _say(first, turn, attempts, world, pace, place)
+    texts = _grown(first, turn, said)
     if envs:
         each = zip(attempts, envs, texts, said, strict=True)
         return list(await asyncio.gather(*(_converse(problem, a, e, t, s, world, pace, place) for a, e, t, s in each)))
@@ -63,13 +66,14 @@ async def _converse(
         if _turn(text) + 1 >= pace.max_turns:
             return Rollout(problem, (text,), env.final(), Stop.TURNS, attempt)
         text = text.read(world.text.answer(seen))
-        (said,) = await _say(text, [attempt], world, pace, place)
+        (said,) = await _say(text, _turn(text), [attempt], world, pace, place)
         text = text.wrote(said)
 
 
-async def _say(text: Segment, attempts: Sequence[int], world: World, pace: Pace, place: Place) -> list[Said]:
-    turn = _turn(text)
-    room = pace.max_tokens - int((text.turn == turn).sum())
+async def _say(
+    text: Segment, turn: int, attempts: Sequence[int], world: World, pace: Pace, place: Place
+) -> list[Said]:
+    room = pace.max_tokens - int(np.count_nonzero(text.turn == turn))
     return await world.engine.generate(text, attempts, place=place, turn=turn, max_tokens=max(room, 1), stop=pace.stop)
 
 
@@ -81,12 +85,12 @@ def _opening(messages: Sequence[Message], problem: Problem, world: World, pace: 
 def _turn(text: Segment) -> int:
     """The policy turn that the next token belongs to, or the last one did when it is not over."""
     last = int(text.turn.max()) if len(text) else -1
-    return last if len(text) and text.role[-1] == Role.OWN else last + 1
+    return last if len(text) and text.role[-1] == _OWN else last + 1
 
 
 def _answered(text: Segment) -> list[int]:
     """Where the environment's answers begin."""
-    seen = text.role == Role.SEEN
+    seen = text.role == _SEEN
     return np.flatnonzero(seen & ~np.concatenate([[False], seen[:-1]])).tolist()
 
 
@@ -94,14 +98,14 @@ def _words(text: Segment, world: World) -> str:
     return world.text.decode(text.reply().tolist())
 
 
-def _grown(first: Segment, said: Sequence[Said]) -> list[Segment]:
+def _grown(first: Segment, turn: int, said: Sequence[Said]) -> list[Segment]:
     """What `first.wrote(s)` gives for each s; the segments are views into arrays of the whole group."""
     counts = [len(s.tokens) for s in said]
-    role, turn = np.full(max(counts), int(Role.OWN)), np.full(max(counts), _turn(first))
+    role, number = np.full(max(counts), _OWN), np.full(max(counts), turn)
     tokens = _laid(first.tokens, [s.tokens for s in said])
     roles = _laid(first.role, [role[:k] for k in counts])
     logp = _laid(first.logp, [s.logp for s in said])
-    turns = _laid(first.turn, [turn[:k] for k in counts])
+    turns = _laid(first.turn, [number[:k] for k in counts])
     version = _laid(first.version, [s.version for s in said])
     ends = list(accumulate(len(first) + k for k in counts))
     cuts = [slice(a, b) for a, b in zip([0, *ends], ends, strict=False)]

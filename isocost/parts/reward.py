@@ -12,7 +12,7 @@ async def verified(group: Group, world: World) -> Group:
     """What the verifier says. An attempt whose environment failed is not shown to it, and has no score."""
     ended = [r for r in group.rollouts if r.stop is not Stop.ERROR]
     scores = iter(await world.grade(ended))
-    return group.of(r if r.stop is Stop.ERROR else replace(r, score=next(scores)) for r in group.rollouts)
+    return group.of([r if r.stop is Stop.ERROR else r.scored(next(scores)) for r in group.rollouts])
 
 
 async def verified_unless_cut(

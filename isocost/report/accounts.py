@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from isocost.rates import WORK
 from isocost.report import aliases, charts
 from isocost.report.html import (
     Safe,
@@ -200,16 +201,15 @@ def _inside(study: Study) -> Safe:
         seconds = sum(r.seconds for r in runs)
         if not seconds:
             continue
-        parts = [
-            sum(number(r.timing[-1].get(k)) or 0 for r in runs if r.timing)
-            for k in ("train_seconds", "evaluation_seconds")
-        ]
+        clocks = [r.timing[-1] for r in runs if r.timing]
+        known = all(k in c for c in clocks for k in WORK)  # records of earlier versions do not tell
+        parts = [span(sum(number(c[k]) or 0 for c in clocks)) if known else "–" for k in WORK]
         memory = max((number(x.get("rss_mb")) or 0 for r in runs for x in r.timing), default=0)
         begun = sum(r.metered for r in runs)
         body.append(
-            [what, len(runs), span(seconds), *map(span, parts), f"{count(begun / seconds)} /s", f"{count(memory)} MB"]
+            [what, len(runs), span(seconds), *parts, f"{count(begun / seconds)} /s", f"{count(memory)} MB"]
         )
-    head = ["runs of", "runs", "time", "training", "evaluating", "rollouts", "peak memory"]
+    head = ["runs of", "runs", "time", *WORK.values(), "rollouts", "peak memory"]
     return table(head, body, "Active time inside the runs") if body else Safe("")
 
 

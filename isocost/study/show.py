@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,26 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from isocost.rates import Rates, rates, together, told
 from isocost.run import Job
+from isocost.study.workers import ended
 
 TAIL = 8192  # bytes of a stream's end that surely hold its last lines
+WIDE = 130  # columns of a terminal that has room for every run's own rates
+SPEEDS = ("tokens/s", "rollouts/s", "sampling", "scoring", "learning")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a run is, as its record says."""
+
+    share: float = 0.0  # of its budget, below 1 until it has ended
+    reward: float | None = None  # held out, latest
+    clock: Mapping[str, Any] = field(default_factory=dict)  # the last line of timing.jsonl
+
+    @property
+    def going(self) -> bool:
+        return 0 < self.share < 1
 
 
 class Watch:
@@ -26,7 +44,9 @@ class Watch:
         self.live = (
             Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
         )
-        self.began, self.done_before, self.said = time.perf_counter(), self._done(), time.perf_counter()
+        self.over: dict[str, Standing] = {}  # runs that have ended: their records do not change
+        self.began, self.done_before = time.perf_counter(), self._done(self._look())
+        self.said = self.began
 
     def __enter__(self) -> Watch:
         if self.live:
@@ -40,55 +60,82 @@ class Watch:
     def __call__(self) -> None:
         """Show how things stand now."""
         if self.live:
-            self.live.update(self._table())
+            self.live.update(self._table(self._look()))
         elif time.perf_counter() - self.said > 15:
-            self.said = time.perf_counter()
-            self.console.print(f"  {self.title}: {self._summary()}", highlight=False)
+            self.said, stand = time.perf_counter(), self._look()
+            said = "; ".join([self._summary(stand), *_speed(stand)])
+            self.console.print(f"  {self.title}: {said}", highlight=False)
 
-    def _progress(self, job: Job) -> tuple[float, float | None]:
-        """(share of the budget spent, latest held-out reward)."""
-        lines = tail(self.folder / job.name / "metrics.jsonl")
-        unit, limit = next(iter(job.budget.items()))
-        spent = max((x.get(unit, 0) for x in lines), default=0)
-        rewards = [x["eval/select"] for x in lines if "eval/select" in x]
-        ended = (self.folder / job.name / "end.json").exists()
-        return (1.0 if ended else min(spent / limit, 0.99)), rewards[-1] if rewards else None
+    def _look(self) -> list[Standing]:
+        """Where every job is, in their order. The records are read once, and those of ended runs never again."""
+        stand = []
+        for job in self.jobs:
+            now = self.over.get(job.name) or standing(job, self.folder / job.name)
+            if now.share == 1:
+                self.over[job.name] = now
+            stand.append(now)
+        return stand
 
-    def _done(self) -> float:
-        return sum(self._progress(j)[0] * _size(j) for j in self.jobs)
+    def _done(self, stand: Sequence[Standing]) -> float:
+        return sum(s.share * _size(j) for j, s in zip(self.jobs, stand, strict=True))
 
-    def _summary(self) -> str:
-        total, done = sum(map(_size, self.jobs)), self._done()
+    def _summary(self, stand: Sequence[Standing]) -> str:
+        total, done = sum(map(_size, self.jobs)), self._done(stand)
         passed = time.perf_counter() - self.began
         rate = (done - self.done_before) / passed
         left = f", about {duration((total - done) / rate)} left" if rate > 0 else ""
         return f"{done / total:.0%} of {len(self.jobs)} runs after {duration(passed)}{left}"
 
-    def _table(self) -> Group:
+    def _table(self, stand: Sequence[Standing]) -> Group:
+        wide = self.console.width >= WIDE
         table = Table(box=None, pad_edge=False)
-        for name in ("run", "n", "B", "lr", "seed", "", "held-out"):
+        for name in ("run", "n", "B", "lr", "seed", "", "held-out", *(SPEEDS if wide else ())):
             table.add_column(name, justify="left" if name in ("run", "") else "right")
-        for job in self.jobs:
-            share, reward = self._progress(job)
-            if 0 < share < 1:
+        for job, now in zip(self.jobs, stand, strict=True):
+            if now.going:
                 table.add_row(
                     job.name,
                     str(job.n),
                     str(job.B),
                     f"{job.lr:.1e}",
                     str(job.seed),
-                    ProgressBar(total=1.0, completed=share, width=24),
-                    "" if reward is None else f"{reward:.3f}",
+                    ProgressBar(total=1.0, completed=now.share, width=24),
+                    "" if now.reward is None else f"{now.reward:.3f}",
+                    *(_cells(rates(now.clock)) if wide else ()),
                 )
-        return Group(f"{self.title}: {self._summary()}", table)
+        return Group(f"{self.title}: {self._summary(stand)}", *(f"  {x}" for x in _speed(stand)), table)
 
 
-def tail(path: Path) -> list[dict[str, Any]]:
+def standing(job: Job, run: Path) -> Standing:
+    """How far a job is in its folder, which may not exist yet."""
+    lines, clock = tail(run / "metrics.jsonl"), tail(run / "timing.jsonl", 1024)
+    unit, limit = next(iter(job.budget.items()))
+    spent = max((x.get(unit, 0) for x in lines), default=0)
+    rewards = [x["eval/select"] for x in lines if "eval/select" in x]
+    share = 1.0 if ended(run) else min(spent / limit, 0.99)
+    return Standing(share, rewards[-1] if rewards else None, clock[-1] if clock else {})
+
+
+def _speed(stand: Sequence[Standing]) -> list[str]:
+    """What the runs under way do together, as a line; none before they have done anything."""
+    speed = together([s.clock for s in stand if s.going])
+    return [told(speed)] if speed else []
+
+
+def _cells(r: Rates | None) -> list[str]:
+    """One run's rates, under the names of SPEEDS."""
+    if r is None:
+        return [""] * len(SPEEDS)
+    shares = [f"{100 * r.shares[k]:.0f} %" for k in ("sample", "score", "learn")]
+    return [f"{r.tokens_per_second:,.0f}", f"{r.rollouts_per_second:,.0f}", *shares]
+
+
+def tail(path: Path, size: int = TAIL) -> list[dict[str, Any]]:
     """The last whole lines of a stream that may be being written; empty if there is none yet."""
     try:
         with open(path, "rb") as f:
             f.seek(0, 2)
-            f.seek(max(f.tell() - TAIL, 0))
+            f.seek(max(f.tell() - size, 0))
             lines = f.read().split(b"\n")
     except FileNotFoundError:
         return []

@@ -19,10 +19,12 @@ from isocost.errors import Interrupted, UserError
 from isocost.laws.budget import Bill, Budget, Prices, expected_timing
 from isocost.laws.pilot import points, warmup
 from isocost.laws.rate import starting_rule
+from isocost.rates import rates, told
 from isocost.record import read_json, write_json
 from isocost.run import EVALUATION_SEED, Job, recipe_of
 from isocost.setting import Setting
 from isocost.study import tell
+from isocost.study.show import tail
 from isocost.types import Cost
 
 LEVEL = 0.9
@@ -146,12 +148,21 @@ def _go(job: Job, out: Path, console: Console, as_json: bool) -> int:
     def on_step(line: Mapping[str, Any]) -> None:
         if "eval/select" in line:
             both = (line["eval/select"] + line["eval/audit"]) / 2
-            console.print(f"  {line['rollouts']:>9} rollouts  step {line['step']:>6}  held-out {both:.4f}")
+            clock = tail(out / "timing.jsonl")
+            speed = rates(clock[-1]) if clock and line["step"] else None
+            console.print(
+                f"  {line['rollouts']:>9} rollouts  step {line['step']:>6}  held-out {both:.4f}"
+                + (f"  {told(speed)}" if speed else ""),
+                highlight=False,
+                soft_wrap=True,
+            )
 
     end = asyncio.run(run(job, out, opened=opened, on_step=on_step))
     if end["reason"] == "interrupted":
         raise Interrupted(end["signal"])
     tell.ended(console, out, end)
+    if speed := rates(end.get("timing", {})):
+        console.print(f"  speed: {told(speed)}", highlight=False)
     if as_json:
         click.echo(json.dumps(end, indent=1, sort_keys=True))
     return 0 if end["reason"] == "spent" else 5

@@ -1,0 +1,101 @@
+"""What makes our own Python cheap changes no number: each short way against the plain one it stands for."""
+
+import asyncio
+import json
+import random
+
+import numpy as np
+import pytest
+from toy import attempt
+
+from isocost import methods
+from isocost.ledger import Ledger, _stds
+from isocost.loop import train
+from isocost.record import Stream
+from isocost.seams import Pace
+from isocost.setting import Setting, open_setting
+from isocost.types import Cost, Group, Place, Role, Score
+
+
+def some_group(rng: random.Random) -> Group:
+    """Rollouts of several lengths and versions, some of several segments, one of none."""
+    made = [
+        attempt([0, 1, 3][: rng.randint(1, 3)], float(rng.randint(0, 1)), i, version=rng.randint(0, 5))
+        for i in range(rng.randint(1, 6))
+    ]
+    made = [r.but(segments=r.segments * rng.randint(1, 3), origin=rng.choice(["policy", "replay"])) for r in made]
+    if rng.random() < 0.3:
+        made.append(made[0].but(segments=(), attempt=9))
+    return Group(made[0].problem, tuple(made), Place(0, 0, 0))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_lengths_and_version_of_a_group_are_those_of_its_segments(seed):
+    g = some_group(random.Random(seed))
+    assert g.lengths == [sum(int((s.role == Role.OWN).sum()) for s in r.segments) for r in g.rollouts]
+    written = [int(v) for r in g.rollouts if r.origin == "policy" for s in r.segments for v in s.version if v >= 0]
+    assert g.version == min(written, default=0)
+
+
+def test_a_group_without_rollouts_and_rollouts_without_segments_have_no_length():
+    g = some_group(random.Random(0))
+    assert g.of(()).lengths == [] and g.of(()).version == 0
+    assert g.of([g.rollouts[0].but(segments=())]).lengths == [0]
+
+
+def test_scored_is_the_same_rollout_with_a_score():
+    r = attempt([0, 3], None, 4, cohort="b").but(parent=(1, 2), notes={"x": ()}, origin="peer", final="a")
+    assert r.scored(Score(0.5)) == r.but(score=Score(0.5))
+
+
+def test_costs_add_field_by_field():
+    names = Cost.__slots__
+    a, b = (Cost(*(k * m for k in range(1, len(names))), seconds=9.0 * m) for m in (1, 10))
+    assert [getattr(a + b, f) for f in names] == [11.0 * k for k in range(1, len(names) + 1)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 8, 9, 16, 64, 129])
+def test_spreads_of_equal_groups_are_each_groups_own_to_the_last_bit(size):
+    rng = np.random.default_rng(size)
+    groups = [rng.random(size).tolist() for _ in range(7)]
+    assert _stds(groups).tolist() == [float(np.std(g)) for g in groups]
+    ragged = [*groups, [0.25, 0.5, 1.0]]
+    assert _stds(ragged).tolist() == [float(np.std(g)) for g in ragged]
+
+
+def test_a_streams_line_is_what_json_would_write(tmp_path):
+    lines = [{"a": 1.5, "b": [None, "ü"], "c": float("nan")}, {"x": np.float32(0.5), "p": tmp_path}]
+    stream = Stream(tmp_path / "s.jsonl")
+    stream.write(*lines)
+    stream.close()
+    assert (tmp_path / "s.jsonl").read_text() == "".join(
+        json.dumps(x, default=lambda v: v.item() if hasattr(v, "item") else str(v)) + "\n" for x in lines
+    )
+
+
+def test_a_group_is_scored_while_its_siblings_still_decode():
+    """A verifier's processes work while the engine does, within one wave too."""
+    world = open_setting(Setting(data="sums:base=easy,count=60", held_out=0.2)).world
+    recipe = methods.load("grpo").recipe(groups=3, rollouts=2)
+    happened: list[str] = []
+    last = asyncio.Event()
+
+    async def play(problem, attempts, world, pace: Pace, place, start=None):
+        if place.slot == 2:
+            await last.wait()
+        said = await recipe.play(problem, attempts, world, pace, place, start)
+        happened.append(f"played {place.slot}")
+        return said
+
+    async def reward(group, world):
+        happened.append(f"scored {group.place.slot}")
+        if group.place.slot == 1:
+            last.set()
+        return await recipe.reward(group, world)
+
+    async def go():
+        async for step in train(recipe.but(play=play, reward=reward), world, Ledger(seed=0), {"rollouts": 6}):
+            assert [g.place.slot for g in step.groups] == [0, 1, 2]
+
+    asyncio.run(asyncio.wait_for(go(), 20))
+    assert happened.index("scored 1") < happened.index("played 2") and len(happened) == 6
