@@ -1,8 +1,9 @@
 """The commands. Each parses, calls one function of the package, and prints; what they do lives elsewhere.
 
 Heavy imports are inside the commands, so that `--help` answers at once.
-Exit codes: 0 done (audit: hit), 1 a bug, 2 a user's mistake, 3 audit: miss, 4 audit: cannot tell, or uninformative,
-5 a run that could not go on (starved, diverged), 130 and 143 stopped by Ctrl-C and SIGTERM with everything saved.
+Exit codes: 0 done (audit: hit), 1 a bug, 2 a user's mistake, 3 audit: miss (doctor: something fails), 4 audit: cannot
+tell, or uninformative, 5 a run that could not go on (starved, diverged), 130 and 143 stopped by Ctrl-C and SIGTERM
+with everything saved.
 """
 
 from __future__ import annotations
@@ -49,14 +50,19 @@ class OneLine(click.Group):
 
 def model_options(f: Callable) -> Callable:
     """What every command that opens a model and problems takes."""
+    model = click.option(
+        "--model",
+        default="tiny",
+        show_default=True,
+        help="'tiny' (ships with isocost), 'smollm2', or a Hugging Face folder (Llama, SmolLM2, Qwen2/2.5/3)",
+    )
+    return model(setting_options(f))
+
+
+def setting_options(f: Callable) -> Callable:
+    """The same, without the model itself."""
     for option in reversed(
         (
-            click.option(
-                "--model",
-                default="tiny",
-                show_default=True,
-                help="'tiny' (ships with isocost), 'smollm2', or a Hugging Face folder (Llama, SmolLM2, Qwen2/2.5/3)",
-            ),
             click.option(
                 "--data",
                 default="sums:level=1",
@@ -353,6 +359,21 @@ def report(study: Path, out: Path | None) -> None:
     from isocost.report import write
 
     click.echo(write(study, out))
+
+
+@main.command()
+@click.argument("model", default="tiny")
+@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
+@setting_options
+@said
+def doctor(as_json: bool, **asked: Any) -> int:
+    """Check MODEL, its template, sampler, verifier and speed here, in about a minute. Exits 3 if something fails.
+
+    MODEL is what --model is elsewhere: 'tiny', 'smollm2' or a Hugging Face folder. Nothing is written.
+    """
+    from isocost.doctor.show import doctor
+
+    return doctor(as_json=as_json, **asked)
 
 
 @main.command()

@@ -1,0 +1,288 @@
+"""Does the sampler write what the learner thinks it writes: log-probs, draws, the same twice, under the weights of now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy import ndarray
+from torch import Tensor
+
+from isocost.chance import Purpose
+from isocost.doctor.case import (
+    SEED,
+    Case,
+    batch,
+    distribution,
+    forward,
+    kept_logp,
+    own,
+    plain_logits,
+    sampled,
+    truth,
+)
+from isocost.doctor.finding import Finding
+from isocost.local.decoder import Decoder
+from isocost.local.learner import LocalLearner
+from isocost.types import Batch, Cost, Forward, Group, Place, Role, Sampling, Segment
+from isocost.world import Weights
+
+TIMES = 3.0         # as far from the reference as the learner is; another order of the same roundings is no further
+SURPRISE = 5.0      # standard deviations
+SETTINGS = (Sampling(0.6), Sampling(1.4), Sampling(1.0, 0.9), Sampling(0.8, 0.95, 8))
+SHORT = 16          # tokens of an answer where the first ones tell enough
+STEP = 1e-4         # of the update that the sampler must follow
+REPORT = "report this as a bug of isocost, with the output of `isocost doctor --json`"
+PROBE = int(Purpose.PROFILE)
+
+
+def far(x: ndarray) -> str:
+    return f"mean {x.mean():.1e}, largest {x.max(initial=0.0):.1e}"
+
+
+async def cached_decode(case: Case) -> Finding:
+    """Log-probs recorded while decoding, against the learner's, and both against one plain pass in wider precision."""
+    name, bar = "cached decode", case.bar
+    slack = 1 / min(case.sampling.temperature, 1.0)
+    known = batch(case.some, case.world.engine.version)
+    mask = known.mask.numpy()
+    engine = known.logp.numpy()[mask].astype(np.float64)
+    learner = case.world.learner.score(known).logp.cpu().numpy()[mask].astype(np.float64)
+    true = truth(case).logp
+    if not np.isfinite([engine, learner, true]).all():
+        return Finding(name, "fail", "some log-probs are not finite numbers", "look for NaN in the model's weights")
+    apart, of_engine, of_learner = (np.abs(a - b) for a, b in ((engine, learner), (engine, true), (learner, true)))
+    kind = str(case.world.extra["dtype"])
+    wide = str(case.reference().body).removeprefix("torch.")
+    said = (
+        f"sampler and learner ({kind}) differ by {far(apart)} in log-prob over {len(true)} tokens; from a full pass "
+        f"in {wide} the sampler by {far(of_engine)}, the learner by {far(of_learner)}"
+    )
+    rounding = max(TIMES * of_learner.mean(), bar.fine / 10)
+    if of_learner.mean() > bar.wrong * slack:
+        return Finding(name, "fail", f"{said}: the learner is wrong by more than {kind} rounds", REPORT)
+    if of_engine.mean() > min(bar.wrong * slack, rounding):
+        return Finding(name, "fail", f"{said}: the sampler is further off than rounding explains", REPORT)
+    if apart.mean() > bar.fine * slack:
+        return Finding(name, "warn", said, "ratios are noisy in this precision: use --dtype fp32, or a method that "
+                       "corrects for the sampler's log-probs (loss.corrected)")
+    return Finding(name, "ok", said)
+
+
+async def sampling(case: Case) -> Finding:
+    """Recorded log-probs are those of the tempered, truncated, renormalised distribution, and kept sets are right."""
+    name, decoder = "temperature and top-p", case.reference()
+    settings = list(dict.fromkeys((case.sampling, *SETTINGS)))
+    tokens, problems = min(SHORT, case.opened.setting.max_tokens), case.problems[:2]
+    each = [sampled(case, problems, Place(SEED, 2, 4 * i, PROBE), tokens, attempts=range(2), sampling=s)
+            for i, s in enumerate(settings)]
+    gaps = []
+    for s, groups in zip(settings, await asyncio.gather(*each), strict=True):
+        seen = [(x, plain_logits(case, decoder, x)) for x in (r.segments[0] for g in groups for r in g.rollouts)]
+        wrong = [why for x, logits in seen if (why := _kept_wrong(case, logits, x))]
+        if wrong:
+            return Finding(name, "fail", f"at {_named(s)}: {wrong[0]}", REPORT)
+        gap = np.concatenate([_off(x, logits) for x, logits in seen])
+        gaps.append(gap)
+        if not gap.mean() * min(s.temperature, 1.0) <= case.bar.fine:
+            return Finding(name, "fail", f"at {_named(s)} the recorded log-probs are not those of the distribution "
+                           f"drawn from: {far(gap)}", REPORT)
+    every = np.concatenate(gaps)
+    return Finding(name, "ok", f"recorded log-probs are those of the tempered, truncated, renormalised distribution "
+                   f"at {len(settings)} settings: {far(every)} over {len(every)} tokens")
+
+
+def _off(x: Segment, logits: Tensor) -> ndarray:
+    """(K,) how far the recorded log-probs are from those the logits give."""
+    return np.abs(x.logp[x.role == int(Role.OWN)] - kept_logp(logits, x).numpy())
+
+
+def _named(s: Sampling) -> str:
+    parts = [f"temperature {s.temperature:g}", *([f"top-p {s.top_p:g}"] if s.top_p < 1 else [])]
+    return ", ".join([*parts, *([f"top-k {s.top_k}"] if s.top_k else [])])
+
+
+def _kept_wrong(case: Case, logits: Tensor, x: Segment) -> str:
+    """What is wrong with the recorded kept sets, if anything; an edge may lie within rounding of where it should."""
+    s = x.sampling
+    if not s.truncates:
+        return ""
+    if len(x.kept) != len(own(x)):
+        return f"{len(own(x))} tokens were drawn and {len(x.kept)} kept sets recorded"
+    room = 2 * case.bar.fine
+    whole = distribution(logits, Sampling(s.temperature, 1.0, s.top_k))
+    for logp, ids, token in zip(whole, x.kept, own(x).tolist(), strict=True):
+        inside = logp[torch.from_numpy(np.asarray(ids, dtype=np.int64))].exp()
+        if token not in ids:
+            return "a token was drawn that is not in its kept set"
+        if s.top_k and len(ids) > s.top_k:
+            return f"{len(ids)} ids were kept"
+        if s.top_p < 1 and float(inside.sum()) < s.top_p - room:
+            return f"the kept ids hold {float(inside.sum()):.3f} of the probability"
+        if s.top_p < 1 and float(inside.sum() - inside.min()) > s.top_p + room:
+            return "more ids were kept than top-p asks for"
+    return ""
+
+
+async def draws(case: Case) -> Finding:
+    """Tokens come up as often as the distribution says: surprise less entropy is a sum of zero mean."""
+    name, t = "draws", truth(case)
+    possible = np.isfinite(t.surprise)
+    count, variance = int(possible.sum()), float(t.variance[possible].sum())
+    if count < 32 or variance < 1.0:
+        return Finding(name, "cannot tell", f"{count} tokens of next to no entropy show nothing about the draws",
+                       "raise --temperature, or give more problems")
+    z = float((t.surprise - t.entropy)[possible].sum()) / math.sqrt(variance)
+    said = f"the surprise of {count} sampled tokens is {z:+.1f} standard deviations from their entropy"
+    return Finding(name, "ok" if abs(z) <= SURPRISE else "fail", said, "" if abs(z) <= SURPRISE else REPORT)
+
+
+async def determinism(case: Case) -> Finding:
+    """The same address writes the same tokens: again, alone, one attempt alone, and among other neighbours."""
+    name, problem, there = "determinism", case.problems[0], case.groups[0].place
+    among = case.problems[1:5]
+    other = sampled(case, among, Place(SEED, 3, 1, PROBE), attempts=range(2), sampling=Sampling(1.3))
+    again = [
+        ("alone", (await sampled(case, [problem], there))[0]),
+        ("one attempt alone", (await sampled(case, [problem], there, attempts=[1]))[0]),
+        ("among others", (await asyncio.gather(sampled(case, [problem], there), other))[0][0]),
+    ]
+    drift = False
+    for how, group in again:
+        for r in group.rollouts:
+            first = case.groups[0].rollouts[r.attempt].segments[0]
+            if not np.array_equal(first.tokens, r.segments[0].tokens):
+                said = f"attempt {r.attempt} at problem {problem.id} reads differently when sampled again ({how})"
+                return Finding(name, "fail", said, REPORT)
+            drift |= first.logp.tobytes() != r.segments[0].logp.tobytes()
+    n = sum(len(g.rollouts) for _, g in again)
+    if drift:
+        return Finding(name, "warn", f"{n} answers sampled again have the same tokens, but log-probs that differ in "
+                       "their last bits", "runs can be repeated only with the same company of rollouts; " + REPORT)
+    return Finding(name, "ok", f"{n} answers sampled again, alone and among others, are the same to the byte")
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What a few short answers were, byte for byte."""
+
+    tokens: tuple[bytes, ...]
+    logp: tuple[bytes, ...]
+
+
+async def _look(case: Case, tokens: int = 2) -> _Seen:
+    groups = await sampled(case, case.problems[:2], Place(SEED, 4, 0, PROBE), tokens, attempts=range(2))
+    rows = [r.segments[0] for g in groups for r in g.rollouts]
+    return _Seen(tuple(x.tokens.tobytes() for x in rows), tuple(x.logp.tobytes() for x in rows))
+
+
+async def gradient(case: Case) -> Finding:
+    """What an update follows is the gradient that plain differentiation of the reference gives."""
+    name, learner = "gradient", case.world.learner
+    if not isinstance(learner, LocalLearner):
+        return Finding(name, "cannot tell", "this learner's gradient cannot be looked at")
+    group = case.groups[0].of(case.groups[0].rollouts[:2])
+    known = batch([group], case.world.engine.version)
+    known = known.but(advantage=known.mask.float())       # of one sign: equal answers would cancel
+    case.world.meter.charge(Cost(train=2 * int(known.length.sum())))
+    learner.gradient(known, pull)
+    names = _canaries(learner.weights())
+    mine = {k: p.grad for k, p in learner.decoder.named_parameters() if k in names and p.grad is not None}
+    true = _plain_gradient(case.reference(), [r.segments[0] for r in group.rollouts], known, names)
+    off = {k: float((mine[k].cpu() - g).norm() / g.norm().clamp(min=1e-30)) for k, g in true.items()}
+    worst = max(off, key=lambda k: off[k])
+    said = f"the gradients of {len(off)} tensors are those of plain differentiation to {off[worst]:.1e} of their norm"
+    if not off[worst] <= case.bar.gradient:
+        return Finding(name, "fail", f"the gradient of {worst} is {off[worst]:.1e} of its norm away from that of plain "
+                       f"differentiation", REPORT)
+    return Finding(name, "ok", said)
+
+
+def _plain_gradient(decoder: Decoder, rows: Sequence[Segment], known: Batch, names: Sequence[str]) -> dict[str, Tensor]:
+    """Gradients of `pull` with respect to some of the reference's tensors."""
+    assert known.advantage is not None and known.weight is not None
+    wanted = {k: p for k, p in decoder.named_parameters() if k in names}
+    for p in wanted.values():
+        p.requires_grad_(True)
+    total = torch.zeros((), dtype=decoder.embed.dtype, device=decoder.embed.device)
+    for i, x in enumerate(rows):
+        pulled = (known.advantage[i] * known.weight[i])[known.mask[i]].to(total)
+        total = total - (kept_logp(forward(decoder, x), x) * pulled).sum()
+    found = torch.autograd.grad(total, list(wanted.values()))
+    decoder.requires_grad_(False)
+    return {k: g.cpu().to(torch.float32) for k, g in zip(wanted, found, strict=True)}
+
+
+async def weights(case: Case) -> Finding:
+    """New weights reach the sampler: each kind of tensor by a canary, then all of them by a real update.
+
+    Leaves the world with the updated weights.
+    """
+    name, engine = "weights reach the sampler", case.world.engine
+    mine = case.world.learner.weights()
+    if not _holds(case, mine):
+        return Finding(name, "fail", "the sampler's weights are not the learner's before any update", REPORT)
+    before = await _look(case)
+    await engine.load(mine)
+    if await _look(case) != before:
+        return Finding(name, "fail", "loading the same weights again changed what is sampled", REPORT)
+    canaries = _canaries(mine)
+    for key in canaries:
+        await engine.load({**mine, key: mine[key] * 1.5 + 0.01})
+        if (await _look(case)).logp == before.logp:
+            return Finding(name, "fail", f"a change of {key} does not reach the sampler: log-probs stay the same",
+                           REPORT)
+    return await _after_update(case, len(canaries))
+
+
+def _canaries(mine: Weights) -> list[str]:
+    """Every tensor outside the layers, and every one of the middle layer."""
+    layers = sorted({int(k.split(".")[1]) for k in mine if k.startswith("blocks.")})
+    middle = f"blocks.{layers[len(layers) // 2]}." if layers else "blocks."
+    return [k for k in mine if k.startswith(middle) or not k.startswith("blocks.")]
+
+
+async def _after_update(case: Case, canaries: int) -> Finding:
+    name, world, few = "weights reach the sampler", case.world, case.some[:2]
+    world.learner.update(batch(few, world.engine.version), pull, lr=STEP)
+    await world.engine.load(world.learner.weights())
+    if not _holds(case, world.learner.weights()):
+        return Finding(name, "fail", "after an update the sampler's checksum is not the learner's", REPORT)
+    place = Place(SEED, 5, 0, PROBE)
+    now = await sampled(case, [g.problem for g in few], place, min(SHORT, case.opened.setting.max_tokens))
+    decoder, rows = case.reference(), [r.segments[0] for g in now for r in g.rollouts]
+    plain = float(np.concatenate([_off(x, plain_logits(case, decoder, x)) for x in rows]).mean())
+    gap, moved = (_mean_gap(case, groups) for groups in (now, few))
+    said = (f"each of {canaries} kinds of tensor moves what is sampled; after an update of all, sampler and learner "
+            f"differ by {gap:.1e} on average, where answers from before it differ by {moved:.1e}")
+    most = case.bar.fine / min(case.sampling.temperature, 1.0)
+    if max(gap, plain) > most:
+        return Finding(name, "fail", f"after an update the sampler's log-probs are {gap:.1e} from the learner's on "
+                       f"average, and {plain:.1e} from a full pass under the new weights", REPORT)
+    if moved <= gap:
+        return Finding(name, "cannot tell", f"an update moved log-probs by {moved:.1e}: too little to be seen")
+    return Finding(name, "ok", said)
+
+
+def _mean_gap(case: Case, groups: Sequence[Group]) -> float:
+    known = batch(groups, case.world.engine.version)
+    gap = (case.world.learner.score(known).logp.cpu() - known.logp)[known.mask].abs()
+    return float(gap.mean())
+
+
+def _holds(case: Case, theirs: Weights) -> bool:
+    """Whether the sampler's weights are these, by its checksum; true where an engine has none to compare."""
+    checksum = getattr(case.world.engine, "checksum", None)
+    return checksum is None or checksum() == checksum(theirs)
+
+
+def pull(out: Forward, known: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    """The plainest loss: the log-prob times the advantage."""
+    assert known.advantage is not None
+    return -out.logp * known.advantage, {}
+
