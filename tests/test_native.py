@@ -14,6 +14,7 @@ from isocost import meter
 from isocost.errors import UserError
 from isocost.local import layout, native
 from isocost.local.layout import Rows, Units
+from isocost.local.sampling import truncate
 from isocost.types import Sampling
 
 SHAPES = {
@@ -289,3 +290,24 @@ def test_tapes_are_given_back_and_used_again():
         assert len(w.engine.cache._taped) == 5
         asyncio.run(w.engine.load(w.learner.weights()))
         assert len(w.engine.cache._taped) == 0
+
+
+# truncation ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spread", [0.01, 1.0, 6.0, 60.0])
+def test_kept_sets_are_those_of_sorting_everything(spread):
+    w = world(model(vocab=3000), kernels="native")
+    z = torch.randn(40, 3000, generator=torch.Generator().manual_seed(1)) * spread
+    z[::3] = (z[::3] / spread).round() * spread                     # many ties
+    g = np.random.default_rng(2)
+    top_p = np.where(g.random(40) < 0.3, 1.0, g.uniform(0.05, 0.999, 40)).astype(np.float32)
+    top_k = np.where(g.random(40) < 0.5, 0, g.integers(1, 3500, 40))
+    temperature = g.uniform(0.3, 2.0, 40).astype(np.float32)
+    plain = truncate(z / torch.from_numpy(temperature)[:, None], torch.from_numpy(top_p), torch.from_numpy(top_k))
+    ours = w.engine.cache.truncate(z.clone(), temperature, top_p, top_k)
+    for i in range(40):
+        a, b = (set(torch.nonzero(x[i] > -torch.inf)[:, 0].tolist()) for x in (plain, ours))
+        assert len(a ^ b) <= 1 + 1e-4 * len(a), (i, len(a), len(b))   # a sum in float32 may end one id elsewhere
+        same = sorted(a & b)
+        torch.testing.assert_close(ours[i, same], plain[i, same], atol=0, rtol=2e-6)

@@ -19,7 +19,7 @@ from torch import Tensor
 from isocost.local import native
 from isocost.local.decoder import Attend, Config, Decoder, causal
 from isocost.local.native import Tape
-from isocost.local.sampling import draw
+from isocost.local.sampling import draw, truncate
 from isocost.local.weights import checksum
 from isocost.world import Weights
 
@@ -63,6 +63,10 @@ class Cache(Protocol):
 
     def tick(self, last: ndarray, length: ndarray) -> Tensor:
         """Read one more token in each of the first slots, whose keys are `length` many -> (slots, V) logits."""
+        ...
+
+    def truncate(self, logits: Tensor, temperature: ndarray, top_p: ndarray, top_k: ndarray) -> Tensor:
+        """(N, V) logits, spent -> tempered, and -inf outside each row's kept set."""
         ...
 
     def draw(self, logits: Tensor, temperature: ndarray, u: ndarray) -> tuple[ndarray, ndarray]:
@@ -152,6 +156,10 @@ class TorchCache:
         where = self._to(length)
         hidden = self.decoder.run(self._to(last), self.decoder.turns[where], self._looking(where, rows, keys))
         return self.decoder.logits(hidden)[:live]
+
+    @torch.inference_mode()
+    def truncate(self, logits: Tensor, temperature: ndarray, top_p: ndarray, top_k: ndarray) -> Tensor:
+        return truncate(logits / self._to(temperature)[:, None], self._to(top_p), self._to(top_k))
 
     @torch.inference_mode()
     def draw(self, logits: Tensor, temperature: ndarray, u: ndarray) -> tuple[ndarray, ndarray]:
@@ -354,6 +362,9 @@ class NativeCache:
         spans = self._here(length)
         spans[:, 0] = 1
         return self.kernel.logits(self.kernel.read(spans, np.ascontiguousarray(last)))
+
+    def truncate(self, logits: Tensor, temperature: ndarray, top_p: ndarray, top_k: ndarray) -> Tensor:
+        return self.kernel.truncate(logits.contiguous(), *map(np.ascontiguousarray, (temperature, top_p, top_k)))
 
     def draw(self, logits: Tensor, temperature: ndarray, u: ndarray) -> tuple[ndarray, ndarray]:
         return self.kernel.draw(logits.contiguous(), np.ascontiguousarray(temperature), np.ascontiguousarray(u))

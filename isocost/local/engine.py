@@ -22,7 +22,7 @@ from isocost.errors import UserError
 from isocost.local.cache import open_cache
 from isocost.local.decoder import Config
 from isocost.local.native import Tape
-from isocost.local.sampling import check, truncate
+from isocost.local.sampling import check
 from isocost.meter import TRAIN, Meter, payer
 from isocost.types import Cost, Place, Role, Said, Sampling, Segment, Stop
 from isocost.world import Text, Weights
@@ -395,8 +395,7 @@ class LocalEngine:
         truncates = (top_p < 1.0) | (top_k > 0)
         kept: Tensor | None = None
         if truncates.any():
-            p, k, t = (torch.from_numpy(x).to(logits.device) for x in (top_p, top_k, temperature))
-            kept = truncate(logits / t[:, None], p, k)
+            kept = self.cache.truncate(logits, temperature, top_p, top_k)
             logits, temperature = kept.clone(), np.ones_like(temperature)
         wrote = s.wrote[first:last]
         token, logp = self.cache.draw(logits, temperature, s.u[rows, wrote + s.offset[first:last]])

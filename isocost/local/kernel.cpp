@@ -549,6 +549,62 @@ static Drawn softmax(float* z, float* e, int V_, float temperature, int id, cons
     return d;
 }
 
+// Sum of e^(z - top).
+static double mass(const float* z, int count, float top) {
+    double total = 0;
+    int j = 0;
+    for (; j + SUMS <= count; j += SUMS) {
+        V some{};
+        for (int i = 0; i < SUMS; i += L) some += exp(get(z + j + i) - top);
+        total += sum(some);
+    }
+    for (; j < count; j++) total += std::exp((double)z[j] - top);
+    return total;
+}
+
+// Tempered logits outside the kept set become -inf: the top_k likeliest (0: all), then of those, renormalised, the fewest
+// that hold top_p. Ties are kept in order of id. Only what can be kept is sorted.
+static void truncate(float* z, int V_, float temperature, float top_p, int64_t top_k, std::vector<std::pair<float, int>>& some) {
+    auto before = [](const std::pair<float, int>& a, const std::pair<float, int>& b) {
+        return a.first > b.first || (a.first == b.first && a.second < b.second);
+    };
+    const float never = -std::numeric_limits<float>::infinity();
+    float top = never;
+    for (int j = 0; j < V_; j++) z[j] /= temperature, top = std::max(top, z[j]);
+    if ((top_p >= 1 && !top_k) || !(top < -never && top > never)) return;    // not finite: the draw says so
+    for (float reach = 8;; reach *= 2) {                    // candidates: within `reach` of the top, more if they do not do
+        some.clear();
+        for (int j = 0; j < V_; j++)
+            if (z[j] >= top - reach) some.push_back({z[j], j});
+        bool all = (int)some.size() == V_ || reach > 1e30f;
+        double left = 0, passed = 0;                        // what the others weigh at most
+        if (!all) left = (V_ - (double)some.size()) * std::exp(-(double)reach);
+        if (top_k > 0) {
+            if ((int64_t)some.size() < std::min<int64_t>(top_k, V_) && !all) continue;
+            if (top_k < (int64_t)some.size()) {
+                std::nth_element(some.begin(), some.begin() + top_k, some.end(), before);
+                some.resize(top_k);
+            }
+            left = 0;
+        }
+        if (top_p < 1) {
+            double total = 0;
+            if (top_k > 0) for (auto& x : some) total += std::exp((double)x.first - top);
+            else total = mass(z, V_, top);
+            double inside = 0;
+            for (auto& x : some) inside += std::exp((double)x.first - top);
+            if (!all && left > 0 && inside < top_p * total) continue;
+            std::sort(some.begin(), some.end(), before);
+            size_t kept = 0;
+            while (kept < some.size() && passed < top_p * total) passed += std::exp((double)some[kept++].first - top);
+            some.resize(kept);
+        }
+        break;
+    }
+    std::fill(z, z + V_, never);
+    for (auto& [value, id] : some) z[id] = value;
+}
+
 // ---- backward --------------------------------------------------------------------------------------------------------
 
 // Columns of x (M, N) in strips of `width`, each a word deep per token (F32) or pair of tokens (BF16): what a sum over
@@ -888,6 +944,17 @@ void isocost_draw(Model* m, int64_t rows, float* z, const float* temperature, co
             Drawn d = softmax(z + i * V_, e.data(), V_, temperature[i], -1, u + i, blocks.data());
             id[i] = d.id, logp[i] = d.logp;
         }
+    }
+}
+
+// Temper and truncate rows of logits (rows, vocab) in place.
+void isocost_truncate(Model* m, int64_t rows, float* z, const float* temperature, const float* top_p, const int64_t* top_k) {
+    int V_ = m->s.vocab;
+    auto cut = shares(rows, m->s.threads, [](long) { return 1.0; });
+#pragma omp parallel for schedule(static, 1) num_threads(m->s.threads) if (m->s.threads > 1)
+    for (int t = 0; t < m->s.threads; t++) {
+        std::vector<std::pair<float, int>> some;
+        for (long i = cut[t]; i < cut[t + 1]; i++) truncate(z + i * V_, V_, temperature[i], top_p[i], top_k[i], some);
     }
 }
 

@@ -124,6 +124,14 @@ class Kernel:
         )
         return ids, logp
 
+    def truncate(self, logits: Tensor, temperature: ndarray, top_p: ndarray, top_k: ndarray) -> Tensor:
+        """(N, V) logits, tempered, -inf outside each row's kept set; in place. See `sampling.truncate`."""
+        self._call.isocost_truncate(
+            self._model, ctypes.c_int64(len(logits)), ctypes.c_void_p(logits.data_ptr()), _at(temperature), _at(top_p),
+            _at(top_k),
+        )
+        return logits
+
     def decode(
         self, spans: ndarray, last: ndarray, left: ndarray, of: ndarray, to_go: ndarray, ends: ndarray,
         temperature: ndarray, u: ndarray,
