@@ -123,6 +123,12 @@ def setting_options(f: Callable) -> Callable:
                 help="of the model's body: auto, fp32 or bf16; its head is fp32",
             ),
             click.option(
+                "--kernels",
+                default="auto",
+                show_default=True,
+                help="auto, native (compiled on first use, for processors) or torch",
+            ),
+            click.option(
                 "--threads", type=SOME, help="per run; bytes depend on it. 1 for small models, else every core"
             ),
         )

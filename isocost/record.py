@@ -307,14 +307,16 @@ def package_version() -> str:
 def _sources_hash() -> str:
     home = Path(__file__).parent
     digest = hashlib.sha256()
-    for f in sorted(home.rglob("*.py")):
+    for f in sorted(p for p in home.rglob("*") if p.suffix in (".py", ".cpp")):
         digest.update(str(f.relative_to(home)).encode() + f.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def machine(threads: int, device: str) -> dict[str, Any]:
-    """What a run's bytes and seconds depend on."""
+def machine(threads: int, world: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run's bytes and seconds depend on; `world` says its device, dtype and kernels."""
     import torch
+
+    device = world.get("device", "cpu")
 
     return {
         "python": platform.python_version(),
@@ -324,6 +326,7 @@ def machine(threads: int, device: str) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": threads,
         "device": device,
+        **{k: world[k] for k in ("dtype", "kernels", "kernels_why") if world.get(k)},
         "gpu": torch.cuda.get_device_name() if device.startswith("cuda") else None,
         "byteorder": sys.byteorder,
     }

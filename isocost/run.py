@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import resource
 import signal
@@ -100,6 +101,7 @@ async def run(
             return ended
         opened = opened or open_setting(job.setting, reference=bool(recipe.enrich))
         _claim(record, job, recipe, opened)
+        gc.freeze()  # what is loaded by now stays: the collector need not walk it again and again
         try:
             return await _Run(job, recipe, opened, record, on_step).go()
         finally:
@@ -109,7 +111,7 @@ async def run(
 def _refuse_another(out: Path, job: Job, recipe: Recipe) -> None:
     """Raises UserError, naming what differs, if the run in `out` was asked something else, ended or not.
 
-    Device and threads may differ: they change bytes, never what is asked.
+    Device, threads and kernels may differ: they change bytes, never what is asked.
     """
     if not (out / "run.json").exists():
         return
@@ -118,7 +120,7 @@ def _refuse_another(out: Path, job: Job, recipe: Recipe) -> None:
     left, right = there["recipe"], describe(recipe)
     changed = [f"recipe's {k}" for k in right if fingerprint(left.get(k)) != fingerprint(right[k])]
     changed += [k for k, v in (("budget", dict(job.budget)), ("seed", job.seed)) if there[k] != v]
-    changed += [k for k, v in new.items() if k not in ("device", "threads") and old.get(k) != v]
+    changed += [k for k, v in new.items() if k not in ("device", "threads", "kernels") and old.get(k) != v]
     if changed:
         raise UserError(f"{out} holds another run: its {', '.join(changed)} differ; choose another --out")
 
@@ -168,7 +170,7 @@ def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:
         {
             **asked,
             "code": records.code(),
-            "machine": records.machine(torch.get_num_threads(), opened.world.extra.get("device", "cpu")),
+            "machine": records.machine(torch.get_num_threads(), opened.world.extra),
         },
     )
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -90,4 +91,13 @@ def open_setting(setting: Setting, *, reference: bool = False, check: bool = Fal
         reference=reference,
         exact=all(p.meta.get("exact") for p in every),
     )
+    if setting.kernels == "auto" and world.extra["device"] == "cpu":
+        _tell(world.extra["kernels_why"])
     return Opened(setting, loaded, sides, world, grader)
+
+
+@cache
+def _tell(why: str) -> None:
+    """Say once why runs are slower than they could be."""
+    if why:
+        print(f"isocost: torch computes the model, which is slower: {why}", file=sys.stderr)

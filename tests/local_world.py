@@ -25,8 +25,8 @@ SETTINGS = (
 
 def model(seed: int = 0, *, sharp: float = 2.0, **changes) -> Model:
     """A random decoder, its embedding (and so its logits) scaled until it has opinions."""
-    shape = {"vocab": 16, "hidden": 32, "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 16, "mlp": 48, "max_len": 96}
-    config = Config(**{**shape, **changes})
+    shape = {"vocab": 16, "hidden": 32, "layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 16, "mlp": 48}
+    config = Config(**{**shape, "max_len": 96, **changes})
     decoder = Decoder.from_config(config, torch.Generator().manual_seed(seed))
     weights = {k: v.detach().clone() for k, v in decoder.named_parameters()}
     weights["embed"] *= sharp

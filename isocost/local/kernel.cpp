@@ -9,14 +9,20 @@
 // feed-forward's width, the head's width) are multiples of `L`; native.py sees to it.
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <condition_variable>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <functional>
 #include <memory>
+#include <mutex>
+#include <thread>
 #include <type_traits>
 #include <vector>
+#include <pthread.h>
 #ifdef __AVX512F__
 #include <immintrin.h>
 #endif
@@ -203,6 +209,63 @@ struct Panels {
         product<P>((const uint32_t*)A, K, 1, M, words.data(), (long)K * NR, NR, N, K, end);
     }
 };
+
+// ---- threads ---------------------------------------------------------------------------------------------------------
+
+// Workers that wait for something to do: awake for some microseconds, then asleep, so that a core which another process
+// wants is not spent on waiting. Made when first needed, never ended; a forked child makes its own.
+struct Pool {
+    std::mutex one, mutex;
+    std::condition_variable wake, done;
+    std::atomic<int64_t> round{0};
+    std::atomic<int> left{0};
+    int wanted = 0, workers = 0;
+    const std::function<void(int)>* job = nullptr;
+
+    static constexpr int SPINS = 2000;
+    static void pause() {
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#endif
+    }
+    void work(int index, int64_t seen) {
+        for (;;) {
+            for (int i = 0; i < SPINS && round.load(std::memory_order_acquire) == seen; i++) pause();
+            std::unique_lock<std::mutex> lock(mutex);
+            wake.wait(lock, [&] { return round.load() != seen; });
+            seen = round.load();                            // who is wanted cannot miss a round: `run` waits for it
+            bool mine = index < wanted;
+            auto* f = job;
+            lock.unlock();
+            if (!mine) continue;
+            (*f)(index);
+            if (left.fetch_sub(1) == 1) {
+                std::lock_guard<std::mutex> lock(mutex);
+                done.notify_one();
+            }
+        }
+    }
+    void run(int threads, const std::function<void(int)>& f) {
+        std::lock_guard<std::mutex> lock(one);
+        std::unique_lock<std::mutex> now(mutex);
+        for (; workers < threads - 1; workers++) std::thread(&Pool::work, this, workers + 1, round.load()).detach();
+        job = &f, wanted = threads, left = threads - 1;
+        round++;
+        now.unlock();
+        wake.notify_all();
+        f(0);
+        for (int i = 0; i < SPINS && left.load(); i++) pause();
+        now.lock();
+        done.wait(now, [&] { return left.load() == 0; });
+    }
+};
+
+// f(0), f(1), ... f(threads - 1), side by side.
+static void each(int threads, const std::function<void(int)>& f) {
+    static Pool* pool = (pthread_atfork(nullptr, nullptr, [] { pool = new Pool; }), new Pool);
+    if (threads > 1) pool->run(threads, f);
+    else f(0);
+}
 
 // ---- the model -------------------------------------------------------------------------------------------------------
 
@@ -892,19 +955,20 @@ void isocost_load(Model* m, const float* flat, int backward) {
     int H = s.hidden, Q = s.q(), W = s.qkv(), F = s.mlp;
     auto all = [&](auto p) {
         typedef decltype(p) P;
-#pragma omp parallel for schedule(static) num_threads(s.threads) if (s.threads > 1)
-        for (int l = 0; l < s.layers; l++) {
-            Block& b = m->blocks[l];
+        auto layer = [&](Block& b) {
             b.to_qkv.pack<P>(flat + b.qkv, W, H, H, 1);
             b.to_out.pack<P>(flat + b.out, H, Q, Q, 1);
             b.to_gate_up.pack<P>(flat + b.gate_up, 2 * F, H, H, 1, F);
             b.to_down.pack<P>(flat + b.down, H, F, F, 1);
-            if (!backward) continue;
+            if (!backward) return;
             b.of_qkv.pack<P>(flat + b.qkv, H, W, 1, H);
             b.of_out.pack<P>(flat + b.out, Q, H, 1, Q);
             b.of_gate_up.pack<P>(flat + b.gate_up, H, 2 * F, 1, H);
             b.of_down.pack<P>(flat + b.down, F, H, 1, F);
-        }
+        };
+        each(s.threads, [&](int t) {
+            for (int l = t; l < s.layers; l += s.threads) layer(m->blocks[l]);
+        });
     };
     if (s.bf16) all(BF16()); else all(F32());
     m->to_logits.pack<F32>(flat + m->head, s.vocab, H, H, 1);
@@ -916,46 +980,42 @@ void isocost_read(Model* m, int64_t count, const Span* spans, const int64_t* ids
     std::vector<int64_t> starts(count + 1, 0);
     for (int64_t k = 0; k < count; k++) starts[k + 1] = starts[k] + spans[k].count;
     auto cut = shares(count, m->s.threads, [&](long k) { return (double)spans[k].count; });
-#pragma omp parallel for schedule(static, 1) num_threads(m->s.threads) if (m->s.threads > 1)
-    for (int t = 0; t < m->s.threads; t++) {
+    each(m->s.threads, [&](int t) {
         if (m->s.bf16) read_spans<BF16>(*m, m->arenas[t], spans, ids, starts.data(), cut[t], cut[t + 1], hidden);
         else read_spans<F32>(*m, m->arenas[t], spans, ids, starts.data(), cut[t], cut[t + 1], hidden);
-    }
+    });
 }
 
 void isocost_logits(Model* m, int64_t rows, const float* hidden, float* z) {
     auto cut = shares(rows, m->s.threads, [](long) { return 1.0; });
-#pragma omp parallel for schedule(static, 1) num_threads(m->s.threads) if (m->s.threads > 1)
-    for (int t = 0; t < m->s.threads; t++) {
+    each(m->s.threads, [&](int t) {
         long a = cut[t], n = cut[t + 1] - a;
         if (n) logits_of(*m, hidden + a * m->s.hidden, (int)n, z + a * m->s.vocab);
-    }
+    });
 }
 
 // A draw from each row of logits (rows, vocab), which are spent; `id` is vocab where they are not finite.
 void isocost_draw(Model* m, int64_t rows, float* z, const float* temperature, const double* u, int64_t* id, float* logp) {
     int V_ = m->s.vocab;
     auto cut = shares(rows, m->s.threads, [](long) { return 1.0; });
-#pragma omp parallel for schedule(static, 1) num_threads(m->s.threads) if (m->s.threads > 1)
-    for (int t = 0; t < m->s.threads; t++) {
+    each(m->s.threads, [&](int t) {
         std::vector<double> blocks((V_ + SUMS - 1) / SUMS);
         std::vector<float> e(V_);
         for (long i = cut[t]; i < cut[t + 1]; i++) {
             Drawn d = softmax(z + i * V_, e.data(), V_, temperature[i], -1, u + i, blocks.data());
             id[i] = d.id, logp[i] = d.logp;
         }
-    }
+    });
 }
 
 // Temper and truncate rows of logits (rows, vocab) in place.
 void isocost_truncate(Model* m, int64_t rows, float* z, const float* temperature, const float* top_p, const int64_t* top_k) {
     int V_ = m->s.vocab;
     auto cut = shares(rows, m->s.threads, [](long) { return 1.0; });
-#pragma omp parallel for schedule(static, 1) num_threads(m->s.threads) if (m->s.threads > 1)
-    for (int t = 0; t < m->s.threads; t++) {
+    each(m->s.threads, [&](int t) {
         std::vector<std::pair<float, int>> some;
         for (long i = cut[t]; i < cut[t + 1]; i++) truncate(z + i * V_, V_, temperature[i], top_p[i], top_k[i], some);
-    }
+    });
 }
 
 // Decode `rows` rows by up to `ticks` tokens each. Row i reads its `last` token at span i and writes on until it has
@@ -1008,10 +1068,10 @@ int64_t isocost_decode(Model* m, int64_t rows, int64_t ticks, const Span* spans,
         p.alive.resize(kept);
     };
     for (int64_t tick = 0; tick < ticks; tick++) {
-#pragma omp parallel for schedule(static, 1) num_threads(m->s.threads) if (m->s.threads > 1)
-        for (int t = 0; t < m->s.threads; t++)
+        each(m->s.threads, [&](int t) {
             if (!parts[t].alive.empty()) step(parts[t], m->arenas[t], tick);
             else parts[t].done.clear();
+        });
         bool stop = false, any = false;
         for (Part& p : parts) {
             if (p.bad) return -1;
@@ -1154,8 +1214,7 @@ void isocost_forward(Model* m, int64_t units, const int64_t* first_span, const i
     }
     while ((int64_t)m->tapes.size() < std::max<int64_t>(units, m->s.threads)) m->tapes.emplace_back(new Tape);
     m->taped.assign(units, nullptr);
-#pragma omp parallel for schedule(static, 1) num_threads(m->s.threads) if (m->s.threads > 1)
-    for (int t = 0; t < m->s.threads; t++)
+    each(m->s.threads, [&](int t) {
         for (int64_t k = 0; k < units; k++) {
             if (owner[k] != t) continue;
             Tape& tape = given[k] ? *(Tape*)given[k] : *m->tapes[keep ? k : t];
@@ -1178,6 +1237,7 @@ void isocost_forward(Model* m, int64_t units, const int64_t* first_span, const i
             if (m->s.bf16) go(BF16()); else go(F32());
             if (keep) m->taped[k] = &tape;
         }
+    });
 }
 
 void isocost_backward(Model* m, int64_t units, const int64_t* first_span, const int64_t* counts,
@@ -1186,8 +1246,7 @@ void isocost_backward(Model* m, int64_t units, const int64_t* first_span, const 
     auto owner = owners(*m, units, first_span, counts);
     std::vector<int64_t> begin(units + 1, 0);
     for (int64_t k = 0; k < units; k++) begin[k + 1] = begin[k] + m->taped[k]->M;
-#pragma omp parallel for schedule(static, 1) num_threads(m->s.threads) if (m->s.threads > 1)
-    for (int t = 0; t < m->s.threads; t++) {
+    each(m->s.threads, [&](int t) {
         float* mine = grad;
         if (t) {
             m->sums[t].assign(m->size, 0.0f);
@@ -1206,12 +1265,13 @@ void isocost_backward(Model* m, int64_t units, const int64_t* first_span, const 
             else
                 backward_unit<F32>(*m, m->arenas[t], *m->taped[k], n, local.data(), target + a, temperature + a, d_logp + a, d_entropy + a, mine);
         }
-    }
-    for (int k = 1; k < m->s.threads; k++) {
-        const float* from = m->sums[k].data();
-#pragma omp parallel for schedule(static) num_threads(m->s.threads)
-        for (int64_t i = 0; i < m->size; i++) grad[i] += from[i];
-    }
+    });
+    each(m->s.threads, [&](int t) {
+        for (int k = 1; k < m->s.threads; k++) {
+            const float* from = m->sums[k].data();
+            for (int64_t i = m->size * t / m->s.threads; i < m->size * (t + 1) / m->s.threads; i++) grad[i] += from[i];
+        }
+    });
 }
 
 // The sampler's tapes: a prompt, and rows with room for `own` tokens each. `where` gets the memory for keys and values of

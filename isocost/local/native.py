@@ -28,7 +28,7 @@ from isocost.local.layout import Units
 
 SOURCE = Path(__file__).with_name("kernel.cpp")
 COMPILERS = ("c++", "g++", "clang++")
-FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
+FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC", "-pthread")
 TARGET = ("-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native",)
 SPAN = 9         # numbers of a span; kernel.cpp names them
 
@@ -280,7 +280,7 @@ def _build(compiler: str, path: Path) -> None:
     print("isocost: building its kernel for this machine, once (about ten seconds)", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         out = Path(scratch) / path.name
-        for some in (("-fopenmp", *TARGET), TARGET, ()):         # Apple's compiler has no OpenMP
+        for some in (TARGET, ()):
             command = [compiler, *FLAGS, *some, str(SOURCE), "-o", str(out)]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode == 0:

@@ -66,6 +66,7 @@ def setting_of(asked: Mapping[str, Any]) -> Setting:
             "samples",
             "device",
             "dtype",
+            "kernels",
         )
     }
     threads = asked.get("threads") or (1 if is_small(fields["model"]) else os.cpu_count() or 1)
