@@ -1,11 +1,12 @@
-# Two commands: `make quickstart` runs a whole study, `make test` passes the suite. Both set themselves up.
+# `make quickstart` runs a whole study, `make test` passes the suite, `make bench` measures how fast it all is. Each
+# sets itself up.
 PYTHON ?= python3
 VENV ?= .venv
 SEED ?= 0
 export OMP_WAIT_POLICY = passive
 export OMP_NUM_THREADS = 1
 
-.PHONY: quickstart test lint chromium clean
+.PHONY: quickstart test lint bench chromium clean
 
 quickstart: $(VENV)/run
 	$(VENV)/bin/isocost quickstart --seed $(SEED)
@@ -14,8 +15,23 @@ test: $(VENV)/dev chromium lint
 	$(VENV)/bin/python -m pytest
 
 lint: $(VENV)/dev
-	$(VENV)/bin/ruff check isocost tests records
+	$(VENV)/bin/ruff check isocost tests records bench
 	$(VENV)/bin/mypy
+
+# What it is measured against lives in a virtual environment of its own: `make bench BENCH_TRL_PYTHON=...` takes
+# another one that has it. `make bench BENCH="step --variants base"` runs a part; see `python -m bench --help`.
+BENCH ?=
+TRL_VENV = .venv-trl
+BENCH_TRL_PYTHON ?= $(CURDIR)/$(TRL_VENV)/bin/python
+export BENCH_TRL_PYTHON
+
+bench: $(VENV)/dev $(if $(filter $(CURDIR)/$(TRL_VENV)/%,$(BENCH_TRL_PYTHON)),$(TRL_VENV)/run)
+	$(VENV)/bin/python -m bench $(BENCH)
+
+$(TRL_VENV)/run: bench/constraints.txt
+	$(PYTHON) -m venv $(TRL_VENV) && echo "*" > $(TRL_VENV)/.gitignore
+	$(TRL_VENV)/bin/pip install -q --disable-pip-version-check -r bench/constraints.txt
+	touch $@
 
 $(VENV)/run: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -33,4 +49,4 @@ chromium:
 	  apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } || echo "no chromium: browser tests will be skipped"
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache *.egg-info
+	rm -rf $(VENV) $(TRL_VENV) .pytest_cache .mypy_cache .ruff_cache *.egg-info
