@@ -254,7 +254,8 @@ class LocalEngine:
         longest = int(self._slots.limit[: self._slots.live].max())
         for request, count in zip(firsts, counts, strict=True):
             if request.tapes and request.begun == count == len(request.attempts):
-                request.tape = self.cache.tape(request.tokens, count, max(request.limit - 1, 1))   # the last is not read
+                read = max(request.limit - 1, 1)         # the last token is never read
+                request.tape = self.cache.tape(request.tokens, count, read)
         logits, where = self.cache.read([r.tokens for r in firsts], counts, first, longest, [r.tape for r in firsts])
         for request in firsts:
             request.read += len(request.tokens)

@@ -377,29 +377,37 @@ template <class Y> static inline void norm(const float* x, const float* w, int n
 
 // ---- attention -------------------------------------------------------------------------------------------------------
 
-// A sequence's keys and values in a layer: per head, keys as [room / L][D][L], then values as [room][D].
-template <class T> static inline T* keys_of(char* base, const Shape& s, long room, int layer, int head) {
+// A sequence's keys and values in a layer: per head, keys as words [room / L][D / per][L], then values as [room][D].
+template <class T> static inline T* keys_of(const char* base, const Shape& s, long room, int layer, int head) {
     return (T*)base + ((long)layer * s.kv_heads + head) * 2 * room * s.head_dim;
 }
 
-template <class T> static inline void remember(const Shape& s, const Token& t, int layer, const T* k, const T* v) {
-    int D = s.head_dim;                                      // what it costs is the strides of the keys' blocks
+// Put a vector, D / per words, at place `at` of blocks.
+template <class P> static inline void scatter(const typename P::T* x, int D, typename P::T* blocks, int at) {
+    uint32_t* to = (uint32_t*)(blocks + (long)(at / L) * D * L) + at % L;
+    for (int w = 0; w < D / P::per; w++) to[w * L] = ((const uint32_t*)x)[w];
+}
+
+template <class P>
+static inline void remember(const Shape& s, const Token& t, int layer, const typename P::T* k, const typename P::T* v) {
+    int D = s.head_dim;
     for (int h = 0; h < s.kv_heads; h++) {
-        T* keys = keys_of<T>(t.own, s, t.room, layer, h);
-        T* block = keys + (long)(t.at / L) * D * L + t.at % L;
-        for (int d = 0; d < D; d++) block[d * L] = k[h * D + d];
-        memcpy(keys + t.room * D + (long)t.at * D, v + h * D, D * sizeof(T));
+        auto* keys = keys_of<typename P::T>(t.own, s, t.room, layer, h);
+        scatter<P>(k + h * D, D, keys, t.at);
+        memcpy(keys + t.room * D + (long)t.at * D, v + h * D, D * sizeof(typename P::T));
     }
 }
 
-// Products of one vector with `count` others that stand in blocks [D][L]. Four sums a block, so that none waits long.
-template <class T> static inline void scores(const float* q, const T* blocks, int count, int D, float* out) {
+// Products of one vector with `count` others that stand in blocks. Four sums a block, so that none waits long.
+template <class P>
+static inline void scores(const typename P::T* vector, const typename P::T* blocks, int count, int D, float* out) {
+    const uint32_t* q = (const uint32_t*)vector;
     for (int b = 0; b * L < count; b++, blocks += D * L) {
         V s0{}, s1{}, s2{}, s3{};
-        for (int d = 0; d < D; d += 4) {
-            const T* k = blocks + d * L;
-            s0 += q[d] * get(k), s1 += q[d + 1] * get(k + L);
-            s2 += q[d + 2] * get(k + 2 * L), s3 += q[d + 3] * get(k + 3 * L);
+        const uint32_t* k = (const uint32_t*)blocks;
+        for (int w = 0; w < D / P::per; w += 4, k += 4 * L) {
+            s0 = P::fma(s0, q[w], *(const U*)k), s1 = P::fma(s1, q[w + 1], *(const U*)(k + L));
+            s2 = P::fma(s2, q[w + 2], *(const U*)(k + 2 * L)), s3 = P::fma(s3, q[w + 3], *(const U*)(k + 3 * L));
         }
         put(out + b * L, (s0 + s1) + (s2 + s3));
     }
@@ -410,19 +418,21 @@ struct Look {                        // one query's weights, still to be scaled,
     float scale;
 };
 
-template <class T>
-static inline Look look(const Shape& s, const Token& t, int layer, int head, const float* q, float* p) {
+template <class P>
+static inline Look look(const Shape& s, const Token& t, int layer, int head, const typename P::T* q, float* p) {
+    typedef typename P::T T;
     int D = s.head_dim, own = t.at + 1, read = (int)t.read, from = (read + L - 1) / L * L, end = from + (own + L - 1) / L * L;
-    if (read) scores<T>(q, keys_of<T>((char*)t.before, s, t.before_room, layer, head), read, D, p);
-    scores<T>(q, keys_of<T>(t.own, s, t.room, layer, head), own, D, p + from);
+    if (read) scores<P>(q, keys_of<T>(t.before, s, t.before_room, layer, head), read, D, p);
+    scores<P>(q, keys_of<T>(t.own, s, t.room, layer, head), own, D, p + from);
     const float never = -std::numeric_limits<float>::infinity();
     for (int j = read; j < from; j++) p[j] = never;
     for (int j = from + own; j < end; j++) p[j] = never;
     V top = all(never);
     for (int j = 0; j < end; j += L) top = larger(top, get(p + j));
     V high = all(most(top)), total{};
+    const float scale = 1.0f / std::sqrt((float)D);
     for (int j = 0; j < end; j += L) {
-        V e = exp(get(p + j) - high);
+        V e = exp((get(p + j) - high) * scale);
         put(p + j, e);
         total += e;
     }
@@ -442,18 +452,18 @@ template <int N, class T> static inline void blend(const float* p, const T* valu
     for (int d = 0; d < n; d++) out[d] += odd[d];
 }
 
-template <int N, class T>
-static inline void attend_with(const Shape& s, const Token& t, int layer, const T* q, T* out, float* scratch) {
+template <int N, class P>
+static inline void attend_with(const Shape& s, const Token& t, int layer, const typename P::T* q, typename P::T* out, float* p) {
+    typedef typename P::T T;
     int D = s.head_dim, group = s.heads / s.kv_heads;
     const int n = N ? N : D / L;
-    float *query = scratch, *p = scratch + D, scale = 1.0f / std::sqrt((float)D);
     for (int h = 0; h < s.heads; h++) {
         int kv = h / group;
         V seen[N ? N : 16];
-        for (int d = 0; d < n; d++) put(query + d * L, get(q + h * D + d * L) * scale), seen[d] = V{};
-        Look a = look<T>(s, t, layer, kv, query, p);
+        for (int d = 0; d < n; d++) seen[d] = V{};
+        Look a = look<P>(s, t, layer, kv, q + h * D, p);
         if (a.before)
-            blend<N>(p, keys_of<T>((char*)t.before, s, t.before_room, layer, kv) + t.before_room * D, a.before, D, seen);
+            blend<N>(p, keys_of<T>(t.before, s, t.before_room, layer, kv) + t.before_room * D, a.before, D, seen);
         blend<N>(p + a.own_from, keys_of<T>(t.own, s, t.room, layer, kv) + t.room * D, a.own, D, seen);
         for (int d = 0; d < n; d++) put(out + h * D + d * L, seen[d] * a.scale);
     }
@@ -469,11 +479,11 @@ template <class F> static inline void with_width(int n, const F& f) {
     }
 }
 
-template <class T>
-static void attend(const Shape& s, const Token* t, int M, int layer, const T* q, T* out, float* scratch) {
+template <class P>
+static void attend(const Shape& s, const Token* t, int M, int layer, const typename P::T* q, typename P::T* out, float* scratch) {
     with_width(s.head_dim / L, [&](auto n) {
         for (int i = 0; i < M; i++)
-            attend_with<decltype(n)::value, T>(s, t[i], layer, q + (long)i * s.qkv(), out + (long)i * s.q(), scratch);
+            attend_with<decltype(n)::value, P>(s, t[i], layer, q + (long)i * s.qkv(), out + (long)i * s.q(), scratch);
     });
 }
 
@@ -526,9 +536,9 @@ static void layers(const Model& m, Arena& arena, const Token* t, int M, float* x
                 put(to + n, v * get(c + n % D) + swap(v) * get(z + n % D));
             }
             for (int n = Q + KV; n < W; n += L) put(to + n, get(from + n));
-            remember<T>(s, t[i], l, to + Q, to + Q + KV);
+            remember<P>(s, t[i], l, to + Q, to + Q + KV);
         }
-        attend<T>(s, t, M, l, qkv, o, scratch);
+        attend<P>(s, t, M, l, qkv, o, scratch);
         keep(&Tape::qkv, qkv, W);
         keep(&Tape::o, o, Q);
         auto add = [&](int i, int n, V c0, V c1) {
@@ -724,22 +734,28 @@ template <class P> static void narrow(const float* x, long count, typename P::T*
 
 // The way back through one token's attention: adds to the gradients (M, qkv) of its query and of all keys and values.
 // `turned` holds the unit's values of this layer in blocks, as keys are.
-template <int N, class T>
-static inline void unattend(const Shape& s, const Tape& tape, int layer, int i, const T* qkv, const T* turned,
-                            const float* d_out, float* d_qkv, float* scratch) {
+template <int N, class P>
+static inline void unattend(const Shape& s, const Tape& tape, int layer, int i, const typename P::T* qkv,
+                            const typename P::T* turned, const float* d_out, float* d_qkv, float* scratch) {
+    typedef typename P::T T;
     const Token& t = tape.tokens[i];
     int D = s.head_dim, W = s.qkv(), Q = s.q(), KV = s.kv(), group = s.heads / s.kv_heads;
     const int n = N ? N : D / L;
     float scale = 1.0f / std::sqrt((float)D);
     long room = (t.read + L - 1) / L * L + (t.at + L) / L * L;
-    float *query = scratch, *p = scratch + D, *dp = p + room;
+    T* narrow = (T*)scratch;
+    float *p = scratch + D, *dp = p + room;
     for (int h = 0; h < s.heads; h++) {
         int kv = h / group, K0 = Q + kv * D, V0 = Q + KV + kv * D;
         const float* go = d_out + h * D;
-        for (int d = 0; d < n; d++) put(query + d * L, get(qkv + (long)i * W + h * D + d * L) * scale);
-        Look a = look<T>(s, t, layer, kv, query, p);
-        if (a.before) scores<T>(go, turned + ((long)tape.blocks[tape.lead[i]] * s.kv_heads + (long)kv * t.before_room / L) * D * L, a.before, D, dp);
-        scores<T>(go, turned + ((long)tape.blocks[tape.first[i]] * s.kv_heads + (long)kv * t.room / L) * D * L, a.own, D, dp + a.own_from);
+        const T* q = qkv + (long)i * W + h * D;
+        for (int d = 0; d < n; d++) put(narrow + d * L, get(go + d * L));
+        Look a = look<P>(s, t, layer, kv, q, p);
+        auto values = [&](int row, long room) {
+            return turned + ((long)tape.blocks[row] * s.kv_heads + (long)kv * room / L) * D * L;
+        };
+        if (a.before) scores<P>(narrow, values(tape.lead[i], t.before_room), a.before, D, dp);
+        scores<P>(narrow, values(tape.first[i], t.room), a.own, D, dp + a.own_from);
         V dots{};
         for (int j = 0; j < a.end; j += L) {
             V w = get(p + j) * a.scale;
@@ -752,7 +768,7 @@ static inline void unattend(const Shape& s, const Tape& tape, int layer, int i, 
             put(dp + j, w > 0.0f ? w * (get(dp + j) - dot) : V{});
         }
         V dq[N ? N : 16], q_[N ? N : 16], g_[N ? N : 16];
-        for (int d = 0; d < n; d++) dq[d] = V{}, q_[d] = get(query + d * L), g_[d] = get(go + d * L);
+        for (int d = 0; d < n; d++) dq[d] = V{}, q_[d] = get(q + d * L) * scale, g_[d] = get(go + d * L);
         auto visit = [&](const float* w, const float* ds, int count, long row) {
             const T* k = qkv + row * W + K0;
             float *dk = d_qkv + row * W + K0, *dv = d_qkv + row * W + V0;
@@ -770,15 +786,14 @@ static inline void unattend(const Shape& s, const Tape& tape, int layer, int i, 
     }
 }
 
-// A unit's values (M, of rows W apart) in blocks [head][room / L][D][L], row after row.
-template <class T> static void turn(const Shape& s, const Tape& tape, const T* values, T* out) {
+// A unit's values (M, of rows W apart) in blocks, each row's of each head after the other.
+template <class P> static void turn(const Shape& s, const Tape& tape, const typename P::T* values, typename P::T* out) {
     int D = s.head_dim, W = s.qkv();
     for (int i = 0; i < tape.M; i++) {
         const Token& t = tape.tokens[i];
-        for (int h = 0; h < s.kv_heads; h++) {
-            T* to = out + ((long)tape.blocks[tape.first[i]] * s.kv_heads + (long)h * t.room / L + t.at / L) * D * L + t.at % L;
-            for (int d = 0; d < D; d++) to[d * L] = values[(long)i * W + h * D + d];
-        }
+        for (int h = 0; h < s.kv_heads; h++)
+            scatter<P>(values + (long)i * W + h * D, D,
+                       out + ((long)tape.blocks[tape.first[i]] * s.kv_heads + (long)h * t.room / L) * D * L, t.at);
     }
 }
 
@@ -826,10 +841,10 @@ template <class P> static void back(const Model& m, Arena& arena, const Tape& ta
         b.of_out.template times<P>(small, M, to_dy(Q));
         learn<P>(small, H, o, Q, M, grad + b.out, arena);
         memset(d_qkv, 0, (size_t)M * W * sizeof(float));
-        turn<T>(s, tape, qkv + Q + KV, turned);
+        turn<P>(s, tape, qkv + Q + KV, turned);
         with_width(D / L, [&](auto n) {
             for (int i = 0; i < M; i++)
-                unattend<decltype(n)::value, T>(s, tape, l, i, qkv, turned, dy + (long)i * Q, d_qkv, scratch);
+                unattend<decltype(n)::value, P>(s, tape, l, i, qkv, turned, dy + (long)i * Q, d_qkv, scratch);
         });
         for (int i = 0; i < M; i++) {
             long at = (long)tape.tokens[i].position * D;

@@ -28,7 +28,10 @@ from isocost.local.layout import Units
 
 SOURCE = Path(__file__).with_name("kernel.cpp")
 COMPILERS = ("c++", "g++", "clang++")
-FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC", "-pthread")
+FLAGS = (
+    "-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing", "-shared", "-fPIC",
+    "-pthread",
+)
 TARGET = ("-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native",)
 SPAN = 9         # numbers of a span; kernel.cpp names them
 
@@ -45,8 +48,9 @@ def available(config: Config, body: torch.dtype, device: torch.device) -> str:
     lanes = library.isocost_lanes()
     lengths = {"hidden size": config.hidden, "feed-forward size": config.mlp, "head size": config.head_dim}
     for name, size in lengths.items():
-        if size % lanes:
-            return f"the kernel needs a {name} that is a multiple of {lanes}, and it is {size}"
+        unit = max(lanes, 8)
+        if size % unit:
+            return f"the kernel needs a {name} that is a multiple of {unit}, and it is {size}"
     return ""
 
 
