@@ -58,8 +58,8 @@ def test_planted_faults_exceed_the_bar_a_hundred_times(fault):
     if fault == "position":
         w.learner.decoder.turns[6] = w.learner.decoder.turns[7]
         if w.learner._kernel is not None:
-            config = replace(w.learner.config, rope_theta=9_000.0)
-            w.learner._kernel, w.learner._loaded = Kernel(config, torch.float32, 1), -1
+            elsewhere = Decoder(replace(w.learner.config, rope_theta=9_000.0))
+            w.learner._kernel, w.learner._loaded = Kernel(elsewhere, torch.float32, 1), -1
     seen = b.logp.roll(1, 1) if fault == "shift" else b.logp
     gap = (w.learner.score(b).logp - seen)[b.mask].abs()
     assert gap.max() > 100 * 1e-5 / min(sampling.temperature, 1.0)

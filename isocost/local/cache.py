@@ -300,7 +300,7 @@ class NativeCache:
         self.config = config
         self.decoder = Decoder(config).requires_grad_(False)
         self.flat = native.flatten(self.decoder)
-        self.kernel = native.Kernel(config, body, threads)
+        self.kernel = native.Kernel(self.decoder, body, threads)
         self._own_room = 0
         self.tape_bytes = tape_bytes
         self._taped: WeakKeyDictionary[Tape, int] = WeakKeyDictionary()     # tapes in use, and their memory

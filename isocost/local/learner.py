@@ -65,7 +65,7 @@ class LocalLearner:
         self._moments = torch.zeros(0, device=device), torch.zeros(0, device=device)
         self._steps = torch.zeros((), device=device)
         self._read = 0      # tokens of the forward passes since the last bill
-        self._kernel = Kernel(config, body, threads) if kernels == "native" else None
+        self._kernel = Kernel(self.decoder, body, threads) if kernels == "native" else None
         self._loaded = self._passes = -1
         self.sampler: LocalEngine | None = None              # whose tapes spare reading what it has read
         self._hook = torch.zeros((), requires_grad=True)     # what makes autograd walk back into the kernel
@@ -216,7 +216,7 @@ class LocalLearner:
         out._moments, out._steps = (torch.zeros(0), torch.zeros(0)), torch.zeros(())
         out._flat = out._grad = torch.zeros(0)
         if self._kernel is not None:
-            out._kernel, out._loaded = Kernel(self.config, self.decoder.body, self._kernel.threads), -1
+            out._kernel, out._loaded = Kernel(out.decoder, self.decoder.body, self._kernel.threads), -1
             out._flat = flatten(out.decoder)
         return out
 

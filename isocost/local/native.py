@@ -57,10 +57,12 @@ def available(config: Config, body: torch.dtype, device: torch.device) -> str:
 class Kernel:
     """One model's weights, laid out for products, and scratch memory for each thread."""
 
-    def __init__(self, config: Config, body: torch.dtype, threads: int):
+    def __init__(self, decoder: Decoder, body: torch.dtype, threads: int):
+        """For weights in the order and shapes of `decoder`'s."""
         library, why = _library()
         if library is None:
             raise RuntimeError(why)
+        config = decoder.config
         self.config, self.threads, self._call = config, threads, library
         self.dtype = torch.bfloat16 if body == torch.bfloat16 else torch.float32
         c = config
@@ -68,7 +70,7 @@ class Kernel:
             c.vocab, c.hidden, c.layers, c.heads, c.kv_heads, c.head_dim, c.mlp, c.qkv_bias, c.qk_norm, c.tied,
             body == torch.bfloat16, threads,
         ], dtype=np.int64)
-        offsets, size = _offsets(config)
+        offsets, size = _offsets(decoder)
         turns = torch.view_as_real(rotations(config)).contiguous().numpy()
         self._model = ctypes.c_void_p(library.isocost_open(
             _at(shape), ctypes.c_double(c.norm_eps), _at(offsets), ctypes.c_int64(size), _at(turns),
@@ -217,16 +219,14 @@ def _at(x: ndarray) -> ctypes.c_void_p:
     return ctypes.c_void_p(x.ctypes.data)
 
 
-def _offsets(config: Config) -> tuple[ndarray, int]:
+def _offsets(decoder: Decoder) -> tuple[ndarray, int]:
     """Where each parameter begins in the flat vector: embed, norm, head, then nine of each block; -1 for none."""
-    with torch.device("meta"):
-        decoder = Decoder(config)
     where, size = dict[str, int](), 0
     for name, p in decoder.named_parameters():
         where[name] = size
         size += p.numel()
     parts = ("norm1", "qkv", "qkv_bias", "q_norm", "k_norm", "out", "norm2", "gate_up", "down")
-    names = ["embed", "norm", "head", *(f"blocks.{i}.{x}" for i in range(config.layers) for x in parts)]
+    names = ["embed", "norm", "head", *(f"blocks.{i}.{x}" for i in range(decoder.config.layers) for x in parts)]
     return np.array([where.get(name, -1) for name in names], dtype=np.int64), size
 
 

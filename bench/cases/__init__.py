@@ -1,0 +1,1 @@
+"""The cases: each a function from options to a record."""

@@ -1,0 +1,200 @@
+"""docs/speed.md from the records: every number on it is one of theirs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench import charts, targets
+from bench.worker import ROOT
+
+Records = Mapping[str, Mapping[str, Any]]
+PAGE, IMAGES = ROOT / "docs" / "speed.md", ROOT / "docs" / "images"
+HEAD = """# Speed
+
+Written by `python -m bench page` from `records/bench`; `make bench` measures again, on your machine. Contenders live in
+processes of their own and take turns, block by block; a ratio is taken within each turn, and its interval is the sign
+test's for the median (95 %, or the whole range where there are fewer than six turns). Peak memory is of each
+contender's own process.
+"""
+
+
+def records(folder: Path) -> dict[str, dict[str, Any]]:
+    """What has been recorded, by case."""
+    return {p.stem: json.loads(p.read_text()) for p in sorted(folder.glob("*.json"))}
+
+
+def write(folder: Path) -> None:
+    """The page, and its pictures in light and dark."""
+    found = records(folder)
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    for name, chart in pictures(found):
+        for side in ("light", "dark"):
+            (IMAGES / f"speed-{name}-{side}.svg").write_text(charts.svg(chart, side == "dark"))
+    PAGE.write_text(page(found))
+
+
+def pictures(found: Records) -> Iterable[tuple[str, Any]]:
+    if "step" in found:
+        yield "ratios", charts.ratios(found["step"])
+    if "scaling" in found:
+        yield "roofline", charts.roofline(found["scaling"])
+        yield "axes", charts.axes(found["scaling"])
+
+
+def page(found: Records) -> str:
+    """The whole page; the same records give the same text."""
+    tell = {
+        "step": _step, "decode": _decode, "learner": _learner, "study": _study, "scaling": _scaling,
+        "overhead": _overhead,
+    }
+    parts = [HEAD, _machines(found)]
+    if lines := targets.lines(found):
+        parts.append("## Targets\n\n" + table(["what", "target", "measured", ""], (x.values() for x in lines)))
+    parts += [tell[case](found[case]) for case in tell if case in found]
+    absent = [case for case in tell if case not in found]
+    if absent:
+        parts.append(f"Not measured yet: {', '.join(absent)}.\n")
+    return "\n".join(parts)
+
+
+def table(head: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
+    """A Markdown table; numbers are written as given."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(str(x).replace("|", "\\|") for x in line) + " |" for line in lines) + "\n"
+
+
+def picture(name: str, alt: str) -> str:
+    return (
+        f'<picture>\n  <source media="(prefers-color-scheme: dark)" srcset="images/speed-{name}-dark.svg">\n'
+        f'  <img alt="{alt}" src="images/speed-{name}-light.svg">\n</picture>\n'
+    )
+
+
+def _machines(found: Records) -> str:
+    def row(case: str) -> list[Any]:
+        r, m = found[case], found[case]["machine"]
+        packages = [f"{k} {v}" for k, v in m["versions"].items() if isinstance(v, str) and k != "trl"]
+        trl = m["versions"].get("trl")
+        packages += [f"trl {trl['trl']}"] if isinstance(trl, dict) else []
+        cpu = f"{m['processor']}, {m['threads']} of {m['cores']} cores ({', '.join(m['flags'])})"
+        gpu, took = m["gpu"] or "none", f"{r['seconds']:.0f}"
+        return [f"`{r['command']}`", cpu, gpu, ", ".join(packages), m["load_before"], took]
+
+    head = ["command", "processor", "GPU", "versions", "load before", "seconds"]
+    none = [] if any(r["machine"]["gpu"] for r in found.values()) else [
+        "", "No GPU was at hand: the GPU rows, which the same commands add where torch finds one, are absent.", ""
+    ]
+    return table(head, map(row, found)) + "\n".join(none)
+
+
+def _range(x: Mapping[str, Any], digits: int = 2) -> str:
+    return f"{x['median']:.{digits}f} ({x['low']:.{digits}f} to {x['high']:.{digits}f})"
+
+
+def _step(record: Mapping[str, Any]) -> str:
+    out = [
+        "## RL step\n\nA Llama of 4 layers, 128 wide (0.86M parameters): 16 prompts x 16 rollouts, one update, against "
+        "TRL's `GRPOTrainer`. Same weights, prompts in the same order, temperature 1 without truncation, reward (share "
+        "of tokens with an id below 16), GRPO loss, AdamW, clipping and rate. `base`: prompts of 8 and 24 new tokens. "
+        "`long`: prompts of 256. `ragged`: up to 192 new tokens by a policy that ends after 24 on average, but not at "
+        "all after one prompt in ten.\n",
+        picture("ratios", "How many times faster than TRL's best settings each contender is, with intervals"),
+    ]
+    head = [
+        "contender", "s/step", "µs/sampled token", "times TRL's best", "at equal tokens", "CPU s/step", "first step s",
+        "peak MiB", "late reward", "less TRL's",
+    ]
+    for v in record["variants"]:
+        rows = [_step_row(r, v["best_trl"]) for r in v["rows"]]
+        out.append(f"### {v['name']}, {v['device']}\n\nTRL's best: {v['best_trl']}.\n\n" + table(head, rows))
+        out += [f"Left out: {x['why']}.\n" for x in v["missing"]]
+    return "\n".join(out)
+
+
+def _step_row(r: Mapping[str, Any], best: str) -> list[str]:
+    late = sum(r["late_reward"]) / len(r["late_reward"])
+    less = "" if "learning" not in r else f"{r['learning']['mean']:+.3f}"
+    if "low" in r.get("learning", {}):
+        less += f" ({r['learning']['low']:+.3f} to {r['learning']['high']:+.3f})"
+    ratio = [_range(r[k]) if k in r else "1" if r["name"] == best else "" for k in ("ratio", "ratio_equal_tokens")]
+    return [
+        r["name"], _range(r["seconds"], 3), f"{r['us_per_token']:.1f}", *ratio, f"{r['cpu']:.2f}",
+        f"{r['first_step']:.1f}", f"{r['peak_mb']:.0f}", f"{late:.3f}", less,
+    ]
+
+
+def _decode(record: Mapping[str, Any]) -> str:
+    names = list(dict.fromkeys(n for r in record["rows"] for n in r["tokens_per_second"]))
+    head = ["model", "precision", "batch", *(f"{n}: tokens/s" for n in names), "roofline", "share of bandwidth",
+            "times the best generate"]
+    rows = [
+        [r["model"], r["dtype"], r["batch"], *(f"{r['tokens_per_second'].get(n, float('nan')):,.0f}" for n in names),
+         f"{r['floor_tokens_per_second']:,.0f}", f"{r['share_of_bandwidth']:.0%}",
+         "; ".join(f"{n.removeprefix('isocost, ')} {_range(x)}" for n, x in r.get("ratio", {}).items())]
+        for r in record["rows"]
+    ]
+    logp = [[x["model"], x["dtype"], x["name"], x["tokens"], *(f"{x[k]:.1e}" for k in ("mean", "p99", "max", "bias"))]
+            for x in record["logp"]]
+    out = "## Decode\n\nEqual prompts and numbers of new tokens, sampled at temperature 1; nothing ends early.\n\n"
+    out += table(head, rows)
+    if logp:
+        sizes = ["mean", "99th percentile", "largest", "mean with its sign"]
+        out += "\nLog-probs recorded while decoding, less those of Hugging Face's forward pass in float32, by size:\n\n"
+        out += table(["model", "precision", "contender", "tokens", *sizes], logp)
+    return out + "".join(f"\nLeft out: {x}.\n" for x in record["missing"])
+
+
+def _learner(record: Mapping[str, Any]) -> str:
+    peaks = record["peaks"]["cpu"]
+    head = ["shape", "width", "precision", "kernels", "device", "tokens/s", "share of matmul peak", "of the roofline",
+            "bound by", "peak MiB"]
+    rows = [
+        [r["shape"], r["hidden"], r["dtype"], r["kernels"], r["device"], f"{r['tokens_per_second']:,.0f}",
+         f"{r['share']:.0%}", f"{r['of_floor']:.0%}", r["bound"], f"{r['peak_mb']:.0f}"] for r in record["rows"]
+    ]
+    flops = ", ".join(f"{k} {v / 1e9:.0f} GFLOP/s" for k, v in peaks["flops"].items())
+    return (
+        f"## Learner\n\nOne update on 256 rollouts. Measured peaks of {peaks['threads']} threads: {flops}, memory "
+        f"{peaks['bytes'] / 1e9:.0f} GB/s. Operations are those an update cannot do without (shared prompts once).\n\n"
+        + table(head, rows) + "".join(f"\nLeft out: {x}.\n" for x in record["missing"])
+    )
+
+
+def _study(record: Mapping[str, Any]) -> str:
+    last = sum(r["last"] - r["first"] for r in record["rows"]) / len(record["rows"])
+    return (
+        f"## A study\n\n{record['runs']} runs of the built-in problems (ten arms, three seeds, {record['C']} rollouts "
+        f"each) by {record['workers']} workers: {record['seconds_wall'] / 60:.1f} minutes on the wall, "
+        f"{record['cpu'] / 60:.1f} of CPU, {record['rollouts']:,} rollouts, {record['updates']:,} updates, at most "
+        f"{record['peak_mb']} MiB per worker. Held-out reward rose by {last:.3f} on average.\n"
+    )
+
+
+def _scaling(record: Mapping[str, Any]) -> str:
+    head = ["axis", "value", "precision", "kernels", "sampling µs/token", "of the floor", "bound by",
+            "learning µs/token", "of the floor", "bound by"]
+    rows = [
+        [r["axis"], r["value"], r["dtype"], r["kernels"]] + [
+            x for w in ("sample", "learn")
+            for x in (f"{r[w]['us_per_token']:.2f}", f"{r[w]['of_floor']:.0%}", r[w]["bound"])
+        ] for r in record["rows"]
+    ]
+    return (
+        "## Scaling\n\nA Llama of 4 layers, 128 wide where nothing else is said; per sampled token.\n\n"
+        + picture("roofline", "Operations per byte against GFLOP/s reached, under the measured roofs")
+        + picture("axes", "Microseconds per token along batch, length, width and group size, with the floor")
+        + "\n" + table(head, rows) + "".join(f"\nLeft out: {x}.\n" for x in record["missing"])
+    )
+
+
+def _overhead(record: Mapping[str, Any]) -> str:
+    rows = [[r["B"], r["n"], f"{r['ours']['median']:,.0f}", f"{r['plain']['median']:,.0f}", _range(r["share"])]
+            for r in record["rows"]]
+    head = ["problems per step", "rollouts per problem", "rollouts/s", "a plain loop", "share"]
+    return (
+        "## Our own Python\n\nFeed, pack and journal around an engine that costs nothing, on one core, against a "
+        "hand-written loop that makes the same arrays and lines.\n\n" + table(head, rows)
+    )
