@@ -87,7 +87,7 @@ def _race(task: Task, seed: int, device: str, python: str, options: Options) -> 
     found: dict[str, dict[str, Any]] = {}
     with ExitStack() as stack:
         live: dict[str, Worker] = {}
-        for c in CONTENDERS:
+        for c in (c for c in CONTENDERS if task.name in c.tasks):
             where = (python, "bench.trl_side") if c.side == "trl" else (sys.executable, "bench.own")
             worker = stack.enter_context(Worker(c.name, *where, options.threads))
             how = {"how": c.how} if c.side == "trl" else c.how
