@@ -15,7 +15,7 @@ import torch
 from bench.models import read
 from bench.task import Task, fingerprint, reward
 from bench.worker import serve
-from isocost import methods
+from isocost import meter, methods
 from isocost.ledger import Ledger
 from isocost.local.weights import load
 from isocost.local.world import open_world
@@ -103,7 +103,8 @@ class Decoding:
     def go(self, batch: int, new: int) -> dict[str, Any]:
         self.wave += 1
         wall, cpu = time.perf_counter(), time.process_time()
-        said = loop.run_until_complete(self._all(batch, new))
+        with meter.on(meter.EVALUATION):        # nobody will learn from it, so nothing is kept for a learner
+            said = loop.run_until_complete(self._all(batch, new))
         out = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
         rows = [s for group in said for s in group]
         self.last = rows

@@ -307,7 +307,7 @@ def package_version() -> str:
 def _sources_hash() -> str:
     home = Path(__file__).parent
     digest = hashlib.sha256()
-    for f in sorted(p for p in home.rglob("*") if p.suffix in (".py", ".cpp")):
+    for f in sorted(p for p in home.rglob("*") if p.suffix in (".py", ".cpp", ".h")):
         digest.update(str(f.relative_to(home)).encode() + f.read_bytes())
     return digest.hexdigest()[:16]
 

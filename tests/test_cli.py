@@ -76,7 +76,8 @@ def trained(tmp_path_factory):
 
 
 COMMANDS = (
-    "quickstart", "profile", "plan", "pilot", "fit", "train", "audit", "eval", "report", "ls", "diff", "methods",
+    "quickstart", "doctor", "profile", "plan", "pilot", "fit", "train", "audit", "eval", "report", "ls", "diff",
+    "methods",
 )
 
 

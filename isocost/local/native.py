@@ -1,4 +1,4 @@
-"""Builds kernel.cpp once per machine and calls it: the decoder in machine code, for processors.
+"""Builds the kernel once per machine and calls it: the decoder in machine code, for processors.
 
 A machine without a C++ compiler runs the same mathematics in torch, slower, and is told why (`available`).
 """
@@ -26,14 +26,15 @@ from torch import Tensor, nn
 from isocost.local.decoder import Config, Decoder, rotations
 from isocost.local.layout import Units
 
-SOURCE = Path(__file__).with_name("kernel.cpp")
+FOLDER = Path(__file__).with_name("kernel")
+SOURCE = FOLDER / "kernel.cpp"
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = (
     "-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing", "-shared", "-fPIC",
     "-pthread",
 )
 TARGET = ("-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native",)
-SPAN = 9         # numbers of a span; kernel.cpp names them
+SPAN = 9         # numbers of a span; kernel/forward.h names them
 
 
 def available(config: Config, body: torch.dtype, device: torch.device) -> str:
@@ -266,7 +267,8 @@ def _library() -> tuple[Any, str]:
 def _built(compiler: str) -> Path:
     """The shared library for this source, compiler and machine, built unless it is there already."""
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
-    key = "\n".join((SOURCE.read_text(), version, _machine(), *FLAGS, *TARGET))
+    sources = [p.read_text() for p in sorted(FOLDER.glob("*")) if p.suffix in (".h", ".cpp")]
+    key = "\n".join((*sources, version, _machine(), *FLAGS, *TARGET))
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "isocost"
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,128 @@
+// Attention of one token on its sequence, and where a sequence's keys and values stand.
+#pragma once
+
+#include <type_traits>
+#include "model.h"
+
+// A sequence's keys and values in a layer: per head, keys as words [room / L][D / per][L], then values as [room][D].
+template <class T> static inline T* keys_of(const char* base, const Shape& s, long room, int layer, int head) {
+    return (T*)base + ((long)layer * s.kv_heads + head) * 2 * room * s.head_dim;
+}
+
+// Put a vector, D / per words, at place `at` of blocks.
+template <class P> static inline void scatter(const typename P::T* x, int D, typename P::T* blocks, int at) {
+    uint32_t* to = (uint32_t*)(blocks + (long)(at / L) * D * L) + at % L;
+    for (int w = 0; w < D / P::per; w++) to[w * L] = ((const uint32_t*)x)[w];
+}
+
+template <class P>
+static inline void remember(const Shape& s, const Token& t, int layer, const typename P::T* k, const typename P::T* v) {
+    int D = s.head_dim;
+    for (int h = 0; h < s.kv_heads; h++) {
+        auto* keys = keys_of<typename P::T>(t.own, s, t.room, layer, h);
+        scatter<P>(k + h * D, D, keys, t.at);
+        memcpy(keys + t.room * D + (long)t.at * D, v + h * D, D * sizeof(typename P::T));
+    }
+}
+
+// Products of one vector with `count` others that stand in blocks. Four sums a block, so that none waits long.
+template <class P>
+static inline void scores(const typename P::T* vector, const typename P::T* blocks, int count, int D, float* out) {
+    const uint32_t* q = (const uint32_t*)vector;
+    for (int b = 0; b * L < count; b++, blocks += D * L) {
+        V s0{}, s1{}, s2{}, s3{};
+        const uint32_t* k = (const uint32_t*)blocks;
+        for (int w = 0; w < D / P::per; w += 4, k += 4 * L) {
+            s0 = P::fma(s0, q[w], *(const U*)k), s1 = P::fma(s1, q[w + 1], *(const U*)(k + L));
+            s2 = P::fma(s2, q[w + 2], *(const U*)(k + 2 * L)), s3 = P::fma(s3, q[w + 3], *(const U*)(k + 3 * L));
+        }
+        put(out + b * L, (s0 + s1) + (s2 + s3));
+    }
+}
+
+struct Look {  // one query's weights, still to be scaled, over what was before and what is its own
+    int before, own, own_from, end;  // numbers of keys, where the own ones' weights begin, and where all end
+    float scale;
+};
+
+template <class P>
+static inline Look look(const Shape& s, const Token& t, int layer, int head, const typename P::T* q, float* p) {
+    typedef typename P::T T;
+    int D = s.head_dim, own = t.at + 1, read = (int)t.read, from = (read + L - 1) / L * L,
+        end = from + (own + L - 1) / L * L;
+    if (read) scores<P>(q, keys_of<T>(t.before, s, t.before_room, layer, head), read, D, p);
+    scores<P>(q, keys_of<T>(t.own, s, t.room, layer, head), own, D, p + from);
+    const float never = -std::numeric_limits<float>::infinity();
+    for (int j = read; j < from; j++) p[j] = never;
+    for (int j = from + own; j < end; j++) p[j] = never;
+    V top = all(never);
+    for (int j = 0; j < end; j += L) top = larger(top, get(p + j));
+    V high = all(most(top)), total{};
+    const float scale = 1.0f / std::sqrt((float)D);
+    for (int j = 0; j < end; j += L) {
+        V e = exp((get(p + j) - high) * scale);
+        put(p + j, e);
+        total += e;
+    }
+    return {read, own, from, end, 1.0f / sum(total)};
+}
+
+// out += p V over `count` values; N vectors to a value, 0 for any number.
+template <int N, class T> static inline void blend(const float* p, const T* values, int count, int D, V* out) {
+    const int n = N ? N : D / L;
+    V odd[N ? N : 16];
+    for (int d = 0; d < n; d++) odd[d] = V{};
+    int j = 0;
+    for (; j + 2 <= count; j += 2, values += 2 * D)
+        for (int d = 0; d < n; d++) out[d] += p[j] * get(values + d * L), odd[d] += p[j + 1] * get(values + D + d * L);
+    if (j < count)
+        for (int d = 0; d < n; d++) out[d] += p[j] * get(values + d * L);
+    for (int d = 0; d < n; d++) out[d] += odd[d];
+}
+
+template <int N, class P>
+static inline void attend_with(const Shape& s, const Token& t, int layer, const typename P::T* q, typename P::T* out,
+                               float* p) {
+    typedef typename P::T T;
+    int D = s.head_dim, group = s.heads / s.kv_heads;
+    const int n = N ? N : D / L;
+    for (int h = 0; h < s.heads; h++) {
+        int kv = h / group;
+        V seen[N ? N : 16];
+        for (int d = 0; d < n; d++) seen[d] = V{};
+        Look a = look<P>(s, t, layer, kv, q + h * D, p);
+        if (a.before)
+            blend<N>(p, keys_of<T>(t.before, s, t.before_room, layer, kv) + t.before_room * D, a.before, D, seen);
+        blend<N>(p + a.own_from, keys_of<T>(t.own, s, t.room, layer, kv) + t.room * D, a.own, D, seen);
+        for (int d = 0; d < n; d++) put(out + h * D + d * L, seen[d] * a.scale);
+    }
+}
+
+// Runs f with the number of vectors to a head as a constant, where it is one of the usual ones.
+template <class F> static inline void with_width(int n, const F& f) {
+    switch (n) {
+        case 1:
+            return f(std::integral_constant<int, 1>());
+        case 2:
+            return f(std::integral_constant<int, 2>());
+        case 4:
+            return f(std::integral_constant<int, 4>());
+        default:
+            return f(std::integral_constant<int, 0>());
+    }
+}
+
+template <class P>
+static void attend(const Shape& s, const Token* t, int M, int layer, const typename P::T* q, typename P::T* out,
+                   float* scratch) {
+    with_width(s.head_dim / L, [&](auto n) {
+        for (int i = 0; i < M; i++)
+            attend_with<decltype(n)::value, P>(s, t[i], layer, q + (long)i * s.qkv(), out + (long)i * s.q(), scratch);
+    });
+}
+
+static long scratch_of(const Shape& s, const Token* t, int M) {
+    long most = 0;
+    for (int m = 0; m < M; m++) most = std::max(most, t[m].read + t[m].at);
+    return most + 3 * L + 2 * s.head_dim;
+}

@@ -1,0 +1,330 @@
+// The decoder of decoder.py for processors: forward with a cache, draws, and the backward pass, each thread on its own
+// rows from the embedding to the last norm, so that nobody waits for anybody and activations stay in the cache.
+//
+// A row's numbers never depend on its neighbours: every product sums over k in order, whatever the tile it stands in.
+// `F32` computes in float32. `BF16` rounds what enters a product to bfloat16 and sums in float32. Norms, the residual
+// stream, attention's sums, the head and all gradients of weights are float32 in both.
+//
+// Vectors are the compiler's own (GCC, Clang), as wide as the machine's. Lengths that vectors run along (hidden, the
+// feed-forward's width, the head's width) are multiples of `L`; native.py sees to it.
+//
+// Read in this order: vectors, products, threads, model, attention, forward, draws, backward, units; here are the calls.
+
+#include "threads.h"
+#include "units.h"
+
+// Shares [0, count) out by weight, in order: thread t's part is [cut[t], cut[t + 1]).
+template <class Weight> static std::vector<long> shares(long count, int threads, const Weight& weight) {
+    double total = 0, seen = 0;
+    for (long i = 0; i < count; i++) total += weight(i);
+    std::vector<long> cut(threads + 1, count);
+    cut[0] = 0;
+    int t = 1;
+    for (long i = 0; i < count && t < threads; i++) {
+        while (t < threads && seen >= total * t / threads) cut[t++] = i;
+        seen += weight(i);
+    }
+    return cut;
+}
+
+extern "C" {
+
+int isocost_lanes() { return L; }
+
+Model* isocost_open(const int64_t* shape, double eps, const int64_t* offsets, int64_t size, const float* turns,
+                    int64_t positions) {
+    Model* m = new Model;
+    int* to = (int*)&m->s;
+    for (int i = 0; i < 12; i++) to[i] = (int)shape[i];
+    m->eps = (float)eps, m->size = size;
+    m->embed = offsets[0], m->norm = offsets[1], m->head = m->s.tied ? offsets[0] : offsets[2];
+    m->blocks.resize(m->s.layers);
+    for (int l = 0; l < m->s.layers; l++)
+        for (int i = 0; i < 9; i++) (&m->blocks[l].norm1)[i] = offsets[3 + 9 * l + i];
+    m->arenas.resize(m->s.threads);
+    m->sums.resize(m->s.threads);
+    int D = m->s.head_dim;
+    m->turn_c.resize(positions * D), m->turn_s.resize(positions * D);
+    for (int64_t i = 0; i < positions * D / 2; i++) {
+        m->turn_c[2 * i] = m->turn_c[2 * i + 1] = turns[2 * i];
+        m->turn_s[2 * i] = -turns[2 * i + 1], m->turn_s[2 * i + 1] = turns[2 * i + 1];
+    }
+    return m;
+}
+
+void isocost_close(Model* m) {
+    if (!--m->users) delete m;
+}
+
+// Take the weights in `flat`, which stays where it is; `backward` also lays them out for the way back.
+void isocost_load(Model* m, const float* flat, int backward) {
+    const Shape& s = m->s;
+    m->flat = flat;
+    int H = s.hidden, Q = s.q(), W = s.qkv(), F = s.mlp;
+    auto all = [&](auto p) {
+        typedef decltype(p) P;
+        auto layer = [&](Block& b) {
+            b.to_qkv.pack<P>(flat + b.qkv, W, H, H, 1);
+            b.to_out.pack<P>(flat + b.out, H, Q, Q, 1);
+            b.to_gate_up.pack<P>(flat + b.gate_up, 2 * F, H, H, 1, F);
+            b.to_down.pack<P>(flat + b.down, H, F, F, 1);
+            if (!backward) return;
+            b.of_qkv.pack<P>(flat + b.qkv, H, W, 1, H);
+            b.of_out.pack<P>(flat + b.out, Q, H, 1, Q);
+            b.of_gate_up.pack<P>(flat + b.gate_up, H, 2 * F, 1, H);
+            b.of_down.pack<P>(flat + b.down, F, H, 1, F);
+        };
+        each(s.threads, [&](int t) {
+            for (int l = t; l < s.layers; l += s.threads) layer(m->blocks[l]);
+        });
+    };
+    if (s.bf16) all(BF16());
+    else all(F32());
+    m->to_logits.pack<F32>(flat + m->head, s.vocab, H, H, 1);
+    if (backward) m->of_logits.pack<F32>(flat + m->head, H, s.vocab, 1, H);
+}
+
+// Read spans; `hidden` (spans, hidden) gets each span's last state, after the last norm.
+void isocost_read(Model* m, int64_t count, const Span* spans, const int64_t* ids, float* hidden) {
+    std::vector<int64_t> starts(count + 1, 0);
+    for (int64_t k = 0; k < count; k++) starts[k + 1] = starts[k] + spans[k].count;
+    auto cut = shares(count, m->s.threads, [&](long k) { return (double)spans[k].count; });
+    each(m->s.threads, [&](int t) {
+        if (m->s.bf16) read_spans<BF16>(*m, m->arenas[t], spans, ids, starts.data(), cut[t], cut[t + 1], hidden);
+        else read_spans<F32>(*m, m->arenas[t], spans, ids, starts.data(), cut[t], cut[t + 1], hidden);
+    });
+}
+
+void isocost_logits(Model* m, int64_t rows, const float* hidden, float* z) {
+    auto cut = shares(rows, m->s.threads, [](long) { return 1.0; });
+    each(m->s.threads, [&](int t) {
+        long a = cut[t], n = cut[t + 1] - a;
+        if (n) logits_of(*m, hidden + a * m->s.hidden, (int)n, z + a * m->s.vocab);
+    });
+}
+
+// A draw from each row of logits (rows, vocab), which are spent; `id` is vocab where they are not finite.
+void isocost_draw(Model* m, int64_t rows, float* z, const float* temperature, const double* u, int64_t* id,
+                  float* logp) {
+    int V_ = m->s.vocab;
+    auto cut = shares(rows, m->s.threads, [](long) { return 1.0; });
+    each(m->s.threads, [&](int t) {
+        std::vector<double> blocks((V_ + SUMS - 1) / SUMS);
+        std::vector<float> e(V_);
+        for (long i = cut[t]; i < cut[t + 1]; i++) {
+            Drawn d = softmax(z + i * V_, e.data(), V_, temperature[i], -1, u + i, blocks.data());
+            id[i] = d.id, logp[i] = d.logp;
+        }
+    });
+}
+
+// Temper and truncate rows of logits (rows, vocab) in place.
+void isocost_truncate(Model* m, int64_t rows, float* z, const float* temperature, const float* top_p,
+                      const int64_t* top_k) {
+    int V_ = m->s.vocab;
+    auto cut = shares(rows, m->s.threads, [](long) { return 1.0; });
+    each(m->s.threads, [&](int t) {
+        std::vector<std::pair<float, int>> some;
+        for (long i = cut[t]; i < cut[t + 1]; i++) truncate(z + i * V_, V_, temperature[i], top_p[i], top_k[i], some);
+    });
+}
+
+// Decode `rows` rows by up to `ticks` tokens each. Row i reads its `last` token at span i and writes on until it has
+// written left[i] tokens or one that ends it. It stops early after the tick in which some request has no row left:
+// row i is of request of[i], with open[of[i]] rows to go. u, ids and logp are (rows, ticks); wrote[i] says how many.
+// Returns -1 where the logits of some row are not finite.
+int64_t isocost_decode(Model* m, int64_t rows, int64_t ticks, const Span* spans, const int64_t* last,
+                       const int64_t* left, const int64_t* of, int64_t* open, const uint8_t* ends,
+                       const float* temperature, const double* u, int64_t* ids, float* logp, int64_t* wrote) {
+    struct Part {
+        std::vector<long> alive, done;
+        std::vector<Span> now;
+        std::vector<int64_t> read, starts;
+        std::vector<float> hidden, z, e;
+        std::vector<double> blocks;
+        bool bad = false;
+    };
+    int H = m->s.hidden, V_ = m->s.vocab;
+    constexpr int few = 48;  // rows whose logits are made together
+    std::vector<Part> parts(m->s.threads);
+    auto cut = shares(rows, m->s.threads, [&](long i) { return (double)std::min(left[i], ticks); });
+    for (int t = 0; t < m->s.threads; t++) {
+        Part& p = parts[t];
+        for (long i = cut[t]; i < cut[t + 1]; i++) wrote[i] = 0, p.alive.push_back(i);
+        p.hidden.resize((p.alive.size() + 1) * H), p.z.resize((size_t)few * V_ + NR), p.e.resize(V_),
+            p.blocks.resize((V_ + SUMS - 1) / SUMS);
+    }
+    auto step = [&](Part& p, Arena& arena, int64_t tick) {
+        p.now.clear(), p.read.clear(), p.starts.clear(), p.done.clear();
+        for (long i : p.alive) {
+            Span s = spans[i];
+            s.count = 1, s.at += tick;
+            p.now.push_back(s), p.starts.push_back((int64_t)p.read.size());
+            p.read.push_back(tick ? ids[i * ticks + tick - 1] : last[i]);
+        }
+        auto go = m->s.bf16 ? read_spans<BF16> : read_spans<F32>;
+        go(*m, arena, p.now.data(), p.read.data(), p.starts.data(), 0, (long)p.now.size(), p.hidden.data());
+        size_t kept = 0, count = p.alive.size();
+        for (size_t a = 0; a < count; a += few) {
+            int n = (int)std::min<size_t>(few, count - a);
+            logits_of(*m, p.hidden.data() + a * H, n, p.z.data());
+            for (int k = 0; k < n; k++) {
+                long i = p.alive[a + k], at = i * ticks + tick;
+                Drawn d =
+                    softmax(p.z.data() + (size_t)k * V_, p.e.data(), V_, temperature[i], -1, u + at, p.blocks.data());
+                ids[at] = d.id, logp[at] = d.logp, wrote[i] = tick + 1;
+                if (d.id == V_) p.bad = true;
+                else if (!ends[d.id] && wrote[i] < left[i]) p.alive[kept++] = i;
+                else p.done.push_back(i);
+            }
+        }
+        p.alive.resize(kept);
+    };
+    for (int64_t tick = 0; tick < ticks; tick++) {
+        each(m->s.threads, [&](int t) {
+            if (!parts[t].alive.empty()) step(parts[t], m->arenas[t], tick);
+            else parts[t].done.clear();
+        });
+        bool stop = false, any = false;
+        for (Part& p : parts) {
+            if (p.bad) return -1;
+            for (long i : p.done) stop |= --open[of[i]] == 0;
+            any |= !p.alive.empty();
+        }
+        if (stop || !any) break;
+    }
+    return 0;
+}
+
+// The learner's forward pass over units: prompts, and rows that go on from them. Unit k's spans are first_span[k] to
+// first_span[k + 1]; lead[j] is the span, earlier in its unit, that span j goes on from, or -1. Its masked tokens are
+// first_mask[k] to first_mask[k + 1]: `at` is the token (among all ids) whose state predicts it, `target` its id. Where
+// given[k] is a tape, the sampler has read the unit already. With `keep` the way back stays possible.
+void isocost_forward(Model* m, int64_t units, const int64_t* first_span, const int64_t* counts, const int64_t* lead,
+                     const int64_t* ids, const int64_t* first_mask, const int64_t* at, const int64_t* target,
+                     const float* temperature, const int64_t* given, float* logp, float* entropy, int keep) {
+    auto owner = owners(*m, units, first_span, counts);
+    std::vector<int64_t> begin(units + 1, 0);
+    for (int64_t k = 0; k < units; k++) {
+        begin[k + 1] = begin[k];
+        for (int64_t j = first_span[k]; j < first_span[k + 1]; j++) begin[k + 1] += counts[j];
+    }
+    while ((int64_t)m->tapes.size() < std::max<int64_t>(units, m->s.threads)) m->tapes.emplace_back(new Tape);
+    m->taped.assign(units, nullptr);
+    each(m->s.threads, [&](int t) {
+        for (int64_t k = 0; k < units; k++) {
+            if (owner[k] != t) continue;
+            Tape& tape = given[k] ? *(Tape*)given[k] : *m->tapes[keep ? k : t];
+            int64_t a = first_mask[k], n = first_mask[k + 1] - a, j = first_span[k], spans = first_span[k + 1] - j;
+            std::vector<int64_t> local(at + a, at + a + n), leads(lead + j, lead + j + spans), rooms(spans);
+            for (auto& x : local) x -= begin[k];
+            auto go = [&](auto p) {
+                typedef decltype(p) P;
+                if (!given[k]) {
+                    long all = 0;
+                    for (int64_t i = 0; i < spans; i++) {
+                        all += rooms[i] = padded(counts[j + i]);
+                        if (leads[i] >= 0) leads[i] -= j;
+                    }
+                    tape.open<typename P::T>(m->s, (int)(begin[k + 1] - begin[k]), all);
+                    write_tokens(m->s, sizeof(typename P::T), tape, spans, counts + j, leads.data(), rooms.data(),
+                                 ids + begin[k]);
+                }
+                forward_unit<P>(*m, m->arenas[t], tape, given[k], n, local.data(), target + a, temperature + a,
+                                logp + a, entropy + a);
+            };
+            if (m->s.bf16) go(BF16());
+            else go(F32());
+            if (keep) m->taped[k] = &tape;
+        }
+    });
+}
+
+// Add the gradient of sum(d_logp logp + d_entropy entropy) to `grad`, for what `isocost_forward` kept. Units whose
+// masked tokens all have zeros are passed over.
+void isocost_backward(Model* m, int64_t units, const int64_t* first_span, const int64_t* counts,
+                      const int64_t* first_mask, const int64_t* at, const int64_t* target, const float* temperature,
+                      const float* d_logp, const float* d_entropy, float* grad) {
+    auto owner = owners(*m, units, first_span, counts);
+    std::vector<int64_t> begin(units + 1, 0);
+    for (int64_t k = 0; k < units; k++) begin[k + 1] = begin[k] + m->taped[k]->M;
+    each(m->s.threads, [&](int t) {
+        float* mine = grad;
+        if (t) {
+            m->sums[t].assign(m->size, 0.0f);
+            mine = m->sums[t].data();
+        }
+        for (int64_t k = 0; k < units; k++) {
+            if (owner[k] != t) continue;
+            int64_t a = first_mask[k], n = first_mask[k + 1] - a;
+            bool any = false;
+            for (int64_t i = a; i < a + n && !any; i++) any = !(d_logp[i] == 0 && d_entropy[i] == 0);
+            if (!any) continue;
+            std::vector<int64_t> local(at + a, at + a + n);
+            for (auto& x : local) x -= begin[k];
+            if (m->s.bf16)
+                backward_unit<BF16>(*m, m->arenas[t], *m->taped[k], n, local.data(), target + a, temperature + a,
+                                    d_logp + a, d_entropy + a, mine);
+            else
+                backward_unit<F32>(*m, m->arenas[t], *m->taped[k], n, local.data(), target + a, temperature + a,
+                                   d_logp + a, d_entropy + a, mine);
+        }
+    });
+    each(m->s.threads, [&](int t) {
+        for (int k = 1; k < m->s.threads; k++) {
+            const float* from = m->sums[k].data();
+            for (int64_t i = m->size * t / m->s.threads; i < m->size * (t + 1) / m->s.threads; i++) grad[i] += from[i];
+        }
+    });
+}
+
+// The sampler's tapes: a prompt, and rows with room for `own` tokens each. `where` gets the memory for keys and values of
+// the prompt and of every row.
+
+Tape* isocost_tape(Model* m, int64_t prompt, int64_t rows, int64_t own, int64_t* where) {
+    if (m->spare.empty()) m->spare.emplace_back(new Tape);
+    Tape* tape = m->spare.back().release();
+    m->spare.pop_back(), m->users++;
+    size_t item = m->s.bf16 ? 2 : 4, each = (size_t)m->s.kv() * 2 * m->s.layers * item;
+    long positions = padded(prompt) + rows * padded(own);
+    int tokens = (int)(prompt + rows * own);
+    if (m->s.bf16) tape->open<uint16_t>(m->s, tokens, positions);
+    else tape->open<float>(m->s, tokens, positions);
+    for (int64_t r = 0; r <= rows; r++)
+        where[r] = (int64_t)(tape->cache + (r ? padded(prompt) + (r - 1) * padded(own) : 0) * each);
+    return tape;
+}
+
+// All rows are written: counts[0] tokens of prompt, counts[r] that row r has read, and all their ids. Close the gaps.
+void isocost_tape_close(Model* m, Tape* tape, int64_t rows, int64_t own, const int64_t* counts, const int64_t* ids) {
+    const Shape& s = m->s;
+    size_t item = s.bf16 ? 2 : 4;
+    std::vector<int64_t> lead(rows + 1, 0), rooms(rows + 1, padded(own));
+    lead[0] = -1, rooms[0] = padded(counts[0]);
+    auto close = [&](char* array, int layers, size_t width) {
+        for (int l = 0; l < layers; l++) {
+            char* base = array + (size_t)l * tape->most * width;
+            int64_t to = counts[0];
+            for (int64_t r = 1; r <= rows; to += counts[r++]) {
+                int64_t from = counts[0] + (r - 1) * own;
+                if (from != to) memmove(base + to * width, base + from * width, counts[r] * width);
+            }
+        }
+    };
+    close(tape->x, s.layers, s.hidden * sizeof(float)), close(tape->middle, s.layers, s.hidden * sizeof(float));
+    close(tape->qkv, s.layers, s.qkv() * item), close(tape->o, s.layers, s.q() * item);
+    close(tape->gate_up, s.layers, 2 * s.mlp * item), close((char*)tape->last, 1, s.hidden * sizeof(float));
+    write_tokens(s, item, *tape, rows + 1, counts, lead.data(), rooms.data(), ids);
+}
+
+void isocost_tape_free(Model* m, Tape* tape) {
+    m->spare.emplace_back(tape);
+    isocost_close(m);
+}
+
+int64_t isocost_tape_bytes(Model* m, int64_t tokens) {  // of one tape for so many tokens, about
+    const Shape& s = m->s;
+    int64_t item = s.bf16 ? 2 : 4;
+    return tokens * (s.layers * (8 * s.hidden + item * (s.qkv() + s.q() + 2 * s.mlp + 2 * s.kv())) + 4 * s.hidden);
+}
+}

@@ -1,0 +1,65 @@
+// Work side by side.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <pthread.h>
+
+// Workers that wait for something to do: awake for some microseconds, then asleep, so that a core which another process
+// wants is not spent on waiting. Made when first needed, never ended; a forked child makes its own.
+struct Pool {
+    std::mutex one, mutex;
+    std::condition_variable wake, done;
+    std::atomic<int64_t> round{0};
+    std::atomic<int> left{0};
+    int wanted = 0, workers = 0;
+    const std::function<void(int)>* job = nullptr;
+
+    static constexpr int SPINS = 2000;
+    static void pause() {
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#endif
+    }
+    void work(int index, int64_t seen) {
+        for (;;) {
+            for (int i = 0; i < SPINS && round.load(std::memory_order_acquire) == seen; i++) pause();
+            std::unique_lock<std::mutex> lock(mutex);
+            wake.wait(lock, [&] { return round.load() != seen; });
+            seen = round.load();  // who is wanted cannot miss a round: `run` waits for it
+            bool mine = index < wanted;
+            auto* f = job;
+            lock.unlock();
+            if (!mine) continue;
+            (*f)(index);
+            if (left.fetch_sub(1) == 1) {
+                std::lock_guard<std::mutex> lock(mutex);
+                done.notify_one();
+            }
+        }
+    }
+    void run(int threads, const std::function<void(int)>& f) {
+        std::lock_guard<std::mutex> lock(one);
+        std::unique_lock<std::mutex> now(mutex);
+        for (; workers < threads - 1; workers++) std::thread(&Pool::work, this, workers + 1, round.load()).detach();
+        job = &f, wanted = threads, left = threads - 1;
+        round++;
+        now.unlock();
+        wake.notify_all();
+        f(0);
+        for (int i = 0; i < SPINS && left.load(); i++) pause();
+        now.lock();
+        done.wait(now, [&] { return left.load() == 0; });
+    }
+};
+
+// f(0), f(1), ... f(threads - 1), side by side.
+static void each(int threads, const std::function<void(int)>& f) {
+    static Pool* pool = (pthread_atfork(nullptr, nullptr, [] { pool = new Pool; }), new Pool);
+    if (threads > 1) pool->run(threads, f);
+    else f(0);
+}
