@@ -64,7 +64,8 @@ class LocalLearner:
         self._widest = layer // (4 * config.heads * config.head_dim)   # where attention costs half of the rest
         self._moments = torch.zeros(0, device=device), torch.zeros(0, device=device)
         self._steps = torch.zeros((), device=device)
-        self._read = 0      # tokens of the forward passes since the last bill
+        self._read = 0      # tokens through the decoder since the last bill, shared prompts once
+        self.spared = 0     # of all of them, those that the sampler's tapes brought and nobody read again
         self._kernel = Kernel(self.decoder, body, threads) if kernels == "native" else None
         self._loaded = self._passes = -1
         self.sampler: LocalEngine | None = None              # whose tapes spare reading what it has read
@@ -105,7 +106,8 @@ class LocalLearner:
         whole = np.array([t is not None for t in kept])
         units = Units.of(rows, row, at, target, temperature, whole)
         tapes = [self._fitting(units, k, kept[first]) for k, first in enumerate(units.owner.tolist())]
-        self._read += len(units.tokens) - sum(len(t.tokens) for t in tapes if t is not None)
+        self._read += len(units.tokens)
+        self.spared += sum(len(t.tokens) for t in tapes if t is not None)
         logp, entropy = _Native.apply(self._hook, self, units, torch.is_grad_enabled(), tapes)
         spot = torch.from_numpy(units.row * batch.tokens.shape[1] + units.position)
         return self._placed(logp, entropy, spot, batch)
