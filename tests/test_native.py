@@ -284,6 +284,34 @@ def test_tapes_are_of_training_only_and_within_their_memory():
     assert left(meter.TRAIN, 2 * one) == 2
 
 
+def test_weights_loaded_in_mid_flight_leave_no_tape():
+    w, other = world(model(max_len=256), kernels="native"), model(1)
+    w.engine.burst = 1
+
+    async def swap(slot, ticks):
+        task = asyncio.ensure_future(say(w, "47+38=", range(12), slot, tokens=60))
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        assert (w.engine._slots.live > 0) == (ticks > 0)
+        await w.engine.load(other.weights)
+        return await task
+
+    said = asyncio.run(swap(0, 6))
+    assert any(len(set(s.version.tolist())) == 2 for s in said)
+    assert not w.engine.tapes
+    asyncio.run(swap(1, 0))                                    # loaded before anything was read: the tape is good
+    assert len(w.engine.tapes) == 1
+
+
+def test_no_memory_is_kept_for_tapes_that_nobody_would_use():
+    w = world(model(), kernels="native")
+    for sampling in (Sampling(0.7, 0.9), Sampling(0.7, 1.0, 4)):
+        batch(w, sums(5, 8), 6, tokens=20, sampling=sampling)
+        assert not w.engine.tapes and not w.engine.cache._taped
+    batch(w, sums(5, 8), 6, tokens=20, sampling=Sampling(0.7))
+    assert len(w.engine.tapes) == 5
+
+
 def test_tapes_are_given_back_and_used_again():
     w = world(model(), kernels="native")
     for wave in range(4):

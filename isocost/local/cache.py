@@ -46,10 +46,10 @@ class Cache(Protocol):
 
     def read(
         self, starts: list[ndarray], counts: list[int], first: int, own: int, tapes: Sequence[Tape | None] = ()
-    ) -> tuple[Tensor, ndarray]:
+    ) -> Tensor:
         """Read each start for its count of slots, one after the other from slot `first` on, each with room for `own`
-        tokens more. Returns (some rows, V) logits after each start's last token, and for each start its row there.
-        What is read of a start that has a tape, and of its rows, is left on it.
+        tokens more. Returns (starts, V) logits after each start's last token. What is read of a start that has a tape,
+        and of its rows, is left on it.
         """
         ...
 
@@ -132,11 +132,11 @@ class TorchCache:
     @torch.inference_mode()
     def read(
         self, starts: list[ndarray], counts: list[int], first: int, own: int, tapes: Sequence[Tape | None] = ()
-    ) -> tuple[Tensor, ndarray]:
+    ) -> Tensor:
         self._fit(_padded(first + sum(counts)), max(map(len, starts)))
         hidden = self._read(starts, counts, first)
         filled = F.pad(hidden, (0, 0, 0, _padded(len(hidden)) - len(hidden)))
-        return self.decoder.logits(filled), np.arange(len(starts))
+        return self.decoder.logits(filled)[: len(starts)]
 
     @torch.inference_mode()
     def read_again(self, starts: list[ndarray], own: list[ndarray]) -> None:
@@ -322,7 +322,7 @@ class NativeCache:
 
     def read(
         self, starts: list[ndarray], counts: list[int], first: int, own: int, tapes: Sequence[Tape | None] = ()
-    ) -> tuple[Tensor, ndarray]:
+    ) -> Tensor:
         self._fit(first + sum(counts), own)
         homes: list[Home] = []
         slot = first
@@ -340,7 +340,7 @@ class NativeCache:
             self._homes[slot : slot + count] = [home] * count
             homes.append(home)
             slot += count
-        return self.kernel.logits(self._read_homes(homes)), np.arange(len(starts))
+        return self.kernel.logits(self._read_homes(homes))
 
     def tape(self, start: ndarray, rows: int, own: int) -> Tape | None:
         new = self.kernel.tape_bytes(len(start) + rows * own)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -114,7 +114,7 @@ class LocalEngine:
         self.cache = open_cache(config, body, device, kernels, threads, tape_bytes)
         self.tapes: dict[Place, Tape] = {}   # of groups written whole under the present weights, for the learner
         self._names = {name for name, _ in self.cache.decoder.named_parameters()}
-        self._is_end = np.zeros(config.vocab, dtype=bool)
+        self._is_end = np.zeros(config.vocab + 1, dtype=bool)     # the last one is no token: see `_heed_numbers`
         self._is_end[list(text.ends)] = True
         self._waiting: deque[Request] = deque()
         self._slots = Slots(0, 0)
@@ -196,7 +196,8 @@ class LocalEngine:
         home: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         return Request(
             start.tokens, start.sampling, attempts, place, turn, min(max_tokens, room), stop,
-            start.tokens[ours].tolist(), home, [None] * len(attempts), payer().account == TRAIN and turn == 0,
+            start.tokens[ours].tolist(), home, [None] * len(attempts),
+            payer().account == TRAIN and turn == 0 and not start.sampling.truncates,     # the learner reads those again
         )
 
     async def _drive(self) -> None:
@@ -214,11 +215,14 @@ class LocalEngine:
                     return
                 self._advance()
         except Exception as error:
+            self._bill(range(self._slots.live))
+            self._kept.clear()
             for request in {id(r): r for r in [*(r for r, _ in self._slots.owner), *self._waiting]}.values():
                 if not request.future.done():
                     request.future.set_exception(error)
             self._waiting.clear()
             self._slots = Slots(0, 0)
+            self.cache.free(0)
 
     def _admit(self) -> None:
         """Give slots to as many waiting attempts as fit; attempts of one start, and equal starts, are read once."""
@@ -256,10 +260,10 @@ class LocalEngine:
             if request.tapes and request.begun == count == len(request.attempts):
                 read = max(request.limit - 1, 1)         # the last token is never read
                 request.tape = self.cache.tape(request.tokens, count, read)
-        logits, where = self.cache.read([r.tokens for r in firsts], counts, first, longest, [r.tape for r in firsts])
+        logits = self.cache.read([r.tokens for r in firsts], counts, first, longest, [r.tape for r in firsts])
         for request in firsts:
             request.read += len(request.tokens)
-        which = torch.from_numpy(np.repeat(where, counts)).to(logits.device)
+        which = torch.from_numpy(np.repeat(np.arange(len(counts)), counts)).to(logits.device)
         share = (time.perf_counter() - began) / len(new)
         for request, _ in new:
             request.seconds += share
@@ -327,11 +331,22 @@ class LocalEngine:
             self._waiting.remove(request)
         rows = np.array([i for i, (r, _) in enumerate(self._slots.owner) if r is request], dtype=np.int64)
         if len(rows):
-            request.decoded += int(self._slots.wrote[rows].sum())
-            request.seconds += float(self._slots.seconds[rows].sum())
+            self._bill(rows.tolist())
             for i in rows.tolist():
                 self._kept.pop(self._slots.owner[i], None)
             self._close(rows)
+
+    def _bill(self, rows: Iterable[int]) -> None:
+        """Rows that do not come home: what they wrote, and took, is paid for all the same."""
+        for i in rows:
+            request, _ = self._slots.owner[i]
+            request.decoded += int(self._slots.wrote[i])
+            request.seconds += float(self._slots.seconds[i])
+
+    def _heed_numbers(self, tokens: ndarray) -> None:
+        """Raises FloatingPointError where a row's newest is no token, for its logits were not finite."""
+        if tokens.max() >= self.config.vocab:
+            raise FloatingPointError(f"the policy's logits are not finite at version {self.version}")
 
     # tokens ---------------------------------------------------------------------------------------------------
 
@@ -379,9 +394,10 @@ class LocalEngine:
         at = row, wrote[row] + tick
         s.tokens[at], s.logp[at], s.version[at] = ids[row, tick], logp[row, tick], self.version
         s.last[:live] = last = ids[rows, new - 1]
-        s.wrote[:live] += new
+        s.wrote[:live] += new - (last >= self.config.vocab)
         s.length[:live] += new
         s.seconds[:live] += (time.perf_counter() - began) * new / new.sum()
+        self._heed_numbers(last)
         stopped = self._is_end[last]
         done = np.flatnonzero(stopped | (new >= left))
         if len(done):
@@ -400,17 +416,16 @@ class LocalEngine:
             logits, temperature = kept.clone(), np.ones_like(temperature)
         wrote = s.wrote[first:last]
         token, logp = self.cache.draw(logits, temperature, s.u[rows, wrote + s.offset[first:last]])
-        if token.max() >= self.config.vocab:
-            raise FloatingPointError(f"the policy's logits are not finite at version {self.version}")
         if kept is not None:
             self._keep(np.flatnonzero(truncates), first, kept)
         s.last[first:last] = token
         s.tokens[rows, wrote], s.logp[rows, wrote], s.version[rows, wrote] = token, logp, self.version
-        s.wrote[first:last] += 1
+        s.wrote[first:last] += token < self.config.vocab
         stopped = self._is_end[token]
         self._heed_strings(stopped, first)
         done = np.flatnonzero(stopped | (s.wrote[first:last] >= s.limit[first:last]))
         s.seconds[first:last] += (time.perf_counter() - began) / len(rows)
+        self._heed_numbers(token)
         if len(done):
             self._finish(first + done, stopped[done])
 

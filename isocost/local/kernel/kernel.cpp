@@ -132,10 +132,10 @@ void isocost_truncate(Model* m, int64_t rows, float* z, const float* temperature
 // Decode `rows` rows by up to `ticks` tokens each. Row i reads its `last` token at span i and writes on until it has
 // written left[i] tokens or one that ends it. It stops early after the tick in which some request has no row left:
 // row i is of request of[i], with open[of[i]] rows to go. u, ids and logp are (rows, ticks); wrote[i] says how many.
-// Returns -1 where the logits of some row are not finite.
-int64_t isocost_decode(Model* m, int64_t rows, int64_t ticks, const Span* spans, const int64_t* last,
-                       const int64_t* left, const int64_t* of, int64_t* open, const uint8_t* ends,
-                       const float* temperature, const double* u, int64_t* ids, float* logp, int64_t* wrote) {
+// Where the logits of some row are not finite its last id is that of no token, and all stop after that tick.
+void isocost_decode(Model* m, int64_t rows, int64_t ticks, const Span* spans, const int64_t* last, const int64_t* left,
+                    const int64_t* of, int64_t* open, const uint8_t* ends, const float* temperature, const double* u,
+                    int64_t* ids, float* logp, int64_t* wrote) {
     struct Part {
         std::vector<long> alive, done;
         std::vector<Span> now;
@@ -187,13 +187,12 @@ int64_t isocost_decode(Model* m, int64_t rows, int64_t ticks, const Span* spans,
         });
         bool stop = false, any = false;
         for (Part& p : parts) {
-            if (p.bad) return -1;
+            stop |= p.bad;
             for (long i : p.done) stop |= --open[of[i]] == 0;
             any |= !p.alive.empty();
         }
         if (stop || !any) break;
     }
-    return 0;
 }
 
 // The learner's forward pass over units: prompts, and rows that go on from them. Unit k's spans are first_span[k] to
