@@ -28,6 +28,9 @@ class Purpose(IntEnum):
     SPLIT = 4
     BOOTSTRAP = 5
     INIT = 6
+    SELECT = 7
+    REPLAY = 8
+    FORK = 9
 
 
 _MULTIPLY = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))

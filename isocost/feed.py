@@ -150,8 +150,8 @@ class Feed:
             counts: list[int] | None = next(plan)
             while counts is not None:
                 played = await self._phase(played, counts, lambda one, k: self._play(one, k, pace))
+                played = list(await asyncio.gather(*map(self._score, played)))   # whole groups: siblings compare
                 counts = _send(plan, [h.group for h in played])
-            played = list(await asyncio.gather(*map(self._score, played)))
         begun = sum(len(h.group.rollouts) + h.cancelled for h in played)
         if begun < total:
             raise ValueError(

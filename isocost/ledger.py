@@ -7,14 +7,17 @@ hand. On disk it is the journal (one line per group, written when the group's fa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy import ndarray
 
 from isocost.types import Cost, Fate, Group
+
+S = TypeVar("S")
 
 
 @dataclass
@@ -32,6 +35,15 @@ class Tally:
         return self.total / max(self.tries, 1)
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One group as it came home: what curricula and controllers learn from."""
+
+    id: str
+    variant: str
+    rewards: tuple[float, ...]  # scored attempts only, at least one
+
+
 @dataclass
 class Ledger:
     """Append-only. `saw` when a group comes home, `settle` when its fate is known, `close` at the end of a step."""
@@ -42,15 +54,32 @@ class Ledger:
     drawn: int = 0  # problems drawn, over all waves
     spent: Cost = field(default_factory=Cost)  # the training account at the last close: C and its companions
     tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)
+    history: dict[int, list[Seen]] = field(default_factory=dict)  # by step: every group with a score
+    shelf: dict[str, Group] = field(default_factory=dict)  # by problem, oldest first: put by to be trained on again
     steps: list[dict[str, Any]] = field(default_factory=list)
     fates: Counter[str] = field(default_factory=Counter)
     fresh: list[dict[str, Any]] = field(default_factory=list)  # journal lines not yet written
     _seen: list[dict[str, Any]] = field(
         default_factory=list
     )  # groups since the last close, before any selection
+    _folds: dict[Any, tuple[int, Any]] = field(default_factory=dict)  # of `fold`: steps taken in, and the outcome
 
     def of(self, problem_id: str, variant: str = "") -> Tally:
         return self.tallies.get((problem_id, variant), Tally())
+
+    def fold(self, f: Callable[[S, Sequence[Seen]], S], start: S) -> S:
+        """f(.. f(f(start, step 0), step 1) .., the last closed step): what a curriculum has learned so far.
+
+        `f` is a top-level function or a partial of one, and may write into the state it is given; nobody else may.
+        The outcome is kept, so a call takes in only the steps that were closed since the last. It needs no
+        checkpoint: the journal holds all of it.
+        """
+        key = (f.func, *sorted(f.keywords.items())) if isinstance(f, partial) else f
+        done, state = self._folds.get(key, (0, start))
+        for step in range(done, self.step):
+            state = f(state, self.history.get(step, ()))
+        self._folds[key] = (self.step, state)
+        return state
 
     def saw(self, group: Group) -> None:
         """Count a group that came home, before anything selects from it."""
@@ -117,6 +146,7 @@ class Ledger:
             total = float(r.sum())
             t.tries, t.total, t.square = t.tries + len(r), t.total + total, t.square + float((r * r).sum())
             t.recent = [*t.recent[-15:], total / len(r)]
+            self.history.setdefault(self.step, []).append(Seen(problem_id, variant, tuple(r.tolist())))
 
 
 def _summary(seen: Sequence[Mapping[str, Any]]) -> dict[str, float]:

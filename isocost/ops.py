@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 
 import torch
 from jaxtyping import Bool, Float
@@ -22,14 +22,19 @@ def per_group(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     @wraps(f)
     def advantage(batch: Batch, ledger=None, **settings) -> Tensor:
-        credit = torch.zeros_like(batch.reward)
-        for siblings in siblings_of(batch):
-            r = batch.reward[siblings]
-            if bool((r != r[0]).any()):
-                credit[siblings] = f(r, **settings)
-        return spread(credit, batch)
+        return spread(in_groups(partial(f, **settings), batch.reward, batch), batch)
 
     return advantage
+
+
+def in_groups(f: Callable[[Tensor], Tensor], x: Float[Tensor, "R"], batch: Batch) -> Float[Tensor, "R"]:
+    """f: (G,) -> (G,) of one number per rollout, for each group by itself; exactly 0 where a group's x is all one."""
+    out = torch.zeros_like(x)
+    for siblings in siblings_of(batch):
+        theirs = x[siblings]
+        if bool((theirs != theirs[0]).any()):
+            out[siblings] = f(theirs)
+    return out
 
 
 def siblings_of(batch: Batch) -> list[Tensor]:

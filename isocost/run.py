@@ -17,6 +17,7 @@ import torch
 
 from isocost import meter as meters
 from isocost import record as records
+from isocost import shelf
 from isocost.errors import UserError
 from isocost.evaluate import evaluate
 from isocost.ledger import Ledger
@@ -305,6 +306,7 @@ class _Run:
                     "waves": ledger.waves,
                     "drawn": ledger.drawn,
                 },
+                **({"shelf": shelf.data(ledger.shelf)} if ledger.shelf else {}),
                 "meter": world.meter.state(),
                 "measured": self.measured,
                 "version": world.engine.version,
@@ -324,6 +326,7 @@ class _Run:
         self.ledger.replay(lines)
         for name, value in state["ledger"].items():
             setattr(self.ledger, name, value)
+        self.ledger.shelf = shelf.of(state.get("shelf", []), self.world.problems)
         self.ledger.spent = self.world.meter.of()
         self.ledger.steps = [x for x in read_lines(self.record.path / "metrics.jsonl") if "reward" in x]
         self.points = [p for p in self.points if p > self.ledger.spent.rollouts]

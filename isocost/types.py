@@ -252,6 +252,7 @@ class Rollout:
     origin: str = "policy"                  # or "replay", "expert", "peer"
     parent: tuple[int, int] | None = None   # forked from which attempt, at which token
     notes: Mapping[str, tuple[ndarray, ...]] = field(default_factory=dict)  # per segment, (T,)
+    mark: Score | None = None               # what the verifier said; `score` is what `reward` made of it
 
     def but(self, **changes) -> Rollout:
         return replace(self, **changes)
@@ -260,7 +261,14 @@ class Rollout:
         """The same with this score. Every rollout comes by here, and `replace` takes three times as long."""
         return Rollout(
             self.problem, self.segments, self.final, self.stop, self.attempt, score, self.cohort, self.origin,
-            self.parent, self.notes,
+            self.parent, self.notes, self.mark,
+        )
+
+    def marked(self, mark: Score | None) -> Rollout:
+        """The same with what the verifier said, which is its score until somebody makes more of it."""
+        return Rollout(
+            self.problem, self.segments, self.final, self.stop, self.attempt, mark, self.cohort, self.origin,
+            self.parent, self.notes, mark,
         )
 
 

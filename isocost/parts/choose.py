@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from math import ceil, floor
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy import ndarray
 
 from isocost import chance
+from isocost.parts import track
 from isocost.types import Problem
 
 if TYPE_CHECKING:
@@ -28,3 +31,71 @@ def uniform(pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.
 @lru_cache(maxsize=8)
 def _order(seed: int, epoch: int, size: int) -> np.ndarray:
     return chance.generator(seed, chance.Purpose.CHOOSE, epoch).permutation(size)
+
+
+def by_belief(
+    pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.Generator, *,
+    lean: float = 2.0, right: float = 1.0, wrong: float = 1.0, touched: float = 0.5, idle: float = 0.99,
+) -> list[Problem]:
+    """The `count` with the largest p (1 − p)^lean, p drawn for each from what is believed of it (VADE).
+
+    Beliefs are Beta(right + a, wrong + b), with a and b the attempts that were right and wrong; what a problem has
+    told counts `touched` times as much when it has told something new, and `idle` times in every other step. The
+    score is largest at p = 1 / (1 + lean).
+    """
+    known = track.beliefs(ledger, touched=touched, idle=idle)
+    counts = np.array([known.get(p.id, (0.0, 0.0)) for p in pool])
+    p = rng.beta(right + counts[:, 0], wrong + counts[:, 1])
+    return _first(pool, np.argsort(-p * (1 - p) ** lean, kind="stable"), count)
+
+
+def targeted(
+    pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.Generator, *,
+    aim: float = 0.5, spread: float = 1e-3, probes: float = 1 / 3, references: int = 256, sharpness: float = 0.05,
+    embed: Callable[[Problem], ndarray] = track.trigrams,
+) -> list[Problem]:
+    """Drawn without replacement by exp(−|p − aim| / spread), p being a predicted pass rate (DOTS, arXiv:2506.05316).
+
+    The share `probes` of a wave is drawn evenly instead: without such problems the prediction would learn only of
+    those it likes. They are trained on as well, for they are paid for.
+    """
+    guess = track.predicted(pool, ledger, references=references, sharpness=sharpness, embed=embed)
+    order = -np.abs(guess - aim) / spread + rng.gumbel(size=len(pool))
+    order[rng.permutation(len(pool))[: round(probes * count)]] = np.inf
+    return _first(pool, np.argsort(-order, kind="stable"), count)
+
+
+def at_the_dial(
+    pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.Generator, *,
+    window: int = 64, gain: float = 2.0, aim: float = 0.5, step: float = 1.0, never: int = 5, full: int = 5,
+    slope: int = 10,
+) -> list[Problem]:
+    """As many from each environment in use, at the levels beside its dial, mixed so that their mean is the dial's.
+
+    `track.dials` says how dials turn and which environments are in use. The mean is exact up to a whole problem.
+    """
+    known = track.dials(
+        ledger, pool, window=window, gain=gain, aim=aim, step=step, never=never, full=full, slope=slope
+    )
+    shelves: dict[tuple[str, int], list[Problem]] = {}
+    for p in pool:
+        shelves.setdefault(known.where[p.id], []).append(p)
+    each, over = divmod(count, len(known.active))
+    out: list[Problem] = []
+    for k, slot in enumerate(rng.permutation(len(known.active)).tolist()):
+        name = known.active[slot]
+        for level, some in mixed_levels(known.of[name].at, each + (k < over)):
+            shelf = shelves[name, level]
+            out += _first(shelf, rng.permutation(len(shelf)), some)
+    return out
+
+
+def mixed_levels(at: float, count: int) -> list[tuple[int, int]]:
+    """How many at the level below and at the one above, so that their mean is `at`."""
+    above = round(count * (at - floor(at)))
+    return [(floor(at), count - above), (ceil(at), above)]
+
+
+def _first(pool: Sequence[Problem], order: ndarray, count: int) -> list[Problem]:
+    """The first `count` in this order, which begins again where the pool is smaller."""
+    return [pool[i] for i in np.resize(order, count)]

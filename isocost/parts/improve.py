@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from isocost.seams import Recipe
-from isocost.types import Batch
+from isocost import chance
+from isocost.pack import pack
+from isocost.seams import Improve, Recipe
+from isocost.types import Batch, Group
 from isocost.world import World
 
 if TYPE_CHECKING:
@@ -28,6 +30,49 @@ def policy(
     seen = [world.learner.update(part, recipe.loss, lr=lr) for _ in range(epochs) for part in parts]
     means = {k: sum(s[k] for s in seen) / len(seen) for k in seen[0]}
     return {**means, "learning_rate": lr}
+
+
+def weighed(
+    batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *, inner: Improve = policy
+) -> dict[str, float]:
+    """Any improvement, on the rows that weigh something: what the average leaves out is not paid for either."""
+    assert batch.weight is not None
+    rows = torch.nonzero(batch.weight.any(-1))[:, 0]
+    return inner(batch.rows(rows) if len(rows) else batch, recipe, world, ledger)
+
+
+def replayed(
+    batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *,
+    fresh: float = 0.5, room: int = 512, inner: Improve = policy,
+) -> dict[str, float]:
+    """Any improvement, on the fresh groups and on remembered ones beside them (DOTS, arXiv:2506.05316).
+
+    The update has the share `fresh` of new groups; the others are drawn evenly from the ledger's shelf, which holds
+    the newest mixed group of each problem, `room` at most, the oldest leaving first. They were paid for and met
+    their fate when they were sampled: here they cost training tokens alone. Their rollouts are marked "replay", and
+    their ratios are to the sampler's log-probs (`with_old`). Whatever `enrich` adds is computed for the whole again.
+    """
+    shelf = list(ledger.shelf.values())
+    wanted = min(round(len(batch.groups) * (1 - fresh) / fresh), len(shelf))
+    draw = chance.generator(ledger.seed, chance.Purpose.REPLAY, ledger.step)
+    again = [shelf[i] for i in sorted(draw.permutation(len(shelf))[:wanted].tolist())]
+    for group in batch.groups:
+        if len(set(group.rewards.tolist())) > 1:
+            ledger.shelf.pop(group.problem.id, None)
+            ledger.shelf[group.problem.id] = _remembered(group)
+    for name in list(ledger.shelf)[: max(len(ledger.shelf) - room, 0)]:
+        del ledger.shelf[name]
+    if again:
+        batch = pack([*batch.groups, *again], version=world.engine.version)
+        for add in recipe.enrich:
+            batch = add(batch, world)
+        batch = batch.but(advantage=recipe.advantage(batch, ledger))
+        batch = batch.but(weight=recipe.weight(batch))
+    return {**inner(batch, recipe, world, ledger), "replayed": float(len(again))}
+
+
+def _remembered(group: Group) -> Group:
+    return group.of(r.but(origin="replay") for r in group.rollouts)
 
 
 def with_old(batch: Batch, world: World, *, updates: int) -> Batch:

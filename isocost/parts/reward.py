@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from isocost.types import Group, Rollout, Stop
+import numpy as np
+
+from isocost.types import Group, Role, Rollout, Segment, Stop
 from isocost.world import World
 
 
 async def verified(group: Group, world: World) -> Group:
-    """What the verifier says. An attempt whose environment failed is not shown to it, and has no score."""
-    ended = [r for r in group.rollouts if r.stop is not Stop.ERROR]
-    scores = iter(await world.grade(ended))
-    return group.of([r if r.stop is Stop.ERROR else r.scored(next(scores)) for r in group.rollouts])
+    """What the verifier says, asked once. An attempt whose environment failed is not shown to it, and has no score.
+
+    A group that is added to in phases is scored after each; who has a mark keeps it.
+    """
+    unseen = [r for r in group.rollouts if r.mark is None and r.stop is not Stop.ERROR]
+    marks = iter(await world.grade(unseen))
+    return group.of([
+        r if r.stop is Stop.ERROR else r.marked(next(marks)) if r.mark is None else r.scored(r.mark)
+        for r in group.rollouts
+    ])
 
 
 async def verified_unless_cut(
@@ -27,6 +35,23 @@ async def verified_unless_cut(
     return group.of(_charged(r, penalty * _overlong(r, limit, cache)) for r in group.rollouts)
 
 
+async def verified_and_short(group: Group, world: World, *, limit: int = 4000, given: bool = False) -> Group:
+    """What the verifier says, plus 1 for at most `limit` sampled tokens; with `given`, only if the answer is right.
+
+    Parts: `right` and `short`. The condition keeps a policy from trading the hard reward for the easy one (GDPO,
+    arXiv:2601.05242).
+    """
+    group = await verified(group, world)
+    return group.of(_with_short(r, k <= limit, given) for r, k in zip(group.rollouts, group.lengths, strict=True))
+
+
+def _with_short(rollout: Rollout, within: bool, given: bool) -> Rollout:
+    if (score := rollout.score) is None:
+        return rollout
+    short = float(within and (score.value > 0 or not given))
+    return rollout.scored(replace(score, value=score.value + short, parts={"right": score.value, "short": short}))
+
+
 def _charged(rollout: Rollout, fine: float) -> Rollout:
     if (score := rollout.score) is None:
         return rollout
@@ -39,3 +64,34 @@ def _overlong(rollout: Rollout, limit: int, cache: int) -> float:
         return 1.0
     written = sum(int(s.own.sum()) for s in rollout.segments)
     return min(max((written - (limit - cache)) / cache, 0.0), 1.0) if cache else 0.0
+
+
+async def verified_with_faults(
+    group: Group, world: World, *, failed: str = "error", opens: str = "<answer>", closes: str = "</answer>"
+) -> Group:
+    """What the verifier says; beside it, as the part `faults`, how badly it was come by (GRPO-RoC, arXiv:2508.20722).
+
+    Faults of the tools: the share of the environment's answers that hold the word `failed`; a half where nothing was
+    asked. Faults of form: 1 where answer tags are missing or unmatched, else every answer after the first, per turn,
+    1 at most. The value is the verifier's alone.
+    """
+    group = await verified(group, world)
+    return group.of(_with_faults(r, world, failed, opens, closes) for r in group.rollouts)
+
+
+def _with_faults(rollout: Rollout, world: World, failed: str, opens: str, closes: str) -> Rollout:
+    if (score := rollout.score) is None:
+        return rollout
+    told = [text.lower() for s in rollout.segments for text in _spoken(s, int(Role.SEEN), world)]
+    said = [text for s in rollout.segments for text in _spoken(s, int(Role.OWN), world)]
+    tools = sum(failed in text for text in told) / len(told) if told else 0.5
+    begun, ended = ("".join(said).count(tag) for tag in (opens, closes))
+    form = min((begun - 1) / len(said), 1.0) if begun == ended > 0 else 1.0
+    return rollout.scored(replace(score, parts={**score.parts, "faults": tools + form}))
+
+
+def _spoken(text: Segment, role: int, world: World) -> list[str]:
+    """What was said in one role, turn by turn."""
+    own = np.flatnonzero(text.role == role)
+    turns = np.split(own, np.flatnonzero(np.diff(own) > 1) + 1) if len(own) else []
+    return [world.text.decode(text.tokens[at].tolist()) for at in turns]

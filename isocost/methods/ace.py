@@ -1,0 +1,40 @@
+"""ACE: push harder against a wrong answer the more training has come to believe in it.
+
+    A_i ← A_i (1 + α softplus(c_i)) where A_i < 0,   c_i = log π(y_i|x) − log π_0(y_i|x), a constant
+    Xu et al. 2026, arXiv:2602.21420
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from isocost.methods import Card, grpo
+from isocost.ops import spread
+from isocost.parts import enrich
+from isocost.seams import Advantage, Recipe
+from isocost.types import Batch
+
+CARD = Card("ACE", "2602.21420", 2026, "grpo", "Errors that training has reinforced are unlearnt faster: pass@k rises.")
+
+
+def advantage(
+    batch: Batch, ledger: Any, *, inner: Advantage = grpo.advantage, alpha: float = 1.0, cap: float = 0.0
+) -> Tensor:  # -> (N, T)
+    # α: the ablations range from 0.5 to 2. π as the sampler computed it: it is what the group was drawn from.
+    credit = inner(batch, ledger)
+    shift = torch.zeros_like(batch.reward).index_add(
+        0, batch.rollout, ((batch.logp - batch.extra["reference"]) * batch.mask).sum(-1).to(batch.reward.dtype)
+    )
+    # Nats of the whole answer, as the paper has it, so it grows with length. `cap` bounds it; 0 leaves it alone.
+    factor = 1 + alpha * softplus(shift.clamp(max=cap) if cap else shift)
+    return torch.where(credit < 0, credit * spread(factor, batch), credit)
+
+
+def recipe(**changes: Any) -> Recipe:
+    shaped = partial(advantage, inner=grpo.advantage, alpha=1.0)
+    return grpo.recipe(name="ace", advantage=shaped, enrich=(enrich.reference,)).but(**changes)

@@ -1,0 +1,44 @@
+"""Balanced online difficulty filtering: train on the groups that were right about half the time, sample until B are.
+
+    keep x  iff  T_low ≤ p̂(x) ≤ T_high,   p̂(x) the share right of its n rollouts
+    KL(π_0 ‖ π*) = log(1 − p + p e^{1/β}) − p/β ≈ p(1 − p) / (2β²): what there is to learn is most at p = ½
+    Bae, Hong et al. 2025, arXiv:2504.03380
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from math import ceil, comb, floor
+from typing import Any
+
+from isocost.methods import FAILS, HOLDS, Card, grpo
+from isocost.parts import select
+from isocost.seams import Recipe
+
+CARD = Card("Balanced difficulty filtering", "2504.03380", 2025, "grpo", "Half-solved groups teach fastest per update.")
+
+LOW, HIGH = 0.25, 0.75   # the paper compares symmetric bands; this one keeps what is worth 3/4 of the best, or more
+LEAST_HELD = 0.1         # share of groups within: below it a step needs more than ten waves
+SIZE = 8                 # n at which that share is told
+
+
+def held(rate: float, size: int = SIZE) -> float:
+    """Chance that a group of a problem solved at this rate is within the band."""
+    within = range(ceil(LOW * size), floor(HIGH * size) + 1)
+    return sum(comb(size, k) * rate**k * (1 - rate) ** (size - k) for k in within)
+
+
+def needs(profile: Mapping[str, Any]) -> tuple[str, str]:
+    """A band that is not empty: at least one group in ten has a share right between the two thresholds."""
+    state, why = grpo.needs(profile)
+    if state != HOLDS:
+        return state, why
+    counts = profile["histogram"]
+    share = sum(c * held(k / (len(counts) - 1)) for k, c in enumerate(counts)) / sum(counts)
+    waves = f"{1 / share:.1f} waves fill a step" if share else "no number of waves fills a step"
+    return HOLDS if share >= LEAST_HELD else FAILS, f"{share:.0%} of groups of {SIZE} would be kept: {waves}"
+
+
+def recipe(**changes: Any) -> Recipe:
+    return grpo.recipe(name="balanced", select=partial(select.between, low=LOW, high=HIGH), refill=True).but(**changes)

@@ -1,0 +1,57 @@
+"""BoN-RLB: train on what best-of-N hands out, weighed so that it is the gradient of best-of-N.
+
+    y ~ best of N:   A = ḡ⁺ = N p^{N−1}(1 − p) / (1 − p^N) if right, else 0            (RLB(P), exact)
+    "plus":  A = g⁺ = N p^{N−1} / (1 − p^N) if right, else +g⁻ = N p / (1 − p)         (exact as well)
+    "minus": A = g⁺ if right, else −g⁻: the exact gradient times (1 + p)/(1 − p)
+    p = P(wrong) per problem          Chow et al. 2024, arXiv:2412.15287
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isocost.methods import Card, bon
+from isocost.ops import spread
+from isocost.parts import select
+from isocost.parts.reward import verified
+from isocost.seams import Recipe
+from isocost.types import Batch, Group
+from isocost.world import World
+
+CARD = Card("BoN-RLB", "2412.15287", 2024, "bon", "Weights on best-of-N's own samples give the gradient of best-of-N.")
+FORMS = {"positive": 0.0, "plus": 1.0, "minus": -1.0}
+
+
+async def reward(group: Group, world: World, *, least: float = 0.5) -> Group:
+    """What the verifier says; part `failed` is the share of the whole group that it found wrong."""
+    group = await verified(group, world)
+    failed = float((group.rewards < least).mean()) if len(group.rewards) else 0.0
+    return group.of(r if r.score is None else r.scored(replace(r.score, parts={"failed": failed, **r.score.parts}))
+                    for r in group.rollouts)
+
+
+def gains(p: Tensor, n: int, form: str) -> tuple[Tensor, Tensor]:
+    """What a right and a wrong sample of best-of-n are worth at failure rate p; any shape."""
+    if form not in FORMS:
+        raise KeyError(f"the form is one of {', '.join(FORMS)}; not {form!r}")
+    right, wrong = n * p ** (n - 1) / (1 - p**n), FORMS[form] * n * p / (1 - p)
+    return (right, wrong) if FORMS[form] else (right * (1 - p), wrong)
+
+
+def advantage(
+    batch: Batch, ledger: object, *, n: int = 4, form: str = "positive", least: float = 0.5, most: float = 0.95
+) -> Tensor:  # -> (N, T)
+    # g⁺ and g⁻ grow without bound as p nears 1, so p is taken to be `most` at most; ḡ⁺ there is 0.92 of its limit, 1.
+    failed = [r.score.parts["failed"] for g in batch.groups for r in g.rollouts if r.score is not None]
+    right, wrong = gains(torch.tensor(failed).to(batch.reward).clamp(max=most), n, form)
+    return spread(torch.where(batch.reward >= least, right, wrong), batch)
+
+
+def recipe(**changes: Any) -> Recipe:
+    best = partial(select.best_of, n=4)
+    return bon.recipe(name="bonrlb", advantage=advantage, reward=reward, select=best).but(**changes)

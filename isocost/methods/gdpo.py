@@ -1,0 +1,48 @@
+"""GDPO: bring each reward to one scale within the group before adding them up, not after.
+
+    A_i = Σ_k w_k (r_ki − mean_g r_k) / (std_g r_k + ε),   then (A − mean_batch A) / (std_batch A + ε)
+    r_1 = right, r_2 = |y| ≤ L (of right answers, if `given`)          Liu et al. 2026, arXiv:2601.05242
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isocost.errors import UserError
+from isocost.methods import Card, grpo
+from isocost.ops import in_groups, spread
+from isocost.parts import reward
+from isocost.seams import Recipe
+from isocost.types import Batch
+
+CARD = Card("GDPO", "2601.05242", 2026, "grpo", "Rewards that are added before they are scaled drown each other.")
+
+
+def advantage(
+    batch: Batch, ledger: object, *, parts: tuple[str, ...] = ("right", "short"), weights: tuple[float, ...] = (),
+    eps: float = 1e-4, whiten: bool = True,
+) -> Tensor:  # -> (N, T)
+    credit = torch.zeros_like(batch.reward)
+    for name, share in zip(parts, weights or (1.0,) * len(parts), strict=True):
+        credit += share * in_groups(lambda r: (r - r.mean()) / (r.std() + eps), _part(batch, name), batch)
+    if whiten and len(credit) > 1:
+        settled = credit == 0      # stays exactly so: a mean of rounding noise is no signal
+        credit = ((credit - credit.mean()) / (credit.std() + eps)).masked_fill(settled, 0.0)
+    return spread(credit, batch)
+
+
+def _part(batch: Batch, name: str) -> Tensor:
+    scores = [r.score.parts for g in batch.groups for r in g.rollouts if r.score is not None]
+    lacking = next((s for s in scores if name not in s), None)
+    if lacking is not None:
+        raise UserError(f"GDPO asks for the reward {name!r}; the score has {', '.join(lacking) or 'no parts'}")
+    return batch.reward.new_tensor([s[name] for s in scores])
+
+
+def recipe(**changes: Any) -> Recipe:
+    both = partial(reward.verified_and_short, limit=4000, given=False)
+    return grpo.recipe(name="gdpo", advantage=advantage, reward=both).but(**changes)

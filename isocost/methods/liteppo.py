@@ -1,0 +1,29 @@
+"""Lite PPO: the mean of the group, the spread of the batch, and every token the same. Nothing else.
+
+    A_i = (r_i − mean r) / std_batch(r)          L = (1/Σ|y_i|) Σ_i Σ_t max(−A ρ, −A clip(ρ, 1 ± 0.2))
+    Liu et al. 2025, "Tricks or traps?", arXiv:2508.08221
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from isocost.methods import Card, grpo
+from isocost.ops import EPS, in_groups, spread
+from isocost.parts import weight
+from isocost.seams import Recipe
+from isocost.types import Batch
+
+CARD = Card("Lite PPO", "2508.08221", 2025, "grpo", "A spread taken over the batch does not blow up settled groups.")
+
+
+def advantage(batch: Batch, ledger: object, *, eps: float = EPS) -> Tensor:  # -> (N, T)
+    # Of the rewards as they are, so the distance between problems counts; ScaleRL takes that of the centred ones.
+    lead = in_groups(lambda r: r - r.mean(), batch.reward, batch)
+    return spread(lead / (batch.reward.std(correction=0) + eps), batch)
+
+
+def recipe(**changes: Any) -> Recipe:
+    return grpo.recipe(name="liteppo", advantage=advantage, weight=weight.token_mean).but(**changes)

@@ -1,0 +1,48 @@
+"""MC-GRPO: measure from the median of an odd group, which one lucky reward cannot move.
+
+    A_i = (r_i − median r) / (MAD + 1e−3),   MAD = median |r − median r|,   n = G + 1 odd
+    the pivot (the first rollout at the median) has A = 0 and is not trained on: G rollouts make the gradient
+    Kim 2026, arXiv:2601.22582
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isocost.methods import Card, grpo
+from isocost.ops import per_group, siblings_of
+from isocost.parts import improve, weight
+from isocost.seams import Recipe, Weight
+from isocost.types import Batch
+
+CARD = Card("MC-GRPO", "2601.22582", 2026, "grpo", "At two to four rollouts a median flips fewer signs than a mean.")
+
+
+@per_group
+def advantage(r: Tensor, *, eps: float = 1e-3, flat: float = 1.0, rescale: bool = False) -> Tensor:  # (G,) -> (G,)
+    # More than half at the median (always so with right and wrong alone): MAD is 0, and ε by itself would make a
+    # credit of 1000. `flat` stands in for it, in units of the reward; 0 is the released code.
+    apart = r - r.median()
+    mad = apart.abs().median()
+    credit = apart / (mad + eps if mad > 0 or not flat else flat)
+    # The released code for GSM8K makes up for rollouts without credit; that for MATH does not.
+    return credit * len(r) / (credit != 0).sum() if rescale else credit
+
+
+def unpivoted(batch: Batch, *, inner: Weight = weight.rollout_mean) -> Tensor:
+    """Any average over what is left when each group's pivot has gone. -> (N, T)"""
+    pivots = [int(mine[(batch.reward[mine] == batch.reward[mine].median()).nonzero()[0]])
+              for mine in siblings_of(batch) if len(mine) > 1]
+    gone = torch.isin(batch.rollout, torch.tensor(pivots, dtype=batch.rollout.dtype, device=batch.rollout.device))
+    return inner(batch.but(mask=batch.mask & ~gone[:, None]))
+
+
+def recipe(**changes: Any) -> Recipe:
+    return grpo.recipe(
+        name="mcgrpo", advantage=advantage, weight=partial(unpivoted, inner=weight.rollout_mean),
+        improve=partial(improve.weighed, inner=improve.policy), rollouts=9,   # 8 + 1: GRPO's updates at equal cost
+    ).but(**changes)

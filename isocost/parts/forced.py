@@ -1,0 +1,124 @@
+"""Decode strategies that cut a trace of thought short and ask for the answer there.
+
+Whoever goes on from a cut is an attempt of its own, counted and charged like any other: what stands before the cut is
+given to it, so no credit falls on it there. All need the attempts of a group in one call (`schedule.together`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import cycle, islice
+from math import ceil
+
+import numpy as np
+
+from isocost import chance
+from isocost.errors import UserError
+from isocost.parts.play import sample
+from isocost.seams import Pace
+from isocost.types import Group, Place, Problem, Role, Rollout, Segment
+from isocost.world import World
+
+SCOUT, STOPPED = "scout", "stopped"     # cohorts of `halted`; those who go on have none
+
+
+async def anytime(
+    problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
+    shares: tuple[float, ...] = (0.25, 0.5, 0.75, 1.0), answers: int = 2, words: str = "", room: int = 128,
+) -> list[Rollout]:
+    """Traces, and after each share of `max_tokens` some answers to what was thought until then (arXiv:2505.13438).
+
+    A trace comes with `answers` answers per budget; so n attempts hold n // (1 + budgets · answers) traces, at least
+    one, and all others are answers. They begin with `words`, take `room` tokens at most, and say where they come
+    from: `parent` is (trace, token), the cohort "trace.budget". Budgets that a trace does not reach share one.
+    """
+    if len(attempts) <= len(shares):
+        raise UserError(f"a trace with answers at {len(shares)} budgets takes {1 + len(shares)} rollouts or more")
+    count = max(len(attempts) // (1 + len(shares) * answers), 1)
+    traces = await sample(problem, attempts[:count], world, pace, place, start)
+    cells = [(t, cut) for t in traces for cut in _budgets(t.segments[-1], shares, pace, world)]
+    wanted, left = Counter(islice(cycle(range(len(cells))), len(attempts) - count)), iter(attempts[count:])
+    asked: dict[tuple[int, int], list[int]] = {}
+    for k, (trace, cut) in enumerate(cells):
+        asked.setdefault((trace.attempt, cut), []).extend(islice(left, wanted[k]))
+    thought = {t.attempt: t.segments[-1] for t in traces}
+    short, hint = replace(pace, max_tokens=room), world.text.encode(words)
+    said = await asyncio.gather(*(
+        sample(problem, numbers, world, short, place, given(thought[trace], cut, hint))
+        for (trace, cut), numbers in asked.items()
+    ))
+    budget = {key: sum(k[0] == key[0] for k in list(asked)[:at]) for at, key in enumerate(asked)}
+    named = ((f"{key[0]}.{budget[key]}", key, a) for key, group in zip(asked, said, strict=True) for a in group)
+    return [*traces, *(a.but(cohort=cohort, parent=parent) for cohort, parent, a in named)]
+
+
+async def halted(
+    problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
+    boundary: str = "\n\n", stopping: float = 0.5, words: str = "", room: int = 128,
+) -> list[Rollout]:
+    """From a random place in a trace some stop and answer, the others think on (MRT, arXiv:2503.07572).
+
+    The first attempt is the scout, whose trace is cut at the end of one of its episodes (`boundary` ends one), or
+    before the first. A `stopping` share of the rest answers there, as `anytime` does; what remains continues.
+    """
+    if len(attempts) < 3:
+        raise UserError("a scout, one that stops and one that goes on take 3 rollouts or more")
+    (scout,) = await sample(problem, attempts[:1], world, pace, place, start)
+    text = scout.segments[-1]
+    rng = chance.generator(place.seed, chance.Purpose.FORK, place.purpose, place.wave, place.slot, scout.attempt)
+    cut = int(rng.choice(episodes(text, boundary, world.text.decode)))
+    at = 1 + min(max(int(stopping * (len(attempts) - 1)), 1), len(attempts) - 2)
+    hint, thought = world.text.encode(words), text.cut(cut).written
+    stopped, others = await asyncio.gather(
+        sample(problem, attempts[1:at], world, replace(pace, max_tokens=room), place, given(text, cut, hint)),
+        sample(problem, attempts[at:], world, replace(pace, max_tokens=max(pace.max_tokens - thought, 1)), place,
+               given(text, cut)),
+    )
+    parent = (scout.attempt, cut)
+    return [scout.but(cohort=SCOUT), *(r.but(cohort=STOPPED, parent=parent) for r in stopped),
+            *(r.but(parent=parent) for r in others)]
+
+
+def given(text: Segment, upto: int, words: Sequence[int] = ()) -> Segment:
+    """The first tokens of an attempt, and then words, as a start that others are given: HINT, no longer OWN."""
+    start, never = text.cut(upto), np.full(upto, -1)
+    role = np.where(start.own, int(Role.HINT), start.role)
+    whole = Segment(start.tokens, role, np.zeros_like(start.logp), never, never, start.sampling)
+    return whole.read(words, Role.HINT) if len(words) else whole
+
+
+def episodes(text: Segment, boundary: str, decode: Callable[[Sequence[int]], str]) -> list[int]:
+    """Where an episode of a trace may end and the next begin: before its first token, and after each boundary."""
+    own = np.flatnonzero(text.own)
+    ends = [t + 1 for t in own[:-1].tolist() if decode(text.tokens[max(own[0], t - 3) : t + 1].tolist())
+            .endswith(boundary)]      # four tokens hold any boundary, however it is split
+    return [int(own[0]), *ends] if len(own) else [len(text)]
+
+
+def _budgets(text: Segment, shares: Sequence[float], pace: Pace, world: World) -> list[int]:
+    """Where each budget cuts a trace; at its end, less the token that ends it, where it was over before."""
+    own = np.flatnonzero(text.own)
+    thought = own[:-1] if len(own) and text.tokens[own[-1]] in world.text.ends else own
+    spent = [min(ceil(share * pace.max_tokens), len(thought)) for share in shares]
+    return [int(thought[k - 1]) + 1 if k else int(own[0]) for k in spent]
+
+
+def scores(group: Group, trace: int, budgets: int) -> tuple[list[float], list[int]]:
+    """What the answers to a trace of `anytime` earned at each budget on average, and where the cuts are.
+
+    A trace that ended early has fewer cuts than budgets; the last holds for the rest. Nothing is known of a trace
+    of which all answers at some cut have no score: ([], []).
+    """
+    earned: dict[int, list[float]] = {}
+    for r in group.rollouts:
+        if r.parent is not None and r.parent[0] == trace and r.score is not None:
+            earned.setdefault(int(r.cohort.partition(".")[2]), []).append(r.score.value)
+    cuts = sorted({r.parent[1] for r in group.rollouts if r.parent is not None and r.parent[0] == trace})
+    if not earned or sorted(earned) != list(range(len(cuts))):
+        return [], []
+    if len(cuts) > budgets:
+        raise UserError(f"answers come at {len(cuts)} budgets, of which {budgets} have a prior")
+    return [sum(x) / len(x) for x in (earned[min(s, len(cuts) - 1)] for s in range(budgets))], cuts

@@ -1,0 +1,78 @@
+"""The ledger's shelf as plain data: groups that will be trained on again must outlive the process that sampled them.
+
+JSON like the rest of a checkpoint's state, so it suits shelves of thousands of short rollouts, not of millions of
+tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from isocost.types import Group, Place, Problem, Rollout, Sampling, Score, Segment, Stop, plain
+
+_COLUMNS = {"tokens": np.int64, "role": np.int64, "logp": np.float32, "turn": np.int64, "version": np.int64}
+
+
+def data(shelf: Mapping[str, Group]) -> list[dict[str, Any]]:
+    """Groups in the order they were put by, ready for JSON. Problems are named, not stored."""
+    return [
+        {
+            "id": g.problem.id, "variant": g.problem.variant, "place": plain(g.place),
+            "rollouts": [_rollout(r) for r in g.rollouts],
+        }
+        for g in shelf.values()
+    ]
+
+
+def of(stored: Sequence[Mapping[str, Any]], problems: Sequence[Problem]) -> dict[str, Group]:
+    """The shelf that `data` wrote; its problems are looked up among these. Exact to the last bit of a log-prob."""
+    known = {p.id: p for p in problems}
+    shelf = {}
+    for x in stored:
+        problem = replace(known[x["id"]], variant=x["variant"])
+        rollouts = tuple(_rollout_of(r, problem) for r in x["rollouts"])
+        shelf[problem.id] = Group(problem, rollouts, Place(**x["place"]))
+    return shelf
+
+
+def _rollout(r: Rollout) -> dict[str, Any]:
+    return {
+        "final": r.final, "stop": str(r.stop), "attempt": r.attempt, "cohort": r.cohort, "origin": r.origin,
+        "parent": r.parent, "score": _score(r.score), "mark": _score(r.mark),
+        "segments": [
+            {
+                **{c: getattr(s, c).tolist() for c in _COLUMNS}, "sampling": plain(s.sampling),
+                "kept": [k.tolist() for k in s.kept],
+            }
+            for s in r.segments
+        ],
+        "notes": {name: [x.tolist() for x in each] for name, each in r.notes.items()},
+    }
+
+
+def _rollout_of(x: Mapping[str, Any], problem: Problem) -> Rollout:
+    segments = tuple(
+        Segment(
+            **{c: np.array(s[c], dtype=kind) for c, kind in _COLUMNS.items()}, sampling=Sampling(**s["sampling"]),
+            kept=tuple(np.array(k, dtype=np.int64) for k in s["kept"]),
+        )
+        for s in x["segments"]
+    )
+    notes = {name: tuple(np.array(n, dtype=np.float32) for n in each) for name, each in x["notes"].items()}
+    parent = tuple(x["parent"]) if x["parent"] else None
+    return Rollout(
+        problem, segments, x["final"], Stop(x["stop"]), x["attempt"], _score_of(x["score"]), x["cohort"], x["origin"],
+        parent, notes, _score_of(x["mark"]),
+    )
+
+
+def _score(score: Score | None) -> dict[str, Any] | None:
+    return None if score is None else {**plain(score), "parts": dict(score.parts)}
+
+
+def _score_of(x: Mapping[str, Any] | None) -> Score | None:
+    return None if x is None else Score(x["value"], dict(x["parts"]), tuple(x["turns"]))
