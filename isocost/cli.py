@@ -1,9 +1,9 @@
 """The commands. Each parses, calls one function of the package, and prints; what they do lives elsewhere.
 
 Heavy imports are inside the commands, so that `--help` answers at once.
-Exit codes: 0 done (audit: hit), 1 a bug, 2 a user's mistake, 3 audit: miss (doctor: something fails), 4 audit: cannot
-tell, or uninformative, 5 a run that could not go on (starved, diverged), 130 and 143 stopped by Ctrl-C and SIGTERM
-with everything saved.
+Exit codes: 0 done (audit: hit; compare: a difference), 1 a bug, 2 a user's mistake, 3 audit: miss (doctor: something
+fails; compare: the same), 4 audit: cannot tell, or uninformative (compare: cannot tell), 5 a run that could not go on
+(starved, diverged), 130 and 143 stopped by Ctrl-C and SIGTERM with everything saved.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def setting_options(f: Callable) -> Callable:
                 "--data",
                 default="sums:level=1",
                 show_default=True,
-                help="'sums[:...]', 'reasoning-gym:TASK[:key=value,...]', or a .jsonl or .parquet of prompt and answer",
+                help="'sums[:...]', 'reasoning-gym:TASK[:key=value,...]', a .jsonl or .parquet of prompt and answer, "
+                "or a mix: '50% sums:base=hard + 50% sums:base=easy'",
             ),
             click.option(
                 "--verifier", "--reward", help="exact, numeric, math, reasoning-gym, or my_reward.py:function"
@@ -137,6 +138,12 @@ def setting_options(f: Callable) -> Callable:
     return f
 
 
+def priced(f: Callable) -> Callable:
+    """What turns time into device-hours and money."""
+    devices = click.option("--devices", type=SOME, help="paid for by the hour on the wall  [default: 1]")
+    return click.option("--price", help="2.5usd/device-hour, or 20usd/hour for the whole machine")(devices(f))
+
+
 def said(f: Callable) -> Callable:
     """A user's mistake is one line and exit code 2; a signal is an exit code and the line that goes on."""
 
@@ -201,6 +208,7 @@ def main() -> None:
 @click.option(
     "--budget", help="everything the study may spend, instead of a preset: 50k-rollouts, 2h, 1e15flop"
 )
+@priced
 @click.option("--method", help="instead of the recipe that the profile's regime asks for")
 @click.option("--out", type=FOLDER, help="the study's folder  [default: studies/quickstart-SEED]")
 @click.option("--workers", type=SOME, help="runs side by side; results do not depend on it")
@@ -235,7 +243,8 @@ def profile(out: Path, as_json: bool, **asked: Any) -> int:
 @main.command()
 @click.argument("study", type=FOLDER)
 @click.option("--size", help="a preset: tiny, quick, standard or long  [default: quick]")
-@click.option("--budget", help="everything the study may spend: 50k-rollouts, 2h, 2M-tokens, 1e18flop")
+@click.option("--budget", help="everything the study may spend: 50k-rollouts, 2h, 1e18flop, 16device-hours, 20usd")
+@priced
 @click.option(
     "--lr",
     type=POSITIVE,
@@ -243,6 +252,8 @@ def profile(out: Path, as_json: bool, **asked: Any) -> int:
 )
 @click.option("--lr-exponent", type=float, help="fix the rule's exponent instead of measuring it")
 @click.option("--groups", "-B", type=SOME, help="B: problems per update in the pilot")
+@click.option("--fixed-batch", type=SOME, help="fix n B, rollouts per update, instead of B: the pilot trades n for B")
+@click.option("--metric", help="what laws are of: pass@1, best@4 or worst@4 (one, or all, of 4 right)")
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
 def plan(study: Path, as_json: bool, **asked: Any) -> int:
@@ -267,13 +278,14 @@ def pilot(study: Path, as_json: bool, **asked: Any) -> int:
 
 @main.command()
 @click.argument("study", type=FOLDER)
+@click.option("--metric", help="what the law is of: pass@1, best@4 or worst@4 (one, or all, of 4 right)")
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
-def fit(study: Path, as_json: bool) -> int:
+def fit(study: Path, metric: str | None, as_json: bool) -> int:
     """Fit the law to a study's pilot, or refuse and say what would settle it."""
     from isocost.study import steps
 
-    return steps.fit(study, quiet=as_json, as_json=as_json)
+    return steps.fit(study, quiet=as_json, as_json=as_json, metric=metric)
 
 
 @main.command()
@@ -285,8 +297,9 @@ def fit(study: Path, as_json: bool) -> int:
     help="train what this study's plan prescribes: sealed, paired with its comparator",
 )
 @click.option(
-    "--budget", help="what this one run may spend on training: 50k-rollouts, 2M-tokens, 1e15flop, 30min"
+    "--budget", help="what this one run may spend on training: 50k-rollouts, 2M-tokens, 1e15flop, 30min, 8gpu-hours"
 )
+@priced
 @click.option("--seed", type=ANY, default=0, show_default=True, help="of everything that is drawn")
 @click.option("--out", type=FOLDER, help="the run's folder  [default: runs/METHOD-SEED]")
 @click.option("--rollouts", "-n", type=SOME, default=8, show_default=True, help="n: per problem")
@@ -336,6 +349,49 @@ def audit(study: Path, as_json: bool) -> int:
     return steps.audit(study, quiet=as_json, as_json=as_json)
 
 
+@main.command()
+@click.argument("folder", type=FOLDER)
+@click.option("--target", type=SHARE, help="held-out reward at the end  [default: the forecast's lower bound]")
+@click.option("--worth", type=SHARE, help="stop where what is left gains less than this")
+@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
+@said
+def verdict(folder: Path, as_json: bool, **asked: Any) -> int:
+    """Go on, stop, or change n: advice on a run, or on a study's runs, while they train. Stops nothing itself."""
+    from isocost.study.steps import console_of
+    from isocost.study.verdict import verdict as judged
+
+    return judged(folder, as_json=as_json, console=console_of(as_json), **asked)
+
+
+@main.command()
+@click.argument("arms", nargs=-1, required=True, metavar="A B...")
+@click.option("--budget", help="methods: all that may be spent, probes, arms and seeds: 200k-rollouts, 2M-tokens, 1h")
+@click.option("--seeds", type=SOME, default=5, show_default=True, help="methods: runs per arm, paired by seed")
+@click.option("--rollouts", "-n", type=SOME, default=8, show_default=True, help="methods: n, per problem")
+@click.option("--groups", "-B", type=SOME, default=16, show_default=True, help="methods: B, problems per update")
+@click.option("--lr", type=POSITIVE, help="methods: where rates begin; each arm is probed at a quarter, 1 and 4 of it")
+@click.option("--evaluations", type=SOME, default=8, show_default=True, help="methods: points of compute, by doubling")
+@click.option("--margin", type=POSITIVE, default=0.01, show_default=True, help="reward within which arms are the same")
+@click.option("--metric", default="pass@1", show_default=True, help="pass@1, best@4 or worst@4")
+@click.option("--unit", default="rollouts", show_default=True, help="folders: rollouts, tokens, flops or seconds")
+@click.option("--seed", type=ANY, default=0, show_default=True, help="of everything that is drawn")
+@click.option("--out", type=FOLDER, help="where to keep it  [default: comparisons/A-B for methods]")
+@click.option("--workers", type=SOME, help="runs side by side; results do not depend on it")
+@click.option("--dry-run", is_flag=True, help="methods: say what it would cost and what it could see")
+@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
+@model_options
+@said
+def compare(arms: tuple[str, ...], as_json: bool, **asked: Any) -> int:
+    """Which is better at equal cost: methods, which are trained; or folders of runs, which are read.
+
+    A and B are names (see `isocost methods`), .py files, or folders. Every method's learning rate is tuned alike within
+    the budget. Exits 0 if a difference is told, 3 if they are the same within the margin, 4 if it cannot be told.
+    """
+    from isocost.study.compare import run_compare
+
+    return run_compare(arms, quiet=as_json, as_json=as_json, **asked)
+
+
 @main.command(name="eval")
 @click.argument("run", type=FOLDER)
 @click.option(
@@ -365,6 +421,54 @@ def report(study: Path, out: Path | None) -> None:
     from isocost.report import write
 
     click.echo(write(study, out))
+
+
+@main.command(name="import")
+@click.argument("sources", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option("--out", type=FOLDER, help="[default: runs/NAME for one log, studies/imported for several]")
+@click.option("--from", "source", help="which trainer or format wrote it  [default: recognised]")
+@click.option(
+    "--map", "columns", multiple=True, metavar="NAME=COLUMN", help="which column is reward, held_out, step, ..."
+)
+@click.option("--n", "-n", type=SOME, help="rollouts per problem, where the log does not say")
+@click.option("--B", "-B", "B", type=SOME, help="problems per update, where the log does not say")
+@click.option("--lr", type=POSITIVE, help="learning rate, where the log does not say")
+@click.option("--seed", type=ANY, help="where the log does not say; else runs are numbered in the order given")
+@click.option("--names", metavar="PATTERN", help="how a run's name tells its sizes, such as 'n{n}-s{seed}'")
+@click.option("--scale", metavar="LOW,HIGH", help="the least and the most a rollout can earn, if not 0 and 1")
+@click.option("--base", type=float, help="reward of the policy before training, in the log's units, where it lacks it")
+@click.option("--model", help="what was trained, to be shown")
+@click.option("--data", help="on which problems, to be shown")
+@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
+@said
+def import_runs(as_json: bool, **asked: Any) -> int:
+    """Bring runs of another trainer in: TRL, verl, prime-rl, tinker, wandb, TensorBoard, SB3, CleanRL, CSV.
+
+    One log becomes a run, several a study that `fit`, `plan`, `compare` and `report` take. What the logs lack is named.
+    """
+    from isocost.study import imported
+
+    found = imported.run(**asked)
+    show(found, lambda: imported.show(found), as_json)
+    return 0
+
+
+@main.command()
+@click.argument("study", type=FOLDER)
+@click.option("--to", "target", help="trl, verl, prime-rl, nemo-rl, skyrl or openrlhf")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="[default: printed]")
+@said
+def export(study: Path, target: str | None, out: Path | None) -> None:
+    """Write a study's prescription as another trainer's configuration or launch line."""
+    from isocost import exporters
+
+    text = exporters.export(study, target)
+    if out is None:
+        click.echo(text, nl=False)
+        return
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(text, encoding="utf-8")
+    click.echo(out)
 
 
 @main.command()
@@ -414,6 +518,42 @@ def diff(a: str, b: str, as_json: bool) -> None:
 
     found = listing.differences(a, b)
     show(found, lambda: listing.show_differences(a, b, found), as_json)
+
+
+@main.group(invoke_without_command=True)
+@click.pass_context
+def laws(context: click.Context) -> None:
+    """The laws: list them, or fit one to a table of points."""
+    if context.invoked_subcommand is None:
+        context.invoke(laws_list)
+
+
+@laws.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
+@said
+def laws_list(as_json: bool = False) -> None:
+    """Every law: its equation, the data it takes, who found it."""
+    from isocost.study import laws as known
+
+    rows = known.listed()
+    show(rows, lambda: known.show_list(rows), as_json)
+
+
+@laws.command(name="fit")
+@click.argument("law")
+@click.argument("points", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--x", default="x", show_default=True, help="the column of x")
+@click.option("--y", default="y", show_default=True, help="the column of y")
+@click.option("--run", default="run", show_default=True, help="the column that says which run a point is of")
+@click.option("--level", type=click.FloatRange(0.5, 0.999), default=0.9, show_default=True, help="of the intervals")
+@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
+@said
+def laws_fit(law: str, points: Path, x: str, y: str, run: str, level: float, as_json: bool) -> None:
+    """Fit LAW to a CSV file with columns x, y and, where known, run: parameters with intervals."""
+    from isocost.study import laws as known
+
+    found = known.fit(law, points, {"x": x, "y": y, "run": run}, level)
+    show(found, lambda: known.show_fit(found), as_json)
 
 
 @main.group(invoke_without_command=True)

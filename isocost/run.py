@@ -19,7 +19,8 @@ from isocost import meter as meters
 from isocost import record as records
 from isocost import shelf
 from isocost.errors import UserError
-from isocost.evaluate import evaluate
+from isocost.evaluate import ATTEMPTS, Evaluation, evaluate
+from isocost.laws.interference import against
 from isocost.ledger import Ledger
 from isocost.local.weights import save as save_folder
 from isocost.loop import End, Step, train
@@ -197,6 +198,7 @@ class _Run:
         self.world, self.ledger = opened.world, Ledger(seed=job.seed)
         self.points = sorted(p for p in job.points if p > 0)
         self.measured = 0  # evaluations made, the one of the base included
+        self.base: list[float | None] | None = None  # pass rates there, per held-out problem
         self.seconds, self.began = 0.0, time.perf_counter()
         self.stop: int | None = None  # a signal that asked for an end
 
@@ -277,7 +279,13 @@ class _Run:
             "eval/audit": _mean(found.right[half:]),
             "eval/exact": found.exact,
             "eval/unscored": found.unscored,
+            **({} if found.exact else {"eval/samples": self.job.setting.samples}),
+            **_of_several(found, half),
         }
+        if not self.measured:
+            self.base = [None if x != x else float(x) for x in found.right]
+        if self.base is not None:  # a run begun by a version that did not keep it goes on without
+            line |= {f"eval/{k}": v for k, v in against(found.right, self.base).items()}
         self.record.write("metrics.jsonl", line)
         if found.groups:
             self.record.write("samples.jsonl", *samples(found.groups[:4], self.ledger.step))
@@ -309,6 +317,7 @@ class _Run:
                 **({"shelf": shelf.data(ledger.shelf)} if ledger.shelf else {}),
                 "meter": world.meter.state(),
                 "measured": self.measured,
+                "base": self.base,
                 "version": world.engine.version,
                 "seconds": round(self._active(), 4),
             },
@@ -330,7 +339,7 @@ class _Run:
         self.ledger.spent = self.world.meter.of()
         self.ledger.steps = [x for x in read_lines(self.record.path / "metrics.jsonl") if "reward" in x]
         self.points = [p for p in self.points if p > self.ledger.spent.rollouts]
-        self.measured, self.seconds = state["measured"], state["seconds"]
+        self.measured, self.seconds, self.base = state["measured"], state["seconds"], state.get("base")
         self.record.pay_since(state["step"])
 
     # the end --------------------------------------------------------------------------------------------------
@@ -355,12 +364,20 @@ class _Run:
             "seconds": round(timing["seconds"], 3),
             "timing": timing,
             **(speed.data() if speed else {}),
-            "notes": self.record.notes,
+            "notes": [*self.record.notes, *self._unmeasured()],
             "verifier_failures": dict(self.opened.grader.failures),
             "signal": self.stop,
         }
         write_json(self.record.path / "end.json", end)
         return end
+
+    def _unmeasured(self) -> list[str]:
+        """What evaluations of so few samples cannot say."""
+        samples = self.job.setting.samples
+        if self.world.exact is not None or samples >= ATTEMPTS:
+            return []
+        said = f"best@{ATTEMPTS} and worst@{ATTEMPTS} need {ATTEMPTS} samples a problem, evaluations drew {samples}"
+        return [f"{said}: they are not recorded"]
 
     def _why(self, reason: str) -> str:
         budget = ", ".join(f"{v:g} {k}" for k, v in self.job.budget.items())
@@ -393,6 +410,15 @@ def samples(groups: Sequence[Any], step: int) -> list[dict[str, Any]]:
         }
         for g in groups
     ]
+
+
+def _of_several(found: Evaluation, half: int) -> dict[str, float]:
+    """Means of best@k and worst@k on either half, over the problems with k scored attempts; absent without any."""
+    means = {}
+    for name, values in (("best", found.best(ATTEMPTS)), ("worst", found.worst(ATTEMPTS))):
+        for side, part in (("select", values[:half]), ("audit", values[half:])):
+            means[f"eval/{side}/{name}@{ATTEMPTS}"] = _mean(part)
+    return {k: v for k, v in means.items() if v == v}
 
 
 def _mean(x: Any) -> float:

@@ -1,11 +1,14 @@
 """An evaluation is in the bill and never in C; sampled ones share their random numbers."""
 
 import asyncio
+from itertools import combinations
+from math import comb
 
+import numpy as np
 import pytest
 
 from isocost import meter, methods
-from isocost.evaluate import evaluate
+from isocost.evaluate import Evaluation, best_of, evaluate, scores_of, worst_of
 from isocost.seams import Pace
 from isocost.setting import Setting, open_setting
 
@@ -40,3 +43,34 @@ def test_a_probe_is_charged_where_its_caller_says(opened):
 def test_one_seed_draws_the_same_and_another_does_not(opened):
     said = [[r.final for g in measured(opened, exact=False, seed=s).groups for r in g.rollouts] for s in (1, 1, 2)]
     assert said[0] == said[1] != said[2]
+
+
+def test_best_and_worst_of_samples_equal_the_mean_over_all_subsets():
+    """Of right-or-wrong scores 1 - C(s-c, k) / C(s, k) and C(c, k) / C(s, k); of graded ones the mean extreme."""
+    for scores in ([1, 0, 0, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1], [0.25, 1.0, 0.5, 0.0, 0.5, 0.75]):
+        for k in range(1, len(scores) + 1):
+            lots = list(combinations(scores, k))
+            assert best_of(scores, k) == pytest.approx(np.mean([max(x) for x in lots]), abs=1e-12)
+            assert worst_of(scores, k) == pytest.approx(np.mean([min(x) for x in lots]), abs=1e-12)
+    assert best_of([1, 0, 0, 0, 0, 0], 4) == pytest.approx(1 - comb(5, 4) / comb(6, 4))
+    assert worst_of([1, 1, 1, 1, 0, 0], 4) == pytest.approx(1 / comb(6, 4))
+    assert np.isnan(best_of([1, 0, 1], 4)) and np.isnan(worst_of([1, 0, 1], 4))
+
+
+def test_samples_estimate_without_bias_what_exact_rates_give():
+    """Every outcome of six samples at pass rate 0.3, weighted by its chance."""
+    p, s, k = 0.3, 6, 4
+    rows = [([1] * c + [0] * (s - c), comb(s, c) * p**c * (1 - p) ** (s - c)) for c in range(s + 1)]
+    exact = Evaluation(np.array([p]), exact=True)
+    assert exact.best(k)[0] == pytest.approx(1 - 0.7**4) and exact.worst(k)[0] == pytest.approx(0.3**4)
+    assert sum(w * best_of(x, k) for x, w in rows) == pytest.approx(exact.best(k)[0], abs=1e-12)
+    assert sum(w * worst_of(x, k) for x, w in rows) == pytest.approx(exact.worst(k)[0], abs=1e-12)
+
+
+def test_a_sampled_evaluation_reads_its_own_attempts_and_says_nothing_of_more_than_there_were(opened):
+    found = measured(opened, exact=False)          # five samples each
+    right = [sum(scores_of(g)) for g in found.groups]
+    assert found.best(4).tolist() == pytest.approx([1 - comb(5 - int(c), 4) / comb(5, 4) for c in right])
+    assert found.worst(4).tolist() == pytest.approx([comb(int(c), 4) / comb(5, 4) for c in right])
+    assert np.all(found.worst(4) <= found.right) and np.all(found.right <= found.best(4))
+    assert np.isnan(found.best(6)).all()

@@ -24,6 +24,9 @@ class FakeLaw(SimpleNamespace):
         noise = SimpleNamespace(sd=lambda C, reward, split=1: np.array(0.02))
         super().__init__(refused=None, flags=(), ns=(4, 8), level=0.9, dof=10.0, noise=noise, name="law", **more)
 
+    def dearer(self, C):
+        return dict.fromkeys(self.ns, 1.0)
+
     def equal_set(self, C, margin=None):
         return [4]
 

@@ -6,7 +6,7 @@ import pytest
 from isocost.errors import UserError
 from isocost.laws.inference import Saturation, fit_saturation, worth_of_size
 from isocost.laws.passrate import pass_at
-from isocost.laws.size import Run, SizeLaw, fit_size
+from isocost.laws.size import FlooredLaw, Run, SizeLaw, fit_floored, fit_size
 
 LAW = SizeLaw(0.12, 5e9, {5e8: -0.1, 1.5e9: 0.0, 7e9: 0.2, 3.2e10: 0.4})
 X = np.geomspace(1e3, 1e5, 12)
@@ -54,6 +54,57 @@ def test_what_a_law_of_size_refuses():
         fit_size([Run(n, X, np.linspace(0.4, 0.6, len(X))) for n in (1e8, 1e9)])
     with pytest.raises(UserError, match="`placed` takes its first points"):
         LAW(1e9, 10.0)
+
+
+def test_the_rest_of_a_run_is_predicted_from_its_first_quarter():
+    """The paper's test within a size: all sizes' first 25 % (of X), and the end of each."""
+    rng = np.random.default_rng(1)
+    whole = runs(LAW, 0.01, rng)
+    law = fit_size([r.first(0.25) for r in whole])
+    assert all(abs(float(law(r.parameters, X[-1]) / LAW(r.parameters, X[-1])) - 1) < 0.03 for r in whole)
+    assert all(law.explained(r) > 0.8 for r in whole if r.parameters > 1e9)
+    assert LAW.explained(Run(7e9, X, LAW(7e9, X))) == pytest.approx(1.0)
+
+
+def floored(sizes=(5e8, 1.5e9, 3e9, 7e9, 1.4e10, 3.2e10)):
+    """N_0, beta, alpha and the shapes of B and X_0 are the repository's starting values, B at 0.3 of them."""
+    gain = {n: 0.3 * (224 + 4.62e4 * (3e9 / n) ** 2.1) for n in sizes}
+    return FlooredLaw(3.7e8, 1.02, 0.198, gain, {n: 3.42e3 + 1.54e5 * (3e9 / n) ** 1.72 for n in sizes})
+
+
+def test_a_law_with_a_floor_by_hand():
+    law = FlooredLaw(5e8, 1.0, 0.2, {4e9: 1e4}, {4e9: 2e4})
+    assert float(law(4e9, 0.0)) == pytest.approx(0.625**0.2)             # 1/8 + 1/2
+    assert float(law(4e9, 2e4)) == pytest.approx(0.375**0.2)             # 1/8 + 1/4
+    assert float(law.floor(4e9)) == pytest.approx(0.125**0.2)
+    assert float(FlooredLaw(5e8, 1.09, 0.198, {}, {}).floor(7e9)) == pytest.approx(0.5658, abs=1e-4)
+    with pytest.raises(UserError, match=r"knows sizes 4e\+09, not 1e\+09"):
+        law(1e9, 1.0)
+
+
+def test_a_floor_is_recovered_where_runs_bend_though_its_two_exponents_are_not():
+    law, x = floored(), np.geomspace(1e3, 1e6, 25)
+    exact = fit_floored([Run(n, x, law(n, x)) for n in law.gain])
+    assert (exact.halfway, exact.beta, exact.alpha) == pytest.approx((3.7e8, 1.02, 0.198), rel=1e-5)
+    rng = np.random.default_rng(1)                           # left alone, alpha would come out as 31 here
+    shaken = {n: np.minimum(law(n, x) * np.exp(0.01 * rng.standard_normal(25)), 1) for n in law.gain}
+    noisy = fit_floored([Run(n, x, loss) for n, loss in shaken.items()])
+    for n in law.gain:
+        assert float(noisy.floor(n) / law.floor(n)) == pytest.approx(1, abs=0.02)
+        np.testing.assert_allclose(noisy(n, x), law(n, x), rtol=0.02)
+    assert noisy.alpha * noisy.beta == pytest.approx(law.alpha * law.beta, rel=0.03)
+    assert 0.3 < noisy.alpha <= 1.0
+    assert noisy.explained(Run(3.2e10, x, law(3.2e10, x))) > 0.97
+
+
+def test_what_a_law_with_a_floor_refuses():
+    law, x = floored(), np.geomspace(1e3, 1e6, 25)
+    with pytest.raises(UserError, match="three sizes or more"):
+        fit_floored([Run(n, x, law(n, x)) for n in (7e9, 1.4e10)])
+    with pytest.raises(UserError, match="four points or more"):
+        fit_floored([Run(n, x[:3], law(n, x[:3])) for n in law.gain])
+    with pytest.raises(UserError, match="has no value"):
+        fit_size([Run(n, np.array([0.0, 1.0]), np.array([0.9, 0.8])) for n in (1e8, 1e9)])
 
 
 def test_saturation_by_hand():

@@ -11,7 +11,7 @@ import pytest
 
 from isocost.errors import UserError
 from isocost.laws import Curve, curves
-from isocost.laws.table import diverged
+from isocost.laws.table import attempts_of, diverged
 
 
 def write(folder: Path, name: str, rewards: list[float], *, end: dict | None = None, torn: str = "",
@@ -106,3 +106,50 @@ def test_a_curve_is_sorted_and_checked():
         Curve("r", 2, 4, 1e-3, 0, [0, 5], [0.5], ones, ones, ones)
     with pytest.raises(UserError, match="no evaluation"):
         Curve("r", 2, 4, 1e-3, 0, [], [], [], [], [])
+
+
+def with_metrics(folder: Path, name: str, **values: list[float]) -> Path:
+    """A run whose evaluations hold more than pass@1; training reward rises by a tenth a step."""
+    run = write(folder, name, [0.3, 0.4, 0.5], end={"reason": "spent"})
+    lines = [json.loads(x) for x in (run / "metrics.jsonl").read_text().splitlines()]
+    for k, line in enumerate(x for x in lines if "eval/select" in x):
+        for metric, row in values.items():
+            line |= {f"eval/{side}/{metric.replace('_', '@')}": row[k] for side in ("select", "audit")}
+    for k, line in enumerate(x for x in lines if "reward" in x):
+        line["reward"] = 0.1 * (k + 1)
+    (run / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    return run
+
+
+def test_a_curve_is_of_the_metric_asked_for_and_of_pass_at_1_unless_asked(tmp_path):
+    with_metrics(tmp_path, "a", best_4=[0.6, 0.5, 0.1], worst_4=[0.1, 0.2, 0.3])
+    assert curves(tmp_path)[0].select.tolist() == [0.3, 0.4, 0.5] and curves(tmp_path)[0].metric == "pass@1"
+    best = curves(tmp_path, "best@4")[0]
+    assert best.select.tolist() == best.audit.tolist() == [0.6, 0.5, 0.1] and best.metric == "best@4"
+    assert not best.diverged        # a run diverges by its pass rate: sharpening may lower best@k
+    with pytest.raises(UserError, match="hold pass@1, best@4, worst@4, and no best@8"):
+        curves(tmp_path, "best@8")
+    with pytest.raises(UserError, match="no metric 'best4'; there are pass@1, best@k"):
+        curves(tmp_path, "best4")
+    write(tmp_path, "old", [0.3, 0.4], seed=1)
+    with pytest.raises(UserError, match="old: its evaluations hold pass@1, and no best@4; those of 4 samples"):
+        curves(tmp_path, "best@4")
+
+
+def test_a_metric_is_of_so_many_attempts():
+    assert [attempts_of(x) for x in ("pass@1", "best@4", "worst@16")] == [1, 4, 16]
+    for wrong in ("best@0", "pass@4", "mean", "best@4.5"):
+        with pytest.raises(UserError, match="no metric"):
+            attempts_of(wrong)
+
+
+def test_training_reward_is_the_mean_between_evaluations(tmp_path):
+    """A step's line stands before the evaluation after it: steps 0, 1, 2 earn .1, .2, .3."""
+    found = curves([with_metrics(tmp_path, "a")])[0]
+    assert found.train.tolist() == pytest.approx([0.1, 0.2, 0.3])
+    assert (found.problems, found.samples) == (256, None)
+    run = write(tmp_path, "b", [0.3, 0.4])
+    run.joinpath("metrics.jsonl").write_text("".join(
+        json.dumps({"step": k, "rollouts": k, "eval/select": 0.3, "eval/audit": 0.3, "eval/exact": False,
+                    "eval/samples": 6}) + "\n" for k in (0, 1)))
+    assert curves([run])[0].train is None and curves([run])[0].samples == 6

@@ -9,13 +9,22 @@ from isocost.laws.value import (
     Lines,
     SizedBatchLaw,
     SizedDataLaw,
+    around,
+    best_settings,
     cheapest,
+    cheapest_size,
     compute,
     crossings,
     fit_data,
+    fit_each,
     fit_lines,
     fit_power,
+    fit_sized_batch,
+    fit_sized_data,
     normalised,
+    rounded,
+    thresholds,
+    trade,
 )
 
 # Fits published with arXiv 2502.04327 (qscaled): batch and rate on OpenAI Gym, batch on DMC; data laws at J = 800.
@@ -24,6 +33,10 @@ GYM_RATE = Lines(-0.2849, {"Ant": -3.8229, "HalfCheetah": -2.7279, "Humanoid": -
 DMC_BATCH = Lines(-0.4879, {
     "cartpole-swingup": 2.7225, "cheetah-run": 2.7667, "dog-stand": 2.1003, "finger-spin": 2.7801,
     "humanoid-stand": 2.6458, "quadruped-walk": 2.7295, "walker-walk": 2.4696,
+})
+DMC_RATE = Lines(-0.3203, {
+    "cartpole-swingup": -3.1084, "cheetah-run": -3.1625, "dog-stand": -3.2743, "finger-spin": -3.0252,
+    "humanoid-stand": -3.3224, "quadruped-walk": -3.0482, "walker-walk": -2.9897,
 })
 GYM_DATA, DMC_DATA = DataLaw(0.7004, 2.2895, 1.0308, 2.105e5), DataLaw(1.0896, 0.5739, 1.1001, 7.254e4)
 
@@ -36,6 +49,64 @@ def test_published_batches_and_rates():
     assert float(DMC_BATCH.mean(1.0)) == pytest.approx(444.94, abs=0.05)
     with pytest.raises(UserError, match="no line was fitted for 'Hopper'; there are Ant"):
         GYM_BATCH.at("Hopper", 1)
+
+
+@pytest.mark.parametrize("batch, rate, environment, sigma, told", [
+    # qscaled, outputs/grid_proposed_hparams: rate, batch, and the batch and its neighbours as they were run
+    (GYM_BATCH, GYM_RATE, "Ant", 0.25, (2.23e-4, 638, 640, 448, 896)),
+    (GYM_BATCH, GYM_RATE, "Ant", 1024, (2.09e-5, 48, 48, 32, 64)),
+    (GYM_BATCH, GYM_RATE, "HalfCheetah", 4, (1.26e-3, 268, 272, 192, 384)),
+    (GYM_BATCH, GYM_RATE, "Humanoid", 1, (1.91e-4, 313, 320, 224, 448)),
+    (GYM_BATCH, GYM_RATE, "Walker2d", 2, (6.76e-4, 260, 256, 192, 368)),
+    (DMC_BATCH, DMC_RATE, "dog-stand", 1024, (5.77e-5, 4, 16, 16, 16)),
+    (DMC_BATCH, DMC_RATE, "quadruped-walk", 1, (8.95e-4, 536, 544, 384, 752)),
+    (DMC_BATCH, DMC_RATE, "walker-walk", 16, (4.21e-4, 76, 80, 48, 112)),
+])
+def test_published_proposals_for_batches_and_rates(batch, rate, environment, sigma, told):
+    value = batch.at(environment, sigma)
+    assert rate.at(environment, sigma) == pytest.approx(told[0], rel=4e-3)
+    assert int(value) == told[1]
+    low, middle, high = map(rounded, around(value))
+    assert (middle, low, high) == told[2:]
+
+
+def test_published_laws_of_the_best_sigma_are_an_extrapolation_at_this_return():
+    """They were fitted to the eight lower thresholds: at J = 800 they are off by a quarter, and a sixth."""
+    gym, dmc = cheapest(GYM_DATA, GYM_BATCH.mean, 1.5e5, 4e9), cheapest(DMC_DATA, DMC_BATCH.mean, 4.92e6, 1e10)
+    assert 2.62e-9 * gym.budget**0.62 == pytest.approx(7.81, abs=0.03) and gym.sigma == pytest.approx(6.288, abs=5e-3)
+    assert 3.01e11 * dmc.budget**-0.74 == pytest.approx(0.889, rel=0.02) and dmc.sigma == pytest.approx(1.032, abs=5e-3)
+
+
+def test_published_thresholds_crowd_towards_the_top():
+    told = thresholds(300, 800)
+    np.testing.assert_allclose(told, 1000 - np.logspace(np.log10(700), np.log10(200), 10))
+    assert told[0] == pytest.approx(300) and told[-1] == pytest.approx(800) and (np.diff(told, 2) < 0).all()
+
+
+def test_separate_lines_leave_the_largest_sigma_out():
+    points = [("a", s, 100 * s**-0.5) for s in (0.25, 1, 4)] + [("b", s, 300 * s**0.1) for s in (1, 4, 16)]
+    bent = [*points, ("a", 16, 1e6), ("b", 64, 1e-6)]
+    found = fit_each(bent)
+    assert (found["a"].slope, found["b"].slope) == pytest.approx((-0.5, 0.1))
+    assert found["b"].at("b", 16) == pytest.approx(300 * 16**0.1)
+    with pytest.raises(UserError, match="two values of sigma"):
+        fit_each(points[:2])
+
+
+def test_the_best_setting_is_averaged_over_seeds_drawn_again():
+    steps = np.full((3, 2, 4), 1000.0)
+    steps[1] = 400.0                                                 # the middle batch, at either rate
+    steps[:, 1] *= 0.5                                               # the second rate, at any batch
+    assert best_settings(steps, (64, 128, 256), (1e-4, 1e-3)) == pytest.approx((128, 1e-3))
+    steps[1, 0] = 1001.0                                             # at the first rate now the first batch
+    batch, rate = best_settings(steps, (64, 128, 256), (1e-4, 1e-3))
+    assert batch == pytest.approx((64 * 128) ** 0.5) and rate == pytest.approx(1e-3)
+    steps[2, 0, 0] = np.nan                                          # one run that never crosses is no help
+    steps[2, 0, 1:] = 1.0
+    mixed = best_settings(steps, (64, 128, 256), (1e-4, 1e-3))[0]
+    assert (64 * 128) ** 0.5 < mixed < (256 * 128) ** 0.5            # without that seed it would be the best
+    with pytest.raises(UserError, match="no setting crosses"):
+        best_settings(np.full((3, 2, 4), np.nan), (64, 128, 256), (1e-4, 1e-3))
 
 
 def test_published_samples_compute_and_the_cheapest_sigma_on_gym():
@@ -123,3 +194,70 @@ def test_laws_with_model_size_have_their_limits():
     assert float(batch(1.0, 1e6)) == pytest.approx(250.0)         # half at N = b
     assert (np.diff(batch(1.0, np.geomspace(1e4, 1e8, 9))) > 0).all()
     assert (np.diff(batch(np.geomspace(0.25, 16, 7), 1e6)) < 0).all()
+
+
+# Batches published with arXiv 2508.14881 (model_scaling, proposed_hparams): for each sigma, at these critic sizes.
+CRAWL = {
+    1: (73.59956536759826, 146.44090342546494, 301.3331418827659, 631.0147711986028, 1327.2904490777464),
+    2: (52.80302038225601, 105.06206075742672, 216.18741840681815, 452.71307865322154, 952.2467189280497),
+    4: (37.88281829604951, 75.37536543685238, 155.1007618524343, 324.79292235010644, 683.1766282499045),
+    8: (27.178519555554796, 54.07704430866519, 111.27495996060628, 233.0183230459043, 490.1359029226265),
+}
+SIZES = np.array([178632, 619208, 2286792, 8767688, 34312392])
+
+
+def grid(table):
+    s, n = (x.ravel() for x in np.meshgrid(list(table), SIZES, indexing="ij"))
+    return s, n, np.concatenate([table[k] for k in table])
+
+
+def test_published_batches_at_four_times_the_sigma_follow_from_the_smaller_ones():
+    law = fit_sized_batch(*grid({k: CRAWL[k] for k in (1, 2, 4)}))
+    np.testing.assert_allclose(law(8, SIZES), CRAWL[8], rtol=1e-9)
+    assert law.alpha == pytest.approx(0.4791, abs=1e-4) and law.beta == pytest.approx(0.5545, abs=1e-4)
+
+
+def test_a_best_batch_that_rises_with_sigma_is_fitted_as_it_is():
+    """The published h1-pole-v0: 286.54, 296.39 and 306.58 at sigma 1, 2 and 4."""
+    law = fit_sized_batch(
+        [1, 1, 1, 2, 2, 2, 4, 4, 4], np.tile(SIZES[1:4], 3),
+        [51.62666773017459, 120.28871404183141, 286.5437389215257, 53.40075215785017, 124.42228190102534,
+         296.3904481402091, 55.235800728572336, 128.6978945345995, 306.57552693137814],
+    )
+    assert law.alpha == pytest.approx(-0.04874, abs=1e-5)
+    assert float(law(8, SIZES[4])) == pytest.approx(761.5114914838755, rel=1e-6)
+
+
+def test_samples_with_model_size_are_recovered():
+    truth = SizedDataLaw(1e5, 0.5, 0.8, 2e5, 0.6)
+    s, n = (x.ravel() for x in np.meshgrid([0.5, 1, 2, 4, 8], [1e5, 3e5, 1e6, 3e6, 1e7]))
+    found = fit_sized_data(s, n, truth(s, n))
+    planted = (truth.least, truth.a, truth.alpha, truth.b, truth.beta)
+    assert (found.least, found.a, found.alpha, found.b, found.beta) == pytest.approx(planted, rel=1e-5)
+    rng = np.random.default_rng(0)
+    noisy = [fit_sized_data(s, n, truth(s, n) * np.exp(0.03 * rng.standard_normal(25))) for _ in range(5)]
+    assert np.median([f.least for f in noisy]) == pytest.approx(1e5, rel=0.1)
+    assert all(float(f(2, 2e6) / truth(2, 2e6)) == pytest.approx(1, abs=0.04) for f in noisy)
+    with pytest.raises(UserError, match="three sizes, or more"):
+        fit_sized_data(s[n < 5e5], n[n < 5e5], truth(s, n)[n < 5e5])
+
+
+def test_dearer_samples_want_more_updates_and_a_larger_model():
+    data, batch = SizedDataLaw(1e5, 0.5, 0.8, 2e5, 0.6), SizedBatchLaw(500.0, 0.4, 1e6, 0.5)
+    spends = [cheapest_size(data, batch, price) for price in (1e10, 1e11, 1e12)]
+    assert (np.diff([x.sigma for x in spends]) > 0).all() and (np.diff([x.parameters for x in spends]) > 0).all()
+    best = spends[1]
+    for s, n in ((1.05, 1), (1, 1.05), (1 / 1.05, 1), (1, 1 / 1.05)):
+        sigma, size = best.sigma * s, best.parameters * n
+        near = compute(size, batch(sigma, size), sigma, data(sigma, size)) + 1e11 * data(sigma, size)
+        assert float(near) > best.budget
+    with pytest.raises(UserError, match="model size is at the edge"):
+        cheapest_size(data, batch, 1e11, parameters=(1e4, 1e5))
+    law = fit_power(np.array([x.budget for x in spends]), np.array([x.parameters for x in spends]))
+    assert law.exponent > 0
+
+
+def test_fewer_samples_cost_more_compute():
+    samples, spent = trade(GYM_DATA, GYM_BATCH.mean, 1.5e5, np.array([1.0, 4.0, 16.0]))
+    assert (np.diff(samples) < 0).all() and (np.diff(spent) > 0).all()
+    assert float(spent[0]) == pytest.approx(3.26e14, rel=3e-3)

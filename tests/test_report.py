@@ -6,20 +6,25 @@ import csv
 import html
 import io
 import json
+import math
 import re
 import shutil
 import subprocess
 import urllib.parse
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fixtures.study_records import NASTY, write_json, write_run, write_study
 
 from isocost import report
 from isocost.errors import UserError
-from isocost.report import charts
+from isocost.laws.law import Arm, Fit, Law
+from isocost.laws.noise import Noise, spread
+from isocost.report import charts, contest, fit, history, outcome
 from isocost.report.html import brief, csv_text, esc, interval, json_in_html, names, rate, sentence, signed, span
 from isocost.report.records import FATES, load
 from isocost.types import Fate
@@ -28,8 +33,11 @@ SECTIONS = [
     "profile",
     "rate",
     "curves",
+    "fit",
     "frontier",
     "outcome",
+    "history",
+    "interference",
     "spent",
     "time",
     "names",
@@ -248,6 +256,207 @@ def test_hashes_are_of_the_files(study: Path, page: str):
         assert digest in page
 
 
+# how far to believe it --------------------------------------------------------------------------------------
+
+
+def _arm(n: int, audit: list[list[float]], C: list[float], curve: tuple[float, float, float]) -> Any:
+    """An arm whose fitted curve is a sigmoid with the parameters A, Cmid, b, for every form, draw and fold."""
+    rewards, seeds = np.array(audit), tuple(range(len(audit)))
+    points = np.array([curve])
+    draws = np.column_stack([np.zeros(6), np.tile(curve, (6, 1))])
+    own = Fit({"R0": 0.0, **dict(zip(("A", "Cmid", "b"), curve, strict=True))}, points, draws,
+              np.tile(points, (len(audit), 1, 1)))
+    return Arm(n, 8, 1e-3, tuple(f"n{n}-s{s}" for s in seeds), seeds, 0, np.array(C), rewards, rewards,
+               np.ones(len(C)), np.ones(len(C)), True, (own, own))
+
+
+def _law(*arms: Any) -> Any:
+    """A law of these arms whose base is 0, its noise pooled as the fit pools it."""
+    C = arms[0].C
+    rows = [row for arm in arms for row in (arm.audit - arm.audit.mean(0)) / spread(arm.audit.mean(0))]
+    dof = float(sum(len(arm.runs) - 1 for arm in arms))
+    return Law(arms, (0.0, 0.0), Noise(C, np.array([rows, rows]), dof), np.ones(6), (1.0,), (1.0,), 0.01, 0.9, 0)
+
+
+def test_residuals_are_in_standard_errors_of_the_mean():
+    # The curve is 1 / (1 + 4/C): 1/2 at C = 4 and 2/3 at C = 8. Two runs at 0.5 -+ 0.1 and at 2/3 -+ 0.1: the mean is
+    # on the curve; their pooled sd is 0.1 sqrt(2) (two residuals, one degree of freedom), the mean's error 0.1.
+    even = _law(_arm(2, [[0.4, 2 / 3 - 0.1], [0.6, 2 / 3 + 0.1]], [4.0, 8.0], (1.0, 4.0, 1.0)))
+    assert [r["residual"] for r in fit.residuals(even)] == [0.0, 0.0]
+    off = _law(_arm(2, [[0.45, 2 / 3 - 0.1], [0.65, 2 / 3 + 0.1]], [4.0, 8.0], (1.0, 4.0, 1.0)))
+    first, second = fit.residuals(off)
+    # 0.05 above; the sd is 0.1 sqrt(2) where the spread is 0.2475 (at 0.55), so 0.25 / 0.2475 of that on the curve
+    assert first["residual"] == pytest.approx(0.05 / (0.1 * 0.25 / 0.2475), abs=1e-3)
+    assert second["residual"] == 0.0
+    assert first["within"] and second["within"]
+
+
+def test_each_run_is_held_against_the_band_of_the_others():
+    # Three runs of n = 2 on one curve through 1/2 and a quiet arm beside them. Without its third run n = 2 has two runs
+    # at 0.5 -+ 0.01: squares 2 * (0.01 / 0.25)^2 = 0.0032; the quiet arm adds none. Pooled over 2 + 1 - 1 = 2 degrees
+    # of freedom: sd = 0.25 * sqrt(0.0016) = 0.01. The band of one new run: t(0.95, 2) = 2.9200 times 0.01 sqrt(1.5).
+    curve = (1.0, 4.0, 1.0)
+    arms = _arm(2, [[0.49], [0.51], [0.60]], [4.0], curve), _arm(4, [[0.5], [0.5]], [4.0], curve)
+    rows = {r["run"]: r for r in fit.left_out(_law(*arms))}
+    third = rows["n2-s2"]
+    half = 2.9200 * 0.01 * math.sqrt(1.5)
+    assert (third["low"], third["high"]) == (pytest.approx(0.5 - half, abs=1e-5), pytest.approx(0.5 + half, abs=1e-5))
+    assert not third["held"]
+    assert third["place"] == pytest.approx((0.1 + half) / (2 * half), abs=1e-3)
+    assert rows["n4-s0"]["held"] and rows["n4-s0"]["place"] == 0.5
+
+
+def test_too_few_runs_give_no_band():
+    assert fit.left_out(_law(_arm(2, [[0.49], [0.51]], [4.0], (1.0, 4.0, 1.0)))) == []
+    assert "there are too few" in fit._coverage(_law(_arm(2, [[0.49], [0.51]], [4.0], (1.0, 4.0, 1.0))))
+
+
+def test_a_curve_that_misses_its_runs_is_called_out(study: Path):
+    law = Law.of(json.loads((study / "law.json").read_text()))
+    assert "does not describe" not in fit._residuals(law)
+    arm = law.arms[1]
+    bent = replace(arm, audit=np.clip(arm.audit + 0.2 * np.cos(3 * np.log(arm.C)), 0, 1))
+    text = fit._residuals(replace(law, arms=(law.arms[0], bent, *law.arms[2:])))
+    assert f"The curve of n = {arm.n} does not describe its runs" in text
+
+
+def test_what_lies_past_the_pilot_is_shaded_and_counted(study: Path, page: str):
+    plan = json.loads((study / "plan.json").read_text())
+    ratio = plan["arm"]["C"] / plan["pilot_C"]
+    assert ratio > 1
+    text = Page(page).text
+    assert f"an extrapolation ratio of {ratio:.2g} in compute" in text
+    assert f"of {plan['arm']['epochs'] / plan['pilot_epochs']:.2g} in passes over the problems" in text
+    spec = json.loads(Page(page).scripts["spec-reward"])
+    shade = next(x for x in spec["layer"] if x["mark"]["type"] == "rect")
+    where = json.dumps(spec)
+    assert shade["encoding"]["x2"]["field"] == "C2"
+    assert f'"C": {plan["pilot_C"]}' in where and f'"C2": {float(plan["arm"]["C"])}' in where
+    past = [r for r in _rows(page, "reward") if r["beyond"] == "True"]
+    assert {r["n"] for r in past} == {str(n) for n in (2, 4, 8, 16, 32)}
+    assert {r["n"] for r in past if r["low"]} == {str(plan["arm"]["n"])}, "one band beyond the pilot, the prescribed"
+
+
+def test_without_extrapolation_nothing_is_shaded(study: Path):
+    found = load(study)
+    plan = {**found["plan"], "pilot_C": found["plan"]["arm"]["C"]}
+    assert outcome.reach_of(replace(found, files={**found.files, "plan": plan})) == []
+
+
+def test_the_forecasts_history_is_checked_against_the_files(study: Path, page: str):
+    text = _part(page, "history")
+    sealed = json.loads((study / "forecast.json").read_text())
+    assert sealed["seal"][:12] in text
+    assert sealed["hashes"]["law"][:12] in text
+    assert text.count(", the same") == 5, "records, law, plan, code, and the forecast itself"
+    assert "changed since" not in text
+    assert text.count("all carry the seal") == len(json.loads((study / "plan.json").read_text())["arms"])
+    scores = json.loads((study / "audit.json").read_text())["scores"]
+    assert all(f"{s['score']:.3f}" in text for s in scores)
+
+
+def _part(page: str, key: str) -> str:
+    """A section's text."""
+    return Page(page[page.index(f'<section id="{key}"') :].split("</section>")[0]).text
+
+
+def test_a_law_or_a_forecast_changed_after_the_seal_shows(study: Path, tmp_path: Path):
+    shutil.copytree(study, tmp_path / "s")
+    law = json.loads((tmp_path / "s" / "law.json").read_text())
+    write_json(tmp_path / "s" / "law.json", law | {"margin": 0.02})
+    forecast = json.loads((tmp_path / "s" / "forecast.json").read_text())
+    write_json(tmp_path / "s" / "forecast.json", forecast | {"falsifier": "nothing"})
+    text = _part(report.write(tmp_path / "s").read_text(), "history")
+    assert text.count("changed since") == 2, "the law, and the forecast"
+    assert "this path is not the one that was sealed" in text
+
+
+def test_every_evaluation_is_held_against_the_sealed_path(study: Path):
+    found = load(study)
+    law, n = Law.of(found["law"]), found["plan"]["arm"]["n"]
+    rows = history.evaluations(found)
+    runs = [r for r in found.of("train") if r.n == n]
+    assert [r["C"] for r in rows] == [x["rollouts"] for x in runs[0].evaluations if x["rollouts"]]
+    for r in rows:
+        told = law.predict(n, r["C"], len(runs))[1]
+        assert (r["expected"], r["low"], r["high"]) == (told.value, told.low, told.high)
+        seen = [x["eval/audit"] for run in runs for x in run.evaluations if x["rollouts"] == r["C"]]
+        assert r["mean"] == pytest.approx(sum(seen) / len(seen))
+        assert r["held"] == (told.low <= r["mean"] <= told.high) == (abs(r["off"]) <= 1)
+    assert rows[-1]["mean"] == pytest.approx(found["audit"]["outcome"]["mean"])
+
+
+def test_single_problems_are_followed(study: Path, page: str):
+    rows = _rows(page, "pass-rates-over-time")
+    columns = list(dict.fromkeys(r["when"] for r in rows))
+    assert columns[0] == "base" and columns[-1] == "36,864", "the trained runs' last evaluation"
+    first = [r for r in rows if r["when"] == "base"]
+    assert len(first) == 17 and all(float(r["share"]) == pytest.approx(1 / 17, abs=1e-4) for r in first)
+    ends = [r for r in _rows(page, "by-start") if r["n"] == "4"]
+    assert all(float(r["ended"]) >= float(r["began"]) for r in ends), "every problem gained"
+    assert "No group of problems ends below where it began" in _part(page, "interference")
+
+
+def test_records_without_single_problems_say_so(tmp_path: Path):
+    home = write_run(tmp_path, "a", "run", 4, 1024, 1)
+    kept = [json.loads(x) for x in (home / "metrics.jsonl").read_text().splitlines()]
+    whole = [{k: v for k, v in x.items() if k != "eval/by_base"} for x in kept]
+    (home / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in whole))
+    assert "No evaluation says how single problems moved" in _part(report.write(tmp_path).read_text(), "interference")
+
+
+# a comparison -----------------------------------------------------------------------------------------------
+
+
+def _comparison(folder: Path) -> Path:
+    """Two arms of three runs each, judged by the judge itself."""
+    from isocost.laws.compare import compare
+    from isocost.laws.track import tracks
+
+    for arm, n in (("mine", 4), ("yours", 32)):
+        for seed in (1, 2, 3):
+            write_run(folder / "runs", f"train-{arm}-s{seed}", "train", n, 8192, seed)
+    arms = {a: tracks(sorted((folder / "runs").glob(f"train-{a}-s*")), "rollouts", "pass@1") for a in ("mine", "yours")}
+    told = compare(arms, unit="rollouts", margin=0.01, seed=0)
+    write_json(folder / "comparison.json", {"schema": 1, **told.data()})
+    return folder
+
+
+def test_a_comparison_shows_its_answers_and_all_curves(tmp_path: Path):
+    text = report.write(_comparison(tmp_path)).read_text()
+    told, seen = json.loads((tmp_path / "comparison.json").read_text()), Page(text)
+    assert [a["id"] for a in seen.of("section")][:2] == ["answers", "curves"]
+    assert not {"outcome", "history", "frontier"} & {a["id"] for a in seen.of("section")}
+    rows = _rows(text, "reward")
+    assert {r["run"] for r in rows} == {Path(x).name for a in told["arms"] for x in a["runs"]}
+    assert {r["arm"] for r in rows} == {"mine", "yours"}
+    for verdict in told["verdicts"]:
+        words = f"{verdict['better']} is better" if verdict["better"] in ("mine", "yours") else "cannot tell"
+        assert words in _part(text, "answers")
+    if told["best"]:
+        assert f"{told['best']} is better at 8.19k rollouts a run" in seen.text
+    assert len([r for r in _rows(text, "arms") if r["role"] == "run"]) == 6
+
+
+def test_a_comparison_under_way_has_no_answer_yet(tmp_path: Path):
+    _comparison(tmp_path)
+    (tmp_path / "comparison.json").unlink()
+    write_json(tmp_path / "compare.json", {"schema": 1, "design": {"arms": {"mine": "mine", "yours": "yours"}}})
+    text = report.write(tmp_path).read_text()
+    assert "mine and yours are being compared; there is no answer yet" in Page(text).text
+    assert "isocost compare" in _part(text, "answers")
+    assert {r["arm"] for r in _rows(text, "reward")} == {"mine", "yours"}
+
+
+def test_the_mean_of_an_arm_is_over_its_kth_evaluations():
+    rows = [{"arm": "a", "run": r, "C": c, "reward": y}
+            for r, c, y in (("s1", 100, 0.2), ("s1", 400, 0.6), ("s2", 100, 0.4), ("s2", 900, 0.8))]
+    first, second = contest._means(rows)
+    assert (first["C"], first["reward"]) == (100.0, 0.3)
+    assert (second["C"], second["reward"]) == (600.0, 0.7)       # the geometric mean of 400 and 900
+    assert contest._means(rows[:-1]) == [], "runs that differ in their evaluations have no common mean"
+
+
 # missing and broken records ---------------------------------------------------------------------------------
 
 
@@ -258,6 +467,13 @@ def test_a_study_under_way_says_what_comes_next(tmp_path: Path, upto: str, step:
     text = Page(report.write(write_study(tmp_path, upto=upto)).read_text())
     assert [a["id"] for a in text.of("section")] == SECTIONS
     assert step in text.text
+
+
+def test_a_direct_plan_promises_no_law(study: Path):
+    found = load(study)
+    direct = replace(found, files={"plan": {**found["plan"], "direct": True}})
+    assert "so there is no law" in fit.fit(direct).body
+    assert "isocost fit" in fit.fit(replace(found, files={})).body
 
 
 def test_runs_without_a_study(tmp_path: Path):
@@ -344,7 +560,7 @@ def test_the_main_plot_as_a_picture(study: Path, tmp_path: Path):
     light, dark = (report.picture(study, tmp_path / f"{d}.svg", dark=d).read_text() for d in (False, True))
     assert light.startswith("<svg")
     assert "var(--" not in light + dark
-    assert light.count('stroke-width="3.5"') == 1, "the prescribed n stands out"
+    assert light.count('stroke-width="3.5"') == 2, "the prescribed n stands out, seen and beyond"
     assert charts.PALETTE["n0"][0] in light
     assert charts.PALETTE["n0"][1] in dark
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import kill9
 import pytest
 
 from isocost.errors import UserError
+from isocost.laws.table import curves
 from isocost.record import read_json, read_lines
 from isocost.run import Job, run
 from isocost.setting import Setting, open_problems
@@ -71,6 +73,52 @@ def test_fates_sum_to_the_meter_and_the_budget_holds(whole):
 def test_evaluations_are_at_the_points_asked_for_and_at_both_ends(whole):
     at = [x["rollouts"] for x in read_lines(whole / "metrics.jsonl") if "eval/audit" in x]
     assert at == [0, 64, 128, 256]
+
+
+def test_evaluations_hold_several_attempts_and_what_became_of_the_bases_problems(whole):
+    lines = [x for x in read_lines(whole / "metrics.jsonl") if "eval/audit" in x]
+    for x in lines:
+        for side in ("select", "audit"):
+            at = f"eval/{side}"
+            assert 0 <= x[f"{at}/worst@4"] <= x[at] <= x[f"{at}/best@4"] <= 1
+        assert sum(x["eval/histogram"]) == sum(lines[0]["eval/histogram"]) and "eval/samples" not in x
+    base = lines[0]
+    assert (base["eval/forgotten"], base["eval/learned"]) == (0, 0)
+    held = sum(n * v for n, v in zip(base["eval/histogram"], base["eval/by_base"], strict=True) if v is not None)
+    sides = open_problems(SMALL)[1]
+    total = len(sides.select) * base["eval/select"] + len(sides.audit) * base["eval/audit"]
+    assert held == pytest.approx(total), "the bins' means weighted by their counts are the mean over problems"
+
+
+def test_a_run_begun_before_the_base_was_kept_goes_on_without(tmp_path):
+    """A checkpoint without `base`, as an older version wrote it."""
+    def stop(line):
+        if line.get("step") == 4 and "reward" in line:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    assert asyncio.run(run(JOB, tmp_path, on_step=stop))["reason"] == "interrupted"
+    for path in (tmp_path / "checkpoints").glob("*/state.json"):
+        state = read_json(path)
+        assert len(state.pop("base")) > 10
+        path.write_text(json.dumps(state))
+    assert go(JOB, tmp_path)["reason"] == "spent"
+    lines = [x for x in read_lines(tmp_path / "metrics.jsonl") if "eval/audit" in x]
+    assert "eval/forgotten" in lines[0] and "eval/forgotten" not in lines[-1]
+    assert [c.C[-1] for c in curves([tmp_path], "worst@4")] == [256]
+
+
+def test_too_few_samples_say_so(tmp_path):
+    """Worked sums are sampled: two samples each cannot tell of four attempts, four can."""
+    setting = replace(SMALL, data="sums:work=1,count=60", max_tokens=14)
+    for samples in (2, 4):
+        job = replace(JOB, setting=replace(setting, samples=samples), budget={"rollouts": 16}, points=(), export=False)
+        end = go(job, tmp_path / str(samples))
+        last = read_lines(tmp_path / str(samples) / "metrics.jsonl")[-1]
+        assert last["eval/samples"] == samples and sum(last["eval/histogram"]) > 10
+        assert ("eval/audit/best@4" in last) is (samples == 4)
+        assert any("need 4 samples a problem, evaluations drew 2" in x for x in end["notes"]) is (samples == 2)
+    with pytest.raises(UserError, match="hold pass@1, and no best@4; those of 4 samples"):
+        curves([tmp_path / "2"], "best@4")
 
 
 def test_what_was_asked_is_in_the_record_with_every_default_bound(whole):

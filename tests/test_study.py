@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -190,6 +191,24 @@ def test_steps_in_the_wrong_order_name_the_step_that_is_missing(tmp_path):
     assert "rollouts" in said("pilot", out, "--dry-run") and not (out / "runs").exists()
     said("plan", out, "--budget", "300-rollouts")  # nothing was run yet, so it may be planned otherwise
     assert read_json(out / "pilot.json")["budget"]["amount"] == 300
+
+
+def test_a_signal_while_workers_are_still_starting_is_heeded_once_they_have(study, tmp_path):
+    """A worker that has not settled in yet would die of it, and the pool with the worker."""
+    command = [sys.executable, "-m", "isocost.cli", *WHOLE, "--out", str(tmp_path / "early")]
+    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not workers_of(process.pid) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.001)
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 143 and "To go on: isocost quickstart" in error and "Traceback" not in error, error
+
+
+def workers_of(pid):
+    """Processes that a process has begun for its runs, by what the kernel lists of its children."""
+    children = " ".join(f.read_text() for f in Path(f"/proc/{pid}/task").glob("*/children"))
+    return [c for c in children.split() if b"spawn_main" in Path(f"/proc/{c}/cmdline").read_bytes()]
 
 
 def test_a_study_killed_in_its_pilot_goes_on_to_the_same_results(study, tmp_path):

@@ -159,7 +159,8 @@ def _check(
                         "not trained under it, and cannot be audited against it")
     for name in named:
         n = forecast.n if name in forecast.runs else forecast.comparator
-        if name in by and (by[name].n, by[name].B) != (n, forecast.B):
+        Bs = {forecast.B} if n == forecast.n else {forecast.B, forecast.n * forecast.B / (n or 1)}  # one B, or one n B
+        if name in by and (by[name].n != n or by[name].B not in Bs):
             raise UserError(f"{name} was run at n = {by[name].n}, B = {by[name].B}; the forecast is of n = {n}, "
                             f"B = {forecast.B}")
 

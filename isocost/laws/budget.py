@@ -2,6 +2,10 @@
 
 A study's budget is everything it may spend: pilot, training, every seed and arm. Evaluations have an account of
 their own: they count in seconds, and never in rollouts, tokens or FLOPs.
+
+Four kinds of time. *Run time* is the active seconds of every run, added up; plans count in it. Where W runs go side by
+side, an hour *on the wall* holds W run-hours. A machine of D devices is paid for D *device-hours* in every hour on the
+wall, used or not; *money* is their number times the price. So W run-hours = 1 hour on the wall = D device-hours.
 """
 
 from __future__ import annotations
@@ -18,7 +22,10 @@ from scipy.optimize import nnls
 from isocost.errors import UserError
 from isocost.laws.table import Curve
 
-UNITS = ("rollouts", "seconds", "tokens", "flops")
+UNITS = ("rollouts", "seconds", "tokens", "flops")     # what plans count in
+CURRENCIES = ("usd", "eur", "gbp", "chf", "jpy", "cny")
+WALL = "seconds on the wall"
+ASKED = (*UNITS, "device-seconds", *CURRENCIES)        # what a budget may be given in
 _WORDS = {
     "rollout": ("rollouts", 1), "rollouts": ("rollouts", 1),
     "token": ("tokens", 1), "tokens": ("tokens", 1),
@@ -26,34 +33,42 @@ _WORDS = {
     "s": ("seconds", 1), "sec": ("seconds", 1), "seconds": ("seconds", 1),
     "min": ("seconds", 60), "minutes": ("seconds", 60),
     "h": ("seconds", 3600), "hours": ("seconds", 3600), "d": ("seconds", 86400), "days": ("seconds", 86400),
+    **{f"{device}-{hour}": ("device-seconds", 3600) for device in ("device", "gpu") for hour in ("hour", "hours", "h")},
+    **{currency: (currency, 1) for currency in CURRENCIES},
 }
 _SCALE = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
-_HELP = "a budget carries a unit: 50k-rollouts, 2h, 30min, 90s, 2M-tokens or 1e18flop"
+_HELP = "a budget carries a unit: 50k-rollouts, 2h, 30min, 2M-tokens, 1e18flop, 16device-hours or 20usd"
+_PRICE_HELP = "a price is money for time, such as 2.5usd/device-hour, or 20usd/hour for the whole machine"
+MEASURED = "measured on"
 _UPDATE_PRIOR = 0.01    # seconds an update takes beside its rollouts, until measured
 _LEARN_PRIOR = 2.5      # seconds of sampling and learning per second of sampling alone, until measured
 
 
 @dataclass(frozen=True)
 class Budget:
-    """An amount of one unit: rollouts, seconds, (decoded) tokens or FLOPs."""
+    """An amount of one unit: rollouts, seconds, (decoded) tokens, FLOPs, device-seconds or money.
+
+    `asked` are the user's own words where the amount was turned into another unit to plan with.
+    """
 
     amount: float
     unit: str
+    asked: str = ""
 
     def __post_init__(self) -> None:
-        if self.unit not in UNITS:
+        if self.unit not in ASKED:
             raise UserError(f"{self.unit!r} is no unit of a budget: {_HELP}")
         if not (isfinite(self.amount) and self.amount > 0):
             raise UserError(f"a budget must be more than nothing, not {self.amount:g} {self.unit}")
 
     @staticmethod
     def parse(text: str) -> Budget:
-        """Reads `50k-rollouts`, `2h`, `30min`, `2M-tokens`, `1e18flop`.
+        """Reads `50k-rollouts`, `2h`, `30min`, `2M-tokens`, `1e18flop`, `16 device-hours`, `8gpu-hours`, `20usd`.
 
         Raises:
             UserError: for a bare number or an unknown unit; the message lists what would be right.
         """
-        found = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)([kMGBT]?)[-_ ]?([A-Za-z]*)", text.strip())
+        found = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)([kMGBT]?)[-_ ]?([A-Za-z][A-Za-z-]*|)", text.strip())
         if not found:
             raise UserError(f"cannot read the budget {text!r}: {_HELP}")
         number, scale, word = found.groups()
@@ -69,7 +84,7 @@ class Budget:
         return Budget(amount * factor, unit)
 
     def __str__(self) -> str:
-        return f"{self.amount:g} {self.unit}"
+        return self.asked or f"{self.amount:g} {self.unit}"
 
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -79,6 +94,64 @@ class Budget:
     def of(data: Mapping[str, Any]) -> Budget:
         """The budget that `data()` wrote."""
         return Budget(**data)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a study runs on, as it is paid for: D devices, W runs side by side, the price of a device-hour if known."""
+
+    devices: int = 1
+    side_by_side: int = 1
+    price: float | None = None
+    currency: str = ""
+
+    @staticmethod
+    def priced(price: str | None, devices: int, side_by_side: int) -> Machine:
+        """With a price as a user writes it: `2.5usd/device-hour`, `2.5usd/gpu-hour`, or `20usd/hour` for all devices.
+
+        Raises:
+            UserError: for a price that cannot be read.
+        """
+        if price is None:
+            return Machine(devices, side_by_side)
+        found = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?) ?([A-Za-z]+) ?/ ?(device-|gpu-|)(?:hour|h)", price.strip())
+        try:
+            amount = float(found[1]) if found else float("nan")
+        except ValueError:
+            amount = float("nan")
+        if not (found and found[2].lower() in CURRENCIES and isfinite(amount) and amount > 0):
+            raise UserError(f"cannot read the price {price!r}: {_PRICE_HELP}; in {', '.join(CURRENCIES)}")
+        return Machine(devices, side_by_side, amount if found[3] else amount / devices, found[2].lower())
+
+    def device_hours(self, run_seconds: float) -> float:
+        """D / W device-hours for every run-hour."""
+        return run_seconds / 3600 * self.devices / self.side_by_side
+
+    def money(self, run_seconds: float) -> float | None:
+        """What so much run time costs; None without a price."""
+        return None if self.price is None else self.device_hours(run_seconds) * self.price
+
+    def plannable(self, budget: Budget, asked: str = "") -> Budget:
+        """A budget in a unit that plans count in: time of every kind, and money, become seconds of run time.
+
+        Raises:
+            UserError: for money without a price, or in another currency than the price.
+        """
+        unit, amount = budget.unit, budget.amount
+        if unit in ("rollouts", "tokens", "flops"):
+            return budget
+        if unit in CURRENCIES:
+            if self.price is None:
+                raise UserError(f"a budget of {budget} needs a --price: {_PRICE_HELP}")
+            if unit != self.currency:
+                raise UserError(f"the budget is in {unit} and the price in {self.currency}: give both in one currency")
+            amount, unit = amount / self.price * 3600, "device-seconds"
+        wall = amount / self.devices if unit == "device-seconds" else amount
+        return Budget(wall * self.side_by_side, "seconds", asked or str(budget))
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -93,6 +166,11 @@ class Timing:
     rollout: float
     evaluation: float
     source: str
+
+    @property
+    def measured(self) -> bool:
+        """Whether runs were timed, rather than the profile's sampling alone."""
+        return self.source.startswith(MEASURED)
 
     def seconds(self, n: int, B: int, C: float, evaluations: int = 0) -> float:
         """Active seconds of a run of C rollouts, n per problem and B problems per update."""
@@ -142,7 +220,7 @@ def measure_timing(curves: Sequence[Curve], otherwise: Timing) -> Timing:
     if not found[2] > 0:
         return otherwise
     update, problem, rollout, evaluation = (float(f"{x:.4g}") for x in found)
-    return Timing(update, problem, rollout, evaluation, f"measured on {len(stretches)} stretches of runs here")
+    return Timing(update, problem, rollout, evaluation, f"{MEASURED} {len(stretches)} stretches of runs here")
 
 
 def _stretches(c: Curve) -> Iterable[tuple[float, int, int, float]]:
@@ -211,6 +289,14 @@ class Prices:
             return Prices(cost.get("prefill", 0) / begun, cost.get("decode", 0) / begun, parameters)
         return Prices(0.0, float((profile.get("lengths") or {}).get("mean", 0.0)), parameters)
 
+    def measured(self, bills: Sequence[Mapping[str, float]]) -> Prices:
+        """The same from the training accounts of runs (`rollouts`, `prefill`, `decode`); as it was without any."""
+        begun = sum(b.get("rollouts", 0) for b in bills)
+        if not begun:
+            return self
+        read, written = (sum(b.get(k, 0) for b in bills) / begun for k in ("prefill", "decode"))
+        return Prices(read, written, self.parameters)
+
     def bill(self, sizes: Iterable[tuple[int, int, int, int]], timing: Timing) -> Bill:
         """The bill of runs given as (n, B, C, evaluations)."""
         sizes = list(sizes)
@@ -225,3 +311,65 @@ class Prices:
         memory = 500 + 5 * 4 * p / 1e6                                # the program; five numbers per parameter
         disk = (len(sizes) * 28 * p + 400 * rollouts) / 1e6           # two checkpoints and a final folder; the journal
         return Bill(rollouts, tokens, flops, seconds, evaluations, memory, disk)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One row of a budget in every unit: what pilot and training cost in it, and the whole budget, spent as planned.
+
+    `known` is "asked" for the budget's own unit, else how the row follows from the planned rollouts: "planned",
+    "measured", "assumed", "derived" or "priced"; `why` says from what.
+    """
+
+    unit: str
+    pilot: float
+    training: float
+    budget: float | None
+    known: str
+    why: str
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+
+def in_every_unit(
+    pilot: Bill, training: Bill, budget: Budget | None, machine: Machine, timing: Timing, lengths: str
+) -> tuple[Unit, ...]:
+    """A study's cost in every unit there is; `lengths` says where tokens per rollout were measured.
+
+    What the budget is in other units is the plan's own mix of pilot and training, scaled to spend all of it: the same
+    hours buy other numbers of rollouts at other n. FLOPs are left out where the model's size is not known, money
+    where there is no price.
+    """
+    W, D, run = machine.side_by_side, machine.devices, (pilot.seconds, training.seconds)
+    hours = (machine.device_hours(run[0]), machine.device_hours(run[1]))
+    rows: list[tuple[str, tuple[float, float], str, str]] = [
+        ("rollouts", (pilot.rollouts, training.rollouts), "planned", "begun for training"),
+        ("tokens", (pilot.tokens, training.tokens), "measured", f"mean length of answers in {lengths}"),
+        ("seconds", run, "measured" if timing.measured else "assumed", f"run time, {timing.source}"),
+        (WALL, (run[0] / W, run[1] / W), "assumed", f"runs side by side throughout: {W}"),
+        ("device-hours", hours, "derived", f"devices for every hour on the wall: {D}"),
+    ]
+    if pilot.flops is not None and training.flops is not None:
+        why = "2P a token read or written, 6P a token trained"
+        rows.insert(2, ("flops", (pilot.flops, training.flops), "derived", why))
+    if machine.price is not None:
+        money = (hours[0] * machine.price, hours[1] * machine.price)
+        rows.append((machine.currency, money, "priced", f"{machine.price:g} {machine.currency} a device-hour"))
+    whole = {unit: sum(both) for unit, both, _, _ in rows}
+    scale = budget.amount / whole[budget.unit] if budget and whole.get(budget.unit) else None
+    own = _row_of(budget)
+    return tuple(
+        Unit(unit, float(both[0]), float(both[1]), None if scale is None else scale * whole[unit],
+             "asked" if unit == own else known, f"{budget}" if unit == own else why)
+        for unit, both, known, why in rows
+    )
+
+
+def _row_of(budget: Budget | None) -> str | None:
+    """The unit a budget was asked in, as a row's name."""
+    if budget is None or not budget.asked:
+        return budget.unit if budget else None
+    unit = Budget.parse(budget.asked).unit
+    return {"seconds": WALL, "device-seconds": "device-hours"}.get(unit, unit)

@@ -6,16 +6,19 @@ A refusal is a result. Each says what would settle it and about how many trainin
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from numpy import ndarray
 
-from isocost.laws.forms import LOG_SIGMOID, fit_many
+from isocost.laws.forms import LOG_SIGMOID, fit_many, peak
 from isocost.laws.law import KNOWN, SELECT, Arm, Flag, Growth, Law, Refusal
 from isocost.laws.noise import Interval, student
 
 FURTHEST = 8.0      # a plan prescribes at most this many times the pilot's largest run
 USELESS = 0.4       # a prediction interval wider than this, for the surest n at FURTHEST, predicts nothing
+HALF = 0.5          # probability, for the arm furthest on, that half of its gain lies within the pilot; below it more
+                    # is to come than was seen, and where it ends is the prior's word, not the pilot's
 SEEDS = 3           # fewer runs in an arm are flagged
 LEAST = 2           # the least n a group baseline can have: a natural bound, not an edge of the grid
 STEPS = 24          # points of ln C at which the winner is read
@@ -35,11 +38,12 @@ def refusal(law: Law, measured: bool, ends: list[float]) -> Refusal | None:
     if gain < 3 * error:
         return Refusal(f"no n has moved: the best, n={best.n}, gained {gain:+.3f}, standard error {error:.3f}",
                        "a pilot four times as long, or a higher learning rate", 4 * whole)
+    passed = {arm.n: float((arm.fits[SELECT].draws[:, 2] < arm.C[-1]).mean()) for arm in law.arms}
     widths = {n: law.predict(n, FURTHEST * law.range[1])[1].width for n in law.ns}
     surest = min(widths, key=lambda n: (widths[n], n))
-    if widths[surest] > USELESS:
+    if max(passed.values()) < HALF or widths[surest] > USELESS:
         return Refusal(f"every curve stops before its knee: {FURTHEST:.0f} times further even the surest, "
-                       f"n={surest}, is open by {widths[surest]:.2f}",
+                       f"n={surest}, is open by {widths[surest]:.2f}, and none has surely made half of its gain",
                        f"the runs of n={best.n} continued to 4 times their length",
                        3 * float(best.C[-1]) * len(best.runs))
     return None
@@ -187,11 +191,11 @@ def _growth(law: Law, C: ndarray) -> Growth:
     The winner is read between the n of the grid and smoothed by a running mean over ln C (IsoCompute).
     """
     paths = np.stack([law.paths(n, C, SELECT) for n in law.ns])                         # (arms, D, K)
-    winners = _peak(np.log2(np.array(law.ns, dtype=float)), np.concatenate([paths.mean(1)[:, None], paths], axis=1))
+    winners = peak(np.log2(np.array(law.ns, dtype=float)), np.concatenate([paths.mean(1)[:, None], paths], axis=1))
     width = max(STEPS // 8, 1)
     padded = np.pad(winners, ((0, 0), (width, width)), mode="edge")
     smooth = np.array([padded[:, i : i + len(C)] for i in range(2 * width + 1)]).mean(0)
-    values = np.clip(fit_many(LOG_SIGMOID, C, smooth)[0], *_bounds(law, C))
+    values = fit_many(replace(LOG_SIGMOID, bounds=_bounds(law, C)), C, smooth)[0]   # within them, never clipped after
     parameters = {}
     for place, name in enumerate(LOG_SIGMOID.parameters):
         low, high = np.quantile(values[1:, place], [(1 - law.level) / 2, (1 + law.level) / 2])
@@ -201,22 +205,7 @@ def _growth(law: Law, C: ndarray) -> Growth:
     return Growth(parameters, values[1:])
 
 
-def _peak(x: ndarray, values: ndarray) -> ndarray:
-    """Where values (arms, ...) over x (arms,) peak: the vertex of the parabola through the best and its neighbours.
-
-    At either end of x the peak is that end.
-    """
-    best = values.argmax(0)
-    at = np.clip(best, 1, len(x) - 2)
-    left, middle, right = (np.take_along_axis(values, (at + i)[None], 0)[0] for i in (-1, 0, 1))
-    a, b = x[at] - x[at - 1], x[at + 1] - x[at]
-    up, down = (middle - left) / a, (middle - right) / b
-    shift = (up * b - down * a) / (2 * np.maximum(up + down, 1e-12))
-    vertex = np.clip(x[at] + shift, x[at] - a / 2, x[at] + b / 2)
-    return np.where((best == 0) | (best == len(x) - 1), x[best], vertex)
-
-
-def _bounds(law: Law, C: ndarray) -> tuple[list[float], list[float]]:
+def _bounds(law: Law, C: ndarray) -> tuple[tuple[float, float], ...]:
     """L and U within the grid of n, C0 within the pilot."""
-    low, high = math.log2(law.ns[0]), math.log2(law.ns[-1])
-    return [low, low, 0.0, float(C[0])], [high, high, math.inf, float(C[-1])]
+    grid = (math.log2(law.ns[0]), math.log2(law.ns[-1]))
+    return grid, grid, LOG_SIGMOID.bounds[2], (float(C[0]), float(C[-1]))

@@ -18,10 +18,10 @@ from numpy import ndarray
 from isocost.chance import Purpose, generator
 from isocost.errors import UserError
 from isocost.laws.caution import cautions, optimum, refusal
-from isocost.laws.forms import fit_many, rise, risen
+from isocost.laws.forms import fit_many, rise
 from isocost.laws.law import AUDIT, SELECT, Arm, Band, Fit, Flag, Frontier, Growth, Law, Refusal
 from isocost.laws.noise import Noise, prior_noise, spread
-from isocost.laws.posterior import Weighed, asymptotes, correlation, heard, thinned, weigh
+from isocost.laws.posterior import Chain, Seen, correlation, covariance, joint, shares, thinned
 from isocost.laws.table import Curve
 
 __all__ = ["Arm", "Band", "Fit", "Flag", "Frontier", "Growth", "Law", "Refusal", "fit_law"]
@@ -30,6 +30,8 @@ LEVEL = 0.9
 TAILS = (1.0, 0.3, float("inf"))    # the sigmoid first; a slower and a faster approach to the asymptote
 LATE = 0.5          # points weigh as C to this power: the late ones say where a curve goes (ScaleRL drops the early)
 POINTS = 4          # evaluations above C = 0 that an arm needs: A, Cmid, b, and one to be wrong by
+LEAST_SD = 0.7      # of the median over its evaluations: an early one, whose runs have had no time to differ, says
+                    # little of where a curve goes, however small its error
 WHOLE = 0.5         # a run that ended before this share of its arm's longest is another experiment
 MOVED = 0.25        # share of the best arm's gain below which an arm has not moved
 DIGITS = 7          # significant digits kept of draws, so that a law read back is the law
@@ -78,6 +80,7 @@ def _pilot(curves: Sequence[Curve]) -> list[Curve]:
     pilot = [c for c in on_rule if c.purpose == "pilot"] or [c for c in on_rule if c.purpose != "probe"]
     if not pilot:
         raise UserError("there is nothing to fit: no run of the pilot at the fitted learning rate has an evaluation")
+    _named_once(pilot)
     pilot = list({c.run: c for c in sorted(pilot, key=lambda c: (c.n, c.seed, c.run))}.values())
     for a, b in pairwise(pilot):
         if a.n == b.n and (a.B, a.lr) != (b.B, b.lr):
@@ -87,6 +90,14 @@ def _pilot(curves: Sequence[Curve]) -> list[Curve]:
             raise UserError(f"runs {a.run} and {b.run} are both n={a.n}, seed {a.seed}; a seed counts once: "
                             "leave one of them out")
     return pilot
+
+
+def _named_once(pilot: list[Curve]) -> None:
+    """A run given twice counts once; two runs of one name are two studies', and which is meant cannot be told."""
+    for a, b in pairwise(sorted(pilot, key=lambda c: c.run)):
+        if a.run == b.run and (a.n, a.B, a.lr, a.seed) != (b.n, b.B, b.lr, b.seed):
+            raise UserError(f"two runs are called {a.run}: n={a.n}, B={a.B}, lr={a.lr:g} and n={b.n}, B={b.B}, "
+                            f"lr={b.lr:g}; one law is of one B and one learning-rate rule: fit them apart")
 
 
 def _base(curves: list[Curve]) -> tuple[float, float]:
@@ -174,72 +185,81 @@ def _pool(arms: list[_Means], base: tuple[float, float]) -> tuple[Noise, bool]:
 def _fit_arms(means: list[_Means], base: tuple[float, float], noise: Noise, draws: int, rng: np.random.Generator
               ) -> tuple[tuple[Arm, ...], tuple[float, ...]]:
     """Every arm on both splits: least squares for the curve and its folds, a posterior for what it leaves open."""
-    fitted = [_points(arm, base) for arm in means]
-    weights = _weights(means, base, fitted, noise)
-    drawn = [_open(means, split, base, noise) for split in (SELECT, AUDIT)]
-    mixed = rng.permutation(draws)      # one order for all arms: draw d is the same luck in each
-    arms: list[Arm] = []
-    for arm, own, moved in zip(means, fitted, _moved(means, base), strict=True):
+    if not means:
+        return (), tuple(1 / len(TAILS) for _ in TAILS)
+    fitted = _points(means, base)
+    strata = (rng.permutation(draws) + rng.random(draws)) / draws
+    u = rng.random((len(means), 3, draws))
+    mixed, weights = rng.permutation(draws), []
+    u[-1, 0] = strata
+    drawn = []
+    for split in (SELECT, AUDIT):
+        seen = _seen(means, split, noise)
+        chains = [joint(seen, base[split], tail, u) for tail in TAILS]
+        weights.append(shares([c.evidence for c in chains]))
+        form = np.searchsorted(np.cumsum(weights[-1])[:-1], (mixed + 0.5) / draws)
+        drawn.append(_drawn(chains, form, u))
+    arms = []
+    for place, (arm, own, moved) in enumerate(zip(means, fitted, _moved(means, base), strict=True)):
         first = arm.runs[0]
-        fits = [_fit(own[split], drawn[split][len(arms)].draws(draws)[mixed]) for split in (SELECT, AUDIT)]
+        fits = [_fit(own[split], drawn[split][place]) for split in (SELECT, AUDIT)]
         arms.append(Arm(first.n, first.B, first.lr, tuple(c.run for c in arm.runs), tuple(c.seed for c in arm.runs),
                         arm.diverged, arm.C, arm.rewards[SELECT], arm.rewards[AUDIT], arm.values("epochs"),
                         arm.values("seconds"), moved, (fits[SELECT], fits[AUDIT])))
-    return tuple(arms), tuple(float(w) for w in weights)
+    return tuple(arms), tuple(float(w) for w in np.mean(weights, 0))
 
 
-def _open(means: list[_Means], split: int, base: tuple[float, float], noise: Noise) -> list[Weighed]:
-    """What each arm's runs leave open, once the arms that have moved have told the others how high they may end."""
-    if not means:
-        return []
+def _drawn(chains: Sequence[Chain], form: ndarray, u: ndarray) -> ndarray:
+    """Draw d of every arm from the chain of form d: (arms, D, 4), the form's place first."""
+    out = np.empty((u.shape[0], u.shape[2], 4))
+    for place, one in enumerate(chains):
+        at = form == place
+        if at.any():
+            out[:, at] = np.concatenate([np.full((u.shape[0], at.sum(), 1), place), one.draws(u[:, :, at])], -1)
+    return out
+
+
+def _seen(means: list[_Means], split: int, noise: Noise) -> list[Seen]:
+    """Each arm's mean with its covariance, at the few points that count."""
     at = thinned(noise.C)
     rho = correlation(noise.C[at], noise.residuals[split][:, at])
-    errors = [noise.sd(arm.C, arm.mean(split), split) / np.sqrt(len(arm.runs)) for arm in means]
-    A = asymptotes([(float(arm.mean(split)[-1]), float(e[-1])) for arm, e in zip(means, errors, strict=True)])
-    alone = []
-    for arm, error in zip(means, errors, strict=True):
-        at, sd = thinned(arm.C), np.maximum(error, np.median(error))
-        alone.append(weigh(arm.C[at], arm.mean(split)[at], sd[at], rho, noise.dof, base[split], TAILS, A))
-    told = {i: alone[i].asymptotes(A) for i, moved in enumerate(_moved(means, base)) if moved}
-    return [w.leaning(A, heard(A, [told[j] for j in told if j != i])) for i, w in enumerate(alone)]
-
-
-def _points(arm: _Means, base: tuple[float, float]) -> list[ndarray]:
-    """For each split the least-squares parameters (F, 1 + folds, 4): of the mean, and with one run left out in turn."""
-    runs, out = len(arm.runs), []
-    for split in (SELECT, AUDIT):
-        mean = arm.mean(split)
-        folds = (runs * mean - arm.rewards[split]) / (runs - 1) if runs > 1 else arm.rewards[split][:0]
-        rows = np.concatenate([mean[None], folds])
-        out.append(np.stack([fit_many(rise(tail), arm.C, rows, arm.C**LATE, {"R0": base[split]})[0] for tail in TAILS]))
+    out = []
+    for arm in means:
+        error = noise.sd(arm.C, arm.mean(split), split) / np.sqrt(len(arm.runs))
+        at, sd = thinned(arm.C), np.maximum(error, LEAST_SD * np.median(error))
+        out.append(Seen(arm.runs[0].n, arm.C[at], arm.mean(split)[at], covariance(arm.C[at], sd[at], rho), noise.dof))
     return out
+
+
+def _points(means: list[_Means], base: tuple[float, float]) -> list[list[ndarray]]:
+    """Per arm and split the least-squares parameters (F, 1 + folds, 4): of the mean, and with one run left out in turn.
+
+    Arms evaluated at the same points are fitted in one call.
+    """
+    out: list[list[ndarray]] = [[] for _ in means]
+    for split in (SELECT, AUDIT):
+        rows = [np.concatenate([arm.mean(split)[None], _folds(arm, split)]) for arm in means]
+        together: dict[bytes, list[int]] = {}
+        for place, arm in enumerate(means):
+            together.setdefault(arm.C.tobytes(), []).append(place)
+        for places in together.values():
+            C, y = means[places[0]].C, np.concatenate([rows[i] for i in places])
+            found = np.stack([fit_many(rise(tail), C, y, C**LATE, {"R0": base[split]})[0] for tail in TAILS])
+            for i, own in zip(places, np.split(found, np.cumsum([len(rows[i]) for i in places])[:-1], 1), strict=True):
+                out[i].append(own)
+    return out
+
+
+def _folds(arm: _Means, split: int) -> ndarray:
+    """The arm's mean with one run left out in turn (S, K); none where it has one run."""
+    runs = len(arm.runs)
+    return (runs * arm.mean(split) - arm.rewards[split]) / (runs - 1) if runs > 1 else arm.rewards[split][:0]
 
 
 def _fit(values: ndarray, drawn: ndarray) -> Fit:
     names = ("R0", "A", "Cmid", "b")
     return Fit(dict(zip(names, map(float, values[0, 0]), strict=True)), _short(values[:, 0, 1:]), _short(drawn),
                _short(values[:, 1:, 1:].swapaxes(0, 1)))
-
-
-def _weights(means: list[_Means], base: tuple[float, float], fitted: list[list[ndarray]], noise: Noise) -> ndarray:
-    """How much each form deserves, summing to 1: exp(-chi-squared / 2) over all arms, at least 1/20 or so each.
-
-    Checkpoints of one run are correlated and both splits share their runs, so a point counts one quarter. The form is
-    one for the whole study: arms differ in how fast and how far, not in kind, and together they can tell.
-    """
-    squares = np.zeros(len(TAILS))
-    for arm, own in zip(means, fitted, strict=True):
-        for split in (SELECT, AUDIT):
-            mean = arm.mean(split)
-            error = noise.sd(arm.C, mean, split) / np.sqrt(len(arm.runs))
-            error = np.maximum(error, np.median(error) + 1e-6)
-            for place, tail in enumerate(TAILS):
-                _, A, Cmid, b = own[split][place, 0]
-                curve = base[split] + (A - base[split]) * risen(arm.C, Cmid, b, tail)
-                squares[place] += (((mean - curve) / error) ** 2).sum() / 4
-    likely = np.exp(-(squares - squares.min()) / 2)
-    floored = likely / likely.sum() + 0.05
-    return np.asarray(floored / floored.sum())
 
 
 def _short(values: ndarray) -> ndarray:

@@ -57,7 +57,7 @@ class Fitted:
         return self.form.f(np.asarray(x, dtype=float), *(self.parameters[p] for p in self.form.parameters))
 
 
-def risen(x: ndarray, Cmid: ndarray, b: ndarray, tail: float = 1.0) -> ndarray:
+def risen(x: ndarray, Cmid: ndarray | float, b: ndarray | float, tail: float = 1.0) -> ndarray:
     """The share of the gain that is made at x, 0 to 1, one half at Cmid.
 
     With u = (x / Cmid)^b: tail 1 is ScaleRL's sigmoid u / (1 + u); a smaller tail approaches its asymptote more
@@ -66,8 +66,44 @@ def risen(x: ndarray, Cmid: ndarray, b: ndarray, tail: float = 1.0) -> ndarray:
     with np.errstate(over="ignore", divide="ignore"):
         u = np.exp(np.minimum(b * (np.log(x) - np.log(Cmid)), 700.0))
     if np.isinf(tail):
-        return 1.0 - np.exp2(-u)
-    return 1.0 - (1.0 + (2.0 ** (1.0 / tail) - 1.0) * u) ** -tail
+        return np.asarray(1.0 - np.exp2(-u))
+    return np.asarray(1.0 - (1.0 + (2.0 ** (1.0 / tail) - 1.0) * u) ** -tail)
+
+
+def reached(share: ndarray, Cmid: ndarray | float, b: ndarray | float, tail: float = 1.0) -> ndarray:
+    """The x at which `risen` is this share: its inverse, infinite from share 1 on, 0 up to share 0."""
+    inside = np.clip(share, 0.0, 1.0)
+    with np.errstate(over="ignore", divide="ignore"):
+        if np.isinf(tail):
+            u = -np.log2(1.0 - inside)
+        else:
+            u = ((1.0 - inside) ** (-1.0 / tail) - 1.0) / (2.0 ** (1.0 / tail) - 1.0)
+        return np.asarray(Cmid * u ** (1.0 / np.asarray(b)))
+
+
+def steepness(b: ndarray | float, tail: float = 1.0) -> ndarray:
+    """The exponent of the sigmoid that is as steep at its midpoint: 4 d risen / d ln x at Cmid.
+
+    So that b of two forms can be compared: it is b for the sigmoid, b 2 tail (1 - 2^(-1/tail)) for the others.
+    """
+    return np.asarray(b) * (2 * np.log(2) if np.isinf(tail) else 2 * tail * (1 - 2 ** (-1 / tail)))
+
+
+def peak(x: ndarray, values: ndarray) -> ndarray:
+    """Where values (arms, ...) over x (arms,) peak: the vertex of the parabola through the best and its neighbours.
+
+    At either end of x the peak is that end.
+    """
+    best = values.argmax(0)
+    if len(x) < 3:
+        return np.asarray(x[best])
+    at = np.clip(best, 1, len(x) - 2)
+    left, middle, right = (np.take_along_axis(values, (at + i)[None], 0)[0] for i in (-1, 0, 1))
+    a, b = x[at] - x[at - 1], x[at + 1] - x[at]
+    up, down = (middle - left) / a, (middle - right) / b
+    shift = (up * b - down * a) / (2 * np.maximum(up + down, 1e-12))
+    vertex = np.clip(x[at] + shift, x[at] - a / 2, x[at] + b / 2)
+    return np.where((best == 0) | (best == len(x) - 1), x[best], vertex)
 
 
 def _rise(x: ndarray, R0: ndarray, A: ndarray, Cmid: ndarray, b: ndarray, tail: float = 1.0) -> ndarray:

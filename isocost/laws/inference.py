@@ -1,18 +1,47 @@
-"""What more sampling at test time buys: how it saturates with attempts or rounds, and what a larger model costs.
+"""What more sampling at test time buys: how it saturates, at which temperature, for whom; and what size costs.
 
-    F(N) = F_max (1 - (1 - p)^N)                      "Scaling over Scaling" (TTSPM), parallel and sequential alike
+    F(N) = F_max (1 - (1 - p)^N)                      TTSPM, arXiv 2505.20522, parallel and sequential alike
+    pass@k(T) = exp(-e^(a(T)) k^b(T))                 co-scaling of temperature and k, arXiv 2412.15287
     factor = M + 3 (D_pre / D_inf) (M - 1)            Snell et al. 2024, arXiv 2408.03314
+
+pass@k, worst@k and maj@k themselves, unbiased, are in `passrate`; which strategy for which difficulty is in `strategy`.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy import ndarray
+from scipy.optimize import least_squares
+from scipy.special import comb
 
+from isocost import chance
 from isocost.errors import UserError
+
+# best of N ------------------------------------------------------------------------------------------------------------
+
+
+def best_of(scores: ndarray, right: ndarray, n: int) -> float:
+    """The chance that the answer a verifier scores highest among n of these (m,) samples is right; equal scores share.
+
+    Exact over all n-subsets, so unbiased for best-of-n under that verifier. With a perfect verifier, scores that are
+    the marks, it is pass@n. Raises UserError unless 1 <= n <= m.
+    """
+    scores, marks = np.asarray(scores, dtype=float), np.asarray(right, dtype=float)
+    m = len(scores)
+    if not 1 <= n <= m:
+        raise UserError(f"best-of-n of {m} samples is known for n from 1 to {m}, not for {n}")
+    _, level, size = np.unique(scores, return_inverse=True, return_counts=True)
+    up_to = np.cumsum(size)
+    wins = (comb(up_to, n) - comb(up_to - size, n)) / comb(m, n)          # the best of the subset is of this level
+    return float(wins @ (np.bincount(level, marks) / size))
+
+
+# saturation -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -55,6 +84,136 @@ def fit_saturation(n: ndarray, reached: ndarray) -> Saturation:
         best = Saturation(float(plateau[k]), float(grid[k]))
         grid = np.linspace(grid[max(k - 1, 0)], grid[min(k + 1, len(grid) - 1)], 200)
     return best
+
+
+def allot(curves: Sequence[Saturation], shares: Sequence[float], mean: float) -> list[int]:
+    """How many attempts each class of problems should get when they may take `mean` per problem on average.
+
+    Class i has its curve and its share of the problems; its N is 0 or more. Attempts go one by one to where the next
+    one adds most, which is best of all because every curve's gains only fall. Raises UserError where shares are not
+    those of a whole.
+    """
+    if len(curves) != len(shares) or min(shares) <= 0 or not math.isclose(sum(shares), 1.0, rel_tol=1e-6):
+        raise UserError(f"{len(curves)} curves need as many shares above 0 that add up to 1, not {list(shares)}")
+    spent, given = 0.0, [0] * len(curves)
+    queue = [(-float(c.gain(0)), i) for i, c in enumerate(curves)]
+    heapq.heapify(queue)
+    while queue:
+        gain, i = heapq.heappop(queue)
+        if gain == 0.0 or spent + shares[i] > mean * (1 + 1e-9):
+            continue
+        spent, given[i] = spent + shares[i], given[i] + 1
+        heapq.heappush(queue, (-float(curves[i].gain(given[i])), i))
+    return given
+
+
+# temperature ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CoScaling:
+    """ln(-ln pass@k) = a0 + a1 t + a2 t^2 + (b0 + b1 t) ln k, where t = ln T.
+
+    At each temperature that is the power law in k of arXiv 2412.15287; that its exponent is linear and its height a
+    parabola in t makes the best temperature a power of k, T*(k) = T*(1) k^(-b1 / (2 a2)).
+    """
+
+    a: tuple[float, float, float]
+    b: tuple[float, float]
+    between: tuple[float, float]        # the temperatures that were measured
+
+    def __call__(self, temperature: ndarray | float, k: ndarray | float) -> ndarray:
+        t, ln_k = np.log(np.asarray(temperature, dtype=float)), np.log(np.asarray(k, dtype=float))
+        (a0, a1, a2), (b0, b1) = self.a, self.b
+        return np.exp(-np.exp(a0 + a1 * t + a2 * t**2 + (b0 + b1 * t) * ln_k))
+
+    @property
+    def exponent(self) -> float:
+        """Of T*(k) in k; NaN where no temperature is best because the parabola has no valley."""
+        return -self.b[1] / (2 * self.a[2]) if self.a[2] > 0 else math.nan
+
+    def best(self, k: float) -> float:
+        """T*(k), among the temperatures that were measured: at an end of them, it may lie beyond."""
+        low, high = self.between
+        if self.a[2] > 0:
+            return float(np.clip(np.exp(-(self.a[1] + self.b[1] * math.log(k)) / (2 * self.a[2])), low, high))
+        return low if float(self(low, k)) >= float(self(high, k)) else high
+
+
+@dataclass(frozen=True)
+class BestTemperature:
+    """T*(k) with its interval over problems; `edge` says that it is an end of what was measured."""
+
+    k: int
+    temperature: float
+    low: float
+    high: float
+    edge: bool
+
+
+def fit_coscaling(temperature: ndarray, k: ndarray, reached: ndarray) -> CoScaling:
+    """Least squares in pass@k over (K,) temperatures, numbers of attempts and what was reached with them, in [0, 1].
+
+    Raises UserError for fewer than three temperatures or two k, or where nothing, or everything, was reached.
+    """
+    t, n, y = (np.asarray(x, dtype=float) for x in (temperature, k, reached))
+    if len(np.unique(t)) < 3 or len(np.unique(n)) < 2:
+        raise UserError("which temperature is best for which k needs three temperatures and two values of k or more")
+    if not (t > 0).all() or not (n >= 1).all() or y.max() <= 0 or y.min() >= 1:
+        raise UserError("temperatures must be above 0, k 1 or more, and what was reached not all 0 nor all 1")
+    columns = np.stack((np.ones_like(t), np.log(t), np.log(t) ** 2, np.log(n), np.log(t) * np.log(n)), 1)
+    between = (float(t.min()), float(t.max()))
+    return _coscaling(columns, y, _first_guess(columns, y), between)
+
+
+def _first_guess(columns: ndarray, y: ndarray) -> ndarray:
+    kept = np.clip(y, 1e-3, 1 - 1e-3)
+    guess: ndarray = np.linalg.lstsq(columns, np.log(-np.log(kept)), rcond=None)[0]
+    return guess
+
+
+def _coscaling(columns: ndarray, y: ndarray, begin: ndarray, between: tuple[float, float]) -> CoScaling:
+    def off(x: ndarray) -> ndarray:
+        return np.exp(-np.exp(np.minimum(columns @ x, 30.0))) - y
+
+    def slope(x: ndarray) -> ndarray:
+        z = np.minimum(columns @ x, 30.0)
+        return -np.exp(z - np.exp(z))[:, None] * columns
+
+    a0, a1, a2, b0, b1 = map(float, least_squares(off, begin, slope, method="lm").x)
+    return CoScaling((a0, a1, a2), (b0, b1), between)
+
+
+def best_temperatures(
+    temperatures: Sequence[float], right: ndarray, m: int, ks: Sequence[int], *, level: float = 0.9, draws: int = 200,
+    seed: int = 0,
+) -> list[BestTemperature]:
+    """T*(k) for each k from (temperatures, P) counts of right samples among m, the same P problems at every one.
+
+    pass@k is unbiased at each k, hence k <= m; intervals are Bayesian bootstraps over problems (Rubin 1981), which are
+    the same draw for all temperatures and all k. Raises UserError for what `fit_coscaling` cannot use.
+    """
+    counts = np.asarray(right)
+    if counts.ndim != 2 or len(counts) != len(temperatures) or counts.min() < 0 or counts.max() > m:
+        raise UserError(f"counts must be a table of {len(temperatures)} temperatures by problems, each from 0 to {m}")
+    if max(ks) > m or min(ks) < 1:
+        raise UserError(f"pass@k is unbiased for k from 1 to the {m} samples, not for {list(ks)}")
+    reached = 1 - comb(m - counts[:, None], np.asarray(ks)[:, None]) / comb(m, np.asarray(ks)[:, None])    # (T, k, P)
+    t, k = (x.ravel() for x in np.meshgrid(temperatures, ks, indexing="ij"))
+    law = fit_coscaling(t, k, reached.mean(-1).ravel())
+    begin = np.array([*law.a, *law.b])
+    columns = np.stack((np.ones_like(t), np.log(t), np.log(t) ** 2, np.log(k), np.log(t) * np.log(k)), 1)
+    weights = chance.generator(seed, chance.Purpose.BOOTSTRAP, m).dirichlet(np.ones(counts.shape[1]), draws)
+    again = [_coscaling(columns, (reached @ w).ravel(), begin, law.between) for w in weights]
+    tail, out = (1 - level) / 2, []
+    for one in ks:
+        low, high = np.quantile([x.best(one) for x in again], [tail, 1 - tail])
+        best = law.best(one)
+        out.append(BestTemperature(one, best, min(float(low), best), max(float(high), best), best in law.between))
+    return out
+
+
+# size -----------------------------------------------------------------------------------------------------------------
 
 
 def worth_of_size(times: float, pretraining: float, inference: float) -> float:

@@ -17,13 +17,17 @@ import numpy as np
 from numpy import ndarray
 
 from isocost.errors import UserError
-from isocost.laws.forms import LOG_SIGMOID, risen
+from isocost.laws.forms import LOG_SIGMOID, risen, steepness
 from isocost.laws.noise import Interval, Kind, Noise, mixture_quantiles, spread
+from isocost.laws.posterior import dearer
 
 SELECT, AUDIT = 0, 1
 KNOWN = 0.1         # an n whose mean reward is open by more than this either way is unknown, not equal
-DRIFT = 0.01        # allowed per doubling beyond the pilot for shapes outside the forms: a standard deviation of
+DRIFT = 0.004       # allowed per doubling beyond the pilot for shapes outside the forms: a standard deviation of
                     # reward at R = 1/2, less near 0 and 1
+PARAMETERS = ("A", "Cmid", "b")     # of a curve, as `Fit.draws` has them after the form's place
+FINEST = 2.0**0.125     # n* is read between n a doubling apart: nothing finer than an eighth of that is claimed
+DEAREST = 4.0       # rollouts beyond this many times C are as bad as never: nobody would pay them
 DECADE = 10.0       # IsoCompute reads its laws within one decade of extrapolation (arXiv 2603.12151)
 
 
@@ -41,7 +45,7 @@ class Flag:
     """A named caution, `text` one sentence for the reader.
 
     Names: edge_of_grid, natural_bound, extrapolation, epochs, identifiability, few_seeds, diverged, falling, short,
-    fixed_batch.
+    fixed_batch, metric, overfitting.
     """
 
     name: str
@@ -130,8 +134,9 @@ class Growth:
         own = list(self.parameters.values())
         values = 2.0 ** LOG_SIGMOID.f(np.array(float(C)), *self.draws.T)
         centre = float(2.0 ** LOG_SIGMOID.f(np.array(float(C)), *(np.array(p.value) for p in own)))
-        low, high = (float(q) for q in np.quantile(values, _tails(own[0].level)))
-        return Interval(centre, min(low, centre), max(high, centre), own[0].level, "confidence", own[0].dof)
+        low, high = (float(q) for q in np.quantile(values, _tails(own[0].level), method="weibull"))
+        return Interval(centre, min(low, centre) / FINEST, max(high, centre) * FINEST, own[0].level, "confidence",
+                        own[0].dof)
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,12 +217,28 @@ class Law:
             share[at] = risen(C[None, :], Cmid[at], b[at], tail)
         return np.asarray(self.R0[split] + (A - self.R0[split]) * share)
 
+    def parameter(self, n: int, name: str) -> Interval:
+        """The confidence interval of one parameter of arm n's mean curve on audit: A, Cmid (rollouts) or b.
+
+        Over the draws of every form: Cmid is where half of the gain is made, b the exponent of the sigmoid that is as
+        steep there (`forms.steepness`), so that both mean one thing whatever the form. Raises UserError for another
+        name.
+        """
+        which, *columns = self.arm(n).fits[AUDIT].draws.T
+        if name not in PARAMETERS:
+            raise UserError(f"a curve has the parameters {', '.join(PARAMETERS)}, not {name!r}")
+        values = columns[PARAMETERS.index(name)]
+        if name == "b":
+            values = values * np.array([steepness(1.0, tail) for tail in self.tails])[which.astype(int)]
+        low, middle, high = np.quantile(values, [_tails(self.level)[0], 0.5, _tails(self.level)[1]], method="weibull")
+        return Interval(float(middle), float(low), float(high), self.level, "confidence", self.dof)
+
     def _doublings(self, n: int, C: ndarray) -> ndarray:
         return np.maximum(np.log2(C / self.arm(n).C[-1]), 0.0)
 
     def _halves(self, C: ndarray) -> ndarray:
         """Half the width of each arm's confidence interval on select: (arms, K)."""
-        ends = [np.quantile(self.paths(n, C, SELECT), _tails(self.level), axis=0) for n in self.ns]
+        ends = [np.quantile(self.paths(n, C, SELECT), _tails(self.level), axis=0, method="weibull") for n in self.ns]
         return np.array([(high - low) / 2 for low, high in ends])
 
     def _known(self, C: ndarray) -> ndarray:
@@ -267,6 +288,18 @@ class Law:
         gaps = paths[self._chosen(C), :, np.arange(len(C))].T[None] - paths
         return np.asarray(self._known(C) & (gaps.mean(1) <= np.maximum(margin, gaps.std(1))))
 
+    def dearer(self, C: float) -> dict[int, float]:
+        """For each n, how many times C it needs to reach, on select, what the best n has at C: 1 or more.
+
+        The geometric mean over draws, each with its own best n and at most `DEAREST`. Where curves are flat a small
+        loss of reward is a large one of compute; where they are steep it is not. Unlike the difference in reward this
+        weighs both, and it can be set against what a rollout of each n costs.
+        """
+        self._some()
+        drawn = np.array([arm.fits[SELECT].draws for arm in self.arms])
+        more = dearer(drawn, self.tails, self.R0[SELECT], float(_grid(C)[0]), DEAREST)
+        return {n: float(np.exp(log.mean())) for n, log in zip(self.ns, more, strict=True)}
+
     def frontier(self, C: float | ndarray) -> Frontier:
         """The upper envelope at C (K,): the n that select chooses, the audit value of that choice, its band.
 
@@ -291,11 +324,20 @@ class Law:
             return np.zeros(len(C))
         select, audit = (np.array([self.paths(n, C, split).mean(0) for n in self.ns]) for split in (SELECT, AUDIT))
         away = np.array([[self._left_out(arm, C, split, folds) for arm in self.arms] for split in (SELECT, AUDIT)])
+        away = away * np.array([self._followed(C, select, SELECT), self._followed(C, audit, AUDIT)])[:, None, None]
         chosen = np.where(self._known(C)[:, None], select[:, None] - away[SELECT], -1.0).argmax(0)     # (folds, K)
         sizes = np.array([len(arm.fits[AUDIT].folds) for arm in self.arms])[:, None, None]
         on_fold = audit[:, None] + (sizes - 1) * away[AUDIT]
         elsewhere = np.take_along_axis(on_fold, chosen[None], 0)[0].mean(0)
         return np.asarray(audit[self._chosen(C), np.arange(len(C))] - elsewhere)
+
+    def _followed(self, C: ndarray, values: ndarray, split: int) -> ndarray:
+        """How far apart curves (arms, K) are at C (K,), as a share of how far each by itself would be; at most 1.
+
+        Weighed together, arms are drawn to each other, and the luck of one arm's runs with them.
+        """
+        alone = np.array([self._mixed(arm.fits[split].points, C, split) for arm in self.arms])
+        return np.asarray(np.minimum(values.std(0) / np.maximum(alone.std(0), 1e-9), 1.0))
 
     def _left_out(self, arm: Arm, C: ndarray, split: int, folds: int) -> ndarray:
         """How much each of the first runs lifts the arm's curve, centred: (folds, K)."""

@@ -102,10 +102,11 @@ def spread(reward: ndarray) -> ndarray:
 def mixture_quantiles(centre: ndarray, sd: ndarray, probabilities: Sequence[float]) -> ndarray:
     """Quantiles (Q, ...) of equal mixtures of normals, centres and sds (D, ...): smooth in few draws.
 
-    Found by bisection; sd 0 is allowed where all of it is 0, and gives the empirical quantiles.
+    Found by bisection; sd 0 is allowed where all of it is 0, and gives the empirical quantiles, by the definition that
+    leaves the right share outside however few the draws (Weibull's).
     """
     if not np.any(sd > 0):
-        return np.quantile(centre, probabilities, axis=0)
+        return np.quantile(centre, probabilities, axis=0, method="weibull")
     sd = np.maximum(sd, 1e-9)
     out = []
     for probability in probabilities:

@@ -46,6 +46,21 @@ class Preset:
     edge_seeds: int
     train_C: int
     train_seeds: int
+    batch: int | None = None    # n B, where that is what is fixed; B is then the common default's
+
+    def B_of(self, n: int) -> int:
+        """Problems per update of arm n."""
+        return problems_of(n, self.B, self.batch)
+
+    @property
+    def unit(self) -> int:
+        """The fewest rollouts that are a whole number of updates for every n, and for the common default."""
+        return self.batch or whole(self.grid, self.B)
+
+
+def problems_of(n: int, B: int, batch: int | None = None) -> int:
+    """Problems per update at n: B, or as many as make n B the fixed `batch`."""
+    return batch // n if batch else B
 
 
 PRESETS = {
@@ -66,7 +81,11 @@ class Evaluation:
     @property
     def sd(self) -> float:
         """Standard deviation that sampling adds to one evaluation, at the widest (pass rate 1/2); 0 if exact."""
-        return 0.0 if self.samples is None else 0.5 / sqrt(self.problems * self.samples)
+        return self.sd_of(1)
+
+    def sd_of(self, attempts: int) -> float:
+        """The same of best@k or worst@k, k attempts: at most that of the samples parted into whole lots of k."""
+        return 0.0 if self.samples is None else 0.5 / sqrt(self.problems * max(self.samples // attempts, 1))
 
     @staticmethod
     def of_profile(profile: Mapping[str, Any]) -> Evaluation:
@@ -119,11 +138,13 @@ def run_seed(seed: int, purpose: str, index: int) -> int:
 
 
 def make_runs(
-    seed: int, purpose: str, ns: Sequence[int], B: int, C: int, seeds: int, multipliers: Sequence[float] = (1.0,)
+    seed: int, purpose: str, ns: Sequence[int], B: int, C: int, seeds: int, multipliers: Sequence[float] = (1.0,),
+    batch: int | None = None,
 ) -> tuple[Run, ...]:
-    """Every combination, seeds outermost: a phase cut short has whole replicates."""
+    """Every combination, seeds outermost: a phase cut short has whole replicates. With `batch`, n B is that."""
     return tuple(
-        Run(purpose, n, B, C, x, i, run_seed(seed, purpose, i)) for i in range(seeds) for n in ns for x in multipliers
+        Run(purpose, n, problems_of(n, B, batch), C, x, i, run_seed(seed, purpose, i))
+        for i in range(seeds) for n in ns for x in multipliers
     )
 
 
@@ -163,8 +184,9 @@ class PilotPlan:
     """What a pilot will run, fixed before anything is spent; or why there is none (`direct`).
 
     `points` are the evaluation points of pilot and edge runs, `probe_points` of probes, `train_points` of the runs
-    expected after. `rate` is the rule the probe starts from. `pilot_bill` counts probe, pilot and edge runs;
-    `train_bill` is what training is expected to cost, `train_C` rollouts for each of `train_arms` x `train_seeds`.
+    expected after. With `batch`, n B is fixed instead of B, which is then the common default's. `rate` is the rule
+    the probe starts from. `pilot_bill` counts probe, pilot and edge runs; `train_bill` is what training is expected to
+    cost, `train_C` rollouts for each of `train_arms` x `train_seeds`.
     """
 
     preset: str
@@ -194,6 +216,11 @@ class PilotPlan:
     fallback_n: int
     fallback_why: str
     flags: tuple[str, ...] = ()
+    batch: int | None = None
+
+    def B_of(self, n: int) -> int:
+        """Problems per update of arm n."""
+        return problems_of(n, self.B, self.batch)
 
     @property
     def bill(self) -> Bill:
@@ -217,7 +244,7 @@ class PilotPlan:
     @property
     def unit(self) -> int:
         """The smallest number of rollouts that is a whole number of updates for every arm."""
-        return whole(self.grid or (self.fallback_n,), self.B)
+        return self.batch or whole(self.grid or (self.fallback_n,), self.B)
 
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -226,7 +253,7 @@ class PilotPlan:
     @staticmethod
     def of(data: Mapping[str, Any]) -> PilotPlan:
         """The plan that `data()` wrote."""
-        d = {k: v for k, v in data.items() if k != "schema"}
+        d = {k: v for k, v in data.items() if k not in ("schema", "units")}
         read: dict[str, Any] = {
             "budget": Budget.of(d["budget"]) if d["budget"] else None, "rate": RateRule.of(d["rate"]),
             "runs": tuple(Run(**r) for r in d["runs"]), "pilot_bill": Bill.of(d["pilot_bill"]),
@@ -251,6 +278,7 @@ def plan_pilot(
     rate: RateRule | None = None,
     grid: Sequence[int] | None = None,
     B: int | None = None,
+    batch: int | None = None,
     evaluation: Evaluation | None = None,
     timing: Timing | None = None,
     sd: float | None = None,
@@ -262,12 +290,14 @@ def plan_pilot(
     measured run-to-run standard deviation of held-out reward; without it 0.02 is assumed, and sampling noise is
     added. With a budget, shapes are tried from the preset's own to smaller ones (fewer n, fewer seeds, smaller B),
     and the first is taken whose runs are long enough and whose detectable effect is at most `worth`; if there is
-    none the plan is `direct`.
+    none the plan is `direct`. `batch` fixes n B instead of B: the n of the grid that divide it, each with batch / n
+    problems per update, all at one learning rate and equally many updates.
 
     Raises:
-        UserError: for an unknown preset, a grid below 2, or a FLOP budget without the model's size.
+        UserError: for an unknown preset, a grid below 2, a batch that the common default or fewer than two n of the
+            grid divide, both B and batch, or a FLOP budget without the model's size.
     """
-    shape = _shape(preset, grid, B)
+    shape = _shape(preset, grid, B, batch)
     evaluation = evaluation or Evaluation.of_profile(profile)
     prices = Prices.of(profile, parameters)
     base = _Ask(
@@ -280,7 +310,7 @@ def plan_pilot(
     seen = "its runs would be too short to say anything"
     for smaller in _ladder(shape):
         C = base.largest_pilot(smaller)
-        least = LEAST_UPDATES * max(smaller.grid) * smaller.B
+        least = LEAST_UPDATES * max(n * smaller.B_of(n) for n in smaller.grid)
         if least > C:
             continue
         effect = detectable(smaller.seeds, len(smaller.grid), base.sd)
@@ -292,7 +322,7 @@ def plan_pilot(
     return base.direct(shape, f"{budget} cannot pay for a pilot: {seen}")
 
 
-def _shape(preset: str, grid: Sequence[int] | None, B: int | None) -> Preset:
+def _shape(preset: str, grid: Sequence[int] | None, B: int | None, batch: int | None) -> Preset:
     if preset not in PRESETS:
         raise UserError(f"there is no preset {preset!r}; there are {', '.join(PRESETS)}")
     shape = PRESETS[preset]
@@ -305,14 +335,32 @@ def _shape(preset: str, grid: Sequence[int] | None, B: int | None) -> Preset:
         if B < 1:
             raise UserError(f"B is problems per update: at least 1, not {B}")
         shape = replace(shape, B=B)
-    unit = whole(shape.grid, shape.B)
+    if batch is not None:
+        shape = _fixed(shape, batch, B)
+    unit = shape.unit
     sizes = {k: max(1, round(getattr(shape, k) / unit)) * unit for k in ("C", "probe_C", "train_C")}
     return replace(shape, **sizes)
 
 
+def _fixed(shape: Preset, batch: int, B: int | None) -> Preset:
+    """The shape at a fixed n B: of its grid the n that divide it."""
+    if B is not None:
+        raise UserError(f"B = {B} and n B = {batch} cannot both be fixed: with a fixed batch, B is {batch} / n")
+    if batch < 1 or batch % (2 * COMMON):
+        raise UserError(f"a fixed batch is n B rollouts per update, a multiple of {2 * COMMON} (so that the common "
+                        f"default n = {COMMON} and its double can be compared), not {batch}")
+    grid = tuple(n for n in shape.grid if batch % n == 0)
+    if len(grid) < 2:
+        raise UserError(f"fewer than two n of {list(shape.grid)} divide a batch of {batch}: nothing to trade")
+    return replace(shape, grid=grid, B=batch // COMMON, batch=batch)
+
+
 def _ladder(shape: Preset) -> Iterator[Preset]:
-    """The shape, then smaller ones: B halves down to 4, the grid loses its largest n, seeds fall to 3 and to 2."""
-    Bs = [shape.B, *(b for b in (shape.B // 2, shape.B // 4) if b >= 4)]
+    """The shape, then smaller ones: B halves down to 4, the grid loses its largest n, seeds fall to 3 and to 2.
+
+    A batch that is fixed stays.
+    """
+    Bs = [shape.B, *(b for b in (shape.B // 2, shape.B // 4) if b >= 4 and not shape.batch)]
     grids = [shape.grid[:k] for k in range(len(shape.grid), min(3, len(shape.grid)) - 1, -1)]
     for seeds in dict.fromkeys((shape.seeds, min(3, shape.seeds), 2)):
         for grid in grids:
@@ -363,35 +411,35 @@ class _Ask:
     live_why: str
 
     def pilot_runs(self, shape: Preset, C: int) -> tuple[Run, ...]:
-        unit = whole(shape.grid, shape.B)
+        unit = shape.unit
         ends = (min(shape.grid), max(shape.grid))
         probe_C = max(unit, round(C * shape.probe_C / shape.C / unit) * unit)
         probes = () if self.rate.measured else make_runs(
-            self.seed, "probe", ends, shape.B, probe_C, shape.probe_seeds, MULTIPLIERS
+            self.seed, "probe", ends, shape.B, probe_C, shape.probe_seeds, MULTIPLIERS, shape.batch
         )
-        grid = make_runs(self.seed, "pilot", shape.grid, shape.B, C, shape.seeds)
-        edges = make_runs(self.seed, "edge", ends, shape.B, C, shape.edge_seeds, EDGES)
+        grid = make_runs(self.seed, "pilot", shape.grid, shape.B, C, shape.seeds, batch=shape.batch)
+        edges = make_runs(self.seed, "edge", ends, shape.B, C, shape.edge_seeds, EDGES, shape.batch)
         return (*probes, *grid, *edges)
 
     def evaluations(self, C: int, unit: int) -> int:
         return 1 + len(points(C, unit, _per_doubling(self.evaluation)))
 
     def pilot_bill(self, shape: Preset, C: int) -> Bill:
-        unit = whole(shape.grid, shape.B)
+        unit = shape.unit
         runs = self.pilot_runs(shape, C)
         return self.prices.bill([(r.n, r.B, r.C, self.evaluations(r.C, unit)) for r in runs], self.timing)
 
     def train_bill(self, shape: Preset, C: int) -> Bill:
         """Expected before the law: arms at the grid's middle n and at the common default."""
-        unit = whole(shape.grid, shape.B)
+        unit = shape.unit
         arms = (shape.grid[len(shape.grid) // 2], COMMON)
-        sizes = [(n, shape.B, C, self.evaluations(C, unit)) for n in arms for _ in range(shape.train_seeds)]
+        sizes = [(n, shape.B_of(n), C, self.evaluations(C, unit)) for n in arms for _ in range(shape.train_seeds)]
         return self.prices.bill(sizes, self.timing)
 
     def largest_pilot(self, shape: Preset) -> int:
         """The largest C per run whose pilot costs at most a third of the budget, and half of training; 0 if none."""
         assert self.budget is not None
-        name, most, unit = self.budget.unit, PILOT_SHARE * self.budget.amount, whole(shape.grid, shape.B)
+        name, most, unit = self.budget.unit, PILOT_SHARE * self.budget.amount, shape.unit
 
         def pilot(k: int) -> float:
             return self.pilot_bill(shape, k * unit).of_unit(name)
@@ -408,7 +456,7 @@ class _Ask:
         What that cap leaves over buys more seeds, up to twice as many: they narrow the forecast.
         """
         assert self.budget is not None
-        name, unit, seeds = self.budget.unit, whole(shape.grid, shape.B), shape.train_seeds
+        name, unit, seeds = self.budget.unit, shape.unit, shape.train_seeds
         left = self.budget.amount - self.pilot_bill(shape, C).of_unit(name)
         k = _most(lambda k: self.train_bill(shape, k * unit).of_unit(name) <= left, EXTRAPOLATION * C // unit)
         train_C = max(1, k) * unit
@@ -416,12 +464,13 @@ class _Ask:
         return replace(shape, train_seeds=min(max(seeds, more), 2 * seeds)), train_C
 
     def pilot(self, shape: Preset, C: int, train_C: int) -> PilotPlan:
-        unit = whole(shape.grid, shape.B)
+        unit = shape.unit
         runs = self.pilot_runs(shape, C)
         per = _per_doubling(self.evaluation)
         probe_C = next((r.C for r in runs if r.purpose == "probe"), C)
         effect = detectable(shape.seeds, len(shape.grid), self.sd)
-        why = (f"{len(shape.grid)} n x {shape.seeds} seeds x {C} rollouts, B = {shape.B}; "
+        sizes = f"n B = {shape.batch}, {C // shape.batch} updates each" if shape.batch else f"B = {shape.B}"
+        why = (f"{len(shape.grid)} n x {shape.seeds} seeds x {C} rollouts, {sizes}; "
                f"sees differences of {effect:.3f} between two n ({POWER:.0%} power, {LEVEL:.0%} level)")
         return self._plan(
             shape, False, why, runs=runs, C=C, points=points(C, unit, per), probe_points=points(probe_C, unit, per),
@@ -434,13 +483,13 @@ class _Ask:
         assert self.budget is not None
         name, n = self.budget.unit, self.live_n
         B = max(1, DIRECT_BATCH // n)
-        shape = replace(shape, B=B, grid=())
-        unit = lcm(n * B, COMMON * B)
+        shape = replace(shape, B=shape.B if shape.batch else B, grid=())
+        unit = shape.batch or lcm(n * B, COMMON * B)
         for arms, seeds in ((2, 3), (1, 3), (1, 1)):
             ns = (n, COMMON if n != COMMON else 2 * n)[:arms]
 
             def bill(C: int, ns: tuple[int, ...] = ns, seeds: int = seeds) -> Bill:
-                return self.prices.bill([(k, B, C, 3) for k in ns for _ in range(seeds)], self.timing)
+                return self.prices.bill([(k, shape.B_of(k), C, 3) for k in ns for _ in range(seeds)], self.timing)
 
             C = unit * _most(lambda k, bill=bill: bill(k * unit).of_unit(name) <= self.budget.amount)
             if C // unit >= LEAST_TRAINING:
@@ -463,7 +512,7 @@ class _Ask:
             preset=self.preset, budget=self.budget, seed=self.seed, direct=direct, why=why, grid=shape.grid, B=shape.B,
             seeds=0 if direct else shape.seeds, rate=self.rate, prices=self.prices, timing=self.timing,
             evaluation=self.evaluation, sd=self.sd, sd_source=self.sd_source, fallback_n=self.live_n,
-            fallback_why=self.live_why, **rest,
+            fallback_why=self.live_why, batch=shape.batch, **rest,
         )
 
 

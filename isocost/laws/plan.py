@@ -1,7 +1,9 @@
 """The prescription: which n are as good as each other, which of them to train, against what, and what to expect.
 
-What is prescribed is a set: every n whose predicted reward is within the margin of the best. Inside it the cheapest
-in seconds on this machine is taken. Where the law refuses, a fallback is named and used.
+What is prescribed is a set: every n whose predicted reward is within the margin of the best. Inside it the n is taken
+that needs the fewest seconds on this machine to the same reward: where curves are nearly flat, a rollout that is a
+little cheaper is no saving if it takes twice as many to make up for a reward a little lower. Where the law refuses, a
+fallback is named and used.
 """
 
 from __future__ import annotations
@@ -29,7 +31,6 @@ from isocost.laws.pilot import (
     plan_pilot,
     points,
     warmup,
-    whole,
 )
 from isocost.laws.rate import RateRule
 from isocost.laws.table import Curve
@@ -42,6 +43,7 @@ __all__ = [
 MARGIN = 0.01           # reward within which two n's are as good as each other
 EPOCHS_FACTOR = 2.0     # beyond this many times the pilot's epochs a plan extrapolates in epochs too
 LEAST_SEEDS = 3
+BESIDE = ("units", "more", "sees", "next")    # what plan.json tells beside the plan, of which it follows
 TIMING_NOISE = 0.05     # costs this close are equal, and the better forecast is taken
 
 
@@ -164,7 +166,7 @@ class Plan:
     @staticmethod
     def of(data: Mapping[str, Any]) -> Plan:
         """The plan that `data()` wrote."""
-        d = {k: v for k, v in data.items() if k not in ("schema", "arm", "extrapolation")}
+        d = {k: v for k, v in data.items() if k not in ("schema", "arm", "extrapolation", *BESIDE)}
         read: dict[str, Any] = {
             "budget": Budget.of(d["budget"]) if d["budget"] else None, "arms": tuple(Arm.of(a) for a in d["arms"]),
             "runs": tuple(Run(**r) for r in d["runs"]), "rate": RateRule.of(d["rate"]),
@@ -235,7 +237,7 @@ class _Ask:
         ns = (choice.n, *other)
         arms = tuple(self.arm(n, C, "prescribed" if i == 0 else "comparator") for i, n in enumerate(ns))
         seeds = self.pilot.train_seeds
-        runs = make_runs(self.pilot.seed, "train", ns, self.pilot.B, C, seeds)
+        runs = make_runs(self.pilot.seed, "train", ns, self.pilot.B, C, seeds, batch=self.pilot.batch)
         found = marginal(self.speaking, C) if self.speaking else None
         bill = self.bill(ns, C)
         return Plan(
@@ -267,26 +269,27 @@ class _Ask:
         return max(1, k) * unit
 
     def unit(self) -> int:
-        return whole(self.pilot.grid or (self.pilot.fallback_n,), self.pilot.B)
+        return self.pilot.unit
 
     def bill(self, ns: Sequence[int], C: int) -> Bill:
         evaluations = 1 + len(self.pilot.train_points(C))
-        sizes = [(n, self.pilot.B, C, evaluations) for n in ns for _ in range(self.pilot.train_seeds)]
+        sizes = [(n, self.pilot.B_of(n), C, evaluations) for n in ns for _ in range(self.pilot.train_seeds)]
         return self.pilot.prices.bill(sizes, self.timing)
 
     def choose(self, C: int) -> _Choice:
         law = self.speaking
         if law is not None:
             equal = tuple(law.equal_set(C, self.margin))
-            cost = {n: self.timing.seconds(n, self.pilot.B, C) for n in equal}
+            more = law.dearer(C)
+            cost = {n: more[n] * self.timing.seconds(n, self.pilot.B_of(n), C) for n in equal}
             cheap = [n for n in equal if cost[n] <= (1 + TIMING_NOISE) * min(cost.values())]
-            n = min(cheap, key=lambda k: (-law.predict(k, C)[0].value, k))
+            n = min(cheap, key=lambda k: (more[k], k))
             if len(equal) == 1:
                 return _Choice(n, equal, f"n = {n} alone is within {self.margin:g} of the best at {C} rollouts")
             names = ", ".join(map(str, equal))
             said = f"n = {names} are within {self.margin:g}, or cannot be told apart, at {C} rollouts"
             return _Choice(n, equal, f"{said}; n = {n} is the cheapest here, {cost[n]:.3g} s a run "
-                                     f"(the dearest takes {max(cost.values()):.3g} s)")
+                                     f"to the same reward (the dearest takes {max(cost.values()):.3g} s)")
         return self.fall_back()
 
     def fall_back(self) -> _Choice:
@@ -330,7 +333,8 @@ class _Ask:
         return sorted(means, key=lambda n: (-means[n], n))
 
     def arm(self, n: int, C: int, role: str) -> Arm:
-        B, M = self.pilot.B, C // (n * self.pilot.B)
+        B = self.pilot.B_of(n)
+        M = C // (n * B)
         confidence, prediction = (None, None)
         if self.law is not None and n in self.law.ns:      # an arm's own curve stands, whoever chose the arm
             confidence, prediction = self.law.predict(n, C, self.pilot.train_seeds)

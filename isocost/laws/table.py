@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,8 @@ from isocost.errors import UserError
 SCHEMA = 1
 FALL = 3.0              # standard errors below its start at which a run counts as diverged
 HELD_OUT = 256          # held-out problems assumed where a record does not say how many it had
+PASS = "pass@1"
+_METRIC = re.compile(r"(best|worst)@([1-9][0-9]*)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +33,10 @@ class Curve:
     problems. `select` is the mean held-out reward on the problems that choose an arm, `audit` on the problems that
     are reported; no number that chose an arm is reported as its value. `multiplier` is the learning rate relative
     to the fitted rule. Missing seconds or epochs are NaN.
+
+    `metric` says what `select` and `audit` are means of. `train` (K,) is the mean reward of what was sampled for
+    training since the evaluation before, ahead of any filter (NaN at the first); None where it is not recorded.
+    `problems` were held out, both halves, and evaluated by `samples` attempts each (None: exactly).
     """
 
     run: str
@@ -45,10 +52,14 @@ class Curve:
     diverged: bool = False
     purpose: str = "pilot"
     multiplier: float = 1.0
+    metric: str = PASS
+    train: ndarray | None = None
+    problems: int = HELD_OUT
+    samples: int | None = None
 
     def __post_init__(self) -> None:
         order = np.argsort(np.asarray(self.C, dtype=float), kind="stable")
-        for name in ("C", "select", "audit", "seconds", "epochs"):
+        for name in ("C", "select", "audit", "seconds", "epochs", *(() if self.train is None else ("train",))):
             values = np.asarray(getattr(self, name), dtype=float)
             if values.shape != order.shape or values.ndim != 1:
                 raise UserError(f"run {self.run}: {name} has shape {values.shape}, C has {order.shape}; "
@@ -70,12 +81,25 @@ def _check(curve: Curve) -> None:
                             "the laws are for rewards between 0 and 1")
 
 
-def curves(source: str | Path | Sequence[str | Path]) -> list[Curve]:
+def attempts_of(metric: str) -> int:
+    """How many attempts a metric is of: 1 for pass@1, k for best@k and worst@k. Raises UserError for any other name."""
+    if metric == PASS:
+        return 1
+    found = _METRIC.fullmatch(metric)
+    if found is None:
+        raise UserError(f"there is no metric {metric!r}; there are {PASS}, best@k (one of k right) and worst@k (all k "
+                        "right), such as best@4")
+    return int(found[2])
+
+
+def curves(source: str | Path | Sequence[str | Path], metric: str = PASS) -> list[Curve]:
     """Reads a study folder (its `runs/`), or a list of run folders, into curves in a fixed order.
 
-    A run that has not been evaluated yet is left out. Raises UserError where a folder is not a run record or its
-    schema is newer than this program's.
+    `metric` is pass@1, or best@k or worst@k where the evaluations hold them. A run that has not been evaluated yet
+    is left out. Raises UserError where a folder is not a run record, its schema is newer than this program's, or its
+    evaluations do not hold the metric.
     """
+    attempts_of(metric)
     if isinstance(source, str | Path):
         root = Path(source)
         folders: list[Path] = sorted(path.parent for path in (root / "runs").glob("*/run.json"))
@@ -83,19 +107,20 @@ def curves(source: str | Path | Sequence[str | Path]) -> list[Curve]:
             raise UserError(f"{root} holds no runs: expected {root}/runs/NAME/run.json")
     else:
         folders = [Path(path) for path in source]
-    read = [_read(folder) for folder in folders]
+    read = [_read(folder, metric) for folder in folders]
     return sorted((curve for curve in read if curve is not None), key=lambda c: (c.n, c.B, c.seed, c.run))
 
 
-def _read(folder: Path) -> Curve | None:
-    record = _json(folder / "run.json")
+def _read(folder: Path, metric: str) -> Curve | None:
+    record = read_object(folder / "run.json")
     if record.get("schema") != SCHEMA:
         raise UserError(f"{folder}/run.json has schema {record.get('schema')!r}; this program reads {SCHEMA}")
-    lines = [line for line in _lines(folder / "metrics.jsonl") if "eval/select" in line]
+    every = list(read_lines(folder / "metrics.jsonl"))
+    lines = [line for line in every if "eval/select" in line]
     if not lines:
         return None
-    clock = {line["step"]: line["seconds"] for line in _lines(folder / "timing.jsonl") if "seconds" in line}
-    arm = record["arm"]
+    clock = {line["step"]: line["seconds"] for line in read_lines(folder / "timing.jsonl") if "seconds" in line}
+    arm, held_out = record["arm"], _size(record.get("problems", {}))
     curve = Curve(
         run=record["name"], n=int(arm["n"]), B=int(arm["B"]), lr=float(arm["lr"]), seed=int(record["seed"]),
         C=np.array([line["rollouts"] for line in lines], dtype=float),
@@ -104,10 +129,44 @@ def _read(folder: Path) -> Curve | None:
         seconds=np.array([_number(clock.get(line["step"])) for line in lines]),
         epochs=np.array([_number(line.get("epoch")) for line in lines]),
         purpose=record.get("purpose", "run"), multiplier=float(arm.get("multiplier", 1.0)),
+        train=_train(every), problems=held_out, samples=_samples(record, lines),
     )
-    ended = _json(folder / "end.json") if (folder / "end.json").exists() else {}
-    held_out = _size(record.get("problems", {}))
-    return replace(curve, diverged=ended.get("reason") == "diverged" or diverged(curve, held_out))
+    ended = read_object(folder / "end.json") if (folder / "end.json").exists() else {}
+    fell = ended.get("reason") == "diverged" or diverged(curve, held_out)    # by pass@1, whatever the metric
+    return replace(curve, diverged=fell, **({} if metric == PASS else _values(folder, lines, metric)))
+
+
+def _values(folder: Path, lines: Sequence[dict[str, Any]], metric: str) -> dict[str, Any]:
+    names = {split: f"eval/{split}/{metric}" for split in ("select", "audit")}
+    if any(line.get(name) is None for line in lines for name in names.values()):
+        held = sorted(k.removeprefix("eval/select/") for k in lines[-1] if k.startswith("eval/select/"))
+        raise UserError(f"{folder}: its evaluations hold {', '.join((PASS, *held))}, and no {metric}"
+                        + ("" if held else "; those of 4 samples a problem or more, and exact ones, hold best@4"))
+    found = {split: np.array([line[name] for line in lines], dtype=float) for split, name in names.items()}
+    order = np.argsort([line["rollouts"] for line in lines], kind="stable")
+    return {"metric": metric} | {split: values[order] for split, values in found.items()}
+
+
+def _train(lines: Sequence[dict[str, Any]]) -> ndarray | None:
+    """Mean training reward between one evaluation and the next; every step counts alike."""
+    out: list[float] = []
+    since: list[float] = []
+    for line in lines:
+        if "eval/select" in line:
+            good = [x for x in since if math.isfinite(x)]
+            out.append(sum(good) / len(good) if good else math.nan)
+            since = []
+        elif "reward" in line:
+            since.append(_number(line["reward"]))
+    return np.array(out) if np.isfinite(out).any() else None
+
+
+def _samples(record: dict[str, Any], lines: Sequence[dict[str, Any]]) -> int | None:
+    """Attempts per held-out problem; None where evaluation was exact, or nothing says that it was not."""
+    if lines[-1].get("eval/exact", True):
+        return None
+    asked = lines[-1].get("eval/samples") or record.get("job", {}).get("setting", {}).get("samples")
+    return int(asked) if asked else None
 
 
 def diverged(curve: Curve, held_out: int = HELD_OUT) -> bool:
@@ -134,7 +193,8 @@ def _number(value: Any) -> float:
     return math.nan if value is None else float(value)
 
 
-def _json(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON file that holds an object. Raises UserError, naming it, where it is missing or is none."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -146,7 +206,7 @@ def _json(path: Path) -> dict[str, Any]:
     return data
 
 
-def _lines(path: Path) -> Iterable[dict[str, Any]]:
+def read_lines(path: Path) -> Iterable[dict[str, Any]]:
     """The whole lines of a file; a last line without its newline was torn by a kill and is not read."""
     if not path.exists():
         return

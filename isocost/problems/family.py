@@ -25,6 +25,7 @@ MARKS = "=:?"                     # the prompt's last character, by `work`
 STEP = ";"                        # ends one step of a worked answer
 ALPHABET = "0123456789+" + MARKS + STEP
 EASY, HARD = (0.3, 0.6), (0.0, 0.0625)   # pass rates of the base: mid-range; at most 1 of 16
+BASES = {"easy": EASY, "hard": HARD, "very-easy": (0.6, 0.9)}   # the splits of arXiv 2603.12151
 RATES = Path(__file__).parent.parent / "base" / "rates.json"
 
 
@@ -38,7 +39,7 @@ class Sums:
     work: int = 0                 # 0 the sum, 1 column totals first, 2 the whole column addition
     count: int | None = None      # so many, drawn without replacement; None: every one (two digits only)
     seed: int = 0                 # of that draw
-    base: str = ""                # "easy" or "hard": by the embedded base's exact pass rate
+    base: str = ""                # "easy", "hard" or "very-easy": by the embedded base's exact pass rate
 
     @classmethod
     def of(cls, name: str) -> Sums:
@@ -68,9 +69,9 @@ class Sums:
             (self.seed < 0, f"seed is at least 0, not {self.seed}"),
             (self.level is not None and self.level not in range(self.digits + 1),
              f"level is 0 to {self.digits} carries, not {self.level}"),
-            (self.base not in ("", "easy", "hard"), f"base is easy or hard, not {self.base!r}"),
+            (self.base not in ("", *BASES), f"base is very-easy, easy or hard, not {self.base!r}"),
             (bool(self.base) and (self.digits, self.work) != (2, 0),
-             "base=easy and base=hard are known for digits=2,work=0 only"),
+             f"base={self.base} is known for digits=2,work=0 only"),
         ]
         for bad, why in wrong:
             if bad:
@@ -193,7 +194,7 @@ def _pairs(which: Sums) -> ndarray:
     if which.carry is not None:
         keep &= (level > 0) == bool(which.carry)
     if which.base:
-        low_rate, high_rate = {"easy": EASY, "hard": HARD}[which.base]
+        low_rate, high_rate = BASES[which.base]
         rate = base_rates()[pairs[:, 0], pairs[:, 1]]
         keep &= (rate >= low_rate) & (rate <= high_rate)
     return pairs[keep]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
-from isocost.problems import family, text, verify
+from isocost.problems import family, mix, text, verify
 from isocost.problems.grade import Grader
 from isocost.types import Message, Problem
 
@@ -74,6 +74,8 @@ def load_problems(
 ) -> ProblemSet:
     """Load what `spec` names: "sums[:...]", "reasoning-gym:TASK[:key=value,...]", or a .jsonl or .parquet file.
 
+    Several of these joined by " + " are one set, all of each, or in shares: "50% sums:base=hard + 50% sums:base=easy"
+    is the largest set of these shares, in a fixed order that mixes them; `limit` is then its size.
     A row has `prompt` (text or messages; also `question`, `problem`, `messages`) and `answer` (also `ground_truth`,
     `final_answer`, `solution`, or verl's `reward_model.ground_truth`; "#### 72" at its end is the answer), and may
     have `system`, `solution`, `level` and `id`. Everything else is kept as columns for rewards that name them.
@@ -85,6 +87,9 @@ def load_problems(
     """
     if limit is not None and limit < 1:
         raise UserError(f"limit is at least 1, not {limit}")
+    if len(parts := mix.parts(spec)) > 1:
+        load = partial(load_problems, verifier=verifier, skip_broken=skip_broken, system=system, check=check)
+        return _mixed(parts, [load(part.spec) for part in parts], limit)
     rows, read, default = _source(spec)
     good, broken, duplicates, count = _gather(rows, read, limit)
     if system:
@@ -105,6 +110,22 @@ def load_problems(
     if not problems:
         raise UserError("\n  ".join((f"{spec} holds no problem that can be used", *report.lines())))
     return ProblemSet(problems, name, report)
+
+
+def _mixed(parts: Sequence[mix.Part], loaded: Sequence[ProblemSet], limit: int | None) -> ProblemSet:
+    """Parts as one set under one verifier. Raises UserError where they disagree on it, or on a problem."""
+    named = list(dict.fromkeys(s.verifier for s in loaded))
+    if len(named) > 1:
+        raise UserError(f"the parts of a mix are marked by {' and '.join(named)}: name one for all with --verifier")
+    problems = mix.mixed(parts, [s.problems for s in loaded], limit)
+    whole = [s.report for s in loaded]
+    solved = sum("solution" in p.meta for p in problems) / max(len(problems), 1)
+    kept = {p.id for p in problems}
+    told = tuple(f"{sum(p.id in kept for p in s.problems)} of the {len(s)} problems of {part.spec}"
+                 for part, s in zip(parts, loaded, strict=True))
+    report = Report(sum(r.rows for r in whole), sum((r.broken for r in whole), ()),
+                    sum((r.duplicates for r in whole), ()), (*told, *(w for r in whole for w in r.warnings)), solved)
+    return ProblemSet(problems, named[0], report)
 
 
 def _source(spec: str) -> tuple[Iterator[Row], Callable[[Any], Problem], str | None]:

@@ -54,6 +54,10 @@ def spent(study: Study) -> Section:
         return Section("spent", "Where the compute went", empty("Nothing has been spent yet.", "isocost pilot"))
     total = {f: sum(r["rollouts"] for r in rows if r["fate"] == f) for f in FATES}
     everything = sum(total.values())
+    if not everything and all("imported" in r.about for r in study.runs):
+        begun = count(sum(r.metered for r in study.runs))
+        text = f"{begun} rollouts were begun. Imported logs do not say what became of each."
+        return Section("spent", "Where the compute went", join(p(text, cls="lead"), _cost_table(study)))
     alt_text = "Rollouts by fate. " + ", ".join(f"{f} {percent(v / everything)}" for f, v in total.items() if v)
     caption = "Every rollout begun has one fate. Click a name in the legend to single it out; hover for numbers."
     plot = figure("fates", charts.fates(rows, FATES, alt_text), alt_text, caption, rows) if everything else ""

@@ -45,6 +45,7 @@ PALETTE: Mapping[str, tuple[str, str]] = {
 }
 N_SLOTS = 7
 STANDINGS = {"best": "accent", "equal to the best": "mid", "worse": "line", "not known": "unknown"}
+CATEGORIES = ("accent", "filtered", "evaluation", "stale", "cancelled", "ink", "n6")
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
 
 FONT = "ui-sans-serif, system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'Liberation Sans', Arial, sans-serif"
@@ -80,6 +81,7 @@ CONFIG: Spec = {
         "symbolStrokeWidth": 2,
         "offset": 12,
         "symbolOpacity": 1,
+        "columnPadding": 18,
         "titleOrient": "left",
         "titlePadding": 8,
     },
@@ -150,7 +152,7 @@ def histogram(rows: Rows, alt_text: str) -> Spec:
             ],
         )
     )
-    return _finish(base, alt_text, 240)
+    return finish(base, alt_text, 240)
 
 
 def dead_groups(rows: Rows, alt_text: str) -> Spec:
@@ -178,7 +180,7 @@ def dead_groups(rows: Rows, alt_text: str) -> Spec:
         fill=alt.condition("datum.kind == 'unbiased'", alt.value("var(--accent)"), alt.value("var(--paper)")),
         stroke=alt.value("var(--accent)"),
     )
-    return _finish(alt.layer(line, bars, points), alt_text, 240)
+    return finish(alt.layer(line, bars, points), alt_text, 240)
 
 
 def rates(rows: Rows, base_reward: float | None, alt_text: str) -> Spec:
@@ -209,34 +211,41 @@ def rates(rows: Rows, base_reward: float | None, alt_text: str) -> Spec:
     layers: list[Any] = [lines, points]
     if base_reward is not None:
         layers += _level(base_reward, "before training", "reward")
-    return _finish(alt.layer(*layers), alt_text, 260, zoom=True)
+    return finish(alt.layer(*layers), alt_text, 260, zoom=True)
 
 
-def curves(points: Rows, fits: Rows, alt_text: str, chosen: int | None = None) -> Spec:
-    """points: n, C, reward, runs, low, high; fits: n, C, reward, low, high. One line for each n."""
+def curves(points: Rows, fits: Rows, alt_text: str, chosen: int | None = None, reach: Rows = ()) -> Spec:
+    """points: n, C, reward, runs, low, high; fits: n, C, reward, low, high, beyond (whether past the pilot's end).
+
+    One line for each n. `reach` is at most one row, the region past the pilot: C, C2, text.
+    """
     sizes = sorted({r["n"] for r in (*points, *fits)})
     pick = alt.selection_point(fields=["n"], bind="legend", name="pick")
     seen = alt.condition(pick, alt.value(1.0), alt.value(0.12))
     color = alt.Color("n:O", title="n", scale=alt.Scale(domain=sizes, range=series_colours(len(sizes))))
     shape = alt.Shape("n:N", title="n", sort=sizes, scale=alt.Scale(domain=sizes, range=list(SHAPES[: len(sizes)])))
     x, y = _compute(), _reward()
-    layers: list[Any] = []
+    layers: list[Any] = _beyond(reach)
     if fits:
         data = alt.Chart(_data(fits))
         faint = alt.condition(pick, alt.value(0.16), alt.value(0.03))
         layers.append(
-            data.mark_area().encode(x=x, y=alt.Y("low:Q", title=""), y2="high:Q", color=color, opacity=faint)
+            data.transform_filter("isValid(datum.low)")
+            .mark_area()
+            .encode(x=x, y=alt.Y("low:Q", title=""), y2="high:Q", color=color, opacity=faint)
         )
         width = alt.condition(f"datum.n == {chosen or 0}", alt.value(3.5), alt.value(1.8))
-        layers.append(data.mark_line().encode(x=x, y=y, color=color, opacity=seen, size=width))
+        for dash, where in (([1, 0], "!datum.beyond"), ([5, 4], "datum.beyond")):
+            line = data.transform_filter(where).mark_line(strokeDash=dash)
+            layers.append(line.encode(x=x, y=y, color=color, opacity=seen, size=width))
     tips = ["n:O", alt.Tooltip("C:Q", format=",d", title="rollouts"), alt.Tooltip("reward:Q", format=".3f"), "runs:Q"]
     dots = alt.Chart(_data(points)).mark_point(size=46)
     layers.append(dots.encode(x=x, y=y, color=color, shape=shape, opacity=seen, tooltip=tips).add_params(pick))
-    return _finish(alt.layer(*layers), alt_text, 380, zoom=True)
+    return finish(alt.layer(*layers), alt_text, 380, zoom=True)
 
 
-def frontier(rows: Rows, observed: Rows, pilot_end: float | None, alt_text: str) -> Spec:
-    """rows: C, reward, low, high, n; observed (record-breaking points, for display): C, reward, n."""
+def frontier(rows: Rows, observed: Rows, reach: Rows, alt_text: str) -> Spec:
+    """rows: C, reward, low, high, n; observed (record-breaking points, for display): C, reward, n; reach as above."""
     x, y = _compute(), _reward()
     data = alt.Chart(_data(rows))
     band = data.mark_area(opacity=0.16).encode(x=x, y=alt.Y("low:Q", title=""), y2="high:Q")
@@ -246,13 +255,11 @@ def frontier(rows: Rows, observed: Rows, pilot_end: float | None, alt_text: str)
         *(alt.Tooltip(f"{k}:Q", format=".3f") for k in ("reward", "low", "high")),
     ]
     line = data.mark_line(strokeWidth=2.5).encode(x=x, y=y, tooltip=tips)
-    layers: list[Any] = [band, line]
+    layers: list[Any] = [*_beyond(reach), band, line]
     if observed:
         marks = alt.Chart(_data(observed)).mark_point(filled=False, stroke="var(--ink)", size=50, strokeWidth=1.5)
         layers.append(marks.encode(x=x, y=y, tooltip=[*tips[:2], alt.Tooltip("reward:Q", format=".3f")]))
-    if pilot_end:
-        layers += _fence(pilot_end, "the pilot ends")
-    return _finish(alt.layer(*layers), alt_text, 280, zoom=True)
+    return finish(alt.layer(*layers), alt_text, 280, zoom=True)
 
 
 def equals(rows: Rows, optimum: Rows, pilot_end: float | None, alt_text: str) -> Spec:
@@ -273,7 +280,7 @@ def equals(rows: Rows, optimum: Rows, pilot_end: float | None, alt_text: str) ->
     cells = data.mark_rect(cornerRadius=1).encode(x=x, x2="C2:Q", y=y, color=fill, tooltip=tips)
     layers: list[Any] = [cells, *(_fence(pilot_end, "the pilot ends") if pilot_end else [])]
     return (
-        _finish(alt.layer(*layers), alt_text, 34 * len(sizes) + 40)
+        finish(alt.layer(*layers), alt_text, 34 * len(sizes) + 40)
         if not optimum
         else _optimum(optimum, pilot_end, alt_text)
     )
@@ -294,48 +301,210 @@ def _optimum(rows: Rows, pilot_end: float | None, alt_text: str) -> Spec:
         *(alt.Tooltip(f"{k}:Q", format=".2f") for k in ("n", "low", "high")),
     ]
     line = data.mark_line(strokeWidth=2.5).encode(x=x, y=y, tooltip=tips)
-    return _finish(
+    return finish(
         alt.layer(band, line, *(_fence(pilot_end, "the pilot ends") if pilot_end else [])), alt_text, 240, zoom=True
     )
 
 
-def outcome_curves(lines: Rows, sealed: Rows, alt_text: str) -> Spec:
-    """lines: arm, seed, C, reward; sealed: C, value, low, high, label. The forecast is a bar at its C."""
-    arms = list(dict.fromkeys(r["arm"] for r in lines))
-    line_legend = alt.Legend(title=None, symbolType="stroke", symbolSize=320)
+def forecast_path(
+    path: Rows, naive: Rows, lines: Rows, sealed: Rows, reach: Rows, alt_text: str
+) -> Spec:
+    """The sealed law's path over compute, and what the trained runs did.
+
+    path: C, value, low, high; naive: name, C, reward, side (of its label); lines: what, run, C, reward; sealed: C,
+    value, low, high, label (the forecast is a bar at its C); reach as in `curves`.
+    """
+    whats = list(dict.fromkeys(r["what"] for r in lines))
+    colours = dict(zip(whats, _var("ink", "filtered"), strict=False))
     color = alt.Color(
-        "arm:N", legend=line_legend, scale=alt.Scale(domain=arms, range=_var("accent", "filtered")[: len(arms)])
-    )
-    dash = alt.StrokeDash(
-        "arm:N", legend=line_legend, scale=alt.Scale(domain=arms, range=[[1, 0], [5, 3]][: len(arms)])
+        "what:N",
+        legend=alt.Legend(title=None, symbolType="stroke", symbolSize=320),
+        scale=alt.Scale(domain=list(colours), range=list(colours.values())),
     )
     x, y = _compute(), _reward()
-    data = alt.Chart(_data(lines))
-    tips = [
-        "arm:N",
-        "seed:N",
-        alt.Tooltip("C:Q", format=",d", title="rollouts"),
-        alt.Tooltip("reward:Q", format=".3f"),
-    ]
-    thin = data.mark_line(strokeWidth=1.4, opacity=0.75).encode(
-        x=x, y=y, color=color, strokeDash=dash, detail="seed:N"
-    )
-    dots = data.mark_point(size=30).encode(x=x, y=y, color=color, tooltip=tips)
-    layers: list[Any] = [thin, dots]
+    layers: list[Any] = _beyond(reach)
+    if path:
+        told = alt.Chart(_data(path))
+        tips: list[Any] = [
+            alt.Tooltip("C:Q", format=",d", title="rollouts"),
+            *(alt.Tooltip(f"{k}:Q", format=".3f") for k in ("value", "low", "high")),
+        ]
+        layers.append(told.mark_area(opacity=0.2).encode(x=x, y=alt.Y("low:Q", title=""), y2="high:Q"))
+        layers.append(
+            told.mark_line(strokeWidth=2, strokeDash=[6, 3]).encode(x=x, y=alt.Y("value:Q", title=""), tooltip=tips)
+        )
+    if naive:
+        guess = alt.Chart(_data(naive))
+        layers.append(
+            guess.mark_line(strokeWidth=1.4, strokeDash=[2, 3], color="var(--soft)").encode(x=x, y=y, detail="name:N")
+        )
+        for side, dy in (("above", -9), ("below", 11)):
+            words = guess.transform_filter(f"datum.side == '{side}'").mark_text(align="right", dx=-12, dy=dy)
+            layers.append(words.encode(x=x, y=y, text="name:N", color=alt.value("var(--soft)")))
+    if lines:
+        data = alt.Chart(_data(lines))
+        tips = [
+            "what:N",
+            "run:N",
+            alt.Tooltip("C:Q", format=",d", title="rollouts"),
+            alt.Tooltip("reward:Q", format=".3f"),
+        ]
+        layers.append(data.mark_line(strokeWidth=1.2, opacity=0.6).encode(x=x, y=y, color=color, detail="run:N"))
+        layers.append(data.mark_point(size=24).encode(x=x, y=y, color=color, tooltip=tips))
     if sealed:
-        told = alt.Chart(_data(sealed))
+        bar = alt.Chart(_data(sealed))
         tips = ["label:N", *(alt.Tooltip(f"{k}:Q", format=".3f") for k in ("value", "low", "high"))]
         layers.append(
-            told.mark_rule(strokeWidth=9, opacity=0.28, color="var(--ink)").encode(
-                x=x, y=alt.Y("low:Q", title=""), y2="high:Q", tooltip=tips
+            bar.mark_rule(strokeWidth=9, opacity=0.45).encode(
+                x=x, y=alt.Y("low:Q", title=""), y2="high:Q", tooltip=tips, color=alt.value("var(--accent)")
             )
         )
         layers.append(
-            told.mark_tick(orient="horizontal", thickness=3, size=26, color="var(--ink)").encode(
+            bar.mark_tick(orient="horizontal", thickness=3, size=26, color="var(--accent)").encode(
                 x=x, y=alt.Y("value:Q", title="")
             )
         )
-    return _finish(alt.layer(*layers), alt_text, 300, zoom=True)
+    return finish(alt.layer(*layers), alt_text, 360, zoom=True)
+
+
+LANE = 4.0  # standard errors that half a lane of `residuals` is high
+
+
+def residuals(rows: Rows, alt_text: str) -> Spec:
+    """rows: n, C, residual (in standard errors), within. One lane for each n, its curve in the middle."""
+    sizes = sorted({r["n"] for r in rows}, reverse=True)
+    place = {n: i for i, n in enumerate(sizes)}
+    far, order = LANE - 0.2, ["within 2 standard errors", "beyond 2", f"beyond {LANE:g}, off the lane"]
+    data = [
+        {
+            **r,
+            "lane": place[r["n"]],
+            "y": place[r["n"]] + max(-far, min(far, r["residual"])) / (2 * LANE),
+            "kind": order[2] if abs(r["residual"]) > far else order[0] if r["within"] else order[1],
+        }
+        for r in rows
+    ]
+    x = _compute()
+    labels = "[" + ", ".join(f"'n = {n}'" for n in sizes) + "]"
+    axis = alt.Axis(
+        values=list(range(len(sizes))),
+        labelExpr=f"{labels}[datum.value]",
+        labelColor="var(--ink)",
+        labelFontSize=13,
+        grid=True,
+        gridDash=[3, 3],
+        gridColor="var(--soft)",
+    )
+    scale = alt.Scale(domain=[-0.55, len(sizes) - 0.45], nice=False, zero=False)
+    y = alt.Y("y:Q", title=None, axis=axis, scale=scale)
+    ends = [min(r["C"] for r in rows), max(r["C"] for r in rows)]
+    half = 2 / (2 * LANE)
+    stripes = alt.Chart(
+        _data([{"C": ends[0], "C2": ends[1], "low": i - half, "high": i + half} for i in range(len(sizes))])
+    ).mark_rect(color="var(--line)", opacity=0.55, cornerRadius=2)
+    marks = {
+        "color": alt.Color(
+            "kind:N", title=None, scale=alt.Scale(domain=order, range=_var("accent", "cancelled", "cancelled"))
+        ),
+        "shape": alt.Shape(
+            "kind:N", title=None, scale=alt.Scale(domain=order, range=["circle", "diamond", "triangle-up"])
+        ),
+    }
+    tips = [
+        "n:O",
+        alt.Tooltip("C:Q", format=",d", title="rollouts"),
+        alt.Tooltip("residual:Q", format="+.2f", title="standard errors"),
+        alt.Tooltip("seen:Q", format=".4f"),
+        alt.Tooltip("curve:Q", format=".4f"),
+    ]
+    base = alt.Chart(_data(data))
+    stems = base.mark_rule(strokeWidth=1.6, opacity=0.55).encode(x=x, y=y, y2="lane:Q", color=marks["color"])
+    dots = base.mark_point(size=46).encode(x=x, y=y, tooltip=tips, **marks)
+    whole = alt.layer(stripes.encode(x=x, x2="C2:Q", y=alt.Y("low:Q", title=None), y2="high:Q"), stems, dots)
+    return finish(whole, alt_text, 64 * len(sizes) + 20)
+
+
+def left_out(rows: Rows, alt_text: str) -> Spec:
+    """rows: n, run, C, place (0 at the band's lower end, 1 at its upper), held. Every evaluation in its band."""
+    sizes, places = sorted({r["n"] for r in rows}), [r["place"] for r in rows]
+    x = _compute()
+    y = alt.Y(
+        "place:Q",
+        title="place in the 90 % band of the other runs",
+        scale=alt.Scale(domain=[min(-0.25, *places) - 0.08, max(1.25, *places) + 0.08], nice=False),
+        axis=alt.Axis(values=[0, 0.5, 1], labelExpr="['lower end', 'middle', 'upper end'][2 * datum.value]"),
+    )
+    ends = {"C": min(r["C"] for r in rows), "C2": max(r["C"] for r in rows), "low": 0, "high": 1}
+    stripe = alt.Chart(_data([ends])).mark_rect(color="var(--line)", opacity=0.55)
+    color = alt.Color("n:O", title="n", scale=alt.Scale(domain=sizes, range=series_colours(len(sizes))))
+    shape = alt.Shape("n:N", title="n", sort=sizes, scale=alt.Scale(domain=sizes, range=list(SHAPES[: len(sizes)])))
+    pick = alt.selection_point(fields=["n"], bind="legend", name="pick")
+    seen = alt.condition(pick, alt.value(1.0), alt.value(0.08))
+    tips = ["n:O", "run:N", alt.Tooltip("C:Q", format=",d", title="rollouts"), "held:N",
+            *(alt.Tooltip(f"{k}:Q", format=".4f") for k in ("reward", "low", "high"))]
+    base = alt.Chart(_data(rows))
+    faint = alt.condition(pick, alt.value(0.35), alt.value(0.04))
+    layers = [
+        stripe.encode(x=x, x2="C2:Q", y=alt.Y("low:Q", title=""), y2="high:Q"),
+        base.mark_line(strokeWidth=1).encode(x=x, y=y, color=color, detail="run:N", opacity=faint),
+        base.mark_point(size=34)
+        .encode(x=x, y=y, color=color, shape=shape, opacity=seen, tooltip=tips)
+        .add_params(pick),
+    ]
+    return finish(alt.layer(*layers), alt_text, 280, zoom=True)
+
+
+def heat(rows: Rows, alt_text: str) -> Spec:
+    """rows, in order: when, rate, share, problems. Darker is more; opacity carries it, so that it follows the theme."""
+    whens = list(dict.fromkeys(r["when"] for r in rows))
+    rates = sorted({r["rate"] for r in rows}, reverse=True)
+    most = max(r["share"] for r in rows)
+    x = alt.X(
+        "when:O",
+        title="training rollouts per run",
+        sort=whens,
+        axis=alt.Axis(labelAngle=0, labelOverlap="greedy", domain=False, ticks=False),
+        scale=alt.Scale(paddingInner=0.04),
+    )
+    y = alt.Y(
+        "rate:O",
+        title="pass rate of a problem",
+        sort=rates,
+        axis=alt.Axis(format=".2f", values=[r for r in rates if 4 * r == int(4 * r)]),
+        scale=alt.Scale(paddingInner=0.06),
+    )
+    tips = [
+        alt.Tooltip("when:N", title="rollouts"),
+        alt.Tooltip("rate:Q", title="pass rate", format=".3f"),
+        alt.Tooltip("problems:Q", format=".1f"),
+        alt.Tooltip("share:Q", format=".1%"),
+    ]
+    depth = alt.Opacity("share:Q", legend=None, scale=alt.Scale(domain=[0, most], range=[0.03, 1]))
+    cells = alt.Chart(_data(rows)).mark_rect(color="var(--accent)", cornerRadius=1)
+    return finish(cells.encode(x=x, y=y, opacity=depth, tooltip=tips), alt_text, 300)
+
+
+def by_start(rows: Rows, alt_text: str) -> Spec:
+    """rows: n, began, ended, problems. One line for each n over a dashed diagonal; larger points hold more problems."""
+    sizes = sorted({r["n"] for r in rows})
+    pick = alt.selection_point(fields=["n"], bind="legend", name="pick")
+    seen = alt.condition(pick, alt.value(1.0), alt.value(0.1))
+    scale, axis = alt.Scale(domain=[0, 1], nice=False, padding=8), alt.Axis(format=".2f", tickCount=5)
+    x = alt.X("began:Q", title="pass rate before training", scale=scale, axis=axis)
+    y = alt.Y("ended:Q", title="pass rate at the end", scale=alt.Scale(domain=[0, 1], nice=False), axis=axis)
+    color = alt.Color("n:O", title="n", scale=alt.Scale(domain=sizes, range=series_colours(len(sizes))))
+    shape = alt.Shape("n:N", title="n", sort=sizes, scale=alt.Scale(domain=sizes, range=list(SHAPES[: len(sizes)])))
+    tips = ["n:O", *(alt.Tooltip(f"{k}:Q", format=".3f") for k in ("began", "ended")), alt.Tooltip("problems:Q")]
+    same = alt.Chart(_data([{"began": 0, "ended": 0}, {"began": 1, "ended": 1}]))
+    base = alt.Chart(_data(rows))
+    layers = [
+        same.mark_line(strokeDash=[3, 3], strokeWidth=1, color="var(--soft)").encode(x=x, y=y),
+        base.mark_line(strokeWidth=1.8).encode(x=x, y=y, color=color, opacity=seen),
+        base.mark_point(size=40)
+        .encode(x=x, y=y, color=color, shape=shape, opacity=seen, tooltip=tips)
+        .add_params(pick),
+    ]
+    return finish(alt.layer(*layers), alt_text, 340)
 
 
 def forest(rows: Rows, title: str, alt_text: str, zero: bool = False) -> Spec:
@@ -371,7 +540,7 @@ def forest(rows: Rows, title: str, alt_text: str, zero: bool = False) -> Spec:
     ]
     if zero:
         layers.insert(0, alt.Chart(_data([{"value": 0}])).mark_rule(strokeDash=[3, 3]).encode(x="value:Q"))
-    return _finish(alt.layer(*layers), alt_text, 38 * len(labels) + 20)
+    return finish(alt.layer(*layers), alt_text, 38 * len(labels) + 20)
 
 
 def fates(rows: Rows, order: Sequence[str], alt_text: str) -> Spec:
@@ -392,7 +561,7 @@ def fates(rows: Rows, order: Sequence[str], alt_text: str) -> Spec:
         opacity=alt.condition(pick, alt.value(1.0), alt.value(0.15)),
         tooltip=["what:N", "fate:N", alt.Tooltip("rollouts:Q", format=",d"), alt.Tooltip("share:Q", format=".1%")],
     )
-    return _finish(chart.add_params(pick), alt_text, 32 * len(whats) + 40)
+    return finish(chart.add_params(pick), alt_text, 32 * len(whats) + 40)
 
 
 def phases(rows: Rows, alt_text: str) -> Spec:
@@ -404,7 +573,7 @@ def phases(rows: Rows, alt_text: str) -> Spec:
         tooltip=["phase:N", alt.Tooltip("seconds:Q", format=",.1f")],
     )
     words = base.mark_text(align="left", dx=6, color="var(--soft)").encode(text="label:N")
-    return _finish(
+    return finish(
         alt.layer(base.mark_bar(height={"band": 0.6}, cornerRadius=1), words), alt_text, 30 * len(order) + 20
     )
 
@@ -420,12 +589,34 @@ def plain_curves(rows: Rows, alt_text: str) -> Spec:
     data = alt.Chart(_data(rows)).encode(
         x=_compute(), y=_reward(), color=color, opacity=alt.condition(pick, alt.value(1.0), alt.value(0.1))
     )
-    return _finish(
+    return finish(
         alt.layer(data.mark_line(), data.mark_point(size=36).encode(tooltip=tips).add_params(pick)),
         alt_text,
         340,
         zoom=True,
     )
+
+
+def arm_curves(rows: Rows, means: Rows, alt_text: str) -> Spec:
+    """rows: arm, run, C, reward, thin lines; means: arm, C, reward, thick ones. Arms differ in colour and in shape."""
+    arms = list(dict.fromkeys(r["arm"] for r in rows))
+    colours = [f"var(--{c})" for c in CATEGORIES]
+    pick = alt.selection_point(fields=["arm"], bind="legend", name="pick")
+    scale = alt.Scale(domain=arms, range=[colours[i % len(colours)] for i in range(len(arms))])
+    color = alt.Color("arm:N", title=None, scale=scale)
+    shapes = alt.Scale(domain=arms, range=[SHAPES[i % len(SHAPES)] for i in range(len(arms))])
+    shape = alt.Shape("arm:N", title=None, scale=shapes)
+    x, y, data = _compute(), _reward(), alt.Chart(_data(rows))
+    seen, faint = (alt.condition(pick, alt.value(a), alt.value(b)) for a, b in ((1.0, 0.08), (0.4, 0.04)))
+    tips = ["arm:N", "run:N", alt.Tooltip("C:Q", format=",d", title="rollouts"), alt.Tooltip("reward:Q", format=".3f")]
+    layers = [
+        data.mark_line(strokeWidth=1).encode(x=x, y=y, color=color, detail="run:N", opacity=faint),
+        alt.Chart(_data(means)).mark_line(strokeWidth=2.6).encode(x=x, y=y, color=color, opacity=seen),
+        data.mark_point(size=28)
+        .encode(x=x, y=y, color=color, shape=shape, opacity=seen, tooltip=tips)
+        .add_params(pick),
+    ]
+    return finish(alt.layer(*layers), alt_text, 360, zoom=True)
 
 
 def series_colours(count: int) -> list[str]:
@@ -481,11 +672,27 @@ def _fence(c: float, text: str) -> list[alt.Chart]:
     return [rule, data.mark_text(align="right", dx=-5, y=8, color="var(--soft)").encode(x="C:Q", text="text:N")]
 
 
-def _finish(chart: Any, alt_text: str, height: int, zoom: bool = False) -> Spec:
+def _beyond(reach: Rows) -> list[alt.Chart]:
+    """What was not seen: shaded from the pilot's end to the rollouts asked about, with a word on how far that is."""
+    if not reach:
+        return []
+    data = alt.Chart(_data(reach))
+    shade = data.mark_rect(color="var(--unknown)").encode(x=alt.X("C:Q"), x2="C2:Q")
+    rule = data.mark_rule(strokeDash=[3, 3]).encode(x=alt.X("C:Q"))
+    words = data.mark_text(align="right", baseline="top", dx=-6, y=4, color="var(--soft)", lineBreak="\n")
+    return [shade, rule, words.encode(x=alt.X("C:Q"), text="text:N")]
+
+
+def finish(chart: Any, alt_text: str, height: int, zoom: bool = False) -> Spec:
     """Sizes, description and, where there is something to look into, pan by dragging, zoom by ctrl + wheel."""
     if zoom:
-        chart = chart.add_params(alt.selection_interval(bind="scales", name="zoom", zoom="wheel![event.ctrlKey]"))
-    spec = chart.properties(width="container", height=height, description=alt_text).to_dict()
+        axes = [(x.encoding.x, x.encoding.y) for x in chart.layer]
+        place = next(i for i, (x, y) in enumerate(axes) if isinstance(x, alt.X) and isinstance(y, alt.Y))
+        # a layer that lacks an axis cannot carry the selection that moves both
+        params = alt.selection_interval(bind="scales", name="zoom", zoom="wheel![event.ctrlKey]")
+        chart.layer[place] = chart.layer[place].add_params(params)
+    # altair's own check of every row against the grammar takes longer than all the rest of a page
+    spec = chart.properties(width="container", height=height, description=alt_text).to_dict(validate=False)
     spec.pop("config", None)
     return _numbered({**spec, "autosize": {"type": "fit-x", "contains": "padding"}})
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from isocost.report import contest
 from isocost.report.accounts import Section
 from isocost.report.html import Safe, brief, count, join, names, p, sentence, share, signed, span, tag
 from isocost.report.outcome import equal_set, outcome_of, prescribed_arm, verdict_of
-from isocost.report.reach import law_of
-from isocost.report.records import Data, Study, as_dict, as_list, number
+from isocost.report.records import Data, Study, as_dict, as_list, law_of, number
 
 VERDICTS = {
     "hit": "The forecast held",
@@ -49,6 +49,8 @@ def answer(study: Study) -> Safe:
 
 
 def _sentence(study: Study, refusal: Data) -> str:
+    if contest.is_comparison(study):
+        return contest.headline(study)
     arm, equal = prescribed_arm(study), equal_set(study)
     if refusal:
         lead = f"The pilot cannot support a law: {str(refusal.get('reason', '')).strip().rstrip('.')}."

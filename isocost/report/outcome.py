@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from isocost.report import charts
 from isocost.report.accounts import Section, empty
 from isocost.report.html import (
@@ -20,7 +22,7 @@ from isocost.report.html import (
     table,
     tag,
 )
-from isocost.report.records import Data, Study, as_dict, as_list, number
+from isocost.report.records import Data, Study, as_dict, as_list, law_of, number
 
 SPLIT = "eval/audit"  # what is reported; `select` chose
 
@@ -41,6 +43,13 @@ def prescribed_n(study: Study) -> int | None:
     return None if n is None else int(n)
 
 
+def no_law(study: Study) -> Safe:
+    """What stands where a law would: that none will be fitted, or the step that fits one."""
+    if study["plan"].get("direct"):
+        return p("Nothing was compared, so there is no law: the plan took one n as it was.", cls="empty")
+    return empty("No law has been fitted.", "isocost fit")
+
+
 def equal_set(study: Study) -> list[int]:
     return [int(n) for n in as_list(study["plan"].get("equal")) if number(n)]
 
@@ -53,6 +62,23 @@ def prescribed_C(study: Study) -> float | None:
     return number(prescribed_arm(study).get("C"))
 
 
+def reach_of(study: Study) -> list[Data]:
+    """What lies past the pilot, as at most one row: from C to C2 rollouts, and how far that is in words."""
+    plan = study["plan"]
+    end, top, ratio = number(plan.get("pilot_C")), prescribed_C(study), number(plan.get("extrapolation"))
+    if not end or not top or top <= end:
+        return []
+    text = f"shaded: {ratio or top / end:.1f} times the rollouts seen"
+    passes = epochs_ratio(study)
+    return [{"C": end, "C2": top, "text": text + (f"\n{passes:.1f} times the epochs seen" if passes else "")}]
+
+
+def epochs_ratio(study: Study) -> float | None:
+    """Passes over the problems that the prescribed runs make, over the most that a pilot run made."""
+    asked, seen = number(prescribed_arm(study).get("epochs")), number(study["plan"].get("pilot_epochs"))
+    return asked / seen if asked and seen else None
+
+
 def outcome(study: Study) -> Section:
     """The sealed forecast, the naive ones, what came of it, and the arm beside it."""
     title, told = "Forecast against outcome", outcome_of(study)
@@ -60,7 +86,7 @@ def outcome(study: Study) -> Section:
         return Section("outcome", title, empty("Nothing is forecast yet.", "isocost plan"))
     parts = [
         _verdict_words(study, told),
-        _trained(study, told),
+        _path(study),
         _forest(study, told),
         _difference_plot(study, told),
         _runs_of_arms(told),
@@ -155,30 +181,88 @@ def _verdict_words(study: Study, told: Data) -> Safe:
     return join(p(text, cls="lead"), *more)
 
 
-def _trained(study: Study, told: Data) -> Safe:
-    rows, sealed = [], []
+def trained_means(study: Study, arm: Data) -> dict[float, list[float]]:
+    """C -> held-out reward of every trained run of this arm that was evaluated there."""
+    found: dict[float, list[float]] = {}
+    for run in study.of("train"):
+        if run.n != arm.get("n"):
+            continue
+        for line in run.evaluations:
+            c, y = number(line.get("rollouts")), number(line.get(SPLIT))
+            if c and y is not None:
+                found.setdefault(c, []).append(y)
+    return dict(sorted(found.items()))
+
+
+def _path(study: Study) -> Safe:
+    spec, alt_text, rows = path_plot(study)
+    if not rows:
+        return Safe("")
+    caption = "Each thin line is one trained run."
+    if any(r["kind"] == "forecast" for r in rows):
+        caption += (
+            " Dashed with its shade: what the sealed law expected all along, with the 90 % prediction band for the mean"
+            " of the prescribed runs. The bar is the sealed forecast itself, its tick the value; dotted, the naive"
+            " forecasts."
+        )
+    return figure("path", spec, alt_text, caption, rows)
+
+
+def path_plot(study: Study) -> tuple[charts.Spec, str, list[Data]]:
+    """The sealed law's forecast over the whole of a run, and the trained runs on it as they came.
+
+    Returns (specification, alternative text, the rows behind it); no rows where no run was trained.
+    """
+    told = outcome_of(study)
+    lines, law, n, top = _trained_lines(study), law_of(study), told.get("n"), told.get("C")
+    if not lines:
+        return {}, "", []
+    band: list[Data] = []
+    if law is not None and n in law.ns and top and told["forecast"]:
+        at = np.geomspace(min(law.range[0], top), top, 96)
+        curve = law.curve(int(n), at, "prediction", len(as_list(study["forecast"].get("runs"))) or 1)
+        columns = (np.round(x, 5).tolist() for x in (np.round(curve.C, 1), curve.value, curve.low, curve.high))
+        band = [dict(zip(("C", "value", "low", "high"), row, strict=True)) for row in zip(*columns, strict=True)]
+    sealed = []
+    if told["forecast"] and top:
+        sealed = [{"C": top, "label": "forecast", **{k: told["forecast"].get(k) for k in ("value", "low", "high")}}]
+    arms = list(dict.fromkeys(r["what"] for r in lines))
+    alt_text = f"Held-out reward against rollouts for the trained runs of {names(arms)}"
+    if sealed:
+        alt_text += (
+            f", on the path that the sealed law forecast, with the forecast {interval(told['forecast'])} as a bar at"
+            " its compute"
+        )
+    spec = charts.forecast_path(band, _naive_paths(study, told), lines, sealed, reach_of(study), alt_text)
+    rows = [*({"kind": "forecast", **r} for r in band), *({"kind": "run", **r} for r in lines)]
+    return spec, alt_text, rows
+
+
+def _trained_lines(study: Study) -> list[Data]:
+    rows = []
     for run in sorted(study.of("train"), key=lambda r: (r.n != prescribed_n(study), r.n or 0, r.name)):
-        arm = f"n = {run.n}" + (", prescribed" if run.n == prescribed_n(study) else ", comparator")
+        what = f"n = {run.n}" + (", prescribed" if run.n == prescribed_n(study) else ", comparator")
         rows += [
-            {"arm": arm, "seed": str(run.seed), "C": x["rollouts"], "reward": x[SPLIT]}
+            {"what": what, "run": run.name, "C": x["rollouts"], "reward": x[SPLIT]}
             for x in run.evaluations
             if number(x.get("rollouts")) and number(x.get(SPLIT)) is not None
         ]
-    forecast = told["forecast"]
-    if not rows:
-        return Safe("")
-    if forecast and told["C"]:
-        sealed = [{"C": told["C"], "label": "forecast", **{k: forecast.get(k) for k in ("value", "low", "high")}}]
-    arms = list(dict.fromkeys(r["arm"] for r in rows))
-    alt_text = (
-        f"Held-out reward against rollouts for the trained runs of {names(arms)}, with the sealed forecast"
-        f" {interval(forecast)} as a bar at its compute."
-    )
-    caption = (
-        "Each line is one trained run. The grey bar is the sealed prediction interval for the mean of the prescribed"
-        " runs, its tick the forecast."
-    )
-    return figure("trained", charts.outcome_curves(rows, sealed, alt_text), alt_text, caption, rows)
+    return rows
+
+
+def _naive_paths(study: Study, told: Data) -> list[Data]:
+    """Each naive forecast as a line in log C, from the pilot's end, where both begin, to its own value."""
+    guesses, end, top = list(map(as_dict, told["naive"])), number(study["plan"].get("pilot_C")), told["C"]
+    start = next((number(x.get("value")) for x in guesses if x.get("name") == "last pilot value"), None)
+    if start is None or not end or not top:
+        return []
+    rows: list[Data] = []
+    highest = max((number(x.get("value")) or 0.0 for x in guesses), default=0.0)
+    for x in guesses:
+        side = "above" if number(x.get("value")) == highest else "below"
+        rows.append({"name": x.get("name"), "C": end, "reward": start, "side": None})
+        rows.append({"name": x.get("name"), "C": top, "reward": number(x.get("value")), "side": side})
+    return rows
 
 
 def _forest(study: Study, told: Data) -> Safe:
@@ -199,27 +283,9 @@ def _forest(study: Study, told: Data) -> Safe:
     )
     caption += "forecasts to beat, ticks single runs."
     plot = figure("forecast", charts.forest(rows, "held-out reward", alt_text), alt_text, caption, rows)
-    scores = {f"naive: {x.get('name')}": x.get("score") for x in map(as_dict, as_list(study["audit"].get("scores")))}
-    scores[f"{kind}, {own}"] = scores.pop("naive: forecast", None)
-    body = [
-        [r["label"], share(r["value"]), _bounds(r), share(scores.get(r["label"])) if scores.get(r["label"]) else ""]
-        for r in said
-    ]
-    head = ["", "held-out reward", "90 % interval", "interval score"]
-    return join(
-        tag("h3", "Forecasts and outcomes"),
-        plot,
-        table(head, body, "Forecasts and outcomes", "quiet"),
-        _beaten(study),
-    )
-
-
-def _beaten(study: Study) -> Safe:
-    beats = study["audit"].get("beats_naive")
-    if beats is None:
-        return Safe("")
-    word = "beats" if beats else "does not beat"
-    return p(f"By interval score (lower is better) the forecast {word} the best naive one.")
+    body = [[r["label"], share(r["value"]), _bounds(r)] for r in said]
+    head = ["", "held-out reward", "90 % interval"]
+    return join(tag("h3", "Forecasts and outcomes"), plot, table(head, body, "Forecasts and outcomes", "quiet"))
 
 
 def _bounds(x: Data) -> str:

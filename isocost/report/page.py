@@ -8,21 +8,34 @@ import os
 from pathlib import Path
 from string import Template
 
-from isocost.report import accounts, charts, headline, outcome, problems, reach
+from isocost.report import accounts, charts, contest, fit, headline, history, interference, outcome, problems, reach
 from isocost.report.accounts import Section
 from isocost.report.html import Safe, esc, join, json_in_html, p, tag
-from isocost.report.records import Study, load
+from isocost.report.records import Study, as_dict, load
 
 HERE = Path(__file__).parent
 SECTIONS = (
     problems.profile,
     problems.learning_rate,
     reach.curves,
+    fit.fit,
     reach.frontier,
     outcome.outcome,
+    history.history,
+    interference.interference,
     accounts.spent,
     accounts.time,
     accounts.names,
+    accounts.recipe,
+    accounts.samples,
+    headline.flags,
+    accounts.provenance,
+)
+CONTEST = (
+    contest.answers,
+    contest.curves,
+    accounts.spent,
+    accounts.time,
     accounts.recipe,
     accounts.samples,
     headline.flags,
@@ -62,7 +75,7 @@ def picture(study_dir: Path, out: Path, *, dark: bool = False) -> Path:
 
 def render(study: Study) -> str:
     """The whole page as text."""
-    sections = [make(study) for make in SECTIONS]
+    sections = [make(study) for make in (CONTEST if contest.is_comparison(study) else SECTIONS)]
     drawing, bundle = (HERE / "draw.js").read_text(encoding="utf-8"), charts.bundle()
     template = Template((HERE / "template.html").read_text(encoding="utf-8"))
     return template.substitute(
@@ -72,7 +85,7 @@ def render(study: Study) -> str:
         script_hashes=f"{_source_hash(bundle)} {_source_hash(drawing)}",
         bundle=bundle,
         drawing=drawing,
-        body=_body(study, sections),
+        body=_as_measured(study, _body(study, sections)),
     )
 
 
@@ -95,6 +108,14 @@ def _body(study: Study, sections: list[Section]) -> Safe:
     )
 
 
+def _as_measured(study: Study, body: Safe) -> Safe:
+    """The page in the words of what was measured: imported logs may hold training reward only."""
+    kinds = {as_dict(as_dict(r.about.get("imported")).get("metric")).get("kind") for r in study.runs}
+    if kinds != {"training"}:
+        return body
+    return Safe(body.replace("held-out reward", "training reward").replace("Held-out reward", "Training reward"))
+
+
 def _study_line(study: Study) -> Safe:
     setting = study["study"].get("setting") or {}
     first = study.runs[0].about if study.runs else {}
@@ -103,7 +124,7 @@ def _study_line(study: Study) -> Safe:
     facts = [
         ("model", model),
         ("problems", data),
-        ("method", headline.method(study)),
+        ("method", "" if contest.is_comparison(study) else headline.method(study)),
         ("preset", study["study"].get("preset")),
         ("seed", study["study"].get("seed")),
     ]

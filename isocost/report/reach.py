@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isocost.errors import UserError
 from isocost.report import charts
 from isocost.report.accounts import Section, empty
 from isocost.report.html import (
@@ -26,25 +25,22 @@ from isocost.report.html import (
     table,
     tag,
 )
-from isocost.report.outcome import SPLIT, equal_set, prescribed_C, prescribed_n
-from isocost.report.records import Data, Run, Study, as_dict, number
+from isocost.report.outcome import (
+    SPLIT,
+    epochs_ratio,
+    equal_set,
+    no_law,
+    prescribed_arm,
+    prescribed_C,
+    prescribed_n,
+    reach_of,
+)
+from isocost.report.records import Data, Run, Study, as_dict, law_of, number
 
 if TYPE_CHECKING:
     from isocost.laws.law import Law
 
 GRID = 72  # points of a drawn curve
-
-
-def law_of(study: Study) -> Law | None:
-    """The fitted law, if there is one that this version reads."""
-    if not study["law"]:
-        return None
-    from isocost.laws.law import Law
-
-    try:
-        return Law.of(study["law"])
-    except (UserError, KeyError, TypeError, ValueError, AttributeError):  # written by another version: the page says so
-        return None
 
 
 # reward against compute -------------------------------------------------------------------------------------
@@ -59,18 +55,23 @@ def curves(study: Study) -> Section:
     spec, alt_text, rows = reward_plot(study, points, law)
     caption = (
         "Points are means over seeds of every evaluation, none filtered. Lines are fitted curves, shades their 90 %"
-        " confidence "
+        " confidence bands"
     )
     caption += (
-        "bands. Click a legend entry to single out an n; drag to pan, ctrl + wheel or pinch to zoom, double-click to"
-        " reset."
+        "; dashed in the shaded region, which no pilot run saw, with the band of the prescribed n."
+        if reach_of(study)
+        else "."
+    )
+    caption += (
+        " Click a legend entry to single out an n; drag to pan, ctrl + wheel or pinch to zoom, double-click to reset."
     )
     plot = figure("reward", spec, alt_text, caption, rows)
     lead = (
         f"{len(runs)} pilot runs over n = {names(sorted({r.n for r in runs if r.n}))}; at their last common budget"
         f" {_order(points)}."
     )
-    return Section("curves", title, join(p(lead, cls="lead"), plot, _arm_table(law, runs), _left_out(runs)))
+    parts = (p(lead, cls="lead"), plot, _how_far(study), _arm_table(law, runs), _left_out(runs))
+    return Section("curves", title, join(*parts))
 
 
 def reward_plot(
@@ -79,13 +80,35 @@ def reward_plot(
     """The main plot: (specification, alternative text, the rows behind it)."""
     if points is None:
         points, law = _means([r for r in study.of("pilot") if r.evaluations]), law_of(study)
-    fits = _fitted(law) if law else []
+    reach = reach_of(study) if law else []
+    fits = _fitted(law, reach, prescribed_n(study)) if law else []
     rows = [*({"kind": "observed", **r} for r in points), *({"kind": "fitted", **r} for r in fits)]
     alt_text = (
         "Held-out reward against training rollouts, one curve for each n. At the end of the pilot: "
         + ", ".join(_ends(points))
     )
-    return charts.curves(points, fits, alt_text, prescribed_n(study)), alt_text, rows
+    if reach:
+        alt_text += f". Shaded: {reach[0]['text'].replace(chr(10), ', ')}, up to {count(reach[0]['C2'])} rollouts"
+    return charts.curves(points, fits, alt_text, prescribed_n(study), reach), alt_text, rows
+
+
+def _how_far(study: Study) -> Safe:
+    """The extrapolation in words: in rollouts and in epochs, and what that asks of the reader."""
+    reach, plan = reach_of(study), study["plan"]
+    if not reach:
+        return Safe("")
+    ratio, passes = reach[0]["C2"] / reach[0]["C"], epochs_ratio(study)
+    text = (
+        f"The prescription asks for {count(reach[0]['C2'])} rollouts per run where the pilot's largest run had"
+        f" {count(reach[0]['C'])}: an extrapolation ratio of {ratio:.2g} in compute"
+    )
+    if passes:
+        text += (
+            f", and of {passes:.2g} in passes over the problems ({brief(prescribed_arm(study).get('epochs'))} epochs"
+            f" against {brief(plan.get('pilot_epochs'))})"
+        )
+    more = "Within 1 the pilot answers; up to 8, the most that is ever prescribed, the law does, and its band widens."
+    return p(f"{text}. {more}")
 
 
 def _means(runs: Sequence[Run]) -> list[Data]:
@@ -104,13 +127,22 @@ def _means(runs: Sequence[Run]) -> list[Data]:
     ]
 
 
-def _fitted(law: Law) -> list[Data]:
-    rows = []
+def _fitted(law: Law, reach: Sequence[Data] = (), chosen: int | None = None) -> list[Data]:
+    """Points of the fitted curves; beyond the pilot only the chosen n keeps its band, or nothing could be seen."""
+    rows: list[Data] = []
     low, high = law.range
     for n in law.ns:
         band = law.curve(n, np.geomspace(low, high, GRID))
-        rows += [{"n": n, "C": c, "reward": v, "low": a, "high": b} for c, v, a, b in _columns(band, 4)]
+        rows += [_point(n, *x, beyond=False) for x in _columns(band, 4)]
+        if reach and reach[0]["C2"] > high:
+            band = law.curve(n, np.geomspace(high, reach[0]["C2"], GRID // 3))
+            rows += [_point(n, *x, beyond=True, told=n == chosen) for x in _columns(band, 4)]
     return rows
+
+
+def _point(n: int, C: float, value: float, low: float, high: float, *, beyond: bool, told: bool = True) -> Data:
+    bounds = (low, high) if told else (None, None)
+    return {"n": n, "C": C, "reward": value, "low": bounds[0], "high": bounds[1], "beyond": beyond}
 
 
 def _columns(band: Any, digits: int) -> list[tuple[float, ...]]:
@@ -233,7 +265,7 @@ def frontier(study: Study) -> Section:
         why = law.refused.reason if law.refused else "No n has a curve"
         return Section("frontier", title, p(sentence(why), cls="lead"))
     if law is None:
-        return Section("frontier", title, empty("No law has been fitted.", "isocost fit"))
+        return Section("frontier", title, no_law(study))
     low, end = law.range
     top = max(prescribed_C(study) or end, end)
     band = law.frontier(np.geomspace(low, top, GRID))
@@ -251,7 +283,8 @@ def frontier(study: Study) -> Section:
     )
     observed = _records(_means([r for r in study.of("pilot") if r.evaluations]))
     fence = end if top > end else None
-    plot = figure("frontier", charts.frontier(rows, observed, fence, alt_text), alt_text, caption, rows)
+    spec = charts.frontier(rows, observed, reach_of(study), alt_text)
+    plot = figure("frontier", spec, alt_text, caption, rows)
     return Section("frontier", title, join(_set_sentence(study, law), plot, _which(study, law, low, top, fence)))
 
 
@@ -352,8 +385,8 @@ def _set_sentence(study: Study, law: Law) -> Safe:
     if ratio and ratio > 1:
         more.append(
             p(
-                f"The prescription reaches {ratio:.3g} times beyond the pilot's largest run; what stands right of the"
-                " dashed line is extrapolated."
+                f"The prescription reaches {ratio:.3g} times beyond the pilot's largest run; what is shaded is"
+                " extrapolated."
             )
         )
     return join(p(lead, cls="lead"), *more)

@@ -12,11 +12,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isocost.errors import UserError
 
-STUDY_FILES = ("study", "profile", "pilot", "rate", "shift", "law", "plan", "forecast", "audit")
+if TYPE_CHECKING:
+    from isocost.laws.law import Law
+
+STUDY_FILES = (
+    "study", "profile", "pilot", "rate", "shift", "law", "plan", "forecast", "audit", "compare", "comparison",
+)
 SCHEMA = 1
 FATES = ("trained", "dead", "filtered", "stale", "surplus", "cancelled", "lost", "evaluation")
 
@@ -154,6 +159,23 @@ def load(folder: Path) -> Study:
         wanted = "study.json, profile.json, run.json"
         raise UserError(f"{folder} holds neither a study nor a run (looked for {wanted} and runs/*/run.json)")
     return Study(folder, files, runs, tuple(broken))
+
+
+def law_of(study: Study) -> Law | None:
+    """The fitted law, if there is one that this version reads."""
+    if not study["law"]:
+        return None
+    from isocost.laws.law import Law
+
+    try:
+        return Law.of(study["law"])
+    except (UserError, KeyError, TypeError, ValueError, AttributeError):  # written by another version: the page says so
+        return None
+
+
+def read_run(folder: Path) -> Run | None:
+    """One run by its folder, or None where there is none that can be read."""
+    return _run(folder, []) if folder.is_dir() else None
 
 
 def read_lines(path: Path) -> Iterable[Data]:

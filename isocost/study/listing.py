@@ -15,7 +15,16 @@ from isocost.record import find_runs, is_run, read_json, read_lines
 from isocost.seams import SEAMS, describe, diff
 from isocost.study.show import duration
 
-FILES = ("profile.json", "pilot.json", "law.json", "plan.json", "forecast.json", "audit.json", "report.html")
+FILES = (
+    "profile.json",
+    "pilot.json",
+    "law.json",
+    "plan.json",
+    "forecast.json",
+    "audit.json",
+    "comparison.json",
+    "report.html",
+)
 
 
 def _console() -> Console:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -17,6 +17,9 @@ from rich.table import Table
 from isocost.rates import Rates, rates, together, told
 from isocost.run import Job
 from isocost.study.workers import ended
+
+if TYPE_CHECKING:
+    from isocost.study.verdict import Bearings  # the laws are loaded when there is something to judge
 
 TAIL = 8192  # bytes of a stream's end that surely hold its last lines
 WIDE = 130  # columns of a terminal that has room for every run's own rates
@@ -30,6 +33,8 @@ class Standing:
     share: float = 0.0  # of its budget, below 1 until it has ended
     reward: float | None = None  # held out, latest
     clock: Mapping[str, Any] = field(default_factory=dict)  # the last line of timing.jsonl
+    at: float = 0.0  # rollouts at its latest evaluation
+    advice: str = ""  # the verdict on a trained run: go on for how much, stop, or change n
 
     @property
     def going(self) -> bool:
@@ -44,6 +49,8 @@ class Watch:
         self.live = (
             Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
         )
+        self.bearings: Bearings | None = None
+        self.advised: dict[str, tuple[float, str]] = {}  # run: where it was judged last, and what was said
         self.over: dict[str, Standing] = {}  # runs that have ended: their records do not change
         self.began, self.done_before = time.perf_counter(), self._done(self._look())
         self.said = self.began
@@ -63,7 +70,7 @@ class Watch:
             self.live.update(self._table(self._look()))
         elif time.perf_counter() - self.said > 15:
             self.said, stand = time.perf_counter(), self._look()
-            said = "; ".join([self._summary(stand), *_speed(stand)])
+            said = "; ".join([self._summary(stand), *_speed(stand), *self._warnings(stand)])
             self.console.print(f"  {self.title}: {said}", highlight=False)
 
     def _look(self) -> list[Standing]:
@@ -71,10 +78,28 @@ class Watch:
         stand = []
         for job in self.jobs:
             now = self.over.get(job.name) or standing(job, self.folder / job.name)
+            if now.going and now.at > 0 and job.purpose == "train":
+                now = replace(now, advice=self._advice(job, now.at))
             if now.share == 1:
                 self.over[job.name] = now
             stand.append(now)
         return stand
+
+    def _advice(self, job: Job, at: float) -> str:
+        """The verdict on a run at its latest evaluation; each is judged once."""
+        from isocost.study.verdict import Bearings, judge_run, short
+
+        if self.advised.get(job.name, (0.0, ""))[0] != at:
+            if self.bearings is None:
+                self.bearings = Bearings.of(self.folder.parent)
+            said = judge_run(self.folder / job.name, self.bearings)
+            self.advised[job.name] = at, "" if said is None else short(said)
+        return self.advised[job.name][1]
+
+    def _warnings(self, stand: Sequence[Standing]) -> list[str]:
+        """The runs under way that should not just go on, and what is advised."""
+        pairs = [(j.name, s.advice) for j, s in zip(self.jobs, stand, strict=True) if s.going and s.advice]
+        return [f"advised for {name}: {advice}" for name, advice in pairs if advice[0] not in "+-"]
 
     def _done(self, stand: Sequence[Standing]) -> float:
         return sum(s.share * _size(j) for j, s in zip(self.jobs, stand, strict=True))
@@ -89,7 +114,9 @@ class Watch:
     def _table(self, stand: Sequence[Standing]) -> Group:
         wide = self.console.width >= WIDE
         table = Table(box=None, pad_edge=False)
-        for name in ("run", "n", "B", "lr", "seed", "", "held-out", *(SPEEDS if wide else ())):
+        judged = any(s.advice for s in stand)
+        for name in ("run", "n", "B", "lr", "seed", "", "held-out", *(["verdict"] if judged else []),
+                     *(SPEEDS if wide else ())):
             table.add_column(name, justify="left" if name in ("run", "") else "right")
         for job, now in zip(self.jobs, stand, strict=True):
             if now.going:
@@ -101,6 +128,7 @@ class Watch:
                     str(job.seed),
                     ProgressBar(total=1.0, completed=now.share, width=24),
                     "" if now.reward is None else f"{now.reward:.3f}",
+                    *([now.advice] if judged else []),
                     *(_cells(rates(now.clock)) if wide else ()),
                 )
         return Group(f"{self.title}: {self._summary(stand)}", *(f"  {x}" for x in _speed(stand)), table)
@@ -111,9 +139,10 @@ def standing(job: Job, run: Path) -> Standing:
     lines, clock = tail(run / "metrics.jsonl"), tail(run / "timing.jsonl", 1024)
     unit, limit = next(iter(job.budget.items()))
     spent = max((x.get(unit, 0) for x in lines), default=0)
-    rewards = [x["eval/select"] for x in lines if "eval/select" in x]
+    evaluated = [x for x in lines if "eval/select" in x]
+    last = evaluated[-1] if evaluated else {}
     share = 1.0 if ended(run) else min(spent / limit, 0.99)
-    return Standing(share, rewards[-1] if rewards else None, clock[-1] if clock else {})
+    return Standing(share, last.get("eval/select"), clock[-1] if clock else {}, last.get("rollouts", 0.0))
 
 
 def _speed(stand: Sequence[Standing]) -> list[str]:

@@ -16,7 +16,7 @@ from scipy.special import stdtrit
 
 from isocost import record as records
 from isocost.errors import Interrupted, UserError
-from isocost.laws.budget import Bill, Budget, Prices, expected_timing
+from isocost.laws.budget import Bill, Budget, Machine, Prices, expected_timing
 from isocost.laws.pilot import points, warmup
 from isocost.laws.rate import starting_rule
 from isocost.rates import rates, told
@@ -47,6 +47,8 @@ def train_one(
     dry_run: bool,
     quiet: bool,
     as_json: bool = False,
+    price: str | None = None,
+    devices: int | None = None,
 ) -> int:
     """Train one method on one setting, in `out`, with a live line per evaluation. Returns the command's exit code."""
     if budget is None:
@@ -54,7 +56,8 @@ def train_one(
             "a run needs a --budget with a unit, such as 20k-rollouts, 2M-tokens, 1e15flop or 30min"
         )
     size = rollouts * groups
-    spend = Budget.parse(budget)
+    machine = Machine.priced(price, devices or 1, 1)
+    spend = machine.plannable(Budget.parse(budget), budget)
     if spend.unit == "rollouts" and spend.amount < size:
         raise UserError(f"a budget of {spend} does not pay for one update of n B = {rollouts} x {groups} = {size}")
     lr = lr if lr is not None else starting_rule(parameters_of(setting.model)).at(size)
@@ -77,7 +80,7 @@ def train_one(
     recipe_of(job)  # a mistake in the recipe is told before anything is opened
     tell.single(console, job)
     if dry_run:
-        cost = price(job, spend, evaluations)
+        cost = expected_bill(job, spend, evaluations)
         tell.single_cost(console, cost)
         if as_json:
             click.echo(json.dumps(cost.data(), indent=1, sort_keys=True))
@@ -85,7 +88,7 @@ def train_one(
     return _go(job, out or Path("runs") / job.name, console, as_json)
 
 
-def price(job: Job, spend: Budget, evaluations: int) -> Bill:
+def expected_bill(job: Job, spend: Budget, evaluations: int) -> Bill:
     """What a run will cost here, from the length and speed of a few answers that are sampled and thrown away."""
     from isocost.study.profile import profile
 

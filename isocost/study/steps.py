@@ -23,18 +23,21 @@ from isocost import record as records
 from isocost.errors import UserError
 from isocost.laws import audit as audits
 from isocost.laws import forecast as forecasts
-from isocost.laws.budget import Bill, Budget, measure_timing
+from isocost.laws.budget import Bill, Budget, Machine, measure_timing
 from isocost.laws.fit import fit_law
-from isocost.laws.law import Law
+from isocost.laws.interference import by_n, interferences
+from isocost.laws.law import Flag, Law
+from isocost.laws.overfit import Overfit, beyond, overfitting, told
 from isocost.laws.pilot import PRESETS, Evaluation, PilotPlan, Run, plan_pilot
 from isocost.laws.plan import Plan, prescribe
 from isocost.laws.rate import RateRule, fit_rate, given, shift, starting_rule, trials
-from isocost.laws.table import Curve, curves
+from isocost.laws.table import PASS, Curve, attempts_of, curves
 from isocost.problems.family import Sums, is_sums, listed
+from isocost.problems.mix import parts
 from isocost.record import read_json
 from isocost.run import Job
 from isocost.setting import Setting
-from isocost.study import tell
+from isocost.study import imported, spending, tell
 from isocost.study.home import Home, check, found, opened
 from isocost.study.show import Watch
 from isocost.study.workers import ended, run_all
@@ -85,9 +88,10 @@ def is_small(model: str) -> bool:
 
 def answer_room(data: str) -> int:
     """Tokens an answer may take where nobody said: the built-in problems' own longest answer and its end, else 64."""
-    if not is_sums(data):
+    specs = [part.spec for part in parts(data)]
+    if not all(map(is_sums, specs)):
         return 64
-    return 1 + max(len(str(p.meta["solution"])) for p in listed(Sums.of(data)))
+    return 1 + max(len(str(p.meta["solution"])) for spec in specs for p in listed(Sums.of(spec)))
 
 
 def workers_of(setting: Setting, asked: int | None) -> int:
@@ -171,26 +175,41 @@ def plan(
     lr: float | None = None,
     lr_exponent: float | None = None,
     groups: int | None = None,
+    fixed_batch: int | None = None,
+    metric: str | None = None,
+    price: str | None = None,
+    devices: int | None = None,
 ) -> int:
     """Without a law, plan the pilot; with one, or with a plan that needs none, prescribe."""
     home, console = opened(study), console_of(quiet)
+    if imported.is_imported(home):
+        found = imported.planned(home, budget, size or lr or lr_exponent or groups or fixed_batch or metric)
+        tell.plan(console, found)
+        _print_json(home, "plan.json", as_json)
+        return 0
     known = home.read("profile.json", "profile")
-    asked = any(x is not None for x in (size, budget, lr, lr_exponent, groups))
+    choose_metric(home, metric)
+    asked = any(x is not None for x in (size, budget, lr, lr_exponent, groups, fixed_batch, price, devices))
     if asked and home.has("pilot.json") and (home.runs.exists() or home.has("forecast.json")):
         raise UserError(f"{study}/pilot.json is fixed, for runs have been made; begin another study to plan otherwise")
     if asked or not home.has("pilot.json"):
-        planned = _plan_pilot(home, known, size or "quick", budget, lr, lr_exponent, groups)
-        home.write("pilot.json", planned.data())
+        machine = Machine.priced(price, devices or 1, workers_of(home.setting, None))
+        spend = spending.plannable(budget, machine)
+        planned = _plan_pilot(home, known, size or "quick", spend, lr, lr_exponent, groups, fixed_batch)
+        home.write("pilot.json", {**planned.data(), **spending.of_pilot(planned, machine)})
         (home.path / "plan.json").unlink(missing_ok=True)
     planned = PilotPlan.of(home.read("pilot.json", "plan"))
     if not (home.has("law.json") or planned.direct):
         tell.pilot_plan(console, planned)
+        tell.units(console, home.read("pilot.json", "plan"))
         _print_json(home, "pilot.json", as_json)
         return 0
     if not home.has("plan.json"):
         with home.phase("fit"):
-            home.write("plan.json", _prescription(home, planned).data())
-    tell.plan(console, Plan.of(home.read("plan.json", "plan")))
+            made = _prescription(home, planned)
+            beside = spending.of_plan(home, made, planned, spending.machine_of(home))
+            home.write("plan.json", {**made.data(), **beside})
+    tell.plan(console, Plan.of(home.read("plan.json", "plan")), home.read("plan.json", "plan"))
     _print_json(home, "plan.json", as_json)
     return 0
 
@@ -199,10 +218,11 @@ def _plan_pilot(
     home: Home,
     known: dict[str, Any],
     size: str,
-    budget: str | None,
+    budget: Budget | None,
     lr: float | None,
     exponent: float | None,
     groups: int | None,
+    fixed_batch: int | None,
 ) -> PilotPlan:
     asked, setting = home.asked, home.setting
     exact = bool(known.get("exact"))
@@ -214,22 +234,13 @@ def _plan_pilot(
     return plan_pilot(
         known,
         preset=size,
-        budget=_budget(setting, budget),
+        budget=budget,
         seed=asked["seed"],
         parameters=known["parameters"],
         rate=rate,
         B=groups,
+        batch=fixed_batch,
         evaluation=Evaluation(held_out, None if exact else setting.samples),
-    )
-
-
-def _budget(setting: Setting, text: str | None) -> Budget | None:
-    """A budget as planned with: hours on the wall hold as many run-hours as runs go side by side."""
-    if text is None:
-        return None
-    asked = Budget.parse(text)
-    return (
-        replace(asked, amount=asked.amount * workers_of(setting, None)) if asked.unit == "seconds" else asked
     )
 
 
@@ -239,8 +250,10 @@ def _prescription(home: Home, planned: PilotPlan) -> Plan:
         return prescribe(None, planned.rate, planned.budget, planned.timing, pilot=planned, problems=pool)
     law = Law.of(home.read("law.json", "fit"))
     rule = RateRule.of(home.read("rate.json", "pilot"))
-    seen = curves(home.path)
-    return prescribe(
+    seen = curves(home.path, metric_of(home))
+    bills = [e["bill"].get("train", {}) for e in _ends(home, planned)]
+    planned = replace(planned, prices=planned.prices.measured(bills))
+    made = prescribe(
         law,
         rule,
         planned.budget,
@@ -250,11 +263,18 @@ def _prescription(home: Home, planned: PilotPlan) -> Plan:
         spent=_spent(home, planned),
         problems=pool,
     )
+    warning = beyond(_overfitted(home), made.arm.n, made.arm.epochs)
+    return made if warning is None else replace(made, flags=(*made.flags, warning))
+
+
+def _ends(home: Home, planned: PilotPlan) -> list[dict[str, Any]]:
+    """How each of the pilot's runs ended."""
+    return [read_json(home.runs / r.name / "end.json") for r in planned.runs]
 
 
 def _spent(home: Home, planned: PilotPlan) -> Bill:
     """What the pilot's runs cost by their own meters: training in every unit, evaluations in seconds."""
-    ends = [read_json(home.runs / r.name / "end.json") for r in planned.runs]
+    ends = _ends(home, planned)
     bills = [e["bill"].get("train", {}) for e in ends]
     sizes = planned.pilot_bill
 
@@ -279,7 +299,7 @@ def pilot(
     study: Path, *, quiet: bool, as_json: bool = False, workers: int | None = None, dry_run: bool = False
 ) -> int:
     """Run what pilot.json plans: the probe, then the grid and its edges at the rule the probe supports."""
-    home, console = opened(study), console_of(quiet)
+    home, console = imported.not_imported(opened(study)), console_of(quiet)
     planned = PilotPlan.of(home.read("pilot.json", "plan"))
     if dry_run or planned.direct:
         tell.pilot_plan(console, planned)
@@ -353,18 +373,63 @@ def job_of(home: Home, run: Run, rule: RateRule, points: Sequence[int], seal: st
 # fit ----------------------------------------------------------------------------------------------------------
 
 
-def fit(study: Path, *, quiet: bool, as_json: bool = False) -> int:
+def fit(study: Path, *, quiet: bool, as_json: bool = False, metric: str | None = None) -> int:
     """Fit the law to the pilot's curves."""
     home, console = opened(study), console_of(quiet)
+    choose_metric(home, metric)
     if not home.has("law.json"):
         with home.phase("fit"):
-            home.write("law.json", fit_law(_pilot_curves(home), seed=home.asked["seed"]).data())
-    tell.law(console, Law.of(home.read("law.json", "fit")))
+            home.write("law.json", _law(home).data() | {"metric": metric_of(home)})
+    found = Law.of(home.read("law.json", "fit"))
+    tell.law(console, found, metric_of(home))
+    tell.interference(console, by_n(interferences(home.path)))
     _print_json(home, "law.json", as_json)
     return 0
 
 
-def _pilot_curves(home: Home) -> list[Curve]:
+def _law(home: Home) -> Law:
+    """The fitted law, with what its metric and over-fitting ask a reader to know."""
+    metric = metric_of(home)
+    law = imported.flagged(home, fit_law(_pilot_curves(home, metric), seed=home.asked["seed"]))
+    over = _overfitted(home)
+    flags = [Flag("overfitting", told(over))] if over else []
+    if metric != PASS:
+        flags.append(Flag("metric", f"this law is of {metric}: such values were found hard to predict (arXiv "
+                                    "2603.12151), so take n, B, M and the rate from it and not the reward"))
+    return replace(law, flags=(*law.flags, *flags))
+
+
+def metric_of(home: Home) -> str:
+    """What the study's laws are of: pass@1 unless another metric was asked for."""
+    return str(home.asked.get("metric", PASS))
+
+
+def choose_metric(home: Home, metric: str | None) -> None:
+    """Set what laws are of from here on; a law and plan of another metric are made again.
+
+    Raises UserError for no metric, one that the evaluations cannot give, or once a forecast is sealed.
+    """
+    if metric is None or metric == metric_of(home):
+        return
+    k, samples = attempts_of(metric), home.setting.samples
+    if not home.read("profile.json", "profile")["exact"] and samples < k:
+        raise UserError(f"{metric} needs {k} samples a problem and this study's evaluations draw {samples}: begin "
+                        f"another with --samples {k} or more")
+    if home.has("forecast.json"):
+        raise UserError(f"{home.path}/forecast.json is sealed for {metric_of(home)}; begin another study for {metric}")
+    if home.runs.exists():
+        curves(home.path, metric)    # what was run holds it, or says why not
+    home.write("study.json", home.asked | {"metric": metric})
+    for name in ("law.json", "plan.json"):
+        (home.path / name).unlink(missing_ok=True)
+
+
+def _overfitted(home: Home) -> list[Overfit]:
+    """The pilot's arms at the rule's rate that over-fit, by pass@1 whatever the law is of."""
+    return overfitting([c for c in curves(home.path) if c.purpose == "pilot" and c.multiplier == 1.0])
+
+
+def _pilot_curves(home: Home, metric: str) -> list[Curve]:
     """Raises UserError unless every run that the pilot plans has ended."""
     planned = PilotPlan.of(home.read("pilot.json", "plan")).runs
     over = sum(ended(home.runs / r.name) for r in planned)
@@ -373,7 +438,7 @@ def _pilot_curves(home: Home) -> list[Curve]:
             f"the pilot of {home.path} is not done: {over} of {len(planned)} runs have ended; "
             f"run `isocost pilot {home.path}` first"
         )
-    return [c for c in curves(home.path) if c.purpose == "pilot"]
+    return [c for c in curves(home.path, metric) if c.purpose == "pilot"]
 
 
 # train --------------------------------------------------------------------------------------------------------
@@ -394,7 +459,8 @@ def train(
     if (study is None) == (method is None):
         raise UserError("say what to train: a METHOD (see `isocost methods`), or --plan STUDY")
     if study is not None:
-        return train_plan(opened(study), console, as_json=as_json, workers=workers, dry_run=dry_run)
+        home = imported.not_imported(opened(study))
+        return train_plan(home, console, as_json=as_json, workers=workers, dry_run=dry_run)
     from isocost.study.single import train_one
 
     return train_one(
@@ -416,6 +482,8 @@ def train(
                 "sets",
                 "evaluations",
                 "save_every",
+                "price",
+                "devices",
             )
         },
     )
@@ -433,7 +501,7 @@ def train_plan(
         return 0
     law = Law.of(home.read("law.json", "fit")) if home.has("law.json") else None
     if not home.has("forecast.json"):
-        seen = curves(home.path) if law else []
+        seen = curves(home.path, metric_of(home)) if law else []
         sealed = forecasts.seal(
             prescription, law, seen, records=forecasts.records_hash(home.path), code=records.code()["sources"]
         )
@@ -456,7 +524,9 @@ def audit(study: Path, *, quiet: bool, as_json: bool = False) -> int:
     home, console = opened(study), console_of(quiet)
     forecast = forecasts.read(home.path / "forecast.json")
     planned = PilotPlan.of(home.read("pilot.json", "plan"))
-    verdict = audits.audit(forecast, curves(home.path), audits.seals(home.path), noise=planned.evaluation.sd)
+    metric = metric_of(home)
+    noise = planned.evaluation.sd_of(attempts_of(metric))
+    verdict = audits.audit(forecast, curves(home.path, metric), audits.seals(home.path), noise=noise)
     home.write("audit.json", verdict.data())
     tell.audit(console, verdict)
     _print_json(home, "audit.json", as_json)
@@ -482,6 +552,8 @@ def whole(
     dry_run: bool,
     quiet: bool,
     as_json: bool = False,
+    price: str | None = None,
+    devices: int | None = None,
     **asked: Any,
 ) -> int:
     """A study from end to end; returns 0 whatever the verdict, for every verdict is a result."""
@@ -491,9 +563,10 @@ def whole(
     profile(out, seed=seed, method=method, problems=512, dry_run=False, quiet=quiet, **asked)
     home = opened(out)
     if not home.has("pilot.json"):
-        plan(out, quiet=True, size=None if budget else size, budget=budget)
+        plan(out, quiet=True, size=None if budget else size, budget=budget, price=price, devices=devices)
     planned = PilotPlan.of(home.read("pilot.json", "plan"))
     tell.pilot_plan(console, planned)
+    tell.units(console, home.read("pilot.json", "plan"))
     if dry_run:
         _print_json(home, "pilot.json", as_json)
         return 0

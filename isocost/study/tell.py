@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,17 @@ from rich.console import Console
 from rich.table import Table
 
 from isocost.laws.audit import Audit, Spread
-from isocost.laws.budget import Bill
+from isocost.laws.budget import WALL, Bill
 from isocost.laws.forecast import Forecast
 from isocost.laws.law import Law, Refusal
+from isocost.laws.more import More
 from isocost.laws.noise import Interval
 from isocost.laws.pilot import PilotPlan
 from isocost.laws.plan import Plan
 from isocost.laws.rate import RateRule
+from isocost.laws.table import PASS
+from isocost.laws.tradeoff import Tradeoff, tradeoff
+from isocost.laws.verdict import Verdict
 from isocost.run import Job
 from isocost.setting import Setting
 from isocost.study.home import Home
@@ -122,9 +126,10 @@ def shift(console: Console, s: Mapping[str, Any]) -> None:
     console.print(f"  {s['text']}")
 
 
-def law(console: Console, found: Law) -> None:
+def law(console: Console, found: Law, metric: str = PASS) -> None:
     """What the law says at the end of the pilot, or why it says nothing."""
-    head(console, "law" if found.refused is None else "law: refused")
+    title = "law" if metric == PASS else f"law of {metric}"
+    head(console, title if found.refused is None else f"{title}: refused")
     if found.refused is not None:
         console.print(f"  {found.refused.reason}\n  what would settle it: {found.refused.settle}")
     table = Table(box=None, pad_edge=False, show_header=True)
@@ -138,7 +143,9 @@ def law(console: Console, found: Law) -> None:
     console.print(
         f"  run-to-run sd {found.sd:.3f} at reward 1/2, pooled over arms ({found.dof:g} degrees of freedom)"
     )
-    if isinstance(found.n_star, Refusal):
+    if any(f.name == "fixed_batch" for f in found.flags) and found.arms:
+        trade(console, tradeoff(found))
+    elif isinstance(found.n_star, Refusal):
         console.print(f"  n*(C) cannot be told: {found.n_star.reason}")
     elif found.n_star is not None:
         console.print(
@@ -147,8 +154,35 @@ def law(console: Console, found: Law) -> None:
     flags(console, tuple(f.text for f in found.flags))
 
 
-def plan(console: Console, p: Plan) -> None:
-    """The prescription."""
+def trade(console: Console, t: Tradeoff) -> None:
+    """n*(M) and B*(M) at one batch, or the winners and why no sigmoid goes through them."""
+    if t.growth is None:
+        why = t.refused.reason if t.refused else ""
+        console.print(f"  n*(M) at n B = {t.batch} cannot be told: {why}\n  best along the pilot: {t.path}")
+        return
+    for w in (t.winners[0], t.winners[-1]):
+        n, B = t.n_at(w.M), t.B_at(w.M)
+        told = " and ".join(f"{k}* = {i.value:.1f} [{i.low:.1f}, {i.high:.1f}]" for k, i in (("n", n), ("B", B)))
+        console.print(f"  after {w.M:.0f} updates of n B = {t.batch}: {told} ({t.level:.0%})", highlight=False)
+
+
+def interference(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Held-out problems unlearned, and how evenly the others improved, by n; nothing where no record says."""
+    if not rows:
+        return
+    told = "  ".join(
+        f"n={r['n']}: {r['forgotten']:.1%}" + ("" if r["uniformity"] is None else f", {r['uniformity']:.2f}")
+        for r in rows
+    )
+    chance = max((r["chance"] or 0.0 for r in rows), default=0.0)
+    note = f" (by sampling alone up to {chance:.1%})" if chance else ""
+    even = ", evenness of progress (1: every problem alike)" if any(r["uniformity"] is not None for r in rows) else ""
+    console.print(f"  held-out problems unlearned since the base{note}{even}: {told}")
+
+
+def plan(console: Console, p: Plan, beside: Mapping[str, Any] | None = None) -> None:
+    """The prescription; `beside` is what plan.json tells beside it: units, more compute, what its seeds can see."""
+    beside = beside or {}
     a = p.arm
     head(console, f"prescription: n = {a.n}, B = {a.B}, M = {a.M}, lr = {a.lr:.2g}")
     if p.fallback:
@@ -165,13 +199,82 @@ def plan(console: Console, p: Plan) -> None:
         console.print(
             f"  expected held-out reward {interval(a.prediction)} ({a.prediction.level:.0%} prediction interval)"
         )
-    if p.marginal:
+    if beside.get("more"):
+        more(console, [More.of(m) for m in beside["more"]])
+    elif p.marginal:
         console.print(f"  twice the budget would buy {p.marginal.gain:+.3f} (n = {p.marginal.doubled_n})")
+    if beside.get("sees"):
+        console.print(f"  {beside['sees']['text']}")
+    for rank, run in enumerate(beside.get("next") or ()):
+        console.print(f"  {'  or' if rank else 'to be surer:'} {run['text']}")
     console.print(f"  training: {bill(p.bill)}")
+    units(console, beside)
     for check in p.checks:
         if not check.holds:
             console.print(f"  [yellow]! {check.text}[/]")
     flags(console, p.flags)
+
+
+def units(console: Console, beside: Mapping[str, Any]) -> None:
+    """A budget in every unit, and how each is known; nothing where none was written."""
+    rows = (beside.get("units") or {}).get("rows", ())
+    if not rows:
+        return
+    table = Table(box=None, pad_edge=False)
+    whole = any(r["budget"] is not None for r in rows)
+    names = ("  in every unit", "pilot", "training", *(("your budget",) if whole else ()))
+    for name in (*names, "", ""):
+        table.add_column(name, justify="left" if name in ("  in every unit", "") else "right")
+    for r in rows:
+        name, show = _unit(r["unit"])
+        amounts = [r["pilot"], r["training"], *([r["budget"]] if whole else [])]
+        table.add_row(f"  {name}", *map(show, amounts), r["known"], r["why"])
+    console.print(table)
+
+
+def _unit(unit: str) -> tuple[str, Callable[[float], str]]:
+    """A unit's name for a reader, and how its amounts are written."""
+    if unit == "seconds":
+        return "run time", duration
+    if unit == WALL:
+        return "on the wall", duration
+    if unit == "flops":
+        return "FLOP", lambda x: f"{x:.1e}"
+    return unit, lambda x: f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
+
+
+def more(console: Console, rows: Sequence[More]) -> None:
+    """What more rollouts per run would buy and cost, as far as the law reaches."""
+    for m in rows:
+        if m.gain is None or m.cost is None:
+            continue
+        name, show = _unit(m.unit)
+        g = m.gain
+        gained = f"{g.value:+.3f} [{g.low:+.3f}, {g.high:+.3f}]"
+        console.print(f"  {m.times} x the rollouts would buy {gained} (n = {m.n}) for {show(m.cost)} {name} more")
+        if m.caution:
+            console.print(f"    [yellow]! {m.caution}[/]")
+
+
+def verdict(console: Console, v: Verdict, per_cost: Mapping[str, float], *, over: bool) -> None:
+    """A verdict on one run: the word first, then what it rests on."""
+    colour = {"continue": "green", "stop": "red", "change n": "yellow"}[v.word]
+    word = f"change n to {v.n}" if v.word == "change n" else v.word
+    stands = f"{v.reward:.3f} on the select problems after {v.C:.0f} of {v.end:.0f} rollouts"
+    if over:
+        console.print(f"[bold]{v.run}[/]: ended\n  {stands}", highlight=False)
+        return
+    console.print(f"[bold]{v.run}[/]: [{colour}]{word}[/]", highlight=False)
+    f = v.final
+    prior = "the law and its own curve" if v.prior == "law" else "its own curve alone"
+    console.print(
+        f"  {stands}; expected at the end, on the audit problems, {interval(f)} ({f.level:.0%} prediction interval, by "
+        f"{prior}, {v.looks} evaluations)", highlight=False
+    )
+    console.print(f"  {v.why}", markup=False, highlight=False)
+    if per_cost:
+        told = "  ".join(f"{x:+.3g} {k.replace('_', ' ')}" for k, x in per_cost.items())
+        console.print(f"  expected reward {told}", highlight=False)
 
 
 def forecast(console: Console, f: Forecast) -> None:

@@ -11,14 +11,17 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from isocost.errors import Interrupted, UserError
 from isocost.record import read_json
 from isocost.run import Job, run
+
+STOPS = (signal.SIGINT, signal.SIGTERM)
 
 _asked_to_stop = threading.Event()   # of a worker process
 
@@ -46,7 +49,7 @@ def _run(jobs: Sequence[Job], folder: Path, workers: int, watch: Callable[[], No
     stopped: list[int] = []
     before = {
         s: signal.signal(s, lambda signum, frame: stopped.append(signum))
-        for s in (signal.SIGINT, signal.SIGTERM)
+        for s in STOPS
     }
     threads = max(j.setting.threads for j in jobs)
     context = multiprocessing.get_context("spawn")
@@ -54,7 +57,8 @@ def _run(jobs: Sequence[Job], folder: Path, workers: int, watch: Callable[[], No
         workers, mp_context=context, initializer=_settle_in, initargs=(threads, os.getpid())
     )
     try:
-        futures = [pool.submit(_one, job, folder / job.name) for job in jobs]
+        with _held_back():  # a worker begins as its parent is: until it has settled in, a signal waits
+            futures = [pool.submit(_one, job, folder / job.name) for job in jobs]
         told = False
         while left := [f for f in futures if not f.done()]:
             wait(left, timeout=0.25, return_when=FIRST_COMPLETED)
@@ -75,6 +79,15 @@ def _run(jobs: Sequence[Job], folder: Path, workers: int, watch: Callable[[], No
         raise Interrupted(stopped[0])
 
 
+@contextmanager
+def _held_back() -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _raise_first(futures: Sequence[Future[None]]) -> None:
     for f in futures:
         if not f.cancelled() and (error := f.exception()) is not None:
@@ -87,6 +100,7 @@ def _settle_in(threads: int, parent: int) -> None:
     os.environ["OMP_WAIT_POLICY"] = "passive"
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
 
     def watch_parent() -> None:
         while os.getppid() == parent:

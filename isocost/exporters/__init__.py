@@ -1,0 +1,139 @@
+"""A study's prescription as another trainer's configuration. One target, one file: there is nothing to register.
+
+A target's file holds `TITLE`, `VERSION` (what it was written against, and where that is documented) and one function:
+
+    write(p) -> str        the whole file, ending with a newline
+
+What a target has no setting for is listed as comments in what it writes, never left out in silence.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from isocost.errors import UserError
+from isocost.report import aliases
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A method's update in words that trainers share.
+
+    `surrogate` is clipped (PPO's), sequence (GSPO's ratio per response), truncated (CISPO's capped weight) or
+    reinforce; `low` and `high` its clip range, `dual` the dual clip's bound. `cap` truncates learner over sampler.
+    `advantage` is mean (r - mean r), spread (over the standard deviation too) or others (leave one out). `average`
+    is rollout, token, prompt, length (over the constant `tokens`) or sum (per rollout). `odd` are parts that are none
+    of these.
+    """
+
+    surrogate: str = "clipped"
+    low: float = 0.2
+    high: float = 0.2
+    dual: float = 0.0
+    cap: float | None = None
+    kl: float = 0.0
+    estimate: str = "k2"
+    entropy: float = 0.0
+    advantage: str = "mean"
+    average: str = "rollout"
+    tokens: int | None = None
+    epochs: int = 1
+    minibatches: int = 1
+    keep_mixed: bool = False
+    refill: bool = False
+    max_age: int = 0
+    odd: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Prescription:
+    """What to train: n rollouts per problem, B problems per update, M updates, `warmup` of them linear.
+
+    `loss` is None where the study was imported and the method is the trainer's own; `left` then says what is known of
+    it. `problems` is the number of training problems, `expected` a line on what the law forecasts.
+    """
+
+    study: str
+    n: int
+    B: int
+    M: int
+    lr: float
+    warmup: int
+    seed: int
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    max_tokens: int | None = None
+    model: str | None = None
+    method: str | None = None
+    problems: int | None = None
+    expected: str = ""
+    loss: Loss | None = None
+    left: tuple[str, ...] = ()
+
+    @property
+    def nB(self) -> int:
+        """Rollouts per update."""
+        return self.n * self.B
+
+
+def names() -> list[str]:
+    """Every target there is, as `--to` takes them."""
+    found = [m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")]
+    return sorted(n.replace("_", "-") for n in found)
+
+
+def load(name: str) -> Any:
+    """The module of a target. Raises UserError if there is none of that name."""
+    if name not in names():
+        raise UserError(f"there is no target {name!r}; there are {', '.join(names())}")
+    return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+
+
+def export(study: Path, target: str | None) -> str:
+    """The prescription of a study in a target's own words. Raises UserError for no target, or nothing prescribed."""
+    from isocost.exporters._study import prescription
+
+    if target is None:
+        raise UserError(f"say for which trainer: --to {', --to '.join(names())}")
+    found = load(target)
+    return str(found.write(prescription(study)))
+
+
+def head(p: Prescription, target: Any, how: Iterable[str], left: Iterable[str], mark: str = "#") -> str:
+    """The comment a file begins with: what it is, how sizes are counted there, and what could not be carried over."""
+    row = next((r for r in aliases.rows({"n": p.n, "B": p.B, "M": p.M}) if r[0] == target.TITLE), None)
+    lines = [
+        f"isocost's prescription of {p.study} for {target.TITLE}:",
+        f"n = {p.n} rollouts per problem, B = {p.B} problems per update, M = {p.M} updates,",
+        f"C = n B M = {p.nB * p.M} rollouts, learning rate {p.lr:.3g}, warm-up {p.warmup} updates.",
+        *([p.expected] if p.expected else []),
+        f"Written against {target.VERSION}.",
+        *([f"n: {row[1]}   B: {row[2]}   M: {row[3]}"] if row else []),
+        *how,
+    ]
+    gone = [*p.left, *left]
+    lines += ["Not carried over:", *(f"  {x}" for x in gone)] if gone else ["Everything prescribed is carried over."]
+    return "".join(f"{mark} {line}\n" for line in lines)
+
+
+def command(words: Iterable[str]) -> str:
+    """A launch line, one option per line."""
+    return " \\\n    ".join(words) + "\n"
+
+
+def options(values: Mapping[str, Any]) -> list[str]:
+    """`key=value` for Hydra and its like, None left out."""
+    return [f"{k}={shown(v)}" for k, v in values.items() if v is not None]
+
+
+def shown(x: Any) -> str:
+    """A value as YAML, TOML and Hydra all read it."""
+    if isinstance(x, bool):
+        return "true" if x else "false"
+    return f"{x:.6g}" if isinstance(x, float) else str(x)

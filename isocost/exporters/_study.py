@@ -1,0 +1,171 @@
+"""From a study's records to a prescription: the plan's arm, the setting's sampling, the method as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from isocost.errors import UserError
+from isocost.exporters import Loss, Prescription
+from isocost.report.records import Study, as_dict, number
+from isocost.report.records import load as read
+
+SURROGATES = {"clipped": "clipped", "sequence_clipped": "sequence", "truncated": "truncated", "reinforce": "reinforce"}
+AVERAGES = {
+    "rollout_mean": "rollout",
+    "token_mean": "token",
+    "prompt_mean": "prompt",
+    "fixed_length": "length",
+    "rollout_sum": "sum",
+}
+WHOLE_LOSSES = ("isocost.methods.isohard:loss", "isocost.methods.isoeasy:loss")
+ADVANTAGES = {
+    "isocost.methods.grpo:advantage": "spread",
+    "isocost.methods.drgrpo:advantage": "mean",
+    "isocost.methods.rloo:advantage": "others",
+    "isocost.methods.reinforce:advantage": "batch",
+}
+STOCK = {
+    "choose": ("uniform",),
+    "guide": ("unguided",),
+    "allocate": ("equal",),
+    "play": ("sample",),
+    "schedule": ("together",),
+    "reward": ("verified",),
+    "select": ("everything", "mixed"),
+    "improve": ("policy",),
+}
+
+
+def prescription(folder: Path) -> Prescription:
+    """What a study prescribes. Raises UserError where it has no plan yet."""
+    study = read(folder)
+    arm = as_dict(study["plan"].get("arm")) or next(iter(map(as_dict, study["plan"].get("arms") or [])), {})
+    if not arm:
+        step = "fit" if study["study"].get("imported") and not study["law"] else "plan"
+        raise UserError(f"{folder} has no plan yet, so there is nothing to export: run `isocost {step} {folder}` first")
+    setting = as_dict(study["study"].get("setting"))
+    recipe = _recipe(study)
+    pace = as_dict(recipe.get("pace"))
+    train = [r for r in study["plan"].get("runs") or [] if r.get("n") == arm["n"]]
+    prediction = as_dict(arm.get("prediction"))
+    expected = ""
+    if prediction:
+        expected = (
+            f"Expected reward {prediction['value']:.3f} [{prediction['low']:.3f}, {prediction['high']:.3f}], "
+            f"{prediction.get('level', 0.9):.0%} prediction interval."
+        )
+    known = {k: setting.get(k, pace.get(k)) for k in ("temperature", "top_p", "top_k", "max_tokens")}
+    model = setting.get("model")
+    return Prescription(
+        study.name,
+        int(arm["n"]),
+        int(arm["B"]),
+        int(arm["M"]),
+        float(arm["lr"]),
+        int(arm.get("warmup") or 0),
+        int(train[0]["seed"]) if train else 0,
+        known["temperature"],
+        known["top_p"],
+        known["top_k"],
+        known["max_tokens"],
+        None if model in (None, "not named") else str(model),
+        recipe.get("name"),
+        _count(study),
+        expected,
+        loss_of(recipe) if recipe else None,
+        _as_run(study) if not recipe else (),
+    )
+
+
+def _as_run(study: Study) -> tuple[str, ...]:
+    """The method of an imported study, which is the trainer's own, as far as its logs tell it."""
+    told: dict[str, set[str]] = {}
+    for run in study.runs:
+        says = as_dict(as_dict(as_dict(run.about.get("imported")).get("about")).get("trainer_says"))
+        for key, value in says.items():
+            told.setdefault(str(key), set()).add(str(value))
+    same = ", ".join(f"{k}: {next(iter(v))}" for k, v in sorted(told.items()) if len(v) == 1)
+    seen = f" (their logs say {same})" if same else ""
+    return (
+        f"the method: the runs were imported, so set the loss, its clipping and its averaging as they had them{seen}",
+    )
+
+
+def _count(study: Study) -> int | None:
+    value = number(study["profile"].get("pool"))
+    return None if value is None else int(value)
+
+
+def _recipe(study: Study) -> dict[str, Any]:
+    """The recipe that the pilot ran, as its records have it; else the method's own; nothing for an imported study."""
+    ran = next((r.about["recipe"] for r in study.runs if r.about.get("recipe")), None)
+    if ran or study["study"].get("imported"):
+        return dict(ran or {})
+    name = study["study"].get("method") or as_dict(study["profile"].get("recipe")).get("method")
+    if not name:
+        return {}
+    from isocost import methods
+    from isocost.seams import describe
+
+    return dict(describe(methods.load(str(name)).recipe()))
+
+
+def loss_of(recipe: Mapping[str, Any]) -> Loss:
+    """A recipe's plain data (`isocost.seams.describe`) in the words that trainers share."""
+    found: dict[str, Any] = {}
+    odd: list[str] = []
+    _terms(as_dict(recipe.get("loss")), found, odd)
+    advantage = as_dict(recipe.get("advantage"))
+    if advantage.get("fn") == "isocost.methods.isoeasy:advantage":
+        found["advantage"] = "spread" if advantage.get("std") else "mean"
+    elif advantage.get("fn") in ADVANTAGES:
+        found["advantage"] = ADVANTAGES[advantage["fn"]]
+    else:
+        odd.append(f"the advantage {advantage.get('fn')}")
+    weight = as_dict(recipe.get("weight"))
+    name = _name(weight)
+    if name in AVERAGES:
+        found |= {"average": AVERAGES[name], "tokens": weight.get("tokens")}
+    else:
+        odd.append(f"the average {weight.get('fn')}")
+    improve = as_dict(recipe.get("improve"))
+    found |= {k: int(improve[k]) for k in ("epochs", "minibatches") if improve.get(k)}
+    found |= {
+        "keep_mixed": _name(as_dict(recipe.get("select"))) == "mixed",
+        "refill": bool(recipe.get("refill")),
+        "max_age": int(recipe.get("max_age") or 0),
+    }
+    odd += [
+        f"{seam} is {as_dict(recipe[seam]).get('fn')}"
+        for seam, stock in STOCK.items()
+        if seam in recipe and _name(as_dict(recipe[seam])) not in stock
+    ]
+    return Loss(**found, odd=tuple(odd))
+
+
+def _terms(loss: Mapping[str, Any], found: dict[str, Any], odd: list[str]) -> None:
+    name = _name(loss)
+    if loss.get("fn") in WHOLE_LOSSES:
+        found |= {"surrogate": "clipped"} | {
+            k: loss[k] for k in ("low", "high", "cap", "kl", "entropy", "estimate") if k in loss
+        }
+    elif name in SURROGATES and str(loss.get("fn", "")).startswith("isocost.parts.loss:"):
+        found |= {"surrogate": SURROGATES[name]} | {k: loss[k] for k in ("low", "high", "dual") if k in loss}
+    elif name == "corrected":
+        found["cap"] = loss.get("cap")
+        _terms(as_dict(loss.get("inner")), found, odd)
+    elif name == "plus":
+        for term in loss.get("terms") or []:
+            _terms(as_dict(term), found, odd)
+    elif name == "to_reference":
+        found |= {"kl": loss.get("scale", 0.0), "estimate": loss.get("estimate", "k2")}
+    elif name == "entropy_bonus":
+        found["entropy"] = loss.get("scale", 0.0)
+    else:
+        odd.append(f"the loss {loss.get('fn')}")
+
+
+def _name(part: Mapping[str, Any]) -> str:
+    return str(part.get("fn", "")).rsplit(":", 1)[-1]

@@ -1,0 +1,113 @@
+"""Runs of other trainers, read from the logs they left. One source, one file: there is nothing to register.
+
+A source file holds `TITLE` (what it is called), `GIVES` and `LACKS` (what its logs tell and do not), and two functions:
+
+    recognise(path) -> bool           whether this file or folder looks like one of its logs; reads little
+    read(path, columns) -> list[Log]  every run in it; `columns` are the names that the user gave with --map
+
+What a log does not say is left out here and named later, by `_record`, which writes the run records that all the
+rest of the program reads. Nothing is guessed, unpickled or executed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from isocost.errors import UserError
+
+Row = dict[str, Any]
+
+COLUMNS = ("step", "reward", "held_out", "rollouts", "seconds", "epoch", "lr", "length")
+FACTS = ("n", "B", "lr", "seed")
+ORDER = ("trl", "verl", "prime_rl", "tinker", "sb3", "cleanrl", "wandb", "tensorboard", "csv")  # the special first
+
+
+@dataclass(frozen=True)
+class Point:
+    """One logged line: the policy had made `updates` updates when it earned `reward`.
+
+    `rollouts` begun by then, before any filter, `seconds` since the start, `epoch` passes over the problems; None
+    where the log does not say. A training reward is of the step that ended as the `done`-th update, with `after`
+    rollouts begun. `updates` is NaN where only `rollouts` are counted. `more` are other logged numbers under this
+    program's names.
+    """
+
+    updates: float
+    reward: float
+    rollouts: float | None = None
+    seconds: float | None = None
+    epoch: float | None = None
+    done: float | None = None
+    after: float | None = None
+    more: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Log:
+    """One run as its log tells it.
+
+    `train` are training rewards, `held` held-out ones; `reward_column` and `held_column` what the log calls them.
+    `facts` are n, B, lr and seed as far as the log holds them; `about` is model, data, temperature, max_tokens and
+    what else is worth keeping. `unit` is what `rollouts` counts where it is not rollouts. `missing` is what a reader
+    should know is not there; `end` is why the run ended, if the log says so.
+    """
+
+    source: str
+    name: str
+    files: tuple[Path, ...]
+    train: tuple[Point, ...] = ()
+    held: tuple[Point, ...] = ()
+    reward_column: str | None = None
+    held_column: str | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
+    unit: str = "rollouts"
+    missing: tuple[str, ...] = ()
+
+
+def names() -> list[str]:
+    """Every source there is, as `--from` takes them, the most special first."""
+    found = [m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")]
+    return [n.replace("_", "-") for n in sorted(found, key=lambda n: (ORDER.index(n) if n in ORDER else -1, n))]
+
+
+def load(name: str) -> Any:
+    """The module of a source. Raises UserError if there is none of that name."""
+    if name not in names():
+        raise UserError(f"there is no source {name!r}; there are {', '.join(names())}")
+    return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+
+
+def logs(path: Path, source: str | None = None, columns: Mapping[str, str] | None = None) -> list[Log]:
+    """The runs that a file or folder holds, by a named source or by the first that recognises it.
+
+    Raises UserError where there is nothing, nothing is recognised, or what is there cannot be read.
+    """
+    if not path.exists():
+        raise UserError(f"there is no file or folder {path}")
+    unknown = sorted(set(columns or {}) - set(COLUMNS))
+    if unknown:
+        raise UserError(f"--map knows no {unknown[0]!r}; it maps {', '.join(COLUMNS)}, such as --map reward=my_column")
+    if source is None:
+        source = next((n for n in names() if load(n).recognise(path)), None)
+    if source is None:
+        raise UserError(
+            f"{path} is no log that is known here ({', '.join(names())}); say which with --from, or write "
+            "its numbers as CSV and name the columns with --map"
+        )
+    found: list[Log] = load(source).read(path, dict(columns or {}))
+    if not found:
+        raise UserError(f"{path} holds no run that {source} can read")
+    return found
+
+
+def catalogue() -> str:
+    """The sources as a table in Markdown, for docs/import.md."""
+    rows = [(f"`{n}`", *(getattr(load(n), k) for k in ("TITLE", "GIVES", "LACKS"))) for n in names()]
+    lines = ["| `--from` | what is read | what it gives | what it lacks |", "| --- | --- | --- | --- |"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"

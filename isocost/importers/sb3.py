@@ -1,0 +1,151 @@
+"""Stable-Baselines3 (2.9): `progress.csv`, `evaluations.npz`, `*.monitor.csv` of one run's folder.
+
+Its clock is steps of the environment, and so is C. One update takes n_steps x n_envs of them: give n (n_envs), and B
+(n_steps) follows from progress.csv. An on-policy algorithm evaluates while it collects, so what is measured at t steps
+is the policy from before the update that these steps are for, and stands there: at t = n_steps x n_envs it is the base.
+evaluations.npz holds returns of episodes in an evaluation's own environments,
+which is held-out reward; without it the training return of progress.csv, over the last hundred episodes, is taken.
+The .npz is read as what it is, arrays in a zip file, and nothing in it is unpickled.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.lib import format as npy
+
+from isocost.errors import UserError
+from isocost.importers import Log, Point, Row
+from isocost.importers._files import csv_rows, number
+
+TITLE = "Stable-Baselines3 folder"
+GIVES = "held-out and training return, environment steps, seconds, n x B, learning rate where it is logged"
+LACKS = "rollouts (it counts environment steps); n; seed; the base of off-policy algorithms"
+PROGRESS, EVALUATIONS = "progress.csv", "evaluations.npz"
+
+
+def recognise(path: Path) -> bool:
+    if path.is_dir():
+        return (path / EVALUATIONS).is_file() or (path / PROGRESS).is_file() or bool(list(path.glob("*.monitor.csv")))
+    return path.name in (PROGRESS, EVALUATIONS) or path.name.endswith("monitor.csv")
+
+
+def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
+    folder = path if path.is_dir() else path.parent
+    progress, evaluations = folder / PROGRESS, folder / EVALUATIONS
+    monitors = sorted(folder.glob("*monitor.csv"))
+    rows, missing = csv_rows(progress) if progress.is_file() else ([], [])
+    files = [p for p in (progress, evaluations, *monitors) if p.is_file()]
+    reward = columns.get("reward", "rollout/ep_rew_mean")
+    size = _update(rows)
+    held = tuple(_evaluations(evaluations, rows, size)) if evaluations.is_file() else ()
+    train = tuple(_progress(rows, reward, size)) or tuple(_monitored(monitors))
+    if not held and not train:
+        raise UserError(
+            f"{folder} has no {EVALUATIONS}, no {PROGRESS} with {reward!r} and no monitor file: nothing here "
+            "is a reward"
+        )
+    facts: dict[str, float] = {}
+    rates = [x for r in rows if (x := number(r.get("train/learning_rate"))) is not None]
+    if rates:
+        facts["lr"] = max(rates)
+    if size:
+        facts["nB"] = size
+    source = reward if any(reward in r for r in rows) else "r" if train else None
+    return [
+        Log(
+            "sb3",
+            folder.resolve().name,
+            tuple(files),
+            train,
+            held,
+            source,
+            "results" if held else None,
+            facts,
+            {},
+            "environment steps",
+            ("rollouts: the log counts environment steps, and so does C", *missing),
+        )
+    ]
+
+
+def _evaluations(path: Path, rows: list[Row], size: int | None) -> list[Point]:
+    arrays = _npz(path)
+    lacking = [k for k in ("timesteps", "results") if k not in arrays]
+    if lacking:
+        raise UserError(f"{path} has no array {lacking[0]!r}; it has {', '.join(arrays)}")
+    clock = [(number(r.get("time/total_timesteps")), number(r.get("time/time_elapsed"))) for r in rows]
+
+    def when(step: float) -> float | None:
+        """Seconds, where progress.csv has a line for this very step."""
+        return next((s for t, s in clock if t == step and s is not None), None)
+
+    return [
+        Point(float("nan"), float(np.mean(r)), _before(float(t), size), when(float(t)))
+        for t, r in zip(arrays["timesteps"], arrays["results"], strict=True)
+    ]
+
+
+def _npz(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an .npz. Raises UserError where it is none, or holds objects, which only pickle could read."""
+    out = {}
+    try:
+        with zipfile.ZipFile(path) as box:
+            for name in box.namelist():
+                with box.open(name) as f:
+                    out[name.removesuffix(".npy")] = npy.read_array(f, allow_pickle=False)
+    except (zipfile.BadZipFile, ValueError, EOFError) as e:
+        raise UserError(f"{path} cannot be read as plain arrays: {e}") from None
+    return out
+
+
+def _before(t: float, size: int | None) -> float:
+    """Steps that the policy seen at t steps has been updated on; t where updates are not counted (off-policy)."""
+    return t if size is None else (t - 1) // size * size
+
+
+def _progress(rows: list[Row], reward: str, size: int | None) -> list[Point]:
+    out = []
+    for row in rows:
+        step, value = number(row.get("time/total_timesteps")), number(row.get(reward))
+        if step is not None and value is not None:
+            done = number(row.get("time/iterations"))
+            out.append(
+                Point(
+                    float("nan"),
+                    value,
+                    _before(step, size),
+                    number(row.get("time/time_elapsed")),
+                    done=done,
+                    after=step,
+                )
+            )
+    return out
+
+
+def _monitored(paths: list[Path]) -> list[Point]:
+    """Returns of single episodes in order of time; steps are counted by their lengths."""
+    episodes: list[tuple[float, float, float]] = []
+    for path in paths:
+        with path.open(encoding="utf-8") as f:
+            skip = 1 if f.readline().startswith("#") else 0
+        for row in csv_rows(path, skip)[0]:
+            t, r, length = (number(row.get(k)) for k in ("t", "r", "l"))
+            if t is None or r is None or length is None:
+                raise UserError(f"{path} has no columns r, l and t: it is no monitor file")
+            episodes.append((t, r, length))
+    out, step = [], 0.0
+    for t, r, length in sorted(episodes):
+        step += length
+        out.append(Point(float("nan"), r, step, t))
+    return out
+
+
+def _update(rows: list[Row]) -> int | None:
+    """Environment steps per update, where progress.csv counts updates."""
+    pairs = [(number(r.get("time/total_timesteps")), number(r.get("time/iterations"))) for r in rows]
+    sizes = {t / i for t, i in pairs if t and i}
+    return int(next(iter(sizes))) if len(sizes) == 1 and next(iter(sizes)).is_integer() else None

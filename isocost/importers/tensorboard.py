@@ -1,0 +1,94 @@
+"""TensorBoard event files, read without TensorBoard: the scalars that TRL or verl wrote, or columns you name.
+
+transformers writes its training arguments as text into the same file, and they are read for n, B, learning rate and
+seed. Seconds are wall time since the first event.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from isocost.errors import UserError
+from isocost.importers import Log, Row
+from isocost.importers._names import TRL_BOARD, Names, facts_of, log_of, spoken
+from isocost.importers._wire import events
+
+TITLE = "TensorBoard event files"
+GIVES = "every scalar with step and wall time; n, B, rate and seed where transformers wrote its arguments"
+LACKS = "n, B and seed elsewhere; rollouts before filtering; a second held-out half"
+PATTERN = "events.out.tfevents.*"
+UNKNOWN = Names("", "step", (), seconds="wall")
+
+
+def recognise(path: Path) -> bool:
+    return bool(files_of(path))
+
+
+def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
+    found = files_of(path)
+    folders = sorted({p.parent for p in found})
+    if len(folders) > 1:
+        raise UserError(
+            f"{path} holds {len(folders)} folders of event files ({folders[0]}, {folders[1]}, ...); "
+            "a run is one of them: name it"
+        )
+    if not found:
+        raise UserError(f"{path} holds no event file ({PATTERN})")
+    rows, texts = board(found)
+    told = texts.get("args/text_summary") or texts.get("args")
+    facts, about = facts_of(json.loads(told)) if told else ({}, {})
+    known = spoken(rows) or UNKNOWN
+    # Here a step is the scalar's own, whoever logged it, and so is its time.
+    known = replace(known, step="step", span="", seconds="wall")
+    missing = (
+        []
+        if known.trainer == TRL_BOARD.trainer
+        else ["rollouts before filtering: the log counts steps, and C is steps x n x B"]
+    )
+    return [
+        log_of(
+            "tensorboard",
+            path,
+            found,
+            rows,
+            known,
+            columns,
+            facts=facts,
+            about=about,
+            missing=missing,
+            name=name_of(folders[0]),
+        )
+    ]
+
+
+def files_of(path: Path) -> list[Path]:
+    """The event files of a path, in order of name, which is that of time."""
+    if path.is_file():
+        return [path] if ".tfevents." in path.name else []
+    return sorted(path.glob(PATTERN)) or sorted(path.glob(f"**/{PATTERN}"))
+
+
+def name_of(folder: Path) -> str:
+    """What a run is called: the nearest folder that is neither `runs` nor, as transformers has it, a date inside it."""
+    folder = folder.resolve()
+    while folder.parent.name == "runs" or folder.name == "runs":
+        folder = folder.parent
+    return folder.name
+
+
+def board(paths: list[Path]) -> tuple[list[Row], dict[str, str]]:
+    """(one row per step with its scalars, texts). `wall` is seconds from the first event to the step's first scalar."""
+    rows: dict[int, Row] = {}
+    texts: dict[str, str] = {}
+    start: float | None = None
+    for path in paths:
+        for step, wall, scalars, said in events(path):
+            start = wall if start is None else start
+            texts |= said
+            if scalars:
+                row = rows.setdefault(step, {"step": step, "wall": wall - start})
+                row |= scalars
+    return [rows[step] for step in sorted(rows)], texts

@@ -1,0 +1,60 @@
+"""tinker-cookbook (0.8): `metrics.jsonl` and `config.json` of a run's log folder.
+
+One row per iteration, counted from 0; an evaluation is in the row of the iteration that it came before, so its policy
+has had as many updates as the row's step. config.json holds group size, batch size and learning rate. With
+num_substeps above 1 an iteration is several optimiser steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from isocost.errors import UserError
+from isocost.importers import Log
+from isocost.importers._files import json_of, json_rows
+from isocost.importers._names import TINKER, facts_of, log_of
+
+TITLE = "tinker-cookbook metrics.jsonl"
+GIVES = "training and held-out reward, steps, learning rate, seconds; n and B from config.json"
+LACKS = "seed in most recipes; a second held-out half"
+
+
+def recognise(path: Path) -> bool:
+    found = _metrics(path)
+    if found is None:
+        return False
+    with found.open("rb") as f:
+        return b'"env/all/' in f.read(65536)
+
+
+def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
+    found = _metrics(path)
+    if found is None:
+        raise UserError(f"{path} holds no metrics.jsonl; tinker-cookbook writes it into log_path")
+    rows, missing = json_rows(found)
+    beside = found.parent / "config.json"
+    config = json_of(beside) if beside.is_file() else {}
+    facts, about = facts_of(config if isinstance(config, dict) else {})
+    if isinstance(config, dict) and (config.get("num_substeps") or 1) > 1:
+        missing.append(f"one update per step: num_substeps is {config['num_substeps']}, and a step is counted as one")
+    return [
+        log_of(
+            "tinker",
+            found,
+            [found, *([beside] if beside.is_file() else [])],
+            rows,
+            TINKER,
+            columns,
+            facts=facts,
+            about=about,
+            missing=missing,
+            name=found.parent.resolve().name,
+        )
+    ]
+
+
+def _metrics(path: Path) -> Path | None:
+    if path.is_file():
+        return path if path.suffix == ".jsonl" else None
+    return path / "metrics.jsonl" if (path / "metrics.jsonl").is_file() else None

@@ -1,0 +1,111 @@
+"""Weights & Biases: offline folders (`*.wandb`, read without wandb), and exports of a run's history as CSV or JSON.
+
+An offline file holds history and configuration. `run.history()` written out holds `_step`, `_runtime` and the
+columns. A chart's CSV export has one column per run, `NAME - METRIC`, and gives one log per run. The columns are
+those of the trainer that logged, recognised by its names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from isocost.errors import UserError
+from isocost.importers import Log, Row
+from isocost.importers._files import csv_rows, json_of, json_rows, number
+from isocost.importers._names import PRIME_RL, TRL_BOARD, Names, facts_of, log_of, spoken
+from isocost.importers._wire import offline
+
+TITLE = "wandb offline folders, CSV and JSON exports"
+GIVES = "every logged number, seconds; n, B, rate and seed from the configuration of an offline folder"
+LACKS = "n, B and seed in exports; rollouts before filtering, by trainer; a second held-out half"
+CHART = re.compile(r"^(?P<run>.+) - (?P<metric>.+?)(?P<bound>__MIN|__MAX)?$")
+
+
+def recognise(path: Path) -> bool:
+    if path.is_dir():
+        return bool(_offline(path))
+    if path.suffix == ".wandb":
+        return True
+    if path.suffix not in (".csv", ".json", ".jsonl"):
+        return False
+    with path.open("rb") as f:
+        head = f.read(4096).decode("utf-8", "replace")
+    if path.suffix == ".csv":
+        names = [c.strip().strip('"') for c in head.split("\n")[0].split(",")]
+        return "_step" in names or any(c and CHART.match(c) for c in names[1:])
+    return '"_step"' in head or '"_runtime"' in head
+
+
+def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
+    if path.is_dir() or path.suffix == ".wandb":
+        return [_of_file(p, columns) for p in (_offline(path) if path.is_dir() else [path])]
+    if path.suffix == ".csv":
+        rows, missing = csv_rows(path)
+        if rows and "_step" not in rows[0]:
+            return _of_chart(path, rows, columns, missing)
+    elif path.suffix == ".jsonl":
+        rows, missing = json_rows(path)
+    else:
+        found = json_of(path)
+        if not isinstance(found, list) or not all(isinstance(r, dict) for r in found):
+            raise UserError(f"{path} holds no list of rows: export it with run.history() or run.scan_history()")
+        rows, missing = found, []
+    return [_of_rows(path, [path], rows, columns, missing, {}, {}, None)]
+
+
+def _offline(path: Path) -> list[Path]:
+    return (
+        sorted(path.glob("*.wandb"))
+        or sorted(path.glob("offline-run-*/*.wandb"))
+        or sorted(path.glob("wandb/offline-run-*/*.wandb"))
+    )
+
+
+def _of_file(path: Path, columns: Mapping[str, str]) -> Log:
+    rows, config, run = offline(path)
+    facts, about = facts_of({k: v for k, v in config.items() if k != "_wandb"})
+    return _of_rows(path, [path], rows, columns, [], facts, about, run.get("name"))
+
+
+def _of_rows(
+    path: Path,
+    files: Sequence[Path],
+    rows: list[Row],
+    columns: Mapping[str, str],
+    missing: list[str],
+    facts: Mapping[str, Any],
+    about: Mapping[str, Any],
+    name: str | None,
+) -> Log:
+    known = spoken(rows) or Names("", "_step", ())
+    if not any(known.step in row for row in rows) or known.trainer != TRL_BOARD.trainer:
+        known = replace(known, step="_step")
+    if not known.span:
+        known = replace(known, seconds="_runtime")
+    if known.trainer not in (TRL_BOARD.trainer, PRIME_RL.trainer):
+        missing = [*missing, "rollouts before filtering: the log counts steps, and C is steps x n x B"]
+    return log_of("wandb", path, files, rows, known, columns, facts=facts, about=about, missing=missing, name=name)
+
+
+def _of_chart(path: Path, rows: list[Row], columns: Mapping[str, str], missing: list[str]) -> list[Log]:
+    """A chart's export: one metric, one column per run, the bounds of its smoothing left out."""
+    step = next(iter(rows[0])) if rows else ""
+    found = {
+        c: m
+        for c in (rows[0] if rows else {})
+        if c != step and (m := CHART.match(c)) and not m["bound"] and not m["metric"].endswith("_step")
+    }
+    if not found:
+        raise UserError(f"{path} is no export of a run's history or of a chart: it has neither _step nor NAME - METRIC")
+    out = []
+    for column, match in found.items():
+        own = [{"step": r[step], match["metric"]: r[column]} for r in rows if number(r[column]) is not None]
+        held = match["metric"].startswith(("eval", "val", "test"))
+        asked = {**columns, "step": "step", ("held_out" if held else "reward"): match["metric"]}
+        lacks = [*missing, "rollouts before filtering: the chart counts steps, and C is steps x n x B"]
+        out.append(log_of("wandb", path, [path], own, Names("", "step", ()), asked, missing=lacks, name=match["run"]))
+    return out

@@ -1,0 +1,510 @@
+"""A comparison: several methods, or several folders of runs, judged at equal cost by `isocost.laws.compare`.
+
+    compare.json     the design, sealed before anything is trained: arms, sizes, budget, candidate rates, seeds, margin
+    rates.json       every arm's learning rate, from its own probe, judged on the problems that choose
+    comparison.json  the answers, on the problems that are reported, and the bill
+    runs/            probe-ARM-xRATE-sINDEX and train-ARM-sINDEX, paired by seed
+
+A comparison that was stopped goes on when its command is given again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import ceil, hypot
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from isocost import methods
+from isocost import record as records
+from isocost.errors import UserError
+from isocost.laws.budget import UNITS, Bill, Budget, Prices, expected_timing
+from isocost.laws.compare import QUESTIONS, SAME, SHARES, TOLD, Answer, Comparison, Verdict, compare
+from isocost.laws.few import POWER, effect_seen, seeds_that_see
+from isocost.laws.forecast import digest
+from isocost.laws.pilot import Evaluation, Run, points, run_seed, warmup
+from isocost.laws.rate import MULTIPLIERS, NOISE, RateRule, fit_rate, given, starting_rule, trials
+from isocost.laws.table import curves
+from isocost.laws.track import Track, tracks
+from isocost.record import find_runs, read_json
+from isocost.run import Job, recipe_of
+from isocost.seams import describe
+from isocost.setting import Setting
+from isocost.study import tell
+from isocost.study.home import Home, check, found
+from isocost.study.steps import console_of, job_of, run_jobs, setting_of, workers_of
+
+SHARE = 1 / 4           # of a run's cost that a probe run may spend: shorter ones favour rates that are too low
+MANY = 10               # seeds from which on a rate is probed with two seeds instead of one
+LEAST = 16              # updates of a run below which there is nothing to compare, and its probes have four
+PRICED = 8              # problems sampled to tell what answers cost here
+BUDGETS = {"flops": "flop"}     # what a run's own budget calls a unit, where it has another word
+UNPAIRED = 2**31         # numbers from which on a run of no known seed has one that pairs it with nothing
+AT = {"rollouts": "rollouts", "tokens": "tokens", "flops": "FLOP", "seconds": "busy seconds"}
+
+
+def run_compare(arms: Sequence[str], *, quiet: bool, as_json: bool = False, **asked: Any) -> int:
+    """Compare methods by training them, or folders by reading their runs. Returns the exit code of the answer."""
+    console = console_of(quiet)
+    folders = [_is_folder(a) for a in arms]
+    if len(arms) < 2:
+        raise UserError("name two methods or more, such as `isocost compare grpo dapo`, or two folders of runs")
+    if all(folders):
+        return of_folders([Path(a) for a in arms], console, as_json=as_json, **asked)
+    if any(folders):
+        one, other = arms[folders.index(True)], arms[folders.index(False)]
+        known = other in methods.names() or other.endswith(".py")
+        what = "a method: give all of one kind" if known else "neither a folder nor a method"
+        raise UserError(f"{one} is a folder of runs and {other} is {what}")
+    return of_methods(arms, console, as_json=as_json, **asked)
+
+
+def _is_folder(name: str) -> bool:
+    """Whether an argument names runs: a folder that is written as one, or that is not a method's name."""
+    return Path(name).is_dir() and ("/" in name or name not in methods.names())
+
+
+def _labels(names: Sequence[str], said: str) -> list[str]:
+    """Short names for arms: the last part of each, or all of it where two are alike."""
+    short = [Path(n).stem if n.endswith(".py") else Path(n).name for n in names]
+    out = short if len(set(short)) == len(short) else [str(n).replace("/", "_") for n in names]
+    if len(set(out)) < len(out):
+        raise UserError(f"{next(n for n in names if list(names).count(n) > 1)} is given twice: {said}")
+    return out
+
+
+# folders of runs ----------------------------------------------------------------------------------------------
+
+
+def of_folders(folders: Sequence[Path], console: Console, *, as_json: bool, out: Path | None, margin: float,
+               unit: str, metric: str, seed: int, **_: Any) -> int:
+    """Judge runs that are there, each folder one arm; the smallest common cost is where they are compared."""
+    labels = _labels([str(f) for f in folders], "an arm is compared with others")
+    arms, notes, recorded, unpaired = {}, [], {}, 0
+    for label, folder in zip(labels, folders, strict=True):
+        runs = [f for f in find_runs(folder) if read_json(f / "run.json").get("purpose") not in ("probe", "edge")]
+        if not runs:
+            raise UserError(f"{folder} holds no run: expected {folder}/run.json, or folders below it with one")
+        recorded[label] = [read_json(f / "run.json") for f in runs]
+        _one_arm(folder, recorded[label])
+        arms[label] = tracks(runs, unit, metric)
+        if any(_seed_unknown(r) for r in recorded[label]):
+            arms[label] = [replace(t, seed=UNPAIRED + unpaired + i) for i, t in enumerate(arms[label])]
+            unpaired += len(arms[label])
+        silent = len(runs) - len(arms[label])
+        if silent:
+            notes.append(f"{label}: {silent} of {len(runs)} runs have no evaluation and are left out")
+    _same_world(recorded)
+    notes += _cautions(recorded, arms)
+    answer = compare(arms, unit=unit, margin=margin, seed=seed, missing=notes)
+    show(console, answer, {})
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        Home(out).write("comparison.json", {**answer.data(), "folders": [str(f) for f in folders], "metric": metric})
+        console.print(f"\nrecord: {out / 'comparison.json'}")
+    if as_json:
+        click.echo(json.dumps(answer.data(), indent=1, sort_keys=True))
+    return answer.exit_code
+
+
+def _seed_unknown(run: Mapping[str, Any]) -> bool:
+    """Whether an imported run's seed was not in its log: then it is a number, and pairs it with nothing."""
+    return bool(run.get("imported")) and any(m.startswith("the seed") for m in run.get("missing") or ())
+
+
+def _one_arm(folder: Path, runs: Sequence[Mapping[str, Any]]) -> None:
+    """Raises UserError where a folder holds runs of several arms."""
+    kinds = {(str(r.get("method")), *(r["arm"].get(k) for k in ("n", "B", "lr"))) for r in runs}
+    if len(kinds) > 1:
+        said = "; ".join(f"{m} n={n} B={B} lr={lr:g}" for m, n, B, lr in sorted(kinds, key=str)[:4])
+        raise UserError(f"{folder} holds runs of {len(kinds)} arms ({said}); give one folder per arm")
+
+
+def _same_world(recorded: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """Raises UserError where arms were trained from different models, which no cost makes equal."""
+    models = {label: {str((r.get("model") or {}).get("name")) for r in runs} for label, runs in recorded.items()}
+    first, there = next(iter(models.items()))
+    for label, own in models.items():
+        if own != there:
+            raise UserError(f"{first} began from {', '.join(sorted(there))}, {label} from {', '.join(sorted(own))}; "
+                            "compare runs that began from one model")
+
+
+def _cautions(recorded: Mapping[str, Sequence[Mapping[str, Any]]], arms: Mapping[str, Sequence[Track]]) -> list[str]:
+    """What a reader should know of runs that no design of ours paired."""
+    notes = []
+    seeds = [{t.seed for t in own} for own in arms.values()]
+    if not set.intersection(*seeds):
+        notes.append("no seed is in every arm: runs are not paired")
+    problems = {(r.get("problems") or {}).get("hash") for runs in recorded.values() for r in runs}
+    if len(problems) > 1:
+        notes.append("the training problems are not the same in all runs")
+    lacking = {m for runs in recorded.values() for r in runs for m in r.get("missing") or ()}
+    notes += [f"the logs lack {m}" for m in sorted(lacking)]
+    if not all(r.get("seal") for runs in recorded.values() for r in runs):
+        notes.append("whether each arm's learning rate was tuned, and with how much, is not in the records: "
+                     "`isocost compare METHOD METHOD` retunes it for every arm alike")
+    return notes
+
+
+# a design -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Design:
+    """What a comparison of methods will do, fixed before anything is trained.
+
+    `cost` is what each run may spend on training, in `unit`, and `probe_cost` each probe run; `rollouts` and
+    `probe_rollouts` what that is expected to be, which places evaluations. `rule` is where the rates begin: each arm
+    is probed at `rates`. `seeds` are shared by all arms, `probe_seeds` too.
+    """
+
+    arms: dict[str, str]            # label -> method, as given
+    labels: tuple[str, ...]         # in the order given, which JSON does not keep
+    recipes: dict[str, Any]         # label -> its recipe, every default bound
+    n: int
+    B: int
+    budget: dict[str, Any]
+    unit: str
+    cost: float
+    probe_cost: float
+    rollouts: int
+    probe_rollouts: int
+    points: tuple[int, ...]
+    probe_points: tuple[int, ...]
+    rule: dict[str, Any]
+    rates: tuple[float, ...]
+    seeds: tuple[int, ...]
+    probe_seeds: tuple[int, ...]
+    margin: float
+    metric: str
+    sd: float
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs of arms there are."""
+        return len(self.arms) * (len(self.arms) - 1) // 2
+
+    @property
+    def alpha(self) -> float:
+        """The error that the first call at equal cost is held to."""
+        return SHARES[0] / self.pairs
+
+    @property
+    def detectable(self) -> float:
+        """The smallest true difference at equal cost that is told with 80 % power, if runs differ by `sd`."""
+        return effect_seen(len(self.seeds), self.sd, self.alpha)
+
+    @property
+    def total(self) -> float:
+        """All that is spent on training and probes, in `unit`."""
+        probes = len(self.rates) * len(self.probe_seeds) * self.probe_cost
+        return len(self.arms) * (len(self.seeds) * self.cost + probes)
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return dict(json.loads(records.canonical(asdict(self))))
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> Design:
+        """The design that `data()` wrote."""
+        fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+        return Design(**fields)
+
+
+def design(arms: Sequence[str], known: Mapping[str, Any], *, budget: str, seeds: int, rollouts: int, groups: int,
+           lr: float | None, evaluations: int, margin: float, metric: str, seed: int, samples: int) -> Design:
+    """The design that a budget pays for: of each arm's share a probe of three rates, the rest its runs.
+
+    `known` is a profile, of which lengths, speed and the number of held-out problems are read. Raises UserError for a
+    budget that does not pay for runs worth comparing, or in a unit that no run can be stopped by.
+    """
+    labels = _labels(list(arms), "an arm is compared with others")
+    spend, size = Budget.parse(budget), rollouts * groups
+    if spend.unit not in UNITS:
+        raise UserError(f"a comparison's budget is in {', '.join(UNITS)}, which runs can be stopped by; {spend} is "
+                        "not: give what it buys")
+    if seeds < 2:
+        raise UserError("one seed says nothing of how runs differ: give --seeds 2 at the least, 5 or more to see much")
+    probe_seeds = 2 if seeds >= MANY else 1
+    each = spend.amount / (len(arms) * (seeds + len(MULTIPLIERS) * probe_seeds * SHARE))
+    held_out, exact = known["select"] + known["audit"], bool(known["exact"])
+    timing = expected_timing(known, held_out, None if exact else samples)
+    one = Prices.of(known).bill([(rollouts, groups, size, 0)], timing).of_unit(spend.unit)     # of an update
+    M, probe_M = int(each / one), int(SHARE * each / one)
+    if M < LEAST:
+        least = ceil(1.001 * LEAST * one * spend.amount / each)
+        raise UserError(f"{spend} over {len(arms)} arms of {seeds} seeds pays for {M} updates of {size} rollouts a "
+                        f"run, and {LEAST} is the least: give {least:,.0f} {spend.unit}, fewer seeds, or a smaller -n "
+                        "or -B")
+    rule = starting_rule(known["parameters"])
+    if lr is not None:
+        rule = given(lr, size)
+    counted = spend.unit == "rollouts"
+    at = points(M * size, size, 1)[-evaluations:]
+    beyond = () if counted else (2 * M * size,)     # answers that grow shorter leave room for more rollouts
+    return Design(
+        arms=dict(zip(labels, arms, strict=True)), labels=tuple(labels),
+        recipes={label: describe(methods.load(arm).recipe(groups=groups, rollouts=rollouts))
+                 for label, arm in zip(labels, arms, strict=True)},
+        n=rollouts, B=groups, budget=spend.data(), unit=spend.unit,
+        cost=float(M * size) if counted else each, probe_cost=float(probe_M * size) if counted else SHARE * each,
+        rollouts=M * size, probe_rollouts=probe_M * size, points=(*at, *beyond),
+        probe_points=points(probe_M * size, size, 0), rule=rule.data(),
+        rates=tuple(rule.at(size, x) for x in MULTIPLIERS),
+        seeds=tuple(run_seed(seed, "train", i) for i in range(seeds)),
+        probe_seeds=tuple(run_seed(seed, "probe", i) for i in range(probe_seeds)),
+        margin=margin, metric=metric,
+        sd=hypot(NOISE, Evaluation(known["audit"], None if exact else samples).sd),
+    )
+
+
+def expected(d: Design, known: Mapping[str, Any], samples: int) -> Bill:
+    """What a design is expected to cost here."""
+    timing = expected_timing(known, known["select"] + known["audit"], None if known["exact"] else samples)
+    probe = (d.n, d.B, d.probe_rollouts, 1 + len(d.probe_points))
+    run = (d.n, d.B, d.rollouts, 1 + len(d.points))
+    probes = [probe] * (len(d.arms) * len(d.rates) * len(d.probe_seeds))
+    return Prices.of(known).bill([*probes, *[run] * (len(d.arms) * len(d.seeds))], timing)
+
+
+# methods ------------------------------------------------------------------------------------------------------
+
+
+def of_methods(arms: Sequence[str], console: Console, *, as_json: bool, out: Path | None, budget: str | None,
+               seeds: int, rollouts: int, groups: int, lr: float | None, evaluations: int, margin: float, unit: str,
+               metric: str, seed: int, workers: int | None, dry_run: bool, **asked: Any) -> int:
+    """Train every arm and judge them: plan, seal, probe, train, answer."""
+    for arm in arms:
+        methods.load(arm)
+    if budget is None:
+        raise UserError("comparing methods trains them, which needs a --budget for all of it, such as 200k-rollouts")
+    if unit != "rollouts":
+        raise UserError(f"--unit {unit} is for folders of runs; methods are compared in the unit of their --budget")
+    setting = setting_of(asked)
+    out = out or Path("comparisons") / "-".join(_labels(list(arms), "an arm is compared with others"))
+    ask = {"seed": seed, "method": " ".join(arms), "budget": budget, "seeds": seeds, "n": rollouts, "B": groups,
+           "lr": lr, "evaluations": evaluations, "margin": margin, "metric": metric}
+    check(out, setting, **ask)
+    home = Home(out)
+    if home.has("compare.json"):
+        sealed = home.read("compare.json", "compare")
+        d, bill = opened(home), Bill.of(sealed["expected"])
+    else:
+        known = _priced(setting)
+        d = design(arms, known, budget=budget, seeds=seeds, rollouts=rollouts, groups=groups, lr=lr,
+                   evaluations=evaluations, margin=margin, metric=metric, seed=seed, samples=setting.samples)
+        bill = expected(d, known, setting.samples)
+    show_design(console, d, bill, setting, workers_of(setting, workers))
+    if dry_run:
+        if as_json:
+            click.echo(json.dumps({**d.data(), "expected": bill.data()}, indent=1, sort_keys=True))
+        return 0
+    home = found(out, setting, **ask)
+    if not home.has("compare.json"):
+        home.write("compare.json", {"design": d.data(), "expected": bill.data(), "seal": digest(d.data())})
+    seal = str(home.read("compare.json", "compare")["seal"])
+    console.print(f"  sealed {seal[:12]} in {out}/compare.json")
+    answer = _judged(home, d, _contest(home, d, seal, console, workers), seal, seed)
+    show(console, answer, read_json(out / "comparison.json")["rates"])
+    console.print(f"\nrecord: {out / 'comparison.json'}")
+    if as_json:
+        click.echo((home.path / "comparison.json").read_text().rstrip())
+    return answer.exit_code
+
+
+def opened(home: Home) -> Design:
+    """The sealed design of a comparison. Raises UserError if it, or a method's file since, was changed."""
+    sealed = home.read("compare.json", "compare")
+    if digest(sealed["design"]) != sealed["seal"]:
+        raise UserError(f"{home.path}/compare.json was changed after it was sealed: its hash is not the one it carries")
+    d = Design.of(sealed["design"])
+    for label, arm in d.arms.items():
+        now = describe(methods.load(arm).recipe(groups=d.B, rollouts=d.n))
+        if records.canonical(now) != records.canonical(d.recipes[label]):
+            raise UserError(f"{arm} is another method than when {home.path} was sealed; choose another --out")
+    return d
+
+
+def _priced(setting: Setting) -> dict[str, Any]:
+    """What answers cost here, from a few that are sampled and thrown away; checks the problems too."""
+    from isocost.study.profile import profile
+
+    return asyncio.run(profile(setting, problems=PRICED))
+
+
+def _contest(home: Home, d: Design, seal: str, console: Console, workers: int | None) -> dict[str, list[Job]]:
+    """Probe every arm's learning rate, then run it; returns the runs' jobs by arm."""
+    start = RateRule.of(d.rule)
+    probes = {label: [_job(home, d, label, Run("probe", d.n, d.B, d.probe_rollouts, x, i, s), start, seal)
+                      for i, s in enumerate(d.probe_seeds) for x in MULTIPLIERS] for label in d.labels}
+    with home.phase("probe"):
+        run_jobs([job for own in probes.values() for job in own], home.runs, "learning rates", console, workers)
+    if not home.has("rates.json"):
+        seen = {label: trials(curves([home.runs / j.name for j in own], d.metric)) for label, own in probes.items()}
+        home.write("rates.json", {"rates": {label: fit_rate(own, d.n * d.B).data() for label, own in seen.items()}})
+    rules = _rates(home)
+    console.print("  rates     " + ", ".join(f"{label} {rules[label].at(d.n * d.B):.2g}" for label in d.labels))
+    for text in dict.fromkeys(text for label in d.labels for text in rules[label].flags):
+        concerned = [label for label in d.labels if text in rules[label].flags]
+        console.print(f"  [yellow]! {', '.join(concerned)}: {text}[/]", soft_wrap=True)
+    trains = {label: [_job(home, d, label, Run("train", d.n, d.B, d.rollouts, 1.0, i, s), rules[label], seal)
+                      for i, s in enumerate(d.seeds)] for label in d.labels}
+    with home.phase("train"):       # a comparison cut short has whole replicates
+        jobs = [own[i] for i in range(len(d.seeds)) for own in trains.values()]
+        run_jobs(jobs, home.runs, "runs", console, workers)
+    return trains
+
+
+def _rates(home: Home) -> dict[str, RateRule]:
+    return {label: RateRule.of(rule) for label, rule in home.read("rates.json", "compare")["rates"].items()}
+
+
+def _job(home: Home, d: Design, label: str, run: Run, rule: RateRule, seal: str) -> Job:
+    """One run of one arm: a study's job, with the arm's method and the budget in the unit that is equal."""
+    probe = run.purpose == "probe"
+    job = job_of(home, run, rule, d.probe_points if probe else d.points, seal)
+    times = f"-x{run.multiplier:g}" if probe else ""
+    job = replace(
+        job, name=f"{run.purpose}-{label}{times}-s{run.index}", method=d.arms[label],
+        budget={BUDGETS.get(d.unit, d.unit): d.probe_cost if probe else d.cost}, warmup=warmup(run.M),
+    )
+    recipe_of(job)      # a mistake in the recipe is told before anything is opened
+    return job
+
+
+def _judged(home: Home, d: Design, trains: Mapping[str, Sequence[Job]], seal: str, seed: int) -> Comparison:
+    """Read the runs, judge them, write comparison.json. Raises UserError for a run that does not carry the seal."""
+    arms, notes = {}, []
+    for label, jobs in trains.items():
+        folders = [home.runs / j.name for j in jobs]
+        for f in folders:
+            if read_json(f / "run.json").get("seal") != seal:
+                raise UserError(f"{f} does not carry the seal {seal[:12]}: it was not trained under this design")
+            end = read_json(f / "end.json")
+            if end["reason"] != "spent":
+                notes.append(f"{f.name} ended as {end['reason']}: {end['detail']}")
+        arms[label] = tracks(folders, d.unit, d.metric)
+    answer = compare(arms, unit=d.unit, margin=d.margin, seed=seed, missing=notes)
+    home.write("comparison.json", {**answer.data(), "seal": seal, "metric": d.metric,
+                                   "rates": {k: r.at(d.n * d.B) for k, r in _rates(home).items()},
+                                   "bill": _bill(home)})
+    return answer
+
+
+def _bill(home: Home) -> dict[str, dict[str, float]]:
+    """What was paid, probes and runs apart: training by their own meters, evaluations, seconds of run time."""
+    out: dict[str, dict[str, float]] = {}
+    for f in find_runs(home.runs):
+        end = read_json(f / "end.json")
+        own = out.setdefault(str(read_json(f / "run.json")["purpose"]), {})
+        spent = end["bill"].get("train", {})
+        for key, amount in (("runs", 1), ("rollouts", spent.get("rollouts", 0)), ("tokens", spent.get("decode", 0)),
+                            ("evaluated", end["bill"].get("evaluation", {}).get("rollouts", 0)),
+                            ("seconds", end["seconds"])):
+            own[key] = round(own.get(key, 0) + amount, 3)
+    return out
+
+
+# what is said -------------------------------------------------------------------------------------------------
+
+
+def show_design(console: Console, d: Design, bill: Bill, setting: Setting, workers: int) -> None:
+    """What will be done, what it costs and what it can see, before anything is spent."""
+    where = f"{setting.data} with {setting.model}"
+    tell.head(console, f"comparison of {', '.join(d.labels)}: {where}, n = {d.n}, B = {d.B}")
+    seeds, probes = len(d.seeds), len(d.rates) * len(d.probe_seeds)
+    rates = ", ".join(f"{x:.2g}" for x in d.rates)
+    console.print(f"  each arm  learning rate: {rates} in {probes} probe runs of {_amount(d.probe_cost, d.unit)}, "
+                  "judged on `select` problems", soft_wrap=True)
+    console.print(f"            then {seeds} runs of {_amount(d.cost, d.unit)}, seeds shared by all arms, judged on "
+                  "`audit` problems", soft_wrap=True)
+    room = "" if bill.memory_mb is None else f"; {bill.memory_mb:.0f} MB of memory a run"
+    disk = "" if bill.disk_mb is None else f", {bill.disk_mb:.0f} MB of disk"
+    wall = tell.duration(bill.seconds / workers)
+    console.print(f"  cost      {_amount(d.total, d.unit)} of {_amount(d.budget['amount'], d.unit)}: about {wall} with "
+                  f"{workers} runs side by side{room}{disk}", soft_wrap=True)
+    console.print(f"  can see   {d.detectable:.3f} between two arms ({POWER:.0%} power), if runs of an arm differ by "
+                  f"{d.sd:.3f} (assumed){_more_seeds(d)}", soft_wrap=True)
+    console.print(f"  margin    {d.margin:g}; of 100 such comparisons at most {100 * sum(SHARES):g} call something "
+                  "better that is not", soft_wrap=True)
+
+
+def _more_seeds(d: Design) -> str:
+    wanted = d.detectable / 2
+    needed = seeds_that_see(wanted, d.sd, d.alpha)
+    return "" if needed is None else f"; {wanted:.3f} takes {needed} seeds"
+
+
+def _amount(x: float, unit: str) -> str:
+    return f"{x:,.0f} {unit}" if unit != "flops" else f"{x:.2g} FLOP"
+
+
+def show(console: Console, c: Comparison, rates: Mapping[str, float]) -> None:
+    """The answer first, then what it rests on."""
+    tell.head(console, headline(c))
+    table = Table(box=None, pad_edge=False)
+    table.add_column("  arm")
+    for name in ("lr", "mean [90 %]", "middle half", "runs", "each")[not rates :]:
+        table.add_column(name, justify="left" if name == "each" else "right")
+    for a in c.arms:
+        bounds = "" if a.low is None or a.high is None else f" [{a.low:.3f}, {a.high:.3f}]"
+        values = " ".join(f"{v:.3f}" for v in a.values[:8]) + (" ..." if len(a.values) > 8 else "")
+        rate = [f"{rates[a.name]:.2g}"] if rates else []
+        table.add_row(f"  {a.name}", *rate, f"{a.mean:.3f}{bounds}", f"{a.iqm:.3f}", str(len(a.runs)), values)
+    console.print(table, markup=False)
+    for v in c.verdicts:
+        console.print(f"\n  {v.a} less {v.b}: {_verdict(v)}", markup=False)
+        for question in QUESTIONS:
+            console.print(f"    {question:<11} {_told(c.answer(question, v.a, v.b))}", markup=False, soft_wrap=True)
+    for a in c.arms:
+        for names, said in ((a.diverged, "diverged; counted as they last were"), (a.short, "ended early; left out")):
+            if names:
+                runs = ", ".join(Path(n).name for n in names)
+                tell.flags(console, (f"{a.name}: {runs} {said}",))
+    for note in c.missing:
+        console.print(f"  [yellow]! {note}[/]", soft_wrap=True)
+
+
+def headline(c: Comparison) -> str:
+    """One line: who is better, and where."""
+    where = f"at {c.cost:,.0f} {AT[c.unit]} a run" if c.unit != "flops" else f"at {c.cost:.2g} FLOP a run"
+    if c.best is not None:
+        return f"{c.best} is better ({', '.join(sorted({v.by for v in c.verdicts if v.better == c.best}))}), {where}"
+    if c.exit_code == TOLD:
+        beaten = [f"{v.better} over {v.b if v.better == v.a else v.a}" for v in c.verdicts if v.better in (v.a, v.b)]
+        return f"no arm is better than all others {where}; told apart: {', '.join(beaten)}"
+    if c.exit_code == SAME:
+        return f"the same within {c.margin:g}, {where}"
+    return f"cannot tell which is better {where}"
+
+
+def _verdict(v: Verdict) -> str:
+    if v.better in (v.a, v.b):
+        return f"{v.better} is better ({v.by})"
+    return f"the same within the margin ({v.by})" if v.better == "same" else "cannot tell"
+
+
+def _told(x: Answer) -> str:
+    """One answer as a line: who, how much with its interval, and what these seeds could see."""
+    if x.value is None or x.low is None or x.high is None:
+        return f"{x.answer}: {x.why}"
+    level = f"{100 * x.level:.3g} %"
+    if x.question == "efficiency":
+        value, low, high, first, other = x.value, x.low, x.high, x.a, x.b
+        if x.answer == x.b or (x.winner is None and value < 1):
+            value, low, high, first, other = 1 / value, 1 / high, 1 / low, x.b, x.a
+        return (f"{x.answer}: {other} takes {value:.2f}x [{low:.2f}, {high:.2f}] the cost of {first} ({level}), "
+                f"{x.why.removeprefix('cost ')}")
+    said = f"{x.answer}: {x.value:+.3f} [{x.low:+.3f}, {x.high:+.3f}] ({level})"
+    if x.detectable is None:
+        return said
+    more = f"; the difference seen takes {x.seeds} seeds" if x.answer == "cannot tell" and x.seeds else ""
+    return f"{said}; these seeds see {x.detectable:.3f}{more}"

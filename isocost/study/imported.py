@@ -1,0 +1,388 @@
+"""Imported runs as a study: what fit, plan and report expect beside the runs, made from them and marked imported.
+
+study.json says `imported`; pilot.json lists the runs as if they had been planned, with what they cost and how much
+they differ; rate.json is the learning-rate rule that they followed. The budget of a plan is what may be spent on the
+run to come, in the user's own trainer: one arm, one run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from math import exp, isfinite, sqrt
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from isocost import importers
+from isocost import record as records
+from isocost.errors import UserError
+from isocost.importers import Log
+from isocost.importers._record import TRAINING, Asked, Imported, resolve, write
+from isocost.laws.budget import Bill, Budget, Prices, Timing, measure_timing
+from isocost.laws.law import Flag, Law
+from isocost.laws.pilot import COMMON, EXTRAPOLATION, Evaluation, PilotPlan, Run, detectable, whole
+from isocost.laws.plan import Plan, prescribe
+from isocost.laws.rate import NOISE, RateRule
+from isocost.laws.table import Curve, curves
+from isocost.record import read_json
+from isocost.study.home import Home
+
+AHEAD = 4  # the run to come over the longest imported one, where no budget is given
+HELD = 256  # held-out problems assumed
+NOTHING = Bill(0, 0.0, None, 0.0, 0, None, None)  # of the budget to come, no imported run took anything
+UNTIMED = Timing(0.0, 0.0, 0.0, 0.0, "not known: the logs hold no seconds")
+SAID = ("a second held-out half:", "a held-out measure:")  # what the law's own flags say
+STALE = ("law.json", "plan.json")
+
+
+def run(
+    sources: Sequence[Path],
+    out: Path | None,
+    source: str | None,
+    columns: Sequence[str],
+    scale: str | None,
+    names: str | None,
+    **asked: Any,
+) -> list[dict[str, Any]]:
+    """The command: every log of every source, written below `out`. Raises UserError as `bring` does."""
+    unsaid = next((c for c in columns if "=" not in c), None)
+    if unsaid is not None:
+        raise UserError(f"--map takes NAME=COLUMN, such as reward=train/score, not {unsaid!r}")
+    mapped = dict(c.split("=", 1) for c in columns)
+    found = [log for path in sources for log in importers.logs(path, source, mapped)]
+    if out is None:
+        own = re.sub(r"[^\w.-]+", "-", found[0].name).strip(".-") or "imported"
+        out = Path("runs") / own if len(found) == 1 else Path("studies") / "imported"
+    return bring(found, out, Asked(scale=_bounds(scale), pattern=names, **asked))
+
+
+def _bounds(text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        raise UserError(f"--scale takes LOW,HIGH, such as 0,500, not {text!r}") from None
+    if not low < high:
+        raise UserError(f"--scale takes the least first, such as 0,500, not {text!r}")
+    return low, high
+
+
+def show(found: Sequence[dict[str, Any]]) -> None:
+    """Print what was brought in, then what it lacks, each thing once."""
+    for r in found:
+        unit = r["unit"]
+        click.echo(
+            f"{r['run']}  from {r['log']} ({r['source']}): n = {r['n']}, B = {r['B']}, lr = {r['lr']:.2g}, seed "
+            f"{r['seed']}; {r['points']} points to {r['C']:g} {unit}; {r['metric']} {r['first']:.3f} -> "
+            f"{r['last']:.3f} ({r['kind']})"
+        )
+    lacks = Counter(m for r in found for m in r["missing"])
+    for text, count in lacks.most_common():
+        click.echo(f"missing{'' if count == len(found) else f' in {count} of {len(found)}'}: {text}")
+
+
+def bring(logs: Sequence[Log], out: Path, asked: Asked) -> list[dict[str, Any]]:
+    """Write logs as one run, or as runs of a study where there are several or `out` is a study.
+
+    Returns what was written, one entry per run. Raises UserError, with nothing written, for whatever does not fit.
+    """
+    runs = [resolve(log, asked) for log in logs]
+    many = len(runs) > 1 or (out / "study.json").exists()
+    if not many:
+        if (out / "run.json").exists() and read_json(out / "run.json").get("imported", {}).get("digest") != (
+            runs[0].digest
+        ):
+            raise UserError(f"{out} holds another run; choose another --out")
+        seed = runs[0].seed if runs[0].seed is not None else 0
+        write(runs[0], out, name=out.resolve().name, purpose="run", seed=seed)
+        return [_told(runs[0], out, seed)]
+    return _into_study(runs, out, asked)
+
+
+def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> list[dict[str, Any]]:
+    if (out / "run.json").exists():
+        raise UserError(f"{out} is a run; choose another --out for a study of several")
+    if (out / "study.json").exists() and not read_json(out / "study.json").get("imported"):
+        raise UserError(f"{out} is a study of isocost's own runs; choose another --out")
+    there = [read_json(p) for p in sorted((out / "runs").glob("*/run.json"))]
+    known = {t["imported"]["digest"]: t["imported"]["name"] for t in there}
+    arms = {(t["arm"]["n"], t["seed"]): t["imported"]["name"] for t in there}
+    kinds = {t["imported"]["metric"]["kind"] for t in there} | {r.kind for r in runs}
+    if len(kinds) > 1:
+        raise UserError(
+            "some of these runs have held-out reward and some training reward only; a law is of one of "
+            "them: import those apart, or name one column for all with --map"
+        )
+    placed: list[tuple[Imported, int, str]] = []
+    for run in runs:
+        if run.digest in known:
+            raise UserError(f"{run.log.name} is the same log as {known[run.digest]}: leave one out")
+        taken = {seed for n, seed in arms if n == run.n}
+        seed = run.seed if run.seed is not None else next(i for i in range(len(taken) + 1) if i not in taken)
+        if (run.n, seed) in arms:
+            raise UserError(
+                f"{run.log.name} and {arms[run.n, seed]} are both n = {run.n}, seed {seed}; a seed counts "
+                "once: leave one out, or give the seeds they were run with"
+            )
+        known[run.digest] = arms[run.n, seed] = run.log.name
+        placed.append((run, seed, Run("pilot", run.n, run.B, 0, 1.0, len(taken), seed).name))
+    for run, seed, name in placed:
+        write(run, out / "runs" / name, name=name, purpose="pilot", seed=seed)
+    if not (out / "study.json").exists():
+        about = {k: v for run in reversed(runs) for k, v in run.log.about.items()}
+        setting = {
+            "model": asked.model or str(about.get("model") or "not named"),
+            "data": asked.data or str(about.get("data") or "not named"),
+        }
+        extra = {k: about[k] for k in ("temperature", "max_tokens") if k in about}
+        records.write_json(
+            out / "study.json",
+            {
+                "schema": records.SCHEMA,
+                "setting": {**setting, **extra},
+                "seed": 0,
+                "method": None,
+                "imported": True,
+                "phases": {},
+                "code": records.code(),
+            },
+        )
+    home = Home(out)
+    home.write("study.json", home.asked | {"phases": {"imported runs": round(_bills(out)[1], 2)}})
+    for name in STALE:
+        (out / name).unlink(missing_ok=True)
+    seen = curves(out)
+    records.write_json(out / "rate.json", rule_of(seen).data())
+    records.write_json(out / "pilot.json", pilot_of(out, seen, None).data())
+    return [_told(run, out / "runs" / name, seed) for run, seed, name in placed]
+
+
+def _told(run: Imported, folder: Path, seed: int) -> dict[str, Any]:
+    first, last = run.evaluations[0], run.evaluations[-1]
+    return {
+        "run": str(folder),
+        "log": run.log.name,
+        "source": run.log.source,
+        "n": run.n,
+        "B": run.B,
+        "lr": run.lr,
+        "seed": seed,
+        "C": run.C,
+        "unit": run.log.unit,
+        "metric": run.metric,
+        "kind": run.kind,
+        "points": len(run.evaluations),
+        "first": first[1].reward,
+        "last": last[1].reward,
+        "missing": list(run.missing),
+    }
+
+
+def rule_of(seen: Sequence[Curve]) -> RateRule:
+    """The learning-rate rule that the runs followed: a power of rollouts per update through their rates.
+
+    With one batch size only, the exponent is 1/2, which is said to be assumed.
+    """
+    at = sorted({(c.n * c.B, c.lr) for c in seen})
+    sizes = np.array([b for b, _ in at], dtype=float)
+    rates = np.log([lr for _, lr in at])
+    reference = round(float(exp(np.log(sizes).mean())))
+    if len(set(sizes)) < 2:
+        lr0 = exp(float(rates.mean()))
+        return RateRule(
+            lr0,
+            reference,
+            why=f"as the imported runs had it: lr = {lr0:.2g} at {reference} rollouts per "
+            "update; elsewhere a square root is assumed; not tuned here",
+        )
+    slope, level = np.polyfit(np.log(sizes / reference), rates, 1)
+    off = float(np.abs(rates - level - slope * np.log(sizes / reference)).max())
+    flags = (
+        ()
+        if off < 0.01
+        else (
+            "the imported runs' learning rates follow no power of the rollouts per update: the "
+            f"rule is off by up to {exp(off) - 1:.0%}",
+        )
+    )
+    return RateRule(
+        exp(float(level)),
+        reference,
+        float(slope),
+        flags=flags,
+        why=f"as the imported runs had it: lr = {exp(float(level)):.2g} (rollouts per update / {reference})^"
+        f"{slope:.2f}; not tuned here",
+    )
+
+
+def pilot_of(folder: Path, seen: Sequence[Curve], budget: Budget | None) -> PilotPlan:
+    """The imported runs as a pilot, and the size of the run to come: 4 times the longest unless a budget says more."""
+    grid = tuple(sorted({c.n for c in seen}))
+    batches = {c.n * c.B for c in seen}
+    batch = batches.pop() if len({c.B for c in seen}) > 1 and len(batches) == 1 else None
+    B = batch // COMMON if batch else Counter(c.B for c in seen).most_common(1)[0][0]
+    C = int(max(c.C[-1] for c in seen))
+    middle = grid[len(grid) // 2]
+    seeds = min(Counter(c.n for c in seen).values())
+    runs = tuple(_run(c) for c in seen)
+    sd, source = _spread(seen)
+    tokens, ends = _bills(folder)
+    prices = Prices(0.0, tokens or 0.0, None)
+    timing = measure_timing(seen, UNTIMED)
+    spent = replace(prices.bill([(c.n, c.B, int(c.C[-1]), len(c.C)) for c in seen], timing), seconds=ends)
+    unit = batch or whole(grid, B)
+    train_C = max(1, AHEAD * C // unit) * unit
+    why = (
+        f"{len(seen)} imported runs, {len(grid)} n, up to {C} rollouts; the run to come is one of at most "
+        f"{EXTRAPOLATION} times that"
+    )
+    effect = detectable(seeds, len(grid), sd) if seeds > 1 else None
+    return PilotPlan(
+        preset="imported",
+        budget=budget,
+        seed=0,
+        direct=False,
+        why=why,
+        grid=grid,
+        B=B,
+        C=C,
+        seeds=seeds,
+        runs=runs,
+        points=tuple(int(x) for x in max(seen, key=lambda c: len(c.C)).C if x > 0),
+        probe_points=(),
+        rate=rule_of(seen),
+        train_C=train_C,
+        train_arms=1,
+        train_seeds=1,
+        pilot_bill=spent,
+        train_bill=prices.bill([(middle, batch // middle if batch else B, train_C, 1)], timing),
+        prices=prices,
+        timing=timing,
+        evaluation=Evaluation(HELD, 1),
+        sd=sd,
+        sd_source=source,
+        detectable=effect if effect and isfinite(effect) else None,
+        fallback_n=middle,
+        fallback_why=f"n = {middle}, the middle of what was run",
+        batch=batch,
+        flags=tuple(
+            f"missing in {count} of {len(seen)} imported runs: {text}"
+            for text, count in lacking(folder)
+            if not text.startswith(SAID)
+        ),
+    )
+
+
+def _run(curve: Curve) -> Run:
+    purpose, _, rest = curve.run.partition("-n")
+    return Run(purpose, curve.n, curve.B, int(curve.C[-1]), 1.0, int(rest.rpartition("-s")[2]), curve.seed)
+
+
+def _spread(seen: Sequence[Curve]) -> tuple[float, str]:
+    """Run-to-run standard deviation at the last compute that all reached, pooled over n."""
+    common = min(float(c.C[-1]) for c in seen)
+    by: dict[int, list[float]] = {}
+    for c in seen:
+        by.setdefault(c.n, []).append(float(c.select[np.searchsorted(c.C, common, side="right") - 1]))
+    dof = sum(len(v) - 1 for v in by.values())
+    if not dof:
+        return NOISE, f"assumed: {NOISE:g} between runs; one run per n says nothing of it"
+    squares = sum(float(((np.array(v) - np.mean(v)) ** 2).sum()) for v in by.values())
+    return sqrt(squares / dof), "measured between the imported runs"
+
+
+def _bills(folder: Path) -> tuple[float | None, float]:
+    """(tokens written per rollout where every log says so, seconds of all runs)."""
+    ends = [read_json(p) for p in sorted((folder / "runs").glob("*/end.json"))]
+    bills = [e["bill"]["train"] for e in ends]
+    begun = sum(b["rollouts"] for b in bills)
+    tokens = sum(b["decode"] for b in bills) / begun if begun and all("decode" in b for b in bills) else None
+    return tokens, sum(e["seconds"] for e in ends)
+
+
+def lacking(folder: Path) -> list[tuple[str, int]]:
+    """What the runs of a study lack, with how many of them do, the most common first."""
+    found = [read_json(p).get("missing", []) for p in sorted((folder / "runs").glob("*/run.json"))]
+    return Counter(m for run in found for m in run).most_common()
+
+
+def is_imported(home: Home) -> bool:
+    """Whether a study's runs came from another trainer."""
+    return bool(home.asked.get("imported"))
+
+
+def not_imported(home: Home) -> Home:
+    """The study, where isocost can train for it. Raises UserError for one whose trainer is somebody else's."""
+    if is_imported(home):
+        raise UserError(
+            f"{home.path} was imported, and its trainer is yours: `isocost export {home.path} --to ...` "
+            "writes what is prescribed as its configuration"
+        )
+    return home
+
+
+def flagged(home: Home, law: Law) -> Law:
+    """The law of an imported study, saying what its rewards are; any other law as it is."""
+    if not is_imported(home):
+        return law
+    about = [read_json(p)["imported"] for p in sorted(home.runs.glob("*/run.json"))]
+    name = ", ".join(sorted({a["metric"]["name"] for a in about}))
+    if any(a["metric"]["kind"] == TRAINING for a in about):
+        flags = [
+            Flag(
+                "training_reward",
+                f"these are training rewards ({name}), earned on the problems that were trained "
+                "on: nothing here is held out",
+            )
+        ]
+    else:
+        flags = [
+            Flag(
+                "one_half",
+                f"one held-out number ({name}) both chooses n and is reported: the value of the n it "
+                "chose is a little too high",
+            )
+        ]
+    units = sorted({a["unit"] for a in about} - {"rollouts"})
+    flags += [Flag("unit", f"C is in {unit}, not in rollouts") for unit in units]
+    return replace(law, flags=(*flags, *law.flags))
+
+
+def planned(home: Home, budget: str | None, others: object = None) -> Plan:
+    """The prescription for the run to come, within a budget; without one, as last planned.
+
+    Raises UserError for a budget in a unit that the logs do not let anyone count, for options that an imported study
+    has no use for, and before there is a law.
+    """
+    if others is not None:
+        raise UserError(f"{home.path} was imported: its runs and rates are what they are; a plan takes --budget only")
+    law = Law.of(home.read("law.json", "fit"))
+    seen = curves(home.path)
+    if budget is not None:
+        pilot = pilot_of(home.path, seen, _countable(Budget.parse(budget), home.path, seen))
+        home.write("pilot.json", pilot.data())
+        (home.path / "plan.json").unlink(missing_ok=True)
+    pilot = PilotPlan.of(home.read("pilot.json", "import"))
+    if not home.has("plan.json"):
+        rule = RateRule.of(home.read("rate.json", "import"))
+        home.write(
+            "plan.json",
+            prescribe(law, rule, pilot.budget, pilot.timing, pilot=pilot, curves=seen, spent=NOTHING).data(),
+        )
+    return Plan.of(home.read("plan.json", "plan"))
+
+
+def _countable(budget: Budget, folder: Path, seen: Sequence[Curve]) -> Budget:
+    lacks = {"tokens": _bills(folder)[0] is None, "seconds": measure_timing(seen, UNTIMED) == UNTIMED}
+    if lacks.get(budget.unit, budget.unit != "rollouts"):
+        raise UserError(
+            f"a budget in {budget.unit} cannot be counted: the imported logs do not hold enough to tell what "
+            "a rollout costs in it; give rollouts, such as 50k-rollouts"
+        )
+    return budget

@@ -1,0 +1,58 @@
+"""What a plan says of money and seeds beside itself: the budget in every unit, what more would buy, what it can see,
+and which runs would tell most for their cost.
+
+All of it follows from the plan and the law, so it stands in pilot.json and plan.json beside the plan, outside its seal.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isocost.laws.budget import Budget, Machine, in_every_unit
+from isocost.laws.law import Law
+from isocost.laws.more import more
+from isocost.laws.next_runs import next_runs
+from isocost.laws.pilot import PilotPlan
+from isocost.laws.plan import Plan
+from isocost.laws.seeds import comparison
+from isocost.study.home import Home
+
+PROFILED, PILOTED = "the profile", "the pilot's runs"
+
+
+def of_pilot(planned: PilotPlan, machine: Machine) -> dict[str, Any]:
+    """Beside a pilot's plan: `units`, with the machine they are told for."""
+    rows = in_every_unit(planned.pilot_bill, planned.train_bill, planned.budget, machine, planned.timing, PROFILED)
+    return {"units": {"machine": machine.data(), "rows": [r.data() for r in rows]}}
+
+
+def of_plan(home: Home, plan: Plan, planned: PilotPlan, machine: Machine) -> dict[str, Any]:
+    """Beside a prescription: `units`, `more` (reward for more compute), `sees` (what its seeds can see) and `next`.
+
+    `next` are runs to add to the pilot that cost no more than the pilot did, and what they would settle.
+    """
+    lengths = PROFILED if planned.direct else PILOTED
+    rows = in_every_unit(plan.pilot_bill, plan.bill, plan.budget, machine, plan.timing, lengths)
+    law = Law.of(home.read("law.json", "fit")) if home.has("law.json") else None
+    speaks = law is not None and law.refused is None and not planned.direct
+    curve = more(law, planned, [a.n for a in plan.arms], plan.arm.C, plan.timing, machine, plan.budget) if (
+        law is not None and speaks) else ()
+    seen = comparison(plan, law) if law is not None else None
+    added = () if law is None or planned.direct else next_runs(law, plan.arm.C, most=plan.pilot_bill.rollouts)
+    return {
+        "units": {"machine": machine.data(), "rows": [r.data() for r in rows]},
+        "more": [m.data() for m in curve],
+        "sees": None if seen is None else seen.data(),
+        "next": [r.data() | {"text": r.text} for r in added],
+    }
+
+
+def machine_of(home: Home) -> Machine:
+    """The machine that a study was planned on; one device and one run at a time where it does not say."""
+    told = home.read("pilot.json", "plan").get("units") if home.has("pilot.json") else None
+    return Machine(**told["machine"]) if told else Machine()
+
+
+def plannable(text: str | None, machine: Machine) -> Budget | None:
+    """A user's budget in a unit that plans count in."""
+    return None if text is None else machine.plannable(Budget.parse(text), text.strip())

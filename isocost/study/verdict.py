@@ -1,0 +1,187 @@
+"""Verdicts on runs while they train, read from their records alone: so it can be asked from another terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from isocost.errors import UserError
+from isocost.laws import forecast as forecasts
+from isocost.laws.budget import Machine
+from isocost.laws.law import Law
+from isocost.laws.plan import Plan
+from isocost.laws.table import curves
+from isocost.laws.verdict import Groups, Verdict, judge
+from isocost.record import is_run, read_json
+from isocost.study import tell
+from isocost.study.show import tail
+from isocost.study.workers import ended
+from isocost.types import Cost
+
+JOURNAL = 1 << 20       # bytes of a journal's end that hold the latest groups
+
+
+@dataclass(frozen=True)
+class Bearings:
+    """What a study knows of its trained runs: the law, the target of each n, the n as good as each other, the price."""
+
+    law: Law | None = None
+    targets: Mapping[int, float] | None = None
+    equal: tuple[int, ...] = ()
+    machine: Machine = Machine()
+
+    @staticmethod
+    def of(study: Path | None) -> Bearings:
+        """Of a study folder; nothing without one. An arm's target is the lower bound of what was forecast of it."""
+        if study is None or not (study / "forecast.json").exists():
+            return Bearings()
+        sealed = forecasts.read(study / "forecast.json")
+        law = Law.of(read_json(study / "law.json")) if (study / "law.json").exists() else None
+        targets: dict[int, float] = {}
+        equal: tuple[int, ...] = ()
+        if (study / "plan.json").exists():
+            plan = Plan.of(read_json(study / "plan.json"))
+            targets = {a.n: a.prediction.low for a in plan.arms if a.prediction is not None}
+            equal = () if plan.fallback else plan.equal
+        if sealed.low is not None:
+            targets[sealed.n] = sealed.low
+        return Bearings(law, targets, equal, machine_of(study))
+
+
+def machine_of(study: Path) -> Machine:
+    """The machine that a study was planned on; one device and one run at a time where it does not say."""
+    path = study / "pilot.json"
+    told = read_json(path).get("units") if path.exists() else None
+    return Machine(**told["machine"]) if told else Machine()
+
+
+def study_of(run: Path) -> Path | None:
+    """The study that a run's folder lies in."""
+    home = run.resolve().parent.parent
+    return home if (home / "study.json").exists() else None
+
+
+def judge_run(
+    run: Path, bearings: Bearings, *, target: float | None = None, worth: float | None = None
+) -> Verdict | None:
+    """The verdict on the run in a folder; None where it has not been evaluated yet.
+
+    Raises:
+        UserError: if the folder is no run, or its budget cannot be told in rollouts yet.
+    """
+    record = read_json(run / "run.json")
+    found = curves([run])
+    if not found:
+        return None
+    planned = record["purpose"] == "train"
+    if target is None and planned:
+        target = (bearings.targets or {}).get(record["arm"]["n"])
+    end = _end(run, record)
+    if end is None:
+        return None
+    points = record["job"]["points"]
+    return judge(
+        found[0], end, law=bearings.law if planned else None, target=target, worth=worth, groups=groups_of(run, record),
+        others=bearings.equal if planned else (), looks=max(len(points), 1),
+    )
+
+
+def _end(run: Path, record: Mapping[str, Any]) -> float | None:
+    """The rollouts a run may spend; of a budget in another unit, as many as it will buy at the run's pace so far."""
+    unit, limit = next(iter(record["budget"].items()))
+    if unit == "rollouts":
+        return float(limit)
+    steps = [x for x in tail(run / "metrics.jsonl") if "reward" in x]
+    clock = tail(run / "timing.jsonl", 1024)
+    if not steps or not clock:
+        return None
+    cost = Cost(**{k: steps[-1].get(k, 0) for k in ("prefill", "decode", "score", "train")})
+    parameters = record["model"]["parameters"]
+    spent = {"tokens": cost.decode, "seconds": clock[-1]["seconds"], "flop": cost.flops(parameters)}[unit]
+    return float(steps[-1]["rollouts"] * max(limit / spent, 1.0)) if spent else None
+
+
+def groups_of(run: Path, record: Mapping[str, Any]) -> Groups | None:
+    """The latest groups in a run's journal; None where rewards are not 0 or 1, or groups not of n rollouts."""
+    n = int(record["arm"]["n"])
+    by: dict[tuple[int, int], list[Any]] = {}
+    for line in tail(run / "journal.jsonl", JOURNAL):
+        by.setdefault((line["wave"], line["slot"]), []).extend(line["rewards"])
+    right = []
+    for rewards in by.values():
+        if len(rewards) != n or None in rewards:
+            continue
+        if not all(r in (0, 1) for r in rewards):
+            return None
+        right.append(int(sum(rewards)))
+    return Groups(n, tuple(right))
+
+
+def per_cost(said: Verdict, run: Path, machine: Machine) -> dict[str, float]:
+    """Reward expected per unit of cost over the next stretch: per 1000 rollouts, run-hour, device-hour and money.
+
+    Seconds are those the run itself has taken per rollout.
+    """
+    if not said.stretch > 0:
+        return {}
+    out = {"per_1000_rollouts": said.gain.value / said.stretch * 1000}
+    clock = tail(run / "timing.jsonl", 1024)
+    if clock and clock[-1]["rollouts"] and clock[-1]["seconds"] > 0:
+        seconds = said.stretch * clock[-1]["seconds"] / clock[-1]["rollouts"]
+        hours, money = machine.device_hours(seconds), machine.money(seconds)
+        out |= {"per_run_hour": said.gain.value / seconds * 3600, "per_device_hour": said.gain.value / hours}
+        if money:
+            out[f"per_{machine.currency}"] = said.gain.value / money
+    return out
+
+
+def short(said: Verdict) -> str:
+    """A verdict in a few letters, for a table."""
+    if said.word == "change n":
+        return f"n = {said.n}"
+    if said.word == "stop":
+        return "stop"
+    return f"{said.gain.value:+.3f}" if said.stretch > 0 else ""
+
+
+def verdict(path: Path, *, target: float | None, worth: float | None, as_json: bool, console: Console) -> int:
+    """Judge a run, or every trained run of a study that has begun and not ended. Nothing is stopped by it.
+
+    Raises:
+        UserError: if the folder is neither, or none of its runs has been evaluated.
+    """
+    runs = _runs(path)
+    rows = []
+    bearings: dict[Path | None, Bearings] = {}
+    for run in runs:
+        study = study_of(run)
+        if study not in bearings:
+            bearings[study] = Bearings.of(study)
+        said = judge_run(run, bearings[study], target=target, worth=worth)
+        if said is not None:
+            rows.append({**said.data(), "per_cost": per_cost(said, run, bearings[study].machine),
+                         "ended": ended(run), "path": str(run)})
+            if not as_json:
+                tell.verdict(console, said, rows[-1]["per_cost"], over=rows[-1]["ended"])
+    if not rows:
+        raise UserError(f"no run in {path} has been evaluated yet: a verdict needs the record of one that trains")
+    if as_json:
+        click.echo(json.dumps(rows, indent=1, sort_keys=True))
+    return 0
+
+
+def _runs(path: Path) -> list[Path]:
+    if is_run(path):
+        return [path]
+    if not (path / "study.json").exists():
+        raise UserError(f"{path} is neither a study nor a run: it has no study.json and no run.json")
+    trained = [p.parent for p in sorted((path / "runs").glob("*/run.json")) if read_json(p)["purpose"] == "train"]
+    if not trained:
+        raise UserError(f"{path} has no trained run yet: `isocost train --plan {path}` begins them")
+    return [p for p in trained if not ended(p)] or trained

@@ -1,0 +1,144 @@
+"""`isocost compare` from end to end on the built-in model: planned, sealed, killed, gone on with, judged, reread."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from isocost.cli import main
+from isocost.laws.forecast import digest
+from isocost.record import read_json, read_lines
+from isocost.run import Job, run
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+DATA = ("--data", "sums:base=easy,count=120", "--held-out", "0.3")
+SIZE = ("-n", "4", "-B", "2", "--seeds", "2", "--evaluations", "4", "--workers", "1")
+ASK = ("compare", "grpo", "reinforce", *DATA, *SIZE, "--budget", "800-rollouts")
+
+
+def said(*args, code=0):
+    """What a command printed; its exit code must be this, or one of these."""
+    done = CliRunner().invoke(main, [str(a) for a in args])
+    assert done.exit_code in ((code,) if isinstance(code, int) else code), (args, done.output, done.exception)
+    return done.output
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    """A comparison that was killed in its third run and gone on with, and what the second command said."""
+    out = tmp_path_factory.mktemp("comparisons") / "two"
+    going = subprocess.Popen([sys.executable, "-m", "isocost.cli", *ASK, "--out", str(out)], env=ENVIRONMENT,
+                             stdout=subprocess.DEVNULL, start_new_session=True)
+    until = time.monotonic() + 120
+    while going.poll() is None and not list(out.glob("runs/train-*")) and time.monotonic() < until:
+        time.sleep(0.02)
+    os.killpg(going.pid, signal.SIGKILL)
+    going.wait()
+    assert list(out.glob("runs/train-*")) and not (out / "comparison.json").exists()
+    return out, said(*ASK, "--out", out, code=(0, 3, 4))
+
+
+def test_the_design_is_sealed_and_every_run_carries_the_seal(compared):
+    sealed = read_json(compared[0] / "compare.json")
+    runs = [read_json(p) for p in sorted(compared[0].glob("runs/*/run.json"))]
+    assert sealed["seal"] == digest(sealed["design"]) and {r["seal"] for r in runs} == {sealed["seal"]}
+
+
+def test_every_arm_has_the_same_probe_the_same_cost_and_the_same_seeds(compared):
+    runs = [read_json(p) for p in sorted(compared[0].glob("runs/*/run.json"))]
+    for purpose, count in (("probe", 3), ("train", 2)):
+        by = {m: [r for r in runs if r["purpose"] == purpose and r["method"] == m] for m in ("grpo", "reinforce")}
+        assert {len(own) for own in by.values()} == {count}
+        assert len({json.dumps([[r["seed"], r["budget"]] for r in own]) for own in by.values()}) == 1
+        if purpose == "probe":
+            assert len({json.dumps([r["arm"]["lr"] for r in own]) for own in by.values()}) == 1
+    rates = read_json(compared[0] / "comparison.json")["rates"]
+    assert {r["method"]: r["arm"]["lr"] for r in runs if r["purpose"] == "train"} == rates
+
+
+def test_no_more_is_spent_than_the_budget_and_the_bill_says_what_for(compared):
+    bill = read_json(compared[0] / "comparison.json")["bill"]
+    design = read_json(compared[0] / "compare.json")["design"]
+    assert bill["probe"]["rollouts"] + bill["train"]["rollouts"] <= 800
+    assert bill["train"] | {"runs": 4, "rollouts": 4 * design["cost"]} == bill["train"]
+    assert bill["probe"] | {"runs": 6, "rollouts": 6 * design["probe_cost"]} == bill["probe"]
+
+
+def test_what_is_reported_is_the_audit_problems_reward_at_equal_cost(compared):
+    found = read_json(compared[0] / "comparison.json")
+    for arm in found["arms"]:
+        for value, folder in zip(arm["values"], arm["runs"], strict=True):
+            last = [x for x in read_lines(compared[0] / "runs" / folder.split("/")[-1] / "metrics.jsonl")
+                    if "eval/audit" in x][-1]
+            assert last["rollouts"] == found["cost"] and value == pytest.approx(last["eval/audit"])
+
+
+def test_it_says_what_it_will_cost_and_can_see_before_it_says_the_answer(compared):
+    text = compared[1]
+    places = [text.index(w) for w in ("cost ", "can see", "margin", "sealed", "equal cost", "efficiency", "asymptote")]
+    assert places == sorted(places)
+
+
+def test_a_run_that_was_killed_went_on_as_if_it_had_not_been(compared, tmp_path):
+    killed = compared[0] / "runs" / "train-grpo-s0"
+    asyncio.run(run(Job.of(read_json(killed / "run.json")["job"]), tmp_path / "whole"))
+    for name in ("metrics.jsonl", "journal.jsonl"):
+        assert (killed / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_done_again_it_does_nothing_again_and_says_the_same(compared):
+    before = {p: p.stat().st_mtime_ns for p in compared[0].glob("runs/*/*.json*")}
+    again = said(*ASK, "--out", compared[0], "--json", code=(0, 3, 4))
+    assert json.loads(again) == read_json(compared[0] / "comparison.json")
+    assert before == {p: p.stat().st_mtime_ns for p in compared[0].glob("runs/*/*.json*")}
+
+
+def test_another_question_in_the_same_folder_is_refused(compared, tmp_path):
+    assert "seeds was 2 and is now 3" in said(*ASK, "--out", compared[0], "--seeds", "3", code=2)
+    mine = tmp_path / "sealed"
+    shutil.copytree(compared[0], mine, ignore=shutil.ignore_patterns("runs"))
+    changed = (mine / "compare.json").read_text().replace('"margin": 0.01', '"margin": 0.5')
+    (mine / "compare.json").write_text(changed)
+    assert "was changed after it was sealed" in said(*ASK, "--out", mine, code=2)
+
+
+def test_the_same_runs_as_folders_give_the_same_difference(compared, tmp_path):
+    for arm in ("grpo", "reinforce"):
+        for i in range(2):
+            shutil.copytree(compared[0] / "runs" / f"train-{arm}-s{i}", tmp_path / arm / str(i))
+    found = json.loads(said("compare", f"{tmp_path}/grpo", f"{tmp_path}/reinforce", "--json", code=(0, 3, 4)))
+    there = read_json(compared[0] / "comparison.json")
+    pick = lambda c: [(x["value"], x["low"], x["high"]) for x in c["answers"]]     # noqa: E731
+    assert pick(found) == pick(there)
+    mixed = said("compare", f"{tmp_path}", f"{tmp_path}/grpo", code=2)
+    assert "holds runs of 2 arms" in mixed
+
+
+def test_a_plan_costs_nothing(tmp_path):
+    out = tmp_path / "planned"
+    found = json.loads(said(*ASK, "--out", out, "--dry-run", "--json"))
+    assert found["cost"] * 4 + found["probe_cost"] * 6 <= 800 and len(found["seeds"]) == 2 and not out.exists()
+
+
+@pytest.mark.parametrize(("args", "words"), [
+    (("grpo",), "name two methods or more"),
+    (("grpo", "dapo"), "needs a --budget"),
+    (("grpo", "grpo", "--budget", "9k-rollouts"), "grpo is given twice"),
+    (("grpo", "nope", "--budget", "9k-rollouts"), "there is no method 'nope'"),
+    (("grpo", "dapo", "--budget", "9k-rollouts", "--seeds", "1"), "one seed says nothing"),
+    (("grpo", "dapo", "--budget", "500-rollouts"), "16 is the least"),
+    (("grpo", "dapo", "--budget", "9000"), "has no unit"),
+    (("grpo", "dapo", "--budget", "9k-rollouts", "--unit", "tokens"), "is for folders of runs"),
+])
+def test_a_mistake_is_told_in_one_line(args, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, ["compare", *args, *DATA])
+    assert done.exit_code == 2 and words in done.stderr and done.stderr.count("\n") == 1, done.output
+    assert not list(tmp_path.iterdir())

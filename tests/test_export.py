@@ -1,0 +1,288 @@
+"""A prescription in another trainer's words: every option is one that trainer has, and the sizes are the prescribed."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from isocost import exporters, methods
+from isocost.cli import main
+from isocost.exporters import Loss, Prescription, load
+from isocost.exporters._study import loss_of
+from isocost.seams import describe, tune
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "fixtures"))
+SCHEMAS = HERE / "fixtures" / "schemas"
+ASKED = {
+    "study": "mine",
+    "n": 4,
+    "B": 8,
+    "M": 300,
+    "lr": 2e-4,
+    "warmup": 10,
+    "seed": 7,
+    "temperature": 0.7,
+    "top_p": 0.9,
+    "top_k": 50,
+    "max_tokens": 64,
+    "problems": 2000,
+}
+
+
+def asked(method=None, **changes):
+    loss = loss_of(describe(methods.load(method).recipe())) if method else None
+    return Prescription(**(ASKED | {"loss": loss, "method": method} | changes))
+
+
+def options(target, text):
+    """Option -> value of a written file, read as that trainer reads it."""
+    body = "".join(line + "\n" for line in text.splitlines() if not line.startswith("#"))
+    if target == "trl":
+        return dict(line.split(": ", 1) for line in body.splitlines())
+    if target == "prime-rl":
+        return {k: str(v) for k, v in flat(tomllib.loads(body)).items()}
+    words = shlex.split(body.replace("\\\n", " "))
+    if target == "openrlhf":
+        out, name = {}, ""
+        for word in words:
+            if word.startswith("--"):
+                name, out[word[2:]] = word[2:], ""
+            elif name:
+                out[name] = f"{out[name]} {word}".strip()
+        return out
+    return dict(w.split("=", 1) for w in words if "=" in w)
+
+
+def flat(data, before=""):
+    out = {}
+    for k, v in data.items():
+        out |= flat(v, f"{before}{k}.") if isinstance(v, dict) else {before + k: v}
+    return out
+
+
+def schema(target):
+    return {x for x in (SCHEMAS / f"{target}.txt").read_text().splitlines() if not x.startswith("#")}
+
+
+def known(option, names):
+    return option in names or any(option.startswith(f"{n}.") for n in names if n.endswith("extra_body"))
+
+
+def said(*args, code=0):
+    done = CliRunner().invoke(main, [str(a) for a in args])
+    assert done.exit_code == code, (args, done.output, done.exception)
+    return done.stderr if code == 2 else done.output
+
+
+EVERY = [(t, m) for t in exporters.names() for m in (None, *methods.names())]
+
+
+def test_a_target_is_a_file():
+    assert exporters.names() == ["nemo-rl", "openrlhf", "prime-rl", "skyrl", "trl", "verl"]
+    for name in exporters.names():
+        assert load(name).TITLE and load(name).VERSION and callable(load(name).write)
+    with pytest.raises(exporters.UserError, match="no target 'slime'; there are nemo-rl"):
+        load("slime")
+
+
+@pytest.mark.parametrize(("target", "method"), EVERY, ids=str)
+def test_every_option_is_one_that_the_trainer_has(target, method):
+    found = options(target, load(target).write(asked(method)))
+    assert found and [o for o in found if not known(o, schema(target))] == []
+
+
+def test_a_wrong_option_is_found():
+    assert not known("actor_rollout_ref.rollout.m", schema("verl"))
+
+
+SIZES = {
+    # n, B or nB, M, learning rate, rollouts per update
+    "trl": {
+        "num_generations": 4,
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 8,
+        "max_steps": 300,
+        "learning_rate": 2e-4,
+        "warmup_steps": 10,
+        "max_completion_length": 64,
+        "temperature": 0.7,
+    },
+    "verl": {
+        "actor_rollout_ref.rollout.n": 4,
+        "data.train_batch_size": 8,
+        "actor_rollout_ref.actor.ppo_mini_batch_size": 8,
+        "trainer.total_training_steps": 300,
+        "actor_rollout_ref.actor.optim.lr": 2e-4,
+        "trainer.total_epochs": 3,
+        "actor_rollout_ref.actor.optim.lr_warmup_steps": 10,
+        "data.max_response_length": 64,
+    },
+    "prime-rl": {
+        "orchestrator.group_size": 4,
+        "orchestrator.batch_size": 32,
+        "max_steps": 300,
+        "trainer.optim.lr": 2e-4,
+        "trainer.scheduler.warmup_steps": 10,
+        "trainer.scheduler.decay_steps": 0,
+    },
+    "nemo-rl": {
+        "grpo.num_generations_per_prompt": 4,
+        "grpo.num_prompts_per_step": 8,
+        "policy.train_global_batch_size": 32,
+        "grpo.max_num_steps": 300,
+        "policy.optimizer.kwargs.lr": 2e-4,
+    },
+    "skyrl": {
+        "generator.n_samples_per_prompt": 4,
+        "trainer.train_batch_size": 8,
+        "trainer.policy_mini_batch_size": 8,
+        "trainer.max_training_steps": 300,
+        "trainer.policy.optimizer_config.lr": 2e-4,
+    },
+    "openrlhf": {
+        "rollout.n_samples_per_prompt": 4,
+        "rollout.batch_size": 8,
+        "train.batch_size": 32,
+        "train.num_episodes": 2,
+        "actor.adam.lr": 2e-4,
+        "actor.lr_warmup_ratio": pytest.approx(10 / 300, abs=1e-6),
+    },
+}
+
+
+@pytest.mark.parametrize("method", [None, "grpo"])
+@pytest.mark.parametrize("target", SIZES)
+def test_the_sizes_are_the_prescribed_ones(target, method):
+    """n = 4, B = 8: TRL, prime-rl and OpenRLHF's train batch count rollouts (32), the others problems (8)."""
+    found = options(target, load(target).write(asked(method)))
+    assert {k: float(found[k]) for k in SIZES[target]} == SIZES[target]
+
+
+@pytest.mark.parametrize("target", SIZES)
+def test_mini_batches_are_a_quarter(target):
+    """GSPO makes four updates of a batch: a mini-batch is 2 problems, 8 rollouts."""
+    found = options(target, load(target).write(asked("gspo")))
+    got = {
+        "trl": ("gradient_accumulation_steps", 2),
+        "verl": ("actor_rollout_ref.actor.ppo_mini_batch_size", 2),
+        "nemo-rl": ("policy.train_global_batch_size", 8),
+        "skyrl": ("trainer.policy_mini_batch_size", 2),
+        "openrlhf": ("train.batch_size", 8),
+        "prime-rl": ("orchestrator.batch_size", 32),
+    }[target]
+    assert int(found[got[0]]) == got[1]
+    if target == "trl":
+        assert (int(found["max_steps"]), int(found["steps_per_generation"])) == (1200, 8)
+
+
+def test_the_method_is_read_off_the_recipe():
+    easy = loss_of(describe(methods.load("isoeasy").recipe()))
+    assert easy == Loss("clipped", 0.2, 0.2, cap=2.0, kl=1e-3, entropy=1e-3, advantage="mean", average="rollout")
+    tuned = tune(methods.load("isoeasy").recipe(), "loss.high", 0.28)
+    assert loss_of(describe(tuned)).high == 0.28
+    dapo = loss_of(describe(methods.load("dapo").recipe()))
+    assert (dapo.keep_mixed, dapo.refill, dapo.average) == (True, True, "token")
+    assert dapo.odd == ("reward is isocost.parts.reward:verified_unless_cut",)
+
+
+@pytest.mark.parametrize(
+    ("target", "method", "line"),
+    [
+        ("trl", "isoeasy", "KL by k2: TRL estimates it by k3"),
+        ("trl", "dapo", "leaving out groups that earned the same throughout, and refilling"),
+        ("verl", "cispo", "the average per prompt"),
+        ("nemo-rl", "isoeasy", "the entropy bonus 0.001"),
+        ("prime-rl", "grpo", "the spread in the advantage"),
+        ("openrlhf", "isohard", "the average per rollout: OpenRLHF averages over tokens"),
+        ("openrlhf", None, "M exactly: 2 passes over 2000 problems are 500 updates, not 300"),
+        ("skyrl", "dapo", "reward is isocost.parts.reward:verified_unless_cut"),
+    ],
+)
+def test_what_is_not_carried_over_is_said(target, method, line):
+    head = [x for x in load(target).write(asked(method)).splitlines() if x.startswith("#")]
+    left = head[head.index("# Not carried over:") + 1 :]
+    assert any(line in x for x in left), left
+
+
+def test_less_than_one_pass_is_exact_in_openrlhf():
+    found = options("openrlhf", load("openrlhf").write(asked("grpo", M=100)))
+    assert (found["data.max_samples"], found["train.num_episodes"]) == ("800", "1")
+
+
+def test_cispos_cap_is_where_each_trainer_counts_it_from():
+    """Card: min(ratio, 5). TRL takes the cap itself, the others its distance from 1."""
+    caps = {t: options(t, load(t).write(asked("cispo"))) for t in ("trl", "verl", "skyrl", "nemo-rl")}
+    assert float(caps["trl"]["epsilon_high"]) == 5
+    assert float(caps["verl"]["actor_rollout_ref.actor.clip_ratio_high"]) == 4
+    assert float(caps["skyrl"]["trainer.algorithm.cispo.cispo_eps_clip_high"]) == 4
+    assert (
+        float(caps["nemo-rl"]["loss_fn.ratio_clip_max"]) == 4 and caps["nemo-rl"]["loss_fn.token_level_loss"] == "true"
+    )
+
+
+# from a study ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """Records of a study, made by arithmetic."""
+    import study_records as made
+
+    return made.write_study(tmp_path_factory.mktemp("studies") / "mine", upto="plan")
+
+
+@pytest.mark.parametrize("target", SIZES)
+def test_a_study_is_exported_and_read_back(study, target, tmp_path):
+    plan = json.loads((study / "plan.json").read_text())
+    arm = plan.get("arm") or plan["arms"][0]
+    out = tmp_path / "x" / "config"
+    assert said("export", study, "--to", target, "--out", out).strip() == str(out)
+    text = out.read_text()
+    assert text == said("export", study, "--to", target)
+    assert f"n = {arm['n']} rollouts per problem, B = {arm['B']} problems per update, M = {arm['M']} updates" in text
+    found = options(target, text)
+    assert [o for o in found if not known(o, schema(target))] == []
+    assert str(arm["n"]) in found.values()
+
+
+def test_without_a_plan_there_is_nothing_to_export(tmp_path):
+    (tmp_path / "study.json").write_text('{"schema": 1, "setting": {"model": "tiny", "data": "sums"}, "seed": 0}')
+    assert "has no plan yet, so there is nothing to export" in said("export", tmp_path, "--to", "trl", code=2)
+    assert "there is no target 'x'" in said("export", tmp_path, "--to", "x", code=2)
+
+
+# the real package --------------------------------------------------------------------------------------------
+
+
+def trl_python():
+    """A Python that has TRL: BENCH_TRL_PYTHON or .venv-trl, as for the benchmarks."""
+    found = Path(os.environ.get("BENCH_TRL_PYTHON", HERE.parent / ".venv-trl" / "bin" / "python"))
+    return found if found.exists() else None
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(trl_python() is None, reason="no Python with TRL (BENCH_TRL_PYTHON or .venv-trl)")
+@pytest.mark.parametrize("method", ["isoeasy", "gspo", "cispo"])
+def test_trl_trains_two_steps_by_it(method, tmp_path):
+    """The package itself: it takes every option, samples n x B rollouts of B problems, and warms up."""
+    config = tmp_path / "trl.yaml"
+    config.write_text(load("trl").write(asked(method, max_tokens=4, top_k=0, top_p=1.0, temperature=1.0)))
+    done = subprocess.run(
+        [trl_python(), HERE / "fixtures" / "trl_steps.py", config, tmp_path],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    made = json.loads(re.findall(r"^\{.*\}$", done.stdout, re.M)[-1])
+    assert made["generation_batch_size"] == 32 and made["num_generations"] == 4 and made["problems_of_first"] == 8
+    assert made["rollouts"] == (32 if method == "gspo" else 64)  # GSPO's two steps are of one generation
+    assert made["rates"] == pytest.approx([0, 2e-4 / (40 if method == "gspo" else 10)])

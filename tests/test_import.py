@@ -1,0 +1,501 @@
+"""Logs of other trainers come in as what they are: real files, numbers worked by hand, planted faults in one line."""
+
+import ast
+import json
+import shutil
+import struct
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from isocost import importers
+from isocost.cli import main
+from isocost.errors import UserError
+from isocost.importers import _names, _wire, cleanrl, sb3
+from isocost.importers._record import Asked, resolve
+from isocost.laws.law import Law
+from isocost.laws.plan import Plan
+from isocost.laws.table import curves
+from isocost.record import read_json, read_lines
+from isocost.report.page import render
+from isocost.report.records import load
+from isocost.study import imported
+
+HERE = Path(__file__).parent
+LOGS = HERE / "fixtures" / "logs"
+TRL = LOGS / "trl"
+NAMES = ("--names", "n{n}-s{seed}")
+# A path of every source, and what recognises it.
+KNOWN = {
+    "trl": TRL / "n2-s0",
+    "verl": LOGS / "verl" / "gsm8k-n8.jsonl",
+    "prime-rl": LOGS / "prime-rl" / "reverse-text",
+    "tinker": LOGS / "tinker" / "arithmetic",
+    "sb3": LOGS / "sb3" / "envs4-s0",
+    "cleanrl": LOGS / "cleanrl" / "CartPole-v1__ppo__0",
+    "wandb": LOGS / "exports" / "wandb_history.csv",
+    "tensorboard": TRL / "n4-s0" / "runs",
+}
+
+
+def said(*args, code=0):
+    """What a command printed; a mistake is one line on stderr and exit code 2."""
+    done = CliRunner().invoke(main, [str(a) for a in args])
+    assert done.exit_code == code, (args, done.output, done.exception)
+    if code == 2:
+        assert done.stderr.startswith("isocost: ") and done.stderr.count("\n") == 1, done.stderr
+        return done.stderr
+    return done.output
+
+
+def one(path, source=None, columns=None, **asked):
+    """The only run of a log, resolved."""
+    (log,) = importers.logs(Path(path), source, columns)
+    return resolve(log, Asked(**asked))
+
+
+def told(run):
+    """(C, reward, seconds) of every evaluation."""
+    return [(C, p.reward, p.seconds) for C, p in run.evaluations]
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory):
+    """The nine real TRL runs as a study, fitted, planned and reported."""
+    out = tmp_path_factory.mktemp("studies") / "theirs"
+    text = said("import", *sorted(TRL.iterdir()), *NAMES, "--B", 8, "--out", out, "--data", "sums, one carry")
+    fit = said("fit", out)
+    plan = said("plan", out, "--budget", "20k-rollouts")
+    said("report", out)
+    return out, text, fit, plan
+
+
+# what is found ------------------------------------------------------------------------------------------------
+
+
+def test_a_source_is_a_file_and_every_file_keeps_the_shape():
+    there = {p.stem.replace("_", "-") for p in Path(importers.__file__).parent.glob("[a-z]*.py")}
+    assert set(importers.names()) == there
+    for name in importers.names():
+        source = importers.load(name)
+        assert source.TITLE and source.GIVES and source.LACKS
+        assert callable(source.recognise) and callable(source.read)
+
+
+def test_a_new_source_is_found_without_being_registered(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(
+        "from isocost.importers import Log, Point\nTITLE = GIVES = LACKS = 'x'\n"
+        "def recognise(path): return path.suffix == '.mine'\n"
+        "def read(path, columns): return [Log('mine', 'm', (path,), held=(Point(0, .1), Point(5, .2)), held_column='x',"
+        " facts={'n': 2, 'B': 3, 'lr': 1e-3, 'seed': 0})]\n"
+    )
+    monkeypatch.setattr(importers, "__path__", [*importers.__path__, str(tmp_path)])
+    (tmp_path / "a.mine").write_text("x")
+    assert told(one(tmp_path / "a.mine")) == [(0, 0.1, None), (30, 0.2, None)]
+
+
+@pytest.mark.parametrize(("name", "path"), KNOWN.items(), ids=str)
+def test_the_first_that_recognises_a_log_is_its_own(name, path):
+    assert next(n for n in importers.names() if importers.load(n).recognise(path)) == name
+
+
+def test_importers_read_without_torch_and_without_the_trainers_packages():
+    banned = {"torch", "wandb", "tensorboard", "pickle", "pandas", "stable_baselines3", "trl", "isocost.record"}
+    for path in Path(importers.__file__).parent.glob("*.py"):
+        if path.name == "_record.py":  # it writes with isocost.record
+            continue
+        tree = ast.parse(path.read_text())
+        names = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+        names |= {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+        assert not names & banned, path
+
+
+# TRL ----------------------------------------------------------------------------------------------------------
+
+
+def test_trl_by_hand():
+    """n = 4, B = 8: a step is 32 rollouts; the clock is step_time x steps, and the evaluations before."""
+    history = json.loads((TRL / "n4-s0" / "trainer_state.json").read_text())["log_history"]
+    held = {h["step"]: h["eval_reward"] for h in history if "eval_reward" in h}
+    times = {h["step"]: h["step_time"] for h in history if "step_time" in h}
+    first, second = (
+        next(h["eval_runtime"] for h in history if h["step"] == s and "eval_runtime" in h) for s in (0, 32)
+    )
+    run = one(TRL / "n4-s0")
+    assert (run.n, run.B, run.seed, run.kind, run.metric) == (4, 8, 0, "held-out", "eval_reward")
+    assert run.lr == pytest.approx(4e-4 * (32 / 256) ** 0.5)
+    assert [(C, r) for C, r, _ in told(run)] == [(32 * s, r) for s, r in held.items()]
+    seconds = [s for *_, s in told(run)]
+    assert seconds[:3] == pytest.approx([0, first + 32 * times[32], first + second + 32 * (times[32] + times[64])])
+    assert run.C == 5120
+
+
+def test_the_event_file_of_a_run_says_what_its_trainer_state_says():
+    state, board = one(TRL / "n4-s0"), one(TRL / "n4-s0" / "runs")
+    assert (state.n, state.B, state.seed) == (board.n, board.B, board.seed)
+    assert [C for C, *_ in told(state)] == [C for C, *_ in told(board)]
+    assert [r for _, r, _ in told(board)] == pytest.approx([r for _, r, _ in told(state)], abs=1e-7)
+    assert board.seconds == pytest.approx(state.seconds, rel=0.2)  # wall time, and the trainer's own parts of it
+
+
+def test_wandbs_offline_file_is_read_without_wandb():
+    run = one(LOGS / "wandb" / next((LOGS / "wandb").iterdir()).name)
+    assert (run.n, run.B, run.seed, run.log.name) == (4, 8, 3, "n4-s3")
+    assert [C for C, *_ in told(run)] == [0, 64, 128, 192]
+    # Seed 3's base is seed 2's: the same policy, and nearly the same 1,008 samples of it.
+    assert told(run)[0][1] == pytest.approx(one(TRL / "n2-s2", n=2, B=8, seed=2).evaluations[0][1].reward, abs=0.05)
+    assert run.log.about["trainer_says"]["loss_type"] == "grpo"
+
+
+def test_training_reward_is_of_the_policy_that_earned_it(tmp_path):
+    """Averages over 32 steps are of policies with 0 to 31 updates: at 15.5, not at 32."""
+    state = json.loads((TRL / "n4-s0" / "trainer_state.json").read_text())
+    state["log_history"] = [h for h in state["log_history"] if "eval_reward" not in h]
+    (tmp_path / "n4").mkdir()
+    (tmp_path / "n4" / "trainer_state.json").write_text(json.dumps(state))
+    run = one(tmp_path / "n4", n=4, B=8, seed=0)
+    assert run.kind == "training" and run.metric == "reward"
+    assert [C for C, *_ in told(run)] == [32 * u for u in (15.5, 47.5, 79.5, 111.5, 143.5)]
+    assert any(m.startswith("a held-out measure: the log has training reward only (reward)") for m in run.missing)
+    assert any(m.startswith("the base: no reward before the first update") for m in run.missing)
+
+
+def test_two_updates_of_a_generation_are_half_as_many_problems():
+    """generation_batch_size 64 over 4 device steps, 2 accumulated: 32 rollouts an update, 16 with two iterations."""
+    config = {
+        "num_generations": 8,
+        "generation_batch_size": 64,
+        "steps_per_generation": 4,
+        "gradient_accumulation_steps": 2,
+        "num_iterations": 1,
+    }
+    assert _names.facts_of(config)[0] == {"n": 8, "B": 4}
+    assert _names.facts_of(config | {"num_iterations": 2})[0]["B"] == 2
+
+
+# the other trainers -------------------------------------------------------------------------------------------
+
+
+def test_verls_file_and_console_say_the_same():
+    lines = one(LOGS / "verl" / "gsm8k-n8.jsonl", n=8, B=32)
+    console = one(LOGS / "verl" / "console.log", n=8, B=32)
+    assert told(lines) == told(console)
+    assert [C for C, *_ in told(lines)] == [0, 1280, 2560, 3840, 5120]
+    assert [s for *_, s in told(lines)] == pytest.approx([0, 157.5, 315, 472.5, 630])
+    assert any(m.startswith("rollouts before filtering") for m in lines.missing)
+
+
+def test_prime_rl_counts_what_came_home_and_not_what_was_trained_on():
+    """136 rollouts a step for a batch of 128; an evaluation stands at its policy's version, not at its row's step."""
+    run = one(LOGS / "prime-rl" / "reverse-text")
+    assert (run.n, run.B, run.lr) == (16, 8, 3e-6)
+    assert [(C, s) for C, _, s in told(run)] == [(136 * v, 20.0 * v) for v in (0, 4, 8, 12, 16)]
+    assert run.C == 16 * 136
+
+
+def test_tinker_evaluates_before_the_iteration_of_the_same_row():
+    run = one(LOGS / "tinker" / "arithmetic")
+    assert (run.n, run.B, run.lr) == (4, 16, 4e-5)
+    assert [C for C, *_ in told(run)] == [64 * i for i in (0, 5, 10, 15)]
+    assert [s for *_, s in told(run)] == pytest.approx([0, 69, 138, 207])  # 12 s a step, 9 more where it evaluates
+    assert run.C == 64 * 20
+    first = run.log.train[0]
+    assert (first.updates, first.done, first.after) == (0, 1, None)
+
+
+def test_sb3_evaluates_the_policy_from_before_the_update():
+    """4 environments x 256 steps: what is measured at 1,024 steps is the base."""
+    run = one(LOGS / "sb3" / "envs4-s0", n=4, lr=1e-3, scale=(0, 500))
+    arrays = np.load(LOGS / "sb3" / "envs4-s0" / "evaluations.npz")
+    assert (run.n, run.B, run.log.unit) == (4, 256, "environment steps")
+    assert [C for C, *_ in told(run)] == [t - 1024 for t in arrays["timesteps"]]
+    assert [r for _, r, _ in told(run)] == pytest.approx(list(arrays["results"].mean(1) / 500))
+
+
+def test_an_npz_that_only_pickle_could_read_is_refused(tmp_path):
+    np.savez(tmp_path / "evaluations.npz", timesteps=np.array([1]), results=np.array([{"a": 1}], dtype=object))
+    with pytest.raises(UserError, match="cannot be read as plain arrays"):
+        importers.logs(tmp_path)
+    with zipfile.ZipFile(tmp_path / "evaluations.npz", "w") as box:
+        box.writestr("timesteps.npy", b"not an array")
+    with pytest.raises(UserError, match="cannot be read as plain arrays"):
+        importers.logs(tmp_path)
+
+
+def test_monitor_files_alone_are_episodes_in_order_of_time(tmp_path):
+    (tmp_path / "0.monitor.csv").write_text('#{"t_start": 1}\nr,l,t\n10,10,0.5\n30,30,2.0\n')
+    (tmp_path / "1.monitor.csv").write_text('#{"t_start": 1}\nr,l,t\n20,20,1.0\n')
+    points = sb3._monitored(sorted(tmp_path.glob("*monitor.csv")))
+    assert [(p.rollouts, p.reward, p.seconds) for p in points] == [(10, 10, 0.5), (30, 20, 1.0), (60, 30, 2.0)]
+
+
+def test_cleanrls_episodes_are_averaged_over_an_update():
+    rows = [{"step": s, "wall": s / 10, "r": r} for s, r in ((3, 1.0), (8, 3.0), (9, 5.0), (20, 7.0))]
+    points = cleanrl.windows(rows, "r", 8)
+    assert [(p.updates, p.rollouts, p.reward) for p in points] == [(0, 0, 2.0), (1, 8, 5.0), (2, 16, 7.0)]
+    run = one(KNOWN["cleanrl"], scale=(0, 500))
+    assert (run.n, run.B, run.lr, run.seed, run.kind) == (4, 256, pytest.approx(1e-3), 0, "training")
+
+
+def test_wandbs_exports():
+    history = one(LOGS / "exports" / "wandb_history.csv", n=8, B=32)
+    lines = one(LOGS / "verl" / "gsm8k-n8.jsonl", n=8, B=32)
+    assert [(C, r) for C, r, _ in told(history)] == [(C, r) for C, r, _ in told(lines)]
+    chart = importers.logs(LOGS / "exports" / "wandb_chart.csv")
+    assert [c.name for c in chart] == ["gsm8k-n4-s0", "gsm8k-n8-s0"]
+    four = resolve(chart[0], Asked(B=32, lr=1e-6, pattern="n{n}-s{seed}"))
+    assert (four.n, four.seed) == (4, 0) and [C for C, *_ in told(four)] == [0, 640, 1280, 1920, 2560]
+
+
+def test_plain_csv_by_its_own_and_by_named_columns(tmp_path):
+    (tmp_path / "a.csv").write_text("step,held_out,rollouts,seconds\n0,0.1,0,0\n2,0.2,100,7\n")
+    run = one(tmp_path / "a.csv", n=2, B=3, lr=1e-3)
+    assert told(run) == [(0, 0.1, 0.0), (100, 0.2, 7.0)]
+    (tmp_path / "b.csv").write_text("update,score\n0,10\n4,60\n")
+    run = one(tmp_path / "b.csv", "csv", {"step": "update", "held_out": "score"}, n=2, B=3, lr=1e-3, scale=(0, 100))
+    assert told(run) == [(0, 0.1, None), (24, 0.6, None)]
+    assert "seconds" in run.missing
+
+
+# the binary formats -------------------------------------------------------------------------------------------
+
+
+def test_protobuf_by_hand():
+    """Field 1, varint 300; field 2, the bytes 'hi'; field 3, the float 1.5 (the encoding's own examples)."""
+    data = b"\x08\xac\x02" + b"\x12\x02hi" + b"\x1d" + struct.pack("<f", 1.5)
+    found = list(_wire.fields(data))
+    assert found[:2] == [(1, 300), (2, b"hi")] and _wire.number(found[2][1]) == 1.5
+    for cut in range(1, len(data)):
+        if cut in (3, 7):
+            continue
+        with pytest.raises(ValueError, match="past the end"):
+            list(_wire.fields(data[:cut]))
+
+
+def test_tfrecords_checksum_is_the_published_one():
+    """CRC-32C of '123456789' is e3069283; masked as TFRecord does."""
+    crc = 0xE3069283
+    assert _wire._masked(b"123456789") == (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def test_a_torn_end_is_left_out_and_a_broken_middle_is_told(tmp_path):
+    source = next((TRL / "n4-s0" / "runs").glob("*/*tfevents*"))
+    data = source.read_bytes()
+    torn, broken = tmp_path / "a.tfevents.1", tmp_path / "b.tfevents.1"
+    torn.write_bytes(data[:-5])
+    assert 0 < len(list(_wire.events(source))) - len(list(_wire.events(torn))) <= 1
+    (size,) = struct.unpack_from("<Q", data)
+    second = 16 + size
+    broken.write_bytes(data[:second] + b"\xff" + data[second + 1 :])
+    with pytest.raises(UserError, match="the frame at byte"):
+        list(_wire.events(broken))
+    wandb = next((LOGS / "wandb").glob("*/*.wandb")).read_bytes()
+    cut = tmp_path / "run.wandb"
+    cut.write_bytes(wandb[: len(wandb) // 2])
+    assert 0 < len(_wire.offline(cut)[0]) < 60
+    cut.write_bytes(wandb[:5000] + b"\x00\x01" + wandb[5002:])
+    with pytest.raises(UserError, match="not a whole offline wandb file"):
+        _wire.offline(cut)
+    cut.write_bytes(b"something else")
+    with pytest.raises(UserError, match="begin with ':W&B'"):
+        _wire.offline(cut)
+
+
+# records ------------------------------------------------------------------------------------------------------
+
+
+def test_a_record_holds_what_the_log_said_and_names_what_it_did_not(tmp_path):
+    said("import", TRL / "n2-s1", "--n", 2, "--B", 8, "--seed", 1, "--out", tmp_path / "mine")
+    record = read_json(tmp_path / "mine" / "run.json")
+    assert record["arm"] == {"n": 2, "B": 8, "lr": 1e-4, "warmup": None, "multiplier": 1.0}
+    assert record["imported"]["metric"] == {"name": "eval_reward", "kind": "held-out"}
+    assert record["imported"]["stated"] == {"n": 2, "B": 8, "seed": 1}
+    assert record["missing"] == [
+        "a second held-out half: eval_reward both chooses and is reported",
+        "the number of held-out problems, and of samples of each",
+    ]
+    assert read_json(tmp_path / "mine" / "end.json")["bill"]["train"]["rollouts"] == 5120
+    lines = read_lines(tmp_path / "mine" / "metrics.jsonl")
+    steps = [x["step"] for x in lines if "eval/select" not in x]
+    assert steps == [63, 127, 191, 255, 319]
+    (curve,) = curves([tmp_path / "mine"])
+    assert list(curve.C) == [0, 1024, 2048, 3072, 4096, 5120] and np.isfinite(curve.seconds).all()
+    assert curve.train is not None and np.isnan(curve.train[0]) and np.isfinite(curve.train[1:]).all()
+    assert "0.588 -> 0.827" in said("ls", tmp_path)
+    assert read_json(tmp_path / "mine" / "end.json")["notes"] == [f"missing: {m}" for m in record["missing"]]
+
+
+def test_importing_again_changes_nothing_and_another_run_is_refused(tmp_path):
+    ask = ("--n", 2, "--B", 8, "--seed", 1, "--out", tmp_path / "mine")
+    said("import", TRL / "n2-s1", *ask)
+    before = {p.name: p.read_bytes() for p in (tmp_path / "mine").iterdir()}
+    said("import", TRL / "n2-s1", *ask)
+    assert before == {p.name: p.read_bytes() for p in (tmp_path / "mine").iterdir()}
+    assert "holds another run" in said("import", TRL / "n2-s2", *ask, code=2)
+
+
+# studies ------------------------------------------------------------------------------------------------------
+
+
+def test_real_trl_runs_become_a_law_a_plan_and_a_report(theirs):
+    out, text, fit, plan = theirs
+    assert text.count("6 points to 5120 rollouts") == 9
+    law = Law.of(read_json(out / "law.json"))
+    assert law.refused is None and law.ns == (2, 4, 8) and all(len(a.runs) == 3 for a in law.arms)
+    assert "one held-out number (eval_reward) both chooses n and is reported" in fit
+    made = Plan.of(read_json(out / "plan.json"))
+    assert made.arm.n in law.ns and made.arm.B == 8 and made.arm.C == made.arm.n * 8 * made.arm.M <= 20000
+    assert made.arm.C > 20000 - 2 * 64  # all of the budget, to within whole updates of every n
+    assert made.arm.lr == pytest.approx(4e-4 * (made.arm.n * 8 / 256) ** 0.5, rel=1e-6)
+    assert f"n = {made.arm.n}, B = 8" in plan
+    page = (out / "report.html").read_text()
+    assert "eval_reward" in page and "sums, one carry" in page
+
+
+def test_a_law_of_training_reward_says_so(tmp_path):
+    for path in sorted(TRL.iterdir()):
+        shutil.copytree(path, tmp_path / "logs" / path.name)
+        state = json.loads((path / "trainer_state.json").read_text())
+        state["log_history"] = [h for h in state["log_history"] if "eval_reward" not in h]
+        (tmp_path / "logs" / path.name / "trainer_state.json").write_text(json.dumps(state))
+    out = tmp_path / "theirs"
+    sources = sorted((tmp_path / "logs").iterdir())
+    told = said("import", *sources, *NAMES, "--B", 8, "--out", out, "--base", 0.588)
+    assert "missing: a held-out measure: the log has training reward only (reward)" in told
+    assert "(training)" in told and "the base: no reward" not in told
+    assert "these are training rewards (reward)" in said("fit", out)
+    page = render(load(out))
+    assert "these are training rewards (reward)" in page.replace("These are", "these are")
+    assert "training reward" in page and "eld-out reward" not in page.split("<main>", 1)[1].split("</main>")[0]
+
+
+def test_runs_can_be_added_and_the_law_is_forgotten(tmp_path):
+    out = tmp_path / "theirs"
+    runs = sorted(TRL.iterdir())
+    said("import", *runs[:6], *NAMES, "--B", 8, "--out", out)
+    said("fit", out)
+    assert (out / "law.json").exists()
+    said("import", runs[6], *NAMES, "--B", 8, "--out", out)
+    assert not (out / "law.json").exists()
+    assert len(read_json(out / "pilot.json")["runs"]) == 7
+
+
+def test_an_imported_study_is_not_trained_here(theirs):
+    out, *_ = theirs
+    for command in (("pilot", out), ("train", "--plan", out)):
+        assert "isocost export" in said(*command, code=2)
+    assert "takes --budget only" in said("plan", out, "--size", "quick", code=2)
+    assert "cannot be counted" in said("plan", out, "--budget", "1e15flop", code=2)
+
+
+def test_the_rate_rule_is_the_one_the_runs_followed(theirs):
+    out, *_ = theirs
+    rule = imported.rule_of(curves(out))
+    assert rule.exponent == pytest.approx(0.5, abs=1e-9) and not rule.flags and not rule.measured
+    assert rule.at(32) == pytest.approx(4e-4 * (32 / 256) ** 0.5)
+
+
+def test_seeds_nobody_told_are_numbered_in_order(tmp_path):
+    said("import", *(TRL / f"n2-s{i}" for i in (2, 0)), "--n", 2, "--B", 8, "--out", tmp_path / "theirs")
+    runs = sorted((tmp_path / "theirs" / "runs").iterdir())
+    assert [(r.name, read_json(r / "run.json")["imported"]["name"]) for r in runs] == [
+        ("pilot-n2-s0", "n2-s2"),
+        ("pilot-n2-s1", "n2-s0"),
+    ]
+
+
+# the page ----------------------------------------------------------------------------------------------------
+
+
+def test_the_page_lists_every_source_and_shows_what_is_printed(theirs):
+    page = (HERE.parent / "docs" / "import.md").read_text(encoding="utf-8")
+    assert importers.catalogue() in page
+    out, text, *_ = theirs
+    for line in text.replace(str(out), "studies/theirs").splitlines():
+        assert line in page
+
+
+# planted faults -----------------------------------------------------------------------------------------------
+
+
+def written(tmp_path, text, name="a.csv"):
+    (tmp_path / name).write_text(text)
+    return tmp_path / name
+
+
+SIZES = ("--n", 2, "--B", 3, "--lr", 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "options", "why"),
+    [
+        ("step,reward\n1,0.1\n2,5\n", "a.csv", SIZES, "reward is 5, outside [0, 1]"),
+        ("step,reward\n1,0.1\n2,5\n", "a.csv", (*SIZES, "--scale", "0,4"), "outside --scale 0,4"),
+        ("step,reward\n1,0.1\n", "a.csv", (*SIZES, "--scale", "4,0"), "--scale takes the least first"),
+        ("step,reward\n1,0.1\n", "a.csv", (*SIZES, "--map", "reward=score"), "no column 'score'; it has step, reward"),
+        ("step,reward\n1,0.1\n", "a.csv", (*SIZES, "--map", "rewards=reward"), "--map knows no 'rewards'"),
+        ("step,reward\n1,0.1\n", "a.csv", (*SIZES, "--map", "reward"), "--map takes NAME=COLUMN"),
+        ("step,reward\n1,0.1\n2,0.2\n1,0.1\n2,0.3\n", "a.csv", SIZES, "two runs under one name"),
+        ("step,reward\n1,0.1\n2\n3,0.1\n", "a.csv", SIZES, "line 3: 1 cells where the header has 2"),
+        ("step,reward\n1,0.1\n", "a.csv", ("--B", 3, "--lr", 1), "does not say n (rollouts per problem): give --n"),
+        ("step,reward\n1,0.1\n", "a.csv", ("--n", 3, "--lr", 1), "does not say B (problems per update): give --B"),
+        ("step,reward\n1,0.1\n", "a.csv", ("--n", 3, "--B", 1), "does not say lr (learning rate): give --lr"),
+        ("step,reward\n1,0.1\n", "a.csv", (*SIZES, "--names", "n{n}"), "does not fit --names 'n{n}'"),
+        ("step,reward\n1,0.1\n", "n4.csv", (*SIZES, "--names", "n{n}"), "n is 4 by the name, 2 by --n"),
+        ("step,reward\n1,0.1\n", "a.csv", (*SIZES, "--names", "n{m}"), "--names 'n{m}' holds {m}; it may hold"),
+        ("step,held_out\n0,0.1\n", "a.csv", (*SIZES, "--base", 0.1), "its log has the base's reward"),
+        ("what is this\n", "a.txt", SIZES, "is no log that is known here"),
+        ("step,reward\n1,0.1\n", "a.csv", (*SIZES, "--from", "tensorflow"), "there is no source 'tensorflow'"),
+        ("", "a.csv", (*SIZES, "--from", "csv"), "is empty"),
+        ('{"log_history": [{"step": 1, "rew', "trainer_state.json", SIZES, "is not whole JSON (line 1)"),
+        ('{"log_history": [{"step": 1, "loss": 2.0}]}', "trainer_state.json", SIZES, "no column 'reward'"),
+        (
+            '{"step":1,"data":{"critic/score/mean":0.1}}\n{"st\n{"step":2,"data":{}}\n',
+            "a.jsonl",
+            SIZES,
+            "line 2: not JSON",
+        ),
+    ],
+    ids=lambda x: x[:24] if isinstance(x, str) else "",
+)
+def test_a_fault_is_one_line_that_names_it_and_writes_nothing(tmp_path, text, name, options, why):
+    path = written(tmp_path, text, name)
+    assert why in said("import", path, *options, "--out", tmp_path / "out", code=2)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_torn_last_line_is_left_out_and_named(tmp_path):
+    whole = (LOGS / "verl" / "gsm8k-n8.jsonl").read_text()
+    path = written(tmp_path, whole[:-40], "n8.jsonl")
+    text = said("import", path, "--n", 8, "--B", 32, "--out", tmp_path / "out")
+    assert "missing: the last line of n8.jsonl is torn and left out" in text and "4 points to 4864" in text
+    path = written(tmp_path, "step,held_out\n0,0.1\n3,0.2\n6", "b.csv")
+    assert "the last line of b.csv is torn" in said("import", path, *SIZES, "--out", tmp_path / "b")
+
+
+def test_one_seed_twice_and_one_log_twice_are_refused(tmp_path):
+    shutil.copytree(TRL / "n2-s0", tmp_path / "again" / "n2-s9")
+    out = ("--out", tmp_path / "theirs", "--B", 8)
+    text = said("import", TRL / "n2-s0", TRL / "n2-s1", "--n", 2, "--seed", 0, *out, code=2)
+    assert "n2-s1 and n2-s0 are both n = 2, seed 0; a seed counts once" in text
+    text = said("import", TRL / "n2-s0", tmp_path / "again" / "n2-s9", *NAMES, *out, code=2)
+    assert "n2-s9 is the same log as n2-s0" in text
+    assert not (tmp_path / "theirs").exists()
+
+
+def test_held_out_and_training_reward_are_not_pooled(tmp_path):
+    a = written(tmp_path, "step,held_out\n0,0.1\n3,0.2\n", "n2-s0.csv")
+    b = written(tmp_path, "step,reward\n1,0.1\n3,0.2\n", "n2-s1.csv")
+    text = said("import", a, b, "--B", 3, "--lr", 1, *NAMES, "--out", tmp_path / "out", code=2)
+    assert "some of these runs have held-out reward and some training reward only" in text
+
+
+def test_a_study_of_ones_own_is_left_alone(tmp_path):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "study.json").write_text(
+        '{"schema": 1, "setting": {"model": "tiny", "data": "sums"}, "seed": 0}'
+    )
+    assert "isocost's own runs" in said("import", TRL / "n2-s0", *NAMES, "--B", 8, "--out", tmp_path / "own", code=2)

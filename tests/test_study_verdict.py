@@ -1,0 +1,134 @@
+"""`isocost verdict` and the live table, on records as a run writes them."""
+
+import json
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from isocost.cli import main
+from isocost.errors import UserError
+from isocost.laws.budget import Machine
+from isocost.run import Job
+from isocost.setting import Setting
+from isocost.study.show import Watch
+from isocost.study.verdict import Bearings, groups_of, judge_run, per_cost
+
+C = [0, 512, 1024, 2048, 4096]
+STALLED = [0.30, 0.33, 0.34, 0.34, 0.34]
+RISING = [0.30, 0.38, 0.46, 0.54, 0.62]
+
+
+def job(name, budget=None):
+    budget = budget or {"rollouts": 8192.0}
+    return Job(name, Setting(), "grpo", 0, budget, 8, 16, 1e-3, points=(512, 8192), purpose="train")
+
+
+def write(folder, name, rewards, budget=None, answers=None):
+    """A run that has been evaluated at C and goes on."""
+    asked = job(name, budget)
+    run = folder / name
+    run.mkdir(parents=True)
+    (run / "run.json").write_text(json.dumps({
+        "schema": 1, "name": name, "purpose": "train", "seed": 0, "budget": dict(asked.budget), "job": asdict(asked),
+        "arm": {"n": 8, "B": 16, "lr": 1e-3, "multiplier": 1.0}, "model": {"parameters": 1000},
+        "problems": {"select": 128, "audit": 128}, "method": "grpo",
+    }))
+    lines = [{"step": c // 128, "rollouts": c, "eval/select": r, "eval/audit": r, "eval/exact": True, "epoch": 0.0}
+             for c, r in zip(C, rewards, strict=True)]
+    step = {"step": 31, "rollouts": 4096, "reward": 0.3, "prefill": 100, "decode": 5000, "score": 0, "train": 5100}
+    (run / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in (*lines[:-1], step, lines[-1])))
+    (run / "timing.jsonl").write_text("".join(
+        json.dumps({"step": c // 128, "rollouts": c, "tokens": c, "seconds": c / 100}) + "\n" for c in C))
+    rng = np.random.default_rng(0)
+    counts = rng.binomial(8, rng.beta(2, 2, 128)) if answers is None else answers
+    (run / "journal.jsonl").write_text("".join(
+        json.dumps({"wave": i // 16, "slot": i % 16, "rewards": [1.0] * int(k) + [0.0] * int(8 - k)}) + "\n"
+        for i, k in enumerate(counts)))
+    return run
+
+
+def said(*args, code=0):
+    done = CliRunner().invoke(main, [str(a) for a in args])
+    assert done.exit_code == code, (done.output, done.exception)
+    return done.output
+
+
+def test_a_run_is_judged_from_its_record_alone(tmp_path):
+    stalled, rising = write(tmp_path, "a", STALLED), write(tmp_path, "b", RISING)
+    assert "a: stop" in said("verdict", stalled, "--target", "0.6")
+    assert "b: continue" in said("verdict", rising, "--target", "0.6")
+    found, = json.loads(said("verdict", rising, "--target", "0.6", "--json"))
+    assert found["word"] == "continue" and found["looks"] == 4 and found["C"] == 4096
+    assert found["per_cost"]["per_run_hour"] == pytest.approx(found["per_cost"]["per_1000_rollouts"] * 360)
+
+
+def test_what_is_no_run_or_has_no_evaluation_is_refused(tmp_path):
+    assert "neither a study nor a run" in said("verdict", tmp_path, code=2)
+    run = write(tmp_path, "a", STALLED)
+    (run / "metrics.jsonl").write_text("")
+    assert "evaluated yet" in said("verdict", run, code=2)
+    assert "--target" in said("verdict", run, "--target", "1.5", code=2)
+
+
+@pytest.mark.parametrize(("budget", "end"), [
+    ({"rollouts": 8192.0}, 8192), ({"tokens": 10_000.0}, 8192), ({"seconds": 81.92}, 8192),
+    ({"flop": 2 * 1000 * 5100 * 2 + 6 * 1000 * 5100 * 2}, 8192), ({"tokens": 10.0}, 4096),
+])
+def test_the_end_of_a_budget_in_another_unit_is_told_by_the_pace_so_far(tmp_path, budget, end):
+    assert judge_run(write(tmp_path, "a", RISING, budget), Bearings()).end == pytest.approx(end)
+
+
+def test_groups_are_put_together_and_only_those_that_can_be_counted(tmp_path):
+    run = write(tmp_path, "a", RISING, answers=[8, 0, 3])
+    record = json.loads((run / "run.json").read_text())
+    with open(run / "journal.jsonl", "a") as f:
+        f.write(json.dumps({"wave": 9, "slot": 0, "rewards": [1.0] * 5}) + "\n")
+        f.write(json.dumps({"wave": 9, "slot": 0, "rewards": [0.0] * 3}) + "\n")       # one group, two lines
+        f.write(json.dumps({"wave": 9, "slot": 1, "rewards": [0.0] * 7 + [None]}) + "\n")
+    assert groups_of(run, record).right == (8, 0, 3, 5)
+    with open(run / "journal.jsonl", "a") as f:
+        f.write(json.dumps({"wave": 10, "slot": 0, "rewards": [0.5] * 8}) + "\n")
+    assert groups_of(run, record) is None       # no right and wrong to count
+    with open(run / "journal.jsonl", "a") as f:
+        f.write('{"wave": 10, "slot": 1, "rew')
+    assert groups_of(run, record) is None       # a torn line is not read
+
+
+def test_dead_groups_call_for_another_n(tmp_path):
+    rng = np.random.default_rng(0)
+    run = write(tmp_path, "a", RISING, answers=rng.binomial(8, rng.beta(1.2, 14.0, 256)))
+    assert "a: change n to" in said("verdict", run)
+
+
+def test_money_per_reward_follows_the_machine(tmp_path):
+    run = write(tmp_path, "a", RISING)
+    found = judge_run(run, Bearings())
+    told = per_cost(found, run, Machine(devices=4, side_by_side=2, price=2.5, currency="usd"))
+    assert told["per_run_hour"] == pytest.approx(2 * told["per_device_hour"])
+    assert told["per_device_hour"] == pytest.approx(2.5 * told["per_usd"])
+
+
+def test_the_live_table_shows_each_run_s_verdict_once_per_evaluation(tmp_path, monkeypatch):
+    runs = tmp_path / "runs"
+    write(runs, "a", STALLED)
+    write(runs, "b", RISING)
+    monkeypatch.setattr(Bearings, "of", lambda study: Bearings(targets={8: 0.6}))
+    watch = Watch("training", [job("a"), job("b")], runs, Console(width=140, no_color=True))
+    stand = watch._look()
+    assert [s.advice[:1] for s in stand] == ["s", "+"]
+    assert watch._warnings(stand) == ["advised for a: stop"]
+    console = Console(width=140)
+    with console.capture() as shown:
+        console.print(watch._table(stand))
+    assert "verdict" in shown.get() and "stop" in shown.get()
+    monkeypatch.setattr("isocost.study.verdict.judge_run", lambda *a, **k: pytest.fail("judged twice"))
+    watch._look()
+
+
+def test_a_folder_without_the_study_s_forecast_gives_no_bearings(tmp_path):
+    assert Bearings.of(tmp_path) == Bearings() == Bearings.of(None)
+    with pytest.raises(UserError):
+        judge_run(tmp_path, Bearings())

@@ -1,0 +1,287 @@
+"""Studies with known truth: the simulators are what they say, and the law says of them what it should."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from isocost.errors import UserError
+from isocost.laws import Growth, Law, fit_law
+from isocost.laws.forms import reached, risen, steepness
+from isocost.laws.law import AUDIT, DEAREST
+from isocost.laws.next_runs import next_runs
+from isocost.laws.posterior import dearer
+from isocost.laws.truth import INSIDE, OUTSIDE, Bandit, Design, Planted, oracle, plant
+from isocost.laws.truth.bandit import group_credit, softmax
+
+END = 8000.0
+
+
+# the bandit --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def world() -> Bandit:
+    return Bandit.make(np.random.default_rng(0), 0.5, 4, responses=3, features=5, held_out=6)
+
+
+def test_the_base_solves_the_share_it_was_made_for():
+    for solved in (0.05, 0.35):
+        made = Bandit.make(np.random.default_rng(1), 0.5, solved=solved)
+        every = np.concatenate([made.passed(made.start(1), k)[0] for k in ("train", "select", "audit")])
+        assert every.mean() == pytest.approx(solved, abs=1e-6)
+        assert made.train.right.sum(-1).tolist() == [1.0] * 64
+    with pytest.raises(UserError, match="from 0 to 1, not 2"):
+        Bandit.make(np.random.default_rng(1), 2.0)
+
+
+def test_pass_rates_are_those_of_the_policy_by_enumeration(world):
+    rng = np.random.default_rng(2)
+    policy = replace(world.start(1), shared=rng.normal(size=(1, 5)), table=rng.normal(size=(1, 4, 3)))
+    for i, k in enumerate(world.train.right.argmax(-1)):
+        logits = [world.train.base[i, j] + np.sqrt(0.5) * (policy.table[0, i, j]
+                  + world.train.shared[i, j] @ policy.shared[0]) for j in range(3)]
+        assert world.passed(policy, "train")[0, i] == pytest.approx(np.exp(logits[k]) / np.exp(logits).sum())
+        assert world.logits(policy, np.array([[i]]))[0, 0] == pytest.approx(logits)
+    held_out = world.select.base + np.sqrt(0.5) * world.select.shared @ policy.shared[0]
+    assert world.passed(policy, "select")[0] == pytest.approx((softmax(held_out) * world.select.right).sum(-1))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_the_expected_gradient_is_that_of_the_reward_times_all_but_one_of_n(world, n):
+    """Over all K^n groups: the group-mean baseline, own reward included, leaves (n - 1) / n of the true gradient."""
+    rng = np.random.default_rng(3)
+    policy = replace(world.start(1), shared=0.3 * rng.normal(size=(1, 5)), table=0.3 * rng.normal(size=(1, 4, 3)))
+    chosen = np.array([[0, 2]])
+    p = softmax(world.logits(policy, chosen))[0]
+    right = world.train.right[chosen[0]]
+    expected = np.zeros((2, 3))
+    for group in product(range(3), repeat=n):
+        counts = np.bincount(group, minlength=3)[None].repeat(2, 0)
+        expected += group_credit(counts, right) * np.prod(p[:, list(group)], axis=1)[:, None]
+    found = world.gradient(policy, chosen, expected[None])
+
+    def reward(shared: np.ndarray, table: np.ndarray) -> float:
+        return float(world.passed(replace(policy, shared=shared, table=table), "train")[0, chosen[0]].mean())
+
+    for name, at in (("shared", (0, 3)), ("table", (0, 2, 1)), ("table", (0, 1, 0))):
+        step = np.zeros_like(getattr(policy, name))
+        step[at] = 1e-5
+        sides = [reward(**{"shared": policy.shared, "table": policy.table, name: getattr(policy, name) + s * step})
+                 for s in (1, -1)]
+        slope = (sides[0] - sides[1]) / 2e-5
+        assert getattr(found, name)[at] == pytest.approx((n - 1) / n * slope, abs=1e-9), (name, at)
+
+
+def test_what_is_shared_reaches_held_out_problems_and_a_table_does_not():
+    kwargs = {"n": 4, "B": 8, "lr": 32.0, "C": [512, 1024], "runs": 2}
+    for rho, moves in ((0.5, True), (0.0, False)):
+        made = Bandit.make(np.random.default_rng(4), rho, 32, held_out=32)
+        found = made.improve(rng=np.random.default_rng(5), **kwargs)
+        assert found["train"][:, 2].min() > found["train"][0, 0] + 0.05
+        assert bool(found["audit"][:, 2].mean() > found["audit"][0, 0] + 0.02) == moves
+        assert found["audit"].shape == (2, 3)
+    with pytest.raises(UserError, match="B = 64 problems needs as many, the world has 32"):
+        made.improve(2, 64, 1.0, [128], 1, np.random.default_rng(0))
+
+
+def test_a_pilot_of_bandits_is_a_pilot():
+    made = Bandit.make(np.random.default_rng(6), 0.6, 32, held_out=32)
+    curves = made.curves((2, 8), 8, 32.0, 64, np.array([128.0, 256.0, 512.0, 1024.0]), 2, np.random.default_rng(7))
+    assert [(c.n, c.seed) for c in curves] == [(2, 0), (2, 1), (8, 0), (8, 1)]
+    assert curves[2].lr == pytest.approx(32.0) and curves[0].lr == pytest.approx(16.0)
+    assert fit_law(curves, draws=20).ns == (2, 8)
+
+
+# planted laws ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", INSIDE + OUTSIDE)
+def test_a_planted_truth_is_a_reward_and_its_pilot_one_that_can_be_fitted(kind):
+    truth = plant(kind, np.random.default_rng(1))
+    C = np.geomspace(100, 1e6, 50)
+    for n in truth.curves:
+        values = truth.reward(n, C)
+        assert np.all((values >= 0) & (values <= 1))
+        assert kind in ("decline", "collapse") or np.all(np.diff(values) >= -1e-12)
+    at = truth.reach(4, float(truth.reward(4, 5000.0)))
+    assert at == pytest.approx(5000.0, rel=1e-3) and truth.reach(4, 1.01) == np.inf
+    assert truth.extra(truth.best(END), END) == 0.0
+    curves = truth.pilot(Design(seeds=2), np.random.default_rng(2))
+    assert len(curves) == 10 and all(c.select[0] == c.audit[0] == truth.R0 for c in curves)
+
+
+def test_parameters_are_those_of_the_curve():
+    for kind in INSIDE:
+        truth = plant(kind, np.random.default_rng(3))
+        assert truth.parameters is not None
+        own = truth.parameters[4]
+        half = truth.R0 + (own["A"] - truth.R0) / 2
+        assert truth.reward(4, own["Cmid"]) == pytest.approx(half)
+        up, down = truth.reward(4, own["Cmid"] * np.exp([1e-5, -1e-5]))
+        assert 4 * (up - down) / 2e-5 / (own["A"] - truth.R0) == pytest.approx(own["b"], rel=1e-4)
+    assert plant("power", np.random.default_rng(3)).parameters is None
+
+
+def test_runs_scatter_as_the_covariance_says():
+    truth = plant("sigmoid", np.random.default_rng(4))
+    C, rng = np.array([500.0, 1000.0, 8000.0]), np.random.default_rng(5)
+    found = np.cov(np.array([truth.run(4, C, rng) for _ in range(4000)]).T)
+    assert np.allclose(found, truth.covariance(4, C), atol=0.12 * truth.covariance(4, C).max())
+
+
+def test_runs_stop_early_and_crash_as_often_as_asked():
+    truth, rng = plant("sigmoid", np.random.default_rng(6)), np.random.default_rng(7)
+    curves = truth.pilot(Design(seeds=60, early=0.3, crashed=0.2, held_out=64), rng)
+    assert 0.22 < np.mean([len(c.C) < 9 for c in curves]) < 0.38
+    assert 0.13 < np.mean([c.diverged for c in curves]) < 0.27
+    whole = next(c for c in curves if not c.diverged)
+    assert np.allclose(whole.audit * 64, np.round(whole.audit * 64))
+
+
+def test_share_and_its_inverse():
+    for tail in (0.3, 1.0, np.inf):
+        share = risen(np.array([300.0, 3000.0]), 1000.0, 1.3, tail)
+        assert reached(share, 1000.0, 1.3, tail) == pytest.approx([300.0, 3000.0])
+        assert reached(np.array([1.0]), 1000.0, 1.3, tail)[0] == np.inf
+    assert steepness(1.3) == 1.3 and steepness(1.0, np.inf) == pytest.approx(steepness(1.0, 1e6), rel=1e-4)
+
+
+# the law on them ---------------------------------------------------------------------------------------------------
+
+
+def test_a_small_coverage_check_inside_the_forms():
+    """9 fixed studies, 45 arms: 90 % intervals at four times the pilot, and of parameters, are near what they say.
+
+    The law's width is held against an oracle's, who knows form and noise.
+    """
+    held, known, ratio, parameters = [], [], [], []
+    for number in range(9):
+        rng = np.random.default_rng([number, 20])
+        truth = plant(INSIDE[number % 3], rng)
+        curves = truth.pilot(Design(), rng)
+        law, best = fit_law(curves, draws=120, seed=number), oracle(truth, curves, 4 * END, rng)
+        assert law.refused is None
+        for n in law.ns:
+            own, true = law.predict(n, 4 * END)[0], float(truth.reward(n, 4 * END))
+            held.append(own.holds(true))
+            known.append(best[n][0].holds(true))
+            if best[n][0].width > 0:        # it is 0 where the curve has reached a reward of 1
+                ratio.append(own.width / best[n][0].width)
+            if law.arm(n).moved and truth.parameters is not None:
+                parameters.append([law.parameter(n, k).holds(truth.parameters[n][k]) for k in ("A", "Cmid", "b")])
+    assert np.mean(held) >= 0.85 and 0.75 <= np.mean(known) <= 0.99
+    assert 1.0 <= np.median(ratio) <= 2.2
+    assert np.mean(parameters, 0).min() >= 0.7
+    with pytest.raises(UserError, match="not of power"):
+        oracle(plant("power", np.random.default_rng(0)), curves, END, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("what", ["knee", "one seed", "flat", "crash", "short"])
+def test_what_cannot_be_known_is_refused(what):
+    middle = {"knee": (4.0, 16.0), "flat": (1e4, 1e5)}.get(what, (0.08, 0.35))
+    design = {"one seed": Design(seeds=1), "crash": Design(crashed=1.0), "short": Design(points=3)}.get(what, Design())
+    rng = np.random.default_rng(8)
+    law = fit_law(plant("sigmoid", rng, middle=middle).pilot(design, rng), draws=60)
+    assert law.refused is not None and law.refused.settle and law.refused.rollouts > 0
+
+
+def test_joint_draws_tell_which_n_is_dearer():
+    """By hand: at C both have the same form; the second needs Cmid twice as large, so twice the compute."""
+    drawn = np.array([[[0, 0.9, 1000.0, 1.2]], [[0, 0.9, 2000.0, 1.2]], [[0, 0.5, 1000.0, 1.2]]])
+    more = np.exp(dearer(drawn, (1.0,), 0.3, 4000.0, DEAREST))[:, 0]
+    assert more == pytest.approx([1.0, 2.0, DEAREST])
+    flat = np.array([[[0, 0.9, 1.0, 8.0]], [[0, 0.9, 1.0, 8.0]]])      # both at their asymptote to the last digit
+    assert np.all(dearer(flat, (np.inf,), 0.3, 4000.0, DEAREST) == 0.0)
+
+
+def test_arms_lean_on_each_other_and_on_what_is_known_of_n(monkeypatch):
+    """An arm that has just begun to rise is told by its neighbours where it may end.
+
+    Planted: steps between n so wide that no arm hears of another.
+    """
+    rng = np.random.default_rng(9)
+    curves = plant("sigmoid", rng, middle=(0.1, 0.1), interference=0.05).pilot(Design(), rng)
+    together = fit_law(curves, draws=200)
+    for name in ("STEP_A", "STEP_CMID", "STEP_B"):
+        monkeypatch.setattr(f"isocost.laws.posterior.{name}", 100.0)
+    apart = fit_law(curves, draws=200)
+    assert together.predict(32, 4 * END)[0].width < 0.7 * apart.predict(32, 4 * END)[0].width
+    assert together.parameter(32, "A").width < 0.7 * apart.parameter(32, "A").width
+
+
+def test_parameters_have_intervals_and_names():
+    rng = np.random.default_rng(11)
+    law = fit_law(plant("sigmoid", rng).pilot(Design(), rng), draws=100)
+    for name in ("A", "Cmid", "b"):
+        own = law.parameter(2, name)
+        assert own.low < own.value < own.high and own.kind == "confidence"
+        assert replace(law, level=0.5).parameter(2, name).width < own.width
+    assert law.parameter(2, "Cmid").value == pytest.approx(law.arm(2).fits[AUDIT].parameters["Cmid"], rel=1.0)
+    with pytest.raises(UserError, match="A, Cmid, b, not 'R0'"):
+        law.parameter(2, "R0")
+
+
+def test_growth_holds_where_it_is_given():
+    """A truth whose best n rises from 2 and settles within the pilot."""
+    for number in range(6):
+        rng = np.random.default_rng([number, 3])
+        truth = plant("sigmoid", rng, middle=(0.01, 0.03), interference=0.4, rough=0.0)
+        star = fit_law(truth.pilot(Design(seeds=5, points=12, span=256.0), rng), draws=120).n_star
+        if isinstance(star, Growth):
+            assert star.at(END / 4).holds(float(truth.n_star(END / 4))), number
+            return
+    pytest.fail("no n*(C) was given")
+
+
+def test_the_truth_of_n_star_is_read_between_the_grid():
+    shape = {2: 0.5, 4: 0.7, 8: 0.7}
+    truth = Planted("hand", 0.1, {n: (lambda C, v=v: np.full_like(C, v)) for n, v in shape.items()})
+    assert float(truth.n_star(np.array([1.0]))[0]) == pytest.approx(2**2.5)
+    assert truth.best(1.0) == 4
+
+
+# what to run next --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pilot_law() -> Law:
+    rng = np.random.default_rng([0, 31])
+    return fit_law(plant("sigmoid", rng).pilot(Design(), rng), draws=120)
+
+
+def test_proposals_are_ordered_by_what_they_tell_for_their_cost(pilot_law):
+    found = next_runs(pilot_law, 4 * END, top=99)
+    assert [r.per_rollout for r in found] == sorted((r.per_rollout for r in found), reverse=True)
+    assert len(found) == 20 and all(0 <= r.after <= r.now for r in found)
+    assert {r.rollouts for r in found} == {END, 3 * END, 9 * END}      # 1 seed; 3 seeds or 2 x; 4 x, of three runs
+    assert next_runs(pilot_law, 4 * END) == found[:3]
+    assert {r.rollouts for r in next_runs(pilot_law, 4 * END, top=99, most=END)} == {END}
+    at = {(r.n, r.new, r.C): r for r in found}
+    for n in pilot_law.ns:      # more of the same tells more in all, and less of it per rollout or about as much
+        assert at[n, 3, END].after <= at[n, 1, END].after + 0.02 * at[n, 1, END].now
+        assert at[n, 0, 4 * END].after <= at[n, 0, 2 * END].after + 0.02 * at[n, 1, END].now
+    assert f"n={found[0].n}" in found[0].text and "expected extra compute" in found[0].text
+    with pytest.raises(UserError, match="above 0"):
+        next_runs(pilot_law, 0.0)
+
+
+def test_an_arm_that_cannot_win_is_not_worth_a_run():
+    """n = 32 ends far below: nothing about it changes the choice between the others."""
+    rng = np.random.default_rng(12)
+    truth = plant("sigmoid", rng, ns=(2, 4, 32), middle=(0.05, 0.06), rough=0.0)
+    low = {**truth.curves, 32: lambda C: truth.R0 + 0.3 * (truth.reward(2, C) - truth.R0)}
+    law = fit_law(replace(truth, curves=low).pilot(Design(ns=(2, 4, 32)), rng), draws=120)
+    found = next_runs(law, 4 * END, top=99)
+    assert not found or found[0].n != 32
+
+
+def test_nothing_is_proposed_where_nothing_is_open(pilot_law):
+    sure = replace(pilot_law, arms=tuple(
+        replace(arm, fits=tuple(replace(f, draws=np.repeat(f.draws[:1], 120, axis=0)) for f in arm.fits))
+        for arm in pilot_law.arms))
+    assert next_runs(sure, 4 * END) == ()
+    assert next_runs(replace(pilot_law, arms=()), 4 * END) == ()

@@ -1,0 +1,123 @@
+"""The pages made from records say what the records say: the tutorial's code prints what stands under it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shutil
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+HOME = Path(__file__).parents[1]
+
+
+def load(name: str) -> ModuleType:
+    """A command of the records folder as a module."""
+    spec = importlib.util.spec_from_file_location(name, HOME / "records" / f"{name}.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+tutorial = load("tutorial")
+
+
+# from runs to a law to a plan ---------------------------------------------------------------------------------
+
+
+def test_the_tutorials_code_prints_what_stands_under_it():
+    text = tutorial.PAGE.read_text(encoding="utf-8")
+    assert len(tutorial.BLOCK.findall(text)) >= 12
+    assert tutorial.refreshed(text) == text, "python records/tutorial.py page"
+
+
+def test_a_wrong_output_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tutorial, "RECORDS", tmp_path / "none")
+    (tmp_path / "none").mkdir()
+    page = "Before.\n\n```python\nprint(1 + 1)\n```\n\n```text\n3\n```\n\nAfter.\n\n```python\nx = 2\n```\n\nEnd.\n"
+    fresh = tutorial.refreshed(page)
+    assert fresh == page.replace("```text\n3\n", "```text\n2\n")
+    assert tutorial.refreshed(fresh) == fresh
+
+
+def test_the_tutorials_pictures_are_of_its_records():
+    text = tutorial.PAGE.read_text(encoding="utf-8")
+    for name, picture in tutorial.pictures().items():
+        assert (tutorial.IMAGES / name).read_text(encoding="utf-8") == picture, "python records/tutorial.py page"
+        assert f'"images/{name}"' in text
+
+
+def test_the_tutorials_records_are_small_and_sealed():
+    from isocost.laws.forecast import digest, read, records_hash
+    from isocost.laws.law import Law
+
+    files = [p for p in tutorial.RECORDS.rglob("*") if p.is_file()]
+    assert sum(p.stat().st_size for p in files) < 1_500_000
+    assert {p.name for p in files if p.parent.parent.name == "runs"} == set(tutorial.KEPT)
+    sealed = read(tutorial.RECORDS / "forecast.json")
+    law = Law.of(json.loads((tutorial.RECORDS / "law.json").read_text()))
+    assert sealed.hashes["records"] == records_hash(tutorial.RECORDS)
+    assert sealed.hashes["law"] == digest(law.data())
+    assert all(json.loads((tutorial.RECORDS / "runs" / r / "run.json").read_text())["seal"] == sealed.seal
+               for r in (*sealed.runs, *sealed.comparator_runs))
+
+
+# how sure are we ----------------------------------------------------------------------------------------------
+
+
+def test_the_page_of_trust_is_written_from_the_records():
+    how_sure = load("how_sure")
+    found = how_sure.records()
+    assert how_sure.PAGE.read_text(encoding="utf-8") == how_sure.page(found), "python records/how_sure.py"
+    for name, picture in how_sure.pictures(found).items():
+        assert (how_sure.IMAGES / name).read_text(encoding="utf-8") == picture, "python records/how_sure.py"
+
+
+def test_a_missed_target_is_called_missed(tmp_path: Path):
+    how_sure = load("how_sure")
+    whole = how_sure.records()
+    if "compare" not in whole:
+        pytest.skip("no comparison has been recorded")
+    compare = {**whole["compare"], "summary": {**whole["compare"]["summary"], "wrong verdicts": 0.0612}}
+    page = how_sure.page({"compare": compare})
+    row = next(x for x in page.splitlines() if "called better and wrong" in x)
+    assert "6.1 %" in row and "**missed**" in row
+    assert "are missed" in page
+
+
+def test_what_is_not_recorded_is_named():
+    how_sure = load("how_sure")
+    page = how_sure.page({})
+    assert all(f"records/{name}.json" in page for name in how_sure.NAMES)
+    assert not re.search(r"\d %\s*\|", page)
+
+
+def test_wilsons_interval():
+    # 8 of 10 at z = 2: centre (0.8 + 4/20) / 1.4 = 5/7, half width 2 sqrt(0.8*0.2/10 + 4/400) / 1.4
+    how_sure = load("how_sure")
+    low, high = how_sure.wilson(0.8, 10, z=2.0)
+    half = 2 * (0.016 + 0.01) ** 0.5 / 1.4
+    assert (low, high) == (pytest.approx(5 / 7 - half), pytest.approx(5 / 7 + half))
+    assert how_sure.wilson(0.0, 12)[0] == 0.0
+    assert how_sure.wilson(1.0, 12)[1] == 1.0
+
+
+def test_studies_lose_only_single_steps(tmp_path: Path):
+    """What is cut from a run: every line of its metrics and its clock that is not of an evaluation."""
+    source = tutorial.RECORDS / "runs" / "pilot-n4-s0"
+    run = tmp_path / "runs" / "a"
+    shutil.copytree(source, run)
+    before = (run / "metrics.jsonl").read_text()
+    with (run / "metrics.jsonl").open("a") as f:
+        f.write('{"step": 3, "rollouts": 48, "reward": 0.5}\n')
+    with (run / "timing.jsonl").open("a") as f:
+        f.write('{"step": 3, "seconds": 1.0}\n')
+    tutorial._cut(tmp_path, trained=True)
+    assert (run / "metrics.jsonl").read_text() != before, "a run of the pilot is not cut with the trained ones"
+    tutorial._cut(tmp_path, trained=False)
+    assert (run / "metrics.jsonl").read_text() == before
+    assert '"step": 3,' not in (run / "timing.jsonl").read_text()
