@@ -119,7 +119,7 @@ def test_help_answers_in_half_a_second(command):
         ((*RUN, "--budget", "1k-rollouts", "--lr", "-1"), "'--lr'"),
         ((*RUN, "--budget", "1k-rollouts", "--plan", "x"), "a METHOD"),
         (("train",), "a METHOD"),
-        (("train", "nope", "--budget", "1k-rollouts"), "there are cispo"),
+        (("train", "nope", "--budget", "1k-rollouts"), "there are ace"),
         (("train", "./nope.py", "--budget", "1k-rollouts"), "there is no file nope.py"),
         (("train", "--plan", "nowhere"), "nowhere is not a study"),
         (("train", "--bogus"), "No such option"),

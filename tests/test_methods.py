@@ -112,7 +112,7 @@ def test_a_file_of_ones_own_pickles_and_is_recorded_with_its_source(tmp_path):
 
 
 def test_mistakes_are_named(tmp_path):
-    with pytest.raises(UserError, match=r"no method 'gpro'; there are cispo, dapo"):
+    with pytest.raises(UserError, match=r"no method 'gpro'; there are ace, balanced"):
         methods.load("gpro")
     with pytest.raises(UserError, match="there is no file"):
         methods.load(str(tmp_path / "none.py"))
