@@ -601,8 +601,8 @@ def _backtest(r: Record) -> str:
     ]
     above = [x["above"] for x in r["summary"]]
     lean = (
-        " Outcomes lie above what was predicted, the more the further it reaches. A likely reason: reward is a mean over"
-        " problems that are learned one after the other, and rises for longer than any of the law's forms."
+        " Outcomes lie above what was predicted, the more the further it reaches. A likely reason: reward is a mean"
+        " over problems that are learned one after the other, and rises for longer than any of the law's forms."
         if min(above) > 0 else ""
     )
     return (

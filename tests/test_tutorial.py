@@ -121,3 +121,8 @@ def test_studies_lose_only_single_steps(tmp_path: Path):
     tutorial._cut(tmp_path, trained=False)
     assert (run / "metrics.jsonl").read_text() == before
     assert '"step": 3,' not in (run / "timing.jsonl").read_text()
+
+
+def test_a_picture_is_the_same_whatever_was_drawn_before():
+    first = tutorial.pictures()
+    assert tutorial.pictures() == first and any("clip" in x for x in first.values())

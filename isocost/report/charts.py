@@ -119,11 +119,13 @@ def bundle() -> str:
 
 
 def svg(spec: Spec, width: int = 820, dark: bool = False) -> str:
-    """A still picture of a plot, for a page that runs no script."""
+    """A still picture of a plot, for a page that runs no script. One plot gives one text, whatever was drawn before."""
     import vl_convert
 
     whole = solid({**spec, "width": width, "config": CONFIG}, dark)
-    return vl_convert.vegalite_to_svg(whole, vl_version=_vega_lite())
+    drawn = vl_convert.vegalite_to_svg(whole, vl_version=_vega_lite())
+    numbered = {name: f"clip{i}" for i, name in enumerate(dict.fromkeys(re.findall(r"\bclip\d+", drawn)))}
+    return re.sub(r"\bclip\d+", lambda found: numbered[found[0]], drawn)  # the library counts on between plots
 
 
 def _vega_lite() -> str:
