@@ -31,6 +31,7 @@ class Purpose(IntEnum):
     SELECT = 7
     REPLAY = 8
     FORK = 9
+    GUIDE = 10
 
 
 _MULTIPLY = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))

@@ -17,6 +17,8 @@ from typing import Any
 import torch
 
 from isocost import methods, toy
+from isocost.conflicts import refuse
+from isocost.errors import UserError
 from isocost.feed import Feed
 from isocost.ledger import Ledger
 from isocost.loop import Step, train
@@ -129,6 +131,15 @@ def differs(trial: Trial) -> str:
     return f"the recipe is {parent}'s: nothing differs" if same else ""
 
 
+def compatible(trial: Trial) -> str:
+    """It holds nothing together that is known to conflict."""
+    try:
+        refuse(trial.method.recipe())
+    except UserError as error:
+        return str(error)
+    return ""
+
+
 def imports(trial: Trial) -> str:
     """It imports the parts, never the machinery that runs them."""
     method = trial.method
@@ -227,7 +238,7 @@ def runs(trial: Trial) -> str:
     return "" if paid == met else f"{paid} rollouts were paid for and {met} have a fate"
 
 
-PROMISES = (card, recipe, plain, differs, imports, credit, average, order, micro, runs, agree, pure)
+PROMISES = (card, recipe, plain, differs, compatible, imports, credit, average, order, micro, runs, agree, pure)
 
 
 def _batch(method: Any, world: World) -> tuple[Batch, Ledger]:

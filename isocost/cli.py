@@ -557,11 +557,15 @@ def laws_fit(law: str, points: Path, x: str, y: str, run: str, level: float, as_
 
 
 @main.group(invoke_without_command=True)
+@click.option("--seam", help="only methods that change this seam")
+@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @click.pass_context
-def methods(context: click.Context) -> None:
+def methods(context: click.Context, seam: str | None, as_json: bool) -> None:
     """The catalogue: list, tree, show, check."""
     if context.invoked_subcommand is None:
-        context.invoke(methods_list)
+        context.invoke(methods_list, seam=seam, as_json=as_json)
+    elif seam or as_json:
+        raise click.UsageError(f"give --seam and --json after {context.invoked_subcommand}, if it takes them", context)
 
 
 @methods.command(name="list")

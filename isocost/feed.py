@@ -14,12 +14,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from isocost import chance, meter
 from isocost.ledger import Ledger
-from isocost.seams import Pace, Recipe
-from isocost.types import Cost, Fate, Group, Place, Problem, Rollout, Segment
+from isocost.seams import Attempts, Recipe, Wave
+from isocost.types import Cost, Fate, Group, Place, Problem
 from isocost.world import World
 
 # What a run's budget may be counted in: (cost, the policy's parameters) -> amount.
@@ -33,7 +34,10 @@ UNITS: Mapping[str, Callable[[Cost, int], float]] = {
 
 @dataclass(frozen=True)
 class Played:
-    """A group that came home, and how many of its rollouts did not."""
+    """A group that came home, and how many of its rollouts did not.
+
+    Those that come home later than with their wave were counted with it, so they are taken off then: less than 0.
+    """
 
     group: Group
     cancelled: int
@@ -98,7 +102,8 @@ class Feed:
         now = self.world.engine.version
         young: list[Played] = []
         for one in played:
-            if now - one.group.version <= self.recipe.max_age:
+            fresh = any(r.origin == "policy" for r in one.group.rollouts)   # the rest waited for them
+            if not fresh or now - one.group.version <= self.recipe.max_age:
                 young.append(one)
             else:
                 self._settle([one], Fate.STALE)
@@ -139,23 +144,25 @@ class Feed:
         pace = r.pace(ledger)
         async with self.posing:
             posed = await self._pose(number)
-        total = r.rollouts * len(posed)
+        total, dealt = r.rollouts * len(posed), 0
+        attempts = partial(Attempts, r.play, self.world, pace, Wave(len(posed), self.world.engine.halt))
         plan = r.allocate(posed, ledger, total)
         played: list[Played] = [
             Played(Group(p, (), Place(ledger.seed, number, slot)), 0) for slot, p in enumerate(posed)
         ]
         if isinstance(plan, list):
-            played = await self._phase(played, plan, lambda one, k: self._play_and_score(one, k, pace))
+            dealt = sum(plan)
+            played = await self._phase(played, plan, lambda one, k: self._play_and_score(one, k, attempts))
         else:
             counts: list[int] | None = next(plan)
             while counts is not None:
-                played = await self._phase(played, counts, lambda one, k: self._play(one, k, pace))
+                dealt += sum(counts)
+                played = await self._phase(played, counts, lambda one, k: self._play(one, k, attempts))
                 played = list(await asyncio.gather(*map(self._score, played)))   # whole groups: siblings compare
                 counts = _send(plan, [h.group for h in played])
-        begun = sum(len(h.group.rollouts) + h.cancelled for h in played)
-        if begun < total:
+        if dealt < total:
             raise ValueError(
-                f"allocate gave {begun} attempts where the wave has {total}: its counts must sum to the total"
+                f"allocate gave {dealt} attempts where the wave has {total}: its counts must sum to the total"
             )
         return [h for h in played if h.group.rollouts or h.cancelled]
 
@@ -165,7 +172,7 @@ class Feed:
         rng = chance.generator(ledger.seed, chance.Purpose.CHOOSE, number)
         posed: list[Problem] = []
         for problem in r.choose(self.world.problems, ledger, r.groups, rng):
-            variants = await r.guide(problem, self.world)
+            variants = await r.guide(problem, self.world, ledger)
             if posed and len(posed) + len(variants) > r.groups:
                 break
             posed += variants
@@ -183,30 +190,24 @@ class Feed:
         more = iter(await asyncio.gather(*(play(h, k) for h, k in zip(played, counts, strict=True) if k)))
         return [next(more) if k else h for h, k in zip(played, counts, strict=True)]
 
-    async def _play_and_score(self, one: Played, count: int, pace: Pace) -> Played:
+    async def _play_and_score(self, one: Played, count: int, attempts: Callable[[Place], Attempts]) -> Played:
         """A group that no later phase adds to is scored as soon as it is home, while its siblings still decode."""
-        return await self._score(await self._play(one, count, pace))
+        return await self._score(await self._play(one, count, attempts))
 
     async def _score(self, one: Played) -> Played:
         if not one.group.rollouts:
             return one
         return Played(await self.recipe.reward(one.group, self.world), one.cancelled)
 
-    async def _play(self, one: Played, count: int, pace: Pace) -> Played:
+    async def _play(self, one: Played, count: int, attempts: Callable[[Place], Attempts]) -> Played:
         """Add `count` attempts to a slot. Attempt numbers go on from earlier phases."""
-        r, world, group = self.recipe, self.world, one.group
-        first = max((a.attempt for a in group.rollouts), default=-1) + 1 + one.cancelled
-
-        async def play(
-            problem: Problem, attempts: Sequence[int], start: Segment | None = None
-        ) -> list[Rollout]:
-            return await r.play(problem, attempts, world, pace, group.place, start)
-
+        group, play = one.group, attempts(one.group.place)
+        first = max((a.attempt for a in group.rollouts), default=-1) + 1 + max(one.cancelled, 0)
         with meter.tab() as tab:
-            rollouts = await r.schedule(group.problem, range(first, first + count), play, self.ledger)
-        begun = sum(a.origin == "policy" for a in rollouts)
+            rollouts = await self.recipe.schedule(group.problem, range(first, first + count), play, self.ledger)
+        begun = sum(a.origin in ("policy", "resumed") for a in rollouts)     # now or in an earlier wave
         whole = sorted((*group.rollouts, *rollouts), key=lambda a: a.attempt)
-        return Played(group.of(whole), one.cancelled + max(tab.cost.rollouts - begun, 0))
+        return Played(group.of(whole), one.cancelled + tab.cost.rollouts - begun)
 
     async def __aenter__(self) -> Feed:
         return self

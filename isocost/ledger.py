@@ -42,6 +42,7 @@ class Seen:
     id: str
     variant: str
     rewards: tuple[float, ...]  # scored attempts only, at least one
+    outlooks: tuple[float | None, ...] = ()  # theirs in order, where any had one
 
 
 @dataclass
@@ -56,6 +57,7 @@ class Ledger:
     tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)
     history: dict[int, list[Seen]] = field(default_factory=dict)  # by step: every group with a score
     shelf: dict[str, Group] = field(default_factory=dict)  # by problem, oldest first: put by to be trained on again
+    unfinished: list[Group] = field(default_factory=list)  # oldest first: put by to be played on, not yet scored
     steps: list[dict[str, Any]] = field(default_factory=list)
     fates: Counter[str] = field(default_factory=Counter)
     fresh: list[dict[str, Any]] = field(default_factory=list)  # journal lines not yet written
@@ -84,14 +86,19 @@ class Ledger:
     def saw(self, group: Group) -> None:
         """Count a group that came home, before anything selects from it."""
         rewards = group.rewards.tolist()
-        self._tally(group.problem.id, group.problem.variant, rewards)
+        outlooks = [r.outlook for r in group.rollouts if r.score is not None]
+        self._tally(group.problem.id, group.problem.variant, rewards, outlooks)
         stops = [str(r.stop) for r in group.rollouts]
         self._seen.append({"rewards": rewards, "lengths": group.lengths, "stops": stops})
 
     def settle(self, group: Group, fates: Sequence[Fate], cancelled: int = 0) -> None:
-        """Record what became of each rollout of a group, and how many more were begun and given up on."""
+        """Record what became of each rollout of a group, and how many more were begun and given up on.
+
+        `cancelled` below 0 takes back: so many that were given up on have come home after all.
+        """
         self.fates.update(map(str, fates))
         self.fates[str(Fate.CANCELLED)] += cancelled
+        outlooks = [None if r.outlook is None else round(r.outlook, 6) for r in group.rollouts]
         self.fresh.append(
             {
                 "step": self.step,
@@ -106,6 +113,7 @@ class Ledger:
                 "stops": [str(r.stop) for r in group.rollouts],
                 "fates": [str(f) for f in fates],
                 "cancelled": cancelled,
+                **({"outlooks": outlooks} if any(x is not None for x in outlooks) else {}),
             }
         )
 
@@ -134,11 +142,15 @@ class Ledger:
             self.fates.update(line["fates"])
             self.fates[str(Fate.CANCELLED)] += line["cancelled"]
         for _, lines in sorted(groups.items()):
-            attempts = sorted((a, r) for x in lines for a, r in zip(x["attempts"], x["rewards"], strict=True))
+            rows = (zip(x["attempts"], x["rewards"], x.get("outlooks") or [None] * len(x["attempts"]), strict=True)
+                    for x in lines)
+            scored = sorted((row for some in rows for row in some if row[1] is not None), key=lambda row: row[0])
             self.step = lines[0]["step"]
-            self._tally(lines[0]["id"], lines[0]["variant"], [r for _, r in attempts if r is not None])
+            self._tally(lines[0]["id"], lines[0]["variant"], [r for _, r, _ in scored], [x for _, _, x in scored])
 
-    def _tally(self, problem_id: str, variant: str, rewards: Sequence[float]) -> None:
+    def _tally(
+        self, problem_id: str, variant: str, rewards: Sequence[float], outlooks: Sequence[float | None] = ()
+    ) -> None:
         t = self.tallies.setdefault((problem_id, variant), Tally())
         t.last = self.step
         if rewards:
@@ -146,7 +158,9 @@ class Ledger:
             total = float(r.sum())
             t.tries, t.total, t.square = t.tries + len(r), t.total + total, t.square + float((r * r).sum())
             t.recent = [*t.recent[-15:], total / len(r)]
-            self.history.setdefault(self.step, []).append(Seen(problem_id, variant, tuple(r.tolist())))
+            told = tuple(None if x is None else round(x, 6) for x in outlooks)
+            told = told if any(x is not None for x in told) else ()
+            self.history.setdefault(self.step, []).append(Seen(problem_id, variant, tuple(r.tolist()), told))
 
 
 def _summary(seen: Sequence[Mapping[str, Any]]) -> dict[str, float]:

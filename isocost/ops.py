@@ -48,6 +48,35 @@ def spread(x: Float[Tensor, "R"], batch: Batch) -> Float[Tensor, "N T"]:
     return x[batch.rollout, None] * batch.mask
 
 
+def of_rollouts(x: Float[Tensor, "N T"], batch: Batch) -> Float[Tensor, "R"]:
+    """The largest of what a rollout's sampled tokens have, 0 where there are none: undoes `spread`."""
+    row, at = torch.nonzero(batch.mask, as_tuple=True)
+    out = x.new_zeros(len(batch.reward))
+    return out.scatter_reduce(0, batch.rollout[row], x[row, at], "amax", include_self=False)
+
+
+def gae(
+    values: Float[Tensor, "N T"], batch: Batch, *, gamma: float = 1.0, lam: float = 0.95
+) -> Float[Tensor, "N T"]:
+    """Generalised advantages of a rollout's sampled tokens, all its reward coming with the last (arXiv:1506.02438).
+
+    A_t = δ_t + γ λ A_{t+1}, δ_t = r_t + γ V_{t+1} − V_t, V_t the value before token t and 0 after the last. What
+    others wrote takes no time. `lam` 1 is what was earned less V_t; 0 is δ_t.
+    """
+    row, at = torch.nonzero(batch.mask, as_tuple=True)
+    count = torch.bincount(batch.rollout[row], minlength=len(batch.reward))
+    whose, order = batch.rollout[row].sort(stable=True)
+    row, at = row[order], at[order]
+    turn = torch.arange(len(whose), device=whose.device) - (count.cumsum(0) - count)[whose]
+    foreseen = values.new_zeros(len(count), int(count.max()) + 1).index_put((whose, turn), values[row, at])
+    delta = gamma * foreseen[:, 1:] - foreseen[:, :-1]
+    some = torch.nonzero(count)[:, 0]
+    delta[some, count[some] - 1] += batch.reward[some].to(delta.dtype)
+    for k in reversed(range(delta.shape[1] - 1)):
+        delta[:, k] += gamma * lam * delta[:, k + 1]
+    return torch.zeros_like(values).index_put((row, at), delta[whose, turn])
+
+
 def row_mean(x: Float[Tensor, "N T"], mask: Bool[Tensor, "N T"]) -> Float[Tensor, "N 1"]:
     """Mean over each row's sampled tokens."""
     return (x * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)

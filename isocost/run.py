@@ -18,6 +18,7 @@ import torch
 from isocost import meter as meters
 from isocost import record as records
 from isocost import shelf
+from isocost.conflicts import refuse
 from isocost.errors import UserError
 from isocost.evaluate import ATTEMPTS, Evaluation, evaluate
 from isocost.laws.interference import against
@@ -60,7 +61,10 @@ class Job:
 
 
 def recipe_of(job: Job) -> Recipe:
-    """The method's recipe at this job's sizes, learning rate and sampling, then the user's own settings."""
+    """The method's recipe at this job's sizes, learning rate and sampling, then the user's own settings.
+
+    Raises UserError for a setting that is none, and for a combination that conflicts.
+    """
     from isocost import methods
 
     recipe = methods.load(job.method).recipe(groups=job.B, rollouts=job.n)
@@ -81,6 +85,7 @@ def recipe_of(job: Job) -> Recipe:
             recipe = tune(recipe, path, value)
         except KeyError as e:
             raise UserError(f"--set {path}={value}: {e.args[0]}") from None
+    refuse(recipe, verifier=s.verifier or ("exact" if s.data.startswith("sums") else ""))
     return recipe
 
 
@@ -265,7 +270,7 @@ class _Run:
     async def _evaluate(self) -> None:
         """Held-out reward now, on both sides. Due points are passed together when a step went over several."""
         spent = self.ledger.spent.rollouts
-        pace, sides = self.recipe.pace(self.ledger), self.opened.sides
+        pace, sides = self.recipe.pace(self.ledger).evaluated(), self.opened.sides
         both: Sequence[Problem] = (*sides.select, *sides.audit)
         found = await evaluate(
             self.recipe, self.world, both, pace, samples=self.job.setting.samples, seed=EVALUATION_SEED
@@ -306,7 +311,7 @@ class _Run:
         ledger, world = self.ledger, self.world
         self.record.save(
             ledger.step,
-            world.learner.state(),
+            world.state(),
             {
                 "ledger": {
                     "seed": ledger.seed,
@@ -315,6 +320,7 @@ class _Run:
                     "drawn": ledger.drawn,
                 },
                 **({"shelf": shelf.data(ledger.shelf)} if ledger.shelf else {}),
+                **({"unfinished": shelf.data(dict(enumerate(ledger.unfinished)))} if ledger.unfinished else {}),
                 "meter": world.meter.state(),
                 "measured": self.measured,
                 "base": self.base,
@@ -329,13 +335,14 @@ class _Run:
             self.record.pay_since(0)
             return
         tensors, state = found
-        self.world.learner.restore(tensors)
+        self.world.restore(tensors)
         self.world.engine.restore(self.world.learner.weights(), state["version"])
         lines = read_lines(self.record.path / "journal.jsonl")
         self.ledger.replay(lines)
         for name, value in state["ledger"].items():
             setattr(self.ledger, name, value)
         self.ledger.shelf = shelf.of(state.get("shelf", []), self.world.problems)
+        self.ledger.unfinished = shelf.groups(state.get("unfinished", []), self.world.problems)
         self.ledger.spent = self.world.meter.of()
         self.ledger.steps = [x for x in read_lines(self.record.path / "metrics.jsonl") if "reward" in x]
         self.points = [p for p in self.points if p > self.ledger.spent.rollouts]

@@ -28,20 +28,39 @@ if typing.TYPE_CHECKING:
     from isocost.world import World
 
 
-class Attempts(Protocol):
+@dataclass
+class Wave:
+    """What the groups of one wave know of each other while they are played."""
+
+    groups: int                         # how many there are
+    halt: Callable[[Place], None]       # whoever still writes for the wave comes home as far as it got
+    home: int = 0                       # how many need no more attempts: schedules that ask count themselves in
+
+
+@dataclass(frozen=True)
+class Attempts:
     """A play with everything but the start and the attempts already filled in: what `schedule` orders."""
 
+    play: Play
+    world: World
+    pace: Pace
+    wave: Wave
+    place: Place
+
     async def __call__(
-        self, problem: Problem, attempts: Sequence[int], start: Segment | None = None
-    ) -> list[Rollout]: ...
+        self, problem: Problem, attempts: Sequence[int], start: Segment | None = None, *, most: int = 0
+    ) -> list[Rollout]:
+        """Play these attempts, from `start` if there is one; with `most`, until a turn has so many tokens."""
+        pace = replace(self.pace, max_tokens=min(most, self.pace.max_tokens)) if most else self.pace
+        return await self.play(problem, attempts, self.world, pace, self.place, start)
 
 
 class Choose(Protocol):     # which problems next; `rng` is addressed by (seed, wave)
     def __call__(
         self, pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.Generator
     ) -> list[Problem]: ...
-class Guide(Protocol):      # in which variants
-    async def __call__(self, problem: Problem, world: World) -> list[Problem]: ...
+class Guide(Protocol):      # in which variants; how much help a problem needs is something that a run learns
+    async def __call__(self, problem: Problem, world: World, ledger: Ledger) -> list[Problem]: ...
 class Allocate(Protocol):   # how many each slot of a wave gets, `total` in all; a generator is told each phase's scores
     def __call__(
         self, problems: Sequence[Problem], ledger: Ledger, total: int
@@ -82,6 +101,11 @@ class Pace:
     sampling: Sampling = Sampling()
     max_turns: int = 1
     stop: tuple[str, ...] = ()          # strings that end a turn, beside the model's own end tokens
+    most: tuple[int, int] | None = None # max_tokens and max_turns of evaluations; None: those of training
+
+    def evaluated(self) -> Pace:
+        """What an evaluation is played with: a limit that moves with training must not move what is measured."""
+        return self if self.most is None else replace(self, max_tokens=self.most[0], max_turns=self.most[1])
 
 
 @dataclass(frozen=True, kw_only=True)

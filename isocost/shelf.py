@@ -1,4 +1,4 @@
-"""The ledger's shelf as plain data: groups that will be trained on again must outlive the process that sampled them.
+"""Groups that the ledger keeps as plain data: those that will be trained on again, or played on, outlive the process.
 
 JSON like the rest of a checkpoint's state, so it suits shelves of thousands of short rollouts, not of millions of
 tokens.
@@ -17,7 +17,7 @@ from isocost.types import Group, Place, Problem, Rollout, Sampling, Score, Segme
 _COLUMNS = {"tokens": np.int64, "role": np.int64, "logp": np.float32, "turn": np.int64, "version": np.int64}
 
 
-def data(shelf: Mapping[str, Group]) -> list[dict[str, Any]]:
+def data(shelf: Mapping[Any, Group]) -> list[dict[str, Any]]:
     """Groups in the order they were put by, ready for JSON. Problems are named, not stored."""
     return [
         {
@@ -29,20 +29,25 @@ def data(shelf: Mapping[str, Group]) -> list[dict[str, Any]]:
 
 
 def of(stored: Sequence[Mapping[str, Any]], problems: Sequence[Problem]) -> dict[str, Group]:
-    """The shelf that `data` wrote; its problems are looked up among these. Exact to the last bit of a log-prob."""
+    """The shelf that `data` wrote, by problem; see `groups`."""
+    return {g.problem.id: g for g in groups(stored, problems)}
+
+
+def groups(stored: Sequence[Mapping[str, Any]], problems: Sequence[Problem]) -> list[Group]:
+    """The groups that `data` wrote; problems are looked up among these. Exact to the last bit of a log-prob."""
     known = {p.id: p for p in problems}
-    shelf = {}
+    out = []
     for x in stored:
         problem = replace(known[x["id"]], variant=x["variant"])
         rollouts = tuple(_rollout_of(r, problem) for r in x["rollouts"])
-        shelf[problem.id] = Group(problem, rollouts, Place(**x["place"]))
-    return shelf
+        out.append(Group(problem, rollouts, Place(**x["place"])))
+    return out
 
 
 def _rollout(r: Rollout) -> dict[str, Any]:
     return {
         "final": r.final, "stop": str(r.stop), "attempt": r.attempt, "cohort": r.cohort, "origin": r.origin,
-        "parent": r.parent, "score": _score(r.score), "mark": _score(r.mark),
+        "parent": r.parent, "score": _score(r.score), "mark": _score(r.mark), "outlook": r.outlook,
         "segments": [
             {
                 **{c: getattr(s, c).tolist() for c in _COLUMNS}, "sampling": plain(s.sampling),
@@ -66,7 +71,7 @@ def _rollout_of(x: Mapping[str, Any], problem: Problem) -> Rollout:
     parent = tuple(x["parent"]) if x["parent"] else None
     return Rollout(
         problem, segments, x["final"], Stop(x["stop"]), x["attempt"], _score_of(x["score"]), x["cohort"], x["origin"],
-        parent, notes, _score_of(x["mark"]),
+        parent, notes, _score_of(x["mark"]), x.get("outlook"),
     )
 
 

@@ -7,7 +7,7 @@ it, and what a paper says in expectation can be computed in it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -84,6 +84,7 @@ class Engine:
 
     def __init__(self, policy: Policy, meter: Meter, text: Letters):
         self.policy, self.meter, self.text, self.version = policy, meter, text, 0
+        self.halted: set[tuple[int, int, int]] = set()
 
     async def generate(
         self,
@@ -101,6 +102,10 @@ class Engine:
         draws, after = chance.uniforms(place, attempts, turn, said, max(room, 1)), self._after(start)
         try:
             for tick in range(room):
+                if (place.seed, place.wave, place.purpose) in self.halted:
+                    for row in rows:
+                        row.stop = Stop.CANCELLED if row.stop is Stop.LENGTH else row.stop
+                    break
                 for row, draw in zip(rows, draws[:, tick].tolist(), strict=True):
                     if row.stop is Stop.LENGTH:
                         self._write(row, after, draw, stop)
@@ -108,10 +113,13 @@ class Engine:
                     break
                 await asyncio.sleep(0)
         finally:
-            begun = 0 if start.own.any() else len(attempts)
+            begun = 0 if start.own.any() else sum(bool(row.tokens) for row in rows)
             decoded = sum(len(row.tokens) for row in rows)
             self.meter.charge(Cost(rollouts=begun, prefill=len(start) * len(rows), decode=decoded), to=paying)
         return [self._said(row, start.sampling) for row in rows]
+
+    def halt(self, place: Place) -> None:
+        self.halted.add((place.seed, place.wave, place.purpose))
 
     @torch.no_grad()
     def _after(self, start: Segment) -> ndarray:
@@ -182,12 +190,33 @@ class Learner:
 
     def update(self, batch: Batch, loss: Callable, *, lr: float) -> dict[str, float]:
         seen = self.gradient(batch, loss)
+        norm = self._descend(lr)
+        self.meter.charge(Cost(train=int(batch.length.sum()), updates=1))
+        return {**seen, "grad_norm": norm}
+
+    def gradients(self, batch: Batch, loss: Callable) -> Iterator[tuple[Tensor, dict[str, float]]]:
+        for one in batch.rollout.unique():
+            rows = batch.rows(torch.nonzero(batch.rollout == one)[:, 0])
+            seen = self.gradient(rows, loss)
+            self.meter.charge(Cost(train=int(rows.length.sum())))
+            yield nn.utils.parameters_to_vector(p.grad for p in self.policy.parameters() if p.grad is not None), seen
+
+    def step(self, gradient: Tensor, *, lr: float) -> float:
+        whole = list(self.policy.parameters())
+        for p, part in zip(whole, gradient.clone().split([p.numel() for p in whole]), strict=True):
+            p.grad = part.view_as(p)
+        self.meter.charge(Cost(updates=1))
+        return self._descend(lr)
+
+    def forget(self) -> None:
+        self.adam = torch.optim.Adam(self.policy.parameters(), lr=0.0)
+
+    def _descend(self, lr: float) -> float:
         norm = nn.utils.clip_grad_norm_(self.policy.parameters(), 1.0)
         for group in self.adam.param_groups:
             group["lr"] = lr
         self.adam.step()
-        self.meter.charge(Cost(train=int(batch.length.sum()), updates=1))
-        return {**seen, "grad_norm": float(norm)}
+        return float(norm)
 
     def weights(self) -> dict[str, Tensor]:
         return {k: v.detach().clone() for k, v in self.policy.state_dict().items()}
@@ -198,16 +227,62 @@ class Learner:
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         self.policy.load_state_dict({k: state[k] for k in self.policy.state_dict()})
-        moments: dict[int, dict[str, Tensor]] = {}
-        for key in (k for k in state if k[0].isdigit()):
-            moments.setdefault(int(key.split(".")[0]), {})[key.split(".")[1]] = state[key].clone()
-        self.adam.load_state_dict({"state": moments, "param_groups": self.adam.state_dict()["param_groups"]})
+        self.adam.load_state_dict({"state": _moments(state), "param_groups": self.adam.state_dict()["param_groups"]})
+
+
+class Critic:
+    """Adam on another such table: what the question promises plus what the last token does. It begins at 0."""
+
+    def __init__(self, meter: Meter):
+        self.meter = meter
+        self.restore({})
+
+    def _foreseen(self, batch: Batch) -> Tensor:
+        before = self.first[batch.tokens[:, :1]] + self.last[batch.tokens[:, :-1]]
+        return nn.functional.pad(before, (1, 0)) * batch.mask
+
+    @torch.no_grad()
+    def values(self, batch: Batch) -> Tensor:
+        self.meter.charge(Cost(score=int(batch.length.sum())))
+        return self._foreseen(batch).to(batch.logp)
+
+    def fit(self, batch: Batch, target: Tensor, *, lr: float) -> dict[str, float]:
+        self.adam.zero_grad()
+        loss = (self._foreseen(batch) - target)[batch.mask].square().mean() / 2
+        loss.backward()
+        for group in self.adam.param_groups:
+            group["lr"] = lr
+        self.adam.step()
+        self.meter.charge(Cost(train=int(batch.length.sum()), updates=1))
+        return {"critic/loss": float(loss.detach())}
+
+    def state(self) -> dict[str, Tensor]:
+        moments = self.adam.state_dict()["state"]
+        own = {"first": self.first.detach().clone(), "last": self.last.detach().clone()}
+        return (own | {f"{i}.{k}": v.clone() for i, m in moments.items() for k, v in m.items()}) if moments else {}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        self.first, self.last = (nn.Parameter(torch.zeros(len(ALPHABET), dtype=torch.float64)) for _ in range(2))
+        self.adam = torch.optim.Adam([self.first, self.last], lr=0.0)
+        if state:
+            self.first.data.copy_(state["first"])
+            self.last.data.copy_(state["last"])
+            groups = self.adam.state_dict()["param_groups"]
+            self.adam.load_state_dict({"state": _moments(state), "param_groups": groups})
+
+
+def _moments(state: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
+    """Adam's moments out of what `state` wrote."""
+    moments: dict[int, dict[str, Tensor]] = {}
+    for key in (k for k in state if k[0].isdigit()):
+        moments.setdefault(int(key.split(".")[0]), {})[key.split(".")[1]] = state[key].clone()
+    return moments
 
 
 def _kept(batch: Batch) -> Tensor:
-    """Which tokens each was drawn from: (N, T, 4)."""
+    """Which tokens each was drawn from: (N, T, 4); all of them in rows that recorded nothing."""
     kept = torch.ones(*batch.tokens.shape, SAYS, dtype=torch.bool)
-    for row, ids in enumerate(batch.kept):
+    for row, ids in ((i, ids) for i, ids in enumerate(batch.kept) if ids):
         for at, some in zip(torch.nonzero(batch.mask[row])[:, 0].tolist(), ids, strict=True):
             kept[row, at] = False
             kept[row, at, torch.from_numpy(some)] = True
@@ -231,8 +306,9 @@ def _right(rollout: Rollout) -> bool:
 
 
 def questions(count: int = 10) -> list[Problem]:
-    """Up to ten questions, "0?" to "9?", each with a letter for an answer."""
-    return [Problem(str(k), (Message("user", f"{k}?"),), "abc"[k % 3]) for k in range(count)]
+    """Up to ten questions, "0?" to "9?", each with a letter for an answer, which is its solution too."""
+    letters = ["abc"[k % 3] for k in range(count)]
+    return [Problem(str(k), (Message("user", f"{k}?"),), x, meta={"solution": x}) for k, x in enumerate(letters)]
 
 
 def world(seed: int = 0, *, count: int = 10, micro: int | None = None) -> World:
@@ -248,5 +324,5 @@ def world(seed: int = 0, *, count: int = 10, micro: int | None = None) -> World:
 
     return World(
         problems, Engine(writer, meter, text), Learner(pupil, meter, micro), text, Grader(meter), meter,
-        reference=Learner(start, meter), exact=exact,
+        reference=Learner(start, meter), exact=exact, critic=Critic(meter),
     )

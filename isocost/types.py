@@ -159,7 +159,7 @@ class Said:
     tokens: Int[ndarray, "T"]
     logp: Float[ndarray, "T"]                  # under the sampling distribution: temperature and kept set applied
     version: Int[ndarray, "T"]                 # policy version that chose each token
-    stop: Stop                                 # DONE or LENGTH
+    stop: Stop                                 # DONE, LENGTH, or CANCELLED where the wave was halted
     kept: tuple[ndarray, ...] = ()             # ids that survived top-p and top-k, per token; empty when off
 
 
@@ -249,10 +249,11 @@ class Rollout:
     attempt: int = 0                        # its number within the group, over all phases
     score: Score | None = None              # None until scored, and for ever if the verifier failed
     cohort: str = ""                        # siblings for a baseline are of one group *and* one cohort
-    origin: str = "policy"                  # or "replay", "expert", "peer"
+    origin: str = "policy"                  # or "resumed" (begun in an earlier wave), "replay", "expert", "peer"
     parent: tuple[int, int] | None = None   # forked from which attempt, at which token
     notes: Mapping[str, tuple[ndarray, ...]] = field(default_factory=dict)  # per segment, (T,)
     mark: Score | None = None               # what the verifier said; `score` is what `reward` made of it
+    outlook: float | None = None            # what was told of its outcome before its end, on any scale
 
     def but(self, **changes) -> Rollout:
         return replace(self, **changes)
@@ -261,14 +262,14 @@ class Rollout:
         """The same with this score. Every rollout comes by here, and `replace` takes three times as long."""
         return Rollout(
             self.problem, self.segments, self.final, self.stop, self.attempt, score, self.cohort, self.origin,
-            self.parent, self.notes, self.mark,
+            self.parent, self.notes, self.mark, self.outlook,
         )
 
     def marked(self, mark: Score | None) -> Rollout:
         """The same with what the verifier said, which is its score until somebody makes more of it."""
         return Rollout(
             self.problem, self.segments, self.final, self.stop, self.attempt, mark, self.cohort, self.origin,
-            self.parent, self.notes, mark,
+            self.parent, self.notes, mark, self.outlook,
         )
 
 
@@ -286,7 +287,7 @@ class Group:
 
     @cached_property
     def version(self) -> int:
-        """The oldest policy version that wrote any of it, replays apart."""
+        """The oldest policy version that wrote any of it, replays and what an earlier wave began apart."""
         fresh = [s.version for r in self.rollouts if r.origin == "policy" for s in r.segments]
         chosen = np.concatenate(fresh) if fresh else np.zeros(0, dtype=np.int64)
         chosen = chosen[chosen >= 0]

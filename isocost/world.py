@@ -6,7 +6,7 @@ of every world is that the two agree on the log-probs of sampled tokens, after u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ from isocost.meter import Meter
 from isocost.types import Batch, Forward, Message, Place, Problem, Rollout, Said, Sampling, Score, Segment
 
 Weights = Mapping[str, Tensor]
+_CRITIC = "critic."                    # what the names of its tensors begin with in a checkpoint
 Surrogate = Callable[[Forward, Batch], tuple[Tensor, dict[str, Tensor]]]   # unreduced (N, T), and metrics like it
 
 
@@ -40,6 +41,13 @@ class Engine(Protocol):
         attempt's number address the random numbers, so what an attempt says depends on nothing else in flight. A
         start that ends in OWN tokens is resumed, and draws what it would have drawn.
         Cancelling the awaiting task stops decoding; what was decoded by then is charged.
+        """
+        ...
+
+    def halt(self, place: Place) -> None:
+        """Send home whoever writes for a wave (seed, number and purpose of `place`) as far as it got: `Stop.CANCELLED`.
+
+        So it is with whoever asks for that wave later. What a start ends with when it is resumed is not lost.
         """
         ...
 
@@ -69,10 +77,46 @@ class Learner(Protocol):
         """One optimiser update: micro-batches inside, `sum(loss * weight)` over the mask, exact under any split."""
         ...
 
+    def gradients(self, batch: Batch, loss: Surrogate) -> Iterator[tuple[Tensor, dict[str, float]]]:
+        """The gradient of `sum(loss * weight)` of each rollout alone, flat, in their order, and `update`'s metrics.
+
+        Charged as `train` tokens. A gradient may be overwritten when the next is asked for.
+        """
+        ...
+
+    def step(self, gradient: Tensor, *, lr: float) -> float:
+        """One optimiser update down such a gradient, or a sum of some, and its norm: what `update` ends with."""
+        ...
+
+    def forget(self) -> None:
+        """Begin the optimiser's moments and counters again; the weights stay."""
+        ...
+
     def weights(self) -> Weights: ...
 
     def state(self) -> dict[str, Tensor]:
         """All that an exact continuation needs: weights, optimiser moments, counters, as tensors."""
+        ...
+
+    def restore(self, state: Mapping[str, Tensor]) -> None: ...
+
+
+class Critic(Protocol):
+    """Foresees at every token what its rollout will earn: another learner, whose parameters are its own."""
+
+    def values(self, batch: Batch) -> Tensor:
+        """(N, T), for each sampled token what was to be expected before it was chosen; 0 elsewhere.
+
+        Without gradient, charged as `score` tokens.
+        """
+        ...
+
+    def fit(self, batch: Batch, target: Tensor, *, lr: float) -> dict[str, float]:
+        """One update down the mean square of values less targets, halved; charged like `Learner.update`."""
+        ...
+
+    def state(self) -> dict[str, Tensor]:
+        """All that an exact continuation needs; nothing as long as nobody has asked for a value."""
         ...
 
     def restore(self, state: Mapping[str, Tensor]) -> None: ...
@@ -157,4 +201,17 @@ class World:
     reference: Learner | None = None          # where the run began, for KL terms
     exact: Exact | None = None                # pass@1 without sampling, where the problems allow it
     env: Callable[[Problem], Env] = Ask
-    extra: dict[str, Any] = field(default_factory=dict)   # critic, teachers: named by the methods that need them
+    critic: Critic | None = None              # a value function, for methods that learn one
+    extra: dict[str, Any] = field(default_factory=dict)   # teachers: named by the methods that need them
+
+    def state(self) -> dict[str, Tensor]:
+        """What all that learns needs to go on exactly: a checkpoint's tensors."""
+        critic = self.critic.state() if self.critic else {}
+        return {**self.learner.state(), **{f"{_CRITIC}{k}": v for k, v in critic.items()}}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Continue from `state()`."""
+        self.learner.restore({k: v for k, v in state.items() if not k.startswith(_CRITIC)})
+        if self.critic:
+            critic = {k.removeprefix(_CRITIC): v for k, v in state.items() if k.startswith(_CRITIC)}
+            self.critic.restore(critic)

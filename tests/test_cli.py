@@ -153,6 +153,8 @@ def test_help_answers_in_half_a_second(command):
         (("ls", "nowhere"), "no folder nowhere"),
         (("diff", "grpo", "nope"), "there is no method 'nope'"),
         (("methods", "list", "--seam", "nope"), "is no seam"),
+        (("methods", "--seam", "nope"), "is no seam"),
+        (("methods", "--seam", "loss", "tree"), "give --seam and --json after tree"),
         (("methods", "show", "nope"), "there is no method"),
         (("methods", "check", "nope"), "there is no method"),
         (("bogus",), "No such command 'bogus'"),
@@ -225,7 +227,11 @@ def test_a_reward_that_always_fails_starves_the_run_and_is_counted(here):
 
 def test_methods_are_listed_shown_and_held_to_their_contract(here):
     assert said("methods") == said("methods", "list") and "grpo" in said("methods", "tree")
-    assert "CARD" in said("methods", "show", "grpo")
+    assert said("methods", "--seam", "advantage") == said("methods", "list", "--seam", "advantage")
+    some = {m["name"]: m["changes"] for m in json.loads(said("methods", "--seam", "advantage", "--json"))}
+    assert {"reinforce", "drgrpo", "ace"} <= set(some) and "vade" not in some
+    assert all("advantage" in changes for changes in some.values())
+    assert "CARD" in said("methods", "show", "grpo") and "a wider clip" in said("methods", "show", "./mine.py")
     assert "keeps the contract" in said("methods", "check", "./mine.py")
     (here / "bad.py").write_text(METHOD.replace("low=0.3, high=0.3", "low=0.2, high=0.2"))
     text = said("methods", "check", "./bad.py", code=2)
@@ -233,6 +239,27 @@ def test_methods_are_listed_shown_and_held_to_their_contract(here):
     assert [x["kept"] for x in json.loads(said("methods", "check", "./bad.py", "--json", code=2))].count(False) == 1
     (here / "syntax.py").write_text("def (")
     assert "does not import" in said("methods", "check", "./syntax.py", code=2)
+
+
+def test_a_method_of_an_installed_package_is_one_by_name(here, monkeypatch):
+    package = here / "site" / "wider"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "method.py").write_text(METHOD)
+    told = here / "site" / "wider-1.0.dist-info"
+    told.mkdir()
+    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: wider\nVersion: 1.0\n")
+    (told / "entry_points.txt").write_text("[isocost.methods]\nmine = wider.method\n")
+    monkeypatch.syspath_prepend(here / "site")
+    assert "mine" in {m["name"] for m in json.loads(said("methods", "--seam", "loss", "--json"))}
+    assert "    mine" in said("methods", "tree").splitlines() and "low=0.3" in said("methods", "show", "mine")
+    assert "keeps the contract" in said("methods", "check", "mine") and "0.3" in said("diff", "mine", "grpo")
+    train = ["train", "mine", *DATA, "-n", "4", "-B", "4", "--budget", "64-rollouts", "--out", "r", "--json"]
+    there = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join([str(HERE.parent), str(here / "site")])}
+    done = subprocess.run([sys.executable, "-m", "isocost.cli", *train], env=there, capture_output=True, text=True)
+    assert done.returncode == 0 and json.loads(done.stdout)["reason"] == "spent", done.stderr
+    recipe = read_json(here / "r" / "run.json")["recipe"]
+    assert recipe["name"] == "mine" and recipe["loss"]["high"] == 0.3
 
 
 def test_problems_of_ones_own_for_the_tiny_model(here):

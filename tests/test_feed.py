@@ -114,7 +114,7 @@ def test_every_problem_of_an_epoch_is_used_once(world, max_age):
     assert set(drawn.values()) == {2} and len(drawn) == 24
 
 
-async def slow(problem, world):
+async def slow(problem, world, ledger):
     await asyncio.sleep(0)
     return [problem]
 

@@ -71,6 +71,8 @@ FAULTS = {   # promise -> what to put in the place of what, and at the end of th
     "recipe": (".but(**changes)", "", ""),
     "plain": (*also("guide", "lambda problem, world: [problem]"), ""),
     "differs": (", advantage=advantage", "", ""),
+    "compatible": (*also("allocate", "by_shortfall"), "\n\nfrom isocost.methods.grpo import advantage\n"
+                   "from isocost.parts.allocate import by_shortfall\n"),
     "imports": ("from functools import partial", "from isocost.feed import Feed", ""),
     "credit": (CREDIT, HEAD + "    return (batch.reward[batch.rollout] - 0.5)[:, None] + 0 * batch.logp\n", ""),
     "average": (*also("weight", "negative"), "\n\ndef negative(batch):\n    return -weight.token_mean(batch)\n"),
@@ -111,8 +113,41 @@ def test_a_file_of_ones_own_pickles_and_is_recorded_with_its_source(tmp_path):
     assert describe(methods.load(str(path)).recipe())["advantage"] != describe(recipe)["advantage"]
 
 
+def installed(tmp_path, monkeypatch, **entries):
+    """A package with these entry points, as pip leaves it."""
+    (tmp_path / "tinyrl").mkdir()
+    (tmp_path / "tinyrl" / "__init__.py").write_text("", encoding="utf-8")
+    (tmp_path / "tinyrl" / "half.py").write_text(GOOD, encoding="utf-8")
+    told = tmp_path / "tinyrl-0.1.dist-info"
+    told.mkdir()
+    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: tinyrl\nVersion: 0.1\n", encoding="utf-8")
+    lines = "".join(f"{name} = {where}\n" for name, where in entries.items())
+    (told / "entry_points.txt").write_text(f"[isocost.methods]\n{lines}", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_an_installed_packages_entry_point_is_a_method(tmp_path, monkeypatch):
+    installed(tmp_path, monkeypatch, half="tinyrl.half", grpo="tinyrl.half")
+    assert methods.names() == sorted([*ALL, "half"]) and methods.shipped() == ALL
+    assert [f for f in check("half") if not f.kept] == []
+    recipe = methods.load("half").recipe()
+    assert describe(pickle.loads(pickle.dumps(recipe))) == describe(recipe)
+    assert len(describe(recipe)["advantage"]["source"]) == 16
+    lines = methods.tree().splitlines()
+    assert "    half" in lines and "half" not in methods.tree(methods.shipped())
+    assert methods.load("grpo").__name__ == "isocost.methods.grpo"      # nobody takes the place of a shipped one
+
+
+def test_an_entry_point_that_does_not_import_is_named(tmp_path, monkeypatch):
+    installed(tmp_path, monkeypatch, gone="tinyrl.nothing", empty="tinyrl")
+    with pytest.raises(UserError, match=r"gone of an installed package \(tinyrl.nothing\) does not import"):
+        methods.load("gone")
+    with pytest.raises(UserError, match="empty is not a method: it has no CARD and no recipe"):
+        methods.load("empty")
+
+
 def test_mistakes_are_named(tmp_path):
-    with pytest.raises(UserError, match=r"no method 'gpro'; there are ace, balanced"):
+    with pytest.raises(UserError, match=f"no method 'gpro'; there are {', '.join(ALL[:3])}"):
         methods.load("gpro")
     with pytest.raises(UserError, match="there is no file"):
         methods.load(str(tmp_path / "none.py"))
@@ -138,11 +173,14 @@ SOLVED = {"mean": 0.97, "histogram": [0] * 15 + [10, 90], "regime": "solved", "d
 NOTHING = {"mean": 0.0, "histogram": [100] + [0] * 16, "regime": "hard", "dead": [{"n": 16, "share": 1.0}]}
 
 
+GUIDED = {"pope", "int_", "adhint"}    # problems that are never right, and solutions to help with
+
+
 @pytest.mark.parametrize(("profile", "holding"), [
-    (MIDDLE, set(ALL) - {"isohard"}),
-    (HARD, set(ALL) - {"isoeasy", "balanced"}),   # one group in eleven is half solved
-    (MIXED, set(ALL) - {"isoeasy"}),
-    (HOPELESS, {"reinforce", "isohard"}),
+    ({**MIDDLE, "solutions": 0.0}, set(ALL) - {"isohard", *GUIDED, "otr"}),
+    ({**HARD, "solutions": 1.0}, set(ALL) - {"isoeasy", "balanced"}),   # one group in eleven is half solved
+    ({**MIXED, "solutions": 0.5}, set(ALL) - {"isoeasy", "otr"}),       # which wants a solution for every problem
+    ({**HOPELESS, "solutions": 1.0}, {"reinforce", "isohard", "fbc", "ppo", "tti", "otr", *GUIDED}),
     (SOLVED, set()),
     (NOTHING, {"isohard"}),
 ], ids=["middle", "hard", "mixed", "hopeless", "solved", "nothing"])

@@ -1,12 +1,16 @@
 """The pages on methods: the tutorial is run as it stands, the catalogue is current."""
 
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from isocost import methods
+from isocost.methods import _catalogue
 from isocost.seams import SEAMS
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -40,3 +44,69 @@ def test_the_catalogue_is_current():
     assert (DOCS / "methods.md").read_text(encoding="utf-8") == methods.catalogue(), (
         'python -c "from isocost import methods; print(methods.catalogue(), end=str())" > docs/methods.md'
     )
+
+
+@pytest.mark.parametrize("name", methods.shipped())
+def test_every_method_has_its_entry_whole_and_numbers_from_its_paper(name):
+    page = (DOCS / "methods.md").read_text(encoding="utf-8")
+    (entry,) = re.findall(rf"^## {name}\n(.*?)(?=^## |\Z)", page, flags=re.M | re.S)
+    card = methods.load(name).CARD
+    assert card.paper in entry and "\n```\n" in entry                     # the paper, the equation
+    assert f"| differs in | {card.parent} |" in entry or card.parent is None
+    assert all(re.search(rf"^\| {word} \| [\d.]+ \|", entry, re.M) for word in ("sampled", "scored", "trained"))
+    assert "\nNeeds: " in entry and re.search(r"^Status: contract, numeric \(`tests/test_methods_", entry, re.M)
+
+
+def test_the_status_says_what_was_shown_and_where(tmp_path):
+    for name in ("tests", "records"):
+        (tmp_path / name).mkdir()
+    assert _catalogue.status("half", tmp_path) == "contract"
+    (tmp_path / "tests" / "test_methods_learn.py").write_text("def test_a():\n    load('half')\n")
+    (tmp_path / "tests" / "test_methods_x.py").write_text("NAMES = ['half']\n\n\ndef test_a():\n    half = whole\n")
+    (tmp_path / "records" / "a.json").write_text("[1]")
+    assert _catalogue.status("half", tmp_path) == "contract"            # it learns, or it is spoken of: no numbers
+    (tmp_path / "tests" / "test_methods_y.py").write_text("def test_a():\n    assert credit('half') == [0.5]\n")
+    (tmp_path / "tests" / "test_methods_z.py").write_text("def test_a():\n    assert half.advantage(1) == 0.5\n")
+    (tmp_path / "records" / "b.json").write_text(json.dumps({"reproduces": {"half": "half is enough at 1e4"}}))
+    assert _catalogue.status("half", tmp_path) == (
+        "contract, numeric (`tests/test_methods_y.py`, `tests/test_methods_z.py`), "
+        "reproduced (half is enough at 1e4; `records/b.json`)"
+    )
+    assert _catalogue.status("whole", tmp_path) == "contract"
+    assert _catalogue.status("whole", tmp_path, frozenset(["half.advantage"])).endswith("(`tests/test_methods_z.py`)")
+
+
+def test_a_function_is_a_methods_own_where_only_its_family_holds_it():
+    assert "choose.by_belief" in _catalogue._own("vade") and "allocate.by_shortfall" in _catalogue._own("darshw")
+    assert "weight.token_mean" not in _catalogue._own("liteppo") and "grpo.advantage" not in _catalogue._own("vade")
+
+
+def test_what_a_file_says_of_its_defaults_is_quoted():
+    text = """
+LEAST = 0.1   # share of groups, section 4.2
+
+def advantage(r, *, cap: float = 2.0):  # (G,) -> (G,)
+    # The paper's cap
+    # is 2 (its table 3).
+    return r   # noqa: RET504
+
+def recipe():
+    return grpo.recipe(
+        rollouts=9,   # 8 + 1
+    )
+"""
+    assert _catalogue.remarks(text) == [
+        "`LEAST=0.1`: share of groups, section 4.2", "The paper's cap is 2 (its table 3).", "`rollouts=9`: 8 + 1",
+    ]
+
+
+def test_overhead_is_read_off_the_meter():
+    """In the toy world a reference is scored, and an update trains, on the question and the answer alike."""
+    grpo, ace, gspo = (_catalogue._each(name) for name in ("grpo", "ace", "gspo"))
+    assert ace["scored"] == ace["trained"] == grpo["trained"] and grpo["scored"] == 0.0
+    assert gspo["scored"] == gspo["trained"]                                # minibatches want old log-probs
+    assert grpo["trained"] > grpo["sampled"] > 1
+    _catalogue._each.cache_clear()
+    assert _catalogue._each("ace") == ace
+    entry = _catalogue._overhead("ace").splitlines()
+    assert entry[2].endswith("| 1.00 |") and entry[3].split("|")[2].strip() == "0.0" and entry[3].endswith("| new |")

@@ -4,6 +4,7 @@ import pytest
 from toy import run
 
 from isocost import methods, toy
+from isocost.ledger import Ledger
 from isocost.seams import tune
 
 ALL = methods.names()
@@ -15,9 +16,9 @@ def test_learns(name):
     for path, value in (("pace.lr", 0.3), ("pace.warmup", 0)):
         recipe = tune(recipe, path, value)
     world = toy.world()
-    before = sum(world.exact(world.problems, recipe.pace(None).sampling)) / 10
+    before = sum(world.exact(world.problems, recipe.pace(Ledger()).sampling)) / 10
     run(recipe, world, 800)
-    after = sum(world.exact(world.problems, recipe.pace(None).sampling)) / 10
+    after = sum(world.exact(world.problems, recipe.pace(Ledger()).sampling)) / 10
     assert after > before + 0.3
 
 

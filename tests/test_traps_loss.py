@@ -1,8 +1,11 @@
 """Mistakes that other trainers made in advantages and losses, each with the test that would have caught it."""
 
+import asyncio
 import copy
 import itertools
 import math
+from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -20,24 +23,167 @@ from toy import (
 )
 
 from isocost import methods, toy
+from isocost.check import Trial
 from isocost.ledger import Ledger
 from isocost.ops import mismatch
 from isocost.pack import pack
-from isocost.parts import improve, loss, select, weight
-from isocost.seams import tune
+from isocost.parts import forced, improve, loss, select, weight
+from isocost.seams import describe, tune
 from isocost.types import Fate, Forward, Group, Place, Problem, Role, Sampling, Stop
 
 ALL = methods.names()
-SIBLINGS = [name for name in ALL if name != "reinforce"]
 LEDGER = Ledger()
 RAGGED = [[1, 3, 2, 4], [5, 1, 2, 2]]
+
+# Claims that are not true of every kind of credit. A recipe that holds one of these functions need not keep the claim,
+# but must be seen to break it: a reason that has become wrong fails the test as a fault does.
+EXCEPT = {
+    "settled": {
+        "reinforce.advantage": "its baseline is the mean of the whole batch",
+        "v05.advantage": "its baseline is partly what was expected of the problem, and a settled group may beat that",
+        "fbc.advantage": "it has no baseline: it imitates whatever was right",
+        "otr.advantage": "it has no baseline: the reward is the credit",
+        "ppo.advantage": "its baseline is the critic's, token by token, and no sibling's",
+    },
+    "signs": {
+        "fbc.advantage": "it forgets what was wrong",
+        "ppo.advantage": "a critic that knows nothing yet may foresee anything of a first token",
+        "otr.advantage": "the reward is the credit, and that of a wrong token is whatever `reward.wrong` says",
+        "reinforce.advantage": "its baseline is the mean of the whole batch, so another group decides the sign",
+        "bon.advantage": "it has no baseline: wrong answers have no credit, right ones the more the rarer they are",
+        "bonrlb.advantage": "its positive form has no baseline: wrong answers have no credit",
+        "mcgrpo.advantage": "who is at the median has no credit: with right and wrong alone that is most of a group",
+    },
+    "shift": {
+        "bon.advantage": "a threshold tells right from wrong, and everything is above it after the shift",
+        "bonrlb.advantage": "a threshold tells right from wrong, and everything is above it after the shift",
+        "v05.advantage": "it takes rewards to be 0 and 1: its expectations are of them, and do not shift along",
+        "fbc.advantage": "a threshold tells right from wrong, and everything is above it after the shift",
+        "otr.advantage": "it has no baseline",
+        "ppo.advantage": "what the critic foresees does not shift along: it has to learn that",
+    },
+    "scale": {
+        "bon.advantage": "a threshold tells right from wrong, and a quarter is above it after the scaling",
+        "bonrlb.advantage": "a threshold tells right from wrong, and a quarter is above it after the scaling",
+        "mcgrpo.advantage": "in units of the deviation where there is one, and of the reward where there is none",
+        "v05.advantage": "it takes rewards to be 0 and 1",
+        "fbc.advantage": "whatever is above a threshold is imitated alike",
+        "ppo.advantage": "what the critic foresees does not scale along: it has to learn that",
+    },
+    "dead": {
+        "reinforce.advantage": "its baseline is the mean of the whole batch, so no group is dead",
+        "v05.advantage": "a group that earned the same may differ from what was expected of it",
+        "fbc.advantage": "it has no baseline, so a group that is all right is imitated",
+        "otr.advantage": "it has no baseline, so a group that is all right is learned from",
+        "ppo.advantage": "its baseline is the critic's, so no group is dead",
+        "isoeasy.loss": "its leash and its bonus act on dead groups as well",
+        "loss.regressed": "its square holds every rollout to the sampler, those of dead groups as well",
+        "gdpo.advantage": "it divides by the spread of the batch, which dead groups make smaller",
+        "liteppo.advantage": "it divides by the spread of the batch, to which the place of dead groups belongs",
+    },
+}
+STANDARDISED = {   # credit in units of a spread does not scale with the rewards; all other credit does
+    "grpo.advantage": "the group's", "liteppo.advantage": "the batch's", "gdpo.advantage": "the group's, part by part",
+    "scalerl.advantage": "the batch's, less what is settled", "adhint.advantage": "the group's",
+}
+
+
+@cache
+def holds(name):
+    """The functions a recipe is made of, at any depth, such as "grpo.advantage"."""
+    def walk(x):
+        if isinstance(x, dict):
+            module, _, function = x.get("fn", "").rpartition(":")
+            return {f"{module.rpartition('.')[2]}.{function}"}.union(*map(walk, x.values()))
+        return set().union(*map(walk, x)) if isinstance(x, list) else set()
+
+    return walk(describe(methods.load(name).recipe()))
+
+
+def claim(about, name, check):
+    """Hold a method to a claim; one that is excepted must break it."""
+    if holds(name) & set(EXCEPT[about]):
+        with pytest.raises(AssertionError):
+            check()
+    else:
+        check()
+
+
+def test_exceptions_are_of_functions_that_some_method_has():
+    known = set().union(*map(holds, ALL))
+    assert UNASKED.union(STANDARDISED, SHAPES, *EXCEPT.values()) <= known
+
+
+# hand-made groups as a method would have them ---------------------------------------------------------------------
+
+BESIDE = 100    # attempts from this number on were not made by hand
+
+
+def with_stops(group):
+    """Beside those who think on, as many who stopped and answered, and earned the same."""
+    at = int(np.flatnonzero(group.rollouts[0].segments[0].own)[0])
+    stops = [r.but(attempt=BESIDE + k, cohort=forced.STOPPED, parent=(0, at)) for k, r in enumerate(group.rollouts)]
+    return group.of([*group.rollouts, *stops])
+
+
+def with_answers(group):
+    """To each trace an answer at four places, or as many as it has, which earned what the trace did."""
+    asked = []
+    for trace in group.rollouts:
+        own = np.flatnonzero(trace.segments[0].own).tolist()
+        for budget, at in enumerate([t + 1 for t in own[:-1]][:4] or own[:1]):
+            answer = attempt([0, 3], trace.score.value, BESIDE + len(asked), cohort=f"{trace.attempt}.{budget}")
+            asked.append(answer.but(parent=(trace.attempt, at)))
+    return group.of([*group.rollouts, *asked])
+
+
+SHAPES = {"forced.halted": with_stops, "forced.anytime": with_answers}   # plays whose attempts credit one another
+UNASKED = {"otr.reward", "reward.agreed"}    # rewards that ask no verifier: what was written down stands
+
+
+WORLD = toy.world()      # to read and score with; nothing here trains in it
+
+
+def earned(name, *groups):
+    """Groups that the method's play could have made, after its own reward; the verifier says what was written down."""
+    recipe = methods.load(name).recipe()
+
+    async def told(rollouts):
+        return [r.score for r in rollouts]
+
+    async def scored():
+        if holds(name) & UNASKED:
+            return groups
+        return [await recipe.reward(g, replace(WORLD, grade=told)) for g in groups]
+
+    shape = next((SHAPES[f] for f in holds(name) & set(SHAPES)), None)
+    if shape is None:
+        return asyncio.run(scored())
+    groups = [shape(g) for g in groups]
+    return [recipe.select(g, LEDGER) for g in asyncio.run(scored())]     # it may train on some of them only
+
+
+def written(*rewards, lengths=None):
+    return [_written(tuple(r), tuple(lengths[slot]) if lengths else None, slot) for slot, r in enumerate(rewards)]
+
+
+_written = cache(group)     # nothing changes a group, and every method is shown the same
 
 
 def filled(name, batch):
     recipe = methods.load(name).recipe()
-    batch = batch.but(extra={"reference": batch.logp * 1.1})
+    for add in recipe.enrich:
+        batch = add(batch, WORLD)
     batch = batch.but(advantage=recipe.advantage(batch, LEDGER))
     return batch.but(weight=recipe.weight(batch)), recipe.loss
+
+
+def credits(name, *groups):
+    """The credit of each hand-made attempt, group by group."""
+    batch, _ = filled(name, pack(earned(name, *groups), 0))
+    each = iter(per_rollout(batch.advantage, batch))
+    told = [[(r.attempt, next(each)) for r in g.rollouts] for g in batch.groups]
+    return [[c for number, c in g if number < BESIDE] for g in told]
 
 
 def gradient(name, batch, micro=None):
@@ -49,9 +195,13 @@ def gradient(name, batch, micro=None):
 
 # 1 and 2: accumulation and padding ----------------------------------------------------------------------------
 
+def ragged(name):
+    return pack(earned(name, *written([1, 0, 0, 1], [0, 1, 0, 0], lengths=RAGGED)), 0)
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_1_accumulation_changes_nothing(name):
-    batch = batch_of([1, 0, 0, 1], [0, 1, 0, 0], lengths=RAGGED)
+    batch = ragged(name)
     whole = gradient(name, batch)
     assert whole.abs().max() > 0
     for micro in (1, 2, 3, 4):
@@ -70,12 +220,24 @@ def test_1_fails_for_an_average_per_microbatch():
     assert (wrong(1) - wrong(None)).abs().max() > 1e-3
 
 
+def padded(batch, more=5):
+    fields = ("tokens", "mask", "logp", "role", "turn")
+    grown = {k: torch.nn.functional.pad(getattr(batch, k), (0, more)) for k in fields}
+    extra = {k: torch.nn.functional.pad(v, (0, more)) for k, v in batch.extra.items()}
+    return batch.but(**grown, extra=extra, advantage=None, weight=None)
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_2_padding_changes_nothing(name):
-    batch = batch_of([1, 0, 0, 1], [0, 1, 0, 0], lengths=RAGGED)
-    fields = ("tokens", "mask", "logp", "role", "turn")
-    grow = {k: torch.nn.functional.pad(getattr(batch, k), (0, 5)) for k in fields}
-    torch.testing.assert_close(gradient(name, batch.but(**grow)), gradient(name, batch), atol=1e-12, rtol=0)
+    batch = ragged(name)
+    torch.testing.assert_close(gradient(name, padded(batch)), gradient(name, batch), atol=1e-12, rtol=0)
+    sampled, ledger, world = Trial(methods.load(name), toy.world).credited      # as its own play has it
+    recipe, grads = methods.load(name).recipe(), []
+    for one in (sampled, padded(sampled)):
+        one = one.but(advantage=recipe.advantage(one, ledger))
+        world.learner.gradient(one.but(weight=recipe.weight(one)), recipe.loss)
+        grads.append(flat_gradient(world.learner))
+    torch.testing.assert_close(*grads, atol=1e-12, rtol=0)
 
 
 # 3 and 4: averages --------------------------------------------------------------------------------------------
@@ -115,13 +277,26 @@ def test_4_truncated_rollouts_leave_numerator_and_denominator_once(inner, alone)
 
 # 5 and 6: advantages ------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("name", SIBLINGS)
-@pytest.mark.parametrize("value", [0.1, 1 / 3, 1e8])
-@pytest.mark.parametrize("n", [1, 2, 16])
-def test_5_a_group_that_earned_the_same_gets_exactly_zero(name, value, n):
-    batch = batch_of([value] * n, [1.0, 0.0])
-    credit = per_rollout(methods.load(name).recipe().advantage(batch, LEDGER), batch)
-    assert credit[:n] == [0.0] * n and credit[n] > 0 > credit[n + 1]
+SETTLED = list(itertools.product([0.1, 1 / 3, 1e8], [1, 2, 16]))     # what all of how many earned
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_5_a_group_that_earned_the_same_gets_exactly_zero(name):
+    def check():
+        for value, n in SETTLED:
+            assert credits(name, *written([value] * n, [1.0, 0.0, 0.0, 0.0]))[0] == [0.0] * n
+
+    claim("settled", name, check)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_5_beside_it_right_answers_are_pushed_up_and_wrong_ones_down(name):
+    def check():
+        for value, n in SETTLED:
+            right, *wrong = credits(name, *written([value] * n, [1.0, 0.0, 0.0, 0.0]))[1]
+            assert right > 0 and max(wrong) < 0
+
+    claim("signs", name, check)
 
 
 @pytest.mark.parametrize("n", [2, 5, 16])
@@ -134,18 +309,27 @@ def test_5_standardised_credit_stays_within_its_algebraic_bound(n):
     assert per_rollout(methods.load("rloo").recipe().advantage(batch, LEDGER), batch)[0] == pytest.approx(1e-3)
 
 
+REWARDS = ([1.0, 0.0, 0.5, 0.0], [0.25, 1.0, 1.0, 0.0], [0.0, 0.25, 1.0, 0.25])
+
+
+def credited(name, f):
+    return torch.tensor(list(itertools.chain(*credits(name, *written(*[[f(r) for r in rs] for rs in REWARDS])))))
+
+
 @pytest.mark.parametrize("name", ALL)
-def test_6_a_shift_of_rewards_changes_nothing_and_a_scale_only_where_there_is_no_spread(name):
-    rewards = ([1.0, 0.0, 0.5, 0.0], [0.25, 1.0, 1.0, 0.0])
+def test_6_a_shift_of_rewards_changes_nothing(name):
+    plain = credited(name, lambda r: r)
+    assert plain.any()
+    claim("shift", name, lambda: torch.testing.assert_close(
+        credited(name, lambda r: r + 4), plain, atol=1e-5, rtol=1e-5))
 
-    def credit(f):
-        batch = batch_of(*[[f(r) for r in rs] for rs in rewards])
-        return torch.tensor(per_rollout(methods.load(name).recipe().advantage(batch, LEDGER), batch))
 
-    torch.testing.assert_close(credit(lambda r: r + 4), credit(lambda r: r), atol=1e-5, rtol=1e-5)
-    standardised = name in ("grpo", "dapo", "gspo", "cispo")
-    times = 1 if standardised else 8
-    torch.testing.assert_close(credit(lambda r: 8 * r), credit(lambda r: r) * times, atol=1e-4, rtol=1e-4)
+@pytest.mark.parametrize("name", ALL)
+def test_6_a_scale_of_rewards_scales_the_credit_or_changes_nothing_where_it_is_in_units_of_a_spread(name):
+    times = 1 if holds(name) & set(STANDARDISED) else 8
+    plain = credited(name, lambda r: r)
+    claim("scale", name, lambda: torch.testing.assert_close(
+        credited(name, lambda r: 8 * r), plain * times, atol=1e-4, rtol=1e-4))
 
 
 # 7 and 8: groups ----------------------------------------------------------------------------------------------
@@ -154,13 +338,25 @@ def test_6_a_shift_of_rewards_changes_nothing_and_a_scale_only_where_there_is_no
 def test_7_groups_are_told_apart_by_id_and_never_by_prompt_or_place(name):
     """Two problems with one prompt are two groups; so are two draws of one problem; order changes nothing."""
     twin = Problem("0b", toy.questions()[0].prompt, "b")
-    a, b, c = group([1, 0, 0], slot=0), group([1, 1, 0], slot=1, problem=twin), group([0, 0, 1], slot=2)
+    made = group([1, 0, 0, 0], slot=0), group([1, 1, 0, 0], slot=1, problem=twin), group([0, 0, 1, 0], slot=2)
+    a, b, c = earned(name, *made)
     advantage = methods.load(name).recipe().advantage
-    there, here = pack([a, b, c], 0), pack([c, b, a], 0)
-    assert len(set(there.group.tolist())) == 3
-    torch.testing.assert_close(advantage(there, LEDGER), advantage(here, LEDGER))
-    moved = [Group(g.problem, g.rollouts, Place(0, 0, 2 - g.place.slot)) for g in (a, b, c)]
-    assert per_rollout(advantage(pack(moved, 0), LEDGER), here)[:3] == per_rollout(advantage(there, LEDGER), there)[6:]
+
+    def said(*groups):
+        batch, _ = filled(name, pack(groups, 0))
+        assert len({g for g, r in zip(batch.group.tolist(), _attempts(batch), strict=True) if r < BESIDE}) == 3
+        return advantage(batch, LEDGER), batch
+
+    there, batch = said(a, b, c)
+    assert there.any()
+    torch.testing.assert_close(there, said(c, b, a)[0])
+    moved, back = said(*(Group(g.problem, g.rollouts, Place(0, 0, 2 - g.place.slot)) for g in (a, b, c)))
+    size = len(a.rollouts)
+    assert per_rollout(moved, back)[:size] == per_rollout(there, batch)[-size:]
+
+
+def _attempts(batch):
+    return [r.attempt for g in batch.groups for r in g.rollouts]
 
 
 def test_7_cohorts_of_one_group_have_baselines_of_their_own():
@@ -171,17 +367,21 @@ def test_7_cohorts_of_one_group_have_baselines_of_their_own():
     assert credit == [0.5, -0.5, 0.25, 0.25, -0.75, 0.25]
 
 
-@pytest.mark.parametrize("name", [name for name in SIBLINGS if name != "isoeasy"])
+@pytest.mark.parametrize("name", ALL)
 def test_8_dead_groups_shrink_the_update_by_the_documented_factor(name):
-    """One of three groups alive: a third of the update, as `parts.weight` says; with `mixed`, all of it.
+    """One of three groups alive: a third of the update, as `parts.weight` says; with `mixed`, all of it."""
+    alive = gradient(name, pack(earned(name, group([1, 0, 0, 1])), 0))
+    for dead in ([0] * 4, [1] * 4), ([0] * 4, [0] * 4), ([1] * 4, [1] * 4):
+        three = earned(name, *written([1, 0, 0, 1], *dead))
+        left = [g for g in three if select.mixed(g, LEDGER)]
+        torch.testing.assert_close(gradient(name, pack(left, 0)), alive)
 
-    Not so in isoeasy, whose leash and bonus act on dead groups as well.
-    """
-    alive = gradient(name, batch_of([1, 0, 0, 1]))
-    among_dead = gradient(name, batch_of([1, 0, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1]))
-    torch.testing.assert_close(among_dead * 3, alive, atol=1e-9, rtol=1e-6)
-    left = [g for r in ([1, 0, 0, 1], [0] * 4, [1] * 4) if (g := select.mixed(group(r), LEDGER))]
-    torch.testing.assert_close(gradient(name, pack(left, 0)), alive)
+    def check():
+        for dead in ([0] * 4, [1] * 4), ([0] * 4, [0] * 4), ([1] * 4, [1] * 4):
+            three = earned(name, *written([1, 0, 0, 1], *dead))
+            torch.testing.assert_close(gradient(name, pack(three, 0)) * 3, alive, atol=1e-9, rtol=1e-6)
+
+    claim("dead", name, check)
 
 
 # 9: KL --------------------------------------------------------------------------------------------------------

@@ -10,8 +10,9 @@ Rewards are two-level: 0 until an answer holds the solution, 1 for every token f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy import ndarray
@@ -26,6 +27,22 @@ class Spread:
     sigma: float
     mean: float
     above: float        # share with a return of mean + reach sigma or more; of all, where sigma is 0
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to learn a problem set by: "verifier", "clone", "guide" or "cannot tell"; and the shares of problems why."""
+
+    way: str
+    never: float        # nothing was ever right: there is nothing to verify or to clone
+    alike: float        # answers so alike that clones of them lag by no more than a verifier's use of them does
+    settled: float      # answers differ, but none does much better than their mean
+    open: float         # answers differ, and some do: what a verifier can point at
+    why: str
+
+
+SAMPLES = 16            # of each problem, below which shares of them say little
+HALF = 0.5              # of the problems, above which they decide
 
 
 def bilevel(hits: Sequence[float | None], horizon: int) -> ndarray:
@@ -48,3 +65,39 @@ def spreads(returns: ndarray, reach: float = 1.0) -> list[Spread]:
     sigma, mean = table.std(1, ddof=1), table.mean(1)
     above = (table >= (mean + reach * sigma)[:, None] - 1e-12).mean(1)
     return [Spread(*map(float, row)) for row in zip(sigma, mean, above, strict=True)]
+
+
+def advise(returns: ndarray, horizon: float = 1.0, *, traces: int | None = None, reach: float = 0.5) -> Advice:
+    """Whether to train against a verifier, to clone good answers, or to guide first, from (P, m) returns in 0..horizon.
+
+    Cloning n traces lags by about sigma_x / sqrt(n), the use of a verifier by about H / n: so answers are alike where
+    sigma_x / H <= 1 / sqrt(n), n the `traces` there would be to clone (as many as there are samples, if not given).
+    A verifier also wants answers that do better than their mean by `reach` sigma. The paper leaves its constants open:
+    those of the rates are taken as 1, and half a sigma is reached at every pass rate up to 0.8. Half of the problems
+    decide: those never right first, then the others among themselves.
+    """
+    found = spreads(returns, reach)
+    samples = np.asarray(returns).shape[1]
+    least = (traces or len(found) * samples) ** -0.5
+    never = np.array([s.mean <= 0 for s in found])
+    alike = np.array([s.sigma / horizon <= least for s in found]) & ~never
+    above = np.array([s.above > 0 for s in found]) & ~never & ~alike
+    shares = {"never": never.mean(), "alike": alike.mean(), "settled": (~never & ~alike & ~above).mean(),
+              "open": above.mean()}
+    some = max(1 - shares["never"], 1e-12)
+    unlike = shares["open"] / some
+    if samples < SAMPLES:
+        way, why = "cannot tell", f"{samples} samples of each problem, where {SAMPLES} say something"
+    elif shares["never"] > HALF:
+        way, why = "guide", f"{shares['never']:.0%} of problems were never right: there is nothing to learn from yet"
+    elif unlike >= HALF:
+        way, why = "verifier", f"on {unlike:.0%} of the others answers differ, and some are well above their mean"
+    else:
+        way, why = "clone", f"on {1 - unlike:.0%} of the others answers are alike, or none is well above their mean"
+    return Advice(way, **{k: float(v) for k, v in shares.items()}, why=why)
+
+
+def advise_by(profile: Mapping[str, Any], **settings: Any) -> Advice:
+    """The same from a profile, whose answers are right or wrong: returns of 1 and 0, whenever they got there."""
+    right, m = np.asarray(profile["right"]), int(profile["samples"])
+    return advise((np.arange(m) < right[:, None]).astype(float), **settings)

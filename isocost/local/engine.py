@@ -121,6 +121,7 @@ class LocalEngine:
         self._kept: dict[tuple[Request, int], list[ndarray]] = {}
         self._driver: asyncio.Task[None] | None = None
         self._news = False                   # somebody's tokens came back in the last tick
+        self._halted: set[tuple[int, int, int]] = set()     # waves, by seed, number and purpose
 
     # what others call -----------------------------------------------------------------------------------------
 
@@ -142,7 +143,9 @@ class LocalEngine:
         """
         request = self._request(start, attempts, place, turn, max_tokens, tuple(stop))
         if not attempts or request.limit < 1:
-            return [_nothing() for _ in attempts]
+            return [_nothing(Stop.LENGTH) for _ in attempts]
+        if _wave(place) in self._halted:
+            return [_nothing(Stop.CANCELLED) for _ in attempts]
         who, first = payer(), turn == 0 and not bool(start.own.any())
         self._waiting.append(request)
         if self._driver is None or self._driver.done():
@@ -160,6 +163,21 @@ class LocalEngine:
             if request.begun:
                 self.meter.charge(cost, physical, to=who)
         return [s for s in request.said if s is not None]
+
+    def halt(self, place: Place) -> None:
+        """Send home whoever writes for this wave, or still waits to, as far as it got; and whoever asks later."""
+        self._halted.add(_wave(place))
+        asked = {id(r): r for r in [*(r for r, _ in self._slots.owner), *self._waiting]}.values()
+        for request in [r for r in asked if _wave(r.place) == _wave(place)]:
+            request.tapes = False            # what is read of half a text is read again
+            if request in self._waiting:
+                self._waiting.remove(request)
+            rows = np.array([i for i, (r, _) in enumerate(self._slots.owner) if r is request], dtype=np.int64)
+            request.said = [s or _nothing(Stop.CANCELLED) for s in request.said]
+            request.ended = len(request.attempts) - len(rows)
+            self._finish(rows, np.zeros(len(rows), dtype=bool), cut=Stop.CANCELLED)
+            if not request.future.done():    # none of it had begun
+                request.future.set_result(None)
 
     async def load(self, weights: Weights) -> None:
         """Copy these weights; `version` grows by one. What was read under the old ones is read again."""
@@ -289,7 +307,7 @@ class LocalEngine:
         self._draws(rows)
         return first
 
-    def _finish(self, done: ndarray, stopped: ndarray) -> None:
+    def _finish(self, done: ndarray, stopped: ndarray, cut: Stop = Stop.LENGTH) -> None:
         """Send rows home, close the holes they leave, and wake whoever has all attempts back."""
         s = self._slots
         tokens, logp, version = s.tokens[done], s.logp[done], s.version[done]
@@ -299,7 +317,7 @@ class LocalEngine:
             request, attempt = s.owner[slot]
             kept = tuple(self._kept.pop((request, attempt), ()))
             request.said[attempt] = Said(
-                tokens[row, :k], logp[row, :k], version[row, :k], Stop.DONE if stop else Stop.LENGTH, kept
+                tokens[row, :k], logp[row, :k], version[row, :k], Stop.DONE if stop else cut, kept
             )
             request.ended += 1
             request.decoded += k
@@ -473,5 +491,9 @@ class LocalEngine:
         self.cache.read_again([r.tokens for r, _ in s.owner], own)
 
 
-def _nothing() -> Said:
-    return Said(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32), np.zeros(0, dtype=np.int64), Stop.LENGTH)
+def _nothing(stop: Stop) -> Said:
+    return Said(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32), np.zeros(0, dtype=np.int64), stop)
+
+
+def _wave(place: Place) -> tuple[int, int, int]:
+    return place.seed, place.wave, place.purpose

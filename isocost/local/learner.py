@@ -158,14 +158,35 @@ class LocalLearner:
         """
         began, self._read = time.perf_counter(), 0
         seen = self.gradient(batch, loss)
-        norm = torch.linalg.vector_norm(self._grad)
-        seen["grad_norm"] = float(norm)
-        if np.isfinite(seen["grad_norm"]):
-            self._grad.mul_((self.adam.max_norm / (norm + 1e-6)).clamp(max=1.0))
-            self._step(lr)
+        seen["grad_norm"] = self._descend(lr)
         cost, physical = self._bill(batch, "train", time.perf_counter() - began)
         self.meter.charge(cost + Cost(updates=1), physical + Cost(updates=1))
         return seen
+
+    def gradients(self, batch: Batch, loss: LossFn) -> Iterator[tuple[Tensor, dict[str, float]]]:
+        """Each rollout's own gradient, flat, and `update`'s metrics of it; prompts are read once for each rollout.
+
+        The gradient is the learner's own vector: take from it what is wanted before asking for the next.
+        """
+        for one in batch.rollout.unique():
+            began, self._read = time.perf_counter(), 0
+            rows = batch.rows(torch.nonzero(batch.rollout == one)[:, 0])
+            seen = self.gradient(rows, loss)
+            self.meter.charge(*self._bill(rows, "train", time.perf_counter() - began))
+            yield self._grad, seen
+
+    def step(self, gradient: Tensor, *, lr: float) -> float:
+        """One AdamW update down this flat gradient, clipped like any other; its norm before that."""
+        began = time.perf_counter()
+        self._grad.copy_(gradient)
+        norm = self._descend(lr)
+        self.meter.charge(Cost(updates=1, seconds=time.perf_counter() - began))
+        return norm
+
+    def forget(self) -> None:
+        """Begin AdamW's moments and its count of steps again."""
+        none = torch.zeros(0, device=self.device)
+        self._moments, self._steps = (none, none), torch.zeros((), device=self.device)
 
     def gradient(self, batch: Batch, loss: LossFn) -> dict[str, float]:
         """Leave the gradient of the sum of loss * weight on the parameters; uncharged. Returns `update`'s metrics."""
@@ -295,6 +316,14 @@ class LocalLearner:
         for p in named.values():
             here = slice(at, at + p.numel())
             p.data, p.grad, at = self._flat[here].view(p.shape), self._grad[here].view(p.shape), at + p.numel()
+
+    def _descend(self, lr: float) -> float:
+        """Clip the gradient, and step unless it is not finite. Returns its norm before."""
+        norm = torch.linalg.vector_norm(self._grad)
+        if np.isfinite(float(norm)):
+            self._grad.mul_((self.adam.max_norm / (norm + 1e-6)).clamp(max=1.0))
+            self._step(lr)
+        return float(norm)
 
     def _step(self, lr: float) -> None:
         """AdamW on the whole vector."""

@@ -10,6 +10,7 @@ import torch
 
 from isocost.errors import UserError
 from isocost.local import native
+from isocost.local.critic import LocalCritic
 from isocost.local.decoder import Config
 from isocost.local.engine import LocalEngine
 from isocost.local.learner import Adam, LocalLearner
@@ -54,7 +55,7 @@ def open_world(
         learner.sampler = engine
     return World(
         problems, engine, learner, source.text, grade, meter, reference=learner.frozen() if reference else None,
-        exact=Exactly(source.text, learner) if exact else None,
+        exact=Exactly(source.text, learner) if exact else None, critic=LocalCritic(learner),
         extra={
             "model": source.but(weights={}),     # the learner has them
             "device": str(where), "dtype": str(body).removeprefix("torch."), "kernels": used, "kernels_why": why,

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import inspect
+import io
+import json
 import re
-from collections.abc import Mapping
+import tokenize
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from isocost import methods
+from isocost import methods, toy
+from isocost.conflicts import call, calls
+from isocost.ledger import Ledger
+from isocost.loop import train
 from isocost.seams import SIZES, describe, diff
+from isocost.types import Fate
+
+REPOSITORY = Path(__file__).resolve().parents[2]     # tests and records lie there; an installed package has neither
+GENERAL = ("docs", "learn", "local")                 # tests/test_methods_*.py that hold no numbers from papers
+COUNTS = {"sampled": "decode", "scored": "score", "trained": "train"}
 
 HEAD = """# Methods
 
@@ -16,23 +31,133 @@ Written from the method files by `isocost.methods.catalogue()`; a test fails whe
 [Write a method](write_a_method.md). With one update on fresh rollouts every ratio ρ is exactly 1, and methods that
 differ in their clip alone take the same step: the clip matters from the second update (`improve.minibatches`,
 `improve.epochs`) or the first stale rollout (`max_age`) on.
+
+What a method costs is read off the meter after four waves of four groups in `isocost.toy`, at the method's own n:
+tokens sampled, scored without a gradient, and trained on, for each rollout that carried an advantage into an update.
+Prompts are two tokens there, answers about three, and nothing is learned, so it is the factors that carry over, and
+roughly. Of its status, *contract* says that it keeps the promises of `isocost methods check`, *numeric* where it is
+held to numbers worked by hand from its paper, and *reproduced* which record shows what its claim says.
 """
 
 
 def page() -> str:
     """The whole page, in Markdown."""
-    cards = {name: methods.load(name).CARD for name in methods.names()}
+    cards = {name: methods.load(name).CARD for name in methods.shipped()}
     rows = [f"| [{n}](#{n}) | {c.title} | {c.year} | {_touched(n)} | {c.claim} |" for n, c in cards.items()]
     table = "\n".join(["| name | title | year | changes | claim |", "| --- | --- | --- | --- | --- |", *rows])
-    return "\n\n".join([HEAD.strip(), table, f"```\n{methods.tree()}\n```", *map(_entry, cards)]) + "\n"
+    tree = methods.tree(methods.shipped())
+    return "\n\n".join([HEAD.strip(), table, f"```\n{tree}\n```", *map(_entry, cards)]) + "\n"
 
 
 def _entry(name: str) -> str:
     module = methods.load(name)
     idea, _, rest = (inspect.getdoc(module) or "").partition("\n\n")
     parts = [f"## {name}", f"{_paper(module.CARD)} {idea}", f"```\n{inspect.cleandoc(rest)}\n```", _changes(name)]
-    parts.append(f"Needs: {_needs(name)}")
-    return "\n\n".join(parts)
+    said = "\n".join(f"- {line}" for line in remarks(Path(module.__file__).read_text(encoding="utf-8")))
+    parts += [f"Its file says:\n\n{said}"] if said else []
+    shown = status(name, REPOSITORY, _own(name))
+    return "\n\n".join([*parts, _overhead(name), f"Needs: {_needs(name)}", f"Status: {shown}."])
+
+
+def remarks(text: str) -> list[str]:
+    """What a file's comments say: why a default is what it is, and the section of the paper that has it."""
+    out: list[str] = []
+    open_at = -1      # a comment of several lines goes on
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        said = token.string.lstrip("# ").strip()
+        if token.type != tokenize.COMMENT or said.startswith(("(", "->", "noqa", "type:")):
+            continue
+        row, code = token.start[0], token.line[: token.start[1]].strip()
+        if not code and out and open_at == row - 1:
+            out[-1] += " " + said
+        else:
+            named = re.findall(r"(\w+)(?::[^=]+)? ?= ?([^\s,()]+)", code)
+            out.append(f"`{named[-1][0]}={named[-1][1]}`: {said}" if named else said)
+        open_at = row if not code else -1
+    return out
+
+
+def status(name: str, repository: Path, own: frozenset[str] = frozenset()) -> str:
+    """What has been shown of a shipped method: contract, numeric, reproduced; each with where.
+
+    A test that names the method, or a function that only it and its family hold (`own`), holds it to numbers. A record
+    says what it reproduces in `reproduces`, by method.
+    """
+    shown = ["contract"]
+    tests = sorted(repository.glob("tests/test_methods_*.py"))
+    held = [p.name for p in tests if p.stem.rpartition("_")[2] not in GENERAL and {name, *own} & _named_in(p)]
+    if held:
+        shown.append("numeric (" + ", ".join(f"`tests/{file}`" for file in held) + ")")
+    for path in sorted(repository.glob("records/*.json")):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(record, dict) and name in record.get("reproduces", {}):
+            shown.append(f"reproduced ({record['reproduces'][name]}; `records/{path.name}`)")
+    return ", ".join(shown)
+
+
+@cache
+def _named_in(path: Path) -> frozenset[str]:
+    """Names in the functions of a file of tests: as strings, as modules, and as `module.function`."""
+    return frozenset(
+        name for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef) for name in _names(node)
+    )
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    for part in ast.walk(node):
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            yield part.value
+        elif isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name):
+            yield from (part.value.id, f"{part.value.id}.{part.attr}")
+
+
+@cache
+def _own(name: str) -> frozenset[str]:
+    """Functions that this method's recipe holds, and no recipe but its parent's and those that come from it."""
+    family = {name, methods.load(name).CARD.parent}
+    others = {other for other in methods.shipped() if other not in family and name not in _ancestors(other)}
+    return _functions(name).difference(*map(_functions, others))
+
+
+@cache
+def _functions(name: str) -> frozenset[str]:
+    return frozenset(call(x) for x in calls(describe(methods.load(name).recipe())))
+
+
+def _ancestors(name: str) -> list[str]:
+    parent = methods.load(name).CARD.parent
+    return [] if parent is None else [parent, *_ancestors(parent)]
+
+
+def _overhead(name: str) -> str:
+    parent = methods.load(name).CARD.parent
+    mine, theirs = _each(name), _each(parent) if parent else {}
+    head = ["tokens for each rollout trained on", *([parent] if parent else []), name, *(["factor"] if parent else [])]
+    rows = [
+        [word, *([f"{theirs[word]:.1f}"] if parent else []), f"{mine[word]:.1f}",
+         *([_factor(mine[word], theirs[word])] if parent else [])]
+        for word in COUNTS
+    ]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
+
+
+def _factor(mine: float, theirs: float) -> str:
+    return f"{mine / theirs:.2f}" if theirs else "new" if mine else "-"
+
+
+@cache
+def _each(name: str) -> dict[str, float]:
+    """Tokens of each kind for each rollout that carried an advantage, by the meter, in the toy world."""
+    world, ledger, recipe = toy.world(), Ledger(), methods.load(name).recipe(groups=4)
+
+    async def go() -> None:
+        async for _ in train(recipe, world, ledger, {"rollouts": recipe.groups * recipe.rollouts * 4}):
+            pass
+
+    asyncio.run(go())
+    spent, trained = world.meter.of(), max(ledger.fates[str(Fate.TRAINED)], 1)
+    return {word: getattr(spent, count) / trained for word, count in COUNTS.items()}
 
 
 def _paper(card: methods.Card) -> str:

@@ -27,8 +27,8 @@ def lead(c: Tensor, prior: Tensor) -> Tensor:
     s, ahead = torch.arange(len(prior)), prior.flip(0).cumsum(0).flip(0)
     returns, recent = (c * prior).flip(1).cumsum(1).flip(1), 2.0**s
     v1 = torch.nn.functional.pad((c * recent).cumsum(1) / recent.cumsum(0), (1, -1)) * ahead
-    v2 = returns.mean(0) * (len(c) > 1)      # a trace alone has no others to compare with
-    return returns - (s * v1 + (len(s) - s) * v2) / len(s)
+    leads = returns - (s * v1 + (len(s) - s) * returns.mean(0)) / len(s)      # V2: of a trace alone, its own
+    return leads.where(leads.abs() > EPS * returns.abs().max(), 0.0)          # what is settled is so exactly
 
 
 def advantage(batch: Batch, ledger: object, *, prior: tuple[float, ...] = (0.25,) * 4) -> Tensor:  # -> (N, T)
@@ -44,7 +44,7 @@ def advantage(batch: Batch, ledger: object, *, prior: tuple[float, ...] = (0.25,
         for (rollout, _), (known, cuts) in zip(traces, cells, strict=True):
             mine, each = batch.rollout == rollout, next(leads) if known else torch.zeros(len(prior))
             stretch = torch.bucketize(at, torch.tensor(cuts[:-1], dtype=torch.long), right=True)
-            credit[mine] = each.where(each.abs() > EPS, 0.0)[stretch] * batch.mask[mine]
+            credit[mine] = each[stretch] * batch.mask[mine]
         first += len(group.rollouts)
     return credit
 

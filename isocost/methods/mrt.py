@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from isocost.methods import Card, grpo
-from isocost.ops import spread
+from isocost.ops import EPS, spread
 from isocost.parts import forced
 from isocost.parts.reward import verified
 from isocost.seams import Recipe
@@ -47,7 +47,8 @@ def select(group: Group, ledger: object) -> Group | None:
 def advantage(batch: Batch, ledger: object) -> Tensor:  # -> (N, T)
     # As released: the stop replaces the siblings' mean, and there is no spread. α, the bonus's weight, is then a scale.
     scores = [r.score for g in batch.groups for r in g.rollouts if r.score is not None]
-    return spread(batch.reward.new_tensor([s.value - s.parts.get("stopped", s.value) for s in scores]), batch)
+    lead = batch.reward.new_tensor([s.value - s.parts.get("stopped", s.value) for s in scores])
+    return spread(lead.where(lead.abs() > EPS * batch.reward.abs(), 0.0), batch)    # a mean's rounding is no lead
 
 
 def recipe(**changes: Any) -> Recipe:

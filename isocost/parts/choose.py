@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import ceil, floor
@@ -16,6 +17,7 @@ from isocost.types import Problem
 
 if TYPE_CHECKING:
     from isocost.ledger import Ledger
+    from isocost.seams import Choose
 
 
 def uniform(pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.Generator) -> list[Problem]:
@@ -26,6 +28,35 @@ def uniform(pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.
     """
     places = range(ledger.drawn, ledger.drawn + count)
     return [pool[_order(ledger.seed, at // len(pool), len(pool))[at % len(pool)]] for at in places]
+
+
+def unfinished_first(
+    pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.Generator, *, inner: Choose = uniform
+) -> list[Problem]:
+    """The problems whose groups were put by to be played on, oldest first; then as `inner` has it."""
+    first = [group.problem for group in ledger.unfinished[:count]]
+    return [*first, *inner(pool, ledger, count - len(first), rng)]
+
+
+def unretired(
+    pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.Generator, *, rate: float = 0.9
+) -> list[Problem]:
+    """`uniform`, without the problems of which a share `rate` was right when the epoch began (arXiv:2510.13786).
+
+    They never come back; if nothing is left, all do. An epoch is as long as it has problems, so where it begins is
+    counted from the first: by what had been drawn when each step was closed.
+    """
+    since, size = track.passed(ledger, rate=rate), len(pool)
+    closed = [round(line["epoch"] * size) for line in ledger.steps]
+    out: list[Problem] = []
+    begun = epoch = 0
+    while len(out) < count:
+        steps = bisect_right(closed, begun)      # closed when this epoch began
+        order = _order(ledger.seed, epoch, size).tolist()
+        left = [pool[i] for i in order if since.get(pool[i].id, steps + 1) > steps] or [pool[i] for i in order]
+        out += left[max(ledger.drawn + len(out) - begun, 0) :][: count - len(out)]
+        begun, epoch = begun + len(left), epoch + 1
+    return out
 
 
 @lru_cache(maxsize=8)

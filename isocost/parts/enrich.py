@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from isocost.errors import UserError
 from isocost.types import Batch
 from isocost.world import World
@@ -12,3 +14,24 @@ def reference(batch: Batch, world: World) -> Batch:
     if world.reference is None:
         raise UserError("this recipe compares with the policy it began with: open the world with reference=True")
     return batch.but(extra={**batch.extra, "reference": world.reference.score(batch).logp})
+
+
+def values(batch: Batch, world: World) -> Batch:
+    """What the critic foresees at each sampled token, as `extra["values"]`; charged as `score` tokens."""
+    if world.critic is None:
+        raise UserError("this recipe learns a value function: it needs a world with a critic")
+    return batch.but(extra={**batch.extra, "values": world.critic.values(batch)})
+
+
+def lag(batch: Batch, world: World) -> Batch:
+    """How many steps ago each token was sampled, as `extra["lag"]`; 0 where none was."""
+    out, now = torch.zeros_like(batch.logp), world.engine.version
+    segments = [s for g in batch.groups for r in g.rollouts for s in r.segments]
+    for row, text in enumerate(segments):
+        out[row, : len(text)] = torch.from_numpy(now - text.version).to(out) * batch.mask[row, : len(text)]
+    return batch.but(extra={**batch.extra, "lag": out})
+
+
+def entropy(batch: Batch, world: World) -> Batch:
+    """Entropy of the distribution that each token was drawn from, as `extra["entropy"]`; charged as `score` tokens."""
+    return batch.but(extra={**batch.extra, "entropy": world.learner.score(batch).entropy})

@@ -19,9 +19,10 @@ from isocost import chance
 from isocost.errors import UserError
 from isocost.parts.play import sample
 from isocost.seams import Pace
-from isocost.types import Group, Place, Problem, Role, Rollout, Segment
+from isocost.types import Group, Place, Problem, Role, Rollout, Segment, Stop
 from isocost.world import World
 
+TIME_IS_UP = "Okay, time is up. Let me stop thinking and formulate a final answer now. </think>"
 SCOUT, STOPPED = "scout", "stopped"     # cohorts of `halted`; those who go on have none
 
 
@@ -80,6 +81,50 @@ async def halted(
     parent = (scout.attempt, cut)
     return [scout.but(cohort=SCOUT), *(r.but(cohort=STOPPED, parent=parent) for r in stopped),
             *(r.but(parent=parent) for r in others)]
+
+
+async def interrupted(
+    problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
+    low: int = 10240, high: int = 12288, room: int = 2048, words: str = TIME_IS_UP, closing: str = "</think>",
+) -> list[Rollout]:
+    """Whoever still thinks after `low` to `high` tokens, a number of its own, reads `words` (arXiv:2510.13786).
+
+    It then has `room` tokens to answer (ScaleRL's forced interruption). No credit falls on the words; whoever has
+    written `closing` is left alone. All of it stays within `max_tokens`; with fewer than `low` + `room` this is
+    `sample`.
+    """
+    if pace.max_tokens < low + room:
+        return await sample(problem, attempts, world, pace, place, start)
+    begun = await sample(problem, attempts, world, replace(pace, max_tokens=low), place, start)
+    limits = replace(pace, max_tokens=min(high, pace.max_tokens - room)), replace(pace, max_tokens=room)
+    return list(await asyncio.gather(*(_told(r, low, world, pace, limits, place, words, closing) for r in begun)))
+
+
+async def _told(
+    r: Rollout, low: int, world: World, pace: Pace, limits: tuple[Pace, Pace], place: Place, words: str, closing: str
+) -> Rollout:
+    """From `low` tokens on: to the cut, and from there to the answer."""
+    rng = chance.generator(place.seed, chance.Purpose.FORK, place.purpose, place.wave, place.slot, r.attempt)
+    cut = int(rng.integers(low, limits[0].max_tokens + 1))
+    if not _cut_at(r, low):
+        return r
+    if cut > low:
+        (r,) = await sample(r.problem, [r.attempt], world, replace(pace, max_tokens=cut), place, r.segments[-1])
+    text = r.segments[-1]
+    if not _cut_at(r, cut):
+        return r
+    if closing in world.text.decode(text.reply().tolist()):
+        (r,) = await sample(r.problem, [r.attempt], world, pace, place, text)
+        return r
+    told = text.read(world.text.encode(words), Role.HINT)
+    (r,) = await sample(r.problem, [r.attempt], world, limits[1], place, told)
+    return r
+
+
+def _cut_at(r: Rollout, limit: int) -> bool:
+    """Whether an attempt ended because its turn had no more than so many tokens, and not for any other limit."""
+    turn = r.segments[-1].turn
+    return r.stop is Stop.LENGTH and int(np.count_nonzero(turn == turn.max())) == limit
 
 
 def given(text: Segment, upto: int, words: Sequence[int] = ()) -> Segment:

@@ -7,6 +7,7 @@ sampler's own log-probs enter, they do so through `corrected`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from isocost.seams import Loss
 from isocost.types import Batch, Forward
 
 Out = tuple[Tensor, dict[str, Tensor]]
+FINITE = 80.0       # a log of a product of ratios whose exponential is still a float32
 ESTIMATES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"k1": ops.k1, "k2": ops.k2, "k3": ops.k3}
 
 
@@ -40,19 +42,56 @@ def sequence_clipped(out: Forward, batch: Batch, *, low: float = 3e-4, high: flo
 
 def truncated(out: Forward, batch: Batch, *, high: float = 5.0) -> Out:
     """-sg(min(ρ, high)) A log π: the weight is capped and every token keeps its gradient (CISPO, arXiv:2506.13585)."""
-    ratio = ops.log_ratio(out, batch).detach().exp()
-    return -_credit(batch) * ratio.clamp(max=high) * out.logp, {"clip_ratio/region_mean": (ratio > high).float()}
+    return reweighed(out, batch, over="token", high=high)
 
 
-def corrected(out: Forward, batch: Batch, *, inner: Loss, cap: float = 2.0) -> Out:
+def reweighed(out: Forward, batch: Batch, *, over: str = "token", high: float = 5.0) -> Out:
+    """-sg(min(w, high)) A log π, where w looks at one token's ratio, or at those before it as well.
+
+    `over` "token" takes w_t = ρ_t (CISPO), "least" ρ_t times the smallest ratio before it (MinPRO,
+    arXiv:2601.22718), "sequence" the product over the row: what importance sampling of whole answers asks for.
+    """
+    if over not in RATIOS:
+        raise KeyError(f"ratios are taken over one of {', '.join(RATIOS)}; not {over!r}")
+    ratio = RATIOS[over](ops.log_ratio(out, batch).detach(), batch.mask).clamp(max=FINITE).exp()
+    seen = {"clip_ratio/region_mean": (ratio > high).float(), "importance_ratio": ratio}
+    return -_credit(batch) * ratio.clamp(max=high) * out.logp, seen
+
+
+def corrected(out: Forward, batch: Batch, *, inner: Loss, cap: float = 2.0, reject: bool = False) -> Out:
     """Any loss, weighed by min(old / sampler, cap), a constant: truncated importance sampling.
 
     It corrects for a sampler that is not quite the learner (other kernels, other precision), and does nothing where
-    the two agree (Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training").
+    the two agree (Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training"). With
+    `reject` a token beyond the cap weighs nothing; it stays in the average.
     """
     loss, seen = inner(out, batch)
     ratio = ops.mismatch(out, batch).detach().exp()
-    return loss * ratio.clamp(max=cap), {**seen, "sampling/importance_ratio": ratio.clamp(max=cap)}
+    ratio = ratio.masked_fill(ratio > cap, 0.0) if reject else ratio.clamp(max=cap)
+    return loss * ratio, {**seen, "sampling/importance_ratio": ratio}
+
+
+def between(out: Forward, batch: Batch) -> Batch:
+    """A batch with a `lag` gets for its old policy one between sampler and learner, and any other stays as it is.
+
+    log π_old = log μ + α (log π − log μ), α = (lag − 1) / lag: a guess of the learner one step ago, which costs no
+    forward pass (AReaL, arXiv:2505.24298). Tokens of this step, or of the last, keep their sampler.
+    """
+    if "lag" not in batch.extra:
+        return batch
+    way = 1 - 1 / batch.extra["lag"].clamp(min=1)
+    return batch.but(old=(batch.logp + way * (out.logp.detach() - batch.logp)) * batch.mask)
+
+
+def regressed(out: Forward, batch: Batch, *, tau: float = 0.1) -> Out:
+    """-A log π + (τ/2) (log ρ)², the ratio being the whole row's: a squared loss on answers (arXiv:2501.12599).
+
+    Its gradient is that of Σ (A - τ log ρ)² / 2τ: the row's log-ratio is pulled to A / τ and no further. The square
+    is shared out over the tokens, so their weights within a row must be equal.
+    """
+    log_ratio = ops.log_ratio(out, batch) * batch.mask
+    whole = log_ratio.sum(-1, keepdim=True)
+    return -_credit(batch) * out.logp + tau / 2 * whole * log_ratio, {"log_ratio": whole.expand_as(log_ratio)}
 
 
 def entropy_bonus(out: Forward, batch: Batch, *, scale: float = 1e-3) -> Out:
@@ -79,6 +118,23 @@ def plus(out: Forward, batch: Batch, *, terms: Sequence[Loss]) -> Out:
         loss, more = term(out, batch)
         total, seen = total + loss, {**seen, **more}
     return total, seen
+
+
+def _least(log_ratio: Tensor, mask: Tensor) -> Tensor:
+    """log ρ_t + min_{j<t} log ρ_j over a row's sampled tokens; the first has nothing before it. -> (N, T)"""
+    before = log_ratio.masked_fill(~mask, inf).cummin(-1).values.roll(1, -1)
+    before[:, 0] = inf
+    return log_ratio + before.masked_fill(before == inf, 0.0)
+
+
+def _product(log_ratio: Tensor, mask: Tensor) -> Tensor:
+    """Σ_t log ρ_t over a row's sampled tokens, the same for all of them. -> (N, T)"""
+    return (log_ratio * mask).sum(-1, keepdim=True).expand_as(log_ratio)
+
+
+RATIOS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "token": lambda log_ratio, mask: log_ratio, "least": _least, "sequence": _product,
+}
 
 
 def _pessimistic(ratio: Tensor, credit: Tensor, low: float, high: float, dual: float) -> Out:

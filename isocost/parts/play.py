@@ -14,7 +14,7 @@ import numpy as np
 from numpy import ndarray
 
 from isocost.seams import Pace
-from isocost.types import Message, Place, Problem, Role, Rollout, Said, Segment, Stop
+from isocost.types import Cost, Message, Place, Problem, Role, Rollout, Said, Segment, Stop
 from isocost.world import Ask, Env, World
 
 log = logging.getLogger("isocost")
@@ -56,11 +56,14 @@ async def _converse(
     for at in _answered(text):
         await env.step(_words(text.cut(at), world))
     while True:
+        if said.stop is Stop.CANCELLED:
+            return Rollout(problem, (text,), "", said.stop, attempt)
         try:
             seen, over = await env.step(_words(text, world))
         except Exception as error:
             log.warning("the environment of problem %s failed: %r", problem.id, error)
             return Rollout(problem, (text,), "", Stop.ERROR, attempt)
+        world.meter.charge(Cost(env_steps=1))      # not those that a resumed dialogue is taken through again
         if over or said.stop is Stop.LENGTH:
             return Rollout(problem, (text,), env.final(), said.stop, attempt)
         if _turn(text) + 1 >= pace.max_turns:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
-from isocost.types import Group, Role, Rollout, Segment, Stop
+from isocost.types import Group, Role, Rollout, Score, Segment, Stop
 from isocost.world import World
 
 
@@ -95,3 +97,21 @@ def _spoken(text: Segment, role: int, world: World) -> list[str]:
     own = np.flatnonzero(text.role == role)
     turns = np.split(own, np.flatnonzero(np.diff(own) > 1) + 1) if len(own) else []
     return [world.text.decode(text.tokens[at].tolist()) for at in turns]
+
+
+def told(rollout: Rollout) -> str:
+    """What an attempt answered: all of what the verifier would read, without the blanks around it."""
+    return rollout.final.strip()
+
+
+async def agreed(group: Group, world: World, *, answer: Callable[[Rollout], str] = told) -> Group:
+    """1 for the answer that most of the group gave, else 0: no verifier is asked (TTRL, arXiv:2504.16084).
+
+    Of answers that as many gave it is the first. What was cut has not answered: it has no vote, and is not right. An
+    attempt whose environment failed has no score.
+    """
+    said = {r.attempt: answer(r) for r in group.rollouts if r.stop in (Stop.DONE, Stop.TURNS)}
+    most = {name for name, _ in Counter(said.values()).most_common(1)}
+    return group.of(
+        r.scored(None if r.stop is Stop.ERROR else Score(float(said.get(r.attempt) in most))) for r in group.rollouts
+    )

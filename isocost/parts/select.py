@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import ceil, inf
 from typing import TYPE_CHECKING
 
 from isocost import chance
@@ -43,6 +43,14 @@ def between(group: Group, ledger: Ledger, *, low: float = 0.25, high: float = 0.
     right = [_mark(r) for r in group.rollouts if r.score is not None]
     held = low <= sum(right) / max(len(right), 1) <= high and len(set(right)) > 1
     return group if held else None
+
+
+def right(group: Group, ledger: Ledger, *, over: float = 0.0, shortest: float = 1.0) -> Group | None:
+    """The attempts that earned more than `over`, of these the share `shortest`, rounded up; ties to the first."""
+    good = [r for r in group.rollouts if r.score is not None and r.score.value > over]
+    ranked = sorted(good, key=lambda r: (sum(s.written for s in r.segments), r.attempt))
+    kept = ranked[: ceil(shortest * len(good))]
+    return group.of(sorted(kept, key=lambda r: r.attempt)) if kept else None
 
 
 def clean_right(

@@ -60,6 +60,31 @@ def _believe(known: Beliefs, seen: Sequence[Seen], *, touched: float, idle: floa
     return known
 
 
+@dataclass
+class Passed:
+    """Right and all attempts per problem so far, and when a problem's share of right ones first was enough."""
+
+    steps: int = 0
+    counts: dict[str, tuple[float, int]] = field(default_factory=dict)   # right, attempts
+    since: dict[str, int] = field(default_factory=dict)                  # how many steps were closed by then
+
+
+def passed(ledger: Ledger, *, rate: float) -> dict[str, int]:
+    """By problem, after how many closed steps its share of right attempts first was `rate` or more."""
+    return ledger.fold(partial(_pass, rate=rate), Passed()).since
+
+
+def _pass(known: Passed, seen: Sequence[Seen], *, rate: float) -> Passed:
+    known.steps += 1
+    for s in seen:
+        if not s.variant:
+            right, tries = known.counts.get(s.id, (0.0, 0))
+            known.counts[s.id] = right, tries = right + _right(s), tries + len(s.rewards)
+            if right >= rate * tries:
+                known.since.setdefault(s.id, known.steps)
+    return known
+
+
 # bins ---------------------------------------------------------------------------------------------------------------
 
 @dataclass
@@ -302,3 +327,29 @@ def _logit(p: ndarray) -> ndarray:
 
 def _logistic(x: ndarray) -> ndarray:
     return 1 / (1 + np.exp(-x.clip(-30, 30)))
+
+
+# outlooks ------------------------------------------------------------------------------------------------------------
+
+def odds(ledger: Ledger, outlooks: Sequence[float], *, bins: int, window: int) -> list[float]:
+    """The chance that attempts with these outlooks end well, by how the latest `window` that had one have ended.
+
+    These are cut into `bins` of as many each by their outlook, and an attempt gets the share right of its bin, from a
+    flat prior: never quite 0 or 1. A half where nothing is known.
+    """
+    known = ledger.fold(partial(_told, window=window), list[tuple[float, float]]())
+    if not known:
+        return [0.5] * len(outlooks)
+    scores, ends = np.array(known).T
+    edges = np.quantile(scores, np.arange(1, bins) / bins)
+    home = np.searchsorted(edges, scores, side="right")
+    right, count = np.bincount(home, ends, bins), np.bincount(home, minlength=bins)
+    return ((1 + right) / (2 + count))[np.searchsorted(edges, outlooks, side="right")].tolist()
+
+
+def _told(known: list[tuple[float, float]], seen: Sequence[Seen], *, window: int) -> list[tuple[float, float]]:
+    known += [
+        (told, min(max(reward, 0.0), 1.0))
+        for s in seen for told, reward in zip(s.outlooks, s.rewards, strict=False) if told is not None
+    ]
+    return known[-window:]

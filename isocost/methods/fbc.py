@@ -1,0 +1,35 @@
+"""Filtered behaviour cloning: imitate one's own attempts that were right, those remembered too, and forget the others.
+
+    L = −(1/Σ|y_i|) Σ_i 1{r_i > 0} Σ_t log π(y_it),   over fresh and remembered right attempts alone
+    REINFORCE without a baseline; with nothing remembered, rejection fine-tuning (RFT, arXiv:2308.01825)
+    as in TTI, Shen et al. 2025, arXiv:2506.07976
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from isocost.methods import Card, reinforce
+from isocost.ops import spread
+from isocost.parts import improve, select, weight
+from isocost.seams import Recipe
+from isocost.types import Batch
+
+CARD = Card("Filtered BC", "2506.07976", 2025, "reinforce", "Where failures say little, successes alone do as well.")
+
+
+def advantage(batch: Batch, ledger: object, *, over: float = 0.0) -> Tensor:  # -> (N, T)
+    return spread((batch.reward > over).to(batch.reward), batch)
+
+
+def recipe(**changes: Any) -> Recipe:
+    # TTI draws each update from a buffer that grows by the right attempts of every iteration; here one half is fresh.
+    # What a right attempt was sampled by does not matter: its tokens are targets, not samples.
+    learn = partial(improve.replayed, fresh=0.5, room=512, mixed=False, inner=improve.policy)
+    right = partial(select.right, over=0.0, shortest=1.0)
+    return reinforce.recipe(
+        name="fbc", select=right, advantage=advantage, weight=weight.token_mean, improve=learn
+    ).but(**changes)

@@ -1,0 +1,179 @@
+"""Combinations that conflict are refused with the reason; what is right is not, and the table cannot rot."""
+
+import importlib
+from functools import partial
+
+import pytest
+from click.testing import CliRunner
+from toy import run
+
+from isocost import conflicts, methods, toy
+from isocost.cli import main
+from isocost.conflicts import CONFLICTS, Has, Lacks, refuse
+from isocost.errors import UserError
+from isocost.methods import brpo, grpo, isoeasy, mrt
+from isocost.parts import allocate, choose, improve, loss, reward, schedule, select, tree
+from isocost.seams import SEAMS, SIZES, tune
+
+ALL = methods.names()
+QUICK = partial(schedule.first_back, keep=0.75)
+TWICE = partial(allocate.by_shortfall, first=0.5, most=32)
+
+
+def has(name, **changes):
+    return methods.load(name).recipe(**changes)
+
+
+def tuned(name, path, value, **changes):
+    return tune(has(name, **changes), path, value)
+
+
+# (what is refused, why, the nearest that is not)
+CASES = {
+    "spread x shortfall": (has("dars", advantage=grpo.advantage), "already", has("dars")),
+    "spread inside another x shortfall": (
+        has("ace", allocate=TWICE), "grpo.advantage does not go with allocate.by_shortfall",
+        tuned("ace", "allocate.std", True, allocate=TWICE)),
+    "parts by spread x shortfall": (
+        has("gdpo", allocate=TWICE), "gdpo.advantage", tuned("gdpo", "allocate.std", True, allocate=TWICE)),
+    "spread switched on x shortfall": (
+        has("darshw", advantage=partial(isoeasy.advantage, std=True)), r"isoeasy.advantage\(std=True\)",
+        has("darshw", advantage=isoeasy.advantage)),
+    "beliefs x giving up": (
+        has("vade", schedule=QUICK), "never marked", has("vade", schedule=partial(QUICK, keep=1.0))),
+    "predictions x giving up": (
+        has("dots", schedule=QUICK), r"choose.targeted does not go with schedule.first_back\(keep=0.75\)", has("dots")),
+    "beliefs x pruning": (
+        has("arrol", choose=choose.by_belief), "never marked",
+        tuned("arrol", "schedule.keep", 1, choose=choose.by_belief)),
+    "retirement x pruning": (
+        has("arrol", choose=choose.unretired), r"choose.unretired does not go with schedule.pruned\(keep=0.5\)",
+        has("arrol")),
+    "dials x giving up": (has("scaler", schedule=QUICK), "choose.at_the_dial", has("grpo", schedule=QUICK)),
+    "bins x giving up": (has("rolloutgdro", schedule=QUICK), "allocate.by_spread", has("rolloutgdro")),
+    "weights by bin x giving up": (has("promptgdro", schedule=QUICK), "promptgdro.advantage", has("promptgdro")),
+    "expectations x giving up": (has("v05", schedule=QUICK), "v05.advantage", has("v05")),
+    "forks x one by one": (
+        has("mrt", schedule=partial(QUICK, keep=1.0)), "makes in one call", has("mrt")),
+    "trackers x agreement": (
+        has("vade", reward=reward.agreed), "not whether it is right", has("grpo", reward=reward.agreed)),
+    "trackers x two rewards": (has("gdpo", choose=choose.by_belief), "verified_and_short", has("gdpo")),
+    "trees x independent draws": (
+        has("ettrl", choose=choose.by_belief, reward=reward.verified), "choose.by_belief", has("ettrl")),
+    "trees x best of N": (has("bon", play=tree.forked), "tree.forked does not go with bon.advantage", has("bon")),
+    "critic not asked": (has("ppo", enrich=()), "enrich.values asks", has("ppo")),
+    "critic not taught": (has("ppo", improve=improve.policy), "without improve.with_critic", has("ppo")),
+    "doubt": (has("ettrl", enrich=()), "add enrich.entropy", has("ettrl")),
+    "forks x putting by": (has("brpo", schedule=schedule.first_groups), "forced.anytime", has("brpo")),
+    "forks x pruning": (
+        has("brpo", schedule=partial(schedule.pruned, keep=1.0)), "in parts", has("grpo", schedule=schedule.pruned)),
+    "hints by spread x shortfall": (has("adhint", allocate=TWICE), "adhint.advantage", has("adhint")),
+    "batch spread x tiny batch": (has("gdpo", groups=3, rollouts=5), "batch 15", has("gdpo", groups=4, rollouts=4)),
+    "batch spread switched off": (
+        has("v05", groups=1, rollouts=8), "fewer than 16", tuned("v05", "advantage.whiten", False, groups=1)),
+    "batch spread, Lite PPO": (has("liteppo", groups=2, rollouts=4), "fewer than 16", has("drgrpo", groups=1)),
+    "least variance x another loss": (has("vcpo", loss=loss.clipped), "importance ratio", has("vcpo")),
+    "least variance x credit by token": (
+        has("brpo", improve=improve.least_variance, loss=loss.reweighed), "token to token",
+        has("grpo", improve=improve.least_variance, loss=loss.reweighed)),
+    "reference": (has("ace", enrich=()), "add enrich.reference", has("ace")),
+    "reference, by a leash": (
+        has("isohard", loss=partial(loss.plus, terms=(loss.clipped, loss.to_reference))), "loss.to_reference",
+        has("isohard")),
+    "failure rates": (has("bonrlb", reward=reward.verified), "bonrlb.reward", has("bonrlb")),
+    "stops": (has("grpo", advantage=mrt.advantage, reward=mrt.reward), "forced.halted", has("mrt")),
+    "stops not noted": (has("mrt", reward=reward.verified), "mrt.reward", has("mrt")),
+    "answers": (has("grpo", advantage=brpo.advantage), "forced.anytime", has("brpo")),
+}
+BINARY = (tuned("mcgrpo", "advantage.flat", 0.0), "1/eps", tuned("mcgrpo", "advantage.flat", 1.0))
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_a_conflict_is_refused_with_its_reason_and_what_is_right_is_not(case):
+    wrong, why, right = case
+    with pytest.raises(UserError, match=why):
+        refuse(wrong)
+    refuse(right)
+
+
+@pytest.mark.parametrize("verifier", conflicts.BINARY)
+def test_median_deviations_of_right_and_wrong_where_that_is_known(verifier):
+    wrong, why, right = BINARY
+    with pytest.raises(UserError, match=why):
+        refuse(wrong, verifier=verifier)
+    refuse(right, verifier=verifier)
+    refuse(wrong, verifier="my.py:graded")
+    refuse(wrong)
+
+
+def test_every_line_of_the_table_is_tried():
+    tried = set()
+    for wrong, _, _ in (*CASES.values(), BINARY):
+        with pytest.raises(UserError) as told:
+            refuse(wrong, verifier="exact")
+        tried |= {c.why for c in CONFLICTS if str(told.value).endswith(c.why)}
+    assert tried == {c.why for c in CONFLICTS}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_method_holds_a_conflict(name):
+    refuse(has(name), verifier="exact")
+
+
+def test_the_table_names_functions_and_settings_that_exist():
+    for part in [x for c in CONFLICTS for x in (*c.one, *c.other)]:
+        assert part.seam in (*SEAMS, *SIZES, "batch", "verifier")
+        for name in part.fns if isinstance(part, Lacks) else [part.fn] * bool(part.fn):
+            module, _, function = name.partition(".")
+            known = methods.load(module) if module in ALL else importlib.import_module(f"isocost.parts.{module}")
+            assert callable(getattr(known, function))
+            if isinstance(part, Has):
+                for setting in part.settings:
+                    fit = {p.seam: getattr(known, function) for p in [part] if p.seam != "enrich"}
+                    tune(has("grpo", **fit), f"{part.seam}.{setting}", None)
+
+
+def test_it_is_refused_where_a_run_is_put_together_and_told_by_the_contract(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "both.py").write_text('''"""DARS on GRPO's credit.  Nobody 2026, arXiv:0000.00000"""
+from isocost.methods import Card, dars, grpo
+
+CARD = Card("Both", "0000.00000", 2026, "dars", "It is better than either.")
+
+
+def recipe(**changes):
+    return dars.recipe(name="both", advantage=grpo.advantage).but(**changes)
+''')
+    train = ["train", "--data", "sums:base=easy,count=40", "--budget", "64-rollouts", "--dry-run", "-n", "4", "-B", "4"]
+    for asked in (["./both.py"], ["mcgrpo", "--set", "advantage.flat=0"], ["gdpo", "-B", "3"]):
+        done = CliRunner().invoke(main, [*train, *asked])
+        assert done.exit_code == 2 and "does not go with" in done.output and done.output.count("\n") == 1, done.output
+    assert {p.name for p in tmp_path.iterdir()} <= {"both.py", "__pycache__"}
+    (why,) = [f.why for f in methods.check("both.py") if not f.kept]
+    assert "does not go with allocate.by_shortfall" in why
+
+
+# what cannot come about, and so is not in the table -----------------------------------------------------------
+
+def test_pass_rates_are_counted_before_anything_is_selected():
+    """Any selector beside any tracker: the ledger has seen the group before either (J4's "biased pass rates")."""
+    seen = []
+    for pick in (select.everything, select.mixed, partial(select.between, low=0.4, high=0.6), select.best_of):
+        ledger, _ = run(has("grpo", groups=10, rollouts=8, select=pick), toy.world(), 80)
+        seen.append({k: (t.tries, t.total) for k, t in ledger.tallies.items()})
+    assert seen[0] == seen[1] == seen[2] == seen[3] and len(seen[0]) == 10
+
+
+def test_a_scaled_rate_comes_after_the_clip():
+    """VCPO's shorter step stays shorter when the gradient is clipped (J4's "apply scale after clip")."""
+    moved = []
+    for full in (1.0, 4.0):       # ρ is 1 on fresh rollouts: the rate as it is, and a half of it
+        world = toy.world()
+        before = world.learner.weights()
+        recipe = has("vcpo", groups=10, rollouts=8, improve=partial(improve.least_variance, full=full))
+        recipe = tune(tune(recipe, "pace.lr", 0.1), "pace.warmup", 0)
+        _, steps = run(recipe, world, 80)
+        after = world.learner.weights()
+        moved.append(max(float((after[k] - before[k]).abs().max()) for k in before))
+    assert moved[1] == pytest.approx(moved[0] / 2, rel=1e-3)
+    assert len(steps) == 1
