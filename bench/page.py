@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from bench import charts, targets
 from bench.worker import ROOT
+from isocost.words import markdown_table
 
 Records = Mapping[str, Mapping[str, Any]]
 PAGE, IMAGES = ROOT / "docs" / "speed.md", ROOT / "docs" / "images"
@@ -66,19 +67,13 @@ def page(found: Records) -> str:
     }
     parts = [HEAD, _machines(found)]
     if lines := targets.lines(found):
-        parts.append("## Targets\n\n" + table(["what", "target", "measured", ""], (x.values() for x in lines)))
+        parts.append("## Targets\n\n" + markdown_table(["what", "target", "measured", ""], (x.values() for x in lines)))
     parts += [tell[case](found[case]) for case in tell if case in found]
     parts.append(WHY)
     absent = [case for case in tell if case not in found]
     if absent:
         parts.append(f"Not measured yet: {', '.join(absent)}.\n")
     return "\n".join(parts)
-
-
-def table(head: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
-    """A Markdown table; numbers are written as given."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(str(x).replace("|", "\\|") for x in line) + " |" for line in lines) + "\n"
 
 
 def picture(name: str, alt: str) -> str:
@@ -102,7 +97,7 @@ def _machines(found: Records) -> str:
     none = [] if any(r["machine"]["gpu"] for r in found.values()) else [
         "", "No GPU was at hand: the GPU rows, which the same commands add where torch finds one, are absent.", ""
     ]
-    return table(head, map(row, found)) + "\n".join(none)
+    return markdown_table(head, map(row, found)) + "\n".join(none)
 
 
 def _range(x: Mapping[str, Any], digits: int = 2) -> str:
@@ -124,7 +119,7 @@ def _step(record: Mapping[str, Any]) -> str:
     ]
     for v in record["variants"]:
         rows = [_step_row(r, v["best_trl"]) for r in v["rows"]]
-        out.append(f"### {v['name']}, {v['device']}\n\nTRL's best: {v['best_trl']}.\n\n" + table(head, rows))
+        out.append(f"### {v['name']}, {v['device']}\n\nTRL's best: {v['best_trl']}.\n\n" + markdown_table(head, rows))
         out += [f"Left out: {x['why']}.\n" for x in v["missing"]]
     return "\n".join(out)
 
@@ -154,11 +149,11 @@ def _decode(record: Mapping[str, Any]) -> str:
     logp = [[x["model"], x["dtype"], x["name"], x["tokens"], *(f"{x[k]:.1e}" for k in ("mean", "p99", "max", "bias"))]
             for x in record["logp"]]
     out = "## Decode\n\nEqual prompts and numbers of new tokens, sampled at temperature 1; nothing ends early.\n\n"
-    out += table(head, rows)
+    out += markdown_table(head, rows)
     if logp:
         sizes = ["mean", "99th percentile", "largest", "mean with its sign"]
         out += "\nLog-probs recorded while decoding, less those of Hugging Face's forward pass in float32, by size:\n\n"
-        out += table(["model", "precision", "contender", "tokens", *sizes], logp)
+        out += markdown_table(["model", "precision", "contender", "tokens", *sizes], logp)
     return out + "".join(f"\nLeft out: {x}.\n" for x in record["missing"])
 
 
@@ -174,7 +169,7 @@ def _learner(record: Mapping[str, Any]) -> str:
     return (
         f"## Learner\n\nOne update on 256 rollouts. Measured peaks of {peaks['threads']} threads: {flops}, memory "
         f"{peaks['bytes'] / 1e9:.0f} GB/s. Operations are those an update cannot do without (shared prompts once).\n\n"
-        + table(head, rows) + "".join(f"\nLeft out: {x}.\n" for x in record["missing"])
+        + markdown_table(head, rows) + "".join(f"\nLeft out: {x}.\n" for x in record["missing"])
     )
 
 
@@ -201,7 +196,7 @@ def _scaling(record: Mapping[str, Any]) -> str:
         "## Scaling\n\nA Llama of 4 layers, 128 wide where nothing else is said; per sampled token.\n\n"
         + picture("roofline", "Operations per byte against GFLOP/s reached, under the measured roofs")
         + picture("axes", "Microseconds per token along batch, length, width and group size, with the floor")
-        + "\n" + table(head, rows) + "".join(f"\nLeft out: {x}.\n" for x in record["missing"])
+        + "\n" + markdown_table(head, rows) + "".join(f"\nLeft out: {x}.\n" for x in record["missing"])
     )
 
 
@@ -211,5 +206,5 @@ def _overhead(record: Mapping[str, Any]) -> str:
     head = ["problems per step", "rollouts per problem", "rollouts/s", "a plain loop", "share"]
     return (
         "## Our own Python\n\nFeed, pack and journal around an engine that costs nothing, on one core, against a "
-        "hand-written loop that makes the same arrays and lines.\n\n" + table(head, rows)
+        "hand-written loop that makes the same arrays and lines.\n\n" + markdown_table(head, rows)
     )

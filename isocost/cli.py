@@ -374,6 +374,7 @@ def verdict(folder: Path, as_json: bool, **asked: Any) -> int:
 @click.option("--margin", type=POSITIVE, default=0.01, show_default=True, help="reward within which arms are the same")
 @click.option("--metric", default="pass@1", show_default=True, help="pass@1, best@4 or worst@4")
 @click.option("--unit", default="rollouts", show_default=True, help="folders: rollouts, tokens, flops or seconds")
+@click.option("--to-parents", is_flag=True, help="methods: each against the method that it changes, and no other")
 @click.option("--seed", type=ANY, default=0, show_default=True, help="of everything that is drawn")
 @click.option("--out", type=FOLDER, help="where to keep it  [default: comparisons/A-B for methods]")
 @click.option("--workers", type=SOME, help="runs side by side; results do not depend on it")

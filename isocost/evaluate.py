@@ -92,7 +92,7 @@ async def evaluate(
             return Evaluation(np.asarray(world.exact(problems, pace.sampling), dtype=np.float64), exact=True)
         groups = await asyncio.gather(
             *(
-                _group(recipe, world, p, Place(seed, 0, slot, int(purpose)), samples, pace)
+                group_of(recipe, world, p, Place(seed, 0, slot, int(purpose)), samples, pace)
                 for slot, p in enumerate(problems)
             )
         )
@@ -102,9 +102,10 @@ async def evaluate(
     return Evaluation(right, exact=False, groups=tuple(groups), unscored=unscored)
 
 
-async def _group(
+async def group_of(
     recipe: Recipe, world: World, problem: Problem, place: Place, samples: int, pace: Pace
 ) -> Group:
+    """This many attempts at one problem, marked. Charged to whoever asks."""
     rollouts = await recipe.play(problem, range(samples), world, pace, place)
     scores = await world.grade(rollouts)
     return Group(problem, tuple(r.but(score=s) for r, s in zip(rollouts, scores, strict=True)), place)

@@ -18,6 +18,7 @@ from typing import Any
 import altair as alt
 
 from isocost.report import charts
+from isocost.words import markdown_table
 
 HOME = Path(__file__).resolve().parents[1]
 RECORDS, PAGE, IMAGES = HOME / "records", HOME / "docs" / "how_sure.md", HOME / "docs" / "images"
@@ -79,12 +80,6 @@ def pictures(found: Mapping[str, Record]) -> dict[str, str]:
 # small pieces -------------------------------------------------------------------------------------------------
 
 
-def table(head: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
-    """A Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(str(x).replace("|", "\\|") for x in line) + " |" for line in lines) + "\n"
-
-
 def picture(key: str, alt_text: str) -> str:
     """A picture in two themes."""
     return (
@@ -130,7 +125,7 @@ def _targets(found: Mapping[str, Record]) -> str:
         return ""
     missed = sum(row[3].startswith(met(False)) for row in rows)
     text = f"{missed} of {len(rows)} targets are missed." if missed else f"All {len(rows)} targets are met."
-    return "## What must hold\n\n" + table(["what", "target", "measured", ""], rows) + f"\n{text}\n"
+    return "## What must hold\n\n" + markdown_table(["what", "target", "measured", ""], rows) + f"\n{text}\n"
 
 
 Target = tuple[str, str, str, bool | str | None]
@@ -325,7 +320,7 @@ def _cover_part(r: Record) -> str:
         f" the kinds of truth, `{worst[1]}` ({_name(worst[0])}) is covered least: {percent(worst[2])} at"
         " 90 %. Shares of prediction intervals (mean of three new runs) that held, at 90 %, by how far beyond the"
         " pilot's longest"
-        " run they reach:\n\n" + table(head, rows)
+        " run they reach:\n\n" + markdown_table(head, rows)
     )
 
 
@@ -357,7 +352,7 @@ def _width_part(r: Record) -> str:
         + "\nMedian width of 90 % prediction intervals, in reward, against how far they extrapolate. The oracle knows"
         " the form of the curve and the noise, and has the same runs: what it needs cannot be had for less. It is asked"
         " at 4"
-        " times.\n\n" + table(head, rows)
+        " times.\n\n" + markdown_table(head, rows)
     )
 
 
@@ -375,7 +370,7 @@ def _refusal_part(r: Record) -> str:
         + picture("refusals", "Share of studies refused, for designs that can tell and for designs that cannot")
         + "\nDesigns of the pilot that identify the law, where a refusal is a failure, and designs that do not, where"
         " an answer is. *Said to be open*: refused, or the asymptote flagged as not identified.\n\n"
-        + table(["design", "", "studies", "refused", "said to be open"], rows)
+        + markdown_table(["design", "", "studies", "refused", "said to be open"], rows)
     )
 
 
@@ -415,7 +410,7 @@ def _choice_part(r: Record) -> str:
         + "\nThe compute that the prescribed n needs beyond C to reach what the truly best n has at C, at equal"
         " seconds per rollout. *Never there*: its asymptote lies below. The *oracle* knows the form of the curve and"
         " the noise, and chooses by the same rule from the same runs.\n\n"
-        + table(head, rows)
+        + markdown_table(head, rows)
     )
 
 
@@ -610,7 +605,7 @@ def _backtest(r: Record) -> str:
         "The law is fitted to what had been evaluated by a cut, for five n on the built-in easy and hard problems, and"
         f" asked about the same runs later. Cuts of one set of runs are not independent.{lean} A law that refuses still"
         " draws its curves; they are counted apart.\n\n"
-        + table(head, rows)
+        + markdown_table(head, rows)
         + "\n`python records/backtest.py --out records/backtest.json`\n"
     )
 
@@ -698,7 +693,7 @@ def _verdicts(r: Record) -> str:
         + f"\n`isocost verdict` on {r['all']['runs']:,} simulated runs of {r['studies']} studies whose end is known. A"
         " stop is wrong if the run would have reached its target. Regret is in budgets of a run, beyond an oracle that"
         " knows the end: against never stopping, and against stopping below the forecast's own band.\n\n"
-        + table(head, rows)
+        + markdown_table(head, rows)
         + f"\nStopping for too little left to gain ({w['worth']:g}): {percent(w['wrong_of_stops'])} of {w['stopped']}"
         f" stops were wrong, {percent(w['saved_of_oracle'])} of the oracle's saving. `change n`: said in"
         f" {percent(c['just_below_half']['changed'])} of runs whose dead groups stay just below one half (wrong) and in"
@@ -793,7 +788,7 @@ def _compare(r: Record) -> str:
         + f"\n`isocost compare` on {r['summary']['studies']:,} pairs of arms with a known truth. Where there is a"
         " difference, it is twice what the comparison says it can detect; where the comparison's own statement, made"
         f" from the noise it measured, is taken instead of the true noise, it is right in {percent(own)}.\n\n"
-        + table(head, rows)
+        + markdown_table(head, rows)
         + f"\n`python records/compare.py --out records/compare.json`, key {r['key']}\n"
     )
 

@@ -19,6 +19,7 @@ from isocost.laws.few import (
     difference,
     effect_seen,
     iqm,
+    pooled_sd,
     seeds_that_see,
     shares,
     smallest,
@@ -59,13 +60,22 @@ def test_the_interquartile_mean_is_that_of_the_middle_half_as_in_rliable():
 
 
 def test_the_bootstrap_draws_runs_within_their_stratum_and_never_leaves_their_range():
-    mean = lambda rows: rows.mean(-1)     # noqa: E731
+    def mean(rows):
+        return rows.mean(-1)
+
     assert bootstrap([np.zeros(3), np.ones(3)], mean) == (0.5, 0.5)         # unstratified it would scatter
     assert bootstrap([np.array([0.2])], mean) == (0.2, 0.2)
     # two runs: both low with chance 1/4, both high with chance 1/4, so the 5 % and 95 % quantiles are the runs
     assert bootstrap([np.array([0.0, 1.0])], mean) == (0.0, 1.0)
     # of three, 1 in 27 means is 0, 3 in 27 are 1/3: the 10 % quantile of means is 1/3
     assert bootstrap([np.array([0.0, 1.0, 1.0])], mean, level=0.8, resamples=20_000)[0] == pytest.approx(1 / 3)
+
+
+def test_samples_of_unlike_means_share_a_standard_deviation():
+    sd, dof = pooled_sd([np.array([0.0, 2.0]), np.array([10.0, 11.0, 12.0]), np.array([5.0])])
+    assert dof == 3 and sd == pytest.approx(math.sqrt((2 + 2) / 3))
+    assert pooled_sd([np.array([1.0]), np.array([2.0])]) is None       # one run each: nothing was measured
+    assert pooled_sd([np.array([1.0, 1.0])]) is None
 
 
 def test_few_seeds_are_compared_by_welch_and_many_in_pairs():
@@ -100,10 +110,10 @@ def test_the_smallest_effect_is_seen_with_80_percent_power():
     for seeds in (3, 4, PAIRS):
         effect = effect_seen(seeds, 0.02, 0.04)
         told = 0
-        for x, y in zip(rng.normal(size=(2500, seeds)), rng.normal(size=(2500, seeds)), strict=True):
+        for x, y in zip(rng.normal(size=(1000, seeds)), rng.normal(size=(1000, seeds)), strict=True):
             found = difference(*({"": dict(enumerate(0.02 * z))} for z in (x, y)), 1e-6)
             told += Estimate(found.value + effect, found.se, found.dof).p < 0.04
-        assert told / 2500 == pytest.approx(0.8, abs=0.03), seeds
+        assert told / 1000 == pytest.approx(0.8, abs=0.03), seeds     # 2.4 standard errors
 
 
 def test_more_seeds_see_less_and_the_fewest_that_see_an_effect_are_found():

@@ -16,6 +16,7 @@ from isocost.cli import main
 from isocost.laws.forecast import digest
 from isocost.record import read_json, read_lines
 from isocost.run import Job, run
+from isocost.study.compare import PRICED
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 DATA = ("--data", "sums:base=easy,count=120", "--held-out", "0.3")
@@ -36,7 +37,7 @@ def compared(tmp_path_factory):
     out = tmp_path_factory.mktemp("comparisons") / "two"
     going = subprocess.Popen([sys.executable, "-m", "isocost.cli", *ASK, "--out", str(out)], env=ENVIRONMENT,
                              stdout=subprocess.DEVNULL, start_new_session=True)
-    until = time.monotonic() + 120
+    until = time.monotonic() + 400
     while going.poll() is None and not list(out.glob("runs/train-*")) and time.monotonic() < until:
         time.sleep(0.02)
     os.killpg(going.pid, signal.SIGKILL)
@@ -68,6 +69,9 @@ def test_no_more_is_spent_than_the_budget_and_the_bill_says_what_for(compared):
     design = read_json(compared[0] / "compare.json")["design"]
     assert bill["probe"]["rollouts"] + bill["train"]["rollouts"] <= 800
     assert bill["train"] | {"runs": 4, "rollouts": 4 * design["cost"]} == bill["train"]
+    pricing = read_json(compared[0] / "compare.json")["pricing"]
+    assert pricing["rollouts"] == 16 * PRICED and bill["pricing"]["rollouts"] == pricing["rollouts"]
+    assert bill["pricing"]["tokens"] == pricing["decode"] > 0
     assert bill["probe"] | {"runs": 6, "rollouts": 6 * design["probe_cost"]} == bill["probe"]
 
 
@@ -115,8 +119,8 @@ def test_the_same_runs_as_folders_give_the_same_difference(compared, tmp_path):
             shutil.copytree(compared[0] / "runs" / f"train-{arm}-s{i}", tmp_path / arm / str(i))
     found = json.loads(said("compare", f"{tmp_path}/grpo", f"{tmp_path}/reinforce", "--json", code=(0, 3, 4)))
     there = read_json(compared[0] / "comparison.json")
-    pick = lambda c: [(x["value"], x["low"], x["high"]) for x in c["answers"]]     # noqa: E731
-    assert pick(found) == pick(there)
+    found, there = ([(x["value"], x["low"], x["high"]) for x in c["answers"]] for c in (found, there))
+    assert found == there
     mixed = said("compare", f"{tmp_path}", f"{tmp_path}/grpo", code=2)
     assert "holds runs of 2 arms" in mixed
 
@@ -124,6 +128,7 @@ def test_the_same_runs_as_folders_give_the_same_difference(compared, tmp_path):
 def test_a_plan_costs_nothing(tmp_path):
     out = tmp_path / "planned"
     found = json.loads(said(*ASK, "--out", out, "--dry-run", "--json"))
+    assert found["pricing"]["rollouts"] == 16 * PRICED
     assert found["cost"] * 4 + found["probe_cost"] * 6 <= 800 and len(found["seeds"]) == 2 and not out.exists()
 
 
@@ -135,6 +140,7 @@ def test_a_plan_costs_nothing(tmp_path):
     (("grpo", "dapo", "--budget", "9k-rollouts", "--seeds", "1"), "one seed says nothing"),
     (("grpo", "dapo", "--budget", "500-rollouts"), "16 is the least"),
     (("grpo", "dapo", "--budget", "9000"), "has no unit"),
+    ((".", ".", "--to-parents"), "is for methods"),
     (("grpo", "dapo", "--budget", "9k-rollouts", "--unit", "tokens"), "is for folders of runs"),
 ])
 def test_a_mistake_is_told_in_one_line(args, words, tmp_path, monkeypatch):
@@ -142,3 +148,19 @@ def test_a_mistake_is_told_in_one_line(args, words, tmp_path, monkeypatch):
     done = CliRunner().invoke(main, ["compare", *args, *DATA])
     assert done.exit_code == 2 and words in done.stderr and done.stderr.count("\n") == 1, done.output
     assert not list(tmp_path.iterdir())
+
+
+def test_methods_are_held_against_their_parents_and_no_others(tmp_path):
+    """A parent that was not named comes in, and its runs serve every child."""
+    ask = ("compare", "drgrpo", "cispo", "--to-parents", *DATA, *SIZE, "--budget", "1100-rollouts")
+    shown = said(*ask, "--out", tmp_path / "w", code=(0, 3, 4))
+    found, sealed = read_json(tmp_path / "w" / "wave.json"), read_json(tmp_path / "w" / "compare.json")
+    assert sealed["design"]["labels"] == ["grpo", "drgrpo", "cispo"]
+    assert [(c["method"], c["parent"]) for c in found["changes"]] == [("drgrpo", "grpo"), ("cispo", "grpo")]
+    assert found["asked"] == 6 and found["seal"] == sealed["seal"]
+    assert len(list((tmp_path / "w").glob("runs/train-*"))) == 6 and not (tmp_path / "w" / "comparison.json").exists()
+    assert "2 methods against their parents" in shown and "6 answers asked" in shown
+    said(*ask, "--out", tmp_path / "w", code=(0, 3, 4))
+    assert read_json(tmp_path / "w" / "wave.json") == found       # done again it does nothing again
+    assert "reinforce has no parent" in said("compare", "reinforce", "--to-parents", *DATA, "--budget", "1000-rollouts",
+                                             "--out", tmp_path / "no", code=2)

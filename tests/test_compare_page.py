@@ -23,7 +23,7 @@ def test_the_output_on_the_page_is_what_is_said_of_the_record():
 
 def test_the_design_on_the_page_is_that_of_the_record():
     design = Design.of(KEPT["design"])
-    assert f"can see   {design.detectable:.3f} between two arms" in PAGE
+    assert f"can see   {design.detectable(design.sd):.3f} between two arms" in PAGE
     assert f"{design.total:,.0f} rollouts of {design.budget['amount']:,.0f} rollouts" in PAGE
     assert KEPT["comparison"]["seal"][:12] in PAGE
     for arm in KEPT["comparison"]["arms"]:

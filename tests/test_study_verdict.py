@@ -1,7 +1,7 @@
 """`isocost verdict` and the live table, on records as a run writes them."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -10,11 +10,18 @@ from rich.console import Console
 
 from isocost.cli import main
 from isocost.errors import UserError
+from isocost.laws.audit import Spread
 from isocost.laws.budget import Machine
+from isocost.laws.forecast import Forecast
+from isocost.laws.noise import Interval
+from isocost.laws.table import Curve
+from isocost.laws.verdict import _Noise
 from isocost.run import Job
 from isocost.setting import Setting
+from isocost.study import tell
 from isocost.study.show import Watch
 from isocost.study.verdict import Bearings, groups_of, judge_run, per_cost
+from isocost.words import counted
 
 C = [0, 512, 1024, 2048, 4096]
 STALLED = [0.30, 0.33, 0.34, 0.34, 0.34]
@@ -26,8 +33,8 @@ def job(name, budget=None):
     return Job(name, Setting(), "grpo", 0, budget, 8, 16, 1e-3, points=(512, 8192), purpose="train")
 
 
-def write(folder, name, rewards, budget=None, answers=None):
-    """A run that has been evaluated at C and goes on."""
+def write(folder, name, rewards, budget=None, answers=None, best=None):
+    """A run that has been evaluated at C and goes on; `best` are its best@4."""
     asked = job(name, budget)
     run = folder / name
     run.mkdir(parents=True)
@@ -38,6 +45,8 @@ def write(folder, name, rewards, budget=None, answers=None):
     }))
     lines = [{"step": c // 128, "rollouts": c, "eval/select": r, "eval/audit": r, "eval/exact": True, "epoch": 0.0}
              for c, r in zip(C, rewards, strict=True)]
+    for line, value in zip(lines, best or (), strict=bool(best)):
+        line |= {"eval/select/best@4": value, "eval/audit/best@4": value}
     step = {"step": 31, "rollouts": 4096, "reward": 0.3, "prefill": 100, "decode": 5000, "score": 0, "train": 5100}
     (run / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in (*lines[:-1], step, lines[-1])))
     (run / "timing.jsonl").write_text("".join(
@@ -126,6 +135,44 @@ def test_the_live_table_shows_each_run_s_verdict_once_per_evaluation(tmp_path, m
     assert "verdict" in shown.get() and "stop" in shown.get()
     monkeypatch.setattr("isocost.study.verdict.judge_run", lambda *a, **k: pytest.fail("judged twice"))
     watch._look()
+
+
+def study_of_best(folder):
+    """A study whose laws are of best@4."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "study.json").write_text(json.dumps({"schema": 1, "setting": asdict(Setting()), "metric": "best@4"}))
+
+
+def test_a_run_is_judged_by_its_study_s_metric(tmp_path):
+    study_of_best(tmp_path)
+    run = write(tmp_path / "runs", "a", STALLED, best=RISING)
+    found, = json.loads(said("verdict", run, "--target", "0.7", "--json"))
+    assert found["metric"] == "best@4" and found["reward"] == RISING[-1] and found["word"] == "continue"
+    assert "best@4 0.620 on the select problems" in said("verdict", run)
+    # Of a run that stands alone it is pass@1, by which the same target is out of reach.
+    alone, = json.loads(said("verdict", write(tmp_path / "alone" / "of", "a", STALLED), "--target", "0.7", "--json"))
+    assert alone["metric"] == "pass@1" and alone["reward"] == STALLED[-1] and alone["word"] == "stop"
+
+
+def test_four_attempts_at_best_of_four_are_one():
+    curve = Curve("a", 8, 16, 1e-3, 0, np.array([0.0, 512.0]), *(np.array([0.3, 0.4]) for _ in range(4)), samples=8)
+    once, best = (_Noise.of(None, replace(curve, metric=m)) for m in ("pass@1", "best@4"))
+    assert once.attempts == 128 * 8 and best.attempts == 128 * 2
+
+
+def test_what_is_forecast_is_told_in_the_metric():
+    sealed = Forecast(8, 16, 4096, ("a",), None, (), Interval(0.6, 0.5, 0.7, 0.9, "prediction", 9.0), 0.3, (), "", "",
+                      1.0, 1.0, 1.0, "", (), {})
+    console = Console(width=120)
+    with console.capture() as shown:
+        tell.forecast(console, sealed, "best@4")
+    assert "mean held-out best@4 of 1 run of 4096 rollouts" in shown.get()
+
+
+@pytest.mark.parametrize(("k", "said"), [(0, "0 seeds"), (1, "1 seed"), (1.0, "1 seed"), (3, "3 seeds")])
+def test_one_of_a_thing_is_not_several(k, said):
+    assert counted(k, "seed") == said
+    assert tell.spread(Spread(0.1, None, None, 0.9, 1, (0.1,))) == "+0.100 over 1 seed"
 
 
 def test_a_folder_without_the_study_s_forecast_gives_no_bearings(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -13,7 +14,7 @@ from isocost.laws import Growth, Law, fit_law
 from isocost.laws.forms import reached, risen, steepness
 from isocost.laws.law import AUDIT, DEAREST
 from isocost.laws.next_runs import next_runs
-from isocost.laws.posterior import dearer
+from isocost.laws.posterior import ALL, LEFT, Grid, dearer, shares
 from isocost.laws.truth import INSIDE, OUTSIDE, Bandit, Design, Planted, oracle, plant
 from isocost.laws.truth.bandit import group_credit, softmax
 
@@ -285,3 +286,50 @@ def test_nothing_is_proposed_where_nothing_is_open(pilot_law):
         for arm in pilot_law.arms))
     assert next_runs(sure, 4 * END) == ()
     assert next_runs(replace(pilot_law, arms=()), 4 * END) == ()
+
+
+# what is taken for granted -----------------------------------------------------------------------------------------
+
+
+def test_the_asymptote_has_the_prior_of_a_share():
+    """Jeffreys': half of it above 1/2, a third above 3/4, and the same on whatever part of the grid is looked at."""
+    grid = Grid(np.linspace(0.0, 1.0, 401), np.geomspace(1, 100, 3))
+    ends = grid.ends()
+    assert ends.sum() == pytest.approx(1.0)
+    ends = (ends - ALL * (grid.A == 1)) / (1 - ALL)
+    assert ends[201:].sum() + ends[200] / 2 == pytest.approx(1 / 2)
+    assert ends[301:].sum() + ends[300] / 2 == pytest.approx(1 / 3, abs=1e-3)
+    low, high = (Grid(np.linspace(*at, 101), grid.Cmid) for at in ((0.0, 0.5), (0.5, 1.0)))
+    assert low.ends().sum() == pytest.approx((1 - ALL) / 2) == high.ends().sum() - ALL
+    assert (low.extent() + high.extent()) / grid.extent() == pytest.approx(1)
+
+
+def test_a_set_of_which_all_can_be_learned_is_foreseen(monkeypatch):
+    """Half of the gain is made, all of it is to come: without its own weight this is an accident at the edge."""
+    def seen(weight: float) -> tuple[float, float]:
+        monkeypatch.setattr("isocost.laws.posterior.ALL", weight)
+        rng, held, gaps = np.random.default_rng(5), [], []
+        for _ in range(6):
+            curves = {n: partial(_to_the_top, middle=END * 0.6 * later) for n, later in ((2, 1.0), (4, 1.2), (8, 1.5))}
+            planted = Planted("sigmoid", 0.6, curves, sd=0.01)
+            law = fit_law(planted.pilot(Design(ns=(2, 4, 8)), rng), seed=0)
+            told = [(law.predict(n, 8 * END)[0], float(planted.reward(n, 8 * END))) for n in law.ns]
+            held += [i.holds(truth) for i, truth in told]
+            gaps += [truth - i.value for i, truth in told]
+        return float(np.mean(held)), float(np.mean(gaps))
+
+    held, gap = seen(ALL)
+    without, further = seen(0.0)
+    assert held >= 0.7 > without and abs(gap) < further
+
+
+def _to_the_top(C: np.ndarray, middle: float) -> np.ndarray:
+    return np.asarray(0.6 + 0.4 * risen(C, middle, 1.2))
+
+
+def test_a_form_that_is_ruled_out_does_not_say_where_an_interval_ends():
+    weights = shares([0.0, -1e3, -1e3])
+    assert weights.sum() == pytest.approx(1.0)
+    assert weights[1:].tolist() == pytest.approx([LEFT / (1 + 3 * LEFT)] * 2)
+    assert weights[1:].sum() < 0.05
+    assert shares([3.0, 3.0, 3.0]) == pytest.approx(np.full(3, 1 / 3))

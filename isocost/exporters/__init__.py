@@ -122,6 +122,18 @@ def head(p: Prescription, target: Any, how: Iterable[str], left: Iterable[str], 
     return "".join(f"{mark} {line}\n" for line in lines)
 
 
+def aged(loss: Loss, said: str) -> list[str]:
+    """What cannot be carried over of rollouts older than the policy: what a target has instead."""
+    return [f"rollouts up to {loss.max_age} steps old: {said}"] if loss.max_age else []
+
+
+def unmixed(loss: Loss, said: str) -> list[str]:
+    """What cannot be carried over of a batch without groups that earned the same throughout."""
+    if not loss.keep_mixed:
+        return []
+    return [f"leaving out groups that earned the same throughout{', and refilling' if loss.refill else ''}: {said}"]
+
+
 def command(words: Iterable[str]) -> str:
     """A launch line, one option per line."""
     return " \\\n    ".join(words) + "\n"

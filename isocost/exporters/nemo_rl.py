@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from isocost.exporters import Prescription, command, head, options
+from isocost.exporters import Prescription, aged, command, head, options
 
 TITLE = "NeMo-RL"
 VERSION = "NeMo-RL 0.7 (examples/configs/grpo_math_1B.yaml)"
@@ -87,6 +87,4 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         left.append("leaving out groups that earned the same throughout, without refilling")
     if loss.advantage == "batch":
         left.append("a baseline over the batch: its baseline is of the group")
-    if loss.max_age:
-        left.append(f"rollouts up to {loss.max_age} steps old: grpo.async_grpo.enabled and its settings")
-    return values, left + list(loss.odd)
+    return values, [*left, *aged(loss, "grpo.async_grpo.enabled and its settings"), *loss.odd]

@@ -10,7 +10,7 @@ import sys
 from math import ceil
 from typing import Any
 
-from isocost.exporters import Prescription, command, head, shown
+from isocost.exporters import Prescription, aged, command, head, shown
 
 TITLE = "OpenRLHF"
 VERSION = "OpenRLHF 0.11 (openrlhf/cli/train_ppo_ray.py)"
@@ -85,6 +85,4 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         left.append(f"the average per {loss.average}: OpenRLHF averages over tokens")
     if loss.keep_mixed:
         values["algo.dynamic_filtering_enable"] = True
-    if loss.max_age:
-        left.append(f"rollouts up to {loss.max_age} steps old: --train.async_enable")
-    return values, left + list(loss.odd)
+    return values, [*left, *aged(loss, "--train.async_enable"), *loss.odd]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from isocost.exporters import Prescription, command, head, options
+from isocost.exporters import Prescription, aged, command, head, options
 
 TITLE = "SkyRL"
 VERSION = "SkyRL, skyrl_train 0.4 (skyrl/train/config/config.py)"
@@ -92,6 +92,4 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         values[f"{algorithm}.zero_variance_filter"] = True
     if loss.advantage == "batch":
         left.append("a baseline over the batch: grpo's is of the group")
-    if loss.max_age:
-        left.append(f"rollouts up to {loss.max_age} steps old: trainer.fully_async and its entry point")
-    return values, left + list(loss.odd)
+    return values, [*left, *aged(loss, "trainer.fully_async and its entry point"), *loss.odd]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from isocost.exporters import Prescription, head, shown
+from isocost.exporters import Prescription, aged, head, shown, unmixed
 
 TITLE = "TRL"
 VERSION = "TRL 1.16 (trl/trainer/grpo_config.py)"
@@ -101,12 +101,5 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         left.append(
             f"M as such: a step is one of {loss.minibatches} mini-batches here, so max_steps is {loss.minibatches} M"
         )
-    if loss.keep_mixed:
-        left.append(
-            "leaving out groups that earned the same throughout"
-            + (", and refilling" if loss.refill else "")
-            + ": TRL trains on all"
-        )
-    if loss.max_age:
-        left.append(f"rollouts up to {loss.max_age} steps old: GRPOTrainer is synchronous")
-    return values, left + list(loss.odd)
+    left += unmixed(loss, "TRL trains on all")
+    return values, [*left, *aged(loss, "GRPOTrainer is synchronous"), *loss.odd]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from isocost.exporters import Prescription, command, head, options
+from isocost.exporters import Prescription, aged, command, head, options, unmixed
 
 TITLE = "verl"
 VERSION = "verl 0.7 (verl/trainer/config/_generated_ppo_trainer.yaml)"
@@ -91,15 +91,8 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         left.append("the average per prompt: token-mean averages over all tokens of the batch")
     if loss.average == "length":
         values[f"{actor}.loss_scale_factor"] = loss.tokens
-    if loss.keep_mixed:
-        left.append(
-            "leaving out groups that earned the same throughout"
-            + (", and refilling" if loss.refill else "")
-            + ": in verl that is the DAPO recipe's trainer (algorithm.filter_groups)"
-        )
-    if loss.max_age:
-        left.append(f"rollouts up to {loss.max_age} steps old: main_ppo is synchronous")
-    return values, left + list(loss.odd)
+    left += unmixed(loss, "in verl that is the DAPO recipe's trainer (algorithm.filter_groups)")
+    return values, [*left, *aged(loss, "main_ppo is synchronous"), *loss.odd]
 
 
 def _epochs(p: Prescription) -> int | None:

@@ -13,6 +13,13 @@ from isocost.errors import UserError
 from isocost.importers import Row
 
 
+def metrics_file(path: Path, below: tuple[str, ...] = ("metrics.jsonl",)) -> Path | None:
+    """The metrics of a run's folder, at the first of these places that there is; or a JSON-lines file as it is."""
+    if path.is_file():
+        return path if path.suffix == ".jsonl" else None
+    return next((p for p in (path / name for name in below) if p.is_file()), None)
+
+
 def json_of(path: Path) -> Any:
     """A JSON document. Raises UserError where it is not whole."""
     try:

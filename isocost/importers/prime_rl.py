@@ -17,16 +17,17 @@ from typing import Any
 
 from isocost.errors import UserError
 from isocost.importers import Log
-from isocost.importers._files import json_of, json_rows
+from isocost.importers._files import json_of, json_rows, metrics_file
 from isocost.importers._names import PRIME_RL, facts_of, log_of
 
 TITLE = "prime-rl metrics.jsonl"
 GIVES = "training and held-out reward, steps, rollouts before filtering, seconds; n, B and rate from its configuration"
 LACKS = "seed; a second held-out half; how old each rollout was"
+PLACES = ("metrics.jsonl", "orchestrator/metrics.jsonl")
 
 
 def recognise(path: Path) -> bool:
-    found = _metrics(path)
+    found = metrics_file(path, PLACES)
     if found is None:
         return False
     with found.open("rb") as f:
@@ -35,7 +36,7 @@ def recognise(path: Path) -> bool:
 
 
 def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
-    found = _metrics(path)
+    found = metrics_file(path, PLACES)
     if found is None:
         raise UserError(f"{path} holds no metrics.jsonl; prime-rl's file monitor writes it into the output folder")
     rows, missing = json_rows(found)
@@ -57,12 +58,6 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
             name=folder.resolve().name if path.is_dir() else None,
         )
     ]
-
-
-def _metrics(path: Path) -> Path | None:
-    if path.is_file():
-        return path if path.suffix == ".jsonl" else None
-    return next((p for p in (path / "metrics.jsonl", path / "orchestrator" / "metrics.jsonl") if p.is_file()), None)
 
 
 def _config(paths: list[Path]) -> dict[str, Any]:

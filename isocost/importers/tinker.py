@@ -12,7 +12,7 @@ from pathlib import Path
 
 from isocost.errors import UserError
 from isocost.importers import Log
-from isocost.importers._files import json_of, json_rows
+from isocost.importers._files import json_of, json_rows, metrics_file
 from isocost.importers._names import TINKER, facts_of, log_of
 
 TITLE = "tinker-cookbook metrics.jsonl"
@@ -21,7 +21,7 @@ LACKS = "seed in most recipes; a second held-out half"
 
 
 def recognise(path: Path) -> bool:
-    found = _metrics(path)
+    found = metrics_file(path)
     if found is None:
         return False
     with found.open("rb") as f:
@@ -29,7 +29,7 @@ def recognise(path: Path) -> bool:
 
 
 def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
-    found = _metrics(path)
+    found = metrics_file(path)
     if found is None:
         raise UserError(f"{path} holds no metrics.jsonl; tinker-cookbook writes it into log_path")
     rows, missing = json_rows(found)
@@ -52,9 +52,3 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
             name=found.parent.resolve().name,
         )
     ]
-
-
-def _metrics(path: Path) -> Path | None:
-    if path.is_file():
-        return path if path.suffix == ".jsonl" else None
-    return path / "metrics.jsonl" if (path / "metrics.jsonl").is_file() else None

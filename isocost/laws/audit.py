@@ -29,6 +29,7 @@ from isocost.errors import UserError
 from isocost.laws.forecast import Forecast, verify_seal
 from isocost.laws.noise import Interval, student
 from isocost.laws.table import Curve
+from isocost.words import counted
 
 EXIT = {"hit": 0, "miss": 3, "cannot tell": 4, "uninformative": 4}
 
@@ -185,7 +186,7 @@ def _verdict(f: Forecast, outcome: Spread | None, missing: Sequence[str], noise:
     if i is None:
         return "cannot tell", f.why
     if outcome is None or missing:
-        short = f"{len(missing)} of the {len(f.runs)} runs forecast are missing or short"
+        short = f"missing or short of the {counted(len(f.runs), 'run')} forecast"
         return "cannot tell", f"{short}: {', '.join(missing)}"
     y = outcome.mean
     error = float(ndtri((1 + i.level) / 2)) * noise / sqrt(outcome.count)

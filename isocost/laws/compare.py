@@ -52,7 +52,7 @@ class Answer:
     `value` is a less b in reward, or for efficiency how many times a's cost b needs for the same reward; `low` and
     `high` bound it at `level`. `why` says what was compared, or why it was not. `detectable` is the smallest
     difference these runs tell with 80 % power, `seeds` how many per arm would tell the difference seen (None where
-    that is not asked, or more than a thousand).
+    that is not asked, or more than a thousand). `p` is the p-value of no difference, 1 where nothing could be compared.
     """
 
     question: str
@@ -66,6 +66,7 @@ class Answer:
     why: str
     detectable: float | None = None
     seeds: int | None = None
+    p: float = 1.0
 
     @property
     def winner(self) -> str | None:
@@ -149,13 +150,15 @@ class Comparison:
 
 
 def compare(arms: Mapping[str, Sequence[Track]], *, unit: str = "rollouts", cost: float | None = None,
-            margin: float = MARGIN, seed: int = 0, missing: Iterable[str] = ()) -> Comparison:
+            margin: float = MARGIN, seed: int = 0, missing: Iterable[str] = (), alpha: float | None = None
+            ) -> Comparison:
     """Judge two arms or more by their runs.
 
     `cost` is where they are compared, by default the largest that every run reached; a run that ended before half of
     its arm's longest (or before `cost`) is left out, one that diverged counts as it last was. `missing` are notes of
-    what is not there, kept with the answer. Raises UserError for fewer than two arms, an arm without runs, a seed twice
-    in one arm, arms held to different problems, or runs that were not evaluated by then.
+    what is not there, kept with the answer. `alpha` is the error that every single answer is held to, given where it is
+    controlled over more than this comparison (`isocost.laws.wave`). Raises UserError for fewer than two arms, an arm
+    without runs, a seed twice in one arm, arms held to different problems, or runs that were not evaluated by then.
     """
     _check(arms)
     whole, short = _whole(arms, cost)
@@ -169,11 +172,14 @@ def compare(arms: Mapping[str, Sequence[Track]], *, unit: str = "rollouts", cost
         [_efficiency(whole[a], whole[b], C, margin) for a, b in pairs],
         _ends(whole, pairs, C),
     )
-    alphas = shares([[w.p for w in way] for way in ways], SHARES)
+    if alpha is None:
+        alphas = shares([[w.p for w in way] for way in ways], SHARES)
+    else:
+        alphas = [[alpha] * len(pairs)] * len(ways)
     answers = [
-        _answer(question, a, b, w, alpha, log(SAME_COST) if question == "efficiency" else margin)
+        _answer(question, a, b, w, error, log(SAME_COST) if question == "efficiency" else margin)
         for question, way, held in zip(QUESTIONS, ways, alphas, strict=True)
-        for (a, b), w, alpha in zip(pairs, way, held, strict=True)
+        for (a, b), w, error in zip(pairs, way, held, strict=True)
     ]
     answers = [_with_seeds(x, whole, C) if x.question == "equal cost" else x for x in answers]
     verdicts = tuple(_verdict(a, b, [x for x in answers if (x.a, x.b) == (a, b)]) for a, b in pairs)
@@ -257,12 +263,12 @@ def _silent(why: str) -> _Way:
 
 def _answer(question: str, a: str, b: str, way: _Way, alpha: float, margin: float) -> Answer:
     if way.interval is None or way.value is None:
-        return Answer(question, a, b, "cannot tell", None, None, None, 1 - alpha, way.why)
+        return Answer(question, a, b, "cannot tell", None, None, None, 1 - alpha, way.why, p=way.p)
     low, high = way.interval(alpha)
     inside = -margin <= low and high <= margin
     said = "same" if inside else a if low > 0 else b if high < 0 else "cannot tell"
     value, low, high = (exp(x) if question == "efficiency" else x for x in (way.value, low, high))
-    return Answer(question, a, b, said, value, low, high, 1 - alpha, way.why)
+    return Answer(question, a, b, said, value, low, high, 1 - alpha, way.why, p=way.p)
 
 
 def _verdict(a: str, b: str, answers: Sequence[Answer]) -> Verdict:

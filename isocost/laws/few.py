@@ -49,6 +49,16 @@ def bootstrap(
     return float(low), float(high)
 
 
+def pooled_sd(samples: Sequence[ndarray]) -> tuple[float, int] | None:
+    """The standard deviation that samples (S,) of unlike means share, and its degrees of freedom, sum of (S - 1).
+
+    None where no sample has two values, or none that differ: then nothing was measured.
+    """
+    dof = sum(max(len(s) - 1, 0) for s in samples)
+    square = sum(float(((s - s.mean()) ** 2).sum()) for s in samples if len(s))
+    return (sqrt(square / dof), dof) if dof and square > 0 else None
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A difference with its standard error and the degrees of freedom behind that."""

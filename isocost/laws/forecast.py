@@ -22,7 +22,8 @@ from isocost.errors import UserError
 from isocost.laws.fit import Law
 from isocost.laws.noise import Interval, student
 from isocost.laws.plan import Arm, Plan
-from isocost.laws.table import Curve
+from isocost.laws.table import PASS, Curve
+from isocost.words import counted
 
 SCHEMA = 1
 LEVEL = 0.9
@@ -133,7 +134,7 @@ def seal(plan: Plan, law: Law | None, curves: Sequence[Curve] = (), *, records: 
     bare = Forecast(
         n=arm.n, B=arm.B, C=arm.C, runs=_names(plan, arm), comparator=other.n if other else None,
         comparator_runs=_names(plan, other), interval=arm.prediction, base=base,
-        naive=_naive(own, law, arm.C, plan.seeds), falsifier=_falsifier(plan),
+        naive=_naive(own, law, arm.C, plan.seeds), falsifier=_falsifier(plan, curves[0].metric if curves else PASS),
         why=_why(plan, law), extrapolation=plan.extrapolation, epochs=arm.epochs, pilot_epochs=plan.pilot_epochs,
         claim=plan.claim, flags=plan.flags,
         hashes={"plan": digest(plan.data()), "law": digest(law.data()) if law else "", "records": records,
@@ -154,12 +155,13 @@ def _why(plan: Plan, law: Law | None) -> str:
     return plan.chosen
 
 
-def _falsifier(plan: Plan) -> str:
+def _falsifier(plan: Plan, metric: str) -> str:
     i, arm = plan.arm.prediction, plan.arm
     if i is None:
         return "nothing is forecast, so nothing can be falsified"
-    return (f"a mean held-out reward of {plan.seeds} new runs at n = {arm.n}, B = {arm.B}, C = {arm.C} rollouts, on "
-            f"the audit problems, outside [{i.low:.4f}, {i.high:.4f}] ({i.level:.0%} prediction interval)")
+    what = "reward" if metric == PASS else metric
+    return (f"a mean held-out {what} of {counted(plan.seeds, 'new run')} at n = {arm.n}, B = {arm.B}, C = {arm.C} "
+            f"rollouts, on the audit problems, outside [{i.low:.4f}, {i.high:.4f}] ({i.level:.0%} prediction interval)")
 
 
 def _naive(own: Sequence[Curve], law: Law | None, C: float, K: int) -> tuple[Naive, ...]:

@@ -20,6 +20,7 @@ from isocost.errors import UserError
 from isocost.laws.budget import Bill, Budget, Prices, Timing, expected_timing
 from isocost.laws.passrate import dead_groups
 from isocost.laws.rate import EDGES, MULTIPLIERS, NOISE, RateRule, starting_rule
+from isocost.words import counted
 
 COMMON = 8              # the default n that a prescription is compared with
 WORTH = 0.09            # an effect worth seeing: what varying n moved on an easy set (arXiv 2603.12151)
@@ -469,7 +470,7 @@ class _Ask:
         per = _per_doubling(self.evaluation)
         probe_C = next((r.C for r in runs if r.purpose == "probe"), C)
         effect = detectable(shape.seeds, len(shape.grid), self.sd)
-        sizes = f"n B = {shape.batch}, {C // shape.batch} updates each" if shape.batch else f"B = {shape.B}"
+        sizes = f"n B = {shape.batch}, {counted(C // shape.batch, 'update')} each" if shape.batch else f"B = {shape.B}"
         why = (f"{len(shape.grid)} n x {shape.seeds} seeds x {C} rollouts, {sizes}; "
                f"sees differences of {effect:.3f} between two n ({POWER:.0%} power, {LEVEL:.0%} level)")
         return self._plan(

@@ -34,6 +34,7 @@ from isocost.laws.pilot import (
 )
 from isocost.laws.rate import RateRule
 from isocost.laws.table import Curve
+from isocost.words import counted
 
 __all__ = [
     "PRESETS", "Arm", "Bill", "Budget", "Check", "Evaluation", "Marginal", "PilotPlan", "Plan", "Preset", "Prices",
@@ -364,7 +365,7 @@ class _Ask:
                   f"the pilot costs {share:.0%} of what training costs in {name} (at most half)"),
             Check("reach", ratio >= 1 / EXTRAPOLATION,
                   f"the pilot's largest run is 1/{1 / ratio:.3g} of the prescribed one (at least 1/{EXTRAPOLATION})"),
-            Check("seeds", seeds >= LEAST_SEEDS, f"{seeds} seeds an arm (at least {LEAST_SEEDS})"),
+            Check("seeds", seeds >= LEAST_SEEDS, f"{counted(seeds, 'seed')} an arm (at least {LEAST_SEEDS})"),
             Check("warmup", arm.warmup <= 0.05 * arm.M, f"{arm.warmup} of {arm.M} updates warm up (at most 5 %)"),
         )
 

@@ -27,12 +27,17 @@ REACH = 64.0                        # the latest midpoint allowed, in units of t
 SHARED = 0.95                       # of a run's variance that neighbouring evaluations share; the rest is their own
 USUAL = 9                           # evaluations of a run that count; more of them say the same
 SHAPE = 0.004                       # how far a true curve may lie off the form, in reward: one standard deviation
-STEP_A = 0.03                       # change of A per doubling of n, a standard deviation: n is worth 0.04 (hard) to
-                                    # 0.09 (easy) of reward over the whole of IsoCompute's range
+ALL = 0.1                           # prior weight of A = 1, that every problem can be learned: without it the end that
+                                    # a set with a verifier often has would be an accident at the edge
+STEP_A = 0.025                      # change of A per doubling of n, a standard deviation: n is worth 0.04 (hard) to
+                                    # 0.09 (easy) of reward over the whole of IsoCompute's range, six doublings
 LATER, STEP_CMID = 0.35, 0.35       # change of ln Cmid: from 0, where only rollouts count, to ln 2, where updates do
 STEP_B = 0.2                        # change of ln b
 BLUR = 3.0                          # of errors, where the whole range is searched for the part that matters
 STRANGE = 0.05                      # share of steps that are four times as wide
+LEFT = 0.02                         # weight that a form keeps whatever the runs say against it; all of the forms that
+                                    # are ruled out together stay below the 5 % that an interval leaves on a side, or
+                                    # it would be they who say where it ends
 
 
 def correlation(C: ndarray, residuals: ndarray) -> float:
@@ -91,7 +96,7 @@ class Grid:
         """The prior's mass here, up to a factor that is one for all grids of a study."""
         ln_b = np.log(self.b)
         b = np.exp(-0.5 * ((ln_b - np.log(SLOPE)) / SLOPE_SPREAD) ** 2).mean() * (ln_b[-1] - ln_b[0])
-        return float((self.A[-1] - self.A[0]) * np.log(self.Cmid[-1] / self.Cmid[0]) * b)
+        return float(self.ends().sum() * np.log(self.Cmid[-1] / self.Cmid[0]) * b)
 
     def likelihood(self, seen: Seen, base: float, tail: float) -> ndarray:
         """The log likelihood (A, Cmid, b) of one arm: Student with its degrees of freedom, normal where infinite."""
@@ -106,22 +111,31 @@ class Grid:
         return np.asarray(-(seen.dof + len(seen.C)) / 2 * np.log1p(squares / seen.dof))
 
     def prior(self) -> ndarray:
-        """The prior of the first arm: flat on A and on ln Cmid, log-normal on b: (A, Cmid, b), summing to 1."""
+        """The prior of the first arm: `ends` on A, flat on ln Cmid, log-normal on b: (A, Cmid, b), summing to 1."""
         b = np.exp(-0.5 * ((np.log(self.b) - np.log(SLOPE)) / SLOPE_SPREAD) ** 2)
-        out = np.broadcast_to(b, (len(self.A), len(self.Cmid), len(self.b)))
+        out = np.broadcast_to(self.ends()[:, None, None] * b, (len(self.A), len(self.Cmid), len(self.b)))
         return np.asarray(out / out.sum())
+
+    def ends(self) -> ndarray:
+        """The prior mass of each asymptote (A,): Jeffreys' for a share, as A is the share of problems that can be
+        learned, with the density 1 / (pi sqrt(A (1 - A))); and `ALL` at 1.
+        """
+        middles = (self.A[:-1] + self.A[1:]) / 2
+        below = 2 / np.pi * np.arcsin(np.sqrt(np.concatenate([self.A[:1], middles, self.A[-1:]])))
+        return np.asarray((1 - ALL) * np.diff(below) + ALL * (self.A == 1.0))
 
     def steps(self, doublings: float) -> tuple[ndarray, ndarray, ndarray]:
         """How each parameter may change from one n to an n this many doublings larger: rows sum to 1 over the new."""
         wide = np.sqrt(doublings)
-        return (_step(self.A, 0.0, STEP_A * wide), _step(np.log(self.Cmid), LATER * doublings, STEP_CMID * wide),
+        return (_step(self.A, 0.0, STEP_A * wide, self.ends()),
+                _step(np.log(self.Cmid), LATER * doublings, STEP_CMID * wide),
                 _step(np.log(self.b), 0.0, STEP_B * wide))
 
 
-def _step(x: ndarray, shift: float, sd: float) -> ndarray:
+def _step(x: ndarray, shift: float, sd: float, prior: ndarray | float = 1.0) -> ndarray:
     """The transition (from, to) on one axis: normal, with a share `STRANGE` of steps four times as wide."""
     z = (x[None, :] - x[:, None] - shift) / sd
-    out = (1 - STRANGE) * np.exp(-0.5 * z**2) + STRANGE / 4 * np.exp(-0.5 * (z / 4) ** 2) + 1e-12
+    out = ((1 - STRANGE) * np.exp(-0.5 * z**2) + STRANGE / 4 * np.exp(-0.5 * (z / 4) ** 2) + 1e-12) * prior
     return np.asarray(out / out.sum(1, keepdims=True))
 
 
@@ -194,12 +208,12 @@ def joint(seen: Sequence[Seen], base: float, tail: float, u: ndarray) -> Chain:
 
 
 def shares(evidence: Sequence[float]) -> ndarray:
-    """The weight of each form from its log evidence over all arms, summing to 1; none falls below 1/20 or so.
+    """The weight of each form from its log evidence over all arms, summing to 1; none falls below `LEFT` or so.
 
     The form is one for the whole study: arms differ in how fast and how far, not in kind, and together they can tell.
     """
     likely = np.exp(np.array(evidence) - max(evidence))
-    floored = likely / likely.sum() + 0.05
+    floored = likely / likely.sum() + LEFT
     return np.asarray(floored / floored.sum())
 
 

@@ -36,7 +36,7 @@ from isocost.laws.law import AUDIT, DRIFT, SELECT, Law
 from isocost.laws.noise import Interval, mixture_quantiles, prior_noise, spread
 from isocost.laws.passrate import SOLVED_MEAN, Dead, dead_groups
 from isocost.laws.posterior import SHAPE, SHARED, SLOPE, SLOPE_SPREAD, SLOPES, correlation, thinned
-from isocost.laws.table import Curve
+from isocost.laws.table import PASS, Curve, attempts_of
 
 WRONG = 0.05            # the chance of reaching the target at which a run is stopped
 UNLIKE = 0.1            # prior weight of a run that is its arm's curve stretched, and of one that is no such curve
@@ -94,6 +94,7 @@ class Verdict:
     dead: tuple[Dead, ...]
     n: int | None
     prior: str              # what the candidates were: "law" or "none"
+    metric: str = PASS      # what reward, target, gain and worth are means of
 
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -135,7 +136,7 @@ def judge(
     said = Verdict(
         run.run, word, "", ahead.spent, float(end), int((run.C > 0).sum()), float(run.select[-1]), target, reach,
         ahead.final(), ahead.stretch, ahead.gain(NEXT), ahead.gain(END), worth, worthy, dead, n,
-        "law" if arm else "none",
+        "law" if arm else "none", run.metric,
     )
     return replace(said, why=_why(said))
 
@@ -218,8 +219,9 @@ def _told(dead: tuple[Dead, ...], n: int | None) -> str:
 class _Noise:
     """How a run wanders about its curve, in units of `spread`: `size(C)`, what a doubling keeps, degrees of freedom.
 
-    `attempts` are those that one evaluation is the mean of; 0 where it is exact. What they scatter an evaluation by is
-    its own, however near the next one is, and is taken off what the pilot's runs differ by, of which it was a part.
+    `attempts` are those that one evaluation is the mean of, k for best@k counted as one; 0 where it is exact. What they
+    scatter an evaluation by is its own, however near the next one is, and is taken off what the pilot's runs differ by,
+    of which it was a part.
     """
 
     C: ndarray
@@ -231,7 +233,7 @@ class _Noise:
     @staticmethod
     def of(law: Law | None, run: Curve) -> _Noise:
         noise = prior_noise(np.ones(1)) if law is None else law.noise
-        attempts = 0.0 if run.samples is None else run.problems / 2 * run.samples
+        attempts = 0.0 if run.samples is None else run.problems / 2 * run.samples / attempts_of(run.metric)
         total = (noise.residuals[SELECT] ** 2).sum(0) / noise.dof
         if law is None:
             return _Noise(noise.C, np.sqrt(total), KEPT, noise.dof, attempts)

@@ -24,9 +24,15 @@ from isocost.report.html import (
     tag,
 )
 from isocost.report.records import FATES, Data, Run, Study, as_dict, as_list, number
+from isocost.words import counted
 
 PURPOSES = ("probe", "pilot", "edge", "train", "run")
 PURPOSE_NAMES = {"probe": "rate probe", "pilot": "pilot", "edge": "rate check", "train": "train", "run": "run"}
+TRAINS = {  # steps that sample or train, and why there will be none where that was another trainer's work
+    "isocost profile": "their logs do not say",
+    "isocost pilot": "their logs do not say",
+    "isocost train --plan": "the one to come is of a trainer of yours, and its forecast is the plan's",
+}
 PHASES = ("profile", "plan", "probe", "pilot", "edge", "fit", "prescribe", "train", "audit", "report")
 SHOWN_PROBLEMS, SHOWN_ATTEMPTS = 3, 4
 
@@ -40,7 +46,10 @@ class Section:
     body: Safe
 
 
-def empty(what: str, step: str) -> Safe:
+def empty(study: Study, what: str, step: str) -> Safe:
+    """What stands where nothing is yet: what is missing, and the step that fills it, if isocost is to take it."""
+    if study.imported and step in TRAINS:
+        return tag("p", f"{what} The runs were imported: {TRAINS[step]}.", cls="empty")
     return tag("p", f"{what} Filled by ", tag("code", step), ".", cls="empty")
 
 
@@ -51,10 +60,10 @@ def spent(study: Study) -> Section:
     """One fate per rollout, stacked for each kind of run, beside what the meter counted."""
     rows = _fate_rows(study)
     if not rows:
-        return Section("spent", "Where the compute went", empty("Nothing has been spent yet.", "isocost pilot"))
+        return Section("spent", "Where the compute went", empty(study, "Nothing has been spent yet.", "isocost pilot"))
     total = {f: sum(r["rollouts"] for r in rows if r["fate"] == f) for f in FATES}
     everything = sum(total.values())
-    if not everything and all("imported" in r.about for r in study.runs):
+    if not everything and study.imported:
         begun = count(sum(r.metered for r in study.runs))
         text = f"{begun} rollouts were begun. Imported logs do not say what became of each."
         return Section("spent", "Where the compute went", join(p(text, cls="lead"), _cost_table(study)))
@@ -85,25 +94,42 @@ def _kinds(study: Study) -> dict[str, list[Run]]:
     return kinds
 
 
-def profile_rollouts(study: Study) -> int:
-    return int(number(as_dict(study["profile"].get("cost")).get("rollouts")) or 0)
+def _before_runs(study: Study) -> dict[str, dict[str, int]]:
+    """Rollouts sampled before any run, by fate: the profile, or the few that told a comparison what answers cost.
+
+    Those of a profile that was killed, and that the next could not take up, are lost.
+    """
+    profile = study["profile"]
+    told = {
+        "profile": {"evaluation": _rollouts(profile.get("cost")), "lost": _rollouts(profile.get("lost"))},
+        "pricing": {"evaluation": _rollouts(study["compare"].get("pricing"))},
+    }
+    return {what: fates for what, fates in told.items() if any(fates.values())}
+
+
+def _rollouts(cost: Any) -> int:
+    return int(number(as_dict(cost).get("rollouts")) or 0)
+
+
+def _metered(study: Study) -> dict[str, int]:
+    """What the meter counted, by kind."""
+    runs = {what: sum(r.metered for r in runs) for what, runs in _kinds(study).items()}
+    return {what: sum(fates.values()) for what, fates in _before_runs(study).items()} | runs
 
 
 def _fate_rows(study: Study) -> list[Data]:
-    counted: dict[str, dict[str, int]] = {}
-    if profile_rollouts(study):
-        counted["profile"] = {"evaluation": profile_rollouts(study)}
+    kinds = _before_runs(study)
     for what, runs in _kinds(study).items():
-        counted[what] = {f: sum(r.fates.get(f, 0) for r in runs) for f in FATES}
+        kinds[what] = {f: sum(r.fates.get(f, 0) for r in runs) for f in FATES}
     return [
         {"what": what, "fate": fate, "rollouts": n, "share": n / max(sum(fates.values()), 1)}
-        for what, fates in counted.items()
+        for what, fates in kinds.items()
         for fate, n in fates.items()
     ]
 
 
 def _sum_sentence(study: Study, total: Mapping[str, int]) -> Safe:
-    fates, metered = sum(total.values()), sum(r.metered for r in study.runs) + profile_rollouts(study)
+    fates, metered = sum(total.values()), sum(_metered(study).values())
     parts = " + ".join(f"{count(v)} {f}" for f, v in total.items() if v)
     wasted = fates - total["trained"] - total["evaluation"]
     lead = (
@@ -122,9 +148,7 @@ def _sum_sentence(study: Study, total: Mapping[str, int]) -> Safe:
 
 def _fate_table(study: Study, rows: Sequence[Data]) -> Safe:
     present = [f for f in FATES if any(r["fate"] == f and r["rollouts"] for r in rows)]
-    metered = {what: sum(r.metered for r in runs) for what, runs in _kinds(study).items()} | {
-        "profile": profile_rollouts(study)
-    }
+    metered = _metered(study)
     whats = list(dict.fromkeys(r["what"] for r in rows))
     body = []
     for what in whats:
@@ -141,8 +165,14 @@ def _cost_table(study: Study) -> Safe:
     """The bill by account, in every unit."""
     units = ("rollouts", "prefill", "decode", "score", "train", "updates", "verify", "seconds")
     bill: dict[str, dict[str, float]] = {}
-    if cost := as_dict(study["profile"].get("cost")):
-        bill["profile"] = {u: number(cost.get(u)) or 0 for u in units}
+    before = {
+        "profile": study["profile"].get("cost"),
+        "lost": study["profile"].get("lost"),
+        "pricing": study["compare"].get("pricing"),
+    }
+    for account, told in before.items():
+        if any((cost := as_dict(told)).values()):
+            bill[account] = {u: number(cost.get(u)) or 0 for u in units}
     for run in study.runs:
         for account, cost in run.bill.items():
             row = bill.setdefault(account, dict.fromkeys(units, 0.0))
@@ -179,7 +209,7 @@ def time(study: Study) -> Section:
     if not rows:
         rows = _times_of_runs(study)
     if not rows:
-        return Section("time", "Time per phase", empty("No phase has been timed yet.", "isocost profile"))
+        return Section("time", "Time per phase", empty(study, "No phase has been timed yet.", "isocost profile"))
     total = sum(r["seconds"] for r in rows)
     longest = max(rows, key=lambda r: r["seconds"])
     lead = f"{span(total)} in all; {longest['phase']} took {percent(longest['seconds'] / max(total, 1e-9))} of it."
@@ -255,7 +285,7 @@ def recipe(study: Study) -> Section:
     run = next(iter(study.of("train") or study.of("pilot") or study.runs), None)
     told = as_dict(run.about.get("recipe")) if run else {}
     if not run or not told:
-        return Section("recipe", "Recipe", empty("No run has recorded a recipe yet.", "isocost pilot"))
+        return Section("recipe", "Recipe", empty(study, "No run has recorded a recipe yet.", "isocost pilot"))
     method = str(run.about.get("method") or told.get("name") or "")
     shipped, parent, parent_name = _shipped(method)
     lead = f"{method or 'A recipe'}, as run {run.name} recorded it, every default bound."
@@ -373,7 +403,7 @@ def samples(study: Study) -> Section:
     """What the model said at the first and at the last recorded step, escaped and unedited."""
     source, lines = _said_by(study)
     if not lines:
-        return Section("samples", "Samples", empty("No sample has been recorded yet.", "isocost profile"))
+        return Section("samples", "Samples", empty(study, "No sample has been recorded yet.", "isocost profile"))
     steps = sorted({number(x.get("step")) or 0 for x in lines})
     ends = list(dict.fromkeys([steps[0], steps[-1]]))
     lead = f"From {source}, at its first and its last recorded step; the first attempts of each, as they came."
@@ -448,7 +478,7 @@ def provenance(study: Study) -> Section:
     if hashes:
         parts.append(details("SHA-256 of the study's files", table(["file", "sha-256"], hashes, "Hashes")))
     if study.runs:
-        parts.append(details(f"All {len(study.runs)} runs", _runs_table(study.runs)))
+        parts.append(details(f"The {counted(len(study.runs), 'run')}", _runs_table(study.runs)))
     return Section("provenance", "Provenance", join(*parts))
 
 

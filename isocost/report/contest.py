@@ -27,6 +27,7 @@ from isocost.report.html import (
 )
 from isocost.report.outcome import SPLIT
 from isocost.report.records import Data, Run, Study, as_dict, as_list, number, read_run
+from isocost.words import counted
 
 UNITS = {"rollouts": "rollouts", "tokens": "tokens", "flops": "FLOP", "seconds": "busy seconds"}
 
@@ -61,7 +62,7 @@ def answers(study: Study) -> Section:
     """Each arm at the common cost, and each pair by question: at equal cost, efficiency, asymptote."""
     title, told = "Which is better", study["comparison"]
     if not told:
-        return Section("answers", title, empty("The arms have not been judged yet.", "isocost compare"))
+        return Section("answers", title, empty(study, "The arms have not been judged yet.", "isocost compare"))
     verdicts = [as_dict(v) for v in as_list(told.get("verdicts"))]
     lines = [tag("li", f"{v.get('a')} against {v.get('b')}: ", tag("b", _verdict(v))) for v in verdicts]
     missing = as_list(told.get("missing"))
@@ -134,7 +135,7 @@ def curves(study: Study) -> Section:
                 if c and y is not None:
                     rows.append({"arm": name, "run": run.name, "C": c, "reward": y})
     if not rows:
-        return Section("curves", title, empty("No run of an arm has been evaluated here.", "isocost compare"))
+        return Section("curves", title, empty(study, "No run of an arm has been evaluated here.", "isocost compare"))
     arms = list(dict.fromkeys(r["arm"] for r in rows))
     ends = {a: max((r for r in rows if r["arm"] == a), key=lambda r: r["C"]) for a in arms}
     alt_text = "Held-out reward against training rollouts, one line for each run, coloured by arm: " + "; ".join(
@@ -142,7 +143,7 @@ def curves(study: Study) -> Section:
     )
     caption = "Thin lines are runs, thick ones the mean of an arm. Click a legend entry to single an arm out."
     plot = figure("reward", charts.arm_curves(rows, _means(rows), alt_text), alt_text, caption, rows)
-    lead = f"{len({r['run'] for r in rows})} runs of {names(arms)}."
+    lead = f"{counted(len({r['run'] for r in rows}), 'run')} of {names(arms)}."
     return Section("curves", title, join(p(lead, cls="lead"), plot, _rates(study)))
 
 

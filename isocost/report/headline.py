@@ -9,6 +9,7 @@ from isocost.report.accounts import Section
 from isocost.report.html import Safe, brief, count, join, names, p, sentence, share, signed, span, tag
 from isocost.report.outcome import equal_set, outcome_of, prescribed_arm, verdict_of
 from isocost.report.records import Data, Study, as_dict, as_list, law_of, number
+from isocost.words import counted
 
 VERDICTS = {
     "hit": "The forecast held",
@@ -114,7 +115,7 @@ def _of_runs(study: Study) -> str:
     }
     known = {k: v for k, x in ends.items() if (v := number(x)) is not None}
     if not known:
-        return f"{len(study.runs)} {'run' if len(study.runs) == 1 else 'runs'}, none evaluated yet."
+        return f"{counted(len(study.runs), 'run')}, none evaluated yet."
     best = max(known, key=lambda k: known[k])
     some = "One run" if len(study.runs) == 1 else f"{len(study.runs)} runs"
     first = next(r for r in study.runs if r.name == best).evaluations[0]
@@ -166,7 +167,7 @@ def _key_numbers(study: Study) -> Safe:
         forecast = as_dict(told["forecast"])
         facts.append(("forecast", share(forecast.get("value")), _span_words(forecast)))
     if told.get("outcome"):
-        facts.append(("outcome", share(told["outcome"]["value"]), f"mean of {told['runs']} runs"))
+        facts.append(("outcome", share(told["outcome"]["value"]), f"mean of {counted(told['runs'], 'run')}"))
     if told.get("difference"):
         d = as_dict(told["difference"])
         facts.append(

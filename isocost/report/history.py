@@ -36,7 +36,7 @@ def history(study: Study) -> Section:
     """What was forecast, knowing what, under which hashes; and how each evaluation since compares."""
     title, sealed = "The forecast's history", study["forecast"]
     if not sealed:
-        return Section("history", title, empty("Nothing is sealed yet.", "isocost train --plan"))
+        return Section("history", title, empty(study, "Nothing is sealed yet.", "isocost train --plan"))
     return Section("history", title, join(_lead(study), _events(study), _evaluations(study), _against(study)))
 
 

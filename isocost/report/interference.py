@@ -15,6 +15,7 @@ from isocost.report.accounts import Section, empty
 from isocost.report.html import Safe, count, figure, join, names, p, percent, share, signed, table, tag
 from isocost.report.outcome import prescribed_n
 from isocost.report.records import Data, Run, Study
+from isocost.words import counted
 
 if TYPE_CHECKING:
     from isocost.laws.interference import Interference
@@ -26,7 +27,8 @@ def interference(study: Study) -> Section:
     found = {purpose: _found(study.of(purpose)) for purpose in ("train", "pilot", "run")}
     shown = _shown(study, found)
     if not shown:
-        return Section("interference", title, empty("No evaluation says how single problems moved.", "isocost pilot"))
+        missing = "No evaluation says how single problems moved."
+        return Section("interference", title, empty(study, missing, "isocost pilot"))
     compared = found["pilot"] or found["run"] or found["train"]
     return Section("interference", title, join(_over_time(shown), _by_start(compared), _table(compared)))
 
@@ -96,8 +98,9 @@ def _over_time(runs: Sequence[Interference]) -> Safe:
         f" each rate. At 0.9 or more: {percent(was)} at first, {percent(solved)} at the end."
     )
     caption = (
-        f"Columns are evaluations, rows pass rates, stronger means more of the problems; a mean over {len(runs)} runs."
-        " A set that splits into a strong top and a strong bottom is being learned in part, whatever its mean says."
+        "Columns are evaluations, rows pass rates, stronger means more of the problems; a mean over"
+        f" {counted(len(runs), 'run')}. A set that splits into a strong top and a strong bottom is being learned in"
+        " part, whatever its mean says."
     )
     plot = figure("pass-rates-over-time", charts.heat(rows, alt_text), alt_text, caption, rows)
     return join(p(lead, cls="lead"), plot)

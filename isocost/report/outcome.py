@@ -23,6 +23,7 @@ from isocost.report.html import (
     tag,
 )
 from isocost.report.records import Data, Study, as_dict, as_list, law_of, number
+from isocost.words import counted
 
 SPLIT = "eval/audit"  # what is reported; `select` chose
 
@@ -47,7 +48,7 @@ def no_law(study: Study) -> Safe:
     """What stands where a law would: that none will be fitted, or the step that fits one."""
     if study["plan"].get("direct"):
         return p("Nothing was compared, so there is no law: the plan took one n as it was.", cls="empty")
-    return empty("No law has been fitted.", "isocost fit")
+    return empty(study, "No law has been fitted.", "isocost fit")
 
 
 def equal_set(study: Study) -> list[int]:
@@ -83,7 +84,7 @@ def outcome(study: Study) -> Section:
     """The sealed forecast, the naive ones, what came of it, and the arm beside it."""
     title, told = "Forecast against outcome", outcome_of(study)
     if not told:
-        return Section("outcome", title, empty("Nothing is forecast yet.", "isocost plan"))
+        return Section("outcome", title, empty(study, "Nothing is forecast yet.", "isocost plan"))
     parts = [
         _verdict_words(study, told),
         _path(study),
@@ -167,6 +168,8 @@ def _verdict_words(study: Study, told: Data) -> Safe:
                 sentence(sealed["falsifier"]),
             )
         )
+    elif told["forecast"] and study.imported:
+        more.append(p("This is the plan's expectation of the run to come, which is of a trainer of yours.", cls="soft"))
     elif told["forecast"]:
         more.append(
             p(
@@ -314,7 +317,7 @@ def _difference_plot(study: Study, told: Data) -> Safe:
         "Paired by seed, with the 90 % confidence interval; ticks are single pairs, the dashed line is no difference."
     )
     better = {"prescribed": "The prescription is better.", "comparator": f"n = {told['other_n']} is better."}
-    text = f"{signed(d['value'])} {bounds} over {len(pairs)} pairs. "
+    text = f"{signed(d['value'])} {bounds} over {counted(len(pairs), 'pair')}. "
     text += better.get(str(study["audit"].get("better")), "Which of the two is better cannot be told.")
     claim = (
         ""

@@ -27,7 +27,7 @@ def profile(study: Study) -> Section:
     """pass@1 over problems, groups without a signal at each n, lengths, and which methods fit."""
     told, title = study["profile"], "The problems, for this model"
     if not told:
-        return Section("profile", title, empty("Pass rates have not been measured.", "isocost profile"))
+        return Section("profile", title, empty(study, "Pass rates have not been measured.", "isocost profile"))
     samples, counts = int(told.get("samples") or 16), as_list(told.get("histogram"))
     rows = [_bin(k, samples, c) for k, c in enumerate(counts)]
     alt_text = f"Histogram of problems by right answers out of {samples}: " + ", ".join(
@@ -152,7 +152,7 @@ def learning_rate(study: Study) -> Section:
     told, title = study["rate"], "Learning rate"
     rows = _probe_rows(study)
     if not told and not rows:
-        return Section("rate", title, empty("The learning rate has not been measured.", "isocost pilot"))
+        return Section("rate", title, empty(study, "The learning rate has not been measured.", "isocost pilot"))
     lead = f"{sentence(told.get('why') or 'The rule is not fitted yet')}"
     plot: Any = ""
     if rows:

@@ -235,7 +235,7 @@ def _plain(study: Study, title: str) -> Section:
             if c and y is not None:
                 rows.append({"run": run.name, "C": c, "reward": y})
     if not rows:
-        return Section("curves", title, empty("No run of a pilot has been evaluated.", "isocost pilot"))
+        return Section("curves", title, empty(study, "No run of a pilot has been evaluated.", "isocost pilot"))
     ends: dict[str, float] = {r["run"]: r["reward"] for r in rows}
     alt_text = "Held-out reward against training rollouts, one line for each run. At the end: " + ", ".join(
         f"{k} {share(v)}" for k, v in ends.items()

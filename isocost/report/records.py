@@ -135,6 +135,11 @@ class Study:
         return [r for r in self.runs if r.purpose in purposes]
 
     @property
+    def imported(self) -> bool:
+        """Whether every run came from another trainer's log."""
+        return bool(self.runs) and all("imported" in r.about for r in self.runs)
+
+    @property
     def name(self) -> str:
         return self.folder.resolve().name
 

@@ -1,6 +1,7 @@
 """A comparison: several methods, or several folders of runs, judged at equal cost by `isocost.laws.compare`.
 
-    compare.json     the design, sealed before anything is trained: arms, sizes, budget, candidate rates, seeds, margin
+    compare.json     the design, sealed before anything is trained: arms, sizes, budget, candidate rates, seeds, margin;
+                     and what was paid for the few answers that told what they cost (`pricing`)
     rates.json       every arm's learning rate, from its own probe, judged on the problems that choose
     comparison.json  the answers, on the problems that are reported, and the bill
     runs/            probe-ARM-xRATE-sINDEX and train-ARM-sINDEX, paired by seed
@@ -13,12 +14,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import ceil, hypot
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -27,24 +29,28 @@ from isocost import record as records
 from isocost.errors import UserError
 from isocost.laws.budget import UNITS, Bill, Budget, Prices, expected_timing
 from isocost.laws.compare import QUESTIONS, SAME, SHARES, TOLD, Answer, Comparison, Verdict, compare
-from isocost.laws.few import POWER, effect_seen, seeds_that_see
+from isocost.laws.few import POWER, effect_seen, pooled_sd, seeds_that_see
 from isocost.laws.forecast import digest
 from isocost.laws.pilot import Evaluation, Run, points, run_seed, warmup
 from isocost.laws.rate import MULTIPLIERS, NOISE, RateRule, fit_rate, given, starting_rule, trials
-from isocost.laws.table import curves
+from isocost.laws.table import Curve, curves
 from isocost.laws.track import Track, tracks
+from isocost.laws.wave import RATE
+from isocost.laws.wave import wave as judge_wave
 from isocost.record import find_runs, read_json
 from isocost.run import Job, recipe_of
 from isocost.seams import describe
 from isocost.setting import Setting
-from isocost.study import tell
+from isocost.study import tell, wave
 from isocost.study.home import Home, check, found
 from isocost.study.steps import console_of, job_of, run_jobs, setting_of, workers_of
+from isocost.words import counted
 
 SHARE = 1 / 4           # of a run's cost that a probe run may spend: shorter ones favour rates that are too low
 MANY = 10               # seeds from which on a rate is probed with two seeds instead of one
 LEAST = 16              # updates of a run below which there is nothing to compare, and its probes have four
 PRICED = 8              # problems sampled to tell what answers cost here
+LONG = 80               # characters of a folder's name, from which on it says how many arms there are
 BUDGETS = {"flops": "flop"}     # what a run's own budget calls a unit, where it has another word
 UNPAIRED = 2**31         # numbers from which on a run of no known seed has one that pairs it with nothing
 AT = {"rollouts": "rollouts", "tokens": "tokens", "flops": "FLOP", "seconds": "busy seconds"}
@@ -54,8 +60,10 @@ def run_compare(arms: Sequence[str], *, quiet: bool, as_json: bool = False, **as
     """Compare methods by training them, or folders by reading their runs. Returns the exit code of the answer."""
     console = console_of(quiet)
     folders = [_is_folder(a) for a in arms]
-    if len(arms) < 2:
+    if len(arms) < 2 and not asked.get("to_parents"):
         raise UserError("name two methods or more, such as `isocost compare grpo dapo`, or two folders of runs")
+    if all(folders) and asked.get("to_parents"):
+        raise UserError("--to-parents is for methods: which method a folder's runs are a change to is not recorded")
     if all(folders):
         return of_folders([Path(a) for a in arms], console, as_json=as_json, **asked)
     if any(folders):
@@ -100,7 +108,7 @@ def of_folders(folders: Sequence[Path], console: Console, *, as_json: bool, out:
             unpaired += len(arms[label])
         silent = len(runs) - len(arms[label])
         if silent:
-            notes.append(f"{label}: {silent} of {len(runs)} runs have no evaluation and are left out")
+            notes.append(f"{label}: {silent} of {counted(len(runs), 'run')} without an evaluation, left out")
     _same_world(recorded)
     notes += _cautions(recorded, arms)
     answer = compare(arms, unit=unit, margin=margin, seed=seed, missing=notes)
@@ -163,7 +171,7 @@ class Design:
 
     `cost` is what each run may spend on training, in `unit`, and `probe_cost` each probe run; `rollouts` and
     `probe_rollouts` what that is expected to be, which places evaluations. `rule` is where the rates begin: each arm
-    is probed at `rates`. `seeds` are shared by all arms, `probe_seeds` too.
+    is probed at `rates`. `seeds` are shared by all arms, `probe_seeds` too. `sd` is what runs are assumed to differ by.
     """
 
     arms: dict[str, str]            # label -> method, as given
@@ -186,21 +194,21 @@ class Design:
     margin: float
     metric: str
     sd: float
+    parents: dict[str, str] = field(default_factory=dict)   # label -> its parent's, where that alone is asked
 
     @property
     def pairs(self) -> int:
-        """How many pairs of arms there are."""
-        return len(self.arms) * (len(self.arms) - 1) // 2
+        """How many pairs of arms are judged."""
+        return len(self.parents) or len(self.arms) * (len(self.arms) - 1) // 2
 
     @property
     def alpha(self) -> float:
         """The error that the first call at equal cost is held to."""
         return SHARES[0] / self.pairs
 
-    @property
-    def detectable(self) -> float:
-        """The smallest true difference at equal cost that is told with 80 % power, if runs differ by `sd`."""
-        return effect_seen(len(self.seeds), self.sd, self.alpha)
+    def detectable(self, sd: float) -> float:
+        """The smallest true difference at equal cost that is told with 80 % power, if runs differ by this much."""
+        return effect_seen(len(self.seeds), sd, self.alpha)
 
     @property
     def total(self) -> float:
@@ -220,7 +228,8 @@ class Design:
 
 
 def design(arms: Sequence[str], known: Mapping[str, Any], *, budget: str, seeds: int, rollouts: int, groups: int,
-           lr: float | None, evaluations: int, margin: float, metric: str, seed: int, samples: int) -> Design:
+           lr: float | None, evaluations: int, margin: float, metric: str, seed: int, samples: int,
+           parents: Mapping[str, str]) -> Design:
     """The design that a budget pays for: of each arm's share a probe of three rates, the rest its runs.
 
     `known` is a profile, of which lengths, speed and the number of held-out problems are read. Raises UserError for a
@@ -263,6 +272,8 @@ def design(arms: Sequence[str], known: Mapping[str, Any], *, budget: str, seeds:
         probe_seeds=tuple(run_seed(seed, "probe", i) for i in range(probe_seeds)),
         margin=margin, metric=metric,
         sd=hypot(NOISE, Evaluation(known["audit"], None if exact else samples).sd),
+        parents={label: labels[list(arms).index(parents[arm])] for label, arm in zip(labels, arms, strict=True)
+                 if arm in parents},
     )
 
 
@@ -280,44 +291,62 @@ def expected(d: Design, known: Mapping[str, Any], samples: int) -> Bill:
 
 def of_methods(arms: Sequence[str], console: Console, *, as_json: bool, out: Path | None, budget: str | None,
                seeds: int, rollouts: int, groups: int, lr: float | None, evaluations: int, margin: float, unit: str,
-               metric: str, seed: int, workers: int | None, dry_run: bool, **asked: Any) -> int:
+               metric: str, seed: int, workers: int | None, dry_run: bool, to_parents: bool, **asked: Any) -> int:
     """Train every arm and judge them: plan, seal, probe, train, answer."""
     for arm in arms:
         methods.load(arm)
+    arms, parents = wave.with_parents(arms) if to_parents else (arms, {})
     if budget is None:
         raise UserError("comparing methods trains them, which needs a --budget for all of it, such as 200k-rollouts")
     if unit != "rollouts":
         raise UserError(f"--unit {unit} is for folders of runs; methods are compared in the unit of their --budget")
     setting = setting_of(asked)
-    out = out or Path("comparisons") / "-".join(_labels(list(arms), "an arm is compared with others"))
+    name = "-".join(_labels(list(arms), "an arm is compared with others"))
+    out = out or Path("comparisons") / (f"to-parents-{len(arms)}-arms" if len(name) > LONG else name)
     ask = {"seed": seed, "method": " ".join(arms), "budget": budget, "seeds": seeds, "n": rollouts, "B": groups,
-           "lr": lr, "evaluations": evaluations, "margin": margin, "metric": metric}
+           "lr": lr, "evaluations": evaluations, "margin": margin, "metric": metric, "to_parents": to_parents}
     check(out, setting, **ask)
     home = Home(out)
     if home.has("compare.json"):
         sealed = home.read("compare.json", "compare")
-        d, bill = opened(home), Bill.of(sealed["expected"])
+        d, bill, pricing = opened(home), Bill.of(sealed["expected"]), sealed.get("pricing") or {}
     else:
         known = _priced(setting)
         d = design(arms, known, budget=budget, seeds=seeds, rollouts=rollouts, groups=groups, lr=lr,
-                   evaluations=evaluations, margin=margin, metric=metric, seed=seed, samples=setting.samples)
-        bill = expected(d, known, setting.samples)
-    show_design(console, d, bill, setting, workers_of(setting, workers))
+                   evaluations=evaluations, margin=margin, metric=metric, seed=seed, samples=setting.samples,
+                   parents=parents)
+        bill, pricing = expected(d, known, setting.samples), known["cost"]
+    show_design(console, d, bill, setting, workers_of(setting, workers), _noise(home))
     if dry_run:
+        tell.pricing(console, pricing)
         if as_json:
-            click.echo(json.dumps({**d.data(), "expected": bill.data()}, indent=1, sort_keys=True))
+            told = {**d.data(), "expected": bill.data(), "pricing": pricing}
+            click.echo(json.dumps(told, indent=1, sort_keys=True))
         return 0
     home = found(out, setting, **ask)
     if not home.has("compare.json"):
-        home.write("compare.json", {"design": d.data(), "expected": bill.data(), "seal": digest(d.data())})
+        home.write("compare.json", {"design": d.data(), "expected": bill.data(), "pricing": pricing,
+                                    "seal": digest(d.data())})
     seal = str(home.read("compare.json", "compare")["seal"])
     console.print(f"  sealed {seal[:12]} in {out}/compare.json")
-    answer = _judged(home, d, _contest(home, d, seal, console, workers), seal, seed)
-    show(console, answer, read_json(out / "comparison.json")["rates"])
-    console.print(f"\nrecord: {out / 'comparison.json'}")
+    arms_tracks, notes = _tracks(home, d, _contest(home, d, seal, console, workers), seal)
+    rates = {label: rule.at(d.n * d.B) for label, rule in _rates(home).items()}
+    more = {"seal": seal, "metric": d.metric, "rates": rates, "bill": _bill(home)}
+    if d.parents:
+        parents = {label: d.parents[label] for label in d.labels if label in d.parents}
+        found_wave = judge_wave(arms_tracks, parents, unit=d.unit, margin=d.margin, seed=seed)
+        home.write("wave.json", {**found_wave.data(), **more, "ended": notes})
+        wave.show(console, found_wave, rates)
+        code, name = wave.exit_code(found_wave), "wave.json"
+    else:
+        answer = compare(arms_tracks, unit=d.unit, margin=d.margin, seed=seed, missing=notes)
+        home.write("comparison.json", {**answer.data(), **more})
+        show(console, answer, rates)
+        code, name = answer.exit_code, "comparison.json"
+    console.print(f"\nrecord: {out / name}")
     if as_json:
-        click.echo((home.path / "comparison.json").read_text().rstrip())
-    return answer.exit_code
+        click.echo((home.path / name).read_text().rstrip())
+    return code
 
 
 def opened(home: Home) -> Design:
@@ -334,7 +363,7 @@ def opened(home: Home) -> Design:
 
 
 def _priced(setting: Setting) -> dict[str, Any]:
-    """What answers cost here, from a few that are sampled and thrown away; checks the problems too."""
+    """What answers cost here, from a few that are sampled, billed as `pricing`; checks the problems too."""
     from isocost.study.profile import profile
 
     return asyncio.run(profile(setting, problems=PRICED))
@@ -349,8 +378,11 @@ def _contest(home: Home, d: Design, seal: str, console: Console, workers: int | 
         run_jobs([job for own in probes.values() for job in own], home.runs, "learning rates", console, workers)
     if not home.has("rates.json"):
         seen = {label: trials(curves([home.runs / j.name for j in own], d.metric)) for label, own in probes.items()}
-        home.write("rates.json", {"rates": {label: fit_rate(own, d.n * d.B).data() for label, own in seen.items()}})
+        home.write("rates.json", {"rates": {label: fit_rate(own, d.n * d.B).data() for label, own in seen.items()},
+                                  "noise": _noise_of(home, d, probes)})
     rules = _rates(home)
+    if _noise(home):
+        console.print(f"  can see   {_can_see(d, _noise(home))}", soft_wrap=True)
     console.print("  rates     " + ", ".join(f"{label} {rules[label].at(d.n * d.B):.2g}" for label in d.labels))
     for text in dict.fromkeys(text for label in d.labels for text in rules[label].flags):
         concerned = [label for label in d.labels if text in rules[label].flags]
@@ -361,6 +393,23 @@ def _contest(home: Home, d: Design, seal: str, console: Console, workers: int | 
         jobs = [own[i] for i in range(len(d.seeds)) for own in trains.values()]
         run_jobs(jobs, home.runs, "runs", console, workers)
     return trains
+
+
+def _noise_of(home: Home, d: Design, probes: Mapping[str, Sequence[Job]]) -> dict[str, float] | None:
+    """What probe runs that differ in their seed only differ by on the `audit` problems at their end, pooled.
+
+    `sd` in reward and its `dof`; None of probes of one seed, which measure nothing.
+    """
+    by: dict[tuple[str, float], list[Curve]] = {}
+    for label, own in probes.items():
+        for curve in curves([home.runs / j.name for j in own], d.metric):
+            by.setdefault((label, curve.multiplier), []).append(curve)
+    found = pooled_sd([np.array([c.audit[-1] for c in own if not c.diverged]) for own in by.values()])
+    return None if found is None else {"sd": found[0], "dof": found[1]}
+
+
+def _noise(home: Home) -> dict[str, float] | None:
+    return home.read("rates.json", "compare").get("noise") if home.has("rates.json") else None
 
 
 def _rates(home: Home) -> dict[str, RateRule]:
@@ -380,8 +429,9 @@ def _job(home: Home, d: Design, label: str, run: Run, rule: RateRule, seal: str)
     return job
 
 
-def _judged(home: Home, d: Design, trains: Mapping[str, Sequence[Job]], seal: str, seed: int) -> Comparison:
-    """Read the runs, judge them, write comparison.json. Raises UserError for a run that does not carry the seal."""
+def _tracks(home: Home, d: Design, trains: Mapping[str, Sequence[Job]], seal: str
+            ) -> tuple[dict[str, list[Track]], list[str]]:
+    """Every arm's runs, and how those ended that did not spend their budget. Raises UserError for another seal."""
     arms, notes = {}, []
     for label, jobs in trains.items():
         folders = [home.runs / j.name for j in jobs]
@@ -392,16 +442,18 @@ def _judged(home: Home, d: Design, trains: Mapping[str, Sequence[Job]], seal: st
             if end["reason"] != "spent":
                 notes.append(f"{f.name} ended as {end['reason']}: {end['detail']}")
         arms[label] = tracks(folders, d.unit, d.metric)
-    answer = compare(arms, unit=d.unit, margin=d.margin, seed=seed, missing=notes)
-    home.write("comparison.json", {**answer.data(), "seal": seal, "metric": d.metric,
-                                   "rates": {k: r.at(d.n * d.B) for k, r in _rates(home).items()},
-                                   "bill": _bill(home)})
-    return answer
+    return arms, notes
 
 
 def _bill(home: Home) -> dict[str, dict[str, float]]:
-    """What was paid, probes and runs apart: training by their own meters, evaluations, seconds of run time."""
+    """What was paid, probes and runs apart: training by their own meters, evaluations, seconds of run time.
+
+    Beside them what telling the price took (`pricing`); comparisons of earlier versions did not write it down.
+    """
     out: dict[str, dict[str, float]] = {}
+    if priced := home.read("compare.json", "compare").get("pricing"):
+        out["pricing"] = {"runs": 0, "rollouts": priced["rollouts"], "tokens": priced["decode"], "evaluated": 0,
+                          "seconds": round(priced["seconds"], 3)}
     for f in find_runs(home.runs):
         end = read_json(f / "end.json")
         own = out.setdefault(str(read_json(f / "run.json")["purpose"]), {})
@@ -416,10 +468,12 @@ def _bill(home: Home) -> dict[str, dict[str, float]]:
 # what is said -------------------------------------------------------------------------------------------------
 
 
-def show_design(console: Console, d: Design, bill: Bill, setting: Setting, workers: int) -> None:
-    """What will be done, what it costs and what it can see, before anything is spent."""
+def show_design(console: Console, d: Design, bill: Bill, setting: Setting, workers: int,
+                noise: Mapping[str, float] | None = None) -> None:
+    """What will be done, what it costs and what it can see, before anything is spent; by the probes' noise if known."""
     where = f"{setting.data} with {setting.model}"
-    tell.head(console, f"comparison of {', '.join(d.labels)}: {where}, n = {d.n}, B = {d.B}")
+    what = f"{len(d.parents)} methods against their parents" if d.parents else f"comparison of {', '.join(d.labels)}"
+    tell.head(console, f"{what}: {where}, n = {d.n}, B = {d.B}")
     seeds, probes = len(d.seeds), len(d.rates) * len(d.probe_seeds)
     rates = ", ".join(f"{x:.2g}" for x in d.rates)
     console.print(f"  each arm  learning rate: {rates} in {probes} probe runs of {_amount(d.probe_cost, d.unit)}, "
@@ -430,17 +484,24 @@ def show_design(console: Console, d: Design, bill: Bill, setting: Setting, worke
     disk = "" if bill.disk_mb is None else f", {bill.disk_mb:.0f} MB of disk"
     wall = tell.duration(bill.seconds / workers)
     console.print(f"  cost      {_amount(d.total, d.unit)} of {_amount(d.budget['amount'], d.unit)}: about {wall} with "
-                  f"{workers} runs side by side{room}{disk}", soft_wrap=True)
-    console.print(f"  can see   {d.detectable:.3f} between two arms ({POWER:.0%} power), if runs of an arm differ by "
-                  f"{d.sd:.3f} (assumed){_more_seeds(d)}", soft_wrap=True)
-    console.print(f"  margin    {d.margin:g}; of 100 such comparisons at most {100 * sum(SHARES):g} call something "
-                  "better that is not", soft_wrap=True)
+                  f"{counted(workers, 'run')} side by side{room}{disk}", soft_wrap=True)
+    console.print(f"  can see   {_can_see(d, noise)}", soft_wrap=True)
+    wrong = (f"of all differences told at most {RATE:.0%} are none" if d.parents else
+             f"of 100 such comparisons at most {100 * sum(SHARES):g} call something better that is not")
+    console.print(f"  margin    {d.margin:g}; {wrong}", soft_wrap=True)
 
 
-def _more_seeds(d: Design) -> str:
-    wanted = d.detectable / 2
-    needed = seeds_that_see(wanted, d.sd, d.alpha)
-    return "" if needed is None else f"; {wanted:.3f} takes {needed} seeds"
+def _can_see(d: Design, noise: Mapping[str, float] | None) -> str:
+    """What the seeds can tell, if runs differ as was measured or assumed, and the seeds that half of it takes."""
+    sd = d.sd if noise is None else noise["sd"]
+    if noise is not None:
+        whence = f"measured on the probes, {counted(noise['dof'], 'degree')} of freedom"
+    else:
+        whence = "assumed until the probes end" if len(d.probe_seeds) > 1 else "assumed: one seed a probe measures none"
+    least = d.detectable(sd)
+    needed = seeds_that_see(least / 2, sd, d.alpha)
+    more = "" if needed is None else f"; {least / 2:.3f} takes {needed} seeds"
+    return f"{least:.3f} between two arms ({POWER:.0%} power), if runs of an arm differ by {sd:.3f} ({whence}){more}"
 
 
 def _amount(x: float, unit: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from isocost import record as records
 from isocost.errors import UserError
+from isocost.laws.table import PASS
 from isocost.record import read_json, write_json
 from isocost.setting import Setting
 
@@ -47,6 +48,11 @@ class Home:
     @property
     def setting(self) -> Setting:
         return Setting.of(self.asked["setting"])
+
+    @property
+    def metric(self) -> str:
+        """What the study's laws are of: pass@1 unless another metric was asked for."""
+        return str(self.asked.get("metric", PASS))
 
     @contextmanager
     def phase(self, name: str, began: float | None = None) -> Iterator[None]:

@@ -31,6 +31,7 @@ from isocost.laws.rate import NOISE, RateRule
 from isocost.laws.table import Curve, curves
 from isocost.record import read_json
 from isocost.study.home import Home
+from isocost.words import counted
 
 AHEAD = 4  # the run to come over the longest imported one, where no budget is given
 HELD = 256  # held-out problems assumed
@@ -38,6 +39,11 @@ NOTHING = Bill(0, 0.0, None, 0.0, 0, None, None)  # of the budget to come, no im
 UNTIMED = Timing(0.0, 0.0, 0.0, 0.0, "not known: the logs hold no seconds")
 SAID = ("a second held-out half:", "a held-out measure:")  # what the law's own flags say
 STALE = ("law.json", "plan.json")
+OURS = ("pilot_share", "seeds")  # checks of a plan that only a study which trains its own pilot and arms can pass
+THEIRS = (
+    "the runs were imported: what they cost is not in the budget, and the run to come is your trainer's, so no arm is "
+    "compared and no forecast sealed"
+)
 
 
 def run(
@@ -79,7 +85,7 @@ def show(found: Sequence[dict[str, Any]]) -> None:
         unit = r["unit"]
         click.echo(
             f"{r['run']}  from {r['log']} ({r['source']}): n = {r['n']}, B = {r['B']}, lr = {r['lr']:.2g}, seed "
-            f"{r['seed']}; {r['points']} points to {r['C']:g} {unit}; {r['metric']} {r['first']:.3f} -> "
+            f"{r['seed']}; {counted(r['points'], 'point')} to {r['C']:g} {unit}; {r['metric']} {r['first']:.3f} -> "
             f"{r['last']:.3f} ({r['kind']})"
         )
     lacks = Counter(m for r in found for m in r["missing"])
@@ -371,10 +377,9 @@ def planned(home: Home, budget: str | None, others: object = None) -> Plan:
     pilot = PilotPlan.of(home.read("pilot.json", "import"))
     if not home.has("plan.json"):
         rule = RateRule.of(home.read("rate.json", "import"))
-        home.write(
-            "plan.json",
-            prescribe(law, rule, pilot.budget, pilot.timing, pilot=pilot, curves=seen, spent=NOTHING).data(),
-        )
+        made = prescribe(law, rule, pilot.budget, pilot.timing, pilot=pilot, curves=seen, spent=NOTHING)
+        kept = tuple(c for c in made.checks if c.name not in OURS)
+        home.write("plan.json", replace(made, checks=kept, flags=(THEIRS, *made.flags)).data())
     return Plan.of(home.read("plan.json", "plan"))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from isocost.errors import UserError
 from isocost.laws.known import LAWS, Points, estimate, read_points
+from isocost.words import counted
 
 
 def listed() -> list[dict[str, Any]]:
@@ -43,8 +44,8 @@ def fit(name: str, path: Path, columns: dict[str, str], level: float) -> dict[st
 
 def show_fit(found: dict[str, Any]) -> None:
     """The parameters with their intervals, and what these take for independent."""
-    of = f" of {found['runs']} runs" if found["runs"] else ""
-    print(f"{found['equation']}   ({found['points']} points{of})")
+    of = f" of {counted(found['runs'], 'run')}" if found["runs"] else ""
+    print(f"{found['equation']}   ({counted(found['points'], 'point')}{of})")
     for name, one in found["parameters"].items():
         where = "interval open" if one["low"] is None else f"{one['low']:.4g} to {one['high']:.4g}"
         print(f"  {name:8} {one['value']:<10.4g} {where}")

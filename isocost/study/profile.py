@@ -1,8 +1,15 @@
-"""Profile: what a policy can do on a problem set before anything is spent on training."""
+"""Profile: what a policy can do on a problem set before anything is spent on training.
+
+Each problem's attempts are written down with their cost when they are marked, so that a profile that was killed has
+lost neither: the next one takes them up, and charges to `lost` what it cannot use.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,37 +17,61 @@ import numpy as np
 from isocost import meter as meters
 from isocost import methods
 from isocost.chance import Purpose
-from isocost.evaluate import Evaluation, evaluate
+from isocost.evaluate import group_of
 from isocost.laws import passrate
+from isocost.record import Stream, read_lines
 from isocost.run import samples
 from isocost.seams import Pace
 from isocost.setting import Opened, Setting, open_setting
-from isocost.types import Problem, Sampling, Stop
+from isocost.types import Cost, Group, Place, Problem, Sampling, Stop
 
 SAMPLES = 16  # per problem
 PROBLEMS = 512  # profiled at most: enough for a histogram, and a fixed cost
+SHOWN = 6  # problems whose attempts are kept as text
+
+Line = Mapping[str, Any]  # one problem's attempts, as they are written down
 
 
 async def profile(
-    setting: Setting, *, seed: int = 0, problems: int = PROBLEMS, opened: Opened | None = None
+    setting: Setting,
+    *,
+    seed: int = 0,
+    problems: int = PROBLEMS,
+    opened: Opened | None = None,
+    kept: Path | None = None,
+    begin: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """Sample each of the first `problems` training problems 16 times and describe what came back.
 
     Difficulty is assigned on one half of the samples and reported on the other. Returns the data of profile.json:
     counts, histogram, dead groups, lengths, regime, the recipe that follows, and which methods' preconditions hold.
-    Raises UserError for problems or a model that cannot be used.
+    What is sampled goes to the file `kept` as it is marked, `begin` being called before its first line; what lies there
+    of a profile that was killed is taken up, and `lost` is what of it could not be. Raises UserError for problems or a
+    model that cannot be used.
     """
     began = time.perf_counter()
     opened = opened or open_setting(setting, check=True)
     pool = opened.sides.train[:problems]
+    there, lost = _taken_up(read_lines(kept) if kept else [], pool)
+    streams: list[Stream] = []
+
+    def write(line: Line) -> None:
+        if kept and not streams:  # only now: a prompt that the model cannot read has left nothing behind
+            begin()
+            streams.append(_stream(kept))
+        for stream in streams:
+            stream.write(line)
+
     try:
-        found = await _sampled(opened, pool, seed)
+        found = await _sampled(opened, pool, seed, there, write)
     finally:
         opened.grader.close()
+        for stream in streams:
+            stream.close()
     marks = _marks(found)
     scored = ~np.isnan(marks).any(1)
-    seconds = opened.world.meter.of(meters.PROBE).seconds
-    cost = opened.world.meter.of(meters.PROBE)
+    cost = _cost(there.values()) + opened.world.meter.of(meters.PROBE)
+    seconds = cost.seconds
     described = {
         "model": setting.model,
         "parameters": opened.world.learner.parameters,
@@ -50,7 +81,7 @@ async def profile(
         "audit": len(opened.sides.audit),
         "ids": [p.id for p, ok in zip(pool, scored, strict=True) if ok],
         "levels": [p.meta.get("level") for p, ok in zip(pool, scored, strict=True) if ok],
-        "unscored": found.unscored,
+        "unscored": int(np.isnan(marks).sum()),
         "verifier_failures": dict(opened.grader.failures),
         **passrate.summary(marks[scored] > 0.5, seed=seed),
         "lengths": _lengths(found),
@@ -62,8 +93,9 @@ async def profile(
         },
         "found": opened.problems.report.lines(),
         "cost": cost.data(),
+        "lost": lost.data(),
         "seconds": round(time.perf_counter() - began, 2),
-        "examples": samples(found.groups[:6], 0),
+        "examples": [line["example"] for line in found[:SHOWN]],
     }
     return described | {"methods": preconditions(described)}
 
@@ -74,7 +106,39 @@ def preconditions(profile: dict[str, Any]) -> list[dict[str, str]]:
     return [{"name": name, "state": state, "why": why} for name, state, why in rows]
 
 
-async def _sampled(opened: Opened, pool: tuple[Problem, ...], seed: int) -> Evaluation:
+def _stream(kept: Path) -> Stream:
+    """The file to write on in, without the last line where a kill tore it: what follows would be glued to that."""
+    whole = kept.read_bytes().rfind(b"\n") + 1 if kept.exists() else 0
+    stream = Stream(kept)
+    stream.cut(whole)
+    return stream
+
+
+def _taken_up(lines: Sequence[Line], pool: Sequence[Problem]) -> tuple[dict[int, Line], Cost]:
+    """Slot -> the line of a profile that was killed that stands for it, and what the other lines had cost.
+
+    Others are of a problem that is now another one, or have an attempt that the verifier failed on: it is marked anew.
+    """
+    there: dict[int, Line] = {}
+    others: list[Line] = []
+    for line in lines:
+        slot = line["slot"]
+        fits = slot < len(pool) and slot not in there and pool[slot].id == line["id"] and None not in line["rewards"]
+        if fits:
+            there[slot] = line
+        else:
+            others.append(line)
+    return there, _cost(others)
+
+
+def _cost(lines: Iterable[Line]) -> Cost:
+    return sum((Cost.of(line["cost"]) for line in lines), Cost())
+
+
+async def _sampled(
+    opened: Opened, pool: Sequence[Problem], seed: int, there: Mapping[int, Line], write: Callable[[Line], None]
+) -> list[Line]:
+    """A line for each problem in order: those that are there, the others sampled and each written once it is marked."""
     setting = opened.setting
     recipe = methods.load("reinforce").recipe()
     pace = Pace(
@@ -82,29 +146,41 @@ async def _sampled(opened: Opened, pool: tuple[Problem, ...], seed: int) -> Eval
         max_tokens=setting.max_tokens,
         sampling=Sampling(setting.temperature, setting.top_p, setting.top_k),
     )
-    return await evaluate(
-        recipe,
-        opened.world,
-        pool,
-        pace,
-        samples=SAMPLES,
-        seed=seed,
-        purpose=Purpose.PROFILE,
-        account=meters.PROBE,
-        exact=False,
-    )
+
+    async def one(slot: int, problem: Problem) -> Line:
+        if slot in there:
+            return there[slot]
+        place = Place(seed, 0, slot, int(Purpose.PROFILE))
+        with meters.tab() as tab:
+            group = await group_of(recipe, opened.world, problem, place, SAMPLES, pace)
+        line = _line(slot, group, tab.cost)
+        write(line)
+        return line
+
+    with meters.on(meters.PROBE):
+        return list(await asyncio.gather(*(one(slot, p) for slot, p in enumerate(pool))))
 
 
-def _marks(found: Evaluation) -> np.ndarray:
+def _line(slot: int, group: Group, cost: Cost) -> Line:
+    return {
+        "slot": slot,
+        "id": group.problem.id,
+        "rewards": [None if r.score is None else r.score.value for r in group.rollouts],
+        "lengths": list(group.lengths),
+        "stops": [str(r.stop) for r in group.rollouts],
+        "cost": cost.data(),
+        **({"example": samples([group], 0)[0]} if slot < SHOWN else {}),
+    }
+
+
+def _marks(found: Sequence[Line]) -> np.ndarray:
     """(P, 16) rewards; NaN where the verifier failed."""
-    return np.array(
-        [[np.nan if r.score is None else r.score.value for r in g.rollouts] for g in found.groups]
-    )
+    return np.array([[np.nan if x is None else x for x in line["rewards"]] for line in found])
 
 
-def _lengths(found: Evaluation) -> dict[str, float]:
-    lengths = np.array([n for g in found.groups for n in g.lengths])
-    cut = np.mean([r.stop is Stop.LENGTH for g in found.groups for r in g.rollouts])
+def _lengths(found: Sequence[Line]) -> dict[str, float]:
+    lengths = np.array([n for line in found for n in line["lengths"]])
+    cut = np.mean([stop == Stop.LENGTH for line in found for stop in line["stops"]])
     return {
         "mean": round(float(lengths.mean()), 3),
         **{f"p{q}": float(np.percentile(lengths, q)) for q in (50, 90, 99)},

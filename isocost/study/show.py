@@ -17,6 +17,7 @@ from rich.table import Table
 from isocost.rates import Rates, rates, together, told
 from isocost.run import Job
 from isocost.study.workers import ended
+from isocost.words import counted
 
 if TYPE_CHECKING:
     from isocost.study.verdict import Bearings  # the laws are loaded when there is something to judge
@@ -109,7 +110,7 @@ class Watch:
         passed = time.perf_counter() - self.began
         rate = (done - self.done_before) / passed
         left = f", about {duration((total - done) / rate)} left" if rate > 0 else ""
-        return f"{done / total:.0%} of {len(self.jobs)} runs after {duration(passed)}{left}"
+        return f"{done / total:.0%} of {counted(len(self.jobs), 'run')} after {duration(passed)}{left}"
 
     def _table(self, stand: Sequence[Standing]) -> Group:
         wide = self.console.width >= WIDE

@@ -80,16 +80,17 @@ def train_one(
     recipe_of(job)  # a mistake in the recipe is told before anything is opened
     tell.single(console, job)
     if dry_run:
-        cost = expected_bill(job, spend, evaluations)
+        cost, pricing = expected_bill(job, spend, evaluations)
         tell.single_cost(console, cost)
+        tell.pricing(console, pricing)
         if as_json:
-            click.echo(json.dumps(cost.data(), indent=1, sort_keys=True))
+            click.echo(json.dumps(cost.data() | {"pricing": pricing}, indent=1, sort_keys=True))
         return 0
     return _go(job, out or Path("runs") / job.name, console, as_json)
 
 
-def expected_bill(job: Job, spend: Budget, evaluations: int) -> Bill:
-    """What a run will cost here, from the length and speed of a few answers that are sampled and thrown away."""
+def expected_bill(job: Job, spend: Budget, evaluations: int) -> tuple[Bill, dict[str, Any]]:
+    """What a run will cost here, from the length and speed of a few answers, and what sampling these has cost."""
     from isocost.study.profile import profile
 
     known = asyncio.run(profile(job.setting, problems=2))
@@ -100,7 +101,7 @@ def expected_bill(job: Job, spend: Budget, evaluations: int) -> Bill:
     updates = int(spend.amount // each)
     if not updates:
         raise UserError(f"a budget of {spend} does not pay for one update of {size} rollouts, which takes {each:g}")
-    return prices.bill([(job.n, job.B, size * updates, 2 + evaluations)], timing)
+    return prices.bill([(job.n, job.B, size * updates, 2 + evaluations)], timing), known["cost"]
 
 
 def parameters_of(model: str) -> int:

@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -117,7 +118,10 @@ def profile(
     as_json: bool = False,
     **asked: Any,
 ) -> int:
-    """Begin a study in `out` and profile the model on the problems. A mistake in what is asked leaves no study."""
+    """Begin a study in `out` and profile the model on the problems, or go on with a profile that was killed.
+
+    A mistake in what is asked leaves no study.
+    """
     setting = setting_of(asked)
     console = console_of(quiet)
     if method is not None:
@@ -132,11 +136,16 @@ def profile(
     if not (out / "profile.json").exists():
         from isocost.study.profile import profile as sample
 
-        began = time.perf_counter()
-        profiled = asyncio.run(sample(setting, seed=seed, problems=problems))
-        home = found(out, setting, seed=seed, method=method, profiled=problems)
-        with home.phase("profile", began):
-            home.write("profile.json", profiled)
+        began, kept = time.perf_counter(), out / "profile.jsonl"
+        with ExitStack() as timed:
+
+            def begin() -> None:
+                home = found(out, setting, seed=seed, method=method, profiled=problems)
+                timed.enter_context(home.phase("profile", began))
+
+            profiled = asyncio.run(sample(setting, seed=seed, problems=problems, kept=kept, begin=begin))
+            opened(out).write("profile.json", profiled)
+    (out / "profile.jsonl").unlink(missing_ok=True)
     home = opened(out)
     tell.profile(console, home.read("profile.json", "profile"))
     _print_json(home, "profile.json", as_json)
@@ -250,7 +259,7 @@ def _prescription(home: Home, planned: PilotPlan) -> Plan:
         return prescribe(None, planned.rate, planned.budget, planned.timing, pilot=planned, problems=pool)
     law = Law.of(home.read("law.json", "fit"))
     rule = RateRule.of(home.read("rate.json", "pilot"))
-    seen = curves(home.path, metric_of(home))
+    seen = curves(home.path, home.metric)
     bills = [e["bill"].get("train", {}) for e in _ends(home, planned)]
     planned = replace(planned, prices=planned.prices.measured(bills))
     made = prescribe(
@@ -379,9 +388,9 @@ def fit(study: Path, *, quiet: bool, as_json: bool = False, metric: str | None =
     choose_metric(home, metric)
     if not home.has("law.json"):
         with home.phase("fit"):
-            home.write("law.json", _law(home).data() | {"metric": metric_of(home)})
+            home.write("law.json", _law(home).data() | {"metric": home.metric})
     found = Law.of(home.read("law.json", "fit"))
-    tell.law(console, found, metric_of(home))
+    tell.law(console, found, home.metric)
     tell.interference(console, by_n(interferences(home.path)))
     _print_json(home, "law.json", as_json)
     return 0
@@ -389,7 +398,7 @@ def fit(study: Path, *, quiet: bool, as_json: bool = False, metric: str | None =
 
 def _law(home: Home) -> Law:
     """The fitted law, with what its metric and over-fitting ask a reader to know."""
-    metric = metric_of(home)
+    metric = home.metric
     law = imported.flagged(home, fit_law(_pilot_curves(home, metric), seed=home.asked["seed"]))
     over = _overfitted(home)
     flags = [Flag("overfitting", told(over))] if over else []
@@ -399,24 +408,19 @@ def _law(home: Home) -> Law:
     return replace(law, flags=(*law.flags, *flags))
 
 
-def metric_of(home: Home) -> str:
-    """What the study's laws are of: pass@1 unless another metric was asked for."""
-    return str(home.asked.get("metric", PASS))
-
-
 def choose_metric(home: Home, metric: str | None) -> None:
     """Set what laws are of from here on; a law and plan of another metric are made again.
 
     Raises UserError for no metric, one that the evaluations cannot give, or once a forecast is sealed.
     """
-    if metric is None or metric == metric_of(home):
+    if metric is None or metric == home.metric:
         return
     k, samples = attempts_of(metric), home.setting.samples
     if not home.read("profile.json", "profile")["exact"] and samples < k:
         raise UserError(f"{metric} needs {k} samples a problem and this study's evaluations draw {samples}: begin "
                         f"another with --samples {k} or more")
     if home.has("forecast.json"):
-        raise UserError(f"{home.path}/forecast.json is sealed for {metric_of(home)}; begin another study for {metric}")
+        raise UserError(f"{home.path}/forecast.json is sealed for {home.metric}; begin another study for {metric}")
     if home.runs.exists():
         curves(home.path, metric)    # what was run holds it, or says why not
     home.write("study.json", home.asked | {"metric": metric})
@@ -501,14 +505,14 @@ def train_plan(
         return 0
     law = Law.of(home.read("law.json", "fit")) if home.has("law.json") else None
     if not home.has("forecast.json"):
-        seen = curves(home.path, metric_of(home)) if law else []
+        seen = curves(home.path, home.metric) if law else []
         sealed = forecasts.seal(
             prescription, law, seen, records=forecasts.records_hash(home.path), code=records.code()["sources"]
         )
         forecasts.write(sealed, home.path / "forecast.json")
     forecast = forecasts.read(home.path / "forecast.json")
     forecasts.verify_seal(forecast, prescription, law)
-    tell.forecast(console, forecast)
+    tell.forecast(console, forecast, home.metric)
     rule = RateRule.of(home.read("rate.json", "pilot")) if home.has("rate.json") else planned.rate
     with home.phase("train"):
         _run_phase(home, planned, prescription.runs, rule, "training", console, workers, seal=forecast.seal)
@@ -524,7 +528,7 @@ def audit(study: Path, *, quiet: bool, as_json: bool = False) -> int:
     home, console = opened(study), console_of(quiet)
     forecast = forecasts.read(home.path / "forecast.json")
     planned = PilotPlan.of(home.read("pilot.json", "plan"))
-    metric = metric_of(home)
+    metric = home.metric
     noise = planned.evaluation.sd_of(attempts_of(metric))
     verdict = audits.audit(forecast, curves(home.path, metric), audits.seals(home.path), noise=noise)
     home.write("audit.json", verdict.data())

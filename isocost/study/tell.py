@@ -25,6 +25,7 @@ from isocost.run import Job
 from isocost.setting import Setting
 from isocost.study.home import Home
 from isocost.study.show import duration
+from isocost.words import counted
 
 BARS = " ▁▂▃▄▅▆▇█"
 
@@ -46,8 +47,8 @@ def opening(console: Console, out: Path, size: str, seed: int) -> None:
 def profile_cost(console: Console, setting: Setting, cost: Mapping[str, Any]) -> None:
     """What profiling would cost at most."""
     console.print(
-        f"profile of {setting.model} on {setting.data}: {cost['problems']} problems, {cost['rollouts']} rollouts, at "
-        f"most {cost['tokens']} tokens and {cost['flops']:.1e} FLOP, {cost['memory_mb']} MB of memory, "
+        f"profile of {setting.model} on {setting.data}: {counted(cost['problems'], 'problem')}, {cost['rollouts']} "
+        f"rollouts, at most {cost['tokens']} tokens and {cost['flops']:.1e} FLOP, {cost['memory_mb']} MB of memory, "
         f"{cost['disk_mb']} MB of disk; how many seconds that takes here is what it measures. Nothing was run"
     )
 
@@ -163,7 +164,8 @@ def trade(console: Console, t: Tradeoff) -> None:
     for w in (t.winners[0], t.winners[-1]):
         n, B = t.n_at(w.M), t.B_at(w.M)
         told = " and ".join(f"{k}* = {i.value:.1f} [{i.low:.1f}, {i.high:.1f}]" for k, i in (("n", n), ("B", B)))
-        console.print(f"  after {w.M:.0f} updates of n B = {t.batch}: {told} ({t.level:.0%})", highlight=False)
+        after = f"after {counted(round(w.M), 'update')} of n B = {t.batch}"
+        console.print(f"  {after}: {told} ({t.level:.0%})", highlight=False)
 
 
 def interference(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -193,7 +195,8 @@ def plan(console: Console, p: Plan, beside: Mapping[str, Any] | None = None) -> 
         console.print(f"  {p.chosen}")
     passes = "" if a.epochs is None else f", {a.epochs:.1f} passes over the problems"
     console.print(
-        f"  C = {a.C} rollouts a run, {p.seeds} seeds, warm-up {a.warmup} updates{passes}; against {p.comparison}"
+        f"  C = {a.C} rollouts a run, {counted(p.seeds, 'seed')}, warm-up {counted(a.warmup, 'update')}{passes}; "
+        f"against {p.comparison}"
     )
     if a.prediction:
         console.print(
@@ -260,7 +263,8 @@ def verdict(console: Console, v: Verdict, per_cost: Mapping[str, float], *, over
     """A verdict on one run: the word first, then what it rests on."""
     colour = {"continue": "green", "stop": "red", "change n": "yellow"}[v.word]
     word = f"change n to {v.n}" if v.word == "change n" else v.word
-    stands = f"{v.reward:.3f} on the select problems after {v.C:.0f} of {v.end:.0f} rollouts"
+    what = "" if v.metric == PASS else f"{v.metric} "
+    stands = f"{what}{v.reward:.3f} on the select problems after {v.C:.0f} of {v.end:.0f} rollouts"
     if over:
         console.print(f"[bold]{v.run}[/]: ended\n  {stands}", highlight=False)
         return
@@ -269,7 +273,7 @@ def verdict(console: Console, v: Verdict, per_cost: Mapping[str, float], *, over
     prior = "the law and its own curve" if v.prior == "law" else "its own curve alone"
     console.print(
         f"  {stands}; expected at the end, on the audit problems, {interval(f)} ({f.level:.0%} prediction interval, by "
-        f"{prior}, {v.looks} evaluations)", highlight=False
+        f"{prior}, {counted(v.looks, 'evaluation')})", highlight=False
     )
     console.print(f"  {v.why}", markup=False, highlight=False)
     if per_cost:
@@ -277,13 +281,15 @@ def verdict(console: Console, v: Verdict, per_cost: Mapping[str, float], *, over
         console.print(f"  expected reward {told}", highlight=False)
 
 
-def forecast(console: Console, f: Forecast) -> None:
+def forecast(console: Console, f: Forecast, metric: str = PASS) -> None:
     """What is promised, and what would show it wrong."""
     head(console, f"forecast, sealed {f.seal[:12]}")
     console.print(f"  {f.why}")
     if f.value is not None and f.low is not None and f.high is not None:
+        what = "reward" if metric == PASS else metric
         console.print(
-            f"  {f.value:.3f} [{f.low:.3f}, {f.high:.3f}] mean held-out reward of {len(f.runs)} runs of {f.C} rollouts"
+            f"  {f.value:.3f} [{f.low:.3f}, {f.high:.3f}] mean held-out {what} of {counted(len(f.runs), 'run')} of "
+            f"{f.C} rollouts"
         )
     for n in f.naive:
         console.print(f"  to beat: {n.name} {n.value:.3f} [{n.low:.3f}, {n.high:.3f}]")
@@ -304,7 +310,7 @@ def audit(console: Console, a: Audit) -> None:
 
 def spread(s: Spread) -> str:
     bounds = "" if s.low is None or s.high is None else f" [{s.low:+.3f}, {s.high:+.3f}]"
-    return f"{s.mean:+.3f}{bounds} over {s.count} seeds"
+    return f"{s.mean:+.3f}{bounds} over {counted(s.count, 'seed')}"
 
 
 def closing(console: Console, home: Home) -> None:
@@ -326,7 +332,14 @@ def single(console: Console, job: Job) -> None:
 
 
 def single_cost(console: Console, b: Bill) -> None:
-    console.print(f"  would cost {bill(b)}; a few answers were sampled to tell how fast, and nothing was trained")
+    console.print(f"  would cost {bill(b)}")
+
+
+def pricing(console: Console, cost: Mapping[str, Any]) -> None:
+    """What a dry run itself has cost: it keeps no record, so this is all the bill there is."""
+    tokens = cost["prefill"] + cost["decode"]
+    console.print(f"  telling this took {cost['rollouts']} rollouts of {tokens} tokens, {cost['seconds']:.1f} s, which "
+                  "no record bills; nothing was trained", soft_wrap=True)
 
 
 def ended(console: Console, out: Path, end: Mapping[str, Any]) -> None:

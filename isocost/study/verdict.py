@@ -16,11 +16,13 @@ from isocost.laws import forecast as forecasts
 from isocost.laws.budget import Machine
 from isocost.laws.law import Law
 from isocost.laws.plan import Plan
-from isocost.laws.table import curves
+from isocost.laws.table import PASS, curves
 from isocost.laws.verdict import Groups, Verdict, judge
 from isocost.record import is_run, read_json
 from isocost.study import tell
+from isocost.study.home import Home
 from isocost.study.show import tail
+from isocost.study.spending import machine_of
 from isocost.study.workers import ended
 from isocost.types import Cost
 
@@ -29,18 +31,25 @@ JOURNAL = 1 << 20       # bytes of a journal's end that hold the latest groups
 
 @dataclass(frozen=True)
 class Bearings:
-    """What a study knows of its trained runs: the law, the target of each n, the n as good as each other, the price."""
+    """What a study knows of its trained runs: the law, the target of each n, the n as good as each other, the price.
+
+    Law and targets are of `metric`, and so must be the curve of a run that is held against them.
+    """
 
     law: Law | None = None
     targets: Mapping[int, float] | None = None
     equal: tuple[int, ...] = ()
     machine: Machine = Machine()
+    metric: str = PASS
 
     @staticmethod
     def of(study: Path | None) -> Bearings:
         """Of a study folder; nothing without one. An arm's target is the lower bound of what was forecast of it."""
-        if study is None or not (study / "forecast.json").exists():
+        if study is None or not (study / "study.json").exists():
             return Bearings()
+        metric = Home(study).metric
+        if not (study / "forecast.json").exists():
+            return Bearings(metric=metric)
         sealed = forecasts.read(study / "forecast.json")
         law = Law.of(read_json(study / "law.json")) if (study / "law.json").exists() else None
         targets: dict[int, float] = {}
@@ -51,14 +60,7 @@ class Bearings:
             equal = () if plan.fallback else plan.equal
         if sealed.low is not None:
             targets[sealed.n] = sealed.low
-        return Bearings(law, targets, equal, machine_of(study))
-
-
-def machine_of(study: Path) -> Machine:
-    """The machine that a study was planned on; one device and one run at a time where it does not say."""
-    path = study / "pilot.json"
-    told = read_json(path).get("units") if path.exists() else None
-    return Machine(**told["machine"]) if told else Machine()
+        return Bearings(law, targets, equal, machine_of(Home(study)), metric)
 
 
 def study_of(run: Path) -> Path | None:
@@ -70,13 +72,13 @@ def study_of(run: Path) -> Path | None:
 def judge_run(
     run: Path, bearings: Bearings, *, target: float | None = None, worth: float | None = None
 ) -> Verdict | None:
-    """The verdict on the run in a folder; None where it has not been evaluated yet.
+    """The verdict on the run in a folder, by its study's metric; None where it has not been evaluated yet.
 
     Raises:
-        UserError: if the folder is no run, or its budget cannot be told in rollouts yet.
+        UserError: if the folder is no run, or its evaluations do not hold the metric.
     """
     record = read_json(run / "run.json")
-    found = curves([run])
+    found = curves([run], bearings.metric)
     if not found:
         return None
     planned = record["purpose"] == "train"

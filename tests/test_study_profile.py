@@ -1,0 +1,144 @@
+"""What is sampled before anything is trained: none of it is lost, and all of it is billed."""
+
+import asyncio
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from isocost import meter as meters
+from isocost.cli import main
+from isocost.laws.table import Curve
+from isocost.record import read_json, read_lines, write_json
+from isocost.report.accounts import spent
+from isocost.report.records import load
+from isocost.setting import Setting, open_setting
+from isocost.study import compare as comparing
+from isocost.study import profile as profiles
+from isocost.study.compare import _can_see, design
+from isocost.study.profile import SAMPLES, profile
+from isocost.types import Cost
+
+DATA = ("--data", "sums:base=easy,count=60")
+SETTING = Setting(data=DATA[1])
+PROBLEMS = 8
+CLOCK = ("seconds", "rate", "cost", "lost")
+
+
+def said(*args, code=0):
+    done = CliRunner().invoke(main, [str(a) for a in args])
+    assert done.exit_code == code, (args, done.output, done.exception)
+    return done.output
+
+
+def counts(data):
+    return Cost.of(data).counts()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A profile that nobody stopped, the lines that it wrote, and what its meter says."""
+    kept = tmp_path_factory.mktemp("profile") / "profile.jsonl"
+    opened = open_setting(SETTING)
+    found = asyncio.run(profile(SETTING, problems=PROBLEMS, opened=opened, kept=kept))
+    return found, read_lines(kept), opened.world.meter
+
+
+def test_every_line_s_cost_together_is_the_meter_s(whole):
+    found, lines, meter = whole
+    assert len(lines) == PROBLEMS and meter.logical.keys() == {meters.PROBE}
+    total = sum((Cost.of(x["cost"]) for x in lines), Cost())
+    assert total.counts() == meter.of(meters.PROBE).counts() == counts(found["cost"])
+    assert total.rollouts == PROBLEMS * SAMPLES and found["lost"] == Cost().data()
+
+
+def test_a_profile_that_was_killed_goes_on_and_says_the_same(whole, tmp_path, monkeypatch):
+    out, asked = tmp_path / "s", []
+    sample = profiles.group_of
+
+    async def dies(recipe, world, problem, place, *rest):
+        if place.slot >= 5:
+            while len(read_lines(out / "profile.jsonl")) < 5:
+                await asyncio.sleep(0)
+            raise KeyboardInterrupt
+        return await sample(recipe, world, problem, place, *rest)
+
+    async def counted(recipe, world, problem, *rest):
+        asked.append(problem.id)
+        return await sample(recipe, world, problem, *rest)
+
+    command = ("profile", "--out", out, *DATA, "--problems", PROBLEMS)
+    with monkeypatch.context() as m:
+        m.setattr(profiles, "group_of", dies)
+        assert CliRunner().invoke(main, list(map(str, command))).exit_code != 0
+    there = {x["id"] for x in read_lines(out / "profile.jsonl")}
+    assert not (out / "profile.json").exists() and len(there) == 5
+    with monkeypatch.context() as m:
+        m.setattr(profiles, "group_of", counted)
+        said(*command)
+    found = read_json(out / "profile.json")
+    assert len(asked) == PROBLEMS - 5 and not there & set(asked)
+    assert {k: v for k, v in found.items() if k not in (*CLOCK, "schema")} == json.loads(
+        json.dumps({k: v for k, v in whole[0].items() if k not in CLOCK}))
+    assert counts(found["cost"]) == counts(whole[0]["cost"]) and not any(counts(found["lost"]).values())
+    assert not (out / "profile.jsonl").exists()
+
+
+def test_what_cannot_be_taken_up_is_lost_and_in_the_report_s_bill(whole, tmp_path):
+    other, unmarked, torn = (dict(x) for x in whole[1][:3])
+    other["id"] = "another problem by now"
+    unmarked["rewards"] = [None, *unmarked["rewards"][1:]]
+    kept = tmp_path / "profile.jsonl"
+    kept.write_text("".join(json.dumps(x) + "\n" for x in (other, unmarked)) + json.dumps(torn)[:40])
+    found = asyncio.run(profile(SETTING, problems=PROBLEMS, kept=kept))
+    assert counts(found["lost"]) == (Cost.of(other["cost"]) + Cost.of(unmarked["cost"])).counts()
+    assert found["right"] == whole[0]["right"] and counts(found["cost"]) == counts(whole[0]["cost"])
+    assert len(read_lines(kept)) == 2 + PROBLEMS        # the torn line is cut, not written on behind
+    write_json(tmp_path / "study.json", {"schema": 1, "setting": {}, "phases": {}})
+    write_json(tmp_path / "profile.json", {"schema": 1, **found})
+    page = str(spent(load(tmp_path)).body)
+    assert f"= {SAMPLES * (PROBLEMS + 2)}" in page and "The fates sum to the meter" in page
+    assert f"lost</th><td>{SAMPLES * 2}</td>" in page.replace(' class="number"', "")
+
+
+def test_a_dry_run_says_what_it_has_sampled(tmp_path):
+    run = ("train", "grpo", *DATA, "--budget", "1k-rollouts", "--dry-run", "--out", tmp_path / "r")
+    cost = json.loads(said(*run, "--json"))["pricing"]
+    assert cost["rollouts"] == 2 * SAMPLES and cost["decode"] > 0 and cost["seconds"] > 0
+    assert f"telling this took {2 * SAMPLES} rollouts" in said(*run)
+
+
+def planned(seeds):
+    known = {"select": 10, "audit": 10, "exact": True, "lengths": {"mean": 3.0}, "parameters": 1000, "rate": {
+        "rollouts_per_second": 1000.0, "tokens_per_second": 3000.0}, "cost": {"rollouts": 128, "prefill": 512,
+        "decode": 384, "seconds": 0.1}, "prompt": 4.0, "seconds": 0.1}
+    return design(["grpo", "dapo"], known, budget="400k-rollouts", seeds=seeds, rollouts=4, groups=4, lr=None,
+                  evaluations=4, margin=0.01, metric="pass@1", seed=0, parents={}, samples=4)
+
+
+def test_what_the_probes_differ_by_is_pooled_within_an_arm_at_a_rate(monkeypatch):
+    ends = {"a-1-s0": 0.50, "a-1-s1": 0.54, "a-2-s0": 0.20, "a-2-s1": 0.10, "b-1-s0": 0.90, "b-1-s1": 0.88}
+
+    def curves(folders, metric):
+        return [Curve(f.name, 4, 4, 1e-3, i, *(np.array([0.1, ends[f.name]]) for _ in range(5)), metric=metric,
+                      multiplier=float(f.name[2]), diverged=f.name.startswith("a-2")) for i, f in enumerate(folders)]
+
+    monkeypatch.setattr(comparing, "curves", curves)
+    jobs = {label: [SimpleNamespace(name=k) for k in ends if k[0] == label] for label in "ab"}
+    home = SimpleNamespace(runs=Path("runs"))
+    found = comparing._noise_of(home, planned(10), jobs)      # variances 0.0008 and 0.0002; what diverged is left out
+    assert found == {"sd": pytest.approx(0.0005**0.5), "dof": 2}
+    one = {label: own[:1] for label, own in jobs.items()}
+    assert comparing._noise_of(home, planned(5), one) is None
+
+
+def test_what_can_be_seen_is_told_by_the_noise_that_was_measured():
+    few, many = planned(5), planned(10)
+    assert "differ by 0.020 (assumed: one seed a probe measures none)" in _can_see(few, None)
+    assert "differ by 0.020 (assumed until the probes end)" in _can_see(many, None)
+    measured = _can_see(many, {"sd": 0.04, "dof": 6})
+    assert "differ by 0.040 (measured on the probes, 6 degrees of freedom)" in measured
+    assert measured.startswith(f"{2 * many.detectable(0.02):.3f} between two arms")
