@@ -9,8 +9,9 @@ keeps the log-prob and the version it was drawn with, and a scaled rate is appli
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 from isocost.errors import UserError
@@ -42,13 +43,13 @@ class Has:
 
 @dataclass(frozen=True)
 class Lacks:
-    """None of these functions at a seam."""
+    """None of these functions at a seam. A function from outside the package may call them inside: it is let be."""
 
     seam: str
     fns: tuple[str, ...]
 
     def found(self, whole: Mapping[str, Any]) -> str:
-        there = any(call(x) in self.fns for x in calls(whole[self.seam]))
+        there = any(call(x) in self.fns or "source" in x for x in calls(whole[self.seam]))
         return "" if there else f"{self.seam} without {' or '.join(self.fns)}"
 
 
@@ -59,6 +60,24 @@ class Conflict:
     one: tuple[Has, ...]
     other: tuple[Has | Lacks, ...]
     why: str        # and what would be right
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Two numbers of a recipe that do not fit: each a seam, a function there and its setting, or a size.
+
+    Of a setting that is a list it is the length.
+    """
+
+    one: tuple[str, str, str]       # ("advantage", "bon.advantage", "n")
+    other: tuple[str, ...]          # as well, or ("rollouts",)
+    unfit: Callable[[Any, Any], Any]
+    why: str
+
+    def found(self, whole: Mapping[str, Any]) -> str:
+        """How they read where they do not fit; empty where they do, or one is not there."""
+        pairs = product(_numbers(whole, *self.one), _numbers(whole, *self.other))
+        return next((f"{a} does not go with {b}" for (a, x), (b, y) in pairs if self.unfit(x, y)), "")
 
 
 BY_SPREAD = (      # credit in units of the group's spread
@@ -73,6 +92,15 @@ TRACKERS = (       # what goes by pass rates that the ledger has counted
     Has("choose", "choose.by_belief"), Has("choose", "choose.targeted"), Has("choose", "choose.at_the_dial"),
     Has("choose", "choose.unretired"), Has("allocate", "allocate.by_spread"), Has("advantage", "promptgdro.advantage"),
     Has("advantage", "v05.advantage"),
+)
+TOGETHER = (       # plays that lay out the attempts of one call among themselves
+    Has("play", "forced.anytime"), Has("play", "forced.halted"), Has("play", "rounds.continued"),
+    Has("play", "taught.hinted"), Has("play", "taught.one_token"), Has("play", "taught.repaired"),
+)
+PHASED = (Has("allocate", "allocate.by_shortfall"), Has("allocate", "allocate.while_it_pays"))
+CORRECTED = ("areal.loss", "isohard.loss")      # losses that call loss.corrected themselves
+BEST_OF = (        # where the N of best-of-N stands
+    ("select", "select.best_of", "n"), ("advantage", "bon.advantage", "n"), ("advantage", "bonrlb.advantage", "n"),
 )
 GIVES_UP = (       # on attempts, before they are marked
     Has("schedule", "schedule.first_back", {"keep": ("<", 1)}), Has("schedule", "schedule.pruned", {"keep": ("<", 1)}),
@@ -98,19 +126,48 @@ CONFLICTS = (
         "the ledger counts what the reward makes of an attempt, which here is not whether it is right",
     ),
     Conflict(
+        TRACKERS, (
+            Has("play", "forced.anytime"), Has("play", "forced.halted"), Has("play", "rounds.continued"),
+            Has("play", "tree.forked"),
+        ),
+        "most attempts of this play go on from what another began, or stop there, so what the ledger counts of them is "
+        "not the policy's pass rate on the problem as posed",
+    ),
+    Conflict(
+        (Has("play", "forced.interrupted"),), (Has("schedule", "schedule.first_groups"),),
+        "an attempt that was put by beyond the interruption would end after one token more when it is taken up",
+    ),
+    Conflict(
         (Has("play", "tree.forked"),),
         (
-            Has("advantage", "bon.advantage"), Has("advantage", "bonrlb.advantage"), Has("advantage", "v05.advantage"),
-            Has("select", "select.best_of"), Has("choose", "choose.by_belief"),
+            Has("advantage", "bon.advantage"), Has("advantage", "bonrlb.advantage"), Has("select", "select.best_of"),
         ),
         "leaves of a tree share what they were forked from, and it counts on attempts that are independent draws",
     ),
     Conflict(
-        (Has("play", "forced.anytime"), Has("play", "forced.halted")), (
+        (*TOGETHER, Has("play", "tree.forked")), (
             Has("schedule", "schedule.first_back"), Has("schedule", "schedule.pruned"),
             Has("schedule", "schedule.first_groups"),
         ),
         "the play compares attempts that it makes in one call, and this schedule asks for them one by one or in parts",
+    ),
+    Conflict(
+        TOGETHER, PHASED,
+        "the play lays out the attempts of one call, and each phase would lay out its own, to be compared as if alike",
+    ),
+    Conflict(
+        (Has("schedule", "schedule.first_groups"),), (*PHASED, Has("guide", "guide.with_beginning")),
+        "a group that was put by is taken up as it was posed, once: not in a later phase of a wave that is over, nor "
+        "beside a guided twin",
+    ),
+    Conflict(
+        (Has("schedule", "schedule.first_groups"),), (Lacks("choose", ("choose.unfinished_first",)),),
+        "what was put by would wait for its problem to be drawn again; choose.unfinished_first draws it next",
+    ),
+    Conflict(
+        (Has("schedule", "schedule.first_groups"),), (Has("max_age", value=(">", 0)),),
+        "a wave that is launched ahead is posed before the one in the air takes up what was put by, and poses the same "
+        "unfinished problems once more; wait for each (max_age=0)",
     ),
     Conflict(
         BY_BATCH, (Has("batch", value=("<", 16)),),
@@ -151,6 +208,35 @@ CONFLICTS = (
         (Has("advantage", "brpo.advantage"),), (Lacks("play", ("forced.anytime",)),),
         "it goes by answers at several budgets, and this play asks for none",
     ),
+    Conflict(
+        (Has("loss", "areal.loss"),), (Lacks("improve", ("improve.decoupled",)),),
+        "it corrects from the sampler to the learner as the step begins, which improve.decoupled scores the batch for",
+    ),
+    Conflict(
+        (Has("improve", "improve.decoupled"),), (Lacks("loss", ("loss.corrected", *CORRECTED)),),
+        "its ratios are to the learner as the step begins, so what the sampler was apart from it must be corrected; "
+        "put the loss inside loss.corrected",
+    ),
+    Conflict(
+        (Has("select", "select.clean_right"),), (Lacks("reward", ("reward.verified_with_faults",)),),
+        "it keeps the right answers with the fewest faults, which that reward notes; without it all have none",
+    ),
+)
+APARTS = (
+    *(Apart(
+        at, ("rollouts",), operator.gt, "a group that is smaller than N says nothing about the best of N",
+    ) for at in BEST_OF),
+    *(Apart(
+        at, BEST_OF[0], operator.ne, "the credit is for the N that attempts were drawn by; set both alike",
+    ) for at in BEST_OF[1:]),
+    Apart(
+        ("advantage", "brpo.advantage", "prior"), ("play", "forced.anytime", "shares"), operator.ne,
+        "the prior has one number for each budget",
+    ),
+    *(Apart(
+        ("advantage", "ppo.advantage", name), ("improve", "improve.with_critic", name), operator.ne,
+        "the critic would be taught other returns than the credit counts with; set both alike",
+    ) for name in ("gamma", "lam")),
 )
 
 
@@ -162,6 +248,9 @@ def refuse(recipe: Recipe, *, verifier: str = "") -> None:
         other = next(filter(None, (x.found(whole) for x in conflict.other)), "") if one else ""
         if other:
             raise UserError(f"{one} does not go with {other}: {conflict.why}")
+    for apart in APARTS:
+        if said := apart.found(whole):
+            raise UserError(f"{said}: {apart.why}")
 
 
 def calls(x: Any) -> Iterator[Mapping[str, Any]]:
@@ -180,6 +269,16 @@ def call(x: Mapping[str, Any]) -> str:
     """Its short name, such as "grpo.advantage"."""
     module, _, name = x["fn"].rpartition(":")
     return f"{module.rpartition('.')[2]}.{name}"
+
+
+def _numbers(whole: Mapping[str, Any], seam: str, fn: str = "", setting: str = "") -> Iterator[tuple[str, Any]]:
+    """Every place where such a number stands, how it reads there, and what it is."""
+    if not fn:
+        yield f"{seam}={whole[seam]}", whole[seam]
+    for x in calls(whole[seam]) if fn else ():
+        if call(x) == fn:
+            value = x[setting]
+            yield f"{fn}({setting}={value})", len(value) if isinstance(value, list) else value
 
 
 def _meets(value: Any, wanted: Any) -> bool:

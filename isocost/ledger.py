@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy import ndarray
 
-from isocost.types import Cost, Fate, Group
+from isocost.types import Cost, Fate, Group, Problem, Rollout
 
 S = TypeVar("S")
 
@@ -47,7 +47,11 @@ class Seen:
 
 @dataclass
 class Ledger:
-    """Append-only. `saw` when a group comes home, `settle` when its fate is known, `close` at the end of a step."""
+    """`saw` when a group comes home, `settle` when its fate is known, `close` at the end of a step: these only add.
+
+    Groups that wait come and go: a schedule may leave one to be played on (`put_by`, `take_up`), an improvement one to
+    be trained on again (`remember`).
+    """
 
     seed: int = 0
     step: int = 0  # steps closed
@@ -116,6 +120,26 @@ class Ledger:
                 **({"outlooks": outlooks} if any(x is not None for x in outlooks) else {}),
             }
         )
+
+    def put_by(self, group: Group) -> None:
+        """Keep a group that is not finished, to be played on."""
+        self.unfinished.append(group)
+
+    def take_up(self, problem: Problem) -> tuple[Rollout, ...]:
+        """What was put by of a problem, the oldest first; it was drawn when it was begun, and is not drawn again."""
+        for i, group in enumerate(self.unfinished):
+            if (group.problem.id, group.problem.variant) == (problem.id, problem.variant):
+                del self.unfinished[i]
+                self.drawn -= 1
+                return group.rollouts
+        return ()
+
+    def remember(self, group: Group, room: int) -> None:
+        """Put a group on the shelf, in place of an older one of its problem; of more than `room` the oldest leave."""
+        self.shelf.pop(group.problem.id, None)
+        self.shelf[group.problem.id] = group
+        for name in list(self.shelf)[: max(len(self.shelf) - room, 0)]:
+            del self.shelf[name]
 
     def close(self, spent: Cost, pool: int, metrics: Mapping[str, float]) -> dict[str, Any]:
         """End a step: `spent` is the training account's total. Reward is over what was seen, not what was selected."""

@@ -18,7 +18,7 @@ import torch
 from isocost import meter as meters
 from isocost import record as records
 from isocost import shelf
-from isocost.conflicts import refuse
+from isocost.conflicts import call, calls, refuse
 from isocost.errors import UserError
 from isocost.evaluate import ATTEMPTS, Evaluation, evaluate
 from isocost.laws.interference import against
@@ -106,13 +106,18 @@ async def run(
         _refuse_another(out, job, recipe)
         if (out / "end.json").exists() and (ended := read_json(out / "end.json"))["reason"] != "interrupted":
             return ended
-        opened = opened or open_setting(job.setting, reference=bool(recipe.enrich))
+        opened = opened or open_setting(job.setting, reference=_compares(recipe))
         _claim(record, job, recipe, opened)
         gc.freeze()  # what is loaded by now stays: the collector need not walk it again and again
         try:
             return await _Run(job, recipe, opened, record, on_step).go()
         finally:
             opened.grader.close()
+
+
+def _compares(recipe: Recipe) -> bool:
+    """Whether it asks for the policy it began with; an enrichment from outside the package may."""
+    return any(call(x) == "enrich.reference" or "source" in x for x in calls(describe(recipe.enrich)))
 
 
 def _refuse_another(out: Path, job: Job, recipe: Recipe) -> None:
@@ -358,6 +363,8 @@ class _Run:
         fates = {str(f): ledger.fates.get(str(f), 0) for f in Fate}
         fates["evaluation"] = world.meter.of(meters.EVALUATION).rollouts
         fates["lost"] += world.meter.of(meters.LOST).rollouts
+        if self.recipe.max_age:  # waves that were in the air when a process ended were begun, and came to nothing
+            fates["lost"] += world.meter.of().rollouts - sum(ledger.fates.values())
         timing = self._timing()
         speed = rates(timing)
         end = {

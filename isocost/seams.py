@@ -2,7 +2,7 @@
 
 Every seam value is a top-level function, or a `partial` of one: so recipes pickle, print, hash and diff, and a
 function's own signature is the schema of its settings. Seams keep no state: what a run has learned so far is in
-the ledger, which they may read.
+the ledger, which they may read, and where groups may be left for later (`put_by`, `take_up`, `remember`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class Attempts:
         self, problem: Problem, attempts: Sequence[int], start: Segment | None = None, *, most: int = 0
     ) -> list[Rollout]:
         """Play these attempts, from `start` if there is one; with `most`, until a turn has so many tokens."""
-        pace = replace(self.pace, max_tokens=min(most, self.pace.max_tokens)) if most else self.pace
+        cut = 0 < most < self.pace.max_tokens
+        pace = replace(self.pace, max_tokens=most, in_parts=True) if cut else self.pace
         return await self.play(problem, attempts, self.world, pace, self.place, start)
 
 
@@ -102,6 +103,7 @@ class Pace:
     max_turns: int = 1
     stop: tuple[str, ...] = ()          # strings that end a turn, beside the model's own end tokens
     most: tuple[int, int] | None = None # max_tokens and max_turns of evaluations; None: those of training
+    in_parts: bool = False              # a turn cut at max_tokens is not over: it may be gone on with
 
     def evaluated(self) -> Pace:
         """What an evaluation is played with: a limit that moves with training must not move what is measured."""

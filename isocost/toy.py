@@ -113,9 +113,10 @@ class Engine:
                     break
                 await asyncio.sleep(0)
         finally:
-            begun = 0 if start.own.any() else sum(bool(row.tokens) for row in rows)
+            begun = sum(bool(row.tokens) for row in rows)
+            first = not turn and not start.own.any()
             decoded = sum(len(row.tokens) for row in rows)
-            self.meter.charge(Cost(rollouts=begun, prefill=len(start) * len(rows), decode=decoded), to=paying)
+            self.meter.charge(Cost(begun if first else 0, prefill=len(start) * begun, decode=decoded), to=paying)
         return [self._said(row, start.sampling) for row in rows]
 
     def halt(self, place: Place) -> None:

@@ -75,7 +75,7 @@ class Fate(StrEnum):
     """What became of a rollout that was paid for. Every rollout begun has exactly one; they sum to the meter."""
 
     TRAINED = "trained"        # carried an advantage into an update
-    DEAD = "dead"              # was in an update, but its group earned the same throughout: no advantage
+    DEAD = "dead"              # no advantage in its update: its group earned the same throughout, or it was the pivot
     FILTERED = "filtered"      # dropped by `select`
     STALE = "stale"            # older than `max_age` steps when it came home
     SURPLUS = "surplus"        # more than the step had room for

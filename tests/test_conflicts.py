@@ -9,10 +9,10 @@ from toy import run
 
 from isocost import conflicts, methods, toy
 from isocost.cli import main
-from isocost.conflicts import CONFLICTS, Has, Lacks, refuse
+from isocost.conflicts import APARTS, CONFLICTS, Has, Lacks, refuse
 from isocost.errors import UserError
-from isocost.methods import brpo, grpo, isoeasy, mrt
-from isocost.parts import allocate, choose, improve, loss, reward, schedule, select, tree
+from isocost.methods import brpo, drgrpo, grpo, isoeasy, mrt
+from isocost.parts import allocate, choose, guide, improve, loss, reward, schedule, select, tree
 from isocost.seams import SEAMS, SIZES, tune
 
 ALL = methods.names()
@@ -58,8 +58,14 @@ CASES = {
     "trackers x agreement": (
         has("vade", reward=reward.agreed), "not whether it is right", has("grpo", reward=reward.agreed)),
     "trackers x two rewards": (has("gdpo", choose=choose.by_belief), "verified_and_short", has("gdpo")),
-    "trees x independent draws": (
-        has("ettrl", choose=choose.by_belief, reward=reward.verified), "choose.by_belief", has("ettrl")),
+    "trackers x forks": (has("mrt", choose=choose.by_belief), "not the policy's pass rate", has("vade")),
+    "trackers x summaries": (
+        has("rc", choose=choose.by_belief), "rounds.continued: .* on the problem as posed", has("rc")),
+    "trackers x trees": (
+        has("ettrl", choose=choose.by_belief, reward=reward.verified), "choose.by_belief does not go with tree.forked",
+        has("ettrl")),
+    "interruptions x putting by": (
+        has("april", play=has("scalerl").play), "after one token more", has("scalerl")),
     "trees x best of N": (has("bon", play=tree.forked), "tree.forked does not go with bon.advantage", has("bon")),
     "critic not asked": (has("ppo", enrich=()), "enrich.values asks", has("ppo")),
     "critic not taught": (has("ppo", improve=improve.policy), "without improve.with_critic", has("ppo")),
@@ -67,6 +73,21 @@ CASES = {
     "forks x putting by": (has("brpo", schedule=schedule.first_groups), "forced.anytime", has("brpo")),
     "forks x pruning": (
         has("brpo", schedule=partial(schedule.pruned, keep=1.0)), "in parts", has("grpo", schedule=schedule.pruned)),
+    "summaries x one by one": (
+        has("rc", schedule=QUICK), "rounds.continued does not go with schedule.first_back", has("rc")),
+    "trees x one by one": (has("ettrl", schedule=QUICK), "tree.forked does not go with schedule.first_back",
+                           has("ettrl")),
+    "hints x one by one": (has("adhint", schedule=partial(QUICK, keep=1.0)), "taught.hinted", has("adhint")),
+    "repairs x one by one": (has("int_", schedule=schedule.pruned), "taught.repaired", has("int_")),
+    "places x one by one": (has("otr", schedule=QUICK), "taught.one_token", has("otr")),
+    "summaries x phases": (
+        has("rc", advantage=drgrpo.advantage, allocate=TWICE), "each phase would lay out its own", has("rc")),
+    "putting by x phases": (
+        has("april", advantage=drgrpo.advantage, allocate=TWICE), "not in a later phase", has("april")),
+    "putting by x twins": (has("april", guide=guide.with_beginning), "guided twin", has("pope")),
+    "putting by x waves ahead": (
+        has("april", max_age=1), "schedule.first_groups does not go with max_age 1", has("grpo", max_age=1)),
+    "putting by x any choice": (has("april", choose=choose.uniform), "draws it next", has("april")),
     "hints by spread x shortfall": (has("adhint", allocate=TWICE), "adhint.advantage", has("adhint")),
     "batch spread x tiny batch": (has("gdpo", groups=3, rollouts=5), "batch 15", has("gdpo", groups=4, rollouts=4)),
     "batch spread switched off": (
@@ -84,6 +105,28 @@ CASES = {
     "stops": (has("grpo", advantage=mrt.advantage, reward=mrt.reward), "forced.halted", has("mrt")),
     "stops not noted": (has("mrt", reward=reward.verified), "mrt.reward", has("mrt")),
     "answers": (has("grpo", advantage=brpo.advantage), "forced.anytime", has("brpo")),
+    "corrected from nowhere": (has("areal", improve=improve.policy), "without improve.decoupled", has("areal")),
+    "decoupled, not corrected": (
+        has("areal", loss=loss.clipped), "inside loss.corrected",
+        has("areal", loss=partial(loss.corrected, inner=loss.clipped))),
+    "faults": (has("roc", reward=reward.verified), "notes; without it all have none", has("roc")),
+    "best of more than there are": (
+        has("bon", rollouts=3), r"bon.advantage\(n=4\) does not go with rollouts=3", has("bon", rollouts=4)),
+    "handed out of more than there are": (
+        has("bonrlb", rollouts=3), "select.best_of", has("bonrlb", rollouts=4)),
+    "two Ns": (
+        tuned("bonrlb", "select.n", 2), r"bonrlb.advantage\(n=4\) does not go with select.best_of\(n=2\)",
+        tune(tuned("bonrlb", "select.n", 2), "advantage.n", 2)),
+    "two Ns, plain groups": (
+        has("bon", select=partial(select.best_of, n=2)), r"bon.advantage\(n=4\)",
+        has("grpo", select=partial(select.best_of, n=2))),
+    "priors x budgets": (
+        has("brpo", advantage=partial(brpo.advantage, prior=(0.5, 0.5))), "one number for each budget",
+        has("brpo", advantage=partial(brpo.advantage, prior=(0, 0, 0.5, 0.5)))),
+    "two gammas": (tuned("ppo", "advantage.gamma", 0.9), "gamma=1.0", tune(
+        tuned("ppo", "advantage.gamma", 0.9), "improve.gamma", 0.9)),
+    "two lambdas": (tuned("ppo", "improve.lam", 1.0), r"advantage\(lam=0.95\) does not go with", tune(
+        tuned("ppo", "improve.lam", 1.0), "advantage.lam", 1.0)),
 }
 BINARY = (tuned("mcgrpo", "advantage.flat", 0.0), "1/eps", tuned("mcgrpo", "advantage.flat", 1.0))
 
@@ -111,8 +154,8 @@ def test_every_line_of_the_table_is_tried():
     for wrong, _, _ in (*CASES.values(), BINARY):
         with pytest.raises(UserError) as told:
             refuse(wrong, verifier="exact")
-        tried |= {c.why for c in CONFLICTS if str(told.value).endswith(c.why)}
-    assert tried == {c.why for c in CONFLICTS}
+        tried |= {c.why for c in (*CONFLICTS, *APARTS) if str(told.value).endswith(c.why)}
+    assert tried == {c.why for c in (*CONFLICTS, *APARTS)}
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -131,6 +174,13 @@ def test_the_table_names_functions_and_settings_that_exist():
                 for setting in part.settings:
                     fit = {p.seam: getattr(known, function) for p in [part] if p.seam != "enrich"}
                     tune(has("grpo", **fit), f"{part.seam}.{setting}", None)
+    for at in [x for apart in APARTS for x in (apart.one, apart.other)]:
+        if at[1:]:
+            module, _, function = at[1].partition(".")
+            known = methods.load(module) if module in ALL else importlib.import_module(f"isocost.parts.{module}")
+            tune(has("grpo", **{at[0]: getattr(known, function)}), f"{at[0]}.{at[2]}", None)
+        else:
+            assert at[0] in SIZES
 
 
 def test_it_is_refused_where_a_run_is_put_together_and_told_by_the_contract(tmp_path, monkeypatch):
@@ -151,6 +201,16 @@ def recipe(**changes):
     assert {p.name for p in tmp_path.iterdir()} <= {"both.py", "__pycache__"}
     (why,) = [f.why for f in methods.check("both.py") if not f.kept]
     assert "does not go with allocate.by_shortfall" in why
+
+
+def test_a_loss_of_ones_own_may_correct_inside():
+    """What is lacking is looked for in the package's own functions; nobody can see into another's."""
+    def own(out, batch):
+        return loss.corrected(out, batch, inner=loss.clipped)
+
+    refuse(has("areal", loss=own))
+    with pytest.raises(UserError, match=r"loss without"):
+        refuse(has("areal", loss=loss.clipped))
 
 
 # what cannot come about, and so is not in the table -----------------------------------------------------------

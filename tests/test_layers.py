@@ -12,7 +12,8 @@ import pytest
 from isocost import methods
 
 HOME = Path(__file__).resolve().parent.parent / "isocost"
-CORE = ("loop", "feed", "pack", "ledger", "local")
+CORE = ("loop", "feed", "pack", "ledger", "shelf", "seams", "types", "meter", "chance", "evaluate", "world", "toy",
+        "local")
 NAMES = set(methods.names())
 
 
@@ -63,16 +64,20 @@ def compared(source, names):
     return found
 
 
+def names_read(source):
+    """Lines that take `.name` of a recipe: of `recipe`, of `r`, of `anything.recipe`."""
+    return [
+        n.lineno for n in ast.walk(ast.parse(source))
+        if isinstance(n, ast.Attribute) and n.attr == "name"
+        and getattr(n.value, "id", getattr(n.value, "attr", "")) in ("recipe", "r")
+    ]
+
+
 @pytest.mark.parametrize(("name", "source"), files(*CORE).items(), ids=lambda x: x if len(x) < 40 else "")
 def test_the_core_imports_no_method_and_no_part_and_branches_on_no_recipes_name(name, source):
     assert below(imported(source), "isocost.methods", "isocost.parts") == []
     assert compared(source, NAMES) == set()
-    names_read = [
-        n for n in ast.walk(ast.parse(source))
-        if isinstance(n, ast.Attribute) and n.attr == "name" and isinstance(n.value, ast.Name)
-        and n.value.id in ("recipe", "r")
-    ]
-    assert not names_read, f"{name} reads a recipe's name"
+    assert not names_read(source), f"{name} reads a recipe's name"
 
 
 @pytest.mark.parametrize(("name", "source"), files("methods", "parts").items(), ids=lambda x: x if len(x) < 40 else "")
@@ -131,3 +136,4 @@ def test_a_plant_is_found():
     bad = "def f(recipe):\n    import isocost.methods.grpo\n    if recipe.name == 'grpo':\n        return 1\n"
     assert below(imported(bad), "isocost.methods") == ["isocost.methods.grpo"]
     assert compared(bad, NAMES) == {"grpo"}
+    assert names_read(bad) == [3] and names_read("class F:\n    def g(self):\n        return self.recipe.name\n") == [3]

@@ -12,6 +12,7 @@ from toy import QUESTION, attempt, batch_of, group, per_rollout, run
 
 from isocost import methods, toy
 from isocost.errors import UserError
+from isocost.evaluate import evaluate
 from isocost.laws.regret import normalised_regret, progress
 from isocost.ledger import Ledger
 from isocost.methods import ace, bon, bonrlb, brpo, gdpo, mcgrpo, mrt, v05
@@ -54,6 +55,14 @@ def test_mcgrpo_where_most_are_at_the_median():
     close(credit(mcgrpo.advantage, [0, 0, 1], flat=0.0), [0, 0, 1000], 1e-2)        # as released: ε alone
     close(credit(mcgrpo.advantage, [0, 0, 1], rescale=True), [0, 0, 3])             # 3 rollouts, 1 with credit
     assert credit(mcgrpo.advantage, [0.3] * 3) == [0, 0, 0]
+
+
+def test_mcgrpo_measures_an_even_group_from_the_mean_of_the_middle_two():
+    close(credit(mcgrpo.advantage, [0, 0, 1, 1]), [-0.5 / 0.501, -0.5 / 0.501, 0.5 / 0.501, 0.5 / 0.501])
+    close(credit(mcgrpo.advantage, [4, 1, 9, 2]), [1 / 1.501, -2 / 1.501, 6 / 1.501, -1 / 1.501])     # from 3, MAD 1.5
+    batch = batch_of([0, 0, 1, 1], [1, 0, 0])
+    average = methods.load("mcgrpo").recipe().weight(batch)
+    close(per_rollout(average, batch), [1 / 18] * 4 + [1 / 18, 0, 1 / 18])       # 3 tokens each, no pivot of four
 
 
 def test_mcgrpo_leaves_one_pivot_out_of_the_average_and_of_the_bill():
@@ -237,6 +246,8 @@ def test_weights_at_the_edges():
         assert steep[-1] * (1 - p[-1]) == pytest.approx(1, abs=1e-5)            # g⁺ -> 1/(1 − p)
         assert (bonrlb.gains(p, n, "minus")[1] == -bonrlb.gains(p, n, "plus")[1]).all()
     close(bonrlb.gains(p, 1, "positive")[0].tolist(), [1, 1, 1, 1])
+    with pytest.raises(UserError, match="positive, plus, minus; not 'both'"):
+        bonrlb.gains(p, 4, "both")
 
 
 def test_bonrlb_hands_out_the_best_and_knows_how_many_failed():
@@ -302,6 +313,10 @@ def test_v05s_credit():
     assert credit(v05.advantage, [1, 1, 0, 0], whiten=False) == [1, 1, -1, -1]
     close(credit(v05.advantage, [1, 1, 0, 0], [1, 1, 1, 1]),      # mean 1/8, mean square (4 + 1/4)/8
           [x / math.sqrt(4.25 / 8 - 1 / 64) for x in (1, 1, -1, -1, 0.25, 0.25, 0.25, 0.25)], 1e-5)
+
+
+def test_v05_does_not_divide_by_no_spread():
+    close(credit(v05.advantage, [0] * 8, [0] * 8), [-0.125] * 16)       # all wrong at first: w = 7/8, so b = -7/8
 
 
 def test_the_prior_is_what_was_known_before():
@@ -407,6 +422,28 @@ def test_halted_forks_from_one_place_and_everybody_is_charged():
     assert cuts == {0, 1}
     with pytest.raises(UserError, match="3 rollouts or more"):
         played(forced.halted, 2)
+
+
+@pytest.mark.parametrize("play", [forced.anytime, forced.halted])
+def test_evaluations_measure_the_policy_and_not_what_its_credit_is_made_of(play):
+    """With as few samples as they like, a training play's scouts, stops and answers are in no pass rate."""
+    made = []
+    for recipe in (methods.load("grpo").recipe(), methods.load("grpo").recipe(play=play)):
+        world = toy.world()
+        made.append(asyncio.run(evaluate(recipe, world, world.problems, PACE, samples=2, exact=False)))
+    assert [[r.final for r in g.rollouts] for g in made[0].groups] == [
+        [r.final for r in g.rollouts] for g in made[1].groups
+    ]
+    assert made[0].right.tolist() == made[1].right.tolist()
+    assert not any(r.cohort or r.parent for g in made[1].groups for r in g.rollouts)
+
+
+@pytest.mark.parametrize(("play", "cohorts"), [(forced.anytime, {"0.0"}), (forced.halted, {forced.STOPPED})])
+def test_an_answer_has_no_more_room_than_a_turn(play, cohorts):
+    for seed in range(8):
+        rollouts, _ = played(play, 9, seed, replace(PACE, max_tokens=1), words="!?", room=128)
+        answers = [r.segments[0].written for r in rollouts if r.parent is not None and r.cohort in cohorts]
+        assert answers and max(answers) == 1
 
 
 def test_who_stops_is_told_so():

@@ -628,9 +628,18 @@ def test_accuracy_between_two_levels_is_that_of_the_mix():
 
 @pytest.mark.parametrize(("at", "count"), [(3.0, 8), (3.25, 8), (3.4, 5), (0.0, 3), (7.9, 1), (2.5, 64)])
 def test_the_mix_has_the_dial_for_its_mean_up_to_a_problem(at, count):
-    mix = choose.mixed_levels(at, count)
-    assert sum(n for _, n in mix) == count and {level for level, _ in mix} <= {math.floor(at), math.ceil(at)}
-    assert abs(sum(level * n for level, n in mix) - at * count) <= 0.5
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        mix = choose.mixed_levels(at, count, rng)
+        assert sum(n for _, n in mix) == count and {level for level, _ in mix} <= {math.floor(at), math.ceil(at)}
+        assert min(n for _, n in mix) >= 0
+        assert abs(sum(level * n for level, n in mix) - at * count) < 1
+
+
+def test_one_problem_at_a_time_is_mixed_by_chance():
+    rng = np.random.default_rng(0)
+    above = [choose.mixed_levels(3.25, 1, rng)[1][1] for _ in range(2000)]
+    close(sum(above) / 2000, 0.25, 0.03)                          # rounded it would be 0 each time
 
 
 def test_scaler_poses_at_its_dials_from_its_window_only():

@@ -376,7 +376,7 @@ class Scripted:
 
     async def generate(self, start, attempts, *, place, turn, max_tokens, stop=()):
         self.starts.append((start, list(attempts), turn, max_tokens))
-        if not start.own.any():
+        if turn == 0 and not start.own.any():
             self.meter.charge(Cost(rollouts=len(attempts)))
         rows = [np.array(self.said[a, turn] if (a, turn) in self.said else self.said[a]) for a in attempts]
         return [Said(y, np.full(len(y), -1.0, np.float32), np.zeros(len(y), int), Stop.DONE) for y in rows]

@@ -301,13 +301,25 @@ def test_minpro_looks_past_what_the_environment_said():
     close(seen["importance_ratio"][batch.mask].tolist(), [1.0, 1.0])
 
 
+@pytest.mark.parametrize("each", [0.1, -0.1])
+def test_a_product_of_ratios_stays_a_number_over_ten_thousand_tokens(each):
+    """e^±1000: the metric's sum is finite and not 0, or VCPO would divide by 0, or step at full rate on inf / inf."""
+    batch = batch_of([1], lengths=[[9999]])
+    now = (each * batch.mask).float()
+    _, seen = loss.reweighed(Forward(now, now), batch.but(old=torch.zeros_like(now), advantage=now), over="sequence")
+    total = seen["importance_ratio"][batch.mask].sum()
+    assert torch.isfinite(total) and total > 0
+
+
 def test_minpro_on_rollouts_of_this_step_is_its_parent():
     batch = batch_of([1, 0, 0, 1], [0, 1, 0, 0], lengths=[[1, 3, 2, 4], [5, 1, 2, 2]])
     torch.testing.assert_close(
         gradient(methods.load("minpro").recipe(), batch), gradient(methods.load("cispo").recipe(), batch)
     )
-    with pytest.raises(KeyError, match="token, least, sequence; not 'prefix'"):
+    with pytest.raises(UserError, match="token, least, sequence; not 'prefix'"):
         surrogate(partial(loss.reweighed, over="prefix"), [1.0], 1.0)
+    with pytest.raises(UserError, match="k1, k2, k3; not 'k4'"):
+        surrogate(partial(loss.to_reference, estimate="k4"), [1.0], 1.0)
 
 
 # VCPO ---------------------------------------------------------------------------------------------------------------

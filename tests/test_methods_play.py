@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 from collections import Counter
+from dataclasses import replace
 
 import local_world
 import numpy as np
@@ -12,11 +13,15 @@ import torch
 from toy import batch_of, group, per_rollout, run
 
 from isocost import methods, shelf, toy
+from isocost import run as runs
 from isocost.errors import UserError
+from isocost.evaluate import evaluate
 from isocost.ledger import Ledger
 from isocost.pack import pack
 from isocost.parts import pace, play, reward, rounds, schedule, track, tree
+from isocost.run import Job
 from isocost.seams import Pace, tune
+from isocost.setting import Setting
 from isocost.types import Message, Place, Role, Sampling, Score, Segment, Stop
 
 PLACE = Place(7, 3, 2)
@@ -189,6 +194,47 @@ def test_what_april_puts_by_outlives_the_process():
                        for c in ("tokens", "role", "logp", "turn", "version"))
 
 
+def test_what_is_put_by_is_taken_up_once_the_oldest_first_and_what_is_remembered_is_the_newest():
+    ledger, (a, b, _) = Ledger(drawn=3), toy.questions(3)
+    groups = [replace(group([r, 1 - r]), problem=p) for r, p in ((0, a), (1, b), (1, a))]
+    for one in groups:
+        ledger.put_by(one)
+        ledger.remember(one, 2)
+    assert [ledger.take_up(p) for p in (replace(a, variant="x"), a, a, a)] == [
+        (), groups[0].rollouts, groups[2].rollouts, ()
+    ]
+    assert ledger.unfinished == [groups[1]] and ledger.drawn == 1
+    assert list(ledger.shelf.values()) == [groups[1], groups[2]]
+    ledger.remember(groups[0], 1)
+    assert list(ledger.shelf.values()) == [groups[0]]
+
+
+def test_a_run_that_died_goes_on_with_what_it_had_put_by(tmp_path, monkeypatch):
+    """From its checkpoint, byte for byte as a run that nobody disturbed; all that was begun has a fate."""
+    job = Job("april", Setting(data="sums:base=easy,count=60", held_out=0.2), "april", 5, {"rollouts": 96}, 4, 4, 1e-4,
+              save_every=2)
+    asyncio.run(runs.run(job, tmp_path / "whole"))
+    write, steps = runs._Run._write, []
+
+    def dies(self, step):
+        steps.append(bool(self.ledger.unfinished))
+        if len(steps) == 4:
+            raise KeyboardInterrupt
+        write(self, step)
+
+    monkeypatch.setattr(runs._Run, "_write", dies)
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(runs.run(job, tmp_path / "died"))
+    monkeypatch.undo()
+    end = asyncio.run(runs.run(job, tmp_path / "died"))
+    assert steps[1]                                         # something was put by where it was saved
+    for name in ("metrics.jsonl", "journal.jsonl"):
+        whole, died = ((tmp_path / out / name).read_bytes() for out in ("whole", "died"))
+        assert whole == died and whole
+    assert sum(end["fates"].values()) == sum(cost["rollouts"] for cost in end["bill"].values())
+    assert end["fates"]["lost"] > 0
+
+
 def say(world, text, attempts):
     room = 8 - text.written
     return asyncio.run(world.engine.generate(text, attempts, place=PLACE, turn=0, max_tokens=room))
@@ -223,6 +269,19 @@ def test_a_halted_wave_comes_home_as_far_as_it_got_and_goes_on_as_if_nothing_had
     assert again.meter.of().rollouts == 0       # they had been paid for
 
 
+@pytest.mark.parametrize("make", [toy.world, lambda: local_world.world(kernels="torch")], ids=["toy", "local"])
+def test_engines_count_who_begins_a_first_turn_and_nobody_else(make):
+    world = make()
+    start = Segment.empty(Sampling()).read(world.text.encode("3?"), Role.PROMPT)
+    for turn, begun in ((0, 2), (1, 2)):
+        asyncio.run(world.engine.generate(start, range(2), place=PLACE, turn=turn, max_tokens=2))
+        assert world.meter.of().rollouts == begun
+    read = world.meter.of().prefill
+    world.engine.halt(PLACE)
+    asyncio.run(world.engine.generate(start, range(2), place=PLACE, turn=0, max_tokens=2))
+    assert world.meter.of().prefill == read > 0             # whom a halt finds before the first token has read nothing
+
+
 # ARRoL ---------------------------------------------------------------------------------------------------------------
 
 def goes_on(odds, keep=0.5, aim=0.5):
@@ -255,12 +314,16 @@ def test_arrols_odds_are_shares_right_of_those_with_an_outlook_alike():
     assert track.odds(ledger, [-9.0, 0.0], bins=1, window=3) == pytest.approx([0.8, 0.8])     # the latest three
 
 
-def arrol(**settings):
+def arrols(**settings):
     recipe = methods.load("arrol").recipe(groups=10)
     for name, value in {"at": 2, "cold": 2, "bins": 3, **settings}.items():
         recipe = tune(recipe, f"schedule.{name}", value)
+    return recipe
+
+
+def arrol(**settings):
     world = toy.world()
-    return world, *run(recipe, world, 800)
+    return world, *run(arrols(**settings), world, 800)
 
 
 def test_arrol_stops_about_half_of_those_that_are_not_done_and_all_have_a_fate():
@@ -284,6 +347,22 @@ def test_arrol_that_keeps_everyone_is_its_parent_but_for_what_it_reads_twice():
     assert [s.line["reward"] for s in steps] == [s.line["reward"] for s in plain]
     assert world.meter.of().decode == other.meter.of().decode and world.meter.of().prefill > other.meter.of().prefill
     assert ledger.fates == there.fates
+
+
+def test_arrol_asks_the_environment_as_often_as_its_parent():
+    """A turn that is cut to be looked at is not over: nobody hears half of it, or pays for that."""
+    paid = []
+    for changes in ({"cold": 99}, {"cold": 99, "at": 99}):
+        world = toy.world()
+        world.env = Endless
+        run(tune(arrols(**changes), "pace.max_turns", 2), world, 160)
+        paid.append((world.meter.of().env_steps, world.meter.of().decode))
+    assert paid[0] == paid[1] and paid[0][0] > 160
+
+
+def test_arrol_has_nothing_to_tell_from_before_the_first_token():
+    with pytest.raises(UserError, match=r"schedule\.at is 0"):
+        arrol(at=0)
 
 
 def test_arrols_head_is_learnt_again_from_the_journal():
@@ -350,6 +429,11 @@ def test_rc_goes_on_from_summaries_alone():
             assert len(text) <= 2 + 1 + 2 + 4 and r.problem == world.problems[4]    # no context grows with the rounds
         assert [r.attempt for r in made] == list(range(2 * depth, 22)) and len({r.cohort for r in made}) == 2
         assert world.meter.of().rollouts == 22
+
+
+def test_rc_fills_in_what_it_knows_and_leaves_other_braces():
+    said = rounds._filled(r"{summary} Now {x}: \boxed{7} {trace}", summary="{trace}", trace="t")
+    assert said == r"{trace} Now {x}: \boxed{7} t"
 
 
 def test_rc_draws_its_states_evenly_and_spends_half_on_them_at_most():
@@ -441,6 +525,17 @@ def test_ettrl_forks_where_the_policy_was_least_sure():
     p = torch.softmax(logits.detach(), -1)
     doubt = -(p * p.clamp(min=1e-30).log()).sum(-1)[1:-1]                    # before each of its own tokens
     assert {r.parent for r in leaves[1:]} == {(0, 2 + int(doubt.argmax()))}
+
+
+@pytest.mark.parametrize("method", ["rc", "ettrl"])
+def test_what_is_measured_are_the_policys_own_draws(method):
+    """By the leaves of trees the pass rate of this policy, .198, is measured as .15; by summaries of it as .165."""
+    found = []
+    for name in (method, "grpo"):
+        world = toy.world(count=3)
+        known = asyncio.run(evaluate(methods.load(name).recipe(), world, world.problems, LONG, samples=10, exact=False))
+        found.append(([r.final for g in known.groups for r in g.rollouts], world.meter.of("evaluation")))
+    assert found[0] == found[1]
 
 
 def agreed(*finals, stops=()):

@@ -14,6 +14,7 @@ from pathlib import Path
 import kill9
 import pytest
 
+from isocost import run as runs
 from isocost.errors import UserError
 from isocost.laws.table import curves
 from isocost.record import read_json, read_lines
@@ -150,6 +151,39 @@ def test_asked_again_it_says_how_it_ended_and_touches_nothing(whole):
     before = {p: p.stat().st_mtime_ns for p in whole.rglob("*") if p.is_file() and p.name != "lock"}
     assert go(JOB, whole) == read_json(whole / "end.json")
     assert before == {p: p.stat().st_mtime_ns for p in before}
+
+
+@pytest.mark.parametrize(("method", "wanted"), [("grpo", False), ("ppo", False), ("ettrl", False), ("isoeasy", True)])
+def test_a_reference_is_loaded_only_where_something_is_compared_with_it(method, wanted, tmp_path, monkeypatch):
+    class OpenedError(Exception):
+        pass
+
+    def opens(setting, *, reference=False):
+        raise OpenedError(reference)
+
+    monkeypatch.setattr(runs, "open_setting", opens)
+    with pytest.raises(OpenedError) as told:
+        go(replace(JOB, method=method, n=20, B=8), tmp_path)
+    assert told.value.args == (wanted,)
+
+
+def test_what_was_in_the_air_when_a_run_died_is_lost_and_fates_still_sum_to_the_bill(tmp_path, monkeypatch):
+    job = replace(JOB, budget={"rollouts": 96}, points=(), save_every=2, export=False, sets={"max_age": "2"})
+    write, steps = runs._Run._write, []
+
+    def dies(self, step):
+        steps.append(step)
+        if len(steps) == 4:
+            raise KeyboardInterrupt
+        write(self, step)
+
+    monkeypatch.setattr(runs._Run, "_write", dies)
+    with pytest.raises(KeyboardInterrupt):
+        go(job, tmp_path)
+    monkeypatch.undo()
+    end = go(job, tmp_path)
+    assert end["fates"]["lost"] > end["bill"]["lost"]["rollouts"]     # some were paid for before the checkpoint
+    assert sum(end["fates"].values()) == sum(cost["rollouts"] for cost in end["bill"].values())
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])

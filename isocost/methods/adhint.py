@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from isocost.methods import Card, grpo, pope
-from isocost.ops import EPS, in_groups, spread
+from isocost.ops import EPS, spread
 from isocost.parts import guide, loss, taught
 from isocost.seams import Recipe
 from isocost.types import Batch
@@ -26,11 +26,11 @@ needs = pope.needs
 
 
 def advantage(batch: Batch, ledger: object, *, eps: float = EPS) -> Tensor:  # -> (N, T)
-    lead = in_groups(lambda r: (r - r.mean()) / (r.std() + eps), batch.reward, batch)
+    lead = grpo.advantage(batch, ledger, eps=eps)
     wrong, usual = difficulty(batch)
     harder = torch.where(usual > 0, wrong / usual.clamp(min=eps), 1.0)
     easier = torch.where(usual < 1, (1 - wrong) / (1 - usual).clamp(min=eps), 1.0)
-    return spread(lead * torch.where(lead > 0, harder, easier), batch)
+    return lead * torch.where(lead > 0, spread(harder, batch), spread(easier, batch))
 
 
 def difficulty(batch: Batch) -> tuple[Tensor, Tensor]:

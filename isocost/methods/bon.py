@@ -24,7 +24,8 @@ needs = grpo.needs   # siblings that differ: a group that is all wrong or all ri
 
 
 def advantage(batch: Batch, ledger: object, *, n: int = 4, least: float = 0.5) -> Tensor:  # -> (N, T)
-    # N is the N of deployment; the paper trains with 16 and 32, which groups of 8 cannot tell. `least` is right.
+    # N is the N of deployment; the paper trains with 16 and 32, which groups of 8 cannot tell.
+    # `least`: the reward from which an answer is right.
     # No baseline: this is already the gain over the best of N − 1 of the others, whether i is right or wrong.
     credit = torch.zeros_like(batch.reward)
     groups = siblings_of(batch)

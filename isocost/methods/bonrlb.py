@@ -3,7 +3,8 @@
     y ~ best of N:   A = ḡ⁺ = N p^{N−1}(1 − p) / (1 − p^N) if right, else 0            (RLB(P), exact)
     "plus":  A = g⁺ = N p^{N−1} / (1 − p^N) if right, else +g⁻ = N p / (1 − p)         (exact as well)
     "minus": A = g⁺ if right, else −g⁻: the exact gradient times (1 + p)/(1 − p)
-    p = P(wrong) per problem          Chow et al. 2024, arXiv:2412.15287
+    p = P(wrong) per problem; exact where p is known. Here it is the group's own share, which biases them: see bon.
+    Chow et al. 2024, arXiv:2412.15287
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from isocost.errors import UserError
 from isocost.methods import Card, bon
 from isocost.ops import spread
 from isocost.parts import select
@@ -38,7 +40,7 @@ async def reward(group: Group, world: World, *, least: float = 0.5) -> Group:
 def gains(p: Tensor, n: int, form: str) -> tuple[Tensor, Tensor]:
     """What a right and a wrong sample of best-of-n are worth at failure rate p; any shape."""
     if form not in FORMS:
-        raise KeyError(f"the form is one of {', '.join(FORMS)}; not {form!r}")
+        raise UserError(f"the form is one of {', '.join(FORMS)}; not {form!r}")
     right, wrong = n * p ** (n - 1) / (1 - p**n), FORMS[form] * n * p / (1 - p)
     return (right, wrong) if FORMS[form] else (right * (1 - p), wrong)
 

@@ -51,6 +51,7 @@ def advantage(batch: Batch, ledger: object, *, prior: tuple[float, ...] = (0.25,
 
 def recipe(**changes: Any) -> Recipe:
     # The paper: 8 traces with 4 answers per budget, 136 rollouts. Here 4 with 2, for each is counted in n.
+    # A chat model needs play.words, such as forced.TIME_IS_UP: without, an answer is only going on with less room.
     asked = partial(forced.anytime, shares=(0.25, 0.5, 0.75, 1.0), answers=2)
     average = weight.token_mean      # as the released code's trainer does
     return grpo.recipe(name="brpo", play=asked, advantage=advantage, weight=average, rollouts=36).but(**changes)

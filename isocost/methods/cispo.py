@@ -1,6 +1,6 @@
 """CISPO: cap the weight of a token, not its update, so that no token loses its gradient.
 
-    L = −mean_groups (1/Σ|y_i|) Σ_i Σ_t sg(min(ρ, ε)) A log π,   A and ε as in the recipe
+    L = −mean_groups (1/Σ|y_i|) Σ_i Σ_t sg(min(ρ, ε)) A log π,   A of GRPO, ε = 5
     MiniMax 2025, arXiv:2506.13585; cap 5 and average per prompt as in ScaleRL, arXiv:2510.13786
 """
 

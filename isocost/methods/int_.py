@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from isocost.methods import Card, drgrpo, pope
-from isocost.ops import in_groups, spread
+from isocost.ops import spread
 from isocost.parts import guide, loss, taught, weight
 from isocost.parts import select as selects
 from isocost.seams import Recipe
@@ -39,8 +39,8 @@ def select(group: Group, ledger: Ledger) -> Group | None:
 
 def advantage(batch: Batch, ledger: object) -> Tensor:  # -> (N, T)
     repaired = torch.tensor([r.cohort == taught.REPAIRED for g in batch.groups for r in g.rollouts])
-    lead = in_groups(lambda r: r - r.mean(), batch.reward, batch)
-    return spread(torch.where(repaired, (batch.reward > 0).to(lead), lead), batch)
+    right = spread((batch.reward > 0).to(batch.reward), batch)
+    return torch.where(repaired[batch.rollout, None], right, drgrpo.advantage(batch, ledger))
 
 
 def recipe(**changes: Any) -> Recipe:

@@ -1,4 +1,4 @@
-"""Kimi k1.5: REINFORCE and a square that pulls the log-ratio to where the optimum of reward less τ KL has it.
+"""Kimi k1.5: REINFORCE, and a squared log-ratio that keeps each answer near the policy that sampled it.
 
     L = (1/R) Σ_i [ −A_i log π(y_i) + (τ/2) (log π(y_i) / π_i(y_i))² ],   A_i = r_i − mean r
     = E (r − r̄ − τ log π/π_i)² / 2τ up to a constant;   π_i the policy that sampled, the optimiser new with each batch

@@ -24,19 +24,21 @@ CARD = Card("MC-GRPO", "2601.22582", 2026, "grpo", "At two to four rollouts a me
 
 @per_group
 def advantage(r: Tensor, *, eps: float = 1e-3, flat: float = 1.0, rescale: bool = False) -> Tensor:  # (G,) -> (G,)
+    # The method's groups are odd. One that is even, as asked for or by a lost member, has no rollout in its middle:
+    # its median is the mean of the middle two, for the lower of them would lean all credit to the good side.
     # More than half at the median (always so with right and wrong alone): MAD is 0, and ε by itself would make a
     # credit of 1000. `flat` stands in for it, in units of the reward; 0 is the released code.
-    apart = r - r.median()
-    mad = apart.abs().median()
+    apart = r - r.quantile(0.5)
+    mad = apart.abs().quantile(0.5)
     credit = apart / (mad + eps if mad > 0 or not flat else flat)
     # The released code for GSM8K makes up for rollouts without credit; that for MATH does not.
     return credit * len(r) / (credit != 0).sum() if rescale else credit
 
 
 def unpivoted(batch: Batch, *, inner: Weight = weight.rollout_mean) -> Tensor:
-    """Any average over what is left when each group's pivot has gone. -> (N, T)"""
+    """Any average over what is left when each group's pivot has gone; an even group has none. -> (N, T)"""
     pivots = [int(mine[(batch.reward[mine] == batch.reward[mine].median()).nonzero()[0]])
-              for mine in siblings_of(batch) if len(mine) > 1]
+              for mine in siblings_of(batch) if len(mine) > 1 and len(mine) % 2]
     gone = torch.isin(batch.rollout, torch.tensor(pivots, dtype=batch.rollout.dtype, device=batch.rollout.device))
     return inner(batch.but(mask=batch.mask & ~gone[:, None]))
 
@@ -44,5 +46,5 @@ def unpivoted(batch: Batch, *, inner: Weight = weight.rollout_mean) -> Tensor:
 def recipe(**changes: Any) -> Recipe:
     return grpo.recipe(
         name="mcgrpo", advantage=advantage, weight=partial(unpivoted, inner=weight.rollout_mean),
-        improve=partial(improve.weighed, inner=improve.policy), rollouts=9,   # 8 + 1: GRPO's updates at equal cost
+        improve=partial(improve.weighed, inner=improve.policy), rollouts=9,   # 8 + 1: as many train as in GRPO
     ).but(**changes)

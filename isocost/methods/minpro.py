@@ -1,7 +1,7 @@
 """MinPRO: weigh a token by its own ratio and by the worst ratio before it, not by the product of them all.
 
     L = −mean_groups (1/Σ|y_i|) Σ_i Σ_t sg(min(w_t, ε)) A log π,   w_t = ρ_t · min_{j<t} ρ_j,   ρ = π_θ / π_sampler
-    A and ε as in the recipe; the exact weight of a token is Π_{j≤t} ρ_j          Lei et al. 2026, arXiv:2601.22718
+    A of GRPO, ε = 5; the exact weight of a token is Π_{j≤t} ρ_j          Lei et al. 2026, arXiv:2601.22718
 """
 
 from __future__ import annotations

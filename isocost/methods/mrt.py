@@ -52,6 +52,7 @@ def advantage(batch: Batch, ledger: object) -> Tensor:  # -> (N, T)
 
 
 def recipe(**changes: Any) -> Recipe:
+    # A chat model needs play.words, such as forced.TIME_IS_UP: without, to stop is only to go on with less room.
     play = partial(forced.halted, stopping=0.5)
     return grpo.recipe(
         name="mrt", play=play, reward=reward, select=select, advantage=advantage, rollouts=16

@@ -29,6 +29,7 @@ def advantage(
     # here it is what the paper says it stands for, 1 − mean reward. Bins and scores are of closed steps: a weight
     # that knew this step's rewards would bias its gradient. `level` divides by the batch's mean weight, which keeps
     # the size of the step; off, as in the paper, equal scores make every weight exp(η S).
+    # `clip` and `cap` are guards for another eta: S is in [0, 1], so at the defaults no weight is above e.
     known = track.bins(ledger, count=bins, k=k, window=window, margin=margin, beta=beta)
     of_bin = {b: min(exp(eta * min(max(s, -clip), clip)), cap) for b, s in known.score.items()}
     each = [of_bin.get(known.of.get(g.problem.id, track.UNSEEN), 1.0) for g in batch.groups for _ in g.rollouts]

@@ -1,6 +1,7 @@
 """V_0.5: a baseline between what the group earned and what was expected of it, by how far the two disagree.
 
-    A_i = r_i − b,   b = ŵ v̄ + (1 − ŵ) V,   ŵ = Δ̂² / (Δ̂² + 1/k),   Δ̂² = max(0, (v̄ − V)² − 1/k),   r in {−1, 1}
+    A_i = (r_i − b) / the batch's spread (by default: `whiten`),   r in {−1, 1}
+    b = ŵ v̄ + (1 − ŵ) V,   ŵ = Δ̂² / (Δ̂² + 1/k),   Δ̂² = max(0, (v̄ − V)² − 1/k)
     attempts from 4 to 16 while MSE(k) − MSE(k + 1) ≥ c = 1/16²,   MSE(k) = Δ̂² / (k Δ̂² + 1)
     Zhang et al. 2026, arXiv:2603.10848 (there V is a value model's; here it is the ledger's)
 """
@@ -35,8 +36,10 @@ def advantage(batch: Batch, ledger: Ledger, *, whiten: bool = True, eps: float =
     bases = [baseline.fused(*_evidence(g, ledger, g.rewards.tolist())) for g in batch.groups]
     sizes = torch.tensor([len(g.rollouts) for g in batch.groups], device=batch.reward.device)
     credit = 2 * batch.reward - 1 - batch.reward.new_tensor(bases).repeat_interleave(sizes)
-    # The paper whitens as its base algorithm does. The mean stays in: to take it out would undo half of b.
-    return spread(credit / (credit.std(correction=0) + eps) if whiten else credit, batch)
+    # The paper whitens as its base algorithm does. The mean stays in: to take it out would undo half of b. Where the
+    # whole batch has one credit, as when nothing was right yet, there is no spread to divide by.
+    scale = credit.std(correction=0)
+    return spread(credit / (scale + eps) if whiten and scale > eps else credit, batch)
 
 
 def _evidence(group: Group, ledger: Ledger, own: list[float]) -> tuple[float, float, int]:

@@ -103,7 +103,8 @@ def at_the_dial(
 ) -> list[Problem]:
     """As many from each environment in use, at the levels beside its dial, mixed so that their mean is the dial's.
 
-    `track.dials` says how dials turn and which environments are in use. The mean is exact up to a whole problem.
+    `track.dials` says how dials turn and which environments are in use. What is left of a whole problem
+    is one by chance, so the mean is the dial's on average, however few each gets.
     """
     known = track.dials(
         ledger, pool, window=window, gain=gain, aim=aim, step=step, never=never, full=full, slope=slope
@@ -115,15 +116,15 @@ def at_the_dial(
     out: list[Problem] = []
     for k, slot in enumerate(rng.permutation(len(known.active)).tolist()):
         name = known.active[slot]
-        for level, some in mixed_levels(known.of[name].at, each + (k < over)):
+        for level, some in mixed_levels(known.of[name].at, each + (k < over), rng):
             shelf = shelves[name, level]
             out += _first(shelf, rng.permutation(len(shelf)), some)
     return out
 
 
-def mixed_levels(at: float, count: int) -> list[tuple[int, int]]:
-    """How many at the level below and at the one above, so that their mean is `at`."""
-    above = round(count * (at - floor(at)))
+def mixed_levels(at: float, count: int, rng: np.random.Generator) -> list[tuple[int, int]]:
+    """How many at the level below and at the one above: their mean is `at` up to a problem, and expected to be `at`."""
+    above = floor(count * (at - floor(at)) + rng.random())
     return [(floor(at), count - above), (ceil(at), above)]
 
 

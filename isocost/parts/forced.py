@@ -2,6 +2,7 @@
 
 Whoever goes on from a cut is an attempt of its own, counted and charged like any other: what stands before the cut is
 given to it, so no credit falls on it there. All need the attempts of a group in one call (`schedule.together`).
+Evaluations and profiles measure the policy: there `anytime` and `halted` are `sample`.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ async def anytime(
     one, and all others are answers. They begin with `words`, take `room` tokens at most, and say where they come
     from: `parent` is (trace, token), the cohort "trace.budget". Budgets that a trace does not reach share one.
     """
+    if place.purpose != chance.Purpose.TRAIN:
+        return await sample(problem, attempts, world, pace, place, start)
     if len(attempts) <= len(shares):
         raise UserError(f"a trace with answers at {len(shares)} budgets takes {1 + len(shares)} rollouts or more")
     count = max(len(attempts) // (1 + len(shares) * answers), 1)
@@ -46,7 +49,7 @@ async def anytime(
     for k, (trace, cut) in enumerate(cells):
         asked.setdefault((trace.attempt, cut), []).extend(islice(left, wanted[k]))
     thought = {t.attempt: t.segments[-1] for t in traces}
-    short, hint = replace(pace, max_tokens=room), world.text.encode(words)
+    short, hint = replace(pace, max_tokens=min(room, pace.max_tokens)), world.text.encode(words)
     said = await asyncio.gather(*(
         sample(problem, numbers, world, short, place, given(thought[trace], cut, hint))
         for (trace, cut), numbers in asked.items()
@@ -65,6 +68,8 @@ async def halted(
     The first attempt is the scout, whose trace is cut at the end of one of its episodes (`boundary` ends one), or
     before the first. A `stopping` share of the rest answers there, as `anytime` does; what remains continues.
     """
+    if place.purpose != chance.Purpose.TRAIN:
+        return await sample(problem, attempts, world, pace, place, start)
     if len(attempts) < 3:
         raise UserError("a scout, one that stops and one that goes on take 3 rollouts or more")
     (scout,) = await sample(problem, attempts[:1], world, pace, place, start)
@@ -73,8 +78,9 @@ async def halted(
     cut = int(rng.choice(episodes(text, boundary, world.text.decode)))
     at = 1 + min(max(int(stopping * (len(attempts) - 1)), 1), len(attempts) - 2)
     hint, thought = world.text.encode(words), text.cut(cut).written
+    short = replace(pace, max_tokens=min(room, pace.max_tokens))
     stopped, others = await asyncio.gather(
-        sample(problem, attempts[1:at], world, replace(pace, max_tokens=room), place, given(text, cut, hint)),
+        sample(problem, attempts[1:at], world, short, place, given(text, cut, hint)),
         sample(problem, attempts[at:], world, replace(pace, max_tokens=max(pace.max_tokens - thought, 1)), place,
                given(text, cut)),
     )
@@ -95,7 +101,7 @@ async def interrupted(
     """
     if pace.max_tokens < low + room:
         return await sample(problem, attempts, world, pace, place, start)
-    begun = await sample(problem, attempts, world, replace(pace, max_tokens=low), place, start)
+    begun = await sample(problem, attempts, world, replace(pace, max_tokens=low, in_parts=True), place, start)
     limits = replace(pace, max_tokens=min(high, pace.max_tokens - room)), replace(pace, max_tokens=room)
     return list(await asyncio.gather(*(_told(r, low, world, pace, limits, place, words, closing) for r in begun)))
 
@@ -109,7 +115,8 @@ async def _told(
     if not _cut_at(r, low):
         return r
     if cut > low:
-        (r,) = await sample(r.problem, [r.attempt], world, replace(pace, max_tokens=cut), place, r.segments[-1])
+        rest = replace(pace, max_tokens=cut, in_parts=True)
+        (r,) = await sample(r.problem, [r.attempt], world, rest, place, r.segments[-1])
     text = r.segments[-1]
     if not _cut_at(r, cut):
         return r

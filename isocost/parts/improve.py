@@ -161,10 +161,7 @@ def replayed(
     again = [shelf[i] for i in sorted(draw.permutation(len(shelf))[:wanted].tolist())]
     for group in batch.groups:
         if not mixed or len(set(group.rewards.tolist())) > 1:
-            ledger.shelf.pop(group.problem.id, None)
-            ledger.shelf[group.problem.id] = _remembered(group)
-    for name in list(ledger.shelf)[: max(len(ledger.shelf) - room, 0)]:
-        del ledger.shelf[name]
+            ledger.remember(_remembered(group), room)
     if again:
         batch = pack([*batch.groups, *again], version=world.engine.version)
         for add in recipe.enrich:

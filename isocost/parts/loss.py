@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from isocost import ops
+from isocost.errors import UserError
 from isocost.seams import Loss
 from isocost.types import Batch, Forward
 
 Out = tuple[Tensor, dict[str, Tensor]]
-FINITE = 80.0       # a log of a product of ratios whose exponential is still a float32
+FINITE = 60.0       # a product of ratios has a log within ±this: a sum of thousands is a float32 yet, and none is 0
 ESTIMATES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"k1": ops.k1, "k2": ops.k2, "k3": ops.k3}
 
 
@@ -52,8 +53,8 @@ def reweighed(out: Forward, batch: Batch, *, over: str = "token", high: float = 
     arXiv:2601.22718), "sequence" the product over the row: what importance sampling of whole answers asks for.
     """
     if over not in RATIOS:
-        raise KeyError(f"ratios are taken over one of {', '.join(RATIOS)}; not {over!r}")
-    ratio = RATIOS[over](ops.log_ratio(out, batch).detach(), batch.mask).clamp(max=FINITE).exp()
+        raise UserError(f"ratios are taken over one of {', '.join(RATIOS)}; not {over!r}")
+    ratio = RATIOS[over](ops.log_ratio(out, batch).detach(), batch.mask).clamp(-FINITE, FINITE).exp()
     seen = {"clip_ratio/region_mean": (ratio > high).float(), "importance_ratio": ratio}
     return -_credit(batch) * ratio.clamp(max=high) * out.logp, seen
 
@@ -105,7 +106,7 @@ def to_reference(out: Forward, batch: Batch, *, scale: float = 1e-3, estimate: s
     On samples of π the gradient of k2 is KL's; k3's is that of KL(reference ‖ π), and k1's has zero mean.
     """
     if estimate not in ESTIMATES:
-        raise KeyError(f"the estimate of a KL is one of {', '.join(ESTIMATES)}; not {estimate!r}")
+        raise UserError(f"the estimate of a KL is one of {', '.join(ESTIMATES)}; not {estimate!r}")
     reference = batch.extra["reference"]
     return scale * ESTIMATES[estimate](out.logp, reference), {"kl": ops.k3(out.logp.detach(), reference)}
 

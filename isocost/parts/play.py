@@ -35,7 +35,7 @@ async def sample(
         return []
     envs = [] if world.env is Ask else [world.env(problem) for _ in attempts]
     opened = [env.open() for env in envs]
-    first = _opening(opened[0] if opened else problem.prompt, problem, world, pace) if start is None else start
+    first = opening(problem, world, pace, opened[0] if opened else None) if start is None else start
     turn = _turn(first)
     said = await _say(first, turn, attempts, world, pace, place)
     texts = _grown(first, turn, said)
@@ -56,7 +56,7 @@ async def _converse(
     for at in _answered(text):
         await env.step(_words(text.cut(at), world))
     while True:
-        if said.stop is Stop.CANCELLED:
+        if said.stop is Stop.CANCELLED or (pace.in_parts and said.stop is Stop.LENGTH):   # its turn is not over
             return Rollout(problem, (text,), "", said.stop, attempt)
         try:
             seen, over = await env.step(_words(text, world))
@@ -80,8 +80,11 @@ async def _say(
     return await world.engine.generate(text, attempts, place=place, turn=turn, max_tokens=max(room, 1), stop=pace.stop)
 
 
-def _opening(messages: Sequence[Message], problem: Problem, world: World, pace: Pace) -> Segment:
-    text = Segment.empty(pace.sampling).read(world.text.prompt(messages), Role.PROMPT)
+def opening(problem: Problem, world: World, pace: Pace, posed: Sequence[Message] | None = None) -> Segment:
+    """What the policy reads before its first word; `posed` is what its environment opened with, if that is known."""
+    if posed is None:
+        posed = problem.prompt if world.env is Ask else world.env(problem).open()
+    text = Segment.empty(pace.sampling).read(world.text.prompt(posed), Role.PROMPT)
     return text.read(world.text.encode(problem.prefix), Role.HINT) if problem.prefix else text
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from isocost import chance
+from isocost.errors import UserError
 from isocost.parts import track
 from isocost.seams import Attempts
 from isocost.types import Group, Problem, Rollout, Segment, Stop
@@ -55,7 +56,7 @@ async def first_groups(
     that this is soon): who had ended has ended, who was cut goes on from there under the weights of the day. Such
     rollouts are marked "resumed". It holds for attempts of one segment (APRIL, arXiv:2509.18521).
     """
-    put_by = _taken_up(problem, ledger)
+    put_by = ledger.take_up(problem)
     ended = [r.but(origin="resumed") for r in put_by if r.stop is not Stop.CANCELLED]
     cut = [r for r in put_by if r.stop is Stop.CANCELLED]
     plays = [play(problem, [r.attempt], r.segments[-1]) for r in cut] if put_by else [play(problem, attempts)]
@@ -64,22 +65,12 @@ async def first_groups(
     back = [r.but(origin="resumed") if r.attempt in begun else r for r in played]
     whole = sorted([*ended, *back], key=lambda r: r.attempt)
     if any(r.stop is Stop.CANCELLED for r in whole):
-        ledger.unfinished.append(Group(problem, tuple(whole), play.place))
+        ledger.put_by(Group(problem, tuple(whole), play.place))
         return []
     play.wave.home += 1
     if play.wave.home >= ceil(home * play.wave.groups):
         play.wave.halt(play.place)
     return whole
-
-
-def _taken_up(problem: Problem, ledger: Ledger) -> tuple[Rollout, ...]:
-    """What was put by of a problem, the oldest first; it was drawn when it was begun, and is not drawn again."""
-    for i, group in enumerate(ledger.unfinished):
-        if (group.problem.id, group.problem.variant) == (problem.id, problem.variant):
-            del ledger.unfinished[i]
-            ledger.drawn -= 1
-            return group.rollouts
-    return ()
 
 
 def confidence(text: Segment) -> float:
@@ -96,8 +87,11 @@ async def pruned(
 
     How likely each will be is told from its `outlook` then, by how earlier ones with such an outlook have ended
     (`track.odds`); `chances` says who goes on. At least `least` of a group come home. In the first `cold` steps
-    everyone goes on, and is learnt from. Who does not go on is cancelled; what it cost is paid.
+    everyone goes on, and is learnt from. Who does not go on is cancelled; what it cost is paid. Raises UserError for
+    `at` below 1.
     """
+    if at < 1:
+        raise UserError(f"schedule.at is {at}; there is nothing to tell from before the first token")
     early = await play(problem, attempts, most=at)
     cut = [r for r in early if r.stop is Stop.LENGTH] if at < play.pace.max_tokens else []
     told = {r.attempt: outlook(r.segments[-1]) for r in cut}

@@ -21,11 +21,11 @@ from isocost.errors import UserError
 from isocost.ops import EPS, row_mean
 from isocost.parts import guide, improve
 from isocost.parts.forced import episodes
-from isocost.parts.play import sample
+from isocost.parts.play import opening, sample
 from isocost.parts.reward import verified
 from isocost.seams import Improve, Loss, Pace, Recipe
-from isocost.types import Batch, Forward, Group, Message, Place, Problem, Role, Rollout, Segment
-from isocost.world import Ask, World
+from isocost.types import Batch, Cost, Forward, Group, Message, Place, Problem, Role, Rollout, Segment
+from isocost.world import World
 
 if TYPE_CHECKING:
     from isocost.ledger import Ledger
@@ -166,6 +166,7 @@ async def by_itself(
     asked = Segment.empty(pace.sampling).read(
         world.text.prompt((*before, Message(last.role, words))), Role.PROMPT
     )
+    world.meter.charge(Cost(rollouts=1))       # engines count who begins a first turn
     (said,) = await world.engine.generate(     # a turn of its own: other draws than the attempt's
         asked, [failed.attempt], place=place, turn=1, max_tokens=pace.max_tokens, stop=pace.stop
     )
@@ -194,13 +195,6 @@ def corrected(text: Segment, upto: int, words: Sequence[int]) -> Segment:
     return Segment(start.tokens, role, np.zeros_like(start.logp), never, never, start.sampling).read(
         words, Role.TEACHER
     )
-
-
-def opening(problem: Problem, world: World, pace: Pace) -> Segment:
-    """What the policy reads before its first word."""
-    messages = problem.prompt if world.env is Ask else world.env(problem).open()
-    text = Segment.empty(pace.sampling).read(world.text.prompt(messages), Role.PROMPT)
-    return text.read(world.text.encode(problem.prefix), Role.HINT) if problem.prefix else text
 
 
 def demonstration(problem: Problem, world: World) -> list[int]:

@@ -213,6 +213,11 @@ def _turn(
     known: Dials, seen: Sequence[Seen], *,
     seed: int, gain: float, aim: float, step: float, never: int, full: int, slope: int,
 ) -> Dials:
+    """The dials a step on. Every group counts alike, by its share of right attempts; those of variants do not count.
+
+    A dial goes by its environment's levels on either side of it, each the mean of its groups, weighed by how near it
+    is; by all levels where neither was played. An environment that was not played stands still.
+    """
     marks: dict[str, dict[int, list[float]]] = {}
     for s in seen:
         if s.id in known.where and not s.variant:

@@ -15,6 +15,7 @@ from math import ceil
 import numpy as np
 from numpy import ndarray
 
+from isocost import chance
 from isocost.pack import pack
 from isocost.parts.play import sample
 from isocost.seams import Pace
@@ -38,8 +39,12 @@ async def forked(
 
     At the `points` of highest entropy in a trunk the token is drawn again, `branches` times, and the attempt goes on
     from there. n attempts are n leaves in ⌈n / (1 + branches · points)⌉ trees; forks are dealt in turn, so where n is
-    no multiple some points have one less. A leaf's `parent` is (trunk, token). A start is gone on from as it is.
+    no multiple some points have one less. A leaf's `parent` is (trunk, token). A start is gone on from as it is. Nor is
+    there a tree outside of training: where a whole trunk was least sure is told by its end too, so leaves are not the
+    policy's draws, and a pass rate of theirs is not its own.
     """
+    if place.purpose != chance.Purpose.TRAIN:
+        return await sample(problem, attempts, world, pace, place, start)
     count = ceil(len(attempts) / (1 + branches * points))
     trunks = await sample(problem, attempts[:count], world, pace, place, start)
     told = unsure(trunks, world, place) if len(attempts) > count else []
