@@ -135,12 +135,16 @@ def _lengths(told: Data) -> Safe:
 
 
 def _methods(told: Data) -> Safe:
-    body = [[m.get("name"), m.get("state"), m.get("why")] for m in map(as_dict, as_list(told.get("methods")))]
-    if not body:
+    """One row for all methods of which the same is true: most inherit their parent's preconditions."""
+    alike: dict[tuple[Any, Any], list[str]] = {}
+    for m in map(as_dict, as_list(told.get("methods"))):
+        alike.setdefault((m.get("state"), m.get("why")), []).append(str(m.get("name")))
+    if not alike:
         return Safe("")
+    body = [[state, why, ", ".join(names)] for (state, why), names in alike.items()]
     return join(
         tag("h3", "Which methods' preconditions hold"),
-        table(["method", "precondition", "why"], body, "Methods", "quiet"),
+        table(["precondition", "why", "methods"], body, "Methods", "quiet"),
     )
 
 
