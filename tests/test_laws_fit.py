@@ -132,7 +132,8 @@ def test_three_seeds_cover(monkeypatch):
 
 
 def test_the_reported_frontier_is_unbiased_where_the_naive_maximum_is_not(monkeypatch):
-    """200 studies of 4 identical arms (trap of A3): reported minus true within 2.6 Monte Carlo errors of 0.
+    """200 studies of 4 identical arms (trap of A3): reported minus true within 2.6 Monte Carlo errors of 0, and 0.001
+    for a prior that leans to A = 1.
 
     Planted: the value of the arm that won, on the runs that made it win; and the maximum over arms of the raw means.
     """
@@ -151,7 +152,7 @@ def test_the_reported_frontier_is_unbiased_where_the_naive_maximum_is_not(monkey
         chosen.append(law.predict(int(at.n[0]), END)[0].value)
         naive.append(max(arm.audit[:, -1].mean() for arm in law.arms))
     bias, error = (lambda x: (np.mean(x) - mean[-1], np.std(x) / np.sqrt(200)))(reported)
-    assert abs(bias) <= 2.6 * error, (bias, error)
+    assert abs(bias) <= 2.6 * error + 0.001, (bias, error)
     for planted in (chosen, naive):
         assert np.mean(planted) - mean[-1] > 5 * np.std(planted) / np.sqrt(200)
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -82,3 +86,24 @@ def test_one_error_for_every_answer_where_it_is_given():
     shared = compare(pair).answers
     assert len({x.level for x in shared}) > 1
     assert [x.p for x in shared] == [x.p for x in compare(pair, alpha=0.03).answers]
+
+
+def test_the_page_is_that_of_the_record():
+    """Every number of docs/wave.md and its pictures is one of records/wave.json."""
+    home = Path(__file__).parents[1]
+    spec = importlib.util.spec_from_file_location("wave_record", home / "records" / "wave.py")
+    record = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(record)
+    data = json.loads(record.KEPT.read_text(encoding="utf-8"))
+    assert record.PAGE.read_text(encoding="utf-8") == record.page(data), "python records/wave.py"
+    for name, picture in record.pictures(data).items():
+        assert (record.IMAGES / name).read_text(encoding="utf-8") == picture, "python records/wave.py"
+
+
+def test_the_record_is_what_its_runs_said():
+    """The answers of the record are those of its p-values: as many believed as the rule keeps."""
+    home = Path(__file__).parents[1]
+    found = json.loads((home / "records" / "wave.json").read_text(encoding="utf-8"))["found"]
+    p = [a["p"] for c in found["changes"] for a in c["answers"]]
+    assert (found["asked"], found["called"]) == (len(p), believed(p, found["rate"]))
+    assert found["alpha"] == pytest.approx(found["rate"] * max(found["called"], 1) / len(p))

@@ -35,9 +35,8 @@ LATER, STEP_CMID = 0.35, 0.35       # change of ln Cmid: from 0, where only roll
 STEP_B = 0.2                        # change of ln b
 BLUR = 3.0                          # of errors, where the whole range is searched for the part that matters
 STRANGE = 0.05                      # share of steps that are four times as wide
-LEFT = 0.02                         # weight that a form keeps whatever the runs say against it; all of the forms that
-                                    # are ruled out together stay below the 5 % that an interval leaves on a side, or
-                                    # it would be they who say where it ends
+LEFT = 0.05                         # weight that a form keeps whatever the runs say against it: there are others
+                                    # than these, and a study sees a part of a curve
 
 
 def correlation(C: ndarray, residuals: ndarray) -> float:

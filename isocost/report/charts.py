@@ -621,6 +621,28 @@ def arm_curves(rows: Rows, means: Rows, alt_text: str) -> Spec:
     return finish(alt.layer(*layers), alt_text, 360, zoom=True)
 
 
+def plane(rows: Rows, x_title: str, y_title: str, alt_text: str) -> Spec:
+    """rows: name, x, x_low, x_high (factors above 0), y, y_low, y_high, told (bool). A cross of intervals for each."""
+    x = alt.X("x:Q", title=x_title, scale=alt.Scale(type="log", nice=False, padding=16), axis=alt.Axis(format="~g"))
+    y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(format="+.2f"))
+    pick = alt.selection_point(fields=["name"], name="pick", empty=False)
+    color = alt.condition("datum.told", alt.value("var(--accent)"), alt.value("var(--soft)"))
+    faint = alt.condition(pick, alt.value(0.9), alt.value(0.18))
+    tips = ["name:N", *(alt.Tooltip(f"{k}:Q", format=".3f") for k in ("x", "x_low", "x_high", "y", "y_low", "y_high"))]
+    base = alt.Chart(_data(rows))
+    layers = [
+        alt.Chart(_data([{"x": 1.0}])).mark_rule(strokeDash=[3, 3]).encode(x=alt.X("x:Q", title=x_title)),
+        alt.Chart(_data([{"y": 0.0}])).mark_rule(strokeDash=[3, 3]).encode(y=alt.Y("y:Q", title=y_title)),
+        base.mark_rule(strokeWidth=1.5).encode(x=alt.X("x_low:Q", title=x_title), x2="x_high:Q", y=y, color=color,
+                                               opacity=faint),
+        base.mark_rule(strokeWidth=1.5).encode(x=x, y=alt.Y("y_low:Q", title=y_title), y2="y_high:Q", color=color,
+                                               opacity=faint),
+        base.mark_point(size=48, filled=True, opacity=1).encode(x=x, y=y, color=color, tooltip=tips).add_params(pick),
+        base.mark_text(align="left", dx=7, dy=-6, fontSize=12).encode(x=x, y=y, text="name:N", color=color),
+    ]
+    return finish(alt.layer(*layers), alt_text, 520, zoom=True)
+
+
 def series_colours(count: int) -> list[str]:
     """`count` of the ordered colours, as far apart as they go."""
     if count <= 1:

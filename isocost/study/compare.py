@@ -203,8 +203,8 @@ class Design:
 
     @property
     def alpha(self) -> float:
-        """The error that the first call at equal cost is held to."""
-        return SHARES[0] / self.pairs
+        """The error that the first call is held to: at equal cost, or of all answers to all parents."""
+        return RATE / (len(QUESTIONS) * self.pairs) if self.parents else SHARES[0] / self.pairs
 
     def detectable(self, sd: float) -> float:
         """The smallest true difference at equal cost that is told with 80 % power, if runs differ by this much."""
