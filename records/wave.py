@@ -24,6 +24,16 @@ Record = Mapping[str, Any]
 ORDER = ("better", "worse", "same", "cannot tell")
 
 
+CARE = """A wave on one small world says little of a method. Most of these were made for models that reason at length,
+for stale rollouts, for problems that are never solved; here answers are four characters long, rollouts are fresh, and
+the base solves two in three. Some have nothing to act on here and are their parents to the last digit, or nearly:
+MinPRO (ratios of fresh rollouts are 1), ARRoL (nobody writes long enough to be stopped), TTI (one turn), Rollout-GDRO
+(by pass@8 nearly all problems share a bin), GDPO (no answer is too long). Of POPE, InT, ADHint and SCALER
+`isocost profile` says beforehand that their preconditions fail on these problems. BRPO, MRT and ETTRL spend a part of
+their rollouts on answers that are not trained on, which equal cost counts.
+"""
+
+
 def kept(folder: Path) -> dict[str, Any]:
     """The record: the sealed design, what was found, the bill, and how runs ended that did not spend their budget."""
     sealed, found = (json.loads((folder / name).read_text(encoding="utf-8")) for name in ("compare.json", "wave.json"))
@@ -57,9 +67,8 @@ def page(data: Record) -> str:
         f"and are shared. {runs:,} runs, {hours:.1f} hours of run time. Found: {told}.\n",
         f"Of {found['asked']} answers {found['called']} are believed: Benjamini and Hochberg's rule, so that of all "
         f"differences that are called at most {RATE:.0%} are expected to be none. Intervals are of "
-        f"{100 * (1 - found['alpha']):.3g} %. A wave on one small world says little of a method: most of these were "
-        "made for models that reason at length, for stale rollouts, for problems that are never solved; here answers "
-        "are four characters long, rollouts are fresh, and the base solves two in three.\n",
+        f"{100 * (1 - found['alpha']):.3g} %.\n",
+        CARE,
         _picture("wave-cost", "Held-out reward of every method less its parent's at equal cost, with intervals"),
         _picture("wave", "Effect of every method on the asymptote against its effect on efficiency, with intervals"),
         "In the second picture are the methods of which both effects are known: how many times a method's cost its "

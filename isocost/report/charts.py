@@ -638,7 +638,8 @@ def plane(rows: Rows, x_title: str, y_title: str, alt_text: str) -> Spec:
         base.mark_rule(strokeWidth=1.5).encode(x=x, y=alt.Y("y_low:Q", title=y_title), y2="y_high:Q", color=color,
                                                opacity=faint),
         base.mark_point(size=48, filled=True, opacity=1).encode(x=x, y=y, color=color, tooltip=tips).add_params(pick),
-        base.mark_text(align="left", dx=7, dy=-6, fontSize=12).encode(x=x, y=y, text="name:N", color=color),
+        base.transform_filter("datum.told")     # the others lie on one another around no effect
+        .mark_text(align="left", dx=7, dy=-6, fontSize=12).encode(x=x, y=y, text="name:N", color=color),
     ]
     return finish(alt.layer(*layers), alt_text, 520, zoom=True)
 
