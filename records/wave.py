@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,9 @@ def page(data: Record) -> str:
     notes = [*found["ended"], *(n for c in found["changes"] for n in c["notes"])]
     if notes:
         parts += ["Runs that should be known of:\n", *(f"- {n}" for n in dict.fromkeys(notes))]
-    return "\n".join(parts).rstrip("\n") + "\n"
+    lines = "\n".join(parts).rstrip("\n").split("\n")
+    return "\n".join(line if line[:1] in ("|", "<", " ") or line.startswith("isocost ") else
+                     textwrap.fill(line, 120, break_on_hyphens=False) for line in lines) + "\n"
 
 
 def _picture(name: str, text: str) -> str:
