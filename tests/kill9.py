@@ -43,6 +43,29 @@ JOB = Job(
 )
 
 
+def dies_at_step(job: Job, folder: Path, step: int, look: Callable[[_Run], object] = bool) -> list[object]:
+    """Runs a job in this process until that step is about to be written, and lets it die there.
+
+    What was done since its last checkpoint is lost. Returns what `look` saw of the run at each step.
+    """
+    write, seen = _Run._write, []
+
+    def dies(self: _Run, done: object) -> None:
+        seen.append(look(self))
+        if len(seen) == step:
+            raise KeyboardInterrupt
+        write(self, done)
+
+    _Run._write = dies
+    try:
+        asyncio.run(run(job, folder))
+    except KeyboardInterrupt:
+        return seen
+    finally:
+        _Run._write = write
+    raise AssertionError(f"the run ended before step {step}")
+
+
 def die(path: Path, where: str) -> None:
     (path / "witness").write_text(where)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import replace
 from functools import partial
 
+import kill9
 import numpy as np
 import pytest
 import torch
@@ -285,24 +286,13 @@ def test_a_run_with_a_shelf_goes_on_from_plain_data_as_if_nothing_had_happened()
     assert go(there, again, 160) == whole[5:]
 
 
-def test_a_run_that_died_goes_on_with_its_shelf(tmp_path, monkeypatch):
+def test_a_run_that_died_goes_on_with_its_shelf(tmp_path):
     """From its checkpoint, byte for byte as a run that nobody disturbed."""
     small = Setting(data="sums:base=easy,count=60", held_out=0.2)
     job = Job(name="dots", setting=small, method="dots", seed=5, budget={"rollouts": 96}, n=4, B=4, lr=1e-4,
               save_every=2)
     asyncio.run(runs.run(job, tmp_path / "whole"))
-    write, steps = runs._Run._write, []
-
-    def dies(self, step):
-        steps.append(step)
-        if len(steps) == 4:
-            raise KeyboardInterrupt
-        write(self, step)
-
-    monkeypatch.setattr(runs._Run, "_write", dies)
-    with pytest.raises(KeyboardInterrupt):
-        asyncio.run(runs.run(job, tmp_path / "died"))
-    monkeypatch.undo()
+    kill9.dies_at_step(job, tmp_path / "died", 4)
     asyncio.run(runs.run(job, tmp_path / "died"))
     for name in ("metrics.jsonl", "journal.jsonl"):
         whole, died = ((tmp_path / out / name).read_bytes() for out in ("whole", "died"))

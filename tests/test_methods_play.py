@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 
+import kill9
 import local_world
 import numpy as np
 import pytest
@@ -209,25 +210,14 @@ def test_what_is_put_by_is_taken_up_once_the_oldest_first_and_what_is_remembered
     assert list(ledger.shelf.values()) == [groups[0]]
 
 
-def test_a_run_that_died_goes_on_with_what_it_had_put_by(tmp_path, monkeypatch):
+def test_a_run_that_died_goes_on_with_what_it_had_put_by(tmp_path):
     """From its checkpoint, byte for byte as a run that nobody disturbed; all that was begun has a fate."""
     job = Job("april", Setting(data="sums:base=easy,count=60", held_out=0.2), "april", 5, {"rollouts": 96}, 4, 4, 1e-4,
               save_every=2)
     asyncio.run(runs.run(job, tmp_path / "whole"))
-    write, steps = runs._Run._write, []
-
-    def dies(self, step):
-        steps.append(bool(self.ledger.unfinished))
-        if len(steps) == 4:
-            raise KeyboardInterrupt
-        write(self, step)
-
-    monkeypatch.setattr(runs._Run, "_write", dies)
-    with pytest.raises(KeyboardInterrupt):
-        asyncio.run(runs.run(job, tmp_path / "died"))
-    monkeypatch.undo()
+    waiting = kill9.dies_at_step(job, tmp_path / "died", 4, lambda r: bool(r.ledger.unfinished))
     end = asyncio.run(runs.run(job, tmp_path / "died"))
-    assert steps[1]                                         # something was put by where it was saved
+    assert waiting[1]                                       # something was put by where it was saved
     for name in ("metrics.jsonl", "journal.jsonl"):
         whole, died = ((tmp_path / out / name).read_bytes() for out in ("whole", "died"))
         assert whole == died and whole

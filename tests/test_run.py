@@ -167,20 +167,9 @@ def test_a_reference_is_loaded_only_where_something_is_compared_with_it(method, 
     assert told.value.args == (wanted,)
 
 
-def test_what_was_in_the_air_when_a_run_died_is_lost_and_fates_still_sum_to_the_bill(tmp_path, monkeypatch):
+def test_what_was_in_the_air_when_a_run_died_is_lost_and_fates_still_sum_to_the_bill(tmp_path):
     job = replace(JOB, budget={"rollouts": 96}, points=(), save_every=2, export=False, sets={"max_age": "2"})
-    write, steps = runs._Run._write, []
-
-    def dies(self, step):
-        steps.append(step)
-        if len(steps) == 4:
-            raise KeyboardInterrupt
-        write(self, step)
-
-    monkeypatch.setattr(runs._Run, "_write", dies)
-    with pytest.raises(KeyboardInterrupt):
-        go(job, tmp_path)
-    monkeypatch.undo()
+    kill9.dies_at_step(job, tmp_path, 4)
     end = go(job, tmp_path)
     assert end["fates"]["lost"] > end["bill"]["lost"]["rollouts"]     # some were paid for before the checkpoint
     assert sum(end["fates"].values()) == sum(cost["rollouts"] for cost in end["bill"].values())
