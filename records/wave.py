@@ -33,7 +33,9 @@ the base is right half of the time. Some have nothing to act on here and are the
 MinPRO (ratios of fresh rollouts are 1), ARRoL (nobody writes long enough to be stopped), TTI (one turn), Rollout-GDRO
 (by pass@8 nearly all problems share a bin), GDPO (no answer is too long). Of POPE, InT, ADHint and SCALER
 `isocost profile` says beforehand that their preconditions fail on these problems. BRPO, MRT and ETTRL spend a part of
-their rollouts on answers that are not trained on, which equal cost counts.
+their rollouts on answers that are not trained on, which equal cost counts; MC-GRPO wants an odd n, and has 8 here.
+
+mcgrpo, mrt, brpo, scaler and v05 were trained again under the same seal, after a review had found faults in them.
 """
 
 

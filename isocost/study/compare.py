@@ -329,17 +329,17 @@ def of_methods(arms: Sequence[str], console: Console, *, as_json: bool, out: Pat
                                     "seal": digest(d.data())})
     seal = str(home.read("compare.json", "compare")["seal"])
     console.print(f"  sealed {seal[:12]} in {out}/compare.json")
-    arms_tracks, notes = _tracks(home, d, _contest(home, d, seal, console, workers), seal)
+    trained, notes = _tracks(home, d, _contest(home, d, seal, console, workers), seal)
     rates = {label: rule.at(d.n * d.B) for label, rule in _rates(home).items()}
     more = {"seal": seal, "metric": d.metric, "rates": rates, "bill": _bill(home)}
     if d.parents:
         parents = {label: d.parents[label] for label in d.labels if label in d.parents}
-        found_wave = judge_wave(arms_tracks, parents, unit=d.unit, margin=d.margin, seed=seed)
-        home.write("wave.json", {**found_wave.data(), **more, "ended": notes})
-        wave.show(console, found_wave, rates)
-        code, name = wave.exit_code(found_wave), "wave.json"
+        judged = judge_wave(trained, parents, unit=d.unit, margin=d.margin, seed=seed)
+        home.write("wave.json", {**judged.data(), **more, "ended": notes})
+        wave.show(console, judged, rates)
+        code, name = wave.exit_code(judged), "wave.json"
     else:
-        answer = compare(arms_tracks, unit=d.unit, margin=d.margin, seed=seed, missing=notes)
+        answer = compare(trained, unit=d.unit, margin=d.margin, seed=seed, missing=notes)
         home.write("comparison.json", {**answer.data(), **more})
         show(console, answer, rates)
         code, name = answer.exit_code, "comparison.json"

@@ -7,7 +7,6 @@ its children. What differs is what is asked at the end, and so how wrong calls a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -74,8 +73,3 @@ def _bounds(x: Answer) -> str:
     if x.question == "efficiency":
         return f"x{x.value:.2f} [{x.low:.2f}, {x.high:.2f}]"
     return f"{x.value:+.3f} [{x.low:+.3f}, {x.high:+.3f}]"
-
-
-def data(found: Wave, rates: Mapping[str, float], **more: Any) -> dict[str, Any]:
-    """What wave.json holds."""
-    return {**found.data(), "rates": dict(rates), **more}
