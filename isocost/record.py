@@ -241,10 +241,13 @@ class RunRecord:
             f.unlink()
 
     def _forget_paid(self) -> None:
-        """Costs before the oldest checkpoint that could be fallen back to are in that checkpoint's own totals."""
+        """Costs before the oldest checkpoint that could be fallen back to are in that checkpoint's own totals.
+
+        So are those of the first one's own step, the base's evaluation: nothing older is there to fall back to.
+        """
         kept = [int(c.name.rsplit("-", 1)[1]) for c in self.checkpoints()]
         for f in self.path.glob(f"paid-{self.life:03d}-*.jsonl"):
-            if kept and int(f.stem.rsplit("-", 1)[1]) < min(kept):
+            if kept and (len(kept) == 1 or int(f.stem.rsplit("-", 1)[1]) < min(kept)):
                 f.unlink()
 
 

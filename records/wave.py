@@ -35,7 +35,8 @@ MinPRO (ratios of fresh rollouts are 1), ARRoL (nobody writes long enough to be 
 `isocost profile` says beforehand that their preconditions fail on these problems. BRPO, MRT and ETTRL spend a part of
 their rollouts on answers that are not trained on, which equal cost counts; MC-GRPO wants an odd n, and has 8 here.
 
-mcgrpo, mrt, brpo, scaler and v05 were trained again under the same seal, after a review had found faults in them.
+mcgrpo, mrt, brpo, scaler and v05 were trained again under the same seal, after a review had found faults in them; what
+their first runs cost is in none of these numbers.
 """
 
 

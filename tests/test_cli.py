@@ -271,7 +271,9 @@ def test_problems_of_ones_own_for_the_tiny_model(here):
     assert found["problems"] == 60 and 0 <= found["final"]["value"] <= 1
     assert found["difference"]["low"] <= found["difference"]["value"] <= found["difference"]["high"]
     assert found["cost"]["rollouts"] == 2 * 60 * 16      # the final policy and the base
-    assert json.loads((here / "r" / "eval.json").read_text())["cost"] == found["cost"]
+    assert json.loads((here / "r" / "eval.json").read_text())["cost"] == found["cost"] == found["spent"]
+    again = json.loads(said("eval", "r", "--data", "rows.jsonl", "--json"))      # nothing that was paid is forgotten
+    assert again["spent"]["rollouts"] == found["cost"]["rollouts"] + again["cost"]["rollouts"] == 3 * 60 * 16
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -73,6 +73,10 @@ def test_no_more_is_spent_than_the_budget_and_the_bill_says_what_for(compared):
     assert pricing["rollouts"] == 16 * PRICED and bill["pricing"]["rollouts"] == pricing["rollouts"]
     assert bill["pricing"]["tokens"] == pricing["decode"] > 0
     assert bill["probe"] | {"runs": 6, "rollouts": 6 * design["probe_cost"]} == bill["probe"]
+    ends = [read_json(p)["bill"] for p in sorted(compared[0].glob("runs/*/end.json"))]
+    for key, account, kind in (("lost", "lost", "rollouts"), ("scored", "evaluation", "score")):
+        assert sum(own[key] for own in bill.values()) == sum(e.get(account, {}).get(kind, 0) for e in ends), key
+    assert bill["train"]["scored"] > 0
 
 
 def test_what_is_reported_is_the_audit_problems_reward_at_equal_cost(compared):

@@ -167,6 +167,15 @@ def test_a_reference_is_loaded_only_where_something_is_compared_with_it(method, 
     assert told.value.args == (wanted,)
 
 
+def test_an_evaluation_that_was_saved_is_not_billed_again_as_lost(tmp_path):
+    """Dead before its second checkpoint: two steps are lost, and the base's evaluation is not."""
+    job = replace(JOB, method="grpo", budget={"rollouts": 96}, points=(), save_every=4, export=False)
+    kill9.dies_at_step(job, tmp_path, 2)
+    end = go(job, tmp_path)
+    assert end["bill"]["lost"]["rollouts"] == 2 * job.n * job.B and end["bill"]["lost"]["score"] == 0
+    assert end["bill"]["evaluation"]["score"] > 0
+
+
 def test_what_was_in_the_air_when_a_run_died_is_lost_and_fates_still_sum_to_the_bill(tmp_path):
     job = replace(JOB, budget={"rollouts": 96}, points=(), save_every=2, export=False, sets={"max_age": "2"})
     kill9.dies_at_step(job, tmp_path, 4)

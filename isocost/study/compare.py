@@ -312,9 +312,13 @@ def of_methods(arms: Sequence[str], console: Console, *, as_json: bool, out: Pat
         d, bill, pricing = opened(home), Bill.of(sealed["expected"]), sealed.get("pricing") or {}
     else:
         known = _priced(setting)
-        d = design(arms, known, budget=budget, seeds=seeds, rollouts=rollouts, groups=groups, lr=lr,
-                   evaluations=evaluations, margin=margin, metric=metric, seed=seed, samples=setting.samples,
-                   parents=parents)
+        try:
+            d = design(arms, known, budget=budget, seeds=seeds, rollouts=rollouts, groups=groups, lr=lr,
+                       evaluations=evaluations, margin=margin, metric=metric, seed=seed, samples=setting.samples,
+                       parents=parents)
+        except UserError:
+            tell.pricing(console, known["cost"])    # paid for, whatever comes of it
+            raise
         bill, pricing = expected(d, known, setting.samples), known["cost"]
     show_design(console, d, bill, setting, workers_of(setting, workers), _noise(home))
     if dry_run:
@@ -446,21 +450,22 @@ def _tracks(home: Home, d: Design, trains: Mapping[str, Sequence[Job]], seal: st
 
 
 def _bill(home: Home) -> dict[str, dict[str, float]]:
-    """What was paid, probes and runs apart: training by their own meters, evaluations, seconds of run time.
+    """What was paid, probes and runs apart: training by their own meters, what kills lost, evaluations (`scored` are
+    tokens of exact ones), seconds of run time.
 
     Beside them what telling the price took (`pricing`); comparisons of earlier versions did not write it down.
     """
     out: dict[str, dict[str, float]] = {}
     if priced := home.read("compare.json", "compare").get("pricing"):
-        out["pricing"] = {"runs": 0, "rollouts": priced["rollouts"], "tokens": priced["decode"], "evaluated": 0,
-                          "seconds": round(priced["seconds"], 3)}
+        out["pricing"] = {"runs": 0, "rollouts": priced["rollouts"], "tokens": priced["decode"], "lost": 0,
+                          "evaluated": 0, "scored": 0, "seconds": round(priced["seconds"], 3)}
     for f in find_runs(home.runs):
         end = read_json(f / "end.json")
         own = out.setdefault(str(read_json(f / "run.json")["purpose"]), {})
-        spent = end["bill"].get("train", {})
+        spent, lost, held_out = (end["bill"].get(account, {}) for account in ("train", "lost", "evaluation"))
         for key, amount in (("runs", 1), ("rollouts", spent.get("rollouts", 0)), ("tokens", spent.get("decode", 0)),
-                            ("evaluated", end["bill"].get("evaluation", {}).get("rollouts", 0)),
-                            ("seconds", end["seconds"])):
+                            ("lost", lost.get("rollouts", 0)), ("evaluated", held_out.get("rollouts", 0)),
+                            ("scored", held_out.get("score", 0)), ("seconds", end["seconds"])):
             own[key] = round(own.get(key, 0) + amount, 3)
     return out
 

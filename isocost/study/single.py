@@ -198,6 +198,8 @@ def evaluate_run(
         cost += more
         found |= {"base": _mean(before), "difference": _mean(after - before)}
     found["cost"] = cost.data()   # asked for after the run ended, so in no other bill
+    earlier = read_json(run / "eval.json") if (run / "eval.json").exists() else {}
+    found["spent"] = (cost + Cost.of(earlier.get("spent") or earlier.get("cost") or {})).data()
     write_json(run / "eval.json", found)
     tell.evaluated(console, found)
     if quiet:
