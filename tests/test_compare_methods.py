@@ -164,6 +164,8 @@ def test_methods_are_held_against_their_parents_and_no_others(tmp_path):
     assert found["asked"] == 6 and found["seal"] == sealed["seal"]
     assert len(list((tmp_path / "w").glob("runs/train-*"))) == 6 and not (tmp_path / "w" / "comparison.json").exists()
     assert "2 methods against their parents" in shown and "6 answers asked" in shown
+    trained = [read_json(p) for p in (tmp_path / "w").glob("runs/train-*/run.json")]
+    assert {r["method"]: r["arm"]["lr"] for r in trained} == found["rates"]
     said(*ask, "--out", tmp_path / "w", code=(0, 3, 4))
     assert read_json(tmp_path / "w" / "wave.json") == found       # done again it does nothing again
     assert "reinforce has no parent" in said("compare", "reinforce", "--to-parents", *DATA, "--budget", "1000-rollouts",

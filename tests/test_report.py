@@ -24,7 +24,7 @@ from isocost import report
 from isocost.errors import UserError
 from isocost.laws.law import Arm, Fit, Law
 from isocost.laws.noise import Noise, spread
-from isocost.report import charts, contest, fit, history, outcome
+from isocost.report import charts, contest, fit, history, outcome, problems
 from isocost.report.html import brief, csv_text, esc, interval, json_in_html, names, rate, sentence, signed, span
 from isocost.report.records import FATES, load
 from isocost.types import Fate
@@ -615,3 +615,8 @@ def test_a_page_under_way_draws_too(tmp_path: Path):
     drawn = re.search(r'data-drawn="(\d+)/(\d+)"', found.stdout)
     assert drawn
     assert drawn[1] == drawn[2] != "0"
+
+
+def test_methods_of_one_precondition_share_a_row():
+    rows = [{"name": x, "state": "holds", "why": "w"} for x in ("one", "two", "six")]
+    assert "one, two, six" in str(problems._methods({"methods": rows}))

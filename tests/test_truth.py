@@ -302,6 +302,8 @@ def test_the_asymptote_has_the_prior_of_a_share():
     low, high = (Grid(np.linspace(*at, 101), grid.Cmid) for at in ((0.0, 0.5), (0.5, 1.0)))
     assert low.ends().sum() == pytest.approx((1 - ALL) / 2) == high.ends().sum() - ALL
     assert (low.extent() + high.extent()) / grid.extent() == pytest.approx(1)
+    quarter = Grid(np.linspace(0, 0.25, 101), grid.Cmid)
+    assert quarter.extent() / grid.extent() == pytest.approx((1 - ALL) / 3)
 
 
 def test_a_set_of_which_all_can_be_learned_is_foreseen(monkeypatch):
@@ -331,4 +333,5 @@ def test_a_form_that_is_ruled_out_keeps_a_little_and_no_more():
     weights = shares([0.0, -1e3, -1e3])
     assert weights.sum() == pytest.approx(1.0)
     assert weights[1:].tolist() == pytest.approx([LEFT / (1 + 3 * LEFT)] * 2)
+    assert weights[1] > 0.01
     assert shares([3.0, 3.0, 3.0]) == pytest.approx(np.full(3, 1 / 3))

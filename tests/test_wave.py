@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from isocost.errors import UserError
 from isocost.laws.compare import QUESTIONS, compare
 from isocost.laws.track import Track
 from isocost.laws.wave import RATE, believed, wave
+from isocost.study.wave import exit_code
 
 C = np.array([0.0, 1000.0, 2000.0, 4000.0, 8000.0])
 
@@ -29,6 +31,7 @@ def test_benjamini_and_hochberg_by_hand():
     assert believed(p, 0.05) == 4 and sum(x <= 0.05 / 15 for x in p) == 3
     assert believed(p[::-1], 0.05) == 4
     assert believed([0.04, 0.05], 0.05) == 2           # the first alone would not do: 0.04 > 0.025
+    assert believed([0.04, 0.9], 0.05) == 0
     assert believed([0.06, 0.9], 0.05) == 0 == believed([0.5], 0.05)
 
 
@@ -52,6 +55,20 @@ def test_every_answer_that_is_told_is_one_that_was_believed():
     told = [a for c in found.changes for a in c.answers if a.p < found.alpha]
     assert len(told) in (found.called, found.called - 1)        # the last believed may lie on the edge itself
     assert all(a.winner for a in told if a.question != "asymptote")
+
+
+def test_the_rate_asked_for_is_the_one_that_is_kept():
+    rng = np.random.default_rng(8)
+    arms = {"p": arm(0.5, rng), **{f"m{i}": arm(0.5 + 0.02 * i, rng) for i in range(5)}}
+    found = wave(arms, {f"m{i}": "p" for i in range(5)}, rate=0.9)
+    assert found.called == believed([a.p for c in found.changes for a in c.answers], 0.9)
+
+
+@pytest.mark.parametrize(("said", "code"), [
+    (("same", "same"), 3), (("same", "worse"), 0), (("better", "cannot tell"), 0), (("same", "cannot tell"), 4),
+])
+def test_exit_codes(said, code):
+    assert exit_code(SimpleNamespace(changes=[SimpleNamespace(verdict=v) for v in said])) == code
 
 
 def test_chance_differences_are_rarely_called():
