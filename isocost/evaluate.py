@@ -18,7 +18,7 @@ from numpy import ndarray
 from isocost import meter
 from isocost.chance import Purpose
 from isocost.seams import Pace, Recipe
-from isocost.types import Group, Place, Problem
+from isocost.types import Group, Place, Problem, Stop
 from isocost.world import World
 
 ATTEMPTS = 4  # k of the best@k and worst@k that evaluations write down: card 1's (arXiv 2603.12151)
@@ -48,7 +48,7 @@ class Evaluation:
     right: Float[ndarray, "P"]  # in [0, 1]; a mean over samples, or exact
     exact: bool
     groups: tuple[Group, ...] = ()  # what was sampled; empty when exact
-    unscored: int = 0  # attempts whose verifier failed: in no mean
+    unscored: int = 0  # attempts whose verifier or environment failed: in no mean
 
     @property
     def mean(self) -> float:
@@ -105,7 +105,8 @@ async def evaluate(
 async def group_of(
     recipe: Recipe, world: World, problem: Problem, place: Place, samples: int, pace: Pace
 ) -> Group:
-    """This many attempts at one problem, marked. Charged to whoever asks."""
+    """This many attempts at one problem, marked as far as their environment did not fail. Charged to whoever asks."""
     rollouts = await recipe.play(problem, range(samples), world, pace, place)
-    scores = await world.grade(rollouts)
-    return Group(problem, tuple(r.but(score=s) for r, s in zip(rollouts, scores, strict=True)), place)
+    whole = [r for r in rollouts if r.stop is not Stop.ERROR]
+    scores = dict(zip((r.attempt for r in whole), await world.grade(whole), strict=True))
+    return Group(problem, tuple(r.but(score=scores.get(r.attempt)) for r in rollouts), place)

@@ -54,6 +54,7 @@ class Feed:
             )
         self.recipe, self.world, self.ledger, self.budget = recipe, world, ledger, budget
         self.flying: deque[asyncio.Task[list[Played]]] = deque()
+        self.begun: list[tuple[Group, meter.Tab]] = []  # what each play of a group in the air has begun so far
         self.held: list[Played] = []  # survivors that the last step had no room for, while still young enough
         self.posing = asyncio.Lock()  # a guide may wait; two waves must not draw the same problems meanwhile
         self.ended = ""  # why `take` gave nothing: "spent" or "starved"
@@ -67,7 +68,10 @@ class Feed:
             if not self.flying:
                 break
             waves += 1
-            kept += self._sift(await self.flying.popleft())
+            home = await self.flying.popleft()
+            oldest = self.ledger.waves - len(self.flying)  # of the waves that are still in the air
+            self.begun = [x for x in self.begun if x[0].place.wave >= oldest]
+            kept += self._sift(home)
         if not kept:
             self.ended = "starved" if waves else "spent"
         over = kept[self.recipe.groups :]
@@ -204,6 +208,7 @@ class Feed:
         group, play = one.group, attempts(one.group.place)
         first = max((a.attempt for a in group.rollouts), default=-1) + 1 + max(one.cancelled, 0)
         with meter.tab() as tab:
+            self.begun.append((group, tab))
             rollouts = await self.recipe.schedule(group.problem, range(first, first + count), play, self.ledger)
         begun = sum(a.origin in ("policy", "resumed") for a in rollouts)     # now or in an earlier wave
         whole = sorted((*group.rollouts, *rollouts), key=lambda a: a.attempt)
@@ -213,9 +218,12 @@ class Feed:
         return self
 
     async def __aexit__(self, *exc: Any) -> None:
+        """What is in the air, and what was held for a later step, is given up on: begun and paid for, so cancelled."""
         for task in self.flying:
             task.cancel()
         await asyncio.gather(*self.flying, return_exceptions=True)
+        self._settle_cancelled([Played(group, tab.cost.rollouts) for group, tab in self.begun])
+        self._settle(self.held, Fate.CANCELLED)
 
 
 def _send(plan: Any, groups: list[Group]) -> list[int] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 
 from isocost.feed import Feed
@@ -30,8 +30,11 @@ class End:
 
 async def train(
     recipe: Recipe, world: World, ledger: Ledger, budget: Mapping[str, float], end: End | None = None
-) -> AsyncIterator[Step]:
-    """Run a recipe in a world until no further wave can be paid for, yielding after every step."""
+) -> AsyncGenerator[Step, None]:
+    """Run a recipe in a world until no further wave can be paid for, yielding after every step.
+
+    Whoever stops early closes it: what is in the air is then given up on, and paid for.
+    """
     async with Feed(recipe, world, ledger, budget) as feed:
         while groups := await feed.take():                                    # sampled, scored, selected
             batch = pack(groups, version=world.engine.version)                # (N, T), padded once

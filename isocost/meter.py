@@ -2,7 +2,8 @@
 
 Whatever is decoded, scored or trained inside `on(account)`, however deep and whether or not anyone keeps the
 result, is charged to that account: abandoned rollouts, best-of-n's losers, the side rollouts of a value estimate.
-Accounts: "train" is the laws' C; "evaluation", "probe" and "lost" are never in C and always in the bill.
+Accounts: "train" is the laws' C; "evaluation", "probe", "check" (of the answer key) and "lost" are never in C and
+always in the bill.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 
 from isocost.types import Cost
 
-TRAIN, EVALUATION, PROBE, LOST = "train", "evaluation", "probe", "lost"
+TRAIN, EVALUATION, PROBE, CHECK, LOST = "train", "evaluation", "probe", "check", "lost"
 SAMPLE, SCORE, LEARN = "sample", "score", "learn"  # what seconds are spent on
 
 
@@ -23,6 +24,7 @@ class Tab:
     """What one stretch of work has cost so far, however deep: a group knows what its abandoned rollouts cost."""
 
     cost: Cost = field(default_factory=Cost)
+    around: Tab | None = None  # of the stretch that this one is a part of
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,8 @@ def on(account: str) -> Iterator[None]:
 
 @contextmanager
 def tab() -> Iterator[Tab]:
-    """Write everything charged inside (child tasks too) on one tab as well."""
-    fresh = Tab()
+    """Write everything charged inside (child tasks too) on one tab as well, and on those around it."""
+    fresh = Tab(around=_payer.get().tab)
     token = _payer.set(Payer(_payer.get().account, fresh))
     try:
         yield fresh
@@ -96,8 +98,10 @@ class Meter:
         if cost.seconds:
             busy, work = self.busy.setdefault(to.account, {}), work_of(cost)
             busy[work] = busy.get(work, 0.0) + cost.seconds
-        if to.tab is not None:
-            to.tab.cost += cost
+        tab = to.tab
+        while tab is not None:
+            tab.cost += cost
+            tab = tab.around
         if self.observer is not None:
             self.observer(to.account, cost)
 

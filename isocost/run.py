@@ -8,11 +8,13 @@ import resource
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from isocost import meter as meters
@@ -79,13 +81,18 @@ def recipe_of(job: Job) -> Recipe:
     }
     pace = recipe.pace
     fn, keywords = (pace.func, pace.keywords) if isinstance(pace, partial) else (pace, {})
-    recipe = recipe.but(pace=partial(fn, **{**keywords, **paced}))
-    for path, value in job.sets.items():
+    recipe = tuned(recipe.but(pace=partial(fn, **{**keywords, **paced})), job.sets)
+    refuse(recipe, verifier=s.verifier or ("exact" if s.data.startswith("sums") else ""))
+    return recipe
+
+
+def tuned(recipe: Recipe, sets: Mapping[str, str]) -> Recipe:
+    """A recipe with a user's settings, by `seam.name`. Raises UserError for a setting that is none."""
+    for path, value in sets.items():
         try:
             recipe = tune(recipe, path, value)
         except KeyError as e:
-            raise UserError(f"--set {path}={value}: {e.args[0]}") from None
-    refuse(recipe, verifier=s.verifier or ("exact" if s.data.startswith("sums") else ""))
+            raise UserError(f"{recipe.name}: {path}={value}: {e.args[0]}") from None
     return recipe
 
 
@@ -222,19 +229,21 @@ class _Run:
                 await self._evaluate()
                 self._clock()
                 self._save()
-            async for step in train(self.recipe, self.world, self.ledger, self.job.budget, end):
-                self._write(step)
-                if not math.isfinite(step.line.get("grad_norm", 0.0)):
-                    end.reason = "diverged"
-                    break
-                due = bool(self.points) and self.ledger.spent.rollouts >= self.points[0]
-                if due:
-                    await self._evaluate()
-                if due or self.stop or (self.job.save_every and self.ledger.step % self.job.save_every == 0):
-                    self._save()
-                if self.stop:
-                    end.reason = "interrupted"
-                    break
+            async with aclosing(train(self.recipe, self.world, self.ledger, self.job.budget, end)) as steps:
+                async for step in steps:
+                    self._write(step)
+                    if not math.isfinite(step.line.get("grad_norm", 0.0)):
+                        end.reason = "diverged"
+                        break
+                    due = bool(self.points) and self.ledger.spent.rollouts >= self.points[0]
+                    if due:
+                        await self._evaluate()
+                    if self.stop:
+                        end.reason = "interrupted"
+                        break
+                    if due or (self.job.save_every and self.ledger.step % self.job.save_every == 0):
+                        self._save()
+            self._journal()
             if end.reason in ("spent", "starved") and self._last_evaluated() < self.ledger.spent.rollouts:
                 await self._evaluate()
             self._save()
@@ -247,14 +256,17 @@ class _Run:
 
     def _write(self, step: Step) -> None:
         self.record.write("metrics.jsonl", step.line)
-        self.record.write("journal.jsonl", *self.ledger.fresh)
-        self.ledger.fresh.clear()
+        self._journal()
         if (
             self.ledger.step & (self.ledger.step - 1) == 0
         ):  # at steps 1, 2, 4, 8, ...: enough to read, cheap to keep
             self.record.write("samples.jsonl", *samples(step.groups[:2], self.ledger.step - 1))
         self._clock()
         self.on_step(step.line)
+
+    def _journal(self) -> None:
+        self.record.write("journal.jsonl", *self.ledger.fresh)
+        self.ledger.fresh.clear()
 
     def _clock(self) -> None:
         self.record.write("timing.jsonl", self._timing())
@@ -338,6 +350,7 @@ class _Run:
         found = self.record.restore(self.world.meter)
         if found is None:
             self.record.pay_since(0)
+            self.record.paid(meters.CHECK, self.world.meter.of(meters.CHECK))  # before there was a record
             return
         tensors, state = found
         self.world.restore(tensors)
@@ -363,7 +376,7 @@ class _Run:
         fates = {str(f): ledger.fates.get(str(f), 0) for f in Fate}
         fates["evaluation"] = world.meter.of(meters.EVALUATION).rollouts
         fates["lost"] += world.meter.of(meters.LOST).rollouts
-        if self.recipe.max_age:  # waves that were in the air when a process ended were begun, and came to nothing
+        if self.recipe.max_age:  # waves that were in the air when a process died were begun, and came to nothing
             fates["lost"] += world.meter.of().rollouts - sum(ledger.fates.values())
         timing = self._timing()
         speed = rates(timing)
@@ -427,11 +440,16 @@ def samples(groups: Sequence[Any], step: int) -> list[dict[str, Any]]:
 
 
 def _of_several(found: Evaluation, half: int) -> dict[str, float]:
-    """Means of best@k and worst@k on either half, over the problems with k scored attempts; absent without any."""
+    """Means of best@k and worst@k on either half, over the problems with k scored attempts; absent without any.
+
+    Beside them the mean length of what was sampled, in tokens; exact evaluations sample nothing.
+    """
     means = {}
     for name, values in (("best", found.best(ATTEMPTS)), ("worst", found.worst(ATTEMPTS))):
         for side, part in (("select", values[:half]), ("audit", values[half:])):
             means[f"eval/{side}/{name}@{ATTEMPTS}"] = _mean(part)
+    if found.groups:  # tokens that the policy wrote per attempt
+        means["eval/length"] = _mean(np.array([k for g in found.groups for k in g.lengths], dtype=np.float64))
     return {k: v for k, v in means.items() if v == v}
 
 

@@ -57,13 +57,20 @@ class Opened:
     grader: Grader
 
 
-def open_problems(setting: Setting, *, check: bool = False) -> tuple[ProblemSet, Split]:
+def open_problems(
+    setting: Setting, *, check: bool = False, meter: Meter | None = None
+) -> tuple[ProblemSet, Split]:
     """Load and split the problems of a setting; with `check`, every problem's own answer must be right.
 
-    Raises UserError naming what is wrong with them.
+    What the check costs goes to the account `check` of the `meter`. Raises UserError naming what is wrong with them.
     """
     load = partial(
-        load_problems, verifier=setting.verifier, system=setting.system, check=check, skip_broken=setting.skip_broken
+        load_problems,
+        verifier=setting.verifier,
+        system=setting.system,
+        check=check,
+        skip_broken=setting.skip_broken,
+        meter=meter,
     )
     loaded = load(setting.data, limit=setting.limit)
     if setting.held_out_data:
@@ -75,8 +82,8 @@ def open_problems(setting: Setting, *, check: bool = False) -> tuple[ProblemSet,
 def open_setting(setting: Setting, *, reference: bool = False, check: bool = False) -> Opened:
     """Load problems and model. Sets torch's thread count, which the bytes of a run depend on."""
     torch.set_num_threads(setting.threads)
-    loaded, sides = open_problems(setting, check=check)
     meter = Meter()
+    loaded, sides = open_problems(setting, check=check, meter=meter)
     grader = Grader(loaded.verifier, meter=meter)
     every = (*sides.train, *sides.select, *sides.audit)
     world = open_world(

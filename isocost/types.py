@@ -79,7 +79,7 @@ class Fate(StrEnum):
     FILTERED = "filtered"      # dropped by `select`
     STALE = "stale"            # older than `max_age` steps when it came home
     SURPLUS = "surplus"        # more than the step had room for
-    CANCELLED = "cancelled"    # given up on by `schedule`
+    CANCELLED = "cancelled"    # given up on by `schedule`, or in the air when the run was stopped
     LOST = "lost"              # its verifier failed, or the process died before the next checkpoint
     EVALUATION = "evaluation"  # measured, never trained on
 

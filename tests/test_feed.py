@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from contextlib import aclosing
 from functools import partial
 
 import pytest
@@ -85,6 +86,50 @@ def test_every_rollout_has_one_fate_and_they_sum_to_the_meter(world, changes):
         assert set(+ledger.fates) == {"filtered"}
 
 
+def by_need(problems, ledger, total):
+    """Everyone once; then all that is left to the slots that failed."""
+    groups = yield [1] * len(problems)
+    missed = [i for i, g in enumerate(groups) if g.rollouts[0].final != g.problem.answer] or [0]
+    left = total - len(problems)
+    yield [
+        left // len(missed) + (missed.index(i) < left % len(missed)) if i in missed else 0
+        for i in range(len(problems))
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"max_age": 2},
+        {"max_age": 2, "refill": True, "select": select.mixed},
+        {"max_age": 1, "schedule": schedule.first_back},
+        {"max_age": 2, "allocate": by_need},
+    ],
+    ids=lambda c: ",".join(c),
+)
+def test_a_run_that_is_stopped_cancels_what_is_in_the_air(changes):
+    """After whichever step: waves not begun, half written, waiting to be taken, and groups held for a later step."""
+    setting, cancelled = Setting(data="sums:work=1,count=60", held_out=0.2, max_tokens=14), 0
+
+    async def stopped(after, world, ledger):
+        async with aclosing(train(recipe_of(**changes), world, ledger, {"rollouts": 256})) as steps:
+            async for _ in steps:
+                if ledger.step == after:
+                    return
+
+    for after in (1, 2, 3, 4):
+        world, ledger = open_setting(setting).world, Ledger()
+        asyncio.run(stopped(after, world, ledger))
+        assert sum(ledger.fates.values()) == world.meter.of().rollouts and ledger.fates["lost"] == 0
+        cancelled += ledger.fates["cancelled"]
+        again = Ledger()
+        again.replay(ledger.fresh)
+        assert again.fates == ledger.fates
+        seen = [{k: t.recent for k, t in x.tallies.items() if t.tries} for x in (again, ledger)]
+        assert seen[0] == seen[1]
+    assert cancelled > 16
+
+
 def test_a_failed_verifier_gives_a_fate_and_no_reward(world):
     grade = world.grade
 
@@ -144,17 +189,6 @@ def test_the_same_seed_is_the_same_run_and_another_seed_another(world):
         for seed in (1, 1, 2)
     ]
     assert runs[0] == runs[1] != runs[2]
-
-
-def by_need(problems, ledger, total):
-    """Everyone once; then all that is left to the slots that failed."""
-    groups = yield [1] * len(problems)
-    missed = [i for i, g in enumerate(groups) if g.rollouts[0].final != g.problem.answer] or [0]
-    left = total - len(problems)
-    yield [
-        left // len(missed) + (missed.index(i) < left % len(missed)) if i in missed else 0
-        for i in range(len(problems))
-    ]
 
 
 def test_a_phased_allocation_grows_groups_and_numbers_attempts_through(world):

@@ -252,6 +252,38 @@ def test_seconds_are_those_that_passed_whoever_they_are_shared_out_to(monkeypatc
     assert w.meter.of().seconds == pytest.approx(next(looks) / 2)
 
 
+def test_reading_again_under_new_weights_takes_seconds_of_those_who_were_read(monkeypatch):
+    """By such a clock, of which only the second reading takes long: 100 looks."""
+    looks = itertools.count()
+    monkeypatch.setattr("isocost.local.engine.time", SimpleNamespace(perf_counter=lambda: float(next(looks))))
+    w = world(model(sharp=1.0))
+    w.engine.burst = 1
+    again = w.engine.cache.read_again
+
+    def slow(*rows):
+        for _ in range(100):
+            next(looks)
+        again(*rows)
+
+    monkeypatch.setattr(w.engine.cache, "read_again", slow)
+
+    async def swap():
+        with meter.on("probe"):
+            one = asyncio.ensure_future(say(w, "1+2=", range(6), tokens=60))
+        other = asyncio.ensure_future(say(w, "3+4=", range(2), tokens=60))
+        while not w.engine._slots.live:
+            await asyncio.sleep(0)
+        read = [len(r.attempts) for r, _ in w.engine._slots.owner]     # 6 of one, 2 of the other, while all live
+        await w.engine.load(w.learner.weights())
+        await asyncio.gather(one, other)
+        return [101 * read.count(k) / len(read) for k in (6, 2)]
+
+    shares = asyncio.run(swap())
+    seconds = [w.meter.seconds(meter.SAMPLE, account) for account in ("probe", "train")]
+    assert sum(seconds) == pytest.approx((next(looks) - 102) / 2 + 101)
+    assert all(s > share > 0 for s, share in zip(seconds, shares, strict=True))
+
+
 def test_a_turn_that_goes_on_is_no_new_rollout():
     w = world()
     (said,) = asyncio.run(say(w, "1+2=", [0], tokens=2))

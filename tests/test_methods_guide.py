@@ -12,6 +12,7 @@ import torch
 from toy import attempt, batch_of, flat_gradient, per_rollout, run
 from toy import group as a_group
 
+from isocost import meter as meters
 from isocost import methods, toy
 from isocost.errors import UserError
 from isocost.evaluate import evaluate
@@ -376,9 +377,9 @@ class Scripted:
 
     async def generate(self, start, attempts, *, place, turn, max_tokens, stop=()):
         self.starts.append((start, list(attempts), turn, max_tokens))
-        if turn == 0 and not start.own.any():
-            self.meter.charge(Cost(rollouts=len(attempts)))
         rows = [np.array(self.said[a, turn] if (a, turn) in self.said else self.said[a]) for a in attempts]
+        first = turn == 0 and not start.own.any()
+        self.meter.charge(Cost(rollouts=len(attempts) if first else 0, decode=sum(map(len, rows))))
         return [Said(y, np.full(len(y), -1.0, np.float32), np.zeros(len(y), int), Stop.DONE) for y in rows]
 
 
@@ -485,6 +486,41 @@ def test_int_asks_the_policy_itself_and_reads_what_it_says(said, fix):
     ((start, _, _, _),) = world.engine.starts
     asked = Plain().decode(start.tokens.tolist())
     assert asked.startswith("0?\n") and "one is 1;two is 2;42" in asked and "1. one is 1;\n2. two is 3;" in asked
+
+
+class Waits(Scripted):
+    """Begins to write, and is never done; or, where a wave was halted, never begins."""
+
+    def __init__(self, meter, halted):
+        super().__init__({}, meter)
+        self.halted = halted
+
+    async def generate(self, start, attempts, **rest):
+        if self.halted:
+            return [Said(np.zeros(0, int), np.zeros(0, np.float32), np.zeros(0, int), Stop.CANCELLED)]
+        try:
+            return await asyncio.Event().wait()
+        finally:
+            self.meter.charge(Cost(prefill=len(start), decode=2))
+
+
+@pytest.mark.parametrize("halted", [True, False])
+def test_int_counts_a_proposal_as_a_rollout_if_it_was_begun_though_it_was_cancelled(halted):
+    problem, meter = solved("one is 1;two is 2;42", "42"), toy.Meter()
+    world = toy.World([problem], Waits(meter, halted), None, Plain(), None, meter)
+
+    async def asked():
+        with meters.tab() as around:
+            task = asyncio.ensure_future(
+                taught.by_itself(failure(problem, 5), ["one is 1;"], ";", world, Pace(0.0, 99), Place(0, 0, 0)))
+            await asyncio.sleep(0)
+            task.cancel()
+            (found,) = await asyncio.gather(task, return_exceptions=True)
+        return found, around.cost
+
+    found, cost = asyncio.run(asked())
+    assert found is None if halted else isinstance(found, asyncio.CancelledError)
+    assert (cost.rollouts, cost.decode) == ((0, 0) if halted else (1, 2)) and meter.total == cost
 
 
 def test_int_repairs_for_some_steps_and_then_does_rl_on_the_problems_as_they_are():

@@ -1,8 +1,10 @@
 """The ready-made values of the seams, each against what its docstring promises."""
 
 import asyncio
+import itertools
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,10 +12,11 @@ from toy import attempt, group, run
 
 from isocost import chance, methods, toy
 from isocost.errors import UserError
+from isocost.evaluate import evaluate
 from isocost.ledger import Ledger
 from isocost.pack import pack
 from isocost.parts import allocate, choose, enrich, pace, play, reward, schedule, select
-from isocost.seams import Pace
+from isocost.seams import Pace, tune
 from isocost.types import Message, Place, Role, Sampling, Segment, Stop
 
 PLACE, PACE = Place(7, 3, 2), Pace(lr=0.0, max_tokens=8, max_turns=3)
@@ -165,17 +168,75 @@ def test_a_fork_takes_the_environment_through_what_was_said():
     assert len(heard) == 1 and len(heard[0].said) == 3 == len(first)
 
 
-def test_an_environment_that_fails_gives_a_rollout_without_score(caplog):
-    class Broken(Again):
-        async def step(self, said):
-            raise OSError("the sandbox is gone")
+class Broken(Again):
+    async def step(self, said):
+        raise OSError("the sandbox is gone")
 
+
+def test_an_environment_that_fails_gives_a_rollout_without_score(caplog):
     world = toy.world()
     world.env = Broken
     rollouts = sample(world, range(3))
     assert {r.stop for r in rollouts} == {Stop.ERROR} and "the sandbox is gone" in caplog.text
     scored = asyncio.run(reward.verified(group([1]).of(rollouts), world))
     assert [r.score for r in scored.rollouts] == [None] * 3 and world.meter.of().verify == 0
+
+
+class GoneError(Exception):
+    pass
+
+
+class Final(Again):
+    def final(self):
+        raise GoneError
+
+
+def test_an_environment_that_fails_while_it_is_taken_through_or_at_its_end_gives_such_a_rollout_too():
+    """What was said stays, and was paid for; the step that failed was asked for, those taken again were not."""
+    world, text = toy.world(), None
+    world.env = Again
+    whole = next(r for r in sample(world, range(20)) if r.segments[0].turn.max() == 2)
+    (text,) = whole.segments
+    start = text.cut(int(np.flatnonzero(text.turn == 2)[0]))      # before its third answer
+
+    class Resumed(Again):
+        async def step(self, said):
+            raise GoneError
+
+    for env, most in ((Resumed, 3), (Final, 3), (Final, 1)):
+        world = toy.world()
+        world.env = env
+        first = start if env is Resumed else None
+        (again,) = sample(world, [whole.attempt], replace(PACE, max_turns=most), first)
+        cost = world.meter.of()
+        assert (again.stop, again.final) == (Stop.ERROR, "") and again.segments[0].written > 0
+        assert cost.decode == again.segments[0].written - (0 if first is None else first.written)
+        assert cost.env_steps == (0 if first is not None else again.segments[0].turn.max() + 1)
+    world = toy.world()
+    world.env = Broken
+    (failed,) = sample(world, [0])
+    assert world.meter.of().env_steps == 1 and failed.stop is Stop.ERROR
+
+
+def test_rollouts_whose_environment_fails_are_lost_and_billed_and_measured_as_nothing():
+    """Attempts are cut after two tokens of a turn and resumed; every third step fails, of those taken again too."""
+    calls = itertools.count(1)
+
+    class Third(Again):
+        async def step(self, said):
+            if next(calls) % 3 == 0:
+                raise GoneError
+            return await super().step(said)
+
+    world = toy.world()
+    world.env = Third
+    recipe = tune(methods.load("grpo").recipe(groups=5, rollouts=4), "pace.max_turns", 3)
+    ledger, steps = run(recipe.but(schedule=partial(schedule.pruned, at=2)), world, 100)
+    assert len(steps) == 5 and sum(ledger.fates.values()) == world.meter.of().rollouts == 100
+    assert ledger.fates["lost"] > 10 and next(calls) > world.meter.of().env_steps + 1, "some were taken through again"
+    world.env = Broken
+    found = asyncio.run(evaluate(recipe, world, world.problems, recipe.pace(ledger), samples=4, exact=False))
+    assert found.unscored == 4 * len(world.problems) and world.meter.of("evaluation").verify == 0
 
 
 # schedule ----------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from concurrent.futures import Future
 
 import pytest
 
@@ -51,6 +52,37 @@ def test_pure_verifiers_in_place_and_the_bill():
     with meter.on(meter.PROBE):
         assert values(asyncio.run(grader(rollouts("85", "84", "85 ")))) == [1.0, 0.0, 0.0]
     assert bill.of(meter.PROBE).verify == 3 and bill.of(meter.TRAIN).verify == 0 and bill.total.seconds > 0
+
+
+def test_marking_plain_texts_is_on_the_bill_too(rewards):
+    """What checks an answer key costs as much as what marks a rollout."""
+    problem = rollouts("x")[0].problem
+    for verifier in ("exact", rewards):
+        with Grader(verifier, workers=1, meter=Meter()) as grader, meter.on(meter.PROBE):
+            grader.mark([("a", problem), ("b", problem)])
+            cost = grader.meter.of(meter.PROBE)
+        assert cost.verify == 2 and cost.seconds > 0 and grader.meter.total == cost and not grader.failures
+
+
+def test_what_was_marked_when_a_grading_was_cancelled_is_on_the_bill(rewards):
+    """One of two is marked, in half a second; the other never will be."""
+    def submit(text, problem, tokens):
+        marked = Future()
+        if text == "a":
+            marked.set_result((("score", 1.0), 0.5))
+        return marked
+
+    async def cancelled(grader):
+        task = asyncio.ensure_future(grader(rollouts("a", "b")))
+        for _ in range(9):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    with Grader(rewards, workers=1) as grader:
+        grader._pool.submit = submit
+        asyncio.run(cancelled(grader))
+        assert (grader.meter.of().verify, grader.meter.of().seconds) == (2, 0.5)
 
 
 def test_an_exception_in_place_is_no_score():

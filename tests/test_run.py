@@ -10,16 +10,18 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import kill9
+import numpy as np
 import pytest
 
 from isocost import run as runs
 from isocost.errors import UserError
 from isocost.laws.table import curves
-from isocost.record import read_json, read_lines
+from isocost.record import RunRecord, read_json, read_lines
 from isocost.run import Job, run
-from isocost.setting import Setting, open_problems
+from isocost.setting import Setting, open_problems, open_setting
 
 HERE = Path(__file__).parent
 SMALL = Setting(data="sums:base=easy,count=120", held_out=0.3)
@@ -122,6 +124,18 @@ def test_too_few_samples_say_so(tmp_path):
         curves([tmp_path / "2"], "best@4")
 
 
+def test_the_length_of_what_an_evaluation_sampled_is_written_down(tmp_path):
+    """Of characters that are tokens, and an end where it was not cut; an exact evaluation samples nothing."""
+    setting = replace(SMALL, data="sums:work=1,count=60", held_out=4, max_tokens=8)
+    go(replace(JOB, setting=setting, budget={"rollouts": 16}, points=(), export=False), tmp_path / "sampled")
+    last = [x for x in read_lines(tmp_path / "sampled" / "metrics.jsonl") if "eval/audit" in x][-1]
+    said = [a for g in read_lines(tmp_path / "sampled" / "samples.jsonl")[-4:] for a in g["attempts"]]
+    assert len(said) == 4 * setting.samples and {a["stop"] for a in said} == {"length", "done"}
+    assert last["eval/length"] == pytest.approx(np.mean([len(a["text"]) + (a["stop"] == "done") for a in said]))
+    go(replace(JOB, budget={"rollouts": 16}, points=(), export=False), tmp_path / "exact")
+    assert not any("eval/length" in x for x in read_lines(tmp_path / "exact" / "metrics.jsonl"))
+
+
 def test_what_was_asked_is_in_the_record_with_every_default_bound(whole):
     """A job reads back from its record, and sampling settings are in its recipe."""
     there = read_json(whole / "run.json")
@@ -182,6 +196,56 @@ def test_what_was_in_the_air_when_a_run_died_is_lost_and_fates_still_sum_to_the_
     end = go(job, tmp_path)
     assert end["fates"]["lost"] > end["bill"]["lost"]["rollouts"]     # some were paid for before the checkpoint
     assert sum(end["fates"].values()) == sum(cost["rollouts"] for cost in end["bill"].values())
+
+
+def test_the_check_of_the_answer_key_is_in_the_bill_though_the_run_dies_before_its_first_checkpoint(
+    tmp_path, monkeypatch
+):
+    async def dies(self):
+        raise KeyboardInterrupt
+
+    job = replace(JOB, budget={"rollouts": 32}, points=(), export=False)
+    whole = asyncio.run(run(job, tmp_path / "whole", opened=open_setting(SMALL, check=True)))
+    with monkeypatch.context() as m, pytest.raises(KeyboardInterrupt):
+        m.setattr(runs._Run, "_evaluate", dies)
+        asyncio.run(run(job, tmp_path / "dead", opened=open_setting(SMALL, check=True)))
+    dead = go(job, tmp_path / "dead")
+    for end, account in ((whole, "check"), (dead, "lost")):
+        assert end["bill"][account]["verify"] == 120 and end["bill"][account]["seconds"] > 0
+        assert end["bill"]["train"]["verify"] == 32 and sum(end["fates"].values()) == 32
+
+
+@pytest.mark.parametrize("why", ["interrupted", "diverged"])
+def test_what_is_in_the_air_when_a_run_stops_is_billed_and_cancelled(tmp_path, monkeypatch, why):
+    """Nothing is charged after the last checkpoint, which is one of its own, and the journal has every rollout."""
+    setting = replace(SMALL, data="sums:work=1,count=60", max_tokens=14)
+    job = replace(JOB, setting=setting, points=(), save_every=1, export=False, sets={"max_age": "2"})
+    world, saved = open_setting(setting), []
+    save = RunRecord.save
+    monkeypatch.setattr(RunRecord, "save", lambda self, step, *rest: (saved.append(step), save(self, step, *rest)))
+
+    def stop(line):
+        if line.get("step") == 3 and "reward" in line:
+            if why == "interrupted":
+                os.kill(os.getpid(), signal.SIGINT)
+            monkeypatch.setattr(runs, "math", SimpleNamespace(isfinite=lambda x: why != "diverged"))
+
+    end = asyncio.run(run(job, tmp_path, opened=world, on_step=stop))
+    if why == "diverged":     # the gradient is looked at once the step is told
+        assert end["steps"] == 4
+    paid, fates = world.world.meter.of(), Counter()
+    for line in read_lines(tmp_path / "journal.jsonl"):
+        fates.update({**Counter(line["fates"]), "cancelled": line["cancelled"]})
+    state = read_json(tmp_path / "checkpoints" / f"step-{end['steps']:06d}" / "state.json")
+    assert end["reason"] == why and paid.rollouts > end["steps"] * 16
+    assert end["bill"]["train"] == state["meter"]["logical"]["train"] == paid.data()
+    assert fates.total() == paid.rollouts == sum(end["fates"].values()) - end["fates"]["evaluation"]
+    assert end["fates"]["cancelled"] == fates["cancelled"] > 0 == end["fates"]["lost"]
+    assert len(saved) == len(set(saved)), saved
+    if why == "interrupted":
+        end = go(job, tmp_path)
+        assert end["reason"] == "spent" and end["fates"]["cancelled"] == fates["cancelled"] > 0 == end["fates"]["lost"]
+        assert sum(end["fates"].values()) == sum(cost["rollouts"] for cost in end["bill"].values())
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +13,7 @@ from click.testing import CliRunner
 
 from isocost import meter as meters
 from isocost.cli import main
+from isocost.errors import UserError
 from isocost.laws.table import Curve
 from isocost.record import read_json, read_lines, write_json
 from isocost.report.accounts import spent
@@ -42,16 +45,17 @@ def counts(data):
 def whole(tmp_path_factory):
     """A profile that nobody stopped, the lines that it wrote, and what its meter says."""
     kept = tmp_path_factory.mktemp("profile") / "profile.jsonl"
-    opened = open_setting(SETTING)
+    opened = open_setting(SETTING, check=True)
     found = asyncio.run(profile(SETTING, problems=PROBLEMS, opened=opened, kept=kept))
     return found, read_lines(kept), opened.world.meter
 
 
 def test_every_line_s_cost_together_is_the_meter_s(whole):
     found, lines, meter = whole
-    assert len(lines) == PROBLEMS and meter.logical.keys() == {meters.PROBE}
+    assert len(lines) == PROBLEMS and meter.logical.keys() == {meters.PROBE, meters.CHECK}
     total = sum((Cost.of(x["cost"]) for x in lines), Cost())
-    assert total.counts() == meter.of(meters.PROBE).counts() == counts(found["cost"])
+    assert total.counts() == meter.of(meters.PROBE).counts()
+    assert meter.total.counts() == counts(found["cost"]) and meter.of(meters.CHECK).counts() == Cost(verify=60).counts()
     assert total.rollouts == PROBLEMS * SAMPLES and found["lost"] == Cost().data()
 
 
@@ -87,6 +91,47 @@ def test_a_profile_that_was_killed_goes_on_and_says_the_same(whole, tmp_path, mo
     assert not (out / "profile.jsonl").exists()
 
 
+def test_a_profile_that_is_interrupted_bills_what_it_has_sampled_and_not_marked(tmp_path, monkeypatch):
+    """Ctrl-C when two problems are marked and the others are half written: in the next profile's bill as lost."""
+    setting, engine = Setting(data="sums:work=1,count=60", max_tokens=14), []
+    kept, write = tmp_path / "profile.jsonl", profiles.Stream.write
+
+    def opened():
+        world = open_setting(setting)
+        world.world.engine.burst = 1
+        engine.append(world.world)
+        return world
+
+    def interrupts(self, *lines):
+        write(self, *lines)
+        if len(read_lines(kept)) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as m:
+        m.setattr(profiles.Stream, "write", interrupts)
+        with pytest.raises(KeyboardInterrupt):
+            asyncio.run(profile(setting, problems=PROBLEMS, opened=opened(), kept=kept))
+    lines, spent = read_lines(kept), engine[0].meter.total
+    marked = [x for x in lines if x["rewards"]]
+    assert len({x["slot"] for x in lines}) == len(lines) and len(marked) >= 2
+    assert sum((Cost.of(x["cost"]) for x in lines), Cost()).counts() == spent.counts()
+    assert spent.rollouts > sum(x["cost"]["rollouts"] for x in marked)
+    found = asyncio.run(profile(setting, problems=PROBLEMS, opened=opened(), kept=kept))
+    both = [Cost.of(found[k]) for k in ("cost", "lost")]
+    assert sum(both, Cost()).counts() == (spent + engine[1].meter.total).counts()
+    assert both[0].rollouts == PROBLEMS * SAMPLES and both[1].decode > 0
+
+
+def test_a_prompt_that_does_not_fit_leaves_nothing_behind(tmp_path):
+    rows = [{"prompt": "1" * k + "+2=", "answer": "3"} for k in (*range(1, 21), *range(901, 921))]
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(x) + "\n" for x in rows))
+    kept, setting = tmp_path / "profile.jsonl", Setting(data=str(data))
+    with pytest.raises(UserError, match="context"):
+        asyncio.run(profile(setting, opened=open_setting(setting), kept=kept))
+    assert not kept.exists()
+
+
 def test_what_cannot_be_taken_up_is_lost_and_in_the_report_s_bill(whole, tmp_path):
     other, unmarked, torn = (dict(x) for x in whole[1][:3])
     other["id"] = "another problem by now"
@@ -111,12 +156,18 @@ def test_a_dry_run_says_what_it_has_sampled(tmp_path):
     assert f"telling this took {2 * SAMPLES} rollouts" in said(*run)
 
 
+def test_a_dry_run_that_is_refused_says_what_telling_so_has_taken(tmp_path):
+    run = ("train", "grpo", *DATA, "--budget", "5-tokens", "--dry-run", "--out", tmp_path / "r")
+    told = said(*run, code=2)
+    assert "does not pay for one update" in told and f"telling this took {2 * SAMPLES} rollouts" in told
+
+
 def planned(seeds):
     known = {"select": 10, "audit": 10, "exact": True, "lengths": {"mean": 3.0}, "parameters": 1000, "rate": {
         "rollouts_per_second": 1000.0, "tokens_per_second": 3000.0}, "cost": {"rollouts": 128, "prefill": 512,
         "decode": 384, "seconds": 0.1}, "prompt": 4.0, "seconds": 0.1}
     return design(["grpo", "dapo"], known, budget="400k-rollouts", seeds=seeds, rollouts=4, groups=4, lr=None,
-                  evaluations=4, margin=0.01, metric="pass@1", seed=0, parents={}, samples=4)
+                  evaluations=4, margin=0.01, metric="pass@1", seed=0, parents={}, samples=4, sets={})
 
 
 def test_what_the_probes_differ_by_is_pooled_within_an_arm_at_a_rate(monkeypatch):

@@ -206,8 +206,10 @@ def kept_logp(logits: Tensor, x: Segment) -> Tensor:
 @torch.no_grad()
 def plain_logits(case: Case, decoder: Decoder, segment: Segment) -> Tensor:
     """(K, V) logits that each token the policy chose was drawn from, by one forward pass over the whole row."""
-    case.world.meter.charge(Cost(score=len(segment)))
-    return forward(decoder, segment).double().cpu()
+    began = time.perf_counter()
+    logits = forward(decoder, segment).double().cpu()
+    case.world.meter.charge(Cost(score=len(segment), seconds=time.perf_counter() - began))
+    return logits
 
 
 def forward(decoder: Decoder, segment: Segment) -> Tensor:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from isocost.doctor.case import Case
 from isocost.doctor.finding import Finding
 from isocost.problems import verify
-from isocost.types import Cost, Problem
+from isocost.types import Problem
 
 PROBLEMS = 32
 HARMLESS = ("digits", "rounded")     # spellings that one may well want to accept
@@ -19,22 +18,11 @@ CHEATS = {
 }
 
 
-def _marker(case: Case) -> verify.Mark:
-    """The grader's mark, charged like any other marking."""
-    def mark(pairs: Sequence[tuple[str, Problem]]) -> list[float | str]:
-        began = time.perf_counter()
-        out = case.opened.grader.mark(pairs)
-        case.world.meter.charge(Cost(verify=len(pairs), seconds=time.perf_counter() - began))
-        return out
-
-    return mark
-
-
 async def answer_key(case: Case) -> Finding:
     """Every problem's own answer is right by the verifier."""
     name, which = "answer key", case.opened.problems.verifier
     problems = case.opened.sides.train[:PROBLEMS]
-    wrong = verify.check_gold(problems, which, _marker(case))
+    wrong = verify.check_gold(problems, which, case.opened.grader.mark)
     if not wrong:
         return Finding(name, "ok", f"the own answers of {len(problems)} problems earn 1 from {which}")
     said = f"{len(wrong)} of {len(problems)} problems do not earn 1 by their own answer; problem {wrong[0].id}: " \
@@ -48,11 +36,11 @@ async def reward_probes(case: Case) -> Finding:
     """Answers that nobody should be paid for earn nothing, and the same answer earns the same twice."""
     name, which = "reward probes", case.opened.problems.verifier
     problems = case.opened.sides.train[:PROBLEMS]
-    mark, sizes = _marker(case), list[int]()
+    sizes = list[int]()
 
     def counted(pairs: Sequence[tuple[str, Problem]]) -> list[float | str]:
         sizes.append(len(pairs))
-        return mark(pairs)
+        return case.opened.grader.mark(pairs)
 
     found = verify.probe(problems, which, counted)
     paid = {k: v for k, v in found.earned.items() if any(w.startswith(f"{k!r} ") for w in found.warnings)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -189,11 +190,12 @@ async def gradient(case: Case) -> Finding:
     group = case.groups[0].of(case.groups[0].rollouts[:2])
     known = batch([group], case.world.engine.version)
     known = known.but(advantage=known.mask.float())       # of one sign: equal answers would cancel
-    case.world.meter.charge(Cost(train=2 * int(known.length.sum())))
+    began = time.perf_counter()
     learner.gradient(known, pull)
     names = _canaries(learner.weights())
     mine = {k: p.grad for k, p in learner.decoder.named_parameters() if k in names and p.grad is not None}
     true = _plain_gradient(case.reference(), [r.segments[0] for r in group.rollouts], known, names)
+    case.world.meter.charge(Cost(train=2 * int(known.length.sum()), seconds=time.perf_counter() - began))
     off = {k: float((mine[k].cpu() - g).norm() / g.norm().clamp(min=1e-30)) for k, g in true.items()}
     worst = max(off, key=lambda k: off[k])
     said = f"the gradients of {len(off)} tensors are those of plain differentiation to {off[worst]:.1e} of their norm"

@@ -28,8 +28,9 @@ async def sample(
     """Talk to the environment until it is done; one question and one answer is a dialogue of one turn.
 
     `start` resumes or forks: the environment is taken through the turns it already holds, and a turn that was
-    under way keeps what is left of its `max_tokens`. An environment that raises gives a rollout that stopped with
-    `Stop.ERROR` and is never scored. Attempts of one group open alike: `Env.open` depends on the problem alone.
+    under way keeps what is left of its `max_tokens`. An environment that raises once it is open gives a rollout that
+    stopped with `Stop.ERROR` and is never scored. Attempts of one group open alike: `Env.open` depends on the problem
+    alone.
     """
     if not attempts:
         return []
@@ -53,24 +54,30 @@ async def _converse(
     problem: Problem, attempt: int, env: Env, text: Segment, said: Said, world: World, pace: Pace, place: Place
 ) -> Rollout:
     """From the end of a turn to the end of the dialogue."""
-    for at in _answered(text):
-        await env.step(_words(text.cut(at), world))
+    try:
+        for at in _answered(text):
+            await env.step(_words(text.cut(at), world))
+    except Exception as error:
+        return _failed(problem, text, attempt, error)
     while True:
         if said.stop is Stop.CANCELLED or (pace.in_parts and said.stop is Stop.LENGTH):   # its turn is not over
             return Rollout(problem, (text,), "", said.stop, attempt)
+        world.meter.charge(Cost(env_steps=1))      # not those that a resumed dialogue is taken through again
         try:
             seen, over = await env.step(_words(text, world))
+            ended = over or said.stop is Stop.LENGTH
+            if ended or _turn(text) + 1 >= pace.max_turns:
+                return Rollout(problem, (text,), env.final(), said.stop if ended else Stop.TURNS, attempt)
         except Exception as error:
-            log.warning("the environment of problem %s failed: %r", problem.id, error)
-            return Rollout(problem, (text,), "", Stop.ERROR, attempt)
-        world.meter.charge(Cost(env_steps=1))      # not those that a resumed dialogue is taken through again
-        if over or said.stop is Stop.LENGTH:
-            return Rollout(problem, (text,), env.final(), said.stop, attempt)
-        if _turn(text) + 1 >= pace.max_turns:
-            return Rollout(problem, (text,), env.final(), Stop.TURNS, attempt)
+            return _failed(problem, text, attempt, error)
         text = text.read(world.text.answer(seen))
         (said,) = await _say(text, _turn(text), [attempt], world, pace, place)
         text = text.wrote(said)
+
+
+def _failed(problem: Problem, text: Segment, attempt: int, error: Exception) -> Rollout:
+    log.warning("the environment of problem %s failed: %r", problem.id, error)
+    return Rollout(problem, (text,), "", Stop.ERROR, attempt)
 
 
 async def _say(

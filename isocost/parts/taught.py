@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from isocost import chance
+from isocost import chance, meter
 from isocost.errors import UserError
 from isocost.ops import EPS, row_mean
 from isocost.parts import guide, improve
@@ -155,8 +155,9 @@ async def by_reference(
 async def by_itself(
     failed: Rollout, steps: list[str], boundary: str, world: World, pace: Pace, place: Place
 ) -> Fix:
-    """What the policy itself proposes, shown its attempt and the reference solution; one more attempt on the bill.
+    """What the policy itself proposes, shown its attempt and the reference solution.
 
+    A proposal that is begun is one more rollout on the bill; it does not come home, so it is counted as cancelled.
     Nothing where its answer cannot be read, names no step, or states the answer.
     """
     problem = failed.problem
@@ -166,10 +167,13 @@ async def by_itself(
     asked = Segment.empty(pace.sampling).read(
         world.text.prompt((*before, Message(last.role, words))), Role.PROMPT
     )
-    world.meter.charge(Cost(rollouts=1))       # engines count who begins a first turn
-    (said,) = await world.engine.generate(     # a turn of its own: other draws than the attempt's
-        asked, [failed.attempt], place=place, turn=1, max_tokens=pace.max_tokens, stop=pace.stop
-    )
+    try:
+        with meter.tab() as tab:
+            (said,) = await world.engine.generate(     # a turn of its own: other draws than the attempt's
+                asked, [failed.attempt], place=place, turn=1, max_tokens=pace.max_tokens, stop=pace.stop
+            )
+    finally:      # engines count who begins a first turn
+        world.meter.charge(Cost(rollouts=int(tab.cost.decode > 0)))
     text = world.text.decode(said.tokens.tolist())
     step, instead = re.search(r"<step>\s*(\d+)", text), re.search(r"<instead>(.*?)</instead>", text, re.DOTALL)
     if not step or not instead or not 1 <= int(step[1]) <= len(steps) or guide.says(problem.answer, instead[1]):

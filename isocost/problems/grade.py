@@ -57,18 +57,29 @@ class Grader:
             pool = self._pool
             self.meter.charge(Cost(verify=len(rollouts)))
             waiting = [pool.submit(r.final, r.problem, _tokens(r)) for r in rollouts]
-            timed = [await asyncio.wrap_future(w) for w in waiting]
-            self.meter.charge(Cost(seconds=sum(seconds for _, seconds in timed)))
+            timed: list[tuple[Outcome, float]] = []
+            try:
+                for w in waiting:
+                    timed.append(await asyncio.wrap_future(w))
+            finally:     # whoever cancels pays for what is marked by then
+                self.meter.charge(Cost(seconds=sum((seconds for _, seconds in timed), 0.0)))
             outcomes = [o for o, _ in timed]
         return [self._score(o) for o in outcomes]
 
     def mark(self, pairs: Sequence[tuple[str, Problem]]) -> list[float | str]:
-        """What each (text, problem) earns, or in words why it has no score. Charges nothing, counts no failure."""
+        """What each (text, problem) earns, or in words why it has no score.
+
+        Charged like any marking; no failure is counted.
+        """
         if self._pool is None:
+            began = time.perf_counter()
             outcomes = [_safely(self._kind.mark, text, p) for text, p in pairs]
+            seconds = time.perf_counter() - began
         else:
             waiting = [self._pool.submit(text, p, ()) for text, p in pairs]
-            outcomes = [w.result()[0] for w in waiting]
+            timed = [w.result() for w in waiting]
+            outcomes, seconds = [o for o, _ in timed], sum((s for _, s in timed), 0.0)
+        self.meter.charge(Cost(verify=len(pairs), seconds=seconds))
         return [value if kind == "score" and isinstance(value, float) else _in_words(kind, value)
                 for kind, value in outcomes]
 

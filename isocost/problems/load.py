@@ -11,7 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from isocost import meter as meters
 from isocost.errors import UserError
+from isocost.meter import Meter
 from isocost.problems import family, mix, text, verify
 from isocost.problems.grade import Grader
 from isocost.types import Message, Problem
@@ -70,7 +72,7 @@ class ProblemSet:
 
 def load_problems(
     spec: str, verifier: str | None = None, limit: int | None = None, *, skip_broken: bool = False, system: str = "",
-    check: bool = True,
+    check: bool = True, meter: Meter | None = None,
 ) -> ProblemSet:
     """Load what `spec` names: "sums[:...]", "reasoning-gym:TASK[:key=value,...]", or a .jsonl or .parquet file.
 
@@ -80,7 +82,8 @@ def load_problems(
     `final_answer`, `solution`, or verl's `reward_model.ground_truth`; "#### 72" at its end is the answer), and may
     have `system`, `solution`, `level` and `id`. Everything else is kept as columns for rewards that name them.
     `limit` takes the first so many good rows; `system` is put before problems that have no system message. With
-    `check`, every problem's own answer must be right by its verifier.
+    `check`, every problem's own answer must be right by its verifier: what that costs goes to the account `check` of
+    the `meter`.
 
     Raises UserError naming the broken rows (the first 20), unless `skip_broken` leaves them out and reports them;
     and for a spec, file, task or verifier that does not exist.
@@ -88,7 +91,9 @@ def load_problems(
     if limit is not None and limit < 1:
         raise UserError(f"limit is at least 1, not {limit}")
     if len(parts := mix.parts(spec)) > 1:
-        load = partial(load_problems, verifier=verifier, skip_broken=skip_broken, system=system, check=check)
+        load = partial(
+            load_problems, verifier=verifier, skip_broken=skip_broken, system=system, check=check, meter=meter
+        )
         return _mixed(parts, [load(part.spec) for part in parts], limit)
     rows, read, default = _source(spec)
     good, broken, duplicates, count = _gather(rows, read, limit)
@@ -97,7 +102,7 @@ def load_problems(
     name = verifier or default or _guess([p for _, p in good])
     warnings: tuple[str, ...] = ()
     if check:
-        good, refused, warnings = _agree(good, name)
+        good, refused, warnings = _agree(good, name, meter)
         broken += refused
     problems = tuple(_marked_exact(p, name) for _, p in good)
     solved = sum("solution" in p.meta for p in problems) / max(len(problems), 1)
@@ -182,11 +187,11 @@ def _gather(
 
 
 def _agree(
-    good: list[tuple[str, Problem]], verifier: str
+    good: list[tuple[str, Problem]], verifier: str, meter: Meter | None
 ) -> tuple[list[tuple[str, Problem]], list[Broken], tuple[str, ...]]:
     """Keep the problems whose own answer is right by the verifier; for a user's reward, only warn."""
     must = verify.find(verifier).must_agree
-    with Grader(verifier, timeout=20.0) as grader:
+    with meters.on(meters.CHECK), Grader(verifier, timeout=20.0, meter=meter) as grader:
         wrong = {d.id: d.why for d in verify.check_gold([p for _, p in good], verifier, grader.mark)}
     if not must:
         said = [f"{where}: {wrong[p.id]}" for where, p in good if p.id in wrong]

@@ -1,7 +1,8 @@
 """Profile: what a policy can do on a problem set before anything is spent on training.
 
 Each problem's attempts are written down with their cost when they are marked, so that a profile that was killed has
-lost neither: the next one takes them up, and charges to `lost` what it cannot use.
+lost neither: the next one takes them up, and charges to `lost` what it cannot use. A profile that is interrupted also
+writes down what it had sampled and not yet marked, for its cost.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from isocost import meter as meters
 from isocost import methods
 from isocost.chance import Purpose
+from isocost.errors import UserError
 from isocost.evaluate import group_of
 from isocost.laws import passrate
 from isocost.record import Stream, read_lines
@@ -70,8 +72,8 @@ async def profile(
             stream.close()
     marks = _marks(found)
     scored = ~np.isnan(marks).any(1)
-    cost = _cost(there.values()) + opened.world.meter.of(meters.PROBE)
-    seconds = cost.seconds
+    sampled, checked = _cost(there.values()) + opened.world.meter.of(meters.PROBE), opened.world.meter.of(meters.CHECK)
+    seconds = sampled.seconds
     described = {
         "model": setting.model,
         "parameters": opened.world.learner.parameters,
@@ -88,11 +90,11 @@ async def profile(
         "exact": opened.world.exact is not None,
         "solutions": float(np.mean([bool(p.meta.get("solution")) for p in pool])),
         "rate": {
-            "rollouts_per_second": round(cost.rollouts / max(seconds, 1e-9), 2),
-            "tokens_per_second": round((cost.prefill + cost.decode) / max(seconds, 1e-9), 1),
+            "rollouts_per_second": round(sampled.rollouts / max(seconds, 1e-9), 2),
+            "tokens_per_second": round((sampled.prefill + sampled.decode) / max(seconds, 1e-9), 1),
         },
         "found": opened.problems.report.lines(),
-        "cost": cost.data(),
+        "cost": (sampled + checked).data(),
         "lost": lost.data(),
         "seconds": round(time.perf_counter() - began, 2),
         "examples": [line["example"] for line in found[:SHOWN]],
@@ -117,13 +119,15 @@ def _stream(kept: Path) -> Stream:
 def _taken_up(lines: Sequence[Line], pool: Sequence[Problem]) -> tuple[dict[int, Line], Cost]:
     """Slot -> the line of a profile that was killed that stands for it, and what the other lines had cost.
 
-    Others are of a problem that is now another one, or have an attempt that the verifier failed on: it is marked anew.
+    Others are of a problem that is now another one, were interrupted, or have an attempt that the verifier failed on:
+    these are marked anew.
     """
     there: dict[int, Line] = {}
     others: list[Line] = []
     for line in lines:
         slot = line["slot"]
-        fits = slot < len(pool) and slot not in there and pool[slot].id == line["id"] and None not in line["rewards"]
+        whole = len(line["rewards"]) == SAMPLES and None not in line["rewards"]
+        fits = whole and slot < len(pool) and slot not in there and pool[slot].id == line["id"]
         if fits:
             there[slot] = line
         else:
@@ -138,7 +142,10 @@ def _cost(lines: Iterable[Line]) -> Cost:
 async def _sampled(
     opened: Opened, pool: Sequence[Problem], seed: int, there: Mapping[int, Line], write: Callable[[Line], None]
 ) -> list[Line]:
-    """A line for each problem in order: those that are there, the others sampled and each written once it is marked."""
+    """A line for each problem in order: those that are there, the others sampled and each written once it is marked.
+
+    When that is stopped, those that were begun and are not marked have a line without attempts, for what they cost.
+    """
     setting = opened.setting
     recipe = methods.load("reinforce").recipe()
     pace = Pace(
@@ -147,18 +154,31 @@ async def _sampled(
         sampling=Sampling(setting.temperature, setting.top_p, setting.top_k),
     )
 
+    tabs: dict[int, meters.Tab] = {}  # of those that are under way
+
     async def one(slot: int, problem: Problem) -> Line:
         if slot in there:
             return there[slot]
         place = Place(seed, 0, slot, int(Purpose.PROFILE))
-        with meters.tab() as tab:
+        with meters.tab() as tabs[slot]:
             group = await group_of(recipe, opened.world, problem, place, SAMPLES, pace)
-        line = _line(slot, group, tab.cost)
+        line = _line(slot, group, tabs.pop(slot).cost)
         write(line)
         return line
 
     with meters.on(meters.PROBE):
-        return list(await asyncio.gather(*(one(slot, p) for slot, p in enumerate(pool))))
+        tasks = [asyncio.create_task(one(slot, p)) for slot, p in enumerate(pool)]
+        try:
+            return list(await asyncio.gather(*tasks))
+        except BaseException as why:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            begun = {} if isinstance(why, UserError) else tabs  # a mistake leaves no study
+            for slot, tab in begun.items():
+                if tab.cost.rollouts:
+                    write(_line(slot, Group(pool[slot], ()), tab.cost))
+            raise
 
 
 def _line(slot: int, group: Group, cost: Cost) -> Line:

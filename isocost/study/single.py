@@ -72,7 +72,7 @@ def train_one(
         B=groups,
         lr=lr,
         warmup=warmup(steps) if steps else 0,
-        sets=_sets(sets),
+        sets=settings_of(sets),
         save_every=save_every,
         export=True,
         points=_points(spend, size, evaluations),
@@ -80,20 +80,25 @@ def train_one(
     recipe_of(job)  # a mistake in the recipe is told before anything is opened
     tell.single(console, job)
     if dry_run:
-        cost, pricing = expected_bill(job, spend, evaluations)
-        tell.single_cost(console, cost)
-        tell.pricing(console, pricing)
+        from isocost.study.profile import profile
+
+        known = asyncio.run(profile(job.setting, problems=2))
+        try:
+            cost = expected_bill(job, spend, evaluations, known)
+            tell.single_cost(console, cost)
+        finally:
+            tell.pricing(console, known["cost"])  # paid for, whatever comes of it
         if as_json:
-            click.echo(json.dumps(cost.data() | {"pricing": pricing}, indent=1, sort_keys=True))
+            click.echo(json.dumps(cost.data() | {"pricing": known["cost"]}, indent=1, sort_keys=True))
         return 0
     return _go(job, out or Path("runs") / job.name, console, as_json)
 
 
-def expected_bill(job: Job, spend: Budget, evaluations: int) -> tuple[Bill, dict[str, Any]]:
-    """What a run will cost here, from the length and speed of a few answers, and what sampling these has cost."""
-    from isocost.study.profile import profile
+def expected_bill(job: Job, spend: Budget, evaluations: int, known: Mapping[str, Any]) -> Bill:
+    """What a run will cost here, from the length and speed of the few answers that are known.
 
-    known = asyncio.run(profile(job.setting, problems=2))
+    Raises UserError if the budget pays for no update.
+    """
     held_out = known["select"] + known["audit"]
     timing = expected_timing(known, held_out, None if known["exact"] else job.setting.samples)
     prices, size = Prices.of(known), job.n * job.B
@@ -101,7 +106,7 @@ def expected_bill(job: Job, spend: Budget, evaluations: int) -> tuple[Bill, dict
     updates = int(spend.amount // each)
     if not updates:
         raise UserError(f"a budget of {spend} does not pay for one update of {size} rollouts, which takes {each:g}")
-    return prices.bill([(job.n, job.B, size * updates, 2 + evaluations)], timing), known["cost"]
+    return prices.bill([(job.n, job.B, size * updates, 2 + evaluations)], timing)
 
 
 def parameters_of(model: str) -> int:
@@ -122,7 +127,8 @@ OPTIONS = {
 }  # settings that more than the recipe depends on: the rate, evaluation points, profile and evaluations
 
 
-def _sets(pairs: tuple[str, ...]) -> Mapping[str, str]:
+def settings_of(pairs: Sequence[str]) -> Mapping[str, str]:
+    """`SEAM.NAME=VALUE` of a command line, by name. Raises UserError without a value, and for what has an option."""
     for pair in pairs:
         path, equals, value = pair.partition("=")
         if not equals:
@@ -222,7 +228,9 @@ def _measured(setting: Setting, model: str, data: str | None, samples: int) -> t
     if data is None:
         problems: Sequence[Problem] = opened.sides.held_out
     else:
-        problems = load_problems(data, verifier=setting.verifier, system=setting.system, check=True).problems
+        problems = load_problems(
+            data, verifier=setting.verifier, system=setting.system, check=True, meter=opened.world.meter
+        ).problems
         opened.world.exact = opened.world.exact if all(p.meta.get("exact") for p in problems) else None
     pace = Pace(
         lr=0.0,
