@@ -375,6 +375,8 @@ def verdict(folder: Path, as_json: bool, **asked: Any) -> int:
 @click.option("--metric", default="pass@1", show_default=True, help="pass@1, best@4 or worst@4")
 @click.option("--unit", default="rollouts", show_default=True, help="folders: rollouts, tokens, flops or seconds")
 @click.option("--to-parents", is_flag=True, help="methods: each against the method that it changes, and no other")
+@click.option("--set", "sets", multiple=True, metavar="SEAM.NAME=VALUE", help="methods: a setting of every arm")
+@click.option("--export", is_flag=True, help="methods: keep every run's final policy, which `isocost eval` measures")
 @click.option("--seed", type=ANY, default=0, show_default=True, help="of everything that is drawn")
 @click.option("--out", type=FOLDER, help="where to keep it  [default: comparisons/A-B for methods]")
 @click.option("--workers", type=SOME, help="runs side by side; results do not depend on it")
@@ -385,8 +387,9 @@ def verdict(folder: Path, as_json: bool, **asked: Any) -> int:
 def compare(arms: tuple[str, ...], as_json: bool, **asked: Any) -> int:
     """Which is better at equal cost: methods, which are trained; or folders of runs, which are read.
 
-    A and B are names (see `isocost methods`), .py files, or folders. Every method's learning rate is tuned alike within
-    the budget. Exits 0 if a difference is told, 3 if they are the same within the margin, 4 if it cannot be told.
+    A and B are names (see `isocost methods`), .py files, or folders; METHOD@SEAM.NAME=VALUE,... is a method with
+    settings of its own. Every method's learning rate is tuned alike within the budget. Exits 0 if a difference is told,
+    3 if they are the same within the margin, 4 if it cannot be told.
     """
     from isocost.study.compare import run_compare
 

@@ -11,7 +11,7 @@ from scipy import stats
 from isocost.chance import Purpose, generator
 from isocost.errors import UserError
 from isocost.laws import compare as judge
-from isocost.laws.compare import Answer, compare, reached, rising
+from isocost.laws.compare import Answer, _answer, _Way, compare, reached, rising
 from isocost.laws.few import (
     PAIRS,
     Estimate,
@@ -342,3 +342,12 @@ def test_a_cost_that_was_not_recorded_is_told(tmp_path):
 def test_an_answer_written_down_is_the_answer():
     c = compare(planted(1), missing=["a note"])
     assert judge.Comparison.of(json.loads(json.dumps(c.data()))) == c
+
+
+def test_a_factor_that_is_open_without_end_is_told_as_a_million():
+    """Two seeds of a wide spread: 12.7 standard errors either way, of the logarithm."""
+    way = _Way(0.9, 2.0, lambda alpha: (-900.0, 904.0), "cost to reach rewards from 0.3 to 0.5")
+    told = _answer("efficiency", "a", "b", way, 0.05, 0.01)
+    assert (told.answer, told.low, told.high) == ("cannot tell", pytest.approx(1e-6), pytest.approx(1e6))
+    assert told.value == pytest.approx(np.exp(2.0))
+    assert _answer("asymptote", "a", "b", way, 0.05, 0.01).high == 904.0

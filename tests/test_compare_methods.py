@@ -170,3 +170,49 @@ def test_methods_are_held_against_their_parents_and_no_others(tmp_path):
     assert read_json(tmp_path / "w" / "wave.json") == found       # done again it does nothing again
     assert "reinforce has no parent" in said("compare", "reinforce", "--to-parents", *DATA, "--budget", "1000-rollouts",
                                              "--out", tmp_path / "no", code=2)
+
+
+def test_an_arm_may_be_a_method_with_settings(tmp_path):
+    """The shared ones first, then its own; sealed with the design; carried into the arm's runs, and no other's."""
+    out = tmp_path / "settings"
+    arms = ("grpo", "grpo@loss.high=0.28,max_age=1")
+    small = (*DATA, *SIZE, "--budget", "800-rollouts", "--set", "loss.low=0.1", "--export")
+    printed = said("compare", *arms, *small, "--out", out, code=(0, 3, 4))
+    assert "grpo@loss.high=0.28,max_age=1 " in printed
+    design = read_json(out / "compare.json")["design"]
+    assert design["arms"] == {"grpo": "grpo", arms[1]: "grpo"}
+    assert design["sets"] == {"grpo": {"loss.low": "0.1"},
+                              arms[1]: {"loss.low": "0.1", "loss.high": "0.28", "max_age": "1"}}
+    for arm, high, age in ((arms[0], 0.2, 0), (arms[1], 0.28, 1)):
+        runs = [f for purpose in ("probe", "train") for f in out.glob(f"runs/{purpose}-{arm}-*")]
+        recipes = [read_json(f / "run.json")["recipe"] for f in runs]
+        assert len(recipes) == 5
+        assert {(r["loss"]["low"], r["loss"]["high"], r["max_age"]) for r in recipes} == {(0.1, high, age)}
+        assert {(f / "final").is_dir() for f in runs} == {True, False}      # trained runs keep their policy
+    assert {(f / "final").is_dir() for f in out.glob("runs/train-*")} == {True}
+    again = said("compare", *arms, *small[:-3], "--set", "loss.low=0.2", "--out", out, code=2)
+    assert "sets was" in again and "choose another --out" in again
+
+
+@pytest.mark.parametrize(("arm", "words"), [
+    ("grpo@loss.hihg=0.28", "loss is isocost.parts.loss:clipped, which takes low, high"),
+    ("grpo@loss.high", "'loss.high' has no value"),
+    ("grpo@rollouts=4", "write --rollouts"),
+    ("grop@loss.high=0.28", "grop"),
+])
+def test_a_wrong_setting_of_an_arm_is_told_before_anything_is_sampled(arm, words, tmp_path, monkeypatch):
+    monkeypatch.setattr("isocost.study.compare._priced", lambda setting: pytest.fail("answers were sampled"))
+    printed = said("compare", "grpo", arm, *DATA, *SIZE, "--budget", "800-rollouts", "--out", tmp_path / "c", code=2)
+    assert words in printed and not (tmp_path / "c").exists()
+
+
+def test_a_comparison_begun_by_an_earlier_version_goes_on(compared):
+    """What it did not know of was not asked of it."""
+    out, first = compared
+    study = read_json(out / "study.json")
+    older = {k: v for k, v in study.items() if k not in ("sets", "to_parents")}
+    (out / "study.json").write_text(json.dumps(older))
+    try:
+        assert said(*ASK, "--out", out, code=(0, 3, 4)).split("record:")[0][-80:] == first.split("record:")[0][-80:]
+    finally:
+        (out / "study.json").write_text(json.dumps(study))

@@ -39,6 +39,7 @@ SAME_COST = 1.1                 # factor within which two costs are as good as e
 HELD = (0.5, 0.6, 0.7, 0.8, 0.9)    # shares of the common gain at which costs are compared
 FAR = 1.5                       # factor from the nearest evaluation beyond which a reward between two is a guess
 FLOOR, FLOOR_LOG = 1e-3, 0.02   # no run's spread is believed to be smaller: in reward, in ln cost
+VAST = log(1e6)         # of a factor: two seeds can leave one open beyond what a float holds, and a reader cares for
 TOLD, SAME, UNKNOWN = 0, 3, 4   # exit codes: a difference, the same within the margin, cannot tell
 
 
@@ -267,7 +268,10 @@ def _answer(question: str, a: str, b: str, way: _Way, alpha: float, margin: floa
     low, high = way.interval(alpha)
     inside = -margin <= low and high <= margin
     said = "same" if inside else a if low > 0 else b if high < 0 else "cannot tell"
-    value, low, high = (exp(x) if question == "efficiency" else x for x in (way.value, low, high))
+    if question == "efficiency":
+        value, low, high = (exp(min(max(x, -VAST), VAST)) for x in (way.value, low, high))
+    else:
+        value = way.value
     return Answer(question, a, b, said, value, low, high, 1 - alpha, way.why, p=way.p)
 
 

@@ -38,11 +38,12 @@ from isocost.laws.track import Track, tracks
 from isocost.laws.wave import RATE
 from isocost.laws.wave import wave as judge_wave
 from isocost.record import find_runs, read_json
-from isocost.run import Job, recipe_of
+from isocost.run import Job, recipe_of, tuned
 from isocost.seams import describe
 from isocost.setting import Setting
 from isocost.study import tell, wave
 from isocost.study.home import Home, check, found
+from isocost.study.single import settings_of
 from isocost.study.steps import console_of, job_of, run_jobs, setting_of, workers_of
 from isocost.words import counted
 
@@ -74,6 +75,15 @@ def run_compare(arms: Sequence[str], *, quiet: bool, as_json: bool = False, **as
     return of_methods(arms, console, as_json=as_json, **asked)
 
 
+def arm_of(name: str, shared: Mapping[str, str] | None = None) -> tuple[str, dict[str, str]]:
+    """The method that an arm's name gives, and its settings: METHOD, or METHOD@SEAM.NAME=VALUE,SEAM.NAME=VALUE.
+
+    `shared` are the settings of all arms; an arm's own come after them. Raises UserError for one without a value.
+    """
+    method, _, own = name.partition("@")
+    return method, {**(shared or {}), **settings_of(own.split(",") if own else ())}
+
+
 def _is_folder(name: str) -> bool:
     """Whether an argument names runs: a folder that is written as one, or that is not a method's name."""
     return Path(name).is_dir() and ("/" in name or name not in methods.names())
@@ -81,11 +91,18 @@ def _is_folder(name: str) -> bool:
 
 def _labels(names: Sequence[str], said: str) -> list[str]:
     """Short names for arms: the last part of each, or all of it where two are alike."""
-    short = [Path(n).stem if n.endswith(".py") else Path(n).name for n in names]
+    short = [_short(n) for n in names]
     out = short if len(set(short)) == len(short) else [str(n).replace("/", "_") for n in names]
     if len(set(out)) < len(out):
         raise UserError(f"{next(n for n in names if list(names).count(n) > 1)} is given twice: {said}")
     return out
+
+
+def _short(name: str) -> str:
+    """The last part of a folder or file's name; a method's settings as they are, but for what parts folders."""
+    path, at, settings = name.partition("@")
+    last = Path(path).stem if path.endswith(".py") else Path(path).name
+    return last + at + settings.replace("/", "_")
 
 
 # folders of runs ----------------------------------------------------------------------------------------------
@@ -174,7 +191,7 @@ class Design:
     is probed at `rates`. `seeds` are shared by all arms, `probe_seeds` too. `sd` is what runs are assumed to differ by.
     """
 
-    arms: dict[str, str]            # label -> method, as given
+    arms: dict[str, str]            # label -> method
     labels: tuple[str, ...]         # in the order given, which JSON does not keep
     recipes: dict[str, Any]         # label -> its recipe, every default bound
     n: int
@@ -195,6 +212,12 @@ class Design:
     metric: str
     sd: float
     parents: dict[str, str] = field(default_factory=dict)   # label -> its parent's, where that alone is asked
+    sets: dict[str, dict[str, str]] = field(default_factory=dict)   # label -> its settings, the shared ones among them
+
+    def recipe(self, label: str) -> dict[str, Any]:
+        """An arm's recipe as it is now, every default bound."""
+        method = methods.load(self.arms[label])
+        return dict(describe(tuned(method.recipe(groups=self.B, rollouts=self.n), self.sets.get(label, {}))))
 
     @property
     def pairs(self) -> int:
@@ -229,7 +252,7 @@ class Design:
 
 def design(arms: Sequence[str], known: Mapping[str, Any], *, budget: str, seeds: int, rollouts: int, groups: int,
            lr: float | None, evaluations: int, margin: float, metric: str, seed: int, samples: int,
-           parents: Mapping[str, str]) -> Design:
+           parents: Mapping[str, str], sets: Mapping[str, str]) -> Design:
     """The design that a budget pays for: of each arm's share a probe of three rates, the rest its runs.
 
     `known` is a profile, of which lengths, speed and the number of held-out problems are read. Raises UserError for a
@@ -259,10 +282,10 @@ def design(arms: Sequence[str], known: Mapping[str, Any], *, budget: str, seeds:
     counted = spend.unit == "rollouts"
     at = points(M * size, size, 1)[-evaluations:]
     beyond = () if counted else (2 * M * size,)     # answers that grow shorter leave room for more rollouts
-    return Design(
-        arms=dict(zip(labels, arms, strict=True)), labels=tuple(labels),
-        recipes={label: describe(methods.load(arm).recipe(groups=groups, rollouts=rollouts))
-                 for label, arm in zip(labels, arms, strict=True)},
+    named = {label: arm_of(arm, sets) for label, arm in zip(labels, arms, strict=True)}
+    d = Design(
+        arms={label: method for label, (method, _) in named.items()}, labels=tuple(labels), recipes={},
+        sets={label: own for label, (_, own) in named.items() if own},
         n=rollouts, B=groups, budget=spend.data(), unit=spend.unit,
         cost=float(M * size) if counted else each, probe_cost=float(probe_M * size) if counted else SHARE * each,
         rollouts=M * size, probe_rollouts=probe_M * size, points=(*at, *beyond),
@@ -275,6 +298,7 @@ def design(arms: Sequence[str], known: Mapping[str, Any], *, budget: str, seeds:
         parents={label: labels[list(arms).index(parents[arm])] for label, arm in zip(labels, arms, strict=True)
                  if arm in parents},
     )
+    return replace(d, recipes={label: d.recipe(label) for label in labels})
 
 
 def expected(d: Design, known: Mapping[str, Any], samples: int) -> Bill:
@@ -291,10 +315,12 @@ def expected(d: Design, known: Mapping[str, Any], samples: int) -> Bill:
 
 def of_methods(arms: Sequence[str], console: Console, *, as_json: bool, out: Path | None, budget: str | None,
                seeds: int, rollouts: int, groups: int, lr: float | None, evaluations: int, margin: float, unit: str,
-               metric: str, seed: int, workers: int | None, dry_run: bool, to_parents: bool, **asked: Any) -> int:
+               metric: str, seed: int, workers: int | None, dry_run: bool, to_parents: bool, sets: Sequence[str] = (),
+               export: bool = False, **asked: Any) -> int:
     """Train every arm and judge them: plan, seal, probe, train, answer."""
-    for arm in arms:
-        methods.load(arm)
+    shared = settings_of(sets)
+    for method, own in (arm_of(arm, shared) for arm in arms):     # a mistake is told before anything is sampled
+        tuned(methods.load(method).recipe(groups=groups, rollouts=rollouts), own)
     arms, parents = wave.with_parents(arms) if to_parents else (arms, {})
     if budget is None:
         raise UserError("comparing methods trains them, which needs a --budget for all of it, such as 200k-rollouts")
@@ -304,7 +330,8 @@ def of_methods(arms: Sequence[str], console: Console, *, as_json: bool, out: Pat
     name = "-".join(_labels(list(arms), "an arm is compared with others"))
     out = out or Path("comparisons") / (f"to-parents-{len(arms)}-arms" if len(name) > LONG else name)
     ask = {"seed": seed, "method": " ".join(arms), "budget": budget, "seeds": seeds, "n": rollouts, "B": groups,
-           "lr": lr, "evaluations": evaluations, "margin": margin, "metric": metric, "to_parents": to_parents}
+           "lr": lr, "evaluations": evaluations, "margin": margin, "metric": metric, "to_parents": to_parents,
+           "sets": shared}
     check(out, setting, **ask)
     home = Home(out)
     if home.has("compare.json"):
@@ -315,7 +342,7 @@ def of_methods(arms: Sequence[str], console: Console, *, as_json: bool, out: Pat
         try:
             d = design(arms, known, budget=budget, seeds=seeds, rollouts=rollouts, groups=groups, lr=lr,
                        evaluations=evaluations, margin=margin, metric=metric, seed=seed, samples=setting.samples,
-                       parents=parents)
+                       parents=parents, sets=shared)
         except UserError:
             tell.pricing(console, known["cost"])    # paid for, whatever comes of it
             raise
@@ -333,7 +360,7 @@ def of_methods(arms: Sequence[str], console: Console, *, as_json: bool, out: Pat
                                     "seal": digest(d.data())})
     seal = str(home.read("compare.json", "compare")["seal"])
     console.print(f"  sealed {seal[:12]} in {out}/compare.json")
-    trained, notes = _tracks(home, d, _contest(home, d, seal, console, workers), seal)
+    trained, notes = _tracks(home, d, _contest(home, d, seal, console, workers, export), seal)
     rates = {label: rule.at(d.n * d.B) for label, rule in _rates(home).items()}
     more = {"seal": seal, "metric": d.metric, "rates": rates, "bill": _bill(home)}
     if d.parents:
@@ -359,10 +386,9 @@ def opened(home: Home) -> Design:
     if digest(sealed["design"]) != sealed["seal"]:
         raise UserError(f"{home.path}/compare.json was changed after it was sealed: its hash is not the one it carries")
     d = Design.of(sealed["design"])
-    for label, arm in d.arms.items():
-        now = describe(methods.load(arm).recipe(groups=d.B, rollouts=d.n))
-        if records.canonical(now) != records.canonical(d.recipes[label]):
-            raise UserError(f"{arm} is another method than when {home.path} was sealed; choose another --out")
+    for label in d.labels:
+        if records.canonical(d.recipe(label)) != records.canonical(d.recipes[label]):
+            raise UserError(f"{label} is another method than when {home.path} was sealed; choose another --out")
     return d
 
 
@@ -373,8 +399,9 @@ def _priced(setting: Setting) -> dict[str, Any]:
     return asyncio.run(profile(setting, problems=PRICED))
 
 
-def _contest(home: Home, d: Design, seal: str, console: Console, workers: int | None) -> dict[str, list[Job]]:
-    """Probe every arm's learning rate, then run it; returns the runs' jobs by arm."""
+def _contest(home: Home, d: Design, seal: str, console: Console, workers: int | None, export: bool
+             ) -> dict[str, list[Job]]:
+    """Probe every arm's learning rate, then run it; returns the runs' jobs by arm. `export` keeps final policies."""
     start = RateRule.of(d.rule)
     probes = {label: [_job(home, d, label, Run("probe", d.n, d.B, d.probe_rollouts, x, i, s), start, seal)
                       for i, s in enumerate(d.probe_seeds) for x in MULTIPLIERS] for label in d.labels}
@@ -391,8 +418,8 @@ def _contest(home: Home, d: Design, seal: str, console: Console, workers: int | 
     for text in dict.fromkeys(text for label in d.labels for text in rules[label].flags):
         concerned = [label for label in d.labels if text in rules[label].flags]
         console.print(f"  [yellow]! {', '.join(concerned)}: {text}[/]", soft_wrap=True)
-    trains = {label: [_job(home, d, label, Run("train", d.n, d.B, d.rollouts, 1.0, i, s), rules[label], seal)
-                      for i, s in enumerate(d.seeds)] for label in d.labels}
+    trains = {label: [replace(_job(home, d, label, Run("train", d.n, d.B, d.rollouts, 1.0, i, s), rules[label], seal),
+                              export=export) for i, s in enumerate(d.seeds)] for label in d.labels}
     with home.phase("train"):       # a comparison cut short has whole replicates
         jobs = [own[i] for i in range(len(d.seeds)) for own in trains.values()]
         run_jobs(jobs, home.runs, "runs", console, workers)
@@ -426,7 +453,7 @@ def _job(home: Home, d: Design, label: str, run: Run, rule: RateRule, seal: str)
     job = job_of(home, run, rule, d.probe_points if probe else d.points, seal)
     times = f"-x{run.multiplier:g}" if probe else ""
     job = replace(
-        job, name=f"{run.purpose}-{label}{times}-s{run.index}", method=d.arms[label],
+        job, name=f"{run.purpose}-{label}{times}-s{run.index}", method=d.arms[label], sets=d.sets.get(label, {}),
         budget={BUDGETS.get(d.unit, d.unit): d.probe_cost if probe else d.cost}, warmup=warmup(run.M),
     )
     recipe_of(job)      # a mistake in the recipe is told before anything is opened

@@ -68,13 +68,17 @@ class Home:
 
 
 def check(path: Path, setting: Setting, **asked: Any) -> None:
-    """Raises UserError, naming what differs, if the study in `path` was asked something else."""
+    """Raises UserError, naming what differs, if the study in `path` was asked something else.
+
+    What a study of an earlier version does not know of was not asked of it.
+    """
     home = Home(path)
     if not home.has("study.json"):
         return
     there = home.asked
     old, new = {**there["setting"], **there}, {**asdict(setting), **asked}
-    changed = sorted(k for k in new if records.canonical(old.get(k)) != records.canonical(new[k]))
+    changed = sorted(k for k in new if (k in old or new[k])
+                     and records.canonical(old.get(k)) != records.canonical(new[k]))
     if changed:
         said = ", ".join(f"{k} was {old.get(k)!r} and is now {new[k]!r}" for k in changed)
         raise UserError(

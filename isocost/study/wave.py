@@ -28,7 +28,7 @@ def with_parents(arms: Sequence[str]) -> tuple[tuple[str, ...], dict[str, str]]:
     """
     parents: dict[str, str] = {}
     for arm in arms:
-        parent = methods.load(arm).CARD.parent
+        parent = methods.load(arm.partition("@")[0]).CARD.parent
         if parent is None:
             raise UserError(f"{arm} has no parent to be compared with: leave it out, its children bring it in")
         parents[arm] = parent
