@@ -277,6 +277,35 @@ def test_diverged_short_and_falling_runs_are_said():
     assert "n=8 by 0." in flags["falling"] and "n=2 has 2, n=4 has 2" in flags["few_seeds"]
 
 
+def test_draws_below_the_middle_count_less_the_further_beyond_the_pilot(law):
+    """By hand: nothing at its end, half way to `BELOW` after one doubling, all of it after two and ever after."""
+    draws = np.array([0.2, 0.4, 0.5, 0.6, 0.8])[:, None] * np.ones(4)
+    assert law.bend < 0.8
+    found = law._leaning(draws, np.array([0.0, 1.0, 2.0, np.inf]))
+    assert found[:, 0] == pytest.approx([0.2, 0.4, 0.5, 0.6, 0.8])
+    assert found[:, 1] == pytest.approx([0.5 - 0.3 * 0.825, 0.5 - 0.1 * 0.825, 0.5, 0.6, 0.8])
+    assert found[:, 2] == pytest.approx([0.5 - 0.3 * 0.65, 0.5 - 0.1 * 0.65, 0.5, 0.6, 0.8])
+    assert found[:, 3] == pytest.approx(found[:, 2])
+
+
+def test_runs_that_bend_up_at_their_end_open_the_intervals_upward_and_nothing_else(monkeypatch):
+    """Curves that level off and then rise again; the same runs level to the end do not bend."""
+    flat = {n: rising(0.6, 400, 2.0) for n in (4, 8, 16)}
+    again = {n: mean + np.r_[np.zeros(7), 0.02, 0.05] for n, mean in flat.items()}
+    level, bent = (fit_law(pilot(means, sd=0.008), draws=80) for means in (flat, again))
+    assert level.bend < 0.8 < bent.bend
+    assert not any(f.name == "bent" for f in level.flags)
+    (flag,) = [f for f in bent.flags if f.name == "bent"]
+    assert f"upward, by {bent.bend:.1f} standard errors" in flag.text
+    far, end = 4 * END, END
+    wide, near = bent.predict(8, far)[0], bent.predict(8, end)[0]
+    monkeypatch.setattr("isocost.laws.law.BENT", 1e9)
+    plain = bent.predict(8, far)[0]
+    assert wide.high - wide.value > 1.3 * (plain.high - plain.value) and wide.low == pytest.approx(plain.low, abs=1e-3)
+    assert near == bent.predict(8, end)[0]
+    assert Law.of(json.loads(json.dumps(bent.data()))).bend == pytest.approx(bent.bend)
+
+
 def test_an_arm_that_has_not_moved_is_unknown_beyond_the_pilot_and_lends_no_certainty():
     curves = pilot({2: rising(), 8: rising()})
     still = pilot({32: np.full(9, 0.3)}, sd=0.001)

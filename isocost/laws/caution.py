@@ -12,7 +12,7 @@ import numpy as np
 from numpy import ndarray
 
 from isocost.laws.forms import LOG_SIGMOID, fit_many, peak
-from isocost.laws.law import KNOWN, SELECT, Arm, Flag, Growth, Law, Refusal
+from isocost.laws.law import BENT, KNOWN, SELECT, STRETCHED, Arm, Flag, Growth, Law, Refusal
 from isocost.laws.noise import Interval, student
 
 FURTHEST = 8.0      # a plan prescribes at most this many times the pilot's largest run
@@ -60,7 +60,7 @@ def cautions(law: Law) -> list[Flag]:
     """The flags that do not depend on where the law is asked."""
     if not law.arms:
         return []
-    return [flag for flag in (*_edge(law), _few(law), _falling(law), *_open(law)) if flag is not None]
+    return [flag for flag in (*_edge(law), _few(law), _falling(law), _bent(law), *_open(law)) if flag is not None]
 
 
 def _edge(law: Law) -> list[Flag]:
@@ -100,6 +100,15 @@ def _falling(law: Law) -> Flag | None:
         return None
     return Flag("falling", f"below its own best at the end: {', '.join(fallen)}; the curves only rise or only fall, so "
                            "what is predicted for it is too high")
+
+
+def _bent(law: Law) -> Flag | None:
+    """Runs that rise again at their end, when every form has them level off."""
+    if law.bend <= BENT:
+        return None
+    return Flag("bent", f"the last evaluations bend upward, by {law.bend:.1f} standard errors: a second rise may have "
+                        f"begun, which no curve here has; beyond the pilot intervals reach {STRETCHED:g} times as far "
+                        "up for it")
 
 
 def _open(law: Law) -> list[Flag]:
