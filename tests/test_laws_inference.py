@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from isocost.errors import UserError
-from isocost.laws.inference import (
+from isocost.laws.papers.inference import (
     CoScaling,
     Saturation,
     allot,
@@ -16,9 +16,9 @@ from isocost.laws.inference import (
     fit_coscaling,
     fit_saturation,
 )
+from isocost.laws.papers.strategy import bands, by_difficulty, quantile_bins, wilson
+from isocost.laws.papers.verification import bilevel, spreads
 from isocost.laws.passrate import pass_at
-from isocost.laws.strategy import bands, by_difficulty, quantile_bins, wilson
-from isocost.laws.verification import bilevel, spreads
 
 TEMPERATURES, KS = np.array([0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0]), [1, 2, 4, 8, 16, 32, 64]
 

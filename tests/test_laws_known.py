@@ -14,9 +14,9 @@ from click.testing import CliRunner
 from isocost import cli
 from isocost.errors import UserError
 from isocost.laws.forms import FORMS, risen
-from isocost.laws.inference import Saturation
-from isocost.laws.known import LAWS, Points, estimate, read_points
-from isocost.laws.value import DataLaw
+from isocost.laws.papers.inference import Saturation
+from isocost.laws.papers.known import LAWS, Points, estimate, read_points
+from isocost.laws.papers.value import DataLaw
 
 PAGE = Path(__file__).parents[1] / "docs" / "laws.md"
 C = np.geomspace(300, 60_000, 12)
@@ -41,9 +41,9 @@ def write(path, points):
 
 def test_every_law_says_where_it_is_and_it_is_there():
     for law in LAWS.values():
-        module, _, name = law.where.partition(".")
-        found = importlib.import_module(f"isocost.laws.{module}")
-        assert hasattr(found, name) if name else found.__doc__
+        module, _, name = law.where.rpartition(".")
+        found = importlib.import_module(f"isocost.laws.{module or name}")
+        assert hasattr(found, name) if module else found.__doc__
     assert len(FORMS) == 4 == sum(law.where.startswith("forms.") for law in LAWS.values())
 
 
@@ -90,7 +90,7 @@ def test_denser_checkpoints_of_the_same_runs_do_not_narrow_an_interval():
 
 def test_two_runs_leave_intervals_open_and_a_law_of_more_than_points_says_where_it_is():
     assert all(np.isnan(e.low) and np.isnan(e.high) for e in estimate(LAWS["sigmoid"], study(0, 2)))
-    with pytest.raises(UserError, match=r"size takes more than points: see isocost\.laws\.size\.fit_size; .* sigmoid"):
+    with pytest.raises(UserError, match=r"size takes more than points: see isocost\.laws\.papers\.size\.fit_size; .* sigmoid"):
         estimate(LAWS["size"], study(0, 4))
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from isocost.errors import UserError
-from isocost.laws.value import (
+from isocost.laws.papers.value import (
     DataLaw,
     Lines,
     SizedBatchLaw,

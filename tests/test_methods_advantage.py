@@ -13,7 +13,7 @@ from toy import QUESTION, attempt, batch_of, group, per_rollout, run
 from isocost import methods, toy
 from isocost.errors import UserError
 from isocost.evaluate import evaluate
-from isocost.laws.regret import normalised_regret, progress
+from isocost.laws.papers.regret import normalised_regret, progress
 from isocost.ledger import Ledger
 from isocost.methods import ace, bon, bonrlb, brpo, gdpo, mcgrpo, mrt, v05
 from isocost.methods.grpo import advantage as grpo_advantage

@@ -17,7 +17,7 @@ from isocost import methods, toy
 from isocost.errors import UserError
 from isocost.evaluate import evaluate
 from isocost.feed import Feed
-from isocost.laws.verification import advise, advise_by, bilevel
+from isocost.laws.papers.verification import advise, advise_by, bilevel
 from isocost.ledger import Ledger
 from isocost.methods import adhint, drgrpo, grpo
 from isocost.pack import pack

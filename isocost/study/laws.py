@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
-from isocost.laws.known import LAWS, Points, estimate, read_points
+from isocost.laws.papers.known import LAWS, Points, estimate, read_points
 from isocost.words import counted
 
 

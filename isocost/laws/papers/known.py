@@ -16,10 +16,10 @@ from numpy import ndarray
 from scipy.stats import t
 
 from isocost.errors import UserError
-from isocost.laws.data import fit_gap
 from isocost.laws.forms import LOG_SIGMOID, POWER, POWER_CONSTANT, SIGMOID, Form, fit_form
-from isocost.laws.inference import fit_saturation
-from isocost.laws.value import fit_data
+from isocost.laws.papers.data import fit_gap
+from isocost.laws.papers.inference import fit_saturation
+from isocost.laws.papers.value import fit_data
 
 
 @dataclass(frozen=True)
@@ -96,32 +96,33 @@ LAWS = {law.name: law for law in (
     Known("learning-rate", "lr = lr0 (n B / reference)^a", "IsoCompute, arXiv 2603.12151",
           "the best of several rates at two batch sizes", "rate"),
     Known("size", "ln L(N, X) = -K_max N / (N + N_0) ln X + E(N)", "Scaling Behaviors, arXiv 2509.25300",
-          "1 - pass@1 along runs of two sizes N or more", "size.fit_size"),
+          "1 - pass@1 along runs of two sizes N or more", "papers.size.fit_size"),
     Known("size-floor", "L(N, X) = ((N_0 / N)^beta + B(N) / (X + X_0(N)))^alpha", "the same, its repository",
-          "1 - pass@1 along runs of three sizes or more that bend", "size.fit_floored"),
+          "1 - pass@1 along runs of three sizes or more that bend", "papers.size.fit_floored"),
     Known("data", "1 - score = beta X^alpha", "Data Scaling in Imitation Learning, arXiv 2410.18647",
-          "score (y) at several numbers of environments or objects (x)", "data.fit_gap", _gap, ("beta",)),
+          "score (y) at several numbers of environments or objects (x)", "papers.data.fit_gap", _gap, ("beta",)),
     Known("saturation", "F(N) = F_max (1 - (1 - p)^N)", "TTSPM, arXiv 2505.20522",
-          "what is reached (y) with N attempts or rounds (x)", "inference.fit_saturation", _saturation, ("p",),
+          "what is reached (y) with N attempts or rounds (x)", "papers.inference.fit_saturation", _saturation, ("p",),
           {"F_max": _SHARE, "p": _SHARE}),
     Known("co-scaling", "ln(-ln pass@k) = a0 + a1 ln T + a2 ln^2 T + (b0 + b1 ln T) ln k",
           "power of k at each T: arXiv 2412.15287; joint in T: isocost",
-          "right samples of m per problem at three temperatures or more", "inference.best_temperatures"),
+          "right samples of m per problem at three temperatures or more", "papers.inference.best_temperatures"),
     Known("size-or-samples", "factor = M + 3 (D_pre / D_inf) (M - 1)", "Snell et al., arXiv 2408.03314",
-          "a model M times larger, tokens of pretraining and inference", "inference.worth_of_size"),
+          "a model M times larger, tokens of pretraining and inference", "papers.inference.worth_of_size"),
     Known("strategy", "argmax of accuracy in each bin of difficulty, cross-validated", "Snell et al., arXiv 2408.03314",
-          "difficulty and each strategy's accuracy per problem, at equal budgets", "strategy.by_difficulty"),
+          "difficulty and each strategy's accuracy per problem, at equal budgets", "papers.strategy.by_difficulty"),
     Known("heterogeneity", "sigma_x^2 = sum_h E[Var_a Q(s_h, a)]", "verifiers or clones, arXiv 2502.12118",
-          "two-level returns of two sampled answers or more per problem", "verification.spreads"),
+          "two-level returns of two sampled answers or more per problem", "papers.verification.spreads"),
     Known("samples", "D(sigma) = D_min + (b / sigma)^a", "Value-Based RL Scales Predictably, arXiv 2502.04327",
-          "samples (y) to reach J at several updates per sample (x)", "value.fit_data", _samples, ("D_min", "b", "a")),
+          "samples (y) to reach J at several updates per sample (x)", "papers.value.fit_data", _samples,
+          ("D_min", "b", "a")),
     Known("batch-and-rate", "B*(sigma), eta*(sigma): lines in logarithms, one slope for all", "the same",
-          "best batch or rate per environment and sigma", "value.fit_lines"),
+          "best batch or rate per environment and sigma", "papers.value.fit_lines"),
     Known("samples-and-size", "D(sigma, N) = D_min (1 + (a / sigma)^alpha + (b / N)^beta)",
           "Compute-Optimal Value-Based RL, arXiv 2508.14881", "samples to reach J over sigmas and critic sizes",
-          "value.fit_sized_data"),
+          "papers.value.fit_sized_data"),
     Known("batch-and-size", "B(sigma, N) = a / (sigma^alpha (1 + (b / N)^beta))", "the same",
-          "best batch over sigmas and critic sizes", "value.fit_sized_batch"),
+          "best batch over sigmas and critic sizes", "papers.value.fit_sized_batch"),
 )}
 
 
