@@ -376,7 +376,6 @@ def verdict(folder: Path, as_json: bool, **asked: Any) -> int:
 @click.option("--unit", default="rollouts", show_default=True, help="folders: rollouts, tokens, flops or seconds")
 @click.option("--to-parents", is_flag=True, help="methods: each against the method that it changes, and no other")
 @click.option("--set", "sets", multiple=True, metavar="SEAM.NAME=VALUE", help="methods: a setting of every arm")
-@click.option("--export", is_flag=True, help="methods: keep every run's final policy, which `isocost eval` measures")
 @click.option("--seed", type=ANY, default=0, show_default=True, help="of everything that is drawn")
 @click.option("--out", type=FOLDER, help="where to keep it  [default: comparisons/A-B for methods]")
 @click.option("--workers", type=SOME, help="runs side by side; results do not depend on it")

@@ -187,8 +187,13 @@ def tune(recipe: Recipe, path: str, value: Any) -> Recipe:
         if seam not in SIZES:
             knob = next(iter(_knobs(old)), "name")
             raise KeyError(f"{seam} is a function; set one of its settings, such as {seam}.{knob}")
-        return recipe.but(**{seam: _read(value, old, path)})
+        size = _read(value, old, path)
+        if type(size) is not type(old) or size < 0:
+            raise KeyError(f"{path} is {old!r}, a {'whole number' if type(old) is int else 'truth'}; {value!r} is none")
+        return recipe.but(**{seam: size})
     name = ".".join(rest)
+    if seam in SIZES:
+        raise KeyError(f"{seam} is a size, {old!r}: it has no setting {name!r}")
     fn, keywords = (old.func, old.keywords) if isinstance(old, partial) else (old, {})
     knobs = _knobs(old)
     if name not in knobs:
@@ -220,7 +225,9 @@ def _read(value: Any, old: Any, path: str) -> Any:
         parsed = json.loads(value.lower() if value.lower() in ("true", "false") else value)
     except json.JSONDecodeError as e:
         raise KeyError(f"{path} is {old!r}; {value!r} is not a number, true or false") from e
-    if isinstance(old, bool) != isinstance(parsed, bool):
+    if isinstance(old, bool) != isinstance(parsed, bool) or (
+        isinstance(old, int | float) and not isinstance(parsed, int | float)
+    ):
         raise KeyError(f"{path} is {old!r}; {value!r} is of another kind")
     return int(parsed) if isinstance(old, int) and not isinstance(old, bool) and float(parsed).is_integer() else parsed
 

@@ -16,7 +16,8 @@ from isocost.cli import main
 from isocost.laws.forecast import digest
 from isocost.record import read_json, read_lines
 from isocost.run import Job, run
-from isocost.study.compare import PRICED
+from isocost.study.compare import PRICED, _labels, arm_of
+from isocost.study.wave import with_parents
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 DATA = ("--data", "sums:base=easy,count=120", "--held-out", "0.3")
@@ -176,7 +177,7 @@ def test_an_arm_may_be_a_method_with_settings(tmp_path):
     """The shared ones first, then its own; sealed with the design; carried into the arm's runs, and no other's."""
     out = tmp_path / "settings"
     arms = ("grpo", "grpo@loss.high=0.28,max_age=1")
-    small = (*DATA, *SIZE, "--budget", "800-rollouts", "--set", "loss.low=0.1", "--export")
+    small = (*DATA, *SIZE, "--budget", "800-rollouts", "--set", "loss.low=0.1")
     printed = said("compare", *arms, *small, "--out", out, code=(0, 3, 4))
     assert "grpo@loss.high=0.28,max_age=1 " in printed
     design = read_json(out / "compare.json")["design"]
@@ -188,9 +189,10 @@ def test_an_arm_may_be_a_method_with_settings(tmp_path):
         recipes = [read_json(f / "run.json")["recipe"] for f in runs]
         assert len(recipes) == 5
         assert {(r["loss"]["low"], r["loss"]["high"], r["max_age"]) for r in recipes} == {(0.1, high, age)}
+        assert design["recipes"][arm]["loss"]["high"] == high
         assert {(f / "final").is_dir() for f in runs} == {True, False}      # trained runs keep their policy
     assert {(f / "final").is_dir() for f in out.glob("runs/train-*")} == {True}
-    again = said("compare", *arms, *small[:-3], "--set", "loss.low=0.2", "--out", out, code=2)
+    again = said("compare", *arms, *small[:-2], "--set", "loss.low=0.2", "--out", out, code=2)
     assert "sets was" in again and "choose another --out" in again
 
 
@@ -199,6 +201,11 @@ def test_an_arm_may_be_a_method_with_settings(tmp_path):
     ("grpo@loss.high", "'loss.high' has no value"),
     ("grpo@rollouts=4", "write --rollouts"),
     ("grop@loss.high=0.28", "grop"),
+    ("grpo@loss.high=0.20", "grpo and grpo@loss.high=0.20 are one recipe"),
+    ("grpo@max_age=-1", "max_age is 0, a whole number; '-1' is none"),
+    ("grpo@max_age=1.5", "max_age is 0, a whole number; '1.5' is none"),
+    ("grpo@max_age=null", "max_age is 0; 'null' is of another kind"),
+    ("grpo@max_age.x=1", "max_age is a size, 0: it has no setting 'x'"),
 ])
 def test_a_wrong_setting_of_an_arm_is_told_before_anything_is_sampled(arm, words, tmp_path, monkeypatch):
     monkeypatch.setattr("isocost.study.compare._priced", lambda setting: pytest.fail("answers were sampled"))
@@ -216,3 +223,15 @@ def test_a_comparison_begun_by_an_earlier_version_goes_on(compared):
         assert said(*ASK, "--out", out, code=(0, 3, 4)).split("record:")[0][-80:] == first.split("record:")[0][-80:]
     finally:
         (out / "study.json").write_text(json.dumps(study))
+
+
+def test_an_arms_own_setting_comes_after_the_shared_one_and_paths_keep_their_ats():
+    assert arm_of("grpo@loss.high=0.3", {"loss.high": "0.2", "loss.low": "0.1"}) == (
+        "grpo", {"loss.high": "0.3", "loss.low": "0.1"})
+    assert arm_of("/home/me@work/mine.py") == ("/home/me@work/mine.py", {})
+    assert arm_of("/home/me@work/mine.py@loss.high=0.3") == ("/home/me@work/mine.py", {"loss.high": "0.3"})
+    assert _labels(["a/grpo.py@enrich.x=b/c", "runs@1/rloo"], "") == ["grpo@enrich.x=b_c", "rloo"]
+
+
+def test_a_method_with_settings_has_the_parent_of_the_method():
+    assert with_parents(["dapo@loss.high=0.3"]) == (("grpo", "dapo@loss.high=0.3"), {"dapo@loss.high=0.3": "grpo"})

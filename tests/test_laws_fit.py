@@ -286,6 +286,20 @@ def test_draws_below_the_middle_count_less_the_further_beyond_the_pilot(law):
     assert found[:, 1] == pytest.approx([0.5 - 0.3 * 0.825, 0.5 - 0.1 * 0.825, 0.5, 0.6, 0.8])
     assert found[:, 2] == pytest.approx([0.5 - 0.3 * 0.65, 0.5 - 0.1 * 0.65, 0.5, 0.6, 0.8])
     assert found[:, 3] == pytest.approx(found[:, 2])
+    A = law.arm(16).fits[1].draws[:, 1]
+    low, middle = np.quantile(A, [0.05, 0.5], method="weibull")
+    assert law.parameter(16, "A").low == pytest.approx(middle - 0.65 * (middle - low), abs=2e-3)
+
+
+def test_residuals_that_only_rise_are_no_bend(law):
+    """By hand, of one arm with its curve taken away: r = 1, 2, ..., 8 bends by nothing, a last step of 3 more by 3."""
+    arm = law.arm(8)
+    fitted = law.paths(8, arm.C).mean(0)
+    error = np.hypot(law.noise.sd(arm.C, fitted) / np.sqrt(len(arm.runs)), 0.004)
+    for last, bend in ((0.0, 0.0), (3.0, 3.0)):
+        left = np.arange(1.0, 9.0) + np.r_[np.zeros(7), last]
+        rows = np.repeat((fitted + error * left)[None], len(arm.runs), axis=0)
+        assert replace(law, arms=(replace(arm, audit=rows),)).bend == pytest.approx(bend, abs=1e-6)
 
 
 def test_runs_that_bend_up_at_their_end_open_the_intervals_upward_and_nothing_else(monkeypatch):

@@ -90,7 +90,8 @@ def test_denser_checkpoints_of_the_same_runs_do_not_narrow_an_interval():
 
 def test_two_runs_leave_intervals_open_and_a_law_of_more_than_points_says_where_it_is():
     assert all(np.isnan(e.low) and np.isnan(e.high) for e in estimate(LAWS["sigmoid"], study(0, 2)))
-    with pytest.raises(UserError, match=r"size takes more than points: see isocost\.laws\.papers\.size\.fit_size; .* sigmoid"):
+    where = r"size takes more than points: see isocost\.laws\.papers\.size\.fit_size; .* sigmoid"
+    with pytest.raises(UserError, match=where):
         estimate(LAWS["size"], study(0, 4))
 
 

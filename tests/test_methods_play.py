@@ -5,6 +5,7 @@ import itertools
 import json
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import kill9
 import local_world
@@ -13,8 +14,9 @@ import pytest
 import torch
 from toy import batch_of, group, per_rollout, run
 
-from isocost import methods, shelf, toy
+from isocost import meter, methods, shelf, toy
 from isocost import run as runs
+from isocost.chance import Purpose
 from isocost.errors import UserError
 from isocost.evaluate import evaluate
 from isocost.ledger import Ledger
@@ -452,6 +454,69 @@ def test_rc_compares_attempts_that_share_a_summary_and_credits_nothing_else():
         [1.5, -0.5, -0.5, -0.5, half, half, -half, -half], abs=1e-5)
     read = batch.role != int(Role.OWN)
     assert (recipe.advantage(batch, ledger)[read] == 0).all()
+
+
+def walked(count, attempts=range(3), purpose=Purpose.EVALUATION):
+    world = toy.world()
+    world.engine = Listened(world.engine)
+    walk = partial(rounds.walked, rounds=count, room=2, reason="!{summary}", condense="?{summary}!{trace}")
+    return world, asyncio.run(walk(world.problems[4], attempts, world, LONG, Place(7, 0, 2, int(purpose))))
+
+
+def replies(world, rollout):
+    return [world.text.decode(s.reply().tolist()) for s in rollout.segments]
+
+
+def test_a_walk_of_no_rounds_is_plain_sampling():
+    world, made = walked(0)
+    other = toy.world()
+    plain = asyncio.run(play.sample(other.problems[4], range(3), other, LONG, Place(7, 0, 2, int(Purpose.EVALUATION))))
+    assert [replies(world, r) for r in made] == [replies(other, r) for r in plain]
+    assert [r.final for r in made] == [r.final for r in plain] and world.meter.of() == other.meter.of()
+
+
+def test_each_attempt_walks_its_own_rounds_and_all_of_them_are_paid_for():
+    """Three traces and two summaries an attempt; each trace sees the problem and the last summary, and no more."""
+    world, made = walked(2)
+    spell = world.text.decode
+    assert [r.attempt for r in made] == [0, 1, 2] and all(r.problem == world.problems[4] for r in made)
+    for r in made:
+        first, said, second, again, last = replies(world, r)
+        asked = [spell(s.tokens[~s.own]) for s in r.segments]
+        posed = [f"4?!{summary}" if summary else "4?" for summary in (said, again)]
+        assert asked == ["4?", f"4??!{first}", posed[0], f"4??{said}!{second}", posed[1]]
+        assert r.final == last and r.stop is not Stop.CANCELLED
+        assert max(s.written for s in r.segments[1::2]) <= 2
+    assert len({tuple(replies(world, r)) for r in made}) == 3
+    spent = world.meter.of()
+    assert spent.rollouts == 3 * 5 and spent.decode == sum(s.written for r in made for s in r.segments)
+    assert spent.prefill == sum(len(s) - s.written for r in made for s in r.segments)
+    (alone,) = walked(2, [1])[1]
+    assert replies(world, alone) == replies(world, made[1])
+
+
+def test_a_longer_walk_goes_on_from_the_answer_of_a_shorter_one():
+    for shorter in range(4):
+        for few, many in zip(walked(shorter)[1], walked(4)[1], strict=True):
+            assert [s.tokens.tolist() for s in few.segments] == [
+                s.tokens.tolist() for s in many.segments[: 2 * shorter + 1]]
+
+
+def test_a_walk_is_measured_by_evaluations_on_their_account_and_refused_in_training():
+    world = toy.world()
+    recipe = methods.load("rc").recipe(play=partial(rounds.walked, rounds=3, room=2))
+    found = asyncio.run(evaluate(recipe, world, world.problems, LONG, samples=2, exact=False))
+    asked = 2 * len(world.problems)
+    assert world.meter.of(meter.EVALUATION).rollouts == 7 * asked and world.meter.of().rollouts == 0
+    assert world.meter.of(meter.EVALUATION).verify == asked and len(found.right) == len(world.problems)
+    trained = methods.load("rc").recipe()
+    asked_for = tune(tune(trained, "play.measured", 3), "play.room", 2)
+    again = asyncio.run(evaluate(asked_for, toy.world(), world.problems, LONG, samples=2, exact=False))
+    assert [r.final for g in again.groups for r in g.rollouts] == [r.final for g in found.groups for r in g.rollouts]
+    plain = asyncio.run(evaluate(trained, toy.world(), world.problems, LONG, samples=2, exact=False))
+    assert all(len(r.segments) == 1 for g in plain.groups for r in g.rollouts)
+    with pytest.raises(UserError, match=r"rounds\.continued trains"):
+        walked(1, purpose=Purpose.TRAIN)
 
 
 # ETTRL ---------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -48,6 +48,9 @@ class Lessons:
     worked: float = 0.25         # share of lessons that are worked answers
 
 
+Batch = tuple[Tensor, Tensor]         # tokens, and what each position should say next
+
+
 def config(lessons: Lessons) -> Config:
     """The decoder's shape: its vocabulary is the alphabet and the end token."""
     return Config(
@@ -56,14 +59,18 @@ def config(lessons: Lessons) -> Config:
     )
 
 
-def teach(lessons: Lessons) -> Decoder:
-    """Train a decoder from random weights on `steps` batches of correct answers, the loss on answers alone."""
+def teach(lessons: Lessons, lesson: Callable[[Lessons, int], Batch] | None = None) -> Decoder:
+    """Train a decoder from random weights on `steps` batches of correct answers, the loss on answers alone.
+
+    `lesson` gives the batch of a step in place of the base's own, whose `mix` and `worked` are then not asked for.
+    """
+    lesson = lesson or _lesson
     start = int(chance.generator(lessons.seed, chance.Purpose.INIT).integers(2**62))
     model = Decoder.from_config(config(lessons), torch.Generator().manual_seed(start))
     optimiser = torch.optim.AdamW(model.parameters(), lr=lessons.lr, betas=(0.9, 0.99), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda k: _pace(k, lessons.steps))
     for step in range(lessons.steps):
-        tokens, target = _lesson(lessons, step)
+        tokens, target = lesson(lessons, step)
         logits = model.logits(model(tokens))
         loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), target[:, 1:].flatten(), ignore_index=-1)
         optimiser.zero_grad(set_to_none=True)
@@ -81,7 +88,7 @@ def rates(model: Decoder, temperature: float = 1.0) -> ndarray:
     pairs = [(a, b) for a in range(10, 100) for b in range(10, 100)]
     for at in range(0, len(pairs), 2048):
         some = pairs[at : at + 2048]
-        tokens, target = _pad([(f"{a}+{b}=", str(a + b)) for a, b in some])
+        tokens, target = padded([(f"{a}+{b}=", str(a + b)) for a, b in some])
         logp = F.log_softmax(model.logits(model(tokens))[:, :-1] / temperature, -1)
         said = target[:, 1:]
         each = logp.gather(-1, said.clamp(min=0)[..., None])[..., 0].where(said >= 0, 0.0).sum(1).exp()
@@ -99,7 +106,7 @@ def _lesson(lessons: Lessons, step: int) -> tuple[Tensor, Tensor]:
         a, b = pools[level][int(draw.integers(len(pools[level])))]
         work = 0 if worked >= lessons.worked else 1 if worked < lessons.worked / 2 else 2
         rows.append((f"{a}+{b}{family.MARKS[work]}", family.solution(a, b, work)))
-    return _pad(rows)
+    return padded(rows)
 
 
 @cache
@@ -109,7 +116,7 @@ def _pools() -> tuple[list[tuple[int, int]], ...]:
     return tuple([p for p in pairs if len(family.carries(*p)) == level] for level in range(3))
 
 
-def _pad(rows: Sequence[tuple[str, str]]) -> tuple[Tensor, Tensor]:
+def padded(rows: Sequence[tuple[str, str]]) -> tuple[Tensor, Tensor]:
     """(N, T) tokens padded on the right, and the (N, T) tokens to be said, -1 outside the answers."""
     longest = max(len(p) + len(a) for p, a in rows) + 1
     tokens, target = np.full((len(rows), longest), END), np.full((len(rows), longest), -1)
@@ -138,15 +145,19 @@ def summary(rate: ndarray) -> dict[str, Any]:
     }
 
 
-def write(folder: Path, model: Decoder, lessons: Lessons) -> dict[str, Any]:
-    """Write the base as a Hugging Face folder, with `rates.json` beside it. Gives the summary it records."""
-    rate = rates(model)
-    facts = summary(rate)
-    made = {"lessons": asdict(lessons), "pass_at_1": facts}
+def save(folder: Path, model: Decoder, made: dict[str, Any]) -> None:
+    """Write a taught decoder as a Hugging Face folder, and how it was `made`."""
     extra = {"alphabet": family.ALPHABET, "eos_token_id": END, "pad_token_id": END, "made": made}
     state = {k: v.detach() for k, v in model.named_parameters()}
     text = Characters(family.ALPHABET, END)
     weights.save_model(folder, weights.Model("tiny", model.config, state, text, extra))
+
+
+def write(folder: Path, model: Decoder, lessons: Lessons) -> dict[str, Any]:
+    """Write the base as a Hugging Face folder, with `rates.json` beside it. Gives the summary it records."""
+    rate = rates(model)
+    facts = summary(rate)
+    save(folder, model, {"lessons": asdict(lessons), "pass_at_1": facts})
     table = [[round(float(p), 4) for p in row[10:]] for row in rate[10:]]
     lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in table)
     (folder / family.RATES.name).write_text(f'{{"first": 10, "pass_at_1": [\n{lines}\n]}}\n', encoding="utf-8")

@@ -107,8 +107,8 @@ def _bent(law: Law) -> Flag | None:
     if law.bend <= BENT:
         return None
     return Flag("bent", f"the last evaluations bend upward, by {law.bend:.1f} standard errors: a second rise may have "
-                        f"begun, which no curve here has; beyond the pilot intervals reach {STRETCHED:g} times as far "
-                        "up for it")
+                        f"begun, which no curve here has; intervals reach further up for it, from four times the "
+                        f"pilot on {STRETCHED:g} times as far")
 
 
 def _open(law: Law) -> list[Flag]:

@@ -88,10 +88,10 @@ def status(name: str, repository: Path, own: frozenset[str] = frozenset()) -> st
     held = [p.name for p in tests if p.stem.rpartition("_")[2] not in GENERAL and {name, *own} & _named_in(p)]
     if held:
         shown.append("numeric (" + ", ".join(f"`tests/{file}`" for file in held) + ")")
-    for path in sorted(repository.glob("records/*.json")):
+    for path in sorted([*repository.glob("records/*.json"), *repository.glob("records/headlines/*.json")]):
         record = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(record, dict) and name in record.get("reproduces", {}):
-            shown.append(f"reproduced ({record['reproduces'][name]}; `records/{path.name}`)")
+            shown.append(f"reproduced ({record['reproduces'][name]}; `{path.relative_to(repository)}`)")
     return ", ".join(shown)
 
 

@@ -599,8 +599,9 @@ def plain_curves(rows: Rows, alt_text: str) -> Spec:
     )
 
 
-def arm_curves(rows: Rows, means: Rows, alt_text: str) -> Spec:
-    """rows: arm, run, C, reward, thin lines; means: arm, C, reward, thick ones. Arms differ in colour and in shape."""
+def arm_curves(rows: Rows, means: Rows, alt_text: str, unit: str = "rollouts", what: str = "held-out reward") -> Spec:
+    """rows: arm, run, C (in `unit`), reward (which is `what`), thin lines; means: arm, C, reward, thick ones. Arms
+    differ in colour and in shape."""
     arms = list(dict.fromkeys(r["arm"] for r in rows))
     colours = [f"var(--{c})" for c in CATEGORIES]
     pick = alt.selection_point(fields=["arm"], bind="legend", name="pick")
@@ -608,9 +609,9 @@ def arm_curves(rows: Rows, means: Rows, alt_text: str) -> Spec:
     color = alt.Color("arm:N", title=None, scale=scale)
     shapes = alt.Scale(domain=arms, range=[SHAPES[i % len(SHAPES)] for i in range(len(arms))])
     shape = alt.Shape("arm:N", title=None, scale=shapes)
-    x, y, data = _compute(), _reward(), alt.Chart(_data(rows))
+    x, y, data = _compute(unit), _reward(what), alt.Chart(_data(rows))
     seen, faint = (alt.condition(pick, alt.value(a), alt.value(b)) for a, b in ((1.0, 0.08), (0.4, 0.04)))
-    tips = ["arm:N", "run:N", alt.Tooltip("C:Q", format=",d", title="rollouts"), alt.Tooltip("reward:Q", format=".3f")]
+    tips = ["arm:N", "run:N", alt.Tooltip("C:Q", format=",d", title=unit), alt.Tooltip("reward:Q", format=".3f")]
     layers = [
         data.mark_line(strokeWidth=1).encode(x=x, y=y, color=color, detail="run:N", opacity=faint),
         alt.Chart(_data(means)).mark_line(strokeWidth=2.6).encode(x=x, y=y, color=color, opacity=seen),
@@ -619,6 +620,88 @@ def arm_curves(rows: Rows, means: Rows, alt_text: str) -> Spec:
         .add_params(pick),
     ]
     return finish(alt.layer(*layers), alt_text, 360, zoom=True)
+
+
+def pass_at_k(rows: Rows, alt_text: str, before: str = "before training") -> Spec:
+    """rows: arm, half, run, k, rate. Chance that one of k attempts is right, over k: for each arm and half its mean,
+    and as a band what lies between its runs. Arms differ in colour and shape, halves in dashes; `before` is an arm."""
+    arms, halves, ks = (list(dict.fromkeys(r[of] for r in rows)) for of in ("arm", "half", "k"))
+    own = [a for a in arms if a != before]
+    colours = {a: f"var(--{CATEGORIES[i % len(CATEGORIES)]})" for i, a in enumerate(own)} | {before: "var(--soft)"}
+    marks = {a: SHAPES[i % len(SHAPES)] for i, a in enumerate(own)} | {before: "stroke"}
+    pick = alt.selection_point(fields=["arm"], bind="legend", name="pick")
+    color = alt.Color("arm:N", title=None, scale=alt.Scale(domain=arms, range=[colours[a] for a in arms]))
+    shape = alt.Shape("arm:N", title=None, scale=alt.Scale(domain=arms, range=[marks[a] for a in arms]))
+    stroke = alt.Legend(symbolType="stroke", symbolSize=320, symbolOffset=12) if len(halves) > 1 else None
+    dash = alt.StrokeDash("half:N", title=None, legend=stroke,
+                          scale=alt.Scale(domain=halves, range=[[1, 0], [5, 4], [2, 3]][: len(halves)]))
+    x = alt.X("k:Q", title="k, attempts (log scale)", scale=alt.Scale(type="log", base=2, nice=False, padding=10),
+              axis=alt.Axis(values=ks, format="d"))
+    title = "pass@k: one of k attempts is right"
+    y = alt.Y("rate:Q", title=title, scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format=".1f"))
+    seen, faint = (alt.condition(pick, alt.value(a), alt.value(b)) for a, b in ((1.0, 0.08), (0.16, 0.02)))
+    every = alt.Chart(_data(rows))
+    by = every.transform_aggregate(groupby=["arm", "half", "k"], rate="mean(rate)", low="min(rate)", high="max(rate)")
+    tips = ["arm:N", "half:N", "k:Q", *(alt.Tooltip(f"{v}:Q", format=".3f") for v in ("rate", "low", "high"))]
+    layers = [
+        by.mark_area().encode(x=x, y=alt.Y("low:Q", title=title), y2="high:Q", color=color, detail="half:N",
+                              opacity=faint),
+        by.mark_line(strokeWidth=2.2).encode(x=x, y=y, color=color, strokeDash=dash, opacity=seen),
+        by.mark_point(size=36).encode(x=x, y=y, color=color, shape=shape, opacity=seen, tooltip=tips)
+        .add_params(pick),
+    ]
+    return finish(alt.layer(*layers), alt_text, 400, zoom=True)
+
+
+def by_rounds(rows: Rows, trained: int, alt_text: str, before: str = "before training") -> Spec:
+    """rows: arm, run, rounds, reward. For each arm its mean over the rounds before an answer, and as a band what lies
+    between its runs; a line marks the rounds `trained` on. `before` is an arm."""
+    color, shape = _of_arms(rows, before)
+    pick = alt.selection_point(fields=["arm"], bind="legend", name="pick")
+    x = alt.X("rounds:Q", title="rounds of thinking and summing up before the answer",
+              axis=alt.Axis(values=sorted({r["rounds"] for r in rows}), format="d"))
+    seen, faint = (alt.condition(pick, alt.value(a), alt.value(b)) for a, b in ((1.0, 0.08), (0.16, 0.02)))
+    by = alt.Chart(_data(rows)).transform_aggregate(
+        groupby=["arm", "rounds"], reward="mean(reward)", low="min(reward)", high="max(reward)")
+    tips = ["arm:N", "rounds:Q", *(alt.Tooltip(f"{v}:Q", format=".3f") for v in ("reward", "low", "high"))]
+    y, mark = _reward(), alt.Chart(_data([{"rounds": trained, "text": "trained on up to here"}]))
+    layers = [
+        mark.mark_rule(strokeDash=[3, 3], color="var(--soft)").encode(x=x),
+        mark.mark_text(align="left", dx=6, color="var(--soft)").encode(x=x, y=alt.value(10), text="text:N"),
+        by.mark_area().encode(x=x, y=alt.Y("low:Q", title="held-out reward"), y2="high:Q", color=color,
+                              opacity=faint),
+        by.mark_line(strokeWidth=2.2).encode(x=x, y=y, color=color, opacity=seen),
+        by.mark_point(size=36).encode(x=x, y=y, color=color, shape=shape, opacity=seen, tooltip=tips)
+        .add_params(pick),
+    ]
+    return finish(alt.layer(*layers), alt_text, 360, zoom=True)
+
+
+def ends(rows: Rows, x_title: str, y_title: str, alt_text: str, before: str = "before training") -> Spec:
+    """rows: arm, x, y. A small mark for each run's end, a large one for the mean of each arm. `before` is an arm."""
+    color, shape = _of_arms(rows, before, "cross")
+    pick = alt.selection_point(fields=["arm"], bind="legend", name="pick")
+    scale, axis = alt.Scale(zero=False, nice=True, padding=10), alt.Axis(tickCount=6)
+    x, y = alt.X("x:Q", title=x_title, scale=scale, axis=axis), alt.Y("y:Q", title=y_title, scale=scale, axis=axis)
+    seen, faint = (alt.condition(pick, alt.value(a), alt.value(b)) for a, b in ((1.0, 0.08), (0.5, 0.04)))
+    tips = ["arm:N", *(alt.Tooltip(f"{v}:Q", format=".3f", title=t) for v, t in (("x", x_title), ("y", y_title)))]
+    base = alt.Chart(_data(rows))
+    layers = [
+        base.mark_point(size=36).encode(x=x, y=y, color=color, shape=shape, opacity=faint, tooltip=tips),
+        base.transform_aggregate(groupby=["arm"], x="mean(x)", y="mean(y)").mark_point(size=170, strokeWidth=3)
+        .encode(x=x, y=y, color=color, shape=shape, opacity=seen, tooltip=tips).add_params(pick),
+    ]
+    return finish(alt.layer(*layers), alt_text, 360, zoom=True)
+
+
+def _of_arms(rows: Rows, before: str, its_mark: str = "stroke") -> tuple[alt.Color, alt.Shape]:
+    """Colours and shapes of arms in the order in which they come; what was there `before` is drawn back."""
+    arms = list(dict.fromkeys(r["arm"] for r in rows))
+    own = [a for a in arms if a != before]
+    colours = {a: f"var(--{CATEGORIES[i % len(CATEGORIES)]})" for i, a in enumerate(own)} | {before: "var(--soft)"}
+    marks = {a: SHAPES[i % len(SHAPES)] for i, a in enumerate(own)} | {before: its_mark}
+    return (alt.Color("arm:N", title=None, scale=alt.Scale(domain=arms, range=[colours[a] for a in arms])),
+            alt.Shape("arm:N", title=None, scale=alt.Scale(domain=arms, range=[marks[a] for a in arms])))
 
 
 def plane(rows: Rows, x_title: str, y_title: str, alt_text: str) -> Spec:
@@ -671,14 +754,14 @@ def _log_axis() -> alt.Axis:
     )
 
 
-def _compute() -> alt.X:
+def _compute(unit: str = "rollouts") -> alt.X:
     scale = alt.Scale(type="log", nice=False, padding=10)
-    return alt.X("C:Q", title="C, training rollouts per run (log scale)", scale=scale, axis=_log_axis())
+    return alt.X("C:Q", title=f"C, training {unit} per run (log scale)", scale=scale, axis=_log_axis())
 
 
-def _reward() -> alt.Y:
+def _reward(what: str = "held-out reward") -> alt.Y:
     return alt.Y(
-        "reward:Q", title="held-out reward", scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(format=".2f")
+        "reward:Q", title=what, scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(format=".2f")
     )
 
 

@@ -43,7 +43,7 @@ from isocost.seams import describe
 from isocost.setting import Setting
 from isocost.study import tell, wave
 from isocost.study.home import Home, check, found
-from isocost.study.single import settings_of
+from isocost.study.single import parted, settings_of
 from isocost.study.steps import console_of, job_of, run_jobs, setting_of, workers_of
 from isocost.words import counted
 
@@ -80,7 +80,7 @@ def arm_of(name: str, shared: Mapping[str, str] | None = None) -> tuple[str, dic
 
     `shared` are the settings of all arms; an arm's own come after them. Raises UserError for one without a value.
     """
-    method, _, own = name.partition("@")
+    method, own = parted(name)
     return method, {**(shared or {}), **settings_of(own.split(",") if own else ())}
 
 
@@ -100,9 +100,9 @@ def _labels(names: Sequence[str], said: str) -> list[str]:
 
 def _short(name: str) -> str:
     """The last part of a folder or file's name; a method's settings as they are, but for what parts folders."""
-    path, at, settings = name.partition("@")
+    path, settings = parted(name)
     last = Path(path).stem if path.endswith(".py") else Path(path).name
-    return last + at + settings.replace("/", "_")
+    return f"{last}@{settings.replace('/', '_')}" if settings else last
 
 
 # folders of runs ----------------------------------------------------------------------------------------------
@@ -298,7 +298,17 @@ def design(arms: Sequence[str], known: Mapping[str, Any], *, budget: str, seeds:
         parents={label: labels[list(arms).index(parents[arm])] for label, arm in zip(labels, arms, strict=True)
                  if arm in parents},
     )
-    return replace(d, recipes={label: d.recipe(label) for label in labels})
+    return replace(d, recipes=_unlike({label: d.recipe(label) for label in labels}))
+
+
+def _unlike(recipes: dict[str, Any]) -> dict[str, Any]:
+    """The recipes. Raises UserError for two that are one: what is spent on them would tell nothing."""
+    first: dict[str, str] = {}
+    for label, recipe in recipes.items():
+        same = first.setdefault(records.canonical(recipe), label)
+        if same != label:
+            raise UserError(f"{same} and {label} are one recipe: nothing differs between them")
+    return recipes
 
 
 def expected(d: Design, known: Mapping[str, Any], samples: int) -> Bill:
@@ -316,7 +326,7 @@ def expected(d: Design, known: Mapping[str, Any], samples: int) -> Bill:
 def of_methods(arms: Sequence[str], console: Console, *, as_json: bool, out: Path | None, budget: str | None,
                seeds: int, rollouts: int, groups: int, lr: float | None, evaluations: int, margin: float, unit: str,
                metric: str, seed: int, workers: int | None, dry_run: bool, to_parents: bool, sets: Sequence[str] = (),
-               export: bool = False, **asked: Any) -> int:
+               **asked: Any) -> int:
     """Train every arm and judge them: plan, seal, probe, train, answer."""
     shared = settings_of(sets)
     for method, own in (arm_of(arm, shared) for arm in arms):     # a mistake is told before anything is sampled
@@ -360,7 +370,7 @@ def of_methods(arms: Sequence[str], console: Console, *, as_json: bool, out: Pat
                                     "seal": digest(d.data())})
     seal = str(home.read("compare.json", "compare")["seal"])
     console.print(f"  sealed {seal[:12]} in {out}/compare.json")
-    trained, notes = _tracks(home, d, _contest(home, d, seal, console, workers, export), seal)
+    trained, notes = _tracks(home, d, _contest(home, d, seal, console, workers), seal)
     rates = {label: rule.at(d.n * d.B) for label, rule in _rates(home).items()}
     more = {"seal": seal, "metric": d.metric, "rates": rates, "bill": _bill(home)}
     if d.parents:
@@ -399,9 +409,8 @@ def _priced(setting: Setting) -> dict[str, Any]:
     return asyncio.run(profile(setting, problems=PRICED))
 
 
-def _contest(home: Home, d: Design, seal: str, console: Console, workers: int | None, export: bool
-             ) -> dict[str, list[Job]]:
-    """Probe every arm's learning rate, then run it; returns the runs' jobs by arm. `export` keeps final policies."""
+def _contest(home: Home, d: Design, seal: str, console: Console, workers: int | None) -> dict[str, list[Job]]:
+    """Probe every arm's learning rate, then run it; returns the runs' jobs by arm."""
     start = RateRule.of(d.rule)
     probes = {label: [_job(home, d, label, Run("probe", d.n, d.B, d.probe_rollouts, x, i, s), start, seal)
                       for i, s in enumerate(d.probe_seeds) for x in MULTIPLIERS] for label in d.labels}
@@ -418,8 +427,8 @@ def _contest(home: Home, d: Design, seal: str, console: Console, workers: int | 
     for text in dict.fromkeys(text for label in d.labels for text in rules[label].flags):
         concerned = [label for label in d.labels if text in rules[label].flags]
         console.print(f"  [yellow]! {', '.join(concerned)}: {text}[/]", soft_wrap=True)
-    trains = {label: [replace(_job(home, d, label, Run("train", d.n, d.B, d.rollouts, 1.0, i, s), rules[label], seal),
-                              export=export) for i, s in enumerate(d.seeds)] for label in d.labels}
+    trains = {label: [_job(home, d, label, Run("train", d.n, d.B, d.rollouts, 1.0, i, s), rules[label], seal)
+                      for i, s in enumerate(d.seeds)] for label in d.labels}
     with home.phase("train"):       # a comparison cut short has whole replicates
         jobs = [own[i] for i in range(len(d.seeds)) for own in trains.values()]
         run_jobs(jobs, home.runs, "runs", console, workers)

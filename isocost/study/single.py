@@ -127,6 +127,12 @@ OPTIONS = {
 }  # settings that more than the recipe depends on: the rate, evaluation points, profile and evaluations
 
 
+def parted(name: str) -> tuple[str, str]:
+    """A method and its settings as they were written; a path may hold an @ of its own."""
+    method, at, own = name.rpartition("@")
+    return (method, own) if at and ("=" in own or "/" not in own) else (name, "")
+
+
 def settings_of(pairs: Sequence[str]) -> Mapping[str, str]:
     """`SEAM.NAME=VALUE` of a command line, by name. Raises UserError without a value, and for what has an option."""
     for pair in pairs:

@@ -1,0 +1,128 @@
+"""Headlines: the page says what the records say, the records what the sealed questions asked, and a verdict follows
+from its interval."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import t as student
+
+from isocost.errors import UserError
+from isocost.laws.forecast import digest
+
+HOME = Path(__file__).parents[1]
+
+
+def load():
+    """The command of the records folder as the module that its headlines import."""
+    if "headline" not in sys.modules:
+        spec = importlib.util.spec_from_file_location("headline", HOME / "records" / "headline.py")
+        assert spec and spec.loader
+        sys.modules["headline"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules["headline"])
+    return sys.modules["headline"]
+
+
+headline = load()
+NAMES = sorted(f.stem for f in headline.FOLDER.glob("*.json"))
+
+
+def runs(**arms):
+    return {arm: {seed: {"x": value} for seed, value in enumerate(values)} for arm, values in arms.items()}
+
+
+def test_a_question_is_answered_by_a_paired_students_interval():
+    """Five pairs: differences of mean 3 and variance 2.5, so 3 ± t(4) sqrt(2.5 / 5)."""
+    a, b = [2.0, 4.0, 6.0, 8.0, 10.0], [1.0, 2.0, 3.0, 4.0, 5.0]
+    asked = headline.Question("", ("a", "x"), ("b", "x")).asked(runs(a=a, b=b), 0.1)
+    half = student.ppf(0.95, 4) * np.sqrt(2.5 / 5)
+    assert asked["value"] == pytest.approx(3.0)
+    assert (asked["low"], asked["high"]) == pytest.approx((3 - half, 3 + half))
+    assert (asked["of"], asked["less"], asked["seeds"], asked["level"]) == (6.0, 3.0, 5, 0.9)
+
+
+@pytest.mark.parametrize(("claimed", "answer"), [
+    ((0.0, inf), "holds"), ((1.0, inf), "holds"), ((2.0, inf), "cannot tell"), ((4.6, inf), "does not hold"),
+    ((-inf, 0.0), "does not hold"), ((-inf, 3.0), "cannot tell"), ((-0.01, 0.01), "does not hold"),
+    ((1.0, 5.0), "holds"), ((2.9, 3.1), "cannot tell"),
+])
+def test_what_is_claimed_holds_where_the_whole_interval_lies_in_it(claimed, answer):
+    """The interval is 3 ± 1.507."""
+    found = runs(a=[2.0, 4.0, 6.0, 8.0, 10.0], b=[1.0, 2.0, 3.0, 4.0, 5.0])
+    assert headline.Question("", ("a", "x"), ("b", "x"), claimed).asked(found, 0.1)["answer"] == answer
+
+
+@pytest.mark.parametrize(("answers", "outcome"), [
+    (["holds", "holds"], "holds"), (["holds", "cannot tell"], "cannot tell"),
+    (["cannot tell", "does not hold", "holds"], "does not hold"),
+])
+def test_a_headline_holds_where_all_of_its_questions_do(answers, outcome):
+    assert headline.outcome_of(answers) == outcome
+
+
+def test_only_seeds_that_both_arms_have_are_asked():
+    found = runs(a=[2.0, 4.0, 6.0, 8.0, 10.0, 99.0], b=[1.0, 2.0, 3.0, 4.0, 5.0])
+    told = headline.Question("", ("a", "x"), ("b", "x")).asked(found, 0.1)
+    assert (told["of"], told["value"], told["seeds"]) == (6.0, pytest.approx(3.0), 5)
+
+
+def test_what_was_trained_before_the_seal_is_not_asked(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    home = tmp_path / "comparisons" / "headline-pope"
+    home.mkdir(parents=True)
+    (home / "compare.json").write_text("{}")
+    with pytest.raises(UserError, match="begun without a seal"):
+        headline.run("pope")
+    (home / "headline.json").write_text(json.dumps({"schema": 1, "seal": "another"}))
+    with pytest.raises(UserError, match="under another seal"):
+        headline.run("pope")
+
+
+def test_one_run_of_an_arm_is_refused():
+    with pytest.raises(UserError, match="two runs of each arm"):
+        headline.Question("q", ("a", "x"), ("b", "x")).asked(runs(a=[1.0], b=[2.0]), 0.1)
+
+
+def test_a_headline_that_is_none_is_told():
+    with pytest.raises(UserError, match=r"no headline 'popes': there are .*pope"):
+        headline.load("popes")
+
+
+def test_the_seal_is_of_all_that_must_not_be_chosen_after_the_fact():
+    first = headline.load("pope").HEADLINE
+    seals = {digest(first.sealed())}
+    for change in ({"arms": ("grpo", "pope")}, {"options": ()}, {"claim": "x"}, {"numbers": digest},
+                   {"questions": first.questions[:1]},
+                   {"questions": tuple(replace(q, claimed=(-1.0, 1.0)) for q in first.questions)}):
+        seals.add(digest(replace(first, **change).sealed()))
+    assert len(seals) == 7
+    assert digest(replace(first, title="another", methods=()).sealed()) in seals     # words on the page
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_record_is_of_the_headline_as_it_stands(name):
+    """Arms, options, questions and what reads the numbers are those that were sealed; answers follow from the runs."""
+    record, asked = json.loads((headline.FOLDER / f"{name}.json").read_text()), headline.load(name).HEADLINE
+    assert record["seal"] == digest(asked.sealed()) and record["claim"] == asked.claim
+    alpha = headline.WRONG / len(asked.questions)
+    for question, answer in zip(asked.questions, record["answers"], strict=True):
+        again = question.asked(record["runs"], alpha)
+        assert again["answer"] == answer["answer"]
+        for k in ("value", "low", "high"):
+            assert again[k] == pytest.approx(answer[k]), k
+    assert record["outcome"] == headline.outcome_of([a["answer"] for a in record["answers"]])
+    assert (set(asked.methods) == set(record.get("reproduces", {}))) is (record["outcome"] == "holds")
+
+
+def test_page_and_pictures_are_of_the_records_that_are_kept():
+    found = headline.kept()
+    assert headline.PAGE.read_text(encoding="utf-8") == headline.page(found), "python records/headline.py page"
+    for file, text in headline.pictures(found).items():
+        assert (headline.IMAGES / file).read_text(encoding="utf-8") == text, "python records/headline.py page"
