@@ -20,8 +20,8 @@ CARD = Card("Reasoning Cache", "2602.03773", 2026, "grpo", "Accuracy rises with 
 def recipe(**changes: Any) -> Recipe:
     # Three rounds, two states, the empty one among them as in the released code; 8 attempts at each and what three
     # rounds take make 22. A chat model needs words around the summary, which the small worlds here cannot spell:
-    # play.reason and play.condense. The KL of 0.001 is left out. Evaluations that sample do so without rounds, as
-    # those of other methods; play.measured is how many they take, beyond those trained on too.
+    # play.reason and play.condense. The KL of 0.001 is left out. Evaluations sample plainly, without summaries; what
+    # rounds are worth, beyond those trained on too, rounds.walked measures.
     play = partial(rounds.continued, rounds=3, states=2)
     clip = partial(loss.clipped, low=0.2, high=0.28)
     return grpo.recipe(name="rc", play=play, loss=clip, rollouts=22).but(**changes)

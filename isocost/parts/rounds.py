@@ -17,8 +17,7 @@ from isocost.world import World
 
 async def continued(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
-    rounds: int = 3, states: int = 2, measured: int = 0, room: int = 256, reason: str = "{summary}",
-    condense: str = "{summary}{trace}",
+    rounds: int = 3, states: int = 2, room: int = 256, reason: str = "{summary}", condense: str = "{summary}{trace}",
 ) -> list[Rollout]:
     """Attempts from `states` of the summaries that up to `rounds` rounds arrive at (Reasoning Cache, arXiv:2602.03773).
 
@@ -26,12 +25,9 @@ async def continued(
     The state after 0 rounds is the problem as posed. States are drawn without replacement, and no further than the
     last of them is rolled in. A round takes two of the attempts, which do not come home (they are charged, and counted
     as cancelled); no more than half of them are spent so, what is left is dealt out over the states, and each is a
-    cohort. `reason` and `condense` say what is added to the problem's last message. A start is gone on from as it is.
-    Evaluations that sample answer after `measured` rounds, as in `walked`; profiles measure without summaries.
+    cohort. `reason` and `condense` say what is added to the problem's last message. A start is gone on from as it is,
+    and evaluations and profiles measure the policy without summaries; `walked` measures it with them.
     """
-    if place.purpose == chance.Purpose.EVALUATION:
-        return await walked(problem, attempts, world, pace, place, start, rounds=measured, room=room, reason=reason,
-                            condense=condense)
     if start is not None or place.purpose != chance.Purpose.TRAIN:
         return await sample(problem, attempts, world, pace, place, start)
     rng = chance.generator(place.seed, chance.Purpose.FORK, place.purpose, place.wave, place.slot, *attempts[:1])
@@ -60,29 +56,30 @@ async def walked(
     """Attempts that each go `rounds` rounds of their own and then answer: how Reasoning Cache is measured.
 
     Settings are those of `continued`; no round is skipped. A round costs two rollouts, each with its tokens, all of
-    them segments of the attempt; the verifier reads the answer alone. Round k draws from wave k of its own, so that
-    an answer after k rounds is, token for token, the trace that a longer walk goes on from, and after none it is a
-    plain sample. Raises UserError in training, where attempts would be compared that had read unlike summaries.
+    them segments of the attempt; the verifier reads the answer alone. Each trace and each summary draws as of a wave
+    of its own, so that an answer after k rounds is, token for token, the trace that a longer walk goes on from, and
+    after none it is a plain sample. Raises UserError in training, where attempts would be compared that had read
+    unlike summaries.
     """
     if place.purpose == chance.Purpose.TRAIN:
         raise UserError("rounds.walked is for evaluations; play=rounds.continued trains on rounds")
-    each = (_walk(problem, a, world, pace, place, rounds, room, reason, condense, start) for a in attempts)
+    begun = await sample(problem, attempts, world, pace, place, start)
+    each = (_walk(problem, thought, world, pace, place, rounds, room, reason, condense) for thought in begun)
     return list(await asyncio.gather(*each))
 
 
 async def _walk(
-    problem: Problem, attempt: int, world: World, pace: Pace, place: Place, rounds: int, room: int, reason: str,
-    condense: str, start: Segment | None,
+    problem: Problem, thought: Rollout, world: World, pace: Pace, place: Place, rounds: int, room: int, reason: str,
+    condense: str,
 ) -> Rollout:
-    (thought,) = await sample(problem, [attempt], world, pace, place, start)
-    summary, seen = "", thought.segments
+    """So many rounds from a first trace on, and the answer that is the trace after the last of them."""
+    attempt, summary, seen = [thought.attempt], "", thought.segments
     for k in range(1, rounds + 1):
-        now = replace(place, wave=place.wave + 2 * k)
+        before, now = (replace(place, wave=place.wave + w) for w in (2 * k - 1, 2 * k))
         asked = _added(problem, _filled(condense, summary=summary, trace=thought.final))
-        before = replace(place, wave=place.wave + 2 * k - 1)
-        (said,) = await sample(asked, [attempt], world, replace(pace, max_tokens=room), before)
+        (said,) = await sample(asked, attempt, world, replace(pace, max_tokens=room), before)
         summary = said.final
-        (thought,) = await sample(_posed(problem, reason, summary), [attempt], world, pace, now)
+        (thought,) = await sample(_posed(problem, reason, summary), attempt, world, pace, now)
         seen += (*said.segments, *thought.segments)
     return thought.but(problem=problem, segments=seen)
 

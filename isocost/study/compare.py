@@ -298,17 +298,16 @@ def design(arms: Sequence[str], known: Mapping[str, Any], *, budget: str, seeds:
         parents={label: labels[list(arms).index(parents[arm])] for label, arm in zip(labels, arms, strict=True)
                  if arm in parents},
     )
-    return replace(d, recipes=_unlike({label: d.recipe(label) for label in labels}))
+    return replace(d, recipes={label: d.recipe(label) for label in labels})
 
 
-def _unlike(recipes: dict[str, Any]) -> dict[str, Any]:
-    """The recipes. Raises UserError for two that are one: what is spent on them would tell nothing."""
+def _refuse_alike(recipes: Mapping[str, Any]) -> None:
+    """Raises UserError for two recipes that are one: what is spent on them would tell nothing."""
     first: dict[str, str] = {}
     for label, recipe in recipes.items():
         same = first.setdefault(records.canonical(recipe), label)
         if same != label:
             raise UserError(f"{same} and {label} are one recipe: nothing differs between them")
-    return recipes
 
 
 def expected(d: Design, known: Mapping[str, Any], samples: int) -> Bill:
@@ -329,8 +328,11 @@ def of_methods(arms: Sequence[str], console: Console, *, as_json: bool, out: Pat
                **asked: Any) -> int:
     """Train every arm and judge them: plan, seal, probe, train, answer."""
     shared = settings_of(sets)
-    for method, own in (arm_of(arm, shared) for arm in arms):     # a mistake is told before anything is sampled
-        tuned(methods.load(method).recipe(groups=groups, rollouts=rollouts), own)
+    made = {}
+    for arm in arms:        # a mistake is told before anything is sampled
+        method, own = arm_of(arm, shared)
+        made[arm] = describe(tuned(methods.load(method).recipe(groups=groups, rollouts=rollouts), own))
+    _refuse_alike(made)
     arms, parents = wave.with_parents(arms) if to_parents else (arms, {})
     if budget is None:
         raise UserError("comparing methods trains them, which needs a --budget for all of it, such as 200k-rollouts")
