@@ -602,13 +602,8 @@ def plain_curves(rows: Rows, alt_text: str) -> Spec:
 def arm_curves(rows: Rows, means: Rows, alt_text: str, unit: str = "rollouts", what: str = "held-out reward") -> Spec:
     """rows: arm, run, C (in `unit`), reward (which is `what`), thin lines; means: arm, C, reward, thick ones. Arms
     differ in colour and in shape."""
-    arms = list(dict.fromkeys(r["arm"] for r in rows))
-    colours = [f"var(--{c})" for c in CATEGORIES]
+    color, shape = _of_arms(rows)
     pick = alt.selection_point(fields=["arm"], bind="legend", name="pick")
-    scale = alt.Scale(domain=arms, range=[colours[i % len(colours)] for i in range(len(arms))])
-    color = alt.Color("arm:N", title=None, scale=scale)
-    shapes = alt.Scale(domain=arms, range=[SHAPES[i % len(SHAPES)] for i in range(len(arms))])
-    shape = alt.Shape("arm:N", title=None, scale=shapes)
     x, y, data = _compute(unit), _reward(what), alt.Chart(_data(rows))
     seen, faint = (alt.condition(pick, alt.value(a), alt.value(b)) for a, b in ((1.0, 0.08), (0.4, 0.04)))
     tips = ["arm:N", "run:N", alt.Tooltip("C:Q", format=",d", title=unit), alt.Tooltip("reward:Q", format=".3f")]
@@ -625,13 +620,9 @@ def arm_curves(rows: Rows, means: Rows, alt_text: str, unit: str = "rollouts", w
 def pass_at_k(rows: Rows, alt_text: str, before: str = "before training") -> Spec:
     """rows: arm, half, run, k, rate. Chance that one of k attempts is right, over k: for each arm and half its mean,
     and as a band what lies between its runs. Arms differ in colour and shape, halves in dashes; `before` is an arm."""
-    arms, halves, ks = (list(dict.fromkeys(r[of] for r in rows)) for of in ("arm", "half", "k"))
-    own = [a for a in arms if a != before]
-    colours = {a: f"var(--{CATEGORIES[i % len(CATEGORIES)]})" for i, a in enumerate(own)} | {before: "var(--soft)"}
-    marks = {a: SHAPES[i % len(SHAPES)] for i, a in enumerate(own)} | {before: "stroke"}
+    halves, ks = (list(dict.fromkeys(r[of] for r in rows)) for of in ("half", "k"))
+    color, shape = _of_arms(rows, before)
     pick = alt.selection_point(fields=["arm"], bind="legend", name="pick")
-    color = alt.Color("arm:N", title=None, scale=alt.Scale(domain=arms, range=[colours[a] for a in arms]))
-    shape = alt.Shape("arm:N", title=None, scale=alt.Scale(domain=arms, range=[marks[a] for a in arms]))
     stroke = alt.Legend(symbolType="stroke", symbolSize=320, symbolOffset=12) if len(halves) > 1 else None
     dash = alt.StrokeDash("half:N", title=None, legend=stroke,
                           scale=alt.Scale(domain=halves, range=[[1, 0], [5, 4], [2, 3]][: len(halves)]))
@@ -694,7 +685,7 @@ def ends(rows: Rows, x_title: str, y_title: str, alt_text: str, before: str = "b
     return finish(alt.layer(*layers), alt_text, 360, zoom=True)
 
 
-def _of_arms(rows: Rows, before: str, its_mark: str = "stroke") -> tuple[alt.Color, alt.Shape]:
+def _of_arms(rows: Rows, before: str = "", its_mark: str = "stroke") -> tuple[alt.Color, alt.Shape]:
     """Colours and shapes of arms in the order in which they come; what was there `before` is drawn back."""
     arms = list(dict.fromkeys(r["arm"] for r in rows))
     own = [a for a in arms if a != before]
