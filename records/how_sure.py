@@ -253,7 +253,7 @@ def _calibration(r: Record) -> str:
         f"{r['studies']:,} pilots of truths that were planted, with the noise real runs have: seeds that differ in"
         " speed, checkpoints that share their run's luck, finite held-out sets, runs that stop early or crash. The"
         f" system draws the seed when the command is run, and it is kept in the record ({r['seed']}): nobody tunes on"
-        " these. How far bands lean beyond the pilot (`BELOW`, `BENT`, `STRETCHED` in `isocost/laws/law.py`) was chosen"
+        " these. How far bands lean beyond the pilot (`BELOW`, `BENT`, `ABOVE` in `isocost/laws/law.py`) was chosen"
         " on 290 others, of seed 777, truths outside the forms among them.\n\n"
         "`python records/calibration.py --studies 500 --out records/calibration.json`\n",
         _cover_part(r),

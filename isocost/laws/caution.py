@@ -12,7 +12,7 @@ import numpy as np
 from numpy import ndarray
 
 from isocost.laws.forms import LOG_SIGMOID, fit_many, peak
-from isocost.laws.law import BENT, KNOWN, SELECT, STRETCHED, Arm, Flag, Growth, Law, Refusal
+from isocost.laws.law import ABOVE, BENT, KNOWN, SELECT, Arm, Flag, Growth, Law, Refusal
 from isocost.laws.noise import Interval, student
 
 FURTHEST = 8.0      # a plan prescribes at most this many times the pilot's largest run
@@ -108,7 +108,7 @@ def _bent(law: Law) -> Flag | None:
         return None
     return Flag("bent", f"the last evaluations bend upward, by {law.bend:.1f} standard errors: a second rise may have "
                         f"begun, which no curve here has; intervals reach further up for it, from four times the "
-                        f"pilot on {STRETCHED:g} times as far")
+                        f"pilot on {ABOVE:g} times as far")
 
 
 def _open(law: Law) -> list[Flag]:

@@ -32,7 +32,7 @@ BELOW = 0.65        # of what draws lie below their middle, how much counts two 
                     # simulated studies of the fitted forms 1 outcome in 160 fell below a 5 % quantile, and 1 in 55
                     # above a 95 % one; real runs went on rising, too
 BENT = 0.8          # bend, in standard errors, from which on a second rise may have begun
-STRETCHED = 2.0     # how many times what draws lie above their middle counts then, two doublings beyond and further
+ABOVE = 2.0         # how many times what draws lie above their middle counts then, two doublings beyond and further
 PARAMETERS = ("A", "Cmid", "b")     # of a curve, as `Fit.draws` has them after the form's place
 FINEST = 2.0**0.125     # n* is read between n a doubling apart: nothing finer than an eighth of that is claimed
 DEAREST = 4.0       # rollouts beyond this many times C are as bad as never: nobody would pay them
@@ -265,7 +265,7 @@ class Law:
         """Draws (D, K) as bands beyond the pilot count them: less below their middle, more above it if runs bent up."""
         far = np.minimum(doublings / 2, 1.0)
         middle = np.median(values, axis=0)
-        above = 1 + (STRETCHED - 1) * far * (self.bend > BENT)
+        above = 1 + (ABOVE - 1) * far * (self.bend > BENT)
         off = (values - middle) * np.where(values < middle, 1 - (1 - BELOW) * far, above)
         return np.asarray(np.minimum(middle + off, 1.0))
 
