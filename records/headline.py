@@ -228,7 +228,7 @@ def _part(name: str, module: ModuleType, record: Mapping[str, Any]) -> str:
     bill = record["bill"]
     runs, seconds = (sum(part[k] for part in bill.values()) for k in ("runs", "seconds"))
     amount = f"{record['cost']:.2g} FLOP" if record["unit"] == "flops" else f"{record['cost']:,.0f} {record['unit']}"
-    situation = " ".join(inspect.getdoc(module).partition("\n\n")[2].split())     # type: ignore[union-attr]
+    situation = " ".join((inspect.getdoc(module) or "").partition("\n\n")[2].split())
     seeds = counted(record["answers"][0]["seeds"], "seed")
     rates = "learning rates " + ", ".join(f"{label} {rate:.2g}" for label, rate in record["rates"].items())
     if headline.rate is not None:
