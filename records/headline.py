@@ -50,7 +50,9 @@ the budget, unless it says otherwise; runs of all arms share their seeds and cos
 other seeds, until the situation was there (plain RL fails in it), not until the claim held.
 
 A claim *holds* where the whole interval lies in what is claimed, it *does not hold* where none of it does, and else
-nobody can tell. Intervals are Student's, over seeds, of 95 % for all questions of a headline together. That a claim
+nobody can tell. What training, probes and evaluations cost is in each record's bill; what reading the ends afterwards
+cost (pass@k on either half, InT's trial repairs) and making the bases of RC and SIRI is not, but for RC's rounds, which
+its runs count themselves. Intervals are Student's, over seeds, of 95 % for all questions of a headline together. That a claim
 holds here says that the mechanism works as described; that it does not, that this tiny world does not show it.
 """
 
