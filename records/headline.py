@@ -42,18 +42,19 @@ Numbers = Mapping[str, float]
 HEAD = """# Headlines
 
 Written by `python records/headline.py page` from `records/headlines/`. Each method of the first wave was made for a
-situation: problems that are never solved, rollouts that are old, answers of very unlike length. Here that situation is
-built from the embedded model and its sums, small enough to be run again by anyone, and the method's claim is asked
-there. Arms, settings, questions, margins and the function that reads the numbers were fixed before the first run and
-carry a hash (constants that it uses, and words, do not); learning rates are tuned alike, within
-the budget, unless it says otherwise; runs of all arms share their seeds and cost the same. Settings were looked for on
-other seeds, until the situation was there (plain RL fails in it), not until the claim held.
+situation: problems that are never solved, rollouts that are old, answers of very unlike length. Here that situation
+is built from the embedded model and its sums, small enough to be run again by anyone, and the method's claim is
+asked there. Arms, settings, questions, margins and the function that reads the numbers were fixed before the first
+run and carry a hash (constants that it uses, and words, do not); learning rates are tuned alike, within the budget,
+unless it says otherwise; runs of all arms share their seeds and cost the same. Settings were looked for on other
+seeds, until the situation was there (plain RL fails in it), not until the claim held.
 
 A claim *holds* where the whole interval lies in what is claimed, it *does not hold* where none of it does, and else
-nobody can tell. What training, probes and evaluations cost is in each record's bill; what reading the ends afterwards
-cost (pass@k on either half, InT's trial repairs) and making the bases of RC and SIRI is not, but for RC's rounds, which
-its runs count themselves. Intervals are Student's, over seeds, of 95 % for all questions of a headline together. That a claim
-holds here says that the mechanism works as described; that it does not, that this tiny world does not show it.
+nobody can tell. What training, probes and evaluations cost is in each record's bill; what reading the ends
+afterwards cost (pass@k on either half, InT's trial repairs) and making the bases of RC and SIRI is not, but for RC's
+rounds, which its runs count themselves. Intervals are Student's, over seeds, of 95 % for all questions of a headline
+together. That a claim holds here says that the mechanism works as described; that it does not, that this tiny world
+does not show it.
 """
 
 
