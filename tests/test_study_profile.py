@@ -108,10 +108,13 @@ def test_a_profile_that_is_interrupted_bills_what_it_has_sampled_and_not_marked(
             stopped.append(True)
             os.kill(os.getpid(), signal.SIGINT)
 
-    with monkeypatch.context() as m:
-        m.setattr(profiles.Stream, "write", interrupts)
-        with pytest.raises(KeyboardInterrupt):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)   # a shell's background jobs ignore it
+    try:
+        with monkeypatch.context() as m, pytest.raises(KeyboardInterrupt):
+            m.setattr(profiles.Stream, "write", interrupts)
             asyncio.run(profile(setting, problems=PROBLEMS, opened=opened(), kept=kept))
+    finally:
+        signal.signal(signal.SIGINT, before)
     lines, spent = read_lines(kept), engine[0].meter.total
     marked = [x for x in lines if x["rewards"]]
     assert len({x["slot"] for x in lines}) == len(lines) and len(marked) >= 2
