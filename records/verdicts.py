@@ -15,7 +15,8 @@ such a run is wrong. The oracle knows the end, and stops what will miss at its f
 spent beyond the oracle, in budgets of a run: on a run that misses, all between the first evaluation and the stop; on
 one stopped wrongly, the whole budget, as if it had to be run again. Beside it stand the regret of never stopping, and
 of stopping at the first evaluation below the forecast's own 90 % band for one run. In every second study rewards are
-shares of 256 problems, sampled once each, and a run is evaluated once per doubling, else twice, as planned pilots do.
+shares of four samples of each of 128 problems, and a run is evaluated once per doubling, else they are read exactly,
+twice per doubling: both as a study does by default.
 
 `worth` is another rule on the sound runs: stop when what is left gains less than 0.02; wrong if the run then gained
 that. `change n` is audited on groups of 8 drawn from pass rates that move: the share of dead groups climbs to just
@@ -44,6 +45,7 @@ from isocost.laws.truth import INSIDE, OUTSIDE, Design, Planted, plant
 from isocost.laws.verdict import Groups, judge
 
 TIMES, WORTH = 8, 0.02
+PROBLEMS, SAMPLES = 128, 4
 ROLES = ("sound", "low", "slow", "asked")
 
 
@@ -78,7 +80,7 @@ def banded(run: Curve, law: Law) -> float | None:
 def study(kind: str, rng: np.random.Generator, sampled: bool) -> list[dict[str, Any]]:
     """The rows of one study."""
     truth = plant(kind, rng)
-    design = Design(held_out=256 if sampled else 0)
+    design = Design(held_out=PROBLEMS * SAMPLES if sampled else 0)
     law = fit_law(truth.pilot(design, rng), seed=0)
     end = TIMES * design.end
     n = law.best(end) if law.refused is None else law.fallback()
@@ -93,7 +95,7 @@ def study(kind: str, rng: np.random.Generator, sampled: bool) -> list[dict[str, 
             source = faulty(truth, slower=float(np.exp(rng.uniform(np.log(2), np.log(8)))))
         run = source.curve(n, 99, C, rng, design)
         if sampled:
-            run = replace(run, problems=2 * design.held_out, samples=1)
+            run = replace(run, problems=2 * PROBLEMS, samples=SAMPLES)
         target = goal if role != "asked" else rng.uniform(truth.R0, 1.0)
         for prior in ((law, None) if role == "asked" else (law,)):
             at, _ = watched(run, end, len(C), prior, target=target)

@@ -371,6 +371,18 @@ def test_a_law_or_a_forecast_changed_after_the_seal_shows(study: Path, tmp_path:
     assert "this path is not the one that was sealed" in text
 
 
+def test_what_was_sealed_is_shown_and_not_a_plan_made_anew(study: Path, tmp_path: Path):
+    again = shutil.copytree(study, tmp_path / "again")
+    plan = json.loads((again / "plan.json").read_text())
+    for arm in (plan["arm"], *plan["arms"]):
+        arm["C"] *= 2
+        if arm["prediction"]:
+            arm["prediction"] |= {"value": 0.111, "low": 0.1, "high": 0.122}
+    write_json(again / "plan.json", plan)
+    sealed, told = json.loads((again / "forecast.json").read_text()), outcome.outcome_of(load(again))
+    assert (told["C"], told["forecast"]["value"]) == (sealed["C"], sealed["value"])
+
+
 def test_every_evaluation_is_held_against_the_sealed_path(study: Path):
     found = load(study)
     law, n = Law.of(found["law"]), found["plan"]["arm"]["n"]
