@@ -1,6 +1,6 @@
 """How often `isocost compare` calls the wrong arm better, and how often it sees what it says it can see.
 
-    python records/compare.py --studies 504 --out records/compare.json
+    python records/compare.py --studies 2016 --out records/compare.json
 
 Pairs of arms with a known truth (isocost.laws.truth), judged by the function that the command calls. A pair is `none`
 (one curve for both), `lower` (the same speed to a lower asymptote), `slower` (the same asymptote at a higher cost) or
@@ -220,7 +220,7 @@ def summary(cells: list[dict]) -> dict:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--studies", type=int, default=504)
+    parser.add_argument("--studies", type=int, default=2016)
     parser.add_argument("--key", type=int, default=None)
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()

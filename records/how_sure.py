@@ -124,7 +124,9 @@ def _targets(found: Mapping[str, Record]) -> str:
     if not rows:
         return ""
     missed = sum(row[3].startswith(met(False)) for row in rows)
-    text = f"{missed} of {len(rows)} targets are missed." if missed else f"All {len(rows)} targets are met."
+    text = f"{missed} of {len(rows)} targets {'is' if missed == 1 else 'are'} missed."
+    if not missed:
+        text = f"All {len(rows)} targets are met."
     return "## What must hold\n\n" + markdown_table(["what", "target", "measured", ""], rows) + f"\n{text}\n"
 
 
@@ -696,9 +698,9 @@ def _verdicts(r: Record) -> str:
         + picture("verdicts", "Wrong stops and compute saved, for each kind of truth")
         + f"\n`isocost verdict` on {r['all']['runs']:,} simulated runs of {r['studies']} studies whose end is known. A"
         " stop is wrong if the run would have reached its target. Regret is in budgets of a run, beyond an oracle that"
-        " knows the end: against never stopping, and against stopping below the forecast's own band. A `sound` run is as"
-        " the law's truth has it, a `low` one gains less, a `slow` one takes 2 to 8 times as long, and of an `asked` one"
-        " some other reward is wanted. Sampled rewards are of 128 problems, four samples each, as by default.\n\n"
+        " knows the end: against never stopping, and against stopping below the forecast's own band. A `sound` run is"
+        " as the law's truth has it, a `low` one gains less, a `slow` one takes 2 to 8 times as long, and of an `asked`"
+        " one some other reward is wanted. Sampled rewards are of 128 problems, four samples each, as by default.\n\n"
         + markdown_table(head, rows)
         + f"\nStopping for too little left to gain ({w['worth']:g}): {percent(w['wrong_of_stops'])} of {w['stopped']}"
         f" stops were wrong, {percent(w['saved_of_oracle'])} of the oracle's saving. `change n`: said in"
