@@ -81,7 +81,7 @@ def arm_of(name: str, shared: Mapping[str, str] | None = None) -> tuple[str, dic
     `shared` are the settings of all arms; an arm's own come after them. Raises UserError for one without a value.
     """
     method, own = parted(name)
-    return method, {**(shared or {}), **settings_of(own.split(",") if own else ())}
+    return method, {**(shared or {}), **settings_of(own.split(",") if own else (), f"arm {name}:")}
 
 
 def _is_folder(name: str) -> bool:

@@ -133,14 +133,17 @@ def parted(name: str) -> tuple[str, str]:
     return (method, own) if at and ("=" in own or "/" not in own) else (name, "")
 
 
-def settings_of(pairs: Sequence[str]) -> Mapping[str, str]:
-    """`SEAM.NAME=VALUE` of a command line, by name. Raises UserError without a value, and for what has an option."""
+def settings_of(pairs: Sequence[str], where: str = "--set") -> Mapping[str, str]:
+    """`SEAM.NAME=VALUE` from `where` on a command line, by name.
+
+    Raises UserError without a value, and for what has an option of its own.
+    """
     for pair in pairs:
         path, equals, value = pair.partition("=")
         if not equals:
-            raise UserError(f"--set {pair!r} has no value; write SEAM.NAME=VALUE, such as loss.high=0.28")
+            raise UserError(f"{where} {pair!r} has no value; write SEAM.NAME=VALUE, such as loss.high=0.28")
         if path in OPTIONS:
-            raise UserError(f"--set {pair}: write {OPTIONS[path]} {value}, for more than the recipe depends on it")
+            raise UserError(f"{where} {pair}: write {OPTIONS[path]} {value}, for more than the recipe depends on it")
     return dict(pair.split("=", 1) for pair in pairs)
 
 
