@@ -52,9 +52,10 @@ def whole(tmp_path_factory):
 
 def test_every_line_s_cost_together_is_the_meter_s(whole):
     found, lines, meter = whole
-    assert len(lines) == PROBLEMS and meter.logical.keys() == {meters.PROBE, meters.CHECK}
-    total = sum((Cost.of(x["cost"]) for x in lines), Cost())
-    assert total.counts() == meter.of(meters.PROBE).counts()
+    assert len(lines) == 1 + PROBLEMS and meter.logical.keys() == {meters.PROBE, meters.CHECK}
+    check, *each = (Cost.of(x["cost"]) for x in lines)
+    total = sum(each, Cost())
+    assert total.counts() == meter.of(meters.PROBE).counts() and check.counts() == meter.of(meters.CHECK).counts()
     assert meter.total.counts() == counts(found["cost"]) and meter.of(meters.CHECK).counts() == Cost(verify=60).counts()
     assert total.rollouts == PROBLEMS * SAMPLES and found["lost"] == Cost().data()
 
@@ -65,7 +66,7 @@ def test_a_profile_that_was_killed_goes_on_and_says_the_same(whole, tmp_path, mo
 
     async def dies(recipe, world, problem, place, *rest):
         if place.slot >= 5:
-            while len(read_lines(out / "profile.jsonl")) < 5:
+            while len(read_lines(out / "profile.jsonl")) < 1 + 5:
                 await asyncio.sleep(0)
             raise KeyboardInterrupt
         return await sample(recipe, world, problem, place, *rest)
@@ -78,7 +79,8 @@ def test_a_profile_that_was_killed_goes_on_and_says_the_same(whole, tmp_path, mo
     with monkeypatch.context() as m:
         m.setattr(profiles, "group_of", dies)
         assert CliRunner().invoke(main, list(map(str, command))).exit_code != 0
-    there = {x["id"] for x in read_lines(out / "profile.jsonl")}
+    check, *lines = read_lines(out / "profile.jsonl")
+    there = {x["id"] for x in lines}
     assert not (out / "profile.json").exists() and len(there) == 5
     with monkeypatch.context() as m:
         m.setattr(profiles, "group_of", counted)
@@ -87,7 +89,8 @@ def test_a_profile_that_was_killed_goes_on_and_says_the_same(whole, tmp_path, mo
     assert len(asked) == PROBLEMS - 5 and not there & set(asked)
     assert {k: v for k, v in found.items() if k not in (*CLOCK, "schema")} == json.loads(
         json.dumps({k: v for k, v in whole[0].items() if k not in CLOCK}))
-    assert counts(found["cost"]) == counts(whole[0]["cost"]) and not any(counts(found["lost"]).values())
+    assert counts(found["cost"]) == counts(whole[0]["cost"])
+    assert counts(found["lost"]) == counts(check["cost"]) == Cost(verify=60).counts()      # the answers, checked twice
     assert not (out / "profile.jsonl").exists()
 
 
@@ -137,7 +140,7 @@ def test_a_prompt_that_does_not_fit_leaves_nothing_behind(tmp_path):
 
 
 def test_what_cannot_be_taken_up_is_lost_and_in_the_report_s_bill(whole, tmp_path):
-    other, unmarked, torn = (dict(x) for x in whole[1][:3])
+    other, unmarked, torn = (dict(x) for x in whole[1][1:4])
     other["id"] = "another problem by now"
     unmarked["rewards"] = [None, *unmarked["rewards"][1:]]
     kept = tmp_path / "profile.jsonl"
@@ -145,7 +148,7 @@ def test_what_cannot_be_taken_up_is_lost_and_in_the_report_s_bill(whole, tmp_pat
     found = asyncio.run(profile(SETTING, problems=PROBLEMS, kept=kept))
     assert counts(found["lost"]) == (Cost.of(other["cost"]) + Cost.of(unmarked["cost"])).counts()
     assert found["right"] == whole[0]["right"] and counts(found["cost"]) == counts(whole[0]["cost"])
-    assert len(read_lines(kept)) == 2 + PROBLEMS        # the torn line is cut, not written on behind
+    assert len(read_lines(kept)) == 2 + 1 + PROBLEMS    # the torn line is cut, not written on behind
     write_json(tmp_path / "study.json", {"schema": 1, "setting": {}, "phases": {}})
     write_json(tmp_path / "profile.json", {"schema": 1, **found})
     page = str(spent(load(tmp_path)).body)

@@ -1,8 +1,9 @@
 """Profile: what a policy can do on a problem set before anything is spent on training.
 
 Each problem's attempts are written down with their cost when they are marked, so that a profile that was killed has
-lost neither: the next one takes them up, and charges to `lost` what it cannot use. A profile that is interrupted also
-writes down what it had sampled and not yet marked, for its cost.
+lost neither: the next one takes them up, and charges to `lost` what it cannot use. So it does with the check of every
+problem's own answer, which begins each profile and is written down first; and a profile that is interrupted also writes
+down what it had sampled and not yet marked, for its cost.
 """
 
 from __future__ import annotations
@@ -56,11 +57,14 @@ async def profile(
     pool = opened.sides.train[:problems]
     there, lost = _taken_up(read_lines(kept) if kept else [], pool)
     streams: list[Stream] = []
+    checked = opened.world.meter.of(meters.CHECK)
 
     def write(line: Line) -> None:
         if kept and not streams:  # only now: a prompt that the model cannot read has left nothing behind
             begin()
             streams.append(_stream(kept))
+            if checked != Cost():
+                streams[0].write({"slot": None, "id": None, "rewards": [], "cost": checked.data()})
         for stream in streams:
             stream.write(line)
 
@@ -72,7 +76,7 @@ async def profile(
             stream.close()
     marks = _marks(found)
     scored = ~np.isnan(marks).any(1)
-    sampled, checked = _cost(there.values()) + opened.world.meter.of(meters.PROBE), opened.world.meter.of(meters.CHECK)
+    sampled = _cost(there.values()) + opened.world.meter.of(meters.PROBE)
     seconds = sampled.seconds
     described = {
         "model": setting.model,
@@ -120,7 +124,7 @@ def _taken_up(lines: Sequence[Line], pool: Sequence[Problem]) -> tuple[dict[int,
     """Slot -> the line of a profile that was killed that stands for it, and what the other lines had cost.
 
     Others are of a problem that is now another one, were interrupted, or have an attempt that the verifier failed on:
-    these are marked anew.
+    these are marked anew. So are the checks of answers.
     """
     there: dict[int, Line] = {}
     others: list[Line] = []
