@@ -329,6 +329,15 @@ def test_an_arm_that_has_not_moved_is_unknown_beyond_the_pilot_and_lends_no_cert
     assert law.sd == pytest.approx(fit_law(curves, draws=60).sd)
 
 
+def test_an_open_arm_that_is_surely_better_is_not_passed_over_for_a_flat_one():
+    """Steep arms that nobody knows to within 0.1 far out, above two that have levelled off at 0.4."""
+    steep, flat = rising(1.0, 9000, 1.3), rising(0.4, 300, 2.0)
+    law = fit_law(pilot({2: steep, 4: steep, 16: flat, 32: flat}, sd=0.03), draws=200)
+    far = law.predict(4, 8 * END)[0]
+    assert far.width > 0.2 and far.value > law.predict(16, 8 * END)[0].high
+    assert law.best(8 * END) in (2, 4) and set(law.equal_set(8 * END)) <= {2, 4}
+
+
 def test_only_the_pilot_on_the_rule_is_read():
     curves = pilot({2: rising(), 8: rising(0.8)})
     others = [replace(curves[0], run="p", purpose="probe", lr=9.0),

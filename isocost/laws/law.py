@@ -272,19 +272,20 @@ class Law:
     def _doublings(self, n: int, C: ndarray) -> ndarray:
         return np.maximum(np.log2(C / self.arm(n).C[-1]), 0.0)
 
-    def _halves(self, C: ndarray) -> ndarray:
-        """Half the width of each arm's confidence interval on select: (arms, K)."""
-        ends = [np.quantile(self.paths(n, C, SELECT), _tails(self.level), axis=0, method="weibull") for n in self.ns]
-        return np.array([(high - low) / 2 for low, high in ends])
-
     def _known(self, C: ndarray) -> ndarray:
-        """Which arms are known at C: open by at most `KNOWN`, or at most twice what the surest is: (arms, K).
+        """Which arms are known at C: (arms, K).
 
-        Beyond the pilot an arm that has not moved is unknown, whatever its fit says.
+        Open by at most `KNOWN`, or at most twice what the surest is; or however open, surely above the best of those:
+        by how much does not matter then. Beyond the pilot an arm that has not moved is unknown, whatever its fit says.
         """
-        halves = self._halves(C)
+        paths = np.array([self.paths(n, C, SELECT) for n in self.ns])                   # (arms, D, K)
+        low, high = np.quantile(paths, _tails(self.level), axis=1, method="weibull")
+        halves = (high - low) / 2
         seen = np.array([arm.moved for arm in self.arms])[:, None] | (self.range[1] >= C)
-        return (halves <= np.maximum(KNOWN, 2 * halves.min(0))) & (seen | ~seen.any(0))
+        tight = (halves <= np.maximum(KNOWN, 2 * halves.min(0))) & (seen | ~seen.any(0))
+        best = np.where(tight, paths.mean(1), -1.0).argmax(0)
+        above = (paths > paths[best, :, np.arange(len(C))].T).mean(1) >= _tails(self.level)[1]
+        return tight | (above & seen & tight.any(0))
 
     def _chosen(self, C: ndarray) -> ndarray:
         """Place of the arm with the highest select curve among those known, at C (K,); ties to the smaller n."""
