@@ -155,19 +155,17 @@ class Feed:
             Played(Group(p, (), Place(ledger.seed, number, slot)), 0) for slot, p in enumerate(posed)
         ]
         if isinstance(plan, list):
-            dealt = sum(plan)
+            dealt = _dealt(0, plan, total)
             played = await self._phase(played, plan, lambda one, k: self._play_and_score(one, k, attempts))
         else:
             counts: list[int] | None = next(plan)
             while counts is not None:
-                dealt += sum(counts)
+                dealt = _dealt(dealt, counts, total)
                 played = await self._phase(played, counts, lambda one, k: self._play(one, k, attempts))
                 played = list(await asyncio.gather(*map(self._score, played)))   # whole groups: siblings compare
                 counts = _send(plan, [h.group for h in played])
         if dealt < total:
-            raise ValueError(
-                f"allocate gave {dealt} attempts where the wave has {total}: its counts must sum to the total"
-            )
+            raise _not_the_total(dealt, total)
         return [h for h in played if h.group.rollouts or h.cancelled]
 
     async def _pose(self, number: int) -> list[Problem]:
@@ -224,6 +222,18 @@ class Feed:
         await asyncio.gather(*self.flying, return_exceptions=True)
         self._settle_cancelled([Played(group, tab.cost.rollouts) for group, tab in self.begun])
         self._settle(self.held, Fate.CANCELLED)
+
+
+def _dealt(before: int, counts: Sequence[int], total: int) -> int:
+    """How many attempts are dealt with these. Raises ValueError before more are begun than the wave has."""
+    dealt = before + sum(counts)
+    if dealt > total:
+        raise _not_the_total(dealt, total)
+    return dealt
+
+
+def _not_the_total(dealt: int, total: int) -> ValueError:
+    return ValueError(f"allocate gave {dealt} attempts where the wave has {total}: its counts must sum to the total")
 
 
 def _send(plan: Any, groups: list[Group]) -> list[int] | None:

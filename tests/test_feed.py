@@ -203,9 +203,20 @@ def too_few(problems, ledger, total):
     return [1] * len(problems)
 
 
-def test_counts_must_sum_to_the_total(world):
+def too_many(problems, ledger, total):
+    return [total] * len(problems)
+
+
+def too_many_later(problems, ledger, total):
+    yield [total // len(problems)] * len(problems)
+    yield [1] + [0] * (len(problems) - 1)
+
+
+@pytest.mark.parametrize("allocate", [too_few, too_many, too_many_later])
+def test_counts_must_sum_to_the_total(world, allocate):
     with pytest.raises(ValueError, match="sum to the total"):
-        played(recipe_of(allocate=too_few), world, {"rollouts": 64})
+        played(recipe_of(allocate=allocate), world, {"rollouts": 64})
+    assert world.meter.total.rollouts <= 16      # what is too much is not begun
 
 
 def test_a_slot_with_no_attempts_never_comes_home(world):
