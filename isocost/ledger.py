@@ -80,7 +80,7 @@ class Ledger:
         The outcome is kept, so a call takes in only the steps that were closed since the last. It needs no
         checkpoint: the journal holds all of it.
         """
-        key = (f.func, *sorted(f.keywords.items())) if isinstance(f, partial) else f
+        key = (f.func, f.args, *sorted(f.keywords.items())) if isinstance(f, partial) else f
         done, state = self._folds.get(key, (0, start))
         for step in range(done, self.step):
             state = f(state, self.history.get(step, ()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import math
 import resource
 import signal
@@ -81,7 +82,11 @@ def recipe_of(job: Job) -> Recipe:
     }
     pace = recipe.pace
     fn, keywords = (pace.func, pace.keywords) if isinstance(pace, partial) else (pace, {})
-    recipe = tuned(recipe.but(pace=partial(fn, **{**keywords, **paced})), job.sets)
+    takes = inspect.signature(fn).parameters
+    if "lr" not in takes:
+        raise UserError(f"{job.method}: its pace takes no `lr`, which is planned and tuned: give it the keyword lr")
+    known = {k: x for k, x in paced.items() if k in takes}
+    recipe = tuned(recipe.but(pace=partial(fn, **{**keywords, **known})), job.sets)
     refuse(recipe, verifier=s.verifier or ("exact" if s.data.startswith("sums") else ""))
     return recipe
 
@@ -287,10 +292,11 @@ class _Run:
     async def _evaluate(self) -> None:
         """Held-out reward now, on both sides. Due points are passed together when a step went over several."""
         spent = self.ledger.spent.rollouts
-        pace, sides = self.recipe.pace(self.ledger).evaluated(), self.opened.sides
+        setting, sides = self.job.setting, self.opened.sides
+        pace = self.recipe.pace(self.ledger).evaluated(setting.max_tokens, setting.sampling)
         both: Sequence[Problem] = (*sides.select, *sides.audit)
         found = await evaluate(
-            self.recipe, self.world, both, pace, samples=self.job.setting.samples, seed=EVALUATION_SEED
+            self.recipe, self.world, both, pace, samples=setting.samples, seed=EVALUATION_SEED
         )
         half = len(sides.select)
         line = {
@@ -301,7 +307,7 @@ class _Run:
             "eval/audit": _mean(found.right[half:]),
             "eval/exact": found.exact,
             "eval/unscored": found.unscored,
-            **({} if found.exact else {"eval/samples": self.job.setting.samples}),
+            **({} if found.exact else {"eval/samples": setting.samples}),
             **_of_several(found, half),
         }
         if not self.measured:

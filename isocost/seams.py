@@ -102,12 +102,13 @@ class Pace:
     sampling: Sampling = Sampling()
     max_turns: int = 1
     stop: tuple[str, ...] = ()          # strings that end a turn, beside the model's own end tokens
-    most: tuple[int, int] | None = None # max_tokens and max_turns of evaluations; None: those of training
+    most: int | None = None             # max_turns of evaluations; None: those of training
     in_parts: bool = False              # a turn cut at max_tokens is not over: it may be gone on with
 
-    def evaluated(self) -> Pace:
-        """What an evaluation is played with: a limit that moves with training must not move what is measured."""
-        return self if self.most is None else replace(self, max_tokens=self.most[0], max_turns=self.most[1])
+    def evaluated(self, max_tokens: int, sampling: Sampling) -> Pace:
+        """What an evaluation is played with: whatever moves as the run goes on must not move what is measured."""
+        turns = self.max_turns if self.most is None else self.most
+        return replace(self, max_tokens=max_tokens, sampling=sampling, max_turns=turns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,6 +195,8 @@ def tune(recipe: Recipe, path: str, value: Any) -> Recipe:
     name = ".".join(rest)
     if seam in SIZES:
         raise KeyError(f"{seam} is a size, {old!r}: it has no setting {name!r}")
+    if isinstance(old, tuple):
+        raise KeyError(f"{seam} is several functions: their settings are given in a method's file")
     fn, keywords = (old.func, old.keywords) if isinstance(old, partial) else (old, {})
     knobs = _knobs(old)
     if name not in knobs:
@@ -229,7 +232,11 @@ def _read(value: Any, old: Any, path: str) -> Any:
         isinstance(old, int | float) and not isinstance(parsed, int | float)
     ):
         raise KeyError(f"{path} is {old!r}; {value!r} is of another kind")
-    return int(parsed) if isinstance(old, int) and not isinstance(old, bool) and float(parsed).is_integer() else parsed
+    if isinstance(old, bool) or not isinstance(old, int):
+        return parsed
+    if not float(parsed).is_integer():
+        raise KeyError(f"{path} is {old!r}, a whole number; {value!r} is none")
+    return int(parsed)
 
 
 def _source_hash(fn: Callable) -> str:

@@ -15,6 +15,7 @@ from isocost.meter import Meter
 from isocost.problems.grade import Grader
 from isocost.problems.load import ProblemSet, load_problems
 from isocost.problems.split import Split, split, split_given
+from isocost.types import Sampling
 from isocost.world import World
 
 
@@ -39,6 +40,11 @@ class Setting:
     dtype: str = "auto"
     kernels: str = "auto"  # or "native", "torch": what computes the model on a processor
     threads: int = 1
+
+    @property
+    def sampling(self) -> Sampling:
+        """How tokens are drawn, in training and in every evaluation."""
+        return Sampling(self.temperature, self.top_p, self.top_k)
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Setting:

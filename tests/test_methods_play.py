@@ -72,7 +72,7 @@ def test_siri_cuts_what_is_sampled_and_never_what_is_measured():
     assert now == [8, 5, 2, 5]
     longest = [max(k for line in ledger.fresh if line["step"] == t for k in line["lengths"]) for t in range(3)]
     assert longest[2] == 2 < longest[0] and all(a <= b for a, b in zip(longest, now, strict=False))
-    assert {recipe.pace(Ledger(step=t)).evaluated().max_tokens for t in range(9)} == {8}
+    assert {recipe.pace(Ledger(step=t)).evaluated(8, Sampling()).max_tokens for t in range(9)} == {8}
 
 
 def test_siri_has_dapos_filter_and_clip_and_the_verifiers_word():
@@ -125,12 +125,12 @@ def test_tti_never_plays_a_dialogue_beyond_its_horizon_and_every_interaction_is_
         made = asyncio.run(play.sample(world.problems[0], range(4), world, now, PLACE))
         assert [int(r.segments[0].turn.max()) + 1 for r in made] == [horizon] * 4
         assert world.meter.of().env_steps - before == 4 * horizon
-        assert now.evaluated().max_turns == 5
+        assert now.evaluated(4, Sampling()).max_turns == 5
 
 
-def test_a_pace_that_does_not_move_is_evaluated_as_it_is():
-    now = Pace(0.0, 7, max_turns=3)
-    assert now.evaluated() is now
+def test_lengths_and_temperatures_of_the_day_are_in_no_evaluation():
+    now = Pace(0.0, 7, Sampling(0.3), max_turns=3, stop=("!",))
+    assert now.evaluated(9, Sampling(0.6)) == Pace(0.0, 9, Sampling(0.6), max_turns=3, stop=("!",))
 
 
 def paid_and_met(ledger, world):

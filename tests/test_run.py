@@ -67,6 +67,34 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(whole, tmp_p
     assert kill9.left_by(tmp_path / "other")["metrics.jsonl"] != kill9.left_by(whole)["metrics.jsonl"]
 
 
+COOLER = '''"""GRPO that samples more and more greedily, and hardly learns."""
+from isocost.methods import Card, grpo
+from isocost.seams import Pace
+from isocost.types import Sampling
+
+CARD = Card("Cooler", "", 2025, "grpo", "Nothing.")
+
+
+def pace(ledger, *, lr=1e-6, max_tokens=8):
+    return Pace(1e-12, max_tokens, Sampling(max(0.2, 1 - 0.1 * ledger.step)))
+
+
+def recipe(**changes):
+    return grpo.recipe(name="cooler", pace=pace).but(**changes)
+'''
+
+
+def test_a_policy_that_stays_as_it_is_is_evaluated_as_it_was_whatever_its_pace(tmp_path):
+    """A pace may take what it moves and leave the rest; it must take the rate, which is planned."""
+    (tmp_path / "cooler.py").write_text(COOLER)
+    go(replace(JOB, method=str(tmp_path / "cooler.py")), tmp_path / "r")
+    seen = [x["eval/audit"] for x in read_lines(tmp_path / "r" / "metrics.jsonl") if "eval/audit" in x]
+    assert len(seen) >= 3 and max(seen) - min(seen) < 1e-4
+    (tmp_path / "cooler.py").write_text(COOLER.replace("lr=1e-6, ", ""))
+    with pytest.raises(UserError, match="takes no `lr`"):
+        go(replace(JOB, method=str(tmp_path / "cooler.py")), tmp_path / "s")
+
+
 def test_fates_sum_to_the_meter_and_the_budget_holds(whole):
     end = read_json(whole / "end.json")
     assert sum(end["fates"].values()) == sum(b["rollouts"] for b in end["bill"].values())

@@ -46,6 +46,8 @@ def test_tune_reads_a_string_as_the_type_it_replaces():
         ("loss", 1, "set one of its settings"),
         ("rollouts", "many", "not a number"),
         ("rollouts", "true", "another kind"),
+        ("improve.minibatches", "2.5", "a whole number"),
+        ("enrich.reference", "1", "several functions"),
     ],
 )
 def test_tune_names_what_would_be_right(path, value, says):

@@ -34,7 +34,7 @@ def warmed(
     return Pace(now, max_tokens, Sampling(temperature, top_p, top_k), max_turns, tuple(stop))
 
 
-# limits that move; an evaluation always has all of `max_tokens` and `max_turns` ---------------------------------------
+# limits that move; an evaluation always has the run's `max_tokens`, and `max_turns` -------------------------------------
 
 def cycled(
     ledger: Ledger, *, shape: str = "cosine", period: int = 640, shortest: float = 0.5,
@@ -52,7 +52,7 @@ def cycled(
         max_turns=max_turns, stop=stop,
     )
     share = shortest + (1 - shortest) * SHAPES[shape](ledger.step % period / period)
-    return replace(now, max_tokens=max(round(share * max_tokens), 1), most=(max_tokens, max_turns))
+    return replace(now, max_tokens=max(round(share * max_tokens), 1), most=max_turns)
 
 
 def stair(phase: float) -> float:
@@ -94,4 +94,4 @@ def widened(
     turns = first * i if rule == "times" else first + by * i
     if listed:
         turns = listed[min(i, len(listed)) - 1]
-    return replace(now, max_turns=min(turns, max_turns), most=(max_tokens, max_turns))
+    return replace(now, max_turns=min(turns, max_turns), most=max_turns)

@@ -26,7 +26,7 @@ from isocost.record import Stream, read_lines
 from isocost.run import samples
 from isocost.seams import Pace
 from isocost.setting import Opened, Setting, open_setting
-from isocost.types import Cost, Group, Place, Problem, Sampling, Stop
+from isocost.types import Cost, Group, Place, Problem, Stop
 
 SAMPLES = 16  # per problem
 PROBLEMS = 512  # profiled at most: enough for a histogram, and a fixed cost
@@ -155,7 +155,7 @@ async def _sampled(
     pace = Pace(
         lr=0.0,
         max_tokens=setting.max_tokens,
-        sampling=Sampling(setting.temperature, setting.top_p, setting.top_k),
+        sampling=setting.sampling,
     )
 
     tabs: dict[int, meters.Tab] = {}  # of those that are under way

@@ -231,7 +231,7 @@ def _measured(setting: Setting, model: str, data: str | None, samples: int) -> t
     from isocost.problems.load import load_problems
     from isocost.seams import Pace
     from isocost.setting import open_setting
-    from isocost.types import Problem, Sampling
+    from isocost.types import Problem
 
     opened = open_setting(replace(setting, model=model))
     if data is None:
@@ -244,7 +244,7 @@ def _measured(setting: Setting, model: str, data: str | None, samples: int) -> t
     pace = Pace(
         lr=0.0,
         max_tokens=setting.max_tokens,
-        sampling=Sampling(setting.temperature, setting.top_p, setting.top_k),
+        sampling=setting.sampling,
     )
     found = asyncio.run(
         evaluate(
