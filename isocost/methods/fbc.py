@@ -28,7 +28,7 @@ def advantage(batch: Batch, ledger: object, *, over: float = 0.0) -> Tensor:  # 
 def recipe(**changes: Any) -> Recipe:
     # TTI draws each update from a buffer that grows by the right attempts of every iteration; here one half is fresh.
     # What a right attempt was sampled by does not matter: its tokens are targets, not samples.
-    learn = partial(improve.replayed, fresh=0.5, room=512, mixed=False, inner=improve.policy)
+    learn = partial(improve.replayed, fresh=0.5, room=512, mixed=False, inner=partial(improve.policy, ratios=False))
     right = partial(select.right, over=0.0, shortest=1.0)
     return reinforce.recipe(
         name="fbc", select=right, advantage=advantage, weight=weight.token_mean, improve=learn

@@ -20,14 +20,17 @@ if TYPE_CHECKING:
 
 
 def policy(
-    batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *, epochs: int = 1, minibatches: int = 1
+    batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *, epochs: int = 1, minibatches: int = 1,
+    ratios: bool = True,
 ) -> dict[str, float]:
     """Descend the recipe's loss, `epochs` times over the batch, in `minibatches` updates each.
 
     Minibatches hold whole rollouts, and the recipe's average is taken over each by itself. Metrics are means over
-    the updates.
+    the updates. Without `ratios` nothing is scored to take them to: for a loss that has none, as imitation's.
     """
-    return _descend(with_old(batch, world, updates=epochs * minibatches), recipe, world, ledger, epochs, minibatches)
+    if ratios:
+        batch = with_old(batch, world, updates=epochs * minibatches)
+    return _descend(batch, recipe, world, ledger, epochs, minibatches)
 
 
 def decoupled(
