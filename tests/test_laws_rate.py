@@ -1,12 +1,13 @@
 """The learning-rate rule: numbers by hand, what is refused, and when the winner moves."""
 
 import json
+from dataclasses import replace
 from math import exp, log, sqrt
 
 import numpy as np
 import pytest
 
-from isocost.laws.rate import RateRule, Trial, fit_rate, given, shift, starting_rule, trials
+from isocost.laws.rate import RateRule, Trial, by_n, fit_rate, given, reward_at, shift, starting_rule, trials
 from isocost.laws.table import Curve
 
 
@@ -26,6 +27,29 @@ def test_the_rule_is_a_power_of_rollouts_per_update():
     assert rule.at(1024) == 1e-6
     assert rule.at(8192) == pytest.approx(2.8284e-6, rel=1e-4)     # arXiv 2603.12151: 2.83e-6 at 8192
     assert rule.at(256, multiplier=2) == pytest.approx(1e-6)
+
+
+def test_an_arm_with_a_rate_of_its_own_keeps_it():
+    rule = RateRule(1e-6, 128, arms=((4, 64, 2e-6), (16, 16, 3e-6)))
+    assert rule.of_arm(4, 64) == 2e-6 and rule.of_arm(16, 16) == 3e-6     # one nB, two rates
+    assert rule.of_arm(8, 32) == rule.at(256) == pytest.approx(1e-6 * sqrt(2))
+    assert RateRule.of(json.loads(json.dumps(rule.data()))) == rule
+    assert "arms" not in RateRule(1e-6, 128).data()
+
+
+def test_rewards_at_one_C_are_linear_in_its_logarithm_and_in_C_before_the_first():
+    C, y = np.array([0.0, 100, 400, 1600]), np.array([0.1, 0.3, 0.5, 0.9])
+    known = {0: 0.1, 50: 0.2, 100: 0.3, 200: 0.4, 400: 0.5, 800: 0.7, 1600: 0.9, 9999: 0.9}
+    assert {at: reward_at(C, y, at) for at in known} == pytest.approx(known)
+    assert [reward_at(C, y, at) for at in C] == list(y)     # to the last bit where it was evaluated
+    assert reward_at(C[1:], y[1:], 50) == 0.3               # no base: as it first was
+
+
+def test_the_winner_is_sought_at_one_C():
+    """n = 2 ends at 1,024; n = 4 goes on to 2,048 and stands at 0.6 at 1,024, at 0.5 one evaluation before."""
+    longer = replace(curve(4, 0.7), C=np.array([0.0, 512, 2048]), select=np.array([0.4, 0.5, 0.7]))
+    assert by_n([longer, curve(2, 0.55)], 1024) == {2: [0.55], 4: [pytest.approx(0.6)]}
+    assert shift([longer, curve(2, 0.55), curve(2, 0.55, purpose="edge", multiplier=2.0)]).winners == {"1": 4, "2": 4}
 
 
 def test_a_clear_winner_at_both_batches_gives_its_slope_shrunk_to_the_prior():

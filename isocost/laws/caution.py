@@ -75,8 +75,8 @@ def _edge(law: Law) -> list[Flag]:
                                              "so this is a bound, not an edge of the grid"))
         else:
             side, beyond = ("largest", 2 * n) if n == law.ns[-1] else ("smallest", max(n // 2, LEAST))
-            out.append(Flag("edge_of_grid", f"n={n} is best {where} and is the {side} n tried: the optimum may lie "
-                                            f"beyond; n={beyond} would tell"))
+            out.append(Flag("edge_of_grid", f"n={n} is best {where} and is the {side} n with a curve: the optimum "
+                                            f"may lie beyond; n={beyond} would tell"))
     return out
 
 

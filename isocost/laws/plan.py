@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import isfinite
+from functools import cached_property
+from math import ceil, floor, isfinite, log10
 from typing import Any
 
 import numpy as np
 
+from isocost.errors import UserError
 from isocost.laws.budget import Bill, Budget, Prices, Timing, expected_timing, measure_timing
 from isocost.laws.fit import Law
+from isocost.laws.law import SELECT
 from isocost.laws.noise import Interval
 from isocost.laws.pilot import (
     COMMON,
@@ -32,7 +35,7 @@ from isocost.laws.pilot import (
     points,
     warmup,
 )
-from isocost.laws.rate import RateRule
+from isocost.laws.rate import RateRule, by_n
 from isocost.laws.table import Curve
 from isocost.words import counted
 
@@ -44,7 +47,8 @@ __all__ = [
 MARGIN = 0.01           # reward within which two n's are as good as each other
 EPOCHS_FACTOR = 2.0     # beyond this many times the pilot's epochs a plan extrapolates in epochs too
 LEAST_SEEDS = 3
-BESIDE = ("units", "more", "sees", "next")    # what plan.json tells beside the plan, of which it follows
+BESIDE = ("units", "more", "sees", "next", "measure")    # what plan.json tells beside the plan, of which it follows
+WRITTEN = {"flops": ("flop", 1), "device-seconds": ("device-hours", 3600)}    # units that a user writes otherwise
 TIMING_NOISE = 0.05     # costs this close are equal, and the better forecast is taken
 
 
@@ -53,7 +57,8 @@ class Arm:
     """One arm to train: sizes, learning rate, and what the law expects of it (None where no law speaks).
 
     `confidence` is of the arm's mean curve at C, `prediction` of the mean of as many new runs as are planned.
-    `epochs` are passes over the training problems, `seconds` those of one run with its evaluations.
+    `epochs` are passes over the training problems, `seconds` those of one run with its evaluations (None where
+    nothing tells).
     """
 
     role: str               # "prescribed" or "comparator"
@@ -64,7 +69,7 @@ class Arm:
     lr: float
     warmup: int
     epochs: float | None
-    seconds: float
+    seconds: float | None
     confidence: Interval | None = None
     prediction: Interval | None = None
 
@@ -190,15 +195,21 @@ def prescribe(
     spent: Bill | None = None,
     problems: int | None = None,
     margin: float = MARGIN,
+    prices: Mapping[int, Prices] | None = None,
 ) -> Plan:
     """What to train with what is left of the budget.
 
     `spent` is what the pilot cost (expected from its plan if not given), `problems` the number of training
     problems, `curves` the pilot's runs, for its epochs and for the fallback. Without a budget the preset's size is
     taken. C per run is at most eight times the pilot's largest run, and both arms and all seeds are paid for.
+    `prices` are those of a rollout at each n, where they differ (the pilot's own if not given). Where one run is the
+    whole of training, n are compared at what the budget pays for of each.
+
+    Raises:
+        UserError: where nothing of the budget is spent and it does not pay for one update of every n's size.
     """
     ask = _Ask(law, rate, budget, timing, pilot, tuple(c for c in curves if c.purpose == "pilot" and not c.diverged),
-               spent or pilot.pilot_bill, problems, margin)
+               spent or pilot.pilot_bill, problems, margin, prices or {})
     return ask.plan()
 
 
@@ -226,6 +237,7 @@ class _Ask:
     spent: Bill
     problems: int | None
     margin: float
+    prices: Mapping[int, Prices]
 
     @property
     def speaking(self) -> Law | None:
@@ -239,16 +251,20 @@ class _Ask:
         arms = tuple(self.arm(n, C, "prescribed" if i == 0 else "comparator") for i, n in enumerate(ns))
         seeds = self.pilot.train_seeds
         runs = make_runs(self.pilot.seed, "train", ns, self.pilot.B, C, seeds, batch=self.pilot.batch)
-        found = marginal(self.speaking, C) if self.speaking else None
         bill = self.bill(ns, C)
         return Plan(
             self.pilot.direct, self.budget, choice.equal, self.margin, choice.chosen, choice.fallback, choice.settle,
             arms, comparison, claim, seeds, runs, self.pilot.train_points(C), self.rate, self.timing, bill, self.spent,
-            self.pilot.C, self.pilot_epochs(), self.checks(bill, C, arms[0]), found, self.flags(arms[0]),
+            self.pilot.C, self.pilot_epochs(), self.checks(bill, C, arms[0]), self.doubled(choice.n, C),
+            self.flags(arms[0]),
         )
 
     def size(self) -> tuple[int, _Choice]:
-        """(C per run, n): in seconds each depends on the other, so they are settled in turn."""
+        """(C per run, n): where both arms share C each depends on the other, so they are settled in turn."""
+        own = self.own_C
+        if len(set(own.values())) > 1:
+            choice = self.choose_each(own)
+            return own[choice.n], choice
         C = self.pilot.train_C
         choice = self.choose(C)
         for _ in range(4):
@@ -256,7 +272,34 @@ class _Ask:
             if fits == C:
                 break
             C, choice = fits, self.choose(fits)
+        self.payable([choice.n])
         return C, choice
+
+    @cached_property
+    def own_C(self) -> dict[int, int]:
+        """n -> the C that the budget pays for, of each n that it pays for at all; empty where one C is for all."""
+        law = self.speaking
+        shared = self.pilot.train_arms > 1 or self.pilot.direct
+        if law is None or shared or self.budget is None or self.budget.unit == "rollouts":
+            return {}
+        return {n: self.affordable((n,)) for n in self.payable(law.ns)}
+
+    def payable(self, ns: Sequence[int]) -> list[int]:
+        """The n of which the budget pays for the smallest run. Raises UserError where there is none.
+
+        Where a pilot was paid for out of the budget, one update is trained whatever it has left.
+        """
+        if self.budget is None or self.pilot.direct or self.spent.of_unit(self.budget.unit) > 0:
+            return list(ns)
+        least = {n: self.bill((n,), self.unit()).of_unit(self.budget.unit) for n in ns}
+        paid = [n for n in ns if least[n] <= self.budget.amount]
+        if not paid:
+            asked = Budget.parse(self.budget.asked) if self.budget.asked else self.budget
+            unit, size = WRITTEN.get(asked.unit, (asked.unit, 1))
+            enough = _up(min(least.values()) / self.budget.amount * asked.amount / size)
+            raise UserError(f"{self.budget} does not pay for the smallest run, {self.unit()} rollouts (a whole number "
+                            f"of updates of every n): give at least {enough} {unit}")
+        return paid
 
     def affordable(self, ns: tuple[int, ...]) -> int:
         """The most rollouts per run that what is left pays for, in whole updates of every arm."""
@@ -275,23 +318,61 @@ class _Ask:
     def bill(self, ns: Sequence[int], C: int) -> Bill:
         evaluations = 1 + len(self.pilot.train_points(C))
         sizes = [(n, self.pilot.B_of(n), C, evaluations) for n in ns for _ in range(self.pilot.train_seeds)]
-        return self.pilot.prices.bill(sizes, self.timing)
+        if not self.prices:
+            return self.pilot.prices.bill(sizes, self.timing)
+        bills = [self.prices.get(size[0], self.pilot.prices).bill([size], self.timing) for size in sizes]
+        return sum(bills[1:], bills[0])
 
     def choose(self, C: int) -> _Choice:
         law = self.speaking
         if law is not None:
             equal = tuple(law.equal_set(C, self.margin))
             more = law.dearer(C)
-            cost = {n: more[n] * self.timing.seconds(n, self.pilot.B_of(n), C) for n in equal}
+            timed = all(self.seconds(n, C) is not None for n in equal)
+            cost = {n: more[n] * (self.timing.seconds(n, self.pilot.B_of(n), C) if timed else C) for n in equal}
             cheap = [n for n in equal if cost[n] <= (1 + TIMING_NOISE) * min(cost.values())]
             n = min(cheap, key=lambda k: (more[k], k))
             if len(equal) == 1:
                 return _Choice(n, equal, f"n = {n} alone is within {self.margin:g} of the best at {C} rollouts")
             names = ", ".join(map(str, equal))
             said = f"n = {names} are within {self.margin:g}, or cannot be told apart, at {C} rollouts"
+            if not timed:
+                return _Choice(n, equal, f"{said}; n = {n} needs the fewest to the same reward, {cost[n]:.3g} rollouts "
+                                         f"a run (the most: {max(cost.values()):.3g})")
             return _Choice(n, equal, f"{said}; n = {n} is the cheapest here, {cost[n]:.3g} s a run "
                                      f"to the same reward (the dearest takes {max(cost.values()):.3g} s)")
         return self.fall_back()
+
+    def choose_each(self, own: Mapping[int, int]) -> _Choice:
+        """Every n at its own C, for which all cost the same: the set as `Law.equal_set` has it, and the best of it."""
+        paths = self.standing(own)
+        n = _highest(paths)
+        equal = tuple(k for k, path in paths.items() if (paths[n] - path).mean() <= max(
+            self.margin, (paths[n] - path).std()))
+        each = ", ".join(f"{C} rollouts at n = {k}" for k, C in own.items())
+        said = f"for {self.budget}, which pays for {each}"
+        if len(equal) == 1:
+            return _Choice(n, equal, f"n = {n} alone is within {self.margin:g} of the best {said}")
+        names = ", ".join(map(str, equal))
+        return _Choice(n, equal, f"n = {names} are within {self.margin:g}, or cannot be told apart, {said}; the "
+                                 f"forecast of n = {n} is the highest")
+
+    def standing(self, own: Mapping[int, int]) -> dict[int, np.ndarray]:
+        """The draws (D,) of `select` reward of each n at its own C, where any is known only of those that are."""
+        law = self.speaking
+        assert law is not None
+        known = {n: C for n, C in own.items() if n not in law.unknown(C)} or own
+        return {n: law.paths(n, np.array([float(C)]), SELECT)[:, 0] for n, C in known.items()}
+
+    def doubled(self, n: int, C: int) -> Marginal | None:
+        """What twice the budget would buy; None where no law speaks."""
+        law, twice = self.speaking, {k: 2 * own for k, own in self.own_C.items()}
+        if law is None:
+            return None
+        if len(set(twice.values())) < 2:
+            return marginal(law, C)
+        later = _highest(self.standing(twice))
+        return Marginal(float(C), n, law.predict(n, C)[0].value, later, law.predict(later, twice[later])[0])
 
     def fall_back(self) -> _Choice:
         """Without a law that speaks: the best at the pilot's end, or what the profile's dead groups say."""
@@ -339,8 +420,9 @@ class _Ask:
         confidence, prediction = (None, None)
         if self.law is not None and n in self.law.ns:      # an arm's own curve stands, whoever chose the arm
             confidence, prediction = self.law.predict(n, C, self.pilot.train_seeds)
-        seconds = self.timing.seconds(n, B, C, 1 + len(self.pilot.train_points(C)))
-        return Arm(role, n, B, M, C, self.rate.at(n * B), warmup(M), self.epochs(n, C), seconds, confidence, prediction)
+        seconds = self.seconds(n, C, 1 + len(self.pilot.train_points(C)))
+        lr = self.rate.of_arm(n, B)
+        return Arm(role, n, B, M, C, lr, warmup(M), self.epochs(n, C), seconds, confidence, prediction)
 
     def epochs(self, n: int, C: int) -> float | None:
         return C / (n * self.problems) if self.problems else None
@@ -351,6 +433,10 @@ class _Ask:
         if seen:
             return max(seen)
         return self.epochs(min(self.pilot.grid), self.pilot.C) if self.pilot.grid else None
+
+    def seconds(self, n: int, C: int, evaluations: int = 0) -> float | None:
+        """Seconds of a run; None where no timing is known."""
+        return self.timing.seconds(n, self.pilot.B_of(n), C, evaluations) or None
 
     def checks(self, bill: Bill, C: int, arm: Arm) -> tuple[Check, ...]:
         if self.pilot.direct:
@@ -388,10 +474,18 @@ def end_means(curves: Sequence[Curve]) -> dict[int, float]:
     if not curves:
         return {}
     common = min(float(c.C[-1]) for c in curves)
-    by: dict[int, list[float]] = {}
-    for c in curves:
-        by.setdefault(c.n, []).append(float(c.select[np.searchsorted(c.C, common, side="right") - 1]))
-    return {n: sum(v) / len(v) for n, v in sorted(by.items())}
+    return {n: sum(v) / len(v) for n, v in by_n(curves, common).items()}
+
+
+def _highest(paths: Mapping[int, np.ndarray]) -> int:
+    """The n of the highest mean; ties to the smaller n."""
+    return max(paths, key=lambda n: (paths[n].mean(), -n))
+
+
+def _up(amount: float) -> str:
+    """An amount in three digits, rounded up: so much is enough."""
+    step = 10.0 ** (floor(log10(amount)) - 2)
+    return f"{ceil(amount / step) * step:.10g}"
 
 
 def marginal(law: Law, C: float) -> Marginal:

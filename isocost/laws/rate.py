@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from isocost.laws.table import Curve
+from isocost.laws.track import Track
 
 MULTIPLIERS = (0.25, 1.0, 4.0)   # rates of the probe, times the anchor's
 EDGES = (0.5, 2.0)               # rates at which the smallest and the largest n are rerun
@@ -42,7 +43,8 @@ class RateRule:
     """lr = lr0 (nB / reference)^exponent, kept under what the probe saw hold.
 
     `ceilings` are (rollouts per update, highest lr allowed there); between two they are joined in log-log, and
-    outside they stay flat. `refused` are the settings that fell below the base.
+    outside they stay flat. `refused` are the settings that fell below the base. `arms` are (n, B, learning rate) of
+    arms that keep the rate they had, whatever the rule says there.
     """
 
     lr0: float
@@ -53,6 +55,12 @@ class RateRule:
     measured: bool = False
     flags: tuple[str, ...] = ()
     why: str = ""
+    arms: tuple[tuple[int, int, float], ...] = ()
+
+    def of_arm(self, n: int, B: int) -> float:
+        """The learning rate of n rollouts for each of B problems per update: the arm's own, else the rule's."""
+        own = {(k, problems): lr for k, problems, lr in self.arms}
+        return own[n, B] if (n, B) in own else self.at(n * B)
 
     def at(self, nB: int, multiplier: float = 1.0) -> float:
         """The learning rate for this many rollouts per update, times `multiplier`, never above the ceiling."""
@@ -66,15 +74,16 @@ class RateRule:
         return exp(float(np.interp(log(nB), x, y)))
 
     def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {"schema": 1, **asdict(self)}
+        """Plain data for JSON; `arms` only where there are any."""
+        return {"schema": 1, **{k: v for k, v in asdict(self).items() if k != "arms" or v}}
 
     @staticmethod
     def of(data: dict[str, Any]) -> RateRule:
         """The rule that `data()` wrote."""
         d = {k: v for k, v in data.items() if k != "schema"}
         return RateRule(**{
-            **d, "ceilings": tuple((int(b), float(lr)) for b, lr in d["ceilings"]),
+            **d, "arms": tuple((int(n), int(B), float(lr)) for n, B, lr in d.get("arms", ())),
+            "ceilings": tuple((int(b), float(lr)) for b, lr in d["ceilings"]),
             "refused": tuple(Trial(**t) for t in d["refused"]), "flags": tuple(d["flags"]),
         })
 
@@ -252,8 +261,25 @@ def shift(curves: Sequence[Curve], *, noise: float = NOISE) -> Shift:
 
 
 def _means(curves: Sequence[Curve], C: float) -> dict[int, tuple[float, int]]:
-    """n -> (mean select reward at the last point up to C, runs)."""
+    """n -> (mean select reward at C, runs)."""
+    return {n: (float(np.mean(v)), len(v)) for n, v in by_n(curves, C).items()}
+
+
+def by_n(curves: Sequence[Curve], C: float) -> dict[int, list[float]]:
+    """n, ascending -> the `select` reward of each of its runs at C rollouts (`reward_at`)."""
     by: dict[int, list[float]] = {}
-    for c in curves:
-        by.setdefault(c.n, []).append(float(c.select[np.searchsorted(c.C, C, side="right") - 1]))
-    return {n: (float(np.mean(v)), len(v)) for n, v in sorted(by.items())}
+    for c in sorted(curves, key=lambda c: c.n):
+        by.setdefault(c.n, []).append(reward_at(c.C, c.select, C))
+    return by
+
+
+def reward_at(C: np.ndarray, reward: np.ndarray, at: float) -> float:
+    """A run's reward at `at` rollouts, from evaluations at C (K,), ascending, with rewards (K,).
+
+    As `Track.at`: linear in ln C between evaluations, as it last was beyond them. Up to the first one after the base,
+    where there is no logarithm to go by, it is linear in C.
+    """
+    known = C > 0
+    if not known.any() or at <= C[known][0]:
+        return float(np.interp(at, C, reward))
+    return float(Track("", 0, C, reward).at(at))

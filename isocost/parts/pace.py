@@ -34,7 +34,7 @@ def warmed(
     return Pace(now, max_tokens, Sampling(temperature, top_p, top_k), max_turns, tuple(stop))
 
 
-# limits that move; an evaluation always has the run's `max_tokens`, and `max_turns` -------------------------------------
+# limits that move; an evaluation always has the run's `max_tokens`, and `max_turns` -----------------------------------
 
 def cycled(
     ledger: Ledger, *, shape: str = "cosine", period: int = 640, shortest: float = 0.5,

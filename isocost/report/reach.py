@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from isocost.laws.rate import reward_at
 from isocost.report import charts
 from isocost.report.accounts import Section, empty
 from isocost.report.html import (
@@ -68,7 +69,7 @@ def curves(study: Study) -> Section:
     plot = figure("reward", spec, alt_text, caption, rows)
     lead = (
         f"{len(runs)} pilot runs over n = {names(sorted({r.n for r in runs if r.n}))}; at their last common budget"
-        f" {_order(points)}."
+        f" {_order(runs)}."
     )
     parts = (p(lead, cls="lead"), plot, _how_far(study), _arm_table(law, runs), _left_out(runs))
     return Section("curves", title, join(*parts))
@@ -78,14 +79,15 @@ def reward_plot(
     study: Study, points: Sequence[Data] | None = None, law: Law | None = None
 ) -> tuple[charts.Spec, str, list[Data]]:
     """The main plot: (specification, alternative text, the rows behind it)."""
+    runs = [r for r in study.of("pilot") if r.evaluations]
     if points is None:
-        points, law = _means([r for r in study.of("pilot") if r.evaluations]), law_of(study)
+        points, law = _means(runs), law_of(study)
     reach = reach_of(study) if law else []
     fits = _fitted(law, reach, prescribed_n(study)) if law else []
     rows = [*({"kind": "observed", **r} for r in points), *({"kind": "fitted", **r} for r in fits)]
     alt_text = (
         "Held-out reward against training rollouts, one curve for each n. At the end of the pilot: "
-        + ", ".join(_ends(points))
+        + ", ".join(f"n = {n} {share(reward)}" for n, reward in _ends(runs))
     )
     if reach:
         alt_text += f". Shaded: {reach[0]['text'].replace(chr(10), ', ')}, up to {count(reach[0]['C2'])} rollouts"
@@ -152,31 +154,32 @@ def _columns(band: Any, digits: int) -> list[tuple[float, ...]]:
     ]
 
 
-def _last_points(points: Sequence[Data]) -> list[Data]:
-    """Each n at the largest C that every n reached."""
-    ends = [max(r["C"] for r in points if r["n"] == n) for n in {r["n"] for r in points}]
-    end = min(ends, default=math.inf)
-    return [
-        max((r for r in points if r["n"] == n and r["C"] <= end), key=lambda r: r["C"])
-        for n in sorted({r["n"] for r in points})
-    ]
+def _ends(runs: Sequence[Run]) -> list[tuple[int, float]]:
+    """(n, mean reward over seeds) at the largest C that every run reached, in order of n."""
+    told = [(run.n, *_told(run)) for run in runs if run.n is not None and not run.diverged]
+    known = [(n, C, reward) for n, C, reward in told if len(C) and C[-1] > 0]
+    common = min((float(C[-1]) for _, C, _ in known), default=math.inf)
+    by: dict[int, list[float]] = {}
+    for n, C, reward in known:
+        by.setdefault(n, []).append(reward_at(C, reward, common))
+    return [(n, sum(v) / len(v)) for n, v in sorted(by.items())]
 
 
-def _ends(points: Sequence[Data]) -> list[str]:
-    return [f"n = {r['n']} {share(r['reward'])}" for r in _last_points(points)]
+def _told(run: Run) -> tuple[np.ndarray, np.ndarray]:
+    """C (K,) and reward (K,) of a run's evaluations, ascending; what has no number is left out."""
+    pairs = [(number(x.get("rollouts")), number(x.get(SPLIT, x.get("eval/select")))) for x in run.evaluations]
+    known = sorted((c, y) for c, y in pairs if c is not None and y is not None)
+    return np.array([c for c, _ in known]), np.array([y for _, y in known])
 
 
-def _order(points: Sequence[Data]) -> str:
-    ends = sorted(_last_points(points), key=lambda r: -r["reward"])
+def _order(runs: Sequence[Run]) -> str:
+    ends = sorted(_ends(runs), key=lambda end: -end[1])
     if not ends:
         return "no run has been evaluated"
-    first, last = ends[0], ends[-1]
-    if first is last:
-        return f"n = {first['n']} stands at {share(first['reward'])}"
-    return (
-        f"n = {first['n']} leads with {share(first['reward'])} and n = {last['n']} is last with"
-        f" {share(last['reward'])}"
-    )
+    (first, highest), (last, lowest) = ends[0], ends[-1]
+    if len(ends) == 1:
+        return f"n = {first} stands at {share(highest)}"
+    return f"n = {first} leads with {share(highest)} and n = {last} is last with {share(lowest)}"
 
 
 def _arm_table(law: Law | None, runs: Sequence[Run]) -> Safe:

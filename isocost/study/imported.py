@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import exp, isfinite, sqrt
 from pathlib import Path
@@ -23,13 +23,14 @@ from isocost import record as records
 from isocost.errors import UserError
 from isocost.importers import Log
 from isocost.importers._record import TRAINING, Asked, Imported, resolve, write
-from isocost.laws.budget import Bill, Budget, Prices, Timing, measure_timing
+from isocost.laws.budget import MEASURED, Bill, Budget, Machine, Prices, Timing, in_every_unit, measure_timing
 from isocost.laws.law import Flag, Law
 from isocost.laws.pilot import COMMON, EXTRAPOLATION, Evaluation, PilotPlan, Run, detectable, whole
 from isocost.laws.plan import Plan, prescribe
-from isocost.laws.rate import NOISE, RateRule
+from isocost.laws.rate import EXPONENT, NOISE, RateRule, by_n
 from isocost.laws.table import Curve, curves
 from isocost.record import read_json
+from isocost.study import spending
 from isocost.study.home import Home
 from isocost.words import counted
 
@@ -38,6 +39,18 @@ HELD = 256  # held-out problems assumed
 NOTHING = Bill(0, 0.0, None, 0.0, 0, None, None)  # of the budget to come, no imported run took anything
 UNTIMED = Timing(0.0, 0.0, 0.0, 0.0, "not known: the logs hold no seconds")
 SAID = ("a second held-out half:", "a held-out measure:")  # what the law's own flags say
+UNNAMED = "not named"
+ONE = {  # what the runs of one law have one of, and what is said of two that differ in it
+    "kind": "some of these runs have held-out reward and some training reward only ({a}: {of_a}, {b}: {of_b}); a law "
+    "is of one of them: import those apart, or name one column for all with --map",
+    "metric": "the reward of {a} is {of_a}, that of {b} is {of_b}; a law is of one metric: name the same column for "
+    "all with --map, or import those apart",
+    "scale": "the reward of {a} is scaled from {of_a}, that of {b} from {of_b}; a law is of one scale: import all with "
+    "one --scale",
+    "unit": "the cost of {a} is counted in {of_a}, that of {b} in {of_b}; a law is of one unit: import those apart",
+    "model": "{a} began from {of_a}, {b} from {of_b}; a law is of one model: import those apart",
+    "data": "{a} was trained on {of_a}, {b} on {of_b}; a law is of one set of problems: import those apart",
+}
 STALE = ("law.json", "plan.json")
 OURS = ("pilot_share", "seeds")  # checks of a plan that only a study which trains its own pilot and arms can pass
 THEIRS = (
@@ -119,12 +132,7 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> list[dict[
     there = [read_json(p) for p in sorted((out / "runs").glob("*/run.json"))]
     known = {t["imported"]["digest"]: t["imported"]["name"] for t in there}
     arms = {(t["arm"]["n"], t["seed"]): t["imported"]["name"] for t in there}
-    kinds = {t["imported"]["metric"]["kind"] for t in there} | {r.kind for r in runs}
-    if len(kinds) > 1:
-        raise UserError(
-            "some of these runs have held-out reward and some training reward only; a law is of one of "
-            "them: import those apart, or name one column for all with --map"
-        )
+    _one_world([*map(_recorded, there), *map(_resolved, runs)])
     placed: list[tuple[Imported, int, str]] = []
     for run in runs:
         if run.digest in known:
@@ -143,8 +151,8 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> list[dict[
     if not (out / "study.json").exists():
         about = {k: v for run in reversed(runs) for k, v in run.log.about.items()}
         setting = {
-            "model": asked.model or str(about.get("model") or "not named"),
-            "data": asked.data or str(about.get("data") or "not named"),
+            "model": asked.model or str(about.get("model") or UNNAMED),
+            "data": asked.data or str(about.get("data") or UNNAMED),
         }
         extra = {k: about[k] for k in ("temperature", "max_tokens") if k in about}
         records.write_json(
@@ -167,6 +175,38 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> list[dict[
     records.write_json(out / "rate.json", rule_of(seen).data())
     records.write_json(out / "pilot.json", pilot_of(out, seen, None).data())
     return [_told(run, out / "runs" / name, seed) for run, seed, name in placed]
+
+
+def _recorded(record: Mapping[str, Any]) -> dict[str, str]:
+    """What a record says of each key of `ONE`, and its name; empty where it does not say."""
+    log = record["imported"]
+    model, data = record["model"]["name"], record["problems"]["spec"]
+    return _world(log["name"], log["metric"], log["stated"].get("scale"), log["unit"], {"model": model, "data": data})
+
+
+def _resolved(run: Imported) -> dict[str, str]:
+    """The same of a run that is not written yet."""
+    metric = {"name": run.metric, "kind": run.kind}
+    return _world(run.log.name, metric, run.stated.get("scale"), run.log.unit, run.log.about)
+
+
+def _world(
+    name: str, metric: Mapping[str, str], scale: Sequence[float] | None, unit: str, about: Mapping[str, Any]
+) -> dict[str, str]:
+    low, high = scale or (0.0, 1.0)
+    said = {k: str(about.get(k) or UNNAMED) for k in ("model", "data")}
+    named = {k: "" if v == UNNAMED else v for k, v in said.items()}
+    return {"name": name, "kind": metric["kind"], "metric": metric["name"], "scale": f"{low:g} to {high:g}",
+            "unit": unit, **named}
+
+
+def _one_world(runs: Sequence[Mapping[str, str]]) -> None:
+    """Raises UserError, naming both, where two runs differ in what one law must have one of."""
+    for key, text in ONE.items():
+        told = [run for run in runs if run[key]]
+        other = next((run for run in told if run[key] != told[0][key]), None)
+        if other is not None:
+            raise UserError(text.format(a=told[0]["name"], of_a=told[0][key], b=other["name"], of_b=other[key]))
 
 
 def _told(run: Imported, folder: Path, seed: int) -> dict[str, Any]:
@@ -193,37 +233,39 @@ def _told(run: Imported, folder: Path, seed: int) -> dict[str, Any]:
 def rule_of(seen: Sequence[Curve]) -> RateRule:
     """The learning-rate rule that the runs followed: a power of rollouts per update through their rates.
 
-    With one batch size only, the exponent is 1/2, which is said to be assumed.
+    With one batch size only, the exponent is 1/2, which is said to be assumed. Arms that were run keep their own rate.
     """
     at = sorted({(c.n * c.B, c.lr) for c in seen})
     sizes = np.array([b for b, _ in at], dtype=float)
     rates = np.log([lr for _, lr in at])
     reference = round(float(exp(np.log(sizes).mean())))
-    if len(set(sizes)) < 2:
-        lr0 = exp(float(rates.mean()))
-        return RateRule(
-            lr0,
-            reference,
-            why=f"as the imported runs had it: lr = {lr0:.2g} at {reference} rollouts per "
-            "update; elsewhere a square root is assumed; not tuned here",
-        )
-    slope, level = np.polyfit(np.log(sizes / reference), rates, 1)
+    several = len(set(sizes)) > 1
+    slope, level = np.polyfit(np.log(sizes / reference), rates, 1) if several else (EXPONENT, rates.mean())
     off = float(np.abs(rates - level - slope * np.log(sizes / reference)).max())
+    lr0 = exp(float(level))
+    rule = (
+        f"lr = {lr0:.2g} (rollouts per update / {reference})^{slope:.2f}"
+        if several
+        else f"lr = {lr0:.2g} at {reference} rollouts per update; elsewhere a square root is assumed"
+    )
     flags = (
         ()
         if off < 0.01
         else (
-            "the imported runs' learning rates follow no power of the rollouts per update: the "
-            f"rule is off by up to {exp(off) - 1:.0%}",
+            "the imported runs' learning rates follow no power of the rollouts per update: the rule is off by up to "
+            f"{exp(off) - 1:.0%}, and each arm keeps its own",
         )
     )
+    own: dict[tuple[int, int], list[float]] = {}
+    for c in seen:
+        own.setdefault((c.n, c.B), []).append(c.lr)
     return RateRule(
-        exp(float(level)),
+        lr0,
         reference,
         float(slope),
         flags=flags,
-        why=f"as the imported runs had it: lr = {exp(float(level)):.2g} (rollouts per update / {reference})^"
-        f"{slope:.2f}; not tuned here",
+        why=f"as the imported runs had it: {rule}; not tuned here",
+        arms=tuple((n, B, exp(float(np.log(lrs).mean()))) for (n, B), lrs in sorted(own.items())),
     )
 
 
@@ -240,7 +282,7 @@ def pilot_of(folder: Path, seen: Sequence[Curve], budget: Budget | None) -> Pilo
     sd, source = _spread(seen)
     tokens, ends = _bills(folder)
     prices = Prices(0.0, tokens or 0.0, None)
-    timing = measure_timing(seen, UNTIMED)
+    timing = timing_of(seen)
     spent = replace(prices.bill([(c.n, c.B, int(c.C[-1]), len(c.C)) for c in seen], timing), seconds=ends)
     unit = batch or whole(grid, B)
     train_C = max(1, AHEAD * C // unit) * unit
@@ -293,9 +335,7 @@ def _run(curve: Curve) -> Run:
 def _spread(seen: Sequence[Curve]) -> tuple[float, str]:
     """Run-to-run standard deviation at the last compute that all reached, pooled over n."""
     common = min(float(c.C[-1]) for c in seen)
-    by: dict[int, list[float]] = {}
-    for c in seen:
-        by.setdefault(c.n, []).append(float(c.select[np.searchsorted(c.C, common, side="right") - 1]))
+    by = by_n(seen, common)
     dof = sum(len(v) - 1 for v in by.values())
     if not dof:
         return NOISE, f"assumed: {NOISE:g} between runs; one run per n says nothing of it"
@@ -360,32 +400,98 @@ def flagged(home: Home, law: Law) -> Law:
     return replace(law, flags=(*flags, *law.flags))
 
 
-def planned(home: Home, budget: str | None, others: object = None) -> Plan:
+def timing_of(seen: Sequence[Curve]) -> Timing:
+    """What the logs' seconds say a run takes, evaluations included where they cannot be told apart.
+
+    Where the runs do not tell an update's own time from its rollouts', it is seconds over rollouts, in total; with no
+    seconds it is `UNTIMED`.
+    """
+    apart = measure_timing(seen, UNTIMED)
+    if apart != UNTIMED:
+        return apart
+    pieces = [(dC, ds) for c in seen for dC, ds in zip(np.diff(c.C), np.diff(c.seconds), strict=True) if ds > 0]
+    rollouts = sum(dC for dC, _ in pieces)
+    if not rollouts > 0:
+        return UNTIMED
+    each = float(f"{sum(ds for _, ds in pieces) / rollouts:.4g}")
+    return Timing(0.0, 0.0, each, 0.0, f"{MEASURED} {len(pieces)} stretches of runs of a trainer of yours, in total")
+
+
+def planned(
+    home: Home, budget: str | None, price: str | None = None, devices: int | None = None, *, others: bool = False
+) -> Plan:
     """The prescription for the run to come, within a budget; without one, as last planned.
 
-    Raises UserError for a budget in a unit that the logs do not let anyone count, for options that an imported study
-    has no use for, and before there is a law.
+    A `price` and a number of `devices` turn time into money and device-hours, asked for or told beside. Raises
+    UserError for a budget in a unit that the logs do not let anyone count, or that pays for no run, for a price or
+    devices where the logs hold no seconds, for options that an imported study has no use for (`others`), and before
+    there is a law.
     """
-    if others is not None:
+    if others:
         raise UserError(f"{home.path} was imported: its runs and rates are what they are; a plan takes --budget only")
     law = Law.of(home.read("law.json", "fit"))
     seen = curves(home.path)
-    if budget is not None:
-        pilot = pilot_of(home.path, seen, _countable(Budget.parse(budget), home.path, seen))
-        home.write("pilot.json", pilot.data())
-        (home.path / "plan.json").unlink(missing_ok=True)
+    if budget is not None or price is not None or devices is not None:
+        _plan_anew(home, seen, budget, price, devices)
     pilot = PilotPlan.of(home.read("pilot.json", "import"))
     if not home.has("plan.json"):
         rule = RateRule.of(home.read("rate.json", "import"))
-        made = prescribe(law, rule, pilot.budget, pilot.timing, pilot=pilot, curves=seen, spent=NOTHING)
+        prices = _prices(home.path)
+        made = prescribe(law, rule, pilot.budget, pilot.timing, pilot=pilot, curves=seen, spent=NOTHING, prices=prices)
         kept = tuple(c for c in made.checks if c.name not in OURS)
-        home.write("plan.json", replace(made, checks=kept, flags=(THEIRS, *made.flags)).data())
+        made = replace(made, checks=kept, flags=(THEIRS, *made.flags))
+        home.write("plan.json", {**made.data(), **_beside(home, made)})
     return Plan.of(home.read("plan.json", "plan"))
 
 
+def _plan_anew(
+    home: Home, seen: Sequence[Curve], budget: str | None, price: str | None, devices: int | None
+) -> None:
+    """pilot.json for a budget (as it was if not given) on a machine; a plan made before is forgotten."""
+    machine = Machine.priced(price, 1 if devices is None else devices, 1)
+    spend: Budget | None
+    if budget is not None:
+        spend = machine.plannable(_countable(Budget.parse(budget), home.path, seen), budget.strip())
+    else:
+        spend = PilotPlan.of(home.read("pilot.json", "import")).budget
+        if spend is not None and spend.asked:
+            spend = machine.plannable(Budget.parse(spend.asked), spend.asked)
+    if (price is not None or devices is not None) and timing_of(seen) == UNTIMED:
+        raise UserError(
+            f"{home.path}: the imported logs hold no seconds, so --price and --devices cannot be counted; leave them "
+            "out"
+        )
+    units = {"machine": machine.data(), "rows": []}
+    home.write("pilot.json", {**pilot_of(home.path, seen, spend).data(), "units": units})
+    (home.path / "plan.json").unlink(missing_ok=True)
+
+
+def _beside(home: Home, made: Plan) -> dict[str, Any]:
+    """Beside a plan: its cost in every unit that the logs let anyone count, and what its rewards and its C are."""
+    units = {"rollouts": True, "tokens": made.bill.tokens > 0, "flops": False}
+    timed = made.bill.seconds > 0
+    machine = spending.machine_of(home)
+    rows = in_every_unit(NOTHING, made.bill, made.budget, machine, made.timing, "the imported runs")
+    about = [read_json(p)["imported"] for p in sorted(home.runs.glob("*/run.json"))]
+    return {
+        "units": {"machine": machine.data(), "rows": [r.data() for r in rows if units.get(r.unit, timed)]},
+        "measure": {"kind": about[0]["metric"]["kind"], "unit": about[0]["unit"]},
+    }
+
+
+def _prices(folder: Path) -> dict[int, Prices]:
+    """n -> what a rollout of its runs wrote, where all of them say so."""
+    by: dict[int, list[Mapping[str, float]]] = {}
+    for run in sorted((folder / "runs").glob("*/run.json")):
+        by.setdefault(read_json(run)["arm"]["n"], []).append(read_json(run.parent / "end.json")["bill"]["train"])
+    told = {n: bills for n, bills in by.items() if all("decode" in b for b in bills)}
+    return {n: Prices(0.0, 0.0, None).measured(bills) for n, bills in told.items()}
+
+
 def _countable(budget: Budget, folder: Path, seen: Sequence[Curve]) -> Budget:
-    lacks = {"tokens": _bills(folder)[0] is None, "seconds": measure_timing(seen, UNTIMED) == UNTIMED}
-    if lacks.get(budget.unit, budget.unit != "rollouts"):
+    """The budget. Raises UserError where the logs do not tell what a rollout costs in its unit."""
+    lacks = {"rollouts": False, "tokens": _bills(folder)[0] is None, "flops": True}
+    if lacks.get(budget.unit, timing_of(seen) == UNTIMED):
         raise UserError(
             f"a budget in {budget.unit} cannot be counted: the imported logs do not hold enough to tell what "
             "a rollout costs in it; give rollouts, such as 50k-rollouts"

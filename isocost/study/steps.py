@@ -192,8 +192,9 @@ def plan(
     """Without a law, plan the pilot; with one, or with a plan that needs none, prescribe."""
     home, console = opened(study), console_of(quiet)
     if imported.is_imported(home):
-        found = imported.planned(home, budget, size or lr or lr_exponent or groups or fixed_batch or metric)
-        tell.plan(console, found)
+        others = any(x is not None for x in (size, lr, lr_exponent, groups, fixed_batch, metric))
+        found = imported.planned(home, budget, price, devices, others=others)
+        tell.plan(console, found, home.read("plan.json", "plan"))
         _print_json(home, "plan.json", as_json)
         return 0
     known = home.read("profile.json", "profile")

@@ -83,8 +83,11 @@ def profile(console: Console, p: Mapping[str, Any]) -> None:
     )
 
 
-def bill(b: Bill) -> str:
-    parts = [f"{b.rollouts} rollouts", duration(b.seconds) + " of run time"]
+def bill(b: Bill, unit: str = "rollouts") -> str:
+    """What runs cost, in words; what is not known is left out."""
+    parts = [f"{b.rollouts} {unit}"]
+    if b.seconds:
+        parts.append(duration(b.seconds) + " of run time")
     if b.flops:
         parts.append(f"{b.flops:.1e} FLOP")
     if b.memory_mb:
@@ -183,8 +186,10 @@ def interference(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def plan(console: Console, p: Plan, beside: Mapping[str, Any] | None = None) -> None:
-    """The prescription; `beside` is what plan.json tells beside it: units, more compute, what its seeds can see."""
+    """The prescription; `beside` is what plan.json tells beside it: units, more compute, what its seeds can see,
+    and of imported runs what their reward and their C are."""
     beside = beside or {}
+    measure = {"kind": "held-out", "unit": "rollouts", **(beside.get("measure") or {})}
     a = p.arm
     head(console, f"prescription: n = {a.n}, B = {a.B}, M = {a.M}, lr = {a.lr:.2g}")
     if p.fallback:
@@ -195,12 +200,13 @@ def plan(console: Console, p: Plan, beside: Mapping[str, Any] | None = None) -> 
         console.print(f"  {p.chosen}")
     passes = "" if a.epochs is None else f", {a.epochs:.1f} passes over the problems"
     console.print(
-        f"  C = {a.C} rollouts a run, {counted(p.seeds, 'seed')}, warm-up {counted(a.warmup, 'update')}{passes}; "
-        f"against {p.comparison}"
+        f"  C = {a.C} {measure['unit']} a run, {counted(p.seeds, 'seed')}, warm-up "
+        f"{counted(a.warmup, 'update')}{passes}; against {p.comparison}"
     )
     if a.prediction:
         console.print(
-            f"  expected held-out reward {interval(a.prediction)} ({a.prediction.level:.0%} prediction interval)"
+            f"  expected {measure['kind']} reward {interval(a.prediction)} ({a.prediction.level:.0%} prediction "
+            "interval)"
         )
     if beside.get("more"):
         more(console, [More.of(m) for m in beside["more"]])
@@ -210,7 +216,7 @@ def plan(console: Console, p: Plan, beside: Mapping[str, Any] | None = None) -> 
         console.print(f"  {beside['sees']['text']}")
     for rank, run in enumerate(beside.get("next") or ()):
         console.print(f"  {'  or' if rank else 'to be surer:'} {run['text']}")
-    console.print(f"  training: {bill(p.bill)}")
+    console.print(f"  training: {bill(p.bill, measure['unit'])}")
     units(console, beside)
     for check in p.checks:
         if not check.holds:
@@ -219,19 +225,19 @@ def plan(console: Console, p: Plan, beside: Mapping[str, Any] | None = None) -> 
 
 
 def units(console: Console, beside: Mapping[str, Any]) -> None:
-    """A budget in every unit, and how each is known; nothing where none was written."""
+    """A budget in every unit, and how each is known; nothing where none was written, no column of nothing."""
     rows = (beside.get("units") or {}).get("rows", ())
     if not rows:
         return
     table = Table(box=None, pad_edge=False)
-    whole = any(r["budget"] is not None for r in rows)
-    names = ("  in every unit", "pilot", "training", *(("your budget",) if whole else ()))
+    columns = {"pilot": "pilot", "training": "training", "budget": "your budget"}
+    told = [k for k in columns if any(r[k] for r in rows)]
+    names = ("  in every unit", *(columns[k] for k in told))
     for name in (*names, "", ""):
         table.add_column(name, justify="left" if name in ("  in every unit", "") else "right")
     for r in rows:
         name, show = _unit(r["unit"])
-        amounts = [r["pilot"], r["training"], *([r["budget"]] if whole else [])]
-        table.add_row(f"  {name}", *map(show, amounts), r["known"], r["why"])
+        table.add_row(f"  {name}", *(show(r[k]) for k in told), r["known"], r["why"])
     console.print(table)
 
 

@@ -1,0 +1,213 @@
+"""Imported runs as a study: what may stand in one law, what its plan is counted in, and what it is billed as."""
+
+import re
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from isocost.cli import main
+from isocost.laws.plan import Plan, end_means
+from isocost.laws.table import curves
+from isocost.record import read_json
+from isocost.report.page import render
+from isocost.report.records import load
+
+TRUTH = {4: (0.66, 9000.0, 1.3), 8: (0.74, 14000.0, 1.25), 16: (0.80, 26000.0, 1.2)}  # A, Cmid, b; R0 is 0.2
+NAMES = ("--names", "n{n}-s{seed}", "--B", 16)
+
+
+def said(*args, code=0):
+    """What a command printed; a mistake is one line on stderr and exit code 2."""
+    done = CliRunner().invoke(main, [str(a) for a in args])
+    assert done.exit_code == code, (args, done.output, done.exception)
+    return " ".join((done.stderr if code == 2 else done.output).split())
+
+
+def csv(path, rows, header="step,held_out"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join([header, *(",".join(f"{x:.10g}" for x in row) for row in rows)]) + "\n")
+    return path
+
+
+def logs(folder, C=80_000, seeds=3, update=0.5, rollout=0.02, tokens=None, lr=None, ns=(4, 8, 16)):
+    """Runs of `TRUTH` with a little noise, 14 evaluations, `update` seconds an update and `rollout` a rollout."""
+    draw = np.random.default_rng(1)
+    for n in ns:
+        A, Cmid, b = TRUTH[n]
+        for seed in range(seeds):
+            M = C // (16 * n)
+            steps = [0, *np.unique(np.round(np.geomspace(M / 60, M, 14)).astype(int))]
+            lift, rows = 0.006 * draw.standard_normal(), []
+            for k in steps:
+                y = 0.2 + (A + lift - 0.2) / (1 + (Cmid / max(k * 16 * n, 1e-9)) ** b) + 0.004 * draw.standard_normal()
+                rows.append((k, y, k * (update + rollout * 16 * n), (lr or {}).get(n, 1e-6),
+                             *((tokens[n], y) if tokens else ())))
+            header = "step,held_out,seconds,lr" + (",length,reward" if tokens else "")
+            csv(folder / f"n{n}-s{seed}.csv", rows, header)
+    return sorted(folder.iterdir())
+
+
+# what may stand in one law ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("second", "options", "why"),
+    [
+        ("step,score", ("--from", "csv", "--map", "held_out=score"), "is held_out, that of n8-s0 is score"),
+        ("step,held_out", ("--scale", "0,2"), "scaled from 0 to 1, that of n8-s0 from 0 to 2"),
+        ("step,held_out", ("--model", "Z"), "n4-s0 began from A, n8-s0 from Z"),
+        ("step,held_out", ("--data", "Q"), "n4-s0 was trained on P, n8-s0 on Q"),
+        ("step,reward", (), "n4-s0: held-out, n8-s0: training"),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_what_one_law_cannot_hold_is_refused_naming_both(tmp_path, second, options, why):
+    out, rows = tmp_path / "mix", [(0, 0.2), (10, 0.3), (20, 0.4)]
+    first = [csv(tmp_path / f"n4-s{i}.csv", [(k, y + i / 100) for k, y in rows]) for i in (0, 1)]
+    said("import", *first, *NAMES, "--lr", 1e-6, "--model", "A", "--data", "P", "--out", out)
+    other = csv(tmp_path / "n8-s0.csv", rows, second)
+    assert why in said("import", other, *NAMES, "--lr", 1e-6, *options, "--out", out, code=2)
+    assert len(list((out / "runs").iterdir())) == 2
+    unnamed = csv(tmp_path / "n8-s0.csv", [(k, y + 0.1) for k, y in rows])
+    said("import", unnamed, *NAMES, "--lr", 1e-6, "--out", out)  # a model and data that nobody gave are no others
+
+
+# rewards at one C ---------------------------------------------------------------------------------------------
+
+
+def test_arms_that_end_apart_are_read_at_one_C(tmp_path):
+    """At 3,072, where n = 8 ends, n = 4 stands at 0.5 in fact and at 0.3 at its last evaluation before."""
+    four = [(0, 0.1), (24, 0.3), (96, 0.7)]  # 0, 1,536 and 6,144 rollouts: 3,072 is half way in ln C
+    eight = [(0, 0.1), (12, 0.2), (24, 0.4)]
+    out = tmp_path / "study"
+    files = [csv(tmp_path / "n4-s0.csv", four), csv(tmp_path / "n4-s1.csv", [*four[:2], (96, 0.74)]),
+             csv(tmp_path / "n8-s0.csv", eight), csv(tmp_path / "n8-s1.csv", [*eight[:2], (24, 0.42)])]
+    said("import", *files, *NAMES, "--lr", 1e-6, "--out", out)
+    assert end_means(curves(out)) == pytest.approx({4: 0.51, 8: 0.41})
+    assert read_json(out / "pilot.json")["sd"] == pytest.approx(0.02 / 2**0.5)  # 0.50 and 0.52, 0.40 and 0.42
+    assert "n = 4 leads with 0.510 and n = 8 is last with 0.410" in re.sub(r"<[^>]+>", "", render(load(out)))
+
+
+def test_the_fallback_is_the_best_at_one_C(tmp_path):
+    """Truth at 7,936 rollouts: 0.411 for n = 4, 0.378 for n = 8; n = 4 goes on to 8,000."""
+    out = tmp_path / "short"
+    said("import", *logs(tmp_path / "logs", C=8000, ns=(4, 8)), *NAMES, "--out", out)
+    said("fit", out)
+    text = said("plan", out, "--budget", "20k-rollouts")
+    assert "fallback: n = 4, best at the pilot's largest common budget (0.41" in text
+
+
+# what a plan is counted in ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory):
+    """10 s an update and 5 ms a rollout: small n are dear."""
+    folder = tmp_path_factory.mktemp("slow")
+    said("import", *logs(folder / "logs", update=10, rollout=0.005), *NAMES, "--out", folder / "study")
+    said("fit", folder / "study")
+    return folder / "study"
+
+
+def test_n_are_compared_at_what_a_budget_of_time_buys_of_each(slow):
+    """3200 s: 10 + 0.005 nB seconds an update of nB rollouts, cut to whole updates of 256."""
+    text = said("plan", slow, "--budget", "3200s")
+    made = Plan.of(read_json(slow / "plan.json"))
+    bought = {n: int(3200 / (10 / (16 * n) + 0.005) // 256) * 256 for n in (4, 8, 16)}
+    assert ", ".join(f"{C} rollouts at n = {n}" for n, C in bought.items()) in text
+    assert "n=16 is best" in text and "is the largest n with a curve" in text  # others may have been left out
+    assert (made.arm.n, made.arm.C) == (16, bought[16]) and made.equal == (16,)
+    assert made.marginal.n == made.marginal.doubled_n == 16 and made.marginal.gain > 0
+
+
+def test_money_and_device_hours_are_time(slow):
+    """2 usd at 2.5 a device-hour are 0.8 device-hours, on 8 devices 360 s."""
+    priced = ("--price", "2.5usd/device-hour", "--devices", 8)
+    text = said("plan", slow, "--budget", "2usd", *priced)
+    money = Plan.of(read_json(slow / "plan.json"))
+    assert money.budget.amount == pytest.approx(360) and "usd 1.9" in text and "asked 2usd" in text
+    said("plan", slow, "--budget", "0.8device-hours", "--devices", 8)
+    hours = Plan.of(read_json(slow / "plan.json"))
+    said("plan", slow, "--budget", "360s")
+    assert Plan.of(read_json(slow / "plan.json")).arm == hours.arm == money.arm
+    assert "at least 0.0251 device-hours" in said("plan", slow, "--budget", "1e-4gpu-hours", "--devices", 8, code=2)
+    assert "needs a --price" in said("plan", slow, "--budget", "2usd", code=2)
+
+
+def test_a_price_beside_another_budget_is_told_in_money(slow):
+    assert "usd" not in said("plan", slow, "--budget", "20k-rollouts")
+    text = said("plan", slow, "--price", "3.6usd/hour")  # of the budget as it was: 0.001 usd a second
+    seconds = Plan.of(read_json(slow / "plan.json")).bill.seconds
+    assert f"usd {seconds / 1000:.3g}" in text and "20000 rollouts" in text
+
+
+@pytest.mark.parametrize(
+    ("budget", "least"), [("100-rollouts", "256 rollouts"), ("1s", "11.3 seconds"), ("0.1min", "11.3 seconds")]
+)
+def test_a_budget_that_pays_for_no_run_is_refused_with_the_least_that_does(slow, budget, least):
+    """256 rollouts are a whole number of updates of every n; one update of n = 16 takes 10 + 256 x 0.005 s = 11.28."""
+    assert f"give at least {least}" in said("plan", slow, "--budget", budget, code=2)
+    said("plan", slow, "--budget", least.replace(" ", ""))
+
+
+def test_a_token_budget_bills_each_n_with_its_own_length(tmp_path):
+    out, tokens = tmp_path / "study", {4: 100, 8: 200, 16: 400}
+    said("import", *logs(tmp_path / "logs", tokens=tokens), *NAMES, "--out", out)
+    said("fit", out)
+    text = said("plan", out, "--budget", "10M-tokens")
+    assert "99840 rollouts at n = 4, 49920 rollouts at n = 8, 24832 rollouts at n = 16" in text
+    made = Plan.of(read_json(out / "plan.json"))
+    assert made.bill.tokens == pytest.approx(made.arm.C * tokens[made.arm.n], rel=1e-6) and made.bill.tokens <= 1e7
+
+
+def test_with_one_batch_size_seconds_are_total_over_total(tmp_path):
+    """n = 8 alone: 0.5 + 128 x 0.02 = 3.06 s an update of 128 rollouts, 0.02391 s a rollout."""
+    out = tmp_path / "study"
+    said("import", *logs(tmp_path / "logs", ns=(8,)), *NAMES, "--out", out)
+    timing = read_json(out / "pilot.json")["timing"]
+    assert timing["rollout"] == pytest.approx(3.06 / 128, rel=1e-3) and timing["update"] == 0
+    assert timing["source"].startswith("measured on 42 stretches")
+    said("fit", out)
+    text = said("plan", out, "--budget", "1h")
+    assert "0 s of run time" not in text and "cannot be counted" not in text
+
+
+def test_where_no_seconds_are_known_none_are_told(tmp_path):
+    out, rows = tmp_path / "study", logs(tmp_path / "logs", seeds=5)
+    for path in rows:
+        lines = [line.split(",") for line in path.read_text().splitlines()]
+        path.write_text("".join(f"{k},{y},{lr}\n" for k, y, _, lr in lines))
+    said("import", *rows, *NAMES, "--out", out)
+    said("fit", out)
+    for budget in ("20k-rollouts", "60k-rollouts", "300k-rollouts"):
+        text = said("plan", out, "--budget", budget)
+        assert "0 s" not in text and "cheapest" not in text and "run time" not in text
+        assert read_json(out / "plan.json")["arm"]["seconds"] is None
+    assert "cannot be counted" in said("plan", out, "--budget", "1h", code=2)
+    assert "hold no seconds" in said("plan", out, "--devices", 8, code=2)
+
+
+# what is prescribed -------------------------------------------------------------------------------------------
+
+
+def test_an_arm_that_was_run_keeps_its_own_rate(tmp_path):
+    rates = {4: 2e-6, 8: 1e-6, 16: 3e-6}
+    out = tmp_path / "study"
+    said("import", *logs(tmp_path / "logs", lr=rates), *NAMES, "--out", out)
+    said("fit", out)
+    text = said("plan", out, "--budget", "200k-rollouts")
+    made = Plan.of(read_json(out / "plan.json"))
+    assert made.arm.lr == pytest.approx(rates[made.arm.n]) and f"lr = {rates[made.arm.n]:.2g}" in text
+    assert "each arm keeps its own" in text
+
+
+def test_training_reward_is_expected_as_such(tmp_path):
+    rows = logs(tmp_path / "logs")
+    for path in rows:
+        path.write_text(path.read_text().replace("held_out", "reward"))
+    out = tmp_path / "study"
+    said("import", *rows, *NAMES, "--out", out)
+    said("fit", out)
+    text = said("plan", out, "--budget", "200k-rollouts")
+    assert "expected training reward" in text and "expected held-out reward" not in text
