@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from isocost.errors import UserError
 
@@ -180,6 +181,22 @@ def said(f: Callable) -> Callable:
     return command
 
 
+def given() -> dict[str, str]:
+    """The options and arguments of this command that the user gave, name: as it is written."""
+    context = click.get_current_context()
+    written = {p.name: p.opts[0] for p in context.command.params if p.name is not None}
+    return {k: v for k, v in written.items() if context.get_parameter_source(k) is ParameterSource.COMMANDLINE}
+
+
+def trained_here(folder: Path, instead: str) -> None:
+    """Raises UserError for an imported study or run, with what to do instead."""
+    from isocost.record import read_json
+
+    told = [read_json(p) for p in (folder / "study.json", folder / "run.json") if p.exists()]
+    if any(x.get("imported") for x in told):
+        raise UserError(f"{folder} was imported: {instead}")
+
+
 def show(data: Any, text: Callable[[], None], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(data, indent=1, sort_keys=True, default=str))
@@ -285,6 +302,11 @@ def fit(study: Path, metric: str | None, as_json: bool) -> int:
     """Fit the law to a study's pilot, or refuse and say what would settle it."""
     from isocost.study import steps
 
+    if not (study / "study.json").exists():
+        trained_here(study, "a law is fitted to several runs: give all their logs to one `isocost import --out STUDY`")
+    if metric not in (None, "pass@1"):
+        trained_here(study, "its records hold one number of each evaluation; to fit another, import the logs again "
+                            "with --map held_out=COLUMN")
     return steps.fit(study, quiet=as_json, as_json=as_json, metric=metric)
 
 
@@ -346,6 +368,8 @@ def audit(study: Path, as_json: bool) -> int:
     """Hold the sealed forecast against what happened. Exits 0 hit, 3 miss, 4 cannot tell or uninformative."""
     from isocost.study import steps
 
+    trained_here(study, "no forecast of its trainer's run is sealed; bring that run in with `isocost import`, and hold "
+                        f"it against the interval that `isocost plan {study}` says")
     return steps.audit(study, quiet=as_json, as_json=as_json)
 
 
@@ -392,7 +416,7 @@ def compare(arms: tuple[str, ...], as_json: bool, **asked: Any) -> int:
     """
     from isocost.study.compare import run_compare
 
-    return run_compare(arms, quiet=as_json, as_json=as_json, **asked)
+    return run_compare(arms, quiet=as_json, as_json=as_json, given=given(), **asked)
 
 
 @main.command(name="eval")

@@ -6,9 +6,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from scipy import stats
 
 from isocost.chance import Purpose, generator
+from isocost.cli import main
 from isocost.errors import UserError
 from isocost.laws import compare as judge
 from isocost.laws.compare import Answer, _answer, _Way, compare, reached, rising
@@ -24,7 +26,7 @@ from isocost.laws.few import (
     shares,
     smallest,
 )
-from isocost.laws.track import Track, tracks
+from isocost.laws.track import LENGTH, Track, tracks
 from isocost.laws.truth import plant
 
 AT = np.geomspace(250, 8000, 8)
@@ -351,3 +353,75 @@ def test_a_factor_that_is_open_without_end_is_told_as_a_million():
     assert (told.answer, told.low, told.high) == ("cannot tell", pytest.approx(1e-6), pytest.approx(1e6))
     assert told.value == pytest.approx(np.exp(2.0))
     assert _answer("asymptote", "a", "b", way, 0.05, 0.01).high == 904.0
+
+
+# logs of other trainers ---------------------------------------------------------------------------------------
+
+LENGTHS = {10: 100, 20: 200}      # tokens of an answer in the steps up to here; the log tells no more
+
+
+def brought(out, *more, held="held_out", ends=0.6):
+    """Three logs as CSV, imported into `out`: 40 steps of n B = 8 x 16 = 128 rollouts, of LENGTHS tokens an answer."""
+    folder = out.parent / f"logs-{out.name}"
+    folder.mkdir()
+    for s in range(3):
+        rows = [(step, 0.2 + (ends - 0.2) * share + 0.01 * s * share, LENGTHS.get(step, ""))
+                for step, share in ((0, 0.0), (10, 0.5), (20, 0.8), (40, 1.0))]
+        (folder / f"n8-s{s}.csv").write_text(
+            f"step,{held},length,reward\n" + "".join(f"{t},{r:.4f},{x},{r:.4f}\n" for t, r, x in rows))
+    sizes = ("--names", "n{n}-s{seed}", "--B", "16", "--lr", "1e-6")
+    said("import", *sorted(folder.glob("*.csv")), *sizes, "--out", out, *more)
+    return out
+
+
+def said(*args, code=0):
+    done = CliRunner().invoke(main, [str(a) for a in args])
+    assert done.exit_code == code, (args, done.output, done.exception)
+    assert code != 2 or done.stderr.count("\n") == 1, done.stderr
+    return done.stderr if code == 2 else done.output
+
+
+@pytest.mark.parametrize(("more", "held", "words"), [
+    (("--scale", "0,2"), "held_out", "the scale of a is from 0 to 1, of b from 0 to 2"),
+    (("--from", "csv", "--map", "held_out=val_pass4"), "val_pass4", "the metric of a is held_out, of b val_pass4"),
+    ((), "other", "the kind of reward of a is held-out, of b training"),
+])
+def test_rewards_of_two_measures_are_not_compared(tmp_path, more, held, words):
+    assert words in said("compare", brought(tmp_path / "a"), brought(tmp_path / "b", *more, held=held), code=2)
+
+
+def test_tokens_of_imported_runs_are_their_answers_lengths(tmp_path):
+    """1,280 rollouts of 100 tokens, 1,280 of 200, and 2,560 more for which no other length is told."""
+    runs = sorted((brought(tmp_path / "a") / "runs").iterdir())
+    for track in tracks(runs, "tokens"):
+        np.testing.assert_allclose(track.cost, [0, 128_000, 384_000, 896_000])
+    with pytest.raises(UserError, match="not known; compare in rollouts or tokens"):
+        tracks(runs, "flops")
+    for run in runs:
+        lines = [json.loads(x) for x in (run / "metrics.jsonl").read_text().splitlines()]
+        bare = ({k: v for k, v in x.items() if k != LENGTH} for x in lines)
+        (run / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in bare))
+    with pytest.raises(UserError, match="does not record its cost in tokens"):
+        tracks(runs, "tokens")
+    with pytest.raises(UserError, match=r"not known; compare in rollouts$"):
+        tracks(runs, "flops")
+
+
+def test_an_imported_arm_is_compared_with_one_of_isocosts_own(tmp_path):
+    a = brought(tmp_path / "a", "--model", "tiny", "--data", "p", ends=0.5)
+    for s in range(3):
+        recorded(tmp_path / "ours" / str(s), s, 40)
+    found = json.loads(said("compare", a, tmp_path / "ours", "--json"))
+    assert found["cost"] == 5120 and found["best"] == "ours"
+    assert any("held_out of the logs is held against isocost's own held-out reward" in m for m in found["missing"])
+
+
+@pytest.mark.parametrize("option", [
+    ("--budget", "10k-rollouts"), ("--seeds", "5"), ("--rollouts", "8"), ("--lr", "1e-6"), ("--model", "tiny"),
+    ("--dry-run",)])
+def test_what_only_methods_have_a_use_for_is_refused_with_folders(tmp_path, option):
+    """Whether or not it is the default."""
+    for arm in "ab":
+        for s in range(3):
+            recorded(tmp_path / arm / str(s), s, 40, speed=1 + (arm == "a"))
+    assert f"{option[0]} is for methods" in said("compare", tmp_path / "a", tmp_path / "b", *option, code=2)

@@ -212,6 +212,25 @@ def test_what_is_not_carried_over_is_said(target, method, line):
     assert any(line in x for x in left), left
 
 
+@pytest.mark.parametrize(
+    ("target", "passes", "updates"),
+    [
+        ("nemo-rl", "grpo.max_num_epochs", "grpo.max_num_steps"),
+        ("skyrl", "trainer.epochs", "trainer.max_training_steps"),
+        ("verl", "trainer.total_epochs", "trainer.total_training_steps"),
+    ],
+)
+@pytest.mark.parametrize("method", [None, "grpo"])
+def test_all_updates_are_made_however_few_the_problems_are(target, passes, updates, method):
+    """These stop at the last pass or the last update, whichever comes first, and a pass is one update or more."""
+    text = load(target).write(asked(method, problems=None))
+    found = options(target, text)
+    assert (found[passes], found[updates]) == ("300", "300") and "300 are enough for M = 300 updates" in text
+    # 300 updates of 8 problems are 2400: one pass of 2000, part of a second, and one to spare.
+    text = load(target).write(asked(method))
+    assert options(target, text)[passes] == "3" and "are enough for" not in text
+
+
 def test_less_than_one_pass_is_exact_in_openrlhf():
     found = options("openrlhf", load("openrlhf").write(asked("grpo", M=100)))
     assert (found["data.max_samples"], found["train.num_episodes"]) == ("800", "1")

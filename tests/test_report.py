@@ -217,6 +217,18 @@ def test_fates_that_do_not_sum_are_called_out(tmp_path: Path):
     assert "the meter counted 1,032" in text
 
 
+def test_what_was_not_recorded_is_a_dash_and_no_zero(tmp_path: Path):
+    """Two runs whose bills hold rollouts and updates alone, and one token count of the first; no memory, no work."""
+    for seed, more in ((0, {"decode": 700}), (1, {})):
+        home = write_run(tmp_path, f"a{seed}", "run", 4, 1024, seed)
+        end = json.loads((home / "end.json").read_text())
+        write_json(home / "end.json", end | {"bill": {"train": {"rollouts": 1024, "updates": 32, **more}}})
+        (home / "timing.jsonl").write_text('{"step": 32, "rollouts": 1024, "seconds": 60}\n')
+    text = Page(report.write(tmp_path).read_text()).text
+    assert "train 2,048 – 700 – – 64 – –" in text
+    assert "2 min 00 s – – – – 17 /s –" in text and "0 MB" not in text
+
+
 def test_fates_are_those_of_the_types():
     assert set(FATES) == {str(f) for f in Fate}
     assert all(f in charts.PALETTE for f in FATES)

@@ -179,3 +179,36 @@ def test_a_folder_without_the_study_s_forecast_gives_no_bearings(tmp_path):
     assert Bearings.of(tmp_path) == Bearings() == Bearings.of(None)
     with pytest.raises(UserError):
         judge_run(tmp_path, Bearings())
+
+
+def brought(folder, runs):
+    """Logs of another trainer, imported: 16 evaluations to 2048 rollouts, the reward of an answer each."""
+    folder.mkdir()
+    for s in range(runs):
+        rows = "".join(f"{k},{0.3 + 0.02 * k + 0.01 * s:.3f}\n" for k in range(17))
+        (folder / f"n8-s{s}.csv").write_text(f"step,held_out\n{rows}")
+    sizes = ("--names", "n{n}-s{seed}", "--B", "16", "--lr", "1e-6")
+    said("import", *sorted(folder.glob("*.csv")), *sizes, "--out", folder / "out")
+    return folder / "out"
+
+
+def test_an_imported_run_is_judged_as_its_log_ends(tmp_path):
+    run = brought(tmp_path / "one", 1)
+    assert "out: ended\n  0.620 on" in said("verdict", run)
+    found, = json.loads(said("verdict", run, "--target", "0.6", "--json"))
+    assert (found["C"], found["end"], found["looks"], found["ended"]) == (2048, 2048, 16, True)
+
+
+@pytest.mark.parametrize(("command", "words"), [
+    (("verdict",), "so there is none to stop: `isocost fit"),
+    (("audit",), "no forecast of its trainer's run is sealed; bring that run in with `isocost import`"),
+    (("fit", "--metric", "best@4"), "import the logs again with --map held_out=COLUMN"),
+])
+def test_what_an_imported_study_cannot_have_says_what_to_do_instead(tmp_path, command, words):
+    study = brought(tmp_path / "several", 2)
+    told = said(command[0], study, *command[1:], code=2)
+    assert f"{study} was imported" in told and words in told and told.count("\n") == 1
+
+
+def test_a_law_is_not_of_one_imported_run(tmp_path):
+    assert "give all their logs to one `isocost import" in said("fit", brought(tmp_path / "one", 1), code=2)

@@ -122,6 +122,24 @@ def head(p: Prescription, target: Any, how: Iterable[str], left: Iterable[str], 
     return "".join(f"{mark} {line}\n" for line in lines)
 
 
+def epochs(p: Prescription) -> int:
+    """Passes over the training problems that are enough for M updates, where a trainer stops at whichever ends first.
+
+    An update takes at most one pass, so that M are enough where the number of problems is not known.
+    """
+    return -(-p.M * p.B // p.problems) + 1 if p.problems else p.M
+
+
+def uncounted(p: Prescription) -> list[str]:
+    """What cannot be carried over where the number of training problems is not known."""
+    if p.problems:
+        return []
+    return [
+        f"the passes over the training problems, whose number is not known: {p.M} are enough for M = {p.M} updates, "
+        "which end the run"
+    ]
+
+
 def aged(loss: Loss, said: str) -> list[str]:
     """What cannot be carried over of rollouts older than the policy: what a target has instead."""
     return [f"rollouts up to {loss.max_age} steps old: {said}"] if loss.max_age else []

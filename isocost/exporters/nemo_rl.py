@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from isocost.exporters import Prescription, aged, command, head, options
+from isocost.exporters import Prescription, aged, command, epochs, head, options, uncounted
 
 TITLE = "NeMo-RL"
 VERSION = "NeMo-RL 0.7 (examples/configs/grpo_math_1B.yaml)"
@@ -29,7 +29,7 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         "grpo.num_prompts_per_step": p.B,
         "grpo.num_generations_per_prompt": p.n,
         "grpo.max_num_steps": p.M,
-        "grpo.max_num_epochs": None if not p.problems else -(-p.M * p.B // p.problems) + 1,
+        "grpo.max_num_epochs": epochs(p),
         "grpo.seed": p.seed,
         "policy.train_global_batch_size": p.nB,
         "policy.optimizer.kwargs.lr": float(p.lr),
@@ -44,6 +44,7 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
     else:
         values |= {"policy.scheduler.0.kwargs.start_factor": 1.0}
         left = []
+    left += uncounted(p)
     if p.loss is None:
         return values, left
     loss = p.loss

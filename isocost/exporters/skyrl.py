@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from isocost.exporters import Prescription, aged, command, head, options
+from isocost.exporters import Prescription, aged, command, epochs, head, options, uncounted
 
 TITLE = "SkyRL"
 VERSION = "SkyRL, skyrl_train 0.4 (skyrl/train/config/config.py)"
@@ -37,7 +37,7 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         "trainer.train_batch_size": p.B,
         "trainer.policy_mini_batch_size": p.B,
         "trainer.max_training_steps": p.M,
-        "trainer.epochs": None if not p.problems else -(-p.M * p.B // p.problems) + 1,
+        "trainer.epochs": epochs(p),
         "trainer.update_epochs_per_batch": 1,
         "trainer.seed": p.seed,
         "trainer.policy.optimizer_config.lr": float(p.lr),
@@ -48,7 +48,7 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         f"{sampling}.top_k": (p.top_k or -1) if p.top_k is not None else None,
         f"{sampling}.max_generate_length": p.max_tokens,
     }
-    left: list[str] = []
+    left = uncounted(p)
     if p.loss is None:
         return values, left
     loss = p.loss

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from isocost.exporters import Prescription, aged, command, head, options, unmixed
+from isocost.exporters import Prescription, aged, command, epochs, head, options, uncounted, unmixed
 
 TITLE = "verl"
 VERSION = "verl 0.7 (verl/trainer/config/_generated_ppo_trainer.yaml)"
@@ -52,9 +52,9 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         f"{actor}.optim.lr_scheduler_type": "constant",
         f"{actor}.optim.lr_warmup_steps": p.warmup,
         "trainer.total_training_steps": p.M,
-        "trainer.total_epochs": _epochs(p),
+        "trainer.total_epochs": epochs(p),
     }
-    left: list[str] = []
+    left = uncounted(p)
     if loss is None:
         return values, left
     values |= {
@@ -93,8 +93,3 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         values[f"{actor}.loss_scale_factor"] = loss.tokens
     left += unmixed(loss, "in verl that is the DAPO recipe's trainer (algorithm.filter_groups)")
     return values, [*left, *aged(loss, "main_ppo is synchronous"), *loss.odd]
-
-
-def _epochs(p: Prescription) -> int | None:
-    """Enough passes for M updates: verl stops at whichever of the two ends first."""
-    return None if not p.problems else -(-p.M * p.B // p.problems) + 1

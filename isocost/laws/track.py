@@ -19,6 +19,8 @@ from isocost.errors import UserError
 from isocost.laws.budget import UNITS
 from isocost.laws.table import PASS, Curve, curves
 
+LENGTH = "completions/mean_length"      # tokens of an answer, as the lines of a record call them
+
 
 @dataclass(frozen=True, eq=False)
 class Track:
@@ -87,18 +89,34 @@ def _track(folder: Path, record: Mapping[str, Any], curve: Curve, unit: str) -> 
 def _spent(folder: Path, record: Mapping[str, Any], unit: str) -> tuple[ndarray, ndarray]:
     """Rollouts (S,) and the amount in `unit` (S,) after every step, from none on; costs after the last stay as they
     are."""
+    lines = list(_lines(folder / "metrics.jsonl"))
     if unit == "seconds":
         rows = [(x["rollouts"], _seconds(x)) for x in _lines(folder / "timing.jsonl") if "rollouts" in x]
+    elif unit == "tokens" and record.get("imported"):
+        rows = _written(lines)
     else:
         size = float((record.get("model") or {}).get("parameters") or 0)
         if unit == "flops" and not size:
+            counted = any("decode" in x or LENGTH in x for x in lines)
             raise UserError(f"{folder}/run.json does not say how many parameters the model has, so its FLOPs are not "
-                            "known; compare in rollouts or tokens")
-        rows = [(x["rollouts"], _amount(x, unit, size)) for x in _lines(folder / "metrics.jsonl") if "decode" in x]
+                            f"known; compare in rollouts{' or tokens' if counted else ''}")
+        rows = [(x["rollouts"], _amount(x, unit, size)) for x in lines if "decode" in x]
     if not any(amount > 0 for _, amount in rows):
         raise UserError(f"{folder} does not record its cost in {unit}; compare in rollouts")
     at, amounts = np.array([(0.0, 0.0), *rows]).T
     return at, amounts
+
+
+def _written(lines: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
+    """Rollouts and tokens decoded by then, of an imported log that tells how long answers were.
+
+    A length is of all rollouts since the one before it; those after the last are as long as that.
+    """
+    told = [(float(x["rollouts"]), float(x[LENGTH])) for x in lines if LENGTH in x]
+    if not told:
+        return []
+    at, lengths = np.array([*told, (max(float(x["rollouts"]) for x in lines), told[-1][1])]).T
+    return list(zip(at.tolist(), np.cumsum(np.diff(at, prepend=0.0) * lengths).tolist(), strict=True))
 
 
 def _seconds(line: Mapping[str, Any]) -> float:

@@ -162,9 +162,9 @@ def _fate_table(study: Study, rows: Sequence[Data]) -> Safe:
 
 
 def _cost_table(study: Study) -> Safe:
-    """The bill by account, in every unit."""
+    """The bill by account, in every unit; what no record of an account holds is a dash."""
     units = ("rollouts", "prefill", "decode", "score", "train", "updates", "verify", "seconds")
-    bill: dict[str, dict[str, float]] = {}
+    bill: dict[str, dict[str, float | None]] = {}
     before = {
         "profile": study["profile"].get("cost"),
         "lost": study["profile"].get("lost"),
@@ -172,12 +172,13 @@ def _cost_table(study: Study) -> Safe:
     }
     for account, told in before.items():
         if any((cost := as_dict(told)).values()):
-            bill[account] = {u: number(cost.get(u)) or 0 for u in units}
+            bill[account] = {u: number(cost.get(u)) for u in units}
     for run in study.runs:
         for account, cost in run.bill.items():
-            row = bill.setdefault(account, dict.fromkeys(units, 0.0))
+            row = bill.setdefault(account, dict.fromkeys(units))
             for unit in units:
-                row[unit] += number(cost.get(unit)) or 0
+                if (amount := number(cost.get(unit))) is not None:
+                    row[unit] = (row[unit] or 0) + amount
     body = [[name, *(count(row[u]) for u in units[:-1]), span(row["seconds"])] for name, row in bill.items()]
     head = [
         "account",
@@ -238,11 +239,10 @@ def _inside(study: Study) -> Safe:
         clocks = [r.timing[-1] for r in runs if r.timing]
         known = all(k in c for c in clocks for k in WORK)  # records of earlier versions do not tell
         parts = [span(sum(number(c[k]) or 0 for c in clocks)) if known else "–" for k in WORK]
-        memory = max((number(x.get("rss_mb")) or 0 for r in runs for x in r.timing), default=0)
+        memory = [mb for r in runs for x in r.timing if (mb := number(x.get("rss_mb"))) is not None]
         begun = sum(r.metered for r in runs)
-        body.append(
-            [what, len(runs), span(seconds), *parts, f"{count(begun / seconds)} /s", f"{count(memory)} MB"]
-        )
+        peak = f"{count(max(memory))} MB" if memory else "–"
+        body.append([what, len(runs), span(seconds), *parts, f"{count(begun / seconds)} /s", peak])
     head = ["runs of", "runs", "time", *WORK.values(), "rollouts", "peak memory"]
     return table(head, body, "Active time inside the runs") if body else Safe("")
 

@@ -27,6 +27,7 @@ from rich.table import Table
 from isocost import methods
 from isocost import record as records
 from isocost.errors import UserError
+from isocost.importers._record import HELD_OUT
 from isocost.laws.budget import UNITS, Bill, Budget, Prices, expected_timing
 from isocost.laws.compare import QUESTIONS, SAME, SHARES, TOLD, Answer, Comparison, Verdict, compare
 from isocost.laws.few import POWER, effect_seen, pooled_sd, seeds_that_see
@@ -54,17 +55,33 @@ PRICED = 8              # problems sampled to tell what answers cost here
 LONG = 80               # characters of a folder's name, from which on it says how many arms there are
 BUDGETS = {"flops": "flop"}     # what a run's own budget calls a unit, where it has another word
 UNPAIRED = 2**31         # numbers from which on a run of no known seed has one that pairs it with nothing
+READS = ("arms", "unit", "metric", "margin", "seed", "out", "as_json")      # what a comparison of folders goes by
+MEASURES = {    # what has to be one for rewards to be compared, and what would make it so
+    "kind of reward": "compare held-out with held-out reward, or name one column for all with `isocost import --map`",
+    "metric": "name the same measure in all logs with `isocost import --map held_out=COLUMN`, under one name",
+    "scale": "count the rewards of all logs alike, and import them with one --scale",
+    "unit of C": "compare runs whose cost is counted in one unit",
+}
 AT = {"rollouts": "rollouts", "tokens": "tokens", "flops": "FLOP", "seconds": "busy seconds"}
 
 
-def run_compare(arms: Sequence[str], *, quiet: bool, as_json: bool = False, **asked: Any) -> int:
-    """Compare methods by training them, or folders by reading their runs. Returns the exit code of the answer."""
+def run_compare(arms: Sequence[str], *, quiet: bool, as_json: bool = False, given: Mapping[str, str] | None = None,
+                **asked: Any) -> int:
+    """Compare methods by training them, or folders by reading their runs. Returns the exit code of the answer.
+
+    `given` are the options that the user wrote, by name, as they are written; those that only methods have a use for
+    are refused with folders.
+    """
     console = console_of(quiet)
     folders = [_is_folder(a) for a in arms]
     if len(arms) < 2 and not asked.get("to_parents"):
         raise UserError("name two methods or more, such as `isocost compare grpo dapo`, or two folders of runs")
     if all(folders) and asked.get("to_parents"):
         raise UserError("--to-parents is for methods: which method a folder's runs are a change to is not recorded")
+    unused = next((option for name, option in (given or {}).items() if name not in READS), None)
+    if all(folders) and unused:
+        raise UserError(f"{unused} is for methods, which are trained; folders are compared as they were run: leave it "
+                        "out, or name methods")
     if all(folders):
         return of_folders([Path(a) for a in arms], console, as_json=as_json, **asked)
     if any(folders):
@@ -153,13 +170,33 @@ def _one_arm(folder: Path, runs: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _same_world(recorded: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    """Raises UserError where arms were trained from different models, which no cost makes equal."""
+    """Raises UserError where arms were trained from different models, or rewarded by different measures, which no cost
+    makes equal."""
     models = {label: {str((r.get("model") or {}).get("name")) for r in runs} for label, runs in recorded.items()}
     first, there = next(iter(models.items()))
     for label, own in models.items():
         if own != there:
             raise UserError(f"{first} began from {', '.join(sorted(there))}, {label} from {', '.join(sorted(own))}; "
                             "compare runs that began from one model")
+    for what, right in MEASURES.items():
+        told = [(label, said) for label, runs in recorded.items() for r in runs if (said := _measure(r)[what])]
+        for label, said in told:
+            if said != told[0][1]:
+                other = f"of {label} {said}" if label != told[0][0] else f"{said} in another of its runs"
+                raise UserError(f"the {what} of {told[0][0]} is {told[0][1]}, {other}: {right}")
+
+
+def _measure(run: Mapping[str, Any]) -> dict[str, str]:
+    """What a run's rewards are and what its C counts, in words; isocost's own runs give their metric no name."""
+    log = run.get("imported") or {}
+    metric = log.get("metric") or {}
+    low, high = (log.get("stated") or {}).get("scale") or (0.0, 1.0)
+    return {
+        "kind of reward": str(metric.get("kind") or HELD_OUT),
+        "metric": str(metric.get("name") or ""),
+        "scale": f"from {low:g} to {high:g}",
+        "unit of C": str(log.get("unit") or UNITS[0]),
+    }
 
 
 def _cautions(recorded: Mapping[str, Sequence[Mapping[str, Any]]], arms: Mapping[str, Sequence[Track]]) -> list[str]:
@@ -171,6 +208,10 @@ def _cautions(recorded: Mapping[str, Sequence[Mapping[str, Any]]], arms: Mapping
     problems = {(r.get("problems") or {}).get("hash") for runs in recorded.values() for r in runs}
     if len(problems) > 1:
         notes.append("the training problems are not the same in all runs")
+    named = {_measure(r)["metric"] for runs in recorded.values() for r in runs}
+    if len(named) > 1:
+        notes.append(f"{', '.join(sorted(named - {''}))} of the logs is held against isocost's own held-out reward: "
+                     "that both measure the same is not in the records")
     lacking = {m for runs in recorded.values() for r in runs for m in r.get("missing") or ()}
     notes += [f"the logs lack {m}" for m in sorted(lacking)]
     if not all(r.get("seal") for runs in recorded.values() for r in runs):

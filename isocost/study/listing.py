@@ -11,6 +11,7 @@ from rich.table import Table
 
 from isocost import methods as catalogue
 from isocost.errors import UserError
+from isocost.importers._record import HELD_OUT
 from isocost.record import find_runs, is_run, read_json, read_lines
 from isocost.seams import SEAMS, describe, diff
 from isocost.study.show import duration
@@ -89,6 +90,8 @@ def _run(path: Path) -> dict[str, Any]:
         "seed": run["seed"],
         "rollouts": lines[-1]["rollouts"] if lines else 0,
         "ended": end["reason"],
+        "unit": run.get("imported", {}).get("unit", "rollouts"),
+        "reward": run.get("imported", {}).get("metric", {}).get("kind", HELD_OUT),
         "first": lines[0]["eval/audit"] if lines else None,
         "last": lines[-1]["eval/audit"] if lines else None,
     }
@@ -107,14 +110,18 @@ def show(found: list[dict[str, Any]]) -> None:
         )
     if runs:
         table = Table(box=None, pad_edge=False)
-        for name in ("run", "method", "purpose", "n", "B", "lr", "seed", "rollouts", "held-out", "ended"):
+        units, kinds = {r["unit"] for r in runs}, {r["reward"] for r in runs}
+        spent = units.pop() if len(units) == 1 else "C"
+        reward = kinds.pop() if len(kinds) == 1 else "reward"
+        for name in ("run", "method", "purpose", "n", "B", "lr", "seed", spent, reward, "ended"):
             table.add_column(
                 name,
-                justify="right" if name in ("n", "B", "lr", "seed", "rollouts") else "left",
+                justify="right" if name in ("n", "B", "lr", "seed", spent) else "left",
                 overflow="fold",
             )
         for r in runs:
             held = "" if r["last"] is None else f"{r['first']:.3f} -> {r['last']:.3f}"
+            held += f" ({r['reward']})" if held and reward != r["reward"] else ""
             table.add_row(
                 r["path"],
                 r["method"],
@@ -123,7 +130,7 @@ def show(found: list[dict[str, Any]]) -> None:
                 str(r["B"]),
                 f"{r['lr']:.1e}",
                 str(r["seed"]),
-                str(r["rollouts"]),
+                str(r["rollouts"]) + ("" if spent == r["unit"] else f" {r['unit']}"),
                 held,
                 r["ended"],
             )
@@ -169,7 +176,10 @@ def show_methods(found: list[dict[str, Any]]) -> None:
 
 
 def differences(a: str, b: str) -> dict[str, list[Any]]:
-    """Seams and sizes at which two methods, method files or run folders differ: {name: [in a, in b]}."""
+    """Seams and sizes at which two methods, method files or run folders differ: {name: [in a, in b]}.
+
+    Raises UserError for a name that is none of these, and for a run whose record holds no recipe.
+    """
     left, right = _described(a), _described(b)
     return {
         k: [left.get(k), right.get(k)]
@@ -185,7 +195,13 @@ def _described(name: str) -> dict[str, Any]:
             raise UserError(
                 f"{name} is a folder without run.json; name a method, a .py file or a run's folder"
             )
-        return dict(read_json(path / "run.json")["recipe"])
+        run = read_json(path / "run.json")
+        if not run.get("recipe"):
+            raise UserError(
+                f"{name} has no recipe on record (logs of other trainers hold none), so its seams are not known; name "
+                "a method, a .py file or a run that isocost trained"
+            )
+        return dict(run["recipe"])
     return dict(describe(catalogue.load(name).recipe()))
 
 

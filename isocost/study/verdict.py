@@ -21,6 +21,7 @@ from isocost.laws.verdict import Groups, Verdict, judge
 from isocost.record import is_run, read_json
 from isocost.study import tell
 from isocost.study.home import Home
+from isocost.study.imported import is_imported
 from isocost.study.show import tail
 from isocost.study.spending import machine_of
 from isocost.study.workers import ended
@@ -87,7 +88,7 @@ def judge_run(
     end = _end(run, record)
     if end is None:
         return None
-    points = record["job"]["points"]
+    points = (record.get("job") or {}).get("points") or found[0].C[found[0].C > 0]      # an imported run has no job
     return judge(
         found[0], end, law=bearings.law if planned else None, target=target, worth=worth, groups=groups_of(run, record),
         others=bearings.equal if planned else (), looks=max(len(points), 1),
@@ -183,6 +184,9 @@ def _runs(path: Path) -> list[Path]:
         return [path]
     if not (path / "study.json").exists():
         raise UserError(f"{path} is neither a study nor a run: it has no study.json and no run.json")
+    if is_imported(Home(path)):
+        raise UserError(f"{path} was imported, and its runs ended with their logs, so there is none to stop: "
+                        f"`isocost fit {path}` says how each n ended, `isocost verdict {path}/runs/NAME` how one did")
     trained = [p.parent for p in sorted((path / "runs").glob("*/run.json")) if read_json(p)["purpose"] == "train"]
     if not trained:
         raise UserError(f"{path} has no trained run yet: `isocost train --plan {path}` begins them")
