@@ -19,6 +19,7 @@ from isocost.importers._record import Asked, resolve
 from isocost.laws.law import Law
 from isocost.laws.plan import Plan
 from isocost.laws.table import curves
+from isocost.laws.track import tracks
 from isocost.record import read_json, read_lines
 from isocost.report.page import render
 from isocost.report.records import load
@@ -37,7 +38,7 @@ KNOWN = {
     "sb3": LOGS / "sb3" / "envs4-s0",
     "cleanrl": LOGS / "cleanrl" / "CartPole-v1__ppo__0",
     "wandb": LOGS / "exports" / "wandb_history.csv",
-    "tensorboard": TRL / "n4-s0" / "runs",
+    "tensorboard": next((TRL / "n4-s0" / "runs").iterdir()),
 }
 
 
@@ -176,6 +177,89 @@ def test_two_updates_of_a_generation_are_half_as_many_problems():
     assert _names.facts_of(config | {"num_iterations": 2})[0]["B"] == 2
 
 
+@pytest.mark.parametrize(
+    ("rates", "said"), [((0.5, 1.0, 0.9), False), ((0.5, 1.0, 0.89, 1.0), True), ((0.2, 0.2, 1.0), False), ((), False)]
+)
+def test_a_rate_that_falls_below_nine_tenths_of_its_highest_is_not_constant(tmp_path, rates, said):
+    rows = "".join(f"{i},0.1,{x}\n" for i, x in enumerate(rates, 1))
+    (tmp_path / "a.csv").write_text(f"step,reward,lr\n0,0.1,\n{rows}")
+    run = one(tmp_path / "a.csv", n=2, B=3, lr=None if rates else 1e-3)
+    assert any(m.startswith("a constant learning rate") for m in run.missing) == said
+    assert run.lr == max(rates, default=1e-3)
+
+
+def test_cells_that_are_no_number_are_counted_by_column(tmp_path):
+    """Of 6 lines 3 held-out cells and 1 rate are no number; the empty cell says nothing."""
+    lines = ("0,0.1,1", "1,nan,1", "2,61%,x", "3,,1", "4,inf,1", "5,0.5,1")
+    (tmp_path / "a.csv").write_text("step,held_out,lr\n" + "\n".join(lines) + "\n")
+    run = one(tmp_path / "a.csv", n=2, B=3)
+    assert told(run) == [(0, 0.1, None), (30, 0.5, None)] and run.log.end is None
+    assert "held_out in 3 of 5 lines: NaN, infinite or no number, and left out" in run.missing
+    assert "lr in 1 of 6 lines: NaN, infinite or no number, and left out" in run.missing
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        ("0.1 0.2 nan nan", "diverged"),
+        ("0.1 0.2 inf", "diverged"),
+        ("0.1 nan 0.2 nan", "spent"),  # evaluated at every other line
+        ("0.1 nan 0.2 nan nan", "diverged"),
+        ("0.1 0.2 x", "spent"),
+    ],
+)
+def test_a_run_whose_reward_is_nan_to_its_end_diverged(tmp_path, cells, reason):
+    rows = "".join(f"{i},{x}\n" for i, x in enumerate(cells.split()))
+    (tmp_path / "a.csv").write_text(f"step,held_out\n{rows}")
+    said("import", tmp_path / "a.csv", *SIZES, "--out", tmp_path / "run")
+    assert read_json(tmp_path / "run" / "end.json")["reason"] == reason
+    (track,) = tracks([tmp_path / "run"])
+    assert track.diverged == (reason == "diverged") and track.reward[-1] == 0.2
+
+
+def test_sb3s_evaluations_may_end_in_nan(tmp_path):
+    np.savez(tmp_path / "evaluations.npz", timesteps=np.array([1, 2, 3]), results=np.array([[1.0], [2], [np.nan]]))
+    (log,) = importers.logs(tmp_path)
+    assert [p.reward for p in log.held] == [1, 2] and log.end == "diverged"
+    assert "results in 1 of 3 lines: NaN, infinite or no number, and left out" in log.missing
+
+
+def test_seconds_that_run_backwards_are_not_known(tmp_path):
+    (tmp_path / "a.csv").write_text("step,held_out,seconds\n0,0.1,0\n1,0.2,9\n2,0.3,4\n")
+    run = one(tmp_path / "a.csv", n=2, B=3, lr=1e-3)
+    assert run.seconds is None
+    assert [m for m in run.missing if m.startswith("seconds")] == [
+        "seconds: seconds runs backwards, so what a step took is not known"
+    ]
+
+
+# folders ------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_of_runs_is_those_runs():
+    """Nine runs, one of which has an event file two folders further down."""
+    found = importers.logs(TRL)
+    assert [(x.name, x.source) for x in found] == [(p.name, "trl") for p in sorted(TRL.iterdir())]
+    assert [x.source for x in importers.logs(TRL, "tensorboard")] == ["tensorboard"]
+
+
+def test_event_files_of_several_runs_are_several_runs(tmp_path):
+    source = next((TRL / "n4-s0" / "runs").glob("*/*tfevents*"))
+    for folder in ("runs/n4-s1", "other/n4-s2/runs/Nov21_19-14-17_vm", "n4-s0"):
+        (tmp_path / folder).mkdir(parents=True)
+        shutil.copy(source, tmp_path / folder)
+    (tmp_path / "latest").symlink_to(tmp_path / "n4-s0")
+    (tmp_path / "other" / "up").symlink_to(tmp_path)
+    assert sorted(x.name for x in importers.logs(tmp_path)) == ["n4-s0", "n4-s1", "n4-s2"]
+
+
+def test_a_folder_of_csv_is_its_files(tmp_path):
+    for name in ("n4-s1", "n4-s0"):
+        (tmp_path / f"{name}.csv").write_text("step,held_out\n0,0.1\n2,0.2\n")
+    for source in (None, "csv"):
+        assert [x.name for x in importers.logs(tmp_path, source)] == ["n4-s0", "n4-s1"]
+
+
 # the other trainers -------------------------------------------------------------------------------------------
 
 
@@ -186,6 +270,29 @@ def test_verls_file_and_console_say_the_same():
     assert [C for C, *_ in told(lines)] == [0, 1280, 2560, 3840, 5120]
     assert [s for *_, s in told(lines)] == pytest.approx([0, 157.5, 315, 472.5, 630])
     assert any(m.startswith("rollouts before filtering") for m in lines.missing)
+
+
+def test_verls_generation_batches_are_of_a_size_that_no_log_holds(tmp_path):
+    """The column alone does not count C; a column of rollouts does."""
+    rows = [json.loads(line) for line in (LOGS / "verl" / "gsm8k-n8.jsonl").read_text().splitlines()]
+    for row in rows:
+        row["data"] |= {"train/num_gen_batches": 3, "begun": row["step"] * 3 * 256}
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = one(tmp_path / "a.jsonl", n=8, B=32)
+    assert run.C == 5120 and any("train/num_gen_batches counts batches of a size" in m for m in run.missing)
+    run = one(tmp_path / "a.jsonl", columns={"rollouts": "begun"}, n=8, B=32)
+    assert run.C == 3 * 5120 and not any(m.startswith("rollouts before filtering") for m in run.missing)
+
+
+def test_other_validation_sets_of_a_log_are_named(tmp_path):
+    aime, gsm = "val-core/aime24/acc/mean@32", "val-core/openai/gsm8k/reward/mean@1"
+    rows = [{"step": i, "data": {"critic/score/mean": 0.1, "actor/lr": 1e-6, aime: 0.1, gsm: 0.5}} for i in (0, 1)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = f"other held-out rewards: {aime} is read, {gsm} not (--map held_out=COLUMN)"
+    run = one(tmp_path / "a.jsonl", n=2, B=3)
+    assert run.metric == aime and text in run.missing
+    run = one(tmp_path / "a.jsonl", columns={"held_out": gsm}, n=2, B=3)
+    assert run.metric == gsm and not any(m.startswith("other held-out") for m in run.missing)
 
 
 def test_prime_rl_counts_what_came_home_and_not_what_was_trained_on():
@@ -258,6 +365,42 @@ def test_plain_csv_by_its_own_and_by_named_columns(tmp_path):
     run = one(tmp_path / "b.csv", "csv", {"step": "update", "held_out": "score"}, n=2, B=3, lr=1e-3, scale=(0, 100))
     assert told(run) == [(0, 0.1, None), (24, 0.6, None)]
     assert "seconds" in run.missing
+
+
+def test_a_folder_without_csv_says_what_to_name(tmp_path):
+    (tmp_path / "a.txt").write_text("step,reward\n1,0.1\n")
+    with pytest.raises(UserError, match=r"is a folder, and no \.csv in it .*: name its files"):
+        importers.logs(tmp_path, "csv")
+
+
+def test_a_csv_that_names_its_columns_otherwise_needs_no_from(tmp_path):
+    (tmp_path / "a.csv").write_text("step,score\n0,0.1\n4,0.6\n")
+    assert told(one(tmp_path / "a.csv", columns={"held_out": "score"}, n=2, B=3, lr=1e-3)) == [
+        (0, 0.1, None),
+        (24, 0.6, None),
+    ]
+
+
+def test_a_csv_of_excel_or_of_pandas_is_read(tmp_path):
+    """A mark before the header, and a column of row numbers that has no name."""
+    (tmp_path / "a.csv").write_text("\ufeffstep,held_out\n0,0.1\n4,0.6\n", encoding="utf-8")
+    assert [C for C, *_ in told(one(tmp_path / "a.csv", n=2, B=3, lr=1e-3))] == [0, 24]
+    (tmp_path / "b.csv").write_text(",_step,my\n7,1,0.1\n8,2,0.6\n")
+    assert importers.logs(tmp_path / "b.csv", columns={"reward": "my"})[0].facts == {}
+
+
+def test_a_names_numbers_are_read_whole_or_not_at_all(tmp_path):
+    path = written(tmp_path, "step,held_out\n0,0.1\n3,0.2\n", "n8-s1-lr1.5e-6.csv")
+    for pattern in ("n{n}-s{seed}-lr{lr}", "n{n}", "s{seed}-lr{lr}"):
+        run = one(path, n=None if "{n}" in pattern else 8, B=3, lr=1.5e-6, seed=1, pattern=pattern)
+        assert (run.n, run.lr, run.seed) == (8, 1.5e-6, 1)
+
+
+def test_a_stated_rate_is_the_logs_own_to_one_part_in_a_hundred(tmp_path):
+    path = written(tmp_path, "step,held_out,lr\n0,0.1,0.001\n3,0.2,0.001\n")
+    assert one(path, n=2, B=3, lr=0.00101).lr == 0.00101
+    with pytest.raises(UserError, match=r"lr is 0\.001 by the log, 0\.00102 by --lr"):
+        one(path, n=2, B=3, lr=0.00102)
 
 
 # the binary formats -------------------------------------------------------------------------------------------
@@ -457,6 +600,27 @@ SIZES = ("--n", 2, "--B", 3, "--lr", 1e-3)
         ("step,reward\n1,0.1\n", "n4.csv", (*SIZES, "--names", "n{n}"), "n is 4 by the name, 2 by --n"),
         ("step,reward\n1,0.1\n", "a.csv", (*SIZES, "--names", "n{m}"), "--names 'n{m}' holds {m}; it may hold"),
         ("step,held_out\n0,0.1\n", "a.csv", (*SIZES, "--base", 0.1), "its log has the base's reward"),
+        ("step,held_out\n0,0.1\n", "n8-s0.5.csv", ("--B", 3, "--lr", 1, *NAMES), "does not fit --names"),
+        ("step,held_out\n0,0.1\n", "n8.5-s1.csv", ("--B", 3, "--lr", 1, *NAMES), "does not fit --names"),
+        ("step,held_out\n0,0.1\n", "n8-se.csv", ("--B", 3, "--lr", 1, *NAMES), "n, B and seed are whole numbers"),
+        ("step,held_out\n0,0.1\n", "n8-lr3e-6x.csv", ("--B", 3, "--names", "n{n}-lr{lr}"), "does not fit --names"),
+        ("step,reward\n1,0.1\n", "n2-n2.csv", (*SIZES, "--names", "n{n}-n{n}"), "holds {n} twice"),
+        (
+            "step,reward,rollouts\n4,0.1,28\n5,0.2,29\n",
+            "a.csv",
+            SIZES,
+            "its rollouts are 5.8 a step, fewer than n x B = 2 x 3 = 6",
+        ),
+        ("step,reward\n1,0.1\n", "a.csv", (*SIZES, "--scale", "0,inf"), "--scale takes two finite numbers"),
+        ("step,score\n1,0.1\n", "a.csv", SIZES, "no column 'reward'; it has step, score"),
+        ("update,reward\n1,0.1\n", "a.csv", SIZES, "no column 'step', which counts steps; it has update, reward"),
+        ("step;reward\n1;0,1\n", "a.csv", SIZES, "its cells are separated by ';'"),
+        ("step\treward\n1\t0.1\n", "a.csv", SIZES, "its cells are separated by '\\t'"),
+        ("step,reward\n", "a.csv", SIZES, "holds a header (step, reward) and no line below it"),
+        ("", "a.csv", SIZES, "is empty"),
+        ("packed", "a.csv.gz", SIZES, "is packed: unpack it first"),
+        ("step,reward\n-14,0.1\n-10,0.1\n", "a.csv", SIZES, "step is -14; steps count from 0 or 1"),
+        ("step,reward,reward\n1,0.1,0.2\n", "a.csv", SIZES, "has the column 'reward' twice"),
         ("what is this\n", "a.txt", SIZES, "is no log that is known here"),
         ("step,reward\n1,0.1\n", "a.csv", (*SIZES, "--from", "tensorflow"), "there is no source 'tensorflow'"),
         ("", "a.csv", (*SIZES, "--from", "csv"), "is empty"),

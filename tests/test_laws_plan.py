@@ -190,7 +190,7 @@ def test_a_budget_too_small_for_a_pilot_is_direct_and_says_why():
 def test_a_noisy_evaluation_makes_the_pilot_blind_and_the_plan_direct():
     few = Evaluation(16, 1)
     p = planned(budget=Budget.parse("40k-rollouts"), evaluation=few)
-    assert p.sd == pytest.approx(sqrt(0.02**2 + 0.125**2)) and p.direct and "differences above" in p.why
+    assert p.sd == pytest.approx(sqrt(0.02**2 + 0.5**2 / 8)) and p.direct and "differences above" in p.why
     assert not planned(budget=Budget.parse("40k-rollouts")).direct
 
 

@@ -43,3 +43,33 @@ def test_runs_are_listed_with_where_they_began_and_ended(runs):
     said = CliRunner().invoke(main, ["ls", str(runs), "--json"])
     rows = json.loads(said.output)
     assert [r["kind"] for r in rows] == ["run", "run"] and rows[0]["first"] == 0.5 and rows[0]["ended"] == "unfinished"
+
+
+def imported(folder, log):
+    """A run of another trainer, as its record says; `log` is what was read of it."""
+    folder.mkdir()
+    run = {"schema": 1, "name": folder.name, "method": "csv", "purpose": "run", "arm": ARM, "seed": 0, "recipe": {}}
+    (folder / "run.json").write_text(json.dumps({**run, "imported": log}))
+    line = {"step": 4, "rollouts": 32, "eval/select": 0.5, "eval/audit": 0.5}
+    (folder / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+
+
+def test_columns_are_headed_by_what_the_runs_record(runs, monkeypatch):
+    monkeypatch.chdir(runs)
+
+    def listed():
+        said = CliRunner().invoke(main, ["ls"])
+        return [line.split() for line in said.output.splitlines()]
+
+    assert listed()[0][-3:] == ["rollouts", "held-out", "ended"] and listed()[1][-5:-1] == ["0", "0.500", "->", "0.500"]
+    imported(runs / "z", {"unit": "environment steps", "metric": {"name": "return", "kind": "training"}})
+    assert listed()[0][-3:] == ["C", "reward", "ended"]
+    assert [line[-1] for line in listed()[1:3]] == ["unfinished"] * 2 and "(held-out)" in listed()[1]
+    assert " ".join(listed()[-1]).endswith("32 environment steps 0.500 -> 0.500 (training) unfinished")
+
+
+def test_runs_of_unknown_recipe_are_not_the_same_recipe(runs):
+    for name in "xy":
+        imported(runs / name, {})
+    said = CliRunner().invoke(main, ["diff", str(runs / "x"), str(runs / "y")])
+    assert said.exit_code == 2 and f"{runs / 'x'} has no recipe on record" in said.stderr

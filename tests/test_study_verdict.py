@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from fixtures.study_records import write_study
 from rich.console import Console
 
 from isocost.cli import main
@@ -212,3 +213,12 @@ def test_what_an_imported_study_cannot_have_says_what_to_do_instead(tmp_path, co
 
 def test_a_law_is_not_of_one_imported_run(tmp_path):
     assert "give all their logs to one `isocost import" in said("fit", brought(tmp_path / "one", 1), code=2)
+
+
+@pytest.mark.parametrize(("fallback", "equal"), [("the law refuses", [2]), (None, [2, 4, 8])])
+def test_a_run_is_sent_to_another_n_only_where_a_law_says_it_is_as_good(tmp_path, fallback, equal):
+    write_study(tmp_path)
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert plan["arms"][0]["n"] == 2
+    (tmp_path / "plan.json").write_text(json.dumps(plan | {"fallback": fallback, "equal": [2, 4, 8]}))
+    assert list(Bearings.of(tmp_path).equal) == equal

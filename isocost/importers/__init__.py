@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ Row = dict[str, Any]
 COLUMNS = ("step", "reward", "held_out", "rollouts", "seconds", "epoch", "lr", "length")
 FACTS = ("n", "B", "lr", "seed")
 ORDER = ("trl", "verl", "prime_rl", "tinker", "sb3", "cleanrl", "wandb", "tensorboard", "csv")  # the special first
+PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".tar", ".tgz")
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ class Log:
     `train` are training rewards, `held` held-out ones; `reward_column` and `held_column` what the log calls them.
     `facts` are n, B, lr and seed as far as the log holds them; `about` is model, data, temperature, max_tokens and
     what else is worth keeping. `unit` is what `rollouts` counts where it is not rollouts. `missing` is what a reader
-    should know is not there; `end` is why the run ended, if the log says so.
+    should know is not there; `end` is why the run ended, as end.json has it, if the log says so. `rate` is the
+    least of rollouts / updates where the log counts both.
     """
 
     source: str
@@ -68,6 +70,8 @@ class Log:
     about: Mapping[str, Any] = field(default_factory=dict)
     unit: str = "rollouts"
     missing: tuple[str, ...] = ()
+    end: str | None = None
+    rate: float | None = None
 
 
 def names() -> list[str]:
@@ -86,21 +90,44 @@ def load(name: str) -> Any:
 def logs(path: Path, source: str | None = None, columns: Mapping[str, str] | None = None) -> list[Log]:
     """The runs that a file or folder holds, by a named source or by the first that recognises it.
 
-    Raises UserError where there is nothing, nothing is recognised, or what is there cannot be read.
+    A folder that no source recognises is what it holds, file by file and folder by folder, as far as that is
+    recognised. Raises UserError where there is nothing, nothing is recognised, or what is there cannot be read.
     """
     if not path.exists():
         raise UserError(f"there is no file or folder {path}")
     unknown = sorted(set(columns or {}) - set(COLUMNS))
     if unknown:
         raise UserError(f"--map knows no {unknown[0]!r}; it maps {', '.join(COLUMNS)}, such as --map reward=my_column")
-    if source is None:
-        source = next((n for n in names() if load(n).recognise(path)), None)
-    if source is None:
-        raise UserError(
-            f"{path} is no log that is known here ({', '.join(names())}); say which with --from, or write "
-            "its numbers as CSV and name the columns with --map"
-        )
-    found: list[Log] = load(source).read(path, dict(columns or {}))
+    runs = _runs(path, names() if source is None else [source]) or [(path, source or _by_name(path))]
+    once = {at.resolve(): (at, own) for at, own in reversed(runs)}  # a link to a run beside it is that run
+    return [log for at, own in reversed(once.values()) for log in _read(at, own, dict(columns or {}))]
+
+
+def _runs(path: Path, sources: Sequence[str], above: tuple[Path, ...] = ()) -> list[tuple[Path, str]]:
+    """(path, source) of what is recognised: the path itself, or all that is below it."""
+    own = next((n for n in sources if load(n).recognise(path)), None)
+    if own is not None:
+        return [(path, own)]
+    here = path.resolve()
+    if not path.is_dir() or here in above:  # a link may lead back to a folder that holds it
+        return []
+    return [run for child in sorted(path.iterdir()) for run in _runs(child, sources, (*above, here))]
+
+
+def _by_name(path: Path) -> str:
+    """The source of a file that none recognises, by how its name ends: it reads with --map, or says what is lacking."""
+    if path.suffix == ".csv":
+        return "csv"
+    if path.suffix in PACKED:
+        raise UserError(f"{path} is packed: unpack it first")
+    raise UserError(
+        f"{path} is no log that is known here ({', '.join(names())}); say which with --from, or write "
+        "its numbers as CSV and name the columns with --map"
+    )
+
+
+def _read(path: Path, source: str, columns: dict[str, str]) -> list[Log]:
+    found: list[Log] = load(source).read(path, columns)
     if not found:
         raise UserError(f"{path} holds no run that {source} can read")
     return found

@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import math
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +48,11 @@ def json_rows(path: Path) -> tuple[list[Row], list[str]]:
 
 
 def csv_rows(path: Path, skip: int = 0) -> tuple[list[Row], list[str]]:
-    """(rows, what was left out) of a CSV file with a header, cells as numbers where they are. `skip` lines before it.
+    """(rows, what was left out) of a CSV file with a header, cells as numbers where they are. `skip` lines before it;
+    a column without a name, such as pandas' index, is not read.
 
-    Raises UserError for a row that is longer or shorter than the header, unless it is the last.
+    Raises UserError for a row that is longer or shorter than the header, unless it is the last; for a header alone,
+    with a name twice, or with another separator than a comma.
     """
     reader = csv.reader(io.StringIO("\n".join(_text(path).split("\n")[skip:])))
     try:
@@ -59,12 +63,20 @@ def csv_rows(path: Path, skip: int = 0) -> tuple[list[Row], list[str]]:
         raise UserError(f"{path} is empty")
     rows: list[Row] = []
     head = [name.strip() for name in every[0]]
+    other = next((mark for mark in (";", "\t") if len(head) == 1 and mark in head[0]), None)
+    if other is not None:
+        raise UserError(f"{path}: its cells are separated by {other!r}; write it with commas, and points in numbers")
+    twice = next((name for name in head if name and head.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(f"{path} has the column {twice!r} twice; rename or leave out the one that is not meant")
+    if len(every) == 1:
+        raise UserError(f"{path} holds a header ({', '.join(head)}) and no line below it")
     for i, cells in enumerate(every[1:], 2 + skip):
         if len(cells) != len(head):
             if i == len(every) + skip:
                 return rows, [f"the last line of {path.name} is torn and left out"]
             raise UserError(f"{path}, line {i}: {len(cells)} cells where the header has {len(head)}")
-        rows.append({k: cell(v) for k, v in zip(head, cells, strict=True)})
+        rows.append({k: cell(v) for k, v in zip(head, cells, strict=True) if k})
     return rows, []
 
 
@@ -76,6 +88,37 @@ def cell(text: str) -> Any:
         return float(text)
     except ValueError:
         return text
+
+
+def unread(rows: Sequence[Row], columns: Iterable[str | None]) -> list[str]:
+    """How many cells of each of these columns hold something that is no finite number, for the list of what is missing.
+
+    Such a cell is left out wherever it stands; an empty one says nothing and is not counted.
+    """
+    out = []
+    for column in dict.fromkeys(c for c in columns if c):
+        cells = [row[column] for row in rows if row.get(column) not in (None, "")]
+        lost = sum(number(x) is None for x in cells)
+        if lost:
+            out.append(f"{column} in {lost} of {len(cells)} lines: NaN, infinite or no number, and left out")
+    return out
+
+
+def collapsed(rows: Sequence[Row], column: str) -> bool:
+    """Whether a column that held numbers is NaN or infinite to its end.
+
+    Some loggers write NaN where nothing was measured: an end no longer than the longest gap before it is such a gap.
+    """
+    cells = [x for x in (_float(row.get(column)) for row in rows) if x is not None]
+    gaps = [len(list(own)) if lost else 0 for lost, own in groupby(cells, key=lambda x: not math.isfinite(x))]
+    return len(gaps) > 1 and gaps[-1] > max(gaps[:-1])
+
+
+def _float(x: Any) -> float | None:
+    """A number, NaN and infinities among them, or its spelling; None for anything else."""
+    if isinstance(x, str):
+        x = cell(x)
+    return float(x) if isinstance(x, int | float) and not isinstance(x, bool) else None
 
 
 def number(x: Any) -> float | None:
@@ -93,6 +136,6 @@ def whole(x: Any) -> int | None:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # Excel begins its CSV with a mark that is no part of a name
     except UnicodeDecodeError:
         raise UserError(f"{path} is not text") from None

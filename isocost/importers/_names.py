@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
 from isocost.importers import Log, Point, Row
-from isocost.importers._files import number, whole
+from isocost.importers._files import collapsed, number, unread, whole
+
+CONSTANT = 0.9  # a learning rate that never falls below this share of its highest counts as constant
 
 
 @dataclass(frozen=True)
@@ -137,11 +140,13 @@ def log_of(
     facts: Mapping[str, Any] | None = None,
     about: Mapping[str, Any] | None = None,
     missing: Sequence[str] = (),
+    uncounted: str = "",
     name: str | None = None,
 ) -> Log:
     """Rows as a log, by a trainer's names and those the user gave instead.
 
-    Raises UserError for a column that is not there, and for steps that go back.
+    `uncounted` says what C is where no column counts rollouts. Raises UserError for a column that is not there, and
+    for steps that go back or are below 0.
     """
     there = _columns(rows)
     wrong = next((c for c in columns.values() if c not in there), None)
@@ -159,10 +164,24 @@ def log_of(
             f"{path} has no column {_plain(names.reward)}; it has {_some(there)}: name the one that holds "
             "rewards with --map reward=COLUMN (training) or --map held_out=COLUMN"
         )
-    rates = [x for x in (number(r.get(columns.get("lr", names.lr))) for r in rows) if x is not None]
+    below = next((x for r in rows if (x := number(r.get(step))) is not None and x < 0), None)
+    if below is not None:
+        raise UserError(f"{path}: {step} is {below:g}; steps count from 0 or 1, so leave out the lines below 0")
+    rates = _numbers(rows, columns.get("lr", names.lr))
     known = dict(facts or {})
     if rates and known.get("lr") is None:
         known["lr"] = max(rates)
+    clock = _clock(names, columns)
+    lacks = [*missing, *unread(rows, (step, reward, held, clock, *_used(names, columns)))]
+    if uncounted and "rollouts" not in columns:
+        lacks.append(f"rollouts before filtering: {uncounted}")
+    lacks += decayed(rates)
+    if "held_out" not in columns:
+        lacks += _others(names.held, there, held, reward)
+    times = _numbers(rows, clock)
+    if any(b < a for a, b in pairwise(times)):
+        lacks.append(f"seconds: {clock} runs backwards, so what a step took is not known")
+        names, columns = replace(names, span="", seconds=""), {k: v for k, v in columns.items() if k != "seconds"}
     return Log(
         source,
         name or (path.stem if path.is_file() else path.resolve().name),
@@ -173,8 +192,31 @@ def log_of(
         held or None,
         known,
         dict(about or {}),
-        missing=tuple(missing),
+        missing=tuple(lacks),
+        end="diverged" if collapsed(rows, held or reward or "") else None,
+        rate=_rate(rows, step, columns.get("rollouts")),
     )
+
+
+def _rate(rows: Sequence[Row], step: str, column: str | None) -> float | None:
+    """The least of rollouts / steps in a row. The policy that a row tells of has had as many updates as its step, or
+    one fewer and trained on that step's own rollouts."""
+    told = [(number(row.get(column)), number(row.get(step))) for row in rows] if column else []
+    return min((count / at for count, at in told if count is not None and at), default=None)
+
+
+def decayed(rates: Sequence[float]) -> list[str]:
+    """What is missing where a logged learning rate, in order of time, falls after its highest."""
+    after = rates[rates.index(max(rates)) :] if rates else ()
+    if not after or min(after) >= CONSTANT * after[0]:
+        return []
+    return ["a constant learning rate: the logged one decayed, and a run is not at its end where a shorter one ends"]
+
+
+def _others(patterns: Sequence[str], there: Sequence[str], held: str | None, reward: str | None) -> list[str]:
+    """What is missing where a log has several held-out rewards, and one of them is read."""
+    left = [c for c in there if held and c not in (held, reward) and any(re.fullmatch(p, c) for p in patterns)]
+    return [f"other held-out rewards: {held} is read, {_some(left)} not (--map held_out=COLUMN)"] if left else []
 
 
 @dataclass(frozen=True)
@@ -208,6 +250,12 @@ def _totals(rows: Sequence[Row], step: str, names: Names, columns: Mapping[str, 
         epoch = number(row.get(columns.get("epoch", names.epoch)))
         out.append(_Total(done, begun if counts else None, clock if times else None, epoch))
     return out
+
+
+def _used(names: Names, columns: Mapping[str, str]) -> list[str | None]:
+    """The columns that are read beside steps, rewards and the clock."""
+    by = {"rollouts": names.per_step, "epoch": names.epoch, "lr": names.lr, "length": names.length}
+    return [*(columns.get(ours, theirs) for ours, theirs in by.items()), names.span]
 
 
 def _clock(names: Names, columns: Mapping[str, str]) -> str:
@@ -386,6 +434,10 @@ def _number_of(flat: Mapping[str, Any], *keys: str) -> float | None:
 
 def _columns(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(k for row in rows for k in row))
+
+
+def _numbers(rows: Sequence[Row], column: str) -> list[float]:
+    return [x for x in (number(row.get(column)) for row in rows) if x is not None]
 
 
 def _match(pattern: str, columns: Sequence[str]) -> str | None:

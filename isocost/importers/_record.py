@@ -21,6 +21,11 @@ from isocost.importers import FACTS, Log, Point
 
 TRAINING, HELD_OUT = "training", "held-out"
 OPTION = {"n": "rollouts per problem", "B": "problems per update", "lr": "learning rate"}
+# How a name spells each fact; a match gives nothing back (?>), so that 1.5e-6 is never read as 1 or 1.5.
+SPELT = dict.fromkeys(FACTS, r"(?>[0-9]+)") | {"lr": r"(?>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)"}
+ENDED = {None: "the log ends here", "diverged": "{} is NaN or infinite to the log's end"}  # by the log's `end`
+EXACT = 1e-9  # what rounding may add to or take from a number
+APART = {"lr": 0.01}  # by how much, of the smaller, two tellings of a fact may differ; others not at all
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,7 @@ class Imported:
 
     @property
     def C(self) -> float:
-        """All that the run had begun when its log ended."""
+        """All that the run had begun at the last line of its log that holds a reward."""
         ends = [p.after if p.after is not None else (p.done or 0) * self.n * self.B for p in self.log.train]
         return max([self.evaluations[-1][0], *ends])
 
@@ -71,13 +76,20 @@ class Imported:
 def resolve(log: Log, asked: Asked) -> Imported:
     """What a log and a user say together.
 
-    Raises UserError where n, B or the learning rate are in neither, where the two disagree, or where a reward is
-    outside [0, 1].
+    Raises UserError where n, B or the learning rate are in neither, where the two disagree, where fewer rollouts
+    were begun than updates take, or where a reward is outside [0, 1].
     """
     facts = _facts(log, asked)
     n, B = int(facts["n"]), int(facts["B"])
     if n < 1 or B < 1:
         raise UserError(f"{log.name}: n and B are at least 1, not {n} and {B}")
+    if asked.scale is not None and not all(map(isfinite, asked.scale)):
+        raise UserError(f"--scale takes two finite numbers, not {asked.scale[0]:g},{asked.scale[1]:g}")
+    if log.rate is not None and log.rate < n * B * (1 - EXACT):
+        raise UserError(
+            f"{log.name}: its rollouts are {log.rate:g} a step, fewer than n x B = {n} x {B} = {n * B}; a filter can "
+            "make them more, not fewer: check n and B, and that the column counts rollouts and not problems"
+        )
     kind, metric = (HELD_OUT, log.held_column) if log.held else (TRAINING, log.reward_column)
     evaluations = _evaluations(log, n, B, metric or "", asked)
     shown = {k: v for k, v in (("model", asked.model), ("data", asked.data)) if v is not None}
@@ -98,7 +110,10 @@ def resolve(log: Log, asked: Asked) -> Imported:
 
 
 def _facts(log: Log, asked: Asked) -> dict[str, Any]:
-    """n, B, learning rate and seed by log, name and user; B of what an update takes, where only that is known."""
+    """n, B, learning rate and seed by log, name and user; B of what an update takes, where only that is known.
+
+    Raises UserError where two of them disagree.
+    """
     named = _named(log, asked.pattern)
     facts: dict[str, Any] = {}
     for key in FACTS:
@@ -150,16 +165,21 @@ def _named(log: Log, pattern: str | None) -> dict[str, Any]:
             f"--names {pattern!r} holds {'{' + unknown + '}' if unknown else 'no {n}'}; it may hold "
             + ", ".join(f"{{{f}}}" for f in FACTS)
         )
-    shape = "".join(f"(?P<{p}>[0-9.eE+-]+?)" if i % 2 else re.escape(p) for i, p in enumerate(parts))
-    found = re.search(r"(?<![A-Za-z0-9])" + shape + r"(?![A-Za-z0-9])", log.name)
+    twice = next((p for p in FACTS if parts[1::2].count(p) > 1), None)
+    if twice is not None:
+        raise UserError(f"--names {pattern!r} holds {{{twice}}} twice; a name tells each once")
+    shape = "".join(f"(?P<{p}>{SPELT[p]})" if i % 2 else re.escape(p) for i, p in enumerate(parts))
+    found = re.search(r"(?<![A-Za-z0-9])" + shape + r"(?![A-Za-z0-9.])", log.name)
     if found is None:
-        raise UserError(f"the name {log.name!r} does not fit --names {pattern!r}")
+        raise UserError(
+            f"the name {log.name!r} does not fit --names {pattern!r}: n, B and seed are whole numbers, lr such as 1e-6"
+        )
     return {k: float(v) if k == "lr" else int(v) for k, v in found.groupdict().items()}
 
 
 def _agreed(log: Log, key: str, told: Mapping[str, Any]) -> Any:
     values = list(told.values())
-    if key != "lr" and len(set(values)) > 1:
+    if values and max(values) > min(values) * (1 + APART.get(key, 0.0)):
         said = ", ".join(f"{v:g} by {who}" for who, v in told.items())
         raise UserError(f"{log.name}: {key} is {said}; leave out what is wrong")
     return values[-1] if values else None
@@ -176,7 +196,7 @@ def _placed(point: Point, n: int, B: int) -> tuple[float, Point]:
 def _scaled(log: Log, point: Point, metric: str, scale: tuple[float, float] | None) -> Point:
     low, high = scale or (0.0, 1.0)
     reward = (point.reward - low) / (high - low)
-    if not (isfinite(reward) and -1e-9 <= reward <= 1 + 1e-9):
+    if not (isfinite(reward) and -EXACT <= reward <= 1 + EXACT):
         if scale is None:
             raise UserError(
                 f"{log.name}: {metric} is {point.reward:g}, outside [0, 1], and the laws are for rewards in "
@@ -201,7 +221,7 @@ def _missing(
     if evaluations[0][0] > 0:
         out.append("the base: no reward before the first update (C = 0); `isocost fit` needs it: --base")
     told = [p for _, p in evaluations]
-    if all(p.seconds is None for p in told):
+    if all(p.seconds is None for p in told) and not any(m.startswith("seconds") for m in out):
         out.append("seconds")
     if all(p.epoch is None for p in told):
         out.append("epochs: passes over the training problems")
@@ -237,8 +257,8 @@ def write(run: Imported, folder: Path, *, name: str, purpose: str, seed: int) ->
         folder / "end.json",
         {
             "schema": records.SCHEMA,
-            "reason": "spent",
-            "detail": "imported: the log ends here",
+            "reason": run.log.end or "spent",
+            "detail": f"imported: {ENDED[run.log.end].format(run.metric)}",
             "steps": bill["updates"],
             "seconds": run.seconds or 0.0,
             "signal": None,

@@ -13,12 +13,14 @@ from pathlib import Path
 
 from isocost.errors import UserError
 from isocost.importers import Log, Point, Row
-from isocost.importers._files import number, whole
+from isocost.importers._files import collapsed, number, unread, whole
+from isocost.importers._names import decayed
 from isocost.importers.tensorboard import board, files_of
 
 TITLE = "CleanRL TensorBoard file"
 GIVES = "training return per episode, environment steps, wall time, n (num_envs), B (num_steps), rate, seed"
 LACKS = "rollouts (it counts environment steps); held-out reward"
+RATE = "charts/learning_rate"
 RETURN = "charts/episodic_return"
 
 
@@ -35,11 +37,12 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
     reward = columns.get("reward", RETURN)
     if not any(reward in row for row in rows):
         raise UserError(f"{path} has no column {reward!r}")
+    rates = [x for r in rows if (x := number(r.get(RATE))) is not None]
     facts = {
         "n": envs,
         "B": steps,
         "seed": whole(told.get("seed")),
-        "lr": max((x for r in rows if (x := number(r.get("charts/learning_rate"))) is not None), default=None),
+        "lr": max(rates, default=None),
     }
     about = {"model": told.get("exp_name"), "data": told.get("env_id")}
     size = (envs or 0) * (steps or 0)
@@ -61,7 +64,12 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
             {k: v for k, v in facts.items() if v is not None},
             {k: v for k, v in about.items() if v},
             "environment steps",
-            ("rollouts: the log counts environment steps, and so does C",),
+            (
+                "rollouts: the log counts environment steps, and so does C",
+                *unread(rows, (reward, RATE)),
+                *decayed(rates),
+            ),
+            "diverged" if collapsed(rows, reward) else None,
         )
     ]
 

@@ -19,11 +19,14 @@ from numpy.lib import format as npy
 
 from isocost.errors import UserError
 from isocost.importers import Log, Point, Row
-from isocost.importers._files import csv_rows, number
+from isocost.importers._files import collapsed, csv_rows, number, unread
+from isocost.importers._names import decayed
 
 TITLE = "Stable-Baselines3 folder"
 GIVES = "held-out and training return, environment steps, seconds, n x B, learning rate where it is logged"
 LACKS = "rollouts (it counts environment steps); n; seed; the base of off-policy algorithms"
+RESULTS = "results"
+RATE = "train/learning_rate"
 PROGRESS, EVALUATIONS = "progress.csv", "evaluations.npz"
 
 
@@ -41,7 +44,8 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
     files = [p for p in (progress, evaluations, *monitors) if p.is_file()]
     reward = columns.get("reward", "rollout/ep_rew_mean")
     size = _update(rows)
-    held = tuple(_evaluations(evaluations, rows, size)) if evaluations.is_file() else ()
+    means = _means(evaluations) if evaluations.is_file() else []
+    held = tuple(_evaluations(means, rows, size))
     train = tuple(_progress(rows, reward, size)) or tuple(_monitored(monitors))
     if not held and not train:
         raise UserError(
@@ -49,7 +53,9 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
             "is a reward"
         )
     facts: dict[str, float] = {}
-    rates = [x for r in rows if (x := number(r.get("train/learning_rate"))) is not None]
+    rates = [x for r in rows if (x := number(r.get(RATE))) is not None]
+    missing += unread(rows, (reward, "time/total_timesteps", "time/time_elapsed", RATE))
+    missing += [*unread(means, (RESULTS,)), *decayed(rates)]
     if rates:
         facts["lr"] = max(rates)
     if size:
@@ -63,20 +69,27 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
             train,
             held,
             source,
-            "results" if held else None,
+            RESULTS if held else None,
             facts,
             {},
             "environment steps",
             ("rollouts: the log counts environment steps, and so does C", *missing),
+            "diverged" if (collapsed(means, RESULTS) if held else collapsed(rows, reward)) else None,
         )
     ]
 
 
-def _evaluations(path: Path, rows: list[Row], size: int | None) -> list[Point]:
+def _means(path: Path) -> list[Row]:
+    """One row per evaluation: its time step, and the mean of its episodes' returns."""
     arrays = _npz(path)
-    lacking = [k for k in ("timesteps", "results") if k not in arrays]
+    lacking = [k for k in ("timesteps", RESULTS) if k not in arrays]
     if lacking:
         raise UserError(f"{path} has no array {lacking[0]!r}; it has {', '.join(arrays)}")
+    every = zip(arrays["timesteps"], arrays[RESULTS], strict=True)
+    return [{"step": float(t), RESULTS: float(np.mean(own))} for t, own in every]
+
+
+def _evaluations(means: list[Row], rows: list[Row], size: int | None) -> list[Point]:
     clock = [(number(r.get("time/total_timesteps")), number(r.get("time/time_elapsed"))) for r in rows]
 
     def when(step: float) -> float | None:
@@ -84,8 +97,9 @@ def _evaluations(path: Path, rows: list[Row], size: int | None) -> list[Point]:
         return next((s for t, s in clock if t == step and s is not None), None)
 
     return [
-        Point(float("nan"), float(np.mean(r)), _before(float(t), size), when(float(t)))
-        for t, r in zip(arrays["timesteps"], arrays["results"], strict=True)
+        Point(float("nan"), value, _before(row["step"], size), when(row["step"]))
+        for row in means
+        if (value := number(row[RESULTS])) is not None
     ]
 
 

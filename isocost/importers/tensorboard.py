@@ -7,6 +7,7 @@ seed. Seconds are wall time since the first event.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ TITLE = "TensorBoard event files"
 GIVES = "every scalar with step and wall time; n, B, rate and seed where transformers wrote its arguments"
 LACKS = "n, B and seed elsewhere; rollouts before filtering; a second held-out half"
 PATTERN = "events.out.tfevents.*"
+DATED = re.compile(r"\w+\d\d_\d\d-\d\d-\d\d_.+")  # %b%d_%H-%M-%S_HOST, as PyTorch's writer has it
 UNKNOWN = Names("", "step", (), seconds="wall")
 
 
@@ -29,12 +31,6 @@ def recognise(path: Path) -> bool:
 
 def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
     found = files_of(path)
-    folders = sorted({p.parent for p in found})
-    if len(folders) > 1:
-        raise UserError(
-            f"{path} holds {len(folders)} folders of event files ({folders[0]}, {folders[1]}, ...); "
-            "a run is one of them: name it"
-        )
     if not found:
         raise UserError(f"{path} holds no event file ({PATTERN})")
     rows, texts = board(found)
@@ -43,11 +39,7 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
     known = spoken(rows) or UNKNOWN
     # Here a step is the scalar's own, whoever logged it, and so is its time.
     known = replace(known, step="step", span="", seconds="wall")
-    missing = (
-        []
-        if known.trainer == TRL_BOARD.trainer
-        else ["rollouts before filtering: the log counts steps, and C is steps x n x B"]
-    )
+    counted = known.trainer == TRL_BOARD.trainer
     return [
         log_of(
             "tensorboard",
@@ -58,25 +50,25 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
             columns,
             facts=facts,
             about=about,
-            missing=missing,
-            name=name_of(folders[0]),
+            uncounted="" if counted else "the log counts steps, and C is steps x n x B",
+            name=name_of(found[0].parent),
         )
     ]
 
 
 def files_of(path: Path) -> list[Path]:
-    """The event files of a path, in order of name, which is that of time."""
+    """The event files of a path, not of folders in it, in order of name, which is that of time."""
     if path.is_file():
         return [path] if ".tfevents." in path.name else []
-    return sorted(path.glob(PATTERN)) or sorted(path.glob(f"**/{PATTERN}"))
+    return sorted(path.glob(PATTERN))
 
 
 def name_of(folder: Path) -> str:
     """What a run is called: the nearest folder that is neither `runs` nor, as transformers has it, a date inside it."""
     folder = folder.resolve()
-    while folder.parent.name == "runs" or folder.name == "runs":
+    if folder.parent.name == "runs" and DATED.fullmatch(folder.name):
         folder = folder.parent
-    return folder.name
+    return folder.parent.name if folder.name == "runs" else folder.name
 
 
 def board(paths: list[Path]) -> tuple[list[Row], dict[str, str]]:

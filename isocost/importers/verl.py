@@ -2,7 +2,8 @@
 
 trainer.logger=[console,file] writes PROJECT/EXPERIMENT.jsonl (verl/utils/tracking.py). Steps count from 1; step 0 is
 the evaluation before training. Neither holds the configuration: n, B and seed are given, or read from a Hydra
-`.hydra/config.yaml` by whoever calls. With filtered groups (DAPO) a step begins train/num_gen_batches batches.
+`.hydra/config.yaml` by whoever calls. With filtered groups (DAPO) a step begins train/num_gen_batches
+batches of data.gen_batch_size problems, which no log holds.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from isocost.importers._names import VERL, log_of
 TITLE = "verl file or console log"
 GIVES = "training and held-out reward, steps, learning rate, seconds, answer lengths"
 LACKS = "n, B and seed; rollouts before filtering; a second held-out half"
+BATCHES = "train/num_gen_batches"
 LINE = re.compile(r"(?:^|\s)step:(\d+) - (\S+:.*)$")
 
 
@@ -30,12 +32,12 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
     if not path.is_file():
         raise UserError(f"{path} is a folder; name verl's .jsonl of one run, or its console output")
     rows, missing = _lines(path) if _is_lines(path) else (_console(path), [])
-    if not any("train/num_gen_batches" in row for row in rows):
-        missing = [
-            *missing,
-            "rollouts before filtering: if groups were filtered (DAPO), more were begun than steps x n x B",
-        ]
-    return [log_of("verl", path, [path], rows, VERL, columns, missing=missing)]
+    uncounted = (
+        f"{BATCHES} counts batches of a size that the log does not hold, so more were begun than C = steps x n x B"
+        if any(BATCHES in row for row in rows)
+        else "if groups were filtered (DAPO), more were begun than steps x n x B"
+    )
+    return [log_of("verl", path, [path], rows, VERL, columns, missing=missing, uncounted=uncounted)]
 
 
 def _is_lines(path: Path) -> bool:

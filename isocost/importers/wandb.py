@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import isnan
 from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
 from isocost.importers import Log, Row
-from isocost.importers._files import csv_rows, json_of, json_rows, number
+from isocost.importers._files import csv_rows, json_of, json_rows
 from isocost.importers._names import PRIME_RL, TRL_BOARD, Names, facts_of, log_of, spoken
 from isocost.importers._wire import offline
 
@@ -33,7 +34,7 @@ def recognise(path: Path) -> bool:
     if path.suffix not in (".csv", ".json", ".jsonl"):
         return False
     with path.open("rb") as f:
-        head = f.read(4096).decode("utf-8", "replace")
+        head = f.read(4096).decode("utf-8-sig", "replace")
     if path.suffix == ".csv":
         names = [c.strip().strip('"') for c in head.split("\n")[0].split(",")]
         return "_step" in names or any(c and CHART.match(c) for c in names[1:])
@@ -47,13 +48,12 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
         rows, missing = csv_rows(path)
         if rows and "_step" not in rows[0]:
             return _of_chart(path, rows, columns, missing)
-    elif path.suffix == ".jsonl":
-        rows, missing = json_rows(path)
     else:
-        found = json_of(path)
+        found, missing = json_rows(path) if path.suffix == ".jsonl" else (json_of(path), [])
         if not isinstance(found, list) or not all(isinstance(r, dict) for r in found):
             raise UserError(f"{path} holds no list of rows: export it with run.history() or run.scan_history()")
-        rows, missing = found, []
+        # pandas holds NaN where a row has no such column; a NaN that was logged is the text "NaN" here.
+        rows = [{k: v for k, v in row.items() if not (isinstance(v, float) and isnan(v))} for row in found]
     return [_of_rows(path, [path], rows, columns, missing, {}, {}, None)]
 
 
@@ -86,9 +86,20 @@ def _of_rows(
         known = replace(known, step="_step")
     if not known.span:
         known = replace(known, seconds="_runtime")
-    if known.trainer not in (TRL_BOARD.trainer, PRIME_RL.trainer):
-        missing = [*missing, "rollouts before filtering: the log counts steps, and C is steps x n x B"]
-    return log_of("wandb", path, files, rows, known, columns, facts=facts, about=about, missing=missing, name=name)
+    counted = known.trainer in (TRL_BOARD.trainer, PRIME_RL.trainer)
+    return log_of(
+        "wandb",
+        path,
+        files,
+        rows,
+        known,
+        columns,
+        facts=facts,
+        about=about,
+        missing=missing,
+        uncounted="" if counted else "the log counts steps, and C is steps x n x B",
+        name=name,
+    )
 
 
 def _of_chart(path: Path, rows: list[Row], columns: Mapping[str, str], missing: list[str]) -> list[Log]:
@@ -103,9 +114,20 @@ def _of_chart(path: Path, rows: list[Row], columns: Mapping[str, str], missing: 
         raise UserError(f"{path} is no export of a run's history or of a chart: it has neither _step nor NAME - METRIC")
     out = []
     for column, match in found.items():
-        own = [{"step": r[step], match["metric"]: r[column]} for r in rows if number(r[column]) is not None]
+        own = [{"step": r[step], match["metric"]: r[column]} for r in rows if r[column] is not None]
         held = match["metric"].startswith(("eval", "val", "test"))
         asked = {**columns, "step": "step", ("held_out" if held else "reward"): match["metric"]}
-        lacks = [*missing, "rollouts before filtering: the chart counts steps, and C is steps x n x B"]
-        out.append(log_of("wandb", path, [path], own, Names("", "step", ()), asked, missing=lacks, name=match["run"]))
+        out.append(
+            log_of(
+                "wandb",
+                path,
+                [path],
+                own,
+                Names("", "step", ()),
+                asked,
+                missing=missing,
+                uncounted="the chart counts steps, and C is steps x n x B",
+                name=match["run"],
+            )
+        )
     return out

@@ -74,7 +74,10 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How held-out reward is read: on how many problems, by how many samples each (None: exactly)."""
+    """How held-out reward is read: on how many problems, by how many samples each (None: exactly).
+
+    One half of the problems chooses and the other is reported, so a value is the mean over one half.
+    """
 
     problems: int = 256
     samples: int | None = None
@@ -86,7 +89,7 @@ class Evaluation:
 
     def sd_of(self, attempts: int) -> float:
         """The same of best@k or worst@k, k attempts: at most that of the samples parted into whole lots of k."""
-        return 0.0 if self.samples is None else 0.5 / sqrt(self.problems * max(self.samples // attempts, 1))
+        return 0.0 if self.samples is None else 0.5 / sqrt(self.problems / 2 * max(self.samples // attempts, 1))
 
     @staticmethod
     def of_profile(profile: Mapping[str, Any]) -> Evaluation:

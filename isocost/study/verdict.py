@@ -58,7 +58,8 @@ class Bearings:
         if (study / "plan.json").exists():
             plan = Plan.of(read_json(study / "plan.json"))
             targets = {a.n: a.prediction.low for a in plan.arms if a.prediction is not None}
-            equal = () if plan.fallback else plan.equal
+            # Where the law refuses, of the others nobody knows that they are as good.
+            equal = (plan.arm.n,) if plan.fallback else plan.equal
         if sealed.low is not None:
             targets[sealed.n] = sealed.low
         return Bearings(law, targets, equal, machine_of(Home(study)), metric)
