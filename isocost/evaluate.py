@@ -21,7 +21,7 @@ from isocost.seams import Pace, Recipe
 from isocost.types import Group, Place, Problem, Stop
 from isocost.world import World
 
-ATTEMPTS = 4  # k of the best@k and worst@k that evaluations write down: card 1's (arXiv 2603.12151)
+ATTEMPTS = 4  # k of the best@k and worst@k that evaluations write down (IsoCompute, arXiv 2603.12151)
 
 
 def best_of(scores: Sequence[float], k: int) -> float:

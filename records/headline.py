@@ -29,6 +29,7 @@ from isocost.laws.few import difference
 from isocost.laws.forecast import digest
 from isocost.laws.rate import given
 from isocost.laws.track import tracks
+from isocost.methods._catalogue import outcome as outcome_of
 from isocost.record import read_json, read_lines
 from isocost.report import charts
 from isocost.words import counted, markdown_table
@@ -90,6 +91,9 @@ class Question:
 class Headline:
     """A claim of one or more methods, how it is brought about, and what is asked of the runs.
 
+    `methods` are those that are tried, each with the numbers of the questions that are about it, from 0; a question
+    about the situation is about all. `own` are those whose own claim, as their card has it, these questions ask: for a
+    method that is not among them a headline that holds shows something else, or less.
     `arms` and `options` are those of `isocost compare`. `numbers` reads a run's folder, beside the held-out numbers of
     its last evaluation (and of its first, as "pass@1 before"). With `rate` that is every arm's learning rate, and the
     probes decide nothing: for claims of what a given rate does. `prepare` makes what the comparison is of, in its
@@ -97,7 +101,8 @@ class Headline:
     """
 
     title: str
-    methods: tuple[str, ...]
+    methods: Mapping[str, tuple[int, ...]]
+    own: tuple[str, ...]
     claim: str
     arms: tuple[str, ...]
     options: tuple[str, ...]
@@ -185,13 +190,13 @@ def asked(headline: Headline, home: Path, seal: str) -> dict[str, Any]:
         "rates": judged["rates"], "bill": judged["bill"], "ended": ended,
         "runs": {label: {str(seed): dict(n) for seed, n in own.items()} for label, own in runs.items()},
         "curves": curves,
-        **({"reproduces": dict.fromkeys(headline.methods, headline.title)} if outcome == HOLDS else {}),
+        **({"reproduces": shown} if (shown := reproduced(headline, outcome)) else {}),
     }
 
 
-def outcome_of(answers: Sequence[str]) -> str:
-    """What becomes of a headline: it holds where all of its questions do, and not where one does not."""
-    return HOLDS if set(answers) == {HOLDS} else FAILS if FAILS in answers else UNKNOWN
+def reproduced(headline: Headline, outcome: str) -> dict[str, str]:
+    """The methods whose own claim it is, each with where that was seen, if it holds."""
+    return dict.fromkeys(headline.own, headline.title) if outcome == HOLDS else {}
 
 
 def numbers(headline: Headline, folder: Path) -> Numbers:
@@ -243,7 +248,7 @@ def _part(name: str, module: ModuleType, record: Mapping[str, Any]) -> str:
         notes += "- the package's sources changed while the runs were made\n"
     return "\n".join([
         f"## {headline.title}\n",
-        f"{record['claim']} **{record['outcome'].capitalize()}**.\n",
+        f"{record['claim']} **{record['outcome'].capitalize()}**. {_whose(headline)}\n",
         situation + "\n",
         f'<picture>\n  <source media="(prefers-color-scheme: dark)" srcset="images/headline-{name}-dark.svg">\n'
         f'  <img alt="{module.ALT}" src="images/headline-{name}-light.svg">\n</picture>\n',
@@ -256,6 +261,18 @@ def _part(name: str, module: ModuleType, record: Mapping[str, Any]) -> str:
         *([notes] if notes else []),
         "```sh", f"python records/headline.py run {name}", "```\n",
     ])
+
+
+def _whose(headline: Headline) -> str:
+    """Of which methods this is their own claim, and which claim something else."""
+    others = [name for name in headline.methods if name not in headline.own]
+    said = [f"This is the claim of {_listed(headline.own)}."] if headline.own else []
+    said += [f"The claim of {_listed(others)} is another ([Methods](methods.md))."] if others else []
+    return " ".join(said)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(f"`{name}`" for name in names)
 
 
 def _anchor(title: str) -> str:

@@ -1,6 +1,6 @@
 """docs/wave.md and its pictures: every method of a wave against its parent, from the folder that was trained.
 
-    isocost compare METHOD... --to-parents --data sums:base=easy --seeds 5 --budget 2.4e13flop --out comparisons/wave
+    isocost compare METHOD... --to-parents --data sums:base=easy --seeds 5 --budget 2e13flop --out comparisons/wave
     python records/wave.py comparisons/wave     keeps it as records/wave.json and writes the page
     python records/wave.py                      writes the page from what is kept
 """
@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from isocost import methods
 from isocost.laws.compare import QUESTIONS
 from isocost.laws.track import tracks
 from isocost.laws.wave import RATE, wave
@@ -28,12 +29,18 @@ ORDER = ("better", "worse", "same", "cannot tell")
 
 
 CARE = """A wave on one small world says little of a method. Most of these were made for models that reason at length,
-for stale rollouts, for problems that are never solved; here answers are four characters long, rollouts are fresh, and
-the base is right half of the time. Some have nothing to act on here and are their parents to the last digit, or nearly:
-MinPRO (ratios of fresh rollouts are 1), ARRoL (nobody writes long enough to be stopped), TTI (one turn), Rollout-GDRO
-(by pass@8 nearly all problems share a bin), GDPO (no answer is too long). Of POPE, InT, ADHint and SCALER
-`isocost profile` says beforehand that their preconditions fail on these problems. BRPO, MRT and ETTRL spend a part of
-their rollouts on answers that are not trained on, which equal cost counts; MC-GRPO wants an odd n, and has 8 here.
+for stale rollouts, for problems that are never solved; here answers are four tokens long at most, rollouts are fresh
+but for AReaL's and ScaleRL's, and the base is right half of the time. Some have nothing to act on here and are their
+parents to the last digit, or nearly: MinPRO (ratios of fresh rollouts are 1), ARRoL (nobody writes long enough to be
+stopped), TTI (one turn), Rollout-GDRO (by pass@8 nearly all problems share a bin), GDPO (no answer is too long). Of
+POPE, InT and ADHint `isocost profile` says beforehand that their preconditions fail on these problems; SCALER's hold.
+MRT spends rollouts on answers that are not trained on, and RC on rounds that are not, which equal cost counts. FBC and
+TTI were billed about an eighth more FLOP than they need, for log-probs that their loss does not read.
+
+All arms ran at one n and B, whatever their own file says; the table has a method's own sizes beside it where they are
+others. That handicaps those that were made for larger groups: eight rollouts of BRPO's are one trace and its answers,
+there is no other trace to hold it against, and most of them carry no advantage. MC-GRPO wants an odd n. Of methods
+with sizes of their own the wave tells what they do at these, not what they do as they were published.
 
 mcgrpo, mrt, brpo, scaler and v05 were trained again under the same seal, after a review had found faults in them; what
 their first runs cost is in none of these numbers.
@@ -56,7 +63,7 @@ def kept(folder: Path) -> dict[str, Any]:
 def page(data: Record) -> str:
     """The whole page; the same record gives the same text."""
     found, d = data["found"], data["design"]
-    methods = " ".join(label for label in d["labels"] if label in d["parents"])
+    tried = " ".join(label for label in d["labels"] if label in d["parents"])
     amount = f"{d['budget']['amount']:.3g}{'flop' if d['unit'] == 'flops' else '-' + d['unit']}"
     seeds = counted(len(d["seeds"]), "seed")
     said = {x: [c["method"] for c in found["changes"] if c["verdict"] == x] for x in ORDER}
@@ -70,7 +77,7 @@ def page(data: Record) -> str:
         "# A wave of methods, each against its parent\n",
         "Written by `python records/wave.py` from `records/wave.json`. The situation, metric, budget, seeds and margin "
         "were sealed before the first run.\n",
-        "```sh", f"isocost compare {methods} --to-parents --data {data['setting']['data']} --seeds {len(d['seeds'])} "
+        "```sh", f"isocost compare {tried} --to-parents --data {data['setting']['data']} --seeds {len(d['seeds'])} "
         f"--budget {amount} --out comparisons/wave", "python records/wave.py comparisons/wave", "```\n",
         f"{len(found['changes'])} methods were tried, each at three learning rates and then with {seeds} of {cost} on "
         f"`{data['setting']['data']}` with {data['setting']['model']}, n = {d['n']}, B = {d['B']}; parents ran once "
@@ -84,8 +91,9 @@ def page(data: Record) -> str:
         "In the second picture are the methods of which both effects are known: how many times a method's cost its "
         "parent needs for the same reward (right of 1 the method is cheaper), and where the fitted curves end.\n",
         markdown_table(
-            ("method", "parent", "verdict", "rate", "reward", "parent's", "equal cost", "efficiency", "asymptote"),
-            [_row(c, found["rates"]) for c in sorted(found["changes"], key=lambda c: ORDER.index(c["verdict"]))]),
+            ("method", "own n, B", "parent", "verdict", "rate", "reward", "parent's", "equal cost", "efficiency",
+             "asymptote"),
+            [_row(c, found["rates"], d) for c in sorted(found["changes"], key=lambda c: ORDER.index(c["verdict"]))]),
     ]
     told = [c for c in data["later"]["changes"] if c["verdict"] in ("better", "worse")]
     parts += [
@@ -111,11 +119,20 @@ def _picture(name: str, text: str) -> str:
             f'  <img alt="{text}" src="images/{name}-light.svg">\n</picture>\n')
 
 
-def _row(c: Record, rates: Mapping[str, float]) -> Sequence[str]:
+def own_sizes(name: str, n: int, B: int) -> str:
+    """A method's own n and B, those that are not the wave's; empty where both are."""
+    recipe = methods.load(name).recipe()
+    sizes = (("n", recipe.rollouts, n), ("B", recipe.groups, B))
+    return ", ".join(f"{size} = {own}" for size, own, here in sizes if own != here)
+
+
+def _row(c: Record, rates: Mapping[str, float], design: Record) -> Sequence[str]:
     verdict = c["verdict"] + (f" ({c['by']})" if c["verdict"] in ("better", "worse") else "")
     answers = {a["question"]: a for a in c["answers"]}
     own, its = c["means"]
-    return (f"`{c['method']}`", f"`{c['parent']}`", verdict, f"{rates[c['method']]:.2g}", f"{own:.3f}", f"{its:.3f}",
+    sizes = own_sizes(design["arms"][c["method"]], design["n"], design["B"])
+    means = (f"{own:.3f}", f"{its:.3f}")
+    return (f"`{c['method']}`", sizes, f"`{c['parent']}`", verdict, f"{rates[c['method']]:.2g}", *means,
             *(_told(answers[q], form) for q, form in zip(QUESTIONS, ("+.3f", ".2f", "+.3f"), strict=True)))
 
 

@@ -103,7 +103,7 @@ def test_the_seal_is_of_all_that_must_not_be_chosen_after_the_fact():
                    {"questions": tuple(replace(q, claimed=(-1.0, 1.0)) for q in first.questions)}):
         seals.add(digest(replace(first, **change).sealed()))
     assert len(seals) == 7
-    assert digest(replace(first, title="another", methods=()).sealed()) in seals     # words on the page
+    assert digest(replace(first, title="another", methods={}, own=()).sealed()) in seals     # words on the page
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -118,7 +118,29 @@ def test_the_record_is_of_the_headline_as_it_stands(name):
         for k in ("value", "low", "high"):
             assert again[k] == pytest.approx(answer[k]), k
     assert record["outcome"] == headline.outcome_of([a["answer"] for a in record["answers"]])
-    assert (set(asked.methods) == set(record.get("reproduces", {}))) is (record["outcome"] == "holds")
+    assert set(headline.reproduced(asked, record["outcome"])) <= set(record.get("reproduces", {}))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_headline_says_which_of_its_questions_are_about_whom(name):
+    asked = headline.load(name).HEADLINE
+    assert {i for numbers in asked.methods.values() for i in numbers} == set(range(len(asked.questions)))
+    assert set(asked.own) <= set(asked.methods)
+    for method, numbers in asked.methods.items():       # nobody else of those that are tried is asked about
+        others = tuple(f"{other}@" for other in asked.methods if other != method)
+        assert not any(f"{asked.questions[i].of[0]}@".startswith(others) for i in numbers)
+
+
+def test_only_those_whose_claim_it_is_are_reproduced_and_only_where_it_holds():
+    two = replace(headline.load("pope").HEADLINE, title="T", methods={"a": (0,), "b": (1,)}, own=("a",))
+    assert headline.reproduced(two, "holds") == {"a": "T"}
+    assert headline.reproduced(two, "cannot tell") == {} == headline.reproduced(replace(two, own=()), "holds")
+
+
+def test_the_page_says_whose_claim_it_is():
+    page = " ".join(headline.PAGE.read_text(encoding="utf-8").split())
+    assert "This is the claim of `april`. The claim of `arrol` is another ([Methods](methods.md))." in page
+    assert "The claim of `rolloutgdro` and `promptgdro` is another" in page
 
 
 def test_page_and_pictures_are_of_the_records_that_are_kept():

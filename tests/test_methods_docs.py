@@ -76,6 +76,46 @@ def test_the_status_says_what_was_shown_and_where(tmp_path):
     assert _catalogue.status("whole", tmp_path, frozenset(["half.advantage"])).endswith("(`tests/test_methods_z.py`)")
 
 
+@pytest.mark.parametrize(("answers", "told"), [
+    (["holds", "holds", "holds"], ("reproduced (T; W)", "headline on another claim: holds (T; W)")),
+    (["holds", "holds", "cannot tell"], ("headline: holds (T; W)", "headline on another claim: cannot tell (T; W)")),
+    (["holds", "does not hold", "holds"],
+     ("headline: does not hold (T; W)", "headline on another claim: holds (T; W)")),
+    (["cannot tell", "holds", "holds"],
+     ("headline: cannot tell (T; W)", "headline on another claim: cannot tell (T; W)")),
+])
+def test_a_headline_reproduces_the_claims_that_it_asks_and_no_others(tmp_path, answers, told):
+    """Question 0 is about both, 1 about `half`, whose claim it is, 2 about `third`, which claims something else."""
+    home = tmp_path / "records" / "headlines"
+    home.mkdir(parents=True)
+    (home / "a.py").write_text(
+        "raise SystemExit\n"
+        "HEADLINE = Headline(title='T', methods={'half': (0, 1), 'third': (0, 2)}, own=('half',), claim=C)\n"
+    )
+    outcome = _catalogue.outcome(answers)
+    record = {"outcome": outcome, "answers": [{"answer": a} for a in answers], "reproduces": {"half": "", "third": ""}}
+    (home / "a.json").write_text(json.dumps(record))
+    told = [x.replace("W", "`records/headlines/a.json`") for x in told]
+    assert [_catalogue.status(name, tmp_path) for name in ("half", "third", "whole")] == [
+        *(f"contract, {x}" for x in told), "contract",
+    ]
+
+
+def test_the_entries_say_what_came_of_headlines():
+    page = (DOCS / "methods.md").read_text(encoding="utf-8")
+    said = dict(re.findall(r"^## (\w+)\n.*?^Status: ([^\n]+)", page, flags=re.M | re.S))
+    assert {name for name, status in said.items() if "reproduced" in status} == {"april", "dars", "int_", "pope"}
+    for name, told in (("arrol", "on another claim: holds"), ("bon", ": does not hold"), ("siri", ": does not hold"),
+                       ("darshw", "on another claim: holds"), ("promptgdro", "on another claim: cannot tell"),
+                       ("minpro", ": cannot tell"), ("rc", ": cannot tell")):
+        assert f"headline{' ' * (told[0] != ':')}{told} (" in said[name]
+
+
+def test_entries_send_nobody_to_what_is_not_here():
+    page = (DOCS / "methods.md").read_text(encoding="utf-8")
+    assert re.findall(r"\bcard \d|\berrat|\bJ\d|\b(?!write_a_method|headlines)\w+\.md", page) == []
+
+
 def test_a_function_is_a_methods_own_where_only_its_family_holds_it():
     assert "choose.by_belief" in _catalogue._own("vade") and "allocate.by_shortfall" in _catalogue._own("darshw")
     assert "weight.token_mean" not in _catalogue._own("liteppo") and "grpo.advantage" not in _catalogue._own("vade")
@@ -93,10 +133,17 @@ def advantage(r, *, cap: float = 2.0):  # (G,) -> (G,)
 def recipe():
     return grpo.recipe(
         rollouts=9,   # 8 + 1
+        pace=partial(pace.warmed, lr=5e-7, warmup=100),   # the paper's
+        select=partial(select.mixed, part="right"),   # whether it is right
     )
+
+LOW, HIGH = 0.25, 0.75   # a band
+left = seen.clamp(min=1)   # at least one
+done = credit == 0   # settled
 """
     assert _catalogue.remarks(text) == [
         "`LEAST=0.1`: share of groups, section 4.2", "The paper's cap is 2 (its table 3).", "`rollouts=9`: 8 + 1",
+        "the paper's", '`part="right"`: whether it is right', "a band", "at least one", "settled",
     ]
 
 

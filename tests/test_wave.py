@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from isocost import methods
+from isocost.cli import main as command
 from isocost.errors import UserError
 from isocost.laws.compare import QUESTIONS, compare
 from isocost.laws.track import Track
@@ -105,12 +108,38 @@ def test_one_error_for_every_answer_where_it_is_given():
     assert [x.p for x in shared] == [x.p for x in compare(pair, alpha=0.03).answers]
 
 
-def test_the_page_is_that_of_the_record():
-    """Every number of docs/wave.md and its pictures is one of records/wave.json."""
-    home = Path(__file__).parents[1]
-    spec = importlib.util.spec_from_file_location("wave_record", home / "records" / "wave.py")
+def load_record():
+    spec = importlib.util.spec_from_file_location("wave_record", Path(__file__).parents[1] / "records" / "wave.py")
     record = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(record)
+    return record
+
+
+def test_a_methods_own_sizes_stand_beside_the_waves_where_they_are_others():
+    record = load_record()
+    assert [record.own_sizes(name, 8, 16) for name in ("grpo", "mcgrpo", "dots", "scalerl")] == [
+        "", "n = 9", "B = 8", "n = 16, B = 48",
+    ]
+    assert record.own_sizes("mcgrpo", 9, 8) == "B = 16"
+    assert "| `brpo` | n = 36 | `grpo` | worse" in record.PAGE.read_text(encoding="utf-8")
+
+
+def test_the_page_names_the_methods_whose_needs_fail_on_its_problems(tmp_path):
+    """Those of the wave that `isocost profile` lists, by the titles of their cards, and no others."""
+    record = load_record()
+    data = json.loads(record.KEPT.read_text(encoding="utf-8"))
+    with pytest.raises(SystemExit) as end:
+        command(args=["profile", "--data", data["setting"]["data"], "--out", str(tmp_path)])
+    assert end.value.code in (0, None)
+    told = json.loads((tmp_path / "profile.json").read_text(encoding="utf-8"))["methods"]
+    fail = {m["name"] for m in told if m["state"] == "fails"} & set(data["design"]["parents"])
+    (names,) = re.findall(r"Of (\w+(?:, \w+)* and \w+) `isocost profile` says", " ".join(record.CARE.split()))
+    assert set(re.split(", | and ", names)) == {methods.load(name).CARD.title for name in fail}
+
+
+def test_the_page_is_that_of_the_record():
+    """Every number of docs/wave.md and its pictures is one of records/wave.json."""
+    record = load_record()
     data = json.loads(record.KEPT.read_text(encoding="utf-8"))
     assert record.PAGE.read_text(encoding="utf-8") == record.page(data), "python records/wave.py"
     for name, picture in record.pictures(data).items():

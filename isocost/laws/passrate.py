@@ -246,7 +246,7 @@ def regime_of(right: Sequence[int] | ndarray, m: int) -> Regime:
 
 
 def recipe_for(name: str) -> tuple[str, str]:
-    """(method, why) for a regime: card 1's healthy recipes (arXiv 2603.12151), the mixed set taking the hard one."""
+    """(method, why) for a regime: IsoCompute's healthy recipes (arXiv 2603.12151), mixed sets take the hard one."""
     easy = "KL and entropy terms keep training stable where most groups carry signal"
     hard = "without KL and entropy: on groups that earn the same throughout they are all there would be to follow"
     return {

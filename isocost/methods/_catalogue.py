@@ -9,7 +9,7 @@ import io
 import json
 import re
 import tokenize
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,10 @@ differ in their clip alone take the same step: the clip matters from the second 
 What a method costs is read off the meter after four waves of four groups in `isocost.toy`, at the method's own n:
 tokens sampled, scored without a gradient, and trained on, for each rollout that carried an advantage into an update.
 Prompts are two tokens there, answers about three, and nothing is learned, so it is the factors that carry over, and
-roughly. Of its status, *contract* says that it keeps the promises of `isocost methods check`, *numeric* where it is
-held to numbers worked by hand from its paper, and *reproduced* which record shows what its claim says.
+roughly. Where a mechanism finds nothing to act on in so small a world (ARRoL, SIRI, TTI) they are of the method's
+sizes alone. Of its status, *contract* says that it keeps the promises of `isocost methods check`, *numeric* where it is
+held to numbers worked by hand from its paper, and *reproduced* which record shows what its claim says. A *headline*
+([Headlines](headlines.md)) that it was tried in without that is told with what came of the questions about it.
 """
 
 
@@ -60,8 +62,12 @@ def _entry(name: str) -> str:
 
 
 def remarks(text: str) -> list[str]:
-    """What a file's comments say: why a default is what it is, and the section of the paper that has it."""
+    """What a file's comments say: why a default is what it is, and the section of the paper that has it.
+
+    A comment at the end of a line is told with the line's setting where it holds one; of several it says itself which.
+    """
     out: list[str] = []
+    held = _settings(text)
     open_at = -1      # a comment of several lines goes on
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         said = token.string.lstrip("# ").strip()
@@ -71,28 +77,72 @@ def remarks(text: str) -> list[str]:
         if not code and out and open_at == row - 1:
             out[-1] += " " + said
         else:
-            named = re.findall(r"(\w+)(?::[^=]+)? ?= ?([^\s,()]+)", code)
-            out.append(f"`{named[-1][0]}={named[-1][1]}`: {said}" if named else said)
+            here = held.get(row, []) if code else []
+            out.append(f"`{here[0]}`: {said}" if len(here) == 1 else said)
         open_at = row if not code else -1
     return out
+
+
+def _settings(text: str) -> dict[int, list[str]]:
+    """What a file sets, by line: names, defaults, what `partial` or a recipe is given; where the value stands there."""
+    out: dict[int, list[str]] = {}
+    for node in ast.walk(ast.parse(text)):
+        for name, value in _set_by(node):
+            if isinstance(value, ast.Constant | ast.Name | ast.Attribute | ast.UnaryOp):
+                out.setdefault(value.lineno, []).append(f"{name}={ast.get_source_segment(text, value)}")
+    return out
+
+
+def _set_by(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    match node:
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            yield name, value
+        case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
+            yield from ((ast.unparse(name), value) for name, value in zip(names, values, strict=True))
+        case ast.Call(func=ast.Name(id="partial") | ast.Attribute(attr="recipe" | "but"), keywords=given):
+            yield from ((k.arg, k.value) for k in given if k.arg)
+        case ast.arguments(posonlyargs=first, args=rest, defaults=defaults, kwonlyargs=named,
+                           kw_defaults=theirs):
+            last = [*first, *rest][len(first) + len(rest) - len(defaults):]
+            yield from ((a.arg, value) for a, value in zip([*last, *named], [*defaults, *theirs], strict=True) if value)
 
 
 def status(name: str, repository: Path, own: frozenset[str] = frozenset()) -> str:
     """What has been shown of a shipped method: contract, numeric, reproduced; each with where.
 
     A test that names the method, or a function that only it and its family hold (`own`), holds it to numbers. A record
-    says what it reproduces in `reproduces`, by method.
+    says what it reproduces in `reproduces`, by method; of a headline its file says whose own claim it asks, and which
+    of its questions are about whom.
     """
     shown = ["contract"]
     tests = sorted(repository.glob("tests/test_methods_*.py"))
     held = [p.name for p in tests if p.stem.rpartition("_")[2] not in GENERAL and {name, *own} & _named_in(p)]
     if held:
         shown.append("numeric (" + ", ".join(f"`tests/{file}`" for file in held) + ")")
-    for path in sorted([*repository.glob("records/*.json"), *repository.glob("records/headlines/*.json")]):
+    for path in sorted(repository.glob("records/*.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(record, dict) and name in record.get("reproduces", {}):
             shown.append(f"reproduced ({record['reproduces'][name]}; `{path.relative_to(repository)}`)")
+    for path in sorted(repository.glob("records/headlines/*.json")):
+        said, record = _said_of(path.with_suffix(".py")), json.loads(path.read_text(encoding="utf-8"))
+        if name in said["methods"]:
+            told = outcome([record["answers"][i]["answer"] for i in said["methods"][name]])
+            asked, where = name in said["own"], f"({said['title']}; `{path.relative_to(repository)}`)"
+            shown.append(f"reproduced {where}" if asked and told == record["outcome"] == "holds" else
+                         f"headline{'' if asked else ' on another claim'}: {told} {where}")
     return ", ".join(shown)
+
+
+def outcome(answers: Sequence[str]) -> str:
+    """What becomes of a claim: it holds where the answers to all of its questions do, and not where one does not."""
+    return "holds" if set(answers) == {"holds"} else "does not hold" if "does not hold" in answers else "cannot tell"
+
+
+def _said_of(path: Path) -> dict[str, Any]:
+    """Title, methods and whose own claim it is, of a headline's file, which is read and not run."""
+    (call,) = (n for n in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+               if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "Headline")
+    return {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg in ("title", "methods", "own")}
 
 
 @cache

@@ -39,6 +39,7 @@ def recipe(**changes: Any) -> Recipe:
         loss=partial(loss.clipped, low=0.2, high=0.28),
         weight=weight.token_mean,
         select=partial(select.mixed, part="right"),   # by correctness, not by the shaped reward
-        reward=partial(reward.verified_unless_cut, penalty=0.5, limit=20480, cache=4096),   # −1 where right is ±1
+        # The paper's penalty is 1 where right is ±1.
+        reward=partial(reward.verified_unless_cut, penalty=0.5, limit=20480, cache=4096),
         refill=True,
     ).but(**changes)

@@ -24,4 +24,5 @@ def recipe(**changes: Any) -> Recipe:
         choose.targeted, aim=0.5, spread=1e-3, probes=1 / 3, references=256, sharpness=0.05, embed=track.trigrams
     )
     learn = partial(improve.replayed, fresh=0.5, room=512, inner=improve.policy)
-    return grpo.recipe(name="dots", choose=chosen, improve=learn, groups=8).but(**changes)   # 8 fresh, 8 remembered
+    # Groups of an update: 8 fresh, 8 remembered.
+    return grpo.recipe(name="dots", choose=chosen, improve=learn, groups=8).but(**changes)

@@ -30,7 +30,7 @@ def advantage(
     for name, share in zip(parts, weights or (1.0,) * len(parts), strict=True):
         credit += share * in_groups(lambda r: (r - r.mean()) / (r.std() + eps), _part(batch, name), batch)
     if whiten and len(credit) > 1:
-        settled = credit == 0      # stays exactly so: a mean of rounding noise is no signal
+        settled = credit == 0      # what is settled stays so exactly: a mean of rounding noise is no signal
         credit = ((credit - credit.mean()) / (credit.std() + eps)).masked_fill(settled, 0.0)
     return spread(credit, batch)
 

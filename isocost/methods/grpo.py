@@ -19,7 +19,7 @@ from isocost.seams import Recipe
 
 CARD = Card("GRPO", "2402.03300", 2024, "reinforce", "A group of siblings replaces the critic.")
 
-MOST_UNSOLVED = 0.9   # share of problems with no right sample above which groups have nothing to compare (card 1)
+MOST_UNSOLVED = 0.9   # share of problems with no right sample above which groups have nothing to compare
 
 
 @per_group

@@ -38,7 +38,7 @@ def loss(
 
 
 def needs(profile: Mapping[str, Any]) -> tuple[str, str]:
-    """An easy set: few problems the policy never solves (card 1)."""
+    """An easy set: few problems the policy never solves."""
     if profile.get("regime") is None:
         return UNMEASURED, "no regime: `isocost profile` measures it"
     return HOLDS if profile["regime"] == "easy" else FAILS, f"the problems are {profile['regime']}"
@@ -47,5 +47,6 @@ def needs(profile: Mapping[str, Any]) -> tuple[str, str]:
 def recipe(**changes: Any) -> Recipe:
     return grpo.recipe(
         name="isoeasy", advantage=advantage, loss=loss, enrich=(enrich.reference,), groups=32,
-        pace=partial(pace.warmed, lr=5e-7, warmup=10, max_tokens=8192, temperature=0.6),   # lr: 1e-6 · √(nB / 1024)
+        # lr is 1e-6 · √(nB / 1024).
+        pace=partial(pace.warmed, lr=5e-7, warmup=10, max_tokens=8192, temperature=0.6),
     ).but(**changes)

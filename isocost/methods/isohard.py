@@ -24,7 +24,7 @@ def loss(
 
 
 def needs(profile: Mapping[str, Any]) -> tuple[str, str]:
-    """A hard set, or a mixed one: many problems the policy seldom or never solves (card 1)."""
+    """A hard set, or a mixed one: many problems the policy seldom or never solves."""
     if profile.get("regime") is None:
         return UNMEASURED, "no regime: `isocost profile` measures it"
     return HOLDS if profile["regime"] in ("hard", "mixed") else FAILS, f"the problems are {profile['regime']}"

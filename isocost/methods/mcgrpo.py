@@ -46,5 +46,6 @@ def unpivoted(batch: Batch, *, inner: Weight = weight.rollout_mean) -> Tensor:
 def recipe(**changes: Any) -> Recipe:
     return grpo.recipe(
         name="mcgrpo", advantage=advantage, weight=partial(unpivoted, inner=weight.rollout_mean),
-        improve=partial(improve.weighed, inner=improve.policy), rollouts=9,   # 8 + 1: as many train as in GRPO
+        improve=partial(improve.weighed, inner=improve.policy),
+        rollouts=9,   # 8 + 1: as many train as in GRPO
     ).but(**changes)

@@ -38,5 +38,5 @@ def advantage(
 
 
 def recipe(**changes: Any) -> Recipe:
-    # Not on GRPO's credit: its spread weighs by difficulty already (rollouts.md, J4).
+    # Not on GRPO's credit: its spread weighs by difficulty already.
     return drgrpo.recipe(name="promptgdro", advantage=advantage).but(**changes)

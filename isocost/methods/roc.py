@@ -17,8 +17,8 @@ CARD = Card("GRPO-RoC", "2508.20722", 2025, "grpo", "Right answers come with few
 
 
 def recipe(**changes: Any) -> Recipe:
-    # The paper draws the wrong ones evenly; its code sorts them by penalty too (erratum 16). n counts all that are
-    # sampled and paid for: 32, of which 16 are trained on.
+    # The paper draws the wrong ones evenly; its code sorts them by penalty too. n counts all that are sampled and paid
+    # for: 32, of which 16 are trained on.
     return grpo.recipe(
         name="roc",
         reward=reward.verified_with_faults,

@@ -28,6 +28,6 @@ def needs(profile: Mapping[str, Any]) -> tuple[str, str]:
 
 def recipe(**changes: Any) -> Recipe:
     # A dial starts at the lowest level, as the paper's does. An environment that stays at acc = τ is retired with those
-    # that fall: the rule is "does not rise" (erratum 29). Its own pool stands for the paper's generator.
+    # that fall: the rule is "does not rise". Its own pool stands for the paper's generator.
     chosen = partial(choose.at_the_dial, window=64, gain=2.0, aim=0.5, step=1.0, never=5, full=5, slope=10)
     return grpo.recipe(name="scaler", choose=chosen).but(**changes)

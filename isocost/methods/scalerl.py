@@ -36,6 +36,7 @@ def recipe(**changes: Any) -> Recipe:
         play=partial(forced.interrupted, low=10240, high=12288, room=2048),
         select=select.mixed,
         advantage=advantage,
-        pace=partial(pace.warmed, lr=5e-7, warmup=100, max_tokens=14336),   # the rate is for 768 rollouts a step
+        # lr is for 768 rollouts a step.
+        pace=partial(pace.warmed, lr=5e-7, warmup=100, max_tokens=14336),
         groups=48, rollouts=16, max_age=8,
     ).but(**changes)

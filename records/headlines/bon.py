@@ -22,7 +22,8 @@ halves = load("dars")       # which has the same problems and reads them in the 
 ALT = "pass@k over k on the hard and the easy half of held-out problems, for REINFORCE, BoN-aware RL and BoN-RLB"
 HEADLINE = Headline(
     title="BoN-aware RL at one sample and at four",
-    methods=("bon", "bonrlb"),
+    methods={"bon": (0, 1, 2), "bonrlb": (0, 3, 4)},
+    own=("bon",),
     claim="Trained for the best of N, a policy wins at N and gives way at one sample.",
     arms=("reinforce", "bon", "bonrlb"),
     options=("--data", "50% sums:base=hard + 50% sums:base=easy", "--held-out", "0.5", "-n", "8", "-B", "16",

@@ -69,7 +69,8 @@ def picture(record: Mapping[str, Any]) -> dict[str, Any]:
 ALT = "pass@k over k on the hard and the easy half of held-out problems, for Dr. GRPO, DARS and DARS by hardness"
 HEADLINE = Headline(
     title="DARS on a half that is hard",
-    methods=("dars", "darshw"),
+    methods={"dars": (0, 1, 2), "darshw": (0, 3, 4)},
+    own=("dars",),
     claim="Rollouts that go where few were right raise pass@k on the hard half.",
     arms=("drgrpo", "dars", "darshw"),
     options=("--data", "50% sums:base=hard + 50% sums:base=easy", "--held-out", "0.5", "-n", "16", "-B", "8",

@@ -19,7 +19,8 @@ halves = load("dars")       # which has the same problems and reads them in the 
 ALT = "pass@k over k on the hard half of held-out problems, for GRPO and Rollout-GDRO, Dr. GRPO and Prompt-GDRO"
 HEADLINE = Headline(
     title="GDRO on a half that is hard",
-    methods=("rolloutgdro", "promptgdro"),
+    methods={"rolloutgdro": (0, 2), "promptgdro": (1, 3)},
+    own=(),
     claim="Rollouts or weight by difficulty bins raise pass@k on the hard half.",
     arms=("grpo", "rolloutgdro", "drgrpo", "promptgdro"),
     options=("--data", "50% sums:base=hard + 50% sums:base=easy", "--held-out", "0.8", "-n", "16", "-B", "8",

@@ -101,7 +101,8 @@ def picture(record: Mapping[str, Any]) -> charts.Spec:
 
 HEADLINE = Headline(
     title="InT as a start for RL, against references in other words",
-    methods=("int_",),
+    methods={"int_": (0, 1, 2, 3, 4)},
+    own=("int_",),
     claim="Begun with repairs of its own attempts, RL ends higher than begun with references in other words, or alone.",
     arms=(PLAIN, REPAIRS, "records/headlines/methods/" + STRANGERS.replace("@", ".py@"), OWN_WORDS),
     options=("--data", "sums:work=2,level=2,count=1000", "--max-tokens", "24", "--seeds", "8", "--budget", "7e12flop"),

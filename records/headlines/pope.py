@@ -82,7 +82,8 @@ def _measured(curves: list[dict[str, Any]], arm: str) -> list[tuple[int, float, 
 
 HEADLINE = Headline(
     title="POPE on problems that are never solved",
-    methods=("pope",),
+    methods={"pope": (0, 1)},
+    own=("pope",),
     claim="Guided success turns into unguided success where plain RL stays at zero.",
     arms=("grpo", HELPED),
     options=("--data", "sums:digits=3,level=2,count=512", "--max-tokens", "5", "--seeds", "5", "--budget", "8e12flop"),

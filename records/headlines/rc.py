@@ -150,7 +150,8 @@ def picture(record: Mapping[str, Any]) -> charts.Spec:
 
 HEADLINE = Headline(
     title="RC beyond the rounds it was trained on",
-    methods=("rc",),
+    methods={"rc": (0, 1, 2, 3)},
+    own=("rc",),
     claim="Accuracy rises with rounds to four times those trained on.",
     arms=(RC, PLAIN),
     options=("--model", f"{WHERE}/base", "--data", f"{WHERE}/train.jsonl", "--held-out-data", f"{WHERE}/held.jsonl",

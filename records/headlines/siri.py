@@ -69,7 +69,8 @@ def picture(record: Mapping[str, Any]) -> charts.Spec:
 
 HEADLINE = Headline(
     title="SIRI where answers can be short",
-    methods=("siri",),
+    methods={"siri": (0, 1, 2)},
+    own=("siri",),
     claim="Squeezed and released in cycles, answers grow shorter at equal accuracy.",
     arms=(PLAIN, SIRI, STAIR, BOTH),
     options=("--model", "comparisons/headline-siri/base", "--data", "sums:work=1,count=1600", "--held-out", "400",

@@ -31,7 +31,8 @@ def numbers(folder: Path) -> Mapping[str, float]:
 
 HEADLINE = Headline(
     title="MinPRO and VCPO on stale rollouts",
-    methods=("minpro", "vcpo"),
+    methods={"minpro": (0, 1, 2, 4), "vcpo": (0, 1, 3, 5)},
+    own=("minpro", "vcpo"),
     claim="On rollouts twenty steps old MinPRO and VCPO hold, where a ratio for each token fails.",
     arms=(FRESH, TOKEN, LEAST, WHOLE, "grpo@max_age=32"),
     options=("--data", "sums:work=1,level=1", "--limit", "1200", "--max-tokens", "12", "--samples", "2", "-B", "2",
