@@ -175,6 +175,19 @@ def test_each_of_the_ten_broken_rows_is_named(here, command):
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and not Path("/proc").exists(), reason="nowhere to be refused")
+def test_what_a_plan_without_a_pilot_and_a_study_without_its_plan_need_is_said(here):
+    said("profile", "--out", "s", "--data", "sums:base=easy,count=60", "--problems", "8")
+    said("plan", "s", "--budget", "2k-rollouts")
+    assert "planned without a pilot" in said("fit", "s", code=2)
+    (here / "s" / "runs").mkdir()
+    kept = (here / "s" / "pilot.json").read_bytes()
+    (here / "s" / "pilot.json").unlink()
+    plan = (here / "s" / "plan.json").read_bytes()
+    assert "put it back" in said("plan", "s", code=2) and (here / "s" / "plan.json").read_bytes() == plan
+    (here / "s" / "pilot.json").write_bytes(kept)
+    assert "is fixed" in said("plan", "s", "--budget", "3k-rollouts", code=2)
+
+
 def test_a_folder_that_cannot_be_written_is_named(here):
     assert "choose a folder that can be written" in said(*RUN, "--budget", "64-rollouts", "--out", "/proc/no", code=2)
 

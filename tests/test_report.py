@@ -395,6 +395,21 @@ def test_what_was_sealed_is_shown_and_not_a_plan_made_anew(study: Path, tmp_path
     assert (told["C"], told["forecast"]["value"]) == (sealed["C"], sealed["value"])
 
 
+def test_a_page_of_another_metric_is_of_that_metric_throughout(study: Path, tmp_path: Path):
+    """The same study with half of its pass@1 as best@4: points and outcomes are those, and no word says otherwise."""
+    other = shutil.copytree(study, tmp_path / "other")
+    write_json(other / "study.json", json.loads((other / "study.json").read_text()) | {"metric": "best@4"})
+    for path in other.glob("runs/*/metrics.jsonl"):
+        lines = [json.loads(x) for x in path.read_text().splitlines()]
+        halves = [{f"{k}/best@4": x[k] / 2 for k in ("eval/select", "eval/audit") if k in x} for x in lines]
+        path.write_text("".join(json.dumps(x | half) + "\n" for x, half in zip(lines, halves, strict=True)))
+    before, now = load(study), load(other)
+    for a, b in zip(before.runs, now.runs, strict=True):
+        assert [x["eval/audit"] for x in b.evaluations] == [x["eval/audit"] / 2 for x in a.evaluations]
+    page = report.write(other).read_text()
+    assert "held-out best@4" in page and "eld-out reward" not in page
+
+
 def test_every_evaluation_is_held_against_the_sealed_path(study: Path):
     found = load(study)
     law, n = Law.of(found["law"]), found["plan"]["arm"]["n"]

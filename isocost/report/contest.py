@@ -166,7 +166,10 @@ def _arms(study: Study) -> dict[str, list[Run]]:
     here = {r.name: r for r in study.of("train", "run")}
     if not told:
         return _by_name(study, list(here.values()))
-    found = {arm: [here.get(Path(str(x)).name) or read_run(Path(str(x))) for x in runs] for arm, runs in told.items()}
+    found = {
+        arm: [here.get(Path(str(x)).name) or read_run(Path(str(x)), study.metric) for x in runs]
+        for arm, runs in told.items()
+    }
     return {arm: [r for r in runs if r is not None] for arm, runs in found.items()}
 
 

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from string import Template
 
+from isocost.laws.table import PASS
 from isocost.report import accounts, charts, contest, fit, headline, history, interference, outcome, problems, reach
 from isocost.report.accounts import Section
 from isocost.report.html import Safe, esc, join, json_in_html, p, tag
@@ -109,11 +110,13 @@ def _body(study: Study, sections: list[Section]) -> Safe:
 
 
 def _as_measured(study: Study, body: Safe) -> Safe:
-    """The page in the words of what was measured: imported logs may hold training reward only."""
+    """The page in the words of what was measured: another metric, or of imported logs training reward only."""
     kinds = {as_dict(as_dict(r.about.get("imported")).get("metric")).get("kind") for r in study.runs}
-    if kinds != {"training"}:
-        return body
-    return Safe(body.replace("held-out reward", "training reward").replace("Held-out reward", "Training reward"))
+    words = ("training", "reward") if kinds == {"training"} else ("held-out", "reward")
+    if study.metric != PASS:
+        words = (words[0], study.metric)
+    said = esc(" ".join(words))
+    return Safe(body.replace("held-out reward", said).replace("Held-out reward", said[0].upper() + said[1:]))
 
 
 def _study_line(study: Study) -> Safe:

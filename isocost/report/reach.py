@@ -374,6 +374,8 @@ def _set_sentence(study: Study, law: Law) -> Safe:
         f"{where} n = {names(equal)} {'is best' if len(equal) == 1 else 'are equal'} to within {law.margin:g}, or to"
         " within what can be told apart."
     )
+    if plan.get("fallback"):
+        lead = f"The law refuses: {where[0].lower()}{where[1:]} no n is called best."
     more: list[Any] = []
     twice = as_dict(plan.get("marginal"))
     if twice:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isocost.errors import UserError
+from isocost.laws.table import PASS
 
 if TYPE_CHECKING:
     from isocost.laws.law import Law
@@ -35,6 +36,7 @@ class Run:
     folder: Path
     about: Data  # run.json
     end: Data = field(default_factory=dict)  # end.json; empty while it runs
+    metric: str = PASS  # what its reward is told in
 
     @property
     def name(self) -> str:
@@ -74,8 +76,12 @@ class Run:
 
     @cached_property
     def evaluations(self) -> list[Data]:
-        """Evaluation lines in order of compute, the base (step 0) first."""
-        return [x for x in self.lines if "eval/select" in x or "eval/audit" in x]
+        """Evaluation lines in order of compute, the base (step 0) first; of another metric than pass@1, with its
+        values as `eval/select` and `eval/audit`."""
+        found = [x for x in self.lines if "eval/select" in x or "eval/audit" in x]
+        if self.metric == PASS:
+            return found
+        return [{**x, **{key: x.get(f"{key}/{self.metric}") for key in ("eval/select", "eval/audit")}} for x in found]
 
     @cached_property
     def steps(self) -> list[Data]:
@@ -135,6 +141,11 @@ class Study:
         return [r for r in self.runs if r.purpose in purposes]
 
     @property
+    def metric(self) -> str:
+        """What the reward on the page is: pass@1 unless the study, or the comparison, asked for another."""
+        return _metric(self.files)
+
+    @property
     def imported(self) -> bool:
         """Whether every run came from another trainer's log."""
         return bool(self.runs) and all("imported" in r.about for r in self.runs)
@@ -159,7 +170,7 @@ def load(folder: Path) -> Study:
         raise UserError(f"{folder} is not a directory; give a study, a directory of runs, or a run")
     broken: list[str] = []
     files = {name: data for name in STUDY_FILES if (data := _read(folder / f"{name}.json", broken))}
-    runs = tuple(run for place in _run_folders(folder) if (run := _run(place, broken)))
+    runs = tuple(run for place in _run_folders(folder) if (run := _run(place, broken, _metric(files))))
     if not files and not runs and not broken:
         wanted = "study.json, profile.json, run.json"
         raise UserError(f"{folder} holds neither a study nor a run (looked for {wanted} and runs/*/run.json)")
@@ -178,9 +189,9 @@ def law_of(study: Study) -> Law | None:
         return None
 
 
-def read_run(folder: Path) -> Run | None:
+def read_run(folder: Path, metric: str = PASS) -> Run | None:
     """One run by its folder, or None where there is none that can be read."""
-    return _run(folder, []) if folder.is_dir() else None
+    return _run(folder, [], metric) if folder.is_dir() else None
 
 
 def read_lines(path: Path) -> Iterable[Data]:
@@ -224,9 +235,14 @@ def _run_folders(folder: Path) -> list[Path]:
     return sorted(p.parent for p in inside.glob("*/run.json"))
 
 
-def _run(folder: Path, broken: list[str]) -> Run | None:
+def _metric(files: dict[str, Data]) -> str:
+    told = (as_dict(files.get(name)).get("metric") for name in ("study", "comparison", "compare"))
+    return next((str(x) for x in told if x), PASS)
+
+
+def _run(folder: Path, broken: list[str], metric: str) -> Run | None:
     about = _read(folder / "run.json", broken)
-    return Run(folder, about, _read(folder / "end.json", broken)) if about else None
+    return Run(folder, about, _read(folder / "end.json", broken), metric) if about else None
 
 
 def _read(path: Path, broken: list[str]) -> Data:

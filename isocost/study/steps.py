@@ -200,8 +200,14 @@ def plan(
     known = home.read("profile.json", "profile")
     choose_metric(home, metric)
     asked = any(x is not None for x in (size, budget, lr, lr_exponent, groups, fixed_batch, price, devices))
-    if asked and home.has("pilot.json") and (home.runs.exists() or home.has("forecast.json")):
-        raise UserError(f"{study}/pilot.json is fixed, for runs have been made; begin another study to plan otherwise")
+    if home.runs.exists() or home.has("forecast.json"):
+        if not home.has("pilot.json"):
+            raise UserError(f"{study} has runs but not the pilot.json that they were planned by: put it back, or begin "
+                            "another study")
+        if asked:
+            raise UserError(
+                f"{study}/pilot.json is fixed, for runs have been made; begin another study to plan otherwise"
+            )
     if asked or not home.has("pilot.json"):
         machine = Machine.priced(price, devices or 1, workers_of(home.setting, None))
         spend = spending.plannable(budget, machine)
@@ -437,8 +443,11 @@ def _overfitted(home: Home) -> list[Overfit]:
 def _pilot_curves(home: Home, metric: str) -> list[Curve]:
     """Raises UserError unless every run that the pilot plans has ended."""
     planned = PilotPlan.of(home.read("pilot.json", "plan")).runs
+    if not planned:
+        raise UserError(f"{home.path} is planned without a pilot, so there is no law to fit: go on with "
+                        f"`isocost train --plan {home.path}`")
     over = sum(ended(home.runs / r.name) for r in planned)
-    if over < len(planned) or not planned:
+    if over < len(planned):
         raise UserError(
             f"the pilot of {home.path} is not done: {over} of {len(planned)} runs have ended; "
             f"run `isocost pilot {home.path}` first"
