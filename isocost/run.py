@@ -87,7 +87,7 @@ def recipe_of(job: Job) -> Recipe:
         raise UserError(f"{job.method}: its pace takes no `lr`, which is planned and tuned: give it the keyword lr")
     known = {k: x for k, x in paced.items() if k in takes}
     recipe = tuned(recipe.but(pace=partial(fn, **{**keywords, **known})), job.sets)
-    refuse(recipe, verifier=s.verifier or ("exact" if s.data.startswith("sums") else ""))
+    refuse(recipe, verifier=s.marks)
     return recipe
 
 

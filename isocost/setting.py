@@ -46,6 +46,11 @@ class Setting:
         """How tokens are drawn, in training and in every evaluation."""
         return Sampling(self.temperature, self.top_p, self.top_k)
 
+    @property
+    def marks(self) -> str:
+        """The verifier's name as far as the setting tells it: empty where the problems choose."""
+        return self.verifier or ("exact" if self.data.startswith("sums") else "")
+
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Setting:
         """From the plain data of a record."""

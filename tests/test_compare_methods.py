@@ -202,6 +202,8 @@ def test_an_arm_may_be_a_method_with_settings(tmp_path):
     ("grpo@rollouts=4", "write --rollouts"),
     ("grop@loss.high=0.28", "grop"),
     ("grpo@loss.high=0.20", "grpo and grpo@loss.high=0.20 are one recipe"),
+    ("april@max_age=2", "does not go with"),
+    ("grpo@improve.minibatches=2.5", "a whole number"),
     ("grpo@max_age=-1", "max_age is 0, a whole number; '-1' is none"),
     ("grpo@max_age=1.5", "max_age is 0, a whole number; '1.5' is none"),
     ("grpo@max_age=null", "max_age is 0; 'null' is of another kind"),

@@ -26,6 +26,7 @@ from rich.table import Table
 
 from isocost import methods
 from isocost import record as records
+from isocost.conflicts import refuse
 from isocost.errors import UserError
 from isocost.importers._record import HELD_OUT
 from isocost.laws.budget import UNITS, Bill, Budget, Prices, expected_timing
@@ -368,18 +369,19 @@ def of_methods(arms: Sequence[str], console: Console, *, as_json: bool, out: Pat
                metric: str, seed: int, workers: int | None, dry_run: bool, to_parents: bool, sets: Sequence[str] = (),
                **asked: Any) -> int:
     """Train every arm and judge them: plan, seal, probe, train, answer."""
-    shared = settings_of(sets)
+    shared, setting = settings_of(sets), setting_of(asked)
     made = {}
     for arm in arms:        # a mistake is told before anything is sampled
         method, own = arm_of(arm, shared)
-        made[arm] = describe(tuned(methods.load(method).recipe(groups=groups, rollouts=rollouts), own))
+        recipe = tuned(methods.load(method).recipe(groups=groups, rollouts=rollouts), own)
+        refuse(recipe, verifier=setting.marks)
+        made[arm] = describe(recipe)
     _refuse_alike(made)
     arms, parents = wave.with_parents(arms) if to_parents else (arms, {})
     if budget is None:
         raise UserError("comparing methods trains them, which needs a --budget for all of it, such as 200k-rollouts")
     if unit != "rollouts":
         raise UserError(f"--unit {unit} is for folders of runs; methods are compared in the unit of their --budget")
-    setting = setting_of(asked)
     name = "-".join(_labels(list(arms), "an arm is compared with others"))
     out = out or Path("comparisons") / (f"to-parents-{len(arms)}-arms" if len(name) > LONG else name)
     ask = {"seed": seed, "method": " ".join(arms), "budget": budget, "seeds": seeds, "n": rollouts, "B": groups,
