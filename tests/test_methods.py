@@ -1,6 +1,7 @@
 """Every method file keeps the contract; files that break it are told what they broke."""
 
 import pickle
+import shutil
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,9 @@ def test_a_file_of_ones_own_pickles_and_is_recorded_with_its_source(tmp_path):
     assert describe(pickle.loads(pickle.dumps(recipe))) == describe(recipe)
     assert len(describe(recipe)["advantage"]["source"]) == 16
     assert methods.load(str(path)) is methods.load(str(path))
+    (tmp_path / "moved").mkdir()
+    moved = shutil.copy(path, tmp_path / "moved")      # what was begun with it goes on from there
+    assert describe(methods.load(str(moved)).recipe()) == describe(recipe)
     path.write_text(GOOD.replace("/ 2", "/ 3"), encoding="utf-8")
     assert describe(methods.load(str(path)).recipe())["advantage"] != describe(recipe)["advantage"]
 

@@ -112,8 +112,9 @@ def _by_name(name: str) -> Any:
 def _from_file(path: Path) -> Any:
     if not path.is_file():
         raise UserError(f"there is no file {path}")
-    # The name must be the same in every process, and two files called alike must not be taken for one another.
-    name = f"{path.stem}_{hashlib.sha256(str(path.resolve()).encode() + path.read_bytes()).hexdigest()[:8]}"
+    # The name must be the same in every process and wherever the file lies, for what was begun or sealed with it; and
+    # two files called alike must not be taken for one another.
+    name = f"{path.stem}_{hashlib.sha256(path.read_bytes()).hexdigest()[:8]}"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, path)
         if spec is None or spec.loader is None:
