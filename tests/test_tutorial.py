@@ -86,7 +86,7 @@ def test_a_missed_target_is_called_missed(tmp_path: Path):
     page = how_sure.page({"compare": compare})
     row = next(x for x in page.splitlines() if "called better and wrong" in x)
     assert "6.1 %" in row and "**missed**" in row
-    assert "are missed" in page
+    assert "targets is missed." in page
 
 
 def test_what_is_not_recorded_is_named():
