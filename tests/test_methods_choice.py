@@ -735,3 +735,12 @@ def test_a_journal_gives_back_all_that_a_curriculum_knows(name):
     again = Ledger()
     again.replay(ledger.fresh)
     assert again.history == ledger.history and again.tallies == ledger.tallies and again.fates == ledger.fates
+
+
+def _grows(by, state, seen):
+    return state + by
+
+
+def test_what_is_folded_differs_by_what_it_is_folded_with():
+    ledger = Ledger(step=2)
+    assert [ledger.fold(partial(_grows, by), 0.0) for by in (0.5, 0.9, 0.5)] == [1.0, 1.8, 1.0]

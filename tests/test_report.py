@@ -395,6 +395,14 @@ def test_what_was_sealed_is_shown_and_not_a_plan_made_anew(study: Path, tmp_path
     assert (told["C"], told["forecast"]["value"]) == (sealed["C"], sealed["value"])
 
 
+def test_a_fallback_is_not_called_best(study: Path, tmp_path: Path):
+    other = shutil.copytree(study, tmp_path / "other")
+    plan = json.loads((other / "plan.json").read_text())
+    write_json(other / "plan.json", plan | {"fallback": "the law refuses", "equal": [plan["arm"]["n"]]})
+    page = Page(report.write(other).read_text()).text
+    assert "no n is called best" in page and "is best to within" not in page
+
+
 def test_a_page_of_another_metric_is_of_that_metric_throughout(study: Path, tmp_path: Path):
     """The same study with half of its pass@1 as best@4: points and outcomes are those, and no word says otherwise."""
     other = shutil.copytree(study, tmp_path / "other")
