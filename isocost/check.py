@@ -7,40 +7,50 @@ import asyncio
 import inspect
 import json
 import pickle
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from isocost import methods, toy
+from isocost import chance, methods, toy
 from isocost.conflicts import refuse
-from isocost.errors import UserError
+from isocost.errors import Interrupted, UserError
 from isocost.feed import Feed
 from isocost.ledger import Ledger
 from isocost.loop import Step, train
 from isocost.pack import pack
 from isocost.parts import select
-from isocost.seams import SEAMS, Recipe, describe, diff, fingerprint
-from isocost.types import Batch
+from isocost.seams import Pace, Recipe, describe, diff, fingerprint, paced
+from isocost.types import Batch, Problem
 from isocost.world import World
 
 MACHINERY = ("feed", "loop", "pack", "run", "record", "evaluate", "study", "local", "toy", "check", "cli")
+LEAST, MOST = 4, 512        # groups, and about as many rollouts, of a step that is tried before it is paid for
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One promise, and why it is broken; `why` is empty where it is kept."""
+    """One promise, and why it is not kept; `why` is empty where it is.
+
+    `tried` is False where it rests on another that is not kept: of one mistake it is told once what it breaks.
+    """
 
     promise: str
     why: str
+    tried: bool = True
 
     @property
     def kept(self) -> bool:
         return not self.why
+
+    @property
+    def state(self) -> str:
+        """`kept`, `BROKEN` or `not tried`."""
+        return "kept" if self.kept else "BROKEN" if self.tried else "not tried"
 
 
 class Trial:
@@ -58,6 +68,10 @@ class Trial:
     @cached_property
     def trained(self) -> tuple[list[Step], Ledger, World]:
         """Four steps, small."""
+        return self.train()
+
+    def train(self) -> tuple[list[Step], Ledger, World]:
+        """The same in a world of their own."""
         world, ledger, made = self.make_world(), Ledger(), self.method.recipe(groups=8)
         budget = {"rollouts": made.groups * made.rollouts * 4}
 
@@ -67,22 +81,71 @@ class Trial:
         return asyncio.run(go()), ledger, world
 
 
+class _Letters(toy.Letters):
+    """Reads what it has no letter for as if it had: a method's own words are not made of four."""
+
+    def encode(self, text: str) -> list[int]:
+        return super().encode("".join(c if c in toy.ALPHABET else "!" for c in text))
+
+
+def _toy() -> World:
+    """The toy world, for methods that put words of their own before the policy."""
+    world = toy.world()
+    world.text = _Letters()
+    return world
+
+
 Promise = Callable[[Trial], str]   # why it is broken; empty where it is kept
 
 
 def check(
-    name: str, make_world: Callable[[], World] = toy.world, promises: Sequence[Promise] | None = None
+    name: str, make_world: Callable[[], World] = _toy, promises: Sequence[Promise] | None = None
 ) -> list[Finding]:
     """Hold a method, by name or path, to every promise (or to some). `make_world` opens the world it is tried in."""
-    trial = Trial(methods.load(name), make_world)
-    return [Finding(_sentence(promise), _why(promise, trial)) for promise in promises or PROMISES]
+    trial, found = Trial(methods.load(name), make_world), dict[str, Finding]()
+    for promise in promises or PROMISES:
+        broken = next((r for r in RESTS.get(promise.__name__, ()) if r in found and not found[r].kept), "")
+        why = _why(promise, trial) if not broken else found[broken].why
+        if broken and found[broken].tried:
+            why = f"not tried before this is kept: {found[broken].promise}"
+        found[promise.__name__] = Finding(_sentence(promise), why, tried=not broken)
+    return list(found.values())
+
+
+def tried(method: str, recipe: Recipe, *, sets: Mapping[str, str] | None = None, like: Sequence[Problem] = ()) -> None:
+    """Make two steps of a recipe in `isocost.toy`, at its own n: what raises there would have cost money.
+
+    Of groups there are no more than make some 512 rollouts. `method` is what the user calls it, a name, a path or
+    METHOD@SETTINGS, and `sets` the settings given beside that; `like` are problems that it is meant for, whose `meta`
+    the toy's carry. Raises UserError naming both, the error, and the last line of the method's file that led to it, or
+    of the package where none did.
+    """
+    world, n = _toy(), recipe.rollouts
+    recipe = recipe.but(groups=min(recipe.groups, max(LEAST, MOST // max(n, 1))))
+    if like:
+        world.problems = [replace(p, meta={**like[i % len(like)].meta, **p.meta}) for i, p in enumerate(world.problems)]
+
+    async def go() -> None:
+        async for _ in train(recipe, world, Ledger(), {"rollouts": 2 * recipe.groups * n}):
+            pass
+
+    try:
+        asyncio.run(go())
+    except Interrupted:
+        raise
+    except Exception as error:      # other people's files may raise anything
+        given = ", ".join(f"{k}={v}" for k, v in (sets or {}).items())
+        raise UserError(
+            f"{method}{' with ' + given if given else ''} does not run: a step of it in isocost.toy (n = {n}) raises "
+            f"{methods.told(error, methods.load(method).__file__)}"
+        ) from error
 
 
 def _why(promise: Promise, trial: Trial) -> str:
     try:
         return promise(trial)
     except Exception as error:      # other people's files may raise anything, and the rest should still be checked
-        return f"{type(error).__name__}: {error}"
+        return methods.told(error, trial.method.__file__)
 
 
 def _sentence(promise: Promise) -> str:
@@ -96,8 +159,12 @@ def card(trial: Trial) -> str:
         return "the file has no docstring: one sentence of idea, the equation, the paper"
     if not method.CARD.claim.endswith("."):
         return f"the claim must be a sentence: {method.CARD.claim!r} does not end in a full stop"
-    parent = method.CARD.parent
-    return "" if parent is None or parent in methods.names() else f"there is no parent {parent!r}"
+    if method.CARD.parent is not None:
+        try:
+            methods.load(method.CARD.parent)
+        except UserError as error:
+            return f"its parent: {error}"
+    return ""
 
 
 def recipe(trial: Trial) -> str:
@@ -111,14 +178,8 @@ def recipe(trial: Trial) -> str:
 
 def plain(trial: Trial) -> str:
     """The recipe is plain data: top-level functions and partials of them, which pickle and describe themselves."""
-    method = trial.method
-    made = method.recipe()
-    for seam in SEAMS:
-        for value in made.enrich if seam == "enrich" else [getattr(made, seam)]:
-            fn = value.func if isinstance(value, partial) else value
-            if not isinstance(fn, FunctionType) or "<" in fn.__qualname__:
-                return f"{seam} is {fn!r}: a seam takes a top-level function or a partial of one"
-    json.dumps(describe(made))
+    made = trial.method.recipe()
+    json.dumps(describe(made))      # which raises UserError for a lambda
     again = pickle.loads(pickle.dumps(made))
     return "" if fingerprint(describe(again)) == fingerprint(describe(made)) else "the recipe changes when pickled"
 
@@ -153,6 +214,19 @@ def imports(trial: Trial) -> str:
     return f"it imports {', '.join(wrong)}" if wrong else ""
 
 
+def pace(trial: Trial) -> str:
+    """`pace` takes `lr`, which is planned and tuned, and gives a Pace."""
+    rate = 0.125
+    given = paced(trial.method.recipe(), lr=rate).pace(Ledger())
+    return "" if isinstance(given, Pace) else f"it gave a {type(given).__name__}"
+
+
+def plays(trial: Trial) -> str:
+    """A wave is chosen, played, marked, credited and weighed without an error."""
+    assert trial.credited
+    return ""
+
+
 def credit(trial: Trial) -> str:
     """Credit is finite, falls on sampled tokens only, and is not all zero."""
     batch, _, _ = trial.credited
@@ -175,6 +249,38 @@ def average(trial: Trial) -> str:
     if bool((w < 0).any()) or bool((w[~batch.mask] != 0).any()):
         return "some are negative, or fall on tokens that the policy did not sample"
     return "" if bool((w > 0).any()) else "all of them are zero"
+
+
+def surrogate(trial: Trial) -> str:
+    """The loss is not reduced: it gives what each token costs, (N, T), and a dict of metrics like it."""
+    batch, _, world = trial.credited
+    given = trial.method.recipe().loss(world.learner.forward(batch), batch)
+    if not isinstance(given, tuple) or len(given) != 2 or not isinstance(given[1], Mapping):
+        return f"it gave a {type(given).__name__}, not (loss, {{name: metric}}); the dict may be empty"
+    for name, value in {"the loss": given[0], **{f"metric {k}": v for k, v in given[1].items()}}.items():
+        if not isinstance(value, Tensor) or value.shape != batch.tokens.shape:
+            shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            return f"{name} has shape {shape}, the batch {tuple(batch.tokens.shape)}: `weight` averages, no loss"
+    return ""
+
+
+def pool(trial: Trial) -> str:
+    """`choose` gives problems of the pool, as they are there."""
+    _, ledger, world = trial.trained
+    rng = chance.generator(ledger.seed, chance.Purpose.CHOOSE, ledger.waves)
+    foreign = [p for p in trial.method.recipe().choose(world.problems, ledger, 8, rng) if p not in world.problems]
+    return f"{foreign[0].id!r} is none, or another than there: variants are `guide`'s" if foreign else ""
+
+
+def again(trial: Trial) -> str:
+    """Two runs alike are alike: no seam draws, or remembers, anything by itself."""
+    (first, one, _), (second, other, _) = trial.trained, trial.train()
+    for was, now in zip(one.fresh, other.fresh, strict=False):
+        if changed := [k for k in was if was[k] != now.get(k)]:
+            return f"{DRAWS.get(changed[0], changed[0])} differ in step {was['step']}: draw from isocost.chance"
+    lines = [[s.line for s in steps] for steps in (first, second)]
+    same = fingerprint(lines[0]) == fingerprint(lines[1])
+    return "" if same and len(one.fresh) == len(other.fresh) else "metrics differ: draw from isocost.chance"
 
 
 def pure(trial: Trial) -> str:
@@ -205,7 +311,7 @@ def order(trial: Trial) -> str:
 
 def micro(trial: Trial) -> str:
     """The gradient does not depend on how a batch is cut into micro-batches."""
-    batch, _, world = Trial(trial.method, toy.world).credited   # where double precision hides nothing
+    batch, _, world = Trial(trial.method, _toy).credited   # where double precision hides nothing
     learner: Any = world.learner
     grads = []
     for rows in (None, 1, 3):
@@ -238,7 +344,20 @@ def runs(trial: Trial) -> str:
     return "" if paid == met else f"{paid} rollouts were paid for and {met} have a fate"
 
 
-PROMISES = (card, recipe, plain, differs, compatible, imports, credit, average, order, micro, runs, agree, pure)
+PROMISES = (
+    card, recipe, plain, differs, compatible, imports, pace, plays, credit, average, surrogate, order, micro, pure,
+    runs, agree, pool, again,
+)
+RESTS = {       # which promises must be kept for one to be tried
+    "plain": ("recipe",), "differs": ("card", "plain"), "compatible": ("plain",), "pace": ("plain",),
+    "plays": ("plain", "pace"), "credit": ("plays",), "average": ("plays",), "surrogate": ("credit", "average"),
+    "order": ("credit",), "micro": ("surrogate",), "pure": ("surrogate",), "runs": ("surrogate",), "agree": ("runs",),
+    "pool": ("runs",), "again": ("runs",),
+}
+DRAWS = {       # what a journal's line tells of which seams
+    "id": "the problems that `choose` gives", "variant": "the variants that `guide` makes",
+    "attempts": "the counts that `allocate` gives",
+}
 
 
 def _batch(method: Any, world: World) -> tuple[Batch, Ledger]:

@@ -72,7 +72,10 @@ def setting_options(f: Callable) -> Callable:
                 "or a mix: '50% sums:base=hard + 50% sums:base=easy'",
             ),
             click.option(
-                "--verifier", "--reward", help="exact, numeric, math, reasoning-gym, or my_reward.py:function"
+                "--verifier",
+                "--reward",
+                help="exact, final, words, numeric, math, reasoning-gym, reasoning-gym-partial, or "
+                "my_reward.py:function  [default: the problems' own]",
             ),
             click.option(
                 "--held-out",
@@ -223,7 +226,7 @@ def main() -> None:
     help="a preset, fixed before planning: tiny, quick, standard or long",
 )
 @click.option(
-    "--budget", help="everything the study may spend, instead of a preset: 50k-rollouts, 2h, 1e15flop"
+    "--budget", help="what pilot and training may spend, instead of a preset: 50k-rollouts, 2h, 1e15flop"
 )
 @priced
 @click.option("--method", help="instead of the recipe that the profile's regime asks for")
@@ -260,8 +263,13 @@ def profile(out: Path, as_json: bool, **asked: Any) -> int:
 @main.command()
 @click.argument("study", type=FOLDER)
 @click.option("--size", help="a preset: tiny, quick, standard or long  [default: quick]")
-@click.option("--budget", help="everything the study may spend: 50k-rollouts, 2h, 1e18flop, 16device-hours, 20usd")
+@click.option(
+    "--budget",
+    help="what pilot and training may spend: 50k-rollouts, 2M-tokens (written), 1e18flop, 2h, 16device-hours, 20usd; "
+    "evaluations count in time and money only. It can be asked anew until a forecast is sealed",
+)
 @priced
+@click.option("--workers", type=SOME, help="runs side by side that hours and money are planned for  [default: as fit]")
 @click.option(
     "--lr",
     type=POSITIVE,
@@ -282,12 +290,17 @@ def plan(study: Path, as_json: bool, **asked: Any) -> int:
 
 @main.command()
 @click.argument("study", type=FOLDER)
-@click.option("--workers", type=SOME, help="runs side by side; results do not depend on it")
+@click.option("--longer", multiple=True, metavar="N=C", help="continue n's runs to C rollouts: 4=24576, 4=4x, all=4x")
+@click.option("--seeds", multiple=True, metavar="N=K", help="K more runs of n, in the grid or new to it: 8=2, all=2")
+@click.option("--workers", type=SOME, help="runs side by side; results do not depend on it  [default: as planned]")
 @click.option("--dry-run", is_flag=True, help="list the runs and their cost")
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
 def pilot(study: Path, as_json: bool, **asked: Any) -> int:
-    """Run the pilot: the learning-rate probe, then the grid of n, then its edges at half and twice the rate."""
+    """Run the pilot: the learning-rate probe, then the grid of n, then its edges at half and twice the rate.
+
+    --longer and --seeds add to a pilot what its law or its plan asks for; what was run is not paid for again.
+    """
     from isocost.study import steps
 
     return steps.pilot(study, quiet=as_json, as_json=as_json, **asked)
@@ -324,8 +337,8 @@ def fit(study: Path, metric: str | None, as_json: bool) -> int:
 @priced
 @click.option("--seed", type=ANY, default=0, show_default=True, help="of everything that is drawn")
 @click.option("--out", type=FOLDER, help="the run's folder  [default: runs/METHOD-SEED]")
-@click.option("--rollouts", "-n", type=SOME, default=8, show_default=True, help="n: per problem")
-@click.option("--groups", "-B", type=SOME, default=16, show_default=True, help="B: problems per update")
+@click.option("--rollouts", "-n", type=SOME, help="n: per problem  [default: the method's own, 8 as a rule]")
+@click.option("--groups", "-B", type=SOME, help="B: problems per update  [default: the method's own, 16 as a rule]")
 @click.option("--lr", type=POSITIVE, help="learning rate  [default: assumed from the model's size and n B]")
 @click.option(
     "--set",
@@ -391,8 +404,9 @@ def verdict(folder: Path, as_json: bool, **asked: Any) -> int:
 @click.argument("arms", nargs=-1, required=True, metavar="A B...")
 @click.option("--budget", help="methods: all that may be spent, probes, arms and seeds: 200k-rollouts, 2M-tokens, 1h")
 @click.option("--seeds", type=SOME, default=5, show_default=True, help="methods: runs per arm, paired by seed")
-@click.option("--rollouts", "-n", type=SOME, default=8, show_default=True, help="methods: n, per problem")
-@click.option("--groups", "-B", type=SOME, default=16, show_default=True, help="methods: B, problems per update")
+@click.option("--rollouts", "-n", type=SOME, help="methods: n of every arm, per problem  [default: 8]")
+@click.option("--groups", "-B", type=SOME, help="methods: B of every arm, problems per update  [default: 16]")
+@click.option("--own-sizes", is_flag=True, help="methods: every arm at its method's own n and B")
 @click.option("--lr", type=POSITIVE, help="methods: where rates begin; each arm is probed at a quarter, 1 and 4 of it")
 @click.option("--evaluations", type=SOME, default=8, show_default=True, help="methods: points of compute, by doubling")
 @click.option("--margin", type=POSITIVE, default=0.01, show_default=True, help="reward within which arms are the same")
@@ -411,8 +425,8 @@ def compare(arms: tuple[str, ...], as_json: bool, **asked: Any) -> int:
     """Which is better at equal cost: methods, which are trained; or folders of runs, which are read.
 
     A and B are names (see `isocost methods`), .py files, or folders; METHOD@SEAM.NAME=VALUE,... is a method with
-    settings of its own. Every method's learning rate is tuned alike within the budget. Exits 0 if a difference is told,
-    3 if they are the same within the margin, 4 if it cannot be told.
+    settings of its own, n and B among them (rollouts=9). Every method's learning rate is tuned alike within the budget.
+    Exits 0 if a difference is told, 3 if they are the same within the margin, 4 if it cannot be told.
     """
     from isocost.study.compare import run_compare
 
@@ -631,18 +645,21 @@ def methods_show(name: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
 def methods_check(name: str, as_json: bool) -> int:
-    """Run the contract that every method file must pass, on a name or a .py file of yours. Exits 2 if it is broken."""
+    """Run the contract that every method file must pass, on a name, METHOD@SETTINGS or a .py file of yours.
+
+    Exits 2 if it is broken.
+    """
     from isocost.methods import check
 
     found = check(name)
-    broken = [f for f in found if not f.kept]
+    broken = [f for f in found if f.state == "BROKEN"]
 
     def text() -> None:
         for f in found:
-            click.echo(f"kept    {f.promise}" if f.kept else f"BROKEN  {f.promise}\n        {f.why}")
+            click.echo(f"{f.state:<9} {f.promise}" + (f"\n          {f.why}" if f in broken else ""))
         click.echo(f"{name} breaks {len(broken)} of {len(found)}" if broken else f"{name} keeps the contract")
 
-    show([{"promise": f.promise, "kept": f.kept, "why": f.why} for f in found], text, as_json)
+    show([{"promise": f.promise, "state": f.state, "kept": f.kept, "why": f.why} for f in found], text, as_json)
     return 2 if broken else 0
 
 

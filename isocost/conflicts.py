@@ -9,14 +9,17 @@ keeps the log-prob and the version it was drawn with, and a scaled rate is appli
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
+from types import FunctionType, ModuleType
 from typing import Any
 
 from isocost.errors import UserError
 from isocost.seams import Recipe, describe
 
+PARTED = {"in_groups", "siblings_of"}       # what `isocost.ops` has for credit that compares siblings
 BOUNDS = {"<": operator.lt, ">": operator.gt}
 BINARY = ("exact", "final", "words", "numeric", "math")     # verifiers that say 0 or 1 and nothing between
 
@@ -54,11 +57,22 @@ class Lacks:
 
 
 @dataclass(frozen=True)
+class Compares:
+    """A function at a seam that compares siblings, itself or by one that it calls, as its code shows."""
+
+    seam: str
+
+    def found(self, whole: Mapping[str, Any]) -> str:
+        """How it reads where it is there; empty where it is not."""
+        return next((call(x) for x in calls(whole[self.seam]) if _by_siblings(_function(x))), "")
+
+
+@dataclass(frozen=True)
 class Conflict:
     """Any of `one` with any of `other`."""
 
     one: tuple[Has, ...]
-    other: tuple[Has | Lacks, ...]
+    other: tuple[Has | Lacks | Compares, ...]
     why: str        # and what would be right
 
 
@@ -175,6 +189,11 @@ CONFLICTS = (
         "raise rollouts (-n) or groups (-B)",
     ),
     Conflict(
+        (Has("rollouts", value=("<", 2)),), (Compares("advantage"),),
+        "it compares siblings, and a group of one has none, so that nothing would earn credit; give 2 rollouts or more "
+        "(-n)",
+    ),
+    Conflict(
         (Has("improve", "improve.least_variance"),), (Lacks("loss", ("loss.reweighed", "loss.truncated")),),
         "its baseline and its step count rollouts by their importance ratio, which this loss does not tell",
     ),
@@ -269,6 +288,24 @@ def call(x: Mapping[str, Any]) -> str:
     """Its short name, such as "grpo.advantage"."""
     module, _, name = x["fn"].rpartition(":")
     return f"{module.rpartition('.')[2]}.{name}"
+
+
+def _function(x: Mapping[str, Any]) -> Any:
+    module, _, name = x["fn"].partition(":")
+    return getattr(sys.modules.get(module), name, None)
+
+
+def _by_siblings(fn: Any, seen: frozenset[Any] = frozenset()) -> bool:
+    """Whether a function's code, or that of one of ours or of its own file that it calls, parts rollouts by sibling."""
+    if not isinstance(fn, FunctionType) or fn in seen:
+        return False
+    names = set(fn.__code__.co_names)
+    here = [fn.__globals__[name] for name in names & fn.__globals__.keys()]
+    here += [cell.cell_contents for cell in fn.__closure__ or ()]       # what a decorator lifts
+    inside = [getattr(module, name, None) for module in here if isinstance(module, ModuleType) for name in names]
+    ours = [f for f in (*here, *inside)
+            if isinstance(f, FunctionType) and f.__module__.startswith(("isocost.", fn.__module__))]
+    return bool(names & PARTED) or any(_by_siblings(f, seen | {fn}) for f in ours)
 
 
 def _numbers(whole: Mapping[str, Any], seam: str, fn: str = "", setting: str = "") -> Iterator[tuple[str, Any]]:

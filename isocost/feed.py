@@ -23,12 +23,13 @@ from isocost.seams import Attempts, Recipe, Wave
 from isocost.types import Cost, Fate, Group, Place, Problem
 from isocost.world import World
 
-# What a run's budget may be counted in: (cost, the policy's parameters) -> amount.
-UNITS: Mapping[str, Callable[[Cost, int], float]] = {
-    "rollouts": lambda c, p: c.rollouts,
-    "tokens": lambda c, p: c.decode,
-    "flop": lambda c, p: c.flops(p),
-    "seconds": lambda c, p: c.seconds,
+# What a run's budget may be counted in: (training's cost, the policy's parameters, the run's clock) -> amount.
+UNITS: Mapping[str, Callable[[Cost, int, float], float]] = {
+    "rollouts": lambda c, p, s: c.rollouts,
+    "tokens": lambda c, p, s: c.decode,
+    "flop": lambda c, p, s: c.flops(p),
+    "seconds": lambda c, p, s: s,
+    "busy seconds": lambda c, p, s: c.seconds,
 }
 
 
@@ -44,9 +45,20 @@ class Played:
 
 
 class Feed:
-    """`max_age = 0` is the synchronous loop; anything larger overlaps. There is no second loop."""
+    """`max_age = 0` is the synchronous loop; anything larger overlaps. There is no second loop.
 
-    def __init__(self, recipe: Recipe, world: World, ledger: Ledger, budget: Mapping[str, float]):
+    `clock` tells the run's seconds, its evaluations and pauses included: what a budget of time pays for. Without one
+    they are those that training was busy, by which methods are compared.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        world: World,
+        ledger: Ledger,
+        budget: Mapping[str, float],
+        clock: Callable[[], float] | None = None,
+    ):
         unknown = set(budget) - set(UNITS)
         if unknown or not budget:
             raise ValueError(
@@ -57,6 +69,8 @@ class Feed:
         self.begun: list[tuple[Group, meter.Tab]] = []  # what each play of a group in the air has begun so far
         self.held: list[Played] = []  # survivors that the last step had no room for, while still young enough
         self.posing = asyncio.Lock()  # a guide may wait; two waves must not draw the same problems meanwhile
+        self.clock = clock or (lambda: world.meter.of().seconds)
+        self.before = (self.clock(), ledger.waves)  # seconds and waves that no wave of this feed took
         self.ended = ""  # why `take` gave nothing: "spent" or "starved"
 
     async def take(self) -> list[Group]:
@@ -134,12 +148,13 @@ class Feed:
     def _affordable(self) -> bool:
         """Whether one more wave, and all in the air, can be paid for. Waves still flying are priced at the mean."""
         size, parameters = self.recipe.groups * self.recipe.rollouts, self.world.learner.parameters
-        spent, landed = self.world.meter.of(), self.ledger.waves - len(self.flying)
+        spent, clock, landed = self.world.meter.of(), self.clock(), self.ledger.waves - len(self.flying)
         for unit, limit in self.budget.items():
-            amount = UNITS[unit]
-            each = amount(spent, parameters) / landed if landed else 0.0
+            amount = UNITS[unit](spent, parameters, clock)
+            before, waves = self.before if unit == "seconds" else (0.0, 0)
+            each = (amount - before) / (landed - waves) if landed > waves else 0.0
             each = max(each, size if unit == "rollouts" else 0.0)
-            if amount(spent, parameters) + each * (1 + len(self.flying)) > limit:
+            if amount + each * (1 + len(self.flying)) > limit:
                 return False
         return True
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 
 from isocost.feed import Feed
@@ -29,13 +29,15 @@ class End:
 
 
 async def train(
-    recipe: Recipe, world: World, ledger: Ledger, budget: Mapping[str, float], end: End | None = None
+    recipe: Recipe, world: World, ledger: Ledger, budget: Mapping[str, float], end: End | None = None,
+    clock: Callable[[], float] | None = None,
 ) -> AsyncGenerator[Step, None]:
     """Run a recipe in a world until no further wave can be paid for, yielding after every step.
 
-    Whoever stops early closes it: what is in the air is then given up on, and paid for.
+    A budget in seconds is held against `clock`. Whoever stops early closes it: what is in the air is then given up on,
+    and paid for.
     """
-    async with Feed(recipe, world, ledger, budget) as feed:
+    async with Feed(recipe, world, ledger, budget, clock) as feed:
         while groups := await feed.take():                                    # sampled, scored, selected
             batch = pack(groups, version=world.engine.version)                # (N, T), padded once
             for add in recipe.enrich:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import inspect
 import math
 import resource
 import signal
@@ -11,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +28,12 @@ from isocost.local.weights import save as save_folder
 from isocost.loop import End, Step, train
 from isocost.rates import rates
 from isocost.record import RunRecord, read_json, read_lines, write_json
-from isocost.seams import Recipe, describe, fingerprint, tune
+from isocost.seams import Recipe, describe, fingerprint, paced
 from isocost.setting import Opened, Setting, open_setting
 from isocost.types import Fate, Problem
 
 EVALUATION_SEED = 20_260_101  # one for all runs, so that sampled evaluations share their random numbers
+PLANNED = ("n", "B", "lr", "warmup", "max_tokens", "temperature", "top_p", "top_k")  # for a run, whatever its method
 
 
 @dataclass(frozen=True)
@@ -70,35 +69,32 @@ def recipe_of(job: Job) -> Recipe:
     """
     from isocost import methods
 
-    recipe = methods.load(job.method).recipe(groups=job.B, rollouts=job.n)
     s = job.setting
-    paced = {
-        "lr": job.lr,
-        "warmup": job.warmup,
-        "max_tokens": s.max_tokens,
-        "temperature": s.temperature,
-        "top_p": s.top_p,
-        "top_k": s.top_k,
-    }
-    pace = recipe.pace
-    fn, keywords = (pace.func, pace.keywords) if isinstance(pace, partial) else (pace, {})
-    takes = inspect.signature(fn).parameters
-    if "lr" not in takes:
-        raise UserError(f"{job.method}: its pace takes no `lr`, which is planned and tuned: give it the keyword lr")
-    known = {k: x for k, x in paced.items() if k in takes}
-    recipe = tuned(recipe.but(pace=partial(fn, **{**keywords, **known})), job.sets)
+    recipe = methods.load(job.method).recipe(groups=job.B, rollouts=job.n)
+    planned = {"lr": job.lr, "warmup": job.warmup, **{k: getattr(s, k) for k in PLANNED if hasattr(s, k)}}
+    recipe = methods.tuned(paced(recipe, **planned), job.sets)
     refuse(recipe, verifier=s.marks)
     return recipe
 
 
-def tuned(recipe: Recipe, sets: Mapping[str, str]) -> Recipe:
-    """A recipe with a user's settings, by `seam.name`. Raises UserError for a setting that is none."""
-    for path, value in sets.items():
-        try:
-            recipe = tune(recipe, path, value)
-        except KeyError as e:
-            raise UserError(f"{recipe.name}: {path}={value}: {e.args[0]}") from None
-    return recipe
+def its_own(method: str, used: Mapping[str, Any]) -> str:
+    """What of the sizes and the pace that a method's file names a run takes, and what not; empty where it names none.
+
+    Named is what its recipe has otherwise than the root of all methods. `used` are the run's own values by name: `n`,
+    `B` and those of the pace; a word stands for what is not known yet.
+    """
+    from isocost import methods
+
+    recipes = (methods.load(name).recipe() for name in (method, "reinforce"))
+    own, root = ({"n": r.rollouts, "B": r.groups, **describe(r.pace)} for r in recipes)
+    named = {k: own[k] for k in PLANNED if k in own and k in used and own[k] != root.get(k)}
+    taken = ", ".join(f"{k} = {_short(v)}" for k, v in named.items() if v == used[k])
+    others = ", ".join(f"{k} = {_short(v)} (here {_short(used[k])})" for k, v in named.items() if v != used[k])
+    return "; ".join(filter(None, (taken and f"of its own it takes {taken}", others and f"not taken: {others}")))
+
+
+def _short(x: Any) -> str:
+    return f"{x:.2g}" if isinstance(x, float) else str(x)
 
 
 async def run(
@@ -118,7 +114,7 @@ async def run(
         _refuse_another(out, job, recipe)
         if (out / "end.json").exists() and (ended := read_json(out / "end.json"))["reason"] != "interrupted":
             return ended
-        opened = opened or open_setting(job.setting, reference=_compares(recipe))
+        opened = opened or open_setting(job.setting, reference=compares(recipe))
         _claim(record, job, recipe, opened)
         gc.freeze()  # what is loaded by now stays: the collector need not walk it again and again
         try:
@@ -127,7 +123,7 @@ async def run(
             opened.grader.close()
 
 
-def _compares(recipe: Recipe) -> bool:
+def compares(recipe: Recipe) -> bool:
     """Whether it asks for the policy it began with; an enrichment from outside the package may."""
     return any(call(x) == "enrich.reference" or "source" in x for x in calls(describe(recipe.enrich)))
 
@@ -146,7 +142,27 @@ def _refuse_another(out: Path, job: Job, recipe: Recipe) -> None:
     changed += [k for k, v in (("budget", dict(job.budget)), ("seed", job.seed)) if there[k] != v]
     changed += [k for k, v in new.items() if k not in ("device", "threads", "kernels") and old.get(k) != v]
     if changed:
-        raise UserError(f"{out} holds another run: its {', '.join(changed)} differ; choose another --out")
+        verb = "differs" if len(changed) == 1 else "differ"
+        raise UserError(f"{out} holds another run: its {', '.join(changed)} {verb}; choose another --out")
+
+
+def reopen(out: Path, job: Job) -> bool:
+    """Whether the run in `out` spent a smaller budget than this job's, and so was made ready to go on to it.
+
+    Nothing in a step depends on how many are to come, so it then is the run that had the larger budget from the start.
+    """
+    if not (out / "run.json").exists():
+        return False
+    there = read_json(out / "run.json")
+    if there["budget"].keys() != job.budget.keys() or all(job.budget[k] <= v for k, v in there["budget"].items()):
+        return False
+    end = out / "end.json"
+    if end.exists() and read_json(end)["reason"] not in ("spent", "interrupted"):
+        return False
+    end.unlink(missing_ok=True)     # first: whoever is killed in between finds a run that is not over
+    asked = {**there["job"], "budget": dict(job.budget), "points": list(job.points)}
+    write_json(out / "run.json", {**there, "budget": dict(job.budget), "job": asked})
+    return True
 
 
 def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:
@@ -234,7 +250,8 @@ class _Run:
                 await self._evaluate()
                 self._clock()
                 self._save()
-            async with aclosing(train(self.recipe, self.world, self.ledger, self.job.budget, end)) as steps:
+            steps = train(self.recipe, self.world, self.ledger, self.job.budget, end, self._bound)
+            async with aclosing(steps):
                 async for step in steps:
                     self._write(step)
                     if not math.isfinite(step.line.get("grad_norm", 0.0)):
@@ -249,7 +266,8 @@ class _Run:
                     if due or (self.job.save_every and self.ledger.step % self.job.save_every == 0):
                         self._save()
             self._journal()
-            if end.reason in ("spent", "starved") and self._last_evaluated() < self.ledger.spent.rollouts:
+            now = (self.ledger.step, self.ledger.spent.rollouts)
+            if end.reason in ("spent", "starved") and self._last_evaluated() < now:
                 await self._evaluate()
             self._save()
         return self._finish(end.reason)
@@ -321,12 +339,17 @@ class _Run:
         self.points = [p for p in self.points if p > spent]
         self.on_step(line)
 
-    def _last_evaluated(self) -> float:
+    def _last_evaluated(self) -> tuple[int, float]:
+        """Step and rollouts: stale waves are paid for some steps before the last."""
         lines = [x for x in read_lines(self.record.path / "metrics.jsonl") if "eval/select" in x]
-        return lines[-1]["rollouts"] if lines else -1
+        return (lines[-1]["step"], lines[-1]["rollouts"]) if lines else (-1, -1)
 
     def _active(self) -> float:
         return self.seconds + time.perf_counter() - self.began
+
+    def _bound(self) -> float:
+        """The active seconds, and those of the evaluation that is still to come when training ends."""
+        return self._active() + self.world.meter.of(meters.EVALUATION).seconds / max(self.measured, 1)
 
     # checkpoints ----------------------------------------------------------------------------------------------
 

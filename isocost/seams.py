@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
+from isocost.errors import UserError
 from isocost.types import Batch, Forward, Group, Place, Problem, Rollout, Sampling, Segment
 
 if typing.TYPE_CHECKING:
@@ -146,9 +147,12 @@ def describe(x: Any) -> Any:
     """A recipe as plain data: every parameter with its value, defaults bound. Records store it, `diff` compares it.
 
     A function from outside the package is described with the hash of its source file, for its name alone says little.
+    Raises UserError for one that has no name to be found by: a lambda, a function within another, a callable object.
     """
     if isinstance(x, partial) or (callable(x) and not isinstance(x, type)):
         fn, args, keywords = (x.func, x.args, x.keywords) if isinstance(x, partial) else (x, (), {})
+        if "<" in getattr(fn, "__qualname__", "<"):
+            raise UserError(f"{_where(fn)} cannot be recorded: a recipe holds top-level functions and partials of them")
         settings = {k: p.default for k, p in _settings(fn).items()}
         out: dict[str, Any] = {"fn": f"{fn.__module__}:{fn.__qualname__}"}
         if not fn.__module__.startswith("isocost."):
@@ -205,6 +209,19 @@ def tune(recipe: Recipe, path: str, value: Any) -> Recipe:
     return recipe.but(**{seam: partial(fn, **{**keywords, name: _read(value, knobs[name], path)})})
 
 
+def paced(recipe: Recipe, **planned: Any) -> Recipe:
+    """A recipe whose pace has the planned settings, those of them that it takes.
+
+    Raises UserError if it takes no `lr`: every run plans and tunes that.
+    """
+    pace = recipe.pace
+    fn, keywords = (pace.func, pace.keywords) if isinstance(pace, partial) else (pace, {})
+    takes = inspect.signature(fn).parameters
+    if "lr" not in takes:
+        raise UserError(f"{_where(fn)} takes no `lr`, which is planned and tuned: give it the keyword lr")
+    return recipe.but(pace=partial(fn, **{**keywords, **{k: v for k, v in planned.items() if k in takes}}))
+
+
 def _settings(fn: Callable) -> dict[str, inspect.Parameter]:
     parameters = inspect.signature(fn).parameters
     return {
@@ -239,6 +256,11 @@ def _read(value: Any, old: Any, path: str) -> Any:
     return int(parsed)
 
 
+def _where(fn: Callable) -> str:
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    return f"{fn.__qualname__} ({code.co_filename}, line {code.co_firstlineno})" if code else repr(fn)
+
+
 def _source_hash(fn: Callable) -> str:
-    file = inspect.getsourcefile(fn) if isinstance(fn, pytypes.FunctionType) else None
+    file = inspect.getsourcefile(inspect.unwrap(fn)) if isinstance(fn, pytypes.FunctionType) else None
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else ""

@@ -1,6 +1,7 @@
 """docs/wave.md and its pictures: every method of a wave against its parent, from the folder that was trained.
 
-    isocost compare METHOD... --to-parents --data sums:base=easy --seeds 5 --budget 2e13flop --out comparisons/wave
+    isocost compare METHOD... --to-parents --own-sizes --data sums:base=easy --seeds 5 --budget 2e13flop \\
+        --out comparisons/wave
     python records/wave.py comparisons/wave     keeps it as records/wave.json and writes the page
     python records/wave.py                      writes the page from what is kept
 """
@@ -36,12 +37,18 @@ stopped), TTI (one turn), Rollout-GDRO (by pass@8 nearly all problems share a bi
 POPE, InT and ADHint `isocost profile` says beforehand that their preconditions fail on these problems; SCALER's hold.
 MRT spends rollouts on answers that are not trained on, and RC on rounds that are not, which equal cost counts. FBC and
 TTI were billed about an eighth more FLOP than they need, for log-probs that their loss does not read.
-
+"""
+ONE_SIZE = """\
 All arms ran at one n and B, whatever their own file says; the table has a method's own sizes beside it where they are
 others. That handicaps those that were made for larger groups: eight rollouts of BRPO's are one trace and its answers,
 there is no other trace to hold it against, and most of them carry no advantage. MC-GRPO wants an odd n. Of methods
 with sizes of their own the wave tells what they do at these, not what they do as they were published.
-
+"""
+OWN_SIZES = """\
+Every arm ran at its method's own n and B, which the table has; all cost the same, so that one with larger updates made
+fewer of them.
+"""
+AGAIN = """\
 mcgrpo, mrt, brpo, scaler and v05 were trained again under the same seal, after a review had found faults in them; what
 their first runs cost is in none of these numbers.
 """
@@ -69,6 +76,8 @@ def page(data: Record) -> str:
     said = {x: [c["method"] for c in found["changes"] if c["verdict"] == x] for x in ORDER}
     cost = f"{d['cost']:.2g} FLOP" if d["unit"] == "flops" else f"{d['cost']:,.0f} {d['unit']}"
     bill = found["bill"]
+    own = d.get("sizes")
+    at = "each at its method's own n and B" if own else f"n = {d['n']}, B = {d['B']}"
     runs = sum(part["runs"] for part in bill.values())
     hours = sum(part["seconds"] for part in bill.values()) / 3600
     told = "; ".join(f"**{x}** {len(names)}" + (f" ({', '.join(names)})" if x in ("better", "worse") else "")
@@ -77,22 +86,24 @@ def page(data: Record) -> str:
         "# A wave of methods, each against its parent\n",
         "Written by `python records/wave.py` from `records/wave.json`. The situation, metric, budget, seeds and margin "
         "were sealed before the first run.\n",
-        "```sh", f"isocost compare {tried} --to-parents --data {data['setting']['data']} --seeds {len(d['seeds'])} "
-        f"--budget {amount} --out comparisons/wave", "python records/wave.py comparisons/wave", "```\n",
+        "```sh", f"isocost compare {tried} --to-parents {'--own-sizes ' if own else ''}--data "
+        f"{data['setting']['data']} --seeds {len(d['seeds'])} --budget {amount} --out comparisons/wave",
+        "python records/wave.py comparisons/wave", "```\n",
         f"{len(found['changes'])} methods were tried, each at three learning rates and then with {seeds} of {cost} on "
-        f"`{data['setting']['data']}` with {data['setting']['model']}, n = {d['n']}, B = {d['B']}; parents ran once "
+        f"`{data['setting']['data']}` with {data['setting']['model']}, {at}; parents ran once "
         f"and are shared. {runs:,} runs, {hours:.1f} hours of run time. Found: {told}.\n",
         f"Of {found['asked']} answers {found['called']} are believed: Benjamini and Hochberg's rule, so that of all "
         f"differences that are called at most {RATE:.0%} are expected to be none. Intervals are of "
         f"{100 * (1 - found['alpha']):.3g} %.\n",
         CARE,
+        *([OWN_SIZES] if own else [ONE_SIZE, AGAIN]),
         _picture("wave-cost", "Held-out reward of every method less its parent's at equal cost, with intervals"),
         _picture("wave", "Effect of every method on the asymptote against its effect on efficiency, with intervals"),
         "In the second picture are the methods of which both effects are known: how many times a method's cost its "
         "parent needs for the same reward (right of 1 the method is cheaper), and where the fitted curves end.\n",
         markdown_table(
-            ("method", "own n, B", "parent", "verdict", "rate", "reward", "parent's", "equal cost", "efficiency",
-             "asymptote"),
+            ("method", "n, B" if own else "own n, B", "parent", "verdict", "rate", "reward", "parent's", "equal cost",
+             "efficiency", "asymptote"),
             [_row(c, found["rates"], d) for c in sorted(found["changes"], key=lambda c: ORDER.index(c["verdict"]))]),
     ]
     told = [c for c in data["later"]["changes"] if c["verdict"] in ("better", "worse")]
@@ -120,7 +131,7 @@ def _picture(name: str, text: str) -> str:
 
 
 def own_sizes(name: str, n: int, B: int) -> str:
-    """A method's own n and B, those that are not the wave's; empty where both are."""
+    """A method's own n and B, those that are not these; empty where both are."""
     recipe = methods.load(name).recipe()
     sizes = (("n", recipe.rollouts, n), ("B", recipe.groups, B))
     return ", ".join(f"{size} = {own}" for size, own, here in sizes if own != here)
@@ -130,7 +141,8 @@ def _row(c: Record, rates: Mapping[str, float], design: Record) -> Sequence[str]
     verdict = c["verdict"] + (f" ({c['by']})" if c["verdict"] in ("better", "worse") else "")
     answers = {a["question"]: a for a in c["answers"]}
     own, its = c["means"]
-    sizes = own_sizes(design["arms"][c["method"]], design["n"], design["B"])
+    n, B = design.get("sizes", {}).get(c["method"], (design["n"], design["B"]))
+    sizes = f"n = {n}, B = {B}" if design.get("sizes") else own_sizes(design["arms"][c["method"]], n, B)
     means = (f"{own:.3f}", f"{its:.3f}")
     return (f"`{c['method']}`", sizes, f"`{c['parent']}`", verdict, f"{rates[c['method']]:.2g}", *means,
             *(_told(answers[q], form) for q, form in zip(QUESTIONS, ("+.3f", ".2f", "+.3f"), strict=True)))

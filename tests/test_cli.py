@@ -115,6 +115,11 @@ def test_help_answers_in_half_a_second(command):
         ((*RUN, "--budget", "1k-rollouts", "--set", "loss.high=abc"), "not a number"),
         ((*RUN, "--budget", "1k-rollouts", "--set", "rollouts=3"), "write --rollouts 3"),
         ((*RUN, "--budget", "1k-rollouts", "--set", "pace.temperature=3"), "write --temperature 3"),
+        ((*RUN, "--budget", "1k-rollouts", "-n", "1"), "it compares siblings"),
+        (("train", "brpo", *DATA, "-n", "4", "--budget", "1k-rollouts", "--dry-run"), "brpo does not run"),
+        (("train", "brpo", *DATA, "-n", "4", "--budget", "1k-rollouts"), "takes 5 rollouts or more"),
+        ((*RUN, "--budget", "1k-rollouts", "--set", "improve.minibatches=0"), "grpo with improve.minibatches=0"),
+        (("train", "scalerl", *DATA, "--budget", "500-rollouts"), "16 x 48 = 768, scalerl's own sizes where"),
         ((*RUN, "--budget", "1k-rollouts", "-n", "0"), "'--rollouts' / '-n': 0"),
         ((*RUN, "--budget", "1k-rollouts", "--lr", "-1"), "'--lr'"),
         ((*RUN, "--budget", "1k-rollouts", "--plan", "x"), "a METHOD"),
@@ -166,6 +171,25 @@ def test_a_mistake_is_one_line_that_says_what_would_be_right_and_leaves_nothing_
     assert {p.name for p in here.iterdir()} <= {"mine.py", "my.py", "__pycache__"}
 
 
+@pytest.mark.parametrize(("method", "sizes", "told"), [
+    ("grpo", (), "n = 8, B = 16, lr = 0.00021, seed 0, 4000 rollouts\n  would cost 3968 "),
+    ("mcgrpo", (), "n = 9, B = 16, lr = 0.00022, seed 0, 4000 rollouts\n  of its own it takes n = 9\n"),
+    ("mcgrpo", ("-n", "8"), "\n  not taken: n = 9 (here 8)\n"),
+    ("isoeasy", (), "B = 32; not taken: lr = 5e-07 (here 0.0003), max_tokens = 8192 (here 4), temperature = 0.6 ("),
+    ("scalerl", ("-B", "4"), "takes n = 16; not taken: B = 48 (here 4), lr = 5e-07 (here 0.00015), warmup = 100 ("),
+    ("scalerl", ("--set", "pace.warmup=100"), "of its own it takes n = 16, B = 48, warmup = 100; not taken: lr ="),
+])
+def test_a_run_has_its_methods_own_sizes_and_says_what_else_of_its_own_it_has_not(here, method, sizes, told):
+    """5e-7 for a model of 7B is no rate for a small one: lr, warm-up and lengths go by what is trained."""
+    assert told in said("train", method, *DATA, "--budget", "4k-rollouts", *sizes, "--dry-run")
+
+
+def test_what_a_run_tells_as_it_goes_is_the_half_that_is_reported(here):
+    text = said(*RUN, "--budget", "64-rollouts", "--out", "r")
+    line = next(x for x in read_lines(here / "r" / "metrics.jsonl") if "eval/audit" in x)
+    assert f"0 rollouts  step      0  held-out, audit half {line['eval/audit']:.4f}" in text
+
+
 @pytest.mark.parametrize("command", [("train", "grpo", "--budget", "1k-rollouts"), ("profile", "--out", "s")])
 def test_each_of_the_ten_broken_rows_is_named(here, command):
     done = CliRunner().invoke(main, [*command, "--data", str(EXAMPLES / "broken.jsonl")])
@@ -185,7 +209,7 @@ def test_what_a_plan_without_a_pilot_and_a_study_without_its_plan_need_is_said(h
     plan = (here / "s" / "plan.json").read_bytes()
     assert "put it back" in said("plan", "s", code=2) and (here / "s" / "plan.json").read_bytes() == plan
     (here / "s" / "pilot.json").write_bytes(kept)
-    assert "is fixed" in said("plan", "s", "--budget", "3k-rollouts", code=2)
+    assert "planned without a pilot" in said("plan", "s", "--budget", "3k-rollouts", code=2)
 
 
 def test_a_folder_that_cannot_be_written_is_named(here):
@@ -248,7 +272,7 @@ def test_methods_are_listed_shown_and_held_to_their_contract(here):
     assert "keeps the contract" in said("methods", "check", "./mine.py")
     (here / "bad.py").write_text(METHOD.replace("low=0.3, high=0.3", "low=0.2, high=0.2"))
     text = said("methods", "check", "./bad.py", code=2)
-    assert "BROKEN  It differs from its parent somewhere." in text and "breaks 1 of" in text
+    assert "BROKEN    It differs from its parent somewhere." in text and "breaks 1 of" in text
     assert [x["kept"] for x in json.loads(said("methods", "check", "./bad.py", "--json", code=2))].count(False) == 1
     (here / "syntax.py").write_text("def (")
     assert "does not import" in said("methods", "check", "./syntax.py", code=2)

@@ -408,11 +408,12 @@ def test_tokens_of_imported_runs_are_their_answers_lengths(tmp_path):
 
 
 def test_an_imported_arm_is_compared_with_one_of_isocosts_own(tmp_path):
-    a = brought(tmp_path / "a", "--model", "tiny", "--data", "p", ends=0.5)
+    a = brought(tmp_path / "a", "--data", "p", ends=0.5)
     for s in range(3):
         recorded(tmp_path / "ours" / str(s), s, 40)
     found = json.loads(said("compare", a, tmp_path / "ours", "--json"))
     assert found["cost"] == 5120 and found["best"] == "ours"
+    assert "which model some of the runs began from is not in their logs" in found["missing"]
     assert any("held_out of the logs is held against isocost's own held-out reward" in m for m in found["missing"])
 
 

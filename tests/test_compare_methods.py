@@ -12,11 +12,14 @@ import time
 import pytest
 from click.testing import CliRunner
 
+from isocost import methods
 from isocost.cli import main
+from isocost.errors import UserError
 from isocost.laws.forecast import digest
 from isocost.record import read_json, read_lines
 from isocost.run import Job, run
-from isocost.study.compare import PRICED, _labels, arm_of
+from isocost.seams import Recipe
+from isocost.study.compare import PRICED, Design, _labels, arm_of, design
 from isocost.study.wave import with_parents
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
@@ -198,8 +201,14 @@ def test_an_arm_may_be_a_method_with_settings(tmp_path):
 
 @pytest.mark.parametrize(("arm", "words"), [
     ("grpo@loss.hihg=0.28", "loss is isocost.parts.loss:clipped, which takes low, high"),
-    ("grpo@loss.high", "'loss.high' has no value"),
-    ("grpo@rollouts=4", "write --rollouts"),
+    ("grpo@loss.high", "arm grpo@loss.high: 'loss.high' has no value"),
+    ("grpo@advantage.ks=[1,2]", "a list, or what else has commas in it, goes through --set"),
+    ("grpo@pace.lr=1e-3", "arm grpo@pace.lr=1e-3: pace.lr=1e-3: write --lr 1e-3"),
+    ("grpo@rollouts=4", "grpo and grpo@rollouts=4 are one recipe"),
+    ("grpo@rollouts=0", "n = 0, B = 2; give 1 or more of each"),
+    ("grpo@rollouts=1", "rollouts 1 does not go with grpo.advantage: it compares siblings"),
+    ("brpo", "brpo does not run: a step of it in isocost.toy (n = 4)"),
+    ("grpo@improve.minibatches=0", "grpo@improve.minibatches=0 does not run"),
     ("grop@loss.high=0.28", "grop"),
     ("grpo@loss.high=0.20", "grpo and grpo@loss.high=0.20 are one recipe"),
     ("april@max_age=2", "does not go with"),
@@ -210,9 +219,80 @@ def test_an_arm_may_be_a_method_with_settings(tmp_path):
     ("grpo@max_age.x=1", "max_age is a size, 0: it has no setting 'x'"),
 ])
 def test_a_wrong_setting_of_an_arm_is_told_before_anything_is_sampled(arm, words, tmp_path, monkeypatch):
-    monkeypatch.setattr("isocost.study.compare._priced", lambda setting: pytest.fail("answers were sampled"))
+    monkeypatch.setattr("isocost.study.compare._priced", lambda opened: pytest.fail("answers were sampled"))
     printed = said("compare", "grpo", arm, *DATA, *SIZE, "--budget", "800-rollouts", "--out", tmp_path / "c", code=2)
     assert words in printed and not (tmp_path / "c").exists()
+
+
+KNOWN = {"select": 10, "audit": 10, "exact": True, "parameters": 1000, "lengths": {"mean": 3.0},
+         "rate": {"rollouts_per_second": 1000.0}, "cost": {"rollouts": 100, "prefill": 400, "decode": 300}}
+
+
+def designed(*arms, budget, **changes):
+    ask = {"seeds": 2, "rollouts": 8, "groups": 16, "lr": None, "evaluations": 4, "margin": 0.01, "metric": "pass@1",
+           "seed": 0, "samples": 4, "parents": {}, "sets": {}}
+    return design(arms, KNOWN, budget=budget, **{**ask, **changes})
+
+
+def test_arms_of_other_sizes_cost_and_are_evaluated_at_what_is_whole_for_all():
+    """8 x 16 and 9 x 16 are both whole at multiples of 1152 = 9 x 128 = 8 x 144; rates go by the root of n B."""
+    d = designed("grpo", "mcgrpo@rollouts=9", budget="110k-rollouts")     # 110000 / (2 (2 + 3/4)) = 20000 a run
+    assert d.sizes == {"mcgrpo@rollouts=9": (9, 16)} and d.batch("grpo") == 128
+    assert d.cost == d.rollouts == 17 * 1152 == d.points[-1] and d.probe_cost == 4 * 1152 == d.probe_points[-1]
+    assert all(x % 1152 == 0 for x in (*d.points, *d.probe_points))
+    assert d.rates_at(144)[1] == pytest.approx(d.rates_at(128)[1] * 144**0.5 / 128**0.5)
+    assert d.rates == d.rates_at(128) and d.recipes["mcgrpo@rollouts=9"]["rollouts"] == 9
+    assert Design.of(d.data()).size("mcgrpo@rollouts=9") == (9, 16)
+    few = designed("grpo", "mcgrpo@rollouts=9", budget="55k-rollouts")    # 10000 hold 8 times 1152, and 69 times 144
+    assert few.cost == 69 * 144 and few.points[-1] == few.cost and few.batch("grpo") == 128
+    one = designed("grpo", "dapo", budget="55k-rollouts")
+    assert one.sizes == {} and one.cost == 78 * 128
+    with pytest.raises(UserError, match="pays for 13 updates of 768 rollouts a run, and 16 is the least"):
+        designed("grpo", "scalerl", budget="55k-rollouts", own_sizes=True)
+
+
+def test_with_own_sizes_every_arm_is_its_methods_own(tmp_path):
+    arms = ("compare", "mcgrpo", "dots", "--to-parents", *DATA, "--seeds", "2", "--budget", "200k-rollouts")
+    d = json.loads(said(*arms, "--own-sizes", "--dry-run", "--json", "--out", tmp_path / "c"))
+    own = {k: methods.load(k).recipe() for k in ("grpo", "mcgrpo", "dots")}
+    assert {k: (r["rollouts"], r["groups"]) for k, r in d["recipes"].items()} == {
+        k: (r.rollouts, r.groups) for k, r in own.items()} == {"grpo": (8, 16), "mcgrpo": (9, 16), "dots": (8, 8)}
+    assert (d["n"], d["B"]) == (Recipe.rollouts, Recipe.groups) and d["sizes"] == {"mcgrpo": [9, 16], "dots": [8, 8]}
+    text = said(*arms, "--own-sizes", "--dry-run", "--out", tmp_path / "c")
+    assert "arms of   n = 9, B = 16: mcgrpo; learning rate: " in text and "mcgrpo: of its own it takes n = 9\n" in text
+    shared = said(*arms[:2], *arms[3:], "--dry-run", "--out", tmp_path / "c")
+    assert "1 method against" not in text and "\nmethod against its parent: " in shared
+    assert "mcgrpo: not taken: n = 9 (here 8)\n" in shared and ", n = 8, B = 16\n" in shared
+    assert "leave -n and -B out" in said(*arms, "--own-sizes", "-n", "4", code=2)
+
+
+def test_arms_of_other_sizes_are_trained_evaluated_and_billed_at_their_own(tmp_path):
+    """4 and 6 rollouts an update are both whole at 12: the same cost, and evaluations where the other has its own."""
+    out = tmp_path / "sizes"
+    ask = ("compare", "grpo", "grpo@rollouts=3", *DATA, "-n", "2", "-B", "2", "--seeds", "2", "--evaluations", "4",
+           "--workers", "1", "--budget", "1100-rollouts", "--out", out)
+    said(*ask, code=(0, 3, 4))
+    met = {}
+    for n, label in ((2, "grpo"), (3, "grpo@rollouts=3")):
+        for folder in out.glob(f"runs/*-{label}-*"):
+            arm, purpose = read_json(folder / "run.json")["arm"], folder.name.partition("-")[0]
+            assert (arm["n"], arm["B"]) == (n, 2)
+            lines = [x["rollouts"] for x in read_lines(folder / "metrics.jsonl") if "eval/audit" in x]
+            met.setdefault(purpose, set()).add(tuple(lines))
+            assert read_json(folder / "end.json")["bill"]["train"]["rollouts"] == lines[-1]
+            assert read_json(folder / "end.json")["steps"] == lines[-1] / (2 * n)
+    assert met == {"probe": {(0, 24, 48)}, "train": {(0, 24, 48, 96, 192)}}
+    judged, rates = read_json(out / "comparison.json"), read_json(out / "rates.json")["rates"]
+    assert judged["cost"] == 192 and {k: r["reference"] for k, r in rates.items()} == {"grpo": 4, "grpo@rollouts=3": 6}
+    trained = {f.name: read_json(f / "run.json")["arm"]["lr"] for f in out.glob("runs/train-*")}
+    assert {trained["train-grpo-s0"], trained["train-grpo@rollouts=3-s0"]} == set(judged["rates"].values())
+
+
+def test_arms_that_take_the_same_steps_are_told_before_anything_is_sealed(tmp_path):
+    """One update on fresh rollouts: every ratio is 1, and the clip is never met."""
+    ask = ("compare", "grpo", "grpo@loss.high=0.28", "grpo@max_age=1", "rloo", *DATA, *SIZE)
+    text = said(*ask, "--budget", "4k-rollouts", "--dry-run", "--out", tmp_path / "c")
+    assert "! grpo and grpo@loss.high=0.28 took the same steps in isocost.toy" in text and text.count("took the") == 1
 
 
 def test_a_comparison_begun_by_an_earlier_version_goes_on(compared):

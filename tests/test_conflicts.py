@@ -9,7 +9,7 @@ from toy import run
 
 from isocost import conflicts, methods, toy
 from isocost.cli import main
-from isocost.conflicts import APARTS, CONFLICTS, Has, Lacks, refuse
+from isocost.conflicts import APARTS, CONFLICTS, Compares, Has, Lacks, refuse
 from isocost.errors import UserError
 from isocost.methods import brpo, drgrpo, grpo, isoeasy, mrt
 from isocost.parts import allocate, choose, guide, improve, loss, reward, schedule, select, tree
@@ -123,6 +123,8 @@ CASES = {
     "priors x budgets": (
         has("brpo", advantage=partial(brpo.advantage, prior=(0.5, 0.5))), "one number for each budget",
         has("brpo", advantage=partial(brpo.advantage, prior=(0, 0, 0.5, 0.5)))),
+    "credit against siblings x nobody": (
+        has("grpo", rollouts=1), "rollouts 1 does not go with grpo.advantage: it compares", has("grpo", rollouts=2)),
     "two gammas": (tuned("ppo", "advantage.gamma", 0.9), "gamma=1.0", tune(
         tuned("ppo", "advantage.gamma", 0.9), "improve.gamma", 0.9)),
     "two lambdas": (tuned("ppo", "improve.lam", 1.0), r"advantage\(lam=0.95\) does not go with", tune(
@@ -164,7 +166,7 @@ def test_no_method_holds_a_conflict(name):
 
 
 def test_the_table_names_functions_and_settings_that_exist():
-    for part in [x for c in CONFLICTS for x in (*c.one, *c.other)]:
+    for part in [x for c in CONFLICTS for x in (*c.one, *c.other) if not isinstance(x, Compares)]:
         assert part.seam in (*SEAMS, *SIZES, "batch", "verifier")
         for name in part.fns if isinstance(part, Lacks) else [part.fn] * bool(part.fn):
             module, _, function = name.partition(".")
@@ -203,12 +205,31 @@ def recipe(**changes):
     assert "does not go with allocate.by_shortfall" in why
 
 
+def test_groups_of_one_are_refused_where_nothing_earns_credit_and_nowhere_else():
+    """What the code of a credit shows is what it does: of the methods that play alone, those that learn are let be."""
+    refused, barren = set(), set()
+    for name in methods.shipped():
+        recipe = has(name, rollouts=1)
+        try:
+            refuse(recipe)
+        except UserError:
+            refused.add(name)
+        try:
+            ledger, _ = run(recipe, toy.world(), 2 * recipe.groups)
+        except UserError:       # its play or its credit says itself that one is too few
+            continue
+        if not ledger.fates["trained"]:
+            barren.add(name)
+    assert barren <= refused and refused - barren <= {"bon", "brpo"} and "v05" not in refused
+
+
+def own_loss(out, batch):
+    return loss.corrected(out, batch, inner=loss.clipped)
+
+
 def test_a_loss_of_ones_own_may_correct_inside():
     """What is lacking is looked for in the package's own functions; nobody can see into another's."""
-    def own(out, batch):
-        return loss.corrected(out, batch, inner=loss.clipped)
-
-    refuse(has("areal", loss=own))
+    refuse(has("areal", loss=own_loss))
     with pytest.raises(UserError, match=r"loss without"):
         refuse(has("areal", loss=loss.clipped))
 
@@ -216,7 +237,7 @@ def test_a_loss_of_ones_own_may_correct_inside():
 # what cannot come about, and so is not in the table -----------------------------------------------------------
 
 def test_pass_rates_are_counted_before_anything_is_selected():
-    """Any selector beside any tracker: the ledger has seen the group before either (J4's "biased pass rates")."""
+    """Any selector beside any tracker: the ledger has seen the group before either."""
     seen = []
     for pick in (select.everything, select.mixed, partial(select.between, low=0.4, high=0.6), select.best_of):
         ledger, _ = run(has("grpo", groups=10, rollouts=8, select=pick), toy.world(), 80)
@@ -225,7 +246,7 @@ def test_pass_rates_are_counted_before_anything_is_selected():
 
 
 def test_a_scaled_rate_comes_after_the_clip():
-    """VCPO's shorter step stays shorter when the gradient is clipped (J4's "apply scale after clip")."""
+    """VCPO's shorter step stays shorter when the gradient is clipped."""
     moved = []
     for full in (1.0, 4.0):       # ρ is 1 on fresh rollouts: the rate as it is, and a half of it
         world = toy.world()

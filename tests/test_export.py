@@ -231,6 +231,18 @@ def test_all_updates_are_made_however_few_the_problems_are(target, passes, updat
     assert options(target, text)[passes] == "3" and "are enough for" not in text
 
 
+def test_a_method_that_refills_has_room_for_the_batches_it_takes():
+    """30 batches of 8 problems for each of 300 updates are 72,000: 36 passes of 2000, and one to spare."""
+    for target, passes in (("nemo-rl", "grpo.max_num_epochs"), ("skyrl", "trainer.epochs")):
+        text = load(target).write(asked("dapo"))
+        assert options(target, text)[passes] == "37"
+        assert "37 are enough for M = 300 updates, at up to 30 batches an update; these end the run" in text
+        assert options(target, load(target).write(asked("dapo", problems=None)))[passes] == "9000"
+    text = load("openrlhf").write(asked("dapo", M=100))  # 800 problems of 2000, and as many again for those left out
+    assert "data.max_samples" not in text and "100 updates take more" not in text
+    assert "M updates take more than M x B of them; raise --train.num_episodes" in text
+
+
 def test_less_than_one_pass_is_exact_in_openrlhf():
     found = options("openrlhf", load("openrlhf").write(asked("grpo", M=100)))
     assert (found["data.max_samples"], found["train.num_episodes"]) == ("800", "1")

@@ -53,7 +53,7 @@ def test_nothing_is_launched_that_cannot_be_paid_for(world, budget):
 
     played(recipe_of(), world, budget)
     ((unit, limit),) = budget.items()
-    spent = UNITS[unit](world.meter.of(), world.learner.parameters)
+    spent = UNITS[unit](world.meter.of(), world.learner.parameters, 0.0)
     assert 0.5 * limit < spent <= limit * (1.0 if unit == "rollouts" else 1.1)
 
 
@@ -230,6 +230,20 @@ def test_a_slot_with_no_attempts_never_comes_home(world):
 def test_an_unknown_unit_is_named(world):
     with pytest.raises(ValueError, match="apples"):
         Feed(recipe_of(), world, Ledger(), {"apples": 3})
+
+
+def test_a_budget_of_seconds_is_held_against_the_clock_of_the_run(world):
+    """Eight seconds of which two were gone before: three waves of two, the pauses between them included."""
+    ticks = {"now": 2.0}
+
+    async def go() -> int:
+        async with Feed(recipe_of(), world, Ledger(), {"seconds": 8.0}, lambda: ticks["now"]) as feed:
+            waves = 0
+            while await feed.take():
+                waves, ticks["now"] = waves + 1, ticks["now"] + 2.0
+            return waves
+
+    assert asyncio.run(go()) == 3
 
 
 def test_dead_rollouts_are_told_from_trained_ones(world):

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from isocost import importers
 from isocost.cli import main
 from isocost.errors import UserError
-from isocost.importers import _names, _wire, cleanrl, sb3
+from isocost.importers import _names, _wire, cleanrl, sb3, tensorboard
 from isocost.importers._record import Asked, resolve
 from isocost.laws.law import Law
 from isocost.laws.plan import Plan
@@ -175,6 +175,25 @@ def test_two_updates_of_a_generation_are_half_as_many_problems():
     }
     assert _names.facts_of(config)[0] == {"n": 8, "B": 4}
     assert _names.facts_of(config | {"num_iterations": 2})[0]["B"] == 2
+    assert "B" not in _names.facts_of(config | {"num_iterations": 8})[0]  # half a problem is no batch size
+
+
+def test_the_order_of_mini_batches_is_no_seed_of_a_run():
+    """verl shuffles mini-batches by one seed, 42 where nobody set it, whatever else a run differs in."""
+    config = {"actor_rollout_ref": {"actor": {"data_loader_seed": 42}}, "data": {"seed": None}}
+    assert "seed" not in _names.facts_of(config)[0]
+    assert _names.facts_of(config | {"data": {"seed": 3}})[0]["seed"] == 3
+
+
+@pytest.mark.parametrize(("config", "warmup"), [
+    ({"warmup_steps": 20}, 20),
+    ({"warmup_steps": 20, "lr_scheduler_type": "constant"}, None),  # that schedule has none
+    ({"warmup_steps": 0.1}, None),  # a share of a run whose length is not told
+    ({"actor_rollout_ref": {"actor": {"optim": {"lr_warmup_steps": -1}}}}, None),
+    ({"trainer": {"scheduler": {"type": "linear", "warmup_steps": 5}}}, 5),
+])
+def test_a_warm_up_is_what_a_configuration_states_in_updates(config, warmup):
+    assert _names.facts_of(config)[1].get("warmup") == warmup
 
 
 @pytest.mark.parametrize(
@@ -313,6 +332,18 @@ def test_tinker_evaluates_before_the_iteration_of_the_same_row():
     assert (first.updates, first.done, first.after) == (0, 1, None)
 
 
+def test_tinkers_answers_are_as_long_as_their_turns_together(tmp_path):
+    """4.5 tokens a turn, and three turns: 13.5 an answer."""
+    shutil.copytree(LOGS / "tinker" / "arithmetic", tmp_path / "run")
+    path = tmp_path / "run" / "metrics.jsonl"
+    path.write_text(path.read_text().replace('turns_per_episode": 1.0', 'turns_per_episode": 3.0'))
+    config = json.loads((tmp_path / "run" / "config.json").read_text()) | {"remove_constant_reward_groups": True}
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    run = one(tmp_path / "run")
+    assert run.log.train[0].more["completions/mean_length"] == 13.5
+    assert any(m.startswith("training reward of all groups") for m in run.missing)
+
+
 def test_sb3_evaluates_the_policy_from_before_the_update():
     """4 environments x 256 steps: what is measured at 1,024 steps is the base."""
     run = one(LOGS / "sb3" / "envs4-s0", n=4, lr=1e-3, scale=(0, 500))
@@ -347,6 +378,20 @@ def test_cleanrls_episodes_are_averaged_over_an_update():
     assert (run.n, run.B, run.lr, run.seed, run.kind) == (4, 256, pytest.approx(1e-3), 0, "training")
 
 
+def test_episodes_that_end_together_all_count(monkeypatch):
+    ends = [(8, 1.0, {"r": 1.0}, {}), (8, 1.0, {"r": 3.0}, {}), (16, 2.0, {"r": 5.0}, {})]
+    monkeypatch.setattr(tensorboard, "events", lambda path: iter(ends))
+    rows, _ = tensorboard.board([Path("a")], apart=True)
+    assert [(p.updates, p.reward) for p in cleanrl.windows(rows, "r", 8)] == [(0, 2.0), (1, 5.0)]
+    assert [row["r"] for row in tensorboard.board([Path("a")])[0]] == [3.0, 5.0]
+
+
+@pytest.mark.parametrize("name", ["sb3", "cleanrl"])
+def test_a_column_that_nothing_would_read_is_refused(name):
+    with pytest.raises(UserError, match=f"--map held_out=... is not for {name}"):
+        importers.logs(KNOWN[name], columns={"held_out": "x"})
+
+
 def test_wandbs_exports():
     history = one(LOGS / "exports" / "wandb_history.csv", n=8, B=32)
     lines = one(LOGS / "verl" / "gsm8k-n8.jsonl", n=8, B=32)
@@ -355,6 +400,53 @@ def test_wandbs_exports():
     assert [c.name for c in chart] == ["gsm8k-n4-s0", "gsm8k-n8-s0"]
     four = resolve(chart[0], Asked(B=32, lr=1e-6, pattern="n{n}-s{seed}"))
     assert (four.n, four.seed) == (4, 0) and [C for C, *_ in told(four)] == [0, 640, 1280, 1920, 2560]
+
+
+def test_wandbs_count_of_lines_is_not_transformers_count_of_updates(tmp_path):
+    path = tmp_path / "history.csv"
+    path.write_text("_step,train/reward,train/global_step\n0,0.1,10\n1,0.2,20\n")
+    assert [C for C, *_ in told(one(path, n=1, B=1, lr=1))] == [4.5, 14.5]
+    path.write_text("_step,train/reward\n0,0.1\n1,0.2\n")
+    with pytest.raises(UserError, match="no column 'train/global_step', which counts steps"):
+        importers.logs(path)
+
+
+def test_a_reward_of_ones_own_in_wandb_is_nobodys_trainer(tmp_path):
+    path = tmp_path / "history.csv"
+    path.write_text("_step,reward\n1,0.1\n2,0.2\n")
+    run = one(path, n=1, B=1, lr=1)
+    assert [C for C, *_ in told(run)] == [0, 1]
+    assert any(m.startswith("rollouts before filtering: the log counts steps") for m in run.missing)
+
+
+def test_named_evaluation_sets_of_transformers_are_held_out(tmp_path):
+    log = [{"step": 1, "reward": 0.5}, {"step": 1, "eval_math_reward": 0.4}, {"step": 1, "eval_code_reward": 0.3}]
+    written(tmp_path, json.dumps({"log_history": log}), "trainer_state.json")
+    run = one(tmp_path, n=2, B=2, lr=1e-6)
+    assert (run.metric, run.kind) == ("eval_math_reward", "held-out")
+    assert any("eval_math_reward is read, eval_code_reward not" in m for m in run.missing)
+
+
+def test_a_bill_in_tokens_is_of_what_each_line_is_of(tmp_path):
+    """10 steps of 2 rollouts of 100 tokens and 30 of 200: 2,000 + 12,000, not the mean of the lines times all."""
+    path = written(tmp_path, "step,reward,length\n10,0.1,100\n40,0.2,200\n")
+    said("import", path, "--n", 2, "--B", 1, "--lr", 1, "--base", 0, "--out", tmp_path / "out")
+    assert read_json(tmp_path / "out" / "end.json")["bill"]["train"]["decode"] == 14_000
+
+
+def test_a_chart_over_time_is_refused(tmp_path):
+    path = tmp_path / "chart.csv"
+    path.write_text('"Relative Time (Process)","a - val/reward"\n0,0.1\n60,0.2\n')
+    with pytest.raises(UserError, match=r"is a chart over Relative Time \(Process\): export it over steps"):
+        importers.logs(path)
+
+
+def test_prime_rl_without_a_count_of_rollouts_says_so(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    text = (LOGS / "prime-rl" / "reverse-text" / "metrics.jsonl").read_text()
+    path.write_text(text.replace('"progress/rollouts"', '"progress/other"'))
+    run = one(path, "prime-rl", n=16, B=8)
+    assert any(m.startswith("rollouts before filtering: the log has no progress/rollouts") for m in run.missing)
 
 
 def test_plain_csv_by_its_own_and_by_named_columns(tmp_path):
@@ -501,8 +593,8 @@ def test_real_trl_runs_become_a_law_a_plan_and_a_report(theirs):
 def test_an_imported_study_is_held_to_nothing_that_only_our_own_runs_can_have(theirs):
     out, _, _, plan = theirs
     made = Plan.of(read_json(out / "plan.json"))
-    assert [c.name for c in made.checks] == ["reach", "warmup"] and imported.THEIRS in made.flags
-    assert "seeds an arm" not in plan and "what they cost is not in the budget" in " ".join(plan.split())
+    assert [c.name for c in made.checks] == ["reach"] and imported.THEIRS in made.flags
+    assert "seeds an arm (at least" not in plan and "what they cost is not in the budget" in " ".join(plan.split())
     page = (out / "report.html").read_text()
     assert not any(step in page for step in ("isocost train --plan", "isocost pilot", "isocost profile"))
     assert "of a trainer of yours" in page and "their logs do not say" in page
@@ -654,9 +746,10 @@ def test_one_seed_twice_and_one_log_twice_are_refused(tmp_path):
     shutil.copytree(TRL / "n2-s0", tmp_path / "again" / "n2-s9")
     out = ("--out", tmp_path / "theirs", "--B", 8)
     text = said("import", TRL / "n2-s0", TRL / "n2-s1", "--n", 2, "--seed", 0, *out, code=2)
-    assert "n2-s1 and n2-s0 are both n = 2, seed 0; a seed counts once" in text
+    assert f"n2-s1 ({TRL}/n2-s1/trainer_state.json) and n2-s0 ({TRL}/n2-s0/trainer_state.json) are both n = 2" in text
+    assert "seed 0; a seed counts once" in text
     text = said("import", TRL / "n2-s0", tmp_path / "again" / "n2-s9", *NAMES, *out, code=2)
-    assert "n2-s9 is the same log as n2-s0" in text
+    assert f"/again/n2-s9/trainer_state.json) is the same log as n2-s0 ({TRL}/n2-s0/trainer_state.json)" in text
     assert not (tmp_path / "theirs").exists()
 
 
@@ -664,7 +757,7 @@ def test_held_out_and_training_reward_are_not_pooled(tmp_path):
     a = written(tmp_path, "step,held_out\n0,0.1\n3,0.2\n", "n2-s0.csv")
     b = written(tmp_path, "step,reward\n1,0.1\n3,0.2\n", "n2-s1.csv")
     text = said("import", a, b, "--B", 3, "--lr", 1, *NAMES, "--out", tmp_path / "out", code=2)
-    assert "some of these runs have held-out reward and some training reward only" in text
+    assert f"the kind of reward of n2-s0 ({a}) is held-out, of n2-s1 ({b}) training: " in text
 
 
 def test_a_study_of_ones_own_is_left_alone(tmp_path):

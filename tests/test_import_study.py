@@ -1,19 +1,22 @@
 """Imported runs as a study: what may stand in one law, what its plan is counted in, and what it is billed as."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from isocost.cli import main
-from isocost.laws.plan import Plan, end_means
+from isocost.laws.law import Law
+from isocost.laws.plan import Plan, means_at
 from isocost.laws.table import curves
 from isocost.record import read_json
 from isocost.report.page import render
 from isocost.report.records import load
 
 TRUTH = {4: (0.66, 9000.0, 1.3), 8: (0.74, 14000.0, 1.25), 16: (0.80, 26000.0, 1.2)}  # A, Cmid, b; R0 is 0.2
+LOGS = Path(__file__).parent / "fixtures" / "logs"
 NAMES = ("--names", "n{n}-s{seed}", "--B", 16)
 
 
@@ -52,22 +55,23 @@ def logs(folder, C=80_000, seeds=3, update=0.5, rollout=0.02, tokens=None, lr=No
 
 
 @pytest.mark.parametrize(
-    ("second", "options", "why"),
+    ("second", "options", "what", "is_", "other"),
     [
-        ("step,score", ("--from", "csv", "--map", "held_out=score"), "is held_out, that of n8-s0 is score"),
-        ("step,held_out", ("--scale", "0,2"), "scaled from 0 to 1, that of n8-s0 from 0 to 2"),
-        ("step,held_out", ("--model", "Z"), "n4-s0 began from A, n8-s0 from Z"),
-        ("step,held_out", ("--data", "Q"), "n4-s0 was trained on P, n8-s0 on Q"),
-        ("step,reward", (), "n4-s0: held-out, n8-s0: training"),
+        ("step,score", ("--from", "csv", "--map", "held_out=score"), "metric", "held_out", "score"),
+        ("step,held_out", ("--scale", "0,2"), "scale", "from 0 to 1", "from 0 to 2"),
+        ("step,held_out", ("--model", "Z"), "model", "A", "Z"),
+        ("step,held_out", ("--data", "Q"), "data", "P", "Q"),
+        ("step,reward", (), "kind of reward", "held-out", "training"),
     ],
     ids=lambda x: x if isinstance(x, str) else "",
 )
-def test_what_one_law_cannot_hold_is_refused_naming_both(tmp_path, second, options, why):
+def test_what_one_law_cannot_hold_is_refused_naming_both(tmp_path, second, options, what, is_, other):
     out, rows = tmp_path / "mix", [(0, 0.2), (10, 0.3), (20, 0.4)]
     first = [csv(tmp_path / f"n4-s{i}.csv", [(k, y + i / 100) for k, y in rows]) for i in (0, 1)]
     said("import", *first, *NAMES, "--lr", 1e-6, "--model", "A", "--data", "P", "--out", out)
-    other = csv(tmp_path / "n8-s0.csv", rows, second)
-    assert why in said("import", other, *NAMES, "--lr", 1e-6, *options, "--out", out, code=2)
+    log = csv(tmp_path / "n8-s0.csv", rows, second)
+    text = said("import", log, *NAMES, "--lr", 1e-6, *options, "--out", out, code=2)
+    assert f"the {what} of n4-s0 ({out}/runs/pilot-n4-s0) is {is_}, of n8-s0 ({log}) {other}: " in text
     assert len(list((out / "runs").iterdir())) == 2
     unnamed = csv(tmp_path / "n8-s0.csv", [(k, y + 0.1) for k, y in rows])
     said("import", unnamed, *NAMES, "--lr", 1e-6, "--out", out)  # a model and data that nobody gave are no others
@@ -84,7 +88,7 @@ def test_arms_that_end_apart_are_read_at_one_C(tmp_path):
     files = [csv(tmp_path / "n4-s0.csv", four), csv(tmp_path / "n4-s1.csv", [*four[:2], (96, 0.74)]),
              csv(tmp_path / "n8-s0.csv", eight), csv(tmp_path / "n8-s1.csv", [*eight[:2], (24, 0.42)])]
     said("import", *files, *NAMES, "--lr", 1e-6, "--out", out)
-    assert end_means(curves(out)) == pytest.approx({4: 0.51, 8: 0.41})
+    assert means_at(curves(out), {4: 3072, 8: 3072}) == pytest.approx({4: 0.51, 8: 0.41})
     assert read_json(out / "pilot.json")["sd"] == pytest.approx(0.02 / 2**0.5)  # 0.50 and 0.52, 0.40 and 0.42
     assert "n = 4 leads with 0.510 and n = 8 is last with 0.410" in re.sub(r"<[^>]+>", "", render(load(out)))
 
@@ -211,3 +215,61 @@ def test_training_reward_is_expected_as_such(tmp_path):
     said("fit", out)
     text = said("plan", out, "--budget", "200k-rollouts")
     assert "expected training reward" in text and "expected held-out reward" not in text
+
+
+def test_a_run_that_diverged_does_not_shorten_the_reading_of_others(tmp_path):
+    """Two runs of n = 4 at 0.5 and 0.6 where they end; a third fell to 0.01 at a tenth of that."""
+    files = [csv(tmp_path / f"n4-s{s}.csv", [(0, 0.2), (10, 0.3), (100, y)]) for s, y in ((0, 0.5), (1, 0.6))]
+    files.append(csv(tmp_path / "n4-s2.csv", [(0, 0.2), (5, 0.1), (10, 0.01)]))
+    said("import", *files, *NAMES, "--lr", 1e-6, "--out", tmp_path / "out")
+    assert read_json(tmp_path / "out" / "pilot.json")["sd"] == pytest.approx(0.1 / 2**0.5)
+
+
+def test_the_law_says_what_more_would_buy_what_seeds_see_and_what_to_run_next(tmp_path):
+    out = tmp_path / "study"
+    said("import", *logs(tmp_path / "logs"), *NAMES, "--out", out)
+    said("fit", out)
+    text = said("plan", out, "--budget", "100k-rollouts")
+    made = read_json(out / "plan.json")
+    twice = made["more"][0]
+    assert (twice["times"], twice["cost"], twice["unit"]) == (2, made["arm"]["C"], "rollouts")
+    assert "2 x the rollouts would buy +" in text and "to be surer: " in text
+    n, seen = made["arm"]["n"], made["sees"]
+    other = re.match(rf"n = {n} against n = (\d+): 3 seeds an arm see a difference", seen["text"])
+    law = Law.of(read_json(out / "law.json"))
+    best = max((k for k in law.ns if k != n), key=lambda k: law.predict(k, made["arm"]["C"])[0].value)
+    assert int(other[1]) == best and seen["text"] in text
+    assert made["next"] and all(r["rollouts"] <= 9 * 80_000 for r in made["next"])
+
+
+# warm-up and units, as the logs have them ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rates", "warmup"), [
+    ((1e-6, 1e-6, 1e-6), 0),  # constant
+    ((2e-7, 9.95e-7, 1e-6), 10),  # at its highest from step 10 on
+    ((1e-6, 9e-7, 8e-7), 0),  # it fell: a decay and no warm-up
+])
+def test_a_warm_up_is_exported_where_the_logs_had_one(tmp_path, rates, warmup):
+    out = tmp_path / "study"
+    for path in logs(tmp_path / "logs"):
+        lines = [line.split(",") for line in path.read_text().splitlines()]
+        for i, cells in enumerate(lines[2:]):  # from the first step on; the base's line comes before any rate
+            cells[0], cells[3] = str(10 * i + 2 if not i else 10 * i), str(rates[min(i, 2)])
+        path.write_text("".join(",".join(cells) + "\n" for cells in (lines[0], [*lines[1][:3], ""], *lines[2:])))
+    said("import", *sorted((tmp_path / "logs").iterdir()), *NAMES, "--out", out)
+    said("fit", out)
+    assert f"warm-up {warmup} update" in said("plan", out, "--budget", "100k-rollouts")
+    text = said("export", out, "--to", "trl")
+    assert re.search(rf"warmup_steps: {warmup}\b", text)
+    assert ("the decay of the learning rate that the imported runs had" in text) == (rates[2] < 9e-7)
+
+
+def test_a_study_in_steps_of_an_environment_is_not_exported(tmp_path):
+    out = tmp_path / "study"
+    said("import", *sorted((LOGS / "sb3").iterdir()), "--names", "envs{n}-s{seed}", "--out", out, "--scale", "0,500")
+    said("fit", out)
+    said("plan", out)
+    for target in ("trl", "verl"):
+        text = said("export", out, "--to", target, code=2)
+        assert "counts C in environment steps: its n are environments" in text

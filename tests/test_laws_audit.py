@@ -10,7 +10,7 @@ from scipy.stats import t as student_t
 from isocost.errors import UserError
 from isocost.laws import forecast as forecasts
 from isocost.laws.audit import Audit, audit, calibration, interval_score, seals
-from isocost.laws.forecast import Forecast, Naive
+from isocost.laws.forecast import Forecast, Naive, changed
 from isocost.laws.noise import Interval
 from isocost.laws.table import Curve
 
@@ -53,6 +53,15 @@ def test_inside_is_a_hit_and_outside_a_miss(ends, verdict, code):
     found = judged(forecast(), trained(ends))
     assert (found.verdict, found.exit_code) == (verdict, code)
     assert found.outcome.mean == pytest.approx(np.mean(ends))
+
+
+def test_what_was_changed_since_it_was_sealed_cannot_be_a_hit():
+    then, now = {"plan": "a", "law": "b", "records": ""}, {"plan": "a", "law": "", "records": "c"}
+    assert changed(then, now) == ("law.json",) and changed(then, {"plan": "x"}) == ("plan.json",)
+    found = judged(forecast(), trained((0.88, 0.90, 0.92)), changed=("plan.json", "the pilot's records"))
+    assert (found.verdict, found.exit_code) == ("cannot tell", 4)
+    assert found.reason == "changed since it was sealed: plan.json, the pilot's records"
+    assert found.outcome.mean == pytest.approx(0.9)
 
 
 def test_an_interval_that_holds_every_naive_forecast_is_uninformative():
@@ -102,6 +111,17 @@ def test_an_outcome_measured_too_coarsely_decides_nothing():
     assert judged(forecast(), near, noise=0.01).verdict == "hit"               # 0.0095 < 0.01
     assert judged(forecast(), trained((0.85, 0.85, 0.85)), noise=0.02).verdict == "cannot tell"
     assert judged(forecast(), trained((0.7, 0.7, 0.7)), noise=0.02).verdict == "miss"
+
+
+def test_equal_values_that_were_sampled_are_not_known_exactly():
+    """Three equal outcomes, each measured to 0.08: 1.645 x 0.08 / sqrt 3 = 0.0760; their differences sqrt 2 wider."""
+    curves = trained((0.9, 0.9, 0.9))
+    found = judged(forecast(), curves, noise=0.08)
+    assert found.outcome.high - found.outcome.mean == pytest.approx(0.0760, abs=5e-5)
+    assert found.difference.mean - found.difference.low == pytest.approx(0.1074, abs=5e-5)
+    assert found.better == "cannot tell" and judged(forecast(), curves).better == "prescribed"
+    apart = judged(forecast(), trained((0.8, 0.9, 1.0)), noise=0.08).outcome      # t(2) 2.92 x 0.1 / sqrt 3 = 0.169
+    assert apart.high - apart.mean == pytest.approx(0.1686, abs=5e-5)
 
 
 def test_interval_scores_by_hand():

@@ -12,6 +12,7 @@ from law_truths import curve
 import isocost.laws.fit as fit
 from isocost.errors import UserError
 from isocost.laws import Curve, Growth, Law, Refusal, fit_law
+from isocost.laws.caution import cautions
 from isocost.laws.forms import SIGMOID
 from isocost.laws.truth import Design, plant
 
@@ -191,6 +192,18 @@ def test_stopped_before_the_knee_is_refused_or_wide():
     assert law.refused is not None or law.predict(8, 8 * END)[1].width > 0.2
     whole = fit_law(pilot({n: rising(0.9, 600, 1.5) for n in (4, 8)}, sd=0.01), draws=60)
     assert not any(f.name == "identifiability" for f in whole.flags) and whole.refused is None
+
+
+def test_a_law_that_refuses_asks_for_one_thing():
+    """And where it speaks, each open arm's flag says which runs would close it."""
+    open_arms = pilot({n: rising(0.9, 20000, 1.0) for n in (4, 8)}, sd=0.01)
+    law = fit_law(open_arms, draws=60)
+    flags = [f.text for f in law.flags if f.name == "identifiability"]
+    assert law.refused is not None and isinstance(law.n_star, Refusal)
+    assert law.n_star.settle == law.refused.settle and law.n_star.reason != law.refused.reason
+    assert flags and not any("would tell" in text for text in flags)
+    speaking = cautions(replace(law, refused=None))
+    assert all("would tell" in f.text for f in speaking if f.name == "identifiability")
 
 
 def test_the_edge_of_the_grid_is_flagged_and_two_is_a_bound():

@@ -111,7 +111,7 @@ def test_bounds_hold_and_a_bound_does_not_stop_the_others():
 def test_what_cannot_be_fitted_is_refused_by_name():
     with pytest.raises(UserError, match="4 free parameters, 3 points"):
         fit_form(SIGMOID, X[:3], np.ones(3))
-    with pytest.raises(UserError, match="above 0"):
+    with pytest.raises(UserError, match=f"as {len(X)} of these {len(X) + 1} points are: x = 0 is the base,"):
         fit_form(SIGMOID, np.concatenate([[0.0], X]), np.ones(len(X) + 1))
 
 

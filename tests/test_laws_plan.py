@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from math import inf, sqrt
+from math import ceil, inf, sqrt
 from types import SimpleNamespace
 
 import numpy as np
@@ -101,6 +101,15 @@ def test_bills_add_up_by_hand():
         Prices(6.0, 3.0, None).bill([(4, 8, 64, 2)], TIMING).of_unit("flops")
 
 
+def test_flops_follow_the_recipe_before_and_the_bills_after():
+    """A reference reads the 9 tokens of a rollout once more, at 2P each; what was trained is what the bills say."""
+    profile = {"cost": {"rollouts": 10, "prefill": 60, "decode": 30}, "recipe": {"compares": True}}
+    prices = Prices.of(profile, 1e5)
+    assert prices.bill([(4, 8, 64, 2)], TIMING).flops == 64 * 1e5 * (2 * 9 + 2 * 9 + 6 * 9)
+    half = prices.measured([{"rollouts": 10, "prefill": 60, "decode": 30, "score": 20, "train": 45}])
+    assert half.bill([(4, 8, 64, 2)], TIMING).flops == pytest.approx(64 * 1e5 * (2 * 9 + 2 * 2 + 6 * 4.5))
+
+
 def test_small_batches_are_dearer_per_rollout():
     assert TIMING.per_rollout(2, 8) == pytest.approx(0.0002 + 0.003 / 16)
     assert TIMING.per_rollout(2, 8) > TIMING.per_rollout(32, 8)
@@ -112,9 +121,19 @@ def test_timing_is_measured_from_runs():
     found = measure_timing([curve(r, 0.8, truth) for r in runs], TIMING)
     assert (found.update, found.problem, found.rollout, found.evaluation) == pytest.approx(
         (0.004, 0.0005, 0.0002, 0.07), rel=0.02)
-    assert measure_timing([curve(runs[0], 0.8, truth)], TIMING) is TIMING
     untimed = [replace(curve(r, 0.8), seconds=np.full(7, np.nan)) for r in runs]
     assert measure_timing(untimed, TIMING) is TIMING
+
+
+def test_runs_of_one_batch_size_tell_seconds_per_rollout_and_per_evaluation():
+    """At n B = 64 an update of B = 8 takes 0.004 + 8 x 0.0005 + 64 x 0.0002 = 0.0208 s, one of B = 32 0.0328 s."""
+    truth = Timing(0.004, 0.0005, 0.0002, 0.07, "")
+    one = measure_timing([curve(r, 0.8, truth) for r in make_runs(0, "pilot", (8,), 8, 4096, 2)], TIMING)
+    assert (one.update, one.problem, one.evaluation) == (0, 0, pytest.approx(0.07, rel=0.02))
+    assert one.rollout * 64 == pytest.approx(0.0208, rel=0.02)
+    both = measure_timing([curve(r, 0.8, truth) for r in make_runs(0, "pilot", (2, 8), 8, 4096, 1, batch=64)], TIMING)
+    assert 64 * both.per_rollout(8, 8) == pytest.approx(0.0208, rel=0.02)
+    assert 64 * both.per_rollout(2, 32) == pytest.approx(0.0328, rel=0.02)
 
 
 # the pilot ----------------------------------------------------------------------------------------------------
@@ -328,6 +347,49 @@ def test_a_pilot_dearer_than_planned_leaves_less_and_is_reported():
     plan = prescription(FakeLaw(VALUES, (4,)), pilot, budget, spent=dear)
     assert plan.bill.rollouts <= 20_000
     assert [c.name for c in plan.checks if not c.holds] == ["pilot_share"]
+
+
+def test_what_does_not_train_runs_as_long_as_the_pilots_is_refused_with_what_would():
+    """All but 1000 rollouts are spent: six runs of C rollouts take 6 C, so the budget has to be that much larger."""
+    budget = Budget.parse("60k-rollouts")
+    pilot = planned(preset="quick", budget=budget)
+    dear = replace(pilot.pilot_bill, rollouts=59_000)
+    enough = ceil((59_000 + 6 * pilot.C) / 100) * 100
+    with pytest.raises(UserError, match=f"spent 59000 rollouts of 60000 rollouts.*6 runs as long as its own, {pilot.C} "
+                                        f"rollouts.*--budget of {enough} rollouts would"):
+        prescription(FakeLaw(VALUES, (4,)), pilot, budget, spent=dear)
+    later = Budget(enough, "rollouts")
+    assert prescription(FakeLaw(VALUES, (4,)), replace(pilot, budget=later), later, spent=dear).arm.C == pilot.C
+
+
+def test_a_pilot_is_extended_by_longer_runs_and_more_of_them():
+    p = planned(preset="quick")
+    longer = p.extended({4: 4 * p.C - 100}, {8: 2})
+    by = {n: [r for r in longer.of_purpose("pilot") if r.n == n] for n in p.grid}
+    assert {r.C for r in by[4]} == {4 * p.C} and {r.C for n in (2, 8, 16, 32) for r in by[n]} == {p.C}
+    assert [r.index for r in by[8]] == [0, 1, 2, 3, 4] and len({r.seed for r in by[8]}) == 5
+    assert {r.warmup for r in by[4]} == {warmup(p.C // (4 * p.B))}, "a run that goes on has warmed up"
+    assert longer.points_of(by[2][0]) == p.points and longer.points_of(by[4][0])[:len(p.points)] == p.points
+    assert longer.pilot_bill.rollouts == p.pilot_bill.rollouts + 3 * 3 * p.C + 2 * p.C
+    assert {r.name for r in p.runs} < {r.name for r in longer.runs} and longer.C == 4 * p.C
+    assert PilotPlan.of(json.loads(json.dumps(longer.data()))) == longer
+    again = longer.extended({4: 8 * p.C}, {4: 1})
+    assert {(r.C, r.warmup) for r in again.of_purpose("pilot") if r.n == 4} == {(8 * p.C, by[4][0].warmup)}
+
+
+def test_an_n_that_joins_the_grid_is_as_long_as_the_others():
+    p = planned(preset="quick")
+    wider = p.extended({}, {64: 3})
+    assert wider.grid == (2, 4, 8, 16, 32, 64) and wider.unit == 512
+    assert [r.C for r in wider.of_purpose("pilot") if r.n == 64] == [6144] * 3
+
+
+@pytest.mark.parametrize(("longer", "seeds", "named"), [
+    ({5: 10**5}, {}, "n = 5 has no pilot runs"), ({4: 6144}, {}, "more than that, not 6144"),
+    ({}, {8: 0}, "cannot add 0 runs"), ({}, {1: 3}, "at least 2")])
+def test_what_cannot_be_added_to_a_pilot_is_named(longer, seeds, named):
+    with pytest.raises(UserError, match=named):
+        planned(preset="quick").extended(longer, seeds)
 
 
 def test_extrapolation_in_epochs_is_flagged():

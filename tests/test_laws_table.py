@@ -50,6 +50,19 @@ def test_a_study_is_read_in_a_fixed_order(tmp_path):
     assert [c.run for c in listed] == ["c", "b", "a"]
 
 
+def test_metrics_cut_short_of_their_end_are_refused(tmp_path):
+    """Three steps, of which the last loses its line."""
+    spent = {"reason": "spent", "steps": 3}
+    write(tmp_path, "a", [0.3, 0.4, 0.5], end=spent)
+    assert len(curves(tmp_path)[0].C) == 3
+    path = tmp_path / "runs" / "a" / "metrics.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-2]))
+    with pytest.raises(UserError, match=r"a/metrics\.jsonl holds 2 steps, and end.json tells of 3"):
+        curves(tmp_path)
+    (path.parent / "end.json").write_text(json.dumps(spent | {"reason": "interrupted"}))    # it may go on from before
+    assert len(curves(tmp_path)[0].C) == 2
+
+
 def test_a_line_torn_by_a_kill_is_not_read_and_a_broken_one_is_named(tmp_path):
     write(tmp_path, "a", [0.3, 0.4], torn='{"step": 9, "rollouts": 99, "eval/sel')
     assert len(curves(tmp_path)[0].C) == 2

@@ -1,15 +1,21 @@
 """Every method file keeps the contract; files that break it are told what they broke."""
 
+import hashlib
 import pickle
+import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
 from isocost import methods
-from isocost.check import PROMISES, check
+from isocost.check import PROMISES, check, tried
+from isocost.conflicts import refuse
 from isocost.errors import UserError
 from isocost.seams import describe
+from isocost.study import listing
+from isocost.types import Message, Problem
 
 ALL = methods.names()
 
@@ -72,6 +78,15 @@ FAULTS = {   # promise -> what to put in the place of what, and at the end of th
     "recipe": (".but(**changes)", "", ""),
     "plain": (*also("guide", "lambda problem, world: [problem]"), ""),
     "differs": (", advantage=advantage", "", ""),
+    "pace": (*also("pace", "fixed"), "\n\ndef fixed(ledger, *, half=1):\n    return Pace(0.1, 8)\n"
+             "\n\nfrom isocost.seams import Pace\n"),
+    "plays": (CREDIT, HEAD + "    return batch.extra['mine']\n", ""),
+    "surrogate": (*also("loss", "reduced"), "\n\ndef reduced(out, batch):\n"
+                  "    return -(batch.advantage * out.logp).mean(), {}\n"),
+    "pool": (*also("choose", "foreign"), "\n\ndef foreign(pool, ledger, count, rng):\n"
+             "    return [replace(p, answer='a') for p in pool]\n\n\nfrom dataclasses import replace\n"),
+    "again": (*also("choose", "shuffled"), "\n\ndef shuffled(pool, ledger, count, rng):\n"
+              "    return random.sample(list(pool), count)\n\n\nimport random\n"),
     "compatible": (*also("allocate", "by_shortfall"), "\n\nfrom isocost.methods.grpo import advantage\n"
                    "from isocost.parts.allocate import by_shortfall\n"),
     "imports": ("from functools import partial", "from isocost.feed import Feed", ""),
@@ -103,6 +118,139 @@ def test_every_promise_has_a_file_that_breaks_it(tmp_path, promise):
     assert not why.startswith(("NameError", "SyntaxError", "AttributeError"))
 
 
+def test_a_mistake_is_told_once_with_its_line_and_what_rests_on_it_is_not_tried(tmp_path):
+    path = tmp_path / "half.py"
+    path.write_text(GOOD.replace(CREDIT, HEAD + "    return batch.extra['mine']\n"), encoding="utf-8")
+    found = check(str(path))
+    (told,) = [f for f in found if f.state == "BROKEN"]
+    assert told.promise.startswith("A wave is chosen") and told.tried
+    assert told.why == "line 11: KeyError: 'mine': return batch.extra['mine']"
+    assert {f.state for f in found[: found.index(told)]} == {"kept"}
+    rest = found[found.index(told) + 1 :]
+    assert {f.state for f in rest} == {"not tried"} and all(told.promise in f.why and not f.kept for f in rest)
+
+
+@pytest.mark.parametrize(("loss", "says"), [
+    ("-batch.advantage * out.logp", r"it gave a Tensor, not \(loss, \{name: metric\}\)"),
+    ("-(batch.advantage * out.logp).mean(), {}", r"the loss has shape \(\), the batch \(64, \d+\)"),
+    ("-batch.advantage * out.logp, {'kl': out.logp.sum()}", r"metric kl has shape \(\)"),
+])
+def test_what_a_loss_gives_is_held_to_its_seam(tmp_path, loss, says):
+    was, becomes = also("loss", "own")
+    text = GOOD.replace(was, becomes) + f"\n\ndef own(out, batch):\n    return {loss}\n"
+    path = tmp_path / "half.py"
+    path.write_text(text, encoding="utf-8")
+    (told,) = [f for f in check(str(path)) if f.state == "BROKEN"]
+    assert told.promise.startswith("The loss is not reduced") and re.match(says, told.why)
+
+
+def test_counts_of_no_address_are_named(tmp_path):
+    was, becomes = also("allocate", "thrown")
+    (why,) = broken(tmp_path, GOOD.replace(was, becomes) + """
+
+def thrown(problems, ledger, total):
+    first = random.randrange(total)
+    return [first, *[0] * (len(problems) - 2), total - first]
+
+
+import random
+""")
+    assert why.startswith("the counts that `allocate` gives differ in step ")
+
+
+@pytest.mark.parametrize(("method", "path", "value", "says"), [
+    ("grpo", "improve.minibatches", "0", "RuntimeError: number of sections"),
+    ("grpo", "improve.epochs", "0", "IndexError"),
+    ("grpo", "improve.epochs", "-1", "IndexError"),
+    ("dots", "improve.fresh", "0", "ZeroDivisionError"),
+    ("dars", "allocate.first", "1.5", "its counts must sum to the total"),
+])
+def test_a_value_that_raises_is_told_with_its_method_before_it_costs_anything(method, path, value, says):
+    recipe = methods.tuned(methods.load(method).recipe(groups=16, rollouts=8), {path: value})
+    with pytest.raises(UserError, match=f"^{method} with {path}={value} does not run: .*{says}.*line "):
+        tried(method, recipe, sets={path: value})
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_method_runs_as_it_is_and_at_the_usual_sizes(name):
+    for sizes in ({}, {"groups": 16, "rollouts": 8}):
+        tried(name, methods.load(name).recipe(**sizes))
+
+
+def test_a_file_that_raises_is_told_by_its_line_and_reads_what_its_problems_carry(tmp_path):
+    path = tmp_path / "half.py"
+    path.write_text(GOOD + """
+
+def hardest(pool, ledger, count, rng):
+    return sorted(pool, key=lambda p: p.meta["hard"])[-count:]
+""", encoding="utf-8")
+    method = methods.load(str(path))
+    recipe = method.recipe(choose=method.hardest)
+    with pytest.raises(UserError, match=r"raises line \d+: KeyError: 'hard': return sorted\(pool"):
+        tried(str(path), recipe)
+    tried(str(path), recipe, like=[Problem("one", (Message("user", "1 + 1"),), "2", meta={"hard": 1})])
+
+
+def test_settings_of_a_method_are_read_wherever_it_is_named(tmp_path):
+    path = tmp_path / "half@home.py"
+    path.write_text(GOOD.replace("(r):", "(r, *, k=2.0):").replace("/ 2", "/ k"), encoding="utf-8")
+    assert methods.parted(str(path)) == (str(path), "") and methods.parted("half@home.py") == ("half@home.py", "")
+    half = methods.load(f"{path}@advantage.k=4,pace.warmup=3")
+    assert half.CARD is methods.load(str(path)).CARD and half.__file__ == str(path)
+    made = describe(half.recipe(rollouts=5))
+    assert (made["advantage"]["k"], made["pace"]["warmup"], made["rollouts"]) == (4.0, 3, 5)
+    assert methods.load("grpo@rollouts=9").recipe().rollouts == 9
+    assert methods.load("grpo@rollouts=9").recipe(rollouts=4).rollouts == 4      # who asks has the last word
+    assert [f for f in check("grpo@loss.high=0.28") if not f.kept] == []
+    with pytest.raises(UserError, match=r"'advantage\.k' has no value"):
+        methods.load(f"{path}@advantage.k")
+    with pytest.raises(UserError, match=r"loss\.hih=1: .*not 'hih'"):
+        methods.load("grpo@loss.hih=1")
+
+
+def test_a_parent_may_be_a_file(tmp_path):
+    path = tmp_path / "quarter.py"
+    (tmp_path / "half.py").write_text(GOOD, encoding="utf-8")
+    quarter = GOOD.replace("/ 2", "/ 4").replace('"grpo"', repr(str(tmp_path / "half.py")))
+    path.write_text(quarter, encoding="utf-8")
+    assert [f for f in check(str(path)) if not f.kept] == []
+    path.write_text(quarter.replace("half.py", "hlaf.py"), encoding="utf-8")
+    (told,) = [f for f in check(str(path)) if f.state == "BROKEN"]
+    assert "its parent: there is no file" in told.why
+
+
+@pytest.mark.parametrize(("line", "says"), [
+    ('CARD = Card("Half", "0000.00000", 2026, "grpo")', "line 7: TypeError: .*'claim': CARD = Card"),
+    ("CARD = undefined", "line 7: NameError: name 'undefined'"),
+    ("CARD = = 1", "line 7: SyntaxError: invalid syntax: CARD = = 1"),
+    ("import not_there", "line 7: ModuleNotFoundError: No module named 'not_there'"),
+])
+def test_a_file_that_does_not_import_is_told_by_its_line(tmp_path, line, says):
+    path = tmp_path / "half.py"
+    was = next(x for x in GOOD.splitlines() if x.startswith("CARD"))
+    path.write_text(GOOD.replace(was, line), encoding="utf-8")
+    with pytest.raises(UserError, match=f"half.py does not import: {says}"):
+        methods.load(str(path))
+
+
+def test_a_lambda_is_refused_by_whoever_writes_a_recipe_down(tmp_path):
+    path = tmp_path / "half.py"
+    was, becomes = also("select", "lambda group, ledger: group")
+    path.write_text(GOOD.replace(was, becomes), encoding="utf-8")
+    recipe = methods.load(str(path)).recipe()
+    for ask in (describe, refuse):
+        with pytest.raises(UserError, match=r"lambda> \(.*half.py, line 16\) cannot be recorded"):
+            ask(recipe)
+
+
+def test_a_lifted_function_is_recorded_with_its_own_file(tmp_path):
+    """`per_group` wraps it in a function of isocost/ops.py, which is not what its author wrote."""
+    path = tmp_path / "half.py"
+    path.write_text(GOOD, encoding="utf-8")
+    source = describe(methods.load(str(path)).recipe())["advantage"]["source"]
+    assert source == hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
 def test_a_file_of_ones_own_pickles_and_is_recorded_with_its_source(tmp_path):
     path = tmp_path / "half.py"
     path.write_text(GOOD, encoding="utf-8")
@@ -118,7 +266,9 @@ def test_a_file_of_ones_own_pickles_and_is_recorded_with_its_source(tmp_path):
 
 
 def installed(tmp_path, monkeypatch, **entries):
-    """A package with these entry points, as pip leaves it."""
+    """A package with these entry points, as pip leaves it, and as no earlier test imported it."""
+    for module in [m for m in sys.modules if m.split(".")[0] == "tinyrl"]:
+        monkeypatch.delitem(sys.modules, module)
     (tmp_path / "tinyrl").mkdir()
     (tmp_path / "tinyrl" / "__init__.py").write_text("", encoding="utf-8")
     (tmp_path / "tinyrl" / "half.py").write_text(GOOD, encoding="utf-8")
@@ -150,6 +300,26 @@ def test_an_entry_point_that_does_not_import_is_named(tmp_path, monkeypatch):
         methods.load("empty")
 
 
+def test_a_broken_plug_in_is_listed_with_its_error_and_hides_no_other(tmp_path, monkeypatch):
+    installed(tmp_path, monkeypatch, half="tinyrl.half", gone="tinyrl.nothing", bad="tinyrl.bad")
+    (tmp_path / "tinyrl" / "bad.py").write_text("\nx = 1 / 0\n", encoding="utf-8")
+    lines = methods.tree().splitlines()
+    assert "    half" in lines and len(lines) == len(ALL) + 3
+    assert lines[-2].endswith("(tinyrl.bad) does not import: line 2: ZeroDivisionError: division by zero: x = 1 / 0")
+    rows = {row["name"]: row for row in listing.methods(None)}
+    assert rows["half"]["changes"] == ["advantage"] and "tinyrl.nothing" in rows["gone"]["broken"]
+    state, why = methods.needs("bad", MIDDLE)
+    assert state == methods.UNMEASURED and "ZeroDivisionError" in why
+    listing.show_methods(list(rows.values()))
+
+
+def test_needs_that_raise_stop_nobody(tmp_path):
+    path = tmp_path / "half.py"
+    path.write_text(GOOD + "\n\ndef needs(profile):\n    return profile['mine']\n", encoding="utf-8")
+    state, why = methods.needs(str(path), MIDDLE)
+    assert state == methods.UNMEASURED and why.startswith("its needs raises line 20: KeyError: 'mine'")
+
+
 def test_mistakes_are_named(tmp_path):
     with pytest.raises(UserError, match=f"no method 'gpro'; there are {', '.join(ALL[:3])}"):
         methods.load("gpro")
@@ -167,7 +337,7 @@ def test_the_tree_has_one_root_and_every_method():
     assert lines.index("    isoeasy") + 1 == lines.index("      isohard")
 
 
-# preconditions, one synthetic profile for each situation of the cards' table ----------------------------------
+# preconditions, one synthetic profile for each situation ----------------------------------
 
 MIDDLE = {"mean": 0.45, "histogram": [2, *[6] * 16], "regime": "easy", "dead": [{"n": 16, "share": 0.05}]}
 HARD = {"mean": 0.03, "histogram": [80, 10, *[1] * 15], "regime": "hard", "dead": [{"n": 16, "share": 0.8}]}

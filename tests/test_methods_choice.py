@@ -71,7 +71,7 @@ def test_balanced_counts_what_the_verifier_said_and_not_what_the_reward_made_of_
 
 
 def test_the_band_is_where_three_quarters_of_the_most_is_to_be_learned():
-    """The divergence of the paper's bound, with its card's numbers at β = 10."""
+    """The divergence of the paper's bound, at β = 10."""
     def bound(p, beta=10.0):
         return math.log(1 - p + p * math.exp(1 / beta)) - p / beta
 
@@ -402,7 +402,7 @@ def test_a_group_is_rewarded_whole_after_every_phase_from_one_mark_each():
 # GDRO -------------------------------------------------------------------------------------------------------------
 
 def test_rollouts_go_with_the_square_root_of_the_variance():
-    """The card's case, and the law behind it: 25 and 4 hundredths give five to two."""
+    """One case, and the law behind it: 25 and 4 hundredths give five to two."""
     assert allocate.best_numbers({0: 1, 1: 1}, {0: 0.25, 1: 0.09}, range(2, 9), 8) == {0: 5, 1: 3}
     assert allocate.best_numbers({0: 1, 1: 1}, {0: 0.25, 1: 0.04}, range(2, 71), 70) == {0: 50, 1: 20}
 
@@ -673,7 +673,7 @@ def test_environments_are_put_back_after_exactly_as_many_steps_as_the_rule_says(
     assert retired(*[0.0] * 4, 0.5, *[0.0] * 5) == 10            # the count begins again
     assert retired(*[1.0] * 6, start=8.0) == 5                   # at the highest level
     assert retired(*[1.0] * 8, start=5.0) == 8                   # gets there in three
-    assert retired(*[0.5] * 12) == 10                            # stays where it is: it does not rise (erratum 29)
+    assert retired(*[0.5] * 12) == 10                            # stays where it is: it does not rise
     assert retired(*[0.625] * 12) is None                        # rises by a quarter of a level a step
     assert retired(*[0.375] * 12) == 10
 

@@ -5,13 +5,16 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from isocost import methods
+from isocost.ledger import Ledger, Seen, Tally
 from isocost.methods import _catalogue
 from isocost.seams import SEAMS
+from isocost.types import Batch, Group, Problem, Rollout
 
 DOCS = Path(__file__).parents[1] / "docs"
 TUTORIAL = (DOCS / "write_a_method.md").read_text(encoding="utf-8")
@@ -37,7 +40,7 @@ def test_the_tutorial_runs_as_it_stands_and_learns(tmp_path):
 
 
 def test_the_tutorial_lists_every_seam():
-    assert tuple(re.findall(r"^\| `(\w+)` \|", TUTORIAL, flags=re.M)) == SEAMS
+    assert tuple(re.findall(r"^\| `([a-z]+)` \|", TUTORIAL, flags=re.M)) == SEAMS
 
 
 def test_the_catalogue_is_current():
@@ -157,3 +160,12 @@ def test_overhead_is_read_off_the_meter():
     assert _catalogue._each("ace") == ace
     entry = _catalogue._overhead("ace").splitlines()
     assert entry[2].endswith("| 1.00 |") and entry[3].split("|")[2].strip() == "0.0" and entry[3].endswith("| new |")
+
+
+@pytest.mark.parametrize("noun", [Problem, Rollout, Group, Batch, Ledger, Tally, Seen], ids=lambda c: c.__name__)
+def test_the_guide_lists_what_a_noun_offers(noun):
+    """Every public name of the class, and no other."""
+    (row,) = re.findall(rf"^\| `{noun.__name__}` \|(.*)\|$", TUTORIAL, re.MULTILINE)
+    named = set(re.findall(r"`(\w+)(?:\([^`]*\))?`", row))
+    public = {name for name in {*vars(noun), *(f.name for f in fields(noun))} if not name.startswith("_")}
+    assert named == public

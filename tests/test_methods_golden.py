@@ -147,7 +147,7 @@ def test_isohard_is_the_corrected_surrogate_alone():
     assert recipe.enrich == () and not recipe.refill and recipe.select.__name__ == "everything"
 
 
-def test_the_rate_of_card_one():
+def test_the_rate_of_isocompute():
     """1e-6 at 1024 rollouts per update, by the square root: half of it at 256, and ten steps of warm-up."""
     recipe = methods.load("isoeasy").recipe()
     assert recipe.groups * recipe.rollouts == 256

@@ -272,7 +272,7 @@ def test_the_lag_of_a_token_is_its_own_and_takes_the_place_of_a_score():
 # MinPRO -------------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("each", "want"), [
-    ([2.0, 1.0, 1.0], [2.0, 2.0, 1.0]),              # erratum 3: right after the first, its ratio is the least
+    ([2.0, 1.0, 1.0], [2.0, 2.0, 1.0]),              # right after the first, whose ratio is the least: j < t, not ≤
     ([1.0, 2.0, 1.0, 1.0], [1.0, 2.0, 1.0, 1.0]),    # where the product would be 2 for ever
     ([1.0, 0.5, 1.0, 1.0], [1.0, 0.5, 0.5, 0.5]),    # one below 1: exactly the product
     ([0.5, 0.5, 0.5], [0.5, 0.25, 0.25]),            # and no longer so with two: 1/8 is the product

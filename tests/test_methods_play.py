@@ -41,7 +41,7 @@ def lengths(shape, *steps, **settings):
     return [at(t, pace.cycled, shape=shape, **given).max_tokens for t in steps]
 
 
-def test_siri_has_the_lengths_of_its_card():
+def test_siri_has_the_lengths_of_its_paper():
     """16384 and 8192 over 640 steps; the middle is 12288, the swing 4096, and cos 45 degrees is 0.70711."""
     up, down = 12288 + 2896, 12288 - 2896
     assert lengths("cosine", 0, 80, 160, 240, 320, 400, 480, 560, 640) == [
@@ -89,7 +89,7 @@ def turns(*steps, **settings):
     return [at(t, pace.widened, **settings).max_turns for t in steps]
 
 
-def test_tti_has_the_horizons_of_its_card():
+def test_tti_has_the_horizons_of_its_paper():
     assert turns(0, 1, 2, 3, 14) == [10, 20, 30, 30, 30]
     assert turns(0, 1, 2, 9, rule="plus", first=10, by=1) == [11, 12, 13, 20]     # i from 1, and i · c is added
     assert turns(0, 1, 2, rule="plus", first=10, by=8) == [18, 26, 30]
@@ -544,10 +544,10 @@ def trees(world, n, **settings):
     return asyncio.run(tree.forked(world.problems[0], range(n), world, Pace(0.0, 8), PLACE, **settings))
 
 
-def test_ettrl_has_the_leaves_and_the_tokens_of_its_card():
+def test_ettrl_has_the_leaves_and_the_tokens_of_its_paper():
     """4 trees of 1 + 2 · 2, forked once at each of 8 places: 32 + 2 (8 + 7 + .. + 1) = 104 tokens of 160.
 
-    That is (1 + BN (L + 1) / 2L) / (1 + BN) at L = 8, which becomes the card's (1 + BN/2) / (1 + BN) = 3/5.
+    That is (1 + BN (L + 1) / 2L) / (1 + BN) at L = 8, which becomes the paper's (1 + BN/2) / (1 + BN) = 3/5.
     """
     world = endless()
     leaves = trees(world, 20, unsure=at_each)

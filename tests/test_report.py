@@ -26,7 +26,7 @@ from isocost.laws.law import Arm, Fit, Law
 from isocost.laws.noise import Noise, spread
 from isocost.report import charts, contest, fit, history, outcome, problems
 from isocost.report.html import brief, csv_text, esc, interval, json_in_html, names, rate, sentence, signed, span
-from isocost.report.records import FATES, load
+from isocost.report.records import FATES, law_of, load
 from isocost.types import Fate
 
 SECTIONS = [
@@ -207,6 +207,39 @@ def test_fates_sum_to_the_meter_and_say_so(study: Path, page: str):
     assert f"= {total:,}." in Page(page).text
 
 
+@pytest.mark.parametrize(("unit", "of_run"), [
+    ("rollouts", lambda C: C + 8), ("tokens", lambda C: 3 * C + 20), ("flops", lambda C: 107_000 * (72 * C + 40)),
+])
+def test_a_budget_is_held_against_what_was_spent_in_its_unit(study: Path, tmp_path: Path, unit, of_run):
+    """A run of C reads 6, writes 3 and trains 9 tokens a rollout, and lost 8 rollouts of 20 tokens: 8 P 9 C + 2 P 20.
+
+    Its evaluations scored 2816 x 9 tokens; the profile read and wrote what its bill says.
+    """
+    other = shutil.copytree(study, tmp_path / "other")
+    found = load(other)
+    whole, trained = (
+        sum(of_run(r.bill["train"]["rollouts"]) for r in runs) for runs in (found.runs, found.of("train"))
+    )
+    pilot = json.loads((other / "pilot.json").read_text())
+    write_json(other / "pilot.json", pilot | {"budget": {"amount": 2.0 * whole, "unit": unit, "asked": ""}})
+    text = _part(report.write(other).read_text(), "spent")
+    show = {"flops": lambda x: f"{x:.2e}"}.get(unit, lambda x: f"{x:,.0f}")
+    assert f"the training {show(trained)} {100 * trained / whole / 2:.1f} % both {show(whole)} 50.0 %" in text
+    evaluated = len(found.runs) * 107_000 * 2 * 256 * 9 * 11 if unit == "flops" else 0
+    assert f"beside it: evaluations {show(evaluated)}" in text
+    assert f"spent {show(whole)}, 50.0 % of it." in text
+
+
+def test_time_at_the_head_is_the_runs_own(study: Path, tmp_path: Path):
+    """Phases of commands that were killed are not written down; what the runs and the profile took is."""
+    other = shutil.copytree(study, tmp_path / "other")
+    write_json(other / "study.json", json.loads((other / "study.json").read_text()) | {"phases": {"train": 1.0}})
+    found = load(other)
+    seconds = sum(r.seconds for r in found.runs) + found["profile"]["cost"]["seconds"]
+    text = Page(report.write(other).read_text()).text
+    assert f"rollouts, {span(seconds)} of run time" in text and seconds > 100
+
+
 def test_fates_that_do_not_sum_are_called_out(tmp_path: Path):
     home = write_run(tmp_path, "a", "run", 4, 1024, 1)
     end = json.loads((home / "end.json").read_text())
@@ -245,6 +278,15 @@ def test_sizes_are_given_in_every_trainers_words(study: Path, page: str):
         assert trainer in text
 
 
+def test_where_a_curve_levels_off_is_told_with_its_doubt(study: Path, page: str):
+    """As the drawn curve has it, over every form, and not as the sigmoid's own best point."""
+    law = law_of(load(study))
+    assert law is not None
+    for n in law.ns:
+        level, half = law.parameter(n, "A"), law.parameter(n, "Cmid")
+        assert f">{interval(level.data())}</td><td class=\"number\">{brief(half.value)} [{brief(half.low)}, " in page
+
+
 def test_a_refused_rate_and_its_reason_are_shown(page: str):
     refused = [r["run"] for r in _rows(page, "learning-rate") if r["refused"] == "refused"]
     assert refused == ["probe-n32-x4-s0"]
@@ -258,7 +300,7 @@ def test_a_refusal_leads(study: Path, tmp_path: Path):
     law["refused"] = {"reason": "two arms have one run each", "settle": "two more seeds an arm", "rollouts": 81920.0}
     write_json(tmp_path / "law.json", law)
     top = Page(report.write(tmp_path).read_text().split("<nav")[0]).text
-    assert "The pilot cannot support a law: two arms have one run each" in top
+    assert "The pilot cannot support a law. The fallback is" in top and "Two arms have one run each." in top
     assert "What would settle it: two more seeds an arm (about 81.9k rollouts)." in top
 
 
@@ -378,7 +420,10 @@ def test_a_law_or_a_forecast_changed_after_the_seal_shows(study: Path, tmp_path:
     write_json(tmp_path / "s" / "law.json", law | {"margin": 0.02})
     forecast = json.loads((tmp_path / "s" / "forecast.json").read_text())
     write_json(tmp_path / "s" / "forecast.json", forecast | {"falsifier": "nothing"})
-    text = _part(report.write(tmp_path / "s").read_text(), "history")
+    page = report.write(tmp_path / "s").read_text()
+    text, top = _part(page, "history"), Page(page.split("<nav")[0]).text
+    assert "Changed since it was sealed: forecast.json, law.json." in top and "cannot be told whether that held" in top
+    assert "The forecast held" not in Page(page).text and "the forecast held" not in top
     assert text.count("changed since") == 2, "the law, and the forecast"
     assert "this path is not the one that was sealed" in text
 
@@ -608,6 +653,8 @@ def test_the_main_plot_as_a_picture(study: Path, tmp_path: Path):
     assert light.startswith("<svg")
     assert "var(--" not in light + dark
     assert light.count('stroke-width="3.5"') == 2, "the prescribed n stands out, seen and beyond"
+    edge = re.search(r'transform="translate\((\d+),', light)
+    assert edge and int(edge[1]) >= charts.ROOM["left"] + 40, "room for labels in a wider font than was measured with"
     assert charts.PALETTE["n0"][0] in light
     assert charts.PALETTE["n0"][1] in dark
 

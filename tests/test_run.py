@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -276,6 +277,29 @@ def test_what_is_in_the_air_when_a_run_stops_is_billed_and_cancelled(tmp_path, m
         assert sum(end["fates"].values()) == sum(cost["rollouts"] for cost in end["bill"].values())
 
 
+def test_a_run_that_is_continued_is_the_run_that_was_longer_from_the_start(whole, tmp_path):
+    """128 rollouts and then on to 256, evaluated where the longer one is; a smaller budget and another unit are not."""
+    first = replace(JOB, budget={"rollouts": 128}, points=(64,))
+    go(first, tmp_path / "r")
+    for other in (first, replace(JOB, budget={"tokens": 10**6})):
+        assert not runs.reopen(tmp_path / "r", other)
+    with pytest.raises(UserError, match="budget differ"):
+        go(JOB, tmp_path / "r")
+    assert runs.reopen(tmp_path / "r", JOB) and not runs.reopen(tmp_path / "r", JOB)
+    go(JOB, tmp_path / "r")
+    assert kill9.left_by(tmp_path / "r") == kill9.left_by(whole)
+    assert read_json(tmp_path / "r" / "end.json")["fates"]["lost"] == 0
+
+
+def test_a_budget_of_seconds_is_the_runs_own_time(tmp_path, monkeypatch):
+    """A clock that moves 0.05 s whenever the run looks: evaluations and pauses count, by whatever busy seconds."""
+    ticks = count(0, 0.05)
+    monkeypatch.setattr(runs, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    end = go(replace(JOB, budget={"seconds": 3.0}, points=(64,), export=False), tmp_path / "r")
+    assert end["reason"] == "spent" and 2.0 < end["seconds"] <= 3.5
+    assert 0 < end["bill"]["train"]["rollouts"] < 16 * 60, "no step without a look at the clock"
+
+
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_run_after_its_step_and_it_goes_on_to_the_same_bytes(whole, tmp_path, signum):
     def stop(line):
@@ -341,6 +365,14 @@ def test_a_gradient_that_is_not_finite_ends_the_run_as_diverged(tmp_path):
     assert end["reason"] in ("diverged", "spent")
     if end["reason"] == "diverged":
         assert "not finite" in end["detail"]
+
+
+def test_the_policy_at_the_end_is_evaluated_where_its_last_waves_were_paid_for_before(tmp_path):
+    """At max_age 1 the wave of the sixth step is on the bill of the fifth, where the last point was."""
+    job = replace(JOB, n=4, B=2, budget={"rollouts": 48}, points=(16, 32, 48), sets={"max_age": "1"}, export=False)
+    end = go(job, tmp_path)
+    met = [(x["step"], x["rollouts"]) for x in read_lines(tmp_path / "metrics.jsonl") if "eval/audit" in x]
+    assert end["steps"] == 6 and met == [(0, 0), (1, 16), (3, 32), (5, 48), (6, 48)]
 
 
 def test_a_run_that_starves_says_why(tmp_path):

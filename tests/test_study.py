@@ -2,10 +2,12 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -95,6 +97,14 @@ def test_audit_exits_by_its_verdict_and_speaks_json(study):
     assert json.loads(said("audit", out, "--json", code=code[verdict]))["verdict"] == verdict
 
 
+def test_an_audit_of_what_was_changed_since_cannot_tell(study, tmp_path):
+    other = shutil.copytree(study[0], tmp_path / "other")
+    plan = read_json(other / "plan.json")
+    (other / "plan.json").write_text(json.dumps(plan | {"seeds": plan["seeds"] + 1}))
+    text = " ".join(said("audit", other, code=4).split())
+    assert "audit: cannot tell changed since it was sealed: plan.json" in text
+
+
 def test_audit_exits_three_on_a_miss(study):
     """The study's own verdict, turned into a miss on its way to the command."""
     from dataclasses import replace
@@ -159,8 +169,58 @@ def test_a_study_that_was_asked_something_else_is_refused(study, asked):
     assert line.startswith(f"isocost: {study[0]} holds a study") and "choose another --out" in line
 
 
-def test_a_plan_is_fixed_once_runs_were_made(study):
-    assert "is fixed" in said("plan", study[0], "--budget", "9k-rollouts", code=2)
+def test_what_was_asked_otherwise_is_named_by_its_option(study):
+    line = said("profile", "--out", study[0], "--problems", "90", code=2).splitlines()[-1]
+    assert "--problems was 512 and is now 90" in line
+
+
+def test_a_plan_is_fixed_once_its_forecast_is_sealed(study):
+    for asked in (("plan", study[0], "--budget", "9k-rollouts"), ("pilot", study[0], "--longer", "all=2x")):
+        assert "forecast.json is sealed" in said(*asked, code=2)
+
+
+def test_the_shape_of_a_pilot_is_fixed_once_it_has_runs_and_its_budget_is_not(study, tmp_path):
+    out = copied(study, tmp_path)
+    assert "only --budget" in said("plan", out, "--size", "tiny", code=2)
+    text = said("plan", out, "--budget", "100k-rollouts", "--workers", "1")
+    plan = read_json(out / "plan.json")
+    assert plan["budget"] == {"amount": 100_000.0, "unit": "rollouts", "asked": ""}
+    assert plan["arm"]["C"] == 8 * plan["pilot_C"] and "8 times as long" in " ".join(text.split())
+
+
+def test_runs_are_added_to_a_pilot_and_those_there_are_not_paid_for_again(study, tmp_path):
+    out = copied(study, tmp_path)
+    pilot = read_json(out / "pilot.json")
+    before = results(out)
+    priced = said("pilot", out, "--longer", "2=2x", "--seeds", "4=1", "--dry-run")
+    assert f"then n = 2 continued to {2 * pilot['C']} rollouts, 1 more run of n = 4" in " ".join(priced.split())
+    assert results(out) == before and read_json(out / "pilot.json") == pilot
+    said("pilot", out, "--longer", "2=2x", "--seeds", "4=1", "--workers", "1")
+    after = results(out)
+    assert set(after) - set(before) == {f"runs/pilot-n4-s2/{n}" for n in ("metrics.jsonl", "journal.jsonl",
+                                                                         "samples.jsonl")}
+    changed = {name.split("/")[1] for name in before if after[name] != before[name]}
+    assert changed == {r["name"] for r in named(pilot) if r["n"] == 2}
+    assert all(after[name].startswith(text) for name, text in before.items())
+    assert not (out / "law.json").exists() and not (out / "plan.json").exists()
+    said("fit", out)
+    said("plan", out)
+    assert read_json(out / "plan.json")["pilot_C"] == 2 * pilot["C"]
+
+
+def copied(study, to):
+    """The study as it was before its forecast was sealed."""
+    shutil.copytree(study[0], to / "s")
+    for name in ("forecast.json", "audit.json"):
+        (to / "s" / name).unlink()
+    for run in (to / "s" / "runs").glob("train-*"):
+        shutil.rmtree(run)
+    return to / "s"
+
+
+def named(pilot):
+    """The grid's runs of a pilot's plan, with the names of their folders."""
+    return [r | {"name": f"pilot-n{r['n']}-s{r['index']}"} for r in pilot["runs"] if r["purpose"] == "pilot"]
 
 
 def test_eval_measures_a_trained_run_against_where_it_began(study):
@@ -208,7 +268,14 @@ def test_a_signal_while_workers_are_still_starting_is_heeded_once_they_have(stud
 def workers_of(pid):
     """Processes that a process has begun for its runs, by what the kernel lists of its children."""
     children = " ".join(f.read_text() for f in Path(f"/proc/{pid}/task").glob("*/children"))
-    return [c for c in children.split() if b"spawn_main" in Path(f"/proc/{c}/cmdline").read_bytes()]
+    return [c for c in children.split() if b"spawn_main" in command_of(c)]
+
+
+def command_of(pid):
+    """The command line of a process; nothing of one that has ended since it was listed."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
 
 
 def test_a_study_killed_in_its_pilot_goes_on_to_the_same_results(study, tmp_path):

@@ -52,16 +52,15 @@ def test_the_tutorials_pictures_are_of_its_records():
 
 
 def test_the_tutorials_records_are_small_and_sealed():
-    from isocost.laws.forecast import digest, read, records_hash
-    from isocost.laws.law import Law
+    from isocost.laws.forecast import digest_of, read, records_hash
 
     files = [p for p in tutorial.RECORDS.rglob("*") if p.is_file()]
     assert sum(p.stat().st_size for p in files) < 1_500_000
     assert {p.name for p in files if p.parent.parent.name == "runs"} == set(tutorial.KEPT)
     sealed = read(tutorial.RECORDS / "forecast.json")
-    law = Law.of(json.loads((tutorial.RECORDS / "law.json").read_text()))
     assert sealed.hashes["records"] == records_hash(tutorial.RECORDS)
-    assert sealed.hashes["law"] == digest(law.data())
+    for name in ("law", "plan"):
+        assert sealed.hashes[name] == digest_of(json.loads((tutorial.RECORDS / f"{name}.json").read_text()))
     assert all(json.loads((tutorial.RECORDS / "runs" / r / "run.json").read_text())["seal"] == sealed.seal
                for r in (*sealed.runs, *sealed.comparator_runs))
 

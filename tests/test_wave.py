@@ -124,6 +124,15 @@ def test_a_methods_own_sizes_stand_beside_the_waves_where_they_are_others():
     assert "| `brpo` | n = 36 | `grpo` | worse" in record.PAGE.read_text(encoding="utf-8")
 
 
+def test_a_wave_at_own_sizes_says_so_and_the_sizes():
+    record = load_record()
+    data = json.loads(record.KEPT.read_text(encoding="utf-8"))
+    data["design"]["sizes"] = {"brpo": [36, 16]}
+    page = record.page(data)
+    assert "| `brpo` | n = 36, B = 16 | `grpo` |" in page and "| `ppo` | n = 8, B = 16 | `reinforce` |" in page
+    assert "--to-parents --own-sizes --data" in page and "All arms ran at one n and B" not in page
+
+
 def test_the_page_names_the_methods_whose_needs_fail_on_its_problems(tmp_path):
     """Those of the wave that `isocost profile` lists, by the titles of their cards, and no others."""
     record = load_record()

@@ -19,6 +19,8 @@ from typing import Any
 from isocost.errors import UserError
 from isocost.report import aliases
 
+ROOM = 30  # batches of which one update may be refilled: SkyRL gives up after so many, NeMo-RL after 10
+
 
 @dataclass(frozen=True)
 class Loss:
@@ -125,18 +127,24 @@ def head(p: Prescription, target: Any, how: Iterable[str], left: Iterable[str], 
 def epochs(p: Prescription) -> int:
     """Passes over the training problems that are enough for M updates, where a trainer stops at whichever ends first.
 
-    An update takes at most one pass, so that M are enough where the number of problems is not known.
+    A batch takes at most one pass, so that M are enough where the number of problems is not known. A method that
+    refills takes several batches for an update, and has room for `ROOM`.
     """
-    return -(-p.M * p.B // p.problems) + 1 if p.problems else p.M
+    batches = p.M * (ROOM if p.loss is not None and p.loss.refill else 1)
+    return -(-batches * p.B // p.problems) + 1 if p.problems else batches
 
 
 def uncounted(p: Prescription) -> list[str]:
-    """What cannot be carried over where the number of training problems is not known."""
-    if p.problems:
+    """What cannot be carried over where M does not tell how many passes over the training problems are made."""
+    refills = p.loss is not None and p.loss.refill
+    if p.problems and not refills:
         return []
+    why = "which depend on how many batches an update is refilled from" if refills else "whose number is not known"
+    room = f", at up to {ROOM} batches an update" if refills else ""
+    own = " unless your method refills batches" if p.loss is None else ""
     return [
-        f"the passes over the training problems, whose number is not known: {p.M} are enough for M = {p.M} updates, "
-        "which end the run"
+        f"the passes over the training problems, {why}: {epochs(p)} are enough for M = {p.M} updates{room}{own}; these "
+        "end the run"
     ]
 
 

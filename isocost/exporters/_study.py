@@ -8,8 +8,11 @@ from typing import Any
 
 from isocost.errors import UserError
 from isocost.exporters import Loss, Prescription
+from isocost.importers import DECAYED, UNNAMED
+from isocost.laws.budget import UNITS
 from isocost.report.records import Study, as_dict, number
 from isocost.report.records import load as read
+from isocost.study import measure
 
 SURROGATES = {"clipped": "clipped", "sequence_clipped": "sequence", "truncated": "truncated", "reinforce": "reinforce"}
 AVERAGES = {
@@ -45,6 +48,12 @@ def prescription(folder: Path) -> Prescription:
     if not arm:
         step = "fit" if study["study"].get("imported") and not study["law"] else "plan"
         raise UserError(f"{folder} has no plan yet, so there is nothing to export: run `isocost {step} {folder}` first")
+    unit = measure.of(study.runs[0].about)["unit"] if study.runs else UNITS[0]
+    if unit != UNITS[0]:
+        raise UserError(
+            f"{folder} counts C in {unit}: its n are environments and its B the steps of each, and the trainers that "
+            f"an export is for have neither; take n, B, M and the rate as `isocost plan {folder}` tells them"
+        )
     setting = as_dict(study["study"].get("setting"))
     recipe = _recipe(study)
     pace = as_dict(recipe.get("pace"))
@@ -70,7 +79,7 @@ def prescription(folder: Path) -> Prescription:
         known["top_p"],
         known["top_k"],
         known["max_tokens"],
-        None if model in (None, "not named") else str(model),
+        None if model in (None, UNNAMED) else str(model),
         recipe.get("name"),
         _count(study),
         expected,
@@ -88,8 +97,11 @@ def _as_run(study: Study) -> tuple[str, ...]:
             told.setdefault(str(key), set()).add(str(value))
     same = ", ".join(f"{k}: {next(iter(v))}" for k, v in sorted(told.items()) if len(v) == 1)
     seen = f" (their logs say {same})" if same else ""
+    fell = any(str(m).startswith(DECAYED) for run in study.runs for m in run.about.get("missing") or ())
     return (
         f"the method: the runs were imported, so set the loss, its clipping and its averaging as they had them{seen}",
+        *(("the decay of the learning rate that the imported runs had: here it is constant, and the forecast is of "
+           "runs whose rate fell",) if fell else ()),
     )
 
 

@@ -43,7 +43,13 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         "rollout.max_new_tokens": p.max_tokens,
         "algo.kl.init_coef": 0.0,
     }
-    if p.problems and p.problems >= p.M * p.B:
+    filtered = p.loss is not None and p.loss.keep_mixed
+    if filtered:
+        left = [
+            "M exactly: a group that is left out takes another problem, so M updates take more than M x B of them; "
+            f"raise --train.num_episodes as far as that needs, and stop at {p.M} updates"
+        ]
+    elif p.problems and p.problems >= p.M * p.B:
         values |= {"data.max_samples": p.M * p.B, "train.num_episodes": 1}
         left = []
     elif p.problems:
@@ -83,6 +89,8 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         left.append(f"the cap {loss.cap:g} on learner over sampler: see --algo.advantage.is_correction_threshold")
     if loss.average != "token":
         left.append(f"the average per {loss.average}: OpenRLHF averages over tokens")
-    if loss.keep_mixed:
+    if filtered:
         values["algo.dynamic_filtering_enable"] = True
+        if not loss.refill:
+            left.append("leaving out groups that earned the same throughout, without refilling")
     return values, [*left, *aged(loss, "--train.async_enable"), *loss.odd]

@@ -25,6 +25,9 @@ Row = dict[str, Any]
 COLUMNS = ("step", "reward", "held_out", "rollouts", "seconds", "epoch", "lr", "length")
 FACTS = ("n", "B", "lr", "seed")
 ORDER = ("trl", "verl", "prime_rl", "tinker", "sb3", "cleanrl", "wandb", "tensorboard", "csv")  # the special first
+HELD_OUT, TRAINING = "held-out", "training"  # the kinds of reward
+UNNAMED = "not named"  # a model or data that neither the log nor the user tells
+DECAYED = "a constant learning rate:"  # how a log's `missing` begins where its rate fell
 PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".tar", ".tgz")
 
 
@@ -131,6 +134,13 @@ def _read(path: Path, source: str, columns: dict[str, str]) -> list[Log]:
     if not found:
         raise UserError(f"{path} holds no run that {source} can read")
     return found
+
+
+def reward_only(columns: Mapping[str, str], source: str) -> None:
+    """Raises UserError for a column named with --map in a log whose other columns have one meaning."""
+    other = next((name for name in columns if name != "reward"), None)
+    if other is not None:
+        raise UserError(f"--map {other}=... is not for {source}, whose columns are known: it takes reward=COLUMN only")
 
 
 def catalogue() -> str:

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
-from isocost.importers import Log, Point, Row
+from isocost.importers import DECAYED, Log, Point, Row
 from isocost.importers._files import collapsed, number, unread, whole
 
+EVALUATED = ("eval_runtime", "eval/runtime")  # seconds of an evaluation: transformers', and as its loggers have it
+RISEN = 0.99  # a learning rate has risen to its highest where it is this share of it
 CONSTANT = 0.9  # a learning rate that never falls below this share of its highest counts as constant
 
 
@@ -26,7 +28,8 @@ class Names:
     """One trainer's columns. Those of rewards are regular expressions, tried in order; the first that is there counts.
 
     `first` is the number of its first step. `more` maps this program's names to the trainer's. `span` is the column
-    of seconds per step, `seconds` that of seconds since the start. `per_step` is rollouts begun in a step.
+    of seconds per step, `seconds` that of seconds since the start. `per_step` is rollouts begun in a step. `length` is
+    tokens of an answer, or of one turn of it where `turns` is the column of turns per answer.
     `policy` is the column that says how many updates the evaluated policy had, where there is one.
     """
 
@@ -40,6 +43,7 @@ class Names:
     span: str = ""
     seconds: str = ""
     length: str = ""
+    turns: str = ""
     per_step: str = ""
     policy: str = ""
     more: Mapping[str, str] = field(default_factory=dict)
@@ -49,7 +53,7 @@ TRL = Names(
     "TRL",
     "step",
     (r"reward", r"rewards/mean"),
-    (r"eval_reward",),
+    (r"eval_reward", r"eval_.+_reward"),
     lr="learning_rate",
     epoch="epoch",
     span="step_time",
@@ -74,7 +78,7 @@ TRL_BOARD = Names(
     "TRL",
     "train/global_step",
     (r"train/reward",),
-    (r"eval/reward",),
+    (r"eval/reward", r"eval/.+_reward"),
     lr="train/learning_rate",
     epoch="train/epoch",
     span="train/step_time",
@@ -118,7 +122,8 @@ TINKER = Names(
     lr="optim/lr",
     span="time/total",
     length="env/all/ac_tokens_per_turn",
-    more={"entropy": "optim/entropy", "completions/mean_length": "env/all/ac_tokens_per_turn"},
+    turns="env/all/turns_per_episode",
+    more={"entropy": "optim/entropy"},
 )
 EVERY = (TRL_BOARD, VERL, PRIME_RL, TINKER, TRL)
 
@@ -168,9 +173,11 @@ def log_of(
     if below is not None:
         raise UserError(f"{path}: {step} is {below:g}; steps count from 0 or 1, so leave out the lines below 0")
     rates = _numbers(rows, columns.get("lr", names.lr))
-    known = dict(facts or {})
+    known, told = dict(facts or {}), dict(about or {})
     if rates and known.get("lr") is None:
         known["lr"] = max(rates)
+    if "warmup" not in told and (rose := _warmed(rows, step, columns.get("lr", names.lr), names.first)):
+        told["warmup"] = rose
     clock = _clock(names, columns)
     lacks = [*missing, *unread(rows, (step, reward, held, clock, *_used(names, columns)))]
     if uncounted and "rollouts" not in columns:
@@ -191,7 +198,7 @@ def log_of(
         reward or None,
         held or None,
         known,
-        dict(about or {}),
+        told,
         missing=tuple(lacks),
         end="diverged" if collapsed(rows, held or reward or "") else None,
         rate=_rate(rows, step, columns.get("rollouts")),
@@ -205,12 +212,21 @@ def _rate(rows: Sequence[Row], step: str, column: str | None) -> float | None:
     return min((count / at for count, at in told if count is not None and at), default=None)
 
 
+def _warmed(rows: Sequence[Row], step: str, column: str, first: int) -> int | None:
+    """Updates before the first line whose learning rate is the highest; None where that is the first line with one."""
+    told = [(number(r.get(step)), number(r.get(column))) for r in rows]
+    lines = [(at, lr) for at, lr in told if at is not None and lr is not None]
+    highest = max((lr for _, lr in lines), default=0.0)
+    top = next((at for at, lr in lines if lr >= RISEN * highest), None)
+    return None if top is None or top == lines[0][0] else round(top - first + 1)
+
+
 def decayed(rates: Sequence[float]) -> list[str]:
     """What is missing where a logged learning rate, in order of time, falls after its highest."""
     after = rates[rates.index(max(rates)) :] if rates else ()
     if not after or min(after) >= CONSTANT * after[0]:
         return []
-    return ["a constant learning rate: the logged one decayed, and a run is not at its end where a shorter one ends"]
+    return [f"{DECAYED} the logged one decayed, and a run is not at its end where a shorter one ends"]
 
 
 def _others(patterns: Sequence[str], there: Sequence[str], held: str | None, reward: str | None) -> list[str]:
@@ -238,7 +254,7 @@ def _totals(rows: Sequence[Row], step: str, names: Names, columns: Mapping[str, 
         at = number(row.get(step))
         own, span = (number(row.get(k)) if k else None for k in (names.per_step, names.span))
         counted, when = (number(row.get(k)) if k else None for k in (columns.get("rollouts"), _clock(names, columns)))
-        clock += number(row.get("eval_runtime")) or 0.0
+        clock += next((x for k in EVALUATED if (x := number(row.get(k))) is not None), 0.0)
         if at is None or all(x is None for x in (own, span, counted, when)):
             continue
         done = at - names.first + 1
@@ -291,7 +307,8 @@ def _train(
         more = {ours: x for ours, theirs in names.more.items() if (x := number(row.get(theirs))) is not None}
         length = number(row.get(columns.get("length", names.length)))
         if length is not None:
-            more["completions/mean_length"] = length
+            turns = None if "length" in columns else number(row.get(names.turns))
+            more["completions/mean_length"] = length * (1.0 if turns is None else turns)
         epoch = number(row.get(columns.get("epoch", names.epoch)))
         out.append(
             Point(policy, value, spent.rollouts, spent.seconds, epoch, done, _spent(totals, done).rollouts, more)
@@ -340,7 +357,7 @@ def facts_of(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
     flat = _flat(config)
     n, B = _sizes(flat)
     lr = _number_of(flat, "actor_rollout_ref.actor.optim.lr", "trainer.optim.lr", "learning_rate")
-    seed = _whole_of(flat, "seed", "dataset_builder.seed", "data.seed", "actor_rollout_ref.actor.data_loader_seed")
+    seed = _whole_of(flat, "seed", "dataset_builder.seed", "data.seed")
     found = {"n": n, "B": B, "lr": lr, "seed": seed}
     about = {
         "model": next(
@@ -367,6 +384,7 @@ def facts_of(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
             "max_tokens",
             "orchestrator.train.sampling.max_completion_tokens",
         ),
+        "warmup": _warmup(flat),
         "trainer_says": {
             k: flat[k]
             for k in (
@@ -383,6 +401,14 @@ def facts_of(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
         },
     }
     return {k: v for k, v in found.items() if v is not None}, {k: v for k, v in about.items() if v}
+
+
+def _warmup(flat: Mapping[str, Any]) -> int | None:
+    """Updates of warm-up that a configuration states in updates, with a schedule that has one."""
+    keys = ("warmup_steps", "actor_rollout_ref.actor.optim.lr_warmup_steps", "trainer.scheduler.warmup_steps")
+    steps = _whole_of(flat, *keys)
+    plain = "constant" in (flat.get("lr_scheduler_type"), flat.get("trainer.scheduler.type"))
+    return None if steps is None or steps < 1 or plain else steps
 
 
 def _sizes(flat: Mapping[str, Any]) -> tuple[int | None, int | None]:
@@ -408,10 +434,15 @@ def _sizes(flat: Mapping[str, Any]) -> tuple[int | None, int | None]:
         steps = _whole_of(flat, "gradient_accumulation_steps")
         if batch and per and steps:
             again = _whole_of(flat, "num_iterations") or 1
-            rollouts = batch * steps // (per * again)
+            rollouts = _over(batch * steps, per * again)
     if problems is None and rollouts is not None and n:
-        problems = rollouts // n
+        problems = _over(rollouts, n)
     return n, problems
+
+
+def _over(a: int, b: int) -> int | None:
+    """a / b where that is a whole number: what is not makes no batch size."""
+    return a // b if a % b == 0 else None
 
 
 def _flat(config: Mapping[str, Any], before: str = "") -> dict[str, Any]:

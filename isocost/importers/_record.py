@@ -17,9 +17,9 @@ from typing import Any
 
 from isocost import record as records
 from isocost.errors import UserError
-from isocost.importers import FACTS, Log, Point
+from isocost.importers import FACTS, HELD_OUT, TRAINING, UNNAMED, Log, Point
+from isocost.laws.track import LENGTH, written
 
-TRAINING, HELD_OUT = "training", "held-out"
 OPTION = {"n": "rollouts per problem", "B": "problems per update", "lr": "learning rate"}
 # How a name spells each fact; a match gives nothing back (?>), so that 1.5e-6 is never read as 1 or 1.5.
 SPELT = dict.fromkeys(FACTS, r"(?>[0-9]+)") | {"lr": r"(?>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)"}
@@ -225,7 +225,7 @@ def _missing(
         out.append("seconds")
     if all(p.epoch is None for p in told):
         out.append("epochs: passes over the training problems")
-    if not any("completions/mean_length" in p.more for p in log.train):
+    if not any(LENGTH in p.more for p in log.train):
         out.append("tokens of an answer")
     if seed is None:
         out.append("the seed: runs are numbered in the order given, and runs of one number are not paired")
@@ -240,8 +240,7 @@ def write(run: Imported, folder: Path, *, name: str, purpose: str, seed: int) ->
     steps = [_step(p, size, scale) for p in run.log.train]
     points = [(C, _evaluation(C, p)) for C, p in run.evaluations]
     lines = _together(steps, [line for _, line in points])
-    lengths = [p.more["completions/mean_length"] for p in run.log.train if "completions/mean_length" in p.more]
-    tokens = round(sum(lengths) / len(lengths) * run.C) if lengths else None
+    tokens = {"decode": round(told[-1][1])} if (told := written(lines)) else {}
     _write_lines(folder / "metrics.jsonl", lines)
     _write_lines(
         folder / "timing.jsonl",
@@ -251,8 +250,8 @@ def write(run: Imported, folder: Path, *, name: str, purpose: str, seed: int) ->
             if p.seconds is not None
         ],
     )
-    records.write_json(folder / "run.json", _about(run, name, purpose, seed))
-    bill = {"rollouts": _whole(run.C), "updates": round(run.C / size), **({} if tokens is None else {"decode": tokens})}
+    records.write_json(folder / "run.json", about(run, name, purpose, seed))
+    bill = {"rollouts": _whole(run.C), "updates": round(run.C / size), **tokens}
     records.write_json(
         folder / "end.json",
         {
@@ -271,19 +270,20 @@ def write(run: Imported, folder: Path, *, name: str, purpose: str, seed: int) ->
     )
 
 
-def _about(run: Imported, name: str, purpose: str, seed: int) -> dict[str, Any]:
-    log, about = run.log, run.log.about
+def about(run: Imported, name: str, purpose: str, seed: int) -> dict[str, Any]:
+    """run.json of an imported run."""
+    log, told = run.log, run.log.about
     return {
         "schema": records.SCHEMA,
         "name": name,
         "purpose": purpose,
         "method": log.source,
         "recipe": {},
-        "arm": {"n": run.n, "B": run.B, "lr": run.lr, "warmup": None, "multiplier": 1.0},
+        "arm": {"n": run.n, "B": run.B, "lr": run.lr, "warmup": told.get("warmup"), "multiplier": 1.0},
         "seed": seed,
         "budget": {"rollouts": _whole(run.C)},
-        "model": {"name": str(about.get("model") or "not named"), "parameters": None},
-        "problems": {"spec": str(about.get("data") or "not named")},
+        "model": {"name": str(told.get("model") or UNNAMED), "parameters": None},
+        "problems": {"spec": str(told.get("data") or UNNAMED)},
         "seal": None,
         "code": records.code(),
         "machine": {},
@@ -293,7 +293,7 @@ def _about(run: Imported, name: str, purpose: str, seed: int) -> dict[str, Any]:
             "unit": log.unit,
             "stated": dict(run.stated),
             "metric": {"name": run.metric, "kind": run.kind},
-            "about": dict(about),
+            "about": dict(told),
             "digest": run.digest,
             "files": [{"name": p.name, "sha256": records.file_hash(p)} for p in log.files],
         },

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from isocost.errors import UserError
-from isocost.importers import Log, Point, Row
+from isocost.importers import Log, Point, Row, reward_only
 from isocost.importers._files import collapsed, number, unread, whole
 from isocost.importers._names import decayed
 from isocost.importers.tensorboard import board, files_of
@@ -30,8 +30,9 @@ def recognise(path: Path) -> bool:
 
 
 def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
+    reward_only(columns, "cleanrl")
     found = files_of(path)
-    rows, texts = board(found)
+    rows, texts = board(found, apart=True)
     told = dict(re.findall(r"^\|([^|\n]+)\|([^|\n]*)\|$", texts.get("hyperparameters/text_summary", ""), re.M))
     envs, steps = whole(told.get("num_envs")), whole(told.get("num_steps"))
     reward = columns.get("reward", RETURN)

@@ -23,6 +23,7 @@ from isocost.importers._names import PRIME_RL, facts_of, log_of
 TITLE = "prime-rl metrics.jsonl"
 GIVES = "training and held-out reward, steps, rollouts before filtering, seconds; n, B and rate from its configuration"
 LACKS = "seed; a second held-out half; how old each rollout was"
+UNCOUNTED = f"the log has no {PRIME_RL.per_step}, and C is steps x n x B"
 PLACES = ("metrics.jsonl", "orchestrator/metrics.jsonl")
 
 
@@ -55,6 +56,7 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
             facts=facts,
             about=about,
             missing=missing,
+            uncounted="" if any(PRIME_RL.per_step in row for row in rows) else UNCOUNTED,
             name=folder.resolve().name if path.is_dir() else None,
         )
     ]

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from isocost.errors import UserError
-from isocost.importers import Log, Point, Row
+from isocost.importers import Log, Point, Row, reward_only
 from isocost.importers._files import collapsed, csv_rows, number, unread
 from isocost.importers._names import decayed
 
@@ -37,6 +37,7 @@ def recognise(path: Path) -> bool:
 
 
 def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
+    reward_only(columns, "sb3")
     folder = path if path.is_dir() else path.parent
     progress, evaluations = folder / PROGRESS, folder / EVALUATIONS
     monitors = sorted(folder.glob("*monitor.csv"))

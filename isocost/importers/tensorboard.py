@@ -37,9 +37,9 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
     told = texts.get("args/text_summary") or texts.get("args")
     facts, about = facts_of(json.loads(told)) if told else ({}, {})
     known = spoken(rows) or UNKNOWN
+    counted = known is TRL_BOARD
     # Here a step is the scalar's own, whoever logged it, and so is its time.
     known = replace(known, step="step", span="", seconds="wall")
-    counted = known.trainer == TRL_BOARD.trainer
     return [
         log_of(
             "tensorboard",
@@ -71,9 +71,12 @@ def name_of(folder: Path) -> str:
     return folder.parent.name if folder.name == "runs" else folder.name
 
 
-def board(paths: list[Path]) -> tuple[list[Row], dict[str, str]]:
-    """(one row per step with its scalars, texts). `wall` is seconds from the first event to the step's first scalar."""
-    rows: dict[int, Row] = {}
+def board(paths: list[Path], *, apart: bool = False) -> tuple[list[Row], dict[str, str]]:
+    """(one row per step with its scalars, texts). `wall` is seconds from the first event to the step's first scalar.
+
+    `apart` gives every event a row of its own, where several of one step count: episodes may end together.
+    """
+    rows: dict[tuple[int, int], Row] = {}
     texts: dict[str, str] = {}
     start: float | None = None
     for path in paths:
@@ -81,6 +84,6 @@ def board(paths: list[Path]) -> tuple[list[Row], dict[str, str]]:
             start = wall if start is None else start
             texts |= said
             if scalars:
-                row = rows.setdefault(step, {"step": step, "wall": wall - start})
+                row = rows.setdefault((step, len(rows) if apart else 0), {"step": step, "wall": wall - start})
                 row |= scalars
-    return [rows[step] for step in sorted(rows)], texts
+    return [rows[at] for at in sorted(rows)], texts

@@ -38,6 +38,11 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
     facts, about = facts_of(config if isinstance(config, dict) else {})
     if isinstance(config, dict) and (config.get("num_substeps") or 1) > 1:
         missing.append(f"one update per step: num_substeps is {config['num_substeps']}, and a step is counted as one")
+    if isinstance(config, dict) and config.get("remove_constant_reward_groups"):
+        missing.append(
+            "training reward of all groups: those that earned the same throughout are not in it "
+            "(remove_constant_reward_groups)"
+        )
     return [
         log_of(
             "tinker",

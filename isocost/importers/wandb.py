@@ -17,7 +17,7 @@ from typing import Any
 from isocost.errors import UserError
 from isocost.importers import Log, Row
 from isocost.importers._files import csv_rows, json_of, json_rows
-from isocost.importers._names import PRIME_RL, TRL_BOARD, Names, facts_of, log_of, spoken
+from isocost.importers._names import TRL_BOARD, Names, facts_of, log_of, spoken
 from isocost.importers._wire import offline
 
 TITLE = "wandb offline folders, CSV and JSON exports"
@@ -82,11 +82,12 @@ def _of_rows(
     name: str | None,
 ) -> Log:
     known = spoken(rows) or Names("", "_step", ())
-    if not any(known.step in row for row in rows) or known.trainer != TRL_BOARD.trainer:
+    # wandb's own count is the trainer's step, but not transformers', which lets it count the lines it logs.
+    if known is not TRL_BOARD and not any(known.step in row for row in rows):
         known = replace(known, step="_step")
+    counted = known is TRL_BOARD or any(known.per_step in row for row in rows)
     if not known.span:
         known = replace(known, seconds="_runtime")
-    counted = known.trainer in (TRL_BOARD.trainer, PRIME_RL.trainer)
     return log_of(
         "wandb",
         path,
@@ -105,6 +106,8 @@ def _of_rows(
 def _of_chart(path: Path, rows: list[Row], columns: Mapping[str, str], missing: list[str]) -> list[Log]:
     """A chart's export: one metric, one column per run, the bounds of its smoothing left out."""
     step = next(iter(rows[0])) if rows else ""
+    if step.startswith(("Relative Time", "Wall Time")):
+        raise UserError(f"{path} is a chart over {step}: export it over steps")
     found = {
         c: m
         for c in (rows[0] if rows else {})

@@ -3,7 +3,8 @@
 The verdict, exactly. Let y be the mean `audit` reward, at their last evaluation, of the K runs the forecast names,
 and [l, u] the sealed prediction interval.
 
-    cannot tell     there is no [l, u]; or one of the K runs is missing or ended short of C without diverging; or y
+    cannot tell     the plan, the law or the pilot's records are not what they were when [l, u] was sealed; or there
+                    is no [l, u]; or one of the K runs is missing or ended short of C without diverging; or y
                     was measured by sampling, and its measurement error (a central interval of the forecast's level,
                     from `noise`) reaches across l or u, so that inside or outside is not known
     miss            y < l or y > u
@@ -36,7 +37,10 @@ EXIT = {"hit": 0, "miss": 3, "cannot tell": 4, "uninformative": 4}
 
 @dataclass(frozen=True)
 class Spread:
-    """A mean over runs (or pairs of runs) with its Student confidence interval; None where one run gives no spread."""
+    """A mean over runs (or pairs of runs) with its Student confidence interval; None where one run gives no spread.
+
+    The interval is never narrower than the error that sampling gives the mean: few values may agree by chance.
+    """
 
     mean: float
     low: float | None
@@ -122,12 +126,13 @@ def interval_score(low: float, high: float, outcome: float, level: float) -> flo
 
 
 def audit(
-    forecast: Forecast, curves: Sequence[Curve], seals: Mapping[str, str | None], *, noise: float = 0.0
+    forecast: Forecast, curves: Sequence[Curve], seals: Mapping[str, str | None], *, noise: float = 0.0,
+    changed: Sequence[str] = (),
 ) -> Audit:
     """Judge a sealed forecast by the runs it names.
 
     `seals` is run name -> the seal its run.json carries; `noise` the standard error that sampling gives one
-    evaluation (0 where it is exact).
+    evaluation (0 where it is exact); `changed` what is not as it was sealed (`forecast.changed`).
 
     Raises:
         UserError: if the forecast was changed, or a run it names does not carry its seal or is of other sizes.
@@ -140,14 +145,18 @@ def audit(
     runs = [by[name] for name in forecast.runs if name not in missing]
     others = [by[name] for name in forecast.comparator_runs if name not in missing]
     level = forecast.level
-    outcome = _spread([float(c.audit[-1]) for c in runs], level)
-    difference = _spread(_pairs(runs, others), level)
+    twice = sqrt(2) * noise     # of a difference between two evaluations
+    outcome = _spread([float(c.audit[-1]) for c in runs], level, noise)
+    difference = _spread(_pairs(runs, others), level, twice)
     verdict, reason = _verdict(forecast, outcome, [m for m in missing if m in forecast.runs], noise)
+    if changed:
+        verdict, reason = "cannot tell", f"changed since it was sealed: {', '.join(changed)}"
     return Audit(
-        verdict, reason, forecast.seal, outcome, _spread([float(c.audit[-1] - c.audit[0]) for c in runs], level),
+        verdict, reason, forecast.seal, outcome,
+        _spread([float(c.audit[-1] - c.audit[0]) for c in runs], level, twice),
         forecast.interval, _scores(forecast, outcome, level), forecast.comparator,
-        _spread([float(c.audit[-1]) for c in others], level), difference, _better(difference), forecast.claim, missing,
-        tuple(c.run for c in (*runs, *others) if c.diverged),
+        _spread([float(c.audit[-1]) for c in others], level, noise), difference, _better(difference), forecast.claim,
+        missing, tuple(c.run for c in (*runs, *others) if c.diverged),
     )
 
 
@@ -171,13 +180,19 @@ def _complete(c: Curve, C: float) -> bool:
     return c.diverged or float(c.C[-1]) > C - c.n * c.B
 
 
-def _spread(values: Sequence[float], level: float) -> Spread | None:
+def _sampling(level: float, noise: float, count: int) -> float:
+    """Half the central interval of a mean of `count` values, each measured with the standard error `noise`."""
+    return float(ndtri((1 + level) / 2)) * noise / sqrt(count)
+
+
+def _spread(values: Sequence[float], level: float, noise: float) -> Spread | None:
     if not values:
         return None
     x = np.asarray(values, dtype=float)
     if len(x) < 2:
         return Spread(float(x[0]), None, None, level, 1, tuple(values))
     half = student(level, len(x) - 1) * float(x.std(ddof=1)) / sqrt(len(x))
+    half = max(half, _sampling(level, noise, len(x)))
     return Spread(float(x.mean()), float(x.mean() - half), float(x.mean() + half), level, len(x), tuple(values))
 
 
@@ -189,7 +204,7 @@ def _verdict(f: Forecast, outcome: Spread | None, missing: Sequence[str], noise:
         short = f"missing or short of the {counted(len(f.runs), 'run')} forecast"
         return "cannot tell", f"{short}: {', '.join(missing)}"
     y = outcome.mean
-    error = float(ndtri((1 + i.level) / 2)) * noise / sqrt(outcome.count)
+    error = _sampling(i.level, noise, outcome.count)
     where = f"outcome {y:.4f} against the forecast {i.value:.4f} [{i.low:.4f}, {i.high:.4f}]"
     if error and min(abs(y - i.low), abs(y - i.high)) <= error:
         return "cannot tell", f"{where}: the outcome is measured to {error:.4f} only, which reaches across a bound"

@@ -1,7 +1,8 @@
 """What may be spent, in the unit it was given in, and what a run costs in each of them.
 
-A study's budget is everything it may spend: pilot, training, every seed and arm. Evaluations have an account of
-their own: they count in seconds, and never in rollouts, tokens or FLOPs.
+A study's budget is what its pilot and training may spend, every seed and arm, and what of it was lost on the way. The
+profile comes before it. Evaluations have an account of their own: they count in seconds, and so in hours and money, and
+never in rollouts, tokens or FLOPs. What stands beside a budget is told with it.
 
 Four kinds of time. *Run time* is the active seconds of every run, added up; plans count in it. Where W runs go side by
 side, an hour *on the wall* holds W run-hours. A machine of D devices is paid for D *device-hours* in every hour on the
@@ -82,6 +83,11 @@ class Budget:
             raise UserError(f"{word!r} is no unit of a budget: {_HELP}")
         unit, factor = _WORDS[word.lower()]
         return Budget(amount * factor, unit)
+
+    @property
+    def as_asked(self) -> Budget:
+        """What its user wrote, before that was turned into what plans count in."""
+        return Budget.parse(self.asked) if self.asked else self
 
     def __str__(self) -> str:
         return self.asked or f"{self.amount:g} {self.unit}"
@@ -204,17 +210,16 @@ def measure_timing(curves: Sequence[Curve], otherwise: Timing) -> Timing:
     """Seconds as the runs so far took them: non-negative least squares on the stretches between evaluations.
 
     A stretch took steps x (update + problem B + rollout nB) + one evaluation; errors count in proportion to its
-    length. What the runs do not separate (`problem`, when all had one B) stays in `update`. Fewer than four timed
-    stretches, one batch size only, or rollouts that would come out free, give `otherwise`.
+    length. What the runs do not separate stays together: `problem` in `update` where all had one B, `update` in
+    `rollout` where all had one nB. Fewer than four timed stretches, or rollouts that would come out free, give
+    `otherwise`.
     """
     stretches = np.array([s for c in curves for s in _stretches(c)])
     if len(stretches) < 4:
         return otherwise
     steps, n, B, seconds = stretches.T
-    if len(np.unique(n * B)) < 2:
-        return otherwise
-    varied = len(np.unique(B)) > 1
-    columns = np.stack([steps, steps * B * varied, steps * n * B, np.ones_like(steps)], 1)
+    sizes, varied = len(np.unique(n * B)) > 1, len(np.unique(B)) > 1
+    columns = np.stack([steps * sizes, steps * B * varied, steps * n * B, np.ones_like(steps)], 1)
     weight = 1 / np.maximum(seconds, 1e-3)
     found, _ = nnls(columns * weight[:, None], seconds * weight)
     if not found[2] > 0:
@@ -274,28 +279,36 @@ class Bill:
 class Prices:
     """What one rollout of this problem set costs beside seconds, from a profile."""
 
-    prefill: float              # tokens read
-    decode: float               # tokens written
-    parameters: float | None    # of the model
+    prefill: float                  # tokens read
+    decode: float                   # tokens written
+    parameters: float | None        # of the model
+    score: float = 0.0              # tokens through a forward pass without gradient: a reference's
+    train: float | None = None      # tokens trained; None: every token read or written, once
 
     @staticmethod
     def of(profile: Mapping[str, Any], parameters: float | None = None) -> Prices:
-        """From the profile's bill, or from its mean length where it kept none."""
+        """From the profile's bill, or from its mean length where it kept none.
+
+        Where its recipe `compares` with the policy it began with, that one reads every token once more.
+        """
         if parameters is None:
             parameters = profile.get("parameters")
         cost = profile.get("cost") or {}
         begun = cost.get("rollouts") or 0
-        if begun:
-            return Prices(cost.get("prefill", 0) / begun, cost.get("decode", 0) / begun, parameters)
-        return Prices(0.0, float((profile.get("lengths") or {}).get("mean", 0.0)), parameters)
+        read, written = (cost.get(k, 0) / begun if begun else 0.0 for k in ("prefill", "decode"))
+        if not begun:
+            written = float((profile.get("lengths") or {}).get("mean", 0.0))
+        compares = bool((profile.get("recipe") or {}).get("compares"))
+        return Prices(read, written, parameters, (read + written) * compares)
 
     def measured(self, bills: Sequence[Mapping[str, float]]) -> Prices:
-        """The same from the training accounts of runs (`rollouts`, `prefill`, `decode`); as it was without any."""
+        """The same from the training accounts of runs (`rollouts` and tokens); as it was without any."""
         begun = sum(b.get("rollouts", 0) for b in bills)
         if not begun:
             return self
-        read, written = (sum(b.get(k, 0) for b in bills) / begun for k in ("prefill", "decode"))
-        return Prices(read, written, self.parameters)
+        told = (sum(b.get(k, 0) for b in bills) / begun for k in ("prefill", "decode", "score", "train"))
+        read, written, scored, trained = told
+        return Prices(read, written, self.parameters, scored, trained if any("train" in b for b in bills) else None)
 
     def bill(self, sizes: Iterable[tuple[int, int, int, int]], timing: Timing) -> Bill:
         """The bill of runs given as (n, B, C, evaluations)."""
@@ -306,8 +319,9 @@ class Prices:
         tokens, p = self.decode * rollouts, self.parameters
         if p is None:
             return Bill(rollouts, tokens, None, seconds, evaluations, None, None)
-        read = self.prefill + self.decode
-        flops = rollouts * (2 * p * read + 6 * p * read)              # sampled once, trained once
+        sampled = self.prefill + self.decode
+        trained = sampled if self.train is None else self.train
+        flops = rollouts * (2 * p * (sampled + self.score) + 6 * p * trained)
         memory = 500 + 5 * 4 * p / 1e6                                # the program; five numbers per parameter
         disk = (len(sizes) * 28 * p + 400 * rollouts) / 1e6           # two checkpoints and a final folder; the journal
         return Bill(rollouts, tokens, flops, seconds, evaluations, memory, disk)
@@ -352,7 +366,7 @@ def in_every_unit(
         ("device-hours", hours, "derived", f"devices for every hour on the wall: {D}"),
     ]
     if pilot.flops is not None and training.flops is not None:
-        why = "2P a token read or written, 6P a token trained"
+        why = "2P a token read, written or scored, 6P a token trained"
         rows.insert(2, ("flops", (pilot.flops, training.flops), "derived", why))
     if machine.price is not None:
         money = (hours[0] * machine.price, hours[1] * machine.price)
@@ -371,5 +385,5 @@ def _row_of(budget: Budget | None) -> str | None:
     """The unit a budget was asked in, as a row's name."""
     if budget is None or not budget.asked:
         return budget.unit if budget else None
-    unit = Budget.parse(budget.asked).unit
+    unit = budget.as_asked.unit
     return {"seconds": WALL, "device-seconds": "device-hours"}.get(unit, unit)

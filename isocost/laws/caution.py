@@ -32,12 +32,13 @@ def refusal(law: Law, measured: bool, ends: list[float]) -> Refusal | None:
                        "the pilot again at a quarter of the learning rate", whole)
     if not measured:
         return Refusal("one run per n: how much runs differ was not measured, so no interval can be given",
-                       "a second seed for every n (three are better)", whole)
+                       "a second seed for every n (three are better)", whole, "--seeds all=1")
     best = law.arm(law.fallback())
     gain, error = _gain(law, best)
     if gain < 3 * error:
         return Refusal(f"no n has moved: the best, n={best.n}, gained {gain:+.3f}, standard error {error:.3f}",
-                       "a pilot four times as long, or a higher learning rate", 4 * whole)
+                       "a pilot four times as long, at another learning rate if the probe's flags ask for one",
+                       4 * whole, "--longer all=4x")
     passed = {arm.n: float((arm.fits[SELECT].draws[:, 2] < arm.C[-1]).mean()) for arm in law.arms}
     widths = {n: law.predict(n, FURTHEST * law.range[1])[1].width for n in law.ns}
     surest = min(widths, key=lambda n: (widths[n], n))
@@ -45,7 +46,7 @@ def refusal(law: Law, measured: bool, ends: list[float]) -> Refusal | None:
         return Refusal(f"every curve stops before its knee: {FURTHEST:.0f} times further even the surest, "
                        f"n={surest}, is open by {widths[surest]:.2f}, and none has surely made half of its gain",
                        f"the runs of n={best.n} continued to 4 times their length",
-                       3 * float(best.C[-1]) * len(best.runs))
+                       3 * float(best.C[-1]) * len(best.runs), f"--longer {best.n}=4x")
     return None
 
 
@@ -112,13 +113,17 @@ def _bent(law: Law) -> Flag | None:
 
 
 def _open(law: Law) -> list[Flag]:
-    """Arms whose asymptote is not fixed by the pilot, with the run that would fix it."""
+    """Arms whose asymptote is not fixed by the pilot; with the runs that would fix it where the law asks for no others.
+    """
     out = []
     for arm in law.arms:
         low, high = np.quantile(arm.fits[SELECT].draws[:, 1], [(1 - law.level) / 2, (1 + law.level) / 2])
         if arm.moved and (high - low) / 2 <= KNOWN:
             continue
         why = f"its asymptote lies anywhere in {low:.2f} to {high:.2f}" if arm.moved else "it has not moved yet"
+        if law.refused is not None:
+            out.append(Flag("identifiability", f"n={arm.n}: {why}"))
+            continue
         further = max(4 * min(arm.fits[SELECT].parameters["Cmid"], 8 * arm.C[-1]), 2 * float(arm.C[-1]))
         cost = (further - arm.C[-1]) * len(arm.runs)
         out.append(Flag("identifiability", f"n={arm.n}: {why}; its runs continued to {further:,.0f} rollouts "
@@ -127,9 +132,19 @@ def _open(law: Law) -> list[Flag]:
 
 
 def optimum(law: Law) -> Growth | Refusal | None:
-    """n*(C) as a sigmoid of log2 n in ln C where the pilot identifies it, else why not; None without arms."""
+    """n*(C) as a sigmoid of log2 n in ln C where the pilot identifies it, else why not; None without arms.
+
+    Of a law that refuses, what settles that comes first, and is all that is asked for.
+    """
     if not law.arms:
         return None
+    found = _path(law)
+    if law.refused is not None and isinstance(found, Refusal):
+        return replace(law.refused, reason=found.reason)
+    return found
+
+
+def _path(law: Law) -> Growth | Refusal:
     C = np.geomspace(_off_the_base(law), law.range[1], STEPS)
     winners = law.ns_at(C)
     refused = _no_path(law, C, winners)

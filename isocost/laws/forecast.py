@@ -21,13 +21,14 @@ import numpy as np
 from isocost.errors import UserError
 from isocost.laws.fit import Law
 from isocost.laws.noise import Interval, student
-from isocost.laws.plan import Arm, Plan
+from isocost.laws.plan import BESIDE, Arm, Plan
 from isocost.laws.table import PASS, Curve
 from isocost.words import counted
 
 SCHEMA = 1
 LEVEL = 0.9
 _FLAT = ("value", "low", "high", "level")
+_PARTS = {"plan": "plan.json", "law": "law.json", "records": "the pilot's records"}     # by their key in `hashes`
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,14 @@ def digest(data: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def digest_of(written: Mapping[str, Any]) -> str:
+    """The digest of a plan or a law as its file holds it, without what stands beside it there.
+
+    Of the file and not of what is read from it: another version may read more, or less.
+    """
+    return digest({k: v for k, v in written.items() if k not in (*BESIDE, "metric")})
+
+
 def records_hash(study: Path) -> str:
     """SHA-256 over what the pilot recorded: run.json and metrics.jsonl of every run that is not a trained one."""
     whole = hashlib.sha256()
@@ -122,8 +131,11 @@ def records_hash(study: Path) -> str:
     return whole.hexdigest()
 
 
-def seal(plan: Plan, law: Law | None, curves: Sequence[Curve] = (), *, records: str = "", code: str = "") -> Forecast:
+def seal(plan: Plan, law: Law | None, curves: Sequence[Curve] = (), *, records: str = "", code: str = "",
+         files: Mapping[str, str] | None = None) -> Forecast:
     """The forecast of a plan, sealed. `curves` are the study's; `records` and `code` are hashes.
+
+    `files` are the hashes of plan and law as their files hold them (`digest_of`), where they were read from files.
 
     Naive forecasts, both of the prescribed arm's pilot runs on the audit split: the last value stays as it is; what
     was gained over the last doubling of rollouts is gained in every doubling to come (within [0, 1]).
@@ -137,8 +149,8 @@ def seal(plan: Plan, law: Law | None, curves: Sequence[Curve] = (), *, records: 
         naive=_naive(own, law, arm.C, plan.seeds), falsifier=_falsifier(plan, curves[0].metric if curves else PASS),
         why=_why(plan, law), extrapolation=plan.extrapolation, epochs=arm.epochs, pilot_epochs=plan.pilot_epochs,
         claim=plan.claim, flags=plan.flags,
-        hashes={"plan": digest(plan.data()), "law": digest(law.data()) if law else "", "records": records,
-                "code": code},
+        hashes={"plan": digest(plan.data()), "law": digest(law.data()) if law else "", **(files or {}),
+                "records": records, "code": code},
     )
     return replace(bare, seal=_hash(bare))
 
@@ -200,6 +212,11 @@ def verify_seal(forecast: Forecast, plan: Plan | None = None, law: Law | None = 
     for name, thing in (("plan", plan), ("law", law)):
         if thing is not None and forecast.hashes.get(name) != digest(thing.data()):
             raise UserError(f"{name}.json was changed after the forecast was sealed; another {name} is another study")
+
+
+def changed(then: Mapping[str, Any], now: Mapping[str, str]) -> tuple[str, ...]:
+    """What a forecast was made from and is not as it was sealed, in words; what either does not tell is left out."""
+    return tuple(words for key, words in _PARTS.items() if then.get(key) and key in now and then[key] != now[key])
 
 
 def write(forecast: Forecast, path: Path) -> Forecast:

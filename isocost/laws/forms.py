@@ -187,8 +187,10 @@ def fit_many(form: Form, x: ndarray, y: ndarray, weights: ndarray | None = None,
     """
     fixed = dict(fixed or {})
     free = [i for i, name in enumerate(form.parameters) if name not in fixed]
-    if not np.all(x > 0):
-        raise UserError(f"the {form.name} is fitted at rollouts above 0, got {x}")
+    above = int((x > 0).sum())
+    if above < len(x):
+        base = ": x = 0 is the base, whose reward is R0, so leave its row out" if "R0" in form.parameters else ""
+        raise UserError(f"the {form.name} is fitted at x above 0, as {above} of these {len(x)} points are{base}")
     if len(x) < len(free):
         raise UserError(f"the {form.name} has {len(free)} free parameters, {len(x)} points cannot fix them")
     root = _root(weights, x)

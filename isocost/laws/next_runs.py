@@ -55,6 +55,11 @@ class NextRun:
         shown = f"{self.now:.1%} to {self.after:.1%}" if self.aim == "choice" else f"{self.now:.3f} to {self.after:.3f}"
         return f"{what} to {self.C:,.0f} rollouts ({self.rollouts:,.0f} in all): {named} from {shown}"
 
+    @property
+    def option(self) -> str:
+        """The option of `isocost pilot` that buys it."""
+        return f"--seeds {self.n}={self.new}" if self.new else f"--longer {self.n}={self.C:.0f}"
+
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return asdict(self)

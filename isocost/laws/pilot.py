@@ -1,6 +1,6 @@
 """The pilot: which runs, how long, at what cost, and the smallest effect they would see, fixed before any is begun.
 
-C = n B M rollouts: n per problem, B problems per update, M updates. A budget is everything a study may spend. The
+C = n B M rollouts: n per problem, B problems per update, M updates. A budget is what pilot and training may spend. The
 pilot takes at most a third, so that it costs at most half of what training the prescription costs, and its largest
 run is at least an eighth of the prescribed one. Where a budget cannot pay for a pilot that sees an effect worth
 seeing, the plan is `direct`: no grid, and a named fallback.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import floor, lcm, sqrt
+from math import ceil, floor, lcm, sqrt
 from typing import Any
 
 from scipy.special import stdtrit
@@ -109,6 +109,7 @@ class Run:
     multiplier: float
     index: int              # which of its arm's seeds: runs of one index are paired across arms
     seed: int
+    first_C: int | None = None      # rollouts it was first to have, where it was continued since
 
     @property
     def name(self) -> str:
@@ -122,8 +123,8 @@ class Run:
 
     @property
     def warmup(self) -> int:
-        """Updates of linear warm-up: at most 5 % of the run, and at most 10."""
-        return warmup(self.M)
+        """Updates of linear warm-up: at most 5 % of the run as it was begun, and at most 10."""
+        return warmup((self.first_C or self.C) // (self.n * self.B))
 
     def lr(self, rule: RateRule) -> float:
         """The rate this run takes under a rule: the starting rule for probes, the fitted one for all others."""
@@ -239,7 +240,56 @@ class PilotPlan:
         """The rollouts after which this run is evaluated; the base is evaluated before it besides."""
         if run.purpose == "probe":
             return self.probe_points
-        return self.points if run.purpose in ("pilot", "edge") else self.train_points(run.C)
+        if run.purpose == "train":
+            return self.train_points(run.C)
+        per = _per_doubling(self.evaluation)
+        first = points(run.first_C, self.unit, per) if run.first_C else ()
+        return (*first, *(x for x in points(run.C, self.unit, per) if not first or x > first[-1]))
+
+    def extended(self, longer: Mapping[int, int], seeds: Mapping[int, int]) -> PilotPlan:
+        """The same pilot with runs added: `longer` continues every run of n to so many rollouts, `seeds` adds runs.
+
+        An n that the grid has not got joins it by `seeds`, as long as the shortest that is there. Lengths are rounded
+        up to whole updates of every n.
+
+        Raises:
+            UserError: for an n without runs to continue, a length that is no more than theirs, less than one seed, an n
+                below 2, or one that does not divide a fixed batch.
+        """
+        if self.direct:
+            raise UserError(f"this plan has no pilot that runs could be added to: {self.why}")
+        self._refuse_added(longer, seeds)
+        wider = replace(self, grid=tuple(sorted({*self.grid, *seeds})))
+        ends = {n: ceil(C / wider.unit) * wider.unit for n, C in longer.items()}
+        runs = [replace(r, C=ends[r.n], first_C=r.first_C or r.C) if r.purpose == "pilot" and r.n in ends else r
+                for r in self.runs]
+        shortest = min(r.C for r in self.of_purpose("pilot"))
+        for n, k in seeds.items():
+            old = [r for r in runs if r.purpose == "pilot" and r.n == n]
+            C = old[0].C if old else ceil(shortest / wider.unit) * wider.unit
+            new = make_runs(self.seed, "pilot", (n,), self.B, C, len(old) + k, batch=self.batch)[len(old):]
+            runs += [replace(r, first_C=old[0].first_C if old else None) for r in new]
+        C = max(r.C for r in runs)
+        per = _per_doubling(self.evaluation)
+        made = replace(wider, runs=tuple(runs), C=C, points=points(C, wider.unit, per))
+        sizes = [(r.n, r.B, r.C, 1 + len(made.points_of(r))) for r in runs]
+        told = [f"n = {n} continued to {C} rollouts" for n, C in ends.items()]
+        told += [f"{counted(k, 'more run')} of n = {n}" for n, k in seeds.items()]
+        bill = self.prices.bill(sizes, self.timing)
+        return replace(made, pilot_bill=bill, why=f"{self.why}; then {', '.join(told)}")
+
+    def _refuse_added(self, longer: Mapping[int, int], seeds: Mapping[int, int]) -> None:
+        lengths = {r.n: r.C for r in self.of_purpose("pilot")}
+        for n, C in longer.items():
+            if n not in lengths:
+                there = ", ".join(map(str, self.grid))
+                raise UserError(f"n = {n} has no pilot runs to continue; there are n = {there}")
+            if lengths[n] >= C:
+                raise UserError(f"n = {n} has runs of {lengths[n]} rollouts: continue them to more than that, not {C}")
+        for n, k in seeds.items():
+            if k < 1 or n < 2 or (self.batch and self.batch % n):
+                divides = f" that divides n B = {self.batch}" if self.batch else ""
+                raise UserError(f"cannot add {k} runs of n = {n}: give one or more, of an n of at least 2{divides}")
 
     def train_points(self, C: int) -> tuple[int, ...]:
         """Evaluation points of a trained run of C rollouts: the pilot's, and on at the same spacing."""

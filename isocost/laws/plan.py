@@ -256,7 +256,7 @@ class _Ask:
             self.pilot.direct, self.budget, choice.equal, self.margin, choice.chosen, choice.fallback, choice.settle,
             arms, comparison, claim, seeds, runs, self.pilot.train_points(C), self.rate, self.timing, bill, self.spent,
             self.pilot.C, self.pilot_epochs(), self.checks(bill, C, arms[0]), self.doubled(choice.n, C),
-            self.flags(arms[0]),
+            (*self.flags(arms[0]), *self.left_over(bill, C)),
         )
 
     def size(self) -> tuple[int, _Choice]:
@@ -264,6 +264,7 @@ class _Ask:
         own = self.own_C
         if len(set(own.values())) > 1:
             choice = self.choose_each(own)
+            self.refuse_short((choice.n,), own[choice.n])
             return own[choice.n], choice
         C = self.pilot.train_C
         choice = self.choose(C)
@@ -273,6 +274,7 @@ class _Ask:
                 break
             C, choice = fits, self.choose(fits)
         self.payable([choice.n])
+        self.refuse_short((choice.n, *self.compare(choice, C)[0]), C)
         return C, choice
 
     @cached_property
@@ -285,21 +287,35 @@ class _Ask:
         return {n: self.affordable((n,)) for n in self.payable(law.ns)}
 
     def payable(self, ns: Sequence[int]) -> list[int]:
-        """The n of which the budget pays for the smallest run. Raises UserError where there is none.
-
-        Where a pilot was paid for out of the budget, one update is trained whatever it has left.
-        """
+        """The n of which the budget pays for the smallest run. Raises UserError where there is none."""
         if self.budget is None or self.pilot.direct or self.spent.of_unit(self.budget.unit) > 0:
             return list(ns)
         least = {n: self.bill((n,), self.unit()).of_unit(self.budget.unit) for n in ns}
         paid = [n for n in ns if least[n] <= self.budget.amount]
         if not paid:
-            asked = Budget.parse(self.budget.asked) if self.budget.asked else self.budget
-            unit, size = WRITTEN.get(asked.unit, (asked.unit, 1))
-            enough = _up(min(least.values()) / self.budget.amount * asked.amount / size)
             raise UserError(f"{self.budget} does not pay for the smallest run, {self.unit()} rollouts (a whole number "
-                            f"of updates of every n): give at least {enough} {unit}")
+                            f"of updates of every n): give at least {_asked(self.budget, min(least.values()))}")
         return paid
+
+    def refuse_short(self, ns: tuple[int, ...], C: int) -> None:
+        """Raises UserError where what the pilot left does not train runs as long as its own were: nothing is foretold.
+
+        The least that would do is named.
+        """
+        pilots = self.pilot.of_purpose("pilot")
+        if self.budget is None or self.pilot.direct or not self.spent.of_unit(self.budget.unit) > 0 or not pilots:
+            return
+        shortest, unit = min(r.C for r in pilots), self.budget.unit
+        if shortest <= C:
+            return
+        spent, runs = self.spent.of_unit(unit), counted(len(ns) * self.pilot.train_seeds, "run")
+        enough = spent + self.bill(ns, shortest).of_unit(unit)
+        best = f"; the best it saw is {self.best_at_the_end()[1]}" if self.curves else ""
+        raise UserError(
+            f"the pilot has spent {_asked(self.budget, spent, up=False)} of {self.budget}, and what is left does not "
+            f"pay for {runs} as long as its own, {shortest} rollouts{best}. A --budget of "
+            f"{_asked(self.budget, enough)} would"
+        )
 
     def affordable(self, ns: tuple[int, ...]) -> int:
         """The most rollouts per run that what is left pays for, in whole updates of every arm."""
@@ -311,6 +327,16 @@ class _Ask:
         while k > 1 and self.bill(ns, k * unit).of_unit(name) > left:
             k = min(k - 1, int(k * max(left, 0.0) / self.bill(ns, k * unit).of_unit(name)) + 1)
         return max(1, k) * unit
+
+    def left_over(self, bill: Bill, C: int) -> tuple[str, ...]:
+        """A word where most of the budget stays: where a forecast ends, so does what can be planned with it."""
+        if self.budget is None or self.pilot.direct or C + self.unit() < EXTRAPOLATION * self.pilot.C:
+            return ()
+        left = self.budget.amount - self.spent.of_unit(self.budget.unit) - bill.of_unit(self.budget.unit)
+        if left < self.budget.amount / 2:
+            return ()
+        return (f"{_asked(self.budget, left, up=False)} of {self.budget} are left: runs {EXTRAPOLATION} times as long "
+                "as the pilot's are as far as a forecast goes, and a longer pilot would plan with the rest",)
 
     def unit(self) -> int:
         return self.pilot.unit
@@ -387,9 +413,26 @@ class _Ask:
         return _Choice(n, (n,), told, f"{told}; {why}")
 
     def best_at_the_end(self) -> tuple[int, str]:
-        means = end_means(self.curves)
+        means = self.end_means()
         n = max(means, key=lambda k: (means[k], -k))
         return n, f"n = {n}, best at the pilot's largest common budget ({means[n]:.3f} on the problems that choose)"
+
+    def end_means(self) -> dict[int, float]:
+        """n -> mean `select` reward of its pilot runs, where those of every n have cost the same."""
+        return means_at(self.curves, self.ends())
+
+    def ends(self) -> dict[int, float]:
+        """n -> the most rollouts at which runs of every n have cost the same in the budget's unit."""
+        last = {n: min(float(c.C[-1]) for c in self.curves if c.n == n) for n in sorted({c.n for c in self.curves})}
+        unit = self.budget.unit if self.budget else "rollouts"
+        each = {n: self.update(n).of_unit(unit) / self.update(n).rollouts for n in last}
+        most = min(each[n] * last[n] for n in last)
+        return {n: most / each[n] if most > 0 else min(last.values()) for n in last}
+
+    def update(self, n: int) -> Bill:
+        """What one update of n costs, its evaluations apart."""
+        B = self.pilot.B_of(n)
+        return self.prices.get(n, self.pilot.prices).bill([(n, B, n * B, 0)], self.timing)
 
     def compare(self, choice: _Choice, C: int) -> tuple[tuple[int, ...], str, bool]:
         """(n of the comparator if any, why that one, whether a win may be claimed over the common default)."""
@@ -411,7 +454,7 @@ class _Ask:
         law = self.speaking
         if law is not None:
             return sorted(law.ns, key=lambda n: (-law.predict(n, C)[0].value, n))
-        means = end_means(self.curves)
+        means = self.end_means()
         return sorted(means, key=lambda n: (-means[n], n))
 
     def arm(self, n: int, C: int, role: str) -> Arm:
@@ -446,11 +489,13 @@ class _Ask:
         share = cost / whole_cost if whole_cost else float("inf")
         ratio = self.pilot.C / C
         seeds = self.pilot.train_seeds
+        further = f"prescribed runs are {1 / ratio:.3g} times as long as the pilot's longest (at most {EXTRAPOLATION})"
+        if ratio > 1:
+            further = f"the prescribed runs are shorter than the pilot's longest, by {ratio:.3g} times"
         return (
             Check("pilot_share", share <= 0.5,
                   f"the pilot costs {share:.0%} of what training costs in {name} (at most half)"),
-            Check("reach", ratio >= 1 / EXTRAPOLATION,
-                  f"the pilot's largest run is 1/{1 / ratio:.3g} of the prescribed one (at least 1/{EXTRAPOLATION})"),
+            Check("reach", ratio >= 1 / EXTRAPOLATION, further),
             Check("seeds", seeds >= LEAST_SEEDS, f"{counted(seeds, 'seed')} an arm (at least {LEAST_SEEDS})"),
             Check("warmup", arm.warmup <= 0.05 * arm.M, f"{arm.warmup} of {arm.M} updates warm up (at most 5 %)"),
         )
@@ -469,12 +514,10 @@ class _Ask:
         return tuple(dict.fromkeys(out))
 
 
-def end_means(curves: Sequence[Curve]) -> dict[int, float]:
-    """n -> mean `select` reward over seeds at the largest C that every run reached."""
-    if not curves:
-        return {}
-    common = min(float(c.C[-1]) for c in curves)
-    return {n: sum(v) / len(v) for n, v in by_n(curves, common).items()}
+def means_at(curves: Sequence[Curve], ends: Mapping[int, float]) -> dict[int, float]:
+    """n -> mean `select` reward over seeds at its C of `ends`."""
+    by = {n: by_n([c for c in curves if c.n == n], C)[n] for n, C in ends.items()}
+    return {n: sum(v) / len(v) for n, v in by.items()}
 
 
 def _highest(paths: Mapping[int, np.ndarray]) -> int:
@@ -482,10 +525,13 @@ def _highest(paths: Mapping[int, np.ndarray]) -> int:
     return max(paths, key=lambda n: (paths[n].mean(), -n))
 
 
-def _up(amount: float) -> str:
-    """An amount in three digits, rounded up: so much is enough."""
-    step = 10.0 ** (floor(log10(amount)) - 2)
-    return f"{ceil(amount / step) * step:.10g}"
+def _asked(budget: Budget, amount: float, *, up: bool = True) -> str:
+    """An amount of a budget's unit in the unit that its user wrote, to three digits: rounded up, so much is enough."""
+    asked = budget.as_asked
+    unit, size = WRITTEN.get(asked.unit, (asked.unit, 1))
+    own = amount / budget.amount * asked.amount / size
+    step = 10.0 ** (floor(log10(own)) - 2)
+    return f"{(ceil if up else round)(own / step) * step:.10g} {unit}"
 
 
 def marginal(law: Law, C: float) -> Marginal:

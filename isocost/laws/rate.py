@@ -2,7 +2,7 @@
 
 A sweep of n at fixed problems per update changes the rollouts per update, and through the rule the learning rate;
 which n wins then depends on the rule's anchor and exponent more than on the budget. So a short probe runs three
-rates at the smallest and the largest batch of the grid. Card 1's square root (arXiv 2603.12151) is the prior.
+rates at the smallest and the largest batch of the grid. The square root of arXiv:2603.12151 is the prior.
 """
 
 from __future__ import annotations
@@ -236,7 +236,8 @@ def shift(curves: Sequence[Curve], *, noise: float = NOISE) -> Shift:
     """Rerun edge arms against the grid, at the last compute every arm reached, on the `select` split.
 
     At multiplier x the edge arms' values are those run at x, the others' those at 1. The winner has moved when
-    another n is ahead of the old one by more than `noise` scaled to the runs behind the difference.
+    another n is ahead of the old one by more than `noise` scaled to the runs behind the difference. The text names
+    for every n the rate it was run at.
     """
     grid = [c for c in curves if c.purpose == "pilot" and not c.diverged]
     edges = [c for c in curves if c.purpose == "edge"]
@@ -246,8 +247,10 @@ def shift(curves: Sequence[Curve], *, noise: float = NOISE) -> Shift:
     base = _means(grid, common)
     first = max(base, key=lambda n: base[n][0])
     winners, moved = {"1": first}, False
+    said: dict[tuple[int, ...], list[str]] = {}     # (winner, *the n rerun) -> at which multipliers
     for x in sorted({c.multiplier for c in edges}):
-        values = base | _means([c for c in edges if c.multiplier == x], common)
+        rerun = _means([c for c in edges if c.multiplier == x], common)
+        values = base | rerun
         best = max(values, key=lambda n: values[n][0])
         (v, k), (v0, k0) = values[best], values[first]
         if best != first and v - v0 > noise * sqrt(1 / k + 1 / k0):
@@ -255,9 +258,13 @@ def shift(curves: Sequence[Curve], *, noise: float = NOISE) -> Shift:
         else:
             best = first
         winners[f"{x:g}"] = best
-    said = ", ".join(f"n = {n} at x{x}" for x, n in sorted(winners.items(), key=lambda item: float(item[0])))
+        said.setdefault((best, *rerun), []).append(f"x{x:g}")
+    parts = [f"n = {first} at x1"]
+    for (best, *ns), at in said.items():
+        those = f"n = {', '.join(map(str, ns))} at {' and '.join(at)}"
+        parts.append(f"{'still' if best == first else 'but'} n = {best} with {those}, the others at x1")
     lead = "n* depends on the learning rate here" if moved else "the winner does not move with the learning rate"
-    return Shift(winners, moved, f"{lead}: {said}")
+    return Shift(winners, moved, f"{lead}: {'; '.join(parts)}")
 
 
 def _means(curves: Sequence[Curve], C: float) -> dict[int, tuple[float, int]]:

@@ -96,8 +96,8 @@ def curves(source: str | Path | Sequence[str | Path], metric: str = PASS) -> lis
     """Reads a study folder (its `runs/`), or a list of run folders, into curves in a fixed order.
 
     `metric` is pass@1, or best@k or worst@k where the evaluations hold them. A run that has not been evaluated yet
-    is left out. Raises UserError where a folder is not a run record, its schema is newer than this program's, or its
-    evaluations do not hold the metric.
+    is left out. Raises UserError where a folder is not a run record, its schema is newer than this program's, its
+    evaluations do not hold the metric, or its metrics stop before the end that it records.
     """
     attempts_of(metric)
     if isinstance(source, str | Path):
@@ -115,7 +115,10 @@ def _read(folder: Path, metric: str) -> Curve | None:
     record = read_object(folder / "run.json")
     if record.get("schema") != SCHEMA:
         raise UserError(f"{folder}/run.json has schema {record.get('schema')!r}; this program reads {SCHEMA}")
+    ended = read_object(folder / "end.json") if (folder / "end.json").exists() else {}
     every = list(read_lines(folder / "metrics.jsonl"))
+    if "imported" not in record:
+        _whole(folder, every, ended)
     lines = [line for line in every if "eval/select" in line]
     if not lines:
         return None
@@ -131,9 +134,21 @@ def _read(folder: Path, metric: str) -> Curve | None:
         purpose=record.get("purpose", "run"), multiplier=float(arm.get("multiplier", 1.0)),
         train=_train(every), problems=held_out, samples=_samples(record, lines),
     )
-    ended = read_object(folder / "end.json") if (folder / "end.json").exists() else {}
     fell = ended.get("reason") == "diverged" or diverged(curve, held_out)    # by pass@1, whatever the metric
     return replace(curve, diverged=fell, **({} if metric == PASS else _values(folder, lines, metric)))
+
+
+def _whole(folder: Path, lines: Sequence[dict[str, Any]], ended: dict[str, Any]) -> None:
+    """Raises UserError where lines are missing: every step has one, and the evaluation at the end comes after all of
+    them, which is what a record that keeps no steps has. A run that was stopped may have gone on from before its end.
+    """
+    evaluated = [int(line.get("step", 0)) for line in lines if "eval/select" in line]
+    steps, there = ended.get("steps"), max(len(lines) - len(evaluated), *evaluated, 0)
+    if steps is None or ended.get("reason") == "interrupted":
+        return
+    if there < steps:
+        raise UserError(f"{folder}/metrics.jsonl holds {there} steps, and end.json tells of {steps}: lines are "
+                        "missing; put the file back, or remove the folder to run it again")
 
 
 def _values(folder: Path, lines: Sequence[dict[str, Any]], metric: str) -> dict[str, Any]:

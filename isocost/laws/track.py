@@ -93,7 +93,7 @@ def _spent(folder: Path, record: Mapping[str, Any], unit: str) -> tuple[ndarray,
     if unit == "seconds":
         rows = [(x["rollouts"], _seconds(x)) for x in _lines(folder / "timing.jsonl") if "rollouts" in x]
     elif unit == "tokens" and record.get("imported"):
-        rows = _written(lines)
+        rows = written(lines)
     else:
         size = float((record.get("model") or {}).get("parameters") or 0)
         if unit == "flops" and not size:
@@ -107,7 +107,7 @@ def _spent(folder: Path, record: Mapping[str, Any], unit: str) -> tuple[ndarray,
     return at, amounts
 
 
-def _written(lines: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
+def written(lines: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
     """Rollouts and tokens decoded by then, of an imported log that tells how long answers were.
 
     A length is of all rollouts since the one before it; those after the last are as long as that.

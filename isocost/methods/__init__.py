@@ -11,13 +11,17 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from isocost.errors import UserError
+from isocost.errors import Interrupted, UserError
+
+if TYPE_CHECKING:
+    from isocost.seams import Recipe
 
 HOLDS, FAILS, UNMEASURED = "holds", "fails", "not measured"
 
@@ -33,6 +37,23 @@ class Card:
     claim: str              # one sentence, checkable
 
 
+class _Set:
+    """A method with settings: its module, but for a recipe that has them. Who asks for a recipe has the last word."""
+
+    def __init__(self, module: Any, name: str, pairs: Sequence[str]):
+        if bad := next((p for p in pairs if "=" not in p), None):
+            raise UserError(f"{name}: {bad!r} has no value; write METHOD@SEAM.NAME=VALUE, such as grpo@loss.high=0.28")
+        self._module, self._sets = module, dict(p.split("=", 1) for p in pairs)
+        self.__doc__ = module.__doc__
+        self.recipe()       # a setting that is none is told now
+
+    def recipe(self, **changes: Any) -> Recipe:
+        return tuned(self._module.recipe(**changes), self._sets).but(**changes)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
 def names() -> list[str]:
     """Every method there is by name: those of this package and of installed plug-ins, sorted."""
     return sorted({*shipped(), *(e.name for e in entry_points(group="isocost.methods"))})
@@ -44,34 +65,85 @@ def shipped() -> list[str]:
 
 
 def load(name: str) -> Any:
-    """The module of a method, by its name or by the path of a .py file.
+    """The module of a method, by its name or by the path of a .py file; METHOD@SETTINGS is one with these settings.
 
-    Raises UserError if there is none, or if what is there lacks `CARD` or `recipe`.
+    Raises UserError if there is none, if it does not import, if it lacks `CARD` or `recipe`, and for settings that
+    are none.
     """
-    found = _from_file(Path(name)) if name.endswith(".py") else _by_name(name)
+    method, own = parted(name)
+    found = _from_file(Path(method)) if method.endswith(".py") else _by_name(method)
     lacking = [part for part in ("CARD", "recipe") if not hasattr(found, part)]
     if lacking:
         raise UserError(f"{name} is not a method: it has no {' and no '.join(lacking)} (see docs/write_a_method.md)")
-    return found
+    return _Set(found, name, own.split(",")) if own else found
+
+
+def parted(name: str) -> tuple[str, str]:
+    """A method and its settings as they were written; a path may hold an @ of its own."""
+    method, at, own = name.rpartition("@")
+    return (method, own) if at and ("=" in own or not ("/" in own or own.endswith(".py"))) else (name, "")
+
+
+def tuned(recipe: Recipe, sets: Mapping[str, str]) -> Recipe:
+    """A recipe with a user's settings, by `seam.name`. Raises UserError for a setting that is none."""
+    from isocost.seams import tune
+
+    for path, value in sets.items():
+        try:
+            recipe = tune(recipe, path, value)
+        except KeyError as e:
+            raise UserError(f"{recipe.name}: {path}={value}: {e.args[0]}") from None
+    return recipe
+
+
+def told(error: BaseException, file: str) -> str:
+    """An error with the last line of this file that led to it, or of the package where none did."""
+    if isinstance(error, UserError):
+        return str(error)
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error, SyntaxError) and error.filename == file:
+        return f"line {error.lineno}: {type(error).__name__}: {error.msg}: {(error.text or '').strip()}"
+    frames = traceback.extract_tb(error.__traceback__)
+    if here := [f for f in frames if f.filename == file]:
+        return f"line {here[-1].lineno}: {said}: {here[-1].line}"
+    package = Path(__file__).parents[1]
+    if here := [f for f in frames if package in Path(f.filename).parents and f.filename != __file__]:
+        return f"{said} ({Path(here[-1].filename).relative_to(package.parent)}, line {here[-1].lineno})"
+    return said
 
 
 def needs(name: str, profile: Mapping[str, Any]) -> tuple[str, str]:
     """Whether a method's preconditions hold on a profiled problem set: (state, why).
 
-    State is `holds`, `fails` or `not measured`. A method without a `needs` of its own has its parent's.
+    State is `holds`, `fails` or `not measured`; so it is with a method that does not load or whose `needs` raises. A
+    method without a `needs` of its own has its parent's.
     """
-    method = load(name)
-    while not hasattr(method, "needs"):
-        if method.CARD.parent is None:
-            return UNMEASURED, f"{name} states no preconditions"
-        method = load(method.CARD.parent)
-    state, why = method.needs(profile)
+    try:
+        method = load(name)
+        while not hasattr(method, "needs"):
+            if method.CARD.parent is None:
+                return UNMEASURED, f"{name} states no preconditions"
+            method = load(method.CARD.parent)
+    except UserError as e:
+        return UNMEASURED, str(e)
+    try:
+        state, why = method.needs(profile)
+    except Exception as e:      # other people's files may raise anything
+        return UNMEASURED, f"its needs raises {told(e, method.__file__)}"
     return state, why
 
 
 def tree(of: Sequence[str] = ()) -> str:
-    """The methods as a family tree, children indented under the method they change; all, or these."""
-    cards = {name: load(name).CARD for name in of or names()}
+    """The methods as a family tree, children indented under the method they change; all, or these.
+
+    One of an installed package that does not load comes last, with why.
+    """
+    cards, broken = {}, []
+    for name in of or names():
+        try:
+            cards[name] = load(name).CARD
+        except UserError as e:
+            broken.append(str(e))
 
     def below(parent: str | None, depth: int) -> list[str]:
         lines = []
@@ -80,7 +152,7 @@ def tree(of: Sequence[str] = ()) -> str:
         return lines
 
     roots = dict.fromkeys(card.parent for card in cards.values() if card.parent not in cards)
-    return "\n".join(line for root in roots for line in below(root, 0))
+    return "\n".join([*(line for root in roots for line in below(root, 0)), *broken])
 
 
 def check(name: str) -> list[Any]:
@@ -105,8 +177,18 @@ def _by_name(name: str) -> Any:
         raise UserError(f"there is no method {name!r}; there are {', '.join(names())}, or give the path of a .py file")
     try:
         return found.load()
-    except (ImportError, AttributeError, SyntaxError) as e:
-        raise UserError(f"the method {name} of an installed package ({found.value}) does not import: {e}") from e
+    except Exception as e:      # other people's files may raise anything
+        why = told(e, _origin(found.module))
+        raise UserError(f"the method {name} of an installed package ({found.value}) does not import: {why}") from e
+
+
+def _origin(module: str) -> str:
+    """The file of a module that may not import; empty where there is none."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except Exception:       # what it lies in may raise anything
+        return ""
+    return (spec.origin or "") if spec else ""
 
 
 def _from_file(path: Path) -> Any:
@@ -122,10 +204,9 @@ def _from_file(path: Path) -> Any:
         sys.modules[name] = module = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(module)
-        except (SyntaxError, ImportError) as e:
+        except BaseException as e:
             del sys.modules[name]
-            raise UserError(f"{path} does not import: {type(e).__name__}: {e}") from e
-        except BaseException:
-            del sys.modules[name]
-            raise
+            if not isinstance(e, Exception) or isinstance(e, Interrupted):
+                raise
+            raise UserError(f"{path} does not import: {told(e, spec.origin or '')}") from e
     return sys.modules[name]

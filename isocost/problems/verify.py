@@ -152,7 +152,7 @@ def find(name: str) -> Kind:
         if not path or not function:
             raise UserError(f"verifier {name!r} names no function: write file.py:function")
         if not Path(path).is_file():
-            raise UserError(f"there is no file {path} to take the reward {function} from")
+            raise UserError(f"there is no file {path} that could hold the reward {function!r}")
         return Kind(Python(path, function), slow=True, must_agree=False)
     raise UserError(f"there is no verifier {name!r}; there are {', '.join(BUILT_IN)} and file.py:function")
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from isocost.errors import UserError
 from isocost.rates import WORK
 from isocost.report import aliases, charts
 from isocost.report.html import (
@@ -73,8 +74,68 @@ def spent(study: Study) -> Section:
     return Section(
         "spent",
         "Where the compute went",
-        join(_sum_sentence(study, total), plot, _fate_table(study, rows), _cost_table(study)),
+        join(_sum_sentence(study, total), plot, _fate_table(study, rows), _budget(study), _cost_table(study)),
     )
+
+
+def asked_for(study: Study) -> tuple[str, str]:
+    """What the study was planned to spend: ("budget", in its user's words), or ("preset", its name); both may be ""."""
+    from isocost.laws.budget import Budget
+
+    told = study["pilot"].get("budget")
+    if told:
+        return "budget", str(Budget.of(told))
+    return "preset", str(study["pilot"].get("preset") or "")
+
+
+def _budget(study: Study) -> Safe:
+    """What was asked for and what of it was spent, in its own unit, and what was spent beside it."""
+    from isocost.laws.pilot import PilotPlan
+
+    if study.imported or not study["pilot"]:
+        return Safe("")
+    try:
+        planned = PilotPlan.of(study["pilot"])
+    except (UserError, KeyError, TypeError, ValueError, AttributeError):  # a plan of another version
+        return Safe("")
+    unit = planned.budget.unit if planned.budget else "rollouts"
+
+    def amount(*costs: Data) -> float:
+        keys = ("rollouts", "prefill", "decode", "score", "train", "seconds")
+        total = {k: sum(number(c.get(k)) or 0.0 for c in costs) for k in keys}
+        if unit in ("rollouts", "seconds"):
+            return total[unit]
+        whole = planned.prices.measured([total | {"rollouts": 1.0}])
+        return whole.bill([(1, 1, 1, 0)], planned.timing).of_unit(unit)
+
+    def of_runs(runs: Sequence[Run]) -> float:
+        if unit == "seconds":  # what a run takes beside its accounts is paid for, too
+            return sum(r.seconds for r in runs)
+        return amount(*(r.bill.get(account, {}) for r in runs for account in ("train", "lost")))
+
+    trained = study.of("train")
+    spent = {"the pilot": of_runs([r for r in study.runs if r not in trained]), "the training": of_runs(trained)}
+    profile = study["profile"]
+    beside = {"the profile": amount(as_dict(profile.get("cost")), as_dict(profile.get("lost")))}
+    if unit != "seconds":
+        beside["evaluations"] = amount(*(r.bill.get("evaluation", {}) for r in study.runs))
+    show = {"seconds": span, "flops": lambda x: f"{x:.2e}"}.get(unit, count)
+    name = {"seconds": "run time", "flops": "FLOP"}.get(unit, unit)
+    total = sum(spent.values())
+    rows = [*spent.items(), ("both", total), *((f"beside it: {what}", x) for what, x in beside.items())]
+    text = f"The preset {planned.preset} names no budget; pilot and training spent {show(total)} {name}."
+    head, body = ["", name], [[what, show(x)] for what, x in rows]
+    if planned.budget:
+        most, asked = planned.budget.amount, planned.budget.asked
+        text = f"{asked or f'{show(most)} {name}'} were asked for"
+        text += f", that is {show(most)} of {name}" if asked else ""
+        text += f"; pilot and training spent {show(total)}, {percent(total / most)} of it."
+        head.append("of the budget")
+        body = [[what, show(x), percent(x / most)] for what, x in rows]
+    note = "What was lost on the way counts; the profile and the evaluations are beside it."
+    if unit == "seconds":
+        note = "What was lost on the way counts, and so do evaluations; the profile is beside it."
+    return join(tag("h3", "The budget"), p(text), table(head, body, "The budget", "quiet"), p(note, cls="soft"))
 
 
 def _what(run: Run) -> str:
@@ -454,7 +515,7 @@ def _said(head: str, note: str, text: Any) -> Safe:
 
 
 def provenance(study: Study) -> Section:
-    """Hashes, machine, versions, command: what it takes to check or repeat the study."""
+    """Hashes, machine, versions, budget, seed: what it takes to check or repeat the study."""
     about = study["study"]
     run = next(iter(study.of("train") or study.runs), None)
     first = run.about if run else {}
@@ -463,11 +524,8 @@ def provenance(study: Study) -> Section:
         ("problems", _worded(about.get("data") or first.get("problems"))),
         ("verifier", _worded(about.get("verifier"))),
         ("method", _worded(about.get("method") or first.get("method"))),
-        (
-            "preset, budget, seed",
-            _worded([about.get("preset"), about.get("budget"), about.get("seed", first.get("seed"))]),
-        ),
-        ("command", tag("code", _command(study))),
+        asked_for(study),
+        ("seed", _worded(about.get("seed", first.get("seed")))),
         ("code", _worded(first.get("code") or about.get("code"))),
         ("machine", _worded(first.get("machine") or about.get("machine"))),
         ("seal", _worded(study["forecast"].get("seal") or study["forecast"].get("hash") or first.get("seal"))),
@@ -480,13 +538,6 @@ def provenance(study: Study) -> Section:
     if study.runs:
         parts.append(details(f"The {counted(len(study.runs), 'run')}", _runs_table(study.runs)))
     return Section("provenance", "Provenance", join(*parts))
-
-
-def _command(study: Study) -> str:
-    told = study["study"].get("command")
-    if isinstance(told, list):
-        return " ".join(map(str, told))
-    return str(told) if told else f"isocost report {study.name}"
 
 
 def _worded(value: Any) -> str:

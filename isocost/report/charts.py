@@ -118,11 +118,14 @@ def bundle() -> str:
     return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
+ROOM = {"left": 32, "right": 12, "top": 5, "bottom": 5}  # a reader's font may be wider than the one measured with
+
+
 def svg(spec: Spec, width: int = 820, dark: bool = False) -> str:
     """A still picture of a plot, for a page that runs no script. One plot gives one text, whatever was drawn before."""
     import vl_convert
 
-    whole = solid({**spec, "width": width, "config": CONFIG}, dark)
+    whole = solid({**spec, "width": width, "config": CONFIG, "padding": ROOM}, dark)
     drawn = vl_convert.vegalite_to_svg(whole, vl_version=_vega_lite())
     numbered = {name: f"clip{i}" for i, name in enumerate(dict.fromkeys(re.findall(r"\bclip\d+", drawn)))}
     return re.sub(r"\bclip\d+", lambda found: numbered[found[0]], drawn)  # the library counts on between plots
@@ -512,7 +515,12 @@ def by_start(rows: Rows, alt_text: str) -> Spec:
 def forest(rows: Rows, title: str, alt_text: str, zero: bool = False) -> Spec:
     """rows, in order: label, value, low, high, role ('interval', 'guess', 'outcome' or 'run')."""
     labels = list(dict.fromkeys(r["label"] for r in rows))
-    x = alt.X("value:Q", title=title, scale=alt.Scale(zero=False, nice=True, padding=12))
+    x = alt.X(
+        "value:Q",
+        title=title,
+        scale=alt.Scale(zero=False, nice=True, padding=12),
+        axis=alt.Axis(labelFlush=False, tickCount=8),
+    )
     y = alt.Y(
         "label:N", title=None, sort=labels, axis=alt.Axis(labelLimit=320, labelFontSize=13, labelColor="var(--ink)")
     )

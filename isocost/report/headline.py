@@ -7,7 +7,7 @@ from typing import Any
 from isocost.report import contest
 from isocost.report.accounts import Section
 from isocost.report.html import Safe, brief, count, join, names, p, sentence, share, signed, span, tag
-from isocost.report.outcome import equal_set, outcome_of, prescribed_arm, verdict_of
+from isocost.report.outcome import equal_set, outcome_of, prescribed_arm, reason_of, verdict_of
 from isocost.report.records import Data, Study, as_dict, as_list, law_of, number
 from isocost.words import counted
 
@@ -54,8 +54,8 @@ def _sentence(study: Study, refusal: Data) -> str:
         return contest.headline(study)
     arm, equal = prescribed_arm(study), equal_set(study)
     if refusal:
-        lead = f"The pilot cannot support a law: {str(refusal.get('reason', '')).strip().rstrip('.')}."
-        return f"{lead} The fallback is n = {arm['n']}." if arm.get("n") else lead
+        lead = "The pilot cannot support a law"
+        return f"{lead}. The fallback is n = {arm['n']}." if arm.get("n") else f"{lead}."
     if arm:
         return _prescription(study, arm, equal)
     if study["law"]:
@@ -104,7 +104,7 @@ def _came_true(study: Study) -> str:
     return (
         f"Held-out reward came to {share(result['value'])} where {low} to {high} was forecast:"
         f" {ends.get(verdict, verdict or 'not judged yet')}."
-    )
+    ) + (f" {reason_of(study)}" if study.changed else "")
 
 
 def _of_runs(study: Study) -> str:
@@ -128,13 +128,15 @@ def _of_runs(study: Study) -> str:
 def _support(study: Study, refusal: Data) -> list[Safe]:
     """What stands under the headline, in small: why this n, what it was compared with, what would settle a refusal."""
     plan, out = study["plan"], []
-    if refusal:
-        cost = f" (about {brief(refusal.get('rollouts'))} rollouts)" if number(refusal.get("rollouts")) else ""
-        out.append(p("What would settle it: ", str(refusal.get("settle", "")).strip().rstrip("."), cost, "."))
     if plan.get("fallback"):
         out.append(p(sentence(plan["fallback"])))
     elif plan.get("chosen"):
         out.append(p(sentence(plan["chosen"])))
+    if refusal:
+        cost = f" (about {brief(refusal.get('rollouts'))} rollouts)" if number(refusal.get("rollouts")) else ""
+        if not plan.get("fallback"):
+            out.append(p(sentence(refusal.get("reason", ""))))
+        out.append(p("What would settle it: ", str(refusal.get("settle", "")).strip().rstrip("."), cost, "."))
     told = outcome_of(study)
     if told.get("difference"):
         out.append(p(_difference(told)))
@@ -184,10 +186,10 @@ def _key_numbers(study: Study) -> Safe:
     rollouts = sum(r.metered for r in study.runs) + (
         number(as_dict(study["profile"].get("cost")).get("rollouts")) or 0
     )
-    seconds = sum(number(v) or 0 for v in as_dict(study["study"].get("phases")).values()) or sum(
-        r.seconds for r in study.runs
-    )
-    facts.append(("spent", brief(rollouts), f"rollouts, {span(seconds)}"))
+    seconds = sum(r.seconds for r in study.runs) + (
+        number(as_dict(study["profile"].get("cost")).get("seconds")) or 0
+    )  # of the records, for the phases of a command that was killed are not written down
+    facts.append(("spent", brief(rollouts), f"rollouts, {span(seconds)} of run time"))
     return tag("dl", *(tag("div", tag("dt", a), tag("dd", b, tag("small", c))) for a, b, c in facts), cls="key")
 
 
@@ -216,12 +218,13 @@ def _refusals(study: Study) -> list[Safe]:
     growth = as_dict(study["law"].get("n_star"))
     if "reason" in growth:
         found.append(("n*(C) is not identified", growth))
-    out = []
+    out, asked = [], set()
     for title, refusal in found:
         if refusal:
             cost = f" (about {brief(refusal.get('rollouts'))} rollouts)" if number(refusal.get("rollouts")) else ""
             settle = f"What would settle it: {str(refusal.get('settle', '')).strip().rstrip('.')}{cost}."
-            out.append(_flag(title, sentence(refusal.get("reason", "")), settle))
+            out.append(_flag(title, sentence(refusal.get("reason", "")), "" if settle in asked else settle))
+            asked.add(settle)
     return out
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from isocost.errors import UserError
 from isocost.report.accounts import Section, empty
 from isocost.report.html import (
     Safe,
@@ -16,13 +15,12 @@ from isocost.report.html import (
     join,
     names,
     p,
-    sentence,
     share,
     signed,
     table,
     tag,
 )
-from isocost.report.outcome import comparator, prescribed_arm, trained_means, verdict_of
+from isocost.report.outcome import comparator, prescribed_arm, reason_of, trained_means, verdict_of
 from isocost.report.records import Data, Run, Study, as_dict, as_list, law_of, number
 
 if TYPE_CHECKING:
@@ -91,7 +89,7 @@ def _told(study: Study) -> Iterator[tuple[Any, Any, Any, Any]]:
         yield ("the plan", _plan_words(study), *mark("plan"))
     version = as_dict(study["study"].get("code")).get("version", "–")
     yield ("the code", f"version {version}; now: what the trained runs ran on", *mark("code"))
-    yield ("the forecast, sealed", _forecast_words(study), _hash(sealed.get("seal")), _same(True, _intact(sealed)))
+    yield ("the forecast, sealed", _forecast_words(study), _hash(sealed.get("seal")), _same(True, study.intact))
     for arm in (prescribed_arm(study), comparator(study)):
         runs = [r for r in study.of("train") if r.n == arm.get("n")]
         if runs:
@@ -157,35 +155,8 @@ def _carried(under: int, runs: int) -> Any:
 
 def _now(study: Study) -> dict[str, Any]:
     """The hashes of the forecast, computed again from what lies in the study now; absent where that cannot be done."""
-    from isocost.laws.forecast import digest, records_hash
-    from isocost.laws.plan import Plan
-
-    out: dict[str, Any] = {}
-    law = law_of(study)
-    if law is not None:
-        out["law"] = digest(law.data())
-    try:
-        out["plan"] = digest(Plan.of(study["plan"]).data()) if study["plan"] else None
-    except (UserError, KeyError, TypeError, ValueError, AttributeError):    # a plan of another version
-        out["plan"] = None
-    if _pilot(study) and not study.broken:
-        out["records"] = records_hash(study.folder)
     trained = [as_dict(r.about.get("code")).get("sources") for r in study.of("train")]
-    out["code"] = trained[0] if trained and len(set(trained)) == 1 else None
-    return out
-
-
-def _intact(sealed: Data) -> bool | None:
-    """Whether the forecast still hashes to the seal it carries."""
-    from isocost.laws.forecast import Forecast
-
-    try:
-        Forecast.of(sealed)
-    except UserError:
-        return False
-    except (KeyError, TypeError, ValueError, AttributeError):   # a forecast of another version
-        return None
-    return True
+    return {**study.sealed_from, "code": trained[0] if trained and len(set(trained)) == 1 else None}
 
 
 # each evaluation ----------------------------------------------------------------------------------------------
@@ -226,7 +197,7 @@ def _evaluations(study: Study) -> Safe:
         side = "above" if first["off"] > 0 else "below"
         text += f"; it first left it at {count(first['C'])} rollouts, {side}"
     text += ". Evaluations of the same runs are not independent, so this is a path and no count of trials."
-    if not _same_law(study):
+    if "law.json" in study.changed:
         text += " The law was changed after the seal: this path is not the one that was sealed."
     body = [_line(r, end) for r in rows]
     head = ["rollouts", "runs", "expected, 90 % band", "mean", "", "in half-widths", "past the pilot"]
@@ -245,20 +216,13 @@ def _line(r: Data, end: float) -> list[Any]:
     return [count(r["C"]), r["runs"], expected, share(r["mean"]), where, off, past]
 
 
-def _same_law(study: Study) -> bool:
-    from isocost.laws.forecast import digest
-
-    then, law = as_dict(study["forecast"].get("hashes")).get("law"), law_of(study)
-    return not then or law is None or then == digest(law.data())
-
-
 def _against(study: Study) -> Safe:
     """Verdict and scores, the forecast's own first."""
     audited = study["audit"]
     scores = [as_dict(s) for s in as_list(audited.get("scores"))]
     if not audited:
         return Safe("")
-    verdict = p(tag("b", f"{verdict_of(study).capitalize()}. "), sentence(audited.get("reason") or ""))
+    verdict = p(tag("b", f"{verdict_of(study).capitalize()}. "), reason_of(study))
     parts: list[Any] = [tag("h3", "Verdict"), verdict]
     beats = audited.get("beats_naive")
     if beats is not None:

@@ -46,6 +46,9 @@ def p(*inside: Any, cls: str | None = None) -> Safe:
     return tag("p", *inside, cls=cls)
 
 
+FIGURES = 32    # characters of the longest cell that is numbers: a value with its interval; a sentence is longer
+
+
 def table(head: Sequence[Any], rows: Iterable[Sequence[Any]], caption: str, cls: str = "") -> Safe:
     """A table. Numbers do not wrap; the class `quiet` keeps the caption for screen readers, where a heading says it."""
     top = tag("tr", *(tag("th", h, scope="col") for h in head))
@@ -58,7 +61,7 @@ def _cell(x: Any, column: int) -> Safe:
     text = "" if x is None else x
     if column == 0:
         return tag("th", text, scope="row")
-    figures = not isinstance(text, Safe) and str(text)[:1] in "0123456789-−+.<" and str(text) != ""
+    figures = not isinstance(text, Safe) and 0 < len(str(text)) <= FIGURES and str(text)[0] in "0123456789-−+.<"
     return tag("td", text, cls="number" if figures else None)
 
 

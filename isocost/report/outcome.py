@@ -56,7 +56,16 @@ def equal_set(study: Study) -> list[int]:
 
 
 def verdict_of(study: Study) -> str:
-    return str(study["audit"].get("verdict") or "").replace("_", " ")
+    """The audit's verdict; "cannot tell" where what was sealed is not what lies here."""
+    verdict = str(study["audit"].get("verdict") or "").replace("_", " ")
+    return "cannot tell" if verdict and study.changed else verdict
+
+
+def reason_of(study: Study) -> str:
+    """Why that is the verdict, a sentence."""
+    if study.changed:
+        return sentence(f"changed since it was sealed: {', '.join(study.changed)}")
+    return sentence(study["audit"].get("reason") or "")
 
 
 def prescribed_C(study: Study) -> float | None:
@@ -160,7 +169,7 @@ def _verdict_words(study: Study, told: Data) -> Safe:
     text += f"outcome {interval(told['outcome'])}." if told["outcome"] else "the runs are still to come."
     more = []
     if audited:
-        more.append(p(tag("b", f"Verdict: {verdict_of(study)}. "), sentence(audited.get("reason") or "")))
+        more.append(p(tag("b", f"Verdict: {verdict_of(study)}. "), reason_of(study)))
     if sealed.get("falsifier"):
         more.append(
             p(

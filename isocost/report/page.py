@@ -128,7 +128,7 @@ def _study_line(study: Study) -> Safe:
         ("model", model),
         ("problems", data),
         ("method", "" if contest.is_comparison(study) else headline.method(study)),
-        ("preset", study["study"].get("preset")),
+        accounts.asked_for(study),
         ("seed", study["study"].get("seed")),
     ]
     return tag(

@@ -211,11 +211,8 @@ def _shift(study: Study) -> Safe:
     found = study["shift"]
     if not found:
         return Safe("")
-    note = sentence(found.get("text", ""))
-    return (
-        tag("div", tag("b", "n* depends on the learning rate here"), p(note), cls="flag")
-        if found.get("moved")
-        else p(note)
-    )
+    text = str(found.get("text", ""))
+    title, _, told = text.partition(": ")
+    return tag("div", tag("b", title), p(sentence(told)), cls="flag") if found.get("moved") else p(sentence(text))
 
 

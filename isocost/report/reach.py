@@ -188,32 +188,33 @@ def _arm_table(law: Law | None, runs: Sequence[Run]) -> Safe:
     end, body = law.range[1], []
     for arm in law.arms:
         confidence, prediction = law.predict(arm.n, end, max(len(arm.runs), 1))
-        shape = arm.fits[1].parameters
+        level, half = (law.parameter(arm.n, name) for name in ("A", "Cmid"))
         body.append(
             [
                 arm.n,
-                len(arm.runs),
-                arm.diverged,
+                f"{len(arm.runs)}, {arm.diverged} diverged" if arm.diverged else len(arm.runs),
                 interval(confidence.data()),
                 interval(prediction.data()),
-                share(shape["A"]),
-                brief(shape["Cmid"]),
+                interval(level.data()),
+                f"{brief(half.value)} [{brief(half.low)}, {brief(half.high)}]",
             ]
         )
     head = [
         "n",
         "runs",
-        "diverged",
         f"mean curve at {brief(end)}",
-        "mean of as many new runs",
-        "sigmoid to",
+        "as many new runs",
+        "levels off at",
         "half way at",
     ]
     note = (
         "The intervals are of confidence (mean curve) and of prediction (mean of as many new runs), 90 % each. The"
         " run is the unit; "
     )
-    note += f"run-to-run variance is pooled over arms ({law.dof:.0f} degrees of freedom)."
+    note += (
+        f"run-to-run variance is pooled over arms ({law.dof:.0f} degrees of freedom). Where a curve levels off, and"
+        " where half of its gain is made, are medians over the draws of every form of curve, with their 90 % intervals."
+    )
     return join(table(head, body, "Fitted arms"), p(note, cls="soft"))
 
 

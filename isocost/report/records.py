@@ -159,6 +159,38 @@ class Study:
         paths = {f"{name}.json": self.folder / f"{name}.json" for name in STUDY_FILES}
         return {name: hashlib.sha256(p.read_bytes()).hexdigest() for name, p in paths.items() if p.is_file()}
 
+    @cached_property
+    def sealed_from(self) -> dict[str, str]:
+        """What the forecast was made from, hashed again as it lies here; what is not there, or broken, is left out."""
+        from isocost.laws.forecast import digest_of, records_hash
+
+        out = {name: digest_of(self[name]) for name in ("law", "plan") if self[name]}
+        if not self.broken and any(r.purpose not in ("train", "run") for r in self.runs):
+            out["records"] = records_hash(self.folder)
+        return out
+
+    @cached_property
+    def intact(self) -> bool | None:
+        """Whether the forecast still hashes to the seal it carries; None for one of another version, or none."""
+        from isocost.laws.forecast import Forecast
+
+        try:
+            Forecast.of(self["forecast"])
+        except UserError:
+            return False
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None
+        return True
+
+    @cached_property
+    def changed(self) -> tuple[str, ...]:
+        """What is not as it was when the forecast was sealed, in words; empty without a forecast."""
+        from isocost.laws.forecast import changed
+
+        then = as_dict(self["forecast"].get("hashes"))
+        own = ("forecast.json",) if self.intact is False else ()
+        return (*own, *(changed(then, self.sealed_from) if then else ()))
+
 
 def load(folder: Path) -> Study:
     """A study directory, a directory of runs, or one run.

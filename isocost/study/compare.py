@@ -15,7 +15,8 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from math import ceil, hypot
+from functools import partial
+from math import ceil, hypot, lcm
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,7 @@ from rich.table import Table
 
 from isocost import methods
 from isocost import record as records
-from isocost.conflicts import refuse
 from isocost.errors import UserError
-from isocost.importers._record import HELD_OUT
 from isocost.laws.budget import UNITS, Bill, Budget, Prices, expected_timing
 from isocost.laws.compare import QUESTIONS, SAME, SHARES, TOLD, Answer, Comparison, Verdict, compare
 from isocost.laws.few import POWER, effect_seen, pooled_sd, seeds_that_see
@@ -40,13 +39,14 @@ from isocost.laws.track import Track, tracks
 from isocost.laws.wave import RATE
 from isocost.laws.wave import wave as judge_wave
 from isocost.record import find_runs, read_json
-from isocost.run import Job, recipe_of, tuned
-from isocost.seams import describe
-from isocost.setting import Setting
-from isocost.study import tell, wave
+from isocost.run import Job, its_own, recipe_of
+from isocost.seams import Improve, Recipe, describe
+from isocost.setting import Opened, Setting, open_setting
+from isocost.study import measure, tell, wave
 from isocost.study.home import Home, check, found
-from isocost.study.single import parted, settings_of
+from isocost.study.single import settings_of
 from isocost.study.steps import console_of, job_of, run_jobs, setting_of, workers_of
+from isocost.types import Problem
 from isocost.words import counted
 
 SHARE = 1 / 4           # of a run's cost that a probe run may spend: shorter ones favour rates that are too low
@@ -54,15 +54,11 @@ MANY = 10               # seeds from which on a rate is probed with two seeds in
 LEAST = 16              # updates of a run below which there is nothing to compare, and its probes have four
 PRICED = 8              # problems sampled to tell what answers cost here
 LONG = 80               # characters of a folder's name, from which on it says how many arms there are
-BUDGETS = {"flops": "flop"}     # what a run's own budget calls a unit, where it has another word
+TRIED = 1e-3            # learning rate of the steps that are tried in the toy world; any tells arms apart
+BUDGETS = {"flops": "flop", "seconds": "busy seconds"}   # what a run's own budget calls a unit
 UNPAIRED = 2**31         # numbers from which on a run of no known seed has one that pairs it with nothing
 READS = ("arms", "unit", "metric", "margin", "seed", "out", "as_json")      # what a comparison of folders goes by
-MEASURES = {    # what has to be one for rewards to be compared, and what would make it so
-    "kind of reward": "compare held-out with held-out reward, or name one column for all with `isocost import --map`",
-    "metric": "name the same measure in all logs with `isocost import --map held_out=COLUMN`, under one name",
-    "scale": "count the rewards of all logs alike, and import them with one --scale",
-    "unit of C": "compare runs whose cost is counted in one unit",
-}
+JUDGED = ("kind", "metric", "scale", "unit", "model")     # what must be one; an arm may have runs on several problems
 AT = {"rollouts": "rollouts", "tokens": "tokens", "flops": "FLOP", "seconds": "busy seconds"}
 
 
@@ -98,8 +94,8 @@ def arm_of(name: str, shared: Mapping[str, str] | None = None) -> tuple[str, dic
 
     `shared` are the settings of all arms; an arm's own come after them. Raises UserError for one without a value.
     """
-    method, own = parted(name)
-    return method, {**(shared or {}), **settings_of(own.split(",") if own else (), f"arm {name}:")}
+    method, own = methods.parted(name)
+    return method, {**(shared or {}), **settings_of(own.split(",") if own else (), name)}
 
 
 def _is_folder(name: str) -> bool:
@@ -118,7 +114,7 @@ def _labels(names: Sequence[str], said: str) -> list[str]:
 
 def _short(name: str) -> str:
     """The last part of a folder or file's name; a method's settings as they are, but for what parts folders."""
-    path, settings = parted(name)
+    path, settings = methods.parted(name)
     last = Path(path).stem if path.endswith(".py") else Path(path).name
     return f"{last}@{settings.replace('/', '_')}" if settings else last
 
@@ -144,7 +140,8 @@ def of_folders(folders: Sequence[Path], console: Console, *, as_json: bool, out:
         silent = len(runs) - len(arms[label])
         if silent:
             notes.append(f"{label}: {silent} of {counted(len(runs), 'run')} without an evaluation, left out")
-    _same_world(recorded)
+    told = [(label, measure.of(r)) for label, own in recorded.items() for r in own]
+    measure.one(told, JUDGED)
     notes += _cautions(recorded, arms)
     answer = compare(arms, unit=unit, margin=margin, seed=seed, missing=notes)
     show(console, answer, {})
@@ -170,36 +167,6 @@ def _one_arm(folder: Path, runs: Sequence[Mapping[str, Any]]) -> None:
         raise UserError(f"{folder} holds runs of {len(kinds)} arms ({said}); give one folder per arm")
 
 
-def _same_world(recorded: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-    """Raises UserError where arms were trained from different models, or rewarded by different measures, which no cost
-    makes equal."""
-    models = {label: {str((r.get("model") or {}).get("name")) for r in runs} for label, runs in recorded.items()}
-    first, there = next(iter(models.items()))
-    for label, own in models.items():
-        if own != there:
-            raise UserError(f"{first} began from {', '.join(sorted(there))}, {label} from {', '.join(sorted(own))}; "
-                            "compare runs that began from one model")
-    for what, right in MEASURES.items():
-        told = [(label, said) for label, runs in recorded.items() for r in runs if (said := _measure(r)[what])]
-        for label, said in told:
-            if said != told[0][1]:
-                other = f"of {label} {said}" if label != told[0][0] else f"{said} in another of its runs"
-                raise UserError(f"the {what} of {told[0][0]} is {told[0][1]}, {other}: {right}")
-
-
-def _measure(run: Mapping[str, Any]) -> dict[str, str]:
-    """What a run's rewards are and what its C counts, in words; isocost's own runs give their metric no name."""
-    log = run.get("imported") or {}
-    metric = log.get("metric") or {}
-    low, high = (log.get("stated") or {}).get("scale") or (0.0, 1.0)
-    return {
-        "kind of reward": str(metric.get("kind") or HELD_OUT),
-        "metric": str(metric.get("name") or ""),
-        "scale": f"from {low:g} to {high:g}",
-        "unit of C": str(log.get("unit") or UNITS[0]),
-    }
-
-
 def _cautions(recorded: Mapping[str, Sequence[Mapping[str, Any]]], arms: Mapping[str, Sequence[Track]]) -> list[str]:
     """What a reader should know of runs that no design of ours paired."""
     notes = []
@@ -209,7 +176,10 @@ def _cautions(recorded: Mapping[str, Sequence[Mapping[str, Any]]], arms: Mapping
     problems = {(r.get("problems") or {}).get("hash") for runs in recorded.values() for r in runs}
     if len(problems) > 1:
         notes.append("the training problems are not the same in all runs")
-    named = {_measure(r)["metric"] for runs in recorded.values() for r in runs}
+    said = [measure.of(r) for runs in recorded.values() for r in runs]
+    if len({bool(own["model"]) for own in said}) > 1:
+        notes.append("which model some of the runs began from is not in their logs")
+    named = {own["metric"] for own in said}
     if len(named) > 1:
         notes.append(f"{', '.join(sorted(named - {''}))} of the logs is held against isocost's own held-out reward: "
                      "that both measure the same is not in the records")
@@ -230,7 +200,8 @@ class Design:
 
     `cost` is what each run may spend on training, in `unit`, and `probe_cost` each probe run; `rollouts` and
     `probe_rollouts` what that is expected to be, which places evaluations. `rule` is where the rates begin: each arm
-    is probed at `rates`. `seeds` are shared by all arms, `probe_seeds` too. `sd` is what runs are assumed to differ by.
+    is probed at `rates`, or at those of its own n B. `seeds` are shared by all arms, `probe_seeds` too. `sd` is what
+    runs are assumed to differ by. `n` and `B` are those of all arms but the ones in `sizes`.
     """
 
     arms: dict[str, str]            # label -> method
@@ -255,11 +226,40 @@ class Design:
     sd: float
     parents: dict[str, str] = field(default_factory=dict)   # label -> its parent's, where that alone is asked
     sets: dict[str, dict[str, str]] = field(default_factory=dict)   # label -> its settings, the shared ones among them
+    sizes: dict[str, Sequence[int]] = field(default_factory=dict)   # label -> its own n and B
 
     def recipe(self, label: str) -> dict[str, Any]:
         """An arm's recipe as it is now, every default bound."""
-        method = methods.load(self.arms[label])
-        return dict(describe(tuned(method.recipe(groups=self.B, rollouts=self.n), self.sets.get(label, {}))))
+        n, B = self.size(label)
+        return dict(describe(_recipe(self.arms[label], self.sets.get(label, {}), groups=B, rollouts=n)))
+
+    def size(self, label: str) -> tuple[int, int]:
+        """An arm's n and B."""
+        n, B = self.sizes.get(label, (self.n, self.B))
+        return n, B
+
+    def batch(self, label: str) -> int:
+        """An arm's n B, rollouts per update."""
+        n, B = self.size(label)
+        return n * B
+
+    def rates_at(self, batch: int) -> tuple[float, ...]:
+        """The learning rates that arms of so many rollouts per update are probed at."""
+        return tuple(RateRule.of(self.rule).at(batch, x) for x in MULTIPLIERS)
+
+    def used(self, label: str, setting: Setting) -> dict[str, Any]:
+        """What an arm's runs have of all that is planned for a run, by the names of `isocost.run.PLANNED`."""
+        n, B = self.size(label)
+        M, sets = self.rollouts // (n * B), self.sets.get(label, {})
+        steps = self.recipes[label]["pace"].get("warmup") if "pace.warmup" in sets else warmup(M)
+        return {**asdict(setting), "n": n, "B": B, "lr": "tuned", "warmup": steps}
+
+    def alike(self) -> dict[tuple[int, int], list[str]]:
+        """The arms of each n and B."""
+        out: dict[tuple[int, int], list[str]] = {}
+        for label in self.labels:
+            out.setdefault(self.size(label), []).append(label)
+        return out
 
     @property
     def pairs(self) -> int:
@@ -292,16 +292,22 @@ class Design:
         return Design(**fields)
 
 
+def _recipe(method: str, sets: Mapping[str, str], **sizes: int) -> Recipe:
+    """An arm's recipe: the method's at these sizes, else at its own, with its settings."""
+    return methods.tuned(methods.load(method).recipe(**sizes), sets)
+
+
 def design(arms: Sequence[str], known: Mapping[str, Any], *, budget: str, seeds: int, rollouts: int, groups: int,
            lr: float | None, evaluations: int, margin: float, metric: str, seed: int, samples: int,
-           parents: Mapping[str, str], sets: Mapping[str, str]) -> Design:
+           parents: Mapping[str, str], sets: Mapping[str, str], own_sizes: bool = False) -> Design:
     """The design that a budget pays for: of each arm's share a probe of three rates, the rest its runs.
 
-    `known` is a profile, of which lengths, speed and the number of held-out problems are read. Raises UserError for a
-    budget that does not pay for runs worth comparing, or in a unit that no run can be stopped by.
+    `known` is a profile, of which lengths, speed and the number of held-out problems are read. With `own_sizes` an arm
+    has its method's n and B instead of `rollouts` and `groups`. Runs cost, and are evaluated at, multiples of every
+    arm's n B, or of the largest where the budget has no room for such. Raises UserError for a budget that does not pay
+    for runs worth comparing, or in a unit that no run can be stopped by.
     """
-    labels = _labels(list(arms), "an arm is compared with others")
-    spend, size = Budget.parse(budget), rollouts * groups
+    labels, spend = _labels(list(arms), "an arm is compared with others"), Budget.parse(budget)
     if spend.unit not in UNITS:
         raise UserError(f"a comparison's budget is in {', '.join(UNITS)}, which runs can be stopped by; {spend} is "
                         "not: give what it buys")
@@ -311,28 +317,38 @@ def design(arms: Sequence[str], known: Mapping[str, Any], *, budget: str, seeds:
     each = spend.amount / (len(arms) * (seeds + len(MULTIPLIERS) * probe_seeds * SHARE))
     held_out, exact = known["select"] + known["audit"], bool(known["exact"])
     timing = expected_timing(known, held_out, None if exact else samples)
-    one = Prices.of(known).bill([(rollouts, groups, size, 0)], timing).of_unit(spend.unit)     # of an update
-    M, probe_M = int(each / one), int(SHARE * each / one)
+    named = {label: arm_of(arm, sets) for label, arm in zip(labels, arms, strict=True)}
+    shared = {} if own_sizes else {"groups": groups, "rollouts": rollouts}
+    made = {label: _recipe(method, own, **shared) for label, (method, own) in named.items()}
+    sizes = {label: (r.rollouts, r.groups) for label, r in made.items()}
+    updates = {      # that a run pays for, at each n B
+        n * B: each / Prices.of(known).bill([(n, B, n * B, 0)], timing).of_unit(spend.unit) for n, B in sizes.values()
+    }
+    size, M = max(updates), int(updates[max(updates)])
     if M < LEAST:
-        least = ceil(1.001 * LEAST * one * spend.amount / each)
+        least = ceil(1.001 * LEAST * spend.amount / updates[size])
         raise UserError(f"{spend} over {len(arms)} arms of {seeds} seeds pays for {M} updates of {size} rollouts a "
-                        f"run, and {LEAST} is the least: give {least:,.0f} {spend.unit}, fewer seeds, or a smaller -n "
-                        "or -B")
+                        f"run, and {LEAST} is the least: give {least:,.0f} {spend.unit}, fewer seeds, or a smaller n "
+                        "or B")
+    common = lcm(*updates)
+    step = common if all(m * nB / common >= LEAST for nB, m in updates.items()) else size
+    room = min(m * (nB / step) for nB, m in updates.items())
+    C, probe_C = step * int(room), step * max(int(SHARE * room), 1)
     rule = starting_rule(known["parameters"])
     if lr is not None:
-        rule = given(lr, size)
+        rule = given(lr, rollouts * groups)
     counted = spend.unit == "rollouts"
-    at = points(M * size, size, 1)[-evaluations:]
-    beyond = () if counted else (2 * M * size,)     # answers that grow shorter leave room for more rollouts
-    named = {label: arm_of(arm, sets) for label, arm in zip(labels, arms, strict=True)}
+    at = points(C, step, 1)[-evaluations:]
+    beyond = () if counted else (2 * C,)     # answers that grow shorter leave room for more rollouts
     d = Design(
         arms={label: method for label, (method, _) in named.items()}, labels=tuple(labels), recipes={},
         sets={label: own for label, (_, own) in named.items() if own},
+        sizes={label: own for label, own in sizes.items() if own != (rollouts, groups)},
         n=rollouts, B=groups, budget=spend.data(), unit=spend.unit,
-        cost=float(M * size) if counted else each, probe_cost=float(probe_M * size) if counted else SHARE * each,
-        rollouts=M * size, probe_rollouts=probe_M * size, points=(*at, *beyond),
-        probe_points=points(probe_M * size, size, 0), rule=rule.data(),
-        rates=tuple(rule.at(size, x) for x in MULTIPLIERS),
+        cost=float(C) if counted else each, probe_cost=float(probe_C) if counted else SHARE * each,
+        rollouts=C, probe_rollouts=probe_C, points=(*at, *beyond),
+        probe_points=points(probe_C, step, 0), rule=rule.data(),
+        rates=tuple(rule.at(rollouts * groups, x) for x in MULTIPLIERS),
         seeds=tuple(run_seed(seed, "train", i) for i in range(seeds)),
         probe_seeds=tuple(run_seed(seed, "probe", i) for i in range(probe_seeds)),
         margin=margin, metric=metric,
@@ -341,6 +357,47 @@ def design(arms: Sequence[str], known: Mapping[str, Any], *, budget: str, seeds:
                  if arm in parents},
     )
     return replace(d, recipes={label: d.recipe(label) for label in labels})
+
+
+def _tuned_arm(arm: str, shared: Mapping[str, str], sizes: Mapping[str, int], setting: Setting) -> Recipe:
+    """An arm's recipe as its runs will have it, but for the learning rate, which is one for all until it is tuned."""
+    method, own = arm_of(arm, shared)
+    recipe = _recipe(method, own, **sizes)
+    if not recipe.rollouts * recipe.groups:
+        raise UserError(f"{arm}: n = {recipe.rollouts}, B = {recipe.groups}; give 1 or more of each")
+    return recipe_of(Job(arm, setting, method, 0, {}, recipe.rollouts, recipe.groups, lr=TRIED, sets=own))
+
+
+def _looked_at(made: Mapping[str, Recipe], shared: Mapping[str, str], setting: Setting
+               ) -> tuple[list[list[str]], dict[str, Any]]:
+    """Which arms are alike (`_tried`), and what answers cost here (`_priced`); checks the problems too."""
+    opened = open_setting(setting, check=True)
+    try:
+        return _tried(made, shared, opened.sides.train), _priced(opened)
+    finally:
+        opened.grader.close()
+
+
+def _tried(made: Mapping[str, Recipe], shared: Mapping[str, str], like: Sequence[Problem]) -> list[list[str]]:
+    """Those of these arms that take the same first steps, to the last digit, in `isocost.toy`.
+
+    Raises UserError for an arm that takes none: what raises there would do so after others were paid for.
+    """
+    from isocost.check import tried
+
+    by: dict[str, list[str]] = {}
+    for arm, recipe in made.items():
+        steps: list[Any] = []
+        tried(arm, recipe.but(improve=partial(_noted, inner=recipe.improve, into=steps)), sets=shared, like=like)
+        by.setdefault(records.canonical([recipe.rollouts, recipe.groups, steps]), []).append(arm)
+    return [own for own in by.values() if len(own) > 1]
+
+
+def _noted(*given: Any, inner: Improve, into: list[Any]) -> dict[str, float]:
+    """`inner`, noting the policy that comes of it."""
+    seen, (_, _, world, _) = inner(*given), given
+    into.append({k: w.tolist() for k, w in world.learner.weights().items()})
+    return seen
 
 
 def _refuse_alike(recipes: Mapping[str, Any]) -> None:
@@ -355,54 +412,59 @@ def _refuse_alike(recipes: Mapping[str, Any]) -> None:
 def expected(d: Design, known: Mapping[str, Any], samples: int) -> Bill:
     """What a design is expected to cost here."""
     timing = expected_timing(known, known["select"] + known["audit"], None if known["exact"] else samples)
-    probe = (d.n, d.B, d.probe_rollouts, 1 + len(d.probe_points))
-    run = (d.n, d.B, d.rollouts, 1 + len(d.points))
-    probes = [probe] * (len(d.arms) * len(d.rates) * len(d.probe_seeds))
-    return Prices.of(known).bill([*probes, *[run] * (len(d.arms) * len(d.seeds))], timing)
+    probe, run = (d.probe_rollouts, 1 + len(d.probe_points)), (d.rollouts, 1 + len(d.points))
+    probes, runs = len(d.rates) * len(d.probe_seeds), len(d.seeds)
+    sizes = [(*d.size(label), *what) for what, count in ((probe, probes), (run, runs))
+             for label in d.labels for _ in range(count)]
+    return Prices.of(known).bill(sizes, timing)
 
 
 # methods ------------------------------------------------------------------------------------------------------
 
 
 def of_methods(arms: Sequence[str], console: Console, *, as_json: bool, out: Path | None, budget: str | None,
-               seeds: int, rollouts: int, groups: int, lr: float | None, evaluations: int, margin: float, unit: str,
-               metric: str, seed: int, workers: int | None, dry_run: bool, to_parents: bool, sets: Sequence[str] = (),
-               **asked: Any) -> int:
+               seeds: int, rollouts: int | None, groups: int | None, own_sizes: bool, lr: float | None,
+               evaluations: int, margin: float, unit: str, metric: str, seed: int, workers: int | None, dry_run: bool,
+               to_parents: bool, sets: Sequence[str] = (), **asked: Any) -> int:
     """Train every arm and judge them: plan, seal, probe, train, answer."""
     shared, setting = settings_of(sets), setting_of(asked)
-    made = {}
-    for arm in arms:        # a mistake is told before anything is sampled
-        method, own = arm_of(arm, shared)
-        recipe = tuned(methods.load(method).recipe(groups=groups, rollouts=rollouts), own)
-        refuse(recipe, verifier=setting.marks)
-        made[arm] = describe(recipe)
-    _refuse_alike(made)
+    if own_sizes and (rollouts or groups):
+        raise UserError("--own-sizes gives every arm its method's own n and B: leave -n and -B out, or give one arm "
+                        "its sizes, such as mcgrpo@rollouts=9, without it")
+    n, B = rollouts or Recipe.rollouts, groups or Recipe.groups
     arms, parents = wave.with_parents(arms) if to_parents else (arms, {})
+    sizes = {} if own_sizes else {"groups": B, "rollouts": n}
+    made = {arm: _tuned_arm(arm, shared, sizes, setting) for arm in arms}   # a mistake is told before all else
+    _refuse_alike({arm: describe(recipe) for arm, recipe in made.items()})
     if budget is None:
         raise UserError("comparing methods trains them, which needs a --budget for all of it, such as 200k-rollouts")
     if unit != "rollouts":
         raise UserError(f"--unit {unit} is for folders of runs; methods are compared in the unit of their --budget")
     name = "-".join(_labels(list(arms), "an arm is compared with others"))
     out = out or Path("comparisons") / (f"to-parents-{len(arms)}-arms" if len(name) > LONG else name)
-    ask = {"seed": seed, "method": " ".join(arms), "budget": budget, "seeds": seeds, "n": rollouts, "B": groups,
-           "lr": lr, "evaluations": evaluations, "margin": margin, "metric": metric, "to_parents": to_parents,
-           "sets": shared}
+    ask = {"seed": seed, "method": " ".join(arms), "budget": budget, "seeds": seeds, "n": n, "B": B, "lr": lr,
+           "evaluations": evaluations, "margin": margin, "metric": metric, "to_parents": to_parents, "sets": shared,
+           "own_sizes": own_sizes}
     check(out, setting, **ask)
     home = Home(out)
+    same: list[list[str]] = []
     if home.has("compare.json"):
         sealed = home.read("compare.json", "compare")
         d, bill, pricing = opened(home), Bill.of(sealed["expected"]), sealed.get("pricing") or {}
     else:
-        known = _priced(setting)
+        same, known = _looked_at(made, shared, setting)
         try:
-            d = design(arms, known, budget=budget, seeds=seeds, rollouts=rollouts, groups=groups, lr=lr,
-                       evaluations=evaluations, margin=margin, metric=metric, seed=seed, samples=setting.samples,
-                       parents=parents, sets=shared)
+            d = design(arms, known, budget=budget, seeds=seeds, rollouts=n, groups=B, lr=lr, evaluations=evaluations,
+                       margin=margin, metric=metric, seed=seed, samples=setting.samples, parents=parents, sets=shared,
+                       own_sizes=own_sizes)
         except UserError:
             tell.pricing(console, known["cost"])    # paid for, whatever comes of it
             raise
         bill, pricing = expected(d, known, setting.samples), known["cost"]
     show_design(console, d, bill, setting, workers_of(setting, workers), _noise(home))
+    for labels in same:
+        console.print(f"  [yellow]! {' and '.join(labels)} took the same steps in isocost.toy, to the last digit: it "
+                      "may be that nothing differs between them here either[/]", soft_wrap=True)
     if dry_run:
         tell.pricing(console, pricing)
         if as_json:
@@ -416,7 +478,7 @@ def of_methods(arms: Sequence[str], console: Console, *, as_json: bool, out: Pat
     seal = str(home.read("compare.json", "compare")["seal"])
     console.print(f"  sealed {seal[:12]} in {out}/compare.json")
     trained, notes = _tracks(home, d, _contest(home, d, seal, console, workers), seal)
-    rates = {label: rule.at(d.n * d.B) for label, rule in _rates(home).items()}
+    rates = {label: rule.at(d.batch(label)) for label, rule in _rates(home).items()}
     more = {"seal": seal, "metric": d.metric, "rates": rates, "bill": _bill(home)}
     if d.parents:
         parents = {label: d.parents[label] for label in d.labels if label in d.parents}
@@ -447,32 +509,33 @@ def opened(home: Home) -> Design:
     return d
 
 
-def _priced(setting: Setting) -> dict[str, Any]:
-    """What answers cost here, from a few that are sampled, billed as `pricing`; checks the problems too."""
+def _priced(opened: Opened) -> dict[str, Any]:
+    """What answers cost here, from a few that are sampled, billed as `pricing`."""
     from isocost.study.profile import profile
 
-    return asyncio.run(profile(setting, problems=PRICED))
+    return asyncio.run(profile(opened.setting, problems=PRICED, opened=opened))
 
 
 def _contest(home: Home, d: Design, seal: str, console: Console, workers: int | None) -> dict[str, list[Job]]:
     """Probe every arm's learning rate, then run it; returns the runs' jobs by arm."""
     start = RateRule.of(d.rule)
-    probes = {label: [_job(home, d, label, Run("probe", d.n, d.B, d.probe_rollouts, x, i, s), start, seal)
+    probes = {label: [_job(home, d, label, Run("probe", *d.size(label), d.probe_rollouts, x, i, s), start, seal)
                       for i, s in enumerate(d.probe_seeds) for x in MULTIPLIERS] for label in d.labels}
     with home.phase("probe"):
         run_jobs([job for own in probes.values() for job in own], home.runs, "learning rates", console, workers)
     if not home.has("rates.json"):
         seen = {label: trials(curves([home.runs / j.name for j in own], d.metric)) for label, own in probes.items()}
-        home.write("rates.json", {"rates": {label: fit_rate(own, d.n * d.B).data() for label, own in seen.items()},
+        home.write("rates.json", {"rates": {label: fit_rate(own, d.batch(label)).data() for label, own in seen.items()},
                                   "noise": _noise_of(home, d, probes)})
     rules = _rates(home)
     if _noise(home):
         console.print(f"  can see   {_can_see(d, _noise(home))}", soft_wrap=True)
-    console.print("  rates     " + ", ".join(f"{label} {rules[label].at(d.n * d.B):.2g}" for label in d.labels))
+    chosen = {label: rules[label].at(d.batch(label)) for label in d.labels}
+    console.print("  rates     " + ", ".join(f"{label} {rate:.2g}" for label, rate in chosen.items()))
     for text in dict.fromkeys(text for label in d.labels for text in rules[label].flags):
         concerned = [label for label in d.labels if text in rules[label].flags]
         console.print(f"  [yellow]! {', '.join(concerned)}: {text}[/]", soft_wrap=True)
-    trains = {label: [_job(home, d, label, Run("train", d.n, d.B, d.rollouts, 1.0, i, s), rules[label], seal)
+    trains = {label: [_job(home, d, label, Run("train", *d.size(label), d.rollouts, 1.0, i, s), rules[label], seal)
                       for i, s in enumerate(d.seeds)] for label in d.labels}
     with home.phase("train"):       # a comparison cut short has whole replicates
         jobs = [own[i] for i in range(len(d.seeds)) for own in trains.values()]
@@ -558,10 +621,15 @@ def show_design(console: Console, d: Design, bill: Bill, setting: Setting, worke
                 noise: Mapping[str, float] | None = None) -> None:
     """What will be done, what it costs and what it can see, before anything is spent; by the probes' noise if known."""
     where = f"{setting.data} with {setting.model}"
-    what = f"{len(d.parents)} methods against their parents" if d.parents else f"comparison of {', '.join(d.labels)}"
-    tell.head(console, f"{what}: {where}, n = {d.n}, B = {d.B}")
+    against = "method against its parent" if len(d.parents) == 1 else f"{len(d.parents)} methods against their parents"
+    what = against if d.parents else f"comparison of {', '.join(d.labels)}"
+    alike = [(f"n = {n}, B = {B}", ", ".join(f"{x:.2g}" for x in d.rates_at(n * B)), own)
+             for (n, B), own in d.alike().items()]
+    tell.head(console, f"{what}: {where}" + (f", {alike[0][0]}" if len(alike) == 1 else ""))
     seeds, probes = len(d.seeds), len(d.rates) * len(d.probe_seeds)
-    rates = ", ".join(f"{x:.2g}" for x in d.rates)
+    for sizes, rates, labels in alike if len(alike) > 1 else ():
+        console.print(f"  arms of   {sizes}: {', '.join(labels)}; learning rate: {rates}", soft_wrap=True)
+    rates = alike[0][1] if len(alike) == 1 else "its three"
     console.print(f"  each arm  learning rate: {rates} in {probes} probe runs of {_amount(d.probe_cost, d.unit)}, "
                   "judged on `select` problems", soft_wrap=True)
     console.print(f"            then {seeds} runs of {_amount(d.cost, d.unit)}, seeds shared by all arms, judged on "
@@ -575,6 +643,12 @@ def show_design(console: Console, d: Design, bill: Bill, setting: Setting, worke
     wrong = (f"of all differences told at most {RATE:.0%} are none" if d.parents else
              f"of 100 such comparisons at most {100 * sum(SHARES):g} call something better that is not")
     console.print(f"  margin    {d.margin:g}; {wrong}", soft_wrap=True)
+    for label in d.labels:
+        if said := its_own(d.arms[label], d.used(label, setting)):
+            console.print(f"  {label}: {said}", soft_wrap=True)
+    if uneven := [label for label in d.labels if d.rollouts % d.batch(label)]:
+        console.print(f"  {', '.join(uneven)}: no whole number of updates makes {d.rollouts:,} rollouts, so rewards "
+                      "are read between evaluations", soft_wrap=True)
 
 
 def _can_see(d: Design, noise: Mapping[str, float] | None) -> str:

@@ -18,6 +18,8 @@ from isocost.laws.table import PASS
 from isocost.record import read_json, write_json
 from isocost.setting import Setting
 
+_ASKED_AS = {"profiled": "--problems"}      # what is asked by an option of another name
+
 
 @dataclass(frozen=True)
 class Home:
@@ -80,7 +82,7 @@ def check(path: Path, setting: Setting, **asked: Any) -> None:
     changed = sorted(k for k in new if (k in old or new[k])
                      and records.canonical(old.get(k)) != records.canonical(new[k]))
     if changed:
-        said = ", ".join(f"{k} was {old.get(k)!r} and is now {new[k]!r}" for k in changed)
+        said = ", ".join(f"{_ASKED_AS.get(k, k)} was {old.get(k)!r} and is now {new[k]!r}" for k in changed)
         raise UserError(
             f"{path} holds a study that was asked something else ({said}); choose another --out, or remove it"
         )

@@ -21,16 +21,16 @@ import numpy as np
 from isocost import importers
 from isocost import record as records
 from isocost.errors import UserError
-from isocost.importers import Log
-from isocost.importers._record import TRAINING, Asked, Imported, resolve, write
-from isocost.laws.budget import MEASURED, Bill, Budget, Machine, Prices, Timing, in_every_unit, measure_timing
+from isocost.importers import TRAINING, UNNAMED, Log
+from isocost.importers._record import Asked, Imported, about, resolve, write
+from isocost.laws.budget import MEASURED, UNITS, Bill, Budget, Machine, Prices, Timing, in_every_unit, measure_timing
 from isocost.laws.law import Flag, Law
 from isocost.laws.pilot import COMMON, EXTRAPOLATION, Evaluation, PilotPlan, Run, detectable, whole
 from isocost.laws.plan import Plan, prescribe
 from isocost.laws.rate import EXPONENT, NOISE, RateRule, by_n
 from isocost.laws.table import Curve, curves
 from isocost.record import read_json
-from isocost.study import spending
+from isocost.study import measure, spending
 from isocost.study.home import Home
 from isocost.words import counted
 
@@ -39,20 +39,8 @@ HELD = 256  # held-out problems assumed
 NOTHING = Bill(0, 0.0, None, 0.0, 0, None, None)  # of the budget to come, no imported run took anything
 UNTIMED = Timing(0.0, 0.0, 0.0, 0.0, "not known: the logs hold no seconds")
 SAID = ("a second held-out half:", "a held-out measure:")  # what the law's own flags say
-UNNAMED = "not named"
-ONE = {  # what the runs of one law have one of, and what is said of two that differ in it
-    "kind": "some of these runs have held-out reward and some training reward only ({a}: {of_a}, {b}: {of_b}); a law "
-    "is of one of them: import those apart, or name one column for all with --map",
-    "metric": "the reward of {a} is {of_a}, that of {b} is {of_b}; a law is of one metric: name the same column for "
-    "all with --map, or import those apart",
-    "scale": "the reward of {a} is scaled from {of_a}, that of {b} from {of_b}; a law is of one scale: import all with "
-    "one --scale",
-    "unit": "the cost of {a} is counted in {of_a}, that of {b} in {of_b}; a law is of one unit: import those apart",
-    "model": "{a} began from {of_a}, {b} from {of_b}; a law is of one model: import those apart",
-    "data": "{a} was trained on {of_a}, {b} on {of_b}; a law is of one set of problems: import those apart",
-}
 STALE = ("law.json", "plan.json")
-OURS = ("pilot_share", "seeds")  # checks of a plan that only a study which trains its own pilot and arms can pass
+OURS = ("pilot_share", "seeds", "warmup")  # checks of a plan that only a study of isocost's own runs has a use for
 THEIRS = (
     "the runs were imported: what they cost is not in the budget, and the run to come is your trainer's, so no arm is "
     "compared and no forecast sealed"
@@ -129,32 +117,34 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> list[dict[
         raise UserError(f"{out} is a run; choose another --out for a study of several")
     if (out / "study.json").exists() and not read_json(out / "study.json").get("imported"):
         raise UserError(f"{out} is a study of isocost's own runs; choose another --out")
-    there = [read_json(p) for p in sorted((out / "runs").glob("*/run.json"))]
-    known = {t["imported"]["digest"]: t["imported"]["name"] for t in there}
-    arms = {(t["arm"]["n"], t["seed"]): t["imported"]["name"] for t in there}
-    _one_world([*map(_recorded, there), *map(_resolved, runs)])
+    there = {f"{t['imported']['name']} ({p.parent})": t for p in sorted((out / "runs").glob("*/run.json"))
+             if (t := read_json(p))}
+    known = {t["imported"]["digest"]: name for name, t in there.items()}
+    arms = {(t["arm"]["n"], t["seed"]): name for name, t in there.items()}
+    new = {_where(run): about(run, run.log.name, "pilot", 0) for run in runs}
+    measure.one([(name, measure.of(t)) for name, t in (there | new).items()])
     placed: list[tuple[Imported, int, str]] = []
     for run in runs:
         if run.digest in known:
-            raise UserError(f"{run.log.name} is the same log as {known[run.digest]}: leave one out")
+            raise UserError(f"{_where(run)} is the same log as {known[run.digest]}: leave one out")
         taken = {seed for n, seed in arms if n == run.n}
         seed = run.seed if run.seed is not None else next(i for i in range(len(taken) + 1) if i not in taken)
         if (run.n, seed) in arms:
             raise UserError(
-                f"{run.log.name} and {arms[run.n, seed]} are both n = {run.n}, seed {seed}; a seed counts "
+                f"{_where(run)} and {arms[run.n, seed]} are both n = {run.n}, seed {seed}; a seed counts "
                 "once: leave one out, or give the seeds they were run with"
             )
-        known[run.digest] = arms[run.n, seed] = run.log.name
+        known[run.digest] = arms[run.n, seed] = _where(run)
         placed.append((run, seed, Run("pilot", run.n, run.B, 0, 1.0, len(taken), seed).name))
     for run, seed, name in placed:
         write(run, out / "runs" / name, name=name, purpose="pilot", seed=seed)
     if not (out / "study.json").exists():
-        about = {k: v for run in reversed(runs) for k, v in run.log.about.items()}
+        told = {k: v for run in reversed(runs) for k, v in run.log.about.items()}
         setting = {
-            "model": asked.model or str(about.get("model") or UNNAMED),
-            "data": asked.data or str(about.get("data") or UNNAMED),
+            "model": asked.model or str(told.get("model") or UNNAMED),
+            "data": asked.data or str(told.get("data") or UNNAMED),
         }
-        extra = {k: about[k] for k in ("temperature", "max_tokens") if k in about}
+        extra = {k: told[k] for k in ("temperature", "max_tokens") if k in told}
         records.write_json(
             out / "study.json",
             {
@@ -177,36 +167,9 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> list[dict[
     return [_told(run, out / "runs" / name, seed) for run, seed, name in placed]
 
 
-def _recorded(record: Mapping[str, Any]) -> dict[str, str]:
-    """What a record says of each key of `ONE`, and its name; empty where it does not say."""
-    log = record["imported"]
-    model, data = record["model"]["name"], record["problems"]["spec"]
-    return _world(log["name"], log["metric"], log["stated"].get("scale"), log["unit"], {"model": model, "data": data})
-
-
-def _resolved(run: Imported) -> dict[str, str]:
-    """The same of a run that is not written yet."""
-    metric = {"name": run.metric, "kind": run.kind}
-    return _world(run.log.name, metric, run.stated.get("scale"), run.log.unit, run.log.about)
-
-
-def _world(
-    name: str, metric: Mapping[str, str], scale: Sequence[float] | None, unit: str, about: Mapping[str, Any]
-) -> dict[str, str]:
-    low, high = scale or (0.0, 1.0)
-    said = {k: str(about.get(k) or UNNAMED) for k in ("model", "data")}
-    named = {k: "" if v == UNNAMED else v for k, v in said.items()}
-    return {"name": name, "kind": metric["kind"], "metric": metric["name"], "scale": f"{low:g} to {high:g}",
-            "unit": unit, **named}
-
-
-def _one_world(runs: Sequence[Mapping[str, str]]) -> None:
-    """Raises UserError, naming both, where two runs differ in what one law must have one of."""
-    for key, text in ONE.items():
-        told = [run for run in runs if run[key]]
-        other = next((run for run in told if run[key] != told[0][key]), None)
-        if other is not None:
-            raise UserError(text.format(a=told[0]["name"], of_a=told[0][key], b=other["name"], of_b=other[key]))
+def _where(run: Imported) -> str:
+    """A log's name and its file: two logs may have one name."""
+    return f"{run.log.name} ({run.log.files[0]})"
 
 
 def _told(run: Imported, folder: Path, seed: int) -> dict[str, Any]:
@@ -333,9 +296,9 @@ def _run(curve: Curve) -> Run:
 
 
 def _spread(seen: Sequence[Curve]) -> tuple[float, str]:
-    """Run-to-run standard deviation at the last compute that all reached, pooled over n."""
-    common = min(float(c.C[-1]) for c in seen)
-    by = by_n(seen, common)
+    """Run-to-run standard deviation at the last compute that all reached which did not diverge, pooled over n."""
+    stood = [c for c in seen if not c.diverged]
+    by = by_n(stood, min((float(c.C[-1]) for c in stood), default=0.0))
     dof = sum(len(v) - 1 for v in by.values())
     if not dof:
         return NOISE, f"assumed: {NOISE:g} between runs; one run per n says nothing of it"
@@ -377,9 +340,9 @@ def flagged(home: Home, law: Law) -> Law:
     """The law of an imported study, saying what its rewards are; any other law as it is."""
     if not is_imported(home):
         return law
-    about = [read_json(p)["imported"] for p in sorted(home.runs.glob("*/run.json"))]
-    name = ", ".join(sorted({a["metric"]["name"] for a in about}))
-    if any(a["metric"]["kind"] == TRAINING for a in about):
+    said = _said(home)
+    name = said["metric"]
+    if said["kind"] == TRAINING:
         flags = [
             Flag(
                 "training_reward",
@@ -395,9 +358,14 @@ def flagged(home: Home, law: Law) -> Law:
                 "chose is a little too high",
             )
         ]
-    units = sorted({a["unit"] for a in about} - {"rollouts"})
-    flags += [Flag("unit", f"C is in {unit}, not in rollouts") for unit in units]
+    if said["unit"] != UNITS[0]:
+        flags.append(Flag("unit", f"C is in {said['unit']}, not in rollouts"))
     return replace(law, flags=(*flags, *law.flags))
+
+
+def _said(home: Home) -> dict[str, str]:
+    """What the rewards of an imported study are and its C counts, which is one for all its runs."""
+    return measure.of(read_json(next(home.runs.glob("*/run.json"))))
 
 
 def timing_of(seen: Sequence[Curve]) -> Timing:
@@ -439,8 +407,9 @@ def planned(
         prices = _prices(home.path)
         made = prescribe(law, rule, pilot.budget, pilot.timing, pilot=pilot, curves=seen, spent=NOTHING, prices=prices)
         kept = tuple(c for c in made.checks if c.name not in OURS)
-        made = replace(made, checks=kept, flags=(THEIRS, *made.flags))
-        home.write("plan.json", {**made.data(), **_beside(home, made)})
+        arms = tuple(replace(a, warmup=_warmup(home, a.n)) for a in made.arms)
+        made = replace(made, arms=arms, checks=kept, flags=(THEIRS, *made.flags))
+        home.write("plan.json", {**made.data(), **_beside(home, made, pilot)})
     return Plan.of(home.read("plan.json", "plan"))
 
 
@@ -466,17 +435,27 @@ def _plan_anew(
     (home.path / "plan.json").unlink(missing_ok=True)
 
 
-def _beside(home: Home, made: Plan) -> dict[str, Any]:
-    """Beside a plan: its cost in every unit that the logs let anyone count, and what its rewards and its C are."""
+def _beside(home: Home, made: Plan, pilot: PilotPlan) -> dict[str, Any]:
+    """Beside a plan: its cost in every unit that the logs let anyone count, what the law says of more compute, of seeds
+    and of further runs, and what its rewards and its C are."""
     units = {"rollouts": True, "tokens": made.bill.tokens > 0, "flops": False}
     timed = made.bill.seconds > 0
     machine = spending.machine_of(home)
     rows = in_every_unit(NOTHING, made.bill, made.budget, machine, made.timing, "the imported runs")
-    about = [read_json(p)["imported"] for p in sorted(home.runs.glob("*/run.json"))]
+    said = _said(home)
+    law = Law.of(home.read("law.json", "fit"))
+    own = replace(pilot, prices=_prices(home.path).get(made.arm.n, pilot.prices))
     return {
+        **spending.of_law(law, made, own, machine, most=pilot.pilot_bill.rollouts, seeds=pilot.seeds),
         "units": {"machine": machine.data(), "rows": [r.data() for r in rows if units.get(r.unit, timed)]},
-        "measure": {"kind": about[0]["metric"]["kind"], "unit": about[0]["unit"]},
+        "measure": {"kind": said["kind"], "unit": said["unit"]},
     }
+
+
+def _warmup(home: Home, n: int) -> int:
+    """Updates of warm-up that the imported runs at n had, the most where they differ; 0 where no log tells of any."""
+    arms = [read_json(p)["arm"] for p in home.runs.glob("*/run.json")]
+    return max((int(a["warmup"] or 0) for a in arms if a["n"] == n), default=0)
 
 
 def _prices(folder: Path) -> dict[int, Prices]:

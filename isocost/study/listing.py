@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from isocost import methods as catalogue
 from isocost.errors import UserError
-from isocost.importers._record import HELD_OUT
 from isocost.record import find_runs, is_run, read_json, read_lines
 from isocost.seams import SEAMS, describe, diff
+from isocost.study import measure
 from isocost.study.show import duration
 
 FILES = (
@@ -33,14 +37,24 @@ def _console() -> Console:
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
-    """Studies and runs below a folder, as plain data. Raises UserError if there is no such folder."""
+    """Studies and runs below a folder, as plain data; one that cannot be read has `broken`, saying why, and no more.
+
+    Raises UserError if there is no such folder.
+    """
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}")
-    studies = [
-        {"kind": "study", "path": str(p.parent), **_study(p.parent)}
-        for p in sorted(folder.glob("**/study.json"))
-    ]
-    return studies + [{"kind": "run", "path": str(p), **_run(p)} for p in find_runs(folder)]
+    studies = [_row("study", p.parent, _study) for p in sorted(folder.glob("**/study.json"))]
+    return studies + [_row("run", p, _run) for p in find_runs(folder)]
+
+
+def _row(kind: str, path: Path, told: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
+    row: dict[str, Any] = {"kind": kind, "path": str(path)}
+    try:
+        return row | told(path)
+    except KeyError as e:
+        return row | {"broken": f"a record of it has no {e}"}
+    except (UserError, ValueError, TypeError, AttributeError) as e:
+        return row | {"broken": str(e)}
 
 
 def to_parquet(folder: Path, out: Path) -> int:
@@ -81,26 +95,43 @@ def _study(path: Path) -> dict[str, Any]:
 
 def _run(path: Path) -> dict[str, Any]:
     run = read_json(path / "run.json")
-    end = read_json(path / "end.json") if (path / "end.json").exists() else {"reason": "unfinished"}
+    end = read_json(path / "end.json") if (path / "end.json").exists() else {}
     lines = [x for x in read_lines(path / "metrics.jsonl") if "eval/audit" in x]
+    told = measure.of(run)
     return {
         "method": run["method"],
         "purpose": run["purpose"],
         **{k: run["arm"][k] for k in ("n", "B", "lr")},
         "seed": run["seed"],
         "rollouts": lines[-1]["rollouts"] if lines else 0,
-        "ended": end["reason"],
-        "unit": run.get("imported", {}).get("unit", "rollouts"),
-        "reward": run.get("imported", {}).get("metric", {}).get("kind", HELD_OUT),
+        "ended": _ended(path, end.get("reason")),
+        "unit": told["unit"],
+        "reward": told["kind"],
         "first": lines[0]["eval/audit"] if lines else None,
         "last": lines[-1]["eval/audit"] if lines else None,
     }
 
 
+def _ended(path: Path, reason: str | None) -> str:
+    """Why a run ended, or that it is under way: who trains it holds its lock, and the system lets go of a dead one's.
+
+    The end of a run that was stopped stays while it goes on.
+    """
+    if reason not in (None, "interrupted"):
+        return str(reason)
+    with suppress(FileNotFoundError), open(path / "lock") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return "running"
+    return reason or "unfinished"
+
+
 def show(found: list[dict[str, Any]]) -> None:
     """Print what `rows` found."""
     console = _console()
-    studies, runs = ([r for r in found if r["kind"] == kind] for kind in ("study", "run"))
+    whole = [r for r in found if "broken" not in r]
+    studies, runs = ([r for r in whole if r["kind"] == kind] for kind in ("study", "run"))
     for s in studies:
         steps = ", ".join(f.split(".")[0] for f in s["has"]) or "nothing yet"
         console.print(
@@ -135,21 +166,30 @@ def show(found: list[dict[str, Any]]) -> None:
                 r["ended"],
             )
         console.print(table)
+    for r in found:
+        if "broken" in r:
+            console.print(f"[bold]{r['path']}[/]  [red]broken[/]: {escape(r['broken'])}", highlight=False)
     if not found:
         console.print("no study and no run here; `isocost quickstart` makes one")
 
 
 def methods(seam: str | None) -> list[dict[str, Any]]:
-    """Every method with the seams it changes in its parent, computed. Raises UserError for a seam that is none."""
+    """Every method with the seams it changes in its parent, computed; one that does not load has `broken`, saying why.
+
+    Raises UserError for a seam that is none.
+    """
     if seam is not None and seam not in SEAMS:
         raise UserError(f"{seam!r} is no seam; there are {', '.join(SEAMS)}")
-    out = []
+    out: list[dict[str, Any]] = []
     for name in catalogue.names():
-        method = catalogue.load(name)
-        card = method.CARD
-        changed = (
-            list(diff(catalogue.load(card.parent).recipe(), method.recipe())) if card.parent else list(SEAMS)
-        )
+        try:
+            method = catalogue.load(name)
+            card = method.CARD
+            parent = catalogue.load(card.parent) if card.parent else None
+        except UserError as e:
+            out.append({"name": name, "broken": str(e)})
+            continue
+        changed = list(diff(parent.recipe(), method.recipe())) if parent else list(SEAMS)
         if seam is None or seam in changed:
             out.append(
                 {
@@ -169,10 +209,13 @@ def show_methods(found: list[dict[str, Any]]) -> None:
     table = Table(box=None, pad_edge=False)
     for name in ("method", "year", "parent", "changes", "claim"):
         table.add_column(name, overflow="fold")
-    for m in found:
+    for m in (m for m in found if "broken" not in m):
         changes = "all (the root)" if m["parent"] is None else ", ".join(m["changes"])
         table.add_row(m["name"], str(m["year"]), m["parent"] or "", changes, m["claim"])
-    _console().print(table)
+    console = _console()
+    console.print(table)
+    for m in (m for m in found if "broken" in m):
+        console.print(f"{m['name']}: {m['broken']}", highlight=False, markup=False, soft_wrap=True)
 
 
 def differences(a: str, b: str) -> dict[str, list[Any]]:
@@ -211,11 +254,15 @@ def show_differences(a: str, b: str, found: dict[str, list[Any]]) -> None:
     if not found:
         console.print(f"{a} and {b} are the same recipe")
     for k, (left, right) in found.items():
-        console.print(f"[bold]{k}[/]\n  {a}: {_short(left)}\n  {b}: {_short(right)}", highlight=False)
+        alike = _short(left) == _short(right)       # then it is the source that differs, or where a function is from
+        console.print(f"[bold]{k}[/]\n  {a}: {_short(left, alike)}\n  {b}: {_short(right, alike)}", highlight=False)
 
 
-def _short(x: Any) -> str:
+def _short(x: Any, whole: bool = False) -> str:
+    """A described value as a call; `whole` with a function's module and the hash of its source."""
     if isinstance(x, dict) and "fn" in x:
-        settings = ", ".join(f"{k}={_short(v)}" for k, v in x.items() if k not in ("fn", "source"))
-        return x["fn"].split(":")[-1] + (f"({settings})" if settings else "")
-    return "[" + ", ".join(map(_short, x)) + "]" if isinstance(x, list) else str(x)
+        settings = ", ".join(f"{k}={_short(v, whole)}" for k, v in x.items() if k not in ("fn", "source"))
+        fn = x["fn"].replace(":", ".") if whole else x["fn"].split(":")[-1]
+        source = f" of source {x['source']}" if whole and "source" in x else ""
+        return fn + (f"({settings})" if settings else "") + source
+    return "[" + ", ".join(_short(i, whole) for i in x) + "]" if isinstance(x, list) else str(x)

@@ -23,7 +23,7 @@ from isocost.errors import UserError
 from isocost.evaluate import group_of
 from isocost.laws import passrate
 from isocost.record import Stream, read_lines
-from isocost.run import samples
+from isocost.run import compares, samples
 from isocost.seams import Pace
 from isocost.setting import Opened, Setting, open_setting
 from isocost.types import Cost, Group, Place, Problem, Stop
@@ -40,6 +40,7 @@ async def profile(
     *,
     seed: int = 0,
     problems: int = PROBLEMS,
+    method: str | None = None,
     opened: Opened | None = None,
     kept: Path | None = None,
     begin: Callable[[], None] = lambda: None,
@@ -47,10 +48,10 @@ async def profile(
     """Sample each of the first `problems` training problems 16 times and describe what came back.
 
     Difficulty is assigned on one half of the samples and reported on the other. Returns the data of profile.json:
-    counts, histogram, dead groups, lengths, regime, the recipe that follows, and which methods' preconditions hold.
-    What is sampled goes to the file `kept` as it is marked, `begin` being called before its first line; what lies there
-    of a profile that was killed is taken up, and `lost` is what of it could not be. Raises UserError for problems or a
-    model that cannot be used.
+    counts, histogram, dead groups, lengths, regime, the recipe that follows (or `method`'s, where one is asked for),
+    and which methods' preconditions hold. What is sampled goes to the file `kept` as it is marked, `begin` being
+    called before its first line; what lies there of a profile that was killed is taken up, and `lost` is what of it
+    could not be. Raises UserError for problems or a model that cannot be used.
     """
     began = time.perf_counter()
     opened = opened or open_setting(setting, check=True)
@@ -103,12 +104,17 @@ async def profile(
         "seconds": round(time.perf_counter() - began, 2),
         "examples": [line["example"] for line in found[:SHOWN]],
     }
+    if method is not None:
+        described["recipe"] = {"method": method, "why": "asked for"}
+    recipe = methods.load(described["recipe"]["method"]).recipe()
+    described["recipe"]["compares"] = compares(recipe)
     return described | {"methods": preconditions(described)}
 
 
 def preconditions(profile: dict[str, Any]) -> list[dict[str, str]]:
-    """Every method there is, and whether its preconditions hold here: holds, fails or not measured."""
-    rows = ((name, *methods.needs(name, profile)) for name in methods.names())
+    """Whether preconditions hold here (holds, fails or not measured): of every method there is, and of the recipe's."""
+    names = dict.fromkeys((*methods.names(), profile["recipe"]["method"]))
+    rows = ((name, *methods.needs(name, profile)) for name in names)
     return [{"name": name, "state": state, "why": why} for name, state, why in rows]
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from rich.console import Console
 from scipy.special import stdtrit
 
+from isocost import methods
 from isocost import record as records
 from isocost.errors import Interrupted, UserError
 from isocost.laws.budget import Bill, Budget, Machine, Prices, expected_timing
@@ -21,8 +22,9 @@ from isocost.laws.pilot import points, warmup
 from isocost.laws.rate import starting_rule
 from isocost.rates import rates, told
 from isocost.record import read_json, write_json
-from isocost.run import EVALUATION_SEED, Job, recipe_of
-from isocost.setting import Setting
+from isocost.run import EVALUATION_SEED, Job, its_own, recipe_of
+from isocost.seams import SIZES, Recipe, describe
+from isocost.setting import Opened, Setting
 from isocost.study import tell
 from isocost.study.show import tail
 from isocost.types import Cost
@@ -38,8 +40,8 @@ def train_one(
     out: Path | None,
     budget: str | None,
     seed: int,
-    rollouts: int,
-    groups: int,
+    rollouts: int | None,
+    groups: int | None,
     lr: float | None,
     sets: tuple[str, ...],
     evaluations: int,
@@ -50,16 +52,24 @@ def train_one(
     price: str | None = None,
     devices: int | None = None,
 ) -> int:
-    """Train one method on one setting, in `out`, with a live line per evaluation. Returns the command's exit code."""
+    """Train one method on one setting, in `out`, with a live line per evaluation. Returns the command's exit code.
+
+    `rollouts` and `groups` are the method's own where they are None.
+    """
     if budget is None:
         raise UserError(
             "a run needs a --budget with a unit, such as 20k-rollouts, 2M-tokens, 1e15flop or 30min"
         )
-    size = rollouts * groups
+    written, (method, settings) = method, methods.parted(method)
+    chosen = {**settings_of(settings.split(",") if settings else (), written), **settings_of(sets)}
+    own = methods.load(method).recipe()
+    n, B = rollouts or own.rollouts, groups or own.groups
+    size = n * B
     machine = Machine.priced(price, devices or 1, 1)
     spend = machine.plannable(Budget.parse(budget), budget)
     if spend.unit == "rollouts" and spend.amount < size:
-        raise UserError(f"a budget of {spend} does not pay for one update of n B = {rollouts} x {groups} = {size}")
+        whose = "" if rollouts and groups else f", {method}'s own sizes where you gave none: give a smaller -n or -B"
+        raise UserError(f"a budget of {spend} does not pay for one update of n B = {n} x {B} = {size}{whose}")
     lr = lr if lr is not None else starting_rule(parameters_of(setting.model)).at(size)
     steps = int(spend.amount // size) if spend.unit == "rollouts" else 0
     job = Job(
@@ -68,21 +78,25 @@ def train_one(
         method=method,
         seed=seed,
         budget={{"flops": "flop"}.get(spend.unit, spend.unit): spend.amount},
-        n=rollouts,
-        B=groups,
+        n=n,
+        B=B,
         lr=lr,
         warmup=warmup(steps) if steps else 0,
-        sets=settings_of(sets),
+        sets=chosen,
         save_every=save_every,
         export=True,
         points=_points(spend, size, evaluations),
     )
-    recipe_of(job)  # a mistake in the recipe is told before anything is opened
+    recipe = recipe_of(job)  # a mistake in the recipe is told before anything is opened
+    folder = out or Path("runs") / job.name
+    opened = None if (folder / "run.json").exists() else _opened(job, recipe)
     tell.single(console, job)
+    if said := its_own(method, {"n": n, "B": B, **describe(recipe.pace)}):
+        console.print(f"  {said}", soft_wrap=True)
     if dry_run:
         from isocost.study.profile import profile
 
-        known = asyncio.run(profile(job.setting, problems=2))
+        known = asyncio.run(profile(job.setting, problems=2, method=method, opened=opened))
         try:
             cost = expected_bill(job, spend, evaluations, known)
             tell.single_cost(console, cost)
@@ -91,7 +105,7 @@ def train_one(
         if as_json:
             click.echo(json.dumps(cost.data() | {"pricing": known["cost"]}, indent=1, sort_keys=True))
         return 0
-    return _go(job, out or Path("runs") / job.name, console, as_json)
+    return _go(job, folder, opened, console, as_json)
 
 
 def expected_bill(job: Job, spend: Budget, evaluations: int, known: Mapping[str, Any]) -> Bill:
@@ -103,9 +117,12 @@ def expected_bill(job: Job, spend: Budget, evaluations: int, known: Mapping[str,
     timing = expected_timing(known, held_out, None if known["exact"] else job.setting.samples)
     prices, size = Prices.of(known), job.n * job.B
     each = prices.bill([(job.n, job.B, size, 0)], timing).of_unit(spend.unit)
-    updates = int(spend.amount // each)
+    evaluated = prices.bill([(job.n, job.B, 0, 2 + evaluations)], timing).of_unit(spend.unit)
+    updates = max(0, int((spend.amount - evaluated) // each))
     if not updates:
-        raise UserError(f"a budget of {spend} does not pay for one update of {size} rollouts, which takes {each:g}")
+        beside = f" beside evaluations of {evaluated:.3g}" if evaluated else ""
+        raise UserError(f"a budget of {spend} does not pay for one update of {size} rollouts, which takes {each:.3g}"
+                        f"{beside}")
     return prices.bill([(job.n, job.B, size * updates, 2 + evaluations)], timing)
 
 
@@ -127,22 +144,18 @@ OPTIONS = {
 }  # settings that more than the recipe depends on: the rate, evaluation points, profile and evaluations
 
 
-def parted(name: str) -> tuple[str, str]:
-    """A method and its settings as they were written; a path may hold an @ of its own."""
-    method, at, own = name.rpartition("@")
-    return (method, own) if at and ("=" in own or "/" not in own) else (name, "")
-
-
-def settings_of(pairs: Sequence[str], where: str = "--set") -> Mapping[str, str]:
-    """`SEAM.NAME=VALUE` from `where` on a command line, by name.
+def settings_of(pairs: Sequence[str], arm: str = "") -> Mapping[str, str]:
+    """`SEAM.NAME=VALUE` from --set, or of an `arm` of a comparison, by name. An arm may have sizes of its own.
 
     Raises UserError without a value, and for what has an option of its own.
     """
+    where = f"arm {arm}:" if arm else "--set"
+    lists = "; a list, or what else has commas in it, goes through --set, for all arms" if arm else ""
     for pair in pairs:
         path, equals, value = pair.partition("=")
         if not equals:
-            raise UserError(f"{where} {pair!r} has no value; write SEAM.NAME=VALUE, such as loss.high=0.28")
-        if path in OPTIONS:
+            raise UserError(f"{where} {pair!r} has no value; write SEAM.NAME=VALUE, such as loss.high=0.28{lists}")
+        if path in OPTIONS and not (arm and path in SIZES):
             raise UserError(f"{where} {pair}: write {OPTIONS[path]} {value}, for more than the recipe depends on it")
     return dict(pair.split("=", 1) for pair in pairs)
 
@@ -156,22 +169,33 @@ def _points(spend: Budget, size: int, evaluations: int) -> tuple[float, ...]:
     return tuple(float(every[i]) for i in keep)
 
 
-def _go(job: Job, out: Path, console: Console, as_json: bool) -> int:
-    from isocost.run import run
+def _opened(job: Job, recipe: Recipe) -> Opened:
+    """A run's setting, every problem's own answer checked and two steps of its recipe tried before it begins.
+
+    Raises UserError for a mistake in either, which so costs nothing and leaves no folder behind.
+    """
+    from isocost.check import tried
     from isocost.setting import open_setting
 
-    # Every problem's own answer is checked before a run begins, and a mistake leaves no folder behind.
-    begun = (out / "run.json").exists()
-    opened = None if begun else open_setting(job.setting, reference=bool(recipe_of(job).enrich), check=True)
+    opened = open_setting(job.setting, reference=bool(recipe.enrich), check=True)
+    try:
+        tried(job.method, recipe, sets=job.sets, like=opened.sides.train)
+    except BaseException:
+        opened.grader.close()
+        raise
+    return opened
+
+
+def _go(job: Job, out: Path, opened: Opened | None, console: Console, as_json: bool) -> int:
+    from isocost.run import run
 
     def on_step(line: Mapping[str, Any]) -> None:
         if "eval/select" in line:
-            both = (line["eval/select"] + line["eval/audit"]) / 2
             clock = tail(out / "timing.jsonl")
             speed = rates(clock[-1]) if clock and line["step"] else None
             console.print(
-                f"  {line['rollouts']:>9} rollouts  step {line['step']:>6}  held-out {both:.4f}"
-                + (f"  {told(speed)}" if speed else ""),
+                f"  {line['rollouts']:>9} rollouts  step {line['step']:>6}  held-out, audit half "
+                f"{line['eval/audit']:.4f}" + (f"  {told(speed)}" if speed else ""),
                 highlight=False,
                 soft_wrap=True,
             )
@@ -226,7 +250,6 @@ def _measured(setting: Setting, model: str, data: str | None, samples: int) -> t
     """(P,) pass rates, and what measuring them cost."""
     from dataclasses import replace
 
-    from isocost import methods
     from isocost.evaluate import evaluate
     from isocost.problems.load import load_problems
     from isocost.seams import Pace

@@ -6,6 +6,7 @@ All of it follows from the plan and the law, so it stands in pilot.json and plan
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from isocost.laws.budget import Budget, Machine, in_every_unit
@@ -14,7 +15,7 @@ from isocost.laws.more import more
 from isocost.laws.next_runs import next_runs
 from isocost.laws.pilot import PilotPlan
 from isocost.laws.plan import Plan
-from isocost.laws.seeds import comparison
+from isocost.laws.seeds import Comparison, comparison
 from isocost.study.home import Home
 
 PROFILED, PILOTED = "the profile", "the pilot's runs"
@@ -29,22 +30,56 @@ def of_pilot(planned: PilotPlan, machine: Machine) -> dict[str, Any]:
 def of_plan(home: Home, plan: Plan, planned: PilotPlan, machine: Machine) -> dict[str, Any]:
     """Beside a prescription: `units`, `more` (reward for more compute), `sees` (what its seeds can see) and `next`.
 
-    `next` are runs to add to the pilot that cost no more than the pilot did, and what they would settle.
+    `next` are runs to add to the pilot that cost no more than the pilot did, and what they would settle; where the law
+    refuses, what would make it speak.
     """
     lengths = PROFILED if planned.direct else PILOTED
     rows = in_every_unit(plan.pilot_bill, plan.bill, plan.budget, machine, plan.timing, lengths)
     law = Law.of(home.read("law.json", "fit")) if home.has("law.json") else None
+    return {
+        "units": {"machine": machine.data(), "rows": [r.data() for r in rows]},
+        **of_law(law, plan, planned, machine, most=plan.pilot_bill.rollouts),
+    }
+
+
+def of_law(
+    law: Law | None, plan: Plan, planned: PilotPlan, machine: Machine, *, most: float, seeds: int | None = None
+) -> dict[str, Any]:
+    """`more`, `sees` and `next` beside a prescription, each empty where there is no law to tell it.
+
+    `next` are runs of at most `most` rollouts together. A plan of one arm compares nothing: with `seeds` given, what is
+    seen is what so many of the prescribed n and of the best other see, were both trained.
+    """
     speaks = law is not None and law.refused is None and not planned.direct
     curve = more(law, planned, [a.n for a in plan.arms], plan.arm.C, plan.timing, machine, plan.budget) if (
         law is not None and speaks) else ()
-    seen = comparison(plan, law) if law is not None else None
-    added = () if law is None or planned.direct else next_runs(law, plan.arm.C, most=plan.pilot_bill.rollouts)
+    seen = None
+    if law is not None:
+        seen = comparison(plan, law) if seeds is None else _between(law, plan, seeds)
     return {
-        "units": {"machine": machine.data(), "rows": [r.data() for r in rows]},
         "more": [m.data() for m in curve],
         "sees": None if seen is None else seen.data(),
-        "next": [r.data() | {"text": r.text} for r in added],
+        "next": [] if law is None or planned.direct else _next(law, plan.arm.C, most),
     }
+
+
+def _next(law: Law, C: float, most: float) -> list[dict[str, Any]]:
+    """What to add to the pilot: of a law that refuses what settles that, and nothing else."""
+    if law.refused is not None:
+        told = law.refused
+        return [{"text": told.settle, "option": told.option, "rollouts": told.rollouts}]
+    return [r.data() | {"text": r.text, "option": r.option} for r in next_runs(law, C, most=most)]
+
+
+def _between(law: Law, plan: Plan, seeds: int) -> Comparison | None:
+    """What `seeds` of the prescribed n and of the best other at the same C see; None where the law has no other."""
+    arm = plan.arm
+    others = {n: law.predict(n, arm.C)[0] for n in law.ns if n != arm.n}
+    if law.refused is not None or not others:
+        return None
+    n = max(others, key=lambda k: (others[k].value, -k))
+    seen = comparison(replace(plan, arms=(arm, replace(arm, n=n, confidence=others[n])), seeds=seeds), law)
+    return seen and replace(seen, text=f"n = {arm.n} against n = {n}: {seen.text}")
 
 
 def machine_of(home: Home) -> Machine:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -33,16 +34,18 @@ from isocost.laws.pilot import PRESETS, Evaluation, PilotPlan, Run, plan_pilot
 from isocost.laws.plan import Plan, prescribe
 from isocost.laws.rate import RateRule, fit_rate, given, shift, starting_rule, trials
 from isocost.laws.table import PASS, Curve, attempts_of, curves
+from isocost.meter import LOST, TRAIN
 from isocost.problems.family import Sums, is_sums, listed
 from isocost.problems.mix import parts
 from isocost.record import read_json
-from isocost.run import Job
+from isocost.run import Job, reopen
 from isocost.setting import Setting
 from isocost.study import imported, spending, tell
 from isocost.study.home import Home, check, found, opened
 from isocost.study.show import Watch
 from isocost.study.workers import ended, run_all
 from isocost.types import Cost
+from isocost.words import counted
 
 SAMPLES = 16  # per profiled problem
 SMALL = 20_000_000  # bytes of weights below which one thread per run is the fastest use of the cores
@@ -143,7 +146,9 @@ def profile(
                 home = found(out, setting, seed=seed, method=method, profiled=problems)
                 timed.enter_context(home.phase("profile", began))
 
-            profiled = asyncio.run(sample(setting, seed=seed, problems=problems, kept=kept, begin=begin))
+            profiled = asyncio.run(
+                sample(setting, seed=seed, problems=problems, method=method, kept=kept, begin=begin)
+            )
             opened(out).write("profile.json", profiled)
     (out / "profile.jsonl").unlink(missing_ok=True)
     home = opened(out)
@@ -188,8 +193,13 @@ def plan(
     metric: str | None = None,
     price: str | None = None,
     devices: int | None = None,
+    workers: int | None = None,
 ) -> int:
-    """Without a law, plan the pilot; with one, or with a plan that needs none, prescribe."""
+    """Without a law, plan the pilot; with one, or with a plan that needs none, prescribe.
+
+    Once there are runs, the pilot stays as it was planned; what may be spent can be asked anew until a forecast is
+    sealed.
+    """
     home, console = opened(study), console_of(quiet)
     if imported.is_imported(home):
         others = any(x is not None for x in (size, lr, lr_exponent, groups, fixed_batch, metric))
@@ -199,25 +209,35 @@ def plan(
         return 0
     known = home.read("profile.json", "profile")
     choose_metric(home, metric)
-    asked = any(x is not None for x in (size, budget, lr, lr_exponent, groups, fixed_batch, price, devices))
-    if home.runs.exists() or home.has("forecast.json"):
-        if not home.has("pilot.json"):
-            raise UserError(f"{study} has runs but not the pilot.json that they were planned by: put it back, or begin "
-                            "another study")
-        if asked:
-            raise UserError(
-                f"{study}/pilot.json is fixed, for runs have been made; begin another study to plan otherwise"
-            )
+    shape = any(x is not None for x in (size, lr, lr_exponent, groups, fixed_batch))
+    asked = shape or any(x is not None for x in (budget, price, devices, workers))
+    begun = home.runs.exists() or home.has("forecast.json")
+    if begun and not home.has("pilot.json"):
+        raise UserError(f"{study} has runs but not the pilot.json that they were planned by: put it back, or begin "
+                        "another study")
+    if begun and asked:
+        _refuse_sealed(home)
+        if shape:
+            raise UserError(f"{study} has runs of the pilot that was planned; only --budget, --price, --devices and "
+                            "--workers can be asked anew, and `isocost pilot` adds runs: begin another study to plan "
+                            "the pilot otherwise")
     if asked or not home.has("pilot.json"):
-        machine = Machine.priced(price, devices or 1, workers_of(home.setting, None))
+        machine = _machine(home, price, devices, workers)
         spend = spending.plannable(budget, machine)
-        planned = _plan_pilot(home, known, size or "quick", spend, lr, lr_exponent, groups, fixed_batch)
-        home.write("pilot.json", {**planned.data(), **spending.of_pilot(planned, machine)})
-        (home.path / "plan.json").unlink(missing_ok=True)
+        if begun:
+            planned = PilotPlan.of(home.read("pilot.json", "plan"))
+            if planned.direct:
+                raise UserError(f"{study} was planned without a pilot, for its budget, and has runs: begin another "
+                                "study to plan otherwise")
+            planned = replace(planned, budget=spend or planned.budget)
+        else:
+            planned = _plan_pilot(home, known, size or "quick", spend, lr, lr_exponent, groups, fixed_batch)
+        _write_pilot(home, planned, machine)
     planned = PilotPlan.of(home.read("pilot.json", "plan"))
     if not (home.has("law.json") or planned.direct):
         tell.pilot_plan(console, planned)
         tell.units(console, home.read("pilot.json", "plan"))
+        tell.beside(console, planned, known.get("cost") or {})
         _print_json(home, "pilot.json", as_json)
         return 0
     if not home.has("plan.json"):
@@ -225,9 +245,29 @@ def plan(
             made = _prescription(home, planned)
             beside = spending.of_plan(home, made, planned, spending.machine_of(home))
             home.write("plan.json", {**made.data(), **beside})
-    tell.plan(console, Plan.of(home.read("plan.json", "plan")), home.read("plan.json", "plan"))
+    written = home.read("plan.json", "plan")
+    tell.plan(console, Plan.of(written), written, None if planned.direct else study)
     _print_json(home, "plan.json", as_json)
     return 0
+
+
+def _refuse_sealed(home: Home) -> None:
+    if home.has("forecast.json"):
+        raise UserError(f"{home.path}/forecast.json is sealed: what it was made from stays as it is; begin another "
+                        "study to plan otherwise")
+
+
+def _machine(home: Home, price: str | None, devices: int | None, workers: int | None) -> Machine:
+    """The machine that options tell of; what they leave out is as it was planned before, if it was."""
+    before = spending.machine_of(home) if home.has("pilot.json") else Machine(1, workers_of(home.setting, None))
+    told = Machine.priced(price, devices or before.devices, workers or before.side_by_side)
+    return told if price else replace(told, price=before.price, currency=before.currency)
+
+
+def _write_pilot(home: Home, planned: PilotPlan, machine: Machine) -> None:
+    """Write a pilot's plan; the prescription, which follows from it, is made again."""
+    home.write("pilot.json", {**planned.data(), **spending.of_pilot(planned, machine)})
+    (home.path / "plan.json").unlink(missing_ok=True)
 
 
 def _plan_pilot(
@@ -289,9 +329,9 @@ def _ends(home: Home, planned: PilotPlan) -> list[dict[str, Any]]:
 
 
 def _spent(home: Home, planned: PilotPlan) -> Bill:
-    """What the pilot's runs cost by their own meters: training in every unit, evaluations in seconds."""
+    """What the pilot's runs cost by their own meters: training and what was lost of it, evaluations in seconds."""
     ends = _ends(home, planned)
-    bills = [e["bill"].get("train", {}) for e in ends]
+    bills = [e["bill"].get(account, {}) for e in ends for account in (TRAIN, LOST)]
     sizes = planned.pilot_bill
 
     def total(key: str) -> float:
@@ -312,15 +352,29 @@ def _spent(home: Home, planned: PilotPlan) -> Bill:
 
 
 def pilot(
-    study: Path, *, quiet: bool, as_json: bool = False, workers: int | None = None, dry_run: bool = False
+    study: Path,
+    *,
+    quiet: bool,
+    as_json: bool = False,
+    workers: int | None = None,
+    dry_run: bool = False,
+    longer: Sequence[str] = (),
+    seeds: Sequence[str] = (),
 ) -> int:
-    """Run what pilot.json plans: the probe, then the grid and its edges at the rule the probe supports."""
+    """Run what pilot.json plans: the probe, then the grid and its edges at the rule the probe supports.
+
+    `longer` (N=C) and `seeds` (N=K) add to it first: what the runs there have spent is not spent again.
+    """
     home, console = imported.not_imported(opened(study)), console_of(quiet)
     planned = PilotPlan.of(home.read("pilot.json", "plan"))
+    if longer or seeds:
+        planned = _extended(home, planned, longer, seeds, dry_run=dry_run)
     if dry_run or planned.direct:
         tell.pilot_plan(console, planned)
-        _print_json(home, "pilot.json", as_json)
+        if as_json:
+            click.echo(json.dumps(planned.data(), indent=1, sort_keys=True))
         return 0
+    workers = _workers(home, workers, console)
     with home.phase("probe"):
         _run_phase(
             home, planned, planned.of_purpose("probe"), planned.rate, "learning-rate probe", console, workers
@@ -331,6 +385,7 @@ def pilot(
         home.write("rate.json", (fit_rate(seen, start.reference, start.exponent) if seen else start).data())
     rule = RateRule.of(home.read("rate.json", "pilot"))
     tell.rate(console, rule)
+    _refuse_dear(home, planned)
     with home.phase("pilot"):
         both = (*planned.of_purpose("pilot"), *planned.of_purpose("edge"))
         _run_phase(home, planned, both, rule, "pilot", console, workers)
@@ -338,6 +393,59 @@ def pilot(
     tell.shift(console, home.read("shift.json", "pilot"))
     _print_json(home, "rate.json", as_json)
     return 0
+
+
+def _workers(home: Home, asked: int | None, console: Console) -> int:
+    """Runs side by side: as many as are asked for, or as the study was planned for."""
+    planned = spending.machine_of(home).side_by_side
+    if asked and asked != planned:
+        tell.flags(console, (f"planned for {counted(planned, 'run')} side by side and run with {asked}: hours on the "
+                             f"wall, device-hours and money are {planned / asked:.3g} times what the plan says",))
+    return asked or planned
+
+
+def _extended(
+    home: Home, planned: PilotPlan, longer: Sequence[str], seeds: Sequence[str], *, dry_run: bool
+) -> PilotPlan:
+    """The pilot with runs added, written down unless this is a dry run; law and plan are then made again."""
+    _refuse_sealed(home)
+    ends = {r.n: r.C for r in planned.of_purpose("pilot")}
+    made = planned.extended(_of_each("--longer", longer, ends, "4=24576, 4=4x or all=4x"),
+                            _of_each("--seeds", seeds, dict.fromkeys(ends, 0), "8=2 or all=2"))
+    if not dry_run:
+        for name in ("law.json", "shift.json"):
+            (home.path / name).unlink(missing_ok=True)
+        _write_pilot(home, made, spending.machine_of(home))
+    return made
+
+
+def _of_each(option: str, texts: Sequence[str], there: Mapping[int, int], example: str) -> dict[int, int]:
+    """n -> amount of options N=AMOUNT: `all` is every n that is there, 4x four times what is there."""
+    out = {}
+    for text in texts:
+        found = re.fullmatch(r"([0-9]+|all)=([0-9]+)(x?)", text)
+        if not found or (found[3] and not any(there.values())):
+            raise UserError(f"cannot read {option} {text!r}: write n and how much, such as {option} {example}")
+        for n in there if found[1] == "all" else (int(found[1]),):
+            out[n] = int(found[2]) * (there.get(n, 1) if found[3] else 1)
+    return out
+
+
+def _refuse_dear(home: Home, planned: PilotPlan) -> None:
+    """Raises UserError where the probe has shown that grid and edges would take all of the budget, or more."""
+    if planned.budget is None or planned.budget.unit == "rollouts" or not planned.of_purpose("probe"):
+        return
+    probes = [read_json(home.runs / r.name / "end.json")["bill"]["train"] for r in planned.of_purpose("probe")]
+    prices = planned.prices.measured(probes)
+    timing = measure_timing(curves(home.path), planned.timing)
+    sizes = [(r.n, r.B, r.C, 1 + len(planned.points_of(r))) for r in planned.runs]
+    cost = prices.bill(sizes, timing).of_unit(planned.budget.unit)
+    if cost >= planned.budget.amount:
+        raise UserError(
+            f"the probe has shown that the pilot takes {cost:.3g} {planned.budget.unit} in all, and the budget is "
+            f"{planned.budget}, {planned.budget.amount:.3g} {planned.budget.unit}: give `isocost plan {home.path} "
+            f"--budget` three times what the pilot takes, or plan another study of a smaller --size"
+        )
 
 
 def _run_phase(
@@ -351,6 +459,8 @@ def _run_phase(
     seal: str | None = None,
 ) -> list[dict[str, Any]]:
     jobs = [job_of(home, r, rule, planned.points_of(r), seal) for r in runs]
+    for job in jobs:
+        reopen(home.runs / job.name, job)
     return run_jobs(jobs, home.runs, title, console, workers)
 
 
@@ -397,7 +507,7 @@ def fit(study: Path, *, quiet: bool, as_json: bool = False, metric: str | None =
         with home.phase("fit"):
             home.write("law.json", _law(home).data() | {"metric": home.metric})
     found = Law.of(home.read("law.json", "fit"))
-    tell.law(console, found, home.metric)
+    tell.law(console, found, home.metric, None if imported.is_imported(home) else study)
     tell.interference(console, by_n(interferences(home.path)))
     _print_json(home, "law.json", as_json)
     return 0
@@ -516,14 +626,17 @@ def train_plan(
     law = Law.of(home.read("law.json", "fit")) if home.has("law.json") else None
     if not home.has("forecast.json"):
         seen = curves(home.path, home.metric) if law else []
+        files = _hashes(home)
         sealed = forecasts.seal(
-            prescription, law, seen, records=forecasts.records_hash(home.path), code=records.code()["sources"]
+            prescription, law, seen, records=files.pop("records"), code=records.code()["sources"], files=files
         )
         forecasts.write(sealed, home.path / "forecast.json")
     forecast = forecasts.read(home.path / "forecast.json")
-    forecasts.verify_seal(forecast, prescription, law)
+    if altered := forecasts.changed(forecast.hashes, _hashes(home)):
+        raise UserError(f"{', '.join(altered)} was changed after the forecast was sealed: begin another study")
     tell.forecast(console, forecast, home.metric)
     rule = RateRule.of(home.read("rate.json", "pilot")) if home.has("rate.json") else planned.rate
+    workers = _workers(home, workers, console)
     with home.phase("train"):
         _run_phase(home, planned, prescription.runs, rule, "training", console, workers, seal=forecast.seal)
     _print_json(home, "forecast.json", as_json)
@@ -540,11 +653,25 @@ def audit(study: Path, *, quiet: bool, as_json: bool = False) -> int:
     planned = PilotPlan.of(home.read("pilot.json", "plan"))
     metric = home.metric
     noise = planned.evaluation.sd_of(attempts_of(metric))
-    verdict = audits.audit(forecast, curves(home.path, metric), audits.seals(home.path), noise=noise)
+    verdict = audits.audit(
+        forecast,
+        curves(home.path, metric),
+        audits.seals(home.path),
+        noise=noise,
+        changed=forecasts.changed(forecast.hashes, _hashes(home)),
+    )
     home.write("audit.json", verdict.data())
     tell.audit(console, verdict)
     _print_json(home, "audit.json", as_json)
     return verdict.exit_code
+
+
+def _hashes(home: Home) -> dict[str, str]:
+    """The hashes of what a forecast is made from, as it lies in the study now; empty for what is not there."""
+    return {"records": forecasts.records_hash(home.path)} | {
+        name: forecasts.digest_of(read_json(path)) if (path := home.path / f"{name}.json").exists() else ""
+        for name in ("plan", "law")
+    }
 
 
 def _print_json(home: Home, name: str, as_json: bool) -> None:
@@ -577,10 +704,12 @@ def whole(
     profile(out, seed=seed, method=method, problems=512, dry_run=False, quiet=quiet, **asked)
     home = opened(out)
     if not home.has("pilot.json"):
-        plan(out, quiet=True, size=None if budget else size, budget=budget, price=price, devices=devices)
+        plan(out, quiet=True, size=None if budget else size, budget=budget, price=price, devices=devices,
+             workers=workers)
     planned = PilotPlan.of(home.read("pilot.json", "plan"))
     tell.pilot_plan(console, planned)
     tell.units(console, home.read("pilot.json", "plan"))
+    tell.beside(console, planned, home.read("profile.json", "profile").get("cost") or {})
     if dry_run:
         _print_json(home, "pilot.json", as_json)
         return 0
@@ -608,9 +737,11 @@ def _same_size(out: Path, size: str, budget: str | None) -> None:
     if not (out / "pilot.json").exists():
         return
     there = PilotPlan.of(read_json(out / "pilot.json"))
-    if (there.budget is None) != (wanted is None) or (wanted is None and there.preset != size):
+    same = there.preset == size if wanted is None else there.budget and there.budget.as_asked == wanted
+    if (there.budget is None) != (wanted is None) or not same:
         asked = there.preset if there.budget is None else str(there.budget)
         raise UserError(f"{out} holds a study planned at {asked}; choose another --out, or remove it")
+
 
 
 def evaluate_run(run: Path, *, quiet: bool, **asked: Any) -> int:

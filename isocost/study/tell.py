@@ -76,11 +76,12 @@ def profile(console: Console, p: Mapping[str, Any]) -> None:
     console.print(f"  recipe {p['recipe']['method']}: {p['recipe']['why']}")
     for line in p["found"][:8]:
         console.print(f"  [yellow]{line}[/]")
-    fails = [m["name"] for m in p["methods"] if m["state"] == "fails"]
-    unknown = [m["name"] for m in p["methods"] if m["state"] == "not measured"]
-    console.print(
-        f"  preconditions: fail for {', '.join(fails) or 'none'}; not measured for {', '.join(unknown) or 'none'}"
-    )
+    by = {m["name"]: m for m in p["methods"]}
+    if own := by.get(p["recipe"]["method"]):
+        console.print(f"  its preconditions: {own['state']}: {own['why']}")
+    for state, said in (("fails", "preconditions fail for"), ("not measured", "no profile tells those of")):
+        if names := [name for name, m in by.items() if m["state"] == state]:
+            console.print(f"  {said} {', '.join(names)}")
 
 
 def bill(b: Bill, unit: str = "rollouts") -> str:
@@ -115,6 +116,19 @@ def pilot_plan(console: Console, p: PilotPlan) -> None:
     flags(console, p.flags)
 
 
+def beside(console: Console, p: PilotPlan, profiled: Mapping[str, Any]) -> None:
+    """What stands beside a budget: the profile before it, and evaluations in what they do not count in."""
+    e, evaluations = p.evaluation, p.bill.evaluations
+    each = ", which are exact and sample nothing"
+    if e.samples is not None:
+        sampled = evaluations * e.problems * e.samples
+        each = f" by {e.samples} samples each: {sampled:,} rollouts, in the budget as time and money only"
+    console.print(
+        f"  beside it: the profile's {profiled.get('rollouts', 0):,} rollouts; {evaluations:,} evaluations of "
+        f"{e.problems} problems{each}", highlight=False
+    )
+
+
 def flags(console: Console, texts: tuple[str, ...]) -> None:
     for text in texts:
         console.print(f"  [yellow]! {text}[/]")
@@ -130,12 +144,14 @@ def shift(console: Console, s: Mapping[str, Any]) -> None:
     console.print(f"  {s['text']}")
 
 
-def law(console: Console, found: Law, metric: str = PASS) -> None:
-    """What the law says at the end of the pilot, or why it says nothing."""
+def law(console: Console, found: Law, metric: str = PASS, study: Path | None = None) -> None:
+    """What the law says at the end of the pilot, or why it says nothing; `study` is where runs can be added."""
     title = "law" if metric == PASS else f"law of {metric}"
     head(console, title if found.refused is None else f"{title}: refused")
     if found.refused is not None:
         console.print(f"  {found.refused.reason}\n  what would settle it: {found.refused.settle}")
+        if study and found.refused.option:
+            console.print(f"      isocost pilot {study} {found.refused.option}", highlight=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False, show_header=True)
     for name in ("  n", "B", "lr", "runs", "at the pilot's end", "diverged"):
         table.add_column(name, justify="right")
@@ -185,17 +201,17 @@ def interference(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
     console.print(f"  held-out problems unlearned since the base{note}{even}: {told}")
 
 
-def plan(console: Console, p: Plan, beside: Mapping[str, Any] | None = None) -> None:
+def plan(
+    console: Console, p: Plan, beside: Mapping[str, Any] | None = None, study: Path | None = None
+) -> None:
     """The prescription; `beside` is what plan.json tells beside it: units, more compute, what its seeds can see,
-    and of imported runs what their reward and their C are."""
+    and of imported runs what their reward and their C are. `study` is where runs can be added."""
     beside = beside or {}
     measure = {"kind": "held-out", "unit": "rollouts", **(beside.get("measure") or {})}
     a = p.arm
     head(console, f"prescription: n = {a.n}, B = {a.B}, M = {a.M}, lr = {a.lr:.2g}")
     if p.fallback:
-        console.print(
-            f"  fallback: {p.fallback}" + (f"\n  what would settle it: {p.settle}" if p.settle else "")
-        )
+        console.print(f"  fallback: {p.fallback}")
     else:
         console.print(f"  {p.chosen}")
     passes = "" if a.epochs is None else f", {a.epochs:.1f} passes over the problems"
@@ -215,7 +231,10 @@ def plan(console: Console, p: Plan, beside: Mapping[str, Any] | None = None) -> 
     if beside.get("sees"):
         console.print(f"  {beside['sees']['text']}")
     for rank, run in enumerate(beside.get("next") or ()):
-        console.print(f"  {'  or' if rank else 'to be surer:'} {run['text']}")
+        first = "what would settle it:" if p.fallback else "to be surer:"
+        console.print(f"  {'  or' if rank else first} {run['text']}")
+        if study and run["option"]:
+            console.print(f"      isocost pilot {study} {run['option']}", highlight=False, soft_wrap=True)
     console.print(f"  training: {bill(p.bill, measure['unit'])}")
     units(console, beside)
     for check in p.checks:
@@ -265,12 +284,18 @@ def more(console: Console, rows: Sequence[More]) -> None:
             console.print(f"    [yellow]! {m.caution}[/]")
 
 
-def verdict(console: Console, v: Verdict, per_cost: Mapping[str, float], *, over: bool) -> None:
-    """A verdict on one run: the word first, then what it rests on."""
+def verdict(
+    console: Console, v: Verdict, per_cost: Mapping[str, float], *, over: bool, measured: Mapping[str, str]
+) -> None:
+    """A verdict on one run: the word first, then what it rests on. `measured` is what its rewards are, by `measure.of`;
+    isocost's own have no name there, and are of the problems that choose."""
     colour = {"continue": "green", "stop": "red", "change n": "yellow"}[v.word]
     word = f"change n to {v.n}" if v.word == "change n" else v.word
     what = "" if v.metric == PASS else f"{v.metric} "
-    stands = f"{what}{v.reward:.3f} on the select problems after {v.C:.0f} of {v.end:.0f} rollouts"
+    stands = f"{what}{v.reward:.3f} on the select problems"
+    if measured["metric"]:
+        stands = f"{measured['metric']} {v.reward:.3f} ({measured['kind']} reward)"
+    stands += f" after {v.C:.0f} of {v.end:.0f} {measured['unit']}"
     if over:
         console.print(f"[bold]{v.run}[/]: ended\n  {stands}", highlight=False)
         return

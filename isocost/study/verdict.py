@@ -18,8 +18,9 @@ from isocost.laws.law import Law
 from isocost.laws.plan import Plan
 from isocost.laws.table import PASS, curves
 from isocost.laws.verdict import Groups, Verdict, judge
+from isocost.meter import LEARN, SAMPLE, SCORE
 from isocost.record import is_run, read_json
-from isocost.study import tell
+from isocost.study import measure, tell
 from isocost.study.home import Home
 from isocost.study.imported import is_imported
 from isocost.study.show import tail
@@ -107,7 +108,10 @@ def _end(run: Path, record: Mapping[str, Any]) -> float | None:
         return None
     cost = Cost(**{k: steps[-1].get(k, 0) for k in ("prefill", "decode", "score", "train")})
     parameters = record["model"]["parameters"]
-    spent = {"tokens": cost.decode, "seconds": clock[-1]["seconds"], "flop": cost.flops(parameters)}[unit]
+    busy = sum(clock[-1].get(work, 0.0) for work in (SAMPLE, SCORE, LEARN))
+    spent = {
+        "tokens": cost.decode, "flop": cost.flops(parameters), "seconds": clock[-1]["seconds"], "busy seconds": busy
+    }[unit]
     return float(steps[-1]["rollouts"] * max(limit / spent, 1.0)) if spent else None
 
 
@@ -172,7 +176,8 @@ def verdict(path: Path, *, target: float | None, worth: float | None, as_json: b
             rows.append({**said.data(), "per_cost": per_cost(said, run, bearings[study].machine),
                          "ended": ended(run), "path": str(run)})
             if not as_json:
-                tell.verdict(console, said, rows[-1]["per_cost"], over=rows[-1]["ended"])
+                measured = measure.of(read_json(run / "run.json"))
+                tell.verdict(console, said, rows[-1]["per_cost"], over=rows[-1]["ended"], measured=measured)
     if not rows:
         raise UserError(f"no run in {path} has been evaluated yet: a verdict needs the record of one that trains")
     if as_json:

@@ -16,7 +16,6 @@ from isocost.errors import UserError
 from isocost.laws.compare import QUESTIONS, SAME, TOLD, UNKNOWN, Answer
 from isocost.laws.wave import Change, Wave
 from isocost.study import tell
-from isocost.study.single import parted
 from isocost.words import counted
 
 WORDS = {"better": "better", "worse": "[bold]worse[/]", "same": "the same", "cannot tell": "cannot tell"}
@@ -29,7 +28,7 @@ def with_parents(arms: Sequence[str]) -> tuple[tuple[str, ...], dict[str, str]]:
     """
     parents: dict[str, str] = {}
     for arm in arms:
-        parent = methods.load(parted(arm)[0]).CARD.parent
+        parent = methods.load(methods.parted(arm)[0]).CARD.parent
         if parent is None:
             raise UserError(f"{arm} has no parent to be compared with: leave it out, its children bring it in")
         parents[arm] = parent

@@ -1,0 +1,48 @@
+"""What a run's rewards are and what its C counts: what must be one for rewards to be compared, or to make one law."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from isocost.errors import UserError
+from isocost.importers import HELD_OUT, UNNAMED
+from isocost.laws.budget import UNITS
+
+ONE = {  # what must be one: its name, and what would make it so
+    "kind": ("kind of reward", "keep held-out and training reward apart, or name one column for all with "
+                               "`isocost import --map`"),
+    "metric": ("metric", "name the same measure in all logs with `isocost import --map held_out=COLUMN`"),
+    "scale": ("scale", "count the rewards of all logs alike, and import them with one --scale"),
+    "unit": ("unit of C", "keep runs apart whose cost is counted otherwise"),
+    "model": ("model", "keep runs apart that began from another model"),
+    "data": ("data", "keep runs apart that were trained on other problems"),
+}
+
+
+def of(run: Mapping[str, Any]) -> dict[str, str]:
+    """What a run.json says of each key of `ONE`, in words, empty where it does not; isocost's own runs name no metric
+    and have held-out rewards from 0 to 1 at a C in rollouts."""
+    log = run.get("imported") or {}
+    metric = log.get("metric") or {}
+    low, high = (log.get("stated") or {}).get("scale") or (0.0, 1.0)
+    said = {
+        "kind": metric.get("kind") or HELD_OUT,
+        "metric": metric.get("name"),
+        "scale": f"from {low:g} to {high:g}",
+        "unit": log.get("unit") or UNITS[0],
+        "model": (run.get("model") or {}).get("name"),
+        "data": (run.get("problems") or {}).get("spec"),
+    }
+    return {k: "" if v in (None, UNNAMED) else str(v) for k, v in said.items()}
+
+
+def one(told: Sequence[tuple[str, Mapping[str, str]]], keys: Sequence[str] = tuple(ONE)) -> None:
+    """Raises UserError, naming both, where two of these (name, what `of` says) differ in what must be one."""
+    for key in keys:
+        what, right = ONE[key]
+        said = [(name, own[key]) for name, own in told if own[key]]
+        for name, value in said:
+            if value != said[0][1]:
+                other = f"of {name} {value}" if name != said[0][0] else f"{value} in another of its runs"
+                raise UserError(f"the {what} of {said[0][0]} is {said[0][1]}, {other}: {right}")
