@@ -3,7 +3,8 @@
     python records/calibration.py --studies 500 --out records/calibration.json
 
 Groups: `inside` (truths of the fitted forms, smooth in n), `rough` (neighbouring n differ besides), `outside` (six
-other shapes), `moving` (n* rises and settles within the pilot) and `unidentifiable`. Each draws `--studies` truths and
+other shapes), `moving` (n* rises and settles within the pilot), `unidentifiable` and `unrelated` (inside, but every n
+with numbers of its own, where the law takes neighbours to be alike). Each draws `--studies` truths and
 pilots of its own, from a seed that the system draws when the command is run, unless `--seed` is given; it is in the
 record either way. Nobody has seen the studies that are reported. Studies are kept beside the record as they finish
 (`--out` with `.lines` for `.json`), so a run that was stopped goes on where it was; `--groups` takes some of the
@@ -71,7 +72,7 @@ BLIND: dict[str, tuple[Design, dict[str, Any]]] = {
     "three evaluations": (Design(points=3), {}),
     "drowned in noise": (Design(seeds=2, held_out=32), {"middle": (2.0, 4.0)}),
 }
-GROUPS = ("inside", "rough", "outside", "moving", "unidentifiable")
+GROUPS = ("inside", "rough", "outside", "moving", "unidentifiable", "unrelated")
 
 
 def truth(group: str, number: int, rng: np.random.Generator) -> tuple[Planted, Design, str]:
@@ -85,8 +86,8 @@ def truth(group: str, number: int, rng: np.random.Generator) -> tuple[Planted, D
     kinds, names = (OUTSIDE, ["usual"]) if group == "outside" else (INSIDE, list(IDENTIFIABLE))
     name = names[number % len(names)]
     design = IDENTIFIABLE[name]
-    return (plant(kinds[number % len(kinds)], rng, design.ns, design.end, rough=1.0 if group == "rough" else 0.2),
-            design, name)
+    how = {"rough": {"rough": 1.0}, "unrelated": {"related": False}}.get(group, {})
+    return plant(kinds[number % len(kinds)], rng, design.ns, design.end, **how), design, name
 
 
 def study(task: tuple[int, str, int]) -> dict[str, Any]:

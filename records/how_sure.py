@@ -249,6 +249,7 @@ GROUPS = {
     "rough": "inside, n in no order",
     "moving": "inside, n* rises within the pilot",
     "outside": "outside the law's forms",
+    "unrelated": "inside, no n like another",
 }
 
 
@@ -444,7 +445,8 @@ def _bounds(share: float, count: int) -> dict[str, float]:
 
 def _group_colour(groups: Sequence[str]) -> alt.Color:
     colours = {
-        "inside": "var(--accent)", "rough": "var(--evaluation)", "moving": "var(--stale)", "outside": "var(--filtered)"
+        "inside": "var(--accent)", "rough": "var(--evaluation)", "moving": "var(--stale)",
+        "outside": "var(--filtered)", "unrelated": "var(--cancelled)",
     }
     return alt.Color(
         "group:N",

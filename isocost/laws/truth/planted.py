@@ -137,18 +137,21 @@ class Planted:
 
 
 def plant(kind: str, rng: np.random.Generator, ns: tuple[int, ...] = NS, end: float = END, *,
-          middle: tuple[float, float] = (0.08, 0.35), interference: float = 0.12, rough: float = 0.2) -> Planted:
+          middle: tuple[float, float] = (0.08, 0.35), interference: float = 0.12, rough: float = 0.2,
+          related: bool = True) -> Planted:
     """A truth of this kind: every number drawn afresh.
 
     `middle` are the least and the greatest midpoint of the smallest n, in units of `end`; `interference` is the most
     that the smallest n can end below the largest; `rough` is how far neighbouring n differ besides what n itself
-    does: 1 is 0.04 of reward, 15 % of the exponent and 30 % of the delay. Measured sweeps are smooth in n.
+    does: 1 is 0.04 of reward, 15 % of the exponent and 30 % of the delay. Measured sweeps are smooth in n. Where n
+    are not `related`, each has numbers of its own, as the smallest n of some other truth: only the base is one.
     """
-    R0, top, slope = rng.uniform(0.1, 0.45), rng.uniform(0.65, 0.99), np.exp(rng.uniform(np.log(0.7), np.log(2.2)))
-    first, later, lost = end * rng.uniform(*middle), rng.uniform(0.15, 0.7), interference * rng.uniform()
+    R0, (top, slope, first, later, lost) = rng.uniform(0.1, 0.45), _numbers(rng, end, middle, interference)
     curves: dict[int, Truth] = {}
     parameters: dict[int, Mapping[str, float]] = {}
     for place, n in enumerate(ns):
+        if not related:
+            (top, slope, first, _, lost), later = _numbers(rng, end, middle, interference), 0.0
         apart = rough * rng.uniform(-1, 1, 3)
         A = min(1.0, top - lost * ns[0] / n + 0.04 * apart[0])
         b, Cmid = slope * (1 + 0.15 * apart[1]), first * np.exp(later * place * (1 + 0.3 * apart[2]))
@@ -157,6 +160,14 @@ def plant(kind: str, rng: np.random.Generator, ns: tuple[int, ...] = NS, end: fl
         if kind in TAILS:
             parameters[n] = {"A": A, "Cmid": float(Cmid), "b": float(steepness(b, TAILS[kind]))}
     return Planted(kind, R0, curves, parameters=parameters or None)
+
+
+def _numbers(
+    rng: np.random.Generator, end: float, middle: tuple[float, float], interference: float
+) -> tuple[float, float, float, float, float]:
+    """(highest asymptote, exponent, first midpoint, delay of each next n in ln C, what the smallest n loses)."""
+    top, slope = rng.uniform(0.65, 0.99), np.exp(rng.uniform(np.log(0.7), np.log(2.2)))
+    return top, slope, end * rng.uniform(*middle), rng.uniform(0.15, 0.7), interference * rng.uniform()
 
 
 def _curve(R0: float, A: float, share: Truth, kind: str, loss: float, end: float) -> Truth:
