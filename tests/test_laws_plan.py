@@ -206,6 +206,14 @@ def test_a_budget_too_small_for_a_pilot_is_direct_and_says_why():
         planned(budget=Budget.parse("20rollouts"))
 
 
+def test_several_attempts_are_read_less_surely_than_one():
+    """On 128 problems by 4 samples one attempt is known to 0.5 / sqrt(512), best@4, of one lot of 4, to twice that."""
+    noisy = Evaluation(256, 4)
+    for attempts, sampled in ((1, 0.5 / sqrt(512)), (4, 0.5 / sqrt(128))):
+        assert planned(preset="quick", evaluation=noisy, attempts=attempts).sd == pytest.approx(
+            sqrt(0.02**2 + sampled**2))
+
+
 def test_a_noisy_evaluation_makes_the_pilot_blind_and_the_plan_direct():
     few = Evaluation(16, 1)
     p = planned(budget=Budget.parse("40k-rollouts"), evaluation=few)

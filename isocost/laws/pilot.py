@@ -337,15 +337,16 @@ def plan_pilot(
     timing: Timing | None = None,
     sd: float | None = None,
     worth: float = WORTH,
+    attempts: int = 1,
 ) -> PilotPlan:
     """The pilot for this profile: the preset's shape at the preset's size, or at the size a budget allows.
 
     `rate` (a user's rule) replaces the starting rule and spares the probe when it is marked measured. `sd` is a
     measured run-to-run standard deviation of held-out reward; without it 0.02 is assumed, and sampling noise is
-    added. With a budget, shapes are tried from the preset's own to smaller ones (fewer n, fewer seeds, smaller B),
-    and the first is taken whose runs are long enough and whose detectable effect is at most `worth`; if there is
-    none the plan is `direct`. `batch` fixes n B instead of B: the n of the grid that divide it, each with batch / n
-    problems per update, all at one learning rate and equally many updates.
+    added: that of best@k or worst@k, k `attempts`. With a budget, shapes are tried from the preset's own to smaller
+    ones (fewer n, fewer seeds, smaller B), and the first is taken whose runs are long enough and whose detectable
+    effect is at most `worth`; if there is none the plan is `direct`. `batch` fixes n B instead of B: the n of the grid
+    that divide it, each with batch / n problems per update, all at one learning rate and equally many updates.
 
     Raises:
         UserError: for an unknown preset, a grid below 2, a batch that the common default or fewer than two n of the
@@ -356,7 +357,7 @@ def plan_pilot(
     prices = Prices.of(profile, parameters)
     base = _Ask(
         preset, budget, seed, prices, timing or expected_timing(profile, evaluation.problems, evaluation.samples),
-        evaluation, rate or starting_rule(prices.parameters or 1e8), *_noise(sd, evaluation),
+        evaluation, rate or starting_rule(prices.parameters or 1e8), *_noise(sd, evaluation.sd_of(attempts)),
         *_live_n(profile, shape.grid),
     )
     if budget is None:
@@ -423,11 +424,11 @@ def _ladder(shape: Preset) -> Iterator[Preset]:
                               edge_seeds=1 if seeds < 5 else shape.edge_seeds, train_seeds=max(3, seeds))
 
 
-def _noise(sd: float | None, evaluation: Evaluation) -> tuple[float, str]:
+def _noise(sd: float | None, sampled: float) -> tuple[float, str]:
     if sd is not None:
         return float(sd), "measured"
-    both = sqrt(NOISE**2 + evaluation.sd**2)
-    return both, f"assumed: {NOISE:g} between runs" + (f", {evaluation.sd:.3f} of sampling" if evaluation.sd else "")
+    both = sqrt(NOISE**2 + sampled**2)
+    return both, f"assumed: {NOISE:g} between runs" + (f", {sampled:.3f} of sampling" if sampled else "")
 
 
 def _live_n(profile: Mapping[str, Any], grid: Sequence[int]) -> tuple[int, str]:

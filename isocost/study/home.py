@@ -37,7 +37,8 @@ class Home:
     def read(self, name: str, step: str) -> dict[str, Any]:
         """A step's record. Raises UserError naming the step that writes it."""
         if not self.has(name):
-            raise UserError(f"{self.path} has no {name} yet: run `isocost {step} {self.path}` first")
+            said = f"profile --out {self.path}" if step == "profile" else f"{step} {self.path}"
+            raise UserError(f"{self.path} has no {name} yet: run `isocost {said}` first")
         return read_json(self.path / name)
 
     def write(self, name: str, data: Mapping[str, Any]) -> None:

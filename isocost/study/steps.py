@@ -297,6 +297,7 @@ def _plan_pilot(
         B=groups,
         batch=fixed_batch,
         evaluation=Evaluation(held_out, None if exact else setting.samples),
+        attempts=attempts_of(home.metric),
     )
 
 

@@ -195,5 +195,6 @@ def _runs(path: Path) -> list[Path]:
                         f"`isocost fit {path}` says how each n ended, `isocost verdict {path}/runs/NAME` how one did")
     trained = [p.parent for p in sorted((path / "runs").glob("*/run.json")) if read_json(p)["purpose"] == "train"]
     if not trained:
-        raise UserError(f"{path} has no trained run yet: `isocost train --plan {path}` begins them")
+        raise UserError(f"{path} has no trained run yet: `isocost train --plan {path}` begins them. One of its pilot's "
+                        f"is judged by its own folder, {path}/runs/NAME")
     return [p for p in trained if not ended(p)] or trained
