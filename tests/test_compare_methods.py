@@ -19,7 +19,7 @@ from isocost.laws.forecast import digest
 from isocost.record import read_json, read_lines
 from isocost.run import Job, run
 from isocost.seams import Recipe
-from isocost.study.compare import PRICED, Design, _labels, arm_of, design
+from isocost.study.compare import PRICED, Design, _labels, arm_of, design, expected
 from isocost.study.wave import with_parents
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
@@ -232,6 +232,15 @@ def designed(*arms, budget, **changes):
     ask = {"seeds": 2, "rollouts": 8, "groups": 16, "lr": None, "evaluations": 4, "margin": 0.01, "metric": "pass@1",
            "seed": 0, "samples": 4, "parents": {}, "sets": {}}
     return design(arms, KNOWN, budget=budget, **{**ask, **changes})
+
+
+def test_an_arm_that_reads_a_reference_is_priced_with_it():
+    """7 tokens a rollout at 8 x 7 x 1000 FLOP for GRPO; isoeasy's reference reads them once more, at 2 x 7 x 1000."""
+    d = designed("grpo", "isoeasy", budget="1e10flop")
+    each = 1e10 / (2 * (2 + 3 / 4))
+    assert d.cost == each and d.rollouts == 128 * int(each / (128 * 70_000)) < 128 * int(each / (128 * 56_000))
+    of = {label: len(d.seeds) * d.rollouts + 3 * d.probe_rollouts for label in d.labels}
+    assert expected(d, KNOWN, 4).flops == of["grpo"] * 56_000 + of["isoeasy"] * 70_000
 
 
 def test_arms_of_other_sizes_cost_and_are_evaluated_at_what_is_whole_for_all():

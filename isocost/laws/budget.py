@@ -286,10 +286,11 @@ class Prices:
     train: float | None = None      # tokens trained; None: every token read or written, once
 
     @staticmethod
-    def of(profile: Mapping[str, Any], parameters: float | None = None) -> Prices:
+    def of(profile: Mapping[str, Any], parameters: float | None = None, compares: bool | None = None) -> Prices:
         """From the profile's bill, or from its mean length where it kept none.
 
-        Where its recipe `compares` with the policy it began with, that one reads every token once more.
+        Where a recipe, the profile's own if not told, `compares` with the policy it began with, that one reads every
+        token once more.
         """
         if parameters is None:
             parameters = profile.get("parameters")
@@ -298,7 +299,8 @@ class Prices:
         read, written = (cost.get(k, 0) / begun if begun else 0.0 for k in ("prefill", "decode"))
         if not begun:
             written = float((profile.get("lengths") or {}).get("mean", 0.0))
-        compares = bool((profile.get("recipe") or {}).get("compares"))
+        if compares is None:
+            compares = bool((profile.get("recipe") or {}).get("compares"))
         return Prices(read, written, parameters, (read + written) * compares)
 
     def measured(self, bills: Sequence[Mapping[str, float]]) -> Prices:

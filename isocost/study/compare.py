@@ -39,7 +39,7 @@ from isocost.laws.track import Track, tracks
 from isocost.laws.wave import RATE
 from isocost.laws.wave import wave as judge_wave
 from isocost.record import find_runs, read_json
-from isocost.run import Job, its_own, recipe_of
+from isocost.run import Job, compares, its_own, recipe_of
 from isocost.seams import Improve, Recipe, describe
 from isocost.setting import Opened, Setting, open_setting
 from isocost.study import measure, tell, wave
@@ -321,18 +321,20 @@ def design(arms: Sequence[str], known: Mapping[str, Any], *, budget: str, seeds:
     shared = {} if own_sizes else {"groups": groups, "rollouts": rollouts}
     made = {label: _recipe(method, own, **shared) for label, (method, own) in named.items()}
     sizes = {label: (r.rollouts, r.groups) for label, r in made.items()}
-    updates = {      # that a run pays for, at each n B
-        n * B: each / Prices.of(known).bill([(n, B, n * B, 0)], timing).of_unit(spend.unit) for n, B in sizes.values()
-    }
-    size, M = max(updates), int(updates[max(updates)])
-    if M < LEAST:
-        least = ceil(1.001 * LEAST * spend.amount / updates[size])
-        raise UserError(f"{spend} over {len(arms)} arms of {seeds} seeds pays for {M} updates of {size} rollouts a "
-                        f"run, and {LEAST} is the least: give {least:,.0f} {spend.unit}, fewer seeds, or a smaller n "
+    batch = {label: n * B for label, (n, B) in sizes.items()}
+    pays = {label: each / _prices(made[label], known).bill([(n, B, n * B, 0)], timing).of_unit(spend.unit)
+            for label, (n, B) in sizes.items()}     # updates of a run
+    size = max(batch.values())
+    M = min(pays[label] for label in labels if batch[label] == size)
+    if int(M) < LEAST:
+        least = ceil(1.001 * LEAST * spend.amount / M)
+        raise UserError(f"{spend} over {len(arms)} arms of {seeds} seeds pays for {int(M)} updates of {size} rollouts "
+                        f"a run, and {LEAST} is the least: give {least:,.0f} {spend.unit}, fewer seeds, or a smaller n "
                         "or B")
-    common = lcm(*updates)
-    step = common if all(m * nB / common >= LEAST for nB, m in updates.items()) else size
-    room = min(m * (nB / step) for nB, m in updates.items())
+    common = lcm(*batch.values())
+    rollouts_paid = min(pays[label] * batch[label] for label in labels)
+    step = common if rollouts_paid / common >= LEAST else size
+    room = rollouts_paid / step
     C, probe_C = step * int(room), step * max(int(SHARE * room), 1)
     rule = starting_rule(known["parameters"])
     if lr is not None:
@@ -414,9 +416,16 @@ def expected(d: Design, known: Mapping[str, Any], samples: int) -> Bill:
     timing = expected_timing(known, known["select"] + known["audit"], None if known["exact"] else samples)
     probe, run = (d.probe_rollouts, 1 + len(d.probe_points)), (d.rollouts, 1 + len(d.points))
     probes, runs = len(d.rates) * len(d.probe_seeds), len(d.seeds)
-    sizes = [(*d.size(label), *what) for what, count in ((probe, probes), (run, runs))
-             for label in d.labels for _ in range(count)]
-    return Prices.of(known).bill(sizes, timing)
+    bills = []
+    for label in d.labels:
+        n, B = d.size(label)
+        prices = _prices(_recipe(d.arms[label], d.sets.get(label, {}), groups=B, rollouts=n), known)
+        bills.append(prices.bill([*[(n, B, *probe)] * probes, *[(n, B, *run)] * runs], timing))
+    return sum(bills[1:], bills[0])
+
+
+def _prices(recipe: Recipe, known: Mapping[str, Any]) -> Prices:
+    return Prices.of(known, compares=compares(recipe))
 
 
 # methods ------------------------------------------------------------------------------------------------------
