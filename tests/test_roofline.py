@@ -1,5 +1,7 @@
 """Operations and bytes worked by hand, held to torch's own counter on the real decoder; peaks that are sane."""
 
+from statistics import median
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -145,13 +147,17 @@ def test_measured_peaks_are_a_machines(device):
 
 
 def test_no_real_call_beats_its_floor():
-    """A matrix product of the decoder's own, measured, takes no less than counted over peak."""
-    peaks = roofline.measure(1, "cpu", 0.5)
+    """A matrix product of the decoder's own, measured, takes no less than counted over peak.
+
+    In pairs, peak and call one after the other, and by their median: whoever shares the machine slows both alike.
+    """
     config = Config(vocab=2048, hidden=256, layers=2, heads=4, kv_heads=4, head_dim=64, mlp=1024, max_len=256)
     decoder = Decoder.from_config(config, torch.Generator().manual_seed(0))
-    tokens = torch.zeros((4, 128), dtype=torch.long)
-    with torch.inference_mode():
-        took = roofline._seconds(lambda: decoder.logits(decoder(tokens)), torch.device("cpu"), 0.3)
-    least = floor(prefill_work(config, 512, context=64.5, predicted=512), peaks, "fp32")
-    assert least < 1.1 * took
-    assert least > 0.05 * took
+    tokens, work = torch.zeros((4, 128), dtype=torch.long), prefill_work(config, 512, context=64.5, predicted=512)
+    shares = []
+    for _ in range(7):
+        peaks = roofline.measure(1, "cpu", 0.1)
+        with torch.inference_mode():
+            took = roofline._seconds(lambda: decoder.logits(decoder(tokens)), torch.device("cpu"), 0.1)
+        shares.append(floor(work, peaks, "fp32") / took)
+    assert 0.05 < median(shares) < 1.1
