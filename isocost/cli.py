@@ -394,7 +394,7 @@ def audit(study: Path, as_json: bool) -> int:
 @said
 def verdict(folder: Path, as_json: bool, **asked: Any) -> int:
     """Go on, stop, or change n: advice on a run, or on a study's runs, while they train. Stops nothing itself."""
-    from isocost.study.steps import console_of
+    from isocost.study.asked import console_of
     from isocost.study.verdict import verdict as judged
 
     return judged(folder, as_json=as_json, console=console_of(as_json), **asked)

@@ -19,7 +19,8 @@ from isocost.laws.forecast import digest
 from isocost.record import read_json, read_lines
 from isocost.run import Job, run
 from isocost.seams import Recipe
-from isocost.study.compare import PRICED, Design, _labels, arm_of, design, expected
+from isocost.study.compare import PRICED
+from isocost.study.design import Design, arm_of, design, expected, labels_of
 from isocost.study.wave import with_parents
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
@@ -321,7 +322,7 @@ def test_an_arms_own_setting_comes_after_the_shared_one_and_paths_keep_their_ats
         "grpo", {"loss.high": "0.3", "loss.low": "0.1"})
     assert arm_of("/home/me@work/mine.py") == ("/home/me@work/mine.py", {})
     assert arm_of("/home/me@work/mine.py@loss.high=0.3") == ("/home/me@work/mine.py", {"loss.high": "0.3"})
-    assert _labels(["a/grpo.py@enrich.x=b/c", "runs@1/rloo"], "") == ["grpo@enrich.x=b_c", "rloo"]
+    assert labels_of(["a/grpo.py@enrich.x=b/c", "runs@1/rloo"], "") == ["grpo@enrich.x=b_c", "rloo"]
 
 
 def test_a_method_with_settings_has_the_parent_of_the_method():

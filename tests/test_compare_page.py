@@ -7,7 +7,8 @@ from pathlib import Path
 from rich.console import Console
 
 from isocost.laws.compare import QUESTIONS, SHARES, Comparison
-from isocost.study.compare import Design, show
+from isocost.study.compare import show
+from isocost.study.design import Design
 
 HOME = Path(__file__).parents[1]
 PAGE = (HOME / "docs" / "compare.md").read_text(encoding="utf-8")

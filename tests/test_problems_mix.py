@@ -10,7 +10,7 @@ from isocost.errors import UserError
 from isocost.problems import family
 from isocost.problems.load import load_problems
 from isocost.problems.mix import Part, counts, parts
-from isocost.study.steps import answer_room
+from isocost.study.asked import answer_room
 
 HARD, EASY, VERY = "sums:base=hard", "sums:base=easy", "sums:base=very-easy"
 

@@ -21,7 +21,8 @@ from isocost.report.records import load
 from isocost.setting import Setting, open_setting
 from isocost.study import compare as comparing
 from isocost.study import profile as profiles
-from isocost.study.compare import _can_see, design
+from isocost.study.compare import _can_see
+from isocost.study.design import design
 from isocost.study.profile import SAMPLES, profile
 from isocost.types import Cost
 

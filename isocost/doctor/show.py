@@ -13,8 +13,8 @@ from rich.table import Table
 from isocost.doctor import Diagnosis, diagnose
 from isocost.doctor.finding import Finding
 from isocost.setting import Opened, open_setting
+from isocost.study.asked import console_of, setting_of
 from isocost.study.show import duration
-from isocost.study.steps import console_of, setting_of
 
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red", "cannot tell": "cyan"}
 

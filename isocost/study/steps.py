@@ -7,11 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import re
-import sys
 import time
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -30,81 +26,22 @@ from isocost.laws.fit import fit_law
 from isocost.laws.interference import by_n, interferences
 from isocost.laws.law import Flag, Law
 from isocost.laws.overfit import Overfit, beyond, overfitting, told
-from isocost.laws.pilot import PRESETS, Evaluation, PilotPlan, Run, plan_pilot
+from isocost.laws.pilot import PRESETS, Evaluation, PilotPlan, plan_pilot
 from isocost.laws.plan import Plan, prescribe
-from isocost.laws.rate import RateRule, fit_rate, given, shift, starting_rule, trials
+from isocost.laws.rate import RateRule, given, starting_rule
 from isocost.laws.table import PASS, Curve, attempts_of, curves
 from isocost.meter import LOST, TRAIN
-from isocost.problems.family import Sums, is_sums, listed
-from isocost.problems.mix import parts
 from isocost.record import read_json
-from isocost.run import Job, reopen
 from isocost.setting import Setting
 from isocost.study import imported, spending, tell
+from isocost.study.asked import console_of, setting_of, workers_of
 from isocost.study.home import Home, check, found, opened
-from isocost.study.show import Watch
-from isocost.study.workers import ended, run_all
+from isocost.study.jobs import run_phase, workers_for
+from isocost.study.pilot import pilot, refuse_sealed, write_pilot
+from isocost.study.workers import ended
 from isocost.types import Cost
-from isocost.words import counted
 
 SAMPLES = 16  # per profiled problem
-SMALL = 20_000_000  # bytes of weights below which one thread per run is the fastest use of the cores
-
-
-# what was asked -----------------------------------------------------------------------------------------------
-
-
-def setting_of(asked: Mapping[str, Any]) -> Setting:
-    """The setting that a command's options ask for. Threads default to one for small models, else every core."""
-    fields = {
-        k: asked[k]
-        for k in (
-            "model",
-            "data",
-            "verifier",
-            "held_out",
-            "held_out_data",
-            "limit",
-            "skip_broken",
-            "system",
-            "temperature",
-            "top_p",
-            "top_k",
-            "samples",
-            "device",
-            "dtype",
-            "kernels",
-        )
-    }
-    threads = asked.get("threads") or (1 if is_small(fields["model"]) else os.cpu_count() or 1)
-    return Setting(
-        **fields, max_tokens=asked.get("max_tokens") or answer_room(fields["data"]), threads=threads
-    )
-
-
-def is_small(model: str) -> bool:
-    """Whether one thread per run is the fastest use of the cores."""
-    folder = Path(model)
-    return model == "tiny" or (
-        folder.is_dir() and sum(f.stat().st_size for f in folder.glob("*.safetensors")) < SMALL
-    )
-
-
-def answer_room(data: str) -> int:
-    """Tokens an answer may take where nobody said: the built-in problems' own longest answer and its end, else 64."""
-    specs = [part.spec for part in parts(data)]
-    if not all(map(is_sums, specs)):
-        return 64
-    return 1 + max(len(str(p.meta["solution"])) for spec in specs for p in listed(Sums.of(spec)))
-
-
-def workers_of(setting: Setting, asked: int | None) -> int:
-    """Runs side by side: as many as their threads leave room for."""
-    return asked or max(1, (os.cpu_count() or 1) // setting.threads)
-
-
-def console_of(quiet: bool) -> Console:
-    return Console(quiet=quiet, highlight=False, width=None if sys.stdout.isatty() else 120)
 
 
 # profile ------------------------------------------------------------------------------------------------------
@@ -153,7 +90,7 @@ def profile(
     (out / "profile.jsonl").unlink(missing_ok=True)
     home = opened(out)
     tell.profile(console, home.read("profile.json", "profile"))
-    _print_json(home, "profile.json", as_json)
+    tell.written(home, "profile.json", as_json)
     return 0
 
 
@@ -205,7 +142,7 @@ def plan(
         others = any(x is not None for x in (size, lr, lr_exponent, groups, fixed_batch, metric))
         found = imported.planned(home, budget, price, devices, others=others)
         tell.plan(console, found, home.read("plan.json", "plan"))
-        _print_json(home, "plan.json", as_json)
+        tell.written(home, "plan.json", as_json)
         return 0
     known = home.read("profile.json", "profile")
     choose_metric(home, metric)
@@ -216,7 +153,7 @@ def plan(
         raise UserError(f"{study} has runs but not the pilot.json that they were planned by: put it back, or begin "
                         "another study")
     if begun and asked:
-        _refuse_sealed(home)
+        refuse_sealed(home)
         if shape:
             raise UserError(f"{study} has runs of the pilot that was planned; only --budget, --price, --devices and "
                             "--workers can be asked anew, and `isocost pilot` adds runs: begin another study to plan "
@@ -232,13 +169,13 @@ def plan(
             planned = replace(planned, budget=spend or planned.budget)
         else:
             planned = _plan_pilot(home, known, size or "quick", spend, lr, lr_exponent, groups, fixed_batch)
-        _write_pilot(home, planned, machine)
+        write_pilot(home, planned, machine)
     planned = PilotPlan.of(home.read("pilot.json", "plan"))
     if not (home.has("law.json") or planned.direct):
         tell.pilot_plan(console, planned)
         tell.units(console, home.read("pilot.json", "plan"))
         tell.beside(console, planned, known.get("cost") or {})
-        _print_json(home, "pilot.json", as_json)
+        tell.written(home, "pilot.json", as_json)
         return 0
     if not home.has("plan.json"):
         with home.phase("fit"):
@@ -247,14 +184,8 @@ def plan(
             home.write("plan.json", {**made.data(), **beside})
     written = home.read("plan.json", "plan")
     tell.plan(console, Plan.of(written), written, None if planned.direct else study)
-    _print_json(home, "plan.json", as_json)
+    tell.written(home, "plan.json", as_json)
     return 0
-
-
-def _refuse_sealed(home: Home) -> None:
-    if home.has("forecast.json"):
-        raise UserError(f"{home.path}/forecast.json is sealed: what it was made from stays as it is; begin another "
-                        "study to plan otherwise")
 
 
 def _machine(home: Home, price: str | None, devices: int | None, workers: int | None) -> Machine:
@@ -262,12 +193,6 @@ def _machine(home: Home, price: str | None, devices: int | None, workers: int | 
     before = spending.machine_of(home) if home.has("pilot.json") else Machine(1, workers_of(home.setting, None))
     told = Machine.priced(price, devices or before.devices, workers or before.side_by_side)
     return told if price else replace(told, price=before.price, currency=before.currency)
-
-
-def _write_pilot(home: Home, planned: PilotPlan, machine: Machine) -> None:
-    """Write a pilot's plan; the prescription, which follows from it, is made again."""
-    home.write("pilot.json", {**planned.data(), **spending.of_pilot(planned, machine)})
-    (home.path / "plan.json").unlink(missing_ok=True)
 
 
 def _plan_pilot(
@@ -349,154 +274,6 @@ def _spent(home: Home, planned: PilotPlan) -> Bill:
     )
 
 
-# pilot --------------------------------------------------------------------------------------------------------
-
-
-def pilot(
-    study: Path,
-    *,
-    quiet: bool,
-    as_json: bool = False,
-    workers: int | None = None,
-    dry_run: bool = False,
-    longer: Sequence[str] = (),
-    seeds: Sequence[str] = (),
-) -> int:
-    """Run what pilot.json plans: the probe, then the grid and its edges at the rule the probe supports.
-
-    `longer` (N=C) and `seeds` (N=K) add to it first: what the runs there have spent is not spent again.
-    """
-    home, console = imported.not_imported(opened(study)), console_of(quiet)
-    planned = PilotPlan.of(home.read("pilot.json", "plan"))
-    if longer or seeds:
-        planned = _extended(home, planned, longer, seeds, dry_run=dry_run)
-    if dry_run or planned.direct:
-        tell.pilot_plan(console, planned)
-        if as_json:
-            click.echo(json.dumps(planned.data(), indent=1, sort_keys=True))
-        return 0
-    workers = _workers(home, workers, console)
-    with home.phase("probe"):
-        _run_phase(
-            home, planned, planned.of_purpose("probe"), planned.rate, "learning-rate probe", console, workers
-        )
-    if not home.has("rate.json"):
-        seen = trials(curves(home.path)) if planned.of_purpose("probe") else []
-        start = planned.rate
-        home.write("rate.json", (fit_rate(seen, start.reference, start.exponent) if seen else start).data())
-    rule = RateRule.of(home.read("rate.json", "pilot"))
-    tell.rate(console, rule)
-    _refuse_dear(home, planned)
-    with home.phase("pilot"):
-        both = (*planned.of_purpose("pilot"), *planned.of_purpose("edge"))
-        _run_phase(home, planned, both, rule, "pilot", console, workers)
-    home.write("shift.json", shift(curves(home.path)).data())
-    tell.shift(console, home.read("shift.json", "pilot"))
-    _print_json(home, "rate.json", as_json)
-    return 0
-
-
-def _workers(home: Home, asked: int | None, console: Console) -> int:
-    """Runs side by side: as many as are asked for, or as the study was planned for."""
-    planned = spending.machine_of(home).side_by_side
-    if asked and asked != planned:
-        tell.flags(console, (f"planned for {counted(planned, 'run')} side by side and run with {asked}: hours on the "
-                             f"wall, device-hours and money are {planned / asked:.3g} times what the plan says",))
-    return asked or planned
-
-
-def _extended(
-    home: Home, planned: PilotPlan, longer: Sequence[str], seeds: Sequence[str], *, dry_run: bool
-) -> PilotPlan:
-    """The pilot with runs added, written down unless this is a dry run; law and plan are then made again."""
-    _refuse_sealed(home)
-    ends = {r.n: r.C for r in planned.of_purpose("pilot")}
-    made = planned.extended(_of_each("--longer", longer, ends, "4=24576, 4=4x or all=4x"),
-                            _of_each("--seeds", seeds, dict.fromkeys(ends, 0), "8=2 or all=2"))
-    if not dry_run:
-        for name in ("law.json", "shift.json"):
-            (home.path / name).unlink(missing_ok=True)
-        _write_pilot(home, made, spending.machine_of(home))
-    return made
-
-
-def _of_each(option: str, texts: Sequence[str], there: Mapping[int, int], example: str) -> dict[int, int]:
-    """n -> amount of options N=AMOUNT: `all` is every n that is there, 4x four times what is there."""
-    out = {}
-    for text in texts:
-        found = re.fullmatch(r"([0-9]+|all)=([0-9]+)(x?)", text)
-        if not found or (found[3] and not any(there.values())):
-            raise UserError(f"cannot read {option} {text!r}: write n and how much, such as {option} {example}")
-        for n in there if found[1] == "all" else (int(found[1]),):
-            out[n] = int(found[2]) * (there.get(n, 1) if found[3] else 1)
-    return out
-
-
-def _refuse_dear(home: Home, planned: PilotPlan) -> None:
-    """Raises UserError where the probe has shown that grid and edges would take all of the budget, or more."""
-    if planned.budget is None or planned.budget.unit == "rollouts" or not planned.of_purpose("probe"):
-        return
-    probes = [read_json(home.runs / r.name / "end.json")["bill"]["train"] for r in planned.of_purpose("probe")]
-    prices = planned.prices.measured(probes)
-    timing = measure_timing(curves(home.path), planned.timing)
-    sizes = [(r.n, r.B, r.C, 1 + len(planned.points_of(r))) for r in planned.runs]
-    cost = prices.bill(sizes, timing).of_unit(planned.budget.unit)
-    if cost >= planned.budget.amount:
-        raise UserError(
-            f"the probe has shown that the pilot takes {cost:.3g} {planned.budget.unit} in all, and the budget is "
-            f"{planned.budget}, {planned.budget.amount:.3g} {planned.budget.unit}: give `isocost plan {home.path} "
-            f"--budget` three times what the pilot takes, or plan another study of a smaller --size"
-        )
-
-
-def _run_phase(
-    home: Home,
-    planned: PilotPlan,
-    runs: Sequence[Run],
-    rule: RateRule,
-    title: str,
-    console: Console,
-    workers: int | None,
-    seal: str | None = None,
-) -> list[dict[str, Any]]:
-    jobs = [job_of(home, r, rule, planned.points_of(r), seal) for r in runs]
-    for job in jobs:
-        reopen(home.runs / job.name, job)
-    return run_jobs(jobs, home.runs, title, console, workers)
-
-
-def run_jobs(
-    jobs: Sequence[Job], folder: Path, title: str, console: Console, workers: int | None
-) -> list[dict[str, Any]]:
-    """Run jobs side by side with a live display. Raises Interrupted once everything is saved."""
-    if not jobs:
-        return []
-    with Watch(title, jobs, folder, console) as watch:
-        return run_all(jobs, folder, workers=workers_of(jobs[0].setting, workers), watch=watch)
-
-
-def job_of(home: Home, run: Run, rule: RateRule, points: Sequence[int], seal: str | None = None) -> Job:
-    """A planned run as a job for a worker."""
-    asked = home.asked
-    method = asked["method"] or home.read("profile.json", "profile")["recipe"]["method"]
-    return Job(
-        name=run.name,
-        setting=home.setting,
-        method=method,
-        seed=run.seed,
-        budget={"rollouts": run.C},
-        n=run.n,
-        B=run.B,
-        lr=run.lr(rule),
-        warmup=run.warmup,
-        points=tuple(points),
-        purpose=run.purpose,
-        multiplier=run.multiplier,
-        seal=seal,
-        export=run.purpose == "train",
-    )
-
-
 # fit ----------------------------------------------------------------------------------------------------------
 
 
@@ -510,7 +287,7 @@ def fit(study: Path, *, quiet: bool, as_json: bool = False, metric: str | None =
     found = Law.of(home.read("law.json", "fit"))
     tell.law(console, found, home.metric, None if imported.is_imported(home) else study)
     tell.interference(console, by_n(interferences(home.path)))
-    _print_json(home, "law.json", as_json)
+    tell.written(home, "law.json", as_json)
     return 0
 
 
@@ -622,7 +399,7 @@ def train_plan(
     planned = PilotPlan.of(home.read("pilot.json", "plan"))
     if dry_run:
         tell.plan(console, prescription)
-        _print_json(home, "plan.json", as_json)
+        tell.written(home, "plan.json", as_json)
         return 0
     law = Law.of(home.read("law.json", "fit")) if home.has("law.json") else None
     if not home.has("forecast.json"):
@@ -637,10 +414,10 @@ def train_plan(
         raise UserError(f"{', '.join(altered)} was changed after the forecast was sealed: begin another study")
     tell.forecast(console, forecast, home.metric)
     rule = RateRule.of(home.read("rate.json", "pilot")) if home.has("rate.json") else planned.rate
-    workers = _workers(home, workers, console)
+    workers = workers_for(home, workers, console)
     with home.phase("train"):
-        _run_phase(home, planned, prescription.runs, rule, "training", console, workers, seal=forecast.seal)
-    _print_json(home, "forecast.json", as_json)
+        run_phase(home, planned, prescription.runs, rule, "training", console, workers, seal=forecast.seal)
+    tell.written(home, "forecast.json", as_json)
     return 0
 
 
@@ -663,7 +440,7 @@ def audit(study: Path, *, quiet: bool, as_json: bool = False) -> int:
     )
     home.write("audit.json", verdict.data())
     tell.audit(console, verdict)
-    _print_json(home, "audit.json", as_json)
+    tell.written(home, "audit.json", as_json)
     return verdict.exit_code
 
 
@@ -673,11 +450,6 @@ def _hashes(home: Home) -> dict[str, str]:
         name: forecasts.digest_of(read_json(path)) if (path := home.path / f"{name}.json").exists() else ""
         for name in ("plan", "law")
     }
-
-
-def _print_json(home: Home, name: str, as_json: bool) -> None:
-    if as_json:
-        click.echo((home.path / name).read_text().rstrip())
 
 
 # everything ---------------------------------------------------------------------------------------------------
@@ -712,7 +484,7 @@ def whole(
     tell.units(console, home.read("pilot.json", "plan"))
     tell.beside(console, planned, home.read("profile.json", "profile").get("cost") or {})
     if dry_run:
-        _print_json(home, "pilot.json", as_json)
+        tell.written(home, "pilot.json", as_json)
         return 0
     if not planned.direct:
         pilot(out, quiet=quiet, workers=workers)
@@ -726,7 +498,7 @@ def whole(
         write(out)
     write(out)  # once more, so that its own time is in it
     tell.closing(console, home)
-    _print_json(home, "audit.json", as_json)
+    tell.written(home, "audit.json", as_json)
     return 0
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 from rich.console import Console
 from rich.table import Table
 
@@ -342,6 +343,12 @@ def audit(console: Console, a: Audit) -> None:
 def spread(s: Spread) -> str:
     bounds = "" if s.low is None or s.high is None else f" [{s.low:+.3f}, {s.high:+.3f}]"
     return f"{s.mean:+.3f}{bounds} over {counted(s.count, 'seed')}"
+
+
+def written(home: Home, name: str, as_json: bool) -> None:
+    """A record as it was written, for a command that was asked for JSON."""
+    if as_json:
+        click.echo((home.path / name).read_text().rstrip())
 
 
 def closing(console: Console, home: Home) -> None:

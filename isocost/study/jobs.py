@@ -1,0 +1,76 @@
+"""Planned runs as jobs, side by side, with a live display; runs that are there and shorter go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from isocost.laws.pilot import PilotPlan, Run
+from isocost.laws.rate import RateRule
+from isocost.run import Job, reopen
+from isocost.study import spending, tell
+from isocost.study.asked import workers_of
+from isocost.study.home import Home
+from isocost.study.show import Watch
+from isocost.study.workers import run_all
+from isocost.words import counted
+
+
+def workers_for(home: Home, asked: int | None, console: Console) -> int:
+    """Runs side by side: as many as are asked for, or as the study was planned for."""
+    planned = spending.machine_of(home).side_by_side
+    if asked and asked != planned:
+        tell.flags(console, (f"planned for {counted(planned, 'run')} side by side and run with {asked}: hours on the "
+                             f"wall, device-hours and money are {planned / asked:.3g} times what the plan says",))
+    return asked or planned
+
+
+def run_phase(
+    home: Home,
+    planned: PilotPlan,
+    runs: Sequence[Run],
+    rule: RateRule,
+    title: str,
+    console: Console,
+    workers: int | None,
+    seal: str | None = None,
+) -> list[dict[str, Any]]:
+    jobs = [job_of(home, r, rule, planned.points_of(r), seal) for r in runs]
+    for job in jobs:
+        reopen(home.runs / job.name, job)
+    return run_jobs(jobs, home.runs, title, console, workers)
+
+
+def run_jobs(
+    jobs: Sequence[Job], folder: Path, title: str, console: Console, workers: int | None
+) -> list[dict[str, Any]]:
+    """Run jobs side by side with a live display. Raises Interrupted once everything is saved."""
+    if not jobs:
+        return []
+    with Watch(title, jobs, folder, console) as watch:
+        return run_all(jobs, folder, workers=workers_of(jobs[0].setting, workers), watch=watch)
+
+
+def job_of(home: Home, run: Run, rule: RateRule, points: Sequence[int], seal: str | None = None) -> Job:
+    """A planned run as a job for a worker."""
+    asked = home.asked
+    method = asked["method"] or home.read("profile.json", "profile")["recipe"]["method"]
+    return Job(
+        name=run.name,
+        setting=home.setting,
+        method=method,
+        seed=run.seed,
+        budget={"rollouts": run.C},
+        n=run.n,
+        B=run.B,
+        lr=run.lr(rule),
+        warmup=run.warmup,
+        points=tuple(points),
+        purpose=run.purpose,
+        multiplier=run.multiplier,
+        seal=seal,
+        export=run.purpose == "train",
+    )

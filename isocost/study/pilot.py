@@ -1,0 +1,122 @@
+"""The pilot: the runs that are planned, and those that are added to them until a forecast is sealed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from isocost.errors import UserError
+from isocost.laws.budget import Machine, measure_timing
+from isocost.laws.pilot import PilotPlan
+from isocost.laws.rate import RateRule, fit_rate, shift, trials
+from isocost.laws.table import curves
+from isocost.record import read_json
+from isocost.study import imported, spending, tell
+from isocost.study.asked import console_of
+from isocost.study.home import Home, opened
+from isocost.study.jobs import run_phase, workers_for
+
+
+def pilot(
+    study: Path,
+    *,
+    quiet: bool,
+    as_json: bool = False,
+    workers: int | None = None,
+    dry_run: bool = False,
+    longer: Sequence[str] = (),
+    seeds: Sequence[str] = (),
+) -> int:
+    """Run what pilot.json plans: the probe, then the grid and its edges at the rule the probe supports.
+
+    `longer` (N=C) and `seeds` (N=K) add to it first: what the runs there have spent is not spent again.
+    """
+    home, console = imported.not_imported(opened(study)), console_of(quiet)
+    planned = PilotPlan.of(home.read("pilot.json", "plan"))
+    if longer or seeds:
+        planned = _extended(home, planned, longer, seeds, dry_run=dry_run)
+    if dry_run or planned.direct:
+        tell.pilot_plan(console, planned)
+        if as_json:
+            click.echo(json.dumps(planned.data(), indent=1, sort_keys=True))
+        return 0
+    workers = workers_for(home, workers, console)
+    with home.phase("probe"):
+        run_phase(
+            home, planned, planned.of_purpose("probe"), planned.rate, "learning-rate probe", console, workers
+        )
+    if not home.has("rate.json"):
+        seen = trials(curves(home.path)) if planned.of_purpose("probe") else []
+        start = planned.rate
+        home.write("rate.json", (fit_rate(seen, start.reference, start.exponent) if seen else start).data())
+    rule = RateRule.of(home.read("rate.json", "pilot"))
+    tell.rate(console, rule)
+    _refuse_dear(home, planned)
+    with home.phase("pilot"):
+        both = (*planned.of_purpose("pilot"), *planned.of_purpose("edge"))
+        run_phase(home, planned, both, rule, "pilot", console, workers)
+    home.write("shift.json", shift(curves(home.path)).data())
+    tell.shift(console, home.read("shift.json", "pilot"))
+    tell.written(home, "rate.json", as_json)
+    return 0
+
+
+def refuse_sealed(home: Home) -> None:
+    """Raises UserError once a forecast is sealed."""
+    if home.has("forecast.json"):
+        raise UserError(f"{home.path}/forecast.json is sealed: what it was made from stays as it is; begin another "
+                        "study to plan otherwise")
+
+
+def write_pilot(home: Home, planned: PilotPlan, machine: Machine) -> None:
+    """Write a pilot's plan; the prescription, which follows from it, is made again."""
+    home.write("pilot.json", {**planned.data(), **spending.of_pilot(planned, machine)})
+    (home.path / "plan.json").unlink(missing_ok=True)
+
+
+def _extended(
+    home: Home, planned: PilotPlan, longer: Sequence[str], seeds: Sequence[str], *, dry_run: bool
+) -> PilotPlan:
+    """The pilot with runs added, written down unless this is a dry run; law and plan are then made again."""
+    refuse_sealed(home)
+    ends = {r.n: r.C for r in planned.of_purpose("pilot")}
+    made = planned.extended(_of_each("--longer", longer, ends, "4=24576, 4=4x or all=4x"),
+                            _of_each("--seeds", seeds, dict.fromkeys(ends, 0), "8=2 or all=2"))
+    if not dry_run:
+        for name in ("law.json", "shift.json"):
+            (home.path / name).unlink(missing_ok=True)
+        write_pilot(home, made, spending.machine_of(home))
+    return made
+
+
+def _of_each(option: str, texts: Sequence[str], there: Mapping[int, int], example: str) -> dict[int, int]:
+    """n -> amount of options N=AMOUNT: `all` is every n that is there, 4x four times what is there."""
+    out = {}
+    for text in texts:
+        found = re.fullmatch(r"([0-9]+|all)=([0-9]+)(x?)", text)
+        if not found or (found[3] and not any(there.values())):
+            raise UserError(f"cannot read {option} {text!r}: write n and how much, such as {option} {example}")
+        for n in there if found[1] == "all" else (int(found[1]),):
+            out[n] = int(found[2]) * (there.get(n, 1) if found[3] else 1)
+    return out
+
+
+def _refuse_dear(home: Home, planned: PilotPlan) -> None:
+    """Raises UserError where the probe has shown that grid and edges would take all of the budget, or more."""
+    if planned.budget is None or planned.budget.unit == "rollouts" or not planned.of_purpose("probe"):
+        return
+    probes = [read_json(home.runs / r.name / "end.json")["bill"]["train"] for r in planned.of_purpose("probe")]
+    prices = planned.prices.measured(probes)
+    timing = measure_timing(curves(home.path), planned.timing)
+    sizes = [(r.n, r.B, r.C, 1 + len(planned.points_of(r))) for r in planned.runs]
+    cost = prices.bill(sizes, timing).of_unit(planned.budget.unit)
+    if cost >= planned.budget.amount:
+        raise UserError(
+            f"the probe has shown that the pilot takes {cost:.3g} {planned.budget.unit} in all, and the budget is "
+            f"{planned.budget}, {planned.budget.amount:.3g} {planned.budget.unit}: give `isocost plan {home.path} "
+            f"--budget` three times what the pilot takes, or plan another study of a smaller --size"
+        )
