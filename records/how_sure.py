@@ -327,7 +327,21 @@ def _cover_part(r: Record) -> str:
         f" the kinds of truth, `{worst[1]}` ({_name(worst[0])}) is covered least: {percent(worst[2])} at"
         " 90 %. Shares of prediction intervals (mean of three new runs) that held, at 90 %, by how far beyond the"
         " pilot's longest"
-        " run they reach:\n\n" + markdown_table(head, rows)
+        " run they reach:\n\n" + markdown_table(head, rows) + _unrelated(r)
+    )
+
+
+def _unrelated(r: Record) -> str:
+    """What becomes of the coverage where the law's assumption of neighbours fails; empty where that was not asked."""
+    if "unrelated" not in _told(r):
+        return ""
+    related, apart = (r["groups"][g]["cover"]["reward@4"] for g in ("inside", "unrelated"))
+    mean, new = (apart[kind][AT_90] for kind in ("confidence", "prediction"))
+    return (
+        "\nThe law takes n that are neighbours to be alike, as they are in published sweeps, and lets an arm that is"
+        " late lean on those that are not. Where every n is of a truth of its own that is wrong: "
+        f"{percent(mean)} of mean curves and {percent(new)} of new runs are then covered at 4 times, for"
+        f" {percent(related['confidence'][AT_90])} and {percent(related['prediction'][AT_90])} inside the forms.\n"
     )
 
 

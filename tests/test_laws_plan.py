@@ -319,6 +319,17 @@ def test_a_refusal_falls_back_to_the_best_at_the_pilots_end_and_is_named():
     assert plan.arm.prediction is not None         # the arm's own curve
 
 
+def test_a_fallback_is_the_best_where_all_have_cost_the_same():
+    """At n B = 16 and 256 a rollout takes 0.3875 and 0.2117 ms: n = 32 is at its end when n = 2 is at 0.546 of it."""
+    pilot = planned(preset="quick")
+    seen = [curve(r, {2: 0.6, 4: 0.3, 8: 0.3, 16: 0.3, 32: 0.58}[r.n]) for r in pilot.of_purpose("pilot")]
+    refused = FakeLaw(VALUES, (2,), Refusal("the knee was not reached", "four times the rollouts", 4e5))
+    by_rollouts = prescription(refused, pilot, Budget(1e9, "rollouts"), curves=seen)
+    by_time = prescription(refused, pilot, Budget(1e6, "seconds"), curves=seen)
+    assert (by_rollouts.arm.n, by_time.arm.n) == (2, 32)
+    assert "(0.600 on" in by_rollouts.fallback and "(0.580 on" in by_time.fallback
+
+
 def test_a_fallback_ignores_diverged_runs_and_other_purposes():
     pilot = planned(preset="quick")
     runs = pilot.of_purpose("pilot")

@@ -208,6 +208,25 @@ def test_runs_are_added_to_a_pilot_and_those_there_are_not_paid_for_again(study,
     assert read_json(out / "plan.json")["pilot_C"] == 2 * pilot["C"]
 
 
+def test_a_pilot_that_would_leave_nothing_stops_after_its_probe(study, tmp_path):
+    out = copied(study, tmp_path)
+    pilot = read_json(out / "pilot.json")
+    spent = sum(read_json(p)["bill"]["train"]["decode"] for p in out.glob("runs/p*/end.json"))
+    for amount, code in ((spent // 2, 2), (10 * spent, 0)):
+        budget = {"amount": amount, "unit": "tokens", "asked": ""}
+        (out / "pilot.json").write_text(json.dumps(pilot | {"budget": budget}))
+        text = said("pilot", out, "--workers", "1", code=code)
+        assert ("the probe has shown" in text) == (code == 2)
+
+
+def test_as_many_runs_go_side_by_side_as_were_planned_for_and_others_are_said_to(study, tmp_path):
+    out = copied(study, tmp_path)
+    assert "side by side and run with" not in said("pilot", out, "--workers", "1")
+    said("plan", out, "--workers", "4")
+    text = " ".join(said("pilot", out, "--workers", "1").split())
+    assert "planned for 4 runs side by side and run with 1" in text and "4 times what the plan says" in text
+
+
 def copied(study, to):
     """The study as it was before its forecast was sealed."""
     shutil.copytree(study[0], to / "s")

@@ -19,6 +19,7 @@ from isocost.errors import UserError
 from isocost.laws.budget import UNITS
 from isocost.laws.table import PASS, Curve, curves
 
+SPENT = {"rollouts": "rollouts", "tokens": "tokens", "flops": "FLOP", "seconds": "busy seconds"}   # unit -> in words
 LENGTH = "completions/mean_length"      # tokens of an answer, as the lines of a record call them
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from isocost.laws.track import SPENT
 from isocost.report import charts
 from isocost.report.accounts import Section, empty
 from isocost.report.html import (
@@ -29,8 +30,6 @@ from isocost.report.outcome import SPLIT
 from isocost.report.records import Data, Run, Study, as_dict, as_list, number, read_run
 from isocost.words import counted
 
-UNITS = {"rollouts": "rollouts", "tokens": "tokens", "flops": "FLOP", "seconds": "busy seconds"}
-
 
 def is_comparison(study: Study) -> bool:
     """Whether the folder holds a comparison of arms, begun or done, rather than a study of one method."""
@@ -44,7 +43,7 @@ def headline(study: Study) -> str:
         arms = list(as_dict(as_dict(study["compare"].get("design")).get("arms")))
         return f"{names(arms)} are being compared; there is no answer yet."
     verdicts = [as_dict(v) for v in as_list(told.get("verdicts"))]
-    where = f"at {brief(told.get('cost'))} {UNITS.get(str(told.get('unit')), told.get('unit'))} a run"
+    where = f"at {brief(told.get('cost'))} {SPENT.get(str(told.get('unit')), told.get('unit'))} a run"
     best = told.get("best")
     if best:
         by = sorted({str(v.get("by")) for v in verdicts if v.get("better") == best})

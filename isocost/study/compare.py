@@ -34,7 +34,7 @@ from isocost.laws.forecast import digest
 from isocost.laws.pilot import Run, warmup
 from isocost.laws.rate import MULTIPLIERS, RateRule, fit_rate, trials
 from isocost.laws.table import Curve, curves
-from isocost.laws.track import Track, tracks
+from isocost.laws.track import SPENT, Track, tracks
 from isocost.laws.wave import RATE
 from isocost.laws.wave import wave as judge_wave
 from isocost.record import find_runs, read_json
@@ -57,7 +57,6 @@ BUDGETS = {"flops": "flop", "seconds": "busy seconds"}   # what a run's own budg
 UNPAIRED = 2**31         # numbers from which on a run of no known seed has one that pairs it with nothing
 READS = ("arms", "unit", "metric", "margin", "seed", "out", "as_json")      # what a comparison of folders goes by
 JUDGED = ("kind", "metric", "scale", "unit", "model")     # what must be one; an arm may have runs on several problems
-AT = {"rollouts": "rollouts", "tokens": "tokens", "flops": "FLOP", "seconds": "busy seconds"}
 
 
 def run_compare(arms: Sequence[str], *, quiet: bool, as_json: bool = False, given: Mapping[str, str] | None = None,
@@ -491,7 +490,7 @@ def show(console: Console, c: Comparison, rates: Mapping[str, float]) -> None:
 
 def headline(c: Comparison) -> str:
     """One line: who is better, and where."""
-    where = f"at {c.cost:,.0f} {AT[c.unit]} a run" if c.unit != "flops" else f"at {c.cost:.2g} FLOP a run"
+    where = f"at {c.cost:,.0f} {SPENT[c.unit]} a run" if c.unit != "flops" else f"at {c.cost:.2g} FLOP a run"
     if c.best is not None:
         return f"{c.best} is better ({', '.join(sorted({v.by for v in c.verdicts if v.better == c.best}))}), {where}"
     if c.exit_code == TOLD:
