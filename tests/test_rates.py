@@ -15,7 +15,7 @@ from isocost.rates import WORK, rates, together, told
 from isocost.record import read_json, read_lines, write_json
 from isocost.run import Job, run
 from isocost.setting import Setting, open_setting
-from isocost.study.show import Watch
+from isocost.study.show import Watch, duration
 from isocost.types import Cost
 
 JOB = Job(
@@ -217,3 +217,8 @@ def test_a_run_that_was_interrupted_is_not_shown_as_over(tmp_path, reason, going
     (home / "metrics.jsonl").write_text(json.dumps({"step": 3, "rollouts": 64}) + "\n")
     write_json(home / "end.json", {"reason": reason})
     assert (JOB.name in watched(tmp_path, 100).split()) == going
+
+
+def test_durations_are_told_as_a_person_would():
+    told = {89: "89 s", 5000: "83 min", 7200: "2.0 h", 359_000: "99.7 h", 864_000: "10 days", 6.8e19: "2.15e+12 years"}
+    assert {seconds: duration(seconds) for seconds in told} == told

@@ -178,7 +178,12 @@ def _size(job: Job) -> float:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person would say them."""
+    """Seconds as a person would say them: what takes years is most often a budget with a zero too many."""
     if seconds < 90:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 100 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    days = seconds / 86400
+    return f"{days:.0f} days" if days < 1000 else f"{days / 365.25:.3g} years"

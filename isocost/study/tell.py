@@ -28,6 +28,7 @@ from isocost.study.home import Home
 from isocost.study.show import duration
 from isocost.words import counted
 
+SHOWN = 20      # evaluation points that are listed
 BARS = " ▁▂▃▄▅▆▇█"
 
 
@@ -107,10 +108,11 @@ def pilot_plan(console: Console, p: PilotPlan) -> None:
         console.print(f"  fallback: {p.fallback_why}; {p.train_seeds} x {p.train_C} rollouts")
     else:
         console.print(f"  learning rate: {p.rate.why}")
-        probes = len(p.of_purpose("probe"))
+        probes, at = len(p.of_purpose("probe")), [str(x) for x in p.points]
+        shown = at if len(at) <= SHOWN else [*at[: SHOWN - 1], "...", at[-1]]
         console.print(
             f"  {probes} probe runs, {len(p.of_purpose('pilot'))} grid runs, {len(p.of_purpose('edge'))} edge runs at "
-            f"half and twice the rate; evaluated at {', '.join(str(x) for x in p.points)} rollouts"
+            f"half and twice the rate; evaluated at {', '.join(shown)} rollouts"
         )
         console.print(f"  pilot: {bill(p.pilot_bill)}")
     console.print(f"  training after it: {bill(p.train_bill)}")
@@ -269,7 +271,7 @@ def _unit(unit: str) -> tuple[str, Callable[[float], str]]:
         return "on the wall", duration
     if unit == "flops":
         return "FLOP", lambda x: f"{x:.1e}"
-    return unit, lambda x: f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
+    return unit, lambda x: f"{x:,.0f}" if 100 <= x < 1e10 else f"{x:.3g}"
 
 
 def more(console: Console, rows: Sequence[More]) -> None:
