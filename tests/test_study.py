@@ -195,6 +195,10 @@ def test_runs_are_added_to_a_pilot_and_those_there_are_not_paid_for_again(study,
     priced = said("pilot", out, "--longer", "2=2x", "--seeds", "4=1", "--dry-run")
     assert f"then n = 2 continued to {2 * pilot['C']} rollouts, 1 more run of n = 4" in " ".join(priced.split())
     assert results(out) == before and read_json(out / "pilot.json") == pilot
+    kept = (out / "runs" / "pilot-n8-s0" / "end.json").read_bytes()
+    (out / "runs" / "pilot-n8-s0" / "end.json").unlink()
+    assert "1 run of the planned pilot still to end" in said("pilot", out, "--longer", "2=2x", code=2)
+    (out / "runs" / "pilot-n8-s0" / "end.json").write_bytes(kept)
     said("pilot", out, "--longer", "2=2x", "--seeds", "4=1", "--workers", "1")
     after = results(out)
     assert set(after) - set(before) == {f"runs/pilot-n4-s2/{n}" for n in ("metrics.jsonl", "journal.jsonl",
@@ -216,7 +220,7 @@ def test_a_pilot_that_would_leave_nothing_stops_after_its_probe(study, tmp_path)
         budget = {"amount": amount, "unit": "tokens", "asked": ""}
         (out / "pilot.json").write_text(json.dumps(pilot | {"budget": budget}))
         text = said("pilot", out, "--workers", "1", code=code)
-        assert ("the probe has shown" in text) == (code == 2)
+        assert ("by what the probe measured" in text) == (code == 2)
 
 
 def test_as_many_runs_go_side_by_side_as_were_planned_for_and_others_are_said_to(study, tmp_path):

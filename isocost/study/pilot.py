@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
+from rich.console import Console
 
-from isocost.errors import UserError
+from isocost.errors import Interrupted, UserError
 from isocost.laws.budget import Machine, measure_timing
 from isocost.laws.pilot import PilotPlan
 from isocost.laws.rate import RateRule, fit_rate, shift, trials
@@ -19,6 +20,8 @@ from isocost.study import imported, spending, tell
 from isocost.study.asked import console_of
 from isocost.study.home import Home, opened
 from isocost.study.jobs import run_phase, workers_for
+from isocost.study.workers import ended
+from isocost.words import counted
 
 
 def pilot(
@@ -44,6 +47,13 @@ def pilot(
         if as_json:
             click.echo(json.dumps(planned.data(), indent=1, sort_keys=True))
         return 0
+    try:
+        return _run(home, planned, console, workers, as_json)
+    except Interrupted as e:    # what was added is written down: to go on is not to add it again
+        raise Interrupted(e.signum, f"isocost pilot {study}") from None
+
+
+def _run(home: Home, planned: PilotPlan, console: Console, workers: int | None, as_json: bool) -> int:
     workers = workers_for(home, workers, console)
     with home.phase("probe"):
         run_phase(
@@ -81,11 +91,19 @@ def write_pilot(home: Home, planned: PilotPlan, machine: Machine) -> None:
 def _extended(
     home: Home, planned: PilotPlan, longer: Sequence[str], seeds: Sequence[str], *, dry_run: bool
 ) -> PilotPlan:
-    """The pilot with runs added, written down unless this is a dry run; law and plan are then made again."""
+    """The pilot with runs added, written down unless this is a dry run; law and plan are then made again.
+
+    To one whose runs have all ended: said again after a kill, the same words would add to what they have added.
+    """
     refuse_sealed(home)
+    under_way = [r.name for r in planned.runs if not ended(home.runs / r.name)]
+    if under_way:
+        raise UserError(f"{counted(len(under_way), 'run')} of the planned pilot still to end, such as "
+                        f"{under_way[0]}: go on with `isocost pilot {home.path}` first")
     ends = {r.n: r.C for r in planned.of_purpose("pilot")}
     made = planned.extended(_of_each("--longer", longer, ends, "4=24576, 4=4x or all=4x"),
                             _of_each("--seeds", seeds, dict.fromkeys(ends, 0), "8=2 or all=2"))
+    _refuse_dear(home, made)
     if not dry_run:
         for name in ("law.json", "shift.json"):
             (home.path / name).unlink(missing_ok=True)
@@ -106,8 +124,8 @@ def _of_each(option: str, texts: Sequence[str], there: Mapping[int, int], exampl
 
 
 def _refuse_dear(home: Home, planned: PilotPlan) -> None:
-    """Raises UserError where the probe has shown that grid and edges would take all of the budget, or more."""
-    if planned.budget is None or planned.budget.unit == "rollouts" or not planned.of_purpose("probe"):
+    """Raises UserError where, by what the probe measured, the pilot takes all of the budget, or more."""
+    if planned.budget is None or not planned.of_purpose("probe"):
         return
     probes = [read_json(home.runs / r.name / "end.json")["bill"]["train"] for r in planned.of_purpose("probe")]
     prices = planned.prices.measured(probes)
@@ -116,7 +134,7 @@ def _refuse_dear(home: Home, planned: PilotPlan) -> None:
     cost = prices.bill(sizes, timing).of_unit(planned.budget.unit)
     if cost >= planned.budget.amount:
         raise UserError(
-            f"the probe has shown that the pilot takes {cost:.3g} {planned.budget.unit} in all, and the budget is "
+            f"by what the probe measured the pilot takes {cost:.3g} {planned.budget.unit} in all, and the budget is "
             f"{planned.budget}, {planned.budget.amount:.3g} {planned.budget.unit}: give `isocost plan {home.path} "
             f"--budget` three times what the pilot takes, or plan another study of a smaller --size"
         )
