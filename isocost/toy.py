@@ -7,7 +7,7 @@ it, and what a paper says in expectation can be computed in it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -151,13 +151,45 @@ class Engine:
         self.version = version
 
 
+class Adam:
+    """Adam (Kingma & Ba, 2015) as `torch.optim` has it, which loads a compiler before its first step."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter]):
+        self.parameters, self.steps = list(parameters), 0
+        self.moments = [(torch.zeros_like(p), torch.zeros_like(p)) for p in self.parameters]
+
+    def zero_grad(self) -> None:
+        for p in self.parameters:
+            p.grad = torch.zeros_like(p)
+
+    @torch.no_grad()
+    def step(self, lr: float) -> None:
+        self.steps += 1
+        first_bias, second_bias = 1 - 0.9**self.steps, 1 - 0.999**self.steps
+        for p, (first, second) in zip(self.parameters, self.moments, strict=True):
+            assert p.grad is not None
+            first.lerp_(p.grad, 1 - 0.9)
+            second.mul_(0.999).addcmul_(p.grad, p.grad, value=1 - 0.999)
+            p.addcdiv_(first, (second.sqrt() / second_bias**0.5).add_(1e-8), value=-lr / first_bias)
+
+    def state(self) -> dict[str, Tensor]:
+        moments = {f"{i}.{k}": m[k].clone() for i, m in enumerate(self.moments) for k in (0, 1)}
+        return moments | {"steps": torch.tensor(self.steps)}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        self.steps = int(state["steps"])
+        for i, own in enumerate(self.moments):
+            for k in (0, 1):
+                own[k].copy_(state[f"{i}.{k}"])
+
+
 class Learner:
     """Adam on the table. `micro` rows at a time; None takes the batch whole."""
 
     def __init__(self, policy: Policy, meter: Meter, micro: int | None = None):
         self.policy, self.meter, self.micro = policy, meter, micro
         self.parameters = sum(p.numel() for p in policy.parameters())
-        self.adam = torch.optim.Adam(policy.parameters(), lr=0.0)
+        self.adam = Adam(policy.parameters())
 
     def forward(self, batch: Batch) -> Forward:
         logits = self.policy(batch.tokens)[:, :-1] / batch.temperature[:, None, None]
@@ -176,7 +208,7 @@ class Learner:
     def gradient(self, batch: Batch, loss: Callable) -> dict[str, float]:
         """Leave the gradient of sum(loss * weight) on the parameters; returns means over the mask."""
         assert batch.weight is not None
-        self.adam.zero_grad(set_to_none=False)
+        self.adam.zero_grad()
         sums: dict[str, float] = {"loss": 0.0, "entropy": 0.0}
         for rows in torch.arange(len(batch.tokens)).split(self.micro or len(batch.tokens)):
             part = batch.rows(rows)
@@ -210,25 +242,22 @@ class Learner:
         return self._descend(lr)
 
     def forget(self) -> None:
-        self.adam = torch.optim.Adam(self.policy.parameters(), lr=0.0)
+        self.adam = Adam(self.policy.parameters())
 
     def _descend(self, lr: float) -> float:
         norm = nn.utils.clip_grad_norm_(self.policy.parameters(), 1.0)
-        for group in self.adam.param_groups:
-            group["lr"] = lr
-        self.adam.step()
+        self.adam.step(lr)
         return float(norm)
 
     def weights(self) -> dict[str, Tensor]:
         return {k: v.detach().clone() for k, v in self.policy.state_dict().items()}
 
     def state(self) -> dict[str, Tensor]:
-        moments = self.adam.state_dict()["state"]
-        return self.weights() | {f"{i}.{k}": v.clone() for i, m in moments.items() for k, v in m.items()}
+        return self.weights() | self.adam.state()
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         self.policy.load_state_dict({k: state[k] for k in self.policy.state_dict()})
-        self.adam.load_state_dict({"state": _moments(state), "param_groups": self.adam.state_dict()["param_groups"]})
+        self.adam.restore(state)
 
 
 class Critic:
@@ -251,33 +280,21 @@ class Critic:
         self.adam.zero_grad()
         loss = (self._foreseen(batch) - target)[batch.mask].square().mean() / 2
         loss.backward()
-        for group in self.adam.param_groups:
-            group["lr"] = lr
-        self.adam.step()
+        self.adam.step(lr)
         self.meter.charge(Cost(train=int(batch.length.sum()), updates=1))
         return {"critic/loss": float(loss.detach())}
 
     def state(self) -> dict[str, Tensor]:
-        moments = self.adam.state_dict()["state"]
         own = {"first": self.first.detach().clone(), "last": self.last.detach().clone()}
-        return (own | {f"{i}.{k}": v.clone() for i, m in moments.items() for k, v in m.items()}) if moments else {}
+        return own | self.adam.state() if self.adam.steps else {}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         self.first, self.last = (nn.Parameter(torch.zeros(len(ALPHABET), dtype=torch.float64)) for _ in range(2))
-        self.adam = torch.optim.Adam([self.first, self.last], lr=0.0)
+        self.adam = Adam([self.first, self.last])
         if state:
             self.first.data.copy_(state["first"])
             self.last.data.copy_(state["last"])
-            groups = self.adam.state_dict()["param_groups"]
-            self.adam.load_state_dict({"state": _moments(state), "param_groups": groups})
-
-
-def _moments(state: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
-    """Adam's moments out of what `state` wrote."""
-    moments: dict[int, dict[str, Tensor]] = {}
-    for key in (k for k in state if k[0].isdigit()):
-        moments.setdefault(int(key.split(".")[0]), {})[key.split(".")[1]] = state[key].clone()
-    return moments
+            self.adam.restore(state)
 
 
 def _kept(batch: Batch) -> Tensor:
