@@ -70,7 +70,7 @@ def recipe_of(job: Job) -> Recipe:
     from isocost import methods
 
     s = job.setting
-    recipe = methods.load(job.method).recipe(groups=job.B, rollouts=job.n)
+    recipe = methods.recipe(job.method, groups=job.B, rollouts=job.n)
     planned = {"lr": job.lr, "warmup": job.warmup, **{k: getattr(s, k) for k in PLANNED if hasattr(s, k)}}
     recipe = methods.tuned(paced(recipe, **planned), job.sets)
     refuse(recipe, verifier=s.marks)
@@ -85,7 +85,7 @@ def its_own(method: str, used: Mapping[str, Any]) -> str:
     """
     from isocost import methods
 
-    recipes = (methods.load(name).recipe() for name in (method, "reinforce"))
+    recipes = (methods.recipe(name) for name in (method, "reinforce"))
     own, root = ({"n": r.rollouts, "B": r.groups, **describe(r.pace)} for r in recipes)
     named = {k: own[k] for k in PLANNED if k in own and k in used and own[k] != root.get(k)}
     taken = ", ".join(f"{k} = {_short(v)}" for k, v in named.items() if v == used[k])

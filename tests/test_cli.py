@@ -212,6 +212,27 @@ def test_what_a_plan_without_a_pilot_and_a_study_without_its_plan_need_is_said(h
     assert "planned without a pilot" in said("plan", "s", "--budget", "3k-rollouts", code=2)
 
 
+def test_sizes_in_a_methods_name_are_those_of_the_run(here):
+    asked = ("--data", "sums:base=easy,count=60", "--budget", "12-rollouts", "--out", "r")
+    said("train", "grpo@rollouts=3,groups=2", *asked)
+    run = read_json(here / "r" / "run.json")
+    assert (run["arm"]["n"], run["job"]["n"], run["arm"]["B"]) == (3, 3, 2)
+    assert run["job"]["points"][-1] == 12 and run["job"]["sets"] == {}
+    assert "rollouts is given twice" in said("train", "grpo@rollouts=3", "-n", "4", "--budget", "12-rollouts", code=2)
+
+
+def test_a_file_that_makes_no_recipe_or_exits_says_so_by_name(here):
+    body = METHOD[: METHOD.index("def recipe")]
+    for name, end, told in (("none", "def recipe(**changes):\n    pass\n", "is a `return` missing"),
+                            ("raises", "def recipe(**changes):\n    return {}['seam']\n", "KeyError: 'seam'"),
+                            ("exits", "import sys\nsys.exit('no licence')\n", "SystemExit: no licence")):
+        (here / f"{name}.py").write_text(body + end)
+        for command in (("train", f"./{name}.py", "--budget", "1k-rollouts"), ("diff", f"./{name}.py", "grpo"),
+                        ("compare", "grpo", f"./{name}.py", "--budget", "50k-rollouts")):
+            text = said(*command, code=2)
+            assert told in text and name in text, text
+
+
 def test_a_folder_that_cannot_be_written_is_named(here):
     assert "choose a folder that can be written" in said(*RUN, "--budget", "64-rollouts", "--out", "/proc/no", code=2)
 

@@ -14,6 +14,7 @@ from isocost.laws.table import curves
 from isocost.record import read_json
 from isocost.report.page import render
 from isocost.report.records import load
+from isocost.study.measure import in_its_units
 
 TRUTH = {4: (0.66, 9000.0, 1.3), 8: (0.74, 14000.0, 1.25), 16: (0.80, 26000.0, 1.2)}  # A, Cmid, b; R0 is 0.2
 LOGS = Path(__file__).parent / "fixtures" / "logs"
@@ -245,24 +246,79 @@ def test_the_law_says_what_more_would_buy_what_seeds_see_and_what_to_run_next(tm
 # warm-up and units, as the logs have them ---------------------------------------------------------------------
 
 
+def at_rates(folder, rates):
+    """A study of logs of these rates at steps 2, 10 and from 20 on."""
+    for path in logs(folder / "logs"):
+        lines = [line.split(",") for line in path.read_text().splitlines()]
+        for i, cells in enumerate(lines[2:]):  # from the first step on; the base's line comes before any rate
+            cells[0], cells[3] = str(10 * i + 2 if not i else 10 * i), str(rates[min(i, 2)])
+        path.write_text("".join(",".join(cells) + "\n" for cells in (lines[0], [*lines[1][:3], ""], *lines[2:])))
+    said("import", *sorted((folder / "logs").iterdir()), *NAMES, "--out", folder / "study")
+    said("fit", folder / "study")
+    return folder / "study"
+
+
 @pytest.mark.parametrize(("rates", "warmup"), [
     ((1e-6, 1e-6, 1e-6), 0),  # constant
     ((2e-7, 9.95e-7, 1e-6), 10),  # at its highest from step 10 on
     ((1e-6, 9e-7, 8e-7), 0),  # it fell: a decay and no warm-up
 ])
 def test_a_warm_up_is_exported_where_the_logs_had_one(tmp_path, rates, warmup):
-    out = tmp_path / "study"
-    for path in logs(tmp_path / "logs"):
-        lines = [line.split(",") for line in path.read_text().splitlines()]
-        for i, cells in enumerate(lines[2:]):  # from the first step on; the base's line comes before any rate
-            cells[0], cells[3] = str(10 * i + 2 if not i else 10 * i), str(rates[min(i, 2)])
-        path.write_text("".join(",".join(cells) + "\n" for cells in (lines[0], [*lines[1][:3], ""], *lines[2:])))
-    said("import", *sorted((tmp_path / "logs").iterdir()), *NAMES, "--out", out)
-    said("fit", out)
+    out = at_rates(tmp_path, rates)
     assert f"warm-up {warmup} update" in said("plan", out, "--budget", "100k-rollouts")
     text = said("export", out, "--to", "trl")
     assert re.search(rf"warmup_steps: {warmup}\b", text)
     assert ("the decay of the learning rate that the imported runs had" in text) == (rates[2] < 9e-7)
+
+
+def test_a_warm_up_is_no_longer_than_the_run_and_told_where_it_is_much_of_it(tmp_path):
+    out = at_rates(tmp_path, (2e-7, 5e-7, 1e-6))
+    text = said("plan", out, "--budget", "1k-rollouts")
+    arm = Plan.of(read_json(out / "plan.json")).arm
+    assert arm.M < 20 and f"warm-up {arm.M} updates" in text
+    had = f"the imported runs of n = {arm.n} warmed up for 20 updates"
+    assert f"! {arm.M} of {arm.M} updates warm up (at most 5%): {had}" in text
+    assert f"warmup_steps: {arm.M} " in said("export", out, "--to", "trl")
+    text = said("plan", out, "--budget", "200k-rollouts")
+    assert "warm-up 20 updates" in text and "updates warm up" not in text
+
+
+def test_a_reward_that_is_not_from_0_to_1_is_expected_on_its_own_scale_too(tmp_path):
+    """0.2 of 100 to 500 is 180."""
+    assert in_its_units((100.0, 500.0), 0.2, 0.1, 0.35) == "180 [140, 240] on the logs' scale from 100 to 500"
+    assert in_its_units((0.0, 1.0), 0.2, 0.1, 0.35) == ""
+    out = tmp_path / "study"
+    files = logs(tmp_path / "logs")
+    for path in files:
+        lines = [line.split(",") for line in path.read_text().splitlines()]
+        for cells in lines[1:]:
+            cells[1] = str(500 * float(cells[1]))
+        path.write_text("".join(",".join(cells) + "\n" for cells in lines))
+    said("import", *files, *NAMES, "--scale", "0,500", "--out", out)
+    said("fit", out)
+    text = said("plan", out, "--budget", "100k-rollouts")
+    expected = Plan.of(read_json(out / "plan.json")).arm.prediction
+    told = in_its_units((0, 500), expected.value, expected.low, expected.high)
+    assert told.startswith(f"{500 * expected.value:.4g} [") and f"prediction interval): {told}" in text
+    assert f"prediction interval: {told}. " in said("export", out, "--to", "trl")
+
+
+@pytest.mark.parametrize("budget", ["100k-rollouts", "400k-rollouts"])
+def test_passes_over_the_problems_are_those_of_the_logs_gone_on(tmp_path, budget):
+    """16 of 800 problems an update: 12.5 passes of n = 8, and C / 800 n of the plan, flagged above 25."""
+    files = logs(tmp_path / "logs", ns=(8, 16))
+    for path in files:
+        lines = [line.split(",") for line in path.read_text().splitlines()]
+        rows = [(*map(float, cells), 16 * int(cells[0]) / 800) for cells in lines[1:]]
+        csv(path, rows, ",".join((*lines[0], "epoch")))
+    out = tmp_path / "study"
+    said("import", *files, *NAMES, "--out", out)
+    said("fit", out)
+    text = said("plan", out, "--budget", budget)
+    arm = Plan.of(read_json(out / "plan.json")).arm
+    assert arm.epochs == arm.C / (800 * arm.n) and f"{arm.epochs:.1f} passes over the problems" in text
+    told = f"extrapolates in epochs: {arm.epochs:.1f} passes over the training problems, the pilot made at most 12.5"
+    assert (told in text) == (arm.epochs > 25) == (budget == "400k-rollouts")
 
 
 def test_a_study_in_steps_of_an_environment_is_not_exported(tmp_path):

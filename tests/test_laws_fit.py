@@ -265,14 +265,20 @@ def test_refusals_of_the_whole_law():
         gone.best(100)
 
 
-def test_asking_too_far_is_refused_and_asking_beyond_is_flagged(law):
+def test_asking_too_far_is_refused(law):
     assert law.refusal(8 * END) is None
     far = law.refusal(20 * END)
     assert far is not None and "20 times the pilot's largest run" in far.reason and far.rollouts == 12 * 2 * END
-    assert not any(f.name in ("extrapolation", "epochs") for f in law.flags_at(END))
-    beyond = {f.name: f.text for f in law.flags_at(8 * END, 2)}
-    assert "8.0 times" in beyond["extrapolation"]
-    assert "32.0 times over the problems, the pilot at most 4.0" in beyond["epochs"]
+
+
+def test_an_arm_that_went_on_alone_is_held_to_the_others_where_all_were():
+    """n = 8 goes on to 16 times its length and far above; at the common end n = 2 stands highest, and n = 4 moved."""
+    curves = pilot({2: rising(), 4: rising(0.6), 8: rising(0.6)})
+    on = [replace(c, C=np.append(c.C, 16 * c.C[-1]), select=np.append(c.select, 1.0), audit=np.append(c.audit, 1.0),
+                  seconds=np.append(c.seconds, 16 * c.seconds[-1]), epochs=np.append(c.epochs, 16 * c.epochs[-1]))
+          if c.n == 8 else c for c in curves]
+    law = fit_law(on, draws=50)
+    assert law.fallback() == 2 and law.arm(8).C[-1] == 16 * law.arm(2).C[-1] and law.arm(4).moved
 
 
 def test_diverged_short_and_falling_runs_are_said():
@@ -285,7 +291,7 @@ def test_diverged_short_and_falling_runs_are_said():
     curves[6:] = [replace(c, select=c.select + drop, audit=c.audit + drop) for c in curves[6:]]
     law = fit_law(curves, draws=40)
     flags = {f.name: f.text for f in law.flags}
-    assert "n=2: 1 of 3 runs fell below" in flags["diverged"] and law.arm(2).diverged == 1
+    assert "n=2: 1 of 3 runs diverged (NaN, or below their start)" in flags["diverged"] and law.arm(2).diverged == 1
     assert "n=4: 1 of 3 runs ended early" in flags["short"] and len(law.arm(4).runs) == 2
     assert "n=8 by 0." in flags["falling"] and "n=2 has 2, n=4 has 2" in flags["few_seeds"]
 

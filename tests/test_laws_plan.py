@@ -125,6 +125,23 @@ def test_timing_is_measured_from_runs():
     assert measure_timing(untimed, TIMING) is TIMING
 
 
+def test_slow_stretches_count_as_much_as_fast_ones():
+    """A machine that is shared: every stretch takes 1 or 3 times as long, so twice on average, and free rollouts
+    are no reason to forget what was timed."""
+    runs, rng = make_runs(0, "pilot", (2, 8, 32), 8, 4096, 6), np.random.default_rng(2)
+    loaded = []
+    for r in runs:
+        c = curve(r, 0.8, TIMING)
+        steps = np.diff(c.seconds) * rng.choice([1.0, 3.0], len(c.seconds) - 1)
+        loaded.append(replace(c, seconds=np.concatenate([[c.seconds[0]], c.seconds[0] + np.cumsum(steps)])))
+    found = measure_timing(loaded, TIMING)
+    real = sum(float(c.seconds[-1] - c.seconds[0]) for c in loaded)
+    told = sum(found.seconds(c.n, c.B, 4096, len(c.C) - 1) for c in loaded)
+    assert told == pytest.approx(real, rel=0.05)
+    free = Timing(0.01, 0.0, 0.0, 0.05, "")
+    assert measure_timing([curve(r, 0.8, free) for r in runs], TIMING).update == pytest.approx(0.01, rel=0.02)
+
+
 def test_runs_of_one_batch_size_tell_seconds_per_rollout_and_per_evaluation():
     """At n B = 64 an update of B = 8 takes 0.004 + 8 x 0.0005 + 64 x 0.0002 = 0.0208 s, one of B = 32 0.0328 s."""
     truth = Timing(0.004, 0.0005, 0.0002, 0.07, "")
@@ -374,8 +391,8 @@ def test_what_does_not_train_runs_as_long_as_the_pilots_is_refused_with_what_wou
     pilot = planned(preset="quick", budget=budget)
     dear = replace(pilot.pilot_bill, rollouts=59_000)
     enough = ceil((59_000 + 6 * pilot.C) / 100) * 100
-    with pytest.raises(UserError, match=f"spent 59000 rollouts of 60000 rollouts.*6 runs as long as its own, {pilot.C} "
-                                        f"rollouts.*--budget of {enough} rollouts would"):
+    with pytest.raises(UserError, match=f"spent 59000 rollouts of 60000 rollouts.*6 runs as long as its own of "
+                                        f"n = 4, 8, {pilot.C} rollouts.*--budget of {enough} rollouts would"):
         prescription(FakeLaw(VALUES, (4,)), pilot, budget, spent=dear)
     later = Budget(enough, "rollouts")
     assert prescription(FakeLaw(VALUES, (4,)), replace(pilot, budget=later), later, spent=dear).arm.C == pilot.C
@@ -396,11 +413,28 @@ def test_a_pilot_is_extended_by_longer_runs_and_more_of_them():
     assert {(r.C, r.warmup) for r in again.of_purpose("pilot") if r.n == 4} == {(8 * p.C, by[4][0].warmup)}
 
 
-def test_an_n_that_joins_the_grid_is_as_long_as_the_others():
+def test_an_n_that_joins_the_grid_is_as_long_as_the_others_and_moves_no_evaluation():
     p = planned(preset="quick")
     wider = p.extended({}, {64: 3})
     assert wider.grid == (2, 4, 8, 16, 32, 64) and wider.unit == 512
     assert [r.C for r in wider.of_purpose("pilot") if r.n == 64] == [6144] * 3
+    assert all(wider.points_of(r) == p.points for r in wider.of_purpose("pilot"))
+    sees = wider.extended({}, dict.fromkeys(wider.grid, 9))
+    assert sees.detectable < 0.6 * p.detectable and f"{sees.detectable:.3f} between" in sees.why
+
+
+def test_a_plan_reaches_as_far_as_its_own_arms_allow():
+    """n = 16 at four times the others' length says nothing of n = 4 beyond 8 times what n = 4 ran."""
+    budget = Budget.parse("5M-rollouts")
+    pilot = replace(planned(preset="quick").extended({16: 4 * 6144}, {}), budget=budget)
+    plan = prescription(FakeLaw(VALUES, (4,)), pilot, budget)
+    assert {a.n for a in plan.arms} == {4, 8} and plan.arm.C == 8 * 6144 and plan.extrapolation == 8
+    assert any("are left" in flag for flag in plan.flags)
+    longer = prescription(FakeLaw(VALUES, (16,)), pilot, budget)
+    assert longer.arm.n == 16 and longer.arm.C == 8 * 6144 and longer.extrapolation == 2
+    short = replace(pilot.pilot_bill, rollouts=5_000_000 - 8 * 20_000)
+    with pytest.raises(UserError, match="n = 16, 8, 24576 rollouts"):
+        prescription(FakeLaw(VALUES, (16,)), pilot, budget, spent=short)
 
 
 @pytest.mark.parametrize(("longer", "seeds", "named"), [

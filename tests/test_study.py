@@ -220,7 +220,7 @@ def test_a_pilot_that_would_leave_nothing_stops_after_its_probe(study, tmp_path)
         budget = {"amount": amount, "unit": "tokens", "asked": ""}
         (out / "pilot.json").write_text(json.dumps(pilot | {"budget": budget}))
         text = said("pilot", out, "--workers", "1", code=code)
-        assert ("by what the probe measured" in text) == (code == 2)
+        assert ("by what was measured so far" in text) == (code == 2)
 
 
 def test_as_many_runs_go_side_by_side_as_were_planned_for_and_others_are_said_to(study, tmp_path):

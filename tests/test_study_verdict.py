@@ -195,9 +195,20 @@ def brought(folder, runs):
 
 def test_an_imported_run_is_judged_as_its_log_ends(tmp_path):
     run = brought(tmp_path / "one", 1)
-    assert "out: ended\n  held_out 0.620 (held-out reward) after 2048 of 2048 rollouts\n" in said("verdict", run)
+    ended = "out: ended, spent (imported: the log ends here)\n"
+    assert f"{ended}  held_out 0.620 (held-out reward) after 2048 of 2048 rollouts\n" in said("verdict", run)
     found, = json.loads(said("verdict", run, "--target", "0.6", "--json"))
     assert (found["C"], found["end"], found["looks"], found["ended"]) == (2048, 2048, 16, True)
+
+
+def test_a_run_that_turned_nan_is_told_as_diverged(tmp_path):
+    log = tmp_path / "n8-s0.csv"
+    log.write_text("step,held_out\n0,0.3\n1,0.4\n2,0.5\n3,nan\n4,nan\n")
+    said("import", log, "--names", "n{n}-s{seed}", "--B", "16", "--lr", "1e-6", "--out", tmp_path / "run")
+    told = said("verdict", tmp_path / "run")
+    assert "run: ended, diverged (imported: held_out is NaN or infinite to the log's end)\n  held_out 0.500 " in told
+    found, = json.loads(said("verdict", tmp_path / "run", "--json"))
+    assert (found["ended"], found["reason"]) == (True, "diverged")
 
 
 @pytest.mark.parametrize(("command", "words"), [

@@ -48,7 +48,8 @@ def prescription(folder: Path) -> Prescription:
     if not arm:
         step = "fit" if study["study"].get("imported") and not study["law"] else "plan"
         raise UserError(f"{folder} has no plan yet, so there is nothing to export: run `isocost {step} {folder}` first")
-    unit = measure.of(study.runs[0].about)["unit"] if study.runs else UNITS[0]
+    about = study.runs[0].about if study.runs else {}
+    unit = measure.of(about)["unit"]
     if unit != UNITS[0]:
         raise UserError(
             f"{folder} counts C in {unit}: its n are environments and its B the steps of each, and the trainers that "
@@ -61,9 +62,11 @@ def prescription(folder: Path) -> Prescription:
     prediction = as_dict(arm.get("prediction"))
     expected = ""
     if prediction:
+        value, low, high = (prediction[k] for k in ("value", "low", "high"))
+        told = measure.in_its_units(measure.scale_of(about), value, low, high)
         expected = (
-            f"Expected reward {prediction['value']:.3f} [{prediction['low']:.3f}, {prediction['high']:.3f}], "
-            f"{prediction.get('level', 0.9):.0%} prediction interval."
+            f"Expected reward {value:.3f} [{low:.3f}, {high:.3f}], {prediction.get('level', 0.9):.0%} prediction "
+            f"interval{told and f': {told}'}."
         )
     known = {k: setting.get(k, pace.get(k)) for k in ("temperature", "top_p", "top_k", "max_tokens")}
     model = setting.get("model")
@@ -121,7 +124,7 @@ def _recipe(study: Study) -> dict[str, Any]:
     from isocost import methods
     from isocost.seams import describe
 
-    return dict(describe(methods.load(str(name)).recipe()))
+    return dict(describe(methods.recipe(str(name))))
 
 
 def loss_of(recipe: Mapping[str, Any]) -> Loss:

@@ -209,10 +209,10 @@ def expected_timing(profile: Mapping[str, Any], held_out: int, samples: int | No
 def measure_timing(curves: Sequence[Curve], otherwise: Timing) -> Timing:
     """Seconds as the runs so far took them: non-negative least squares on the stretches between evaluations.
 
-    A stretch took steps x (update + problem B + rollout nB) + one evaluation; errors count in proportion to its
-    length. What the runs do not separate stays together: `problem` in `update` where all had one B, `update` in
-    `rollout` where all had one nB. Fewer than four timed stretches, or rollouts that would come out free, give
-    `otherwise`.
+    A stretch took steps x (update + problem B + rollout nB) + one evaluation; errors count in proportion to what is
+    expected of it, not to what it took, or the slow ones would count for less than the fast. What the runs do not
+    separate stays together: `problem` in `update` where all had one B, `update` in `rollout` where all had one nB.
+    Fewer than four timed stretches give `otherwise`.
     """
     stretches = np.array([s for c in curves for s in _stretches(c)])
     if len(stretches) < 4:
@@ -220,9 +220,12 @@ def measure_timing(curves: Sequence[Curve], otherwise: Timing) -> Timing:
     steps, n, B, seconds = stretches.T
     sizes, varied = len(np.unique(n * B)) > 1, len(np.unique(B)) > 1
     columns = np.stack([steps * sizes, steps * B * varied, steps * n * B, np.ones_like(steps)], 1)
-    weight = 1 / np.maximum(seconds, 1e-3)
-    found, _ = nnls(columns * weight[:, None], seconds * weight)
-    if not found[2] > 0:
+    expected = np.full(len(seconds), seconds.mean())
+    for _ in range(10):
+        weight = 1 / np.maximum(expected, 1e-3)
+        found, _ = nnls(columns * weight[:, None], seconds * weight)
+        expected = columns @ found
+    if not found[:3].sum() > 0:
         return otherwise
     update, problem, rollout, evaluation = (float(f"{x:.4g}") for x in found)
     return Timing(update, problem, rollout, evaluation, f"{MEASURED} {len(stretches)} stretches of runs here")

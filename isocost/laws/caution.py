@@ -28,13 +28,16 @@ def refusal(law: Law, measured: bool, ends: list[float]) -> Refusal | None:
     """Why the law as a whole should not be used, if so; `ends` are the largest C of all the pilot's runs."""
     whole = float(sum(ends))
     if not law.arms:
-        return Refusal("no n has a run that held and enough evaluations: each fell below its start or ended early",
-                       "the pilot again at a quarter of the learning rate", whole)
+        return Refusal("no n has a run that held and enough evaluations: each diverged (NaN, or below its start) or "
+                       "ended early", "the pilot again at a quarter of the learning rate", whole)
     if not measured:
         return Refusal("one run per n: how much runs differ was not measured, so no interval can be given",
                        "a second seed for every n (three are better)", whole, "--seeds all=1")
     best = law.arm(law.fallback())
     gain, error = _gain(law, best)
+    if gain < 3 * error and gain <= 0:
+        return Refusal(f"no n has moved: the best, n={best.n}, gained {gain:+.3f}, standard error {error:.3f}",
+                       "another study at a quarter of the learning rate", whole)
     if gain < 3 * error:
         return Refusal(f"no n has moved: the best, n={best.n}, gained {gain:+.3f}, standard error {error:.3f}",
                        "a pilot four times as long, at another learning rate if the probe's flags ask for one",
@@ -145,7 +148,8 @@ def optimum(law: Law) -> Growth | Refusal | None:
 
 
 def _path(law: Law) -> Growth | Refusal:
-    C = np.geomspace(_off_the_base(law), law.range[1], STEPS)
+    reached = min(float(arm.C[-1]) for arm in law.arms)     # by all: what one alone was continued to is no contest
+    C = np.geomspace(min(_off_the_base(law), reached), reached, STEPS)
     winners = law.ns_at(C)
     refused = _no_path(law, C, winners)
     if refused is not None:

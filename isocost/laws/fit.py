@@ -115,8 +115,8 @@ def _means(pilot: list[Curve]) -> tuple[list[_Means], list[Flag]]:
         every = [c for c in pilot if c.n == n]
         runs = [c for c in every if not c.diverged]
         if len(every) > len(runs):
-            flags.append(Flag("diverged", f"n={n}: {len(every) - len(runs)} of {len(every)} runs fell below their "
-                                          "start and are left out; a lower learning rate is called for"))
+            flags.append(Flag("diverged", f"n={n}: {len(every) - len(runs)} of {len(every)} runs diverged (NaN, or "
+                                          "below their start) and are left out; a lower learning rate is called for"))
         whole = [c for c in runs if c.C[-1] >= WHOLE * max(r.C[-1] for r in runs)]
         if len(whole) < len(runs):
             flags.append(Flag("short", f"n={n}: {len(runs) - len(whole)} of {len(runs)} runs ended early "
@@ -161,7 +161,8 @@ def _resample(C: ndarray, values: ndarray, at: ndarray) -> ndarray:
 
 
 def _moved(arms: list[_Means], base: tuple[float, float]) -> list[bool]:
-    gains = [float(arm.mean(SELECT)[-1]) - base[SELECT] for arm in arms]
+    end = np.log(min((arm.C[-1] for arm in arms), default=1.0))       # one for all: some may have been continued
+    gains = [float(np.interp(end, np.log(arm.C), arm.mean(SELECT))) - base[SELECT] for arm in arms]
     return [gain > 0 and gain >= MOVED * max(gains) for gain in gains]
 
 

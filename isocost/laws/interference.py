@@ -189,18 +189,19 @@ def _over(record: dict[str, Any], C: list[float], rows: list[dict[str, Any]], th
 
 
 def by_n(found: Sequence[Interference]) -> list[dict[str, Any]]:
-    """Means over runs at their last evaluation, one row per n: what `isocost fit` prints and a report can draw.
+    """Means over runs at the last evaluation that all had reached, one row per n: what `isocost fit` prints.
 
     `forgotten`, `learned`, `uniformity` (None: no run progressed) and `chance` (None: not known) as in `Interference`.
     """
-    rows = []
+    rows, end = [], min((float(x.C[-1]) for x in found), default=0.0)
+    at = {id(x): int(np.searchsorted(x.C, end, side="right")) - 1 for x in found}
     for n in sorted({x.n for x in found}):
         runs = [x for x in found if x.n == n]
-        even = [float(x.uniformity[-1]) for x in runs if np.isfinite(x.uniformity[-1])]
+        even = [float(v) for x in runs if np.isfinite(v := x.uniformity[at[id(x)]])]
         bounds = [x.chance for x in runs if x.chance is not None]
         rows.append({
-            "n": n, "runs": len(runs), "forgotten": float(np.mean([x.forgotten[-1] for x in runs])),
-            "learned": float(np.mean([x.learned[-1] for x in runs])),
+            "n": n, "runs": len(runs), "forgotten": float(np.mean([x.forgotten[at[id(x)]] for x in runs])),
+            "learned": float(np.mean([x.learned[at[id(x)]] for x in runs])),
             "uniformity": float(np.mean(even)) if even else None,
             "chance": float(np.mean(bounds)) if len(bounds) == len(runs) else None,
         })

@@ -84,8 +84,8 @@ class Arm:
     """One n: S runs that count, evaluated at K common points C > 0, and their fitted curves.
 
     `select` and `audit` are rewards (S, K); `epochs` and `seconds` (K,) are means over runs, NaN where unrecorded;
-    `diverged` counts the runs left out because they fell below their start. `moved` is False where the mean has
-    not risen enough for the arm's curve to be known. `fits` are (select, audit).
+    `diverged` counts the runs left out because they diverged (NaN, or below their start). `moved` is False where the
+    mean has not risen enough for the arm's curve to be known. `fits` are (select, audit).
     """
 
     n: int
@@ -153,7 +153,7 @@ class Growth:
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """The fitted pilot. `predict`, `curve`, `equal_set`, `best`, `frontier`, `refusal`, `flags_at` are its questions.
+    """The fitted pilot. `predict`, `curve`, `equal_set`, `best`, `frontier`, `refusal` are its questions.
 
     `R0` is the base's (select, audit) reward; `tails` the forms (1 is the sigmoid) and `weights` their shares of the
     draws; `inflate` (D,) the draws' sqrt(dof / chi-squared). `refused` says that no prediction should be trusted:
@@ -401,25 +401,12 @@ class Law:
                        f"laws are read within a factor of {DECADE:.0f}",
                        f"a pilot whose runs reach {C / DECADE:,.0f} rollouts", need)
 
-    def flags_at(self, C: float, n: int | None = None) -> tuple[Flag, ...]:
-        """The law's flags and those of asking at C: extrapolation in compute, and in epochs for arm n (the best)."""
-        out = list(self.flags)
-        ratio = C / self.range[1]
-        if ratio > 1:
-            out.append(Flag("extrapolation", f"{C:,.0f} rollouts are {ratio:.1f} times the pilot's largest run"))
-        arm = self.arm(self.best(C) if n is None else n)
-        most = max(float(a.epochs[-1]) for a in self.arms)
-        epochs = float(arm.epochs[-1]) * C / float(arm.C[-1])
-        if epochs > 2 * most:
-            out.append(Flag("epochs", f"n={arm.n} would pass {epochs:.1f} times over the problems, "
-                                      f"the pilot at most {most:.1f}: this extrapolates in epochs too"))
-        return tuple(out)
-
     def fallback(self) -> int:
-        """What to take if the law refuses: the n whose mean `select` reward is best at the pilot's largest budget."""
+        """What to take if the law refuses: the n of the best mean `select` reward at the largest C that all reached."""
         self._some()
-        ended = [arm for arm in self.arms if arm.C[-1] >= self.range[1] / 2]
-        return max(ended, key=lambda arm: (float(arm.select[:, -1].mean()), -arm.n)).n
+        end = np.log(min(arm.C[-1] for arm in self.arms))
+        means = {arm.n: float(np.interp(end, np.log(arm.C), arm.select.mean(0))) for arm in self.arms}
+        return max(means, key=lambda n: (means[n], -n))
 
     def _some(self) -> None:
         if not self.arms:

@@ -8,6 +8,7 @@ seeing, the plan is `direct`: no grid, and a named fallback.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import ceil, floor, lcm, sqrt
@@ -242,15 +243,15 @@ class PilotPlan:
             return self.probe_points
         if run.purpose == "train":
             return self.train_points(run.C)
-        per = _per_doubling(self.evaluation)
-        first = points(run.first_C, self.unit, per) if run.first_C else ()
-        return (*first, *(x for x in points(run.C, self.unit, per) if not first or x > first[-1]))
+        per, unit = _per_doubling(self.evaluation), self.points[0]      # as it was before any n joined the grid
+        first = points(run.first_C, unit, per) if run.first_C else ()
+        return (*first, *(x for x in points(run.C, unit, per) if not first or x > first[-1]))
 
     def extended(self, longer: Mapping[int, int], seeds: Mapping[int, int]) -> PilotPlan:
         """The same pilot with runs added: `longer` continues every run of n to so many rollouts, `seeds` adds runs.
 
         An n that the grid has not got joins it by `seeds`, as long as the shortest that is there. Lengths are rounded
-        up to whole updates of every n.
+        up to whole updates, and to where all are evaluated.
 
         Raises:
             UserError: for an n without runs to continue, a length that is no more than theirs, less than one seed, an n
@@ -260,23 +261,34 @@ class PilotPlan:
             raise UserError(f"this plan has no pilot that runs could be added to: {self.why}")
         self._refuse_added(longer, seeds)
         wider = replace(self, grid=tuple(sorted({*self.grid, *seeds})))
-        ends = {n: ceil(C / wider.unit) * wider.unit for n, C in longer.items()}
+        unit = {n: lcm(self.points[0], n * self.B_of(n)) for n in wider.grid}
+        ends = {n: ceil(C / unit[n]) * unit[n] for n, C in longer.items()}
         runs = [replace(r, C=ends[r.n], first_C=r.first_C or r.C) if r.purpose == "pilot" and r.n in ends else r
                 for r in self.runs]
         shortest = min(r.C for r in self.of_purpose("pilot"))
         for n, k in seeds.items():
             old = [r for r in runs if r.purpose == "pilot" and r.n == n]
-            C = old[0].C if old else ceil(shortest / wider.unit) * wider.unit
+            C = old[0].C if old else ceil(shortest / unit[n]) * unit[n]
             new = make_runs(self.seed, "pilot", (n,), self.B, C, len(old) + k, batch=self.batch)[len(old):]
             runs += [replace(r, first_C=old[0].first_C if old else None) for r in new]
         C = max(r.C for r in runs)
         per = _per_doubling(self.evaluation)
-        made = replace(wider, runs=tuple(runs), C=C, points=points(C, wider.unit, per))
+        made = replace(wider, runs=tuple(runs), C=C, points=points(C, self.points[0], per))
         sizes = [(r.n, r.B, r.C, 1 + len(made.points_of(r))) for r in runs]
+        fewest = min(Counter(r.n for r in runs if r.purpose == "pilot").values())
+        effect = detectable(fewest, len(wider.grid), self.sd)
         told = [f"n = {n} continued to {C} rollouts" for n, C in ends.items()]
         told += [f"{counted(k, 'more run')} of n = {n}" for n, k in seeds.items()]
         bill = self.prices.bill(sizes, self.timing)
-        return replace(made, pilot_bill=bill, why=f"{self.why}; then {', '.join(told)}")
+        why = (f"{self.why.partition('; sees')[0]}; then {', '.join(told)}; sees differences of {effect:.3f} between "
+               f"two n ({POWER:.0%} power, {LEVEL:.0%} level)")
+        return replace(made, pilot_bill=bill, why=why, seeds=fewest, detectable=effect)
+
+    def least_training(self, prices: Prices, timing: Timing) -> Bill:
+        """What training costs at the least: every arm and seed as long as the pilot's shortest runs."""
+        C = min(r.C for r in self.of_purpose("pilot"))
+        ns = (self.grid[len(self.grid) // 2], COMMON)[: self.train_arms]
+        return prices.bill([(n, self.B_of(n), C, 1 + len(self.train_points(C))) for n in ns] * self.train_seeds, timing)
 
     def _refuse_added(self, longer: Mapping[int, int], seeds: Mapping[int, int]) -> None:
         lengths = {r.n: r.C for r in self.of_purpose("pilot")}

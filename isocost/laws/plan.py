@@ -255,8 +255,8 @@ class _Ask:
         return Plan(
             self.pilot.direct, self.budget, choice.equal, self.margin, choice.chosen, choice.fallback, choice.settle,
             arms, comparison, claim, seeds, runs, self.pilot.train_points(C), self.rate, self.timing, bill, self.spent,
-            self.pilot.C, self.pilot_epochs(), self.checks(bill, C, arms[0]), self.doubled(choice.n, C),
-            (*self.flags(arms[0]), *self.left_over(bill, C)),
+            self.own(choice.n), self.pilot_epochs(), self.checks(bill, C, arms), self.doubled(choice.n, C),
+            (*self.flags(arms[0]), *self.left_over(bill, C, ns)),
         )
 
     def size(self) -> tuple[int, _Choice]:
@@ -294,7 +294,7 @@ class _Ask:
         paid = [n for n in ns if least[n] <= self.budget.amount]
         if not paid:
             raise UserError(f"{self.budget} does not pay for the smallest run, {self.unit()} rollouts (a whole number "
-                            f"of updates of every n): give at least {_asked(self.budget, min(least.values()))}")
+                            f"of updates of every n): give at least {worded(self.budget, min(least.values()))}")
         return paid
 
     def refuse_short(self, ns: tuple[int, ...], C: int) -> None:
@@ -305,16 +305,15 @@ class _Ask:
         pilots = self.pilot.of_purpose("pilot")
         if self.budget is None or self.pilot.direct or not self.spent.of_unit(self.budget.unit) > 0 or not pilots:
             return
-        shortest, unit = min(r.C for r in pilots), self.budget.unit
-        if shortest <= C:
+        longest, unit = max(self.own(n) for n in ns), self.budget.unit
+        if longest <= C:
             return
         spent, runs = self.spent.of_unit(unit), counted(len(ns) * self.pilot.train_seeds, "run")
-        enough = spent + self.bill(ns, shortest).of_unit(unit)
-        best = f"; the best it saw is {self.best_at_the_end()[1]}" if self.curves else ""
+        enough = spent + self.bill(ns, longest).of_unit(unit)
         raise UserError(
-            f"the pilot has spent {_asked(self.budget, spent, up=False)} of {self.budget}, and what is left does not "
-            f"pay for {runs} as long as its own, {shortest} rollouts{best}. A --budget of "
-            f"{_asked(self.budget, enough)} would"
+            f"the pilot has spent {worded(self.budget, spent, up=False)} of {self.budget}, and what is left does "
+            f"not pay for {runs} as long as its own of n = {', '.join(map(str, ns))}, {longest} rollouts. A --budget "
+            f"of {worded(self.budget, enough)} would"
         )
 
     def affordable(self, ns: tuple[int, ...]) -> int:
@@ -323,20 +322,29 @@ class _Ask:
             return self.pilot.train_C
         unit, name = self.unit(), self.budget.unit
         left = self.budget.amount - self.spent.of_unit(name)
-        k = EXTRAPOLATION * self.pilot.C // unit
+        k = self.furthest(ns) // unit
         while k > 1 and self.bill(ns, k * unit).of_unit(name) > left:
             k = min(k - 1, int(k * max(left, 0.0) / self.bill(ns, k * unit).of_unit(name)) + 1)
         return max(1, k) * unit
 
-    def left_over(self, bill: Bill, C: int) -> tuple[str, ...]:
-        """A word where most of the budget stays: where a forecast ends, so does what can be planned with it."""
-        if self.budget is None or self.pilot.direct or C + self.unit() < EXTRAPOLATION * self.pilot.C:
+    def own(self, n: int) -> int:
+        """The longest that the pilot ran n, or any where it did not run that."""
+        return max((r.C for r in self.pilot.of_purpose("pilot") if r.n == n), default=self.pilot.C)
+
+    def furthest(self, ns: Sequence[int]) -> int:
+        """Rollouts up to which all of these may be forecast, some multiple of what the pilot ran of each."""
+        lengths = [self.own(n) for n in ns]
+        return max(EXTRAPOLATION * min(lengths), *lengths)
+
+    def left_over(self, bill: Bill, C: int, ns: Sequence[int]) -> tuple[str, ...]:
+        """A word where a tenth of the budget stays: where a forecast ends, so does what can be planned with it."""
+        if self.budget is None or self.pilot.direct or C + self.unit() < self.furthest(ns):
             return ()
         left = self.budget.amount - self.spent.of_unit(self.budget.unit) - bill.of_unit(self.budget.unit)
-        if left < self.budget.amount / 2:
+        if left < self.budget.amount / 10:
             return ()
-        return (f"{_asked(self.budget, left, up=False)} of {self.budget} are left: runs {EXTRAPOLATION} times as long "
-                "as the pilot's are as far as a forecast goes, and a longer pilot would plan with the rest",)
+        return (f"{worded(self.budget, left, up=False)} of {self.budget} are left: runs {EXTRAPOLATION} times as "
+                "long as the pilot's are as far as a forecast goes, and a longer pilot would plan with the rest",)
 
     def unit(self) -> int:
         return self.pilot.unit
@@ -414,8 +422,12 @@ class _Ask:
 
     def best_at_the_end(self) -> tuple[int, str]:
         means = self.end_means()
-        n = max(means, key=lambda k: (means[k], -k))
-        return n, f"n = {n}, best at the pilot's largest common budget ({means[n]:.3f} on the problems that choose)"
+        n, ends = max(means, key=lambda k: (means[k], -k)), self.ends()
+        where = "the pilot's largest common budget"
+        if len(set(ends.values())) > 1 and self.budget is not None:
+            told = ", ".join(f"{C:,.0f} at n = {k}" for k, C in ends.items())
+            where = f"equal {self.budget.unit} of the pilot, {told} rollouts"
+        return n, f"n = {n}, best at {where} ({means[n]:.3f} on the problems that choose)"
 
     def end_means(self) -> dict[int, float]:
         """n -> mean `select` reward of its pilot runs, where those of every n have cost the same."""
@@ -481,13 +493,13 @@ class _Ask:
         """Seconds of a run; None where no timing is known."""
         return self.timing.seconds(n, self.pilot.B_of(n), C, evaluations) or None
 
-    def checks(self, bill: Bill, C: int, arm: Arm) -> tuple[Check, ...]:
+    def checks(self, bill: Bill, C: int, arms: Sequence[Arm]) -> tuple[Check, ...]:
         if self.pilot.direct:
             return ()
         name = self.budget.unit if self.budget else "rollouts"
         cost, whole_cost = self.spent.of_unit(name), bill.of_unit(name)
         share = cost / whole_cost if whole_cost else float("inf")
-        ratio = self.pilot.C / C
+        arm, ratio = arms[0], min(self.own(a.n) for a in arms) / C
         seeds = self.pilot.train_seeds
         further = f"prescribed runs are {1 / ratio:.3g} times as long as the pilot's longest (at most {EXTRAPOLATION})"
         if ratio > 1:
@@ -525,7 +537,7 @@ def _highest(paths: Mapping[int, np.ndarray]) -> int:
     return max(paths, key=lambda n: (paths[n].mean(), -n))
 
 
-def _asked(budget: Budget, amount: float, *, up: bool = True) -> str:
+def worded(budget: Budget, amount: float, *, up: bool = True) -> str:
     """An amount of a budget's unit in the unit that its user wrote, to three digits: rounded up, so much is enough."""
     asked = budget.as_asked
     unit, size = WRITTEN.get(asked.unit, (asked.unit, 1))

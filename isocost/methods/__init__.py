@@ -78,6 +78,22 @@ def load(name: str) -> Any:
     return _Set(found, name, own.split(",")) if own else found
 
 
+def recipe(name: str, **changes: Any) -> Recipe:
+    """A method's recipe, with these sizes or seams. Raises UserError also where its file fails to make one."""
+    from isocost.seams import Recipe
+
+    method = load(name)
+    try:
+        made = method.recipe(**changes)
+    except (UserError, Interrupted):
+        raise
+    except Exception as e:      # other people's files may raise anything
+        raise UserError(f"{name} makes no recipe: {told(e, method.__file__)}") from e
+    if not isinstance(made, Recipe):
+        raise UserError(f"{name} makes no recipe: its `recipe` gives a {type(made).__name__}; is a `return` missing?")
+    return made
+
+
 def parted(name: str) -> tuple[str, str]:
     """A method and its settings as they were written; a path may hold an @ of its own."""
     method, at, own = name.rpartition("@")
@@ -206,7 +222,7 @@ def _from_file(path: Path) -> Any:
             spec.loader.exec_module(module)
         except BaseException as e:
             del sys.modules[name]
-            if not isinstance(e, Exception) or isinstance(e, Interrupted):
+            if not isinstance(e, Exception | SystemExit) or isinstance(e, Interrupted):
                 raise
             raise UserError(f"{path} does not import: {told(e, spec.origin or '')}") from e
     return sys.modules[name]

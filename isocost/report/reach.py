@@ -130,14 +130,15 @@ def _means(runs: Sequence[Run]) -> list[Data]:
 
 
 def _fitted(law: Law, reach: Sequence[Data] = (), chosen: int | None = None) -> list[Data]:
-    """Points of the fitted curves; beyond the pilot only the chosen n keeps its band, or nothing could be seen."""
+    """Points of the fitted curves; beyond an arm's runs only the chosen n keeps its band, or nothing could be seen."""
     rows: list[Data] = []
     low, high = law.range
     for n in law.ns:
-        band = law.curve(n, np.geomspace(low, high, GRID))
+        end, further = float(law.arm(n).C[-1]), reach[0]["C2"] if reach else high
+        band = law.curve(n, np.geomspace(low, end, GRID))
         rows += [_point(n, *x, beyond=False) for x in _columns(band, 4)]
-        if reach and reach[0]["C2"] > high:
-            band = law.curve(n, np.geomspace(high, reach[0]["C2"], GRID // 3))
+        if further > end:
+            band = law.curve(n, np.geomspace(end, further, GRID // 3))
             rows += [_point(n, *x, beyond=True, told=n == chosen) for x in _columns(band, 4)]
     return rows
 

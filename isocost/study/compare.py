@@ -149,8 +149,12 @@ def _cautions(recorded: Mapping[str, Sequence[Mapping[str, Any]]], arms: Mapping
     if len(problems) > 1:
         notes.append("the training problems are not the same in all runs")
     said = [measure.of(r) for runs in recorded.values() for r in runs]
-    if len({bool(own["model"]) for own in said}) > 1:
-        notes.append("which model some of the runs began from is not in their logs")
+    for key, what, option in (("model", "which model {} began from", "--model"),
+                              ("data", "which problems {} were held to", "--data")):
+        unknown = sum(not own[key] for own in said)
+        if unknown:
+            whose = "the runs" if unknown == len(said) else "some of the runs"
+            notes.append(f"{what.format(whose)} is not in their logs: give `isocost import {option}`")
     named = {own["metric"] for own in said}
     if len(named) > 1:
         notes.append(f"{', '.join(sorted(named - {''}))} of the logs is held against isocost's own held-out reward: "
@@ -459,7 +463,10 @@ def _can_see(d: Design, noise: Mapping[str, float] | None) -> str:
 
 
 def _amount(x: float, unit: str) -> str:
-    return f"{x:,.0f} {unit}" if unit != "flops" else f"{x:.2g} FLOP"
+    """A cost and its unit in words; few seconds are told to a part of one."""
+    if unit == "flops":
+        return f"{x:.2g} FLOP"
+    return f"{x:,.0f} {SPENT[unit]}" if x >= 100 else f"{x:.3g} {SPENT[unit]}"
 
 
 def show(console: Console, c: Comparison, rates: Mapping[str, float]) -> None:
@@ -490,7 +497,7 @@ def show(console: Console, c: Comparison, rates: Mapping[str, float]) -> None:
 
 def headline(c: Comparison) -> str:
     """One line: who is better, and where."""
-    where = f"at {c.cost:,.0f} {SPENT[c.unit]} a run" if c.unit != "flops" else f"at {c.cost:.2g} FLOP a run"
+    where = f"at {_amount(c.cost, c.unit)} a run"
     if c.best is not None:
         return f"{c.best} is better ({', '.join(sorted({v.by for v in c.verdicts if v.better == c.best}))}), {where}"
     if c.exit_code == TOLD:

@@ -131,7 +131,7 @@ class Design:
 
 def arm_recipe(method: str, sets: Mapping[str, str], **sizes: int) -> Recipe:
     """An arm's recipe: the method's at these sizes, else at its own, with its settings."""
-    return methods.tuned(methods.load(method).recipe(**sizes), sets)
+    return methods.tuned(methods.recipe(method, **sizes), sets)
 
 
 def design(arms: Sequence[str], known: Mapping[str, Any], *, budget: str, seeds: int, rollouts: int, groups: int,
@@ -166,8 +166,8 @@ def design(arms: Sequence[str], known: Mapping[str, Any], *, budget: str, seeds:
     if int(M) < LEAST:
         least = ceil(1.001 * LEAST * spend.amount / M)
         raise UserError(f"{spend} over {len(arms)} arms of {seeds} seeds pays for {int(M)} updates of {size} rollouts "
-                        f"a run, and {LEAST} is the least: give {least:,.0f} {spend.unit}, fewer seeds, or a smaller n "
-                        "or B")
+                        f"a run, and {LEAST} is the least: give {least:,.0f} {spend.unit}, or fewer seeds"
+                        + ("" if own_sizes else ", or a smaller n or B"))
     common = lcm(*batch.values())
     rollouts_paid = min(pays[label] * batch[label] for label in labels)
     step = common if rollouts_paid / common >= LEAST else size

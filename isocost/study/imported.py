@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import exp, isfinite, sqrt
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,8 @@ from isocost.importers import TRAINING, UNNAMED, Log
 from isocost.importers._record import Asked, Imported, about, resolve, write
 from isocost.laws.budget import MEASURED, UNITS, Bill, Budget, Machine, Prices, Timing, in_every_unit, measure_timing
 from isocost.laws.law import Flag, Law
-from isocost.laws.pilot import COMMON, EXTRAPOLATION, Evaluation, PilotPlan, Run, detectable, whole
-from isocost.laws.plan import Plan, prescribe
+from isocost.laws.pilot import COMMON, EXTRAPOLATION, WARMUP_SHARE, Evaluation, PilotPlan, Run, detectable, whole
+from isocost.laws.plan import Arm, Check, Plan, prescribe
 from isocost.laws.rate import EXPONENT, NOISE, RateRule, by_n
 from isocost.laws.table import Curve, curves
 from isocost.record import read_json
@@ -40,7 +41,7 @@ NOTHING = Bill(0, 0.0, None, 0.0, 0, None, None)  # of the budget to come, no im
 UNTIMED = Timing(0.0, 0.0, 0.0, 0.0, "not known: the logs hold no seconds")
 SAID = ("a second held-out half:", "a held-out measure:")  # what the law's own flags say
 STALE = ("law.json", "plan.json")
-OURS = ("pilot_share", "seeds", "warmup")  # checks of a plan that only a study of isocost's own runs has a use for
+OURS = ("pilot_share", "seeds", "warmup")  # checks of a plan that are of isocost's own runs
 THEIRS = (
     "the runs were imported: what they cost is not in the budget, and the run to come is your trainer's, so no arm is "
     "compared and no forecast sealed"
@@ -365,7 +366,12 @@ def flagged(home: Home, law: Law) -> Law:
 
 def _said(home: Home) -> dict[str, str]:
     """What the rewards of an imported study are and its C counts, which is one for all its runs."""
-    return measure.of(read_json(next(home.runs.glob("*/run.json"))))
+    return measure.of(_a_run(home))
+
+
+def _a_run(home: Home) -> dict[str, Any]:
+    """What any of its runs records: all are measured alike."""
+    return read_json(next(home.runs.glob("*/run.json")))
 
 
 def timing_of(seen: Sequence[Curve]) -> Timing:
@@ -405,10 +411,13 @@ def planned(
     if not home.has("plan.json"):
         rule = RateRule.of(home.read("rate.json", "import"))
         prices = _prices(home.path)
-        made = prescribe(law, rule, pilot.budget, pilot.timing, pilot=pilot, curves=seen, spent=NOTHING, prices=prices)
+        ask = partial(
+            prescribe, law, rule, pilot.budget, pilot.timing, pilot=pilot, curves=seen, spent=NOTHING, prices=prices
+        )
+        made = ask(problems=_problems(seen, ask().arm.n))
         kept = tuple(c for c in made.checks if c.name not in OURS)
-        arms = tuple(replace(a, warmup=_warmup(home, a.n)) for a in made.arms)
-        made = replace(made, arms=arms, checks=kept, flags=(THEIRS, *made.flags))
+        arms = tuple(replace(a, warmup=min(_warmup(home, a.n), a.M)) for a in made.arms)
+        made = replace(made, arms=arms, checks=(*kept, _warms_up(home, arms[0])), flags=(THEIRS, *made.flags))
         home.write("plan.json", {**made.data(), **_beside(home, made, pilot)})
     return Plan.of(home.read("plan.json", "plan"))
 
@@ -448,7 +457,7 @@ def _beside(home: Home, made: Plan, pilot: PilotPlan) -> dict[str, Any]:
     return {
         **spending.of_law(law, made, own, machine, most=pilot.pilot_bill.rollouts, seeds=pilot.seeds),
         "units": {"machine": machine.data(), "rows": [r.data() for r in rows if units.get(r.unit, timed)]},
-        "measure": {"kind": said["kind"], "unit": said["unit"]},
+        "measure": {"kind": said["kind"], "unit": said["unit"], "scale": measure.scale_of(_a_run(home))},
     }
 
 
@@ -456,6 +465,20 @@ def _warmup(home: Home, n: int) -> int:
     """Updates of warm-up that the imported runs at n had, the most where they differ; 0 where no log tells of any."""
     arms = [read_json(p)["arm"] for p in home.runs.glob("*/run.json")]
     return max((int(a["warmup"] or 0) for a in arms if a["n"] == n), default=0)
+
+
+def _problems(seen: Sequence[Curve], n: int) -> int | None:
+    """How many problems a pass of the runs at n was over, by their last epoch; None where no log tells of any."""
+    sizes = [c.C[-1] / (n * c.epochs[-1]) for c in seen if c.n == n and c.epochs[-1] > 0]
+    return max(1, round(float(np.mean(sizes)))) if sizes else None
+
+
+def _warms_up(home: Home, arm: Arm) -> Check:
+    """Whether the warm-up of the imported runs is short beside the run to come, which it is capped at."""
+    holds = arm.warmup <= WARMUP_SHARE * arm.M
+    text = f"{arm.warmup} of {arm.M} updates warm up (at most {WARMUP_SHARE:.0%})"
+    had = counted(_warmup(home, arm.n), "update")
+    return Check("warmup", holds, text if holds else f"{text}: the imported runs of n = {arm.n} warmed up for {had}")
 
 
 def _prices(folder: Path) -> dict[int, Prices]:

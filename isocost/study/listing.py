@@ -245,7 +245,7 @@ def _described(name: str) -> dict[str, Any]:
                 "a method, a .py file or a run that isocost trained"
             )
         return dict(run["recipe"])
-    return dict(describe(catalogue.load(name).recipe()))
+    return dict(describe(catalogue.recipe(name)))
 
 
 def show_differences(a: str, b: str, found: dict[str, list[Any]]) -> None:

@@ -19,13 +19,15 @@ ONE = {  # what must be one: its name, and what would make it so
     "data": ("data", "keep runs apart that were trained on other problems"),
 }
 
+UNIT = (0.0, 1.0)  # the scale of rewards in records
+
 
 def of(run: Mapping[str, Any]) -> dict[str, str]:
     """What a run.json says of each key of `ONE`, in words, empty where it does not; isocost's own runs name no metric
     and have held-out rewards from 0 to 1 at a C in rollouts."""
     log = run.get("imported") or {}
     metric = log.get("metric") or {}
-    low, high = (log.get("stated") or {}).get("scale") or (0.0, 1.0)
+    low, high = scale_of(run)
     said = {
         "kind": metric.get("kind") or HELD_OUT,
         "metric": metric.get("name"),
@@ -35,6 +37,21 @@ def of(run: Mapping[str, Any]) -> dict[str, str]:
         "data": (run.get("problems") or {}).get("spec"),
     }
     return {k: "" if v in (None, UNNAMED) else str(v) for k, v in said.items()}
+
+
+def scale_of(run: Mapping[str, Any]) -> tuple[float, float]:
+    """The least and the most that a rollout of this run.json can earn, in the units of its log."""
+    low, high = ((run.get("imported") or {}).get("stated") or {}).get("scale") or UNIT
+    return float(low), float(high)
+
+
+def in_its_units(scale: Sequence[float], *rewards: float) -> str:
+    """A reward and its interval (value, low, high; 0 to 1) on the scale of a log; nothing where that is 0 to 1."""
+    least, most = scale
+    if (least, most) == UNIT:
+        return ""
+    value, low, high = (f"{least + (most - least) * r:.4g}" for r in rewards)
+    return f"{value} [{low}, {high}] on the logs' scale from {least:g} to {most:g}"
 
 
 def one(told: Sequence[tuple[str, Mapping[str, str]]], keys: Sequence[str] = tuple(ONE)) -> None:

@@ -13,6 +13,7 @@ from rich.console import Console
 from isocost.errors import Interrupted, UserError
 from isocost.laws.budget import Machine, measure_timing
 from isocost.laws.pilot import PilotPlan
+from isocost.laws.plan import worded
 from isocost.laws.rate import RateRule, fit_rate, shift, trials
 from isocost.laws.table import curves
 from isocost.record import read_json
@@ -41,7 +42,10 @@ def pilot(
     home, console = imported.not_imported(opened(study)), console_of(quiet)
     planned = PilotPlan.of(home.read("pilot.json", "plan"))
     if longer or seeds:
+        before = planned.pilot_bill.rollouts
         planned = _extended(home, planned, longer, seeds, dry_run=dry_run)
+        added = planned.pilot_bill.rollouts - before
+        console.print(f"  adds {added:,} rollouts to a pilot of {before:,}", highlight=False)
     if dry_run or planned.direct:
         tell.pilot_plan(console, planned)
         if as_json:
@@ -50,7 +54,7 @@ def pilot(
     try:
         return _run(home, planned, console, workers, as_json)
     except Interrupted as e:    # what was added is written down: to go on is not to add it again
-        raise Interrupted(e.signum, f"isocost pilot {study}") from None
+        raise Interrupted(e.signum, f"isocost pilot {study}" if longer or seeds else "") from None
 
 
 def _run(home: Home, planned: PilotPlan, console: Console, workers: int | None, as_json: bool) -> int:
@@ -96,6 +100,8 @@ def _extended(
     To one whose runs have all ended: said again after a kill, the same words would add to what they have added.
     """
     refuse_sealed(home)
+    if planned.direct:
+        raise UserError(f"this plan has no pilot that runs could be added to: {planned.why}")
     under_way = [r.name for r in planned.runs if not ended(home.runs / r.name)]
     if under_way:
         raise UserError(f"{counted(len(under_way), 'run')} of the planned pilot still to end, such as "
@@ -124,17 +130,17 @@ def _of_each(option: str, texts: Sequence[str], there: Mapping[int, int], exampl
 
 
 def _refuse_dear(home: Home, planned: PilotPlan) -> None:
-    """Raises UserError where, by what the probe measured, the pilot takes all of the budget, or more."""
-    if planned.budget is None or not planned.of_purpose("probe"):
+    """Raises UserError where, by what was measured so far, the pilot does not leave the least that training takes."""
+    ends = [home.runs / r.name / "end.json" for r in planned.runs]
+    if planned.budget is None or not any(end.exists() for end in ends):
         return
-    probes = [read_json(home.runs / r.name / "end.json")["bill"]["train"] for r in planned.of_purpose("probe")]
-    prices = planned.prices.measured(probes)
+    prices = planned.prices.measured([read_json(end)["bill"].get("train", {}) for end in ends if end.exists()])
     timing = measure_timing(curves(home.path), planned.timing)
     sizes = [(r.n, r.B, r.C, 1 + len(planned.points_of(r))) for r in planned.runs]
-    cost = prices.bill(sizes, timing).of_unit(planned.budget.unit)
-    if cost >= planned.budget.amount:
+    pilot, least = prices.bill(sizes, timing), planned.least_training(prices, timing)
+    cost, more = (worded(planned.budget, b.of_unit(planned.budget.unit)) for b in (pilot, pilot + least))
+    if (pilot + least).of_unit(planned.budget.unit) > planned.budget.amount:
         raise UserError(
-            f"by what the probe measured the pilot takes {cost:.3g} {planned.budget.unit} in all, and the budget is "
-            f"{planned.budget}, {planned.budget.amount:.3g} {planned.budget.unit}: give `isocost plan {home.path} "
-            f"--budget` three times what the pilot takes, or plan another study of a smaller --size"
+            f"by what was measured so far the pilot takes {cost} in all, and with the least training after it {more}: "
+            f"{planned.budget} does not do. Give `isocost plan {home.path} --budget` more, or add or plan less"
         )

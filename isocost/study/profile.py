@@ -106,7 +106,7 @@ async def profile(
     }
     if method is not None:
         described["recipe"] = {"method": method, "why": "asked for"}
-    recipe = methods.load(described["recipe"]["method"]).recipe()
+    recipe = methods.recipe(described["recipe"]["method"])
     described["recipe"]["compares"] = compares(recipe)
     return described | {"methods": preconditions(described)}
 
@@ -157,7 +157,7 @@ async def _sampled(
     When that is stopped, those that were begun and are not marked have a line without attempts, for what they cost.
     """
     setting = opened.setting
-    recipe = methods.load("reinforce").recipe()
+    recipe = methods.recipe("reinforce")
     pace = Pace(
         lr=0.0,
         max_tokens=setting.max_tokens,

@@ -62,7 +62,10 @@ def train_one(
         )
     written, (method, settings) = method, methods.parted(method)
     chosen = {**settings_of(settings.split(",") if settings else (), written), **settings_of(sets)}
-    own = methods.load(method).recipe()
+    sizes: dict[str, str] = {k: chosen.pop(k) for k in ("rollouts", "groups") if k in chosen}
+    if twice := [k for k, given in (("rollouts", rollouts), ("groups", groups)) if given and k in sizes]:
+        raise UserError(f"{written}: {twice[0]} is given twice: leave it out here, or {OPTIONS[twice[0]]}")
+    own = methods.tuned(methods.recipe(method), sizes)
     n, B = rollouts or own.rollouts, groups or own.groups
     size = n * B
     machine = Machine.priced(price, devices or 1, 1)
@@ -271,7 +274,7 @@ def _measured(setting: Setting, model: str, data: str | None, samples: int) -> t
     )
     found = asyncio.run(
         evaluate(
-            methods.load("reinforce").recipe(),
+            methods.recipe("reinforce"),
             opened.world,
             problems,
             pace,

@@ -53,13 +53,14 @@ def of_law(
     speaks = law is not None and law.refused is None and not planned.direct
     curve = more(law, planned, [a.n for a in plan.arms], plan.arm.C, plan.timing, machine, plan.budget) if (
         law is not None and speaks) else ()
+    apart = planned.train_arms == 1 and plan.budget is not None and plan.budget.unit != "rollouts"
     seen = None
-    if law is not None:
+    if law is not None and not apart:       # where each n has a C of its own, nothing is told of all at one
         seen = comparison(plan, law) if seeds is None else _between(law, plan, seeds)
     return {
         "more": [m.data() for m in curve],
         "sees": None if seen is None else seen.data(),
-        "next": [] if law is None or planned.direct else _next(law, plan.arm.C, most),
+        "next": [] if law is None or planned.direct or (apart and speaks) else _next(law, plan.arm.C, most),
     }
 
 

@@ -167,6 +167,8 @@ def plan(
                 raise UserError(f"{study} was planned without a pilot, for its budget, and has runs: begin another "
                                 "study to plan otherwise")
             planned = replace(planned, budget=spend or planned.budget)
+            if home.has("law.json"):
+                _prescription(home, planned)    # or says why not, before anything is written
         else:
             planned = _plan_pilot(home, known, size or "quick", spend, lr, lr_exponent, groups, fixed_batch)
         write_pilot(home, planned, machine)

@@ -24,6 +24,7 @@ from isocost.laws.tradeoff import Tradeoff, tradeoff
 from isocost.laws.verdict import Verdict
 from isocost.run import Job
 from isocost.setting import Setting
+from isocost.study import measure
 from isocost.study.home import Home
 from isocost.study.show import duration
 from isocost.words import counted
@@ -156,12 +157,14 @@ def law(console: Console, found: Law, metric: str = PASS, study: Path | None = N
         if study and found.refused.option:
             console.print(f"      isocost pilot {study} {found.refused.option}", highlight=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False, show_header=True)
-    for name in ("  n", "B", "lr", "runs", "at the pilot's end", "diverged"):
+    for name in ("  n", "B", "lr", "runs", "rollouts", "at their end", "diverged"):
         table.add_column(name, justify="right")
-    end = found.range[1]
     for arm in found.arms:
+        end = float(arm.C[-1])
         known = interval(found.predict(arm.n, end)[0])
-        table.add_row(f"  {arm.n}", str(arm.B), f"{arm.lr:.1e}", str(len(arm.runs)), known, str(arm.diverged))
+        table.add_row(
+            f"  {arm.n}", str(arm.B), f"{arm.lr:.1e}", str(len(arm.runs)), f"{end:,.0f}", known, str(arm.diverged)
+        )
     console.print(table)
     console.print(
         f"  run-to-run sd {found.sd:.3f} at reward 1/2, pooled over arms ({found.dof:g} degrees of freedom)"
@@ -208,9 +211,9 @@ def plan(
     console: Console, p: Plan, beside: Mapping[str, Any] | None = None, study: Path | None = None
 ) -> None:
     """The prescription; `beside` is what plan.json tells beside it: units, more compute, what its seeds can see,
-    and of imported runs what their reward and their C are. `study` is where runs can be added."""
+    and of imported runs what their reward, its scale and their C are. `study` is where runs can be added."""
     beside = beside or {}
-    measure = {"kind": "held-out", "unit": "rollouts", **(beside.get("measure") or {})}
+    measured = {"kind": "held-out", "unit": "rollouts", "scale": measure.UNIT, **(beside.get("measure") or {})}
     a = p.arm
     head(console, f"prescription: n = {a.n}, B = {a.B}, M = {a.M}, lr = {a.lr:.2g}")
     if p.fallback:
@@ -219,13 +222,15 @@ def plan(
         console.print(f"  {p.chosen}")
     passes = "" if a.epochs is None else f", {a.epochs:.1f} passes over the problems"
     console.print(
-        f"  C = {a.C} {measure['unit']} a run, {counted(p.seeds, 'seed')}, warm-up "
+        f"  C = {a.C} {measured['unit']} a run, {counted(p.seeds, 'seed')}, warm-up "
         f"{counted(a.warmup, 'update')}{passes}; against {p.comparison}"
     )
     if a.prediction:
+        expected = a.prediction
+        told = measure.in_its_units(measured["scale"], expected.value, expected.low, expected.high)
         console.print(
-            f"  expected {measure['kind']} reward {interval(a.prediction)} ({a.prediction.level:.0%} prediction "
-            "interval)"
+            f"  expected {measured['kind']} reward {interval(expected)} ({expected.level:.0%} prediction interval)"
+            + (told and f": {told}")
         )
     if beside.get("more"):
         more(console, [More.of(m) for m in beside["more"]])
@@ -238,7 +243,7 @@ def plan(
         console.print(f"  {'  or' if rank else first} {run['text']}")
         if study and run["option"]:
             console.print(f"      isocost pilot {study} {run['option']}", highlight=False, soft_wrap=True)
-    console.print(f"  training: {bill(p.bill, measure['unit'])}")
+    console.print(f"  training: {bill(p.bill, measured['unit'])}")
     units(console, beside)
     for check in p.checks:
         if not check.holds:
@@ -288,10 +293,11 @@ def more(console: Console, rows: Sequence[More]) -> None:
 
 
 def verdict(
-    console: Console, v: Verdict, per_cost: Mapping[str, float], *, over: bool, measured: Mapping[str, str]
+    console: Console, v: Verdict, per_cost: Mapping[str, float], *, over: Mapping[str, str], measured: Mapping[str, str]
 ) -> None:
-    """A verdict on one run: the word first, then what it rests on. `measured` is what its rewards are, by `measure.of`;
-    isocost's own have no name there, and are of the problems that choose."""
+    """A verdict on one run: the word first, then what it rests on. `over` is the reason and the detail of its end,
+    both empty while it trains. `measured` is what its rewards are, by `measure.of`; isocost's own have no name there,
+    and are of the problems that choose."""
     colour = {"continue": "green", "stop": "red", "change n": "yellow"}[v.word]
     word = f"change n to {v.n}" if v.word == "change n" else v.word
     what = "" if v.metric == PASS else f"{v.metric} "
@@ -299,8 +305,9 @@ def verdict(
     if measured["metric"]:
         stands = f"{measured['metric']} {v.reward:.3f} ({measured['kind']} reward)"
     stands += f" after {v.C:.0f} of {v.end:.0f} {measured['unit']}"
-    if over:
-        console.print(f"[bold]{v.run}[/]: ended\n  {stands}", highlight=False)
+    if over["reason"]:
+        detail = f" ({over['detail']})" if over["detail"] else ""
+        console.print(f"[bold]{v.run}[/]: ended, {over['reason']}{detail}\n  {stands}", highlight=False, soft_wrap=True)
         return
     console.print(f"[bold]{v.run}[/]: [{colour}]{word}[/]", highlight=False)
     f = v.final

@@ -173,11 +173,13 @@ def verdict(path: Path, *, target: float | None, worth: float | None, as_json: b
             bearings[study] = Bearings.of(study)
         said = judge_run(run, bearings[study], target=target, worth=worth)
         if said is not None:
+            over = read_json(run / "end.json") if ended(run) else {}
+            why = {k: over.get(k, "") for k in ("reason", "detail")}
             rows.append({**said.data(), "per_cost": per_cost(said, run, bearings[study].machine),
-                         "ended": ended(run), "path": str(run)})
+                         "ended": bool(over), **why, "path": str(run)})
             if not as_json:
                 measured = measure.of(read_json(run / "run.json"))
-                tell.verdict(console, said, rows[-1]["per_cost"], over=rows[-1]["ended"], measured=measured)
+                tell.verdict(console, said, rows[-1]["per_cost"], over=why, measured=measured)
     if not rows:
         raise UserError(f"no run in {path} has been evaluated yet: a verdict needs the record of one that trains")
     if as_json:
