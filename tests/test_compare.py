@@ -413,7 +413,8 @@ def test_an_imported_arm_is_compared_with_one_of_isocosts_own(tmp_path):
         recorded(tmp_path / "ours" / str(s), s, 40)
     found = json.loads(said("compare", a, tmp_path / "ours", "--json"))
     assert found["cost"] == 5120 and found["best"] == "ours"
-    assert "which model some of the runs began from is not in their logs" in found["missing"]
+    note = "which model some of the runs began from is not in their logs: give `isocost import --model`"
+    assert note in found["missing"]
     assert any("held_out of the logs is held against isocost's own held-out reward" in m for m in found["missing"])
 
 
