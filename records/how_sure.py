@@ -245,11 +245,11 @@ AT_90 = 2  # place of 0.9 among the levels of the calibration
 PARAMETERS = ("A", "Cmid", "b")
 FEW = 30        # intervals below which a share says too little to be held against a target
 GROUPS = {
-    "inside": "inside the law's forms",
-    "rough": "inside, n in no order",
-    "moving": "inside, n* rises within the pilot",
-    "outside": "outside the law's forms",
-    "unrelated": "inside, no n like another",
+    "inside": "inside the forms",
+    "rough": "n in no order",
+    "moving": "n* rises in the pilot",
+    "outside": "outside the forms",
+    "unrelated": "no n like another",
 }
 
 
@@ -605,7 +605,7 @@ def _real(r: Record) -> str:
         f" in the 90 % interval in {s['inside_interval']}; the median width is {s['median_width']:.3f}, the median"
         f" error {s['median_error']:+.3f}.{lean} They share one model and one set of problems, so they are many looks"
         f" at one setting. The forecast beat both naive ones by interval score in {s['beats_both_naive']}.\n\n"
-        "`python records/quickstart_seeds.py --seeds 20 --out records/quickstart_seeds.json`\n"
+        "`python records/quickstart_seeds.py --seeds 16 --out records/quickstart_seeds.json`\n"
     )
 
 

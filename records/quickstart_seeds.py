@@ -1,6 +1,6 @@
-"""Twenty quickstarts: does the sealed forecast hold, how wide is it, and what is prescribed?
+"""Quickstarts of many seeds: does the sealed forecast hold, how wide is it, and what is prescribed?
 
-    python records/quickstart_seeds.py --seeds 20 --out records/quickstart_seeds.json
+    python records/quickstart_seeds.py --seeds 16 --out records/quickstart_seeds.json
 
 Each seed is a whole study of its own, from profile to audit; nothing is chosen after looking. Each study is begun
 in its own process by the command a user runs; what it wrote is read back. Studies already there are not run again.
