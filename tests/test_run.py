@@ -23,6 +23,7 @@ from isocost.laws.table import curves
 from isocost.record import RunRecord, read_json, read_lines
 from isocost.run import Job, run
 from isocost.setting import Setting, open_problems, open_setting
+from isocost.types import Cost
 
 HERE = Path(__file__).parent
 SMALL = Setting(data="sums:base=easy,count=120", held_out=0.3)
@@ -298,6 +299,13 @@ def test_a_budget_of_seconds_is_the_runs_own_time(tmp_path, monkeypatch):
     end = go(replace(JOB, budget={"seconds": 3.0}, points=(64,), export=False), tmp_path / "r")
     assert end["reason"] == "spent" and 2.0 < end["seconds"] <= 3.5
     assert 0 < end["bill"]["train"]["rollouts"] < 16 * 60, "no step without a look at the clock"
+
+
+def test_what_a_budget_of_seconds_is_held_against_has_the_last_evaluation_in_it():
+    """Three evaluations took 6 s, so the one after training takes 2: at 5 s, 7 are as good as spent."""
+    meter = SimpleNamespace(of={"evaluation": Cost(seconds=6.0)}.__getitem__)
+    asked = SimpleNamespace(_active=lambda: 5.0, world=SimpleNamespace(meter=meter), measured=3)
+    assert runs._Run._bound(asked) == 7.0
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])

@@ -35,12 +35,11 @@ def refusal(law: Law, measured: bool, ends: list[float]) -> Refusal | None:
                        "a second seed for every n (three are better)", whole, "--seeds all=1")
     best = law.arm(law.fallback())
     gain, error = _gain(law, best)
-    if gain < 3 * error and gain <= 0:
-        return Refusal(f"no n has moved: the best, n={best.n}, gained {gain:+.3f}, standard error {error:.3f}",
-                       "another study at a quarter of the learning rate", whole)
     if gain < 3 * error:
-        return Refusal(f"no n has moved: the best, n={best.n}, gained {gain:+.3f}, standard error {error:.3f}",
-                       "a pilot four times as long, at another learning rate if the probe's flags ask for one",
+        why = f"no n has moved: the best, n={best.n}, gained {gain:+.3f}, standard error {error:.3f}"
+        if gain <= 0:       # more of the same would fall further
+            return Refusal(why, "another study at a quarter of the learning rate", whole)
+        return Refusal(why, "a pilot four times as long, at another learning rate if the probe's flags ask for one",
                        4 * whole, "--longer all=4x")
     passed = {arm.n: float((arm.fits[SELECT].draws[:, 2] < arm.C[-1]).mean()) for arm in law.arms}
     widths = {n: law.predict(n, FURTHEST * law.range[1])[1].width for n in law.ns}
