@@ -271,6 +271,15 @@ def test_asking_too_far_is_refused(law):
     assert far is not None and "20 times the pilot's largest run" in far.reason and far.rollouts == 12 * 2 * END
 
 
+def test_a_pilot_that_fell_is_not_told_to_go_on_at_its_rate():
+    """Half a hundredth lost all along, without diverging: another rate is asked for, and no option continues it."""
+    fallen = [replace(c, select=c.select[0] - 0.005 * (c.C > 0), audit=c.audit[0] - 0.005 * (c.C > 0))
+              for c in pilot({2: rising(), 4: rising(), 8: rising()})]
+    told = fit_law(fallen, draws=50).refused
+    assert told is not None and "gained -0.00" in told.reason
+    assert told.settle == "another study at a quarter of the learning rate" and told.option == ""
+
+
 def test_an_arm_that_went_on_alone_is_held_to_the_others_where_all_were():
     """n = 8 goes on to 16 times its length and far above; at the common end n = 2 stands highest, and n = 4 moved."""
     curves = pilot({2: rising(), 4: rising(0.6), 8: rising(0.6)})

@@ -14,7 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from isocost.cli import main
+from isocost.laws.pilot import PilotPlan
 from isocost.record import read_json, read_lines
+from isocost.study import steps
+from isocost.study.home import Home
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 DATA = ("--data", "sums:base=easy,count=240")
@@ -221,6 +224,15 @@ def test_a_pilot_that_would_leave_nothing_stops_after_its_probe(study, tmp_path)
         (out / "pilot.json").write_text(json.dumps(pilot | {"budget": budget}))
         text = said("pilot", out, "--workers", "1", code=code)
         assert ("by what was measured so far" in text) == (code == 2)
+
+
+def test_what_a_kill_lost_comes_off_the_budget(study, tmp_path):
+    home = Home(copied(study, tmp_path))
+    planned, path = PilotPlan.of(read_json(home.path / "pilot.json")), home.runs / "pilot-n2-s0" / "end.json"
+    before, end = steps._spent(home, planned), read_json(path)
+    path.write_text(json.dumps(end | {"bill": end["bill"] | {"lost": {"rollouts": 1000, "decode": 70}}}))
+    after = steps._spent(home, planned)
+    assert (after.rollouts - before.rollouts, after.tokens - before.tokens) == (1000, 70)
 
 
 def test_as_many_runs_go_side_by_side_as_were_planned_for_and_others_are_said_to(study, tmp_path):
