@@ -180,10 +180,13 @@ def test_seconds_of_logs_are_not_called_busy(single, tmp_path):
     done = CliRunner().invoke(main, ["compare", *map(str, arms), "--unit", "seconds", "--out", str(tmp_path / "c")])
     text = " ".join(done.output.split())
     assert done.exit_code in (0, 3, 4), done.output
-    assert "seconds by the logs' clock, evaluations included a run" in text and "busy" not in text
+    assert "seconds by the logs' clock a run" in text and "busy" not in text
+    assert "wall time by their logs, evaluations and pauses included" in text
     assert "which problems the runs were trained on is not in their logs" in text
     report = page(tmp_path / "c")
     assert "seconds by the logs" in report and "busy" not in report
+    html = (tmp_path / "c" / "report.html").read_text()
+    assert "raining reward" in html and "eld-out reward" not in html.split("<main>", 1)[1]
 
 
 def test_rewards_on_another_scale_are_said_to_be(tmp_path):

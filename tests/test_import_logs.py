@@ -214,6 +214,7 @@ def test_old_verl_counts_updates_from_0_and_prints_its_base(name, n):
     assert run.seconds == pytest.approx(10 * 30 + 2 * 6)  # parts of every step, and two validations
     assert [p.updates for p in run.log.train] == list(range(10))
     assert run.log.about["model"] == "Qwen/Qwen2.5-0.5B-Instruct" and run.log.about["max_tokens"] == 256
+    assert (run.log.about["top_p"], run.log.about["top_k"]) == (1, 0)  # verl's -1 is no top-k
 
 
 def unconfigured(tmp_path, *changes):

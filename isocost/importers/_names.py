@@ -490,6 +490,7 @@ def facts_of(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
     n, B = _sizes(flat)
     lr = _number_of(flat, "actor_rollout_ref.actor.optim.lr", "trainer.optim.lr", "learning_rate")
     seed = _whole_of(flat, "seed", "dataset_builder.seed", "data.seed")
+    top_k = _whole_of(flat, "actor_rollout_ref.rollout.top_k", "top_k")
     found = {"n": n, "B": B, "lr": lr, "seed": seed}
     about = {
         "model": next(
@@ -517,7 +518,7 @@ def facts_of(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
             "orchestrator.train.sampling.max_completion_tokens",
         ),
         "top_p": _number_of(flat, "actor_rollout_ref.rollout.top_p", "top_p"),
-        "top_k": _whole_of(flat, "actor_rollout_ref.rollout.top_k", "top_k"),
+        "top_k": None if top_k is None else max(top_k, 0),  # -1 and 0 are none
         "warmup": _warmup(flat),
         "trainer_says": {
             k: flat[k]

@@ -55,7 +55,8 @@ PRICED = 8              # problems sampled to tell what answers cost here
 LONG = 80               # characters of a folder's name, from which on it says how many arms there are
 TRIED = 1e-3            # learning rate of the steps that are tried in the toy world; any tells arms apart
 BUDGETS = {"flops": "flop", "seconds": "busy seconds"}   # what a run's own budget calls a unit
-LOGGED = "seconds by the logs' clock, evaluations included"    # the seconds of imported runs
+LOGGED = "seconds by the logs' clock"  # the seconds of imported runs
+EVALUATED = "the seconds of imported runs are wall time by their logs, evaluations and pauses included"
 UNPAIRED = 2**31         # numbers from which on a run of no known seed has one that pairs it with nothing
 READS = ("arms", "unit", "metric", "margin", "seed", "out", "as_json")      # what a comparison of folders goes by
 JUDGED = ("kind", "metric", "scale", "unit", "model")     # what must be one; an arm may have runs on several problems
@@ -120,10 +121,12 @@ def of_folders(folders: Sequence[Path], console: Console, *, as_json: bool, out:
     answer = compare(arms, unit=unit, margin=margin, seed=seed, missing=notes)
     logged = unit == "seconds" and any(r.get("imported") for runs in recorded.values() for r in runs)
     counted_in = LOGGED if logged else SPENT[unit]
+    answer = replace(answer, missing=(*answer.missing, *((EVALUATED,) if logged else ())))
     show(console, answer, {}, counted_in)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        kept = {"folders": [str(f) for f in folders], "metric": metric, "counted_in": counted_in}
+        kept = {"folders": [str(f) for f in folders], "metric": metric, "counted_in": counted_in,
+                "kind": told[0][1]["kind"]}
         Home(out).write("comparison.json", {**answer.data(), **kept})
         console.print(f"\nrecord: {out / 'comparison.json'}")
     if as_json:
