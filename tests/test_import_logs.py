@@ -253,6 +253,18 @@ def test_verls_final_validation_in_a_line_of_its_own_stands_at_the_updates_made(
     assert told(run) == [(0, 0.1), (18, 0.3)]
 
 
+def test_a_resumed_verl_console_begins_where_it_was_resumed(tmp_path):
+    """It validates the checkpoint of step 100 first: that is no base."""
+    printed = "\"Initial validation metrics: {'val/test_score/x': 0.5004}\"\nstep:100 - val/test_score/x:0.500\n"
+    text = printed + "".join(
+        f"step:{s} - critic/score/mean:0.5 - actor/lr:1e-06{' - val/test_score/x:0.6' if s == 102 else ''}\n"
+        for s in (101, 102)
+    )
+    run = one(table(tmp_path / "a.log", text), n=2, B=3)
+    assert told(run) == [(600, 0.5004), (612, 0.6)] and [p.updates for p in run.log.train] == [100, 101]
+    assert any(m.startswith("the base: no reward") for m in run.missing)
+
+
 # TRL ----------------------------------------------------------------------------------------------------------
 
 
@@ -298,10 +310,11 @@ def test_the_first_logged_mean_stands_for_the_base_where_it_is_of_few_updates(tm
 
 
 def test_a_log_that_begins_late_has_no_base(tmp_path):
-    """Steps 200, 201, ...: the first line is one update's reward and not the mean of 200."""
+    """Steps 200, 201, ...: the first line is one update's reward, of a policy with 199, and not the mean of 200."""
     rows = "".join(f"{s},0.{s - 150}\n" for s in range(200, 240))
     run = one(table(tmp_path / "late.csv", f"step,reward\n{rows}"), n=2, B=3, lr=1e-3)
-    assert told(run)[0][0] > 0 and any(m.startswith("the base: no reward") for m in run.missing)
+    assert [C for C, _ in told(run)][:2] == [199 * 6, 200 * 6]
+    assert any(m.startswith("the base: no reward") for m in run.missing)
 
 
 def test_a_rewards_name_with_a_slash_is_no_other_evaluation():

@@ -421,11 +421,15 @@ def _spent(totals: Sequence[_Total], updates: float) -> _Total:
 
 def _train(rows: Sequence[Row], step: str, reward: str, names: Names, columns: Mapping[str, str]) -> list[Point]:
     out: list[Point] = []
-    totals, last = _totals(rows, step, names, columns), 0.0
-    for row in rows:
-        at, value = number(row.get(step)), number(row.get(reward))
-        if at is None or value is None:
-            continue
+    totals = _totals(rows, step, names, columns)
+    lines = [
+        (row, at, x)
+        for row in rows
+        if (at := number(row.get(step))) is not None and (x := number(row.get(reward))) is not None
+    ]
+    # A log that begins late, as of a resumed run, begins with a mean over no more steps than its next line's.
+    last = max(0.0, 2 * lines[0][1] - lines[1][1] - names.first + 1) if len(lines) > 1 else 0.0
+    for row, at, value in lines:
         done = at - names.first + 1
         k = done - last
         policy = max(0.0, done - (k + 1) / 2)

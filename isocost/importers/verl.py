@@ -115,17 +115,14 @@ def _console(lines: Sequence[_Line]) -> tuple[list[Row], dict[str, float]]:
     parsed = [(step, _cells(text)) for step, text in found]
     trained = [step for step, row in parsed if any(k in row for k in TRAINED)]
     shift = 1.0 if trained and trained[0] == 0 else 0.0
-    rows: list[Row] = []
-    made = 0.0
+    start = made = trained[0] + shift - 1 if trained else 0.0  # above 0 where the run was resumed
+    base, end = (_test_scores(_printed(lines, text)) for text in (INITIAL, FINAL))
+    rows: list[Row] = [{"step": start, **base}] if base else []
     for step, row in parsed:
         update = any(k in row for k in TRAINED)
         made = step + shift if update else made if trained else step
         if update or not (rows and rows[-1]["step"] == made and _repeats(rows[-1], row)):
             rows.append({"step": made, **row})
-    base, end = (_test_scores(_printed(lines, text)) for text in (INITIAL, FINAL))
-    if base:  # to every digit, where the line that repeats it is rounded
-        rows = [row for row in rows if row["step"] or not base.keys() & row.keys()]
-        rows.insert(0, {"step": 0.0, **base})
     if end and rows and not any(row["step"] == made and end.keys() & row.keys() for row in rows):
         rows.append({"step": made, **end})
     rounded = [
@@ -137,7 +134,7 @@ def _console(lines: Sequence[_Line]) -> tuple[list[Row], dict[str, float]]:
 
 
 def _repeats(before: Row, row: Row) -> bool:
-    """Whether an evaluation says no more than the line before it, to the digits that the console keeps."""
+    """Whether an evaluation says no more than the one before it, to the digits that the console keeps."""
     pairs = [(number(before.get(k)), number(v)) for k, v in row.items()]
     return all(a is not None and b is not None and abs(a - b) <= 2 * HALF for a, b in pairs)
 
