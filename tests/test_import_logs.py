@@ -396,6 +396,17 @@ def test_one_run_gives_its_curve_and_says_what_is_missing(tmp_path):
         assert "is one imported run, not a study" in text and "--study --out STUDY" in text and "profile" not in text
 
 
+def test_a_law_without_a_base_says_how_to_get_one(tmp_path):
+    """Five means over 32 of 160 updates: the first is of too many to stand for the base."""
+    path = training_only(LOGS / "trl" / "n4-s0" / "trainer_state.json", tmp_path / "n4-s0" / "trainer_state.json")
+    for study in ((), ("--study",)):
+        out = tmp_path / f"out{len(study)}"
+        said("import", path, "--n", 4, "--B", 8, *study, "--out", out)
+        text = said("fit", out, code=2)
+        assert "before training (C = 0), which a law needs: import again with --base REWARD" in text
+        assert "eval_on_start: true" in text and "logging_steps: 1" in text
+
+
 def test_one_log_can_be_a_study_to_which_others_are_added(tmp_path):
     out = tmp_path / "study"
     said("import", LOGS / "trl" / "n4-s0", "--study", "--out", out)

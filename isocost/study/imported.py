@@ -402,6 +402,17 @@ def _flagged(law: Law, run: Mapping[str, Any]) -> Law:
     return replace(law, flags=(*flags, *law.flags))
 
 
+def with_base(path: Path, seen: Sequence[Curve]) -> list[Curve]:
+    """The curves of imported runs. Raises UserError, with what to do, where none of them begins at the base."""
+    if not any(c.C[0] == 0 for c in seen):
+        raise UserError(
+            f"{path}: no log holds the reward of the policy before training (C = 0), which a law needs: import again "
+            "with --base REWARD; to log it, evaluate at the start (TRL: eval_on_start: true, verl: "
+            "trainer.val_before_train=true) or log every step (TRL: logging_steps: 1)"
+        )
+    return list(seen)
+
+
 def is_imported_run(path: Path) -> bool:
     """Whether a folder is one run that was brought in from another trainer."""
     return (path / "run.json").exists() and bool(read_json(path / "run.json").get("imported"))
@@ -413,7 +424,7 @@ def fit_alone(run: Path, console: Console, *, as_json: bool) -> int:
     Raises UserError where its log does not hold the base's reward.
     """
     told = read_json(run / "run.json")
-    law = _flagged(fit_law(curves([run])), told)
+    law = _flagged(fit_law(with_base(run, curves([run]))), told)
     tell.law(console, law)
     console.print(
         f"  one run: to plan from it, import its log again as `isocost import LOG... --study --out STUDY`, with other "

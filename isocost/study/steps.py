@@ -299,7 +299,10 @@ def fit(study: Path, *, quiet: bool, as_json: bool = False, metric: str | None =
 def _law(home: Home) -> Law:
     """The fitted law, with what its metric and over-fitting ask a reader to know."""
     metric = home.metric
-    law = imported.flagged(home, fit_law(_pilot_curves(home, metric), seed=home.asked["seed"]))
+    seen = _pilot_curves(home, metric)
+    if imported.is_imported(home):
+        seen = imported.with_base(home.path, seen)
+    law = imported.flagged(home, fit_law(seen, seed=home.asked["seed"]))
     over = _overfitted(home)
     flags = [Flag("overfitting", told(over))] if over else []
     if metric != PASS:
