@@ -82,8 +82,8 @@ def test_a_curve_that_misses_its_own_tail_is_flagged_in_fit_plan_and_report(sing
     arm = law.arm(4)
     seen, curve = arm.audit[0, -20:].mean(), law.curve(4, arm.C[-20:]).value.mean()  # a tenth of 200
     assert seen > 0.8 and curve < seen - 0.1
-    assert f"the curve of n=4 does not fit what it saw: it is at {curve:.3f} where the last 20 evaluations " in text
-    assert f"average {seen:.3f} (standard error 0.0" in text
+    assert f"the curve of n=4 does not fit what it saw: fitted {curve:.3f}, mean of the last 20 evaluations " in text
+    assert f"{seen:.3f} (standard error 0.0" in text
     assert text in fitted and text in planned and text[1:] in report
 
 
@@ -122,7 +122,7 @@ def test_what_was_not_measured_is_called_assumed_and_never_counted(single):
     assert not Law.of(read_json(out / "law.json")).measured
     for text in (fitted, planned, report):
         assert "no interval can be given" not in text and "degrees of freedom" not in text
-        assert "how much runs differ was not measured, so every interval rests on an assumed run-to-run sd" in text
+        assert "how much runs differ was not measured, so every interval assumes a run-to-run sd of 0.040" in text
     assert "run-to-run sd 0.040 at reward 1/2: assumed, not measured, because no n has two runs" in fitted
     assert "n=4 has 1, n=8 has 1; the noise is assumed" in fitted
 
@@ -137,7 +137,7 @@ def test_what_was_measured_is_told_with_its_degrees_of_freedom():
 
 def test_nothing_in_a_study_of_training_rewards_is_called_held_out(single):
     out, brought, fitted, planned, report = single
-    once = "earned on the problems that were trained on: nothing here is held out, so over-fitting cannot be seen"
+    once = "earned on the problems that were trained on: nothing here is held out, so over-fitting cannot be detected"
     assert once in fitted and once in planned and once in report
     exported = [said("export", out, "--to", target) for target in ("trl", "openrlhf")]
     assert all("Expected training reward" in text for text in exported)
@@ -180,11 +180,11 @@ def test_seconds_of_logs_are_not_called_busy(single, tmp_path):
     done = CliRunner().invoke(main, ["compare", *map(str, arms), "--unit", "seconds", "--out", str(tmp_path / "c")])
     text = " ".join(done.output.split())
     assert done.exit_code in (0, 3, 4), done.output
-    assert "seconds by the logs' clock a run" in text and "busy" not in text
-    assert "wall time by their logs, evaluations and pauses included" in text
+    assert "298 wall-clock seconds (logged) a run" in text and "busy" not in text
+    assert "wall-clock time in their logs, with evaluations and pauses" in text
     assert "which problems the runs were trained on is not in their logs" in text
     report = page(tmp_path / "c")
-    assert "seconds by the logs" in report and "busy" not in report
+    assert "wall-clock seconds (logged)" in report and "busy" not in report
     html = (tmp_path / "c" / "report.html").read_text()
     assert "raining reward" in html and "eld-out reward" not in html.split("<main>", 1)[1]
 
@@ -209,15 +209,17 @@ OPTIONS = {  # the option that bounds an answer, and what the trainer takes with
 
 
 @pytest.mark.parametrize("target", OPTIONS)
-def test_an_export_lists_the_sampling_that_no_log_tells(single, target):
+def test_an_export_lists_the_sampling_that_is_not_in_the_logs(single, target):
     """The logs' longest answer has 12 tokens; without the bound a trainer would take its own."""
     out, *_ = single
     text = CliRunner().invoke(main, ["export", str(out), "--to", target]).output
     head = [x for x in text.splitlines() if x.startswith("#")]
     left = "\n".join(head[head.index("# Not carried over:") + 1:])
     option, default = OPTIONS[target]
-    assert f"{option} stays {default}" in left and "the longest answer in the logs has 12 tokens" in left
-    assert "sampling that the logs do not tell stays at its defaults" in left and "temperature 1" in left
+    assert f"{option} stays at its default, {default}" in left
+    assert "the longest completion in the logs has 12 tokens" in left
+    assert "sampling settings that are not in the logs, which stay at their defaults: " in left
+    assert "temperature 1" in left
     assert option not in "".join(x for x in text.splitlines() if not x.startswith("#"))
 
 
@@ -226,4 +228,4 @@ def test_what_is_told_is_written_and_not_listed(target):
     from test_export import asked
 
     text = load(target).write(asked(None))
-    assert "the logs do not tell" not in text and OPTIONS[target][0].rsplit(".", 1)[-1] in text
+    assert "not in the logs" not in text and OPTIONS[target][0].rsplit(".", 1)[-1] in text

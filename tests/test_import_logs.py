@@ -210,7 +210,7 @@ def test_old_verl_counts_updates_from_0_and_prints_its_base(name, n):
     assert [C for C, _ in told(run)] == [0, 5 * size, 10 * size] and 10 * size == run.C
     assert told(run)[0][1] == pytest.approx(0.2085384, abs=1e-9)  # and 0.208 in the line that repeats it
     assert run.metric == "val/test_score/openai/gsm8k"
-    assert not any(m.startswith(("the base", "one evaluation", "seconds", "tokens")) for m in run.missing)
+    assert not any(m.startswith(("the base", "a single", "seconds", "tokens")) for m in run.missing)
     assert run.seconds == pytest.approx(10 * 30 + 2 * 6)  # parts of every step, and two validations
     assert [p.updates for p in run.log.train] == list(range(10))
     assert run.log.about["model"] == "Qwen/Qwen2.5-0.5B-Instruct" and run.log.about["max_tokens"] == 256
@@ -230,7 +230,7 @@ def test_verls_rate_in_units_of_1e_4_is_known_to_its_digits(tmp_path):
     path = unconfigured(tmp_path)
     run = one(path, n=4, B=32)
     assert run.lr == pytest.approx(1e-6, rel=1e-12)
-    assert "the learning rate to more digits: the log rounds it to within 5e-08 (--lr)" in run.missing
+    assert "the exact learning rate: the log rounds it to within 5e-08 (--lr sets it)" in run.missing
     assert one(path, n=4, B=32, lr=1.04e-6).lr == 1.04e-6
     with pytest.raises(UserError, match=r"lr is 1e-06 by the log, 1\.2e-06 by --lr"):
         one(path, n=4, B=32, lr=1.2e-6)
@@ -297,10 +297,10 @@ def test_the_first_logged_mean_stands_for_the_base_where_it_is_of_few_updates(tm
     run = one(path, n=4, B=8, scale=(0, 2))
     assert [C for C, _ in told(run)][:4] == [0, 32 * 2.5, 32 * 4.5, 32 * 6.5]
     assert told(run)[0][1] == pytest.approx(rewards[0] / 2)
-    (why,) = [m for m in run.missing if m.startswith("the base by itself")]
-    assert "the mean over updates 0 to 1, stands at C = 0" in why
+    (why,) = [m for m in run.missing if m.startswith("the base's own reward")]
+    assert "the mean over updates 0 to 1, is used at C = 0" in why
     run = one(path, n=4, B=8, scale=(0, 2), base=1.0)  # the base's own reward, where it is known
-    assert told(run)[0] == (0, 0.5) and told(run)[1][0] == 16 and not any("stands" in m for m in run.missing)
+    assert told(run)[0] == (0, 0.5) and told(run)[1][0] == 16 and not any("is used at C = 0" in m for m in run.missing)
     history = json.loads(path.read_text())
     history["log_history"] = history["log_history"][:10]  # a tenth of the run: too much for a base
     path.write_text(json.dumps(history))

@@ -58,7 +58,7 @@ class Prescription:
 
     `loss` is None where the study was imported and the method is the trainer's own; `left` then says what is known of
     it. `problems` is the number of training problems, `expected` a line on what the law forecasts. `longest` is the
-    longest answer that the logs tell of, in tokens. Sampling that the records do not tell is None.
+    longest completion in the logs, in tokens. Sampling settings that are not in the records are None.
     """
 
     study: str
@@ -151,7 +151,7 @@ def uncounted(p: Prescription) -> list[str]:
 
 
 def unsaid(p: Prescription, options: Mapping[str, tuple[str, str]]) -> list[str]:
-    """What cannot be carried over because the records do not tell it: sampling, with what the trainer takes instead.
+    """What cannot be carried over because it is not in the records: sampling settings, with the trainer's defaults.
 
     `options` maps a field of the prescription to the trainer's option and its default there.
     """
@@ -159,11 +159,12 @@ def unsaid(p: Prescription, options: Mapping[str, tuple[str, str]]) -> list[str]
     out = []
     if "max_tokens" in gone:
         option, default = gone.pop("max_tokens")
-        logged = f"; the longest answer in the logs has {p.longest} tokens" if p.longest else ""
-        out.append(f"the longest answer allowed, which the logs do not tell: {option} stays {default}{logged}")
+        logged = f"; the longest completion in the logs has {p.longest} tokens" if p.longest else ""
+        said = f"it is not in the logs, so {option} stays at its default, {default}"
+        out.append(f"the maximum completion length: {said}{logged}")
     if gone:
         left = ", ".join(f"{option} {default}" for option, default in gone.values())
-        out.append(f"sampling that the logs do not tell stays at its defaults: {left}")
+        out.append(f"sampling settings that are not in the logs, which stay at their defaults: {left}")
     return out
 
 

@@ -15,7 +15,7 @@ from isocost.report.records import load as read
 from isocost.study import measure
 from isocost.study.home import opened
 
-LONGEST = "completions/max_length"  # tokens of the longest answer of a step, as the lines of a record call them
+LONGEST = "completions/max_length"  # tokens of the longest completion of a step, in the lines of a record
 SURROGATES = {"clipped": "clipped", "sequence_clipped": "sequence", "truncated": "truncated", "reinforce": "reinforce"}
 AVERAGES = {
     "rollout_mean": "rollout",
@@ -98,7 +98,7 @@ def prescription(folder: Path) -> Prescription:
 
 
 def _longest(study: Study) -> int | None:
-    """Tokens of the longest answer that the runs' lines tell of."""
+    """Tokens of the longest completion in the runs' lines."""
     told = [x for run in study.runs for line in run.lines if (x := number(line.get(LONGEST))) is not None]
     return round(max(told)) if told else None
 

@@ -333,8 +333,8 @@ def _again(rows: Sequence[Row], step: str, held: str) -> list[str]:
     first = next(iter(more))
     others = f" and at {len(more) - 1} other steps" if len(more) > 1 else ""
     return [
-        f"one evaluation of each policy: {held} was measured {more[first]} times at {step} {first:g}{others}, as where "
-        "a run is resumed with an evaluation at its start; the mean is taken"
+        f"a single evaluation per policy: {held} was measured {more[first]} times at {step} {first:g}{others} (a "
+        "resumed run, for example, evaluates again at its start); the mean is used"
     ]
 
 

@@ -257,11 +257,11 @@ def _missing(
         out.append(f"the base: no reward before the first update (C = 0){why}; `isocost fit` needs it: --base")
     elif k > 1 and asked.base is None:
         out.append(
-            f"the base by itself: the first logged reward, the mean over updates 0 to {k - 1}, stands at C = 0 for it "
-            "(--base gives the base's own)"
+            f"the base's own reward: the first logged reward, the mean over updates 0 to {k - 1}, is used at C = 0 "
+            "instead (--base sets it)"
         )
     if log.rounding.get("lr") and asked.lr is None:
-        out.append(f"the learning rate to more digits: the log rounds it to within {log.rounding['lr']:.2g} (--lr)")
+        out.append(f"the exact learning rate: the log rounds it to within {log.rounding['lr']:.2g} (--lr sets it)")
     told = [p for _, p in evaluations]
     if all(p.seconds is None for p in told) and not any(m.startswith("seconds") for m in out):
         out.append("seconds")

@@ -35,8 +35,8 @@ def refusal(law: Law, measured: bool, ends: list[float]) -> Refusal | None:
         return Refusal("no n has a run that held and enough evaluations: each diverged (NaN, or below its start) or "
                        "ended early", "the pilot again at a quarter of the learning rate", whole)
     if not measured:
-        return Refusal("one run per n: how much runs differ was not measured, so every interval rests on an assumed "
-                       f"run-to-run sd of {PRIOR_SD:.3f} at reward 1/2",
+        return Refusal("one run per n: how much runs differ was not measured, so every interval assumes a run-to-run "
+                       f"sd of {PRIOR_SD:.3f} at reward 1/2",
                        "a second seed for every n (three are better)", whole, "--seeds all=1")
     best = law.arm(law.fallback())
     gain, error = _gain(law, best)
@@ -129,9 +129,9 @@ def _misfits(law: Law) -> list[Flag]:
         second = mean[1:-1] - (mean[:-2] + mean[2:]) / 2
         error = math.sqrt(float((second**2).mean()) / 1.5 / last)
         if abs(curve - seen) > max(MISSED, student(SURE, len(second)) * error):
-            out.append(Flag("misfit", f"the curve of n={arm.n} does not fit what it saw: it is at {curve:.3f} where "
-                                      f"the last {last} evaluations average {seen:.3f} (standard error {error:.3f}); "
-                                      "what is predicted for it may be as far off"))
+            out.append(Flag("misfit", f"the curve of n={arm.n} does not fit what it saw: fitted {curve:.3f}, mean of "
+                                      f"the last {last} evaluations {seen:.3f} (standard error {error:.3f}); "
+                                      f"predictions for n={arm.n} may be off by as much"))
     return out
 
 

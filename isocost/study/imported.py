@@ -383,7 +383,7 @@ def _flagged(law: Law, run: Mapping[str, Any]) -> Law:
             Flag(
                 "training_reward",
                 f"these are training rewards ({name}), earned on the problems that were trained on: nothing here is "
-                "held out, so over-fitting cannot be seen and the reward on other problems is not predicted",
+                "held out, so over-fitting cannot be detected and reward on other problems is not predicted",
             )
         ]
     else:
