@@ -315,8 +315,6 @@ def fit(study: Path, metric: str | None, as_json: bool) -> int:
     """Fit the law to a study's pilot, or refuse and say what would settle it."""
     from isocost.study import steps
 
-    if not (study / "study.json").exists():
-        trained_here(study, "a law is fitted to several runs: give all their logs to one `isocost import --out STUDY`")
     if metric not in (None, "pass@1"):
         trained_here(study, "its records hold one number of each evaluation; to fit another, import the logs again "
                             "with --map held_out=COLUMN")
@@ -467,9 +465,11 @@ def report(study: Path, out: Path | None) -> None:
 @main.command(name="import")
 @click.argument("sources", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option("--out", type=FOLDER, help="[default: runs/NAME for one log, studies/imported for several]")
-@click.option("--from", "source", help="which trainer or format wrote it  [default: recognised]")
+@click.option("--from", "source", help="which trainer or format wrote it  [default: recognised by its content]")
+@click.option("--study", is_flag=True, help="make a study even of one log")
 @click.option(
-    "--map", "columns", multiple=True, metavar="NAME=COLUMN", help="which column is reward, held_out, step, ..."
+    "--map", "columns", multiple=True, metavar="NAME=COLUMN",
+    help="which column is reward, held_out, step, ...; seed, n, B or run separates the runs of one table",
 )
 @click.option("--n", "-n", type=SOME, help="rollouts per problem, where the log does not say")
 @click.option("--B", "-B", "B", type=SOME, help="problems per update, where the log does not say")
@@ -483,7 +483,7 @@ def report(study: Path, out: Path | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
 def import_runs(as_json: bool, **asked: Any) -> int:
-    """Bring runs of another trainer in: TRL, verl, prime-rl, tinker, wandb, TensorBoard, SB3, CleanRL, CSV.
+    """Bring runs of another trainer in: TRL, verl, prime-rl, tinker, wandb, TensorBoard, SB3, CleanRL, CSV, JSON lines.
 
     One log becomes a run, several a study that `fit`, `plan`, `compare` and `report` take. What the logs lack is named.
     """

@@ -222,8 +222,10 @@ def test_what_an_imported_study_cannot_have_says_what_to_do_instead(tmp_path, co
     assert f"{study} was imported" in told and words in told and told.count("\n") == 1
 
 
-def test_a_law_is_not_of_one_imported_run(tmp_path):
-    assert "give all their logs to one `isocost import" in said("fit", brought(tmp_path / "one", 1), code=2)
+def test_of_one_imported_run_its_curve_is_told_and_what_a_plan_needs(tmp_path):
+    told = said("fit", brought(tmp_path / "one", 1))
+    assert "one run: to plan from it, import its log again as `isocost import LOG... --study --out STUDY`" in told
+    assert "not a study" in said("plan", tmp_path / "one" / "out", code=2)
 
 
 @pytest.mark.parametrize(("fallback", "equal"), [("the law refuses", [2]), (None, [2, 4, 8])])

@@ -57,7 +57,8 @@ class Prescription:
     """What to train: n rollouts per problem, B problems per update, M updates, `warmup` of them linear.
 
     `loss` is None where the study was imported and the method is the trainer's own; `left` then says what is known of
-    it. `problems` is the number of training problems, `expected` a line on what the law forecasts.
+    it. `problems` is the number of training problems, `expected` a line on what the law forecasts. `longest` is the
+    longest completion in the logs, in tokens. Sampling settings that are not in the records are None.
     """
 
     study: str
@@ -77,6 +78,7 @@ class Prescription:
     expected: str = ""
     loss: Loss | None = None
     left: tuple[str, ...] = ()
+    longest: int | None = None
 
     @property
     def nB(self) -> int:
@@ -146,6 +148,24 @@ def uncounted(p: Prescription) -> list[str]:
         f"the passes over the training problems, {why}: {epochs(p)} are enough for M = {p.M} updates{room}{own}; these "
         "end the run"
     ]
+
+
+def unsaid(p: Prescription, options: Mapping[str, tuple[str, str]]) -> list[str]:
+    """What cannot be carried over because it is not in the records: sampling settings, with the trainer's defaults.
+
+    `options` maps a field of the prescription to the trainer's option and its default there.
+    """
+    gone = {k: v for k, v in options.items() if getattr(p, k) is None}
+    out = []
+    if "max_tokens" in gone:
+        option, default = gone.pop("max_tokens")
+        logged = f"; the longest completion in the logs has {p.longest} tokens" if p.longest else ""
+        said = f"it is not in the logs, so {option} stays at its default, {default}"
+        out.append(f"the maximum completion length: {said}{logged}")
+    if gone:
+        left = ", ".join(f"{option} {default}" for option, default in gone.values())
+        out.append(f"sampling settings that are not in the logs, which stay at their defaults: {left}")
+    return out
 
 
 def aged(loss: Loss, said: str) -> list[str]:

@@ -8,12 +8,14 @@ from typing import Any
 
 from isocost.errors import UserError
 from isocost.exporters import Loss, Prescription
-from isocost.importers import DECAYED, UNNAMED
+from isocost.importers import DECAYED, TRAINING, UNNAMED
 from isocost.laws.budget import UNITS
 from isocost.report.records import Study, as_dict, number
 from isocost.report.records import load as read
 from isocost.study import measure
+from isocost.study.home import opened
 
+LONGEST = "completions/max_length"  # tokens of the longest completion of a step, in the lines of a record
 SURROGATES = {"clipped": "clipped", "sequence_clipped": "sequence", "truncated": "truncated", "reinforce": "reinforce"}
 AVERAGES = {
     "rollout_mean": "rollout",
@@ -42,7 +44,9 @@ STOCK = {
 
 
 def prescription(folder: Path) -> Prescription:
-    """What a study prescribes. Raises UserError where it has no plan yet."""
+    """What a study prescribes. Raises UserError where the folder is a run, or has no plan yet."""
+    if (folder / "run.json").exists():
+        opened(folder)
     study = read(folder)
     arm = as_dict(study["plan"].get("arm")) or next(iter(map(as_dict, study["plan"].get("arms") or [])), {})
     if not arm:
@@ -64,8 +68,9 @@ def prescription(folder: Path) -> Prescription:
     if prediction:
         value, low, high = (prediction[k] for k in ("value", "low", "high"))
         told = measure.in_its_units(measure.scale_of(about), value, low, high)
+        kind = "training reward" if measure.of(about)["kind"] == TRAINING else "reward"
         expected = (
-            f"Expected reward {value:.3f} [{low:.3f}, {high:.3f}], {prediction.get('level', 0.9):.0%} prediction "
+            f"Expected {kind} {value:.3f} [{low:.3f}, {high:.3f}], {prediction.get('level', 0.9):.0%} prediction "
             f"interval{told and f': {told}'}."
         )
     known = {k: setting.get(k, pace.get(k)) for k in ("temperature", "top_p", "top_k", "max_tokens")}
@@ -88,7 +93,14 @@ def prescription(folder: Path) -> Prescription:
         expected,
         loss_of(recipe) if recipe else None,
         _as_run(study) if not recipe else (),
+        _longest(study),
     )
+
+
+def _longest(study: Study) -> int | None:
+    """Tokens of the longest completion in the runs' lines."""
+    told = [x for run in study.runs for line in run.lines if (x := number(line.get(LONGEST))) is not None]
+    return round(max(told)) if told else None
 
 
 def _as_run(study: Study) -> tuple[str, ...]:

@@ -9,10 +9,16 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from isocost.exporters import Prescription, aged, command, epochs, head, options, uncounted
+from isocost.exporters import Prescription, aged, command, epochs, head, options, uncounted, unsaid
 
 TITLE = "NeMo-RL"
 VERSION = "NeMo-RL 0.7 (examples/configs/grpo_math_1B.yaml)"
+DEFAULTS = {
+    "max_tokens": ("policy.generation.max_new_tokens", "policy.max_total_sequence_length, 512"),
+    "temperature": ("policy.generation.temperature", "1"),
+    "top_p": ("policy.generation.top_p", "1"),
+    "top_k": ("policy.generation.top_k", "null"),
+}
 
 
 def write(p: Prescription) -> str:
@@ -44,7 +50,7 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
     else:
         values |= {"policy.scheduler.0.kwargs.start_factor": 1.0}
         left = []
-    left += uncounted(p)
+    left += [*uncounted(p), *unsaid(p, DEFAULTS)]
     if p.loss is None:
         return values, left
     loss = p.loss

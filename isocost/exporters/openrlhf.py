@@ -10,10 +10,15 @@ import sys
 from math import ceil
 from typing import Any
 
-from isocost.exporters import Prescription, aged, command, head, shown
+from isocost.exporters import Prescription, aged, command, head, shown, unsaid
 
 TITLE = "OpenRLHF"
 VERSION = "OpenRLHF 0.11 (openrlhf/cli/train_ppo_ray.py)"
+DEFAULTS = {
+    "max_tokens": ("rollout.max_new_tokens", "unset (data.max_len, 2048, less the prompt)"),
+    "temperature": ("rollout.temperature", "1"),
+    "top_p": ("rollout.top_p", "1"),
+}
 ADVANTAGES = {"spread": "group_norm", "mean": "dr_grpo", "others": "rloo", "batch": "reinforce"}
 
 
@@ -61,6 +66,7 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         left = [f"M: set --train.num_episodes to {p.M} x {p.B} / (problems in your dataset)"]
     if p.top_k:
         left.append(f"top-k {p.top_k}")
+    left += unsaid(p, DEFAULTS)
     if p.loss is None:
         del values["algo.kl.init_coef"]
         return values, left

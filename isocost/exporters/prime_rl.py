@@ -9,10 +9,16 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from isocost.exporters import Prescription, head, shown
+from isocost.exporters import Prescription, head, shown, unsaid
 
 TITLE = "prime-rl"
 VERSION = "prime-rl 0.8 (packages/prime-rl-configs/src/prime_rl/configs)"
+DEFAULTS = {
+    "max_tokens": ("max_completion_tokens", "unset (up to the model's context)"),
+    "temperature": ("temperature", "1"),
+    "top_p": ("top_p", "1"),
+    "top_k": ("top_k", "-1"),
+}
 
 
 def write(p: Prescription) -> str:
@@ -36,7 +42,7 @@ def settings(p: Prescription) -> tuple[dict[str, dict[str, Any]], list[str]]:
     }
     extra = {"top_p": p.top_p if p.top_p not in (None, 1.0) else None, "top_k": p.top_k or None}
     tables["orchestrator.train.sampling.extra_body"] = extra
-    left = [f"seed {p.seed}: the standard sampler takes none"]
+    left = [f"seed {p.seed}: the standard sampler takes none", *unsaid(p, DEFAULTS)]
     if p.loss is None:
         return tables, left
     loss = p.loss

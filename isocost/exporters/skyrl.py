@@ -8,10 +8,16 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from isocost.exporters import Prescription, aged, command, epochs, head, options, uncounted
+from isocost.exporters import Prescription, aged, command, epochs, head, options, uncounted, unsaid
 
 TITLE = "SkyRL"
 VERSION = "SkyRL, skyrl_train 0.4 (skyrl/train/config/config.py)"
+DEFAULTS = {
+    "max_tokens": ("generator.sampling_params.max_generate_length", "1024"),
+    "temperature": ("generator.sampling_params.temperature", "1"),
+    "top_p": ("generator.sampling_params.top_p", "1"),
+    "top_k": ("generator.sampling_params.top_k", "-1"),
+}
 AVERAGES = {
     "rollout": "sequence_mean",
     "token": "token_mean",
@@ -48,7 +54,7 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         f"{sampling}.top_k": (p.top_k or -1) if p.top_k is not None else None,
         f"{sampling}.max_generate_length": p.max_tokens,
     }
-    left = uncounted(p)
+    left = [*uncounted(p), *unsaid(p, DEFAULTS)]
     if p.loss is None:
         return values, left
     loss = p.loss

@@ -9,10 +9,16 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from isocost.exporters import Prescription, aged, head, shown, unmixed
+from isocost.exporters import Prescription, aged, head, shown, unmixed, unsaid
 
 TITLE = "TRL"
 VERSION = "TRL 1.16 (trl/trainer/grpo_config.py)"
+DEFAULTS = {
+    "max_tokens": ("max_completion_length", "512"),
+    "temperature": ("temperature", "1"),
+    "top_p": ("top_p", "1"),
+    "top_k": ("top_k", "0"),
+}
 LOSSES = {"rollout": "grpo", "token": "dapo", "length": "dr_grpo", "sum": "dr_grpo", "prompt": "dapo"}
 
 
@@ -47,6 +53,7 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         "logging_steps": 1,
     }
     left = ["the first rung of the warm-up: transformers begins it at a rate of 0"] if p.warmup else []
+    left += unsaid(p, DEFAULTS)
     if p.loss is None:
         return values, left
     loss = p.loss

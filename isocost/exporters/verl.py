@@ -8,10 +8,16 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from isocost.exporters import Prescription, aged, command, epochs, head, options, uncounted, unmixed
+from isocost.exporters import Prescription, aged, command, epochs, head, options, uncounted, unmixed, unsaid
 
 TITLE = "verl"
 VERSION = "verl 0.7 (verl/trainer/config/_generated_ppo_trainer.yaml)"
+DEFAULTS = {
+    "max_tokens": ("data.max_response_length", "512"),
+    "temperature": ("actor_rollout_ref.rollout.temperature", "1"),
+    "top_p": ("actor_rollout_ref.rollout.top_p", "1"),
+    "top_k": ("actor_rollout_ref.rollout.top_k", "-1"),
+}
 AVERAGES = {
     "rollout": "seq-mean-token-mean",
     "token": "token-mean",
@@ -54,7 +60,7 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         "trainer.total_training_steps": p.M,
         "trainer.total_epochs": epochs(p),
     }
-    left = uncounted(p)
+    left = [*uncounted(p), *unsaid(p, DEFAULTS)]
     if loss is None:
         return values, left
     values |= {

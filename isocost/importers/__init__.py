@@ -5,8 +5,9 @@ A source file holds `TITLE` (what it is called), `GIVES` and `LACKS` (what its l
     recognise(path) -> bool           whether this file or folder looks like one of its logs; reads little
     read(path, columns) -> list[Log]  every run in it; `columns` are the names that the user gave with --map
 
-What a log does not say is left out here and named later, by `_record`, which writes the run records that all the
-rest of the program reads. Nothing is guessed, unpickled or executed.
+A file is recognised by its content, so that it may have any name. What a log does not say is left out here and named
+later, by `_record`, which writes the run records that all the rest of the program reads. Nothing is guessed, unpickled
+or executed.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from isocost.errors import UserError
 
 Row = dict[str, Any]
 
-COLUMNS = ("step", "reward", "held_out", "rollouts", "seconds", "epoch", "lr", "length")
+COLUMNS = ("step", "reward", "held_out", "rollouts", "seconds", "epoch", "lr", "length", "seed", "n", "B", "run")
+STACKED = ("run", "n", "B", "seed")  # columns of COLUMNS whose values separate the runs of one table
 FACTS = ("n", "B", "lr", "seed")
-ORDER = ("trl", "verl", "prime_rl", "tinker", "sb3", "cleanrl", "wandb", "tensorboard", "csv")  # the special first
+# the special first
+ORDER = ("trl", "verl", "prime_rl", "tinker", "sb3", "cleanrl", "wandb", "tensorboard", "csv", "jsonl")
 HELD_OUT, TRAINING = "held-out", "training"  # the kinds of reward
 UNNAMED = "not named"  # a model or data that neither the log nor the user tells
 DECAYED = "a constant learning rate:"  # how a log's `missing` begins where its rate fell
@@ -59,7 +62,8 @@ class Log:
     `facts` are n, B, lr and seed as far as the log holds them; `about` is model, data, temperature, max_tokens and
     what else is worth keeping. `unit` is what `rollouts` counts where it is not rollouts. `missing` is what a reader
     should know is not there; `end` is why the run ended, as end.json has it, if the log says so. `rate` is the
-    least of rollouts / updates where the log counts both.
+    least of rollouts / updates where the log counts both. `parts` are the columns that the fitted reward is the sum of,
+    by the kind of reward. `rounding` is how far from its logged value a fact may be, where the log rounds it.
     """
 
     source: str
@@ -75,6 +79,12 @@ class Log:
     missing: tuple[str, ...] = ()
     end: str | None = None
     rate: float | None = None
+    parts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    rounding: Mapping[str, float] = field(default_factory=dict)
+
+
+class Empty(UserError):
+    """A log without a reward: a run that crashed before it logged one. Among other runs it is skipped and named."""
 
 
 def names() -> list[str]:
@@ -90,11 +100,17 @@ def load(name: str) -> Any:
     return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
 
 
-def logs(path: Path, source: str | None = None, columns: Mapping[str, str] | None = None) -> list[Log]:
+def logs(
+    path: Path,
+    source: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    skipped: list[str] | None = None,
+) -> list[Log]:
     """The runs that a file or folder holds, by a named source or by the first that recognises it.
 
     A folder that no source recognises is what it holds, file by file and folder by folder, as far as that is
-    recognised. Raises UserError where there is nothing, nothing is recognised, or what is there cannot be read.
+    recognised. Of several runs those without any reward are left out, and the reason for each is added to `skipped`.
+    Raises UserError where there is nothing, nothing is recognised, no run has a reward, or a log cannot be read.
     """
     if not path.exists():
         raise UserError(f"there is no file or folder {path}")
@@ -103,7 +119,18 @@ def logs(path: Path, source: str | None = None, columns: Mapping[str, str] | Non
         raise UserError(f"--map knows no {unknown[0]!r}; it maps {', '.join(COLUMNS)}, such as --map reward=my_column")
     runs = _runs(path, names() if source is None else [source]) or [(path, source or _by_name(path))]
     once = {at.resolve(): (at, own) for at, own in reversed(runs)}  # a link to a run beside it is that run
-    return [log for at, own in reversed(once.values()) for log in _read(at, own, dict(columns or {}))]
+    found: list[Log] = []
+    empty: list[Empty] = []
+    for at, own in reversed(once.values()):
+        try:
+            found += _read(at, own, dict(columns or {}))
+        except Empty as e:
+            empty.append(e)
+    if empty and not found:
+        raise empty[0]
+    if skipped is not None:
+        skipped += map(str, empty)
+    return found
 
 
 def _runs(path: Path, sources: Sequence[str], above: tuple[Path, ...] = ()) -> list[tuple[Path, str]]:
@@ -118,14 +145,21 @@ def _runs(path: Path, sources: Sequence[str], above: tuple[Path, ...] = ()) -> l
 
 
 def _by_name(path: Path) -> str:
-    """The source of a file that none recognises, by how its name ends: it reads with --map, or says what is lacking."""
-    if path.suffix == ".csv":
-        return "csv"
+    """The plain source of a file that none recognises, by its name or its first character: it reads with --map."""
     if path.suffix in PACKED:
         raise UserError(f"{path} is packed: unpack it first")
+    if path.suffix == ".csv":
+        return "csv"
+    if path.is_file():
+        with path.open("rb") as f:
+            first, second = (f.readline(65_536).decode("utf-8-sig", "replace").strip() for _ in range(2))
+        if path.suffix == ".jsonl" or first.startswith(("{", "[")):
+            return "jsonl"
+        if 0 < first.count(",") == second.count(",") and first.isprintable():
+            return "csv"
     raise UserError(
-        f"{path} is no log that is known here ({', '.join(names())}); say which with --from, or write "
-        "its numbers as CSV and name the columns with --map"
+        f"{path} is not a log of a known format ({', '.join(names())}): name its format with --from, or write its "
+        "numbers as CSV and name the columns with --map"
     )
 
 

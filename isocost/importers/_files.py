@@ -12,14 +12,36 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
-from isocost.importers import Row
+from isocost.importers import Empty, Row
+
+HEAD = 65_536  # bytes of a file that are read to recognise it
+
+
+def head(path: Path, size: int = HEAD) -> str:
+    """The first `size` bytes of a file as text; bytes that are not UTF-8 are replaced."""
+    with path.open("rb") as f:
+        return f.read(size).decode("utf-8-sig", "replace")
 
 
 def metrics_file(path: Path, below: tuple[str, ...] = ("metrics.jsonl",)) -> Path | None:
-    """The metrics of a run's folder, at the first of these places that there is; or a JSON-lines file as it is."""
+    """The metrics of a run: the first of these files in its folder, or the file that `path` is, under any name."""
     if path.is_file():
-        return path if path.suffix == ".jsonl" else None
+        return path
     return next((p for p in (path / name for name in below) if p.is_file()), None)
+
+
+def json_table(path: Path) -> tuple[list[Row], list[str]]:
+    """(objects, what was left out) of a JSON list of objects or of JSON lines, told apart by the first character.
+
+    Raises UserError where the file is neither.
+    """
+    if not head(path).lstrip().startswith("["):
+        return json_rows(path)
+    found = json_of(path)
+    wrong = next((x for x in found if not isinstance(x, dict)), None)
+    if wrong is not None:
+        raise UserError(f"{path}: expected a list of objects, found a {type(wrong).__name__} in it")
+    return found, []
 
 
 def json_of(path: Path) -> Any:
@@ -60,7 +82,7 @@ def csv_rows(path: Path, skip: int = 0) -> tuple[list[Row], list[str]]:
     except csv.Error as e:
         raise UserError(f"{path} is not CSV: {e}") from None
     if not every:
-        raise UserError(f"{path} is empty")
+        raise Empty(f"{path} is empty")
     rows: list[Row] = []
     head = [name.strip() for name in every[0]]
     other = next((mark for mark in (";", "\t") if len(head) == 1 and mark in head[0]), None)
@@ -70,7 +92,7 @@ def csv_rows(path: Path, skip: int = 0) -> tuple[list[Row], list[str]]:
     if twice is not None:
         raise UserError(f"{path} has the column {twice!r} twice; rename or leave out the one that is not meant")
     if len(every) == 1:
-        raise UserError(f"{path} holds a header ({', '.join(head)}) and no line below it")
+        raise Empty(f"{path} holds a header ({', '.join(head)}) and no line below it")
     for i, cells in enumerate(every[1:], 2 + skip):
         if len(cells) != len(head):
             if i == len(every) + skip:

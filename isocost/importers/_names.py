@@ -8,19 +8,22 @@ it is of a policy with s updates. Held-out rewards are measured between updates.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
-from isocost.importers import DECAYED, Log, Point, Row
+from isocost.importers import DECAYED, HELD_OUT, STACKED, TRAINING, Empty, Log, Point, Row
 from isocost.importers._files import collapsed, number, unread, whole
 
 EVALUATED = ("eval_runtime", "eval/runtime")  # seconds of an evaluation: transformers', and as its loggers have it
 RISEN = 0.99  # a learning rate has risen to its highest where it is this share of it
 CONSTANT = 0.9  # a learning rate that never falls below this share of its highest counts as constant
+SUMS = ("reward", "eval_reward", "train/reward", "eval/reward")  # what TRL adds up from several reward functions
+MOST = 20  # columns of which pairs are tried, where the runs of one table are to be separated
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,9 @@ class Names:
     `first` is the number of its first step. `more` maps this program's names to the trainer's. `span` is the column
     of seconds per step, `seconds` that of seconds since the start. `per_step` is rollouts begun in a step. `length` is
     tokens of an answer, or of one turn of it where `turns` is the column of turns per answer.
-    `policy` is the column that says how many updates the evaluated policy had, where there is one.
+    `policy` is the column that says how many updates the evaluated policy had, where there is one. `again` says that
+    this trainer evaluates one policy twice where a run is resumed. `parts` and `held_parts` are the columns that a
+    reward is the sum of.
     """
 
     trainer: str
@@ -47,13 +52,16 @@ class Names:
     per_step: str = ""
     policy: str = ""
     more: Mapping[str, str] = field(default_factory=dict)
+    again: bool = False
+    parts: str = ""
+    held_parts: str = ""
 
 
 TRL = Names(
     "TRL",
     "step",
     (r"reward", r"rewards/mean"),
-    (r"eval_reward", r"eval_.+_reward"),
+    (r"eval_reward", r"eval_[^/]+_reward"),
     lr="learning_rate",
     epoch="epoch",
     span="step_time",
@@ -73,17 +81,23 @@ TRL = Names(
             "clip_ratio/region_mean",
         )
     },
+    again=True,
+    parts=r"rewards/[^/]+(/mean)?",
+    held_parts=r"eval_rewards/[^/]+(/mean)?",
 )
 TRL_BOARD = Names(
     "TRL",
     "train/global_step",
     (r"train/reward",),
-    (r"eval/reward", r"eval/.+_reward"),
+    (r"eval/reward", r"eval/[^/]+_reward"),
     lr="train/learning_rate",
     epoch="train/epoch",
     span="train/step_time",
     length="train/completions/mean_length",
     more={k: f"train/{k}" for k in TRL.more},
+    again=True,
+    parts=r"train/rewards/[^/]+(/mean)?",
+    held_parts=r"eval/rewards/[^/]+(/mean)?",
 )
 VERL = Names(
     "verl",
@@ -93,12 +107,14 @@ VERL = Names(
     lr="actor/lr",
     epoch="training/epoch",
     span="perf/time_per_step",
+    again=True,
     length="response_length/mean",
     more={
         "entropy": "actor/entropy",
         "grad_norm": "actor/grad_norm",
         "kl": "actor/ppo_kl",
         "completions/mean_length": "response_length/mean",
+        "completions/max_length": "response_length/max",
         "completions/clipped_ratio": "response_length/clip_ratio",
     },
 )
@@ -134,7 +150,7 @@ def spoken(rows: Sequence[Row]) -> Names | None:
     return next((n for n in EVERY if any(_match(p, columns) for p in n.reward)), None)
 
 
-def log_of(
+def logs_of(
     source: str,
     path: Path,
     files: Sequence[Path],
@@ -143,20 +159,70 @@ def log_of(
     columns: Mapping[str, str],
     *,
     facts: Mapping[str, Any] | None = None,
-    about: Mapping[str, Any] | None = None,
-    missing: Sequence[str] = (),
-    uncounted: str = "",
     name: str | None = None,
-) -> Log:
-    """Rows as a log, by a trainer's names and those the user gave instead.
+    **told: Any,
+) -> list[Log]:
+    """Rows as logs, by a trainer's names and those the user gave instead; the options are those of `_log`.
 
-    `uncounted` says what C is where no column counts rollouts. Raises UserError for a column that is not there, and
-    for steps that go back or are below 0.
+    One log, or one for each value of the columns that the user gave for seed, n, B and run (`STACKED`): the rows of
+    several runs in one table. Raises UserError for a column that is not there, for a seed, n or B that is no integer,
+    and for steps that go back or are below 0; Empty where no row holds a reward.
     """
+    if not rows:
+        raise Empty(f"{path} holds no logged line")
     there = _columns(rows)
     wrong = next((c for c in columns.values() if c not in there), None)
     if wrong is not None:
         raise UserError(f"{path} has no column {wrong!r}; it has {_some(there)}")
+    by = {k: columns[k] for k in STACKED if k in columns}
+    own = {k: v for k, v in columns.items() if k not in by}
+    plain = name or (path.stem if path.is_file() else path.resolve().name)
+    found = []
+    for key, block in _blocks(path, rows, by).items():
+        stated = {k: v for k, v in key if k != "run"}
+        parts = [str(v) if k == "run" else f"{'s' if k == 'seed' else k}{v}" for k, v in key]
+        label = "-".join([*([] if "run" in by else [plain]), *parts])
+        found.append(_log(source, path, files, block, names, own, {**(facts or {}), **stated}, label, **told))
+    return found
+
+
+def _blocks(path: Path, rows: Sequence[Row], by: Mapping[str, str]) -> dict[tuple[tuple[str, Any], ...], list[Row]]:
+    """((fact, value), ...) -> its rows, in order of appearance, for the columns `by` fact."""
+    out: dict[tuple[tuple[str, Any], ...], list[Row]] = {}
+    for row in rows:
+        key: list[tuple[str, Any]] = []
+        for fact, column in by.items():
+            cell = row.get(column)
+            value = whole(cell)
+            if cell in (None, ""):
+                raise UserError(f"{path}: {column} is empty in a line, so which run that line is of is not known")
+            if value is None and fact != "run":
+                raise UserError(f"{path}: expected an integer in {column}, got {cell!r}: give --map run={column}")
+            key.append((fact, cell if value is None else value))
+        out.setdefault(tuple(key), []).append(row)
+    return out
+
+
+def _log(
+    source: str,
+    path: Path,
+    files: Sequence[Path],
+    rows: Sequence[Row],
+    names: Names,
+    columns: Mapping[str, str],
+    facts: Mapping[str, Any],
+    name: str,
+    *,
+    about: Mapping[str, Any] | None = None,
+    missing: Sequence[str] = (),
+    uncounted: str = "",
+    rounding: Mapping[str, float] | None = None,
+) -> Log:
+    """One run's rows as a log.
+
+    `uncounted` says what C is where no column counts rollouts; `rounding` how far from its logged value a fact may be.
+    """
+    there = _columns(rows)
     step = columns.get("step", names.step)
     if step not in there:
         raise UserError(
@@ -165,15 +231,17 @@ def log_of(
     reward = columns.get("reward") or _first(names.reward, there, ())
     held = columns.get("held_out") or _first(names.held, there, (reward,))
     if not reward and not held:
-        raise UserError(
+        raise Empty(
             f"{path} has no column {_plain(names.reward)}; it has {_some(there)}: name the one that holds "
             "rewards with --map reward=COLUMN (training) or --map held_out=COLUMN"
         )
+    for column in (reward, held):
+        _in_order(path, rows, step, column, names.again and column == held)
     below = next((x for r in rows if (x := number(r.get(step))) is not None and x < 0), None)
     if below is not None:
         raise UserError(f"{path}: {step} is {below:g}; steps count from 0 or 1, so leave out the lines below 0")
     rates = _numbers(rows, columns.get("lr", names.lr))
-    known, told = dict(facts or {}), dict(about or {})
+    known, told = dict(facts), dict(about or {})
     if rates and known.get("lr") is None:
         known["lr"] = max(rates)
     if "warmup" not in told and (rose := _warmed(rows, step, columns.get("lr", names.lr), names.first)):
@@ -185,15 +253,16 @@ def log_of(
     lacks += decayed(rates)
     if "held_out" not in columns:
         lacks += _others(names.held, there, held, reward)
+    lacks += _again(rows, step, held) if held else []
     times = _numbers(rows, clock)
     if any(b < a for a, b in pairwise(times)):
         lacks.append(f"seconds: {clock} runs backwards, so what a step took is not known")
         names, columns = replace(names, span="", seconds=""), {k: v for k, v in columns.items() if k != "seconds"}
     return Log(
         source,
-        name or (path.stem if path.is_file() else path.resolve().name),
+        name,
         tuple(files),
-        tuple(_train(rows, step, reward, names, columns, path)) if reward else (),
+        tuple(_train(rows, step, reward, names, columns)) if reward else (),
         tuple(_held(rows, step, held, names, columns)) if held else (),
         reward or None,
         held or None,
@@ -202,7 +271,71 @@ def log_of(
         missing=tuple(lacks),
         end="diverged" if collapsed(rows, held or reward or "") else None,
         rate=_rate(rows, step, columns.get("rollouts")),
+        parts={
+            TRAINING: [c for c in there if reward in SUMS and re.fullmatch(names.parts, c)],
+            HELD_OUT: [c for c in there if held in SUMS and re.fullmatch(names.held_parts, c)],
+        },
+        rounding=dict(rounding or {}),
     )
+
+
+def _in_order(path: Path, rows: Sequence[Row], step: str, column: str | None, again: bool) -> None:
+    """Raises UserError where the steps of the lines that hold this column go back, or repeat and may not (`again`):
+    then the table holds several runs, or one that was resumed, and which policy a line is of is not known."""
+    lines = [row for row in rows if column and None not in (number(row.get(step)), number(row.get(column)))]
+    for before, after in pairwise(row[step] for row in lines):
+        if before < after or (again and before == after):
+            continue
+        moved = f"goes back from {before:g} to {after:g}" if after < before else f"is {after:g} in two lines"
+        apart = sorted((STACKED.index(_fact(c)), c) for c in _apart(lines, step, column))
+        options = " ".join(f"--map {STACKED[place]}={c}" for place, c in apart)
+        how = options or (
+            "--map seed=COLUMN (or n=, B=, run=), or import each from its own file; of a resumed run, remove the lines "
+            "that were logged again"
+        )
+        raise UserError(
+            f"{path}: {step} {moved}, so this is more than one run, or one that was resumed: separate the runs with "
+            f"{how}"
+        )
+
+
+def _apart(lines: Sequence[Row], step: str, column: str | None) -> tuple[str, ...]:
+    """The columns, one or two, by which these lines are runs whose steps only rise; none where no columns do it."""
+    few = [
+        c for c in _columns(lines)
+        if c not in (step, column) and 1 < len({str(row.get(c)) for row in lines}) <= len(lines) / 2
+    ]
+    few.sort(key=lambda c: -STACKED.index(_fact(c)))  # a seed first, a column of unknown meaning last
+    for columns in (*((c,) for c in few), *combinations(few[:MOST], 2)):
+        runs: dict[tuple[Any, ...], list[float]] = {}
+        for row in lines:
+            runs.setdefault(tuple(row.get(c) for c in columns), []).append(row[step])
+        if len({_fact(c) for c in columns}) == len(columns) and all(
+            a < b for steps in runs.values() for a, b in pairwise(steps)
+        ):
+            return columns
+    return ()
+
+
+def _fact(column: str) -> str:
+    """Which of `STACKED` a column tells, by its name."""
+    if "seed" in column.lower():
+        return "seed"
+    return "n" if column in ("n", "num_generations", "group_size") else "B" if column == "B" else "run"
+
+
+def _again(rows: Sequence[Row], step: str, held: str) -> list[str]:
+    """What is missing where a policy was evaluated more than once: each measure of it by itself."""
+    count = Counter(row[step] for row in rows if None not in (number(row.get(step)), number(row.get(held))))
+    more = {at: k for at, k in count.items() if k > 1}
+    if not more:
+        return []
+    first = next(iter(more))
+    others = f" and at {len(more) - 1} other steps" if len(more) > 1 else ""
+    return [
+        f"a single evaluation per policy: {held} was measured {more[first]} times at {step} {first:g}{others} (a "
+        "resumed run, for example, evaluates again at its start); the mean is used"
+    ]
 
 
 def _rate(rows: Sequence[Row], step: str, column: str | None) -> float | None:
@@ -286,21 +419,18 @@ def _spent(totals: Sequence[_Total], updates: float) -> _Total:
     return next((t for t in reversed(totals) if t.updates <= updates), _Total(updates, None, None, None))
 
 
-def _train(
-    rows: Sequence[Row], step: str, reward: str, names: Names, columns: Mapping[str, str], path: Path
-) -> list[Point]:
+def _train(rows: Sequence[Row], step: str, reward: str, names: Names, columns: Mapping[str, str]) -> list[Point]:
     out: list[Point] = []
-    totals, last = _totals(rows, step, names, columns), 0.0
-    for row in rows:
-        at, value = number(row.get(step)), number(row.get(reward))
-        if at is None or value is None:
-            continue
+    totals = _totals(rows, step, names, columns)
+    lines = [
+        (row, at, x)
+        for row in rows
+        if (at := number(row.get(step))) is not None and (x := number(row.get(reward))) is not None
+    ]
+    # A log that begins late, as of a resumed run, begins with a mean over no more steps than its next line's.
+    last = max(0.0, 2 * lines[0][1] - lines[1][1] - names.first + 1) if len(lines) > 1 else 0.0
+    for row, at, value in lines:
         done = at - names.first + 1
-        if done <= last and out:
-            raise UserError(
-                f"{path}: {step} goes back from {last + names.first - 1:g} to {at:g}: these are two runs "
-                "under one name, or one that was begun again; import them apart"
-            )
         k = done - last
         policy = max(0.0, done - (k + 1) / 2)
         spent = _spent(totals, policy)
@@ -319,11 +449,17 @@ def _train(
 
 def _held(rows: Sequence[Row], step: str, held: str, names: Names, columns: Mapping[str, str]) -> list[Point]:
     out: list[Point] = []
-    totals = _totals(rows, step, names, columns)
+    values: list[float] = []  # of the policy that `out` ends with
+    totals, last = _totals(rows, step, names, columns), None
     for row in rows:
         at, value = number(row.get(step)), number(row.get(held))
         if at is None or value is None:
             continue
+        if at == last:
+            values.append(value)
+            out[-1] = replace(out[-1], reward=sum(values) / len(values))
+            continue
+        values, last = [value], at
         policy = next(
             (
                 x
@@ -354,10 +490,11 @@ def facts_of(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
     by num_iterations. verl counts problems in train_batch_size; prime-rl rollouts in batch_size; tinker-cookbook
     problems in dataset_builder.batch_size or groups_per_batch.
     """
-    flat = _flat(config)
+    flat = flattened(config)
     n, B = _sizes(flat)
     lr = _number_of(flat, "actor_rollout_ref.actor.optim.lr", "trainer.optim.lr", "learning_rate")
     seed = _whole_of(flat, "seed", "dataset_builder.seed", "data.seed")
+    top_k = _whole_of(flat, "actor_rollout_ref.rollout.top_k", "top_k")
     found = {"n": n, "B": B, "lr": lr, "seed": seed}
     about = {
         "model": next(
@@ -384,6 +521,8 @@ def facts_of(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
             "max_tokens",
             "orchestrator.train.sampling.max_completion_tokens",
         ),
+        "top_p": _number_of(flat, "actor_rollout_ref.rollout.top_p", "top_p"),
+        "top_k": None if top_k is None else max(top_k, 0),  # -1 and 0 are none
         "warmup": _warmup(flat),
         "trainer_says": {
             k: flat[k]
@@ -400,7 +539,7 @@ def facts_of(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
             if k in flat
         },
     }
-    return {k: v for k, v in found.items() if v is not None}, {k: v for k, v in about.items() if v}
+    return {k: v for k, v in found.items() if v is not None}, {k: v for k, v in about.items() if v not in (None, {})}
 
 
 def _warmup(flat: Mapping[str, Any]) -> int | None:
@@ -445,11 +584,11 @@ def _over(a: int, b: int) -> int | None:
     return a // b if a % b == 0 else None
 
 
-def _flat(config: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+def flattened(config: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     out: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping):
-            out |= _flat(value, f"{before}{key}.")
+            out |= flattened(value, f"{before}{key}.")
         else:
             out[f"{before}{key}"] = value
     return out

@@ -17,7 +17,7 @@ from typing import Any
 
 from isocost import record as records
 from isocost.errors import UserError
-from isocost.importers import FACTS, HELD_OUT, TRAINING, UNNAMED, Log, Point
+from isocost.importers import FACTS, HELD_OUT, TRAINING, UNNAMED, Empty, Log, Point
 from isocost.laws.track import LENGTH, written
 
 OPTION = {"n": "rollouts per problem", "B": "problems per update", "lr": "learning rate"}
@@ -26,6 +26,7 @@ SPELT = dict.fromkeys(FACTS, r"(?>[0-9]+)") | {"lr": r"(?>[0-9]+(?:\.[0-9]+)?(?:
 ENDED = {None: "the log ends here", "diverged": "{} is NaN or infinite to the log's end"}  # by the log's `end`
 EXACT = 1e-9  # what rounding may add to or take from a number
 APART = {"lr": 0.01}  # by how much, of the smaller, two tellings of a fact may differ; others not at all
+STANDS = 0.05  # share of a run's updates over which its first logged mean may reach and still stand for the base
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def resolve(log: Log, asked: Asked) -> Imported:
         metric or "",
         kind,
         tuple(evaluations),
-        _missing(log, kind, metric, evaluations, facts["seed"]),
+        _missing(log, kind, metric, evaluations, facts["seed"], asked),
         {k: v for k, v in own.items() if v is not None},
         _digest(log),
     )
@@ -135,17 +136,39 @@ def _facts(log: Log, asked: Asked) -> dict[str, Any]:
 
 
 def _evaluations(log: Log, n: int, B: int, metric: str, asked: Asked) -> list[tuple[float, Point]]:
-    """(C, point) in order of C, rewards in [0, 1], the stated base first where there is one."""
+    """(C, point) in order of C, rewards in [0, 1]; the stated base first where there is one.
+
+    Without it the first logged mean stands at C = 0 where `_stands` says so.
+    """
     points = [_placed(p, n, B) for p in (log.held or log.train)]
     out = [(C, _scaled(log, p, metric, asked.scale)) for C, p in sorted(points, key=lambda x: x[0])]
     if not out:
-        raise UserError(f"{log.name}: its log has no line with a reward")
+        raise Empty(f"{log.name}: its log has no line with a reward")
+    if asked.base is None and _stands(log):
+        first = out[0][1]
+        rollouts, seconds = (None if x is None else 0.0 for x in (first.rollouts, first.seconds))
+        return [(0.0, replace(first, updates=0.0, rollouts=rollouts, seconds=seconds)), *out[1:]]
     if asked.base is None:
         return out
     if out[0][0] == 0:
         raise UserError(f"{log.name}: its log has the base's reward; leave --base out")
     base = Point(0.0, asked.base, 0.0, None if out[0][1].seconds is None else 0.0)
     return [(0.0, _scaled(log, base, "--base", asked.scale)), *out]
+
+
+def _averaged(log: Log) -> int:
+    """How many updates the first logged training reward is the mean of, where training reward is what is fitted; 0 for
+    a held-out one, and where the log begins later than its own spacing."""
+    if log.held or len(log.train) < 2 or log.train[0].done is None or log.train[1].done is None:
+        return 0
+    first, second = log.train[0].done, log.train[1].done
+    return round(first) if first <= (second - first) * (1 + EXACT) else 0
+
+
+def _stands(log: Log) -> bool:
+    """Whether the first logged mean is of so few updates of the run that it may stand for the policy before them."""
+    k = _averaged(log)
+    return k > 1 and k <= STANDS * (log.train[-1].done or 0)
 
 
 def _digest(log: Log) -> str:
@@ -179,7 +202,7 @@ def _named(log: Log, pattern: str | None) -> dict[str, Any]:
 
 def _agreed(log: Log, key: str, told: Mapping[str, Any]) -> Any:
     values = list(told.values())
-    if values and max(values) > min(values) * (1 + APART.get(key, 0.0)):
+    if values and max(values) - log.rounding.get(key, 0.0) > min(values) * (1 + APART.get(key, 0.0)):
         said = ", ".join(f"{v:g} by {who}" for who, v in told.items())
         raise UserError(f"{log.name}: {key} is {said}; leave out what is wrong")
     return values[-1] if values else None
@@ -198,10 +221,7 @@ def _scaled(log: Log, point: Point, metric: str, scale: tuple[float, float] | No
     reward = (point.reward - low) / (high - low)
     if not (isfinite(reward) and -EXACT <= reward <= 1 + EXACT):
         if scale is None:
-            raise UserError(
-                f"{log.name}: {metric} is {point.reward:g}, outside [0, 1], and the laws are for rewards in "
-                "[0, 1]: give --scale LOW,HIGH, the least and the most a rollout can earn"
-            )
+            raise UserError(f"{log.name}: {metric} is {point.reward:g}, outside [0, 1]{_to_scale(log)}")
         raise UserError(
             f"{log.name}: {metric} is {point.reward:g}, outside --scale {low:g},{high:g}: give the least and "
             "the most a rollout can earn"
@@ -209,8 +229,21 @@ def _scaled(log: Log, point: Point, metric: str, scale: tuple[float, float] | No
     return replace(point, reward=min(1.0, max(0.0, reward)))
 
 
+def _to_scale(log: Log) -> str:
+    """What to do about a reward outside [0, 1]: give its scale; of a sum of rewards, or fit one of its parts."""
+    scale = "--scale LOW,HIGH, the least and the most a rollout can earn"
+    kind, option = (HELD_OUT, "held_out") if log.held else (TRAINING, "reward")
+    parts = log.parts.get(kind) or ()
+    if len(parts) < 2:
+        return f", and the laws are for rewards in [0, 1]: give {scale}; or another column, --map {option}=COLUMN"
+    return (
+        f"; it is the sum of {', '.join(parts[:4])}{' and others' * (len(parts) > 4)}: fit one of them with "
+        f"--map {option}={parts[0]}, or give {scale} in all of them together"
+    )
+
+
 def _missing(
-    log: Log, kind: str, metric: str | None, evaluations: Sequence[tuple[float, Point]], seed: Any
+    log: Log, kind: str, metric: str | None, evaluations: Sequence[tuple[float, Point]], seed: Any, asked: Asked
 ) -> tuple[str, ...]:
     out = list(log.missing)
     if kind == TRAINING:
@@ -218,8 +251,17 @@ def _missing(
     else:
         out.append(f"a second held-out half: {metric} both chooses and is reported")
         out.append("the number of held-out problems, and of samples of each")
+    k = _averaged(log)
     if evaluations[0][0] > 0:
-        out.append("the base: no reward before the first update (C = 0); `isocost fit` needs it: --base")
+        why = f"; the first one logged is the mean over updates 0 to {k - 1} (logging_steps)" if k > 1 else ""
+        out.append(f"the base: no reward before the first update (C = 0){why}; `isocost fit` needs it: --base")
+    elif k > 1 and asked.base is None:
+        out.append(
+            f"the base's own reward: the first logged reward, the mean over updates 0 to {k - 1}, is used at C = 0 "
+            "instead (--base sets it)"
+        )
+    if log.rounding.get("lr") and asked.lr is None:
+        out.append(f"the exact learning rate: the log rounds it to within {log.rounding['lr']:.2g} (--lr sets it)")
     told = [p for _, p in evaluations]
     if all(p.seconds is None for p in told) and not any(m.startswith("seconds") for m in out):
         out.append("seconds")

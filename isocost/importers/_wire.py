@@ -77,6 +77,13 @@ def events(path: Path) -> Iterator[tuple[int, float, dict[str, float], dict[str,
             yield step, wall, scalars, texts
 
 
+def is_events(path: Path) -> bool:
+    """Whether a file begins as a TensorBoard event file does: with a frame whose length has the right checksum."""
+    with path.open("rb") as f:
+        first = f.read(12)
+    return len(first) == 12 and struct.unpack_from("<I", first, 8)[0] == _masked(first[:8])
+
+
 def _tfrecords(path: Path) -> Iterator[bytes]:
     data, at = path.read_bytes(), 0
     while at + 12 <= len(data):
@@ -175,6 +182,8 @@ def _items(body: bytes, where: int) -> dict[str, Any]:
 def _records(path: Path) -> Iterator[bytes]:
     """The records of wandb's log, in order. Raises ValueError for a broken checksum before the last block."""
     data = path.read_bytes()
+    if not data:
+        return
     if data[:4] != MAGIC:
         raise ValueError("it does not begin with ':W&B'")
     at, parts = 7, b""

@@ -1,23 +1,35 @@
-"""Plain CSV with a header, whoever wrote it: columns are named with --map, or called as this program calls them.
+"""Plain CSV with a header: its columns are named with --map, or have this program's names.
 
 `step` counts updates from 1, `reward` is training reward, `held_out` held-out reward, `rollouts` those begun so far,
-before any filter, `seconds` those since the start.
+before any filter, `seconds` those since the start, `lr` or `learning_rate` the learning rate. With --map seed=COLUMN
+(also n, B, run) the rows of one table are separated into runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from isocost.errors import UserError
-from isocost.importers import Log
+from isocost.importers import Log, Row
 from isocost.importers._files import csv_rows
-from isocost.importers._names import Names, log_of
+from isocost.importers._names import TRL, Names, logs_of
 
 TITLE = "CSV with a column map"
 GIVES = "what its columns hold"
 LACKS = "what they do not"
-PLAIN = Names("CSV", "step", (r"reward",), (r"held_out",), lr="lr", epoch="epoch", seconds="seconds", length="length")
+PLAIN = Names(
+    "plain",
+    "step",
+    (r"reward",),
+    (r"held_out",),
+    lr="lr",
+    epoch="epoch",
+    seconds="seconds",
+    length="length",
+    parts=TRL.parts,
+)
 
 
 def recognise(path: Path) -> bool:
@@ -34,8 +46,13 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
             f"{path} is a folder, and no .csv in it has the columns step and reward or held_out: name its files"
         )
     rows, missing = csv_rows(path)
-    there = set(rows[0]) if rows else set()
-    own = {k: k for k in ("rollouts",) if k in there}
+    own = {k: k for k in ("rollouts",) if rows and k in rows[0]}
     asked = {**own, **columns}
     uncounted = "the table counts steps, and C is steps x n x B"
-    return [log_of("csv", path, [path], rows, PLAIN, asked, missing=missing, uncounted=uncounted)]
+    return logs_of("csv", path, [path], rows, plain(rows), asked, missing=missing, uncounted=uncounted)
+
+
+def plain(rows: Sequence[Row]) -> Names:
+    """The plain names of a table, its learning rate under either of two names."""
+    named = any("lr" in row for row in rows) or not any("learning_rate" in row for row in rows)
+    return PLAIN if named else replace(PLAIN, lr="learning_rate")

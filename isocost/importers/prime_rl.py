@@ -17,8 +17,8 @@ from typing import Any
 
 from isocost.errors import UserError
 from isocost.importers import Log
-from isocost.importers._files import json_of, json_rows, metrics_file
-from isocost.importers._names import PRIME_RL, facts_of, log_of
+from isocost.importers._files import head, json_of, json_rows, metrics_file
+from isocost.importers._names import PRIME_RL, facts_of, logs_of
 
 TITLE = "prime-rl metrics.jsonl"
 GIVES = "training and held-out reward, steps, rollouts before filtering, seconds; n, B and rate from its configuration"
@@ -31,9 +31,8 @@ def recognise(path: Path) -> bool:
     found = metrics_file(path, PLACES)
     if found is None:
         return False
-    with found.open("rb") as f:
-        head = f.read(65536)
-    return b'"train/agg/' in head or b'"progress/total_rollouts"' in head
+    text = head(found)
+    return text.startswith("{") and ('"train/agg/' in text or '"progress/total_rollouts"' in text)
 
 
 def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
@@ -45,21 +44,19 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
     configs = [p for p in (folder / "configs" / "rl.json", folder / "rl.toml") if p.is_file()][:1]
     facts, about = facts_of(_config(configs))
     missing.append("how old each rollout was: training is asynchronous, and its reward is placed at steps - 1")
-    return [
-        log_of(
-            "prime-rl",
-            found,
-            [found, *configs],
-            rows,
-            PRIME_RL,
-            columns,
-            facts=facts,
-            about=about,
-            missing=missing,
-            uncounted="" if any(PRIME_RL.per_step in row for row in rows) else UNCOUNTED,
-            name=folder.resolve().name if path.is_dir() else None,
-        )
-    ]
+    return logs_of(
+        "prime-rl",
+        found,
+        [found, *configs],
+        rows,
+        PRIME_RL,
+        columns,
+        facts=facts,
+        about=about,
+        missing=missing,
+        uncounted="" if any(PRIME_RL.per_step in row for row in rows) else UNCOUNTED,
+        name=folder.resolve().name if path.is_dir() else None,
+    )
 
 
 def _config(paths: list[Path]) -> dict[str, Any]:

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.lib import format as npy
 
 from isocost.errors import UserError
-from isocost.importers import Log, Point, Row, reward_only
-from isocost.importers._files import collapsed, csv_rows, number, unread
+from isocost.importers import Empty, Log, Point, Row, reward_only
+from isocost.importers._files import collapsed, csv_rows, head, number, unread
 from isocost.importers._names import decayed
 
 TITLE = "Stable-Baselines3 folder"
@@ -27,31 +27,33 @@ GIVES = "held-out and training return, environment steps, seconds, n x B, learni
 LACKS = "rollouts (it counts environment steps); n; seed; the base of off-policy algorithms"
 RESULTS = "results"
 RATE = "train/learning_rate"
-PROGRESS, EVALUATIONS = "progress.csv", "evaluations.npz"
+PROGRESS, EVALUATIONS, MONITOR = "progress.csv", "evaluations.npz", "monitor.csv"
 
 
 def recognise(path: Path) -> bool:
     if path.is_dir():
         return (path / EVALUATIONS).is_file() or (path / PROGRESS).is_file() or bool(list(path.glob("*.monitor.csv")))
-    return path.name in (PROGRESS, EVALUATIONS) or path.name.endswith("monitor.csv")
+    return _is_named(path) or _kind(path) is not None
 
 
 def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
     reward_only(columns, "sb3")
+    alone = path.is_file() and not _is_named(path)  # a file under another name is all that is known of its run
     folder = path if path.is_dir() else path.parent
-    progress, evaluations = folder / PROGRESS, folder / EVALUATIONS
-    monitors = sorted(folder.glob("*monitor.csv"))
-    rows, missing = csv_rows(progress) if progress.is_file() else ([], [])
-    files = [p for p in (progress, evaluations, *monitors) if p.is_file()]
+    own = {_kind(path): path} if alone else {PROGRESS: folder / PROGRESS, EVALUATIONS: folder / EVALUATIONS}
+    progress, evaluations = (p if (p := own.get(k)) and p.is_file() else None for k in (PROGRESS, EVALUATIONS))
+    monitors = [own[MONITOR]] if MONITOR in own else [] if alone else sorted(folder.glob(f"*{MONITOR}"))
+    rows, missing = csv_rows(progress) if progress else ([], [])
+    files = [p for p in (progress, evaluations, *monitors) if p]
     reward = columns.get("reward", "rollout/ep_rew_mean")
     size = _update(rows)
-    means = _means(evaluations) if evaluations.is_file() else []
+    means = _means(evaluations) if evaluations else []
     held = tuple(_evaluations(means, rows, size))
     train = tuple(_progress(rows, reward, size)) or tuple(_monitored(monitors))
     if not held and not train:
-        raise UserError(
-            f"{folder} has no {EVALUATIONS}, no {PROGRESS} with {reward!r} and no monitor file: nothing here "
-            "is a reward"
+        raise Empty(
+            f"{path} has no {EVALUATIONS}, no {PROGRESS} with {reward!r} and no monitor file with an episode: nothing "
+            "here is a reward"
         )
     facts: dict[str, float] = {}
     rates = [x for r in rows if (x := number(r.get(RATE))) is not None]
@@ -65,7 +67,7 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
     return [
         Log(
             "sb3",
-            folder.resolve().name,
+            path.stem if alone else folder.resolve().name,
             tuple(files),
             train,
             held,
@@ -78,6 +80,25 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
             "diverged" if (collapsed(means, RESULTS) if held else collapsed(rows, reward)) else None,
         )
     ]
+
+
+def _is_named(path: Path) -> bool:
+    """Whether a file has the name that Stable-Baselines3 gives it, so that what lies beside it is of the same run."""
+    return path.name in (PROGRESS, EVALUATIONS) or path.name.endswith(MONITOR)
+
+
+def _kind(path: Path) -> str | None:
+    """Which of its files this is, by content; None for any other file."""
+    text = head(path, 4096)
+    if text.startswith("PK"):
+        try:
+            with zipfile.ZipFile(path) as box:
+                return EVALUATIONS if {"timesteps.npy", "results.npy"} <= set(box.namelist()) else None
+        except zipfile.BadZipFile:
+            return None
+    if text.startswith('#{"t_start"'):
+        return MONITOR
+    return PROGRESS if "time/total_timesteps" in text.split("\n", 1)[0].split(",") else None
 
 
 def _means(path: Path) -> list[Row]:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from isocost.errors import UserError
 from isocost.importers import Log, Row
-from isocost.importers._names import TRL_BOARD, Names, facts_of, log_of, spoken
-from isocost.importers._wire import events
+from isocost.importers._names import TRL_BOARD, Names, facts_of, logs_of, spoken
+from isocost.importers._wire import events, is_events
 
 TITLE = "TensorBoard event files"
 GIVES = "every scalar with step and wall time; n, B, rate and seed where transformers wrote its arguments"
@@ -40,26 +40,24 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
     counted = known is TRL_BOARD
     # Here a step is the scalar's own, whoever logged it, and so is its time.
     known = replace(known, step="step", span="", seconds="wall")
-    return [
-        log_of(
-            "tensorboard",
-            path,
-            found,
-            rows,
-            known,
-            columns,
-            facts=facts,
-            about=about,
-            uncounted="" if counted else "the log counts steps, and C is steps x n x B",
-            name=name_of(found[0].parent),
-        )
-    ]
+    return logs_of(
+        "tensorboard",
+        path,
+        found,
+        rows,
+        known,
+        columns,
+        facts=facts,
+        about=about,
+        uncounted="" if counted else "the log counts steps, and C is steps x n x B",
+        name=name_of(found[0].parent) if ".tfevents." in found[0].name else None,
+    )
 
 
 def files_of(path: Path) -> list[Path]:
     """The event files of a path, not of folders in it, in order of name, which is that of time."""
     if path.is_file():
-        return [path] if ".tfevents." in path.name else []
+        return [path] if is_events(path) else []
     return sorted(path.glob(PATTERN))
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from isocost.errors import UserError
 from isocost.importers import Log
-from isocost.importers._files import json_of, json_rows, metrics_file
-from isocost.importers._names import TINKER, facts_of, log_of
+from isocost.importers._files import head, json_of, json_rows, metrics_file
+from isocost.importers._names import TINKER, facts_of, logs_of
 
 TITLE = "tinker-cookbook metrics.jsonl"
 GIVES = "training and held-out reward, steps, learning rate, seconds; n and B from config.json"
@@ -24,8 +24,8 @@ def recognise(path: Path) -> bool:
     found = metrics_file(path)
     if found is None:
         return False
-    with found.open("rb") as f:
-        return b'"env/all/' in f.read(65536)
+    text = head(found)
+    return text.startswith("{") and '"env/all/' in text
 
 
 def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
@@ -43,17 +43,15 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
             "training reward of all groups: those that earned the same throughout are not in it "
             "(remove_constant_reward_groups)"
         )
-    return [
-        log_of(
-            "tinker",
-            found,
-            [found, *([beside] if beside.is_file() else [])],
-            rows,
-            TINKER,
-            columns,
-            facts=facts,
-            about=about,
-            missing=missing,
-            name=found.parent.resolve().name,
-        )
-    ]
+    return logs_of(
+        "tinker",
+        found,
+        [found, *([beside] if beside.is_file() else [])],
+        rows,
+        TINKER,
+        columns,
+        facts=facts,
+        about=about,
+        missing=missing,
+        name=found.parent.resolve().name if found.name == "metrics.jsonl" else None,
+    )

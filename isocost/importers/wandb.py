@@ -16,56 +16,59 @@ from typing import Any
 
 from isocost.errors import UserError
 from isocost.importers import Log, Row
-from isocost.importers._files import csv_rows, json_of, json_rows
-from isocost.importers._names import TRL_BOARD, Names, facts_of, log_of, spoken
+from isocost.importers._files import csv_rows, head, json_table
+from isocost.importers._names import TRL_BOARD, Names, facts_of, logs_of, spoken
 from isocost.importers._wire import offline
 
 TITLE = "wandb offline folders, CSV and JSON exports"
 GIVES = "every logged number, seconds; n, B, rate and seed from the configuration of an offline folder"
 LACKS = "n, B and seed in exports; rollouts before filtering, by trainer; a second held-out half"
+OFFLINE = ":W&B"  # the first characters of an offline file
 CHART = re.compile(r"^(?P<run>.+) - (?P<metric>.+?)(?P<bound>__MIN|__MAX)?$")
 
 
 def recognise(path: Path) -> bool:
+    """A folder is one run's; a `wandb/` folder of several is read run by run, so that an empty one can be skipped."""
     if path.is_dir():
-        return bool(_offline(path))
+        return _offline(path) is not None
     if path.suffix == ".wandb":
         return True
-    if path.suffix not in (".csv", ".json", ".jsonl"):
-        return False
-    with path.open("rb") as f:
-        head = f.read(4096).decode("utf-8-sig", "replace")
-    if path.suffix == ".csv":
-        names = [c.strip().strip('"') for c in head.split("\n")[0].split(",")]
-        return "_step" in names or any(c and CHART.match(c) for c in names[1:])
-    return '"_step"' in head or '"_runtime"' in head
+    text = head(path, 4096)
+    if text.startswith(OFFLINE):
+        return True
+    if text.lstrip().startswith(("{", "[")):
+        return '"_step"' in text or '"_runtime"' in text
+    names = [c.strip().strip('"') for c in text.split("\n")[0].split(",")]
+    return "_step" in names or (path.suffix == ".csv" and any(c and CHART.match(c) for c in names[1:]))
 
 
 def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
-    if path.is_dir() or path.suffix == ".wandb":
-        return [_of_file(p, columns) for p in (_offline(path) if path.is_dir() else [path])]
-    if path.suffix == ".csv":
+    if path.is_dir():
+        found = _offline(path)
+        if found is None:
+            raise UserError(f"{path} holds no run of wandb: expected one .wandb file in a folder offline-run-*")
+        return _of_file(found, columns)
+    text = head(path, 16)
+    if path.suffix == ".wandb" or text.startswith(OFFLINE):
+        return _of_file(path, columns)
+    if text.lstrip().startswith(("{", "[")):
+        rows, missing = json_table(path)
+        # pandas holds NaN where a row has no such column; a NaN that was logged is the text "NaN" here.
+        rows = [{k: v for k, v in row.items() if not (isinstance(v, float) and isnan(v))} for row in rows]
+    else:
         rows, missing = csv_rows(path)
         if rows and "_step" not in rows[0]:
             return _of_chart(path, rows, columns, missing)
-    else:
-        found, missing = json_rows(path) if path.suffix == ".jsonl" else (json_of(path), [])
-        if not isinstance(found, list) or not all(isinstance(r, dict) for r in found):
-            raise UserError(f"{path} holds no list of rows: export it with run.history() or run.scan_history()")
-        # pandas holds NaN where a row has no such column; a NaN that was logged is the text "NaN" here.
-        rows = [{k: v for k, v in row.items() if not (isinstance(v, float) and isnan(v))} for row in found]
-    return [_of_rows(path, [path], rows, columns, missing, {}, {}, None)]
+    return _of_rows(path, [path], rows, columns, missing, {}, {}, None)
 
 
-def _offline(path: Path) -> list[Path]:
-    return (
-        sorted(path.glob("*.wandb"))
-        or sorted(path.glob("offline-run-*/*.wandb"))
-        or sorted(path.glob("wandb/offline-run-*/*.wandb"))
-    )
+def _offline(path: Path) -> Path | None:
+    """The file of the run whose folder this is; None where it is no run's, or several's."""
+    found = sorted(path.glob("*.wandb"))
+    return found[0] if len(found) == 1 else None
 
 
-def _of_file(path: Path, columns: Mapping[str, str]) -> Log:
+def _of_file(path: Path, columns: Mapping[str, str]) -> list[Log]:
     rows, config, run = offline(path)
     facts, about = facts_of({k: v for k, v in config.items() if k != "_wandb"})
     return _of_rows(path, [path], rows, columns, [], facts, about, run.get("name"))
@@ -80,7 +83,7 @@ def _of_rows(
     facts: Mapping[str, Any],
     about: Mapping[str, Any],
     name: str | None,
-) -> Log:
+) -> list[Log]:
     known = spoken(rows) or Names("", "_step", ())
     # wandb's own count is the trainer's step, but not transformers', which lets it count the lines it logs.
     if known is not TRL_BOARD and not any(known.step in row for row in rows):
@@ -88,7 +91,7 @@ def _of_rows(
     counted = known is TRL_BOARD or any(known.per_step in row for row in rows)
     if not known.span:
         known = replace(known, seconds="_runtime")
-    return log_of(
+    return logs_of(
         "wandb",
         path,
         files,
@@ -120,17 +123,15 @@ def _of_chart(path: Path, rows: list[Row], columns: Mapping[str, str], missing: 
         own = [{"step": r[step], match["metric"]: r[column]} for r in rows if r[column] is not None]
         held = match["metric"].startswith(("eval", "val", "test"))
         asked = {**columns, "step": "step", ("held_out" if held else "reward"): match["metric"]}
-        out.append(
-            log_of(
-                "wandb",
-                path,
-                [path],
-                own,
-                Names("", "step", ()),
-                asked,
-                missing=missing,
-                uncounted="the chart counts steps, and C is steps x n x B",
-                name=match["run"],
-            )
+        out += logs_of(
+            "wandb",
+            path,
+            [path],
+            own,
+            Names("", "step", ()),
+            asked,
+            missing=missing,
+            uncounted="the chart counts steps, and C is steps x n x B",
+            name=match["run"],
         )
     return out

@@ -12,8 +12,8 @@ import numpy as np
 from numpy import ndarray
 
 from isocost.laws.forms import LOG_SIGMOID, fit_many, peak
-from isocost.laws.law import ABOVE, BENT, KNOWN, SELECT, Arm, Flag, Growth, Law, Refusal
-from isocost.laws.noise import Interval, student
+from isocost.laws.law import ABOVE, AUDIT, BENT, KNOWN, SELECT, Arm, Flag, Growth, Law, Refusal
+from isocost.laws.noise import PRIOR_SD, Interval, student
 
 FURTHEST = 8.0      # a plan prescribes at most this many times the pilot's largest run
 USELESS = 0.4       # a prediction interval wider than this, for the surest n at FURTHEST, predicts nothing
@@ -22,6 +22,10 @@ HALF = 0.5          # probability, for the arm furthest on, that half of its gai
 SEEDS = 3           # fewer runs in an arm are flagged
 LEAST = 2           # the least n a group baseline can have: a natural bound, not an edge of the grid
 STEPS = 24          # points of ln C at which the winner is read
+TAIL, LAST = 0.1, 8     # share and least number of an arm's last evaluations that its curve is held against
+FEWEST = 9          # evaluations below which an arm's own scatter is not known well enough for that
+MISSED = 0.03       # reward by which a curve must miss their mean to be flagged, and by so much that chance does it in
+SURE = 0.997        # fewer than 3 of 1000 arms
 
 
 def refusal(law: Law, measured: bool, ends: list[float]) -> Refusal | None:
@@ -31,7 +35,8 @@ def refusal(law: Law, measured: bool, ends: list[float]) -> Refusal | None:
         return Refusal("no n has a run that held and enough evaluations: each diverged (NaN, or below its start) or "
                        "ended early", "the pilot again at a quarter of the learning rate", whole)
     if not measured:
-        return Refusal("one run per n: how much runs differ was not measured, so no interval can be given",
+        return Refusal("one run per n: how much runs differ was not measured, so every interval assumes a run-to-run "
+                       f"sd of {PRIOR_SD:.3f} at reward 1/2",
                        "a second seed for every n (three are better)", whole, "--seeds all=1")
     best = law.arm(law.fallback())
     gain, error = _gain(law, best)
@@ -63,7 +68,8 @@ def cautions(law: Law) -> list[Flag]:
     """The flags that do not depend on where the law is asked."""
     if not law.arms:
         return []
-    return [flag for flag in (*_edge(law), _few(law), _falling(law), _bent(law), *_open(law)) if flag is not None]
+    found = (*_edge(law), _few(law), _falling(law), *_misfits(law), _bent(law), *_open(law))
+    return [flag for flag in found if flag is not None]
 
 
 def _edge(law: Law) -> list[Flag]:
@@ -88,7 +94,8 @@ def _few(law: Law) -> Flag | None:
     if not few:
         return None
     told = ", ".join(f"n={arm.n} has {len(arm.runs)}" for arm in few)
-    return Flag("few_seeds", f"fewer than {SEEDS} runs: {told}; the pooled noise has {law.dof:.0f} degrees of freedom")
+    known = f"the pooled noise has {law.dof:.0f} degrees of freedom" if law.measured else "the noise is assumed"
+    return Flag("few_seeds", f"fewer than {SEEDS} runs: {told}; {known}")
 
 
 def _falling(law: Law) -> Flag | None:
@@ -103,6 +110,29 @@ def _falling(law: Law) -> Flag | None:
         return None
     return Flag("falling", f"below its own best at the end: {', '.join(fallen)}; the curves only rise or only fall, so "
                            "what is predicted for it is too high")
+
+
+def _misfits(law: Law) -> list[Flag]:
+    """Arms whose curve misses what their own runs ended with, by more than the scatter of their evaluations allows.
+
+    The mean of an arm's last evaluations (`TAIL` of them, `LAST` or more) is held against its curve at the same C. The
+    scatter is that of second differences of the arm's mean: y(k) - (y(k-1) + y(k+1)) / 2 has 3/2 of the variance of one
+    point, and nothing of a smooth curve.
+    """
+    out = []
+    for arm in law.arms:
+        mean = arm.audit.mean(0)
+        if len(mean) < FEWEST:
+            continue
+        last = min(max(LAST, round(TAIL * len(mean))), len(mean) // 3)
+        seen, curve = mean[-last:].mean(), law.paths(arm.n, arm.C[-last:], AUDIT).mean()
+        second = mean[1:-1] - (mean[:-2] + mean[2:]) / 2
+        error = math.sqrt(float((second**2).mean()) / 1.5 / last)
+        if abs(curve - seen) > max(MISSED, student(SURE, len(second)) * error):
+            out.append(Flag("misfit", f"the curve of n={arm.n} does not fit what it saw: fitted {curve:.3f}, mean of "
+                                      f"the last {last} evaluations {seen:.3f} (standard error {error:.3f}); "
+                                      f"predictions for n={arm.n} may be off by as much"))
+    return out
 
 
 def _bent(law: Law) -> Flag | None:
@@ -177,6 +207,9 @@ def _no_path(law: Law, C: ndarray, winners: ndarray) -> Refusal | None:
     distinct = list(dict.fromkeys(winners.tolist()))
     shown = " then ".join(f"n={n}" for n in distinct)
     per_run = law.range[1] * max(len(arm.runs) for arm in law.arms)
+    if len(law.ns) == 1:
+        return Refusal(f"n={law.ns[0]} is the only n with a curve, so there is none to compare it with",
+                       "runs of the same length at another n", per_run)
     always = np.array(law.ns)[law.equal(C, law.margin).all(1)]
     if len(distinct) == 1 and len(always) <= 1:
         return Refusal(f"{shown} is best at every C of the pilot: where n* moves, if it does, is not seen",

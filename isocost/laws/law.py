@@ -56,8 +56,8 @@ class Refusal:
 class Flag:
     """A named caution, `text` one sentence for the reader.
 
-    Names: edge_of_grid, natural_bound, extrapolation, epochs, identifiability, few_seeds, diverged, falling, bent,
-    short, fixed_batch, metric, overfitting.
+    Names: edge_of_grid, natural_bound, extrapolation, epochs, identifiability, few_seeds, diverged, falling, misfit,
+    bent, short, fixed_batch, metric, overfitting.
     """
 
     name: str
@@ -194,6 +194,19 @@ class Law:
     def dof(self) -> float:
         """Degrees of freedom of the pooled run-to-run variance."""
         return self.noise.dof
+
+    @property
+    def measured(self) -> bool:
+        """Whether the run-to-run variance was measured: some n has two runs. Otherwise it is assumed."""
+        return any(len(arm.runs) > 1 for arm in self.arms)
+
+    @property
+    def how_runs_differ(self) -> str:
+        """What is known of the run-to-run standard deviation, in words: how large, and measured on what or assumed."""
+        known = f"run-to-run sd {self.sd:.3f} at reward 1/2"
+        if self.measured:
+            return f"{known}, pooled over arms ({self.dof:g} degrees of freedom)"
+        return f"{known}: assumed, not measured, because no n has two runs"
 
     def arm(self, n: int) -> Arm:
         """The arm of this n. Raises UserError naming the n there are."""

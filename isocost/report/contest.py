@@ -43,7 +43,8 @@ def headline(study: Study) -> str:
         arms = list(as_dict(as_dict(study["compare"].get("design")).get("arms")))
         return f"{names(arms)} are being compared; there is no answer yet."
     verdicts = [as_dict(v) for v in as_list(told.get("verdicts"))]
-    where = f"at {brief(told.get('cost'))} {SPENT.get(str(told.get('unit')), told.get('unit'))} a run"
+    counted_in = told.get("counted_in") or SPENT.get(str(told.get("unit")), told.get("unit"))
+    where = f"at {brief(told.get('cost'))} {counted_in} a run"
     best = told.get("best")
     if best:
         by = sorted({str(v.get("by")) for v in verdicts if v.get("better") == best})

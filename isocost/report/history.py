@@ -121,6 +121,8 @@ def _law_words(study: Study) -> str:
         return "written by another version"
     if refused:
         return f"refused: {str(refused.get('reason', '')).rstrip('.')}"
+    if not law.measured:
+        return law.how_runs_differ
     return f"runs differ by {share(law.sd)} at reward 1/2 (standard deviation, {law.dof:.0f} degrees of freedom)"
 
 

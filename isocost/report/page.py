@@ -112,6 +112,7 @@ def _body(study: Study, sections: list[Section]) -> Safe:
 def _as_measured(study: Study, body: Safe) -> Safe:
     """The page in the words of what was measured: another metric, or of imported logs training reward only."""
     kinds = {as_dict(as_dict(r.about.get("imported")).get("metric")).get("kind") for r in study.runs}
+    kinds = kinds or {study["comparison"].get("kind")}  # of folders, whose runs lie elsewhere
     words = ("training", "reward") if kinds == {"training"} else ("held-out", "reward")
     if study.metric != PASS:
         words = (words[0], study.metric)

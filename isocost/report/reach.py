@@ -212,9 +212,11 @@ def _arm_table(law: Law | None, runs: Sequence[Run]) -> Safe:
         "The intervals are of confidence (mean curve) and of prediction (mean of as many new runs), 90 % each. The"
         " run is the unit; "
     )
+    pooled = f"run-to-run variance is pooled over arms ({law.dof:.0f} degrees of freedom)"
+    note += pooled if law.measured else law.how_runs_differ
     note += (
-        f"run-to-run variance is pooled over arms ({law.dof:.0f} degrees of freedom). Where a curve levels off, and"
-        " where half of its gain is made, are medians over the draws of every form of curve, with their 90 % intervals."
+        ". Where a curve levels off, and where half of its gain is made, are medians over the draws of every form of"
+        " curve, with their 90 % intervals."
     )
     return join(table(head, body, "Fitted arms"), p(note, cls="soft"))
 

@@ -27,6 +27,7 @@ from rich.table import Table
 from isocost import methods
 from isocost import record as records
 from isocost.errors import UserError
+from isocost.importers import TRAINING
 from isocost.laws.budget import Bill
 from isocost.laws.compare import QUESTIONS, SAME, SHARES, TOLD, Answer, Comparison, Verdict, compare
 from isocost.laws.few import POWER, pooled_sd, seeds_that_see
@@ -54,6 +55,8 @@ PRICED = 8              # problems sampled to tell what answers cost here
 LONG = 80               # characters of a folder's name, from which on it says how many arms there are
 TRIED = 1e-3            # learning rate of the steps that are tried in the toy world; any tells arms apart
 BUDGETS = {"flops": "flop", "seconds": "busy seconds"}   # what a run's own budget calls a unit
+LOGGED = "wall-clock seconds (logged)"  # the seconds of imported runs
+EVALUATED = "the seconds of imported runs are wall-clock time in their logs, with evaluations and pauses"
 UNPAIRED = 2**31         # numbers from which on a run of no known seed has one that pairs it with nothing
 READS = ("arms", "unit", "metric", "margin", "seed", "out", "as_json")      # what a comparison of folders goes by
 JUDGED = ("kind", "metric", "scale", "unit", "model")     # what must be one; an arm may have runs on several problems
@@ -116,10 +119,15 @@ def of_folders(folders: Sequence[Path], console: Console, *, as_json: bool, out:
     measure.one(told, JUDGED)
     notes += _cautions(recorded, arms)
     answer = compare(arms, unit=unit, margin=margin, seed=seed, missing=notes)
-    show(console, answer, {})
+    logged = unit == "seconds" and any(r.get("imported") for runs in recorded.values() for r in runs)
+    counted_in = LOGGED if logged else SPENT[unit]
+    answer = replace(answer, missing=(*answer.missing, *((EVALUATED,) if logged else ())))
+    show(console, answer, {}, counted_in)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        Home(out).write("comparison.json", {**answer.data(), "folders": [str(f) for f in folders], "metric": metric})
+        kept = {"folders": [str(f) for f in folders], "metric": metric, "counted_in": counted_in,
+                "kind": told[0][1]["kind"]}
+        Home(out).write("comparison.json", {**answer.data(), **kept})
         console.print(f"\nrecord: {out / 'comparison.json'}")
     if as_json:
         click.echo(json.dumps(answer.data(), indent=1, sort_keys=True))
@@ -149,8 +157,9 @@ def _cautions(recorded: Mapping[str, Sequence[Mapping[str, Any]]], arms: Mapping
     if len(problems) > 1:
         notes.append("the training problems are not the same in all runs")
     said = [measure.of(r) for runs in recorded.values() for r in runs]
+    problems_of = "trained on" if all(own["kind"] == TRAINING for own in said) else "held to"
     for key, what, option in (("model", "which model {} began from", "--model"),
-                              ("data", "which problems {} were held to", "--data")):
+                              ("data", f"which problems {{}} were {problems_of}", "--data")):
         unknown = sum(not own[key] for own in said)
         if unknown:
             whose = "the runs" if unknown == len(said) else "some of the runs"
@@ -462,16 +471,17 @@ def _can_see(d: Design, noise: Mapping[str, float] | None) -> str:
     return f"{least:.3f} between two arms ({POWER:.0%} power), if runs of an arm differ by {sd:.3f} ({whence}){more}"
 
 
-def _amount(x: float, unit: str) -> str:
-    """A cost and its unit in words; few seconds are told to a part of one."""
+def _amount(x: float, unit: str, counted_in: str | None = None) -> str:
+    """A cost and its unit in words, `counted_in` if those differ; few seconds are told to a part of one."""
     if unit == "flops":
         return f"{x:.2g} FLOP"
-    return f"{x:,.0f} {SPENT[unit]}" if x >= 100 else f"{x:.3g} {SPENT[unit]}"
+    words = counted_in or SPENT[unit]
+    return f"{x:,.0f} {words}" if x >= 100 else f"{x:.3g} {words}"
 
 
-def show(console: Console, c: Comparison, rates: Mapping[str, float]) -> None:
+def show(console: Console, c: Comparison, rates: Mapping[str, float], counted_in: str | None = None) -> None:
     """The answer first, then what it rests on."""
-    tell.head(console, headline(c))
+    tell.head(console, headline(c, counted_in))
     table = Table(box=None, pad_edge=False)
     table.add_column("  arm")
     for name in ("lr", "mean [90 %]", "middle half", "runs", "each")[not rates :]:
@@ -495,9 +505,9 @@ def show(console: Console, c: Comparison, rates: Mapping[str, float]) -> None:
         console.print(f"  [yellow]! {note}[/]", soft_wrap=True)
 
 
-def headline(c: Comparison) -> str:
+def headline(c: Comparison, counted_in: str | None = None) -> str:
     """One line: who is better, and where."""
-    where = f"at {_amount(c.cost, c.unit)} a run"
+    where = f"at {_amount(c.cost, c.unit, counted_in)} a run"
     if c.best is not None:
         return f"{c.best} is better ({', '.join(sorted({v.by for v in c.verdicts if v.better == c.best}))}), {where}"
     if c.exit_code == TOLD:

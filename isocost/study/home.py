@@ -103,7 +103,14 @@ def found(path: Path, setting: Setting, **asked: Any) -> Home:
 def opened(path: Path) -> Home:
     """An existing study. Raises UserError if there is none."""
     if not (path / "study.json").exists():
+        run = read_json(path / "run.json") if (path / "run.json").exists() else None
+        if run and run.get("imported"):
+            raise UserError(
+                f"{path} is one imported run, not a study: import its log again, alone or with the others of its "
+                "sweep: `isocost import LOG... --study --out STUDY`"
+            )
         raise UserError(
-            f"{path} is not a study: it has no study.json; begin one with `isocost profile --out {path}`"
+            f"{path} is {'a run, not' if run else 'not'} a study: it has no study.json; begin one with "
+            f"`isocost profile --out {'STUDY' if run else path}`"
         )
     return Home(path)

@@ -7,6 +7,7 @@ run to come, in the user's own trainer: one arm, one run.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import Any
 
 import click
 import numpy as np
+from rich.console import Console
 
 from isocost import importers
 from isocost import record as records
@@ -25,13 +27,14 @@ from isocost.errors import UserError
 from isocost.importers import TRAINING, UNNAMED, Log
 from isocost.importers._record import Asked, Imported, about, resolve, write
 from isocost.laws.budget import MEASURED, UNITS, Bill, Budget, Machine, Prices, Timing, in_every_unit, measure_timing
+from isocost.laws.fit import fit_law
 from isocost.laws.law import Flag, Law
 from isocost.laws.pilot import COMMON, EXTRAPOLATION, WARMUP_SHARE, Evaluation, PilotPlan, Run, detectable, whole
 from isocost.laws.plan import Arm, Check, Plan, prescribe
 from isocost.laws.rate import EXPONENT, NOISE, RateRule, by_n
 from isocost.laws.table import Curve, curves
 from isocost.record import read_json
-from isocost.study import measure, spending
+from isocost.study import measure, spending, tell
 from isocost.study.home import Home
 from isocost.words import counted
 
@@ -41,6 +44,8 @@ NOTHING = Bill(0, 0.0, None, 0.0, 0, None, None)  # of the budget to come, no im
 UNTIMED = Timing(0.0, 0.0, 0.0, 0.0, "not known: the logs hold no seconds")
 SAID = ("a second held-out half:", "a held-out measure:")  # what the law's own flags say
 STALE = ("law.json", "plan.json")
+SAMPLING = ("temperature", "top_p", "top_k", "max_tokens")  # what study.json keeps of how answers were sampled
+FEW = 2  # values of a reward that two runs may have in common by chance
 OURS = ("pilot_share", "seeds", "warmup")  # checks of a plan that are of isocost's own runs
 THEIRS = (
     "the runs were imported: what they cost is not in the budget, and the run to come is your trainer's, so no arm is "
@@ -55,18 +60,32 @@ def run(
     columns: Sequence[str],
     scale: str | None,
     names: str | None,
+    study: bool = False,
     **asked: Any,
 ) -> list[dict[str, Any]]:
-    """The command: every log of every source, written below `out`. Raises UserError as `bring` does."""
+    """The command: every log of every source, written below `out`; `study` makes a study even of one log.
+
+    A log without any reward beside others is skipped, and named on stderr. Raises UserError as `bring` does.
+    """
     unsaid = next((c for c in columns if "=" not in c), None)
     if unsaid is not None:
         raise UserError(f"--map takes NAME=COLUMN, such as reward=train/score, not {unsaid!r}")
     mapped = dict(c.split("=", 1) for c in columns)
-    found = [log for path in sources for log in importers.logs(path, source, mapped)]
+    found: list[Log] = []
+    skipped: list[str] = []
+    for path in sources:
+        try:
+            found += importers.logs(path, source, mapped, skipped)
+        except importers.Empty as e:
+            skipped.append(str(e))
+    if not found:
+        raise UserError(skipped[0])
+    for text in skipped:
+        click.echo(f"skipped: {text}", err=True)
     if out is None:
         own = re.sub(r"[^\w.-]+", "-", found[0].name).strip(".-") or "imported"
         out = Path("runs") / own if len(found) == 1 else Path("studies") / "imported"
-    return bring(found, out, Asked(scale=_bounds(scale), pattern=names, **asked))
+    return bring(found, out, Asked(scale=_bounds(scale), pattern=names, **asked), study)
 
 
 def _bounds(text: str | None) -> tuple[float, float] | None:
@@ -84,24 +103,24 @@ def _bounds(text: str | None) -> tuple[float, float] | None:
 def show(found: Sequence[dict[str, Any]]) -> None:
     """Print what was brought in, then what it lacks, each thing once."""
     for r in found:
-        unit = r["unit"]
+        unit, own = r["unit"], measure.from_to(r["scale"], r["first"], r["last"])
         click.echo(
             f"{r['run']}  from {r['log']} ({r['source']}): n = {r['n']}, B = {r['B']}, lr = {r['lr']:.2g}, seed "
             f"{r['seed']}; {counted(r['points'], 'point')} to {r['C']:g} {unit}; {r['metric']} {r['first']:.3f} -> "
-            f"{r['last']:.3f} ({r['kind']})"
+            f"{r['last']:.3f} ({'; '.join(filter(None, (r['kind'], own)))})"
         )
     lacks = Counter(m for r in found for m in r["missing"])
     for text, count in lacks.most_common():
         click.echo(f"missing{'' if count == len(found) else f' in {count} of {len(found)}'}: {text}")
 
 
-def bring(logs: Sequence[Log], out: Path, asked: Asked) -> list[dict[str, Any]]:
-    """Write logs as one run, or as runs of a study where there are several or `out` is a study.
+def bring(logs: Sequence[Log], out: Path, asked: Asked, study: bool = False) -> list[dict[str, Any]]:
+    """Write logs as one run, or as runs of a study where there are several, `study` asks for one or `out` is one.
 
     Returns what was written, one entry per run. Raises UserError, with nothing written, for whatever does not fit.
     """
     runs = [resolve(log, asked) for log in logs]
-    many = len(runs) > 1 or (out / "study.json").exists()
+    many = study or len(runs) > 1 or (out / "study.json").exists()
     if not many:
         if (out / "run.json").exists() and read_json(out / "run.json").get("imported", {}).get("digest") != (
             runs[0].digest
@@ -115,7 +134,7 @@ def bring(logs: Sequence[Log], out: Path, asked: Asked) -> list[dict[str, Any]]:
 
 def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> list[dict[str, Any]]:
     if (out / "run.json").exists():
-        raise UserError(f"{out} is a run; choose another --out for a study of several")
+        raise UserError(f"{out} is a run; choose another --out for a study")
     if (out / "study.json").exists() and not read_json(out / "study.json").get("imported"):
         raise UserError(f"{out} is a study of isocost's own runs; choose another --out")
     there = {f"{t['imported']['name']} ({p.parent})": t for p in sorted((out / "runs").glob("*/run.json"))
@@ -126,7 +145,7 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> list[dict[
     measure.one([(name, measure.of(t)) for name, t in (there | new).items()])
     placed: list[tuple[Imported, int, str]] = []
     for run in runs:
-        if run.digest in known:
+        if run.digest in known and not _may_coincide(run):
             raise UserError(f"{_where(run)} is the same log as {known[run.digest]}: leave one out")
         taken = {seed for n, seed in arms if n == run.n}
         seed = run.seed if run.seed is not None else next(i for i in range(len(taken) + 1) if i not in taken)
@@ -145,7 +164,7 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> list[dict[
             "model": asked.model or str(told.get("model") or UNNAMED),
             "data": asked.data or str(told.get("data") or UNNAMED),
         }
-        extra = {k: told[k] for k in ("temperature", "max_tokens") if k in told}
+        extra = {k: told[k] for k in SAMPLING if k in told}
         records.write_json(
             out / "study.json",
             {
@@ -166,6 +185,14 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> list[dict[
     records.write_json(out / "rate.json", rule_of(seen).data())
     records.write_json(out / "pilot.json", pilot_of(out, seen, None).data())
     return [_told(run, out / "runs" / name, seed) for run, seed, name in placed]
+
+
+def _may_coincide(run: Imported) -> bool:
+    """Whether another seed may have logged these very rewards: its seed is known, and they take two values at most.
+
+    Success that is 0 or 1 throughout says nothing of which run it is of; other rewards do.
+    """
+    return run.seed is not None and len({p.reward for _, p in run.evaluations}) <= FEW
 
 
 def _where(run: Imported) -> str:
@@ -190,6 +217,7 @@ def _told(run: Imported, folder: Path, seed: int) -> dict[str, Any]:
         "points": len(run.evaluations),
         "first": first[1].reward,
         "last": last[1].reward,
+        "scale": list(run.stated.get("scale") or measure.UNIT),
         "missing": list(run.missing),
     }
 
@@ -206,7 +234,7 @@ def rule_of(seen: Sequence[Curve]) -> RateRule:
     several = len(set(sizes)) > 1
     slope, level = np.polyfit(np.log(sizes / reference), rates, 1) if several else (EXPONENT, rates.mean())
     off = float(np.abs(rates - level - slope * np.log(sizes / reference)).max())
-    lr0 = exp(float(level))
+    lr0, slope = exp(float(level)), round(float(slope), 12) + 0.0  # not -0
     rule = (
         f"lr = {lr0:.2g} (rollouts per update / {reference})^{slope:.2f}"
         if several
@@ -337,18 +365,25 @@ def not_imported(home: Home) -> Home:
     return home
 
 
+def is_training(home: Home) -> bool:
+    """Whether the rewards of an imported study are training rewards, so that nothing in it is held out."""
+    return is_imported(home) and _said(home)["kind"] == TRAINING
+
+
 def flagged(home: Home, law: Law) -> Law:
     """The law of an imported study, saying what its rewards are; any other law as it is."""
-    if not is_imported(home):
-        return law
-    said = _said(home)
+    return _flagged(law, _a_run(home)) if is_imported(home) else law
+
+
+def _flagged(law: Law, run: Mapping[str, Any]) -> Law:
+    said = measure.of(run)
     name = said["metric"]
     if said["kind"] == TRAINING:
         flags = [
             Flag(
                 "training_reward",
-                f"these are training rewards ({name}), earned on the problems that were trained "
-                "on: nothing here is held out",
+                f"these are training rewards ({name}), earned on the problems that were trained on: nothing here is "
+                "held out, so over-fitting cannot be detected and reward on other problems is not predicted",
             )
         ]
     else:
@@ -361,7 +396,43 @@ def flagged(home: Home, law: Law) -> Law:
         ]
     if said["unit"] != UNITS[0]:
         flags.append(Flag("unit", f"C is in {said['unit']}, not in rollouts"))
+    low, high = measure.scale_of(run)
+    if (low, high) != measure.UNIT:
+        flags.append(Flag("scale", f"rewards are on a scale from 0 to 1, which is {low:g} to {high:g} in the logs"))
     return replace(law, flags=(*flags, *law.flags))
+
+
+def with_base(path: Path, seen: Sequence[Curve]) -> list[Curve]:
+    """The curves of imported runs. Raises UserError, with what to do, where none of them begins at the base."""
+    if not any(c.C[0] == 0 for c in seen):
+        raise UserError(
+            f"{path}: no log holds the reward of the policy before training (C = 0), which a law needs: import again "
+            "with --base REWARD; to log it, evaluate at the start (TRL: eval_on_start: true, verl: "
+            "trainer.val_before_train=true) or log every step (TRL: logging_steps: 1)"
+        )
+    return list(seen)
+
+
+def is_imported_run(path: Path) -> bool:
+    """Whether a folder is one run that was brought in from another trainer."""
+    return (path / "run.json").exists() and bool(read_json(path / "run.json").get("imported"))
+
+
+def fit_alone(run: Path, console: Console, *, as_json: bool) -> int:
+    """Tell the curve of one imported run, and what one run leaves open; nothing is written.
+
+    Raises UserError where its log does not hold the base's reward.
+    """
+    told = read_json(run / "run.json")
+    law = _flagged(fit_law(with_base(run, curves([run]))), told)
+    tell.law(console, law)
+    console.print(
+        f"  one run: to plan from it, import its log again as `isocost import LOG... --study --out STUDY`, with other "
+        f"seeds of n = {told['arm']['n']} and runs of other n where there are any", highlight=False, soft_wrap=True
+    )
+    if as_json:
+        click.echo(json.dumps(law.data(), indent=1, sort_keys=True))
+    return 0
 
 
 def _said(home: Home) -> dict[str, str]:
@@ -417,7 +488,9 @@ def planned(
         made = ask(problems=_problems(seen, ask().arm.n))
         kept = tuple(c for c in made.checks if c.name not in OURS)
         arms = tuple(replace(a, warmup=min(_warmup(home, a.n), a.M)) for a in made.arms)
-        made = replace(made, arms=arms, checks=(*kept, _warms_up(home, arms[0])), flags=(THEIRS, *made.flags))
+        said = measure.worded(made.fallback, _said(home)["kind"]) if made.fallback else made.fallback
+        checks = (*kept, _warms_up(home, arms[0]))
+        made = replace(made, arms=arms, checks=checks, flags=(THEIRS, *made.flags), fallback=said)
         home.write("plan.json", {**made.data(), **_beside(home, made, pilot)})
     return Plan.of(home.read("plan.json", "plan"))
 

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from isocost import methods as catalogue
 from isocost.errors import UserError
+from isocost.importers import TRAINING
 from isocost.record import find_runs, is_run, read_json, read_lines
 from isocost.seams import SEAMS, describe, diff
 from isocost.study import measure
@@ -60,8 +61,9 @@ def _row(kind: str, path: Path, told: Callable[[Path], dict[str, Any]]) -> dict[
 def to_parquet(folder: Path, out: Path) -> int:
     """Every line of metrics.jsonl of the runs below a folder as one Parquet table, a row a line; returns the rows.
 
-    A column `run` holds the run's folder, `purpose`, `n`, `B`, `lr` and `seed` its arm. Raises UserError without the
-    extra that reads Parquet, or without runs.
+    A column `run` holds the run's folder, `purpose`, `n`, `B`, `lr` and `seed` its arm, `kind` what its evaluations are
+    of: held-out or training reward. Training rewards that stand in for evaluations are in the column `training`, not in
+    `eval/select` and `eval/audit`. Raises UserError without the extra that reads Parquet, or without runs.
     """
     try:
         import pyarrow
@@ -72,13 +74,21 @@ def to_parquet(folder: Path, out: Path) -> int:
     for path in find_runs(folder):
         run = read_json(path / "run.json")
         arm = {"run": str(path), "purpose": run["purpose"], **{k: run["arm"][k] for k in ("n", "B", "lr")}}
-        lines += [{**arm, "seed": run["seed"], **line} for line in read_lines(path / "metrics.jsonl")]
+        arm |= {"seed": run["seed"], "kind": measure.of(run)["kind"]}
+        lines += [{**arm, **_as_measured(line, arm["kind"])} for line in read_lines(path / "metrics.jsonl")]
     if not lines:
         raise UserError(f"{folder} holds no run with metrics")
     columns = list(dict.fromkeys(k for line in lines for k in line))
     table = pyarrow.table({k: [line.get(k) for line in lines] for k in columns})
     parquet.write_table(table, out)
     return len(lines)
+
+
+def _as_measured(line: dict[str, Any], kind: str) -> dict[str, Any]:
+    """A line of metrics.jsonl with its evaluation under the name of what was measured."""
+    if kind != TRAINING or "eval/audit" not in line:
+        return line
+    return {"training": line["eval/audit"]} | {k: v for k, v in line.items() if not k.startswith("eval/")}
 
 
 def _study(path: Path) -> dict[str, Any]:
@@ -107,6 +117,7 @@ def _run(path: Path) -> dict[str, Any]:
         "ended": _ended(path, end.get("reason")),
         "unit": told["unit"],
         "reward": told["kind"],
+        "scale": list(measure.scale_of(run)),
         "first": lines[0]["eval/audit"] if lines else None,
         "last": lines[-1]["eval/audit"] if lines else None,
     }
@@ -153,6 +164,8 @@ def show(found: list[dict[str, Any]]) -> None:
         for r in runs:
             held = "" if r["last"] is None else f"{r['first']:.3f} -> {r['last']:.3f}"
             held += f" ({r['reward']})" if held and reward != r["reward"] else ""
+            own = measure.from_to(r["scale"], r["first"], r["last"]) if held else ""
+            held += f" ({own})" if own else ""
             table.add_row(
                 r["path"],
                 r["method"],

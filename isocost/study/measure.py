@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from isocost.errors import UserError
-from isocost.importers import HELD_OUT, UNNAMED
+from isocost.importers import HELD_OUT, TRAINING, UNNAMED
 from isocost.laws.budget import UNITS
 
 ONE = {  # what must be one: its name, and what would make it so
@@ -20,6 +20,7 @@ ONE = {  # what must be one: its name, and what would make it so
 }
 
 UNIT = (0.0, 1.0)  # the scale of rewards in records
+CHOOSES = ("on the problems that choose", "on the validation split")  # what a training reward is not measured on
 
 
 def of(run: Mapping[str, Any]) -> dict[str, str]:
@@ -52,6 +53,23 @@ def in_its_units(scale: Sequence[float], *rewards: float) -> str:
         return ""
     value, low, high = (f"{least + (most - least) * r:.4g}" for r in rewards)
     return f"{value} [{low}, {high}] on the logs' scale from {least:g} to {most:g}"
+
+
+def from_to(scale: Sequence[float], first: float, last: float) -> str:
+    """Where a reward began and ended (0 to 1) on the scale of its log; nothing where that is 0 to 1."""
+    least, most = scale
+    if (least, most) == UNIT:
+        return ""
+    begun, ended = (f"{least + (most - least) * r:.4g}" for r in (first, last))
+    return f"{begun} -> {ended} of {least:g} to {most:g} in the log"
+
+
+def worded(text: str, kind: str) -> str:
+    """A sentence about held-out reward, in the words of the reward that was measured."""
+    if kind == TRAINING:
+        for words in CHOOSES:
+            text = text.replace(words, "in training reward")
+    return text
 
 
 def one(told: Sequence[tuple[str, Mapping[str, str]]], keys: Sequence[str] = tuple(ONE)) -> None:

@@ -280,8 +280,11 @@ def _spent(home: Home, planned: PilotPlan) -> Bill:
 
 
 def fit(study: Path, *, quiet: bool, as_json: bool = False, metric: str | None = None) -> int:
-    """Fit the law to the pilot's curves."""
-    home, console = opened(study), console_of(quiet)
+    """Fit the law to the pilot's curves. Of one imported run its curve is told, and nothing is written."""
+    console = console_of(quiet)
+    if not (study / "study.json").exists() and imported.is_imported_run(study):
+        return imported.fit_alone(study, console, as_json=as_json)
+    home = opened(study)
     choose_metric(home, metric)
     if not home.has("law.json"):
         with home.phase("fit"):
@@ -296,7 +299,10 @@ def fit(study: Path, *, quiet: bool, as_json: bool = False, metric: str | None =
 def _law(home: Home) -> Law:
     """The fitted law, with what its metric and over-fitting ask a reader to know."""
     metric = home.metric
-    law = imported.flagged(home, fit_law(_pilot_curves(home, metric), seed=home.asked["seed"]))
+    seen = _pilot_curves(home, metric)
+    if imported.is_imported(home):
+        seen = imported.with_base(home.path, seen)
+    law = imported.flagged(home, fit_law(seen, seed=home.asked["seed"]))
     over = _overfitted(home)
     flags = [Flag("overfitting", told(over))] if over else []
     if metric != PASS:
@@ -326,7 +332,10 @@ def choose_metric(home: Home, metric: str | None) -> None:
 
 
 def _overfitted(home: Home) -> list[Overfit]:
-    """The pilot's arms at the rule's rate that over-fit, by pass@1 whatever the law is of."""
+    """The pilot's arms at the rule's rate that over-fit, by pass@1 whatever the law is of; none can be told without a
+    held-out reward."""
+    if imported.is_training(home):
+        return []
     return overfitting([c for c in curves(home.path) if c.purpose == "pilot" and c.multiplier == 1.0])
 
 

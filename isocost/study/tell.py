@@ -166,9 +166,7 @@ def law(console: Console, found: Law, metric: str = PASS, study: Path | None = N
             f"  {arm.n}", str(arm.B), f"{arm.lr:.1e}", str(len(arm.runs)), f"{end:,.0f}", known, str(arm.diverged)
         )
     console.print(table)
-    console.print(
-        f"  run-to-run sd {found.sd:.3f} at reward 1/2, pooled over arms ({found.dof:g} degrees of freedom)"
-    )
+    console.print(f"  {found.how_runs_differ}")
     if any(f.name == "fixed_batch" for f in found.flags) and found.arms:
         trade(console, tradeoff(found))
     elif isinstance(found.n_star, Refusal):
