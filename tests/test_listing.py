@@ -1,6 +1,7 @@
 """What there is below a folder, and the same as a table that other tools read."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -105,16 +106,49 @@ def test_runs_of_unknown_recipe_are_not_the_same_recipe(runs):
     assert said.exit_code == 2 and f"{runs / 'x'} has no recipe on record" in said.stderr
 
 
+def method_file(path, seam, text, change):
+    """A method of GRPO's with one function of its own."""
+    path.write_text(
+        "from isocost.methods import Card, grpo\nfrom isocost.ops import per_group\n\n"
+        "CARD = Card('Mine', 'none', 2026, 'grpo', 'It differs.')\n\n\n"
+        f"{text}\n\n\ndef recipe(**changes):\n    return grpo.recipe(name='mine', {seam}={change}).but(**changes)\n"
+    )
+    return str(path), file_hash(path)[:16]
+
+
+def diff(*names):
+    said = CliRunner().invoke(main, ["diff", *names])
+    assert said.exit_code == 0, said.output
+    return said.output
+
+
+def test_functions_that_differ_are_told_apart_by_where_they_are_from(tmp_path):
+    """Same name, another function: module:name of either, and the source hash of the one outside the package."""
+    mine, source = method_file(
+        tmp_path / "mine.py", "advantage",
+        "@per_group\ndef advantage(r, *, eps: float = 1e-4):\n    return (r - r.median()) / (r.std() + eps)",
+        "advantage",
+    )
+    said = diff("grpo", mine)
+    assert "grpo: isocost.methods.grpo:advantage(eps=1e-06)\n" in said
+    assert re.search(rf"mine.py: mine_[0-9a-f]{{8}}:advantage\(eps=0.0001\) \[source {source}\]\n", said), said
+
+
 def test_recipes_that_differ_in_their_text_alone_are_told_apart_by_it(tmp_path):
-    """Where settings are alike a difference shows the function's module and its source; elsewhere neither."""
-    for name, k in (("one", 2), ("two", 4)):
-        (tmp_path / f"{name}.py").write_text(
-            "from isocost.methods import Card, grpo\n\nCARD = Card('Mine', 'none', 2026, 'grpo', 'It differs.')\n\n\n"
-            f"def weight(batch):\n    return batch.mask / {k}\n\n\n"
-            "def recipe(**changes):\n    return grpo.recipe(name='mine', weight=weight).but(**changes)\n"
-        )
-    one, two = (str(tmp_path / f"{name}.py") for name in ("one", "two"))
-    lines = CliRunner().invoke(main, ["diff", one, two]).output.split("weight", 1)[1]
-    sources = [file_hash(Path(p))[:16] for p in (one, two)]
-    assert all(f"of source {source}" in lines for source in sources)
-    assert "of source" not in CliRunner().invoke(main, ["diff", "grpo", "grpo@loss.high=0.28"]).output
+    """Where settings are alike a difference shows the function's module and its source."""
+    text = "def weight(batch):\n    return batch.mask / {}"
+    (one, a), (two, b) = (method_file(tmp_path / f"{name}.py", "weight", text.format(k), "weight")
+                          for name, k in (("one", 2), ("two", 4)))
+    lines = diff(one, two).split("weight", 1)[1]
+    assert f"[source {a}]" in lines and f"[source {b}]" in lines
+
+
+def test_a_function_that_both_have_is_printed_by_its_name():
+    said = diff("grpo", "grpo@loss.high=0.28")
+    assert "  grpo: clipped(low=0.2, high=0.2, dual=0.0)\n" in said and "isocost." not in said
+    said = diff("april", "grpo")        # a function inside another counts by itself
+    assert "  april: isocost.parts.choose:unfinished_first(inner=uniform)\n  grpo: uniform\n" in said
+
+
+def test_seams_of_several_functions_are_printed():
+    assert "  isoeasy: [isocost.parts.enrich:reference]\n" in diff("grpo", "isoeasy")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from isocost import methods as catalogue
+from isocost.conflicts import calls
 from isocost.errors import UserError
 from isocost.record import find_runs, is_run, read_json, read_lines
 from isocost.seams import SEAMS, describe, diff
@@ -249,20 +250,32 @@ def _described(name: str) -> dict[str, Any]:
 
 
 def show_differences(a: str, b: str, found: dict[str, list[Any]]) -> None:
-    """Print what `differences` found."""
+    """Print what `differences` found.
+
+    A function that only one side has is printed as module:name, with the hash of its source where it is outside the
+    package; a function that both sides have is printed by its name, with its settings.
+    """
     console = _console()
     if not found:
-        console.print(f"{a} and {b} are the same recipe")
+        console.print(f"{escape(a)} and {escape(b)} are the same recipe", highlight=False)
     for k, (left, right) in found.items():
-        alike = _short(left) == _short(right)       # then it is the source that differs, or where a function is from
-        console.print(f"[bold]{k}[/]\n  {a}: {_short(left, alike)}\n  {b}: {_short(right, alike)}", highlight=False)
+        both = _functions(left) & _functions(right)
+        console.print(f"[bold]{k}[/]", highlight=False)
+        for name, value in ((a, left), (b, right)):
+            console.print(f"  {name}: {_short(value, both)}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _short(x: Any, whole: bool = False) -> str:
-    """A described value as a call; `whole` with a function's module and the hash of its source."""
+def _functions(x: Any) -> set[tuple[str, str]]:
+    """The functions of a described value, at any depth: module:name and the hash of a source outside the package."""
+    return {(c["fn"], c.get("source", "")) for c in calls(x)}
+
+
+def _short(x: Any, both: Collection[tuple[str, str]]) -> str:
+    """A described value as a call; functions that are not in `both` with their module and the hash of their source."""
     if isinstance(x, dict) and "fn" in x:
-        settings = ", ".join(f"{k}={_short(v, whole)}" for k, v in x.items() if k not in ("fn", "source"))
-        fn = x["fn"].replace(":", ".") if whole else x["fn"].split(":")[-1]
-        source = f" of source {x['source']}" if whole and "source" in x else ""
+        settings = ", ".join(f"{k}={_short(v, both)}" for k, v in x.items() if k not in ("fn", "source"))
+        known = (x["fn"], x.get("source", "")) in both
+        fn = x["fn"].split(":")[-1] if known else x["fn"]
+        source = f" [source {x['source']}]" if not known and "source" in x else ""
         return fn + (f"({settings})" if settings else "") + source
-    return "[" + ", ".join(_short(i, whole) for i in x) + "]" if isinstance(x, list) else str(x)
+    return "[" + ", ".join(_short(i, both) for i in x) + "]" if isinstance(x, list) else str(x)
