@@ -2,12 +2,14 @@
 
 import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from isocost.cli import main
+from isocost.laws.pilot import make_runs
 from isocost.record import RunRecord, file_hash
 
 ARM = {"n": 4, "B": 2, "lr": 1e-4, "multiplier": 1.0}
@@ -59,6 +61,32 @@ def test_a_broken_study_is_named_and_hides_no_other(runs):
     said = CliRunner().invoke(main, ["ls", str(runs)])
     assert said.exit_code == 0 and "a/study.json is not whole JSON" in " ".join(said.output.split())
     assert "a record of it has no 'setting'" in said.output and "m on d" in said.output
+
+
+def test_a_pilot_is_listed_by_how_much_of_it_has_run(tmp_path):
+    (tmp_path / "study.json").write_text(json.dumps({"setting": {"model": "m", "data": "d"}}))
+    (tmp_path / "profile.json").write_text("{}")
+    pilot = make_runs(0, "pilot", (4, 8), 2, 64, 1)
+
+    def steps():
+        (row,) = [r for r in json.loads(CliRunner().invoke(main, ["ls", str(tmp_path), "--json"]).output)
+                  if r["kind"] == "study"]
+        said = CliRunner().invoke(main, ["ls", str(tmp_path)]).output
+        assert f"m on d: {', '.join(row['steps'])}; " in said
+        return row["steps"]
+
+    assert steps() == ["profile"]
+    (tmp_path / "pilot.json").write_text(json.dumps({"runs": [asdict(r) for r in pilot]}))
+    assert steps() == ["profile", "pilot (planned)"]
+    for run, reason in zip(pilot, ("spent", "interrupted"), strict=True):
+        (tmp_path / "runs" / run.name).mkdir(parents=True)
+        (tmp_path / "runs" / run.name / "end.json").write_text(json.dumps({"reason": reason}))
+    assert steps() == ["profile", "pilot (1 of 2 runs)"]
+    (tmp_path / "runs" / pilot[1].name / "end.json").write_text('{"reason": "spent"}')
+    (tmp_path / "law.json").write_text("{}")
+    assert steps() == ["profile", "pilot", "law"]
+    (tmp_path / "pilot.json").write_text('{"runs": []}')        # planned without one
+    assert steps() == ["profile", "law"]
 
 
 def test_a_run_under_way_is_running_whatever_it_ended_as_before(runs):

@@ -16,10 +16,13 @@ from rich.table import Table
 from isocost import methods as catalogue
 from isocost.conflicts import calls
 from isocost.errors import UserError
+from isocost.laws.pilot import Run
 from isocost.record import find_runs, is_run, read_json, read_lines
 from isocost.seams import SEAMS, describe, diff
 from isocost.study import measure
 from isocost.study.show import duration
+from isocost.study.workers import ended
+from isocost.words import counted
 
 FILES = (
     "profile.json",
@@ -90,8 +93,23 @@ def _study(path: Path) -> dict[str, Any]:
         "data": asked["setting"]["data"],
         "verdict": verdict,
         "has": [f for f in FILES if (path / f).exists()],
+        "steps": _steps(path),
         "seconds": sum(asked.get("phases", {}).values()),
     }
+
+
+def _steps(path: Path) -> list[str]:
+    """The steps of a study by name, in order; a pilot by how many of the runs that its plan lists have ended."""
+    steps = {f.split(".")[0]: "" for f in FILES if (path / f).exists()}
+    if "pilot" in steps:
+        names = [Run(**r).name for r in read_json(path / "pilot.json")["runs"]]
+        over = sum(ended(path / "runs" / name) for name in names)
+        begun = any((path / "runs" / name).exists() for name in names)
+        if not names:
+            del steps["pilot"]      # planned without one
+        elif over < len(names):
+            steps["pilot"] = f" ({over} of {counted(len(names), 'run')})" if begun else " (planned)"
+    return [name + more for name, more in steps.items()]
 
 
 def _run(path: Path) -> dict[str, Any]:
@@ -134,7 +152,7 @@ def show(found: list[dict[str, Any]]) -> None:
     whole = [r for r in found if "broken" not in r]
     studies, runs = ([r for r in whole if r["kind"] == kind] for kind in ("study", "run"))
     for s in studies:
-        steps = ", ".join(f.split(".")[0] for f in s["has"]) or "nothing yet"
+        steps = ", ".join(s["steps"]) or "nothing yet"
         console.print(
             f"[bold]{s['path']}[/]  {s['model']} on {s['data']}: {steps}; {duration(s['seconds'])}"
             + (f"; audit: {s['verdict']}" if s["verdict"] else ""),
