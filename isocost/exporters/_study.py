@@ -42,7 +42,7 @@ STOCK = {
 
 
 def prescription(folder: Path) -> Prescription:
-    """What a study prescribes. Raises UserError, with the commands that are still to run, where it prescribes nothing."""
+    """What a study prescribes. Raises UserError, with the commands still to run, where it has none."""
     study = read(folder)
     arm = as_dict(study["plan"].get("arm")) or next(iter(map(as_dict, study["plan"].get("arms") or [])), {})
     if not arm:

@@ -29,6 +29,7 @@ from isocost.study.home import Home
 from isocost.study.show import duration
 from isocost.words import counted
 
+NAMED = 5      # methods named in a line of many
 SHOWN = 20      # evaluation points that are listed
 BARS = " ▁▂▃▄▅▆▇█"
 
@@ -82,9 +83,28 @@ def profile(console: Console, p: Mapping[str, Any]) -> None:
     by = {m["name"]: m for m in p["methods"]}
     if own := by.get(p["recipe"]["method"]):
         console.print(f"  its preconditions: {own['state']}: {own['why']}")
-    for state, said in (("fails", "preconditions fail for"), ("not measured", "no profile tells those of")):
-        if names := [name for name, m in by.items() if m["state"] == state]:
-            console.print(f"  {said} {', '.join(names)}")
+    for line in preconditions(p["methods"]):
+        console.print(f"  {line}", markup=False, soft_wrap=True)
+
+
+def preconditions(methods: Sequence[Mapping[str, str]]) -> list[str]:
+    """Of the methods whose preconditions fail or are not measured: how many, and a line for each reason.
+
+    A line has at most `NAMED` names of methods; profile.json has all of them.
+    """
+    lines = []
+    for state, said in (("fails", "preconditions fail for"), ("not measured", "preconditions are not measured for")):
+        by: dict[str, list[str]] = {}
+        for m in methods:
+            if m["state"] == state:
+                by.setdefault(m["why"], []).append(m["name"])
+        if by:
+            more = ":" if all(len(names) <= NAMED for names in by.values()) else " (all names are in profile.json):"
+            lines.append(f"{said} {sum(map(len, by.values()))} of {counted(len(methods), 'method')}{more}")
+        for why, names in sorted(by.items(), key=lambda item: -len(item[1])):
+            shown = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+            lines.append(f"  {shown}: {why}")
+    return lines
 
 
 def bill(b: Bill, unit: str = "rollouts") -> str:
