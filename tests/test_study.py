@@ -212,6 +212,27 @@ def test_runs_are_added_to_a_pilot_and_those_there_are_not_paid_for_again(study,
     assert read_json(out / "plan.json")["pilot_C"] == 2 * pilot["C"]
 
 
+def test_added_runs_are_priced_by_what_the_runs_there_cost(study, tmp_path):
+    """Whatever the profile's speed was, and its length of answers: there are runs that were timed and metered."""
+    out = copied(study, tmp_path)
+    pilot = read_json(out / "pilot.json")
+    slow = {k: 1000 * v if isinstance(v, float) else v for k, v in pilot["timing"].items()}
+    (out / "pilot.json").write_text(json.dumps(
+        pilot | {"timing": slow, "prices": pilot["prices"] | {"decode": 1000.0}}))
+    ends = [read_json(p) for p in out.glob("runs/*/end.json")]
+    metered = sum(e["bill"]["train"]["decode"] for e in ends)
+    now = json.loads(said("pilot", out, "--dry-run", "--json"))
+    assert now["pilot_bill"]["tokens"] == pytest.approx(metered) and now["timing"]["source"].startswith("measured on")
+    told = said("pilot", out, "--longer", "all=2x", "--dry-run")
+    assert "of run time to a pilot of" in told and "measured on" in told
+    more = json.loads(said("pilot", out, "--longer", "all=2x", "--dry-run", "--json"))
+    each = metered / now["pilot_bill"]["rollouts"]
+    for bill in ("pilot_bill", "train_bill"):
+        assert more[bill]["tokens"] == pytest.approx(each * more[bill]["rollouts"])
+    assert more["pilot_bill"]["seconds"] < 100 * sum(e["seconds"] for e in ends)
+    assert more["train_bill"]["rollouts"] == pilot["train_bill"]["rollouts"]
+
+
 def test_a_pilot_that_would_leave_nothing_stops_after_its_probe(study, tmp_path):
     out = copied(study, tmp_path)
     pilot = read_json(out / "pilot.json")

@@ -284,6 +284,14 @@ class PilotPlan:
                f"two n ({POWER:.0%} power, {LEVEL:.0%} level)")
         return replace(made, pilot_bill=bill, why=why, seeds=fewest, detectable=effect)
 
+    def repriced(self, prices: Prices, timing: Timing) -> PilotPlan:
+        """The same plan, its bills at these prices: those that its runs have been measured at."""
+        sizes = [(r.n, r.B, r.C, 1 + len(self.points_of(r))) for r in self.runs]
+        ns = (self.grid[len(self.grid) // 2], COMMON)[: self.train_arms]
+        trained = [(n, self.B_of(n), self.train_C, 1 + len(self.train_points(self.train_C))) for n in ns]
+        return replace(self, prices=prices, timing=timing, pilot_bill=prices.bill(sizes, timing),
+                       train_bill=prices.bill(trained * self.train_seeds, timing))
+
     def least_training(self, prices: Prices, timing: Timing) -> Bill:
         """What training costs at the least: every arm and seed as long as the pilot's shortest runs."""
         C = min(r.C for r in self.of_purpose("pilot"))
