@@ -188,6 +188,21 @@ def test_the_shape_of_a_pilot_is_fixed_once_it_has_runs_and_its_budget_is_not(st
     assert plan["arm"]["C"] == 8 * plan["pilot_C"] and "8 times as long" in " ".join(text.split())
 
 
+def test_a_larger_budget_asked_anew_buys_seeds_and_a_smaller_one_gives_them_back(study, tmp_path):
+    """What is left where a forecast ends goes to seeds: up to twice as many as the pilot would have planned with."""
+    out = copied(study, tmp_path)
+    seeds = {}
+    for budget in (2_000, 100_000, 2_000):
+        said("plan", out, "--budget", f"{budget}-rollouts", "--workers", "1")
+        plan, pilot = read_json(out / "plan.json"), read_json(out / "pilot.json")
+        trained = {(r["n"], r["seed"]) for r in plan["runs"]}
+        assert len(trained) == 2 * plan["seeds"] == 2 * pilot["train_seeds"]
+        assert plan["bill"]["rollouts"] == 2 * plan["seeds"] * plan["arm"]["C"]
+        assert plan["bill"]["rollouts"] + plan["pilot_bill"]["rollouts"] <= budget
+        assert seeds.setdefault(budget, plan["seeds"]) == plan["seeds"]
+    assert seeds == {2_000: 3, 100_000: 6}
+
+
 def test_runs_are_added_to_a_pilot_and_those_there_are_not_paid_for_again(study, tmp_path):
     out = copied(study, tmp_path)
     pilot = read_json(out / "pilot.json")

@@ -43,7 +43,7 @@ def pilot(
     home, console = imported.not_imported(opened(study)), console_of(quiet)
     planned = PilotPlan.of(home.read("pilot.json", "plan"))
     if longer or seeds:
-        there = _measured(home, planned)
+        there = measured(home, planned)
         planned = _extended(home, there, longer, seeds, dry_run=dry_run)
         before, after = there.pilot_bill, planned.pilot_bill
         console.print(
@@ -51,7 +51,7 @@ def pilot(
             f"of run time to a pilot of {before.rollouts:,} rollouts ({planned.timing.source})", highlight=False
         )
     elif dry_run:
-        planned = _measured(home, planned)
+        planned = measured(home, planned)
     if dry_run or planned.direct:
         tell.pilot_plan(console, planned)
         if as_json:
@@ -135,7 +135,7 @@ def _of_each(option: str, texts: Sequence[str], there: Mapping[int, int], exampl
     return out
 
 
-def _measured(home: Home, planned: PilotPlan) -> PilotPlan:
+def measured(home: Home, planned: PilotPlan) -> PilotPlan:
     """The plan with its bills at what the study's runs so far cost; unchanged where no run has ended."""
     ends = [home.runs / r.name / "end.json" for r in planned.runs]
     bills = [read_json(end)["bill"].get("train", {}) for end in ends if end.exists()]
@@ -148,7 +148,7 @@ def _refuse_dear(home: Home, planned: PilotPlan) -> None:
     """Raises UserError where, by what was measured so far, the pilot does not leave the least that training takes."""
     if planned.budget is None or not any((home.runs / r.name / "end.json").exists() for r in planned.runs):
         return
-    now = _measured(home, planned)
+    now = measured(home, planned)
     pilot, least = now.pilot_bill, now.least_training(now.prices, now.timing)
     cost, more = (worded(planned.budget, b.of_unit(planned.budget.unit)) for b in (pilot, pilot + least))
     if (pilot + least).of_unit(planned.budget.unit) > planned.budget.amount:

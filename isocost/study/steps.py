@@ -37,7 +37,7 @@ from isocost.study import imported, spending, tell
 from isocost.study.asked import console_of, setting_of, workers_of
 from isocost.study.home import Home, check, found, opened
 from isocost.study.jobs import run_phase, workers_for
-from isocost.study.pilot import pilot, refuse_sealed, write_pilot
+from isocost.study.pilot import measured, pilot, refuse_sealed, write_pilot
 from isocost.study.workers import ended
 from isocost.types import Cost
 
@@ -166,7 +166,8 @@ def plan(
             if planned.direct:
                 raise UserError(f"{study} was planned without a pilot, for its budget, and has runs: begin another "
                                 "study to plan otherwise")
-            planned = replace(planned, budget=spend or planned.budget)
+            if spend:
+                planned = measured(home, planned).funded(spend)
             if home.has("law.json"):
                 _prescription(home, planned)    # or says why not, before anything is written
         else:
