@@ -46,10 +46,9 @@ def pilot(
         there = measured(home, planned)
         planned = _extended(home, there, longer, seeds, dry_run=dry_run)
         before, after = there.pilot_bill, planned.pilot_bill
-        console.print(
-            f"  adds {after.rollouts - before.rollouts:,} rollouts and about {duration(after.seconds - before.seconds)} "
-            f"of run time to a pilot of {before.rollouts:,} rollouts ({planned.timing.source})", highlight=False
-        )
+        more = f"{after.rollouts - before.rollouts:,} rollouts and about {duration(after.seconds - before.seconds)}"
+        console.print(f"  adds {more} of run time to a pilot of {before.rollouts:,} rollouts; time is "
+                      f"{planned.timing.source}", highlight=False)
     elif dry_run:
         planned = measured(home, planned)
     if dry_run or planned.direct:

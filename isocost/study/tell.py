@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from isocost.laws.rate import RateRule
 from isocost.laws.table import PASS
 from isocost.laws.tradeoff import Tradeoff, tradeoff
 from isocost.laws.verdict import Verdict
-from isocost.run import Job
+from isocost.run import Job, its_own
 from isocost.setting import Setting
 from isocost.study import measure
 from isocost.study.home import Home
@@ -138,6 +139,17 @@ def pilot_plan(console: Console, p: PilotPlan) -> None:
         console.print(f"  pilot: {bill(p.pilot_bill)}")
     console.print(f"  training after it: {bill(p.train_bill)}")
     flags(console, p.flags)
+
+
+def overridden(console: Console, home: Home, p: PilotPlan) -> None:
+    """Which sizes and settings of the method that was asked for the study takes, and which it decides itself."""
+    method = home.asked["method"]
+    if method is None:
+        return
+    used = {**asdict(home.setting), "lr": "by the rule", "warmup": "at most 5 % of the updates",
+            "n": ", ".join(map(str, p.grid or (p.fallback_n,))), "B": f"{p.batch} / n" if p.batch else p.B}
+    if said := its_own(method, used):
+        console.print(f"  {method}: {said}", markup=False, soft_wrap=True)
 
 
 def beside(console: Console, p: PilotPlan, profiled: Mapping[str, Any]) -> None:
