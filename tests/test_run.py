@@ -368,6 +368,42 @@ def test_a_full_disk_stops_it_with_the_last_good_checkpoint(whole, tmp_path, roo
     assert read_json(tmp_path / "end.json")["bill"]["lost"]["rollouts"] > 0
 
 
+FULL_AT_THE_END = """
+import resource, signal, sys
+from isocost import run
+from isocost.cli import main
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+finish = run._Run._finish
+
+def full(self, reason):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+    return finish(self, reason)
+
+run._Run._finish = full
+main(sys.argv[1:])
+"""
+
+
+def test_a_disk_that_is_full_for_the_trained_policy_is_one_line_and_nothing_is_lost(tmp_path):
+    """All steps are made and saved when it is: with room again the same command only writes what is missing."""
+    data = ("--data", SMALL.data, "--held-out", "0.3", "--device", "cpu")
+    command = ("train", "grpo", *data, "--budget", "64-rollouts", "-n", "4", "-B", "4", "--out", "r")
+    done = subprocess.run([sys.executable, "-c", FULL_AT_THE_END, *command], env=ENVIRONMENT, capture_output=True,
+                          text=True, cwd=tmp_path)
+    said = (f"isocost: {os.strerror(errno.EFBIG)} at r/final; the last checkpoint is whole: free some space and run "
+            "the same command again, which goes on from there\n")
+    assert (done.returncode, done.stderr) == (5, said)
+    there = {p.name for p in (tmp_path / "r").iterdir()}
+    assert not there & {"final", ".final.tmp", "end.json"} and "checkpoints" in there
+    before = {f: (tmp_path / "r" / f).read_bytes() for f in ("metrics.jsonl", "journal.jsonl")}
+    again = subprocess.run([sys.executable, "-m", "isocost.cli", *command], env=ENVIRONMENT, capture_output=True,
+                           text=True, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert {f: (tmp_path / "r" / f).read_bytes() for f in before} == before
+    end = read_json(tmp_path / "r" / "end.json")
+    assert end["bill"].get("lost", {}).get("rollouts", 0) == 0 and (tmp_path / "r" / "final" / "config.json").exists()
+
+
 def test_a_gradient_that_is_not_finite_ends_the_run_as_diverged(tmp_path):
     end = go(replace(JOB, lr=1e30, export=False), tmp_path)
     assert end["reason"] in ("diverged", "spent")
