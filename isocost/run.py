@@ -209,10 +209,32 @@ def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:
         path,
         {
             **asked,
+            **_origin(job.method),
             "code": records.code(),
             "machine": records.machine(torch.get_num_threads(), opened.world.extra),
         },
     )
+
+
+def _origin(method: str) -> dict[str, Any]:
+    """A method's own recipe and its parent's, as plain data: what this run's recipe can be compared with later.
+
+    They are of the code that runs now, and another version's may differ. None for what makes no recipe.
+    """
+    from isocost import methods
+
+    def described(name: str) -> Any:
+        try:
+            return describe(methods.recipe(name))
+        except UserError:
+            return None
+
+    name, _ = methods.parted(method)
+    parent = methods.load(name).CARD.parent
+    return {
+        "defaults": described(name),
+        "parent": parent and {"method": parent, "recipe": described(parent)},
+    }
 
 
 def _source(verifier: str) -> str | None:

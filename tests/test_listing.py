@@ -7,9 +7,11 @@ from dataclasses import asdict
 import pytest
 from click.testing import CliRunner
 
+from isocost import methods
 from isocost.cli import main
 from isocost.laws.pilot import make_runs
-from isocost.record import RunRecord, file_hash
+from isocost.record import RunRecord, code, file_hash
+from isocost.seams import describe
 
 ARM = {"n": 4, "B": 2, "lr": 1e-4, "multiplier": 1.0}
 
@@ -179,3 +181,13 @@ def test_a_function_that_both_have_is_printed_by_its_name():
 
 def test_seams_of_several_functions_are_printed():
     assert "  isoeasy: [isocost.parts.enrich:reference]\n" in diff("grpo", "isoeasy")
+
+
+def test_a_run_of_another_version_is_said_to_be(runs, tmp_path):
+    """Functions of the package are recorded by name: another version's may do something else."""
+    path = tmp_path / "runs" / "s0" / "run.json"
+    run = json.loads(path.read_text()) | {"recipe": describe(methods.recipe("grpo"))}
+    path.write_text(json.dumps(run | {"code": code()}))
+    assert diff(str(path.parent), "grpo") == f"{path.parent} and grpo are the same recipe\n"
+    path.write_text(json.dumps(run | {"code": {"version": "0.0.1", "sources": "0123456789abcdef"}}))
+    assert "is of isocost 0.0.1, sources 0123456789abcdef, and grpo of isocost" in diff(str(path.parent), "grpo")

@@ -17,11 +17,13 @@ import kill9
 import numpy as np
 import pytest
 
+from isocost import methods
 from isocost import run as runs
 from isocost.errors import UserError
 from isocost.laws.table import curves
 from isocost.record import RunRecord, read_json, read_lines
 from isocost.run import Job, run
+from isocost.seams import describe
 from isocost.setting import Setting, open_problems, open_setting
 from isocost.types import Cost
 
@@ -334,6 +336,21 @@ def test_every_problem_of_an_epoch_is_used_once_though_the_run_was_stopped(tmp_p
         pass
     drawn = Counter(x["id"] for x in read_lines(tmp_path / "journal.jsonl"))
     assert set(drawn.values()) == {1} and len(drawn) == pool // 4 * 4 > 60
+
+
+def test_a_run_records_what_its_recipe_can_be_compared_with(whole, tmp_path):
+    """The method's own recipe and its parent's, of the code that ran: another version's may differ."""
+    told = read_json(whole / "run.json")
+    assert told["defaults"] == describe(methods.recipe("grpo")) != told["recipe"]
+    assert told["parent"] == {"method": "reinforce", "recipe": describe(methods.recipe("reinforce"))}
+    (tmp_path / "mine.py").write_text(
+        "from isocost.methods import Card, grpo\n\nCARD = Card('Mine', 'none', 2026, 'nowhere', 'It differs.')\n\n\n"
+        "def recipe(**changes):\n    return grpo.recipe(name='mine', max_age=1).but(**changes)\n")
+    mine = f"{tmp_path}/mine.py@loss.high=0.3"
+    go(replace(JOB, method=mine, budget={"rollouts": 16}, export=False), tmp_path / "run")
+    told = read_json(tmp_path / "run" / "run.json")
+    assert (told["defaults"]["loss"]["high"], told["recipe"]["loss"]["high"]) == (0.2, 0.3)
+    assert told["parent"] == {"method": "nowhere", "recipe": None}      # a parent that is none stops nothing
 
 
 FULL = """

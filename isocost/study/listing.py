@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from isocost import methods as catalogue
+from isocost import record as records
 from isocost.conflicts import calls
 from isocost.errors import UserError
 from isocost.laws.pilot import Run
@@ -275,12 +276,24 @@ def show_differences(a: str, b: str, found: dict[str, list[Any]]) -> None:
     """
     console = _console()
     if not found:
-        console.print(f"{escape(a)} and {escape(b)} are the same recipe", highlight=False)
+        console.print(f"{a} and {b} are the same recipe", highlight=False, markup=False, soft_wrap=True)
     for k, (left, right) in found.items():
         both = _functions(left) & _functions(right)
         console.print(f"[bold]{k}[/]", highlight=False)
         for name, value in ((a, left), (b, right)):
             console.print(f"  {name}: {_short(value, both)}", highlight=False, markup=False, soft_wrap=True)
+    (old, one), (new, other) = _code(a), _code(b)
+    if one != other:
+        console.print(
+            f"{a} is of isocost {old}, sources {one}, and {b} of isocost {new}, sources {other}: a function of one "
+            "name may have changed between them", highlight=False, markup=False, soft_wrap=True,
+        )
+
+
+def _code(name: str) -> tuple[str, str]:
+    """Version and hash of the sources that a method is of, or that a run was made by."""
+    told = read_json(Path(name) / "run.json").get("code") if Path(name).is_dir() else records.code()
+    return str((told or {}).get("version")), str((told or {}).get("sources"))
 
 
 def _functions(x: Any) -> set[tuple[str, str]]:
