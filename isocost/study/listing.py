@@ -15,11 +15,10 @@ from rich.table import Table
 
 from isocost import methods as catalogue
 from isocost import record as records
-from isocost.conflicts import calls
 from isocost.errors import UserError
 from isocost.laws.pilot import Run
 from isocost.record import find_runs, is_run, read_json, read_lines
-from isocost.seams import SEAMS, describe, diff
+from isocost.seams import SEAMS, calls, describe, diff
 from isocost.study import measure
 from isocost.study.show import duration
 from isocost.study.workers import ended
