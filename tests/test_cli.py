@@ -118,7 +118,7 @@ def test_help_answers_in_half_a_second(command):
         ((*RUN, "--budget", "1k-rollouts", "-n", "1"), "it compares siblings"),
         (("train", "brpo", *DATA, "-n", "4", "--budget", "1k-rollouts", "--dry-run"), "brpo does not run"),
         (("train", "brpo", *DATA, "-n", "4", "--budget", "1k-rollouts"), "takes 5 rollouts or more"),
-        ((*RUN, "--budget", "1k-rollouts", "--set", "improve.minibatches=0"), "grpo with improve.minibatches=0"),
+        ((*RUN, "--budget", "1k-rollouts", "--set", "improve.minibatches=0"), "improve.minibatches=0: isocost.parts."),
         (("train", "scalerl", *DATA, "--budget", "500-rollouts"), "16 x 48 = 768, scalerl's own sizes where"),
         ((*RUN, "--budget", "1k-rollouts", "-n", "0"), "'--rollouts' / '-n': 0"),
         ((*RUN, "--budget", "1k-rollouts", "--lr", "-1"), "'--lr'"),

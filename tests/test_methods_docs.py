@@ -14,6 +14,7 @@ from isocost import methods
 from isocost.ledger import Ledger, Seen, Tally
 from isocost.methods import _catalogue
 from isocost.seams import SEAMS
+from isocost.traits import TRAITS
 from isocost.types import Batch, Group, Problem, Rollout, Score
 from isocost.world import Env, World
 
@@ -46,7 +47,12 @@ def test_the_tutorial_runs_as_it_stands_and_learns(tmp_path):
 
 
 def test_the_tutorial_lists_every_seam():
-    assert tuple(re.findall(r"^\| `([a-z]+)` \|", TUTORIAL, flags=re.M)) == SEAMS
+    seams = TUTORIAL.partition("| seam |")[2].partition("\n\n")[0]
+    assert tuple(re.findall(r"^\| `([a-z]+)` \|", seams, flags=re.M)) == SEAMS
+
+
+def test_the_tutorial_lists_every_trait():
+    assert dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", TUTORIAL.split("| trait |")[1], flags=re.M)) == TRAITS
 
 
 def test_the_catalogue_is_current():
