@@ -24,11 +24,12 @@ from isocost.ledger import Ledger
 from isocost.loop import Step, train
 from isocost.pack import pack
 from isocost.parts import select
-from isocost.seams import Pace, Recipe, describe, diff, fingerprint, paced
+from isocost.seams import Pace, Recipe, describe, diff, fingerprint, functions, paced
 from isocost.types import Batch, Problem
 from isocost.world import World
 
 MACHINERY = ("feed", "loop", "pack", "run", "record", "evaluate", "study", "local", "toy", "check", "cli")
+ALONE = 16                  # groups of one that are tried
 LEAST, MOST = 4, 512        # groups, and about as many rollouts, of a step that is tried before it is paid for
 
 
@@ -139,6 +140,8 @@ def tried(method: str, recipe: Recipe, *, sets: Mapping[str, str] | None = None,
             f"{method}{' with ' + given if given else ''} does not run: a step of it in isocost.toy (n = {n}) raises "
             f"{methods.told(error, methods.load(method).__file__)}"
         ) from error
+    if n < 2 and earns_nothing_alone(recipe, _toy):     # where it is declared, it was refused before this
+        refuse(recipe, shows=("compares_siblings",))
 
 
 def _why(promise: Promise, trial: Trial) -> str:
@@ -344,15 +347,140 @@ def runs(trial: Trial) -> str:
     return "" if paid == met else f"{paid} rollouts were paid for and {met} have a fate"
 
 
+def declares(trial: Trial) -> str:
+    """What its functions declare (`isocost.traits`) is what they do, as far as that can be tried."""
+    made = trial.method.recipe()
+    return _siblings(trial, made) or _phases(trial, made) or _extras(trial, made) or _pass_rates(trial, made)
+
+
+def earns_nothing_alone(recipe: Recipe, make_world: Callable[[], World]) -> bool:
+    """Whether no rollout of a group of one earns credit, in two steps. False where such groups cannot be played."""
+    one = recipe.but(rollouts=1, groups=ALONE, select=select.everything, refill=False, max_age=0)
+    ledger = Ledger()
+
+    async def go() -> None:
+        async for _ in train(one, make_world(), ledger, {"rollouts": 2 * ALONE}):
+            pass
+
+    try:
+        asyncio.run(go())
+    except Interrupted:
+        raise
+    except Exception:       # its play or its credit says that one is too few
+        return False
+    return not ledger.fates["trained"]
+
+
+def _siblings(trial: Trial, made: Recipe) -> str:
+    alone = earns_nothing_alone(made, trial.make_world)
+    declared = _has("compares_siblings", made.advantage)
+    if alone and not declared:
+        return f"a rollout without siblings earns no credit: {_declare('compares_siblings', 'advantage')}"
+    if alone or not declared:
+        return ""
+    batch, ledger, _ = trial.credited
+    for changed in range(len(batch.reward)):
+        reward = batch.reward.clone()
+        reward[changed] = 1 - reward[changed]
+        others = (batch.rollout != changed) & (batch.group == batch.group[changed])[batch.rollout]
+        moved = made.advantage(_rewarded(batch, reward), ledger) != made.advantage(batch, ledger)
+        if bool(moved[others].any()):
+            return ""
+    return "`advantage` declares compares_siblings, and nobody's credit changes with the reward of a sibling"
+
+
+def _phases(trial: Trial, made: Recipe) -> str:
+    _, _, world = trial.credited
+    plan = made.allocate(world.problems[:4], Ledger(), 4 * made.rollouts)
+    phased, said = inspect.isgenerator(plan), _has("phased", made.allocate)
+    if phased and not said:
+        return f"`allocate` is a generator: {_declare('phased', 'allocate')}"
+    return "" if phased == said else "`allocate` declares phased, and is no generator"
+
+
+def _extras(trial: Trial, made: Recipe) -> str:
+    """What the package's `enrich` gives and is read has to be required, so that a recipe without it is refused."""
+    batch, ledger, world = trial.credited
+    given = {thing for x in functions(made.enrich) for thing in x.declared.gives}
+    for name in given & batch.extra.keys():
+        bare = batch.but(extra={k: v for k, v in batch.extra.items() if k != name})
+        for seam, ask in (
+            ("advantage", lambda bare=bare: made.advantage(bare, ledger)),
+            ("loss", lambda bare=bare: made.loss(world.learner.forward(bare), bare)),
+        ):
+            required = {need.thing for x in functions(getattr(made, seam)) for need in x.declared.requires}
+            if name not in required and _raises(ask):
+                return f"`{seam}` reads batch.extra[{name!r}]: declare it with @enrich.reads_{name}"
+    return ""
+
+
+def _pass_rates(trial: Trial, made: Recipe) -> str:
+    """Whether a seam goes by the rewards in the ledger: it says something else where they were the other way round."""
+    (batch, _, world), (_, trained, _) = trial.credited, trial.trained
+    ledgers = []
+    for turn in (lambda r: r, lambda r: None if r is None else 1 - r):
+        ledger = Ledger(seed=trained.seed)
+        ledger.replay([{**line, "rewards": [turn(r) for r in line["rewards"]]} for line in trained.fresh])
+        ledger.step, ledger.waves, ledger.drawn = trained.step, trained.waves, trained.drawn
+        ledger.steps, ledger.spent = trained.steps, trained.spent
+        ledgers.append(ledger)
+
+    def chosen(ledger: Ledger) -> Any:
+        rng = chance.generator(ledger.seed, chance.Purpose.CHOOSE, ledger.waves)
+        return [p.id for p in made.choose(world.problems, ledger, 4, rng)]
+
+    def counts(ledger: Ledger) -> Any:
+        plan = made.allocate(world.problems[:4], ledger, 4 * made.rollouts)
+        return list(plan) if isinstance(plan, Sequence) else next(plan)
+
+    def credited(ledger: Ledger) -> Any:
+        return made.advantage(batch, ledger).tolist()
+
+    for seam, ask in (("choose", chosen), ("allocate", counts), ("advantage", credited)):
+        one, other = map(ask, ledgers)
+        if one != other and not _has("tracks_pass_rate", getattr(made, seam)):
+            return f"`{seam}` goes by the rewards that the ledger has counted: {_declare('tracks_pass_rate', seam)}"
+    return ""
+
+
+def _has(name: str, value: Any) -> bool:
+    """Whether a function of a seam's value, at any depth, has a trait at its settings."""
+    return any(x.declared.has(name, x.settings) for x in functions(value))
+
+
+def _declare(name: str, seam: str) -> str:
+    return f"put @trait({name!r}) on `{seam}` (from isocost.traits import trait)"
+
+
+def _raises(ask: Callable[[], Any]) -> bool:
+    try:
+        ask()
+    except Interrupted:
+        raise
+    except Exception:       # whatever a missing name leads to
+        return True
+    return False
+
+
+def _rewarded(batch: Batch, reward: Tensor) -> Batch:
+    """The batch with other rewards, in its groups as well."""
+    left = iter(reward.tolist())
+    groups = tuple(
+        g.of([r if r.score is None else r.scored(replace(r.score, value=next(left))) for r in g.rollouts])
+        for g in batch.groups
+    )
+    return batch.but(reward=reward, groups=groups)
+
+
 PROMISES = (
     card, recipe, plain, differs, compatible, imports, pace, plays, credit, average, surrogate, order, micro, pure,
-    runs, agree, pool, again,
+    runs, agree, pool, again, declares,
 )
 RESTS = {       # which promises must be kept for one to be tried
     "plain": ("recipe",), "differs": ("card", "plain"), "compatible": ("plain",), "pace": ("plain",),
     "plays": ("plain", "pace"), "credit": ("plays",), "average": ("plays",), "surrogate": ("credit", "average"),
     "order": ("credit",), "micro": ("surrogate",), "pure": ("surrogate",), "runs": ("surrogate",), "agree": ("runs",),
-    "pool": ("runs",), "again": ("runs",),
+    "pool": ("runs",), "again": ("runs",), "declares": ("runs", "again"),
 }
 DRAWS = {       # what a journal's line tells of which seams
     "id": "the problems that `choose` gives", "variant": "the variants that `guide` makes",

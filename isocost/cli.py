@@ -172,7 +172,10 @@ def said(f: Callable) -> Callable:
                 raise
             where = f" at {e.filename}" if e.filename else ""
             if e.errno in FULL:
-                click.echo(f"isocost: {e.strerror}{where}; the last checkpoint stands: make room, run again", err=True)
+                click.echo(
+                    f"isocost: {e.strerror}{where}; the last checkpoint is whole: free some space and run the same "
+                    "command again, which goes on from there", err=True,
+                )
                 sys.exit(5)
             click.echo(f"isocost: {e.strerror}{where}; choose a folder that can be written", err=True)
             sys.exit(2)

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from isocost.traits import trait
 from isocost.types import Batch, Forward
 
 EPS = 1e-6
@@ -17,9 +18,11 @@ EPS = 1e-6
 def per_group(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Lift f: (G,) rewards -> (G,) credit to a whole batch: every sampled token of a rollout shares it.
 
-    A group that earned the same throughout gets exactly 0, whatever f does to rounding noise.
+    A group that earned the same throughout gets exactly 0, whatever f does to rounding noise: credit is a comparison
+    of siblings, which is declared here for all of these.
     """
 
+    @trait("compares_siblings")
     @wraps(f)
     def advantage(batch: Batch, ledger=None, **settings) -> Tensor:
         return spread(in_groups(partial(f, **settings), batch.reward, batch), batch)

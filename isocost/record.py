@@ -20,7 +20,6 @@ import hashlib
 import json
 import os
 import platform
-import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -32,11 +31,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from isocost.errors import UserError
+from isocost.local.weights import save_tensors
 from isocost.meter import LOST, Meter, Payer
 from isocost.types import Cost
 
@@ -164,7 +163,7 @@ class RunRecord:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         weights, told = temporary / "learner.safetensors", temporary / "state.json"
-        _save_tensors(learner, weights)
+        save_tensors(learner, weights)
         whole = {
             **state,
             "schema": SCHEMA,
@@ -249,16 +248,6 @@ class RunRecord:
         for f in self.path.glob(f"paid-{self.life:03d}-*.jsonl"):
             if kept and (len(kept) == 1 or int(f.stem.rsplit("-", 1)[1]) < min(kept)):
                 f.unlink()
-
-
-def _save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Raises OSError where there is no room: safetensors has an error of its own for that, which hides its number."""
-    try:
-        save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, path)
-    except SafetensorError as e:
-        if number := re.search(r"os error (\d+)", str(e)):
-            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from e
-        raise
 
 
 def _sync(*paths: Path) -> None:

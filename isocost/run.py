@@ -19,7 +19,7 @@ import torch
 from isocost import meter as meters
 from isocost import record as records
 from isocost import shelf
-from isocost.conflicts import call, calls, refuse
+from isocost.conflicts import refuse
 from isocost.errors import UserError
 from isocost.evaluate import ATTEMPTS, Evaluation, evaluate
 from isocost.laws.interference import against
@@ -28,7 +28,7 @@ from isocost.local.weights import save as save_folder
 from isocost.loop import End, Step, train
 from isocost.rates import rates
 from isocost.record import RunRecord, read_json, read_lines, write_json
-from isocost.seams import Recipe, describe, fingerprint, paced
+from isocost.seams import Recipe, describe, fingerprint, functions, paced
 from isocost.setting import Opened, Setting, open_setting
 from isocost.types import Fate, Problem
 
@@ -125,7 +125,7 @@ async def run(
 
 def compares(recipe: Recipe) -> bool:
     """Whether it asks for the policy it began with; an enrichment from outside the package may."""
-    return any(call(x) == "enrich.reference" or "source" in x for x in calls(describe(recipe.enrich)))
+    return any("reference" in used.declared.gives or used.foreign for used in functions(recipe.enrich))
 
 
 def _refuse_another(out: Path, job: Job, recipe: Recipe) -> None:
@@ -209,10 +209,32 @@ def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:
         path,
         {
             **asked,
+            **_origin(job.method),
             "code": records.code(),
             "machine": records.machine(torch.get_num_threads(), opened.world.extra),
         },
     )
+
+
+def _origin(method: str) -> dict[str, Any]:
+    """A method's own recipe and its parent's, as plain data: what this run's recipe can be compared with later.
+
+    They are of the code that runs now, and another version's may differ. None for what makes no recipe.
+    """
+    from isocost import methods
+
+    def described(name: str) -> Any:
+        try:
+            return describe(methods.recipe(name))
+        except UserError:
+            return None
+
+    name, _ = methods.parted(method)
+    parent = methods.load(name).CARD.parent
+    return {
+        "defaults": described(name),
+        "parent": parent and {"method": parent, "recipe": described(parent)},
+    }
 
 
 def _source(verifier: str) -> str | None:

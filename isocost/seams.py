@@ -12,7 +12,7 @@ import inspect
 import json
 import types as pytypes
 import typing
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ import numpy as np
 from torch import Tensor
 
 from isocost.errors import UserError
+from isocost.traits import Bounds, Declared, declared, outside
 from isocost.types import Batch, Forward, Group, Place, Problem, Rollout, Sampling, Segment
 
 if typing.TYPE_CHECKING:
@@ -141,6 +142,7 @@ class Recipe:
 
 SEAMS = tuple(f.name for f in fields(Recipe) if f.name not in ("name", "groups", "rollouts", "max_age", "refill"))
 SIZES = ("groups", "rollouts", "max_age", "refill")
+SIZE_BOUNDS = {"groups": Bounds.of("[1, inf)"), "rollouts": Bounds.of("[1, inf)"), "max_age": Bounds.of("[0, inf)")}
 
 
 def describe(x: Any) -> Any:
@@ -151,10 +153,9 @@ def describe(x: Any) -> Any:
     """
     if isinstance(x, partial) or (callable(x) and not isinstance(x, type)):
         fn, args, keywords = (x.func, x.args, x.keywords) if isinstance(x, partial) else (x, (), {})
-        if "<" in getattr(fn, "__qualname__", "<"):
-            raise UserError(f"{_where(fn)} cannot be recorded: a recipe holds top-level functions and partials of them")
+        _refuse_nameless(fn)
         settings = {k: p.default for k, p in _settings(fn).items()}
-        out: dict[str, Any] = {"fn": f"{fn.__module__}:{fn.__qualname__}"}
+        out: dict[str, Any] = {"fn": _named(fn)}
         if not fn.__module__.startswith("isocost."):
             out["source"] = _source_hash(fn)
         out |= {k: describe(v) for k, v in {**settings, **keywords}.items() if v is not inspect.Parameter.empty}
@@ -166,6 +167,60 @@ def describe(x: Any) -> Any:
     if isinstance(x, dict):
         return {str(k): describe(v) for k, v in x.items()}
     return x.item() if isinstance(x, np.generic) else x
+
+
+def calls(x: Any) -> Iterator[Mapping[str, Any]]:
+    """Every function in a described seam or recipe, the outermost first."""
+    if isinstance(x, Mapping):
+        if "fn" in x:
+            yield x
+        for value in x.values():
+            yield from calls(value)
+    elif isinstance(x, list):
+        for value in x:
+            yield from calls(value)
+
+
+def call(x: Mapping[str, Any]) -> str:
+    """The short name of a described function, such as "grpo.advantage"."""
+    return _short(x["fn"])
+
+
+@dataclass(frozen=True)
+class Used:
+    """A function as a recipe uses it, with its settings, every default bound."""
+
+    fn: Callable[..., Any]
+    settings: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Its short name, such as "grpo.advantage"."""
+        return _short(_named(self.fn))
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it is from outside the package: what it calls inside cannot be known."""
+        return not self.fn.__module__.startswith("isocost.")
+
+    @property
+    def declared(self) -> Declared:
+        return declared(self.fn)
+
+
+def functions(x: Any) -> Iterator[Used]:
+    """Every function in a seam's value, at any depth, the outermost first. Raises UserError as `describe` does."""
+    if isinstance(x, partial) or (callable(x) and not isinstance(x, type)):
+        fn, keywords = (x.func, x.keywords) if isinstance(x, partial) else (x, {})
+        _refuse_nameless(fn)
+        defaults = {k: p.default for k, p in _settings(fn).items() if p.default is not p.empty}
+        settings = {**defaults, **keywords}
+        yield Used(fn, settings)
+        for value in (*(x.args if isinstance(x, partial) else ()), *settings.values()):
+            yield from functions(value)
+    elif isinstance(x, (list, tuple, dict)):
+        for value in x.values() if isinstance(x, dict) else x:
+            yield from functions(value)
 
 
 def fingerprint(x: Any) -> str:
@@ -182,7 +237,8 @@ def diff(a: Recipe, b: Recipe) -> dict[str, tuple[Any, Any]]:
 def tune(recipe: Recipe, path: str, value: Any) -> Recipe:
     """`tune(r, "loss.high", 0.28)`, `tune(r, "rollouts", 16)`. The function's own signature is the schema.
 
-    A string is read as the type of the setting it replaces. Raises KeyError naming what would be right.
+    A string is read as the type of the setting it replaces. Raises KeyError naming what would be right, for a value
+    out of the bounds that the function declares too.
     """
     seam, *rest = path.split(".")
     if seam not in {f.name for f in fields(Recipe)} or seam == "name":
@@ -195,6 +251,8 @@ def tune(recipe: Recipe, path: str, value: Any) -> Recipe:
         size = _read(value, old, path)
         if type(size) is not type(old) or size < 0:
             raise KeyError(f"{path} is {old!r}, a {'whole number' if type(old) is int else 'truth'}; {value!r} is none")
+        if seam in SIZE_BOUNDS and not SIZE_BOUNDS[seam].hold(size):
+            raise KeyError(f"it takes a value in {SIZE_BOUNDS[seam].text}")
         return recipe.but(**{seam: size})
     name = ".".join(rest)
     if seam in SIZES:
@@ -206,7 +264,10 @@ def tune(recipe: Recipe, path: str, value: Any) -> Recipe:
     if name not in knobs:
         takes = ", ".join(knobs) or "no settings"
         raise KeyError(f"{seam} is {fn.__module__}:{fn.__qualname__}, which takes {takes}; not {name!r}")
-    return recipe.but(**{seam: partial(fn, **{**keywords, name: _read(value, knobs[name], path)})})
+    read = _read(value, knobs[name], path)
+    for _, _, allowed in outside({name: read}, declared(fn)):
+        raise KeyError(f"{_named(fn)} takes a value in {allowed}")
+    return recipe.but(**{seam: partial(fn, **{**keywords, name: read})})
 
 
 def paced(recipe: Recipe, **planned: Any) -> Recipe:
@@ -220,6 +281,20 @@ def paced(recipe: Recipe, **planned: Any) -> Recipe:
     if "lr" not in takes:
         raise UserError(f"{_where(fn)} takes no `lr`, which is planned and tuned: give it the keyword lr")
     return recipe.but(pace=partial(fn, **{**keywords, **{k: v for k, v in planned.items() if k in takes}}))
+
+
+def _refuse_nameless(fn: Callable) -> None:
+    if "<" in getattr(fn, "__qualname__", "<"):
+        raise UserError(f"{_where(fn)} cannot be recorded: a recipe holds top-level functions and partials of them")
+
+
+def _named(fn: Callable) -> str:
+    return f"{fn.__module__}:{fn.__qualname__}"
+
+
+def _short(name: str) -> str:
+    module, _, function = name.rpartition(":")
+    return f"{module.rpartition('.')[2]}.{function}"
 
 
 def _settings(fn: Callable) -> dict[str, inspect.Parameter]:

@@ -79,7 +79,7 @@ def arm(point: str, nth: int, path: Path) -> None:
         left[0] -= 1
         return left[0] == 0
 
-    write, save, evaluate = Stream.write, records.save_file, _Run._evaluate
+    write, save, evaluate = Stream.write, records.save_tensors, _Run._evaluate
     rename, paid = os.rename, RunRecord.paid
 
     def torn_write(self: Stream, *lines: object) -> None:
@@ -116,7 +116,7 @@ def arm(point: str, nth: int, path: Path) -> None:
     if point == "append":
         Stream.write = torn_write
     elif point == "checkpoint":
-        records.save_file = torn_save
+        records.save_tensors = torn_save
     elif point.endswith("rename"):
         os.rename = rename_
     elif point.endswith("evaluation"):

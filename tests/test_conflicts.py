@@ -1,19 +1,25 @@
 """Combinations that conflict are refused with the reason; what is right is not, and the table cannot rot."""
 
+import ast
 import importlib
+import inspect
+import json
+import pkgutil
 from functools import partial
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from toy import run
 
-from isocost import conflicts, methods, toy
+from isocost import conflicts, methods, parts, toy
 from isocost.cli import main
-from isocost.conflicts import APARTS, CONFLICTS, Compares, Has, Lacks, refuse
+from isocost.conflicts import AT_MOST, CONFLICTS, FACTS, SHARED, refuse
 from isocost.errors import UserError
 from isocost.methods import brpo, drgrpo, grpo, isoeasy, mrt
 from isocost.parts import allocate, choose, guide, improve, loss, reward, schedule, select, tree
-from isocost.seams import SEAMS, SIZES, tune
+from isocost.seams import SEAMS, describe, fingerprint, functions, tune
+from isocost.traits import TRAITS, declared
 
 ALL = methods.names()
 QUICK = partial(schedule.first_back, keep=0.75)
@@ -68,7 +74,9 @@ CASES = {
         has("april", play=has("scalerl").play), "after one token more", has("scalerl")),
     "trees x best of N": (has("bon", play=tree.forked), "tree.forked does not go with bon.advantage", has("bon")),
     "critic not asked": (has("ppo", enrich=()), "enrich.values asks", has("ppo")),
-    "critic not taught": (has("ppo", improve=improve.policy), "without improve.with_critic", has("ppo")),
+    "critic not taught": (
+        has("ppo", improve=improve.policy), "a critic from `improve`, .* which improve.with_critic teaches",
+        has("ppo")),
     "doubt": (has("ettrl", enrich=()), "add enrich.entropy", has("ettrl")),
     "forks x putting by": (has("brpo", schedule=schedule.first_groups), "forced.anytime", has("brpo")),
     "forks x pruning": (
@@ -105,7 +113,9 @@ CASES = {
     "stops": (has("grpo", advantage=mrt.advantage, reward=mrt.reward), "forced.halted", has("mrt")),
     "stops not noted": (has("mrt", reward=reward.verified), "mrt.reward", has("mrt")),
     "answers": (has("grpo", advantage=brpo.advantage), "forced.anytime", has("brpo")),
-    "corrected from nowhere": (has("areal", improve=improve.policy), "without improve.decoupled", has("areal")),
+    "corrected from nowhere": (
+        has("areal", improve=improve.policy), "`improve`, which is improve.policy: .* improve.decoupled scores",
+        has("areal")),
     "decoupled, not corrected": (
         has("areal", loss=loss.clipped), "inside loss.corrected",
         has("areal", loss=partial(loss.corrected, inner=loss.clipped))),
@@ -151,13 +161,30 @@ def test_median_deviations_of_right_and_wrong_where_that_is_known(verifier):
     refuse(wrong)
 
 
-def test_every_line_of_the_table_is_tried():
+def reasons():
+    """Every reason there is: of the table, of what functions require, and of numbers that they share."""
+    needed = {need.why for fn in known_functions() for need in declared(fn).requires}
+    return {c.why for c in CONFLICTS} | needed | set(SHARED.values()) | {why for _, why in AT_MOST.values()}
+
+
+def test_every_reason_is_tried():
     tried = set()
     for wrong, _, _ in (*CASES.values(), BINARY):
         with pytest.raises(UserError) as told:
             refuse(wrong, verifier="exact")
-        tried |= {c.why for c in (*CONFLICTS, *APARTS) if str(told.value).endswith(c.why)}
-    assert tried == {c.why for c in (*CONFLICTS, *APARTS)}
+        tried |= {why for why in reasons() if str(told.value).endswith(why)}
+    assert reasons() - tried == set()
+
+
+def known_modules():
+    return [*(importlib.import_module(f"{parts.__name__}.{m.name}") for m in pkgutil.iter_modules(parts.__path__)),
+            *map(methods.load, ALL)]
+
+
+def known_functions():
+    """Every function of the parts and the methods."""
+    every = [(m, f) for m in known_modules() for f in vars(m).values() if inspect.isfunction(f)]
+    return [f for m, f in every if f.__module__ == m.__name__]
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -165,24 +192,56 @@ def test_no_method_holds_a_conflict(name):
     refuse(has(name), verifier="exact")
 
 
-def test_the_table_names_functions_and_settings_that_exist():
-    for part in [x for c in CONFLICTS for x in (*c.one, *c.other) if not isinstance(x, Compares)]:
-        assert part.seam in (*SEAMS, *SIZES, "batch", "verifier")
-        for name in part.fns if isinstance(part, Lacks) else [part.fn] * bool(part.fn):
-            module, _, function = name.partition(".")
-            known = methods.load(module) if module in ALL else importlib.import_module(f"isocost.parts.{module}")
-            assert callable(getattr(known, function))
-            if isinstance(part, Has):
-                for setting in part.settings:
-                    fit = {p.seam: getattr(known, function) for p in [part] if p.seam != "enrich"}
-                    tune(has("grpo", **fit), f"{part.seam}.{setting}", None)
-    for at in [x for apart in APARTS for x in (apart.one, apart.other)]:
-        if at[1:]:
-            module, _, function = at[1].partition(".")
-            known = methods.load(module) if module in ALL else importlib.import_module(f"isocost.parts.{module}")
-            tune(has("grpo", **{at[0]: getattr(known, function)}), f"{at[0]}.{at[2]}", None)
-        else:
-            assert at[0] in SIZES
+REFUSALS = json.loads((Path(__file__).parent / "fixtures" / "refusals.json").read_text())
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_of_other_methods_seams_a_method_refuses_these_and_no_others(name):
+    """Written down when a table named functions and methods: that declarations took its place changed none of it."""
+    recipe, every = has(name), {other: has(other) for other in REFUSALS}
+    for seam in SEAMS:
+        first = {}
+        for other, theirs in every.items():
+            first.setdefault(fingerprint(describe(getattr(theirs, seam))), other)
+        refused = []
+        for other in first.values():
+            try:
+                refuse(recipe.but(**{seam: getattr(every[other], seam)}), verifier="exact")
+            except UserError:
+                refused.append(other)
+        assert refused == REFUSALS[name].get(seam, []), seam
+
+
+def test_the_table_names_no_function_and_no_method():
+    """It is between traits and facts; a reason may name a setting that helps."""
+    for conflict in CONFLICTS:
+        assert {conflict.one, conflict.other} <= TRAITS.keys() | FACTS.keys()
+    source = Path(conflicts.__file__).read_text()
+    named = {f"{f.__module__.rpartition('.')[2]}.{f.__name__}" for f in known_functions()}
+    assert not [name for name in named if name in source]
+    texts = {n.value for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Constant)}
+    assert not texts & set(ALL) and "isocost.methods" not in source and "isocost.parts" not in source
+
+
+def test_every_trait_is_declared_by_some_function_and_in_the_table():
+    held = {t.name for fn in known_functions() for t in declared(fn).traits}
+    assert held == TRAITS.keys() == {x for c in CONFLICTS for x in (c.one, c.other)} - FACTS.keys()
+
+
+def test_what_is_required_is_given_and_numbers_that_are_shared_are_shared():
+    given = {thing for fn in known_functions() for thing in declared(fn).gives}
+    needs = [need for fn in known_functions() for need in declared(fn).requires]
+    assert {need.thing for need in needs} <= given and {need.at for need in needs} <= set(SEAMS)
+    held = [number for fn in known_functions() for number in declared(fn).shares]
+    assert {n for n in held if held.count(n) > 1} == SHARED.keys() >= AT_MOST.keys()
+
+
+def test_what_is_declared_names_settings_that_the_function_has():
+    for fn in known_functions():
+        known = declared(fn)
+        (used,) = list(functions(fn))[:1]
+        named = {k for t in known.traits for k in t.when} | set(known.shares.values()) | known.bounds.keys()
+        assert named <= used.settings.keys(), fn
 
 
 def test_it_is_refused_where_a_run_is_put_together_and_told_by_the_contract(tmp_path, monkeypatch):
@@ -230,7 +289,7 @@ def own_loss(out, batch):
 def test_a_loss_of_ones_own_may_correct_inside():
     """What is lacking is looked for in the package's own functions; nobody can see into another's."""
     refuse(has("areal", loss=own_loss))
-    with pytest.raises(UserError, match=r"loss without"):
+    with pytest.raises(UserError, match=r"improve.decoupled requires a correction from `loss`, which is loss.clipped"):
         refuse(has("areal", loss=loss.clipped))
 
 

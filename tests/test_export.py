@@ -284,9 +284,32 @@ def test_a_study_is_exported_and_read_back(study, target, tmp_path):
     assert str(arm["n"]) in found.values()
 
 
-def test_without_a_plan_there_is_nothing_to_export(tmp_path):
-    (tmp_path / "study.json").write_text('{"schema": 1, "setting": {"model": "tiny", "data": "sums"}, "seed": 0}')
-    assert "has no plan yet, so there is nothing to export" in said("export", tmp_path, "--to", "trl", code=2)
+MISSING = {     # files that are not there yet: (what the study is said to be, the commands that lead to a prescription)
+    ("profile", "pilot", "law"): ("is not profiled yet", ["profile --out", "plan", "pilot", "fit", "plan"]),
+    ("pilot", "law"): ("has no pilot yet", ["plan", "pilot", "fit", "plan"]),
+    ("law", "runs"): ("has a pilot with 0 of 25 runs done", ["pilot", "fit", "plan"]),
+    ("law",): ("has a pilot and no law yet", ["fit", "plan"]),
+    (): ("is ready for one", ["plan"]),
+}
+
+
+@pytest.mark.parametrize("missing", MISSING, ids=lambda names: "+".join(names) or "plan")
+def test_a_study_without_a_prescription_says_how_far_it_is_and_what_leads_to_one(study, missing, tmp_path):
+    """A study whose pilot is only planned has a plan in the reader's words: what is missing is the prescription."""
+    there = tmp_path / "mine"
+    there.mkdir()
+    for path in study.iterdir():
+        if path.stem not in (*missing, "plan"):
+            (there / path.name).symlink_to(path)
+    state, steps = MISSING[missing]
+    why = said("export", there, "--to", "trl", code=2)
+    assert "has no prescription" in why and f"it {state}" in why and why.count("\n") == 1
+    assert re.findall("`isocost (.*?)`", why) == [f"{step} {there}" for step in steps]
+
+
+def test_an_imported_study_without_a_law_is_fitted_first(tmp_path):
+    (tmp_path / "study.json").write_text(json.dumps({"schema": 1, "setting": {}, "seed": 0, "imported": True}))
+    assert f"Run `isocost fit {tmp_path}`, `isocost plan {tmp_path}`" in said("export", tmp_path, "--to", "trl", code=2)
     assert "there is no target 'x'" in said("export", tmp_path, "--to", "x", code=2)
 
 

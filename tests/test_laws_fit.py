@@ -305,6 +305,23 @@ def test_diverged_short_and_falling_runs_are_said():
     assert "n=8 by 0." in flags["falling"] and "n=2 has 2, n=4 has 2" in flags["few_seeds"]
 
 
+def test_an_arm_that_is_cut_to_its_shortest_run_is_flagged():
+    """One run of n = 4 stopped at seven tenths of the others: all three count, up to there, and the law says so."""
+    def until(c, last):
+        part = slice(0, last)
+        return replace(c, **{k: getattr(c, k)[part] for k in ("C", "select", "audit", "seconds", "epochs")})
+
+    whole = pilot({2: rising(), 4: rising(0.8)})
+    assert not any(f.name == "cut" for f in fit_law(whole, draws=40).flags)
+    stopped = [until(c, -1) if c is whole[3] else c for c in whole]
+    law = fit_law(stopped, draws=40)
+    (flag,) = [f for f in law.flags if f.name == "cut"]
+    end, full = stopped[3].C[-1], whole[3].C[-1]
+    assert 0.5 * full < end < 0.9 * full and law.arm(4).C[-1] == end and len(law.arm(4).runs) == 3
+    assert f"n=4: the curve ends at {end:,.0f} rollouts" in flag.text and stopped[3].run in flag.text
+    assert f"reached {full:,.0f}" in flag.text
+
+
 def test_draws_below_the_middle_count_less_the_further_beyond_the_pilot(law):
     """By hand: nothing at its end, half way to `BELOW` after one doubling, all of it after two and ever after."""
     draws = np.array([0.2, 0.4, 0.5, 0.6, 0.8])[:, None] * np.ones(4)

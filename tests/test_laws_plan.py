@@ -413,6 +413,21 @@ def test_a_pilot_is_extended_by_longer_runs_and_more_of_them():
     assert {(r.C, r.warmup) for r in again.of_purpose("pilot") if r.n == 4} == {(8 * p.C, by[4][0].warmup)}
 
 
+@pytest.mark.parametrize("budget", ["250k-rollouts", "3M-rollouts", "2h"])
+def test_a_budget_asked_anew_plans_training_as_it_would_have_been_planned(budget):
+    """The same budget changes nothing, at the same prices; a larger one buys seeds where a forecast ends."""
+    p = planned(preset="quick", budget=Budget.parse(budget))
+    assert not p.direct
+    again = p.funded(Budget.parse(budget))
+    assert again == p
+    rich = p.funded(Budget.parse("1G-rollouts"))
+    assert rich.train_C == 8 * p.C and rich.train_seeds == 6 and rich.runs == p.runs
+    assert rich.train_bill.rollouts == 2 * 6 * 8 * p.C and rich.funded(Budget.parse(budget)) == p
+    poor = p.funded(Budget.parse("1-rollouts"))
+    assert poor.train_seeds == 3 and poor.train_C == p.unit
+    assert p.repriced(p.prices, p.timing) == p
+
+
 def test_an_n_that_joins_the_grid_is_as_long_as_the_others_and_moves_no_evaluation():
     p = planned(preset="quick")
     wider = p.extended({}, {64: 3})

@@ -1,13 +1,17 @@
 """What there is below a folder, and the same as a table that other tools read."""
 
 import json
-from pathlib import Path
+import re
+from dataclasses import asdict
 
 import pytest
 from click.testing import CliRunner
 
+from isocost import methods
 from isocost.cli import main
-from isocost.record import RunRecord, file_hash
+from isocost.laws.pilot import make_runs
+from isocost.record import RunRecord, code, file_hash
+from isocost.seams import describe
 
 ARM = {"n": 4, "B": 2, "lr": 1e-4, "multiplier": 1.0}
 
@@ -60,6 +64,32 @@ def test_a_broken_study_is_named_and_hides_no_other(runs):
     assert "a record of it has no 'setting'" in said.output and "m on d" in said.output
 
 
+def test_a_pilot_is_listed_by_how_much_of_it_has_run(tmp_path):
+    (tmp_path / "study.json").write_text(json.dumps({"setting": {"model": "m", "data": "d"}}))
+    (tmp_path / "profile.json").write_text("{}")
+    pilot = make_runs(0, "pilot", (4, 8), 2, 64, 1)
+
+    def steps():
+        (row,) = [r for r in json.loads(CliRunner().invoke(main, ["ls", str(tmp_path), "--json"]).output)
+                  if r["kind"] == "study"]
+        said = CliRunner().invoke(main, ["ls", str(tmp_path)]).output
+        assert f"m on d: {', '.join(row['steps'])}; " in said
+        return row["steps"]
+
+    assert steps() == ["profile"]
+    (tmp_path / "pilot.json").write_text(json.dumps({"runs": [asdict(r) for r in pilot]}))
+    assert steps() == ["profile", "pilot (planned)"]
+    for run, reason in zip(pilot, ("spent", "interrupted"), strict=True):
+        (tmp_path / "runs" / run.name).mkdir(parents=True)
+        (tmp_path / "runs" / run.name / "end.json").write_text(json.dumps({"reason": reason}))
+    assert steps() == ["profile", "pilot (1 of 2 runs)"]
+    (tmp_path / "runs" / pilot[1].name / "end.json").write_text('{"reason": "spent"}')
+    (tmp_path / "law.json").write_text("{}")
+    assert steps() == ["profile", "pilot", "law"]
+    (tmp_path / "pilot.json").write_text('{"runs": []}')        # planned without one
+    assert steps() == ["profile", "law"]
+
+
 def test_a_run_under_way_is_running_whatever_it_ended_as_before(runs):
     home = runs / "runs" / "s1"
 
@@ -105,16 +135,59 @@ def test_runs_of_unknown_recipe_are_not_the_same_recipe(runs):
     assert said.exit_code == 2 and f"{runs / 'x'} has no recipe on record" in said.stderr
 
 
+def method_file(path, seam, text, change):
+    """A method of GRPO's with one function of its own."""
+    path.write_text(
+        "from isocost.methods import Card, grpo\nfrom isocost.ops import per_group\n\n"
+        "CARD = Card('Mine', 'none', 2026, 'grpo', 'It differs.')\n\n\n"
+        f"{text}\n\n\ndef recipe(**changes):\n    return grpo.recipe(name='mine', {seam}={change}).but(**changes)\n"
+    )
+    return str(path), file_hash(path)[:16]
+
+
+def diff(*names):
+    said = CliRunner().invoke(main, ["diff", *names])
+    assert said.exit_code == 0, said.output
+    return said.output
+
+
+def test_functions_that_differ_are_told_apart_by_where_they_are_from(tmp_path):
+    """Same name, another function: module:name of either, and the source hash of the one outside the package."""
+    mine, source = method_file(
+        tmp_path / "mine.py", "advantage",
+        "@per_group\ndef advantage(r, *, eps: float = 1e-4):\n    return (r - r.median()) / (r.std() + eps)",
+        "advantage",
+    )
+    said = diff("grpo", mine)
+    assert "grpo: isocost.methods.grpo:advantage(eps=1e-06)\n" in said
+    assert re.search(rf"mine.py: mine_[0-9a-f]{{8}}:advantage\(eps=0.0001\) \[source {source}\]\n", said), said
+
+
 def test_recipes_that_differ_in_their_text_alone_are_told_apart_by_it(tmp_path):
-    """Where settings are alike a difference shows the function's module and its source; elsewhere neither."""
-    for name, k in (("one", 2), ("two", 4)):
-        (tmp_path / f"{name}.py").write_text(
-            "from isocost.methods import Card, grpo\n\nCARD = Card('Mine', 'none', 2026, 'grpo', 'It differs.')\n\n\n"
-            f"def weight(batch):\n    return batch.mask / {k}\n\n\n"
-            "def recipe(**changes):\n    return grpo.recipe(name='mine', weight=weight).but(**changes)\n"
-        )
-    one, two = (str(tmp_path / f"{name}.py") for name in ("one", "two"))
-    lines = CliRunner().invoke(main, ["diff", one, two]).output.split("weight", 1)[1]
-    sources = [file_hash(Path(p))[:16] for p in (one, two)]
-    assert all(f"of source {source}" in lines for source in sources)
-    assert "of source" not in CliRunner().invoke(main, ["diff", "grpo", "grpo@loss.high=0.28"]).output
+    """Where settings are alike a difference shows the function's module and its source."""
+    text = "def weight(batch):\n    return batch.mask / {}"
+    (one, a), (two, b) = (method_file(tmp_path / f"{name}.py", "weight", text.format(k), "weight")
+                          for name, k in (("one", 2), ("two", 4)))
+    lines = diff(one, two).split("weight", 1)[1]
+    assert f"[source {a}]" in lines and f"[source {b}]" in lines
+
+
+def test_a_function_that_both_have_is_printed_by_its_name():
+    said = diff("grpo", "grpo@loss.high=0.28")
+    assert "  grpo: clipped(low=0.2, high=0.2, dual=0.0)\n" in said and "isocost." not in said
+    said = diff("april", "grpo")        # a function inside another counts by itself
+    assert "  april: isocost.parts.choose:unfinished_first(inner=uniform)\n  grpo: uniform\n" in said
+
+
+def test_seams_of_several_functions_are_printed():
+    assert "  isoeasy: [isocost.parts.enrich:reference]\n" in diff("grpo", "isoeasy")
+
+
+def test_a_run_of_another_version_is_said_to_be(runs, tmp_path):
+    """Functions of the package are recorded by name: another version's may do something else."""
+    path = tmp_path / "runs" / "s0" / "run.json"
+    run = json.loads(path.read_text()) | {"recipe": describe(methods.recipe("grpo"))}
+    path.write_text(json.dumps(run | {"code": code()}))
+    assert diff(str(path.parent), "grpo") == f"{path.parent} and grpo are the same recipe\n"
+    path.write_text(json.dumps(run | {"code": {"version": "0.0.1", "sources": "0123456789abcdef"}}))
+    assert "is of isocost 0.0.1, sources 0123456789abcdef, and grpo of isocost" in diff(str(path.parent), "grpo")

@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import pytest
@@ -14,22 +14,29 @@ from isocost import methods
 from isocost.ledger import Ledger, Seen, Tally
 from isocost.methods import _catalogue
 from isocost.seams import SEAMS
-from isocost.types import Batch, Group, Problem, Rollout
+from isocost.traits import TRAITS
+from isocost.types import Batch, Group, Problem, Rollout, Score
+from isocost.world import Env, World
 
 DOCS = Path(__file__).parents[1] / "docs"
 TUTORIAL = (DOCS / "write_a_method.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", TUTORIAL, flags=re.M | re.S)
+FILES = dict(re.findall(r"[Ss]ave this as `(\w+\.py)`[^`]*?\n\n```python\n(.*?)^```", TUTORIAL, flags=re.M | re.S))
 
 
-def test_the_tutorials_file_keeps_the_contract(tmp_path):
-    path = tmp_path / "maxrl.py"
-    path.write_text(BLOCKS[0], encoding="utf-8")
+@pytest.mark.parametrize("name", FILES)
+def test_the_tutorials_files_keep_the_contract(tmp_path, name):
+    path = tmp_path / name
+    path.write_text(FILES[name], encoding="utf-8")
     assert [f for f in methods.check(str(path)) if not f.kept] == []
 
 
 def test_the_tutorial_runs_as_it_stands_and_learns(tmp_path):
-    (tmp_path / "maxrl.py").write_text(BLOCKS[0], encoding="utf-8")
-    (tmp_path / "rest.py").write_text("\n".join(BLOCKS[1:]), encoding="utf-8")
+    assert set(FILES) == {"maxrl.py", "brief.py"}
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    rest = [block for block in BLOCKS if block not in FILES.values()]
+    (tmp_path / "rest.py").write_text("\n".join(rest), encoding="utf-8")
     here = {**os.environ, "PYTHONPATH": os.pathsep.join([str(DOCS.parent), str(tmp_path)]), "PYTHONWARNINGS": "error"}
     told = subprocess.run([sys.executable, "rest.py"], cwd=tmp_path, env=here, capture_output=True, text=True)
     assert told.returncode == 0, told.stderr
@@ -40,7 +47,12 @@ def test_the_tutorial_runs_as_it_stands_and_learns(tmp_path):
 
 
 def test_the_tutorial_lists_every_seam():
-    assert tuple(re.findall(r"^\| `([a-z]+)` \|", TUTORIAL, flags=re.M)) == SEAMS
+    seams = TUTORIAL.partition("| seam |")[2].partition("\n\n")[0]
+    assert tuple(re.findall(r"^\| `([a-z]+)` \|", seams, flags=re.M)) == SEAMS
+
+
+def test_the_tutorial_lists_every_trait():
+    assert dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", TUTORIAL.split("| trait |")[1], flags=re.M)) == TRAITS
 
 
 def test_the_catalogue_is_current():
@@ -162,10 +174,12 @@ def test_overhead_is_read_off_the_meter():
     assert entry[2].endswith("| 1.00 |") and entry[3].split("|")[2].strip() == "0.0" and entry[3].endswith("| new |")
 
 
-@pytest.mark.parametrize("noun", [Problem, Rollout, Group, Batch, Ledger, Tally, Seen], ids=lambda c: c.__name__)
+@pytest.mark.parametrize(
+    "noun", [Problem, Rollout, Score, Group, Batch, Ledger, Tally, Seen, World, Env], ids=lambda c: c.__name__)
 def test_the_guide_lists_what_a_noun_offers(noun):
     """Every public name of the class, and no other."""
     (row,) = re.findall(rf"^\| `{noun.__name__}` \|(.*)\|$", TUTORIAL, re.MULTILINE)
-    named = set(re.findall(r"`(\w+)(?:\([^`]*\))?`", row))
-    public = {name for name in {*vars(noun), *(f.name for f in fields(noun))} if not name.startswith("_")}
+    named = set(re.findall(r"`([a-z]\w*)(?:\([^`]*\))?`", row))      # other nouns begin with a capital
+    own = [f.name for f in fields(noun)] if is_dataclass(noun) else []
+    public = {name for name in {*vars(noun), *own} if not name.startswith("_")}
     assert named == public

@@ -353,8 +353,10 @@ def test_arrol_asks_the_environment_as_often_as_its_parent():
 
 
 def test_arrol_has_nothing_to_tell_from_before_the_first_token():
-    with pytest.raises(UserError, match=r"schedule\.at is 0"):
-        arrol(at=0)
+    with pytest.raises(KeyError, match=r"schedule:pruned takes a value in \[1, inf\)"):
+        arrols(at=0)
+    with pytest.raises(UserError, match=r"schedule\.at is 0"):     # a recipe that nobody has checked
+        run(arrols().but(schedule=partial(schedule.pruned, at=0)), toy.world(), 800)
 
 
 def test_arrols_head_is_learnt_again_from_the_journal():

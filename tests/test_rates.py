@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import time
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -190,24 +191,40 @@ def test_what_train_shows_is_what_its_record_says(trained):
     assert evaluated and all(told(rates(steps[k])) in flat for k in evaluated)
 
 
-def watched(folder, width, terminal=True):
+def watched(folder, width, terminal=True, jobs=(JOB, JOB), written=lambda: None):
+    """What the live table shows once `written` has written, after the watch began."""
     console = Console(file=io.StringIO(), width=width, force_terminal=terminal, color_system=None)
-    watch = Watch("pilot", [JOB, JOB], folder, console)
+    watch = Watch("pilot", list(jobs), folder, console)
+    written()
     console.print(watch._table(watch._look()))
     return console.file.getvalue()
+
+
+def record(folder, *clock):
+    """A run under way, as far as its timing.jsonl tells."""
+    folder.mkdir(exist_ok=True)
+    (folder / "metrics.jsonl").write_text(json.dumps({"step": 3, "rollouts": 64}) + "\n")
+    (folder / "timing.jsonl").write_text("".join(json.dumps(line) + "\n" for line in clock) + "{")
 
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_the_live_table_shows_the_records_numbers(tmp_path, width):
     """All runs together in a line; run by run where the terminal has room."""
-    home = tmp_path / JOB.name
-    home.mkdir()
-    (home / "metrics.jsonl").write_text(json.dumps({"step": 3, "rollouts": 64}) + "\n")
-    (home / "timing.jsonl").write_text(json.dumps({**LINE, "seconds": 3.9}) + "\n" + json.dumps(LINE) + "\n{")
-    text = watched(tmp_path, width)
+    text = watched(tmp_path, width, written=lambda: record(tmp_path / JOB.name, {**LINE, "seconds": 3.9}, LINE))
     assert "200 tokens/s, 64 rollouts/s; sampling 38 %, scoring 12 %, learning 25 %" in " ".join(text.split())
     row = next(x.split() for x in text.splitlines() if x.startswith("small"))
     assert (row[-8:] == ["100", "32", "38", "%", "12", "%", "25", "%"]) == (width == 160)
+
+
+def test_runs_that_wait_for_a_worker_are_in_no_speed(tmp_path):
+    """Of two runs that an earlier command left, one is gone on with: its speed alone is shown, and its row."""
+    other = replace(JOB, name="other")
+    for job in (JOB, other):
+        record(tmp_path / job.name, LINE)
+    text = watched(tmp_path, 160, jobs=(JOB, other), written=lambda: record(tmp_path / JOB.name, LINE, {
+        **LINE, "seconds": 2 * LINE["seconds"], "rollouts": 2 * LINE["rollouts"], "tokens": 2 * LINE["tokens"]}))
+    assert "100 tokens/s, 32 rollouts/s" in " ".join(text.split())
+    assert [x.split()[0] for x in text.splitlines() if x.startswith(("small", "other"))] == ["small"]
 
 
 @pytest.mark.parametrize(("reason", "going"), [("spent", False), ("interrupted", True)])

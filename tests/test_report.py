@@ -409,6 +409,34 @@ def test_the_forecasts_history_is_checked_against_the_files(study: Path, page: s
     assert all(f"{s['score']:.3f}" in text for s in scores)
 
 
+def test_a_recipe_is_compared_with_what_its_run_recorded(tmp_path: Path):
+    """Defaults and the parent's recipe are the run's own: what is installed when a report is read may be another code.
+    """
+    run = write_run(tmp_path, "one", "run", 4, 64, 0)
+    about = json.loads((run / "run.json").read_text())
+    loss = {"fn": "isocost.parts.loss:clipped", "low": 0.2, "high": 0.9}
+    parent = {"method": "grpo", "recipe": {**about["recipe"], "name": "grpo", "loss": {**loss, "high": 0.7}}}
+    write_json(run / "run.json", about | {
+        "method": "./mine.py", "recipe": about["recipe"] | {"loss": loss | {"high": 0.95}},
+        "defaults": about["recipe"] | {"loss": loss}, "parent": parent,
+    })
+    said = _part(report.write(tmp_path).read_text(encoding="utf-8"), "recipe")
+    assert "What ./mine.py changes in grpo" in said
+    assert "clipped(high = 0.7, low = 0.2)" in said and "clipped(high = 0.9, low = 0.2)" in said
+    assert "high = 0.95" in said and "installed here" not in said
+
+
+def test_a_recipe_of_an_older_run_is_compared_with_what_is_installed_which_is_said(study: Path, page: str):
+    """The fixture's runs record no defaults, and were made by another version."""
+    said = _part(page, "recipe")
+    assert "What isoeasy changes in grpo" in said and "both are of the version installed here" in said
+
+
+def test_functions_of_one_name_are_told_apart_in_a_diff(study: Path, page: str):
+    said = _part(page, "recipe")
+    assert "methods.grpo:advantage(eps = 1e-06)" in said and "methods.isoeasy:advantage(std = False" in said
+
+
 def _part(page: str, key: str) -> str:
     """A section's text."""
     return Page(page[page.index(f'<section id="{key}"') :].split("</section>")[0]).text

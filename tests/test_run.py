@@ -17,11 +17,13 @@ import kill9
 import numpy as np
 import pytest
 
+from isocost import methods
 from isocost import run as runs
 from isocost.errors import UserError
 from isocost.laws.table import curves
 from isocost.record import RunRecord, read_json, read_lines
 from isocost.run import Job, run
+from isocost.seams import describe
 from isocost.setting import Setting, open_problems, open_setting
 from isocost.types import Cost
 
@@ -336,6 +338,21 @@ def test_every_problem_of_an_epoch_is_used_once_though_the_run_was_stopped(tmp_p
     assert set(drawn.values()) == {1} and len(drawn) == pool // 4 * 4 > 60
 
 
+def test_a_run_records_what_its_recipe_can_be_compared_with(whole, tmp_path):
+    """The method's own recipe and its parent's, of the code that ran: another version's may differ."""
+    told = read_json(whole / "run.json")
+    assert told["defaults"] == describe(methods.recipe("grpo")) != told["recipe"]
+    assert told["parent"] == {"method": "reinforce", "recipe": describe(methods.recipe("reinforce"))}
+    (tmp_path / "mine.py").write_text(
+        "from isocost.methods import Card, grpo\n\nCARD = Card('Mine', 'none', 2026, 'nowhere', 'It differs.')\n\n\n"
+        "def recipe(**changes):\n    return grpo.recipe(name='mine', max_age=1).but(**changes)\n")
+    mine = f"{tmp_path}/mine.py@loss.high=0.3"
+    go(replace(JOB, method=mine, budget={"rollouts": 16}, export=False), tmp_path / "run")
+    told = read_json(tmp_path / "run" / "run.json")
+    assert (told["defaults"]["loss"]["high"], told["recipe"]["loss"]["high"]) == (0.2, 0.3)
+    assert told["parent"] == {"method": "nowhere", "recipe": None}      # a parent that is none stops nothing
+
+
 FULL = """
 import asyncio, resource, signal, sys
 from pathlib import Path
@@ -366,6 +383,42 @@ def test_a_full_disk_stops_it_with_the_last_good_checkpoint(whole, tmp_path, roo
     go(JOB, tmp_path)
     assert kill9.left_by(tmp_path) == kill9.left_by(whole)
     assert read_json(tmp_path / "end.json")["bill"]["lost"]["rollouts"] > 0
+
+
+FULL_AT_THE_END = """
+import resource, signal, sys
+from isocost import run
+from isocost.cli import main
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+finish = run._Run._finish
+
+def full(self, reason):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+    return finish(self, reason)
+
+run._Run._finish = full
+main(sys.argv[1:])
+"""
+
+
+def test_a_disk_that_is_full_for_the_trained_policy_is_one_line_and_nothing_is_lost(tmp_path):
+    """All steps are made and saved when it is: with room again the same command only writes what is missing."""
+    data = ("--data", SMALL.data, "--held-out", "0.3", "--device", "cpu")
+    command = ("train", "grpo", *data, "--budget", "64-rollouts", "-n", "4", "-B", "4", "--out", "r")
+    done = subprocess.run([sys.executable, "-c", FULL_AT_THE_END, *command], env=ENVIRONMENT, capture_output=True,
+                          text=True, cwd=tmp_path)
+    said = (f"isocost: {os.strerror(errno.EFBIG)} at r/final; the last checkpoint is whole: free some space and run "
+            "the same command again, which goes on from there\n")
+    assert (done.returncode, done.stderr) == (5, said)
+    there = {p.name for p in (tmp_path / "r").iterdir()}
+    assert not there & {"final", ".final.tmp", "end.json"} and "checkpoints" in there
+    before = {f: (tmp_path / "r" / f).read_bytes() for f in ("metrics.jsonl", "journal.jsonl")}
+    again = subprocess.run([sys.executable, "-m", "isocost.cli", *command], env=ENVIRONMENT, capture_output=True,
+                           text=True, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert {f: (tmp_path / "r" / f).read_bytes() for f in before} == before
+    end = read_json(tmp_path / "r" / "end.json")
+    assert end["bill"].get("lost", {}).get("rollouts", 0) == 0 and (tmp_path / "r" / "final" / "config.json").exists()
 
 
 def test_a_gradient_that_is_not_finite_ends_the_run_as_diverged(tmp_path):

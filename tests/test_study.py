@@ -191,6 +191,21 @@ def test_the_shape_of_a_pilot_is_fixed_once_it_has_runs_and_its_budget_is_not(st
     assert plan["arm"]["C"] == 8 * plan["pilot_C"] and "8 times as long" in " ".join(text.split())
 
 
+def test_a_larger_budget_asked_anew_buys_seeds_and_a_smaller_one_gives_them_back(study, tmp_path):
+    """What is left where a forecast ends goes to seeds: up to twice as many as the pilot would have planned with."""
+    out = copied(study, tmp_path)
+    seeds = {}
+    for budget in (2_000, 100_000, 2_000):
+        said("plan", out, "--budget", f"{budget}-rollouts", "--workers", "1")
+        plan, pilot = read_json(out / "plan.json"), read_json(out / "pilot.json")
+        trained = {(r["n"], r["seed"]) for r in plan["runs"]}
+        assert len(trained) == 2 * plan["seeds"] == 2 * pilot["train_seeds"]
+        assert plan["bill"]["rollouts"] == 2 * plan["seeds"] * plan["arm"]["C"]
+        assert plan["bill"]["rollouts"] + plan["pilot_bill"]["rollouts"] <= budget
+        assert seeds.setdefault(budget, plan["seeds"]) == plan["seeds"]
+    assert seeds == {2_000: 3, 100_000: 6}
+
+
 def test_runs_are_added_to_a_pilot_and_those_there_are_not_paid_for_again(study, tmp_path):
     out = copied(study, tmp_path)
     pilot = read_json(out / "pilot.json")
@@ -213,6 +228,27 @@ def test_runs_are_added_to_a_pilot_and_those_there_are_not_paid_for_again(study,
     said("fit", out)
     said("plan", out)
     assert read_json(out / "plan.json")["pilot_C"] == 2 * pilot["C"]
+
+
+def test_added_runs_are_priced_by_what_the_runs_there_cost(study, tmp_path):
+    """Whatever the profile's speed was, and its length of answers: there are runs that were timed and metered."""
+    out = copied(study, tmp_path)
+    pilot = read_json(out / "pilot.json")
+    slow = {k: 1000 * v if isinstance(v, float) else v for k, v in pilot["timing"].items()}
+    (out / "pilot.json").write_text(json.dumps(
+        pilot | {"timing": slow, "prices": pilot["prices"] | {"decode": 1000.0}}))
+    ends = [read_json(p) for p in out.glob("runs/*/end.json")]
+    metered = sum(e["bill"]["train"]["decode"] for e in ends)
+    now = json.loads(said("pilot", out, "--dry-run", "--json"))
+    assert now["pilot_bill"]["tokens"] == pytest.approx(metered) and now["timing"]["source"].startswith("measured on")
+    told = said("pilot", out, "--longer", "all=2x", "--dry-run")
+    assert "of run time to a pilot of" in told and "measured on" in told
+    more = json.loads(said("pilot", out, "--longer", "all=2x", "--dry-run", "--json"))
+    each = metered / now["pilot_bill"]["rollouts"]
+    for bill in ("pilot_bill", "train_bill"):
+        assert more[bill]["tokens"] == pytest.approx(each * more[bill]["rollouts"])
+    assert more["pilot_bill"]["seconds"] < 100 * sum(e["seconds"] for e in ends)
+    assert more["train_bill"]["rollouts"] == pilot["train_bill"]["rollouts"]
 
 
 def test_a_pilot_that_would_leave_nothing_stops_after_its_probe(study, tmp_path):
@@ -286,6 +322,15 @@ def test_steps_in_the_wrong_order_name_the_step_that_is_missing(tmp_path):
     assert "rollouts" in said("pilot", out, "--dry-run") and not (out / "runs").exists()
     said("plan", out, "--budget", "300-rollouts")  # nothing was run yet, so it may be planned otherwise
     assert read_json(out / "pilot.json")["budget"]["amount"] == 300
+
+
+def test_what_of_a_methods_own_sizes_the_study_overrides_is_said(tmp_path):
+    out = tmp_path / "s"
+    said("profile", "--out", out, *DATA, "--problems", "20", "--method", "mcgrpo@advantage.eps=0.1")
+    told = " ".join(said("plan", out, "--size", "tiny").split())
+    assert "mcgrpo@advantage.eps=0.1: not taken: n = 9 (here 2, 4, 8)" in told
+    said("profile", "--out", tmp_path / "g", *DATA, "--problems", "20", "--method", "grpo@loss.high=0.3")
+    assert "not taken" not in said("plan", tmp_path / "g", "--size", "tiny")      # it has no sizes of its own
 
 
 def test_a_signal_while_workers_are_still_starting_is_heeded_once_they_have(study, tmp_path):

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from isocost import meter as meters
 from isocost.cli import main
@@ -21,6 +22,7 @@ from isocost.report.records import load
 from isocost.setting import Setting, open_setting
 from isocost.study import compare as comparing
 from isocost.study import profile as profiles
+from isocost.study import tell
 from isocost.study.compare import _can_see
 from isocost.study.design import design
 from isocost.study.profile import SAMPLES, profile
@@ -201,3 +203,32 @@ def test_what_can_be_seen_is_told_by_the_noise_that_was_measured():
     measured = _can_see(many, {"sd": 0.04, "dof": 6})
     assert "differ by 0.040 (measured on the probes, 6 degrees of freedom)" in measured
     assert measured.startswith(f"{2 * many.detectable(0.02):.3f} between two arms")
+
+
+def test_methods_whose_preconditions_fail_are_grouped_by_the_reason(whole, capsys):
+    """On a solved set nearly all fail for one reason: a line says so, with a few of the names and how many more."""
+    found, _, _ = whole
+    solved = found | {"mean": 0.95}
+    rows = profiles.preconditions(solved)
+    lines = tell.preconditions(rows)
+    failed = [m["name"] for m in rows if m["state"] == "fails"]
+    little = [m["name"] for m in rows if m["why"] == "mean pass@1 is 0.950: little is left to learn"]
+    assert len(little) > 30
+    assert lines[0] == (f"preconditions fail for {len(failed)} of {len(rows)} methods (all names are in profile.json):")
+    assert lines[1] == (f"  {', '.join(little[:tell.NAMED])} and {len(little) - tell.NAMED} more: "
+                        "mean pass@1 is 0.950: little is left to learn")
+    told = [x.strip().split(":")[0].split(" and ")[0].split(", ") for x in lines if x.startswith("  ")]
+    assert {name for names in told for name in names} <= set(failed) and max(map(len, lines)) < 120
+    tell.profile(Console(width=120), solved | {"methods": rows})
+    printed = capsys.readouterr().out.splitlines()
+    assert [f"  {line}" for line in lines] == printed[-len(lines):]
+
+
+def test_few_methods_are_all_named_and_a_state_without_any_is_not_told():
+    rows = [{"name": n, "state": s, "why": w} for n, s, w in (
+        ("a", "fails", "one"), ("b", "not measured", "two"), ("c", "holds", "three"))]
+    assert tell.preconditions(rows) == [
+        "preconditions fail for 1 of 3 methods:", "  a: one",
+        "preconditions are not measured for 1 of 3 methods:", "  b: two",
+    ]
+    assert tell.preconditions(rows[2:]) == []

@@ -123,10 +123,10 @@ def test_money_per_reward_follows_the_machine(tmp_path):
 
 def test_the_live_table_shows_each_run_s_verdict_once_per_evaluation(tmp_path, monkeypatch):
     runs = tmp_path / "runs"
-    write(runs, "a", STALLED)
-    write(runs, "b", RISING)
     monkeypatch.setattr(Bearings, "of", lambda study: Bearings(targets={8: 0.6}))
     watch = Watch("training", [job("a"), job("b")], runs, Console(width=140, no_color=True))
+    write(runs, "a", STALLED)
+    write(runs, "b", RISING)
     stand = watch._look()
     assert [s.advice[:1] for s in stand] == ["s", "+"]
     assert watch._warnings(stand) == ["advised for a: stop"]

@@ -44,14 +44,13 @@ STOCK = {
 
 
 def prescription(folder: Path) -> Prescription:
-    """What a study prescribes. Raises UserError where the folder is a run, or has no plan yet."""
+    """What a study prescribes. Raises UserError for a run's folder, or with the commands still to run."""
     if (folder / "run.json").exists():
         opened(folder)
     study = read(folder)
     arm = as_dict(study["plan"].get("arm")) or next(iter(map(as_dict, study["plan"].get("arms") or [])), {})
     if not arm:
-        step = "fit" if study["study"].get("imported") and not study["law"] else "plan"
-        raise UserError(f"{folder} has no plan yet, so there is nothing to export: run `isocost {step} {folder}` first")
+        raise UserError(_unprescribed(folder, study))
     about = study.runs[0].about if study.runs else {}
     unit = measure.of(about)["unit"]
     if unit != UNITS[0]:
@@ -101,6 +100,32 @@ def _longest(study: Study) -> int | None:
     """Tokens of the longest completion in the runs' lines."""
     told = [x for run in study.runs for line in run.lines if (x := number(line.get(LONGEST))) is not None]
     return round(max(told)) if told else None
+
+
+def _unprescribed(folder: Path, study: Study) -> str:
+    """Why a study has no prescription yet, and the commands that lead to one."""
+    steps, pilot = ["fit", "plan"], study["pilot"]
+    if study["law"] or pilot.get("direct"):
+        state, steps = "is ready for one", ["plan"]
+    elif study["study"].get("imported"):
+        state = "was imported and has no law yet"
+    elif not study["profile"]:
+        state, steps = "is not profiled yet", [f"profile --out {folder}", "plan", "pilot", *steps]
+    elif not pilot:
+        state, steps = "has no pilot yet", ["plan", "pilot", *steps]
+    else:
+        there = [as_dict(r) for r in pilot.get("runs") or []]
+        over = sum(r.purpose in ("probe", "pilot", "edge") and r.end.get("reason") not in (None, "interrupted")
+                   for r in study.runs)
+        if over < len(there):
+            state, steps = f"has a pilot with {over} of {len(there)} runs done", ["pilot", *steps]
+        else:
+            state = "has a pilot and no law yet"
+    commands = ", ".join(f"`isocost {s}{'' if '--out' in s else f' {folder}'}`" for s in steps)
+    return (
+        f"{folder} has no prescription (n, B, M and learning rate of the training runs) to export: it {state}. "
+        f"Run {commands}{' in this order' if len(steps) > 1 else ''}, then export again"
+    )
 
 
 def _as_run(study: Study) -> tuple[str, ...]:

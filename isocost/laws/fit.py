@@ -33,6 +33,7 @@ POINTS = 4          # evaluations above C = 0 that an arm needs: A, Cmid, b, and
 LEAST_SD = 0.7      # of the median over its evaluations: an early one, whose runs have had no time to differ, says
                     # little of where a curve goes, however small its error
 WHOLE = 0.5         # a run that ended before this share of its arm's longest is another experiment
+CUT = 0.9           # an arm's curve that ends before this share of its longest run, at the shortest, is flagged
 MOVED = 0.25        # share of the best arm's gain below which an arm has not moved
 DIGITS = 7          # significant digits kept of draws, so that a law read back is the law
 
@@ -124,6 +125,11 @@ def _means(pilot: list[Curve]) -> tuple[list[_Means], list[Flag]]:
         if not whole:
             continue
         arm = _mean(whole, len(every) - len(runs))
+        shortest, longest = (of(whole, key=lambda c: c.C[-1]) for of in (min, max))
+        if shortest.C[-1] < CUT * longest.C[-1]:
+            flags.append(Flag("cut", f"n={n}: the curve ends at {shortest.C[-1]:,.0f} rollouts, where its shortest run "
+                                     f"({shortest.run}) ended; its longest ({longest.run}) reached "
+                                     f"{longest.C[-1]:,.0f}, and what lies beyond is not fitted"))
         if len(arm.C) < POINTS:
             flags.append(Flag("short", f"n={n}: {len(arm.C)} evaluations after the base, a curve needs {POINTS}"))
             continue

@@ -57,7 +57,7 @@ class Flag:
     """A named caution, `text` one sentence for the reader.
 
     Names: edge_of_grid, natural_bound, extrapolation, epochs, identifiability, few_seeds, diverged, falling, misfit,
-    bent, short, fixed_batch, metric, overfitting.
+    bent, short, cut, fixed_batch, metric, overfitting.
     """
 
     name: str

@@ -29,6 +29,7 @@ LEVEL, POWER = 0.9, 0.8
 EXTRAPOLATION = 8       # prescribed C over the pilot's largest, at most
 PILOT_SHARE = 1 / 3     # of the budget, at most
 LEAST_UPDATES = 16      # of a pilot run at the largest n; fewer say nothing of where it goes
+LEAST_SEEDS = 3         # of a trained arm, where there is a pilot
 LEAST_TRAINING = 32     # updates of a trained run, below which a second arm is not worth its rollouts
 WARMUP_SHARE, WARMUP_MOST = 0.05, 10
 DIRECT_BATCH = 64       # rollouts per update where nothing was measured
@@ -284,6 +285,32 @@ class PilotPlan:
                f"two n ({POWER:.0%} power, {LEVEL:.0%} level)")
         return replace(made, pilot_bill=bill, why=why, seeds=fewest, detectable=effect)
 
+    def repriced(self, prices: Prices, timing: Timing) -> PilotPlan:
+        """The same plan, its bills at these prices: those that its runs have been measured at."""
+        sizes = [(r.n, r.B, r.C, 1 + len(self.points_of(r))) for r in self.runs]
+        ns = (self.grid[len(self.grid) // 2], COMMON)[: self.train_arms]
+        trained = [(n, self.B_of(n), self.train_C, 1 + len(self.train_points(self.train_C))) for n in ns]
+        return replace(self, prices=prices, timing=timing, pilot_bill=prices.bill(sizes, timing),
+                       train_bill=prices.bill(trained * self.train_seeds, timing))
+
+    def funded(self, budget: Budget) -> PilotPlan:
+        """The same pilot with another budget: training as that would have planned it (`_Ask.training`).
+
+        What a forecast's reach leaves over buys seeds, up to twice as many as the pilot has and three at least; a
+        smaller budget takes them back.
+        """
+        name, unit, base = budget.unit, self.unit, max(LEAST_SEEDS, self.seeds)
+        one = replace(self, budget=budget, train_seeds=1)
+        left = budget.amount - self.pilot_bill.of_unit(name)
+
+        def bill(k: int) -> float:
+            return replace(one, train_C=k * unit).repriced(self.prices, self.timing).train_bill.of_unit(name)
+
+        shortest = min(r.C for r in self.of_purpose("pilot"))
+        k = max(1, _most(lambda k: base * bill(k) <= left, EXTRAPOLATION * shortest // unit))
+        seeds = min(max(base, int(left / bill(k))), 2 * base)
+        return replace(one, train_C=k * unit, train_seeds=seeds).repriced(self.prices, self.timing)
+
     def least_training(self, prices: Prices, timing: Timing) -> Bill:
         """What training costs at the least: every arm and seed as long as the pilot's shortest runs."""
         C = min(r.C for r in self.of_purpose("pilot"))
@@ -433,7 +460,7 @@ def _ladder(shape: Preset) -> Iterator[Preset]:
         for grid in grids:
             for B in Bs:
                 yield replace(shape, grid=grid, B=B, seeds=seeds, probe_seeds=1 if seeds < 5 else shape.probe_seeds,
-                              edge_seeds=1 if seeds < 5 else shape.edge_seeds, train_seeds=max(3, seeds))
+                              edge_seeds=1 if seeds < 5 else shape.edge_seeds, train_seeds=max(LEAST_SEEDS, seeds))
 
 
 def _noise(sd: float | None, sampled: float) -> tuple[float, str]:

@@ -24,6 +24,7 @@ from isocost.laws.noise import Interval
 from isocost.laws.pilot import (
     COMMON,
     EXTRAPOLATION,
+    LEAST_SEEDS,
     PRESETS,
     Evaluation,
     PilotPlan,
@@ -46,7 +47,6 @@ __all__ = [
 
 MARGIN = 0.01           # reward within which two n's are as good as each other
 EPOCHS_FACTOR = 2.0     # beyond this many times the pilot's epochs a plan extrapolates in epochs too
-LEAST_SEEDS = 3
 BESIDE = ("units", "more", "sees", "next", "measure")    # what plan.json tells beside the plan, of which it follows
 WRITTEN = {"flops": ("flop", 1), "device-seconds": ("device-hours", 3600)}    # units that a user writes otherwise
 TIMING_NOISE = 0.05     # costs this close are equal, and the better forecast is taken

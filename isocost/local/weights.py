@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -73,9 +76,20 @@ def load_folder(folder: Path) -> Model:
     return Model(str(folder), config, from_hub(config, read_tensors(folder)), text_of(data, files), extra, files)
 
 
-def save(folder: str | Path, world: World) -> None:
-    """Write the policy of a world that `open_world` opened as a Hugging Face folder."""
-    save_model(folder, world.extra["model"], world.learner.weights())
+def save(folder: Path, world: World) -> None:
+    """Write the policy of a world that `open_world` opened as a Hugging Face folder: the whole folder or nothing.
+
+    A folder that is there is replaced. Raises OSError with the folder's name where it cannot be written.
+    """
+    part = folder.with_name(f".{folder.name}.tmp")
+    shutil.rmtree(part, ignore_errors=True)
+    try:
+        save_model(part, world.extra["model"], world.learner.weights())
+        shutil.rmtree(folder, ignore_errors=True)
+        part.rename(folder)
+    except OSError as e:
+        shutil.rmtree(part, ignore_errors=True)     # on a full disk, a part of it only takes up room
+        raise OSError(e.errno, e.strerror, str(folder)) from e
 
 
 def save_model(folder: str | Path, model: Model, weights: Weights | None = None) -> None:
@@ -83,7 +97,7 @@ def save_model(folder: str | Path, model: Model, weights: Weights | None = None)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     tensors = to_hub(model.config, model.weights if weights is None else weights)
-    save_file({k: v.contiguous() for k, v in tensors.items()}, folder / "model.safetensors", metadata={"format": "pt"})
+    save_tensors(tensors, folder / "model.safetensors", {"format": "pt"})
     config = json.dumps({**model.extra, **model.config.data()}, indent=2) + "\n"
     (folder / "config.json").write_text(config, encoding="utf-8")
     for name, content in model.files.items():
@@ -91,6 +105,16 @@ def save_model(folder: str | Path, model: Model, weights: Weights | None = None)
     if "generation_config.json" not in model.files:
         ends = {"eos_token_id": list(model.text.ends) if len(model.text.ends) != 1 else model.text.ends[0]}
         (folder / "generation_config.json").write_text(json.dumps(ends, indent=2) + "\n", encoding="utf-8")
+
+
+def save_tensors(tensors: Weights, path: Path, metadata: dict[str, str] | None = None) -> None:
+    """Write tensors as safetensors. Raises OSError where there is no room: safetensors' own error hides its number."""
+    try:
+        save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, path, metadata=metadata)
+    except SafetensorError as e:
+        if number := re.search(r"os error (\d+)", str(e)):
+            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from e
+        raise
 
 
 def checksum(weights: Weights) -> str:

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from isocost import methods, toy
-from isocost.conflicts import call, calls
 from isocost.ledger import Ledger
 from isocost.loop import train
-from isocost.seams import SIZES, describe, diff
+from isocost.seams import SIZES, call, calls, describe, diff
 from isocost.types import Fate
 
 REPOSITORY = Path(__file__).resolve().parents[2]     # tests and records lie there; an installed package has neither

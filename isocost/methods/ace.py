@@ -17,11 +17,14 @@ from isocost.methods import Card, grpo
 from isocost.ops import spread
 from isocost.parts import enrich
 from isocost.seams import Advantage, Recipe
+from isocost.traits import bounds
 from isocost.types import Batch
 
 CARD = Card("ACE", "2602.21420", 2026, "grpo", "Errors that training has reinforced are unlearnt faster: pass@k rises.")
 
 
+@enrich.reads_reference
+@bounds(alpha="[0, inf)", cap="[0, inf)")
 def advantage(
     batch: Batch, ledger: Any, *, inner: Advantage = grpo.advantage, alpha: float = 1.0, cap: float = 0.0
 ) -> Tensor:  # -> (N, T)

@@ -18,6 +18,7 @@ from isocost.methods import Card, grpo, pope
 from isocost.ops import EPS, spread
 from isocost.parts import guide, loss, taught
 from isocost.seams import Recipe
+from isocost.traits import bounds, trait
 from isocost.types import Batch
 
 CARD = Card("ADHint", "2512.13095", 2025, "grpo", "Hints by difficulty raise success without hints.")
@@ -25,6 +26,8 @@ CARD = Card("ADHint", "2512.13095", 2025, "grpo", "Hints by difficulty raise suc
 needs = pope.needs
 
 
+@trait("compares_siblings", "by_group_spread")
+@bounds(eps="[0, inf)")
 def advantage(batch: Batch, ledger: object, *, eps: float = EPS) -> Tensor:  # -> (N, T)
     lead = grpo.advantage(batch, ledger, eps=eps)
     wrong, usual = difficulty(batch)

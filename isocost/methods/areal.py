@@ -14,11 +14,18 @@ from isocost.methods import Card, grpo
 from isocost.parts import improve
 from isocost.parts import loss as losses
 from isocost.seams import Recipe
+from isocost.traits import bounds, gives, requires
 from isocost.types import Batch, Forward
 
 CARD = Card("AReaL", "2505.24298", 2025, "grpo", "With a clip of its own, PPO bears rollouts that are steps old.")
 
 
+@gives("a correction")
+@requires(
+    "a step's own ratios", at="improve",
+    why="it corrects from the sampler to the learner as the step begins, which improve.decoupled scores the batch for",
+)
+@bounds(low="[0, 1]", high="[0, inf]", cap="(0, inf]")
 def loss(
     out: Forward, batch: Batch, *, low: float = 0.2, high: float = 0.2, cap: float = 5.0, reject: bool = True
 ) -> losses.Out:

@@ -16,6 +16,7 @@ from isocost.errors import UserError
 from isocost.methods import Card, grpo, reinforce
 from isocost.ops import siblings_of, spread
 from isocost.seams import Recipe
+from isocost.traits import bounds, shares, trait
 from isocost.types import Batch
 
 CARD = Card("BoN-aware", "2412.15287", 2024, "reinforce", "It wins at best of N and gives way at one sample.")
@@ -23,6 +24,9 @@ CARD = Card("BoN-aware", "2412.15287", 2024, "reinforce", "It wins at best of N 
 needs = grpo.needs   # siblings that differ: a group that is all wrong or all right says nothing about N > 1
 
 
+@trait("compares_siblings", "independent_attempts")
+@shares(best_of="n")
+@bounds(n="[1, inf)")
 def advantage(batch: Batch, ledger: object, *, n: int = 4, least: float = 0.5) -> Tensor:  # -> (N, T)
     # N is the N of deployment; the paper trains with 16 and 32, which groups of 8 cannot tell.
     # `least`: the reward from which an answer is right.

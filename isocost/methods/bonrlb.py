@@ -22,6 +22,7 @@ from isocost.ops import spread
 from isocost.parts import select
 from isocost.parts.reward import verified
 from isocost.seams import Recipe
+from isocost.traits import bounds, gives, requires, shares, trait
 from isocost.types import Batch, Group
 from isocost.world import World
 
@@ -29,6 +30,7 @@ CARD = Card("BoN-RLB", "2412.15287", 2024, "bon", "Weights on best-of-N's own sa
 FORMS = {"positive": 0.0, "plus": 1.0, "minus": -1.0}
 
 
+@gives("failure rates")
 async def reward(group: Group, world: World, *, least: float = 0.5) -> Group:
     """What the verifier says; part `failed` is the share of the whole group that it found wrong."""
     group = await verified(group, world)
@@ -45,6 +47,14 @@ def gains(p: Tensor, n: int, form: str) -> tuple[Tensor, Tensor]:
     return (right, wrong) if FORMS[form] else (right * (1 - p), wrong)
 
 
+@trait("compares_siblings", n=(">", 1))
+@trait("independent_attempts")
+@requires(
+    "failure rates", at="reward",
+    why="it goes by the failure rate of whole groups, which bonrlb.reward notes before best-of-n is taken",
+)
+@shares(best_of="n")
+@bounds(n="[1, inf)", most="(0, 1)")
 def advantage(
     batch: Batch, ledger: object, *, n: int = 4, form: str = "positive", least: float = 0.5, most: float = 0.95
 ) -> Tensor:  # -> (N, T)

@@ -17,6 +17,7 @@ from isocost.methods import Card, grpo
 from isocost.ops import EPS, in_groups, spread
 from isocost.parts import forced, weight
 from isocost.seams import Recipe
+from isocost.traits import bounds, shares, trait
 from isocost.types import Batch
 
 CARD = Card("BRPO", "2505.13438", 2025, "grpo", "It beats GRPO at every budget of thought, the full one included.")
@@ -31,6 +32,10 @@ def lead(c: Tensor, prior: Tensor) -> Tensor:
     return leads.where(leads.abs() > EPS * returns.abs().max(), 0.0)          # what is settled is so exactly
 
 
+@trait("compares_siblings", "by_token")
+@forced.reads_budgets
+@shares(budgets="prior")
+@bounds(prior="[0, inf)")
 def advantage(batch: Batch, ledger: object, *, prior: tuple[float, ...] = (0.25,) * 4) -> Tensor:  # -> (N, T)
     # P: as many numbers as there are budgets, uniform as in one of the paper's two main runs; (0, .., 1) is "base".
     credit = spread(in_groups(lambda r: r - r.mean(), batch.reward, batch), batch)

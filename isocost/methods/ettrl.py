@@ -17,11 +17,14 @@ from isocost.methods import Card, grpo
 from isocost.ops import lengths, spread
 from isocost.parts import enrich, reward, tree
 from isocost.seams import Advantage, Recipe
+from isocost.traits import bounds
 from isocost.types import Batch
 
 CARD = Card("ETTRL", "2508.11356", 2025, "grpo", "It learns unverified where most are right, in 60% of the tokens.")
 
 
+@enrich.reads_entropy
+@bounds(cap="[0, inf)")
 def advantage(
     batch: Batch, ledger: Any, *, inner: Advantage = grpo.advantage, cap: float = 0.0
 ) -> Tensor:  # -> (N, T)

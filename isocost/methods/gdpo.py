@@ -17,11 +17,15 @@ from isocost.methods import Card, grpo
 from isocost.ops import in_groups, spread
 from isocost.parts import reward
 from isocost.seams import Recipe
+from isocost.traits import bounds, trait
 from isocost.types import Batch
 
 CARD = Card("GDPO", "2601.05242", 2026, "grpo", "Rewards that are added before they are scaled drown each other.")
 
 
+@trait("compares_siblings", "by_group_spread")
+@trait("by_batch_spread", whiten=True)
+@bounds(eps="[0, inf)")
 def advantage(
     batch: Batch, ledger: object, *, parts: tuple[str, ...] = ("right", "short"), weights: tuple[float, ...] = (),
     eps: float = 1e-4, whiten: bool = True,

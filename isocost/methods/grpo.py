@@ -16,12 +16,15 @@ from isocost.methods import FAILS, HOLDS, UNMEASURED, Card, reinforce
 from isocost.ops import EPS, per_group
 from isocost.parts import loss, weight
 from isocost.seams import Recipe
+from isocost.traits import bounds, trait
 
 CARD = Card("GRPO", "2402.03300", 2024, "reinforce", "A group of siblings replaces the critic.")
 
 MOST_UNSOLVED = 0.9   # share of problems with no right sample above which groups have nothing to compare
 
 
+@trait("by_group_spread")
+@bounds(eps="[0, inf)")
 @per_group
 def advantage(r: Tensor, *, eps: float = EPS) -> Tensor:  # (G,) -> (G,)
     return (r - r.mean()) / (r.std() + eps)

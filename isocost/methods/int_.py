@@ -17,6 +17,7 @@ from isocost.ops import spread
 from isocost.parts import guide, loss, taught, weight
 from isocost.parts import select as selects
 from isocost.seams import Recipe
+from isocost.traits import trait
 from isocost.types import Batch, Group
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def select(group: Group, ledger: Ledger) -> Group | None:
     return selects.mixed(group, ledger) if not repaired else group.of(right[:1]) if right else None
 
 
+@trait("compares_siblings")
 def advantage(batch: Batch, ledger: object) -> Tensor:  # -> (N, T)
     repaired = torch.tensor([r.cohort == taught.REPAIRED for g in batch.groups for r in g.rollouts])
     right = spread((batch.reward > 0).to(batch.reward), batch)

@@ -17,17 +17,22 @@ from isocost.ops import EPS, per_group
 from isocost.parts import enrich, pace
 from isocost.parts import loss as losses
 from isocost.seams import Recipe
+from isocost.traits import bounds, trait
 from isocost.types import Batch, Forward
 
 CARD = Card("IsoCompute, easy", "2603.12151", 2026, "grpo", "The best n grows with the budget, then saturates.")
 
 
+@trait("by_group_spread", std=True)
+@bounds(eps="[0, inf)")
 @per_group
 def advantage(r: Tensor, *, std: bool = False, eps: float = EPS) -> Tensor:  # (G,) -> (G,)
     # Off: the spread weighs problems by 1/√(p(1−p)), more so as n grows, and a sweep of n would change the objective.
     return (r - r.mean()) / (r.std() + eps if std else 1.0)
 
 
+@enrich.reads_reference
+@bounds(low="[0, 1]", high="[0, inf]", cap="(0, inf]", kl="[0, inf)", entropy="[0, inf)")
 def loss(
     out: Forward, batch: Batch, *, low: float = 0.2, high: float = 0.2, cap: float = 2.0,
     kl: float = 1e-3, entropy: float = 1e-3, estimate: str = "k2",

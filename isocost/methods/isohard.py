@@ -12,11 +12,14 @@ from typing import Any
 from isocost.methods import FAILS, HOLDS, UNMEASURED, Card, isoeasy
 from isocost.parts import loss as losses
 from isocost.seams import Recipe
+from isocost.traits import bounds, gives
 from isocost.types import Batch, Forward
 
 CARD = Card("IsoCompute, hard", "2603.12151", 2026, "isoeasy", "Hard sets learn only without KL and entropy terms.")
 
 
+@gives("a correction")
+@bounds(low="[0, 1]", high="[0, inf]", cap="(0, inf]")
 def loss(
     out: Forward, batch: Batch, *, low: float = 0.2, high: float = 0.2, cap: float = 2.0
 ) -> losses.Out:

@@ -14,11 +14,14 @@ from isocost.methods import Card, grpo
 from isocost.ops import EPS, in_groups, spread
 from isocost.parts import weight
 from isocost.seams import Recipe
+from isocost.traits import bounds, trait
 from isocost.types import Batch
 
 CARD = Card("Lite PPO", "2508.08221", 2025, "grpo", "A spread taken over the batch does not blow up settled groups.")
 
 
+@trait("compares_siblings", "by_batch_spread")
+@bounds(eps="[0, inf)")
 def advantage(batch: Batch, ledger: object, *, eps: float = EPS) -> Tensor:  # -> (N, T)
     # Of the rewards as they are, so the distance between problems counts; ScaleRL takes that of the centred ones.
     lead = in_groups(lambda r: r - r.mean(), batch.reward, batch)

@@ -17,11 +17,15 @@ from isocost.methods import Card, grpo
 from isocost.ops import per_group, siblings_of
 from isocost.parts import improve, weight
 from isocost.seams import Recipe, Weight
+from isocost.traits import bounds, trait
 from isocost.types import Batch
 
 CARD = Card("MC-GRPO", "2601.22582", 2026, "grpo", "At two to four rollouts a median flips fewer signs than a mean.")
 
 
+@trait("by_group_spread")
+@trait("needs_graded_rewards", flat=0)
+@bounds(eps="[0, inf)", flat="[0, inf)")
 @per_group
 def advantage(r: Tensor, *, eps: float = 1e-3, flat: float = 1.0, rescale: bool = False) -> Tensor:  # (G,) -> (G,)
     # The method's groups are odd. One that is even, as asked for or by a lost member, has no rollout in its middle:

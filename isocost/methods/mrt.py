@@ -19,12 +19,14 @@ from isocost.ops import EPS, spread
 from isocost.parts import forced
 from isocost.parts.reward import verified
 from isocost.seams import Recipe
+from isocost.traits import gives, requires
 from isocost.types import Batch, Group
 from isocost.world import World
 
 CARD = Card("MRT", "2503.07572", 2025, "grpo", "Equal accuracy in fewer tokens: every block must raise the chance.")
 
 
+@gives("the worth of stopping")
 async def reward(group: Group, world: World) -> Group:
     """What the verifier says; for those who go on, part `stopped` is the mean of those who stopped: J(μ|c)."""
     group = await verified(group, world)
@@ -44,6 +46,11 @@ def select(group: Group, ledger: object) -> Group | None:
     return group.of(on) if on else None
 
 
+@forced.reads_stops
+@requires(
+    "the worth of stopping", at="reward",
+    why="it measures from siblings that stopped at the same prefix, whose mean mrt.reward notes",
+)
 def advantage(batch: Batch, ledger: object) -> Tensor:  # -> (N, T)
     # As released: the stop replaces the siblings' mean, and there is no spread. α, the bonus's weight, is then a scale.
     scores = [r.score for g in batch.groups for r in g.rollouts if r.score is not None]

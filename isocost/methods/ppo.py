@@ -16,11 +16,20 @@ from isocost.methods import Card, reinforce
 from isocost.ops import EPS, gae
 from isocost.parts import enrich, improve, loss, weight
 from isocost.seams import Recipe
+from isocost.traits import bounds, requires, shares, trait
 from isocost.types import Batch
 
 CARD = Card("PPO", "1707.06347", 2017, "reinforce", "A value function tells tokens of one answer apart.")
 
 
+@trait("by_token")
+@enrich.reads_values
+@requires(
+    "a critic", at="improve",
+    why="it credits by what a critic foresees, which improve.with_critic teaches it",
+)
+@shares(gamma="gamma", lam="lam")
+@bounds(gamma="[0, 1]", lam="[0, 1]", eps="[0, inf)")
 def advantage(
     batch: Batch, ledger: object, *, gamma: float = 1.0, lam: float = 0.95, whiten: bool = True, eps: float = EPS
 ) -> Tensor:  # -> (N, T)

@@ -16,11 +16,17 @@ from isocost.ledger import Ledger
 from isocost.methods import Card, drgrpo
 from isocost.parts import track
 from isocost.seams import Recipe
+from isocost.traits import bounds, trait
 from isocost.types import Batch
 
 CARD = Card("Prompt-GDRO", "2601.19280", 2026, "drgrpo", "Weight moves to the bins that are still being learned.")
 
 
+@trait("compares_siblings", "tracks_pass_rate")
+@bounds(
+    clip="[0, inf]", cap="(0, inf]", bins="[1, inf)", k="[1, inf)", window="[1, inf)", margin="[0, 1]",
+    beta="[0, inf)",
+)
 def advantage(
     batch: Batch, ledger: Ledger, *, eta: float = 1.0, clip: float = 3.0, cap: float = 3.0, level: bool = False,
     bins: int = 10, k: int = 8, window: int = 16, margin: float = 0.02, beta: float = 0.1,

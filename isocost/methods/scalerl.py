@@ -18,11 +18,14 @@ from isocost.methods import Card, cispo
 from isocost.ops import EPS, in_groups, spread
 from isocost.parts import choose, forced, pace, select
 from isocost.seams import Recipe
+from isocost.traits import bounds, trait
 from isocost.types import Batch
 
 CARD = Card("ScaleRL", "2510.13786", 2025, "cispo", "Half of a run's compute foretells the other half's reward.")
 
 
+@trait("compares_siblings", "by_batch_spread")
+@bounds(eps="[0, inf)")
 def advantage(batch: Batch, ledger: object, *, eps: float = EPS) -> Tensor:  # -> (N, T)
     lead = in_groups(lambda r: r - r.mean(), batch.reward, batch)
     left = in_groups(torch.ones_like, batch.reward, batch).sum().clamp(min=1)    # settled groups are in no average

@@ -18,6 +18,7 @@ from isocost.methods import Card, grpo
 from isocost.ops import EPS, spread
 from isocost.parts import allocate, baseline
 from isocost.seams import Recipe
+from isocost.traits import bounds, trait
 from isocost.types import Batch, Group
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ def gain(group: Group, ledger: Ledger) -> float:
     return baseline.gain(mean, prior, k) if k else 0.0
 
 
+@trait("tracks_pass_rate")
+@trait("by_batch_spread", whiten=True)
+@bounds(eps="[0, inf)")
 def advantage(batch: Batch, ledger: Ledger, *, whiten: bool = True, eps: float = EPS) -> Tensor:  # -> (N, T)
     bases = [baseline.fused(*_evidence(g, ledger, g.rewards.tolist())) for g in batch.groups]
     sizes = torch.tensor([len(g.rollouts) for g in batch.groups], device=batch.reward.device)

@@ -8,6 +8,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from isocost.parts import track
+from isocost.traits import bounds, trait
 from isocost.types import Group, Problem
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ def equal(problems: Sequence[Problem], ledger: Ledger, total: int) -> list[int]:
     return [each + (slot < over) for slot in range(len(problems))]
 
 
+@trait("phased")
+@bounds(start="[1, inf)", most="[1, inf)", least="[0, inf)")
 def while_it_pays(
     problems: Sequence[Problem], ledger: Ledger, total: int, *, gain: Callable[[Group, Ledger], float],
     start: int = 4, most: int = 16, least: float = 0.0039,
@@ -40,6 +43,9 @@ def while_it_pays(
 
 # by what a first look shows ---------------------------------------------------------------------------------------
 
+@trait("phased")
+@trait("favours_rare", std=False)
+@bounds(first="(0, 1]", most="[1, inf)")
 def by_shortfall(
     problems: Sequence[Problem], ledger: Ledger, total: int, *,
     first: float = 0.5, most: int = 32, hard: bool = False, std: bool = False,
@@ -93,6 +99,8 @@ def _right(group: Group) -> float:
 
 # by what is known beforehand --------------------------------------------------------------------------------------
 
+@trait("tracks_pass_rate")
+@bounds(least="[1, inf)", most="[1, inf)", bins="[1, inf)", k="[1, inf)", window="[1, inf)", margin="[0, 1]")
 def by_spread(
     problems: Sequence[Problem], ledger: Ledger, total: int, *,
     least: int = 2, most: float = 4.0, bins: int = 10, k: int = 8, window: int = 16, margin: float = 0.02,

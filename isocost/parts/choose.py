@@ -13,6 +13,7 @@ from numpy import ndarray
 
 from isocost import chance
 from isocost.parts import track
+from isocost.traits import bounds, gives, trait
 from isocost.types import Problem
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def uniform(pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.
     return [pool[_order(ledger.seed, at // len(pool), len(pool))[at % len(pool)]] for at in places]
 
 
+@gives("deferred groups first")
 def unfinished_first(
     pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.Generator, *, inner: Choose = uniform
 ) -> list[Problem]:
@@ -38,6 +40,8 @@ def unfinished_first(
     return [*first, *inner(pool, ledger, count - len(first), rng)]
 
 
+@trait("tracks_pass_rate")
+@bounds(rate="(0, 1]")
 def unretired(
     pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.Generator, *, rate: float = 0.9
 ) -> list[Problem]:
@@ -64,6 +68,8 @@ def _order(seed: int, epoch: int, size: int) -> np.ndarray:
     return chance.generator(seed, chance.Purpose.CHOOSE, epoch).permutation(size)
 
 
+@trait("tracks_pass_rate")
+@bounds(lean="[0, inf)", right="(0, inf)", wrong="(0, inf)", touched="[0, 1]", idle="[0, 1]")
 def by_belief(
     pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.Generator, *,
     lean: float = 2.0, right: float = 1.0, wrong: float = 1.0, touched: float = 0.5, idle: float = 0.99,
@@ -80,6 +86,8 @@ def by_belief(
     return _first(pool, np.argsort(-p * (1 - p) ** lean, kind="stable"), count)
 
 
+@trait("tracks_pass_rate")
+@bounds(aim="[0, 1]", spread="(0, inf)", probes="[0, 1]", references="[1, inf)", sharpness="(0, inf)")
 def targeted(
     pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.Generator, *,
     aim: float = 0.5, spread: float = 1e-3, probes: float = 1 / 3, references: int = 256, sharpness: float = 0.05,
@@ -96,6 +104,11 @@ def targeted(
     return _first(pool, np.argsort(-order, kind="stable"), count)
 
 
+@trait("tracks_pass_rate")
+@bounds(
+    window="[1, inf)", gain="[0, inf)", aim="[0, 1]", step="(0, inf)", never="[1, inf)", full="[1, inf)",
+    slope="[1, inf)",
+)
 def at_the_dial(
     pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.Generator, *,
     window: int = 64, gain: float = 2.0, aim: float = 0.5, step: float = 1.0, never: int = 5, full: int = 5,

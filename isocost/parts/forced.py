@@ -20,13 +20,27 @@ from isocost import chance
 from isocost.errors import UserError
 from isocost.parts.play import sample
 from isocost.seams import Pace
+from isocost.traits import bounds, gives, requires, shares, trait
 from isocost.types import Group, Place, Problem, Role, Rollout, Segment, Stop
 from isocost.world import World
 
 TIME_IS_UP = "Okay, time is up. Let me stop thinking and formulate a final answer now. </think>"
+# What a function declares that reads what one of these plays has noted.
+reads_budgets = requires(
+    "answers at budgets", at="play",
+    why="it goes by answers at several budgets, and this play asks for none; forced.anytime does",
+)
+reads_stops = requires(
+    "stops", at="play",
+    why="it measures from siblings that stopped at the same prefix, and here nobody stops; forced.halted stops some",
+)
 SCOUT, STOPPED = "scout", "stopped"     # cohorts of `halted`; those who go on have none
 
 
+@trait("one_call", "casts_roles", "not_as_posed")
+@gives("answers at budgets")
+@shares(budgets="shares")
+@bounds(shares="(0, 1]", answers="[1, inf)", room="[1, inf)")
 async def anytime(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
     shares: tuple[float, ...] = (0.25, 0.5, 0.75, 1.0), answers: int = 2, words: str = "", room: int = 128,
@@ -59,6 +73,9 @@ async def anytime(
     return [*traces, *(a.but(cohort=cohort, parent=parent) for cohort, parent, a in named)]
 
 
+@trait("one_call", "casts_roles", "not_as_posed")
+@gives("stops")
+@bounds(stopping="(0, 1)", room="[1, inf)")
 async def halted(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
     boundary: str = "\n\n", stopping: float = 0.5, words: str = "", room: int = 128,
@@ -89,6 +106,8 @@ async def halted(
             *(r.but(parent=parent) for r in others)]
 
 
+@trait("forces_end")
+@bounds(low="[1, inf)", high="[1, inf)", room="[1, inf)")
 async def interrupted(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
     low: int = 10240, high: int = 12288, room: int = 2048, words: str = TIME_IS_UP, closing: str = "</think>",

@@ -12,6 +12,7 @@ from math import ceil, floor
 from typing import TYPE_CHECKING
 
 from isocost import chance
+from isocost.traits import bounds, trait
 from isocost.types import Message, Problem
 from isocost.world import World
 
@@ -30,11 +31,14 @@ async def unguided(problem: Problem, world: World, ledger: Ledger) -> list[Probl
     return [problem]
 
 
+@bounds(steps="[0, inf)")
 async def as_variant(problem: Problem, world: World, ledger: Ledger, *, name: str, steps: int = 0) -> list[Problem]:
     """The problem under a variant's name, which a `play` goes by; with `steps`, as it is after so many of them."""
     return [problem if steps and ledger.step >= steps else replace(problem, variant=name)]
 
 
+@trait("poses_twins")
+@bounds(most="(0, 1]", levels="[1, inf)", tries="[0, inf)")
 async def with_beginning(
     problem: Problem, world: World, ledger: Ledger, *,
     most: float = 0.25, levels: int = 8, tries: int = 16, told: bool = False, words: str = TOLD,

@@ -11,7 +11,9 @@ from isocost import chance
 from isocost.errors import UserError
 from isocost.ops import EPS, gae, of_rollouts, siblings_of, spread
 from isocost.pack import pack
+from isocost.parts.enrich import reads_values
 from isocost.seams import Improve, Recipe
+from isocost.traits import bounds, gives, requires, shares, trait
 from isocost.types import Batch, Group
 from isocost.world import World
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from isocost.ledger import Ledger
 
 
+@bounds(epochs="[1, inf)", minibatches="[1, inf)")
 def policy(
     batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *, epochs: int = 1, minibatches: int = 1,
     ratios: bool = True,
@@ -33,6 +36,13 @@ def policy(
     return _descend(batch, recipe, world, ledger, epochs, minibatches)
 
 
+@gives("a step's own ratios")
+@requires(
+    "a correction", at="loss",
+    why="its ratios are to the learner as the step begins, so what the sampler was apart from it must be corrected; "
+        "put the loss inside loss.corrected",
+)
+@bounds(epochs="[1, inf)", minibatches="[1, inf)")
 def decoupled(
     batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *, epochs: int = 1, minibatches: int = 1
 ) -> dict[str, float]:
@@ -55,6 +65,10 @@ def restarted(
     return inner(batch, recipe, world, ledger)
 
 
+@gives("a critic")
+@reads_values
+@shares(gamma="gamma", lam="lam")
+@bounds(gamma="[0, 1]", lam="[0, 1]", faster="(0, inf)", epochs="[1, inf)", minibatches="[1, inf)")
 def with_critic(
     batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *,
     gamma: float = 1.0, lam: float = 0.95, faster: float = 1.0, epochs: int = 1, minibatches: int = 1,
@@ -77,6 +91,13 @@ def with_critic(
     }
 
 
+@trait("by_rollout")
+@requires(
+    "importance ratios", at="loss",
+    why="its baseline and its step count rollouts by their importance ratio, which this loss does not tell; take "
+        "loss.reweighed",
+)
+@bounds(full="(0, inf)", power="[0, inf)")
 def least_variance(
     batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *, full: float = 1.0, power: float = 0.5
 ) -> dict[str, float]:
@@ -146,6 +167,7 @@ def weighed(
     return inner(batch.rows(rows) if len(rows) else batch, recipe, world, ledger)
 
 
+@bounds(fresh="(0, 1]", room="[1, inf)")
 def replayed(
     batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *,
     fresh: float = 0.5, room: int = 512, mixed: bool = True, inner: Improve = policy,

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from isocost import ops
 from isocost.errors import UserError
+from isocost.parts.enrich import reads_reference
 from isocost.seams import Loss
+from isocost.traits import bounds, gives
 from isocost.types import Batch, Forward
 
 Out = tuple[Tensor, dict[str, Tensor]]
@@ -27,6 +29,7 @@ def reinforce(out: Forward, batch: Batch) -> Out:
     return -_credit(batch) * out.logp, {}
 
 
+@bounds(low="[0, 1]", high="[0, inf]", dual="0 or [1, inf)")
 def clipped(out: Forward, batch: Batch, *, low: float = 0.2, high: float = 0.2, dual: float = 0.0) -> Out:
     """PPO's pessimistic surrogate, max(-A ρ, -A clip(ρ, 1 - low, 1 + high)) (arXiv:1707.06347).
 
@@ -35,17 +38,22 @@ def clipped(out: Forward, batch: Batch, *, low: float = 0.2, high: float = 0.2, 
     return _pessimistic(ops.log_ratio(out, batch).exp(), _credit(batch), low, high, dual)
 
 
+@bounds(low="[0, 1]", high="[0, inf]")
 def sequence_clipped(out: Forward, batch: Batch, *, low: float = 3e-4, high: float = 4e-4) -> Out:
     """PPO's surrogate with one ratio per row, the geometric mean of its tokens' (GSPO, arXiv:2507.18071)."""
     ratio = ops.row_mean(ops.log_ratio(out, batch), batch.mask).exp().expand_as(out.logp)
     return _pessimistic(ratio, _credit(batch), low, high, 0.0)
 
 
+@gives("importance ratios")
+@bounds(high="(0, inf]")
 def truncated(out: Forward, batch: Batch, *, high: float = 5.0) -> Out:
     """-sg(min(ρ, high)) A log π: the weight is capped and every token keeps its gradient (CISPO, arXiv:2506.13585)."""
     return reweighed(out, batch, over="token", high=high)
 
 
+@gives("importance ratios")
+@bounds(high="(0, inf]")
 def reweighed(out: Forward, batch: Batch, *, over: str = "token", high: float = 5.0) -> Out:
     """-sg(min(w, high)) A log π, where w looks at one token's ratio, or at those before it as well.
 
@@ -59,6 +67,8 @@ def reweighed(out: Forward, batch: Batch, *, over: str = "token", high: float = 
     return -_credit(batch) * ratio.clamp(max=high) * out.logp, seen
 
 
+@gives("a correction")
+@bounds(cap="(0, inf]")
 def corrected(out: Forward, batch: Batch, *, inner: Loss, cap: float = 2.0, reject: bool = False) -> Out:
     """Any loss, weighed by min(old / sampler, cap), a constant: truncated importance sampling.
 
@@ -84,6 +94,7 @@ def between(out: Forward, batch: Batch) -> Batch:
     return batch.but(old=(batch.logp + way * (out.logp.detach() - batch.logp)) * batch.mask)
 
 
+@bounds(tau="[0, inf)")
 def regressed(out: Forward, batch: Batch, *, tau: float = 0.1) -> Out:
     """-A log π + (τ/2) (log ρ)², the ratio being the whole row's: a squared loss on answers (arXiv:2501.12599).
 
@@ -95,11 +106,14 @@ def regressed(out: Forward, batch: Batch, *, tau: float = 0.1) -> Out:
     return -_credit(batch) * out.logp + tau / 2 * whole * log_ratio, {"log_ratio": whole.expand_as(log_ratio)}
 
 
+@bounds(scale="[0, inf)")
 def entropy_bonus(out: Forward, batch: Batch, *, scale: float = 1e-3) -> Out:
     """-scale · H(π): keeps the policy undecided. Not to be used without a leash on hard problems."""
     return -scale * out.entropy, {}
 
 
+@reads_reference
+@bounds(scale="[0, inf)")
 def to_reference(out: Forward, batch: Batch, *, scale: float = 1e-3, estimate: str = "k2") -> Out:
     """scale · KL(π ‖ reference), estimated per token; needs `enrich.reference`.
 

@@ -8,12 +8,20 @@ from typing import TYPE_CHECKING
 
 from isocost.errors import UserError
 from isocost.seams import Pace
+from isocost.traits import bounds
 from isocost.types import Sampling
 
 if TYPE_CHECKING:
     from isocost.ledger import Ledger
 
 
+PLANNED = {     # what every pace here takes
+    "lr": "[0, inf)", "warmup": "[0, inf)", "max_tokens": "[1, inf)", "temperature": "(0, inf)", "top_p": "(0, 1]",
+    "top_k": "[0, inf)", "max_turns": "[1, inf)",
+}
+
+
+@bounds(**PLANNED)
 def warmed(
     ledger: Ledger,
     *,
@@ -36,6 +44,7 @@ def warmed(
 
 # limits that move; an evaluation always has the run's `max_tokens`, and `max_turns` -----------------------------------
 
+@bounds(period="[1, inf)", shortest="(0, 1]", **PLANNED)
 def cycled(
     ledger: Ledger, *, shape: str = "cosine", period: int = 640, shortest: float = 0.5,
     lr: float = 1e-6, warmup: int = 10, max_tokens: int = 1024, temperature: float = 1.0, top_p: float = 1.0,
@@ -74,6 +83,7 @@ def stair_cosine(phase: float) -> float:
 SHAPES = {"stair": stair, "cosine": cosine, "stair_cosine": stair_cosine}
 
 
+@bounds(first="[1, inf)", by="[0, inf)", each="[1, inf)", listed="[1, inf)", **PLANNED)
 def widened(
     ledger: Ledger, *, rule: str = "times", first: int = 10, by: int = 1, each: int = 1, listed: tuple[int, ...] = (),
     lr: float = 1e-6, warmup: int = 10, max_tokens: int = 1024, temperature: float = 1.0, top_p: float = 1.0,

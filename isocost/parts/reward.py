@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from isocost.traits import bounds, gives, trait
 from isocost.types import Group, Role, Rollout, Score, Segment, Stop
 from isocost.world import World
 
@@ -25,6 +26,7 @@ async def verified(group: Group, world: World) -> Group:
     ])
 
 
+@bounds(penalty="[0, inf)", limit="[0, inf)", cache="[0, inf)")
 async def verified_unless_cut(
     group: Group, world: World, *, penalty: float = 0.5, limit: int = 0, cache: int = 0
 ) -> Group:
@@ -37,6 +39,8 @@ async def verified_unless_cut(
     return group.of(_charged(r, penalty * _overlong(r, limit, cache)) for r in group.rollouts)
 
 
+@trait("not_whether_right")
+@bounds(limit="[0, inf)")
 async def verified_and_short(group: Group, world: World, *, limit: int = 4000, given: bool = False) -> Group:
     """What the verifier says, plus 1 for at most `limit` sampled tokens; with `given`, only if the answer is right.
 
@@ -68,6 +72,7 @@ def _overlong(rollout: Rollout, limit: int, cache: int) -> float:
     return min(max((written - (limit - cache)) / cache, 0.0), 1.0) if cache else 0.0
 
 
+@gives("faults")
 async def verified_with_faults(
     group: Group, world: World, *, failed: str = "error", opens: str = "<answer>", closes: str = "</answer>"
 ) -> Group:
@@ -104,6 +109,7 @@ def told(rollout: Rollout) -> str:
     return rollout.final.strip()
 
 
+@trait("not_whether_right")
 async def agreed(group: Group, world: World, *, answer: Callable[[Rollout], str] = told) -> Group:
     """1 for the answer that most of the group gave, else 0: no verifier is asked (TTRL, arXiv:2504.16084).
 

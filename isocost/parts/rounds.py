@@ -11,10 +11,13 @@ from isocost import chance
 from isocost.errors import UserError
 from isocost.parts.play import sample
 from isocost.seams import Pace
+from isocost.traits import bounds, trait
 from isocost.types import Message, Place, Problem, Rollout, Segment
 from isocost.world import World
 
 
+@trait("one_call", "casts_roles", "not_as_posed")
+@bounds(rounds="[0, inf)", states="[1, inf)", room="[1, inf)")
 async def continued(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
     rounds: int = 3, states: int = 2, room: int = 256, reason: str = "{summary}", condense: str = "{summary}{trace}",
@@ -49,6 +52,7 @@ async def continued(
     ]
 
 
+@bounds(rounds="[0, inf)", room="[1, inf)")
 async def walked(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
     rounds: int = 3, room: int = 256, reason: str = "{summary}", condense: str = "{summary}{trace}",

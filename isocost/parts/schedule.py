@@ -13,6 +13,7 @@ from isocost import chance
 from isocost.errors import UserError
 from isocost.parts import track
 from isocost.seams import Attempts
+from isocost.traits import bounds, requires, trait
 from isocost.types import Group, Problem, Rollout, Segment, Stop
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ async def together(problem: Problem, attempts: Sequence[int], play: Attempts, le
     return await play(problem, attempts)
 
 
+@trait("in_parts")
+@trait("leaves_unmarked", keep=("<", 1))
+@bounds(keep="(0, 1]")
 async def first_back(
     problem: Problem, attempts: Sequence[int], play: Attempts, ledger: Ledger, *, keep: float = 0.75
 ) -> list[Rollout]:
@@ -47,6 +51,12 @@ async def first_back(
     return sorted(home[:wanted], key=lambda r: r.attempt)
 
 
+@trait("in_parts", "defers_groups")
+@requires(
+    "deferred groups first", at="choose",
+    why="what was put by would wait for its problem to be drawn again; choose.unfinished_first draws it next",
+)
+@bounds(home="(0, 1]")
 async def first_groups(
     problem: Problem, attempts: Sequence[int], play: Attempts, ledger: Ledger, *, home: float = 0.5
 ) -> list[Rollout]:
@@ -78,6 +88,11 @@ def confidence(text: Segment) -> float:
     return float(text.logp[text.own].mean()) if text.written else 0.0
 
 
+@trait("in_parts")
+@trait("leaves_unmarked", keep=("<", 1))
+@bounds(
+    at="[1, inf)", keep="(0, 1]", aim="[0, 1]", cold="[0, inf)", least="[0, inf)", bins="[1, inf)", window="[1, inf)"
+)
 async def pruned(
     problem: Problem, attempts: Sequence[int], play: Attempts, ledger: Ledger, *,
     at: int = 512, keep: float = 0.5, aim: float = 0.5, cold: int = 20, least: int = 2, bins: int = 10,

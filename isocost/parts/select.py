@@ -6,6 +6,7 @@ from math import ceil, inf
 from typing import TYPE_CHECKING
 
 from isocost import chance
+from isocost.traits import bounds, requires, shares, trait
 from isocost.types import Group, Rollout
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ def mixed(group: Group, ledger: Ledger, *, part: str = "") -> Group | None:
     return group if len(seen) > 1 else None
 
 
+@trait("independent_attempts")
+@shares(best_of="n")
+@bounds(n="[1, inf)")
 def best_of(group: Group, ledger: Ledger, *, n: int = 4) -> Group | None:
     """The best of every n attempts in a row, ties to the first: independent draws of best-of-n. What is over goes."""
     blocks = [group.rollouts[at : at + n] for at in range(0, len(group.rollouts) - n + 1, n)]
@@ -35,6 +39,7 @@ def best_of(group: Group, ledger: Ledger, *, n: int = 4) -> Group | None:
     return group.of(best) if best else None
 
 
+@bounds(low="[0, 1]", high="[0, 1]")
 def between(group: Group, ledger: Ledger, *, low: float = 0.25, high: float = 0.75) -> Group | None:
     """Nothing of a group whose share of right attempts is not in [low, high] (arXiv:2504.03380), nor of a settled one.
 
@@ -45,6 +50,7 @@ def between(group: Group, ledger: Ledger, *, low: float = 0.25, high: float = 0.
     return group if held else None
 
 
+@bounds(shortest="(0, 1]")
 def right(group: Group, ledger: Ledger, *, over: float = 0.0, shortest: float = 1.0) -> Group | None:
     """The attempts that earned more than `over`, of these the share `shortest`, rounded up; ties to the first."""
     good = [r for r in group.rollouts if r.score is not None and r.score.value > over]
@@ -53,6 +59,12 @@ def right(group: Group, ledger: Ledger, *, over: float = 0.0, shortest: float = 
     return group.of(sorted(kept, key=lambda r: r.attempt)) if kept else None
 
 
+@requires(
+    "faults", at="reward",
+    why="it keeps the right answers with the fewest faults, which reward.verified_with_faults notes; without it all "
+        "have none",
+)
+@bounds(keep="(0, 1]", least="[0, inf)")
 def clean_right(
     group: Group, ledger: Ledger, *, keep: float = 0.5, least: int = 2, by: str = "faults"
 ) -> Group | None:

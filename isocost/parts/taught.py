@@ -24,6 +24,7 @@ from isocost.parts.forced import episodes
 from isocost.parts.play import opening, sample
 from isocost.parts.reward import verified
 from isocost.seams import Improve, Loss, Pace, Recipe
+from isocost.traits import bounds, trait
 from isocost.types import Batch, Cost, Forward, Group, Message, Place, Problem, Role, Rollout, Segment
 from isocost.world import World
 
@@ -42,6 +43,8 @@ ASKED = (
 
 # plays ----------------------------------------------------------------------------------------------------------------
 
+@trait("one_call", "casts_roles")
+@bounds(plain="(0, 1]", most="[0, 1]")
 async def hinted(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
     plain: float = 0.5, most: float = 0.5,
@@ -73,6 +76,8 @@ def hint_for(problem: Problem, rewards: Sequence[float], most: float) -> str:
     return "".join(pieces[: max(length, 0)])
 
 
+@trait("one_call", "casts_roles")
+@bounds(samples="[1, inf)")
 async def one_token(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
     samples: int = 4,
@@ -97,6 +102,7 @@ async def one_token(
     return [r for some in said for r in some]
 
 
+@trait("one_call", "casts_roles")
 async def repaired(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
     propose: str = "reference", boundary: str = "\n\n",

@@ -19,6 +19,7 @@ from isocost import chance
 from isocost.pack import pack
 from isocost.parts.play import sample
 from isocost.seams import Pace
+from isocost.traits import bounds, trait
 from isocost.types import Cost, Group, Place, Problem, Rollout, Score, Segment
 from isocost.world import World
 
@@ -31,6 +32,8 @@ def entropies(trunks: Sequence[Rollout], world: World, place: Place) -> list[nda
     return [row[: len(t.segments[-1])] for row, t in zip(rows, trunks, strict=True)]
 
 
+@trait("one_call", "not_as_posed", "shares_beginnings")
+@bounds(points="[0, inf)", branches="[0, inf)")
 async def forked(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
     points: int = 2, branches: int = 2, unsure: Callable[[Sequence[Rollout], World, Place], list[ndarray]] = entropies,

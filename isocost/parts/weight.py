@@ -12,6 +12,7 @@ from torch import Tensor
 
 from isocost.ops import lengths, spread
 from isocost.seams import Weight
+from isocost.traits import bounds
 from isocost.types import Batch, Stop
 
 
@@ -36,6 +37,7 @@ def prompt_mean(batch: Batch) -> Tensor:
     return spread(1 / tokens.clamp(min=1)[batch.group], batch) / _count(tokens)
 
 
+@bounds(tokens="[1, inf)")
 def fixed_length(batch: Batch, *, tokens: int = 1024) -> Tensor:
     """Tokens averaged over a length that does not depend on the rollout: 1 / (R · tokens). -> (N, T)"""
     return batch.mask / (_count(lengths(batch)) * tokens)

@@ -10,8 +10,12 @@ from typing import Any
 
 from rich.console import Console
 
+from isocost import methods
+from isocost.conflicts import refuse
+from isocost.errors import UserError
 from isocost.problems.family import Sums, is_sums, listed
 from isocost.problems.mix import parts
+from isocost.seams import Recipe
 from isocost.setting import Setting
 
 SMALL = 20_000_000  # bytes of weights below which one thread per run is the fastest use of the cores
@@ -43,6 +47,33 @@ def setting_of(asked: Mapping[str, Any]) -> Setting:
     return Setting(
         **fields, max_tokens=asked.get("max_tokens") or answer_room(fields["data"]), threads=threads
     )
+
+
+SET_BY = {      # settings of a method that a study decides: what sets them there
+    "rollouts": "the pilot varies n, and `isocost pilot STUDY --seeds N=K` adds another n",
+    "groups": "set B with `isocost plan STUDY --groups`",
+    "pace.lr": "set it with `isocost plan STUDY --lr`",
+    "pace.warmup": "the plan sets warm-up, at most 5 % of a run's updates",
+    "pace.max_tokens": "set it with --max-tokens",
+    "pace.temperature": "set it with --temperature",
+    "pace.top_p": "set it with --top-p",
+    "pace.top_k": "set it with --top-k",
+}
+
+
+def method_of(name: str, setting: Setting) -> Recipe:
+    """The recipe of a study's METHOD or METHOD@SETTINGS, checked before anything is paid for.
+
+    Raises UserError for an unknown method, for one that makes no recipe or combines what conflicts, and for a setting
+    that would be overridden: n, B, learning rate, warm-up and sampling are the study's.
+    """
+    _, settings = methods.parted(name)
+    for pair in settings.split(",") if settings else ():
+        if why := SET_BY.get(pair.partition("=")[0]):
+            raise UserError(f"--method {name}: a study does not use {pair}: {why}. Remove it from --method")
+    recipe = methods.recipe(name)
+    refuse(recipe, verifier=setting.marks)
+    return recipe
 
 
 def is_small(model: str) -> bool:

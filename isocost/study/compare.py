@@ -180,8 +180,6 @@ def _tuned_arm(arm: str, shared: Mapping[str, str], sizes: Mapping[str, int], se
     """An arm's recipe as its runs will have it, but for the learning rate, which is one for all until it is tuned."""
     method, own = arm_of(arm, shared)
     recipe = arm_recipe(method, own, **sizes)
-    if not recipe.rollouts * recipe.groups:
-        raise UserError(f"{arm}: n = {recipe.rollouts}, B = {recipe.groups}; give 1 or more of each")
     return recipe_of(Job(arm, setting, method, 0, {}, recipe.rollouts, recipe.groups, lr=TRIED, sets=own))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from isocost import methods as catalogue
+from isocost import record as records
 from isocost.errors import UserError
 from isocost.importers import TRAINING
+from isocost.laws.pilot import Run
 from isocost.record import find_runs, is_run, read_json, read_lines
-from isocost.seams import SEAMS, describe, diff
+from isocost.seams import SEAMS, calls, describe, diff
 from isocost.study import measure
 from isocost.study.show import duration
+from isocost.study.workers import ended
+from isocost.words import counted
 
 FILES = (
     "profile.json",
@@ -99,8 +103,23 @@ def _study(path: Path) -> dict[str, Any]:
         "data": asked["setting"]["data"],
         "verdict": verdict,
         "has": [f for f in FILES if (path / f).exists()],
+        "steps": _steps(path),
         "seconds": sum(asked.get("phases", {}).values()),
     }
+
+
+def _steps(path: Path) -> list[str]:
+    """The steps of a study by name, in order; a pilot by how many of the runs that its plan lists have ended."""
+    steps = {f.split(".")[0]: "" for f in FILES if (path / f).exists()}
+    if "pilot" in steps:
+        names = [Run(**r).name for r in read_json(path / "pilot.json")["runs"]]
+        over = sum(ended(path / "runs" / name) for name in names)
+        begun = any((path / "runs" / name).exists() for name in names)
+        if not names:
+            del steps["pilot"]      # planned without one
+        elif over < len(names):
+            steps["pilot"] = f" ({over} of {counted(len(names), 'run')})" if begun else " (planned)"
+    return [name + more for name, more in steps.items()]
 
 
 def _run(path: Path) -> dict[str, Any]:
@@ -144,7 +163,7 @@ def show(found: list[dict[str, Any]]) -> None:
     whole = [r for r in found if "broken" not in r]
     studies, runs = ([r for r in whole if r["kind"] == kind] for kind in ("study", "run"))
     for s in studies:
-        steps = ", ".join(f.split(".")[0] for f in s["has"]) or "nothing yet"
+        steps = ", ".join(s["steps"]) or "nothing yet"
         console.print(
             f"[bold]{s['path']}[/]  {s['model']} on {s['data']}: {steps}; {duration(s['seconds'])}"
             + (f"; audit: {s['verdict']}" if s["verdict"] else ""),
@@ -262,20 +281,44 @@ def _described(name: str) -> dict[str, Any]:
 
 
 def show_differences(a: str, b: str, found: dict[str, list[Any]]) -> None:
-    """Print what `differences` found."""
+    """Print what `differences` found.
+
+    A function that only one side has is printed as module:name, with the hash of its source where it is outside the
+    package; a function that both sides have is printed by its name, with its settings.
+    """
     console = _console()
     if not found:
-        console.print(f"{a} and {b} are the same recipe")
+        console.print(f"{a} and {b} are the same recipe", highlight=False, markup=False, soft_wrap=True)
     for k, (left, right) in found.items():
-        alike = _short(left) == _short(right)       # then it is the source that differs, or where a function is from
-        console.print(f"[bold]{k}[/]\n  {a}: {_short(left, alike)}\n  {b}: {_short(right, alike)}", highlight=False)
+        both = _functions(left) & _functions(right)
+        console.print(f"[bold]{k}[/]", highlight=False)
+        for name, value in ((a, left), (b, right)):
+            console.print(f"  {name}: {_short(value, both)}", highlight=False, markup=False, soft_wrap=True)
+    (old, one), (new, other) = _code(a), _code(b)
+    if one != other:
+        console.print(
+            f"{a} is of isocost {old}, sources {one}, and {b} of isocost {new}, sources {other}: a function of one "
+            "name may have changed between them", highlight=False, markup=False, soft_wrap=True,
+        )
 
 
-def _short(x: Any, whole: bool = False) -> str:
-    """A described value as a call; `whole` with a function's module and the hash of its source."""
+def _code(name: str) -> tuple[str, str]:
+    """Version and hash of the sources that a method is of, or that a run was made by."""
+    told = read_json(Path(name) / "run.json").get("code") if Path(name).is_dir() else records.code()
+    return str((told or {}).get("version")), str((told or {}).get("sources"))
+
+
+def _functions(x: Any) -> set[tuple[str, str]]:
+    """The functions of a described value, at any depth: module:name and the hash of a source outside the package."""
+    return {(c["fn"], c.get("source", "")) for c in calls(x)}
+
+
+def _short(x: Any, both: Collection[tuple[str, str]]) -> str:
+    """A described value as a call; functions that are not in `both` with their module and the hash of their source."""
     if isinstance(x, dict) and "fn" in x:
-        settings = ", ".join(f"{k}={_short(v, whole)}" for k, v in x.items() if k not in ("fn", "source"))
-        fn = x["fn"].replace(":", ".") if whole else x["fn"].split(":")[-1]
-        source = f" of source {x['source']}" if whole and "source" in x else ""
+        settings = ", ".join(f"{k}={_short(v, both)}" for k, v in x.items() if k not in ("fn", "source"))
+        known = (x["fn"], x.get("source", "")) in both
+        fn = x["fn"].split(":")[-1] if known else x["fn"]
+        source = f" [source {x['source']}]" if not known and "source" in x else ""
         return fn + (f"({settings})" if settings else "") + source
-    return "[" + ", ".join(_short(i, whole) for i in x) + "]" if isinstance(x, list) else str(x)
+    return "[" + ", ".join(_short(i, both) for i in x) + "]" if isinstance(x, list) else str(x)

@@ -21,6 +21,7 @@ from isocost.study import imported, spending, tell
 from isocost.study.asked import console_of
 from isocost.study.home import Home, opened
 from isocost.study.jobs import run_phase, workers_for
+from isocost.study.show import duration
 from isocost.study.workers import ended
 from isocost.words import counted
 
@@ -42,10 +43,14 @@ def pilot(
     home, console = imported.not_imported(opened(study)), console_of(quiet)
     planned = PilotPlan.of(home.read("pilot.json", "plan"))
     if longer or seeds:
-        before = planned.pilot_bill.rollouts
-        planned = _extended(home, planned, longer, seeds, dry_run=dry_run)
-        added = planned.pilot_bill.rollouts - before
-        console.print(f"  adds {added:,} rollouts to a pilot of {before:,}", highlight=False)
+        there = measured(home, planned)
+        planned = _extended(home, there, longer, seeds, dry_run=dry_run)
+        before, after = there.pilot_bill, planned.pilot_bill
+        more = f"{after.rollouts - before.rollouts:,} rollouts and about {duration(after.seconds - before.seconds)}"
+        console.print(f"  adds {more} of run time to a pilot of {before.rollouts:,} rollouts; time is "
+                      f"{planned.timing.source}", highlight=False)
+    elif dry_run:
+        planned = measured(home, planned)
     if dry_run or planned.direct:
         tell.pilot_plan(console, planned)
         if as_json:
@@ -129,15 +134,21 @@ def _of_each(option: str, texts: Sequence[str], there: Mapping[int, int], exampl
     return out
 
 
+def measured(home: Home, planned: PilotPlan) -> PilotPlan:
+    """The plan with its bills at what the study's runs so far cost; unchanged where no run has ended."""
+    ends = [home.runs / r.name / "end.json" for r in planned.runs]
+    bills = [read_json(end)["bill"].get("train", {}) for end in ends if end.exists()]
+    if not bills:
+        return planned
+    return planned.repriced(planned.prices.measured(bills), measure_timing(curves(home.path), planned.timing))
+
+
 def _refuse_dear(home: Home, planned: PilotPlan) -> None:
     """Raises UserError where, by what was measured so far, the pilot does not leave the least that training takes."""
-    ends = [home.runs / r.name / "end.json" for r in planned.runs]
-    if planned.budget is None or not any(end.exists() for end in ends):
+    if planned.budget is None or not any((home.runs / r.name / "end.json").exists() for r in planned.runs):
         return
-    prices = planned.prices.measured([read_json(end)["bill"].get("train", {}) for end in ends if end.exists()])
-    timing = measure_timing(curves(home.path), planned.timing)
-    sizes = [(r.n, r.B, r.C, 1 + len(planned.points_of(r))) for r in planned.runs]
-    pilot, least = prices.bill(sizes, timing), planned.least_training(prices, timing)
+    now = measured(home, planned)
+    pilot, least = now.pilot_bill, now.least_training(now.prices, now.timing)
     cost, more = (worded(planned.budget, b.of_unit(planned.budget.unit)) for b in (pilot, pilot + least))
     if (pilot + least).of_unit(planned.budget.unit) > planned.budget.amount:
         raise UserError(

@@ -36,10 +36,12 @@ class Standing:
     clock: Mapping[str, Any] = field(default_factory=dict)  # the last line of timing.jsonl
     at: float = 0.0  # rollouts at its latest evaluation
     advice: str = ""  # the verdict on a trained run: go on for how much, stop, or change n
+    waits: bool = False  # for a worker: left by an earlier command, and not gone on with yet
 
     @property
     def going(self) -> bool:
-        return 0 < self.share < 1
+        """Whether a worker is at it: it has written something, has not ended and does not wait."""
+        return 0 < self.share < 1 and not self.waits
 
 
 class Watch:
@@ -53,6 +55,8 @@ class Watch:
         self.bearings: Bearings | None = None
         self.advised: dict[str, tuple[float, str]] = {}  # run: where it was judged last, and what was said
         self.over: dict[str, Standing] = {}  # runs that have ended: their records do not change
+        # Where earlier commands left the runs: one that has written nothing since then waits for a worker.
+        self.left = {job.name: _clock(folder / job.name) for job in jobs}
         self.began, self.done_before = time.perf_counter(), self._done(self._look())
         self.said = self.began
 
@@ -79,6 +83,8 @@ class Watch:
         stand = []
         for job in self.jobs:
             now = self.over.get(job.name) or standing(job, self.folder / job.name)
+            if now.clock and now.clock == self.left[job.name]:
+                now = replace(now, waits=True)
             if now.going and now.at > 0 and job.purpose == "train":
                 now = replace(now, advice=self._advice(job, now.at))
             if now.share == 1:
@@ -137,13 +143,19 @@ class Watch:
 
 def standing(job: Job, run: Path) -> Standing:
     """How far a job is in its folder, which may not exist yet."""
-    lines, clock = tail(run / "metrics.jsonl"), tail(run / "timing.jsonl", 1024)
+    lines = tail(run / "metrics.jsonl")
     unit, limit = next(iter(job.budget.items()))
     spent = max((x.get(unit, 0) for x in lines), default=0)
     evaluated = [x for x in lines if "eval/select" in x]
     last = evaluated[-1] if evaluated else {}
     share = 1.0 if ended(run) else min(spent / limit, 0.99)
-    return Standing(share, last.get("eval/select"), clock[-1] if clock else {}, last.get("rollouts", 0.0))
+    return Standing(share, last.get("eval/select"), _clock(run), last.get("rollouts", 0.0))
+
+
+def _clock(run: Path) -> Mapping[str, Any]:
+    """The last line of a run's timing.jsonl; empty where there is none."""
+    lines = tail(run / "timing.jsonl", 1024)
+    return lines[-1] if lines else {}
 
 
 def _speed(stand: Sequence[Standing]) -> list[str]:

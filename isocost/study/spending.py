@@ -23,7 +23,8 @@ PROFILED, PILOTED = "the profile", "the pilot's runs"
 
 def of_pilot(planned: PilotPlan, machine: Machine) -> dict[str, Any]:
     """Beside a pilot's plan: `units`, with the machine they are told for."""
-    rows = in_every_unit(planned.pilot_bill, planned.train_bill, planned.budget, machine, planned.timing, PROFILED)
+    lengths = PILOTED if planned.timing.measured else PROFILED      # both are of the same runs, or of none
+    rows = in_every_unit(planned.pilot_bill, planned.train_bill, planned.budget, machine, planned.timing, lengths)
     return {"units": {"machine": machine.data(), "rows": [r.data() for r in rows]}}
 
 

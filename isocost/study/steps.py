@@ -16,7 +16,6 @@ from typing import Any
 import click
 from rich.console import Console
 
-from isocost import methods
 from isocost import record as records
 from isocost.errors import UserError
 from isocost.laws import audit as audits
@@ -34,10 +33,10 @@ from isocost.meter import LOST, TRAIN
 from isocost.record import read_json
 from isocost.setting import Setting
 from isocost.study import imported, spending, tell
-from isocost.study.asked import console_of, setting_of, workers_of
+from isocost.study.asked import console_of, method_of, setting_of, workers_of
 from isocost.study.home import Home, check, found, opened
 from isocost.study.jobs import run_phase, workers_for
-from isocost.study.pilot import pilot, refuse_sealed, write_pilot
+from isocost.study.pilot import measured, pilot, refuse_sealed, write_pilot
 from isocost.study.workers import ended
 from isocost.types import Cost
 
@@ -65,7 +64,7 @@ def profile(
     setting = setting_of(asked)
     console = console_of(quiet)
     if method is not None:
-        methods.load(method)
+        method_of(method, setting)
     if dry_run:
         cost = profile_cost(setting, problems)
         tell.profile_cost(console, setting, cost)
@@ -166,7 +165,8 @@ def plan(
             if planned.direct:
                 raise UserError(f"{study} was planned without a pilot, for its budget, and has runs: begin another "
                                 "study to plan otherwise")
-            planned = replace(planned, budget=spend or planned.budget)
+            if spend:
+                planned = measured(home, planned).funded(spend)
             if home.has("law.json"):
                 _prescription(home, planned)    # or says why not, before anything is written
         else:
@@ -175,6 +175,7 @@ def plan(
     planned = PilotPlan.of(home.read("pilot.json", "plan"))
     if not (home.has("law.json") or planned.direct):
         tell.pilot_plan(console, planned)
+        tell.overridden(console, home, planned)
         tell.units(console, home.read("pilot.json", "plan"))
         tell.beside(console, planned, known.get("cost") or {})
         tell.written(home, "pilot.json", as_json)
@@ -492,6 +493,7 @@ def whole(
              workers=workers)
     planned = PilotPlan.of(home.read("pilot.json", "plan"))
     tell.pilot_plan(console, planned)
+    tell.overridden(console, home, planned)
     tell.units(console, home.read("pilot.json", "plan"))
     tell.beside(console, planned, home.read("profile.json", "profile").get("cost") or {})
     if dry_run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,14 @@ from isocost.laws.rate import RateRule
 from isocost.laws.table import PASS
 from isocost.laws.tradeoff import Tradeoff, tradeoff
 from isocost.laws.verdict import Verdict
-from isocost.run import Job
+from isocost.run import Job, its_own
 from isocost.setting import Setting
 from isocost.study import measure
 from isocost.study.home import Home
 from isocost.study.show import duration
 from isocost.words import counted
 
+NAMED = 5      # methods named in a line of many
 SHOWN = 20      # evaluation points that are listed
 BARS = " ▁▂▃▄▅▆▇█"
 
@@ -82,9 +84,28 @@ def profile(console: Console, p: Mapping[str, Any]) -> None:
     by = {m["name"]: m for m in p["methods"]}
     if own := by.get(p["recipe"]["method"]):
         console.print(f"  its preconditions: {own['state']}: {own['why']}")
-    for state, said in (("fails", "preconditions fail for"), ("not measured", "no profile tells those of")):
-        if names := [name for name, m in by.items() if m["state"] == state]:
-            console.print(f"  {said} {', '.join(names)}")
+    for line in preconditions(p["methods"]):
+        console.print(f"  {line}", markup=False, soft_wrap=True)
+
+
+def preconditions(methods: Sequence[Mapping[str, str]]) -> list[str]:
+    """Of the methods whose preconditions fail or are not measured: how many, and a line for each reason.
+
+    A line has at most `NAMED` names of methods; profile.json has all of them.
+    """
+    lines = []
+    for state, said in (("fails", "preconditions fail for"), ("not measured", "preconditions are not measured for")):
+        by: dict[str, list[str]] = {}
+        for m in methods:
+            if m["state"] == state:
+                by.setdefault(m["why"], []).append(m["name"])
+        if by:
+            more = ":" if all(len(names) <= NAMED for names in by.values()) else " (all names are in profile.json):"
+            lines.append(f"{said} {sum(map(len, by.values()))} of {counted(len(methods), 'method')}{more}")
+        for why, names in sorted(by.items(), key=lambda item: -len(item[1])):
+            shown = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+            lines.append(f"  {shown}: {why}")
+    return lines
 
 
 def bill(b: Bill, unit: str = "rollouts") -> str:
@@ -118,6 +139,17 @@ def pilot_plan(console: Console, p: PilotPlan) -> None:
         console.print(f"  pilot: {bill(p.pilot_bill)}")
     console.print(f"  training after it: {bill(p.train_bill)}")
     flags(console, p.flags)
+
+
+def overridden(console: Console, home: Home, p: PilotPlan) -> None:
+    """Which sizes and settings of the method that was asked for the study takes, and which it decides itself."""
+    method = home.asked["method"]
+    if method is None:
+        return
+    used = {**asdict(home.setting), "lr": "by the rule", "warmup": "at most 5 % of the updates",
+            "n": ", ".join(map(str, p.grid or (p.fallback_n,))), "B": f"{p.batch} / n" if p.batch else p.B}
+    if said := its_own(method, used):
+        console.print(f"  {method}: {said}", markup=False, soft_wrap=True)
 
 
 def beside(console: Console, p: PilotPlan, profiled: Mapping[str, Any]) -> None:
