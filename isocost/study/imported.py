@@ -32,7 +32,7 @@ from isocost.laws.rate import EXPONENT, NOISE, RateRule, by_n
 from isocost.laws.table import Curve, curves
 from isocost.record import read_json
 from isocost.study import measure, spending
-from isocost.study.home import Home
+from isocost.study.home import Home, writing
 from isocost.words import counted
 
 AHEAD = 4  # the run to come over the longest imported one, where no budget is given
@@ -66,7 +66,8 @@ def run(
     if out is None:
         own = re.sub(r"[^\w.-]+", "-", found[0].name).strip(".-") or "imported"
         out = Path("runs") / own if len(found) == 1 else Path("studies") / "imported"
-    return bring(found, out, Asked(scale=_bounds(scale), pattern=names, **asked))
+    with writing(out):
+        return bring(found, out, Asked(scale=_bounds(scale), pattern=names, **asked))
 
 
 def _bounds(text: str | None) -> tuple[float, float] | None:
