@@ -11,3 +11,7 @@ class Interrupted(Exception):
     def __init__(self, signum: int, resume: str = ""):
         super().__init__(f"stopped by signal {signum}")
         self.signum, self.resume = signum, resume
+
+
+class RewardFailed(UserError):
+    """A verifier failed too often to go on. What was paid for is kept, and once it is mended the run can go on."""

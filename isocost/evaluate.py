@@ -6,7 +6,6 @@ account it is called under; the caller names it (`evaluation` or `probe`), so it
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import comb
@@ -18,6 +17,7 @@ from numpy import ndarray
 from isocost import meter
 from isocost.chance import Purpose
 from isocost.seams import Pace, Recipe
+from isocost.tasks import together
 from isocost.types import Group, Place, Problem, Stop
 from isocost.world import World
 
@@ -90,7 +90,7 @@ async def evaluate(
     with meter.on(account):
         if exact and world.exact is not None:
             return Evaluation(np.asarray(world.exact(problems, pace.sampling), dtype=np.float64), exact=True)
-        groups = await asyncio.gather(
+        groups = await together(
             *(
                 group_of(recipe, world, p, Place(seed, 0, slot, int(purpose)), samples, pace)
                 for slot, p in enumerate(problems)

@@ -20,6 +20,7 @@ from typing import Any
 from isocost import chance, meter
 from isocost.ledger import Ledger
 from isocost.seams import Attempts, Recipe, Wave
+from isocost.tasks import together
 from isocost.types import Cost, Fate, Group, Place, Problem
 from isocost.world import World
 
@@ -82,7 +83,11 @@ class Feed:
             if not self.flying:
                 break
             waves += 1
-            home = await self.flying.popleft()
+            try:
+                home = await self.flying.popleft()
+            except BaseException:
+                self.held = kept          # given up on with what is in the air, when this is closed
+                raise
             oldest = self.ledger.waves - len(self.flying)  # of the waves that are still in the air
             self.begun = [x for x in self.begun if x[0].place.wave >= oldest]
             kept += self._sift(home)
@@ -177,7 +182,7 @@ class Feed:
             while counts is not None:
                 dealt = _dealt(dealt, counts, total)
                 played = await self._phase(played, counts, lambda one, k: self._play(one, k, attempts))
-                played = list(await asyncio.gather(*map(self._score, played)))   # whole groups: siblings compare
+                played = await together(*map(self._score, played))   # whole groups: siblings compare
                 counts = _send(plan, [h.group for h in played])
         if dealt < total:
             raise _not_the_total(dealt, total)
@@ -204,7 +209,7 @@ class Feed:
             raise ValueError(
                 f"allocate gave {list(counts)} for {len(played)} slots: one count of at least 0 each"
             )
-        more = iter(await asyncio.gather(*(play(h, k) for h, k in zip(played, counts, strict=True) if k)))
+        more = iter(await together(*(play(h, k) for h, k in zip(played, counts, strict=True) if k)))
         return [next(more) if k else h for h, k in zip(played, counts, strict=True)]
 
     async def _play_and_score(self, one: Played, count: int, attempts: Callable[[Place], Attempts]) -> Played:

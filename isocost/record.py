@@ -15,16 +15,19 @@ Safetensors and JSON only; nothing is ever unpickled.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
 import platform
+import shlex
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -41,7 +44,102 @@ from isocost.types import Cost
 
 SCHEMA = 1
 STREAMS = ("metrics.jsonl", "journal.jsonl", "samples.jsonl", "timing.jsonl")
+REWARD_FAILED = "reward failed"
+GO_ON = ("interrupted", REWARD_FAILED)  # reasons for an end after which a run goes on where it was
+PATIENCE = 0.5  # seconds to wait for a lock
 KEEP = 2  # checkpoints kept: the last may be torn, the one before is whole
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder, made if it is missing, while this process writes there.
+
+    The system lets go of the lock when the process ends, however it ends. The file `lock` names the process, and is
+    removed with the lock; so are folders that were made for it and hold nothing else. Raises UserError, naming that
+    process, if another one holds the folder. Where the file system has no locks a line on stderr says so.
+    """
+    made = [p for p in (folder, *folder.parents) if not p.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "lock"
+    try:
+        lock = _lock(path)
+        try:
+            yield
+        finally:
+            if lock is not None:
+                with suppress(OSError):
+                    path.unlink()
+                os.close(lock)
+    finally:
+        with suppress(OSError):     # not empty: something was written
+            for p in made:
+                p.rmdir()
+
+
+def _lock(path: Path) -> int | None:
+    """A descriptor that holds the lock; None where there is none to hold."""
+    until = time.monotonic() + PATIENCE
+    while (lock := _lock_file(path)) is not None:
+        try:
+            if _take(lock, path):
+                return lock
+        except OSError as e:
+            os.close(lock)
+            print(f"isocost: {path.parent} cannot be locked ({e.strerror}); let no other isocost write to it",
+                  file=sys.stderr)
+            return None
+        os.close(lock)
+        if time.monotonic() > until:
+            raise UserError(_held(path))
+        time.sleep(0.02)            # who only looks whether a folder is held holds its lock for a moment too
+    return None
+
+
+def _lock_file(path: Path) -> int | None:
+    """The file, open; None in a folder that cannot be written to, where whatever would write fails by itself."""
+    path.parent.mkdir(parents=True, exist_ok=True)      # the one that held the lock may have removed the folder too
+    flags = os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o644)
+    except OSError as e:
+        if e.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise UserError(f"{path} cannot be used as a lock ({e.strerror}): remove it") from None
+    with suppress(OSError):         # another user's: it can be held, and not written to
+        return os.open(path, os.O_RDONLY | flags)
+    return None
+
+
+def _take(lock: int, path: Path) -> bool:
+    """Whether the lock is ours now, and says so. Raises OSError where the file system has no locks."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(lock), os.stat(path)):
+            return False
+    except (BlockingIOError, FileNotFoundError):        # held; or just removed, and another file may be there next
+        return False
+    with suppress(OSError):
+        os.ftruncate(lock, 0)
+        os.write(lock, _line({"pid": os.getpid(), "host": platform.node(), "command": _command()}).encode())
+    return True
+
+
+def _command() -> str:
+    """This command as it was given, at most 200 characters of it."""
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])[:200]
+
+
+def _held(path: Path) -> str:
+    """That a folder is held, and by which process as far as its lock says."""
+    holder: Any = None
+    with suppress(OSError, ValueError, RecursionError):
+        holder = json.loads(path.read_bytes()[:4096])
+    if not isinstance(holder, dict) or not isinstance(holder.get("pid"), int):
+        return f"{path.parent} is being written by another process: wait for it to end, or choose another folder"
+    words = "".join(c if c.isprintable() else "?" for c in str(holder.get("command"))[:200])
+    host = str(holder.get("host"))
+    where = "" if host == platform.node() else f" on {''.join(c for c in host if c.isprintable())[:80]}"
+    return (f"{path.parent} is being written by another process, {holder['pid']}{where} ({words}): wait for it to end, "
+            "or choose another folder")
 
 
 def write_json(path: Path, data: Any) -> None:
@@ -135,14 +233,7 @@ class RunRecord:
     @contextmanager
     def opened(cls, path: Path) -> Iterator[RunRecord]:
         """Lock the directory and open its streams. Raises UserError if another process holds it."""
-        path.mkdir(parents=True, exist_ok=True)
-        with open(path / "lock", "w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise UserError(
-                    f"{path} is being written by another process; wait for it, or choose another --out"
-                ) from None
+        with locked(path):
             record = cls(path, life=len(read_lines(path / "lost.jsonl")))
             record.streams = {name: Stream(path / name) for name in STREAMS}
             try:

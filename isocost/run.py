@@ -20,14 +20,14 @@ from isocost import meter as meters
 from isocost import record as records
 from isocost import shelf
 from isocost.conflicts import refuse
-from isocost.errors import UserError
+from isocost.errors import RewardFailed, UserError
 from isocost.evaluate import ATTEMPTS, Evaluation, evaluate
 from isocost.laws.interference import against
 from isocost.ledger import Ledger
 from isocost.local.weights import save as save_folder
 from isocost.loop import End, Step, train
 from isocost.rates import rates
-from isocost.record import RunRecord, read_json, read_lines, write_json
+from isocost.record import GO_ON, REWARD_FAILED, RunRecord, read_json, read_lines, write_json
 from isocost.seams import Recipe, describe, fingerprint, functions, paced
 from isocost.setting import Opened, Setting, open_setting
 from isocost.types import Fate, Problem
@@ -112,7 +112,7 @@ async def run(
     recipe = recipe_of(job)
     with RunRecord.opened(out) as record:
         _refuse_another(out, job, recipe)
-        if (out / "end.json").exists() and (ended := read_json(out / "end.json"))["reason"] != "interrupted":
+        if (out / "end.json").exists() and (ended := read_json(out / "end.json"))["reason"] not in GO_ON:
             return ended
         opened = opened or open_setting(job.setting, reference=compares(recipe))
         _claim(record, job, recipe, opened)
@@ -157,7 +157,7 @@ def reopen(out: Path, job: Job) -> bool:
     if there["budget"].keys() != job.budget.keys() or all(job.budget[k] <= v for k, v in there["budget"].items()):
         return False
     end = out / "end.json"
-    if end.exists() and read_json(end)["reason"] not in ("spent", "interrupted"):
+    if end.exists() and read_json(end)["reason"] not in ("spent", *GO_ON):
         return False
     end.unlink(missing_ok=True)     # first: whoever is killed in between finds a run that is not over
     asked = {**there["job"], "budget": dict(job.budget), "points": list(job.points)}
@@ -199,6 +199,7 @@ def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:
     path = record.path / "run.json"
     if path.exists():
         there = read_json(path)
+        there = _with_mended_reward(record, there, asked["problems"]["verifier_source"])
         changed = [k for k in ("problems", "model") if fingerprint(there[k]) != fingerprint(asked[k])]
         if changed:
             raise UserError(
@@ -237,6 +238,20 @@ def _origin(method: str) -> dict[str, Any]:
     }
 
 
+def _with_mended_reward(record: RunRecord, there: dict[str, Any], source: str | None) -> dict[str, Any]:
+    """What run.json says, with another text of the reward's file if the run ended because that failed.
+
+    Earlier texts stay on record as `rewards_before`: what they marked may have been trained on.
+    """
+    end, before = record.path / "end.json", there["problems"].get("verifier_source")
+    if source == before or not end.exists() or read_json(end)["reason"] != REWARD_FAILED:
+        return there
+    problems = {**there["problems"], "verifier_source": source}
+    mended = {**there, "problems": problems, "rewards_before": [*there.get("rewards_before", ()), before]}
+    write_json(record.path / "run.json", mended)
+    return mended
+
+
 def _source(verifier: str) -> str | None:
     """The hash of a user's reward file: the same name with another file behind it is another run."""
     file = Path(verifier.removeprefix("python:").rpartition(":")[0])
@@ -261,6 +276,7 @@ class _Run:
         self.base: list[float | None] | None = None  # pass rates there, per held-out problem
         self.seconds, self.began = 0.0, time.perf_counter()
         self.stop: int | None = None  # a signal that asked for an end
+        self.failed = ""  # why the verifier can be asked no more
 
     async def go(self) -> dict[str, Any]:
         self._restore()
@@ -268,31 +284,38 @@ class _Run:
         meter.observer = self.record.paid
         end = End()
         with _signals(self._ask_to_stop):
-            if not self.measured:
-                await self._evaluate()
-                self._clock()
-                self._save()
-            steps = train(self.recipe, self.world, self.ledger, self.job.budget, end, self._bound)
-            async with aclosing(steps):
-                async for step in steps:
-                    self._write(step)
-                    if not math.isfinite(step.line.get("grad_norm", 0.0)):
-                        end.reason = "diverged"
-                        break
-                    due = bool(self.points) and self.ledger.spent.rollouts >= self.points[0]
-                    if due:
-                        await self._evaluate()
-                    if self.stop:
-                        end.reason = "interrupted"
-                        break
-                    if due or (self.job.save_every and self.ledger.step % self.job.save_every == 0):
-                        self._save()
-            self._journal()
-            now = (self.ledger.step, self.ledger.spent.rollouts)
-            if end.reason in ("spent", "starved") and self._last_evaluated() < now:
-                await self._evaluate()
+            try:
+                await self._train(end)
+            except RewardFailed as why:  # between two steps: what was begun for the next one is given up on by now
+                end.reason, self.failed = REWARD_FAILED, str(why)
+                self._journal()
             self._save()
         return self._finish(end.reason)
+
+    async def _train(self, end: End) -> None:
+        if not self.measured or self._due():
+            await self._evaluate()
+            self._clock()
+            self._save()
+        steps = train(self.recipe, self.world, self.ledger, self.job.budget, end, self._bound)
+        async with aclosing(steps):
+            async for step in steps:
+                self._write(step)
+                if not math.isfinite(step.line.get("grad_norm", 0.0)):
+                    end.reason = "diverged"
+                    break
+                due = self._due()
+                if due:
+                    await self._evaluate()
+                if self.stop:
+                    end.reason = "interrupted"
+                    break
+                if due or (self.job.save_every and self.ledger.step % self.job.save_every == 0):
+                    self._save()
+        self._journal()
+        now = (self.ledger.step, self.ledger.spent.rollouts)
+        if end.reason in ("spent", "starved") and self._last_evaluated() < now:
+            await self._evaluate()
 
     def _ask_to_stop(self, signum: int) -> None:
         self.stop = signum
@@ -361,6 +384,10 @@ class _Run:
         self.points = [p for p in self.points if p > spent]
         self.on_step(line)
 
+    def _due(self) -> bool:
+        """Whether a point at which to evaluate was reached, and the evaluation was not made yet."""
+        return bool(self.points) and self.ledger.spent.rollouts >= self.points[0]
+
     def _last_evaluated(self) -> tuple[int, float]:
         """Step and rollouts: stale waves are paid for some steps before the last."""
         lines = [x for x in read_lines(self.record.path / "metrics.jsonl") if "eval/select" in x]
@@ -414,7 +441,7 @@ class _Run:
         self.ledger.unfinished = shelf.groups(state.get("unfinished", []), self.world.problems)
         self.ledger.spent = self.world.meter.of()
         self.ledger.steps = [x for x in read_lines(self.record.path / "metrics.jsonl") if "reward" in x]
-        self.points = [p for p in self.points if p > self.ledger.spent.rollouts]
+        self.points = [p for p in self.points if p > self._last_evaluated()[1]]
         self.measured, self.seconds, self.base = state["measured"], state["seconds"], state.get("base")
         self.record.pay_since(state["step"])
 
@@ -444,6 +471,7 @@ class _Run:
             **(speed.data() if speed else {}),
             "notes": [*self.record.notes, *self._unmeasured()],
             "verifier_failures": dict(self.opened.grader.failures),
+            "verifier_examples": dict(self.opened.grader.examples),
             "signal": self.stop,
         }
         write_json(self.record.path / "end.json", end)
@@ -469,6 +497,7 @@ class _Run:
         return {
             "spent": f"no further step fits into {budget}",
             "diverged": "the gradient is not finite",
+            REWARD_FAILED: f"{self.failed}. All that was paid for is kept: correct it, and the same command goes on",
             "interrupted": f"stopped by signal {self.stop} after step {self.ledger.step}; it goes on where it was",
         }.get(reason, "")
 

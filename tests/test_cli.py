@@ -282,9 +282,11 @@ def test_a_method_file_and_a_reward_of_ones_own(here):
     assert "0.3" in said("diff", "./mine.py", "grpo")
 
 
-def test_a_reward_that_always_fails_starves_the_run_and_is_counted(here):
+def test_a_reward_that_always_fails_ends_the_run_before_its_budget_is_spent_and_is_counted(here):
     text = said(*RUN, "--budget", "64-rollouts", "--out", "r", "--reward", "my.py:dies", code=5)
-    assert "verifier failures" in text and read_json(here / "r" / "end.json")["fates"]["lost"] >= 64
+    end = read_json(here / "r" / "end.json")
+    assert "verifier failures, exception: " in text and "reward failed: my.py:dies gave no score 32 times" in text
+    assert end["verifier_failures"]["exception"] >= 32 and "train" not in end["bill"]
 
 
 def test_methods_are_listed_shown_and_held_to_their_contract(here):

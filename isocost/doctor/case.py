@@ -18,6 +18,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from isocost.chance import Purpose
+from isocost.errors import RewardFailed
 from isocost.local.decoder import Decoder
 from isocost.local.roofline import Peaks
 from isocost.pack import pack
@@ -144,9 +145,16 @@ async def examine(opened: Opened) -> Case:
         groups = await sampled(empty, problems, Place(SEED, 0, 0, int(Purpose.PROFILE)))
         took.append((time.perf_counter() - wall, time.process_time() - cpu))
     seconds, cpu = sorted(took)[len(took) // 2]
-    marked = [g.of([r.but(score=s) for r, s in zip(g.rollouts, await opened.world.grade(g.rollouts), strict=True)])
+    marked = [g.of([r.but(score=s) for r, s in zip(g.rollouts, await _scores(opened.world, g), strict=True)])
               for g in groups]
     return Case(opened, tuple(marked), seconds, share_had(opened.setting.threads, cpu, seconds))
+
+
+async def _scores(world: World, group: Group) -> list[Score | None]:
+    try:
+        return await world.grade(group.rollouts)
+    except RewardFailed:       # what the checks of the reward are to find
+        return [None] * len(group.rollouts)
 
 
 async def sampled(

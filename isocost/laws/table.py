@@ -144,7 +144,7 @@ def _whole(folder: Path, lines: Sequence[dict[str, Any]], ended: dict[str, Any])
     """
     evaluated = [int(line.get("step", 0)) for line in lines if "eval/select" in line]
     steps, there = ended.get("steps"), max(len(lines) - len(evaluated), *evaluated, 0)
-    if steps is None or ended.get("reason") == "interrupted":
+    if steps is None or ended.get("reason") in ("interrupted", "reward failed"):
         return
     if there < steps:
         raise UserError(f"{folder}/metrics.jsonl holds {there} steps, and end.json tells of {steps}: lines are "

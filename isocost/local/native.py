@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ import torch
 from numpy import ndarray
 from torch import Tensor, nn
 
+from isocost.local import store
 from isocost.local.decoder import Config, Decoder, rotations
 from isocost.local.layout import Units
 
@@ -252,47 +253,44 @@ def _library() -> tuple[Any, str]:
     if compiler is None:
         return None, f"there is no C++ compiler here ({', '.join(COMPILERS)}); install one, and runs get faster"
     try:
-        path = _built(compiler)
-        library = ctypes.CDLL(str(path))
-    except (OSError, subprocess.SubprocessError) as e:
+        try:
+            return _loaded(_built(compiler)), ""
+        except (OSError, AttributeError):    # a sound copy that this system cannot load, of other system libraries
+            return _loaded(_built(compiler, anew=True)), ""
+    except (OSError, AttributeError, subprocess.SubprocessError) as e:
         said = str(getattr(e, "stderr", "") or e).strip().splitlines()
         return None, f"{compiler} could not build the kernel: {said[0] if said else type(e).__name__}"
+
+
+def _loaded(code: bytes) -> Any:
+    """Raises OSError for what cannot be loaded, AttributeError for a library that is not the kernel."""
+    library = store.load(code)
     library.isocost_open.restype = ctypes.c_void_p
     library.isocost_tape.restype = ctypes.c_void_p
     library.isocost_tape_bytes.restype = ctypes.c_int64
-    return library, ""
+    return library
 
 
-def _built(compiler: str) -> Path:
-    """The shared library for this source, compiler and machine, built unless it is there already."""
+def _built(compiler: str, *, anew: bool = False) -> bytes:
+    """The shared library for this source, compiler and machine; compiled unless it is stored, or with `anew`."""
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
     sources = [p.read_text() for p in sorted(FOLDER.glob("*")) if p.suffix in (".h", ".cpp")]
-    key = "\n".join((*sources, version, _machine(), *FLAGS, *TARGET))
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "isocost"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:                                    # a home that cannot be written to
-        folder = Path(tempfile.gettempdir()) / f"isocost-{os.getuid()}"
-        folder.mkdir(mode=0o700, exist_ok=True)
-    path = folder / f"kernel-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
-    if not path.exists():
-        _build(compiler, path)
-    return path
+    key = "\n".join((*sources, version, _machine(), *FLAGS, *TARGET)).encode()
+    name = f"kernel-{hashlib.sha256(key).hexdigest()[:16]}.so"
+    return store.kept(name, key, partial(_compiled, compiler), anew=anew)
 
 
-def _build(compiler: str, path: Path) -> None:
-    """Compile next to its final place and move it there, so that two processes never see half a file."""
+def _compiled(compiler: str) -> bytes:
+    """Compile, in a folder for temporary files that only this user can open."""
     print("isocost: building its kernel for this machine, once (about ten seconds)", file=sys.stderr, flush=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
-        out = Path(scratch) / path.name
+    with tempfile.TemporaryDirectory(prefix="isocost-") as scratch:
+        out = Path(scratch) / "kernel.so"
         for some in (TARGET, ()):
             command = [compiler, *FLAGS, *some, str(SOURCE), "-o", str(out)]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode == 0:
-                break
-        else:
-            raise subprocess.CalledProcessError(done.returncode, command, stderr=done.stderr)
-        os.replace(out, path)
+                return out.read_bytes()
+        raise subprocess.CalledProcessError(done.returncode, command, stderr=done.stderr)
 
 
 def _machine() -> str:

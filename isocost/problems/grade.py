@@ -1,30 +1,34 @@
-"""Marks finished rollouts. A verifier that fails gives no score, never a zero, and is counted by how it failed."""
+"""Marks finished rollouts. A verifier that fails gives no score, never a zero, and is counted by how it failed.
+
+One that fails too often ends what asked for it (`RewardFailed`): rollouts without a score are paid for and teach
+nothing. Too often is, whichever comes first:
+
+- `RESTARTS_IN_A_ROW` calls in a row that ended or hung the verifier's process;
+- `FAILURES_IN_A_ROW` calls in a row without a score;
+- of the last `WINDOW` calls (`LEAST` at least), more than `FAILED` failed or more than `RESTARTED` cost a process.
+
+A call that returned None is no failure but gives no score: only the second rule counts it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import math
 import os
-import queue
-import select
-import subprocess
-import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 
-from isocost.errors import UserError
+from isocost.errors import RewardFailed, UserError
 from isocost.meter import Meter
 from isocost.problems import verify
+from isocost.problems.processes import Outcome, Pool, finite, printable
 from isocost.types import Cost, Problem, Rollout, Score
 
-STARTUP = 120.0                      # seconds for a worker to import its verifier
+RESTARTS_IN_A_ROW, FAILURES_IN_A_ROW = 8, 32
+WINDOW, LEAST = 256, 64
+FAILED, RESTARTED = 0.5, 0.25     # shares of the window
 _RIGHT, _WRONG = Score(1.0), Score(0.0)   # one object for the scores that nearly every rollout gets
-Outcome = tuple[str, float | str | None]  # ("score", value), or the kind of failure and what is known of it
 
 
 class Grader:
@@ -39,24 +43,27 @@ class Grader:
         if timeout <= 0:
             raise UserError(f"a verifier's time limit is more than 0 seconds, not {timeout:g}")
         self.verifier, self.timeout, self.meter = verifier, timeout, meter or Meter()
-        self.failures: Counter[str] = Counter()
-        self.examples: dict[str, str] = {}
         self._kind = verify.find(verifier)
-        self._pool = _Pool(verifier, workers or min(os.cpu_count() or 1, 4), timeout) if self._kind.slow else None
+        self._record = _Record(verifier)
+        self.failures, self.examples = self._record.failures, self._record.examples
+        workers = workers or min(os.cpu_count() or 1, 4)
+        self._pool = Pool(verifier, workers, timeout, lambda: self._record.stopped) if self._kind.slow else None
 
     async def __call__(self, rollouts: Sequence[Rollout]) -> list[Score | None]:
         """A score each, None where the verifier failed or ran out of time. Charges one verifier call each.
 
-        Raises UserError when a user's file does not import.
+        Raises UserError when a user's file does not import, RewardFailed when the verifier has failed too often.
         """
         if self._pool is None:
             began, mark = time.perf_counter(), self._kind.mark
             outcomes = [_safely(mark, r.final, r.problem) for r in rollouts]
             self.meter.charge(Cost(verify=len(rollouts), seconds=time.perf_counter() - began))
+            for outcome, r in zip(outcomes, rollouts, strict=True):
+                self._record.saw(outcome, r.problem.id)
         else:
             pool = self._pool
             self.meter.charge(Cost(verify=len(rollouts)))
-            waiting = [pool.submit(r.final, r.problem, _tokens(r)) for r in rollouts]
+            waiting = [pool.submit(r.final, r.problem, _tokens(r), self._record.saw) for r in rollouts]
             timed: list[tuple[Outcome, float]] = []
             try:
                 for w in waiting:
@@ -64,7 +71,9 @@ class Grader:
             finally:     # whoever cancels pays for what is marked by then
                 self.meter.charge(Cost(seconds=sum((seconds for _, seconds in timed), 0.0)))
             outcomes = [o for o, _ in timed]
-        return [self._score(o) for o in outcomes]
+        if self._record.stopped:
+            raise RewardFailed(self._record.stopped)
+        return [_score(o) for o in outcomes]
 
     def mark(self, pairs: Sequence[tuple[str, Problem]]) -> list[float | str]:
         """What each (text, problem) earns, or in words why it has no score.
@@ -76,7 +85,7 @@ class Grader:
             outcomes = [_safely(self._kind.mark, text, p) for text, p in pairs]
             seconds = time.perf_counter() - began
         else:
-            waiting = [self._pool.submit(text, p, ()) for text, p in pairs]
+            waiting = [self._pool.submit(text, p, (), self._record.checked) for text, p in pairs]
             timed = [w.result() for w in waiting]
             outcomes, seconds = [o for o, _ in timed], sum((s for _, s in timed), 0.0)
         self.meter.charge(Cost(verify=len(pairs), seconds=seconds))
@@ -94,147 +103,78 @@ class Grader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _score(self, outcome: Outcome) -> Score | None:
-        kind, value = outcome
-        if kind != "score" or not isinstance(value, float):
-            self.failures[kind] += 1
-            self.examples.setdefault(kind, str(value))
-            return None
-        return _RIGHT if value == 1.0 else _WRONG if value == 0.0 else Score(value)
+
+class _Record:
+    """The latest outcomes of one verifier, and why nothing more is to be asked of it. Threads may share it."""
+
+    def __init__(self, verifier: str):
+        self.stopped = ""                 # why, once it failed too often
+        self.failures: Counter[str] = Counter()
+        self.examples: dict[str, str] = {}
+        self._verifier, self._first = verifier, ""
+        self._latest: deque[tuple[bool, bool]] = deque()    # (failed, cost a process), at most WINDOW
+        self._failed = self._restarted = 0     # how many of these
+        self._unscored = self._restarts = 0    # in a row
+        self._lock = threading.Lock()
+
+    def saw(self, outcome: Outcome, problem: str, replaced: bool = False) -> None:
+        """Count an answer; `replaced` says that it cost a process."""
+        failed = outcome[0] not in ("score", "none")
+        with self._lock:
+            if outcome[0] != "score":
+                self.failures[outcome[0]] += 1
+                self.examples.setdefault(outcome[0], f"problem {problem!r}: {outcome[1]}")
+            self._latest.append((failed, replaced))
+            old = self._latest.popleft() if len(self._latest) > WINDOW else (False, False)
+            self._failed += failed - old[0]
+            self._restarted += replaced - old[1]
+            self._unscored = 0 if outcome[0] == "score" else self._unscored + 1
+            self._count(outcome, problem, failed, replaced)
+
+    def checked(self, outcome: Outcome, problem: str, replaced: bool) -> None:
+        """Count an answer to a text that no policy wrote: a verifier may raise on those, and may not hang or die."""
+        with self._lock:
+            self._count(outcome, problem, replaced, replaced)
+
+    def _count(self, outcome: Outcome, problem: str, failed: bool, replaced: bool) -> None:
+        if failed and not self._first:
+            self._first = f"the first failure, on problem {problem!r}: {_in_words(*outcome)}"
+        self._restarts = self._restarts + 1 if failed and replaced else 0
+        self.stopped = self.stopped or self._too_often()
+
+    def _too_often(self) -> str:
+        n = len(self._latest)
+        if self._restarts >= RESTARTS_IN_A_ROW:
+            said = f"ended or hung its process {self._restarts} times in a row"
+        elif self._unscored >= FAILURES_IN_A_ROW:
+            said = f"gave no score {self._unscored} times in a row"
+        elif n >= LEAST and self._failed > FAILED * n:
+            said = f"failed on {self._failed} of the last {n} answers, and at most {FAILED:.0%} may fail"
+        elif n >= LEAST and self._restarted > RESTARTED * n:
+            said = f"cost {self._restarted} processes for the last {n} answers; at most {RESTARTED:.0%} may cost one"
+        else:
+            return ""
+        return f"{self._verifier} {said}; {self._first or 'it returned None'}"
+
+
+def _score(outcome: Outcome) -> Score | None:
+    kind, value = outcome
+    if kind != "score" or not isinstance(value, float):
+        return None
+    return _RIGHT if value == 1.0 else _WRONG if value == 0.0 else Score(value)
 
 
 def _safely(mark: verify.Verifier, text: str, problem: Problem) -> Outcome:
     try:
         value = mark(text, problem)
     except (Exception, SystemExit) as e:
-        return "exception", f"{type(e).__name__}: {e}"[:500]
-    return ("score", value) if value == 1.0 or value == 0.0 else _finite(("score", value))
-
-
-def _finite(outcome: Outcome) -> Outcome:
-    """None is "none", NaN and infinities are "not finite"; the rest stays."""
-    kind, value = outcome
-    if kind != "score":
-        return outcome
-    if value is None:
-        return "none", "the verifier returned None"
-    value = float(value)
-    return ("score", value) if math.isfinite(value) else ("not finite", f"the verifier returned {value}")
+        return "exception", printable(f"{type(e).__name__}: {e}"[:500])
+    return ("score", value) if value == 1.0 or value == 0.0 else finite(("score", value))
 
 
 def _in_words(kind: str, value: float | str | None) -> str:
-    return str(value) if kind == "exception" else f"{kind}: {value}"
+    return str(value) if kind in ("exception", "stopped") else f"{kind}: {value}"
 
 
 def _tokens(rollout: Rollout) -> list[int]:
     return [int(t) for t in rollout.segments[-1].reply()] if rollout.segments else []
-
-
-class _Pool:
-    """Worker processes, each driven by one thread, so that a busy event loop does not eat into a time limit."""
-
-    def __init__(self, verifier: str, workers: int, timeout: float):
-        self._verifier, self._workers, self._timeout = verifier, workers, timeout
-        self._threads: ThreadPoolExecutor | None = None
-        self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-
-    def submit(self, text: str, problem: Problem, tokens: Sequence[int]) -> Future[tuple[Outcome, float]]:
-        """A future of the outcome and the seconds a worker was busy with it."""
-        line = f"[{json.dumps(text)}, {json.dumps(list(tokens))}, {verify.row(problem)}]\n"
-        with self._lock:
-            if self._threads is None:
-                self._threads = ThreadPoolExecutor(self._workers, "verifier")
-                for _ in range(self._workers):
-                    self._idle.put(_Worker(self._verifier, self._timeout))
-        return self._threads.submit(self._run, line)
-
-    def _run(self, line: str) -> tuple[Outcome, float]:
-        worker = self._idle.get()
-        began = time.perf_counter()
-        try:
-            outcome = _finite(worker.ask(line))
-        finally:
-            self._idle.put(worker)
-        if outcome[0] == "refused":
-            raise UserError(str(outcome[1]))
-        return outcome, time.perf_counter() - began
-
-    def close(self) -> None:
-        with self._lock:
-            threads, self._threads = self._threads, None
-        if threads is not None:
-            threads.shutdown(wait=True, cancel_futures=True)
-            while not self._idle.empty():
-                self._idle.get().end()
-
-
-class _Worker:
-    """One process of `isocost.problems.worker`, started when first asked and again after it was lost."""
-
-    def __init__(self, verifier: str, limit: float):
-        self._verifier, self._limit = verifier, limit   # seconds per request
-        self._process: subprocess.Popen[bytes] | None = None
-        self._buffer = b""
-
-    def ask(self, line: str) -> Outcome:
-        """The outcome of one request: the worker's, or "timeout", or "died"."""
-        if self._process is None:
-            started = self._start()
-            if started[0] != "ready":
-                self.end()
-                return started
-        outcome = self._send(line.encode())
-        if outcome[0] in ("timeout", "died"):
-            self.end()
-        return outcome
-
-    def end(self) -> None:
-        """Kill the process and everything it has started, and close its pipes."""
-        process, self._process, self._buffer = self._process, None, b""
-        if process is None:
-            return
-        with contextlib.suppress(ProcessLookupError):  # it may have gone by itself
-            os.killpg(process.pid, 9)
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):  # what was still unsent is of no use now
-                    pipe.close()
-
-    def _start(self) -> Outcome:
-        command = [sys.executable, "-m", "isocost.problems.worker", self._verifier, str(self._limit + 1.0)]
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env,
-            start_new_session=True,
-        )
-        return self._answer(time.monotonic() + STARTUP)
-
-    def _send(self, line: bytes) -> Outcome:
-        assert self._process is not None and self._process.stdin is not None
-        try:
-            self._process.stdin.write(line)
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            return "died", "the verifier's process ended"
-        return self._answer(time.monotonic() + self._limit, self._limit)
-
-    def _answer(self, deadline: float, limit: float = STARTUP) -> Outcome:
-        """Read one line, however it arrives, until the deadline of the monotonic clock."""
-        assert self._process is not None and self._process.stdout is not None
-        pipe = self._process.stdout.fileno()
-        while b"\n" not in self._buffer:
-            ready, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
-            if not ready:
-                return "timeout", f"no answer within {limit:g} s"
-            more = os.read(pipe, 65536)
-            if not more:
-                return "died", "the verifier's process ended"
-            self._buffer += more
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        try:
-            kind, value = json.loads(line)
-        except ValueError:
-            return "died", "the verifier's process wrote something else than an answer"
-        return kind, value

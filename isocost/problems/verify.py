@@ -7,15 +7,19 @@ or exit: `grade.Grader` turns all of that into "no score", never into a zero.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
+import hashlib
+import importlib
 import inspect
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
+from itertools import islice
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol
 
 from isocost.errors import UserError
@@ -40,6 +44,7 @@ class Kind:
     mark: Verifier
     slow: bool = False         # wants a process of its own and a time limit
     must_agree: bool = True    # the reference answer has to be right by it
+    library: str = ""          # that it imports
 
 
 def exact(text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:
@@ -114,19 +119,41 @@ class Python:
     path: str
     function: str
 
-    def load(self) -> None:
-        """Import the file. Raises UserError if it does not import or has no such function."""
+    def digest(self) -> str:
+        """SHA-256 of the file as it is now, in hexadecimal."""
+        return hashlib.sha256(Path(self.path).read_bytes()).hexdigest()
+
+    def load(self, digest: str = "") -> None:
+        """Import the file. Raises UserError if it does not import, has no such function, or has another digest."""
+        if digest and hashlib.sha256(_source(self.path)).hexdigest() != digest:
+            raise UserError(f"{self.path} was changed while it was in use: give the command again")
         _function(self.path, self.function)
 
     def __call__(self, text: str, problem: Problem, tokens: Sequence[int] = ()) -> float | None:
-        """Raises whatever the user's function raises, and ValueError unless it returns one value."""
+        """Raises whatever the user's function raises, ValueError unless it returns one value, TypeError if that is not
+        a number."""
         f = _function(self.path, self.function)
         out = f(**_columns(f, text, problem, tokens))
         if inspect.isawaitable(out):
             out = asyncio.run(_await(out))
-        if not isinstance(out, Sequence) or isinstance(out, str) or len(out) != 1:
-            raise ValueError(f"{self.function} was asked for 1 reward and returned {str(out)[:60]!r}")
-        return None if out[0] is None else float(out[0])
+        listed = isinstance(out, Iterable) and not isinstance(out, str | bytes | Mapping)
+        values = list(islice(out, 2)) if listed else []
+        if len(values) != 1:
+            raise ValueError(f"{self.function} was asked for 1 reward and returned {_shown(out)}: return a list of one")
+        return None if values[0] is None else _as_number(values[0], self.function)
+
+
+def _as_number(value: Any, function: str) -> float:
+    """A number as float: also a bool, a numpy scalar, an array or tensor of one number. Raises TypeError for text."""
+    if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
+        raise TypeError(f"{function} returned {_shown(value)} where a number was expected, such as 1.0")
+    return float(value)
+
+
+def _shown(value: Any) -> str:
+    """A value for a message: its type, and the beginning of what it looks like."""
+    text = repr(value) if isinstance(value, str | bytes | int | float | Sequence) else str(value)
+    return f"{text[:60]} ({type(value).__name__})"
 
 
 BUILT_IN: dict[str, Kind] = {
@@ -134,9 +161,9 @@ BUILT_IN: dict[str, Kind] = {
     "final": Kind(final),
     "words": Kind(words),
     "numeric": Kind(numeric),
-    "math": Kind(math, slow=True),
-    "reasoning-gym": Kind(ReasoningGym(), slow=True),
-    "reasoning-gym-partial": Kind(ReasoningGym(partial=True), slow=True),
+    "math": Kind(math, slow=True, library="math_verify"),
+    "reasoning-gym": Kind(ReasoningGym(), slow=True, library="reasoning_gym"),
+    "reasoning-gym-partial": Kind(ReasoningGym(partial=True), slow=True, library="reasoning_gym"),
 }
 
 
@@ -169,9 +196,7 @@ def number(text: str) -> Fraction | None:
     Reads signs, thousands commas, decimals, exponents up to three digits, a/b and \frac, in ASCII digits. A per
     cent sign is passed over. Several \boxed that differ are no answer.
     """
-    boxes = boxed(text)
-    if boxes:
-        values = {number(b) for b in boxes}
+    if values := {number(b) for b in _boxes(text, innermost=True)}:
         return values.pop() if len(values) == 1 else None
     _, mark, tail = text.rpartition("####")
     found = _NUMBER.findall(_FRAC.sub(r" \1/\2 ", (tail if mark else text).replace("$", " ").replace("−", "-")))
@@ -180,15 +205,29 @@ def number(text: str) -> Fraction | None:
 
 def boxed(text: str) -> list[str]:
     r"""The contents of every \boxed{...}, braces balanced; an unclosed one holds nothing."""
-    out = []
-    for start in re.finditer(r"\\boxed\s*\{", text):
-        depth = 1
-        for at in range(start.end(), len(text)):
-            depth += {"{": 1, "}": -1}.get(text[at], 0)
-            if depth == 0:
-                out.append(text[start.end() : at])
-                break
-    return out
+    return _boxes(text)
+
+
+_BRACE = re.compile(r"\\boxed\s*\{|[{}]")
+
+
+def _boxes(text: str, *, innermost: bool = False) -> list[str]:
+    r"""`boxed`, in one pass over the text; or only those that hold no other.
+
+    A model may write thousands of \boxed{ within each other, whose contents together are longer than any memory: what
+    reads them must ask for the innermost, whose contents do not overlap.
+    """
+    found: list[tuple[int, int]] = []
+    begun: list[tuple[int, int]] = []        # of every open brace: where a box's content begins or -1, boxes before it
+    for brace in _BRACE.finditer(text):
+        if brace[0] == "}":
+            if begun:
+                start, before = begun.pop()
+                if start >= 0 and (not innermost or len(found) == before):
+                    found.append((start, brace.start()))
+        else:
+            begun.append((brace.end() if len(brace[0]) > 1 else -1, len(found)))
+    return [text[start:end] for start, end in sorted(found)]
 
 
 def close(said: Fraction, gold: Fraction) -> bool:
@@ -237,18 +276,28 @@ def _scorer(task: str) -> Callable[..., float]:
 @cache
 def _function(path: str, function: str) -> Callable[..., Any]:
     """A function of a user's file. Raises UserError if it has no such function or does not import."""
-    spec = importlib.util.spec_from_file_location(f"isocost_user_{Path(path).stem}", path)
-    if spec is None or spec.loader is None:
-        raise UserError(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as e:
-        raise UserError(f"{path} does not import: {type(e).__name__}: {e}") from e
-    found = getattr(module, function, None)
+    found = getattr(_module(path), function, None)
     if not callable(found):
         raise UserError(f"{path} has no function {function!r}")
     return found
+
+
+@cache
+def _module(path: str) -> ModuleType:
+    """A user's file, run once. Its text is compiled: stored byte code may be of an earlier text."""
+    module = ModuleType(f"isocost_user_{Path(path).stem}")
+    module.__file__ = path
+    sys.modules[module.__name__] = module      # where dataclasses and pickle expect what the file defines
+    try:
+        exec(compile(_source(path), path, "exec"), module.__dict__)
+    except BaseException as e:
+        raise UserError(f"{path} does not import: {type(e).__name__}: {e}") from e
+    return module
+
+
+@cache
+def _source(path: str) -> bytes:
+    return Path(path).read_bytes()
 
 
 def _columns(f: Callable[..., Any], text: str, problem: Problem, tokens: Sequence[int]) -> dict[str, Any]:

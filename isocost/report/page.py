@@ -60,7 +60,7 @@ def write(study_dir: Path, out: Path | None = None) -> Path:
     text = render(load(study_dir))
     out = study_dir / "report.html" if out is None else Path(out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = out.with_name(f".{out.name}.tmp")
+    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")   # two reports at once are two whole ones
     temporary.write_text(text, encoding="utf-8")
     os.replace(temporary, out)
     return out

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -45,7 +46,7 @@ from isocost.setting import Opened, Setting, open_setting
 from isocost.study import measure, tell, wave
 from isocost.study.asked import console_of, setting_of, workers_of
 from isocost.study.design import Design, arm_of, arm_recipe, design, expected, labels_of
-from isocost.study.home import Home, check, found
+from isocost.study.home import Home, check, found, writing
 from isocost.study.jobs import job_of, run_jobs
 from isocost.study.single import settings_of
 from isocost.types import Problem
@@ -86,7 +87,8 @@ def run_compare(arms: Sequence[str], *, quiet: bool, as_json: bool = False, give
         known = other in methods.names() or other.endswith(".py")
         what = "a method: give all of one kind" if known else "neither a folder nor a method"
         raise UserError(f"{one} is a folder of runs and {other} is {what}")
-    return of_methods(arms, console, as_json=as_json, **asked)
+    with ExitStack() as held:
+        return of_methods(arms, console, as_json=as_json, held=held, **asked)
 
 
 def _is_folder(name: str) -> bool:
@@ -124,10 +126,10 @@ def of_folders(folders: Sequence[Path], console: Console, *, as_json: bool, out:
     answer = replace(answer, missing=(*answer.missing, *((EVALUATED,) if logged else ())))
     show(console, answer, {}, counted_in)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
         kept = {"folders": [str(f) for f in folders], "metric": metric, "counted_in": counted_in,
                 "kind": told[0][1]["kind"]}
-        Home(out).write("comparison.json", {**answer.data(), **kept})
+        with writing(out):
+            Home(out).write("comparison.json", {**answer.data(), **kept})
         console.print(f"\nrecord: {out / 'comparison.json'}")
     if as_json:
         click.echo(json.dumps(answer.data(), indent=1, sort_keys=True))
@@ -227,11 +229,11 @@ def _refuse_alike(recipes: Mapping[str, Any]) -> None:
 # methods ------------------------------------------------------------------------------------------------------
 
 
-def of_methods(arms: Sequence[str], console: Console, *, as_json: bool, out: Path | None, budget: str | None,
-               seeds: int, rollouts: int | None, groups: int | None, own_sizes: bool, lr: float | None,
-               evaluations: int, margin: float, unit: str, metric: str, seed: int, workers: int | None, dry_run: bool,
-               to_parents: bool, sets: Sequence[str] = (), **asked: Any) -> int:
-    """Train every arm and judge them: plan, seal, probe, train, answer."""
+def of_methods(arms: Sequence[str], console: Console, *, as_json: bool, held: ExitStack, out: Path | None,
+               budget: str | None, seeds: int, rollouts: int | None, groups: int | None, own_sizes: bool,
+               lr: float | None, evaluations: int, margin: float, unit: str, metric: str, seed: int,
+               workers: int | None, dry_run: bool, to_parents: bool, sets: Sequence[str] = (), **asked: Any) -> int:
+    """Train every arm and judge them: plan, seal, probe, train, answer. The folder is held until `held` is closed."""
     shared, setting = settings_of(sets), setting_of(asked)
     if own_sizes and (rollouts or groups):
         raise UserError("--own-sizes gives every arm its method's own n and B: leave -n and -B out, or give one arm "
@@ -250,6 +252,8 @@ def of_methods(arms: Sequence[str], console: Console, *, as_json: bool, out: Pat
     ask = {"seed": seed, "method": " ".join(arms), "budget": budget, "seeds": seeds, "n": n, "B": B, "lr": lr,
            "evaluations": evaluations, "margin": margin, "metric": metric, "to_parents": to_parents, "sets": shared,
            "own_sizes": own_sizes}
+    if not dry_run:
+        held.enter_context(writing(out))
     check(out, setting, **ask)
     home = Home(out)
     same: list[list[str]] = []

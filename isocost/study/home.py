@@ -6,11 +6,13 @@ study.json  profile.json  pilot.json  rate.json  law.json  plan.json  forecast.j
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from isocost import record as records
 from isocost.errors import UserError
@@ -19,6 +21,49 @@ from isocost.record import read_json, write_json
 from isocost.setting import Setting
 
 _ASKED_AS = {"profiled": "--problems"}      # what is asked by an option of another name
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_held: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())   # folders that this command writes to
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Hold a study's or a run's folder for one command; the steps that it consists of may hold it again.
+
+    Raises UserError, naming the process, if another one writes there.
+    """
+    where = path.resolve()
+    if where in _held.get():
+        yield
+        return
+    with records.locked(path):
+        token = _held.set(_held.get() | {where})
+        try:
+            yield
+        finally:
+            _held.reset(token)
+
+
+def writes(*, new: bool = False) -> Callable[[Callable[Concatenate[Path, P], R]], Callable[Concatenate[Path, P], R]]:
+    """Of a command whose first argument is the folder that it writes to: `writing` around all of it.
+
+    Not where nothing will be written: in a dry run, and in a folder that is not there, unless the command makes a
+    `new` one.
+    """
+
+    def of(command: Callable[Concatenate[Path, P], R]) -> Callable[Concatenate[Path, P], R]:
+        @wraps(command)
+        def alone(path: Path, *args: P.args, **kwargs: P.kwargs) -> R:
+            if kwargs.get("dry_run") or not (new or path.is_dir()):
+                return command(path, *args, **kwargs)
+            with writing(path):
+                return command(path, *args, **kwargs)
+
+        return alone
+
+    return of
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from isocost.laws.rate import EXPONENT, NOISE, RateRule, by_n
 from isocost.laws.table import Curve, curves
 from isocost.record import read_json
 from isocost.study import measure, spending, tell
-from isocost.study.home import Home
+from isocost.study.home import Home, writing
 from isocost.words import counted
 
 AHEAD = 4  # the run to come over the longest imported one, where no budget is given
@@ -85,7 +85,8 @@ def run(
     if out is None:
         own = re.sub(r"[^\w.-]+", "-", found[0].name).strip(".-") or "imported"
         out = Path("runs") / own if len(found) == 1 else Path("studies") / "imported"
-    return bring(found, out, Asked(scale=_bounds(scale), pattern=names, **asked), study)
+    with writing(out):
+        return bring(found, out, Asked(scale=_bounds(scale), pattern=names, **asked), study)
 
 
 def _bounds(text: str | None) -> tuple[float, float] | None:

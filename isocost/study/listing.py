@@ -18,7 +18,7 @@ from isocost import record as records
 from isocost.errors import UserError
 from isocost.importers import TRAINING
 from isocost.laws.pilot import Run
-from isocost.record import find_runs, is_run, read_json, read_lines
+from isocost.record import GO_ON, find_runs, is_run, read_json, read_lines
 from isocost.seams import SEAMS, calls, describe, diff
 from isocost.study import measure
 from isocost.study.show import duration
@@ -147,7 +147,7 @@ def _ended(path: Path, reason: str | None) -> str:
 
     The end of a run that was stopped stays while it goes on.
     """
-    if reason not in (None, "interrupted"):
+    if reason not in (None, *GO_ON):
         return str(reason)
     with suppress(FileNotFoundError), open(path / "lock") as lock:
         try:

@@ -19,13 +19,14 @@ from isocost.laws.table import curves
 from isocost.record import read_json
 from isocost.study import imported, spending, tell
 from isocost.study.asked import console_of
-from isocost.study.home import Home, opened
+from isocost.study.home import Home, opened, writes
 from isocost.study.jobs import run_phase, workers_for
 from isocost.study.show import duration
 from isocost.study.workers import ended
 from isocost.words import counted
 
 
+@writes()
 def pilot(
     study: Path,
     *,

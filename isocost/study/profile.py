@@ -19,7 +19,7 @@ import numpy as np
 from isocost import meter as meters
 from isocost import methods
 from isocost.chance import Purpose
-from isocost.errors import UserError
+from isocost.errors import RewardFailed, UserError
 from isocost.evaluate import group_of
 from isocost.laws import passrate
 from isocost.record import Stream, read_lines
@@ -90,6 +90,7 @@ async def profile(
         "levels": [p.meta.get("level") for p, ok in zip(pool, scored, strict=True) if ok],
         "unscored": int(np.isnan(marks).sum()),
         "verifier_failures": dict(opened.grader.failures),
+        "verifier_examples": dict(opened.grader.examples),
         **passrate.summary(marks[scored] > 0.5, seed=seed),
         "lengths": _lengths(found),
         "exact": opened.world.exact is not None,
@@ -184,7 +185,8 @@ async def _sampled(
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            begun = {} if isinstance(why, UserError) else tabs  # a mistake leaves no study
+            mistake = isinstance(why, UserError) and not isinstance(why, RewardFailed)
+            begun = {} if mistake else tabs  # a mistake leaves no study
             for slot, tab in begun.items():
                 if tab.cost.rollouts:
                     write(_line(slot, Group(pool[slot], ()), tab.cost))

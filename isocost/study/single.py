@@ -26,6 +26,7 @@ from isocost.run import EVALUATION_SEED, Job, its_own, recipe_of
 from isocost.seams import SIZES, Recipe, describe
 from isocost.setting import Opened, Setting
 from isocost.study import tell
+from isocost.study.home import writes
 from isocost.study.show import tail
 from isocost.types import Cost
 
@@ -214,6 +215,7 @@ def _go(job: Job, out: Path, opened: Opened | None, console: Console, as_json: b
     return 0 if end["reason"] == "spent" else 5
 
 
+@writes()
 def evaluate_run(
     run: Path, *, samples: int, data: str | None, base: bool, quiet: bool, console: Console
 ) -> int:

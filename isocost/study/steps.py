@@ -34,7 +34,7 @@ from isocost.record import read_json
 from isocost.setting import Setting
 from isocost.study import imported, spending, tell
 from isocost.study.asked import console_of, method_of, setting_of, workers_of
-from isocost.study.home import Home, check, found, opened
+from isocost.study.home import Home, check, found, opened, writes
 from isocost.study.jobs import run_phase, workers_for
 from isocost.study.pilot import measured, pilot, refuse_sealed, write_pilot
 from isocost.study.workers import ended
@@ -46,6 +46,7 @@ SAMPLES = 16  # per profiled problem
 # profile ------------------------------------------------------------------------------------------------------
 
 
+@writes(new=True)
 def profile(
     out: Path,
     *,
@@ -115,6 +116,7 @@ def profile_cost(setting: Setting, problems: int) -> dict[str, Any]:
 # plan ---------------------------------------------------------------------------------------------------------
 
 
+@writes()
 def plan(
     study: Path,
     *,
@@ -280,6 +282,7 @@ def _spent(home: Home, planned: PilotPlan) -> Bill:
 # fit ----------------------------------------------------------------------------------------------------------
 
 
+@writes()
 def fit(study: Path, *, quiet: bool, as_json: bool = False, metric: str | None = None) -> int:
     """Fit the law to the pilot's curves. Of one imported run its curve is told, and nothing is written."""
     console = console_of(quiet)
@@ -373,8 +376,7 @@ def train(
     if (study is None) == (method is None):
         raise UserError("say what to train: a METHOD (see `isocost methods`), or --plan STUDY")
     if study is not None:
-        home = imported.not_imported(opened(study))
-        return train_plan(home, console, as_json=as_json, workers=workers, dry_run=dry_run)
+        return _train_study(study, console, as_json=as_json, workers=workers, dry_run=dry_run)
     from isocost.study.single import train_one
 
     return train_one(
@@ -401,6 +403,12 @@ def train(
             )
         },
     )
+
+
+@writes()
+def _train_study(study: Path, console: Console, *, workers: int | None, dry_run: bool, as_json: bool) -> int:
+    home = imported.not_imported(opened(study))
+    return train_plan(home, console, as_json=as_json, workers=workers, dry_run=dry_run)
 
 
 def train_plan(
@@ -436,6 +444,7 @@ def train_plan(
 # audit --------------------------------------------------------------------------------------------------------
 
 
+@writes()
 def audit(study: Path, *, quiet: bool, as_json: bool = False) -> int:
     """Hold the sealed forecast against the trained runs; returns the verdict's exit code."""
     home, console = opened(study), console_of(quiet)
@@ -467,6 +476,7 @@ def _hashes(home: Home) -> dict[str, str]:
 # everything ---------------------------------------------------------------------------------------------------
 
 
+@writes(new=True)
 def whole(
     out: Path,
     *,

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from isocost.laws.audit import Audit, Spread
@@ -423,12 +424,15 @@ def ended(console: Console, out: Path, end: Mapping[str, Any]) -> None:
     """Why a run ended and where its rollouts went."""
     fates = ", ".join(f"{k} {v}" for k, v in end["fates"].items() if v)
     console.print(
-        f"  {end['reason']}: {end['detail']}\n  {end['steps']} steps in {duration(end['seconds'])}; rollouts: {fates}"
+        f"  {end['reason']}: {end['detail']}\n  {end['steps']} steps in {duration(end['seconds'])}; rollouts: {fates}",
+        markup=False,       # what a verifier raised may hold brackets
     )
     for note in end["notes"]:
         console.print(f"  [yellow]! {note}[/]")
-    if end["verifier_failures"]:
-        console.print(f"  [yellow]! verifier failures: {dict(end['verifier_failures'])}[/]")
+    for kind, count in end["verifier_failures"].items():
+        first = end.get("verifier_examples", {}).get(kind)
+        said = f"verifier failures, {kind}: {count}" + (f"; the first: {first}" if first else "")
+        console.print(f"  [yellow]! {escape(said)}[/]", soft_wrap=True)
     console.print(f"  record: {out}")
 
 

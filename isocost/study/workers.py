@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from isocost.errors import Interrupted, UserError
-from isocost.record import read_json
+from isocost.errors import Interrupted, RewardFailed, UserError
+from isocost.record import GO_ON, REWARD_FAILED, read_json
 from isocost.run import Job, run
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
@@ -31,8 +31,8 @@ def run_all(
 ) -> list[dict[str, Any]]:
     """Run every job in `folder/name`, going on where one was left; returns what each end.json says, in order.
 
-    `watch` is called a few times a second. Raises Interrupted after a signal, once every worker has saved; UserError
-    if a run was asked something its folder does not allow.
+    `watch` is called a few times a second. Raises Interrupted after a signal, and RewardFailed after a run that ended
+    so, once every worker has saved; UserError if a run was asked something its folder does not allow.
     """
     waiting = [j for j in jobs if not ended(folder / j.name)]
     if waiting:
@@ -41,8 +41,8 @@ def run_all(
 
 
 def ended(path: Path) -> bool:
-    """Whether the run in this folder is over, rather than absent, under way or interrupted."""
-    return (path / "end.json").exists() and read_json(path / "end.json")["reason"] != "interrupted"
+    """Whether the run in this folder is over, rather than absent, under way, interrupted or without a reward."""
+    return (path / "end.json").exists() and read_json(path / "end.json")["reason"] not in GO_ON
 
 
 def _run(jobs: Sequence[Job], folder: Path, workers: int, watch: Callable[[], None]) -> None:
@@ -63,7 +63,8 @@ def _run(jobs: Sequence[Job], folder: Path, workers: int, watch: Callable[[], No
         while left := [f for f in futures if not f.done()]:
             wait(left, timeout=0.25, return_when=FIRST_COMPLETED)
             watch()
-            if stopped and not told:
+            failed = any(f.done() and not f.cancelled() and isinstance(f.exception(), RewardFailed) for f in futures)
+            if (stopped or failed) and not told:     # of a reward that failed the other runs would find the same
                 told = True
                 for f in futures:
                     f.cancel()
@@ -120,7 +121,10 @@ def _one(job: Job, out: Path) -> None:
     if _asked_to_stop.is_set():
         return
     try:
-        if asyncio.run(run(job, out))["reason"] == "interrupted":
+        end = asyncio.run(run(job, out))
+        if end["reason"] == "interrupted":
             _asked_to_stop.set()
+        if end["reason"] == REWARD_FAILED:
+            raise RewardFailed(end["detail"])
     except UserError as e:
-        raise UserError(f"run {job.name}: {e}") from None
+        raise (RewardFailed if isinstance(e, RewardFailed) else UserError)(f"run {job.name}: {e}") from None

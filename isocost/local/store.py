@@ -1,0 +1,204 @@
+"""The compiled kernel between processes. Only machine code that this user built, byte for byte, is loaded.
+
+A kept file is the compiled library with a SHA-256 digest at its end, over the library and over what it was built from.
+A file is used if it and its folder belong to this user, nobody else can write to them, neither is a symbolic link, and
+the digest matches. Any other file is built again. What is loaded are the bytes that were checked: they are copied to
+memory that nobody can change, so a file that changes after the check changes nothing.
+
+The digest detects damage: truncation, an empty file, another library under this name. Against other users of the
+machine, owner and mode protect. Nothing protects against code that already runs as this user.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import hashlib
+import os
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+WAIT = 180.0             # seconds to wait for another process that builds the same kernel; then build it too
+OTHERS = stat.S_IWGRP | stat.S_IWOTH
+UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENOENT)    # a home that is no place for it
+_DIGEST = hashlib.sha256().digest_size
+
+
+def kept(name: str, source: bytes, build: Callable[[], bytes], *, anew: bool = False) -> bytes:
+    """The library `name`: from the store if a sound copy is there, else what `build()` returns, which is then stored.
+
+    `source` is everything that the library depends on. With `anew` it is built in any case. Without a folder that is
+    private to this user nothing is stored, and every process builds its own. Raises what `build` raises.
+    """
+    for folder in _private_folders():
+        if not anew and (code := _read(folder, name, source, warn=True)) is not None:
+            return code
+        if os.access(".", os.W_OK, dir_fd=folder):
+            return _built(folder, name, source, build, anew)
+    return build()
+
+
+def load(code: bytes) -> ctypes.CDLL:
+    """Load a library from its bytes. Raises OSError if the system cannot load it.
+
+    On Linux from sealed memory; elsewhere from a file in a folder that only this user can open.
+    """
+    if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
+        memory = os.memfd_create("isocost-kernel", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        with open(memory, "wb", closefd=False) as file:
+            file.write(code)
+        fcntl.fcntl(memory, fcntl.F_ADD_SEALS,
+                    fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        # Never closed: the loader knows a library by its path, and would take the next one of this number for this.
+        return ctypes.CDLL(f"/proc/self/fd/{memory}")
+    with tempfile.TemporaryDirectory(prefix="isocost-") as scratch:
+        path = Path(scratch) / "kernel.so"
+        path.write_bytes(code)
+        return ctypes.CDLL(str(path))
+
+
+def _built(folder: int, name: str, source: bytes, build: Callable[[], bytes], anew: bool) -> bytes:
+    """What `build()` returns, stored; or a sound copy that another process stored in the meantime."""
+    with _alone(folder):
+        if not anew and (code := _read(folder, name, source)) is not None:
+            return code
+        code = build()
+        try:
+            _write(folder, name, code + _digest(source, code))
+        except OSError as e:
+            _say(f"the kernel cannot be stored ({e.strerror}), so every process builds it again")
+        return code
+
+
+def _digest(source: bytes, code: bytes) -> bytes:
+    return hashlib.sha256(hashlib.sha256(source).digest() + code).digest()
+
+
+# files --------------------------------------------------------------------------------------------------------------
+
+
+def _read(folder: int, name: str, source: bytes, *, warn: bool = False) -> bytes | None:
+    """A sound copy, or None. `warn` says on stderr why a copy that is there is not used."""
+    try:
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    except OSError as e:
+        why = "it is a symbolic link" if e.errno == errno.ELOOP else str(e.strerror)
+    else:
+        with open(file, "rb") as opened:
+            about = os.fstat(file)
+            why = "it is not a file" if not stat.S_ISREG(about.st_mode) else _not_private(about)
+            if not why:
+                whole = opened.read()
+                code, digest = whole[:-_DIGEST], whole[-_DIGEST:]
+                if digest == _digest(source, code):
+                    return code
+                why = "it is damaged, or another version stored it"
+    if warn:
+        _say(f"the stored kernel {name} is not used: {why}")
+    return None
+
+
+def _write(folder: int, name: str, data: bytes) -> None:
+    """Whole or not at all: to a temporary name, onto the disk, then renamed."""
+    for stale in os.listdir(folder):             # of processes that were killed
+        if stale.startswith(f".{name}."):
+            with suppress(FileNotFoundError):
+                os.unlink(stale, dir_fd=folder)
+    temporary = f".{name}.{os.getpid()}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    file = os.open(temporary, flags, 0o600, dir_fd=folder)
+    try:
+        with open(file, "wb") as opened:
+            opened.write(data)
+            opened.flush()
+            os.fsync(file)
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
+        raise
+
+
+# folders ------------------------------------------------------------------------------------------------------------
+
+
+def _private_folders() -> Iterator[int]:
+    """Descriptors of the folders that are private to this user, each made if it is missing."""
+    for path in _folders():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError):
+                path.mkdir(mode=0o700)
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as e:
+            if path.is_symlink():
+                _say(f"{path} is not used for the compiled kernel: it is a symbolic link")
+            elif e.errno not in UNWRITABLE:
+                _say(f"{path} is not used for the compiled kernel: {e.strerror}")
+            continue
+        try:
+            about = os.fstat(folder)
+            if about.st_uid == os.geteuid() and about.st_mode & OTHERS:     # its files are checked one by one too
+                os.fchmod(folder, 0o700)
+                about = os.fstat(folder)
+            if why := _not_private(about):
+                _say(f"{path} is not used for the compiled kernel: {why}")
+            else:
+                yield folder
+        finally:
+            os.close(folder)
+
+
+def _folders() -> Iterator[Path]:
+    """The user's cache, as the XDG specification says; then one in the folder for temporary files."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(base):                      # the specification: a relative path is invalid and must be ignored
+        yield Path(base) / "isocost"
+    else:
+        with suppress(RuntimeError):             # a user without a home
+            yield Path.home() / ".cache" / "isocost"
+    yield Path(tempfile.gettempdir()) / f"isocost-{os.geteuid()}"
+
+
+def _not_private(about: os.stat_result) -> str:
+    """"" for what belongs to this user and only this user can write to, else why not."""
+    if about.st_uid != os.geteuid():
+        return f"it belongs to another user (uid {about.st_uid})"
+    if about.st_mode & OTHERS:
+        return f"other users can write to it (mode {stat.S_IMODE(about.st_mode):o})"
+    return ""
+
+
+@contextmanager
+def _alone(folder: int) -> Iterator[None]:
+    """Hold the folder's lock, so that processes build one after the other; without it after `WAIT` seconds.
+
+    Where the file system has no locks, all of them build: each stores a whole file.
+    """
+    until = time.monotonic() + WAIT
+    held = False
+    while not held and time.monotonic() < until:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = True
+        except BlockingIOError:
+            time.sleep(0.1)
+        except OSError:
+            break
+    try:
+        yield
+    finally:
+        if held:
+            fcntl.flock(folder, fcntl.LOCK_UN)
+
+
+def _say(text: str) -> None:
+    print(f"isocost: {text}", file=sys.stderr, flush=True)

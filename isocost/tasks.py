@@ -1,0 +1,24 @@
+"""Several tasks at once, all of them over when one fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def together(*work: Coroutine[Any, Any, T]) -> list[T]:
+    """What each returns, in order. If one raises, or this is cancelled, the others are cancelled and waited for first.
+
+    `asyncio.gather` leaves the others to go on: they would still sample, and be charged, after a run was written off.
+    """
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return list(await asyncio.gather(*tasks))
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
