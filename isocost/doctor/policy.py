@@ -28,6 +28,7 @@ from isocost.doctor.case import (
     truth,
 )
 from isocost.doctor.finding import Finding
+from isocost.local import invariance
 from isocost.local.decoder import Decoder
 from isocost.local.learner import LocalLearner
 from isocost.types import Batch, Cost, Forward, Group, Place, Role, Sampling, Segment
@@ -164,8 +165,32 @@ async def determinism(case: Case) -> Finding:
     n = sum(len(g.rollouts) for _, g in again)
     if drift:
         return Finding(name, "warn", f"{n} answers sampled again have the same tokens, but log-probs that differ in "
-                       "their last bits", "runs can be repeated only with the same company of rollouts; " + REPORT)
+                       "their last bits", _steadier(case))
     return Finding(name, "ok", f"{n} answers sampled again, alone and among others, are the same to the byte")
+
+
+async def batch_invariance(case: Case) -> Finding:
+    """At the model's own widths, a row has the same bits alone and in batches of many sizes and lengths."""
+    name, extra, began = "batch invariance", case.world.extra, time.perf_counter()
+    if extra["device"] != "cpu":
+        return Finding(name, "cannot tell", f"on {extra['device']} equal bits in any batch are not promised")
+    body = getattr(torch, extra["dtype"])
+    found = invariance.measure(
+        extra["model"].config, body, torch.device("cpu"), extra["kernels"], case.opened.setting.threads, many=True
+    )
+    case.world.meter.charge(Cost(seconds=time.perf_counter() - began))
+    said = f"{found} ({extra['kernels']} kernels, {extra['dtype']})"
+    return Finding(name, "ok", said) if found.holds else Finding(name, "warn", said, _steadier(case))
+
+
+def _steadier(case: Case) -> str:
+    """What to do where last bits depend on the batch: no bug of isocost's where torch computes."""
+    extra = case.world.extra
+    if extra["kernels"] == "native":
+        return REPORT
+    return "equal seeds give equal bytes only in equal batches: " + invariance.remedy(
+        getattr(torch, extra["dtype"]), extra["kernels_why"]
+    )
 
 
 @dataclass(frozen=True)
