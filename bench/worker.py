@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
+MKL = "MKL_CBWR"
+CHOSEN = os.environ.get(MKL)    # by the user: isocost, imported later, chooses for itself and not for other contenders
 
 
 class Failed(Exception):
@@ -63,6 +65,8 @@ class Worker:
             "OMP_WAIT_POLICY": "passive", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1",
             "PYTHONWARNINGS": "ignore",
         }
+        if CHOSEN is None:
+            env.pop(MKL, None)
         self.name, self.peak_mb, self.cpu = name, 0.0, 0.0
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         self._process = subprocess.Popen(

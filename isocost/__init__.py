@@ -12,9 +12,12 @@ import importlib
 import os
 from typing import Any
 
+from isocost import processor
+
 # Before torch is imported: waiting OpenMP threads sleep instead of spinning, or another busy process on the same
-# cores slows every operation many times over.
+# cores slows every operation many times over. And a row's products have the same bits in every batch.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+processor.make_mkl_strict()
 
 _HOMES = {
     "Recipe": ("isocost.seams", "Recipe"),

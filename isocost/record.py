@@ -37,6 +37,7 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import Tensor
 
+from isocost import processor
 from isocost.errors import UserError
 from isocost.local.weights import save_tensors
 from isocost.meter import LOST, Meter, Payer
@@ -405,19 +406,11 @@ def machine(threads: int, world: Mapping[str, Any]) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "system": platform.system(),
-        "processor": _processor(),
+        "processor": processor.name(),
         "cores": os.cpu_count(),
         "threads": threads,
         "device": device,
-        **{k: world[k] for k in ("dtype", "kernels", "kernels_why") if world.get(k)},
+        **{k: world[k] for k in ("dtype", "kernels", "kernels_why", "batch_dependent") if world.get(k)},
         "gpu": torch.cuda.get_device_name() if device.startswith("cuda") else None,
         "byteorder": sys.byteorder,
     }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((x.split(":", 1)[1].strip() for x in lines if x.startswith("model name")), platform.machine())

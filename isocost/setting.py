@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from isocost.local.invariance import remedy
 from isocost.local.world import open_world
 from isocost.meter import Meter
 from isocost.problems.grade import Grader
@@ -109,13 +110,16 @@ def open_setting(setting: Setting, *, reference: bool = False, check: bool = Fal
         reference=reference,
         exact=all(p.meta.get("exact") for p in every),
     )
-    if setting.kernels == "auto" and world.extra["device"] == "cpu":
-        _tell(world.extra["kernels_why"])
+    extra = world.extra
+    if setting.kernels == "auto" and extra["device"] == "cpu" and extra["kernels_why"]:
+        _tell(f"torch computes the model, which is slower: {extra['kernels_why']}")
+    if extra["batch_dependent"]:
+        do = remedy(getattr(torch, extra["dtype"]), extra["kernels_why"])
+        _tell(f"a rollout's last bits depend here on the rollouts computed with it ({extra['batch_dependent']}); {do}")
     return Opened(setting, loaded, sides, world, grader)
 
 
 @cache
-def _tell(why: str) -> None:
-    """Say once why runs are slower than they could be."""
-    if why:
-        print(f"isocost: torch computes the model, which is slower: {why}", file=sys.stderr)
+def _tell(text: str) -> None:
+    """Print it once in this process."""
+    print(f"isocost: {text}", file=sys.stderr)

@@ -11,4 +11,6 @@ install_import_hook(["isocost.types", "isocost.ops", "isocost.pack"], "beartype.
 
 import torch  # noqa: E402 - after the hook, or the shapes would not be checked
 
+import isocost  # noqa: E402, F401 - before torch's first product: it makes the settings of torch's libraries
+
 torch.set_num_threads(1)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 import torch
 
+from isocost import processor
 from isocost.local.decoder import Config, Decoder
 from isocost.local.tokenizer import Characters
 from isocost.local.weights import Model
@@ -88,3 +91,30 @@ def teach(w: World, updates: int, *, lr: float = 3e-3, tokens: int = 8) -> None:
     for k in range(updates):
         w.learner.update(batch(w, sums(8, k), 8, tokens=tokens, wave=k), pull, lr=lr)
         asyncio.run(w.engine.load(w.learner.weights()))
+
+
+def promised(seen: str) -> None:
+    """Skip where torch's libraries make bits depend on the batch, which `seen` says; with MKL's strict mode none do."""
+    if seen and os.environ.get(processor.MKL) != processor.MKL_STRICT:
+        pytest.skip(f"on this processor torch's results depend on the batch, and isocost says so: {seen}")
+
+
+LONG = ("5", "47+38=", "1" * 17, "1" * 250, "1" * 300, "9=" * 290)     # from within one block of keys to three
+
+
+def lone_and_together(kernels: str, dtype: str, source: Model | None = None) -> tuple[int, int]:
+    """Of rollouts short and long, all in flight together, how many are others when sampled alone; and how many."""
+    source = source or model(heads=4, kv_heads=2, head_dim=32, max_len=600)
+
+    async def together() -> list[list[Said]]:
+        w = world(source, kernels=kernels, dtype=dtype)
+        each = zip(LONG, SETTINGS, strict=False)
+        return await asyncio.gather(*(say(w, p, range(4), i, tokens=12, sampling=s) for i, (p, s) in enumerate(each)))
+
+    w, differ, count = world(source, kernels=kernels, dtype=dtype), 0, 0
+    for i, said in enumerate(asyncio.run(together())):
+        for j, one in enumerate(said):
+            (lone,) = asyncio.run(say(w, LONG[i], [j], i, tokens=12, sampling=SETTINGS[i]))
+            differ += (one.tokens.tobytes(), one.logp.tobytes()) != (lone.tokens.tobytes(), lone.logp.tobytes())
+            count += 1
+    return differ, count

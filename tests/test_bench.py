@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench import page, roofs, stats, targets
+from bench import page, roofs, stats, targets, worker
 from bench.__main__ import CASES, parser, rounded
 from bench.cases import overhead, step, study
 from bench.models import letters, shape
@@ -195,12 +195,23 @@ def test_a_contender_answers_and_fails_by_name(tmp_path, monkeypatch):
     module = "from bench.worker import serve\nserve(add=lambda a, b: {'sum': a + b})\n"
     (tmp_path / "child.py").write_text(module)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with Worker("the child", sys.executable, "child", 1) as worker:
-        assert worker.ask("add", a=1, b=2) == {"sum": 3} and worker.peak_mb > 1
+    with Worker("the child", sys.executable, "child", 1) as child:
+        assert child.ask("add", a=1, b=2) == {"sum": 3} and child.peak_mb > 1
         with pytest.raises(Failed, match=r"the child: KeyError: 'subtract'"):
-            worker.ask("subtract", a=1, b=2)
-    with Worker("nobody", sys.executable, "child_that_is_not", 1) as worker, pytest.raises(Failed, match="No module"):
-        worker.ask("add", a=1, b=2)
+            child.ask("subtract", a=1, b=2)
+    with Worker("nobody", sys.executable, "child_that_is_not", 1) as child, pytest.raises(Failed, match="No module"):
+        child.ask("add", a=1, b=2)
+
+
+@pytest.mark.parametrize(("chosen", "seen"), [(None, ""), ("AVX2", "AVX2")])
+def test_contenders_have_mkls_mode_from_the_user_and_not_from_isocost(chosen, seen, tmp_path, monkeypatch):
+    module = "import os\nfrom bench.worker import serve\nserve(mode=lambda: {'mode': os.environ.get('MKL_CBWR', '')})\n"
+    (tmp_path / "child.py").write_text(module)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(worker, "CHOSEN", chosen)
+    monkeypatch.setenv("MKL_CBWR", chosen or "AUTO,STRICT")
+    with Worker("the child", sys.executable, "child", 1) as child:
+        assert child.ask("mode") == {"mode": seen}
 
 
 def test_a_missing_trl_says_what_to_do(monkeypatch, tmp_path):

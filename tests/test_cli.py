@@ -91,16 +91,22 @@ def test_help_names_every_command_and_every_option_says_what_it_is_for():
         assert page.count("Usage:") == 1
 
 
-@pytest.mark.parametrize("command", [(), ("train",)])
-def test_help_answers_in_half_a_second(command):
-    """The best of three, in processor time: what the machine is otherwise doing is not the question."""
+def processor_seconds(*command):
+    """Of Python with these arguments; the least of three: what the machine is otherwise doing is not the question."""
     took = []
     for _ in range(3):
         before = os.times()
-        subprocess.run([sys.executable, "-m", "isocost.cli", *command, "--help"], check=True, capture_output=True)
+        subprocess.run([sys.executable, *command], check=True, capture_output=True)
         after = os.times()
         took.append(after.children_user + after.children_system - before.children_user - before.children_system)
-    assert min(took) < 0.5
+    return min(took)
+
+
+@pytest.mark.parametrize("command", [(), ("train",)])
+def test_help_takes_no_longer_than_loading_a_few_small_packages(command):
+    """On any processor: importing torch takes ten times as long as these."""
+    small = processor_seconds("-c", "import click, rich.console, numpy")
+    assert processor_seconds("-m", "isocost.cli", *command, "--help") < 3 * small
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,20 @@ def test_a_sampler_of_other_weights_and_a_learner_of_other_positions_are_found(f
     assert ("the sampler is further off" if fault == "stale" else "the learner is wrong") in found.said
 
 
+@pytest.mark.parametrize(("dtype", "rounds", "wrong"), [("bf16", 0.1, 0.3), ("fp32", 3e-5, 3e-4)])
+def test_a_model_that_rounds_more_is_no_bug_while_sampler_and_learner_agree(dtype, rounds, wrong, monkeypatch):
+    """The bar on their distance from the plain pass is not the one on their distance from each other."""
+    true = policy.kept_logp
+    for off, verdict in ((rounds, "ok"), (wrong, "fail")):
+        o = opened(dtype=dtype)
+        assert o.world.extra["kernels"] == "native"                    # the two agree to the last bit
+        monkeypatch.setattr(policy, "kept_logp", lambda logits, x, off=off: true(logits, x) - off)
+        found = looked(o, policy.sampling, policy.weights)
+        assert {f.verdict for f in found.values()} == {verdict}, found
+        plain = re.search(r"and (\S+) from those of a full pass", found["weights reach the sampler"].said)
+        assert float(plain[1]) == pytest.approx(off, rel=0.3)
+
+
 def test_a_sampler_that_depends_on_when_it_is_asked_is_found(monkeypatch):
     o = opened()
     true, calls = o.world.engine.generate, count()

@@ -9,7 +9,20 @@ import local_world
 import numpy as np
 import pytest
 import torch
-from local_world import SETTINGS, batch, model, pull, say, start, sums, teach, world
+from local_world import (
+    LONG,
+    SETTINGS,
+    batch,
+    lone_and_together,
+    model,
+    promised,
+    pull,
+    say,
+    start,
+    sums,
+    teach,
+    world,
+)
 
 from isocost import chance, meter
 from isocost.errors import UserError
@@ -70,6 +83,7 @@ def test_planted_faults_exceed_the_bar_a_hundred_times(fault):
 @pytest.mark.parametrize("heads, kv_heads, head_dim", [(4, 2, 32), (4, 4, 16), (1, 1, 16)])
 def test_what_else_is_in_flight_cannot_change_a_byte(heads, kv_heads, head_dim, apart):
     source = model(heads=heads, kv_heads=kv_heads, head_dim=head_dim)
+    promised(world(source).extra["batch_dependent"])
     prompts = ["1+2=", "47+38=", "1" * 17, "9=" * 20, "5"]
     limits = [4, 30, 9, 40, 20]
 
@@ -88,6 +102,19 @@ def test_what_else_is_in_flight_cannot_change_a_byte(heads, kv_heads, head_dim, 
             (alone,) = asyncio.run(say(w, prompts[i], [5 + j], i, tokens=limits[i], sampling=SETTINGS[i]))
             assert same(one, alone), (i, j)
             assert [k.tolist() for k in one.kept] == [k.tolist() for k in alone.kept]
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_rows_of_several_blocks_of_keys_are_the_same_in_company_and_are_right(dtype, kernels):
+    """Where keys are many, torch sums them in several products."""
+    source = model(heads=4, kv_heads=2, head_dim=32, max_len=600)
+    w = world(source, dtype=dtype)
+    promised(w.extra["batch_dependent"])
+    assert lone_and_together(kernels, dtype, source) == (0, 24)
+    b = batch(w, LONG, 4, tokens=12)
+    true = world(source, dtype="fp64").learner.score(b).logp
+    for ours in (b.logp, w.learner.score(b).logp):
+        assert float((ours - true)[b.mask].abs().mean()) < (1e-6 if dtype == "fp32" else 0.05)
 
 
 def lone_rows_differ() -> bool:

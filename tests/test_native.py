@@ -8,13 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from local_world import SETTINGS, batch, model, say, sums, world
+from local_world import SETTINGS, batch, lone_and_together, model, say, sums, world
 
 from isocost import meter
 from isocost.errors import UserError
-from isocost.local import layout, native
+from isocost.local import invariance, layout, native
+from isocost.local.decoder import Config
 from isocost.local.layout import Rows, Units
 from isocost.local.sampling import truncate
+from isocost.local.world import DTYPES
 from isocost.types import Sampling
 
 SHAPES = {
@@ -29,9 +31,11 @@ SHAPES = {
 def fresh(monkeypatch, tmp_path):
     """No kernel is loaded yet, and the folder for built ones is empty."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    native._library.cache_clear()
+    for made in (native._library, invariance.measure):
+        made.cache_clear()
     yield tmp_path / "isocost"
-    native._library.cache_clear()
+    for made in (native._library, invariance.measure):
+        made.cache_clear()
 
 
 def pulled(out, b):
@@ -195,21 +199,51 @@ def test_widths_that_vectors_do_not_divide_are_left_to_torch():
     assert "head size that is a multiple" in world(odd, kernels="auto").extra["kernels_why"]
 
 
-@pytest.mark.parametrize("target", ["-march=x86-64-v3", "-march=x86-64"])
-def test_machines_with_narrower_vectors_compute_the_same(monkeypatch, fresh, target):
+NARROWER = ("-march=x86-64-v3", "-march=x86-64")
+
+
+def built_for(target, monkeypatch, level):
+    """The next kernel is built for this target, at this level of optimisation."""
     if not sys.platform.startswith("linux") or native.platform.machine() != "x86_64":
         pytest.skip("x86-64 only")
-    flags = Path("/proc/cpuinfo").read_text().split()
-    if target.endswith("v3") and "avx2" not in flags:
+    if target.endswith("v3") and "avx2" not in Path("/proc/cpuinfo").read_text().split():
         pytest.skip("no AVX2 here")
+    monkeypatch.setattr(native, "TARGET", (target,))
+    monkeypatch.setattr(native, "FLAGS", tuple(f if f != "-O3" else level for f in native.FLAGS))
+
+
+@pytest.mark.parametrize("target", NARROWER)
+def test_machines_with_narrower_vectors_compute_the_same_in_any_batch(monkeypatch, fresh, target):
     source = model(sharp=1.5)
     b = batch(world(source, kernels="torch"), sums(6, 1), 5, tokens=20)
-    monkeypatch.setattr(native, "TARGET", (target,))
-    monkeypatch.setattr(native, "FLAGS", tuple(f if f != "-O3" else "-O1" for f in native.FLAGS))
+    built_for(target, monkeypatch, "-O1")
     assert native._library()[0].isocost_lanes() == (8 if target.endswith("v3") else 4)
     for dtype, bars in (("fp32", (2e-5, 2e-5, 1e-5)), ("bf16", (0.25, 0.12, 0.06))):
         gap = apart(of(world(source, dtype=dtype, kernels="native"), b), of(world(source, dtype="fp64"), b))
         assert all(g < bar for g, bar in zip(gap, bars, strict=True)), (dtype, gap)
+        assert rows_of_a_wide_model(dtype).holds
+    assert lone_and_together("native", "bf16") == (0, 24)
+
+
+def rows_of_a_wide_model(dtype, **more):
+    """Rows alone and in batches, at SmolLM2's widths."""
+    config = Config(vocab=512, hidden=576, layers=1, heads=9, kv_heads=3, head_dim=64, mlp=1536, max_len=700)
+    return invariance.measure(config, DTYPES[dtype], torch.device("cpu"), "native", 1, **more)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", NARROWER)
+def test_their_optimised_builds_have_the_same_bits_in_any_batch(monkeypatch, fresh, target):
+    built_for(target, monkeypatch, "-O3")
+    for dtype in ("fp32", "bf16"):
+        assert lone_and_together("native", dtype) == (0, 24)
+        assert rows_of_a_wide_model(dtype, many=True).holds
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_rows_of_a_wide_model_have_the_same_bits_in_any_batch(dtype):
+    found = rows_of_a_wide_model(dtype, many=True)
+    assert found.holds and found.compared > 100 and (found.rows, found.tokens) == (130, 602)
 
 
 def test_two_processes_that_build_at_once_both_get_a_whole_kernel(tmp_path):

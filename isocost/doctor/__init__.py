@@ -21,7 +21,7 @@ from isocost.types import Cost, plain
 Check = Callable[[Case], Awaitable[Finding]]
 CHECKS: tuple[Check, ...] = (
     words.template, words.end_ids, words.ends, words.answers, marks.answer_key, marks.reward_probes,
-    policy.determinism, policy.cached_decode, policy.sampling, policy.draws,
+    policy.determinism, policy.batch_invariance, policy.cached_decode, policy.sampling, policy.draws,
     policy.gradient, speed.sampling_speed, policy.weights, speed.learning_speed,
 )
 FAILED = 3      # the command's exit code when something fails

@@ -31,7 +31,8 @@ from isocost.world import World
 ATTEMPTS = 4
 TOKENS = 4096           # about so many are sampled
 LARGE = 20_000_000      # parameters; models above are looked at on fewer answers, against float32
-LOOKED_AT = 1500        # tokens of those answers
+TOKENS_LARGE = 2048     # sampled from those
+LOOKED_AT = 1000        # tokens of their answers, with prompts, that are recomputed
 SEED = 0
 
 
@@ -60,6 +61,15 @@ class Truth:
     surprise: ndarray    # the token's negative log-prob in the whole distribution; inf beyond an edge rounding moved
     entropy: ndarray
     variance: ndarray    # of the surprise
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """How far log-probs of the same tokens lie apart, (K,) each."""
+
+    apart: ndarray       # sampler and learner
+    sampler: ndarray     # the sampler and the reference
+    learner: ndarray     # the learner and the reference
 
 
 @dataclass
@@ -128,15 +138,16 @@ def share_had(threads: int, cpu: float, wall: float) -> float:
     return min((os.cpu_count() or 1) / max(os.getloadavg()[0], 1e-9), 1.0)
 
 
-def size(problems: int, max_tokens: int) -> int:
-    """Problems to sample: for about `TOKENS` tokens, at least 4 and at most 32."""
-    return min(problems, max(4, min(32, TOKENS // (ATTEMPTS * max_tokens))))
+def size(problems: int, max_tokens: int, tokens: int = TOKENS) -> int:
+    """Problems to sample: for about so many tokens, at least 4 and at most 32."""
+    return min(problems, max(4, min(32, tokens // (ATTEMPTS * max_tokens))))
 
 
 async def examine(opened: Opened) -> Case:
     """Sample a few answers to the first training problems, exactly as a run would, and mark them."""
     empty = Case(opened, (), 0.0, 1.0)
-    problems = opened.sides.train[: size(len(opened.sides.train), opened.setting.max_tokens)]
+    tokens = TOKENS_LARGE if empty.large else TOKENS
+    problems = opened.sides.train[: size(len(opened.sides.train), opened.setting.max_tokens, tokens)]
     await sampled(empty, problems[:2], Place(SEED, 1, 0, int(Purpose.PROFILE)), 2)   # buffers, caches, kernels
     took: list[tuple[float, float]] = []
     groups: list[Group] = []
@@ -186,6 +197,20 @@ def truth(case: Case) -> Truth:
         rows = [_truth(case, decoder, r.segments[0]) for g in case.some for r in g.rollouts]
         case.seen = Truth(*(np.concatenate(column) for column in zip(*rows, strict=True)))
     return case.seen
+
+
+def slack(sampling: Sampling) -> float:
+    """What bars on log-probs are multiplied by: temperatures below 1 magnify logits, and their rounding."""
+    return 1 / min(sampling.temperature, 1.0)
+
+
+def gaps_of(case: Case, groups: Sequence[Group], true: ndarray) -> Gaps:
+    """Of sampled groups, under the weights of now; `true` (K,) is what the reference gives their tokens."""
+    known = batch(groups, case.world.engine.version)
+    mask = known.mask.numpy()
+    sampler = known.logp.numpy()[mask].astype(np.float64)
+    learner = case.world.learner.score(known).logp.cpu().numpy()[mask].astype(np.float64)
+    return Gaps(*(np.abs(a - b) for a, b in ((sampler, learner), (sampler, true), (learner, true))))
 
 
 def _truth(case: Case, decoder: Decoder, x: Segment) -> tuple[ndarray, ...]:

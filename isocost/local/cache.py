@@ -25,7 +25,9 @@ from isocost.world import Weights
 
 TILE = 16        # rows and keys come in multiples of it: measured, products of 4 rows and more keep their rows' bits
 SMALL = 512      # multiplications of one attention product; below 400 torch takes another kernel
+BLOCK = 256      # keys of one product: libraries split longer sums at places that depend on the number of keys
 PREFILL = 8192   # tokens of starts read at a time
+_FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu    # what torch calls, with the log of the sum
 
 
 class Cache(Protocol):
@@ -99,7 +101,10 @@ def open_cache(
 
 
 class TorchCache:
-    """Starts of a group are read once and copied; rows and keys are padded so that neighbours cannot change a row."""
+    """Starts of a group are read once and copied; rows and keys are padded so that neighbours cannot change a row.
+
+    That needs products whose rows do not depend on the number of rows: see `isocost.processor` and `invariance`.
+    """
 
     bursts = False
 
@@ -183,7 +188,9 @@ class TorchCache:
     # inside ---------------------------------------------------------------------------------------------------
 
     def _keys(self, tokens: int) -> int:
-        return max(_padded(tokens), self._least_keys)
+        """Keys so many tokens take: whole blocks, and the rest as a multiple of a tile, so that products are alike."""
+        whole, rest = divmod(tokens, BLOCK)
+        return whole * BLOCK + (min(max(_padded(rest), self._least_keys), BLOCK) if rest else 0)
 
     def _looking(self, where: Tensor, rows: int, keys: int) -> Callable[[int], Attend]:
         """Attention of one new token per row on the cache: (rows, H, D). Keys beyond a row's own are masked."""
@@ -196,6 +203,7 @@ class TorchCache:
         plain = self.decoder.body != torch.bfloat16    # there is no quick kernel for one query in float32
         if plain:
             bias = bias.reshape(-1, grouped, keys)
+        begun = where[:, None, None] >= torch.arange(0, keys, BLOCK, device=self.device)
 
         def at(layer: int) -> Attend:
             def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -204,10 +212,9 @@ class TorchCache:
                 line_v.index_copy_(0, spot, v.reshape(-1, dim))
                 if plain:
                     scores = torch.baddbmm(bias, q.reshape(-1, grouped, dim), past_k.transpose(1, 2), alpha=dim**-0.5)
-                    return torch.bmm(scores.softmax(-1), past_v).view(rows, c.heads, dim)
+                    return _weighted(scores.softmax(-1), past_v).view(rows, c.heads, dim)
                 q, shape = q.reshape(rows, c.kv_heads, grouped, dim), (rows, c.kv_heads, keys, dim)
-                seen = F.scaled_dot_product_attention(q, past_k.view(shape), past_v.view(shape), attn_mask=bias)
-                return seen.reshape(rows, c.heads, dim)
+                return _attended(q, past_k.view(shape), past_v.view(shape), bias, begun).reshape(rows, c.heads, dim)
 
             return attend
 
@@ -418,6 +425,36 @@ class NativeCache:
         shape = (c.layers * c.kv_heads, 2, -1)
         new.view(shape)[:, :, : old * c.head_dim] = memory.view(shape)
         return new
+
+
+def _weighted(p: Tensor, v: Tensor) -> Tensor:
+    """(N, G, keys) weights of (N, keys, D) values -> (N, G, D): block after block, so that zeros behind add nothing."""
+    out = torch.bmm(p[..., :BLOCK], v[:, :BLOCK])
+    for at in range(BLOCK, v.shape[1], BLOCK):
+        out = torch.baddbmm(out, p[..., at : at + BLOCK], v[:, at : at + BLOCK])
+    return out
+
+
+def _attended(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, begun: Tensor) -> Tensor:
+    """Attention of (N, K, G, D) on (N, K, keys, D) in bfloat16 with a bias of (N, K, G, keys): block after block.
+
+    `begun` (N, 1, blocks) says which blocks hold a key of the row. Their results are weighted by the share of the
+    softmax's sum that each block has, in float32; the first block's alone is what torch makes of it.
+    """
+    if k.shape[2] <= BLOCK or k.device.type != "cpu":
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+
+    def block(at: int) -> tuple[Tensor, Tensor]:
+        here = slice(at, at + BLOCK)
+        out, log_sum = _FLASH(q, k[:, :, here], v[:, :, here], attn_mask=bias[..., here])
+        return out.float(), log_sum.where(begun[..., at // BLOCK, None], -torch.inf)
+
+    out, log_sum = block(0)
+    for at in range(BLOCK, k.shape[2], BLOCK):
+        (more, log_more), before = block(at), log_sum
+        log_sum = torch.logaddexp(before, log_more)
+        out = out * (before - log_sum).exp()[..., None] + more * (log_more - log_sum).exp()[..., None]
+    return out.to(q.dtype)
 
 
 def _padded(n: int) -> int:

@@ -1,7 +1,8 @@
 """Writes tokens: whoever waits is decoded together, one token per row and tick.
 
-A rollout's bytes depend on nothing else in flight: each row's products are summed in the same order whoever stands
-beside it (`cache` sees to it), and random numbers are addressed, not drawn. Memory is bounded by `cache_bytes`.
+On a processor a rollout's bytes depend on nothing else in flight. Each row's products are summed in the same order in
+any batch: the native kernel does so by construction; for torch see `cache`, `isocost.processor` and `invariance`, which
+measures it. Random numbers are addressed, not drawn. Memory is bounded by `cache_bytes`.
 """
 
 from __future__ import annotations

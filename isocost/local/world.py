@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from isocost import processor
 from isocost.errors import UserError
-from isocost.local import native
+from isocost.local import invariance, native
 from isocost.local.critic import LocalCritic
 from isocost.local.decoder import Config
 from isocost.local.engine import LocalEngine
@@ -36,11 +37,18 @@ def open_world(
     them that is to be had.
     With `exact`, problems carry their one right text in `answer` and pass@1 is computed, not sampled. Raises UserError
     for what is not to be had.
+
+    On a processor a rollout's bits do not depend on the rollouts computed with it. Where torch's libraries do not keep
+    to that, which is measured at the model's shapes, `extra["batch_dependent"]` says what was seen.
     """
     source = load(model) if isinstance(model, str) else model
     meter, where = Meter() if meter is None else meter, _device(device)
     body = _dtype(dtype, where, source.parameters)
     used, why = _kernels(kernels, source.config, body, where)
+    plain = used == "torch" and where.type == "cpu"
+    if plain and body == torch.bfloat16:
+        processor.keep_onednn_off_amx(_product)
+    seen = invariance.measure(source.config, body, where, used, threads) if plain else None
     space = cache_bytes if cache_bytes is not None else _cache_bytes(where)
     engine = LocalEngine(
         source.config, source.text, meter, device=where, body=body, max_slots=max_slots, cache_bytes=space,
@@ -59,6 +67,7 @@ def open_world(
         extra={
             "model": source.but(weights={}),     # the learner has them
             "device": str(where), "dtype": str(body).removeprefix("torch."), "kernels": used, "kernels_why": why,
+            "batch_dependent": "" if seen is None or seen.holds else str(seen),
         },
     )
 
@@ -107,6 +116,12 @@ def _kernels(name: str, config: Config, body: torch.dtype, device: torch.device)
     if why and name == "native":
         raise UserError(f"kernels is native, but {why}")
     return ("torch", why) if why else ("native", "")
+
+
+def _product() -> torch.Tensor:
+    """One in bfloat16, large enough for oneDNN."""
+    one = torch.ones(64, 64, dtype=torch.bfloat16)
+    return one @ one
 
 
 def _cache_bytes(device: torch.device) -> int:
