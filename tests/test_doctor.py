@@ -235,6 +235,14 @@ def test_weights_that_load_one_update_late_are_found(monkeypatch):
     assert found.verdict == "fail" and "after an update" in found.said
 
 
+@pytest.mark.parametrize(("off", "verdict"), [(0.1, "ok"), (0.3, "fail")])
+def test_after_an_update_the_plain_pass_may_be_as_far_as_bfloat16_rounds(off, verdict, monkeypatch):
+    """Sampler and learner agree to the byte; docs/doctor.md has 0.2 for the mean distance from a wider pass."""
+    monkeypatch.setattr(policy, "_off", lambda x, logits: np.full(len(logits), off))
+    found = only(looked(opened(dtype="bf16"), policy.weights))
+    assert found.verdict == verdict and ("from a full pass" in found.said) == (verdict == "fail")
+
+
 def test_a_learner_that_keeps_reading_with_its_old_weights_is_found(monkeypatch):
     """Sampler and learner then differ after an update; were both stale, the full pass would tell."""
     o = opened()

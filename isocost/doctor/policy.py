@@ -264,8 +264,8 @@ async def _after_update(case: Case, canaries: int) -> Finding:
     gap, moved = (_mean_gap(case, groups) for groups in (now, few))
     said = (f"each of {canaries} kinds of tensor moves what is sampled; after an update of all, sampler and learner "
             f"differ by {gap:.1e} on average, where answers from before it differ by {moved:.1e}")
-    most = case.bar.fine / min(case.sampling.temperature, 1.0)
-    if max(gap, plain) > most:
+    slack = 1 / min(case.sampling.temperature, 1.0)
+    if gap > case.bar.fine * slack or plain > case.bar.wrong * slack:
         return Finding(name, "fail", f"after an update the sampler's log-probs are {gap:.1e} from the learner's on "
                        f"average, and {plain:.1e} from a full pass under the new weights", REPORT)
     if moved <= gap:
