@@ -15,8 +15,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -99,7 +102,7 @@ def same(shown: str, said: str) -> bool:
 # output, and its exit code is the command's.
 SERVER = """
 import atexit, gc, json, os, pkgutil, runpy, socket, sys, threading, traceback
-import altair, numpy, pyarrow, scipy.optimize, scipy.stats, torch, vl_convert
+import altair, numpy, scipy.optimize, scipy.stats, torch, vl_convert
 import isocost
 for module in pkgutil.walk_packages(isocost.__path__, "isocost."):
     if module.name != "isocost.docs":       # which a page runs with -m
@@ -113,8 +116,8 @@ running = 0
 while True:
     asked, _ = listening.accept()
     data, fds, _, _ = socket.recv_fds(asked, 1 << 20, 3)
-    while not data.endswith(b"\\n"):
-        data += asked.recv(1 << 20)
+    while not data.endswith(b"\\n") and (more := asked.recv(1 << 20)):
+        data += more
     if not os.fork():        # so that a command may run while a session is open
         if not (command := os.fork()):
             break
@@ -169,20 +172,16 @@ sys.stdout.flush()
 sys.stderr.flush()
 os._exit(code)
 """
-CLIENT = """#!{python} -IS
+CLIENT = """
 import json, os, socket, sys
 here = socket.socket(socket.AF_UNIX)
-here.connect({socket!r})
-asked = json.dumps([{name!r}, sys.argv[1:], os.getcwd(), dict(os.environ)]) + "\\n"
+here.connect(sys.argv[1])
+asked = json.dumps([sys.argv[2], sys.argv[3:], os.getcwd(), dict(os.environ)]) + "\\n"
 socket.send_fds(here, [asked.encode()], [0, 1, 2])
 code = int(here.recv(16))
 sys.exit(code if code >= 0 else 128 - code)
 """
-PLAIN = {
-    "isocost": '#!/bin/sh\nexec {python} -c "import sys; from isocost.cli import main; sys.argv[0] = \'isocost\'; '
-               'sys.exit(main())" "$@"\n',
-    "python": '#!/bin/sh\nexec {python} "$@"\n',
-}
+INSTALLED = "import sys; from isocost.cli import main; sys.argv[0] = 'isocost'; sys.exit(main())"
 # A page's Python blocks are one session, as in an interpreter that stays open beside the shell.
 SESSION = """
 import json, sys
@@ -195,27 +194,30 @@ for block in sys.stdin:
 
 
 @contextmanager
-def programs(folder: Path, *, forked: bool) -> Iterator[Path]:
+def programs(*, forked: bool) -> Iterator[Path]:
     """A folder with `isocost` and `python` for a PATH: forks of one process that imported all, or processes anew."""
     server = None
-    if forked:
-        socket = str(folder / "socket")
-        server = subprocess.Popen(
-            [sys.executable, "-c", SERVER, socket], env=_environment(), stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, text=True,
-        )
-        assert server.stdout is not None and server.stdout.readline() == "ready\n"
-    for name, text in PLAIN.items():
-        script = CLIENT.format(python=sys.executable, socket=socket, name=name) if forked else text.format(
-            python=sys.executable)
-        (folder / name).write_text(script, encoding="utf-8")
-        (folder / name).chmod(0o755)
-    try:
-        yield folder
-    finally:
-        if server is not None:
-            server.kill()
-            server.communicate()
+    with tempfile.TemporaryDirectory(prefix="isocost-") as folder:
+        socket = f"{folder}/socket"
+        words = {"isocost": [sys.executable, "-c", INSTALLED], "python": [sys.executable]}
+        if forked:
+            words = {name: [sys.executable, "-ISc", CLIENT, socket, name] for name in words}
+            server = subprocess.Popen(
+                [sys.executable, "-c", SERVER, socket], env=_environment(), stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, text=True,
+            )
+        for name, asked in words.items():
+            script = Path(folder, name)
+            script.write_text(f'#!/bin/sh\nexec {shlex.join(asked)} "$@"\n', encoding="utf-8")
+            script.chmod(0o755)
+        try:
+            if server is not None:
+                assert server.stdout is not None and server.stdout.readline() == "ready\n"
+            yield Path(folder)
+        finally:
+            if server is not None:
+                server.kill()
+                server.communicate()
 
 
 def _environment() -> dict[str, str]:
@@ -260,11 +262,14 @@ class Shell:
         assert session.stdin is not None and session.stdout is not None
         session.stdin.write(json.dumps(code) + "\n")
         session.stdin.flush()
-        said = ""
+        said, stuck = "", threading.Timer(PATIENCE, session.kill)
+        stuck.start()
         for line in session.stdout:
             if line == "\0\n":
+                stuck.cancel()
                 return Done(0, said.removesuffix("\n"), "")
             said += line
+        stuck.cancel()
         self.close()
         return Done(1, "", said)
 

@@ -275,9 +275,9 @@ def shown(block: Block, out: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def programs_at_once(tmp_path_factory) -> Iterator[Path]:
+def programs_at_once() -> Iterator[Path]:
     """`isocost` and `python`, which start at once."""
-    with programs(tmp_path_factory.mktemp("bin"), forked=True) as bin:
+    with programs(forked=True) as bin:
         yield bin
 
 
@@ -301,10 +301,8 @@ def test_a_page_runs_as_it_is_written(walked, page):
 @pytest.mark.slow       # with SmolLM2 and the budgets of the pages: an hour on two cores
 @pytest.mark.parametrize("page", WALKS)
 def test_a_page_runs_in_full(tmp_path, page):
-    for folder in ("bin", "page"):
-        (tmp_path / folder).mkdir()
-    with programs(tmp_path / "bin", forked=False) as bin:
-        follow(read(page), WALKS[page], Shell(tmp_path / "page", bin), full=True)
+    with programs(forked=False) as bin:
+        follow(read(page), WALKS[page], Shell(tmp_path, bin), full=True)
 
 
 # what the pages say of what they leave --------------------------------------------------------------------------------
