@@ -145,11 +145,11 @@ WALKS = {
             "doctor smollm2": "doctor tiny",
             OWN: TINY,
             "--budget 2h": "--budget 12k-rollouts --workers 1",
-            "--budget 1k-rollouts": "--budget 256-rollouts --evaluations 2",
+            "--budget 1k-rollouts": "--budget 256-rollouts --evaluations 2 --limit 60",
             "--budget 4k-rollouts": "--budget 512-rollouts",
         },
-        full={"--budget 2h": "--budget 5min"},
-        slow=("isocost compare",),          # the same command stands in docs/compare.md
+        full={"--budget 2h": "--budget 5min", "--budget 1k-rollouts": "--budget 256-rollouts"},
+        slow=("isocost compare",),          # one like it runs in docs/compare.md
         ends={
             "examples/broken.jsonl": TEN_LINES,
             "doctor smollm2": ((3,), "the prompt read back earns 0.22"),
@@ -162,13 +162,12 @@ WALKS = {
     "docs/compare.md": Walk(
         comparing,
         quick={
-            "cispo --set": "cispo --dry-run --set",
-            "./mine.py --to-parents": "./mine.py --dry-run --to-parents",
-            "--budget 240k-rollouts": FEW,
             "--budget 2h --seeds 8 --model smollm2": f"{FEW} --limit 60 --max-tokens 4",
+            "--budget 240k-rollouts": "--budget 240k-rollouts --dry-run",
+            "--budget 400k-rollouts": "--budget 400k-rollouts --dry-run",
         },
         full={"--budget 2h --seeds 8": "--seeds 2 -n 4 -B 4 --evaluations 2 --budget 2k-rollouts --limit 60"},
-        leaves=("comparisons/grpo-drgrpo-dapo/comparison.json", "comparisons/mine/comparison.json"),
+        leaves=("comparisons/mine/comparison.json",),
     ),
     "docs/doctor.md": Walk(doctor, quick={"smollm2 --max-tokens 64": "tiny --max-tokens 8"}),
     "docs/from_runs_to_a_plan.md": Walk(tutorial),
@@ -183,7 +182,7 @@ WALKS = {
         quick={
             "--model smollm2 --data examples/broken.jsonl": "--model tiny --data examples/broken.jsonl",
             "--budget 1k-rollouts": "--budget 512-rollouts",
-            "--reward my_reward.py:reward": "--evaluations 2 --reward my_reward.py:reward",
+            "--reward my_reward.py:reward": "--reward my_reward.py:reward --evaluations 2 --limit 60",
             "--data mine.jsonl --max-tokens 4 --out studies/own": "--data sums:base=easy,count=60 --out studies/own",
             "--budget 300k-rollouts": "--size tiny --workers 1",
         },
