@@ -130,7 +130,7 @@ def headlines(shell: Shell) -> None:
 
 BUDGETS = {
     "bon": "2e11flop", "dars": "2e11flop", "gdro": "2e11flop", "int_": "4e11flop", "pope": "4e11flop",
-    "rc": "4e11flop", "siri": "4e11flop", "stale": "2e11flop", "tails": "200k-tokens",
+    "rc": "4e11flop", "siri": "4e11flop", "stale": "2e11flop", "tails": "800k-tokens",
 }
 OWN, TINY = "--data examples/mine.jsonl --max-tokens 16", "--data sums.jsonl --max-tokens 4"
 TEN_LINES = ((2,), r"(\n  line \d+: \S.*){10}\n")
@@ -166,10 +166,12 @@ WALKS = {
             "--budget 240k-rollouts": "--budget 240k-rollouts --dry-run",
             "--budget 400k-rollouts": "--budget 400k-rollouts --dry-run",
         },
-        full={"--budget 2h --seeds 8": "--seeds 2 -n 4 -B 4 --evaluations 2 --budget 2k-rollouts --limit 60"},
+        full={"--budget 2h --seeds 8": f"{FEW} --limit 60 --max-tokens 8"},
         leaves=("comparisons/mine/comparison.json",),
     ),
-    "docs/doctor.md": Walk(doctor, quick={"smollm2 --max-tokens 64": "tiny --max-tokens 8"}),
+    "docs/doctor.md": Walk(
+        doctor, quick={"smollm2 --max-tokens 64": "tiny --max-tokens 8", "--top-p 0.9": "--top-p 0.9 --limit 60"}
+    ),
     "docs/from_runs_to_a_plan.md": Walk(tutorial),
     "docs/headlines.md": Walk(headlines, slow=("python records/headline.py run",)),
     "docs/import.md": Walk(lambda shell: given(shell, "tests/fixtures/logs/trl")),
@@ -186,7 +188,7 @@ WALKS = {
             "--data mine.jsonl --max-tokens 4 --out studies/own": "--data sums:base=easy,count=60 --out studies/own",
             "--budget 300k-rollouts": "--size tiny --workers 1",
         },
-        full={"--budget 2h": "--budget 5min"},
+        full={"--budget 2h": "--budget 5min", "--out studies/chain-sum": "--problems 32 --out studies/chain-sum"},
         slow=("isocost profile --model smollm2 --data reasoning-gym",       # text that the embedded model cannot read
               "isocost profile --model smollm2 --data examples/mine.jsonl",     # as in the README
               "isocost quickstart"),                                            # its steps follow, one by one
