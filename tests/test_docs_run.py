@@ -144,7 +144,7 @@ WALKS = {
             "--model smollm2": "--model tiny",
             "doctor smollm2": "doctor tiny",
             OWN: TINY,
-            "--budget 2h": "--budget 12k-rollouts --workers 1",
+            "--budget 2h": "--budget 20k-rollouts --workers 1",
             "--budget 1k-rollouts": "--budget 256-rollouts --evaluations 2 --limit 60",
             "--budget 4k-rollouts": "--budget 512-rollouts",
         },
