@@ -136,7 +136,7 @@ OWN, TINY = "--data examples/mine.jsonl --max-tokens 16", "--data sums.jsonl --m
 TEN_LINES = ((2,), r"(\n  line \d+: \S.*){10}\n")
 WAVE = ("ppo scalerl areal minpro vcpo kimi mcgrpo gdpo ace liteppo bon bonrlb v05 mrt brpo balanced vade dots dars "
         "darshw promptgdro rolloutgdro roc scaler pope int_ adhint rc april arrol ettrl siri tti otr fbc")
-FEW = "--seeds 2 -n 4 -B 4 --evaluations 2 --budget 5k-rollouts --workers 1"
+FEW = "--seeds 2 -n 4 -B 4 --evaluations 2 --limit 60 --workers 1"
 WALKS = {
     "README.md": Walk(
         readme,
@@ -162,11 +162,11 @@ WALKS = {
     "docs/compare.md": Walk(
         comparing,
         quick={
-            "--budget 2h --seeds 8 --model smollm2": f"{FEW} --limit 60 --max-tokens 4",
+            "--budget 2h --seeds 8 --model smollm2": f"{FEW} --budget 5k-rollouts --max-tokens 4",
             "--budget 240k-rollouts": "--budget 240k-rollouts --dry-run",
             "--budget 400k-rollouts": "--budget 400k-rollouts --dry-run",
         },
-        full={"--budget 2h --seeds 8": f"{FEW} --limit 60 --max-tokens 8"},
+        full={"--budget 2h --seeds 8": f"{FEW} --budget 2k-rollouts --max-tokens 8"},
         leaves=("comparisons/mine/comparison.json",),
     ),
     "docs/doctor.md": Walk(
