@@ -58,11 +58,13 @@ def _entry(name: str, command: click.Command) -> str:
     own = [p for p in command.params if isinstance(p, click.Option) and not (opens and p.name in shared)]
     arguments = [p.make_metavar(click.Context(command)) for p in command.params if isinstance(p, click.Argument)]
     usage = " ".join([name, *arguments, *(["[OPTIONS]"] if own else [])])
-    parts = [f"## {name}", inspect.cleandoc(command.help or ""), f"```\n{usage}\n```"]
+    parts = [f"## {name}", inspect.cleandoc(command.help or ""), f"```text\n{usage}\n```"]
     if own:
         parts.append(_options(own))
     if opens:
-        parts.append(f"And the options of [{SHARED}](#{_anchor(SHARED)}).")
+        taken = {p.name for p in command.params if isinstance(p, click.Argument)}     # doctor's MODEL
+        but = "".join(f", except `{p.opts[0]}`" for p in _shared() if p.name in taken)
+        parts.append(f"And the options of [{SHARED}](#{_anchor(SHARED)}){but}.")
     return "\n\n".join(parts)
 
 

@@ -1,12 +1,8 @@
-"""The pages say what is so: links lead somewhere, commands parse, what is marked as run is run, lists are complete."""
+"""The pages say what is so: links lead somewhere, commands parse, lists are complete."""
 
 import dataclasses
-import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -19,7 +15,6 @@ from isocost.report import aliases
 HOME = Path(__file__).parents[1]
 PAGES = sorted([*HOME.glob("*.md"), *(HOME / "docs").glob("*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.M | re.S)
-OWN = (HOME / "docs" / "use_your_own.md").read_text(encoding="utf-8")
 
 
 def prose(text: str) -> str:
@@ -144,75 +139,3 @@ def test_what_the_records_page_says_of_a_study_is_there(file):
     row = next(x for x in said.splitlines() if x.startswith(f"| `{file}`"))
     there = {f.name for f in dataclasses.fields(STEPS[file])}
     assert set(re.findall(r"`(\w+)`", row)) <= there
-
-
-# what is marked as run is run ---------------------------------------------------------------------------------
-
-
-DRIVER = """
-import json, runpy, sys
-from click.testing import CliRunner
-from isocost import cli
-
-for words in json.loads(sys.argv[1]):
-    if words[0] == "python":
-        runpy.run_path(words[1], run_name="__main__")
-    else:
-        said = CliRunner().invoke(cli.main, words[1:])
-        if said.exit_code:
-            sys.exit(f"{words} ended with {said.exit_code}\\n{said.output}\\n{said.exception!r}")
-"""
-
-
-@pytest.fixture(scope="module")
-def walked(tmp_path_factory):
-    """docs/use_your_own.md, followed to the letter: files saved, `sh` blocks run in order, in one process."""
-    home = tmp_path_factory.mktemp("own")
-    for name, body in re.findall(r"Save this as `([\w.]+)`:\n\n```python\n(.*?)^```$", OWN, flags=re.M | re.S):
-        (home / name).write_text(body, encoding="utf-8")
-    words = [shlex.split(x) for kind, body in FENCE.findall(OWN) if kind == "sh" for x in body.splitlines()]
-    here = {**os.environ, "PYTHONPATH": str(HOME)}
-    said = subprocess.run(
-        [sys.executable, "-c", DRIVER, json.dumps(words)], cwd=home, env=here, capture_output=True, text=True
-    )
-    assert said.returncode == 0, said.stderr
-    return home
-
-
-def test_the_walk_leaves_what_it_promises(walked):
-    assert len((walked / "mine.jsonl").read_text().splitlines()) == 120
-    assert (walked / "studies/mine/profile.json").exists()
-    assert json.loads((walked / "runs/second/run.json").read_text())["model"]["name"] == "runs/first/final"
-    assert "difference" in json.loads((walked / "runs/second/eval.json").read_text())
-    recipe = json.loads((walked / "runs/maxrl/run.json").read_text())["recipe"]
-    assert recipe["advantage"]["least"] == 0.01
-    rewards = {r for x in read(walked / "runs/reward/journal.jsonl") for r in x["rewards"]}
-    assert rewards == {0.0, 0.5, 1.0}
-
-
-def test_the_readmes_method_keeps_the_contract(tmp_path):
-    from isocost import methods
-
-    text = (HOME / "README.md").read_text(encoding="utf-8")
-    body = next(b for kind, b in FENCE.findall(text) if kind == "python" and "CARD" in b)
-    path = tmp_path / "clip_higher.py"
-    path.write_text(body, encoding="utf-8")
-    assert [f for f in methods.check(str(path)) if not f.kept] == []
-
-
-def read(path: Path) -> list[dict]:
-    return [json.loads(x) for x in path.read_text().splitlines()]
-
-
-def test_the_records_page_names_every_field_of_a_run(walked):
-    said = named((HOME / "docs" / "records.md").read_text(encoding="utf-8"))
-    run = walked / "runs" / "reward"
-    keys = {k for f in ("run.json", "end.json") for k in json.loads((run / f).read_text())}
-    keys |= set(json.loads((run / "run.json").read_text())["arm"])
-    for f in ("journal.jsonl", "timing.jsonl", "samples.jsonl"):
-        keys |= {k for x in read(run / f) for k in x}
-    methods_own = ("clip_ratio/low_mean", "clip_ratio/high_mean")
-    keys |= {k for x in read(run / "metrics.jsonl") for k in x if k not in methods_own}
-    assert keys - {"schema"} <= said, sorted(keys - said)
-    files = {"paid-L-S.jsonl" if f.name.startswith("paid-") else f.name for f in run.iterdir()}
-    assert files <= {x.rstrip("/") for x in said}, sorted(files)

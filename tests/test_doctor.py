@@ -72,6 +72,7 @@ def test_the_built_in_model_is_sound_and_everything_is_paid_for_as_a_probe():
 
 @pytest.mark.parametrize("changes", [
     {"temperature": 0.7, "top_p": 0.9}, {"temperature": 1.3, "top_k": 5}, {"dtype": "bf16"}, {"dtype": "fp64"},
+    {"top_k": 1},       # one token is kept, whose log-prob is 0 under any weights
     {"data": "sums:work=1,count=24", "max_tokens": 12},
 ])
 def test_sound_whatever_the_sampling(changes):

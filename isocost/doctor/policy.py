@@ -213,7 +213,9 @@ class _Seen:
 
 
 async def _look(case: Case, tokens: int = 2) -> _Seen:
-    groups = await sampled(case, case.problems[:2], Place(SEED, 4, 0, PROBE), tokens, attempts=range(2))
+    """From the whole distribution: where top-p or top-k keeps one token, its log-prob is 0 under any weights."""
+    place = Place(SEED, 4, 0, PROBE)
+    groups = await sampled(case, case.problems[:2], place, tokens, attempts=range(2), sampling=Sampling())
     rows = [r.segments[0] for g in groups for r in g.rollouts]
     return _Seen(tuple(x.tokens.tobytes() for x in rows), tuple(x.logp.tobytes() for x in rows))
 

@@ -47,13 +47,13 @@ def page() -> str:
     rows = [f"| [{n}](#{n}) | {c.title} | {c.year} | {_touched(n)} | {c.claim} |" for n, c in cards.items()]
     table = "\n".join(["| name | title | year | changes | claim |", "| --- | --- | --- | --- | --- |", *rows])
     tree = methods.tree(methods.shipped())
-    return "\n\n".join([HEAD.strip(), table, f"```\n{tree}\n```", *map(_entry, cards)]) + "\n"
+    return "\n\n".join([HEAD.strip(), table, f"```text\n{tree}\n```", *map(_entry, cards)]) + "\n"
 
 
 def _entry(name: str) -> str:
     module = methods.load(name)
     idea, _, rest = (inspect.getdoc(module) or "").partition("\n\n")
-    parts = [f"## {name}", f"{_paper(module.CARD)} {idea}", f"```\n{inspect.cleandoc(rest)}\n```", _changes(name)]
+    parts = [f"## {name}", f"{_paper(module.CARD)} {idea}", f"```text\n{inspect.cleandoc(rest)}\n```", _changes(name)]
     said = "\n".join(f"- {line}" for line in remarks(Path(module.__file__).read_text(encoding="utf-8")))
     parts += [f"Its file says:\n\n{said}"] if said else []
     shown = status(name, REPOSITORY, _own(name))

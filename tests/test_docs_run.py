@@ -1,0 +1,502 @@
+"""Every command block of the README and of docs/ runs as it is written, page by page, in a folder of its own.
+
+The normal suite runs most commands at a reduced size. The slow tests (`-m slow`, before a release) run them in
+processes of their own, with the models that the pages name and nearly all of their sizes. What either runs instead of
+what is written stands in `WALKS`, and nowhere else: the package does not know that it is being tested.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from doc_pages import BLOCK, HOME, Block, Done, Shell, blocks, pages, programs, same
+
+from isocost import cli, methods
+from isocost.laws.budget import Budget
+
+PAGES = {str(p.relative_to(HOME)): p for p in pages()}
+
+# These install, or need what was installed. They are run by hand from a fresh clone before a release, not by the suite.
+FROM_A_CLONE = ("make quickstart", "make test", "pip install -e '.[smollm2]'")
+
+# Exit codes other than 0 that the pages state: of a command that holds these words, with a pattern of what it prints.
+VERDICTS = {"isocost audit": (0, 3, 4), "isocost compare": (0, 3, 4)}
+
+
+@dataclass(frozen=True)
+class Walk:
+    """How a page is followed.
+
+    `needs` makes what the page takes to be there. `quick` and `full` are what the normal suite and the slow tests run
+    (right) instead of a part of a command as written (left). Commands that begin as in `slow` run in the slow tests
+    only. `ends` is how commands end of which the page says that they do not end with 0: words of the command as it is
+    run, the exit codes, and a pattern of what it prints. `leaves` are files that must be there in the end.
+    """
+
+    needs: Callable[[Shell], None] = lambda shell: None
+    quick: Mapping[str, str] = field(default_factory=dict)
+    full: Mapping[str, str] = field(default_factory=dict)
+    slow: tuple[str, ...] = ()
+    ends: Mapping[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
+    leaves: tuple[str, ...] = ()
+
+
+# what the pages take to be there --------------------------------------------------------------------------------------
+
+
+def given(shell: Shell, *paths: str) -> None:
+    """Copy these paths of the checkout to where the page is followed."""
+    for path in paths:
+        target = shell.here / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (HOME / path).is_dir() else shutil.copy)(HOME / path, target)
+
+
+def saved(shell: Shell, page: str, file: str, name: str = "") -> None:
+    """Save a file that another page shows."""
+    (body,) = (b.body for b in read(page) if b.file == file)
+    (shell.here / (name or file)).write_text(body, encoding="utf-8")
+
+
+def made(shell: Shell, command: str) -> None:
+    """Run a command that makes what a page needs."""
+    ended = shell.run(command)
+    assert ended.code == 0, (command, ended.err)
+
+
+def mine(shell: Shell) -> None:
+    """mine.jsonl: the problems of docs/use_your_own.md, which the embedded model can read."""
+    saved(shell, "docs/use_your_own.md", "make_data.py")
+    made(shell, "python make_data.py")
+
+
+def readme(shell: Shell) -> None:
+    """What the page finds in a checkout; and 200 problems for the embedded model in place of examples/mine.jsonl, of
+    which it solves about as many groups whole as SmolLM2 does of those."""
+    given(shell, "examples", "tests/fixtures/logs/trl")
+    rows = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a in range(20, 60) for b in (11, 17, 23, 38, 56)]
+    (shell.here / "sums.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows), encoding="utf-8")
+
+
+def comparing(shell: Shell) -> None:
+    saved(shell, "docs/write_a_method.md", "maxrl.py", "mine.py")
+    mine(shell)
+    for arm, lr in (("ours", "1e-4"), ("theirs", "2e-4")):
+        for seed in (0, 1):
+            made(shell, f"isocost train grpo --lr {lr} --seed {seed} -B 4 --budget 256-rollouts --evaluations 2 "
+                        f"--out runs/{arm}/seed-{seed}")
+
+
+def doctor(shell: Shell) -> None:
+    mine(shell)
+    saved(shell, "docs/use_your_own.md", "my_reward.py")
+    shutil.copytree(Path(cli.__file__).parent / "base", shell.here / "my_model")
+
+
+def tutorial(shell: Shell) -> None:
+    shutil.copytree(HOME / "records" / "tutorial", shell.here / "studies" / "tutorial")
+
+
+def points(shell: Shell) -> None:
+    rows = [f"{x},{0.1 + 0.6 / (1 + (3000 / x) ** 1.5) + 0.002 * (-1) ** (i + r)},seed-{r}"
+            for r in range(3) for i, x in enumerate((300, 700, 1500, 3000, 7000, 15_000, 40_000, 60_000))]
+    (shell.here / "points.csv").write_text("\n".join(("x,y,run", *rows)), encoding="utf-8")
+
+
+def checkout(shell: Shell) -> None:
+    given(shell, "records", "docs")
+
+
+def headlines(shell: Shell) -> None:
+    """A checkout whose headlines have two seeds and a budget that pays for a few updates: they took 80 minutes."""
+    checkout(shell)
+    for name, budget in BUDGETS.items():
+        file = shell.here / "records" / "headlines" / f"{name}.py"
+        text = re.sub(r'"--seeds", "\d+"', '"--seeds", "2"', file.read_text(encoding="utf-8"))
+        file.write_text(re.sub(r'"--budget", "[^"]+"', f'"--budget", "{budget}"', text), encoding="utf-8")
+
+
+# the tables -----------------------------------------------------------------------------------------------------------
+
+BUDGETS = {
+    "bon": "2e11flop", "dars": "2e11flop", "gdro": "2e11flop", "int_": "4e11flop", "pope": "4e11flop",
+    "rc": "4e11flop", "siri": "4e11flop", "stale": "2e11flop", "tails": "800k-tokens",
+}
+OWN, TINY = "--data examples/mine.jsonl --max-tokens 16", "--data sums.jsonl --max-tokens 4"
+TEN_LINES = ((2,), r"(\n  line \d+: \S.*){10}\n")
+WAVE = ("ppo scalerl areal minpro vcpo kimi mcgrpo gdpo ace liteppo bon bonrlb v05 mrt brpo balanced vade dots dars "
+        "darshw promptgdro rolloutgdro roc scaler pope int_ adhint rc april arrol ettrl siri tti otr fbc")
+FEW = "--seeds 2 -n 4 -B 4 --evaluations 2 --limit 60 --workers 1"
+WALKS = {
+    "README.md": Walk(
+        readme,
+        quick={
+            "--model smollm2": "--model tiny",
+            "doctor smollm2": "doctor tiny",
+            OWN: TINY,
+            "--budget 2h": "--budget 20k-rollouts --workers 1",
+            "--budget 1k-rollouts": "--budget 256-rollouts --evaluations 2 --limit 60",
+            "--budget 4k-rollouts": "--budget 512-rollouts",
+        },
+        full={"--budget 2h": "--budget 5min", "--budget 1k-rollouts": "--budget 256-rollouts"},
+        slow=("isocost compare",),          # one like it runs in docs/compare.md
+        ends={
+            "examples/broken.jsonl": TEN_LINES,
+            "doctor smollm2": ((3,), "the prompt read back earns 0.22"),
+        },
+        leaves=("studies/mine/profile.json", "studies/mine/plan.json", "studies/mine/audit.json",
+                "studies/mine/report.html", "runs/grpo-0/end.json", "runs/clip_higher-0/end.json",
+                "studies/theirs/plan.json"),
+    ),
+    "CONTRIBUTING.md": Walk(checkout, slow=("python -c",)),     # the catalogue of methods, which takes ten seconds
+    "docs/compare.md": Walk(
+        comparing,
+        quick={
+            "--budget 2h --seeds 8 --model smollm2": f"{FEW} --budget 5k-rollouts --max-tokens 4",
+            "--budget 240k-rollouts": "--budget 240k-rollouts --dry-run",
+            "--budget 400k-rollouts": "--budget 400k-rollouts --dry-run",
+        },
+        full={"--budget 2h --seeds 8": f"{FEW} --budget 2k-rollouts --max-tokens 8"},
+        leaves=("comparisons/mine/comparison.json",),
+    ),
+    "docs/doctor.md": Walk(
+        doctor, quick={"smollm2 --max-tokens 64": "tiny --max-tokens 8", "--top-p 0.9": "--top-p 0.9 --limit 60"}
+    ),
+    "docs/from_runs_to_a_plan.md": Walk(tutorial),
+    "docs/headlines.md": Walk(headlines, slow=("python records/headline.py run",)),
+    "docs/import.md": Walk(lambda shell: given(shell, "tests/fixtures/logs/trl")),
+    "docs/laws.md": Walk(points),
+    "docs/records.md": Walk(
+        lambda shell: made(shell, "isocost train grpo --lr 1e-4 --budget 256-rollouts --out runs/first"),
+    ),
+    "docs/use_your_own.md": Walk(
+        lambda shell: given(shell, "examples"),
+        quick={
+            "--model smollm2 --data examples/broken.jsonl": "--model tiny --data examples/broken.jsonl",
+            "--budget 1k-rollouts": "--budget 512-rollouts",
+            "--reward my_reward.py:reward": "--reward my_reward.py:reward --evaluations 2 --limit 60",
+            "--data mine.jsonl --max-tokens 4 --out studies/own": "--data sums:base=easy,count=60 --out studies/own",
+            "--budget 300k-rollouts": "--size tiny --workers 1",
+        },
+        full={"--budget 2h": "--budget 5min", "--out studies/chain-sum": "--problems 32 --out studies/chain-sum"},
+        slow=("isocost profile --model smollm2 --data reasoning-gym",       # text that the embedded model cannot read
+              "isocost profile --model smollm2 --data examples/mine.jsonl",     # as in the README
+              "isocost quickstart"),                                            # its steps follow, one by one
+        ends={"examples/broken.jsonl": TEN_LINES},
+        leaves=("studies/mine/profile.json", "studies/mixed/profile.json", "runs/second/eval.json",
+                "studies/own/law.json", "studies/own/forecast.json", "studies/own/report.html"),
+    ),
+    "docs/wave.md": Walk(
+        checkout,
+        full={WAVE: "vcpo bonrlb", "--seeds 5 --budget 2e+13flop": "--seeds 2 --budget 4e11flop"},
+        slow=("isocost compare", "python records/wave.py"),
+    ),
+}
+
+
+# following a page -----------------------------------------------------------------------------------------------------
+
+
+@cache
+def read(page: str) -> tuple[Block, ...]:
+    """The blocks of a page, by its name."""
+    return tuple(blocks(PAGES[page].read_text(encoding="utf-8"), page))
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A page that was followed: the folder it was followed in, and how each command, or block of code, ended."""
+
+    here: Path
+    ended: dict[str, Done]
+
+
+def follow(found: Sequence[Block], walk: Walk, shell: Shell, *, full: bool) -> Followed:
+    """Run the blocks of a page in order. Fails at the first that does not do what the page says."""
+    ended: dict[str, Done] = {}
+    walk.needs(shell)
+    try:
+        for block in found:
+            if block.file:
+                (shell.here / block.file).write_text(block.body, encoding="utf-8")
+            elif block.kind == "toml":
+                tomllib.loads(block.body)
+            elif block.kind == "python":
+                ended[block.place] = judged(block, block.body, shell.python(block.body), walk)
+                shown(block, ended[block.place].out)
+            else:
+                own = {c: judged(block, run, shell.run(run), walk) for c, run in chosen(block, walk, full=full)}
+                shown(block, "".join(x.out for x in own.values()))
+                ended |= own
+    finally:
+        shell.close()
+    for file in walk.leaves:
+        assert (shell.here / file).exists(), f"the page promises {file}"
+    return Followed(shell.here, ended)
+
+
+def chosen(block: Block, walk: Walk, *, full: bool) -> Iterator[tuple[str, str]]:
+    """(a command as written, what is run for it) of a block, without what is not run at this size."""
+    for command in block.commands():
+        if command in FROM_A_CLONE or (not full and command.startswith(walk.slow)):
+            continue
+        run = command
+        for part, other in (walk.full if full else walk.quick).items():
+            run = run.replace(part, other)
+        yield command, run
+
+
+def judged(block: Block, run: str, ended: Done, walk: Walk) -> Done:
+    """The same, if it ended as the page says."""
+    codes, says = next((end for words, end in walk.ends.items() if words in run), (None, ""))
+    if codes is None:
+        codes = next((codes for words, codes in VERDICTS.items() if run.startswith(words)), (0,))
+    said = ended.out + ended.err
+    if ended.code not in codes or re.search("Traceback|Warning:", said) or not re.search(says, said):
+        wanted = f"{codes}, saying {says!r}" if says else codes
+        pytest.fail(f"{block.place}: {run}\nended with {ended.code}; the page has {wanted}\n{ended.out}\n{ended.err}",
+                    pytrace=False)
+    return ended
+
+
+def shown(block: Block, out: str) -> None:
+    """Fails if a block printed something else than the page shows."""
+    if (output := block.output()) is not None and not same(output, out):
+        pytest.fail(f"{block.place} shows\n{output}\nand it printed\n{out}", pytrace=False)
+
+
+@pytest.fixture(scope="module")
+def programs_at_once() -> Iterator[Path]:
+    """`isocost` and `python`, which start at once."""
+    with programs(forked=True) as bin:
+        yield bin
+
+
+@pytest.fixture(scope="module")
+def walked(tmp_path_factory, programs_at_once) -> Callable[[str], Followed]:
+    """Follows a page at the size of the normal suite, once."""
+
+    @cache
+    def walk(page: str) -> Followed:
+        shell = Shell(tmp_path_factory.mktemp("page"), programs_at_once)
+        return follow(read(page), WALKS.get(page, Walk()), shell, full=False)
+
+    return walk
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_runs_as_it_is_written(walked, page):
+    walked(page)
+
+
+@pytest.mark.slow       # with SmolLM2 and the budgets of the pages: an hour on two cores
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_runs_in_full(tmp_path, page):
+    with programs(forked=False) as bin:
+        follow(read(page), WALKS.get(page, Walk()), Shell(tmp_path, bin), full=True)
+
+
+# what the pages say of what they leave --------------------------------------------------------------------------------
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(x) for x in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_use_your_own_leaves_what_it_says(walked):
+    here = walked("docs/use_your_own.md").here
+    assert len(lines(here / "mine.jsonl")) == 800
+    assert json.loads((here / "runs/second/run.json").read_text())["model"]["name"] == "runs/first/final"
+    assert "difference" in json.loads((here / "runs/second/eval.json").read_text())
+    recipe = json.loads((here / "runs/maxrl/run.json").read_text())["recipe"]
+    assert recipe["advantage"]["least"] == 0.01
+    assert {r for x in lines(here / "runs/reward/journal.jsonl") for r in x["rewards"]} == {0.0, 0.5, 1.0}
+
+
+def test_the_records_page_names_every_field_of_a_run(walked):
+    page = "".join(BLOCK.split(PAGES["docs/records.md"].read_text(encoding="utf-8"))[::3])
+    said = set(re.findall(r"`([^`\n]+)`", page))
+    run = walked("docs/use_your_own.md").here / "runs" / "reward"
+    keys = {k for f in ("run.json", "end.json") for k in json.loads((run / f).read_text())}
+    keys |= set(json.loads((run / "run.json").read_text())["arm"])
+    for f in ("journal.jsonl", "timing.jsonl", "samples.jsonl"):
+        keys |= {k for x in lines(run / f) for k in x}
+    methods_own = ("clip_ratio/low_mean", "clip_ratio/high_mean")
+    keys |= {k for x in lines(run / "metrics.jsonl") for k in x if k not in methods_own}
+    assert keys - {"schema"} <= said, sorted(keys - said)
+    files = {"paid-L-S.jsonl" if f.name.startswith("paid-") else f.name for f in run.iterdir()}
+    assert files <= {x.rstrip("/") for x in said}, sorted(files)
+
+
+def test_the_method_of_the_guide_keeps_the_contract_and_learns(walked):
+    ended = walked("docs/write_a_method.md").ended
+    checked, said = ended["isocost methods check ./maxrl.py"].out, "".join(x.out for x in ended.values())
+    assert checked.count("kept ") == len(methods.check("grpo")) and "BROKEN" not in said
+    assert said.count("kept ") == 2 * checked.count("kept ")      # by the command, then from Python
+    steps = [x.split() for x in said.splitlines() if x[:1].isdigit()]
+    assert [int(s[1]) for s in steps] == list(range(80, 801, 80))
+    assert float(steps[-1][2]) > float(steps[0][2]) + 0.3
+
+
+def test_what_contributors_are_told_to_run_writes_the_page_that_is_there(walked):
+    here = walked("CONTRIBUTING.md").here
+    assert (here / "docs" / "cli.md").read_text() == PAGES["docs/cli.md"].read_text()
+
+
+# the commands page ----------------------------------------------------------------------------------------------------
+
+
+def leaves(command: click.Command, name: str = "isocost") -> Iterator[tuple[str, click.Command]]:
+    """Every command that does something, with the words that call it."""
+    if not isinstance(command, click.Group):
+        yield name, command
+        return
+    for word, below in command.commands.items():
+        yield from leaves(below, f"{name} {word}")
+
+
+def test_the_commands_page_has_every_command_and_every_option():
+    text = PAGES["docs/cli.md"].read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", text, flags=re.M | re.S))
+    found = dict(leaves(cli.main))
+    assert {name for name in sections if name.startswith("isocost ")} == set(found) and len(found) > 20
+    for name, command in found.items():
+        assert f"| [`{name}`](#{name.replace(' ', '-')}) |" in text
+        shared = sections["model and problems"] if "(#model-and-problems)" in sections[name] else ""
+        there = set(re.findall(r"`(--?[\w-]+)[` ]", sections[name] + shared))
+        there -= set(re.findall(r"except `(--[\w-]+)`", sections[name]))
+        assert there == {o for p in command.params if isinstance(p, click.Option) for o in (*p.opts, *p.secondary_opts)}
+
+
+def test_every_command_helps():
+    for name, command in leaves(cli.main):
+        said = CliRunner().invoke(cli.main, [*name.split()[1:], "--help"])
+        assert said.exit_code == 0 and all(o in said.output for p in command.params for o in p.opts if o[0] == "-")
+
+
+def test_the_examples_on_the_commands_page_are_taken(tmp_path, programs_at_once):
+    """Every amount can be read; those that explain budgets and prices, and the mix of problems, run."""
+    text = PAGES["docs/cli.md"].read_text(encoding="utf-8")
+    budgets = re.search(r"^## budgets\n.*?(?=^## )", text, flags=re.M | re.S)
+    assert budgets
+    unit = r"(?<![\w.])\d[\d.e]*[kM]?-?(?:rollouts|tokens|flop|s|min|h|device-hours|gpu-hours)\b"
+    every, explained = set(re.findall(unit, text)), set(re.findall(unit, budgets[0]))
+    assert len(explained) >= 6 and every - explained >= {"16device-hours", "8gpu-hours", "200k-rollouts"}
+    money, prices = set(re.findall(r"(?<![\w.])\d+usd(?!/)", text)), set(re.findall(r"\d[\d.]*usd/[a-z-]*hour", text))
+    assert len(money) == 1 and len(prices) == 2
+    assert all(Budget.parse(x).amount > 0 for x in every | money)
+    shell = Shell(tmp_path, programs_at_once)
+    for asked in (*sorted(explained), *(f"{m} --price {p}" for m in money for p in prices)):
+        made(shell, f"isocost train grpo --data sums:base=easy,count=60 --budget {asked} --dry-run")
+    made(shell, "isocost profile --data '50% sums:base=hard + 50% sums:base=easy' --out study --dry-run")
+
+
+# the tables and the reader of blocks ----------------------------------------------------------------------------------
+
+
+def test_every_entry_of_the_tables_is_of_a_command_that_a_page_has():
+    every = [c for page in PAGES for b in read(page) for c in b.commands()]
+    assert set(FROM_A_CLONE) <= set(every) and all(any(c.startswith(x) for c in every) for x in VERDICTS)
+    for page, walk in WALKS.items():
+        own = [c for b in read(page) for c in b.commands()]
+        for size, full in ((walk.quick, False), (walk.full, True)):
+            runs = [run for b in read(page) for _, run in chosen(b, walk, full=full)]
+            for part, other in size.items():
+                assert any(part in c for c in own) and any(other in run for run in runs), (page, part)
+        assert all(any(c.startswith(x) for c in own) for x in walk.slow), page
+        quick_and_full = [run for full in (False, True) for b in read(page) for _, run in chosen(b, walk, full=full)]
+        assert all(any(words in run for run in quick_and_full) for words in walk.ends), page
+
+
+@pytest.mark.parametrize(("page", "says"), [
+    ("```\nisocost ls\n```\n", "page:1: a block is one of sh, console, python, toml, text; this one says 'nothing'"),
+    ("A\n\n```yaml\na: 1\n```\n", "page:3: a block is one of .*; this one says 'yaml'"),
+    ("- A\n\n  ```sh\n  isocost ls\n  ```\n", "indented"),
+    ("```sh\nisocost ls\n", "not closed"),
+    ("~~~sh\nisocost ls\n~~~\n", "made of ~~~"),
+    ("```sh\nisocost ls\n\n```text\nnothing\n```\n", "not closed"),
+])
+def test_a_block_that_does_not_say_what_it_is_is_an_error(page, says):
+    with pytest.raises(ValueError, match=says):
+        blocks(page)
+
+
+PAGE = """Save this as `hello.py`:
+
+```python
+print("hello", end="")
+```
+
+```sh
+# a comment
+python \\
+    hello.py
+```
+
+```text
+hello
+```
+
+```python
+x = 1
+```
+
+```console
+$ echo "a  b"; ls
+a  b
+hello.py
+```
+
+```python
+print(x + 1)
+```
+
+```text
+2
+```
+
+```toml
+a = 1
+```
+"""
+
+
+def test_a_page_is_followed_in_order(tmp_path, programs_at_once):
+    found = follow(blocks(PAGE), Walk(leaves=("hello.py",)), Shell(tmp_path, programs_at_once), full=False)
+    assert [x.out for x in found.ended.values()] == ["hello", "", "a  b\nhello.py\n", "2\n"]
+
+
+@pytest.mark.parametrize(("part", "other", "says"), [
+    ("```text\nhello", "```text\ngoodbye", "page:7 shows\ngoodbye\n\nand it printed\nhello"),
+    ("a  b\nhello", "a b\nhello", "page:21 shows"),
+    ("```text\n2", "```text\n3", "page:27 shows"),
+    ("print(x", "print(y", "NameError: name 'y' is not defined"),
+    ("    hello.py", "    other.py", "ended with 1; the page has"),
+    ("a = 1\n", "a = \n", "Invalid value"),
+])
+def test_a_page_that_says_what_is_not_so_fails(part, other, says, tmp_path, programs_at_once):
+    assert PAGE.count(part) == 1
+    with pytest.raises((pytest.fail.Exception, tomllib.TOMLDecodeError)) as failed:
+        follow(blocks(PAGE.replace(part, other)), Walk(), Shell(tmp_path, programs_at_once), full=False)
+    assert says in str(failed.value)
+
+
+def test_a_file_that_is_promised_and_a_refusal_that_does_not_come_fail(tmp_path, programs_at_once):
+    shell = Shell(tmp_path, programs_at_once)
+    with pytest.raises(AssertionError, match="promises studies/mine"):
+        follow(blocks("```sh\ntrue\n```\n"), Walk(leaves=("studies/mine",)), shell, full=False)
+    refused = blocks("```sh\nisocost plan nowhere\n```\n")
+    follow(refused, Walk(ends={"plan": ((2,), "nowhere is not a study")}), shell, full=False)
+    for codes, says in (((0,), ""), ((2,), "another reason")):
+        with pytest.raises(pytest.fail.Exception, match="ended with 2; the page has"):
+            follow(refused, Walk(ends={"plan": (codes, says)}), shell, full=False)
