@@ -279,6 +279,17 @@ def profile(out: Path, as_json: bool, **asked: Any) -> int:
 @click.option("--groups", "-B", type=SOME, help="B: problems per update in the pilot")
 @click.option("--fixed-batch", type=SOME, help="fix n B, rollouts per update, instead of B: the pilot trades n for B")
 @click.option("--metric", help="what laws are of: pass@1, best@4 or worst@4 (one, or all, of 4 right)")
+@click.option(
+    "--samples",
+    type=SOME,
+    help="at most, per held-out problem, where evaluation is not exact  [default: as profiled, up to 16 where it takes "
+    "more to tell two n apart]",
+)
+@click.option(
+    "--evaluation-share",
+    type=POSITIVE,
+    help="evaluations cost at most this share of training, in the budget's unit  [default: 0.25]",
+)
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
 def plan(study: Path, as_json: bool, **asked: Any) -> int:

@@ -40,6 +40,7 @@ class Setting:
     dtype: str = "auto"
     kernels: str = "auto"  # or "native", "torch": what computes the model on a processor
     threads: int = 1
+    evaluated: int | None = None  # held-out problems that evaluations are of, both halves together; None: all
 
     @property
     def sampling(self) -> Sampling:
@@ -86,8 +87,10 @@ def open_problems(
     loaded = load(setting.data, limit=setting.limit)
     if setting.held_out_data:
         other = load(setting.held_out_data)
-        return loaded, split_given(loaded.problems, other.problems, samples=setting.samples)
-    return loaded, split(loaded.problems, setting.held_out, samples=setting.samples)
+        sides = split_given(loaded.problems, other.problems, samples=setting.samples)
+    else:
+        sides = split(loaded.problems, setting.held_out, samples=setting.samples)
+    return loaded, sides if setting.evaluated is None else sides.evaluated(setting.evaluated)
 
 
 def open_setting(setting: Setting, *, reference: bool = False, check: bool = False) -> Opened:

@@ -197,7 +197,7 @@ def _go(job: Job, out: Path, opened: Opened | None, console: Console, as_json: b
             clock = tail(out / "timing.jsonl")
             speed = rates(clock[-1]) if clock and line["step"] else None
             console.print(
-                f"  {line['rollouts']:>9} rollouts  step {line['step']:>6}  held-out, audit half "
+                f"  {line['rollouts']:>9} rollouts  step {line['step']:>6}  held-out reward, test split "
                 f"{line['eval/audit']:.4f}" + (f"  {told(speed)}" if speed else ""),
                 highlight=False,
                 soft_wrap=True,
@@ -259,7 +259,7 @@ def _measured(setting: Setting, model: str, data: str | None, samples: int) -> t
     from isocost.setting import open_setting
     from isocost.types import Problem
 
-    opened = open_setting(replace(setting, model=model))
+    opened = open_setting(replace(setting, model=model, evaluated=None))
     if data is None:
         problems: Sequence[Problem] = opened.sides.held_out
     else:

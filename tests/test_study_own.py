@@ -1,0 +1,121 @@
+"""A study of one's own data from profile to report, in the README's order of commands, with and without a pilot."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from isocost.cli import main
+from isocost.record import read_json, read_lines
+from isocost.setting import Setting, open_problems
+
+ROWS = [{"prompt": f"{a}+{b}=", "answer": str(a + b), "level": a // 10} for a in range(20, 60) for b in (17, 56, 65, 69)]
+
+
+def said(*args, code=0):
+    done = CliRunner().invoke(main, [str(a) for a in args])
+    assert done.exit_code == code, (args, done.output, done.exception)
+    return " ".join(done.output.split())
+
+
+def write(path, rows=ROWS):
+    path.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory):
+    """A study of 160 rows, 61 of them held out, that was profiled and nothing else."""
+    home = tmp_path_factory.mktemp("own")
+    data = write(home / "mine.jsonl")
+    said("profile", "--data", data, "--held-out", "0.4", "--max-tokens", "4", "--out", home / "s")
+    return home / "s"
+
+
+def test_a_study_without_a_pilot_goes_from_plan_to_report_and_says_what_is_not_known(profiled):
+    text = said("plan", profiled, "--budget", "13k-rollouts")
+    assert "there was no pilot" in text and "nothing is forecast" in text
+    assert "plan: no pilot" in said("pilot", profiled)
+    assert "nothing to fit" in said("fit", profiled) and json.loads(said("fit", profiled, "--json"))["law"] is None
+    assert said("plan", profiled) == text
+    planned, plan = read_json(profiled / "pilot.json"), read_json(profiled / "plan.json")
+    assert planned["direct"] and plan["direct"] and [a["n"] for a in plan["arms"]] == [8, 16] and plan["seeds"] == 3
+    text = said("train", "--plan", profiled)
+    assert "no value is forecast: the study has no pilot" in text
+    text = said("audit", profiled, code=4)
+    assert "audit: cannot tell no value is forecast: the study has no pilot" in text
+    audit = read_json(profiled / "audit.json")
+    assert audit["forecast"] is None and audit["gain"]["count"] == audit["difference"]["count"] == 3
+    said("report", profiled)
+    page = (profiled / "report.html").read_text()
+    assert "Nothing was compared" in page and "Traceback" not in page
+    assert said("verdict", profiled)
+
+
+def test_runs_are_evaluated_as_planned_and_all_on_the_same_problems(profiled):
+    """After the study above."""
+    evaluation = read_json(profiled / "pilot.json")["evaluation"]
+    assert evaluation == {"problems": 61, "samples": 2, "held_out": None, "first": None}
+    for run in profiled.glob("runs/train-*"):
+        evaluations = [x for x in read_lines(run / "metrics.jsonl") if "eval/audit" in x]
+        bill = read_json(run / "end.json")["bill"]
+        assert len(evaluations) == 3 and {x["eval/samples"] for x in evaluations} == {2}
+        assert bill["evaluation"]["rollouts"] == 3 * 61 * 2 <= bill["train"]["rollouts"] / 4
+
+
+def test_where_samples_do_not_do_fewer_problems_are_evaluated(tmp_path, profiled):
+    for name in ("study.json", "profile.json"):
+        (tmp_path / name).write_bytes((profiled / name).read_bytes())
+    text = said("plan", tmp_path, "--budget", "700-rollouts")
+    evaluation = read_json(tmp_path / "pilot.json")["evaluation"]
+    assert evaluation["samples"] == 1 and evaluation["held_out"] == 61 and 32 <= evaluation["problems"] < 61
+    assert f"{evaluation['problems']} of 61 held-out problems" in text
+    said("train", "--plan", tmp_path)
+    run = next(tmp_path.glob("runs/train-*"))
+    there = read_json(run / "run.json")
+    assert there["problems"]["select"] + there["problems"]["audit"] == evaluation["problems"]
+    assert there["job"]["setting"]["evaluated"] == evaluation["problems"]
+    assert json.loads(said("eval", run, "--samples", "1", "--json"))["problems"] == 61, "measured again, on all of them"
+    said("train", "--plan", tmp_path)     # what is done is not done again
+
+
+@pytest.mark.parametrize("budget", [
+    "600-rollouts", "9k-rollouts", "200k-rollouts", "100M-rollouts", "1s", "20s", "0.1h", "40h", "900-tokens",
+    "2M-tokens", "1e10flop", "1e14flop"])
+def test_every_budget_has_a_plan(tmp_path, profiled, budget):
+    for name in ("study.json", "profile.json"):
+        (tmp_path / name).write_bytes((profiled / name).read_bytes())
+    text = said("plan", tmp_path, "--budget", budget, "--workers", "1")
+    planned = read_json(tmp_path / "pilot.json")
+    assert planned["direct"] == (tmp_path / "plan.json").exists()
+    assert ("prescription" if planned["direct"] else "plan of the pilot") in text and "evaluation: " in text
+    assert "nothing is forecast" in text or not planned["direct"]
+    if not planned["direct"]:
+        assert "grid runs" in said("pilot", tmp_path, "--dry-run")
+
+
+def test_evaluated_problems_do_not_depend_on_the_order_of_rows(tmp_path):
+    one, other = write(tmp_path / "a.jsonl"), write(tmp_path / "b.jsonl", ROWS[::-1])
+    sides = [open_problems(Setting(data=str(p), held_out=0.4, evaluated=20))[1] for p in (one, other)]
+    ids = [({p.id for p in s.select}, {p.id for p in s.audit}) for s in sides]
+    assert ids[0] == ids[1] and sum(map(len, ids[0])) == 20 and min(map(len, ids[0])) >= 8
+    whole = open_problems(Setting(data=str(one), held_out=0.4))[1]
+    assert ids[0][0] < {p.id for p in whole.select} and len(sides[0].train) == len(whole.train)
+    assert [p for p in whole.select if p in sides[0].select] == list(sides[0].select), "in the order of the rows"
+
+
+def test_samples_are_refused_where_evaluation_is_exact_and_shares_that_are_none(tmp_path):
+    said("profile", "--out", tmp_path / "s", "--data", "sums:base=easy,count=60", "--problems", "8")
+    assert "evaluations are exact here" in said("plan", tmp_path / "s", "--budget", "2k-rollouts", "--samples", "3",
+                                                code=2)
+    assert "evaluation-share" in said("plan", tmp_path / "s", "--budget", "2k-rollouts", "--evaluation-share", "0",
+                                      code=2)
+
+
+def test_a_metric_of_more_samples_than_are_planned_is_refused_by_what_would_do(tmp_path, profiled):
+    for name in ("study.json", "profile.json"):
+        (tmp_path / name).write_bytes((profiled / name).read_bytes())
+    said("plan", tmp_path, "--budget", "700-rollouts")
+    assert "--metric best@4 --samples 4" in said("plan", tmp_path, "--metric", "best@4", code=2)
+    said("plan", tmp_path, "--metric", "best@4", "--budget", "700-rollouts")
+    assert read_json(tmp_path / "pilot.json")["evaluation"]["samples"] == 4
