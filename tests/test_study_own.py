@@ -1,15 +1,22 @@
 """A study of one's own data from profile to report, in the README's order of commands, with and without a pilot."""
 
+import asyncio
 import json
+from collections import Counter
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from isocost.cli import main
-from isocost.record import read_json, read_lines
+from isocost.record import read_json, read_lines, write_json
+from isocost.report.problems import profile as problems_section
+from isocost.report.records import load
 from isocost.setting import Setting, open_problems
+from isocost.study.profile import profile
 
-ROWS = [{"prompt": f"{a}+{b}=", "answer": str(a + b), "level": a // 10} for a in range(20, 60) for b in (17, 56, 65, 69)]
+PAIRS = [(a, b) for a in range(20, 60) for b in (17, 56, 65, 69)]
+ROWS = [{"prompt": f"{a}+{b}=", "answer": str(a + b), "level": a // 10} for a, b in PAIRS]
 
 
 def said(*args, code=0):
@@ -21,6 +28,46 @@ def said(*args, code=0):
 def write(path, rows=ROWS):
     path.write_text("".join(json.dumps(r) + "\n" for r in rows))
     return path
+
+
+GRADED = '''
+def reward(completions, answer, **columns):
+    """1 for the right answer, 0.1 for one that ends on an even digit, else 0."""
+    return [1.0 if c == a else 0.1 * (c[-1:] in "02468") for c, a in zip(completions, answer)]
+'''
+
+
+def test_a_graded_reward_is_profiled_by_all_that_it_pays(tmp_path):
+    """Dead groups are those whose 16 rewards, as they were marked, are all equal; by hand from what was sampled."""
+    (tmp_path / "mine.py").write_text(GRADED)
+    setting = Setting(data=str(write(tmp_path / "mine.jsonl")), verifier=f"{tmp_path / 'mine.py'}:reward")
+    kept = tmp_path / "profile.jsonl"
+    found = asyncio.run(profile(setting, problems=12, kept=kept))
+    rewards = [x["rewards"] for x in read_lines(kept) if x["rewards"]]
+    assert {r for row in rewards for r in row} == {0.0, 0.1, 1.0} and found["graded"]
+    pairs = [[a == b for i, a in enumerate(row) for b in row[:i]] for row in rewards]
+    dead = {d["n"]: d["share"] for d in found["dead"]}
+    assert dead[2] == pytest.approx(np.mean([np.mean(x) for x in pairs]))
+    assert dead[16] == pytest.approx(np.mean([len(set(row)) == 1 for row in rewards]))
+    assert found["mean"] == pytest.approx(np.mean(rewards)) and sum(found["histogram"]) == 12
+    write_json(tmp_path / "study.json", {"schema": 1, "setting": {}, "phases": {}})
+    write_json(tmp_path / "profile.json", {"schema": 1, **found})
+    page = str(problems_section(load(tmp_path)).body)
+    assert "Mean reward is" in page and "right answers out of" not in page
+
+
+def test_a_profile_of_rows_in_order_of_level_has_every_level(tmp_path):
+    """160 rows, level 2 to 5 in the order of the file: a quarter of 40 problems is of each, whatever the order."""
+    ids = []
+    for name, rows in (("a", ROWS), ("b", ROWS[::-1])):
+        setting = Setting(data=str(write(tmp_path / f"{name}.jsonl", rows)))
+        found = asyncio.run(profile(setting, seed=3, problems=40))
+        share = Counter(p.meta["level"] for p in open_problems(setting)[1].train)
+        there = Counter(found["levels"])
+        assert set(there) == {2, 3, 4, 5}
+        assert all(abs(there[k] - 40 * share[k] / sum(share.values())) < 1 for k in share)
+        ids.append(set(found["ids"]))
+    assert ids[0] == ids[1] != set(asyncio.run(profile(setting, seed=4, problems=40))["ids"])
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from scipy.special import stdtrit
 from isocost.chance import Purpose, generator
 from isocost.errors import UserError
 from isocost.laws.budget import Bill, Budget, Prices, Timing, expected_timing, worded
-from isocost.laws.passrate import dead_groups
+from isocost.laws.passrate import dead_groups, dead_tallies
 from isocost.laws.rate import EDGES, MULTIPLIERS, NOISE, RateRule, starting_rule
 from isocost.words import counted
 
@@ -488,7 +488,8 @@ def _live_n(profile: Mapping[str, Any], grid: Sequence[int]) -> tuple[int, str]:
     ns = sorted({n for n in (*grid, COMMON) if n >= 4}) or [max(grid)]
     dead = {d["n"]: d["share"] for d in profile.get("dead", ())}
     if not set(ns) <= set(dead) and profile.get("right"):
-        found = dead_groups(profile["right"], int(profile["samples"]), ns, draws=2)
+        m, told = int(profile["samples"]), profile.get("tallies")
+        found = dead_tallies(told, m, ns, draws=2) if told else dead_groups(profile["right"], m, ns, draws=2)
         dead |= {d.n: d.share for d in found}
     known = [n for n in ns if n in dead]
     if not known:

@@ -22,6 +22,7 @@ from isocost.chance import Purpose
 from isocost.errors import UserError
 from isocost.evaluate import group_of
 from isocost.laws import passrate
+from isocost.problems.sample import sample
 from isocost.record import Stream, read_lines
 from isocost.run import compares, samples
 from isocost.seams import Pace
@@ -45,17 +46,18 @@ async def profile(
     kept: Path | None = None,
     begin: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Sample each of the first `problems` training problems 16 times and describe what came back.
+    """Sample `problems` training problems 16 times each and describe what came back.
 
-    Difficulty is assigned on one half of the samples and reported on the other. Returns the data of profile.json:
-    counts, histogram, dead groups, lengths, regime, the recipe that follows (or `method`'s, where one is asked for),
-    and which methods' preconditions hold. What is sampled goes to the file `kept` as it is marked, `begin` being
-    called before its first line; what lies there of a profile that was killed is taken up, and `lost` is what of it
-    could not be. Raises UserError for problems or a model that cannot be used.
+    Which problems is random by seed, each level in proportion (`isocost.problems.sample`). Difficulty is assigned on
+    one half of the samples and reported on the other. Returns the data of profile.json: counts, histogram, dead groups,
+    lengths, regime, the recipe that follows (or `method`'s, where one is asked for), and which methods' preconditions
+    hold. What is sampled goes to the file `kept` as it is marked, `begin` being called before its first line; what lies
+    there of a profile that was killed is taken up, and `lost` is what of it could not be. Raises UserError for problems
+    or a model that cannot be used.
     """
     began = time.perf_counter()
     opened = opened or open_setting(setting, check=True)
-    pool = opened.sides.train[:problems]
+    pool = sample(opened.sides.train, problems, seed)
     there, lost = _taken_up(read_lines(kept) if kept else [], pool)
     streams: list[Stream] = []
     checked = opened.world.meter.of(meters.CHECK)
@@ -75,8 +77,11 @@ async def profile(
         opened.grader.close()
         for stream in streams:
             stream.close()
-    marks = _marks(found)
-    scored = ~np.isnan(marks).any(1)
+    rewards = _rewards(found)
+    scored = ~np.isnan(rewards).any(1)
+    if not scored.any():
+        raise UserError(f"no problem has a reward for each of its {SAMPLES} samples, so there is no profile: "
+                        f"{_failures(opened)}")
     sampled = _cost(there.values()) + opened.world.meter.of(meters.PROBE)
     seconds = sampled.seconds
     described = {
@@ -88,9 +93,9 @@ async def profile(
         "audit": len(opened.sides.audit),
         "ids": [p.id for p, ok in zip(pool, scored, strict=True) if ok],
         "levels": [p.meta.get("level") for p, ok in zip(pool, scored, strict=True) if ok],
-        "unscored": int(np.isnan(marks).sum()),
+        "unscored": int(np.isnan(rewards).sum()),
         "verifier_failures": dict(opened.grader.failures),
-        **passrate.summary(marks[scored] > 0.5, seed=seed),
+        **passrate.summary(rewards[scored], seed=seed),
         "lengths": _lengths(found),
         "exact": opened.world.exact is not None,
         "solutions": float(np.mean([bool(p.meta.get("solution")) for p in pool])),
@@ -203,7 +208,13 @@ def _line(slot: int, group: Group, cost: Cost) -> Line:
     }
 
 
-def _marks(found: Sequence[Line]) -> np.ndarray:
+def _failures(opened: Opened) -> str:
+    """How the verifier failed, with the first example of each kind."""
+    failed, example = opened.grader.failures, opened.grader.examples
+    return "; ".join(f"{k} {n} times ({example.get(k, '')})" for k, n in failed.items()) or "no sample was marked"
+
+
+def _rewards(found: Sequence[Line]) -> np.ndarray:
     """(P, 16) rewards; NaN where the verifier failed."""
     return np.array([[np.nan if x is None else x for x in line["rewards"]] for line in found])
 

@@ -67,7 +67,7 @@ def profile(
     if method is not None:
         methods.load(method)
     if dry_run:
-        cost = profile_cost(setting, problems)
+        cost = profile_cost(setting, problems, seed)
         tell.profile_cost(console, setting, cost)
         if as_json:
             click.echo(json.dumps(cost, indent=1, sort_keys=True))
@@ -94,12 +94,13 @@ def profile(
     return 0
 
 
-def profile_cost(setting: Setting, problems: int) -> dict[str, Any]:
+def profile_cost(setting: Setting, problems: int, seed: int) -> dict[str, Any]:
     """What profiling would cost at most. Loads the problems and the model, and so finds what is wrong with them."""
+    from isocost.problems.sample import sample
     from isocost.setting import open_setting
 
     world = open_setting(setting, check=True).world
-    asked = [list(world.text.prompt(p.prompt)) for p in world.problems[:problems]]
+    asked = [list(world.text.prompt(p.prompt)) for p in sample(world.problems, problems, seed)]
     rollouts = SAMPLES * len(asked)
     decode, prefill = rollouts * setting.max_tokens, SAMPLES * sum(map(len, asked))
     return {

@@ -62,9 +62,11 @@ def profile(console: Console, p: Mapping[str, Any]) -> None:
     console.print(f"  {p['why']}")
     top = max(p["histogram"]) or 1
     bars = "".join(BARS[(8 * h + top - 1) // top] for h in p["histogram"])
-    console.print(
-        f"  pass@1 {p['mean']:.3f} over {len(p['right'])} problems; right of {p['samples']}: 0 [{bars}] {p['samples']}"
-    )
+    shown = f"right of {p['samples']}: 0 [{bars}] {p['samples']}"
+    if p.get("graded"):
+        shown = f"problems by their mean reward: 0 [{bars}] 1"
+    what = "mean reward" if p.get("graded") else "pass@1"
+    console.print(f"  {what} {p['mean']:.3f} over {len(p['right'])} problems; {shown}")
     dead = "  ".join(
         f"n={d['n']}: {d['share']:.0%}"
         + ("" if d["kind"] == "unbiased" else f" [{d['low']:.0%}, {d['high']:.0%}]")
