@@ -46,6 +46,23 @@ def reward(prompts, completions, answer, **columns):
 
 def dies(prompts, completions, **columns):
     raise RuntimeError("no")
+
+
+def later(prompts, completions, completion_ids, **columns):
+    """Fails on what a run samples, as it can only do once it runs: no check sees a reward of 30 calls and more."""
+    with open("calls", "a") as f:
+        f.write("x")
+    if len(open("calls").read()) > 150:
+        raise RuntimeError("too late")
+    return [0.5]
+
+
+def words(completions, **columns):
+    return ["1.0"]
+
+
+def dear(completions, answer, **columns):
+    return [10.0 if c == a else -1.0 for c, a in zip(completions, answer)]
 '''
 
 
@@ -278,9 +295,27 @@ def test_a_method_file_and_a_reward_of_ones_own(here):
     assert "0.3" in said("diff", "./mine.py", "grpo")
 
 
-def test_a_reward_that_always_fails_starves_the_run_and_is_counted(here):
-    text = said(*RUN, "--budget", "64-rollouts", "--out", "r", "--reward", "my.py:dies", code=5)
+def test_a_reward_that_fails_once_it_runs_starves_the_run_and_is_counted(here):
+    text = said(*RUN, "--budget", "64-rollouts", "--out", "r", "--reward", "my.py:later", code=5)
     assert "verifier failures" in text and read_json(here / "r" / "end.json")["fates"]["lost"] >= 64
+
+
+@pytest.mark.parametrize("command", [
+    (*RUN, "--budget", "64-rollouts"), (*RUN, "--budget", "64-rollouts", "--dry-run"), ("profile", "--out", "s", *DATA),
+    ("compare", "grpo", "dapo", "--budget", "50k-rollouts", *DATA), ("doctor", *DATA)])
+@pytest.mark.parametrize(("reward", "told"), [
+    ("my.py:dies", "RuntimeError: no"), ("my.py:words", "TypeError: words returned the text '1.0' as a reward")])
+def test_a_reward_that_always_fails_is_told_with_its_row_before_anything_is_sampled(here, command, reward, told):
+    text = said(*command, "--reward", reward, code=2)
+    assert "gives no reward to any of the 4 rows" in text and "First: problem 1 (id 'sum-" in text and told in text
+    assert {p.name for p in here.iterdir()} <= {"mine.py", "my.py", "__pycache__"}
+
+
+def test_a_reward_outside_0_and_1_is_told_before_a_study_is_paid_for_and_may_train(here):
+    for command in (("profile", "--out", "s"), ("compare", "grpo", "dapo", "--budget", "50k-rollouts")):
+        text = said(*command, *DATA, "--reward", "my.py:dear", code=2)
+        assert "paid -1 to 10 on the rows it was tried on" in text and not (here / "s").exists()
+    assert "would cost" in said(*RUN, "--reward", "my.py:dear", "--budget", "64-rollouts", "--dry-run")
 
 
 def test_methods_are_listed_shown_and_held_to_their_contract(here):

@@ -26,7 +26,7 @@ from isocost.problems.sample import sample
 from isocost.record import Stream, read_lines
 from isocost.run import compares, samples
 from isocost.seams import Pace
-from isocost.setting import Opened, Setting, open_setting
+from isocost.setting import Opened, Setting, open_setting, refuse_unbounded
 from isocost.types import Cost, Group, Place, Problem, Stop
 
 SAMPLES = 16  # per problem
@@ -45,6 +45,7 @@ async def profile(
     opened: Opened | None = None,
     kept: Path | None = None,
     begin: Callable[[], None] = lambda: None,
+    bounded: bool = True,
 ) -> dict[str, Any]:
     """Sample `problems` training problems 16 times each and describe what came back.
 
@@ -53,10 +54,12 @@ async def profile(
     lengths, regime, the recipe that follows (or `method`'s, where one is asked for), and which methods' preconditions
     hold. What is sampled goes to the file `kept` as it is marked, `begin` being called before its first line; what lies
     there of a profile that was killed is taken up, and `lost` is what of it could not be. Raises UserError for problems
-    or a model that cannot be used.
+    or a model that cannot be used, and, if `bounded`, for a reward outside [0, 1], which no law can be fitted to.
     """
     began = time.perf_counter()
     opened = opened or open_setting(setting, check=True)
+    if bounded:
+        refuse_unbounded(opened.problems)
     pool = sample(opened.sides.train, problems, seed)
     there, lost = _taken_up(read_lines(kept) if kept else [], pool)
     streams: list[Stream] = []
@@ -72,7 +75,7 @@ async def profile(
             stream.write(line)
 
     try:
-        found = await _sampled(opened, pool, seed, there, write)
+        found = await _sampled(opened, pool, seed, there, write, bounded)
     finally:
         opened.grader.close()
         for stream in streams:
@@ -155,7 +158,8 @@ def _cost(lines: Iterable[Line]) -> Cost:
 
 
 async def _sampled(
-    opened: Opened, pool: Sequence[Problem], seed: int, there: Mapping[int, Line], write: Callable[[Line], None]
+    opened: Opened, pool: Sequence[Problem], seed: int, there: Mapping[int, Line], write: Callable[[Line], None],
+    bounded: bool,
 ) -> list[Line]:
     """A line for each problem in order: those that are there, the others sampled and each written once it is marked.
 
@@ -178,6 +182,8 @@ async def _sampled(
         with meters.tab() as tabs[slot]:
             group = await group_of(recipe, opened.world, problem, place, SAMPLES, pace)
         line = _line(slot, group, tabs.pop(slot).cost)
+        if bounded:
+            _refuse_outside(opened, problem, line)
         write(line)
         return line
 
@@ -206,6 +212,13 @@ def _line(slot: int, group: Group, cost: Cost) -> Line:
         "cost": cost.data(),
         **({"example": samples([group], 0)[0]} if slot < SHOWN else {}),
     }
+
+
+def _refuse_outside(opened: Opened, problem: Problem, line: Line) -> None:
+    wrong = next((x for x in line["rewards"] if x is not None and not 0 <= x <= 1), None)
+    if wrong is not None:
+        raise UserError(f"the reward {opened.problems.verifier} paid {wrong:g} for a completion of problem "
+                        f"{problem.id!r}; a study needs rewards between 0 and 1: rescale it")
 
 
 def _failures(opened: Opened) -> str:

@@ -30,6 +30,7 @@ from isocost.study.show import tail
 from isocost.types import Cost
 
 LEVEL = 0.9
+SHOWN = 8       # warnings of the reward's check that are listed
 
 
 def train_one(
@@ -94,12 +95,13 @@ def train_one(
     folder = out or Path("runs") / job.name
     opened = None if (folder / "run.json").exists() else _opened(job, recipe)
     tell.single(console, job)
+    tell.flags(console, opened.problems.report.warnings[:SHOWN] if opened else ())
     if said := its_own(method, {"n": n, "B": B, **describe(recipe.pace)}):
         console.print(f"  {said}", soft_wrap=True)
     if dry_run:
         from isocost.study.profile import profile
 
-        known = asyncio.run(profile(job.setting, problems=2, method=method, opened=opened))
+        known = asyncio.run(profile(job.setting, problems=2, method=method, opened=opened, bounded=False))
         try:
             cost = expected_bill(job, spend, evaluations, known)
             tell.single_cost(console, cost)
@@ -254,7 +256,7 @@ def _measured(setting: Setting, model: str, data: str | None, samples: int) -> t
     from dataclasses import replace
 
     from isocost.evaluate import evaluate
-    from isocost.problems.load import load_problems
+    from isocost.problems.load import Reads, load_problems
     from isocost.seams import Pace
     from isocost.setting import open_setting
     from isocost.types import Problem
@@ -264,7 +266,8 @@ def _measured(setting: Setting, model: str, data: str | None, samples: int) -> t
         problems: Sequence[Problem] = opened.sides.held_out
     else:
         problems = load_problems(
-            data, verifier=setting.verifier, system=setting.system, check=True, meter=opened.world.meter
+            data, verifier=setting.verifier, system=setting.system, check=True, meter=opened.world.meter,
+            reads=lambda: Reads(opened.world.text, opened.world.extra["model"].config.max_len),
         ).problems
         opened.world.exact = opened.world.exact if all(p.meta.get("exact") for p in problems) else None
     pace = Pace(
