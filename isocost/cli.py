@@ -343,7 +343,7 @@ def fit(study: Path, metric: str | None, as_json: bool) -> int:
     help="train what this study's plan prescribes: sealed, paired with its comparator",
 )
 @click.option(
-    "--budget", help="what this one run may spend on training: 50k-rollouts, 2M-tokens, 1e15flop, 30min, 8gpu-hours"
+    "--budget", help="what this one run may spend on training: 50k-rollouts, 2M-tokens, 1e15flop, 30m, 8gpu-hours"
 )
 @priced
 @click.option("--seed", type=ANY, default=0, show_default=True, help="of everything that is drawn")

@@ -269,13 +269,27 @@ def test_temperature_and_truncation_go_through_to_the_record(here):
     assert pace == {"temperature": 1.3, "top_p": 0.9, "top_k": 5, "max_tokens": 5} and recipe["loss"]["high"] == 0.28
 
 
-def test_dry_run_tells_the_cost_and_leaves_nothing_behind(here):
+def test_dry_run_tells_the_cost_and_leaves_nothing_behind_but_its_own_bill(here):
     for command in ((*RUN, "--budget", "1k-rollouts"), ("profile", "--out", "s", *DATA)):
         text = said(*command, "--dry-run").replace("\n", " ")
         assert all(word in text for word in ("rollouts", " s", "of memory", "of disk"))
         cost = json.loads(said(*command, "--dry-run", "--json"))
         assert {"rollouts", "seconds", "memory_mb", "disk_mb"} <= set(cost)
-    assert {p.name for p in here.iterdir()} <= {"mine.py", "my.py", "__pycache__"}
+    assert {p.name for p in here.iterdir()} <= {"mine.py", "my.py", "__pycache__", "runs"}
+    assert [p.name for p in (here / "runs" / "grpo-0").iterdir()] == ["dry-run.json"]
+
+
+def test_a_run_whose_evaluations_cost_more_than_a_quarter_of_it_says_so(here):
+    rows = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a in range(20, 50) for b in (11, 12)]
+    (here / "rows.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    run = ("train", "grpo", "--data", "rows.jsonl", "-n", "4", "-B", "4", "--max-tokens", "4", "--out", "r")
+    dear = " ".join(said(*run, "--budget", "64-rollouts", "--evaluations", "2").split())
+    found = [x for x in read_lines(here / "r" / "metrics.jsonl") if "eval/audit" in x]
+    told = read_json(here / "r" / "end.json")["bill"]["evaluation"]["rollouts"]
+    assert f"{len(found)} evaluations" in dear and f"{told:,} rollouts, {told / 64:.0%} of training" in dear
+    assert "--samples, --evaluations or --held-out" in dear
+    few = ("--evaluations", "1", "--samples", "1")
+    assert "of training" not in said(*run[:-1], "r2", "--budget", "1k-rollouts", *few)
 
 
 def test_json_is_all_that_is_printed(here):

@@ -77,14 +77,15 @@ def curve(run, end, seconds=TIMING):
 @pytest.mark.parametrize("text,amount,unit", [
     ("50k-rollouts", 50_000, "rollouts"), ("2h", 7200, "seconds"), ("30min", 1800, "seconds"), ("90s", 90, "seconds"),
     ("1e18flop", 1e18, "flops"), ("2M-tokens", 2e6, "tokens"), ("1.5h", 5400, "seconds"),
-    ("500 rollouts", 500, "rollouts"), ("1d", 86400, "seconds"),
+    ("500 rollouts", 500, "rollouts"), ("1d", 86400, "seconds"), ("30m", 1800, "seconds"), ("45 m", 2700, "seconds"),
+    ("1 day", 86400, "seconds"), ("2 hrs", 7200, "seconds"), ("1 minute", 60, "seconds"), ("2H", 7200, "seconds"),
 ])
 def test_budgets_carry_a_unit(text, amount, unit):
     assert Budget.parse(text) == Budget(amount, unit)
     assert Budget.of(json.loads(json.dumps(Budget.parse(text).data()))) == Budget(amount, unit)
 
 
-@pytest.mark.parametrize("text", ["50000", "50k", "2 parsecs", "", "-3h", "0rollouts", "1.2.3h", "h"])
+@pytest.mark.parametrize("text", ["50000", "50k", "2 parsecs", "", "-3h", "0rollouts", "1.2.3h", "h", "30M", "30-M"])
 def test_a_bad_budget_lists_what_would_be_right(text):
     with pytest.raises(UserError, match=r"50k-rollouts, 2h|more than nothing"):
         Budget.parse(text)

@@ -176,17 +176,25 @@ def test_what_cannot_be_taken_up_is_lost_and_in_the_report_s_bill(whole, tmp_pat
     assert f"lost</th><td>{SAMPLES * 2}</td>" in page.replace(' class="number"', "")
 
 
-def test_a_dry_run_says_what_it_has_sampled(tmp_path):
+def test_a_dry_run_says_what_it_has_sampled_and_bills_it(tmp_path):
     run = ("train", "grpo", *DATA, "--budget", "1k-rollouts", "--dry-run", "--out", tmp_path / "r")
     cost = json.loads(said(*run, "--json"))["pricing"]
     assert cost["rollouts"] == 2 * SAMPLES and cost["decode"] > 0 and cost["seconds"] > 0
-    assert f"telling this took {2 * SAMPLES} rollouts" in said(*run)
+    first = read_json(tmp_path / "r" / "dry-run.json")
+    assert first["cost"] == first["spent"] and counts(first["cost"]) == counts(cost)
+    text = said(*run)
+    assert f"estimating the cost used {2 * SAMPLES} rollouts" in text and f"billed in {tmp_path / 'r'}/dry-run" in text
+    assert read_json(tmp_path / "r" / "dry-run.json")["spent"]["rollouts"] == 4 * SAMPLES
+    said(*(x for x in run if x != "--dry-run"))
+    page = str(spent(load(tmp_path / "r")).body).replace(' class="number"', "")
+    assert f"dry runs</th><td>{4 * SAMPLES}</td>" in page and "The fates sum to the meter" in page
 
 
 def test_a_dry_run_that_is_refused_says_what_telling_so_has_taken(tmp_path):
     run = ("train", "grpo", *DATA, "--budget", "5-tokens", "--dry-run", "--out", tmp_path / "r")
     told = said(*run, code=2)
-    assert "does not pay for one update" in told and f"telling this took {2 * SAMPLES} rollouts" in told
+    assert "does not pay for one update" in told and f"estimating the cost used {2 * SAMPLES} rollouts" in told
+    assert read_json(tmp_path / "r" / "dry-run.json")["spent"]["rollouts"] == 2 * SAMPLES
 
 
 def planned(seeds):

@@ -419,11 +419,12 @@ def single_cost(console: Console, b: Bill) -> None:
     console.print(f"  would cost {bill(b)}")
 
 
-def pricing(console: Console, cost: Mapping[str, Any]) -> None:
-    """What a dry run itself has cost: it keeps no record, so this is all the bill there is."""
+def pricing(console: Console, cost: Mapping[str, Any], folder: Path | None = None) -> None:
+    """What estimating a cost has sampled, and the folder where that is written down, if it is."""
     tokens = cost["prefill"] + cost["decode"]
-    console.print(f"  telling this took {cost['rollouts']} rollouts of {tokens} tokens, {cost['seconds']:.1f} s, which "
-                  "no record bills; nothing was trained", soft_wrap=True)
+    billed = f"; billed in {folder}/dry-run.json" if folder else ""
+    console.print(f"  estimating the cost used {cost['rollouts']} rollouts of {tokens} tokens, {cost['seconds']:.1f} s "
+                  f"(not counted in any budget{billed}); nothing was trained", soft_wrap=True)
 
 
 def ended(console: Console, out: Path, end: Mapping[str, Any]) -> None:
