@@ -141,12 +141,19 @@ def test_every_budget_has_a_plan(tmp_path, profiled, budget):
         assert "grid runs" in said("pilot", tmp_path, "--dry-run")
 
 
+def sides_of(data):
+    return open_problems(Setting(data=str(data), held_out=0.4))[1]
+
+
 def test_evaluated_problems_do_not_depend_on_the_order_of_rows(tmp_path):
     one, other = write(tmp_path / "a.jsonl"), write(tmp_path / "b.jsonl", ROWS[::-1])
     sides = [open_problems(Setting(data=str(p), held_out=0.4, evaluated=20))[1] for p in (one, other)]
     ids = [({p.id for p in s.select}, {p.id for p in s.audit}) for s in sides]
     assert ids[0] == ids[1] and sum(map(len, ids[0])) == 20 and min(map(len, ids[0])) >= 8
-    whole = open_problems(Setting(data=str(one), held_out=0.4))[1]
+    for k in (2, 3, 31, 32, 33, 63):
+        cut = sides_of(one).evaluated(k)
+        assert len(cut.select) + len(cut.audit) == min(k, 61) and min(len(cut.select), len(cut.audit)) >= 1
+    whole = sides_of(one)
     assert ids[0][0] < {p.id for p in whole.select} and len(sides[0].train) == len(whole.train)
     assert [p for p in whole.select if p in sides[0].select] == list(sides[0].select), "in the order of the rows"
 

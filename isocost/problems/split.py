@@ -36,13 +36,12 @@ class Split:
         return self.select + self.audit
 
     def evaluated(self, problems: int, *, salt: int = 0) -> Split:
-        """The same with about so many held-out problems, from both halves in proportion and at least one of each.
+        """The same with so many held-out problems, from both halves in proportion and at least one of each.
 
         Which ones is decided by the hash of what they ask, as the sides are: it does not depend on their order.
         """
-        share = problems / len(self.held_out)
-        select, audit = (_some(side, max(1, round(share * len(side))), salt) for side in (self.select, self.audit))
-        return replace(self, select=select, audit=audit)
+        first = min(max(round(problems * len(self.select) / len(self.held_out)), 1), max(problems - 1, 1))
+        return replace(self, select=_some(self.select, first, salt), audit=_some(self.audit, problems - first, salt))
 
 
 def split(
