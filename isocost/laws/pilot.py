@@ -116,11 +116,13 @@ class Evaluation:
     def points(self, C: int, unit: int) -> tuple[int, ...]:
         """Evaluation points of a run of C rollouts after the base, in multiples of `unit`.
 
-        Exact evaluations are two per doubling; sampled ones are one, or two where a curve would have too few.
+        Exact evaluations are two per doubling; sampled ones are one, or two where a curve would have too few and none
+        was cut.
         """
         start = ceil((self.first or unit) / unit) * unit
         sparse = points(C, start, 1)
-        return points(C, start, 2) if self.samples is None or len(sparse) < LEAST_POINTS else sparse
+        dense = self.samples is None or (self.first is None and len(sparse) < LEAST_POINTS)
+        return points(C, start, 2) if dense else sparse
 
     @staticmethod
     def of_profile(profile: Mapping[str, Any]) -> Evaluation:

@@ -260,7 +260,7 @@ def plan(
         told = measure.in_its_units(measured["scale"], expected.value, expected.low, expected.high)
         console.print(
             f"  expected {measured['kind']} reward {interval(expected)} ({expected.level:.0%} prediction interval"
-            + (")" if measured.get("metric") else ", test split)")
+            + (")" if beside.get("measure") else ", test split)")
             + (told and f": {told}")
         )
     if beside.get("more"):
