@@ -450,7 +450,10 @@ def test_a_fallback_is_the_best_where_all_have_cost_the_same():
     by_rollouts = prescription(refused, pilot, Budget(1e9, "rollouts"), curves=seen)
     by_time = prescription(refused, pilot, Budget(1e6, "seconds"), curves=seen)
     assert (by_rollouts.arm.n, by_time.arm.n) == (2, 32)
-    assert "(0.600 on" in by_rollouts.fallback and "(0.580 on" in by_time.fallback
+    assert "(0.600 on the validation split)" in by_rollouts.fallback
+    assert "(0.580 on the validation split)" in by_time.fallback
+    logs = prescription(refused, replace(pilot, preset="imported"), Budget(1e9, "rollouts"), curves=seen)
+    assert "(0.600)" in logs.fallback, "a log has one split"
 
 
 def test_a_fallback_ignores_diverged_runs_and_other_purposes():

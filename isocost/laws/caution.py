@@ -36,8 +36,8 @@ def refusal(law: Law, measured: bool, ends: list[float]) -> Refusal | None:
     best = law.arm(law.fallback())
     if law.flat:
         gain, error = law.gain(best.n)
-        why = (f"no n improved measurably: the best, n={best.n}, gained {gain:+.3f} on the validation split, less than "
-               f"{RISEN:g} standard errors of {error:.3f}")
+        why = (f"no n improved measurably: the best, n={best.n}, gained {gain:+.3f}, less than {RISEN:g} standard "
+               f"errors of {error:.3f}")
         if gain <= 0:       # more of the same would fall further
             return Refusal(why, "another study at a quarter of the learning rate", whole)
         return Refusal(why, "a pilot four times as long, at another learning rate if the probe's flags ask for one",

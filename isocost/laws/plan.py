@@ -48,6 +48,7 @@ MARGIN = 0.01           # reward within which two n's are as good as each other
 EPOCHS_FACTOR = 2.0     # beyond this many times the pilot's epochs a plan extrapolates in epochs too
 LEAST_SEEDS = 3
 BESIDE = ("units", "more", "sees", "next", "measure", "evaluating")     # what plan.json holds beside the plan itself
+IMPORTED = "imported"   # preset of a pilot made of another trainer's logs, which have one split
 TIMING_NOISE = 0.05     # costs this close are equal, and the better forecast is taken
 
 
@@ -431,7 +432,8 @@ class _Ask:
         if len(set(ends.values())) > 1 and self.budget is not None:
             told = ", ".join(f"{C:,.0f} at n = {k}" for k, C in ends.items())
             where = f"equal {self.budget.unit} of the pilot, {told} rollouts"
-        return n, f"n = {n}, best at {where} ({means[n]:.3f} on the validation split)"
+        split = "" if self.pilot.preset == IMPORTED else " on the validation split"
+        return n, f"n = {n}, best at {where} ({means[n]:.3f}{split})"
 
     def end_means(self) -> dict[int, float]:
         """n -> mean `select` reward of its pilot runs, where those of every n have cost the same."""

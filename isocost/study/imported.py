@@ -27,7 +27,7 @@ from isocost.importers._record import Asked, Imported, about, resolve, write
 from isocost.laws.budget import MEASURED, UNITS, Bill, Budget, Machine, Prices, Timing, in_every_unit, measure_timing
 from isocost.laws.law import Flag, Law
 from isocost.laws.pilot import COMMON, EXTRAPOLATION, WARMUP_SHARE, Evaluation, PilotPlan, Run, detectable, whole
-from isocost.laws.plan import Arm, Check, Plan, prescribe
+from isocost.laws.plan import IMPORTED, Arm, Check, Plan, prescribe
 from isocost.laws.rate import EXPONENT, NOISE, RateRule, by_n
 from isocost.laws.table import Curve, curves
 from isocost.record import read_json
@@ -256,7 +256,7 @@ def pilot_of(folder: Path, seen: Sequence[Curve], budget: Budget | None) -> Pilo
     )
     effect = detectable(seeds, len(grid), sd) if seeds > 1 else None
     return PilotPlan(
-        preset="imported",
+        preset=IMPORTED,
         budget=budget,
         seed=0,
         direct=False,

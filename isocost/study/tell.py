@@ -187,13 +187,14 @@ def law(console: Console, found: Law, metric: str = PASS, study: Path | None = N
         if study and found.refused.option:
             console.print(f"      isocost pilot {study} {found.refused.option}", highlight=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False, show_header=True)
-    for name in ("  n", "B", "lr", "runs", "rollouts", "at their end, test split", "diverged"):
+    end = "at their end, test split" if study else "at their end"      # a log that was imported has one split
+    for name in ("  n", "B", "lr", "runs", "rollouts", end, "diverged"):
         table.add_column(name, justify="right")
     for arm in found.arms:
-        end = float(arm.C[-1])
-        known = interval(found.predict(arm.n, end)[0])
+        C = float(arm.C[-1])
+        known = interval(found.predict(arm.n, C)[0])
         table.add_row(
-            f"  {arm.n}", str(arm.B), f"{arm.lr:.1e}", str(len(arm.runs)), f"{end:,.0f}", known, str(arm.diverged)
+            f"  {arm.n}", str(arm.B), f"{arm.lr:.1e}", str(len(arm.runs)), f"{C:,.0f}", known, str(arm.diverged)
         )
     console.print(table)
     console.print(
