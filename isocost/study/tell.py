@@ -350,8 +350,9 @@ def verdict(
     console.print(f"[bold]{v.run}[/]: [{colour}]{word}[/]", highlight=False)
     f = v.final
     prior = "the law and its own curve" if v.prior == "law" else "its own curve alone"
+    where = "" if measured["metric"] else ", on the test split"
     console.print(
-        f"  {stands}; expected at the end, on the test split, {interval(f)} ({f.level:.0%} prediction interval, by "
+        f"  {stands}; expected at the end{where}, {interval(f)} ({f.level:.0%} prediction interval, by "
         f"{prior}, {counted(v.looks, 'evaluation')})", highlight=False
     )
     console.print(f"  {v.why}", markup=False, highlight=False)
