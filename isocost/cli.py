@@ -282,6 +282,17 @@ def profile(out: Path, as_json: bool, **asked: Any) -> int:
 @click.option("--groups", "-B", type=SOME, help="B: problems per update in the pilot")
 @click.option("--fixed-batch", type=SOME, help="fix n B, rollouts per update, instead of B: the pilot trades n for B")
 @click.option("--metric", help="what laws are of: pass@1, best@4 or worst@4 (one, or all, of 4 right)")
+@click.option(
+    "--samples",
+    type=SOME,
+    help="at most, per held-out problem, where evaluation is not exact  [default: as profiled, up to 16 where it takes "
+    "more to tell two n apart]",
+)
+@click.option(
+    "--evaluation-share",
+    type=POSITIVE,
+    help="evaluations cost at most this share of training, in the budget's unit  [default: 0.25]",
+)
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
 def plan(study: Path, as_json: bool, **asked: Any) -> int:
@@ -333,7 +344,7 @@ def fit(study: Path, metric: str | None, as_json: bool) -> int:
     help="train what this study's plan prescribes: sealed, paired with its comparator",
 )
 @click.option(
-    "--budget", help="what this one run may spend on training: 50k-rollouts, 2M-tokens, 1e15flop, 30min, 8gpu-hours"
+    "--budget", help="what this one run may spend on training: 50k-rollouts, 2M-tokens, 1e15flop, 30m, 8gpu-hours"
 )
 @priced
 @click.option("--seed", type=ANY, default=0, show_default=True, help="of everything that is drawn")

@@ -24,7 +24,7 @@ A study goes `profile`, `plan`, `pilot`, `fit`, `plan`, `train --plan`, `audit`,
 done again; one that was stopped goes on when its command is given again."""
 BUDGETS = """## budgets
 
-A budget is a number with a unit: `50k-rollouts`, `2M-tokens`, `1e15flop`, `90s`, `30min`, `2h`. A bare number is
+A budget is a number with a unit: `50k-rollouts`, `2M-tokens`, `1e15flop`, `90s`, `30m`, `2h`, `1d`. A bare number is
 refused. A study's budget is everything it may spend; evaluations count in seconds only."""
 
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
 import torch
 
+from isocost.errors import UserError
 from isocost.local.invariance import remedy
+from isocost.local.weights import reading
 from isocost.local.world import open_world
 from isocost.meter import Meter
 from isocost.problems.grade import Grader
-from isocost.problems.load import ProblemSet, load_problems
+from isocost.problems.load import ProblemSet, Reads, load_problems
 from isocost.problems.split import Split, split, split_given
+from isocost.problems.verify import find
 from isocost.types import Sampling
 from isocost.world import World
 
@@ -41,6 +44,7 @@ class Setting:
     dtype: str = "auto"
     kernels: str = "auto"  # or "native", "torch": what computes the model on a processor
     threads: int = 1
+    evaluated: int | None = None  # held-out problems that evaluations are of, both halves together; None: all
 
     @property
     def sampling(self) -> Sampling:
@@ -70,32 +74,47 @@ class Opened:
 
 
 def open_problems(
-    setting: Setting, *, check: bool = False, meter: Meter | None = None
+    setting: Setting, *, check: bool = False, tried: bool = False, meter: Meter | None = None,
+    reads: Callable[[], Reads] | None = None,
 ) -> tuple[ProblemSet, Split]:
     """Load and split the problems of a setting; with `check`, every problem's own answer must be right.
 
-    What the check costs goes to the account `check` of the `meter`. Raises UserError naming what is wrong with them.
+    What is left out of the broken rows is left out in every run, so those whose answer is refused are looked for then
+    too. A user's reward is tried on a few rows with `check`, or `tried` alone; `reads` is what the model can be given.
+    What checks cost goes to the account `check` of the `meter`. Raises UserError naming what is wrong with them.
     """
+    own = setting.verifier is not None and not find(setting.verifier).must_agree
     load = partial(
         load_problems,
         verifier=setting.verifier,
         system=setting.system,
-        check=check,
+        check=check or (setting.skip_broken and not own),
         skip_broken=setting.skip_broken,
         meter=meter,
+        reads=reads,
+        tried=tried,
     )
     loaded = load(setting.data, limit=setting.limit)
     if setting.held_out_data:
         other = load(setting.held_out_data)
-        return loaded, split_given(loaded.problems, other.problems, samples=setting.samples)
-    return loaded, split(loaded.problems, setting.held_out, samples=setting.samples)
+        sides = split_given(loaded.problems, other.problems, samples=setting.samples)
+    else:
+        sides = split(loaded.problems, setting.held_out, samples=setting.samples)
+    return loaded, sides if setting.evaluated is None else sides.evaluated(setting.evaluated)
 
 
-def open_setting(setting: Setting, *, reference: bool = False, check: bool = False) -> Opened:
-    """Load problems and model. Sets torch's thread count, which the bytes of a run depend on."""
+def open_setting(
+    setting: Setting, *, reference: bool = False, check: bool = False, tried: bool = False
+) -> Opened:
+    """Load problems and model. Sets torch's thread count, which the bytes of a run depend on.
+
+    Raises UserError for problems that cannot be used, among them prompts that the model cannot be given: see
+    `open_problems`.
+    """
     torch.set_num_threads(setting.threads)
     meter = Meter()
-    loaded, sides = open_problems(setting, check=check, meter=meter)
+    reads = cache(lambda: Reads(*reading(setting.model)))
+    loaded, sides = open_problems(setting, check=check, tried=tried, meter=meter, reads=reads)
     grader = Grader(loaded.verifier, meter=meter)
     every = (*sides.train, *sides.select, *sides.audit)
     world = open_world(
@@ -117,6 +136,14 @@ def open_setting(setting: Setting, *, reference: bool = False, check: bool = Fal
         do = remedy(getattr(torch, extra["dtype"]), extra["kernels_why"])
         _tell(f"a rollout's last bits depend here on the rollouts computed with it ({extra['batch_dependent']}); {do}")
     return Opened(setting, loaded, sides, world, grader)
+
+
+def refuse_unbounded(problems: ProblemSet) -> None:
+    """Raises UserError for a user's reward that was seen to pay outside [0, 1], where laws and comparisons follow."""
+    low, high = problems.report.rewards
+    if low < 0 or high > 1:
+        raise UserError(f"the reward {problems.verifier} paid {low:g} to {high:g} on the rows it was tried on, and a "
+                        "study or comparison needs rewards between 0 and 1: rescale it")
 
 
 @cache

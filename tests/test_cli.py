@@ -46,6 +46,23 @@ def reward(prompts, completions, answer, **columns):
 
 def dies(prompts, completions, **columns):
     raise RuntimeError("no")
+
+
+def later(prompts, completions, completion_ids, **columns):
+    """Fails on what a run samples, as it can only do once it runs: no check sees a reward of 30 calls and more."""
+    with open("calls", "a") as f:
+        f.write("x")
+    if len(open("calls").read()) > 150:
+        raise RuntimeError("too late")
+    return [0.5]
+
+
+def words(completions, **columns):
+    return ["1.0"]
+
+
+def dear(completions, answer, **columns):
+    return [10.0 if c == a else -1.0 for c, a in zip(completions, answer)]
 '''
 
 
@@ -197,7 +214,7 @@ def test_a_run_has_its_methods_own_sizes_and_says_what_else_of_its_own_it_has_no
 def test_what_a_run_tells_as_it_goes_is_the_half_that_is_reported(here):
     text = said(*RUN, "--budget", "64-rollouts", "--out", "r")
     line = next(x for x in read_lines(here / "r" / "metrics.jsonl") if "eval/audit" in x)
-    assert f"0 rollouts  step      0  held-out, audit half {line['eval/audit']:.4f}" in text
+    assert f"0 rollouts  step      0  held-out reward, test split {line['eval/audit']:.4f}" in text
 
 
 @pytest.mark.parametrize("command", [("train", "grpo", "--budget", "1k-rollouts"), ("profile", "--out", "s")])
@@ -212,7 +229,7 @@ def test_each_of_the_ten_broken_rows_is_named(here, command):
 def test_what_a_plan_without_a_pilot_and_a_study_without_its_plan_need_is_said(here):
     said("profile", "--out", "s", "--data", "sums:base=easy,count=60", "--problems", "8")
     said("plan", "s", "--budget", "2k-rollouts")
-    assert "planned without a pilot" in said("fit", "s", code=2)
+    assert "planned without a pilot" in said("fit", "s")
     (here / "s" / "runs").mkdir()
     kept = (here / "s" / "pilot.json").read_bytes()
     (here / "s" / "pilot.json").unlink()
@@ -262,13 +279,27 @@ def test_temperature_and_truncation_go_through_to_the_record(here):
     assert pace == {"temperature": 1.3, "top_p": 0.9, "top_k": 5, "max_tokens": 5} and recipe["loss"]["high"] == 0.28
 
 
-def test_dry_run_tells_the_cost_and_leaves_nothing_behind(here):
+def test_dry_run_tells_the_cost_and_leaves_nothing_behind_but_its_own_bill(here):
     for command in ((*RUN, "--budget", "1k-rollouts"), ("profile", "--out", "s", *DATA)):
         text = said(*command, "--dry-run").replace("\n", " ")
         assert all(word in text for word in ("rollouts", " s", "of memory", "of disk"))
         cost = json.loads(said(*command, "--dry-run", "--json"))
         assert {"rollouts", "seconds", "memory_mb", "disk_mb"} <= set(cost)
-    assert {p.name for p in here.iterdir()} <= {"mine.py", "my.py", "__pycache__"}
+    assert {p.name for p in here.iterdir()} <= {"mine.py", "my.py", "__pycache__", "runs"}
+    assert [p.name for p in (here / "runs" / "grpo-0").iterdir()] == ["dry-run.json"]
+
+
+def test_a_run_whose_evaluations_cost_more_than_a_quarter_of_it_says_so(here):
+    rows = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a in range(20, 50) for b in (11, 12)]
+    (here / "rows.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    run = ("train", "grpo", "--data", "rows.jsonl", "-n", "4", "-B", "4", "--max-tokens", "4", "--out", "r")
+    dear = " ".join(said(*run, "--budget", "64-rollouts", "--evaluations", "2").split())
+    found = [x for x in read_lines(here / "r" / "metrics.jsonl") if "eval/audit" in x]
+    told = read_json(here / "r" / "end.json")["bill"]["evaluation"]["rollouts"]
+    assert f"{len(found)} evaluations" in dear and f"{told:,} rollouts, {told / 64:.0%} of training" in dear
+    assert "--samples, --evaluations or --held-out" in dear
+    few = ("--evaluations", "1", "--samples", "1")
+    assert "of training" not in said(*run[:-1], "r2", "--budget", "1k-rollouts", *few)
 
 
 def test_json_is_all_that_is_printed(here):
@@ -288,11 +319,29 @@ def test_a_method_file_and_a_reward_of_ones_own(here):
     assert "0.3" in said("diff", "./mine.py", "grpo")
 
 
-def test_a_reward_that_always_fails_ends_the_run_before_its_budget_is_spent_and_is_counted(here):
-    text = said(*RUN, "--budget", "64-rollouts", "--out", "r", "--reward", "my.py:dies", code=5)
+def test_a_reward_that_fails_once_it_runs_ends_the_run_before_its_budget_is_spent_and_is_counted(here):
+    text = said(*RUN, "--budget", "64-rollouts", "--out", "r", "--reward", "my.py:later", code=5)
     end = read_json(here / "r" / "end.json")
-    assert "verifier failures, exception: " in text and "reward failed: my.py:dies gave no score 32 times" in text
+    assert "verifier failures, exception: " in text and "reward failed: my.py:later gave no score 32 times" in text
     assert end["verifier_failures"]["exception"] >= 32 and "train" not in end["bill"]
+
+
+@pytest.mark.parametrize("command", [
+    (*RUN, "--budget", "64-rollouts"), (*RUN, "--budget", "64-rollouts", "--dry-run"), ("profile", "--out", "s", *DATA),
+    ("compare", "grpo", "dapo", "--budget", "50k-rollouts", *DATA), ("doctor", *DATA)])
+@pytest.mark.parametrize(("reward", "told"), [
+    ("my.py:dies", "RuntimeError: no"), ("my.py:words", "TypeError: words returned the text '1.0' as a reward")])
+def test_a_reward_that_always_fails_is_told_with_its_row_before_anything_is_sampled(here, command, reward, told):
+    text = said(*command, "--reward", reward, code=2)
+    assert "gives no reward to any of the 4 rows" in text and "First: problem 1 (id 'sum-" in text and told in text
+    assert {p.name for p in here.iterdir()} <= {"mine.py", "my.py", "__pycache__"}
+
+
+def test_a_reward_outside_0_and_1_is_told_before_a_study_is_paid_for_and_may_train(here):
+    for command in (("profile", "--out", "s"), ("compare", "grpo", "dapo", "--budget", "50k-rollouts")):
+        text = said(*command, *DATA, "--reward", "my.py:dear", code=2)
+        assert "paid -1 to 10 on the rows it was tried on" in text and not (here / "s").exists()
+    assert "would cost" in said(*RUN, "--reward", "my.py:dear", "--budget", "64-rollouts", "--dry-run")
 
 
 def test_methods_are_listed_shown_and_held_to_their_contract(here):

@@ -12,14 +12,18 @@ from isocost.laws.passrate import (
     beta_binomial,
     dead_at,
     dead_groups,
+    dead_tallies,
     halves,
     histogram,
+    low_and_alike,
     majority_at,
     pass_at,
     recipe_for,
     regime,
     regime_of,
+    regime_of_rewards,
     summary,
+    tallies,
     worst_at,
 )
 
@@ -146,3 +150,70 @@ def test_summary_is_plain_and_adds_up():
     s = summary(marks, (2, 32))
     assert sum(s["histogram"]) == 60 and s["right"] == (np.add(s["assign"], s["report"])).tolist()
     assert s["mean"] == pytest.approx(marks.mean()) and [d["kind"] for d in s["dead"]] == ["unbiased", "beta-binomial"]
+
+
+# graded rewards -----------------------------------------------------------------------------------------------
+
+
+def test_a_group_is_dead_where_all_rewards_are_equal_whatever_they_are():
+    """Against every n-subset of five samples; a float's last digit makes no difference."""
+    table = np.array([[0, 0.1, 0.1, 0, 1], [0.3] * 5, [0.1, 0.2, 0.3, 0.4, 0.5], [0.1 + 0.2, 0.3, 0, 0, 0]])
+    assert tallies(table)[0] == [(0.0, 2), (0.1, 2), (1.0, 1)] and tallies(table)[3] == [(0.0, 3), (0.3, 2)]
+    for n in (2, 3, 5):
+        subsets = [[len(set(np.round(s, 9))) == 1 for s in combinations(row, n)] for row in table]
+        assert dead_tallies(tallies(table), 5, [n])[0].share == pytest.approx(np.mean([np.mean(x) for x in subsets]))
+
+
+def test_graded_rewards_of_one_kind_leave_no_group_dead():
+    """16 samples of 0 and 0.1, half each: the finding's case, which counted as 95 % dead where only 1 was "right"."""
+    table = np.tile([0.0] * 8 + [0.1] * 8, (40, 1))
+    s = summary(table)
+    dead = {d["n"]: d["share"] for d in s["dead"]}
+    assert dead[2] == pytest.approx(2 * comb(8, 2) / comb(16, 2)) and dead[16] == 0 and dead[64] < 0.01
+    assert s["regime"] == "mixed" and s["h"] == 0 and s["mean"] == pytest.approx(0.05) and s["unsolved"] == 0
+    assert s["graded"] and s["rewards"] == [0.05] * 40 and s["right"] == [0] * 40
+    assert s["tallies"] == [[[0.0, 8], [0.1, 8]]] * 40
+    assert "mean reward is 0.05" in s["why"] and s["histogram"] == [0, 40, *[0] * 15]
+
+
+def test_graded_regimes():
+    always = np.full((10, 16), 0.1)                     # the same low reward for all: nothing to learn from
+    assert regime_of_rewards(always).name == "hard" and dead_tallies(tallies(always), 16, [64])[0].share > 0.85
+    assert summary(always)["unsolved"] == 1
+    high = np.full((10, 16), 0.95)
+    assert regime_of_rewards(high).name == "solved" and summary(high)["unsolved"] == 0
+    spread = np.random.default_rng(5).random((50, 16))  # every reward another
+    found = summary(spread)
+    assert found["regime"] == "easy" and all(d["share"] < 1e-3 for d in found["dead"])
+    one_differs = np.full((10, 16), 0.0)
+    one_differs[:, 3] = 0.4
+    assert low_and_alike(one_differs, 1).all() and not low_and_alike(one_differs, 0).any()
+
+
+def test_rewards_of_0_and_1_are_described_as_counts_of_right_answers_are():
+    """Regime, histogram, dead groups: the same by either definition, so the words for graded rewards mean the same."""
+    rng = np.random.default_rng(6)
+    for a, b in ((0.4, 0.6), (0.2, 3.0), (5.0, 0.5)):
+        table = (rng.random((80, 16)) < rng.beta(a, b, (80, 1))).astype(float)
+        found, graded = regime_of(table.sum(1), 16), regime_of_rewards(table)
+        assert (found.name, found.h, found.mean) == (graded.name, graded.h, graded.mean)
+        counted, told = dead_groups(table.sum(1), 16, [2, 4, 64]), dead_tallies(tallies(table), 16, [2, 4, 64])
+        assert [d.share for d in counted] == pytest.approx([d.share for d in told], abs=1e-6)
+        s = summary(table)
+        assert s == summary(table.astype(bool)) and "graded" not in s and s["right"] == table.sum(1).tolist()
+
+
+def test_dead_groups_of_graded_rewards_beyond_the_samples_hold_the_truth():
+    """Rewards 0, 0.1 and 1 at unlike rates per problem: 90 % intervals over 30 sets, at least 24 hold."""
+    rng, held = np.random.default_rng(7), 0
+    for trial in range(30):
+        p = rng.dirichlet([3.0, 0.4, 0.3], 300)
+        table = np.array([rng.choice([0, 0.1, 1], 16, p=q) for q in p])
+        found = dead_tallies(tallies(table), 16, [32], seed=trial, draws=100)[0]
+        held += found.low <= float((p**32).sum(1).mean()) <= found.high
+    assert held >= 24
+
+
+def test_tallies_that_are_none_are_refused():
+    with pytest.raises(ValueError, match="rewards of 16 samples"):
+        dead_tallies([[(0.0, 9), (1.0, 6)]], 16, [2])

@@ -47,7 +47,7 @@ class FakeLaw(SimpleNamespace):
     """Fixed rewards per n: what `prescribe` asks of a law, and nothing else."""
 
     def __init__(self, values, equal, refused=None, flags=()):
-        super().__init__(values=values, equal=equal, refused=refused, flags=flags, ns=tuple(values))
+        super().__init__(values=values, equal=equal, refused=refused, flags=flags, ns=tuple(values), flat=False)
 
     def equal_set(self, C, margin=None):
         return list(self.equal)
@@ -77,14 +77,15 @@ def curve(run, end, seconds=TIMING):
 @pytest.mark.parametrize("text,amount,unit", [
     ("50k-rollouts", 50_000, "rollouts"), ("2h", 7200, "seconds"), ("30min", 1800, "seconds"), ("90s", 90, "seconds"),
     ("1e18flop", 1e18, "flops"), ("2M-tokens", 2e6, "tokens"), ("1.5h", 5400, "seconds"),
-    ("500 rollouts", 500, "rollouts"), ("1d", 86400, "seconds"),
+    ("500 rollouts", 500, "rollouts"), ("1d", 86400, "seconds"), ("30m", 1800, "seconds"), ("45 m", 2700, "seconds"),
+    ("1 day", 86400, "seconds"), ("2 hrs", 7200, "seconds"), ("1 minute", 60, "seconds"), ("2H", 7200, "seconds"),
 ])
 def test_budgets_carry_a_unit(text, amount, unit):
     assert Budget.parse(text) == Budget(amount, unit)
     assert Budget.of(json.loads(json.dumps(Budget.parse(text).data()))) == Budget(amount, unit)
 
 
-@pytest.mark.parametrize("text", ["50000", "50k", "2 parsecs", "", "-3h", "0rollouts", "1.2.3h", "h"])
+@pytest.mark.parametrize("text", ["50000", "50k", "2 parsecs", "", "-3h", "0rollouts", "1.2.3h", "h", "30M", "30-M"])
 def test_a_bad_budget_lists_what_would_be_right(text):
     with pytest.raises(UserError, match=r"50k-rollouts, 2h|more than nothing"):
         Budget.parse(text)
@@ -227,13 +228,13 @@ def test_several_attempts_are_read_less_surely_than_one():
     """On 128 problems by 4 samples one attempt is known to 0.5 / sqrt(512), best@4, of one lot of 4, to twice that."""
     noisy = Evaluation(256, 4)
     for attempts, sampled in ((1, 0.5 / sqrt(512)), (4, 0.5 / sqrt(128))):
-        assert planned(preset="quick", evaluation=noisy, attempts=attempts).sd == pytest.approx(
-            sqrt(0.02**2 + sampled**2))
+        p = planned(preset="quick", evaluation=noisy, attempts=attempts, evaluation_share=100, most_samples=4)
+        assert p.sd == pytest.approx(sqrt(0.02**2 + sampled**2))
 
 
 def test_a_noisy_evaluation_makes_the_pilot_blind_and_the_plan_direct():
     few = Evaluation(16, 1)
-    p = planned(budget=Budget.parse("40k-rollouts"), evaluation=few)
+    p = planned(budget=Budget.parse("40k-rollouts"), evaluation=few, most_samples=1)
     assert p.sd == pytest.approx(sqrt(0.02**2 + 0.5**2 / 8)) and p.direct and "differences above" in p.why
     assert not planned(budget=Budget.parse("40k-rollouts")).direct
 
@@ -278,6 +279,111 @@ def test_warmup_is_five_percent_and_ten_at_most():
 def test_a_pilot_plan_survives_json(asked):
     p = planned(**asked)
     assert PilotPlan.of(json.loads(json.dumps(p.data(), allow_nan=False))) == p
+
+
+# evaluations by sampling --------------------------------------------------------------------------------------
+
+
+OWN = {**PROFILE, "select": 30, "audit": 30, "exact": False, "pool": 240}
+
+
+def own(most_samples=16, **asked) -> PilotPlan:
+    """A plan for 60 held-out problems, 4 samples each."""
+    return plan_pilot(OWN, preset="quick", evaluation=Evaluation(60, 4), most_samples=most_samples, **asked)
+
+
+@pytest.mark.parametrize("text", [
+    "", "400-rollouts", "5k-rollouts", "100k-rollouts", "2M-rollouts", "60s", "2h", "40h", "20k-tokens", "9M-tokens",
+    "1e12flop", "1e15flop"])
+@pytest.mark.parametrize("held_out", [60, 3000])
+def test_evaluations_cost_at_most_a_quarter_of_training_in_the_budgets_unit(text, held_out):
+    budget = Budget.parse(text) if text else None
+    p = plan_pilot({**OWN, "select": held_out // 2, "audit": held_out // 2}, preset="quick", budget=budget)
+    e, unit = p.evaluation, budget.unit if budget else "rollouts"
+    for bill in (p.pilot_bill, p.train_bill):
+        share = p.evaluating(bill)
+        assert share <= 0.25 + 1e-9 or (e.rollouts <= 32 and any("measure nothing" in f for f in p.flags))
+    if unit == "rollouts":
+        assert p.evaluating(p.train_bill) == pytest.approx(
+            p.train_bill.evaluations * e.problems * e.samples / p.train_bill.rollouts)
+    if unit == "seconds":
+        seconds = p.train_bill.evaluations * e.problems * e.samples / 8000
+        assert p.evaluating(p.train_bill) == pytest.approx(seconds / (p.train_bill.seconds - seconds))
+    for r in p.of_purpose("pilot"):
+        assert len(p.points_of(r)) >= min(4, len(points(r.C, p.unit, 1))), "a curve needs four points"
+    assert e.held_out == (held_out if e.problems < held_out else None)
+    assert PilotPlan.of(json.loads(json.dumps(p.data(), allow_nan=False))) == p
+
+
+def test_exact_evaluations_are_never_cut():
+    p = planned(preset="quick")
+    assert p.evaluation == Evaluation(256) and p.evaluating(p.bill) == 0 and not p.flags
+    assert p.points == points(6144, 256) and p.probe_points == points(2048, 256)
+
+
+def test_early_points_go_before_samples_and_samples_before_problems():
+    """A pilot of 100 updates a run: 8 evaluations a run at 1 sample each of P problems, or 5 without the early ones."""
+    at = {share: plan_pilot(OWN, preset="quick", evaluation=Evaluation(60, 4), evaluation_share=share, worth=1.0)
+          for share in (0.5, 0.29, 0.25, 0.06, 0.01)}
+    kept = {share: (len(p.points), p.evaluation.samples, p.evaluation.problems) for share, p in at.items()}
+    assert kept == {0.5: (6, 4, 60), 0.29: (5, 4, 60), 0.25: (4, 4, 60), 0.06: (4, 1, 60), 0.01: (4, 1, 32)}
+    assert at[0.25].points == at[0.5].points[-4:] and at[0.25].train_points(36864)[0] == at[0.25].points[0]
+    best = plan_pilot(OWN, preset="quick", evaluation=Evaluation(60, 4), evaluation_share=0.05, attempts=4)
+    assert best.evaluation.samples == 4 and best.evaluation.problems < 60, "best@4 keeps its four samples"
+
+
+def test_samples_are_added_until_differences_worth_detecting_are_detected():
+    p = own(budget=Budget.parse("40h"))
+    assert not p.direct and p.evaluation.samples == 7 and p.detectable <= 0.09
+    assert any("7 instead of 4 samples" in f for f in p.flags)
+
+
+def test_a_plan_without_a_pilot_names_the_held_out_set_as_the_limit_and_what_would_do():
+    p = own(budget=Budget.parse("40h"), most_samples=4)
+    assert p.direct and "no budget pays for a pilot" in p.why and "60 held-out problems" in p.why
+    assert "isocost plan --samples 7" in p.why and own(budget=Budget.parse("40h"), most_samples=7).direct is False
+    assert own(budget=Budget.parse("40h"), most_samples=6).direct
+    held_out = int(p.why.partition("--held-out ")[2].split("`")[0])
+    asked = {"preset": "quick", "budget": p.budget, "most_samples": 4}
+    assert not plan_pilot(OWN, evaluation=Evaluation(held_out, 4), **asked).direct
+    assert plan_pilot(OWN, evaluation=Evaluation(held_out - 2, 4), **asked).direct
+    tiny = plan_pilot({**OWN, "pool": 40}, evaluation=Evaluation(10, 1), **asked | {"most_samples": 1})
+    assert "a set of at least" in tiny.why and "this one has 50" in tiny.why
+
+
+@pytest.mark.parametrize(("text", "exact"), [("5k-rollouts", True), ("20k-rollouts", False), ("3s", False),
+                                            ("9k-tokens", True)])
+def test_a_plan_without_a_pilot_names_the_least_budget(text, exact):
+    evaluation = Evaluation(256) if exact else Evaluation(256, 4)
+    asked = {"preset": "quick", "evaluation": evaluation}
+    p = plan_pilot(OWN, budget=Budget.parse(text), **asked)
+    assert p.direct and "no budget" not in p.why
+    least = Budget.parse(p.why.partition("a budget of at least ")[2].split(",")[0].rstrip("."))
+    assert not plan_pilot(OWN, budget=least, **asked).direct
+    assert plan_pilot(OWN, budget=replace(least, amount=0.97 * least.amount), **asked).direct
+
+
+def test_runs_that_differ_too_much_are_named_as_the_limit():
+    p = planned(budget=Budget.parse("40h"), sd=0.06)
+    assert p.direct and "runs of one n differ by 0.060 (measured)" in p.why
+    seeds = int(p.why.partition("it would take ")[2].split()[0])
+    assert detectable(seeds, 5, 0.06) <= 0.09 < detectable(seeds - 1, 5, 0.06)
+
+
+def test_a_budget_that_pays_for_no_update_says_what_would():
+    with pytest.raises(UserError, match="give at least") as told:
+        own(budget=Budget.parse("0.001s"))
+    least = str(told.value).partition("give at least ")[2]
+    assert own(budget=Budget.parse(least)).train_C > 0
+
+
+def test_a_plan_of_before_is_evaluated_as_it_was():
+    p = own(budget=Budget.parse("2M-rollouts"))
+    old = p.data()
+    old["evaluation"] = {"problems": 60, "samples": 4}
+    read = PilotPlan.of(json.loads(json.dumps(old)))
+    assert read.evaluation == Evaluation(60, 4, None, None)
+    assert read.train_points(36864) == points(36864, p.unit, 1)
 
 
 # the prescription ---------------------------------------------------------------------------------------------
@@ -344,7 +450,10 @@ def test_a_fallback_is_the_best_where_all_have_cost_the_same():
     by_rollouts = prescription(refused, pilot, Budget(1e9, "rollouts"), curves=seen)
     by_time = prescription(refused, pilot, Budget(1e6, "seconds"), curves=seen)
     assert (by_rollouts.arm.n, by_time.arm.n) == (2, 32)
-    assert "(0.600 on" in by_rollouts.fallback and "(0.580 on" in by_time.fallback
+    assert "(0.600 on the validation split)" in by_rollouts.fallback
+    assert "(0.580 on the validation split)" in by_time.fallback
+    logs = prescription(refused, replace(pilot, preset="imported"), Budget(1e9, "rollouts"), curves=seen)
+    assert "(0.600)" in logs.fallback, "a log has one split"
 
 
 def test_a_fallback_ignores_diverged_runs_and_other_purposes():
@@ -361,6 +470,41 @@ def test_direct_trains_the_fallback_and_forecasts_nothing():
     assert plan.direct and plan.arm.n == 4 and plan.comparator is None and plan.arm.prediction is None
     assert "there was no pilot" in plan.fallback and len(plan.runs) == plan.seeds == 1 and plan.bill.rollouts <= 5000
     assert plan.extrapolation is None and Plan.of(json.loads(json.dumps(plan.data(), allow_nan=False))) == plan
+
+
+@pytest.mark.parametrize("text", ["400-rollouts", "5k-rollouts", "20k-rollouts", "2s", "9k-tokens", "1e11flop"])
+@pytest.mark.parametrize("n", [4, 8, 32])
+def test_direct_takes_any_fallback_against_another_n_that_nothing_ranked(text, n):
+    right = {4: PROFILE["right"], 8: [0] * 55 + [2] * 165, 32: [0] * 150 + [1] * 70}[n]
+    pilot = plan_pilot({**PROFILE, "right": right}, budget=Budget.parse(text), timing=TIMING)
+    assert pilot.direct and pilot.fallback_n == n
+    plan = prescription(None, pilot, pilot.budget)
+    assert plan.arm.n == n and len(plan.runs) == plan.seeds * len(plan.arms)
+    assert plan.bill.of_unit(pilot.budget.unit) <= pilot.budget.amount
+    if plan.comparator:
+        assert plan.comparator.n == (16 if n == 8 else 8)
+        assert ("no n was compared" in plan.comparison) == (n == 8) == (not plan.claim)
+    assert any("nothing is forecast" in f for f in plan.flags)
+    assert Plan.of(json.loads(json.dumps(plan.data(), allow_nan=False))) == plan
+
+
+def test_where_every_run_diverged_the_profile_decides():
+    pilot = planned(preset="quick")
+    seen = [replace(curve(r, 0.1), diverged=True) for r in pilot.of_purpose("pilot")]
+    refused = FakeLaw({}, (), Refusal("every run diverged", "a lower rate", 4e5))
+    plan = prescription(refused, pilot, curves=seen)
+    assert (plan.arm.n, plan.comparator.n) == (pilot.fallback_n, 8) == (4, 8)
+
+
+def test_where_nothing_improved_measurably_the_best_at_the_end_is_not_taken():
+    pilot = planned(preset="quick")
+    seen = [curve(r, 0.4 + 0.001 * (r.n == 16)) for r in pilot.of_purpose("pilot")]
+    flat = FakeLaw(VALUES, (2,), Refusal("no n improved measurably", "a longer pilot", 4e5))
+    flat.flat = True
+    plan = prescription(flat, pilot, curves=seen)
+    assert plan.arm.n == pilot.fallback_n == 4
+    assert plan.fallback.startswith("nothing improved measurably in the pilot, so its end does not rank n. By the "
+                                    "profile: n = 4")
 
 
 @pytest.mark.parametrize("text", ["60k-rollouts", "120s"])

@@ -7,7 +7,7 @@ import pytest
 
 from isocost.errors import UserError
 from isocost.problems import load_problems
-from isocost.problems.load import SHOWN
+from isocost.problems.load import SHOWN, Reads
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -59,6 +59,9 @@ def test_broken_rows_can_be_left_out_but_not_in_silence():
         ("3", "not a number"),
         ("null", "not null"),
         ("[" * 100_000, "nested too deeply"),
+        ({"promt": "a", "answer": "1"}, "the row has 'promt': did you mean 'prompt'?"),
+        ({"Question": "a", "answer": "1"}, "the row has 'Question': did you mean 'question'?"),
+        ({"prompt": "a", "anwser": "1"}, "the row has 'anwser': did you mean 'answer'?"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path, row, why):
@@ -71,6 +74,38 @@ def test_only_the_first_rows_are_listed(tmp_path):
     with pytest.raises(UserError) as error:
         load_problems(write(tmp_path, *["{}"] * (SHOWN + 5)))
     assert "and 5 more" in str(error.value) and f"line {SHOWN}:" in str(error.value)
+
+
+class Letters:
+    """A text of one token per character that knows no 'z'."""
+
+    def prompt(self, messages):
+        if "z" in messages[-1].content:
+            raise UserError("'z' is not in this model's alphabet")
+        return [ord(c) for m in messages for c in m.content]
+
+    def encode(self, text):
+        return [ord(c) for c in text]
+
+
+def test_a_prompt_that_the_model_cannot_be_given_is_a_broken_row(tmp_path):
+    rows = [{"prompt": "a" * k, "answer": "1", "id": f"row-{k}"} for k in (1, 9, 10, 11)]
+    path, reads = write(tmp_path, *rows, {"prompt": "z", "answer": 1}), lambda: Reads(Letters(), 10)
+    with pytest.raises(UserError) as error:
+        load_problems(path, reads=reads)
+    assert "3 of 5 rows cannot be used" in str(error.value)
+    assert "line 3: the prompt of 'row-10' has 10 tokens; the model's context is 10" in str(error.value)
+    assert "line 5: the model cannot read the prompt of" in str(error.value)
+    kept = load_problems(path, reads=reads, skip_broken=True, limit=2)
+    assert [p.id for p in kept.problems] == ["row-1", "row-9"]
+    with pytest.raises(UserError, match="line 2: the prompt of 'row-9' has 13 tokens"):
+        load_problems(path, reads=reads, system="four")
+    none = write(tmp_path, {"prompt": "z", "answer": "1"}, {"prompt": "zz", "answer": "2"})
+    with pytest.raises(UserError, match="can be given none of the 2 rows") as error:
+        load_problems(none, reads=reads)
+    assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match="holds no problem that can be used\n  line 1: the model cannot read"):
+        load_problems(none, reads=reads, skip_broken=True)
 
 
 def test_duplicates_are_used_once_and_reported(tmp_path):

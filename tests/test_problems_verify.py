@@ -90,6 +90,8 @@ def test_a_users_reward_gets_what_it_names(tmp_path):
         "    return [float(completions[0][0]['content'] == prompts[0][0]['content'])]\n"
         "def none(completions): return [None]\n"
         "def two(completions): return [1.0, 2.0]\n"
+        "def word(completions): return ['1.0']\n"
+        "def ids(completions, completion_ids): return [len(completion_ids[0])]\n"
     )
     plain = gold("x", columns={"level": 10})
     assert verify.Python(str(path), "one")("abc", plain, [1, 2]) == 13.0
@@ -98,6 +100,36 @@ def test_a_users_reward_gets_what_it_names(tmp_path):
     assert verify.Python(str(path), "none")("abc", plain) is None
     with pytest.raises(ValueError, match="asked for 1 reward"):
         verify.Python(str(path), "two")("abc", plain)
+    with pytest.raises(TypeError, match="as a reward, expected a number"):
+        verify.Python(str(path), "word")("abc", plain)
+    assert verify.Python(str(path), "ids")("abc", plain, [1, 2]) == 2
+    assert verify.Python(str(path), "ids")("abc", gold("x", completion_ids=[1, 2, 3])) == 3
+
+
+def test_a_reward_is_tried_on_completions_that_a_policy_may_write(tmp_path):
+    """One that reads numbers only: without a reward for a sentence, which is told with its row."""
+    path = tmp_path / "rewards.py"
+    path.write_text(
+        "def number(completions, answer, completion_ids):\n"
+        "    assert len(completion_ids[0]) == len(completions[0])\n"
+        "    return [float(completions[0]) == float(answer[0])]\n"
+        "def none(completions): return [None]\n"
+    )
+    rows = [(f"line {i}", gold(str(i))) for i in range(1, 41)]
+    with Grader(f"{path}:number", workers=1, timeout=20) as grader:
+        trial = verify.try_reward(rows, f"{path}:number", grader.mark)
+        assert len(trial.warnings) == 2 and (trial.low, trial.high) == (0.0, 1.0)
+        assert "fails on a sentence: line 1 (id '1'), completion 'I do not know.': ValueError" in trial.warnings[0]
+        assert "fails on an empty completion" in trial.warnings[1]
+
+        def digits(text):
+            if not text.isdecimal():
+                raise UserError("not in the alphabet")
+            return list(text)
+
+        assert verify.try_reward(rows, f"{path}:number", grader.mark, digits).warnings == ()
+    with Grader(f"{path}:none", workers=1) as grader, pytest.raises(UserError, match=r"of the 4 rows .* line 1 .*None"):
+        verify.try_reward(rows, f"{path}:none", grader.mark)
 
 
 def test_names_of_verifiers():

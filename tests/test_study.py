@@ -227,7 +227,8 @@ def test_runs_are_added_to_a_pilot_and_those_there_are_not_paid_for_again(study,
     assert not (out / "law.json").exists() and not (out / "plan.json").exists()
     said("fit", out)
     said("plan", out)
-    assert read_json(out / "plan.json")["pilot_C"] == 2 * pilot["C"]
+    plan, ends = read_json(out / "plan.json"), {r["n"]: r["C"] for r in named(read_json(out / "pilot.json"))}
+    assert ends == {2: 2 * pilot["C"], 4: pilot["C"], 8: pilot["C"]} and plan["pilot_C"] == ends[plan["arm"]["n"]]
 
 
 def test_added_runs_are_priced_by_what_the_runs_there_cost(study, tmp_path):

@@ -14,7 +14,6 @@ from rich.console import Console
 
 from isocost import meter as meters
 from isocost.cli import main
-from isocost.errors import UserError
 from isocost.laws.table import Curve
 from isocost.record import read_json, read_lines, write_json
 from isocost.report.accounts import spent
@@ -132,14 +131,34 @@ def test_a_profile_that_is_interrupted_bills_what_it_has_sampled_and_not_marked(
     assert both[0].rollouts == PROBLEMS * SAMPLES and both[1].decode > 0
 
 
-def test_a_prompt_that_does_not_fit_leaves_nothing_behind(tmp_path):
-    rows = [{"prompt": "1" * k + "+2=", "answer": "3"} for k in (*range(1, 21), *range(901, 921))]
+def test_a_prompt_that_does_not_fit_is_named_by_its_row_and_can_be_skipped(tmp_path):
+    """Before anything is sampled, in every command; what is skipped is skipped in the runs too."""
+    rows = [{"prompt": "1" * k + "+2=", "answer": "3", "id": f"row-{k}"} for k in (*range(1, 41), *range(901, 911))]
     data = tmp_path / "rows.jsonl"
     data.write_text("".join(json.dumps(x) + "\n" for x in rows))
-    kept, setting = tmp_path / "profile.jsonl", Setting(data=str(data))
-    with pytest.raises(UserError, match="context"):
-        asyncio.run(profile(setting, opened=open_setting(setting), kept=kept))
-    assert not kept.exists()
+    asked = ("--data", data, "--max-tokens", "4", "--held-out", "0.3")
+    run = ("train", "grpo", "--budget", "128-rollouts", "-n", "2", "-B", "4")
+    for command in (("profile", "--out", tmp_path / "s"), (*run, "--out", tmp_path / "r"), ("doctor",)):
+        text = said(*command, *asked, code=2)
+        assert "line 41: the prompt of 'row-901' has 904 tokens; the model's context is 128" in text
+    assert not (tmp_path / "s").exists() and not (tmp_path / "r").exists()
+    said("profile", "--out", tmp_path / "s", *asked, "--skip-broken")
+    found = read_json(tmp_path / "s" / "profile.json")
+    assert found["pool"] + found["select"] + found["audit"] == 40 and "line 41: the prompt of" in found["found"][0]
+    said(*run, *asked, "--skip-broken", "--out", tmp_path / "r")
+    there = read_json(tmp_path / "r" / "run.json")["problems"]
+    assert [there[k] for k in ("train", "select", "audit")] == [found[k] for k in ("pool", "select", "audit")]
+
+
+def test_rows_whose_answers_are_refused_are_left_out_of_the_runs_too(tmp_path):
+    """A run opens the same problems as its study's profile, without having been asked to check them."""
+    rows = [{"prompt": f"{k}+2=", "answer": str(k + 2)} for k in range(10, 50)]
+    rows.append({"prompt": "7+7=", "answer": "fourteen"})
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(x) + "\n" for x in rows))
+    setting = Setting(data=str(data), verifier="numeric", skip_broken=True)
+    ids = [{p.id for p in open_setting(setting, check=check).problems.problems} for check in (True, False)]
+    assert ids[0] == ids[1] and len(ids[0]) == 40
 
 
 def test_what_cannot_be_taken_up_is_lost_and_in_the_report_s_bill(whole, tmp_path):
@@ -159,17 +178,25 @@ def test_what_cannot_be_taken_up_is_lost_and_in_the_report_s_bill(whole, tmp_pat
     assert f"lost</th><td>{SAMPLES * 2}</td>" in page.replace(' class="number"', "")
 
 
-def test_a_dry_run_says_what_it_has_sampled(tmp_path):
+def test_a_dry_run_says_what_it_has_sampled_and_bills_it(tmp_path):
     run = ("train", "grpo", *DATA, "--budget", "1k-rollouts", "--dry-run", "--out", tmp_path / "r")
     cost = json.loads(said(*run, "--json"))["pricing"]
     assert cost["rollouts"] == 2 * SAMPLES and cost["decode"] > 0 and cost["seconds"] > 0
-    assert f"telling this took {2 * SAMPLES} rollouts" in said(*run)
+    first = read_json(tmp_path / "r" / "dry-run.json")
+    assert first["cost"] == first["spent"] and counts(first["cost"]) == counts(cost)
+    text = said(*run)
+    assert f"estimating the cost used {2 * SAMPLES} rollouts" in text and f"billed in {tmp_path / 'r'}/dry-run" in text
+    assert read_json(tmp_path / "r" / "dry-run.json")["spent"]["rollouts"] == 4 * SAMPLES
+    said(*(x for x in run if x != "--dry-run"))
+    page = str(spent(load(tmp_path / "r")).body).replace(' class="number"', "")
+    assert f"dry runs</th><td>{4 * SAMPLES}</td>" in page and "The fates sum to the meter" in page
 
 
 def test_a_dry_run_that_is_refused_says_what_telling_so_has_taken(tmp_path):
     run = ("train", "grpo", *DATA, "--budget", "5-tokens", "--dry-run", "--out", tmp_path / "r")
     told = said(*run, code=2)
-    assert "does not pay for one update" in told and f"telling this took {2 * SAMPLES} rollouts" in told
+    assert "does not pay for one update" in told and f"estimating the cost used {2 * SAMPLES} rollouts" in told
+    assert read_json(tmp_path / "r" / "dry-run.json")["spent"]["rollouts"] == 2 * SAMPLES
 
 
 def planned(seeds):

@@ -149,7 +149,7 @@ def test_a_run_is_judged_by_its_study_s_metric(tmp_path):
     run = write(tmp_path / "runs", "a", STALLED, best=RISING)
     found, = json.loads(said("verdict", run, "--target", "0.7", "--json"))
     assert found["metric"] == "best@4" and found["reward"] == RISING[-1] and found["word"] == "continue"
-    assert "best@4 0.620 on the select problems" in said("verdict", run)
+    assert "best@4 0.620 on the validation split" in said("verdict", run)
     # Of a run that stands alone it is pass@1, by which the same target is out of reach.
     alone, = json.loads(said("verdict", write(tmp_path / "alone" / "of", "a", STALLED), "--target", "0.7", "--json"))
     assert alone["metric"] == "pass@1" and alone["reward"] == STALLED[-1] and alone["word"] == "stop"

@@ -22,9 +22,11 @@ COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red", "cannot tell": "
 def doctor(*, as_json: bool, **asked: Any) -> int:
     """Open what was asked for, look at it, say what was found. Returns the command's exit code."""
     setting, console = setting_of(asked), console_of(as_json)
-    opened = open_setting(setting)
+    opened = open_setting(setting, tried=True)
     try:
         head(console, opened)
+        for warning in opened.problems.report.warnings:
+            console.print(f"[yellow]! {_plain(warning)}[/]")
         found = asyncio.run(diagnose(opened, told=lambda f: line(console, f)))
     finally:
         opened.grader.close()

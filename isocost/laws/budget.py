@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import isfinite
+from math import ceil, floor, isfinite, log10
 from typing import Any
 
 import numpy as np
@@ -31,16 +31,19 @@ _WORDS = {
     "rollout": ("rollouts", 1), "rollouts": ("rollouts", 1),
     "token": ("tokens", 1), "tokens": ("tokens", 1),
     "flop": ("flops", 1), "flops": ("flops", 1),
-    "s": ("seconds", 1), "sec": ("seconds", 1), "seconds": ("seconds", 1),
-    "min": ("seconds", 60), "minutes": ("seconds", 60),
-    "h": ("seconds", 3600), "hours": ("seconds", 3600), "d": ("seconds", 86400), "days": ("seconds", 86400),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), ("seconds", 1)),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), ("seconds", 60)),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), ("seconds", 3600)),
+    **dict.fromkeys(("d", "day", "days"), ("seconds", 86400)),
     **{f"{device}-{hour}": ("device-seconds", 3600) for device in ("device", "gpu") for hour in ("hour", "hours", "h")},
     **{currency: (currency, 1) for currency in CURRENCIES},
 }
 _SCALE = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
-_HELP = "a budget carries a unit: 50k-rollouts, 2h, 30min, 2M-tokens, 1e18flop, 16device-hours or 20usd"
+_HELP = ("a budget carries a unit: 50k-rollouts, 2h, 30m (minutes), 90s, 1d, 2M-tokens, 1e18flop, 16device-hours or "
+         "20usd")
 _PRICE_HELP = "a price is money for time, such as 2.5usd/device-hour, or 20usd/hour for the whole machine"
 MEASURED = "measured on"
+WRITTEN = {"flops": ("flop", 1), "device-seconds": ("device-hours", 3600)}    # units that a user writes otherwise
 _UPDATE_PRIOR = 0.01    # seconds an update takes beside its rollouts, until measured
 _LEARN_PRIOR = 2.5      # seconds of sampling and learning per second of sampling alone, until measured
 
@@ -64,7 +67,7 @@ class Budget:
 
     @staticmethod
     def parse(text: str) -> Budget:
-        """Reads `50k-rollouts`, `2h`, `30min`, `2M-tokens`, `1e18flop`, `16 device-hours`, `8gpu-hours`, `20usd`.
+        """Reads `50k-rollouts`, `2h`, `30m`, `90s`, `1d`, `2M-tokens`, `1e18flop`, `16 device-hours`, `20usd`.
 
         Raises:
             UserError: for a bare number or an unknown unit; the message lists what would be right.
@@ -79,9 +82,10 @@ class Budget:
             raise UserError(f"cannot read the number in {text!r}: {_HELP}") from None
         if not word:
             raise UserError(f"{text!r} has no unit: {_HELP}")
-        if word.lower() not in _WORDS:
+        key = word if word == "M" else word.lower()     # 30-M is a million of nothing, 30m half an hour
+        if key not in _WORDS:
             raise UserError(f"{word!r} is no unit of a budget: {_HELP}")
-        unit, factor = _WORDS[word.lower()]
+        unit, factor = _WORDS[key]
         return Budget(amount * factor, unit)
 
     @property
@@ -100,6 +104,20 @@ class Budget:
     def of(data: Mapping[str, Any]) -> Budget:
         """The budget that `data()` wrote."""
         return Budget(**data)
+
+
+def worded(budget: Budget, amount: float, *, up: bool = True) -> str:
+    """An amount of a budget's unit as its user would write it, to three digits: rounded up, so much is enough.
+
+    Seconds are written as minutes from 2 minutes on and as hours from 2 hours on.
+    """
+    asked = budget.as_asked
+    unit, size = WRITTEN.get(asked.unit, (asked.unit, 1))
+    own = amount / budget.amount * asked.amount / size
+    if unit == "seconds" and own >= 120:
+        unit, own = ("hours", own / 3600) if own >= 7200 else ("minutes", own / 60)
+    step = 10.0 ** (floor(log10(own)) - 2)
+    return f"{(ceil if up else round)(own / step) * step:.10g} {unit}"
 
 
 @dataclass(frozen=True)
@@ -314,6 +332,11 @@ class Prices:
         told = (sum(b.get(k, 0) for b in bills) / begun for k in ("prefill", "decode", "score", "train"))
         read, written, scored, trained = told
         return Prices(read, written, self.parameters, scored, trained if any("train" in b for b in bills) else None)
+
+    def sampling(self, rollouts: float, seconds: float) -> Bill:
+        """The bill of rollouts that are sampled and not trained on, such as those of evaluations."""
+        flops = None if self.parameters is None else 2 * self.parameters * rollouts * (self.prefill + self.decode)
+        return Bill(int(rollouts), self.decode * rollouts, flops, seconds, 0, None, None)
 
     def bill(self, sizes: Iterable[tuple[int, int, int, int]], timing: Timing) -> Bill:
         """The bill of runs given as (n, B, C, evaluations)."""

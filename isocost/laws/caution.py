@@ -12,7 +12,7 @@ import numpy as np
 from numpy import ndarray
 
 from isocost.laws.forms import LOG_SIGMOID, fit_many, peak
-from isocost.laws.law import ABOVE, AUDIT, BENT, KNOWN, SELECT, Arm, Flag, Growth, Law, Refusal
+from isocost.laws.law import ABOVE, AUDIT, BENT, KNOWN, RISEN, SELECT, Flag, Growth, Law, Refusal
 from isocost.laws.noise import PRIOR_SD, Interval, student
 
 FURTHEST = 8.0      # a plan prescribes at most this many times the pilot's largest run
@@ -39,9 +39,10 @@ def refusal(law: Law, measured: bool, ends: list[float]) -> Refusal | None:
                        f"sd of {PRIOR_SD:.3f} at reward 1/2",
                        "a second seed for every n (three are better)", whole, "--seeds all=1")
     best = law.arm(law.fallback())
-    gain, error = _gain(law, best)
-    if gain < 3 * error:
-        why = f"no n has moved: the best, n={best.n}, gained {gain:+.3f}, standard error {error:.3f}"
+    if law.flat:
+        gain, error = law.gain(best.n)
+        why = (f"no n improved measurably: the best, n={best.n}, gained {gain:+.3f}, less than {RISEN:g} standard "
+               f"errors of {error:.3f}")
         if gain <= 0:       # more of the same would fall further
             return Refusal(why, "another study at a quarter of the learning rate", whole)
         return Refusal(why, "a pilot four times as long, at another learning rate if the probe's flags ask for one",
@@ -55,13 +56,6 @@ def refusal(law: Law, measured: bool, ends: list[float]) -> Refusal | None:
                        f"the runs of n={best.n} continued to 4 times their length",
                        3 * float(best.C[-1]) * len(best.runs), f"--longer {best.n}=4x")
     return None
-
-
-def _gain(law: Law, arm: Arm) -> tuple[float, float]:
-    """The rise of an arm's mean select reward since the base, and its standard error."""
-    mean = arm.select[:, -1].mean()
-    sd = law.noise.sd(arm.C[-1:], np.array([mean]), SELECT)[0]
-    return float(mean - law.R0[SELECT]), float(sd / math.sqrt(len(arm.runs)))
 
 
 def cautions(law: Law) -> list[Flag]:

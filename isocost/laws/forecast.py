@@ -160,6 +160,8 @@ def _names(plan: Plan, arm: Arm | None) -> tuple[str, ...]:
 
 
 def _why(plan: Plan, law: Law | None) -> str:
+    if plan.direct:
+        return f"no value is forecast: the study has no pilot, so nothing says what n = {plan.arm.n} reaches"
     if plan.arm.prediction is None:
         return f"no value is forecast: {plan.fallback or 'there is no law'}"
     if law is not None and law.refused:
@@ -173,7 +175,7 @@ def _falsifier(plan: Plan, metric: str) -> str:
         return "nothing is forecast, so nothing can be falsified"
     what = "reward" if metric == PASS else metric
     return (f"a mean held-out {what} of {counted(plan.seeds, 'new run')} at n = {arm.n}, B = {arm.B}, C = {arm.C} "
-            f"rollouts, on the audit problems, outside [{i.low:.4f}, {i.high:.4f}] ({i.level:.0%} prediction interval)")
+            f"rollouts, on the test split, outside [{i.low:.4f}, {i.high:.4f}] ({i.level:.0%} prediction interval)")
 
 
 def _naive(own: Sequence[Curve], law: Law | None, C: float, K: int) -> tuple[Naive, ...]:

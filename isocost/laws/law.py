@@ -36,6 +36,7 @@ ABOVE = 2.0         # how many times what draws lie above their middle counts th
 PARAMETERS = ("A", "Cmid", "b")     # of a curve, as `Fit.draws` has them after the form's place
 FINEST = 2.0**0.125     # n* is read between n a doubling apart: nothing finer than an eighth of that is claimed
 DEAREST = 4.0       # rollouts beyond this many times C are as bad as never: nobody would pay them
+RISEN = 3.0         # standard errors of its gain from which on an arm has improved measurably
 DECADE = 10.0       # IsoCompute reads its laws within one decade of extrapolation (arXiv 2603.12151)
 
 
@@ -214,6 +215,21 @@ class Law:
             if arm.n == n:
                 return arm
         raise UserError(f"the law has no curve for n={n}; it has {', '.join(map(str, self.ns)) or 'none'}")
+
+    def gain(self, n: int) -> tuple[float, float]:
+        """(rise of an arm's mean `select` reward from the base to its last evaluation, standard error of it)."""
+        arm = self.arm(n)
+        mean = arm.select[:, -1].mean()
+        sd = self.noise.sd(arm.C[-1:], np.array([mean]), SELECT)[0]
+        return float(mean - self.R0[SELECT]), float(sd / math.sqrt(len(arm.runs)))
+
+    @property
+    def flat(self) -> bool:
+        """Whether even the best arm rose by less than `RISEN` standard errors: which n is ahead is then chance."""
+        if not self.arms:
+            return False
+        gain, error = self.gain(self.fallback())
+        return gain < RISEN * error
 
     def predict(self, n: int, C: float, runs: int = 3) -> tuple[Interval, Interval]:
         """Audit reward of arm n after C rollouts: (confidence of the mean curve, prediction of a mean of `runs`)."""

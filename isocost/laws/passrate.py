@@ -1,12 +1,14 @@
-"""What a table of right answers says about a problem set: k right of m samples, per problem.
+"""What a table of rewards says about a problem set: m samples per problem, right or wrong, or graded.
 
-Shapes: P problems, m samples each; `right` is (P,) counts in 0..m. Nothing here samples a model.
+Shapes: P problems, m samples each. Of rewards 0 and 1 all that matters is `right`, (P,) counts in 0..m. Graded rewards
+are described by `tallies`: per problem, each reward that occurred and how many samples earned it. A group is dead if
+all its rewards are equal, whatever they are. Nothing here samples a model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from math import comb
 from typing import Any
 
@@ -18,6 +20,10 @@ from isocost import chance
 
 HARD_SHARE, EASY_SHARE = 0.5, 0.1   # of problems with 0 or 1 of the samples right
 SOLVED_MEAN, EASY_MEAN = 0.9, 0.2   # of pass@1
+LOW_REWARD = 0.5                    # mean reward of a problem below which equal rewards count as unsolved
+DIGITS = 9                          # decimals to which two rewards are compared
+FITTED = 8                          # distinct rewards of a set up to which each is fitted by itself
+Tally = Sequence[Any]               # (reward, count) of every reward that a problem's samples earned
 WIDEST = np.log(1e3)                # |log| of a beta-binomial's two parameters: beyond it the fit is at its limit
 
 
@@ -40,8 +46,8 @@ class Regime:
     """Where a problem set stands for a policy: hard, solved, easy or mixed, and why."""
 
     name: str
-    h: float        # share of problems with 0 or 1 of the samples right
-    mean: float     # pass@1
+    h: float        # share of problems with 0 or 1 of the samples right; graded: see `low_and_alike`
+    mean: float     # pass@1, mean reward if graded
     why: str
 
 
@@ -185,6 +191,39 @@ def _beta_dead(a: ndarray, b: ndarray, n: int) -> ndarray:
     return np.exp(betaln(a + n, b) - betaln(a, b)) + np.exp(betaln(a, b + n) - betaln(a, b))
 
 
+def tallies(rewards: ndarray) -> list[list[tuple[float, int]]]:
+    """Each reward that occurred and how many samples earned it, ascending, per problem of a (P, m) table."""
+    rows = [np.unique(row, return_counts=True) for row in np.round(np.asarray(rewards, dtype=float), DIGITS)]
+    return [list(zip(values.tolist(), many.tolist(), strict=True)) for values, many in rows]
+
+
+def dead_tallies(
+    told: Sequence[Tally], m: int, ns: Sequence[int], *, level: float = 0.9, draws: int = 300, seed: int = 0
+) -> list[Dead]:
+    """`dead_groups` of graded rewards, from the tally of each problem's m samples.
+
+    Up to m samples the estimate is unbiased: sum over rewards of C(count, n) / C(m, n). Beyond, a beta-binomial is
+    fitted to the counts of each reward, and the chances that a group earns it throughout are added; of a set with more
+    than `FITTED` distinct rewards, it is fitted to the count of each problem's commonest.
+    """
+    if not told or any(sum(int(k) for _, k in one) != m for one in told):
+        raise ValueError(f"tallies need the rewards of {m} samples per problem, and at least one problem")
+    values = sorted({value for one in told for value, _ in one})
+    if len(values) <= FITTED:
+        counted = np.array([[dict(one).get(value, 0) for value in values] for one in told], dtype=int)
+    else:
+        counted = np.array([[max(int(k) for _, k in one)] for one in told], dtype=int)
+    fits = np.eye(m + 1)[counted.T]     # (rewards, P, m + 1)
+
+    def dead(n: int) -> ndarray:
+        return np.array([sum(_draw_without(int(k), m, n) for _, k in one) for one in told])
+
+    def far(a: ndarray, b: ndarray, n: int) -> ndarray:
+        return np.asarray(np.exp(betaln(a + n, b) - betaln(a, b)))
+
+    return _dead(np.ones(len(told)), fits, dead, far, m, ns, level, draws, seed)
+
+
 def dead_groups(
     right: Sequence[int] | ndarray,
     m: int,
@@ -201,19 +240,31 @@ def dead_groups(
     spread evenly over 0..m right: "never solved in m samples" must not read as "unsolvable".
     """
     h = np.asarray(histogram(right, m), dtype=float)
+    return _dead(h, np.eye(m + 1)[None], lambda n: _dead_table(m, n), _beta_dead, m, ns, level, draws, seed)
+
+
+def _dead(
+    h: ndarray, fits: ndarray, dead: Callable[[int], ndarray], far: Callable[[ndarray, ndarray, int], ndarray],
+    m: int, ns: Sequence[int], level: float, draws: int, seed: int,
+) -> list[Dead]:
+    """Dead-group shares from K kinds of problems, `h` (K,) of each.
+
+    `dead(n)` (K,) is the chance that a group of n <= m is dead. `fits` (F, K, m + 1) is each kind's cell in the F
+    histograms that a beta-binomial is fitted to; beyond m samples the shares `far(a, b, n)` by them are added.
+    """
     rng = chance.generator(seed, chance.Purpose.BOOTSTRAP, m)
-    seen = rng.gamma(np.broadcast_to(h, (draws, m + 1)) + 1e-12)          # weights of a histogram's cells
+    seen = rng.gamma(np.broadcast_to(h, (draws, len(h))) + 1e-12)         # weights of the kinds
     imagined = rng.gamma(1.0, size=(draws, 1)) / (m + 1)
     beyond = [n for n in ns if n > m]
-    fitted = beta_binomial(np.vstack([h + 1 / (m + 1), seen + imagined])) if beyond else None
+    fitted = [beta_binomial(np.vstack([h @ fit + 1 / (m + 1), seen @ fit + imagined])) for fit in fits if beyond]
     tail = (1 - level) / 2
     out = []
     for n in ns:
-        if fitted is None or n <= m:
-            table = _dead_table(m, n)
+        if n <= m:
+            table = dead(n)
             share, spread = float(table @ h / h.sum()), seen @ table / seen.sum(-1)
         else:
-            values = _beta_dead(*fitted, n)
+            values = np.minimum(sum(far(a, b, n) for a, b in fitted), 1.0)
             share, spread = float(values[0]), values[1:]
         low, high = np.quantile(spread, [tail, 1 - tail])
         kind = "unbiased" if n <= m else "beta-binomial"
@@ -243,6 +294,24 @@ def regime_of(right: Sequence[int] | ndarray, m: int) -> Regime:
     """The regime of a (P,) table of counts out of m."""
     k = counts(right, m)
     return regime(float((k <= 1).mean()), float(k.mean() / m))
+
+
+def low_and_alike(rewards: ndarray, differ: int) -> ndarray:
+    """(P,) problems of which at most `differ` samples earned anything else than the others, on average less than 1/2.
+
+    What "at most `differ` right" is for graded rewards, and the same thing for rewards 0 and 1.
+    """
+    table = np.asarray(rewards, dtype=float)
+    commonest = np.array([max(k for _, k in one) for one in tallies(table)])
+    return np.asarray((commonest >= table.shape[1] - differ) & (table.mean(1) < LOW_REWARD))
+
+
+def regime_of_rewards(rewards: ndarray) -> Regime:
+    """The regime of a (P, m) table of graded rewards: by mean reward, and `low_and_alike` for "at most one right"."""
+    table = np.asarray(rewards, dtype=float)
+    found = regime(float(low_and_alike(table, 1).mean()), float(table.mean()))
+    why = found.why.replace("have at most one right sample", "have samples that earn the same but for one, below 1/2")
+    return replace(found, why=why.replace("mean pass@1", "mean reward"))
 
 
 def recipe_for(name: str) -> tuple[str, str]:
@@ -283,7 +352,10 @@ def band(rate: float) -> str:
 
 def bands(assign: Sequence[int] | ndarray, report: Sequence[int] | ndarray, half: int) -> list[dict[str, Any]]:
     """Per band of difficulty: problems, pass rate that put them there, pass rate on the other half (the honest one)."""
-    a, r = counts(assign, half) / half, counts(report, half) / half
+    return _bands(counts(assign, half) / half, counts(report, half) / half)
+
+
+def _bands(a: ndarray, r: ndarray) -> list[dict[str, Any]]:
     names = np.array([band(x) for x in a])
     rows = []
     for name in ("hard", "between", "easy", "very easy", "solved"):
@@ -297,10 +369,18 @@ def bands(assign: Sequence[int] | ndarray, report: Sequence[int] | ndarray, half
 
 
 def summary(
-    correct: ndarray, ns: Sequence[int] = (2, 4, 8, 16, 32, 64), *, level: float = 0.9, seed: int = 0
+    rewards: ndarray, ns: Sequence[int] = (2, 4, 8, 16, 32, 64), *, level: float = 0.9, seed: int = 0
 ) -> dict[str, Any]:
-    """What a profile keeps of a (P, m) table of marks, as plain data: counts, regime, recipe, bands, dead groups."""
-    marks = np.asarray(correct, dtype=bool)
+    """What a profile keeps of a (P, m) table of rewards, as plain data: counts, regime, recipe, bands, dead groups.
+
+    Of graded rewards (any but 0 and 1) `right` counts the samples above 1/2, `mean`, `histogram`, `assign` and `report`
+    are of the reward itself, and four keys are added: `graded`, `rewards` (mean per problem), `tallies` and `unsolved`
+    (share of problems whose samples all earned the same, less than 1/2).
+    """
+    table = np.asarray(rewards, dtype=float)
+    if not np.isin(table, (0.0, 1.0)).all():
+        return _graded(table, ns, level, seed)
+    marks = table > LOW_REWARD
     m = marks.shape[1]
     right = marks.sum(1)
     assign, report = halves(marks)
@@ -311,4 +391,23 @@ def summary(
         "mean": found.mean, "histogram": histogram(right, m), "h": found.h, "regime": found.name, "why": found.why,
         "recipe": {"method": method, "why": why}, "bands": bands(assign, report, m // 2),
         "dead": [d.data() for d in dead_groups(right, m, ns, level=level, seed=seed)],
+    }
+
+
+def _graded(table: ndarray, ns: Sequence[int], level: float, seed: int) -> dict[str, Any]:
+    """The summary of rewards that are not all 0 or 1. The histogram has bin k for mean rewards nearest to k / m."""
+    m, told, mean = table.shape[1], tallies(table), table.mean(1)
+    half = m // 2
+    assign, report = table[:, :half].sum(1), table[:, half : 2 * half].sum(1)
+    found = regime_of_rewards(table)
+    method, why = recipe_for(found.name)
+    bins = np.clip(np.rint(mean * m), 0, m).astype(int)
+    return {
+        "samples": m, "right": (table > LOW_REWARD).sum(1).tolist(), "assign": np.round(assign, 4).tolist(),
+        "report": np.round(report, 4).tolist(), "mean": found.mean, "histogram": histogram(bins, m), "h": found.h,
+        "regime": found.name, "why": found.why, "recipe": {"method": method, "why": why},
+        "bands": _bands(assign / half, report / half),
+        "dead": [d.data() for d in dead_tallies(told, m, ns, level=level, seed=seed)],
+        "graded": True, "rewards": np.round(mean, 4).tolist(), "tallies": [[list(x) for x in one] for one in told],
+        "unsolved": float(low_and_alike(table, 0).mean()),
     }

@@ -2,8 +2,13 @@
 
 C = n B M rollouts: n per problem, B problems per update, M updates. A budget is what pilot and training may spend. The
 pilot takes at most a third, so that it costs at most half of what training the prescription costs, and its largest
-run is at least an eighth of the prescribed one. Where a budget cannot pay for a pilot that sees an effect worth
-seeing, the plan is `direct`: no grid, and a named fallback.
+run is at least an eighth of the prescribed one. Where no pilot is long and precise enough for that, the plan is
+`direct`: no grid, and a named fallback. The plan then names what is too small (held-out problems, seeds or budget) and
+the least value of it that would do.
+
+Evaluations by sampling cost at most a quarter of training, in the budget's unit (`EVALUATION_SHARE`). All runs of a
+study share one `Evaluation`: the same held-out problems, samples per problem and first evaluation point, so that every
+curve has the same noise. Exact evaluations sample nothing and are never cut.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from math import ceil, floor, lcm, sqrt
 from typing import Any
 
@@ -18,8 +24,8 @@ from scipy.special import stdtrit
 
 from isocost.chance import Purpose, generator
 from isocost.errors import UserError
-from isocost.laws.budget import Bill, Budget, Prices, Timing, expected_timing
-from isocost.laws.passrate import dead_groups
+from isocost.laws.budget import Bill, Budget, Prices, Timing, expected_timing, worded
+from isocost.laws.passrate import dead_groups, dead_tallies
 from isocost.laws.rate import EDGES, MULTIPLIERS, NOISE, RateRule, starting_rule
 from isocost.words import counted
 
@@ -33,6 +39,12 @@ LEAST_SEEDS = 3         # of a trained arm, where there is a pilot
 LEAST_TRAINING = 32     # updates of a trained run, below which a second arm is not worth its rollouts
 WARMUP_SHARE, WARMUP_MOST = 0.05, 10
 DIRECT_BATCH = 64       # rollouts per update where nothing was measured
+DIRECT_EPOCHS = 20      # passes over the training problems that a plan without a pilot warns beyond
+EVALUATION_SHARE = 1 / 4    # what evaluations by sampling cost, at most, of what training costs
+LEAST_POINTS = 4        # evaluations after the base that are kept: the fewest that a curve can be fitted to
+LEAST_EVALUATED = 32    # rollouts of one evaluation that are kept: a mean of fewer has a standard error above 0.12
+MOST_SAMPLES = 16       # samples per held-out problem that a plan goes up to by itself: as many as a profile draws
+MOST_SEEDS = 64         # seeds per arm beyond which a pilot is called impossible
 _ORDER = ("probe", "pilot", "edge", "train")
 
 
@@ -76,22 +88,42 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How held-out reward is read: on how many problems, by how many samples each (None: exactly).
+    """How held-out reward is measured, the same for every run of a study.
 
-    One half of the problems chooses and the other is reported, so a value is the mean over one half.
+    `problems` are evaluated, validation and test split together, by `samples` attempts each (None: exactly). Each split
+    has half of them, so a value is the mean over `problems` / 2. `held_out` is how many there are where fewer are
+    evaluated. `first` is the first evaluation point after the base policy, in rollouts; None is one common update.
     """
 
     problems: int = 256
     samples: int | None = None
+    held_out: int | None = None
+    first: int | None = None
+
+    @property
+    def rollouts(self) -> int:
+        """Rollouts sampled by one evaluation; 0 if exact."""
+        return self.problems * (self.samples or 0)
 
     @property
     def sd(self) -> float:
-        """Standard deviation that sampling adds to one evaluation, at the widest (pass rate 1/2); 0 if exact."""
+        """Standard error that sampling gives one evaluation, at the widest (pass rate 1/2); 0 if exact."""
         return self.sd_of(1)
 
     def sd_of(self, attempts: int) -> float:
         """The same of best@k or worst@k, k attempts: at most that of the samples parted into whole lots of k."""
         return 0.0 if self.samples is None else 0.5 / sqrt(self.problems / 2 * max(self.samples // attempts, 1))
+
+    def points(self, C: int, unit: int) -> tuple[int, ...]:
+        """Evaluation points of a run of C rollouts after the base, in multiples of `unit`.
+
+        Exact evaluations are two per doubling; sampled ones are one, or two where a curve would have too few and none
+        was cut.
+        """
+        start = ceil((self.first or unit) / unit) * unit
+        sparse = points(C, start, 1)
+        dense = self.samples is None or (self.first is None and len(sparse) < LEAST_POINTS)
+        return points(C, start, 2) if dense else sparse
 
     @staticmethod
     def of_profile(profile: Mapping[str, Any]) -> Evaluation:
@@ -138,6 +170,7 @@ def warmup(M: int) -> int:
     return min(WARMUP_MOST, floor(WARMUP_SHARE * M))
 
 
+@cache
 def run_seed(seed: int, purpose: str, index: int) -> int:
     """The seed of a study's run. Runs that are trained never share one with the pilot that predicts them."""
     kind = "train" if purpose == "train" else "pilot"
@@ -244,9 +277,9 @@ class PilotPlan:
             return self.probe_points
         if run.purpose == "train":
             return self.train_points(run.C)
-        per, unit = _per_doubling(self.evaluation), self.points[0]      # as it was before any n joined the grid
-        first = points(run.first_C, unit, per) if run.first_C else ()
-        return (*first, *(x for x in points(run.C, unit, per) if not first or x > first[-1]))
+        unit = self.points[0]       # as it was before any n joined the grid
+        first = self.evaluation.points(run.first_C, unit) if run.first_C else ()
+        return (*first, *(x for x in self.evaluation.points(run.C, unit) if not first or x > first[-1]))
 
     def extended(self, longer: Mapping[int, int], seeds: Mapping[int, int]) -> PilotPlan:
         """The same pilot with runs added: `longer` continues every run of n to so many rollouts, `seeds` adds runs.
@@ -273,8 +306,7 @@ class PilotPlan:
             new = make_runs(self.seed, "pilot", (n,), self.B, C, len(old) + k, batch=self.batch)[len(old):]
             runs += [replace(r, first_C=old[0].first_C if old else None) for r in new]
         C = max(r.C for r in runs)
-        per = _per_doubling(self.evaluation)
-        made = replace(wider, runs=tuple(runs), C=C, points=points(C, self.points[0], per))
+        made = replace(wider, runs=tuple(runs), C=C, points=self.evaluation.points(C, self.points[0]))
         sizes = [(r.n, r.B, r.C, 1 + len(made.points_of(r))) for r in runs]
         fewest = min(Counter(r.n for r in runs if r.purpose == "pilot").values())
         effect = detectable(fewest, len(wider.grid), self.sd)
@@ -332,12 +364,25 @@ class PilotPlan:
 
     def train_points(self, C: int) -> tuple[int, ...]:
         """Evaluation points of a trained run of C rollouts: the pilot's, and on at the same spacing."""
-        return points(C, self.unit, 0 if self.direct else _per_doubling(self.evaluation))
+        return points(C, self.unit, 0) if self.direct else self.evaluation.points(C, self.unit)
 
     @property
     def unit(self) -> int:
         """The smallest number of rollouts that is a whole number of updates for every arm."""
         return self.batch or whole(self.grid or (self.fallback_n,), self.B)
+
+    def evaluating(self, bill: Bill, timing: Timing | None = None) -> float:
+        """What the evaluations of a bill cost over what its training costs, in the budget's unit; 0 if exact.
+
+        Without a budget the unit is rollouts. `timing` is what the bill's seconds were computed by, the plan's own if
+        not given.
+        """
+        if self.evaluation.samples is None:
+            return 0.0
+        seconds = bill.evaluations * (timing or self.timing).evaluation
+        training = replace(bill, seconds=bill.seconds - seconds)
+        own = self.prices.sampling(bill.evaluations * self.evaluation.rollouts, seconds)
+        return _over(own, training, self.budget)
 
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -357,8 +402,11 @@ class PilotPlan:
         return PilotPlan(**fields)
 
 
-def _per_doubling(evaluation: Evaluation) -> int:
-    return 2 if evaluation.samples is None else 1
+def _over(part: Bill, whole: Bill, budget: Budget | None) -> float:
+    """A bill over another, in the budget's unit, rollouts without one; 0 of what costs nothing in it."""
+    unit = budget.unit if budget else "rollouts"
+    cost = part.of_unit(unit)
+    return cost / whole.of_unit(unit) if cost > 0 else 0.0
 
 
 def plan_pilot(
@@ -377,6 +425,8 @@ def plan_pilot(
     sd: float | None = None,
     worth: float = WORTH,
     attempts: int = 1,
+    evaluation_share: float = EVALUATION_SHARE,
+    most_samples: int = MOST_SAMPLES,
 ) -> PilotPlan:
     """The pilot for this profile: the preset's shape at the preset's size, or at the size a budget allows.
 
@@ -387,33 +437,32 @@ def plan_pilot(
     effect is at most `worth`; if there is none the plan is `direct`. `batch` fixes n B instead of B: the n of the grid
     that divide it, each with batch / n problems per update, all at one learning rate and equally many updates.
 
+    `evaluation` gets as many samples per held-out problem more, up to `most_samples`, as it takes to detect `worth`. It
+    is cut until it costs at most `evaluation_share` of training in the budget's unit: first the early points, then
+    samples, then held-out problems. Best@k and worst@k keep k samples.
+
     Raises:
         UserError: for an unknown preset, a grid below 2, a batch that the common default or fewer than two n of the
             grid divide, both B and batch, or a FLOP budget without the model's size.
     """
     shape = _shape(preset, grid, B, batch)
     evaluation = evaluation or Evaluation.of_profile(profile)
+    if not evaluation_share > 0:
+        raise UserError(f"evaluations cost a share of training: more than 0, not {evaluation_share:g}")
     prices = Prices.of(profile, parameters)
     base = _Ask(
         preset, budget, seed, prices, timing or expected_timing(profile, evaluation.problems, evaluation.samples),
-        evaluation, rate or starting_rule(prices.parameters or 1e8), *_noise(sd, evaluation.sd_of(attempts)),
-        *_live_n(profile, shape.grid),
+        evaluation, evaluation_share, most_samples, attempts, rate or starting_rule(prices.parameters or 1e8), sd,
+        worth, int(profile.get("pool") or 0), *_live_n(profile, shape.grid),
     )
     if budget is None:
         return base.pilot(shape, shape.C, shape.train_C)
-    seen = "its runs would be too short to say anything"
-    for smaller in _ladder(shape):
-        C = base.largest_pilot(smaller)
-        least = LEAST_UPDATES * max(n * smaller.B_of(n) for n in smaller.grid)
-        if least > C:
-            continue
-        effect = detectable(smaller.seeds, len(smaller.grid), base.sd)
-        if effect > worth:
-            seen = f"it would see only differences above {effect:.2f} (worth seeing: {worth:g})"
-            continue
-        shape, train_C = base.training(smaller, C)
-        return base.pilot(shape, C, train_C)
-    return base.direct(shape, f"{budget} cannot pay for a pilot: {seen}")
+    found = base.largest(shape)
+    if found is None:
+        return base.direct(shape, base.limit(shape))
+    smaller, C = found
+    shape, train_C = base.training(smaller, C)
+    return base.pilot(shape, C, train_C)
 
 
 def _shape(preset: str, grid: Sequence[int] | None, B: int | None, batch: int | None) -> Preset:
@@ -463,19 +512,13 @@ def _ladder(shape: Preset) -> Iterator[Preset]:
                               edge_seeds=1 if seeds < 5 else shape.edge_seeds, train_seeds=max(LEAST_SEEDS, seeds))
 
 
-def _noise(sd: float | None, sampled: float) -> tuple[float, str]:
-    if sd is not None:
-        return float(sd), "measured"
-    both = sqrt(NOISE**2 + sampled**2)
-    return both, f"assumed: {NOISE:g} between runs" + (f", {sampled:.3f} of sampling" if sampled else "")
-
-
 def _live_n(profile: Mapping[str, Any], grid: Sequence[int]) -> tuple[int, str]:
     """The n to take when nothing was compared: the smallest of which half of the groups carry signal."""
     ns = sorted({n for n in (*grid, COMMON) if n >= 4}) or [max(grid)]
     dead = {d["n"]: d["share"] for d in profile.get("dead", ())}
     if not set(ns) <= set(dead) and profile.get("right"):
-        found = dead_groups(profile["right"], int(profile["samples"]), ns, draws=2)
+        m, told = int(profile["samples"]), profile.get("tallies")
+        found = dead_tallies(told, m, ns, draws=2) if told else dead_groups(profile["right"], m, ns, draws=2)
         dead |= {d.n: d.share for d in found}
     known = [n for n in ns if n in dead]
     if not known:
@@ -488,9 +531,12 @@ def _live_n(profile: Mapping[str, Any], grid: Sequence[int]) -> tuple[int, str]:
     return n, f"n = {n}, with the fewest dead groups ({dead[n]:.0%} by the profile; no n tried has half of them alive)"
 
 
+Size = tuple[int, int, int]     # n, B and C of a run
+
+
 @dataclass(frozen=True)
 class _Ask:
-    """What stays the same over the shapes a budget is tried on."""
+    """What stays the same over the shapes a budget is tried on. `evaluation` and `timing` are those asked for."""
 
     preset: str
     budget: Budget | None
@@ -498,11 +544,99 @@ class _Ask:
     prices: Prices
     timing: Timing
     evaluation: Evaluation
+    share: float
+    most_samples: int
+    attempts: int
     rate: RateRule
-    sd: float
-    sd_source: str
+    measured_sd: float | None
+    worth: float
+    pool: int
     live_n: int
     live_why: str
+
+    # evaluations ----------------------------------------------------------------------------------------------
+
+    def timed(self, e: Evaluation) -> Timing:
+        """Seconds of runs that are evaluated so: an evaluation takes as long as its rollouts do."""
+        asked = self.evaluation.rollouts
+        return replace(self.timing, evaluation=self.timing.evaluation * e.rollouts / asked) if asked else self.timing
+
+    def sd(self, e: Evaluation) -> float:
+        """Standard deviation between runs of one n, as this evaluation reads them."""
+        return sqrt(NOISE**2 + e.sd_of(self.attempts) ** 2) if self.measured_sd is None else self.measured_sd
+
+    def sd_source(self, e: Evaluation) -> str:
+        if self.measured_sd is not None:
+            return "measured"
+        sampled = e.sd_of(self.attempts)
+        return f"assumed: {NOISE:g} between runs" + (f", {sampled:.3f} of sampling" if sampled else "")
+
+    def effect(self, shape: Preset, e: Evaluation) -> float:
+        """The smallest difference between two n that a grid of this shape detects."""
+        return detectable(shape.seeds, len(shape.grid), self.sd(e))
+
+    def cost(self, runs: Sequence[Size], many: int, e: Evaluation) -> float:
+        """What evaluating runs so `many` times in all costs over what training them does."""
+        seconds = self.timed(e).evaluation
+        training = self.prices.bill([(*run, 0) for run in runs], self.timing)
+        return _over(self.prices.sampling(many * e.rollouts, many * seconds), training, self.budget)
+
+    def needed(self, shape: Preset) -> float:
+        """Rollouts over one split, in lots of the metric's attempts, with which this shape detects what is worth it."""
+        per = detectable(shape.seeds, len(shape.grid), 1.0)
+        return 0.25 / max((self.worth / per) ** 2 - NOISE**2, 1e-9) * (1 - 1e-9)
+
+    def precise(self, shape: Preset) -> Evaluation:
+        """The evaluation asked for, with as many samples more as this shape needs, and as there may be."""
+        e = self.evaluation
+        if e.samples is None or self.effect(shape, e) <= self.worth:
+            return e
+        samples = ceil(self.needed(shape) / (e.problems / 2)) * self.attempts
+        return replace(e, samples=max(e.samples, min(samples, self.most_samples)))
+
+    def evaluated(self, shape: Preset, runs: Sequence[Size]) -> Evaluation:
+        """The evaluation that a grid of this shape needs, cut to what its runs may spend on it."""
+        asked = self.precise(shape)
+        if asked.samples is None:
+            return asked
+        every = asked.points(max(C for *_, C in runs), shape.unit)
+        for first in (None, *every[1 : len(every) - LEAST_POINTS + 1]):
+            e = replace(asked, first=first)
+            cost = self.cost(runs, _evaluations(e, runs, shape.unit), e)
+            if cost <= self.share:
+                return e
+        return self.fewer(e, cost)
+
+    def fewer(self, e: Evaluation, cost: float) -> Evaluation:
+        """An evaluation that costs `cost` of training with as many samples, then problems, as cost the share allowed.
+
+        At least `LEAST_EVALUATED` rollouts are kept, and as many samples as the metric is of.
+        """
+        if e.samples is None or cost <= self.share:
+            return e
+        most = max(int(e.rollouts * self.share / cost), min(LEAST_EVALUATED, e.problems * self.attempts))
+        samples = max(min(e.samples, most // e.problems), self.attempts)
+        problems = min(e.problems, max(most // samples, 2))
+        return replace(e, samples=samples, problems=problems, held_out=e.problems if problems < e.problems else None)
+
+    def told(self, e: Evaluation, cost: float) -> tuple[str, ...]:
+        """What a user should know of an evaluation: what it was cut from, or that it costs more than it should."""
+        asked, out = self.evaluation, []
+        assert e.samples is None or asked.samples is not None
+        if e != asked:
+            samples = f"{e.samples} instead of {asked.samples} samples per held-out problem"
+            kept = [samples if e.samples != asked.samples else "",
+                    f"{e.problems} of {asked.problems} held-out problems" if e.problems != asked.problems else "",
+                    f"no evaluation between the base and {e.first:,} rollouts" if e.first else ""]
+            out.append(f"evaluations are planned to cost at most {self.share:.0%} of training: "
+                       f"{', '.join(filter(None, kept))}. The standard error of one is at most "
+                       f"{e.sd_of(self.attempts):.3f}, as asked for it would be {asked.sd_of(self.attempts):.3f}")
+        if cost > self.share:
+            out.append(f"evaluations cost {cost:.3g} times what training costs, more than {self.share:g}: fewer than "
+                       f"{LEAST_EVALUATED} rollouts an evaluation measure nothing")
+        return tuple(out)
+
+    # the pilot ------------------------------------------------------------------------------------------------
 
     def pilot_runs(self, shape: Preset, C: int) -> tuple[Run, ...]:
         unit = shape.unit
@@ -515,34 +649,68 @@ class _Ask:
         edges = make_runs(self.seed, "edge", ends, shape.B, C, shape.edge_seeds, EDGES, shape.batch)
         return (*probes, *grid, *edges)
 
-    def evaluations(self, C: int, unit: int) -> int:
-        return 1 + len(points(C, unit, _per_doubling(self.evaluation)))
+    def pilot_evaluation(self, shape: Preset, C: int) -> Evaluation:
+        """How the runs of such a pilot, and those trained after it, are evaluated."""
+        return self.evaluated(shape, _sizes(self.pilot_runs(shape, C)))
+
+    def bill(self, shape: Preset, runs: Sequence[Size], e: Evaluation) -> Bill:
+        each = {C: 1 + len(e.points(C, shape.unit)) for C in {C for *_, C in runs}}
+        return self.prices.bill([(*run, each[run[2]]) for run in runs], self.timed(e))
 
     def pilot_bill(self, shape: Preset, C: int) -> Bill:
-        unit = shape.unit
-        runs = self.pilot_runs(shape, C)
-        return self.prices.bill([(r.n, r.B, r.C, self.evaluations(r.C, unit)) for r in runs], self.timing)
+        return self.bill(shape, _sizes(self.pilot_runs(shape, C)), self.pilot_evaluation(shape, C))
 
-    def train_bill(self, shape: Preset, C: int) -> Bill:
+    def train_bill(self, shape: Preset, C: int, e: Evaluation) -> Bill:
         """Expected before the law: arms at the grid's middle n and at the common default."""
-        unit = shape.unit
         arms = (shape.grid[len(shape.grid) // 2], COMMON)
-        sizes = [(n, shape.B_of(n), C, self.evaluations(C, unit)) for n in arms for _ in range(shape.train_seeds)]
-        return self.prices.bill(sizes, self.timing)
+        return self.bill(shape, [(n, shape.B_of(n), C) for n in arms for _ in range(shape.train_seeds)], e)
+
+    def largest(self, shape: Preset) -> tuple[Preset, int] | None:
+        """(shape, C) of the first pilot on the ladder that the budget pays for and that is precise enough, if any."""
+        for smaller in _ladder(shape):
+            least = self.shortest(smaller)
+            if least is None or not self.within(smaller, least):
+                continue
+            C = self.largest_pilot(smaller)
+            if least <= C and self.detects(smaller, C):
+                return smaller, C
+        return None
+
+    def detects(self, shape: Preset, C: int) -> bool:
+        """Whether a pilot of runs of C rollouts is evaluated precisely enough."""
+        return self.effect(shape, self.pilot_evaluation(shape, C)) <= self.worth
+
+    def shortest(self, shape: Preset) -> int | None:
+        """The fewest rollouts per run that are updates enough and pay for evaluations precise enough; None if none."""
+        least = ceil(LEAST_UPDATES * max(n * shape.B_of(n) for n in shape.grid) / shape.unit)
+        if self.effect(shape, self.precise(shape)) > self.worth:
+            return None
+        short = _most(lambda k: not self.detects(shape, (least + k - 1) * shape.unit), 2**24)
+        return (least + short) * shape.unit if short < 2**24 else None
+
+    def within(self, shape: Preset, C: int) -> bool:
+        """Whether a pilot of runs of C rollouts costs at most its share of the budget."""
+        assert self.budget is not None
+        return self.pilot_bill(shape, C).of_unit(self.budget.unit) <= PILOT_SHARE * self.budget.amount
 
     def largest_pilot(self, shape: Preset) -> int:
         """The largest C per run whose pilot costs at most a third of the budget, and half of training; 0 if none."""
         assert self.budget is not None
-        name, most, unit = self.budget.unit, PILOT_SHARE * self.budget.amount, shape.unit
+        name, unit = self.budget.unit, shape.unit
 
         def pilot(k: int) -> float:
             return self.pilot_bill(shape, k * unit).of_unit(name)
 
-        k = _most(lambda k: pilot(k) <= most)
+        k = _most(lambda k: self.within(shape, k * unit))
         for _ in range(24):     # whole updates and whole seeds leave a remainder that training cannot spend
-            if k and 2 * pilot(k) > self.train_bill(*self.training(shape, k * unit)).of_unit(name):
+            if k and 2 * pilot(k) > self.trained(shape, k * unit).of_unit(name):
                 k = min(k - 1, int(0.97 * k))
         return k * unit
+
+    def trained(self, shape: Preset, C: int) -> Bill:
+        """What is trained after a pilot of runs of C rollouts."""
+        larger, train_C = self.training(shape, C)
+        return self.train_bill(larger, train_C, self.pilot_evaluation(shape, C))
 
     def training(self, shape: Preset, C: int) -> tuple[Preset, int]:
         """(shape, rollouts per trained run) that the rest of the budget pays for, at most eight times the pilot's.
@@ -550,27 +718,105 @@ class _Ask:
         What that cap leaves over buys more seeds, up to twice as many: they narrow the forecast.
         """
         assert self.budget is not None
-        name, unit, seeds = self.budget.unit, shape.unit, shape.train_seeds
+        name, unit, seeds, e = self.budget.unit, shape.unit, shape.train_seeds, self.pilot_evaluation(shape, C)
         left = self.budget.amount - self.pilot_bill(shape, C).of_unit(name)
-        k = _most(lambda k: self.train_bill(shape, k * unit).of_unit(name) <= left, EXTRAPOLATION * C // unit)
+        k = _most(lambda k: self.train_bill(shape, k * unit, e).of_unit(name) <= left, EXTRAPOLATION * C // unit)
         train_C = max(1, k) * unit
-        more = int(left / self.train_bill(replace(shape, train_seeds=1), train_C).of_unit(name))
+        more = int(left / self.train_bill(replace(shape, train_seeds=1), train_C, e).of_unit(name))
         return replace(shape, train_seeds=min(max(seeds, more), 2 * seeds)), train_C
 
     def pilot(self, shape: Preset, C: int, train_C: int) -> PilotPlan:
         unit = shape.unit
-        runs = self.pilot_runs(shape, C)
-        per = _per_doubling(self.evaluation)
+        runs, e = self.pilot_runs(shape, C), self.pilot_evaluation(shape, C)
         probe_C = next((r.C for r in runs if r.purpose == "probe"), C)
-        effect = detectable(shape.seeds, len(shape.grid), self.sd)
+        effect = self.effect(shape, e)
         sizes = f"n B = {shape.batch}, {counted(C // shape.batch, 'update')} each" if shape.batch else f"B = {shape.B}"
         why = (f"{len(shape.grid)} n x {shape.seeds} seeds x {C} rollouts, {sizes}; "
                f"sees differences of {effect:.3f} between two n ({POWER:.0%} power, {LEVEL:.0%} level)")
+        cost = self.cost(_sizes(runs), _evaluations(e, _sizes(runs), unit), e)
+        flags = self.told(e, cost)
+        if effect > self.worth and self.effect(shape, replace(e, samples=None)) <= self.worth:
+            flags += (f"imprecise evaluations: this pilot detects no difference below {effect:.3f} between two n "
+                      f"(worth detecting: {self.worth:g}). {self.enough(shape, e)}",)
         return self._plan(
-            shape, False, why, runs=runs, C=C, points=points(C, unit, per), probe_points=points(probe_C, unit, per),
-            train_C=train_C, train_arms=2, train_seeds=shape.train_seeds, detectable=effect,
-            pilot_bill=self.pilot_bill(shape, C), train_bill=self.train_bill(shape, train_C),
+            shape, False, why, e, runs=runs, C=C, points=e.points(C, unit), probe_points=e.points(probe_C, unit),
+            train_C=train_C, train_arms=2, train_seeds=shape.train_seeds, detectable=effect, flags=flags,
+            pilot_bill=self.pilot_bill(shape, C), train_bill=self.train_bill(shape, train_C, e),
         )
+
+    # no pilot -------------------------------------------------------------------------------------------------
+
+    def limit(self, shape: Preset) -> str:
+        """Why the budget is planned without a pilot: what is too small, and the least of it that would do."""
+        assert self.budget is not None
+        best = max(_ladder(shape), key=lambda s: (s.seeds, len(s.grid)))
+        e = self.precise(best)
+        effect = self.effect(best, e)
+        if effect <= self.worth:
+            least, share = self.least_budget(shape), self.least_share(shape)
+            dearer = f"evaluations that cost more (`isocost plan --evaluation-share {share:g}`)" if share else ""
+            would = [f"a budget of at least {least}" if least else "", dearer]
+            more = f". What would do: {', or '.join(filter(None, would))}" if any(would) else ""
+            return (f"{self.budget} cannot pay for a pilot whose runs are long enough ({LEAST_UPDATES} updates of the "
+                    f"largest n) and which detects differences of {self.worth:g} between two n{more}")
+        known = f"{counted(best.seeds, 'seed')} of {len(best.grid)} n detect only differences above {effect:.3f}"
+        if e.samples is not None and self.effect(best, replace(e, samples=None)) <= self.worth:
+            return (f"no budget pays for a pilot here: {e.problems} held-out problems with at most "
+                    f"{counted(e.samples, 'sample')} each are too few. {known} (worth detecting: {self.worth:g}). "
+                    f"{self.enough(best, e)}")
+        seeds = next((k for k in range(best.seeds, MOST_SEEDS) if detectable(k, len(best.grid), self.sd(e))
+                      <= self.worth), None)
+        needed = f"it would take {seeds} seeds" if seeds else f"more than {MOST_SEEDS} seeds would not do either"
+        return (f"no budget pays for a pilot here: runs of one n differ by {self.sd(e):.3f} ({self.sd_source(e)}), so "
+                f"{known} (worth detecting: {self.worth:g}); {needed}")
+
+    def enough(self, shape: Preset, e: Evaluation) -> str:
+        """The fewest samples, or held-out problems, with which this shape detects what is worth it."""
+        assert e.samples is not None
+        needed, held_out = self.needed(shape), self.evaluation.problems
+        samples = ceil(needed / (held_out / 2)) * self.attempts
+        problems = 2 * ceil(needed / max(e.samples // self.attempts, 1))
+        whole = self.pool + held_out
+        more = f"`isocost profile --held-out {problems}`"
+        if self.pool and problems >= whole:
+            more = f"a set of at least {ceil(problems * whole / held_out):,} problems; this one has {whole:,}"
+        return (f"What would do: {samples} samples per held-out problem (`isocost plan --samples {samples}`), or "
+                f"{problems:,} held-out problems ({more})")
+
+    def least_budget(self, shape: Preset) -> str:
+        """The smallest budget that pays for a pilot, as a user writes it; empty where none is found."""
+        assert self.budget is not None
+        own, costs = self.budget, []
+        for smaller in _ladder(shape):
+            least = self.shortest(smaller)
+            if least is not None:
+                costs.append(self.pilot_bill(smaller, least).of_unit(own.unit) / PILOT_SHARE)
+
+        def pays(amount: float) -> bool:
+            return replace(self, budget=replace(own, amount=amount)).largest(shape) is not None
+
+        tried = [1.1**k * min(costs) for k in range(40) if costs]       # whole updates take a little more than this
+        high = next((amount for amount in tried if pays(amount)), None)
+        if high is None:
+            return ""
+        low = max(high / 1.1, own.amount)
+        while high > 1.005 * low:
+            middle = sqrt(low * high)
+            low, high = (low, middle) if pays(middle) else (middle, high)
+        return worded(own, high)
+
+    def least_share(self, shape: Preset) -> float | None:
+        """The share of training that evaluations need for this budget to pay for a pilot; None if none would do."""
+        free = replace(self, share=float("inf"))
+        found = None if self.evaluation.samples is None else free.largest(shape)
+        if found is None:
+            return None
+        runs, e = _sizes(free.pilot_runs(*found)), free.pilot_evaluation(*found)
+        low, high = self.share, free.cost(runs, _evaluations(e, runs, found[0].unit), e)
+        while high - low > 0.01:
+            middle = (low + high) / 2
+            low, high = (low, middle) if replace(self, share=middle).largest(shape) else (middle, high)
+        return ceil(100 * high) / 100
 
     def direct(self, shape: Preset, why: str) -> PilotPlan:
         """No pilot: the whole budget trains the fallback, against the common default where two arms are affordable."""
@@ -582,32 +828,63 @@ class _Ask:
         for arms, seeds in ((2, 3), (1, 3), (1, 1)):
             ns = (n, COMMON if n != COMMON else 2 * n)[:arms]
 
-            def bill(C: int, ns: tuple[int, ...] = ns, seeds: int = seeds) -> Bill:
-                return self.prices.bill([(k, shape.B_of(k), C, 3) for k in ns for _ in range(seeds)], self.timing)
+            def runs(C: int, ns: tuple[int, ...] = ns, seeds: int = seeds) -> list[Size]:
+                return [(k, shape.B_of(k), C) for k in ns for _ in range(seeds)]
+
+            def read(C: int, runs: Any = runs) -> Evaluation:
+                return self.fewer(self.evaluation, self.cost(runs(C), 3 * len(runs(C)), self.evaluation))
+
+            def bill(C: int, runs: Any = runs, read: Any = read) -> Bill:
+                return self.prices.bill([(*run, 1 + len(points(C, unit, 0))) for run in runs(C)], self.timed(read(C)))
 
             C = unit * _most(lambda k, bill=bill: bill(k * unit).of_unit(name) <= self.budget.amount)
             if C // unit >= LEAST_TRAINING:
                 break
         if C == 0:
-            raise UserError(f"{self.budget} does not pay for one update of {unit} rollouts")
+            raise UserError(f"{self.budget} does not pay for one update of {unit} rollouts"
+                            f"{'' if self.evaluation.samples is None else ' and its evaluations'}: give at least "
+                            f"{worded(self.budget, bill(unit).of_unit(name))}")
         nothing = Bill(0, 0.0, None if self.prices.parameters is None else 0.0, 0.0, 0, None, None)
-        flags: tuple[str, ...] = ()
+        e = read(C)
+        flags = self.told(e, self.cost(runs(C), 3 * len(runs(C)), e))
         if not self.rate.measured:
             flags += ("the learning rate is " + self.rate.why,)
-        if seeds == 1:
-            flags += ("one run: its own final minus initial can be told over problems, but nothing about other runs",)
+        flags += (self.unknown(arms, seeds),)
+        if self.pool and DIRECT_EPOCHS * n * self.pool < C:
+            flags += (f"each run makes {C / (n * self.pool):,.0f} passes over {self.pool} training problems, and "
+                      "nothing measured here says that reward still rises so late: a smaller budget may do as well",)
         return self._plan(
-            shape, True, why, runs=(), C=0, points=(), probe_points=(), train_C=C, train_arms=arms, train_seeds=seeds,
-            detectable=None, pilot_bill=nothing, train_bill=bill(C), flags=flags,
+            shape, True, why, e, runs=(), C=0, points=(), probe_points=(), train_C=C, train_arms=arms,
+            train_seeds=seeds, detectable=None, pilot_bill=nothing, train_bill=bill(C), flags=flags,
         )
 
-    def _plan(self, shape: Preset, direct: bool, why: str, **rest: Any) -> PilotPlan:
+    @staticmethod
+    def unknown(arms: int, seeds: int) -> str:
+        """What a plan without a pilot cannot say, and what its runs will show."""
+        lead = "not known without a pilot: which n is best and what reward to expect, so nothing is forecast and the " \
+               "audit answers \"cannot tell\""
+        if seeds == 1:
+            return f"{lead}. What one run shows is its own gain over the base, and nothing about other runs"
+        both = " and the difference between the two n" if arms > 1 else ""
+        return f"{lead}. What the runs will show: the gain over the base{both}, with intervals over {seeds} seeds"
+
+    def _plan(self, shape: Preset, direct: bool, why: str, e: Evaluation, **rest: Any) -> PilotPlan:
         return PilotPlan(
             preset=self.preset, budget=self.budget, seed=self.seed, direct=direct, why=why, grid=shape.grid, B=shape.B,
-            seeds=0 if direct else shape.seeds, rate=self.rate, prices=self.prices, timing=self.timing,
-            evaluation=self.evaluation, sd=self.sd, sd_source=self.sd_source, fallback_n=self.live_n,
+            seeds=0 if direct else shape.seeds, rate=self.rate, prices=self.prices, timing=self.timed(e),
+            evaluation=e, sd=self.sd(e), sd_source=self.sd_source(e), fallback_n=self.live_n,
             fallback_why=self.live_why, batch=shape.batch, **rest,
         )
+
+
+def _sizes(runs: Sequence[Run]) -> list[Size]:
+    return [(r.n, r.B, r.C) for r in runs]
+
+
+def _evaluations(e: Evaluation, runs: Sequence[Size], unit: int) -> int:
+    """How often these runs are evaluated in all, the base included."""
+    many = Counter(C for *_, C in runs)
+    return sum(k * (1 + len(e.points(C, unit))) for C, k in many.items())
 
 
 def _most(fits: Any, cap: int = 2**40) -> int:

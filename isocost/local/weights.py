@@ -67,12 +67,33 @@ def load(name: str) -> Model:
     raise UserError(f"no model {name!r}: give 'tiny', 'smollm2', or a folder that holds config.json and *.safetensors")
 
 
+def reading(name: str) -> tuple[Text, int]:
+    """The text of a model by the names of `load`, and the tokens its context holds, without reading any weight.
+
+    Raises UserError as `load` does.
+    """
+    if name == "smollm2":
+        from isocost.local.gguf import reading_smollm2
+
+        return reading_smollm2()
+    folder = BASE if name == "tiny" else Path(name)
+    if not (folder / "config.json").is_file():
+        model = load(name)      # says what is wrong with the name
+        return model.text, model.config.max_len
+    data = read_json(folder / "config.json")
+    return text_of(data, _tokenizer_files(folder)), Config.of(data).max_len
+
+
+def _tokenizer_files(folder: Path) -> dict[str, str]:
+    return {f: (folder / f).read_text(encoding="utf-8") for f in TOKENIZER_FILES if (folder / f).is_file()}
+
+
 def load_folder(folder: Path) -> Model:
     """A Hugging Face folder: config.json, safetensors (one file or shards), tokenizer files."""
     data = read_json(folder / "config.json")
     config = Config.of(data)
     extra = {k: v for k, v in data.items() if k not in config.data()}
-    files = {f: (folder / f).read_text(encoding="utf-8") for f in TOKENIZER_FILES if (folder / f).is_file()}
+    files = _tokenizer_files(folder)
     return Model(str(folder), config, from_hub(config, read_tensors(folder)), text_of(data, files), extra, files)
 
 

@@ -37,9 +37,21 @@ def needs(profile: Mapping[str, Any]) -> tuple[str, str]:
         return state, why
     if not profile.get("histogram"):
         return UNMEASURED, "no histogram of right samples per problem: `isocost profile` measures it"
-    unsolved = profile["histogram"][0] / sum(profile["histogram"])
-    state = FAILS if unsolved > MOST_UNSOLVED else HOLDS
-    return state, f"{unsolved:.0%} of problems were never right (at most {MOST_UNSOLVED:.0%} leaves groups to compare)"
+    share, said = unsolved(profile)
+    state = FAILS if share > MOST_UNSOLVED else HOLDS
+    return state, f"{said} (at most {MOST_UNSOLVED:.0%} leaves groups to compare)"
+
+
+def unsolved(profile: Mapping[str, Any]) -> tuple[float, str]:
+    """(share of problems that no sample solved, the same in words); of graded rewards, those that all earned the same.
+
+    Equal rewards of at least 1/2 count as solved.
+    """
+    if profile.get("graded"):
+        share = float(profile["unsolved"])
+        return share, f"on {share:.0%} of problems all samples earned the same, less than 1/2"
+    share = profile["histogram"][0] / sum(profile["histogram"])
+    return share, f"{share:.0%} of problems were never right"
 
 
 def recipe(**changes: Any) -> Recipe:

@@ -23,9 +23,9 @@ def needs(profile: Mapping[str, Any]) -> tuple[str, str]:
     """Reference solutions, and problems that are never solved."""
     if profile.get("solutions") is None or not profile.get("histogram"):
         return UNMEASURED, "no share of problems with solutions, or no histogram: `isocost profile` measures both"
-    unsolved = profile["histogram"][0] / sum(profile["histogram"])
-    state = HOLDS if profile["solutions"] > 0 and unsolved >= LEAST_UNSOLVED else FAILS
-    return state, f"{profile['solutions']:.0%} of problems have a reference solution, {unsolved:.0%} were never right"
+    share, said = grpo.unsolved(profile)
+    state = HOLDS if profile["solutions"] > 0 and share >= LEAST_UNSOLVED else FAILS
+    return state, f"{profile['solutions']:.0%} of problems have a reference solution; {said}"
 
 
 def recipe(**changes: Any) -> Recipe:

@@ -29,10 +29,10 @@ def needs(profile: Mapping[str, Any]) -> tuple[str, str]:
     """Rewards that differ: neither all wrong nor nearly all right."""
     if profile.get("mean") is None:
         return UNMEASURED, "no pass rates: `isocost profile` measures them"
-    mean = profile["mean"]
+    mean, what = profile["mean"], "mean reward" if profile.get("graded") else "mean pass@1"
     if not 0 < mean < SOLVED:
-        return FAILS, f"mean pass@1 is {mean:.3f}: {'little is left to learn' if mean else 'nothing was ever right'}"
-    return HOLDS, f"mean pass@1 is {mean:.3f}"
+        return FAILS, f"{what} is {mean:.3f}: {'little is left to learn' if mean else 'nothing was ever right'}"
+    return HOLDS, f"{what} is {mean:.3f}"
 
 
 def recipe(**changes: Any) -> Recipe:

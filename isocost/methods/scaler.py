@@ -22,7 +22,9 @@ def needs(profile: Mapping[str, Any]) -> tuple[str, str]:
     """Problems of several levels (`meta["level"]`), and siblings that differ."""
     levels = set(profile.get("levels", ()))
     if len(levels) == 1:
-        return FAILS, f"every problem has the same level, {levels.pop()}: there is no dial to turn"
+        level = levels.pop()
+        said = "no problem has a `level`" if level is None else f"every problem has the same level, {level}"
+        return FAILS, f"{said}: there is no dial to turn"
     return grpo.needs(profile)
 
 

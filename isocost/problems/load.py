@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isocost import meter as meters
 from isocost.errors import UserError
@@ -17,6 +18,9 @@ from isocost.meter import Meter
 from isocost.problems import family, mix, text, verify
 from isocost.problems.grade import Grader
 from isocost.types import Message, Problem
+
+if TYPE_CHECKING:
+    from isocost.world import Text
 
 SHOWN = 20                                    # broken rows listed before "and so many more"
 PROMPTS = ("prompt", "messages", "question", "problem")
@@ -46,6 +50,7 @@ class Report:
     duplicates: tuple[tuple[str, str], ...] = () # (where, where the same prompt and answer stood first)
     warnings: tuple[str, ...] = ()
     solutions: float = 0.0                       # share of problems with a reference solution
+    rewards: tuple[float, float] = (0.0, 1.0)    # the least and the most that a user's reward paid when it was tried
 
     def lines(self) -> list[str]:
         """The report for a reader, one finding a line."""
@@ -70,9 +75,28 @@ class ProblemSet:
         return len(self.problems)
 
 
+@dataclass(frozen=True)
+class Reads:
+    """What a policy can be given: its `text`, and the tokens of `context` that a prompt and its answer share."""
+
+    text: Text
+    context: int
+
+    def refused(self, problem: Problem) -> str:
+        """Why the policy cannot be given a problem, with its id: it cannot read it, or has no room; empty if it can."""
+        try:
+            tokens = len(self.text.prompt(problem.prompt))
+        except UserError as e:
+            return f"the model cannot read the prompt of {problem.id!r}: {e}"
+        if 0 < tokens < self.context:
+            return ""
+        return (f"the prompt of {problem.id!r} has {tokens:,} tokens; the model's context is {self.context:,}, so it "
+                f"may have 1 to {self.context - 1:,}")
+
+
 def load_problems(
     spec: str, verifier: str | None = None, limit: int | None = None, *, skip_broken: bool = False, system: str = "",
-    check: bool = True, meter: Meter | None = None,
+    check: bool = True, meter: Meter | None = None, reads: Callable[[], Reads] | None = None, tried: bool = False,
 ) -> ProblemSet:
     """Load what `spec` names: "sums[:...]", "reasoning-gym:TASK[:key=value,...]", or a .jsonl or .parquet file.
 
@@ -83,7 +107,8 @@ def load_problems(
     have `system`, `solution`, `level` and `id`. Everything else is kept as columns for rewards that name them.
     `limit` takes the first so many good rows; `system` is put before problems that have no system message. With
     `check`, every problem's own answer must be right by its verifier: what that costs goes to the account `check` of
-    the `meter`.
+    the `meter`. A user's reward is tried on a few rows first (`verify.try_reward`), without `check` too if `tried`.
+    With `reads`, called at the first row, a prompt that the policy cannot be given makes its row a broken one.
 
     Raises UserError naming the broken rows (the first 20), unless `skip_broken` leaves them out and reports them;
     and for a spec, file, task or verifier that does not exist.
@@ -92,21 +117,31 @@ def load_problems(
         raise UserError(f"limit is at least 1, not {limit}")
     if len(parts := mix.parts(spec)) > 1:
         load = partial(
-            load_problems, verifier=verifier, skip_broken=skip_broken, system=system, check=check, meter=meter
+            load_problems, verifier=verifier, skip_broken=skip_broken, system=system, check=check, meter=meter,
+            reads=reads, tried=tried,
         )
         return _mixed(parts, [load(part.spec) for part in parts], limit)
     rows, read, default = _source(spec)
-    good, broken, duplicates, count = _gather(rows, read, limit)
-    if system:
-        good = [(where, _with_system(p, system)) for where, p in good]
+    good, broken, duplicates, count, unfit = _gather(rows, read, limit, system, reads)
     name = verifier or default or _guess([p for _, p in good])
     warnings: tuple[str, ...] = ()
+    paid = (0.0, 1.0)
+    if len(unfit) < len(good) and (check or tried) and not verify.find(name).must_agree:
+        trial = _try([x for x in good if x[0] not in unfit], name, meter, reads)
+        warnings, paid = trial.warnings, (trial.low, trial.high)
     if check:
-        good, refused, warnings = _agree(good, name, meter)
+        good, refused, said = _agree(good, name, meter)
         broken += refused
+        warnings += said
+    fit = [(where, p) for where, p in good if where not in unfit]
+    if fit or skip_broken or not good:
+        broken += [Broken(where, unfit[where]) for where, _ in good if where in unfit]
+    elif not broken:        # else what is wrong with the file itself comes first
+        raise UserError(f"{spec}: the model can be given none of the {count} rows. {good[0][0]}: {unfit[good[0][0]]}")
+    good = fit
     problems = tuple(_marked_exact(p, name) for _, p in good)
     solved = sum("solution" in p.meta for p in problems) / max(len(problems), 1)
-    report = Report(count, tuple(broken), tuple(duplicates), warnings, solved)
+    report = Report(count, tuple(broken), tuple(duplicates), warnings, solved, paid)
     if broken and not skip_broken:
         shown = "\n  ".join(replace(report, duplicates=(), warnings=()).lines())
         how = name if verifier or default else f"{name}, as guessed from the answers; --verifier names another"
@@ -128,8 +163,10 @@ def _mixed(parts: Sequence[mix.Part], loaded: Sequence[ProblemSet], limit: int |
     kept = {p.id for p in problems}
     told = tuple(f"{sum(p.id in kept for p in s.problems)} of the {len(s)} problems of {part.spec}"
                  for part, s in zip(parts, loaded, strict=True))
+    paid = min(r.rewards[0] for r in whole), max(r.rewards[1] for r in whole)
     report = Report(sum(r.rows for r in whole), sum((r.broken for r in whole), ()),
-                    sum((r.duplicates for r in whole), ()), (*told, *(w for r in whole for w in r.warnings)), solved)
+                    sum((r.duplicates for r in whole), ()), (*told, *(w for r in whole for w in r.warnings)), solved,
+                    paid)
     return ProblemSet(problems, named[0], report)
 
 
@@ -153,14 +190,18 @@ def _source(spec: str) -> tuple[Iterator[Row], Callable[[Any], Problem], str | N
 
 
 def _gather(
-    rows: Iterator[Row], read: Callable[[Any], Problem], limit: int | None
-) -> tuple[list[tuple[str, Problem]], list[Broken], list[tuple[str, str]], int]:
-    """Good problems with where they stood, broken rows, duplicates, and how many rows were read."""
+    rows: Iterator[Row], read: Callable[[Any], Problem], limit: int | None, system: str,
+    reads: Callable[[], Reads] | None,
+) -> tuple[list[tuple[str, Problem]], list[Broken], list[tuple[str, str]], int, dict[str, str]]:
+    """Good problems with where they stood, broken rows, duplicates, how many rows were read, and of the good problems
+    those that the model cannot be given, with why; `limit` counts the others.
+    """
     good: list[tuple[str, Problem]] = []
     broken: list[Broken] = []
     duplicates: list[tuple[str, str]] = []
     prompts: dict[str, tuple[str, Any]] = {}
     ids: dict[str, str] = {}
+    unfit: dict[str, str] = {}
     count = 0
     for where, row in rows:
         count += 1
@@ -180,10 +221,21 @@ def _gather(
         elif ids.setdefault(problem.id, where) != where:
             broken.append(Broken(where, f"the id {problem.id!r} is already that of {ids[problem.id]}"))
         else:
-            good.append((where, problem))
-            if len(good) == limit:
+            good.append((where, _with_system(problem, system) if system else problem))
+            if reads is not None and (why := reads().refused(good[-1][1])):
+                unfit[where] = why
+            if len(good) - len(unfit) == limit:
                 break
-    return good, broken, duplicates, count
+    return good, broken, duplicates, count, unfit
+
+
+def _try(
+    good: Sequence[tuple[str, Problem]], verifier: str, meter: Meter | None, reads: Callable[[], Reads] | None
+) -> verify.Trial:
+    """A user's reward on a few rows."""
+    encode = None if reads is None else reads().text.encode
+    with meters.on(meters.CHECK), Grader(verifier, timeout=20.0, meter=meter) as grader:
+        return verify.try_reward(good, verifier, grader.mark, encode)
 
 
 def _agree(
@@ -286,7 +338,7 @@ def _prompt(row: Mapping[str, Any]) -> tuple[tuple[Message, ...], str | None, bo
     """The messages to answer, the assistant's last message if they ended on one, and whether they came as messages."""
     key = next((k for k in PROMPTS if row.get(k) is not None), None)
     if key is None:
-        raise ValueError(f"no prompt: give one under {' or '.join(repr(k) for k in PROMPTS)}")
+        raise ValueError(f"no prompt: give one under {' or '.join(repr(k) for k in PROMPTS)}{_meant(row, PROMPTS)}")
     value, chat = row[key], not isinstance(row[key], str)
     messages = list(_messages(value, key)) if chat else [Message("user", value)]
     ending = messages.pop().content if messages and messages[-1].role == "assistant" else None
@@ -298,6 +350,14 @@ def _prompt(row: Mapping[str, Any]) -> tuple[tuple[Message, ...], str | None, bo
     if system and messages[0].role != "system":
         messages.insert(0, Message("system", system))
     return tuple(messages), ending, chat
+
+
+def _meant(row: Mapping[str, Any], names: Iterable[str]) -> str:
+    """A question that names the column which a row seems to misspell; empty if none is close."""
+    for name in names:
+        if close := get_close_matches(name, [k for k in row if isinstance(k, str)], n=1, cutoff=0.75):
+            return f"; the row has {close[0]!r}: did you mean {name!r}?"
+    return ""
 
 
 def _messages(value: Any, key: str) -> Iterator[Message]:
@@ -319,7 +379,7 @@ def _answer(row: Mapping[str, Any], ending: str | None) -> tuple[str, str | None
     value = inner if inner is not None else row[key] if key else ending
     where = "reward_model.ground_truth" if inner is not None else key or "answer"
     if value is None:
-        raise ValueError(f"no answer: give one under {' or '.join(repr(k) for k in ANSWERS)}")
+        raise ValueError(f"no answer: give one under {' or '.join(repr(k) for k in ANSWERS)}{_meant(row, ANSWERS)}")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"{where!r} is text or a number, not {_kind(value)}")
     if isinstance(value, float) and not math.isfinite(value):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from isocost.errors import UserError
 from isocost.problems import text
@@ -34,6 +34,14 @@ class Split:
     @property
     def held_out(self) -> tuple[Problem, ...]:
         return self.select + self.audit
+
+    def evaluated(self, problems: int, *, salt: int = 0) -> Split:
+        """The same with so many held-out problems, from both halves in proportion and at least one of each.
+
+        Which ones is decided by the hash of what they ask, as the sides are: it does not depend on their order.
+        """
+        first = min(max(round(problems * len(self.select) / len(self.held_out)), 1), max(problems - 1, 1))
+        return replace(self, select=_some(self.select, first, salt), audit=_some(self.audit, problems - first, salt))
 
 
 def split(
@@ -78,6 +86,12 @@ def split_given(
             raise UserError(f"{len(held_out)} held-out problems beside {len(train)} leave none to {name}")
     warnings = [f"{len(removed)} training problems ask what held-out ones ask, and were taken out"] if removed else []
     return Split(kept, select, audit, (*warnings, *_small(select, audit, samples)), removed)
+
+
+def _some(problems: Sequence[Problem], count: int, salt: int) -> tuple[Problem, ...]:
+    """So many of these, by another hash of what they ask than the one that chose their half; in their order."""
+    first = sorted(range(len(problems)), key=lambda i: _hash(problems[i], salt + 1)[1])[:count]
+    return tuple(problems[i] for i in sorted(first))
 
 
 def overlap(train: Sequence[Problem], held_out: Sequence[Problem]) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache
 from itertools import islice
@@ -28,6 +28,8 @@ from isocost.problems.text import squeeze
 from isocost.types import Problem
 
 TOLERANCE = Fraction(1, 10**6)     # relative, for numbers that are not whole: 0.333 is not 1/3
+TRIED = 4                          # rows that a user's reward is tried on before anything is sampled
+IDS = "completion_ids"             # in a problem's meta: tokens of an answer that is marked outside a run
 _LONGEST = 400                     # characters of one number; more than any answer needs, less than int() refuses
 
 
@@ -309,7 +311,7 @@ def _columns(f: Callable[..., Any], text: str, problem: Problem, tokens: Sequenc
     given |= {
         "prompts": [turns if chat else problem.text],
         "completions": [[{"role": "assistant", "content": text}] if chat else text],
-        "completion_ids": [list(tokens)],
+        "completion_ids": [list(tokens) or list(problem.meta.get(IDS, ()))],
     }
     takes = inspect.signature(f).parameters.values()
     if any(p.kind is p.VAR_KEYWORD for p in takes):
@@ -353,6 +355,72 @@ def check_gold(problems: Sequence[Problem], verifier: str, mark: Mark) -> list[D
         elif got < 1.0:
             out.append(Disagreement(p.id, f"its own answer {text[:40]!r} earns {got:g} from the verifier {verifier}"))
     return out
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a user's reward did on a few rows: where it failed, and the least and the most that it paid."""
+
+    warnings: tuple[str, ...]
+    low: float
+    high: float
+
+
+def try_reward(
+    rows: Sequence[tuple[str, Problem]], verifier: str, mark: Mark, encode: Callable[[str], Sequence[int]] | None = None
+) -> Trial:
+    """Try a user's reward on a few rows, each with where it stands, and on completions that a policy may write.
+
+    The completions: the row's own answer, another row's, a sentence and nothing. `encode` gives their tokens; what it
+    refuses with a UserError the policy cannot write, and is left out. Without it tokens are bytes.
+
+    Raises:
+        UserError: if no row's own answer gets a reward, with the first failure and its row.
+    """
+    chosen = [rows[i * len(rows) // min(TRIED, len(rows))] for i in range(min(TRIED, len(rows)))]
+    own = [(where, reference(p, verifier), p) for where, p in chosen]
+    others = [own[(i + 1) % len(own)][1] for i in range(len(own))]
+    kinds = {
+        "another row's answer": [(w, text, p) for (w, _, p), text in zip(own, others, strict=True) if text != p.answer],
+        "a sentence": [(w, "I do not know.", p) for w, _, p in own],
+        "an empty completion": [(w, "", p) for w, _, p in own],
+    }
+    earned = _marked(own, mark, encode)
+    if earned and all(isinstance(x, str) for _, x in earned):
+        raise UserError(f"the reward {verifier} gives no reward to any of the {len(earned)} rows it was tried on with "
+                        f"their own answers; nothing was sampled. First: {_at(*earned[0])}")
+    warnings, values = [], [x for _, x in earned if not isinstance(x, str)]
+    for kind, tried in kinds.items():
+        found = _marked(tried, mark, encode)
+        failed = [(case, x) for case, x in found if isinstance(x, str)]
+        values += [x for _, x in found if not isinstance(x, str)]
+        if failed:
+            warnings.append(f"the reward {verifier} fails on {kind}: {_at(*failed[0])}. A rollout without a reward is "
+                            "left out of every mean: return 0 where the completion is wrong")
+    return Trial(tuple(warnings), min(values, default=0.0), max(values, default=1.0))
+
+
+Case = tuple[str, str, Problem]     # where a row stands, a completion, the row
+
+
+def _marked(
+    cases: Sequence[Case], mark: Mark, encode: Callable[[str], Sequence[int]] | None
+) -> list[tuple[Case, float | str]]:
+    """Each case with what it earned, or in words why it has no reward; without those that the policy cannot write."""
+    pairs, kept = [], []
+    for where, text, problem in cases:
+        try:
+            ids = list(encode(text) if encode else text.encode())
+        except UserError:
+            continue
+        kept.append((where, text, problem))
+        pairs.append((text, replace(problem, meta={**problem.meta, IDS: ids})))
+    return list(zip(kept, mark(pairs) if pairs else [], strict=True))
+
+
+def _at(case: Case, why: float | str) -> str:
+    where, text, problem = case
+    return f"{where} (id {problem.id!r}), completion {text[:60]!r}: {squeeze(str(why))[:300]}"
 
 
 @dataclass(frozen=True, slots=True)

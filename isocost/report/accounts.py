@@ -164,6 +164,7 @@ def _before_runs(study: Study) -> dict[str, dict[str, int]]:
     told = {
         "profile": {"evaluation": _rollouts(profile.get("cost")), "lost": _rollouts(profile.get("lost"))},
         "pricing": {"evaluation": _rollouts(study["compare"].get("pricing"))},
+        "dry runs": {"evaluation": _rollouts(study["dry-run"].get("spent"))},
     }
     return {what: fates for what, fates in told.items() if any(fates.values())}
 
@@ -230,6 +231,7 @@ def _cost_table(study: Study) -> Safe:
         "profile": study["profile"].get("cost"),
         "lost": study["profile"].get("lost"),
         "pricing": study["compare"].get("pricing"),
+        "dry runs": study["dry-run"].get("spent"),
     }
     for account, told in before.items():
         if any((cost := as_dict(told)).values()):

@@ -135,26 +135,33 @@ def _vega_lite() -> str:
     return alt.SCHEMA_VERSION.lstrip("v").rsplit(".", 1)[0]
 
 
-def histogram(rows: Rows, alt_text: str) -> Spec:
-    """rows: right, samples, pass1, problems, kind ('mixed' or 'dead at this many samples')."""
+def histogram(rows: Rows, alt_text: str, *, graded: bool = False) -> Spec:
+    """rows: right, samples, pass1, problems, kind ('mixed' or 'dead at this many samples').
+
+    Of `graded` rewards `right` is the mean reward in parts of `samples`, and all bars are of one kind.
+    """
+    title = "mean reward of a problem, in parts of its samples" if graded else (
+        "right answers among the samples of a problem")
+    kinds = ["some right"] if graded else ["some right", "all or none right"]
     base = (
         alt.Chart(_data(rows))
         .mark_bar(binSpacing=1, cornerRadiusTopLeft=2, cornerRadiusTopRight=2)
         .encode(
-            x=alt.X("right:O", title="right answers among the samples of a problem", axis=alt.Axis(labelAngle=0)),
+            x=alt.X("right:O", title=title, axis=alt.Axis(labelAngle=0)),
             y=alt.Y("problems:Q", title="problems", axis=alt.Axis(tickMinStep=1)),
             color=alt.Color(
                 "kind:N",
                 title=None,
-                scale=alt.Scale(domain=["some right", "all or none right"], range=_var("accent", "dead")),
+                scale=alt.Scale(domain=kinds, range=_var("accent", "dead")[: len(kinds)]),
+                legend=None if graded else alt.Undefined,
             ),
             tooltip=[
                 "right:O",
                 "samples:O",
-                alt.Tooltip("pass1:Q", title="pass@1", format=".3f"),
+                alt.Tooltip("pass1:Q", title="mean reward" if graded else "pass@1", format=".3f"),
                 "problems:Q",
                 "kind:N",
-            ],
+            ][: 4 if graded else 5],
         )
     )
     return finish(base, alt_text, 240)

@@ -29,15 +29,18 @@ def profile(study: Study) -> Section:
     if not told:
         return Section("profile", title, empty(study, "Pass rates have not been measured.", "isocost profile"))
     samples, counts = int(told.get("samples") or 16), as_list(told.get("histogram"))
-    rows = [_bin(k, samples, c) for k, c in enumerate(counts)]
-    alt_text = f"Histogram of problems by right answers out of {samples}: " + ", ".join(
-        f"{k}: {c}" for k, c in enumerate(counts)
-    )
+    graded = bool(told.get("graded"))
+    rows = [_bin(k, samples, c, graded) for k, c in enumerate(counts)]
+    by = f"mean reward of {samples} samples, in {samples}ths" if graded else f"right answers out of {samples}"
+    alt_text = f"Histogram of problems by {by}: " + ", ".join(f"{k}: {c}" for k, c in enumerate(counts))
     caption = (
         f"Problems by how many of {samples} samples were right. Pale bars earn the same throughout a group of"
         f" {samples}."
     )
-    plot = figure("pass-rates", charts.histogram(rows, alt_text), alt_text, caption, rows) if rows else ""
+    if graded:
+        caption = f"Problems by the mean reward of their {samples} samples, each in the bar of the nearest {samples}th."
+    spec = charts.histogram(rows, alt_text, graded=graded)
+    plot = figure("pass-rates", spec, alt_text, caption, rows) if rows else ""
     return Section(
         "profile",
         title,
@@ -45,8 +48,8 @@ def profile(study: Study) -> Section:
     )
 
 
-def _bin(right: int, samples: int, problems: Any) -> Data:
-    kind = "all or none right" if right in (0, samples) else "some right"
+def _bin(right: int, samples: int, problems: Any, graded: bool) -> Data:
+    kind = "all or none right" if right in (0, samples) and not graded else "some right"
     return {"right": right, "samples": samples, "pass1": right / samples, "problems": problems, "kind": kind}
 
 
@@ -54,8 +57,11 @@ def _regime(told: Data, samples: int) -> Safe:
     size = len(as_list(told.get("right"))) or sum(as_list(told.get("histogram")))
     chosen = as_dict(told.get("recipe"))
     lead = f"{str(told.get('regime', 'unknown')).capitalize()}: {told.get('why', '')}."
-    facts = f"Mean pass@1 is {share(told.get('mean'))} over {count(size)} problems with {samples} samples each; "
-    facts += f"h = {share(told.get('h'))} of them have 0 or 1 right."
+    what, low = "Mean pass@1", "have 0 or 1 right"
+    if told.get("graded"):
+        what, low = "Mean reward", "have samples that earn the same but for one, below 1/2 on average"
+    facts = f"{what} is {share(told.get('mean'))} over {count(size)} problems with {samples} samples each; "
+    facts += f"h = {share(told.get('h'))} of them {low}."
     recipe = (
         f"The recipe that follows is {chosen['method']}: {chosen.get('why', '')}." if chosen.get("method") else ""
     )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 STUDY_FILES = (
     "study", "profile", "pilot", "rate", "shift", "law", "plan", "forecast", "audit", "compare", "comparison",
+    "dry-run",
 )
 SCHEMA = 1
 FATES = ("trained", "dead", "filtered", "stale", "surplus", "cancelled", "lost", "evaluation")

@@ -42,7 +42,7 @@ from isocost.laws.wave import wave as judge_wave
 from isocost.record import find_runs, read_json
 from isocost.run import Job, its_own, recipe_of
 from isocost.seams import Improve, Recipe, describe
-from isocost.setting import Opened, Setting, open_setting
+from isocost.setting import Opened, Setting, open_setting, refuse_unbounded
 from isocost.study import measure, tell, wave
 from isocost.study.asked import console_of, setting_of, workers_of
 from isocost.study.design import Design, arm_of, arm_recipe, design, expected, labels_of
@@ -53,6 +53,7 @@ from isocost.types import Problem
 from isocost.words import counted
 
 PRICED = 8              # problems sampled to tell what answers cost here
+WARNED = 8              # warnings of the reward's check that are listed
 LONG = 80               # characters of a folder's name, from which on it says how many arms there are
 TRIED = 1e-3            # learning rate of the steps that are tried in the toy world; any tells arms apart
 BUDGETS = {"flops": "flop", "seconds": "busy seconds"}   # what a run's own budget calls a unit
@@ -185,11 +186,13 @@ def _tuned_arm(arm: str, shared: Mapping[str, str], sizes: Mapping[str, int], se
     return recipe_of(Job(arm, setting, method, 0, {}, recipe.rollouts, recipe.groups, lr=TRIED, sets=own))
 
 
-def _looked_at(made: Mapping[str, Recipe], shared: Mapping[str, str], setting: Setting
+def _looked_at(made: Mapping[str, Recipe], shared: Mapping[str, str], setting: Setting, console: Console
                ) -> tuple[list[list[str]], dict[str, Any]]:
-    """Which arms are alike (`_tried`), and what answers cost here (`_priced`); checks the problems too."""
+    """Which arms are alike (`_tried`), and what answers cost here (`_priced`); checks problems and reward too."""
     opened = open_setting(setting, check=True)
     try:
+        refuse_unbounded(opened.problems)
+        tell.flags(console, opened.problems.report.warnings[:WARNED])
         return _tried(made, shared, opened.sides.train), _priced(opened)
     finally:
         opened.grader.close()
@@ -261,7 +264,7 @@ def of_methods(arms: Sequence[str], console: Console, *, as_json: bool, held: Ex
         sealed = home.read("compare.json", "compare")
         d, bill, pricing = opened(home), Bill.of(sealed["expected"]), sealed.get("pricing") or {}
     else:
-        same, known = _looked_at(made, shared, setting)
+        same, known = _looked_at(made, shared, setting, console)
         try:
             d = design(arms, known, budget=budget, seeds=seeds, rollouts=n, groups=B, lr=lr, evaluations=evaluations,
                        margin=margin, metric=metric, seed=seed, samples=setting.samples, parents=parents, sets=shared,

@@ -19,6 +19,7 @@ from isocost.errors import UserError
 from isocost.laws.table import PASS
 from isocost.record import read_json, write_json
 from isocost.setting import Setting
+from isocost.types import Cost
 
 _ASKED_AS = {"profiled": "--problems"}      # what is asked by an option of another name
 
@@ -143,6 +144,17 @@ def found(path: Path, setting: Setting, **asked: Any) -> Home:
         asks = {"setting": asdict(setting), **asked}
         home.write("study.json", {**asks, "code": records.code(), "phases": {}})
     return home
+
+
+def bill_dry_run(path: Path, cost: Mapping[str, Any]) -> None:
+    """Add what a dry run has sampled to dry-run.json in the folder that it was asked for: it is in no other bill.
+
+    `cost` is that of the last dry run, `spent` of all of them.
+    """
+    file = path / "dry-run.json"
+    earlier = Cost.of(read_json(file)["spent"]) if file.exists() else Cost()
+    path.mkdir(parents=True, exist_ok=True)
+    write_json(file, {"schema": records.SCHEMA, "cost": dict(cost), "spent": (earlier + Cost.of(cost)).data()})
 
 
 def opened(path: Path) -> Home:

@@ -30,7 +30,7 @@ from isocost.laws.budget import MEASURED, UNITS, Bill, Budget, Machine, Prices, 
 from isocost.laws.fit import fit_law
 from isocost.laws.law import Flag, Law
 from isocost.laws.pilot import COMMON, EXTRAPOLATION, WARMUP_SHARE, Evaluation, PilotPlan, Run, detectable, whole
-from isocost.laws.plan import Arm, Check, Plan, prescribe
+from isocost.laws.plan import IMPORTED, Arm, Check, Plan, prescribe
 from isocost.laws.rate import EXPONENT, NOISE, RateRule, by_n
 from isocost.laws.table import Curve, curves
 from isocost.record import read_json
@@ -285,7 +285,7 @@ def pilot_of(folder: Path, seen: Sequence[Curve], budget: Budget | None) -> Pilo
     )
     effect = detectable(seeds, len(grid), sd) if seeds > 1 else None
     return PilotPlan(
-        preset="imported",
+        preset=IMPORTED,
         budget=budget,
         seed=0,
         direct=False,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from isocost.laws.pilot import PilotPlan, Run
+from isocost.laws.pilot import Evaluation, PilotPlan, Run
 from isocost.laws.rate import RateRule
 from isocost.run import Job, reopen
 from isocost.study import spending, tell
@@ -38,7 +39,7 @@ def run_phase(
     workers: int | None,
     seal: str | None = None,
 ) -> list[dict[str, Any]]:
-    jobs = [job_of(home, r, rule, planned.points_of(r), seal) for r in runs]
+    jobs = [job_of(home, r, rule, planned.points_of(r), seal, planned.evaluation) for r in runs]
     for job in jobs:
         reopen(home.runs / job.name, job)
     return run_jobs(jobs, home.runs, title, console, workers)
@@ -54,13 +55,19 @@ def run_jobs(
         return run_all(jobs, folder, workers=workers_of(jobs[0].setting, workers), watch=watch)
 
 
-def job_of(home: Home, run: Run, rule: RateRule, points: Sequence[int], seal: str | None = None) -> Job:
-    """A planned run as a job for a worker."""
-    asked = home.asked
+def job_of(
+    home: Home, run: Run, rule: RateRule, points: Sequence[int], seal: str | None = None,
+    evaluation: Evaluation | None = None,
+) -> Job:
+    """A planned run as a job for a worker, evaluated as its plan says, else as the study's setting does."""
+    asked, setting = home.asked, home.setting
+    if evaluation is not None and evaluation.samples is not None:
+        evaluated = None if evaluation.held_out is None else evaluation.problems
+        setting = replace(setting, samples=evaluation.samples, evaluated=evaluated)
     method = asked["method"] or home.read("profile.json", "profile")["recipe"]["method"]
     return Job(
         name=run.name,
-        setting=home.setting,
+        setting=setting,
         method=method,
         seed=run.seed,
         budget={"rollouts": run.C},

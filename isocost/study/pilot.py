@@ -11,9 +11,8 @@ import click
 from rich.console import Console
 
 from isocost.errors import Interrupted, UserError
-from isocost.laws.budget import Machine, measure_timing
+from isocost.laws.budget import Machine, measure_timing, worded
 from isocost.laws.pilot import PilotPlan
-from isocost.laws.plan import worded
 from isocost.laws.rate import RateRule, fit_rate, shift, trials
 from isocost.laws.table import curves
 from isocost.record import read_json

@@ -22,10 +22,11 @@ from isocost.chance import Purpose
 from isocost.errors import RewardFailed, UserError
 from isocost.evaluate import group_of
 from isocost.laws import passrate
+from isocost.problems.sample import sample
 from isocost.record import Stream, read_lines
 from isocost.run import compares, samples
 from isocost.seams import Pace
-from isocost.setting import Opened, Setting, open_setting
+from isocost.setting import Opened, Setting, open_setting, refuse_unbounded
 from isocost.types import Cost, Group, Place, Problem, Stop
 
 SAMPLES = 16  # per problem
@@ -44,18 +45,22 @@ async def profile(
     opened: Opened | None = None,
     kept: Path | None = None,
     begin: Callable[[], None] = lambda: None,
+    bounded: bool = True,
 ) -> dict[str, Any]:
-    """Sample each of the first `problems` training problems 16 times and describe what came back.
+    """Sample `problems` training problems 16 times each and describe what came back.
 
-    Difficulty is assigned on one half of the samples and reported on the other. Returns the data of profile.json:
-    counts, histogram, dead groups, lengths, regime, the recipe that follows (or `method`'s, where one is asked for),
-    and which methods' preconditions hold. What is sampled goes to the file `kept` as it is marked, `begin` being
-    called before its first line; what lies there of a profile that was killed is taken up, and `lost` is what of it
-    could not be. Raises UserError for problems or a model that cannot be used.
+    Which problems is random by seed, each level in proportion (`isocost.problems.sample`). Difficulty is assigned on
+    one half of the samples and reported on the other. Returns the data of profile.json: counts, histogram, dead groups,
+    lengths, regime, the recipe that follows (or `method`'s, where one is asked for), and which methods' preconditions
+    hold. What is sampled goes to the file `kept` as it is marked, `begin` being called before its first line; what lies
+    there of a profile that was killed is taken up, and `lost` is what of it could not be. Raises UserError for problems
+    or a model that cannot be used, and, if `bounded`, for a reward outside [0, 1], which no law can be fitted to.
     """
     began = time.perf_counter()
     opened = opened or open_setting(setting, check=True)
-    pool = opened.sides.train[:problems]
+    if bounded:
+        refuse_unbounded(opened.problems)
+    pool = sample(opened.sides.train, problems, seed)
     there, lost = _taken_up(read_lines(kept) if kept else [], pool)
     streams: list[Stream] = []
     checked = opened.world.meter.of(meters.CHECK)
@@ -70,13 +75,16 @@ async def profile(
             stream.write(line)
 
     try:
-        found = await _sampled(opened, pool, seed, there, write)
+        found = await _sampled(opened, pool, seed, there, write, bounded)
     finally:
         opened.grader.close()
         for stream in streams:
             stream.close()
-    marks = _marks(found)
-    scored = ~np.isnan(marks).any(1)
+    rewards = _rewards(found)
+    scored = ~np.isnan(rewards).any(1)
+    if not scored.any():
+        raise UserError(f"no problem has a reward for each of its {SAMPLES} samples, so there is no profile: "
+                        f"{_failures(opened)}")
     sampled = _cost(there.values()) + opened.world.meter.of(meters.PROBE)
     seconds = sampled.seconds
     described = {
@@ -88,10 +96,10 @@ async def profile(
         "audit": len(opened.sides.audit),
         "ids": [p.id for p, ok in zip(pool, scored, strict=True) if ok],
         "levels": [p.meta.get("level") for p, ok in zip(pool, scored, strict=True) if ok],
-        "unscored": int(np.isnan(marks).sum()),
+        "unscored": int(np.isnan(rewards).sum()),
         "verifier_failures": dict(opened.grader.failures),
         "verifier_examples": dict(opened.grader.examples),
-        **passrate.summary(marks[scored] > 0.5, seed=seed),
+        **passrate.summary(rewards[scored], seed=seed),
         "lengths": _lengths(found),
         "exact": opened.world.exact is not None,
         "solutions": float(np.mean([bool(p.meta.get("solution")) for p in pool])),
@@ -151,7 +159,8 @@ def _cost(lines: Iterable[Line]) -> Cost:
 
 
 async def _sampled(
-    opened: Opened, pool: Sequence[Problem], seed: int, there: Mapping[int, Line], write: Callable[[Line], None]
+    opened: Opened, pool: Sequence[Problem], seed: int, there: Mapping[int, Line], write: Callable[[Line], None],
+    bounded: bool,
 ) -> list[Line]:
     """A line for each problem in order: those that are there, the others sampled and each written once it is marked.
 
@@ -174,6 +183,8 @@ async def _sampled(
         with meters.tab() as tabs[slot]:
             group = await group_of(recipe, opened.world, problem, place, SAMPLES, pace)
         line = _line(slot, group, tabs.pop(slot).cost)
+        if bounded:
+            _refuse_outside(opened, problem, line)
         write(line)
         return line
 
@@ -205,7 +216,20 @@ def _line(slot: int, group: Group, cost: Cost) -> Line:
     }
 
 
-def _marks(found: Sequence[Line]) -> np.ndarray:
+def _refuse_outside(opened: Opened, problem: Problem, line: Line) -> None:
+    wrong = next((x for x in line["rewards"] if x is not None and not 0 <= x <= 1), None)
+    if wrong is not None:
+        raise UserError(f"the reward {opened.problems.verifier} paid {wrong:g} for a completion of problem "
+                        f"{problem.id!r}; a study needs rewards between 0 and 1: rescale it")
+
+
+def _failures(opened: Opened) -> str:
+    """How the verifier failed, with the first example of each kind."""
+    failed, example = opened.grader.failures, opened.grader.examples
+    return "; ".join(f"{k} {n} times ({example.get(k, '')})" for k, n in failed.items()) or "no sample was marked"
+
+
+def _rewards(found: Sequence[Line]) -> np.ndarray:
     """(P, 16) rewards; NaN where the verifier failed."""
     return np.array([[np.nan if x is None else x for x in line["rewards"]] for line in found])
 

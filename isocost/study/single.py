@@ -18,7 +18,7 @@ from isocost import methods
 from isocost import record as records
 from isocost.errors import Interrupted, UserError
 from isocost.laws.budget import Bill, Budget, Machine, Prices, expected_timing
-from isocost.laws.pilot import points, warmup
+from isocost.laws.pilot import EVALUATION_SHARE, points, warmup
 from isocost.laws.rate import starting_rule
 from isocost.rates import rates, told
 from isocost.record import read_json, write_json
@@ -26,11 +26,13 @@ from isocost.run import EVALUATION_SEED, Job, its_own, recipe_of
 from isocost.seams import SIZES, Recipe, describe
 from isocost.setting import Opened, Setting
 from isocost.study import tell
-from isocost.study.home import writes
+from isocost.study.home import bill_dry_run, writes
 from isocost.study.show import tail
 from isocost.types import Cost
+from isocost.words import counted
 
 LEVEL = 0.9
+SHOWN = 8       # warnings of the reward's check that are listed
 
 
 def train_one(
@@ -59,7 +61,7 @@ def train_one(
     """
     if budget is None:
         raise UserError(
-            "a run needs a --budget with a unit, such as 20k-rollouts, 2M-tokens, 1e15flop or 30min"
+            "a run needs a --budget with a unit, such as 20k-rollouts, 2M-tokens, 1e15flop or 30m"
         )
     written, (method, settings) = method, methods.parted(method)
     chosen = {**settings_of(settings.split(",") if settings else (), written), **settings_of(sets)}
@@ -95,21 +97,39 @@ def train_one(
     folder = out or Path("runs") / job.name
     opened = None if (folder / "run.json").exists() else _opened(job, recipe)
     tell.single(console, job)
+    tell.flags(console, opened.problems.report.warnings[:SHOWN] if opened else ())
     if said := its_own(method, {"n": n, "B": B, **describe(recipe.pace)}):
         console.print(f"  {said}", soft_wrap=True)
+    dear = _evaluating(job, spend, evaluations, opened)
+    if dear:
+        tell.flags(console, (dear,))
     if dry_run:
         from isocost.study.profile import profile
 
-        known = asyncio.run(profile(job.setting, problems=2, method=method, opened=opened))
+        known = asyncio.run(profile(job.setting, problems=2, method=method, opened=opened, bounded=False))
+        bill_dry_run(folder, known["cost"])  # paid for, whatever comes of it
         try:
             cost = expected_bill(job, spend, evaluations, known)
             tell.single_cost(console, cost)
         finally:
-            tell.pricing(console, known["cost"])  # paid for, whatever comes of it
+            tell.pricing(console, known["cost"], folder)
         if as_json:
             click.echo(json.dumps(cost.data() | {"pricing": known["cost"]}, indent=1, sort_keys=True))
         return 0
     return _go(job, folder, opened, console, as_json)
+
+
+def _evaluating(job: Job, spend: Budget, evaluations: int, opened: Opened | None) -> str:
+    """What a run's evaluations cost, where that is more than a quarter of its training; empty where it is not known."""
+    if opened is None or opened.world.exact is not None or spend.unit != "rollouts":
+        return ""
+    problems, samples, many = len(opened.sides.held_out), job.setting.samples, 1 + len(job.points)
+    sampled = many * problems * samples
+    if sampled <= EVALUATION_SHARE * spend.amount:
+        return ""
+    return (f"{counted(many, 'evaluation')} of {problems} held-out problems x {counted(samples, 'sample')} cost "
+            f"{sampled:,} rollouts, {sampled / spend.amount:.0%} of training: --samples, --evaluations or --held-out "
+            "makes them fewer")
 
 
 def expected_bill(job: Job, spend: Budget, evaluations: int, known: Mapping[str, Any]) -> Bill:
@@ -198,7 +218,7 @@ def _go(job: Job, out: Path, opened: Opened | None, console: Console, as_json: b
             clock = tail(out / "timing.jsonl")
             speed = rates(clock[-1]) if clock and line["step"] else None
             console.print(
-                f"  {line['rollouts']:>9} rollouts  step {line['step']:>6}  held-out, audit half "
+                f"  {line['rollouts']:>9} rollouts  step {line['step']:>6}  held-out reward, test split "
                 f"{line['eval/audit']:.4f}" + (f"  {told(speed)}" if speed else ""),
                 highlight=False,
                 soft_wrap=True,
@@ -256,17 +276,18 @@ def _measured(setting: Setting, model: str, data: str | None, samples: int) -> t
     from dataclasses import replace
 
     from isocost.evaluate import evaluate
-    from isocost.problems.load import load_problems
+    from isocost.problems.load import Reads, load_problems
     from isocost.seams import Pace
     from isocost.setting import open_setting
     from isocost.types import Problem
 
-    opened = open_setting(replace(setting, model=model))
+    opened = open_setting(replace(setting, model=model, evaluated=None))
     if data is None:
         problems: Sequence[Problem] = opened.sides.held_out
     else:
         problems = load_problems(
-            data, verifier=setting.verifier, system=setting.system, check=True, meter=opened.world.meter
+            data, verifier=setting.verifier, system=setting.system, check=True, meter=opened.world.meter,
+            reads=lambda: Reads(opened.world.text, opened.world.extra["model"].config.max_len),
         ).problems
         opened.world.exact = opened.world.exact if all(p.meta.get("exact") for p in problems) else None
     pace = Pace(

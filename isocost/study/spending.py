@@ -29,7 +29,8 @@ def of_pilot(planned: PilotPlan, machine: Machine) -> dict[str, Any]:
 
 
 def of_plan(home: Home, plan: Plan, planned: PilotPlan, machine: Machine) -> dict[str, Any]:
-    """Beside a prescription: `units`, `more` (reward for more compute), `sees` (what its seeds can see) and `next`.
+    """Beside a prescription: `units`, `evaluating` (what its evaluations cost), `more` (reward for more compute),
+    `sees` (what its seeds can see) and `next`.
 
     `next` are runs to add to the pilot that cost no more than the pilot did, and what they would settle; where the law
     refuses, what would make it speak.
@@ -39,7 +40,20 @@ def of_plan(home: Home, plan: Plan, planned: PilotPlan, machine: Machine) -> dic
     law = Law.of(home.read("law.json", "fit")) if home.has("law.json") else None
     return {
         "units": {"machine": machine.data(), "rows": [r.data() for r in rows]},
+        "evaluating": _evaluating(plan, planned),
         **of_law(law, plan, planned, machine, most=plan.pilot_bill.rollouts),
+    }
+
+
+def _evaluating(plan: Plan, planned: PilotPlan) -> dict[str, Any] | None:
+    """What the evaluations of the trained runs cost and how precise they are; None where they are exact."""
+    e = planned.evaluation
+    if e.samples is None:
+        return None
+    return {
+        "problems": e.problems, "samples": e.samples, "rollouts": plan.bill.evaluations * e.rollouts,
+        "share": planned.evaluating(plan.bill, plan.timing), "unit": plan.budget.unit if plan.budget else "rollouts",
+        "sd": e.sd,
     }
 
 

@@ -25,7 +25,7 @@ from isocost.laws.fit import fit_law
 from isocost.laws.interference import by_n, interferences
 from isocost.laws.law import Flag, Law
 from isocost.laws.overfit import Overfit, beyond, overfitting, told
-from isocost.laws.pilot import PRESETS, Evaluation, PilotPlan, plan_pilot
+from isocost.laws.pilot import EVALUATION_SHARE, MOST_SAMPLES, PRESETS, Evaluation, PilotPlan, plan_pilot
 from isocost.laws.plan import Plan, prescribe
 from isocost.laws.rate import RateRule, given, starting_rule
 from isocost.laws.table import PASS, Curve, attempts_of, curves
@@ -67,7 +67,7 @@ def profile(
     if method is not None:
         method_of(method, setting)
     if dry_run:
-        cost = profile_cost(setting, problems)
+        cost = profile_cost(setting, problems, seed)
         tell.profile_cost(console, setting, cost)
         if as_json:
             click.echo(json.dumps(cost, indent=1, sort_keys=True))
@@ -94,12 +94,13 @@ def profile(
     return 0
 
 
-def profile_cost(setting: Setting, problems: int) -> dict[str, Any]:
+def profile_cost(setting: Setting, problems: int, seed: int) -> dict[str, Any]:
     """What profiling would cost at most. Loads the problems and the model, and so finds what is wrong with them."""
+    from isocost.problems.sample import sample
     from isocost.setting import open_setting
 
     world = open_setting(setting, check=True).world
-    asked = [list(world.text.prompt(p.prompt)) for p in world.problems[:problems]]
+    asked = [list(world.text.prompt(p.prompt)) for p in sample(world.problems, problems, seed)]
     rollouts = SAMPLES * len(asked)
     decode, prefill = rollouts * setting.max_tokens, SAMPLES * sum(map(len, asked))
     return {
@@ -132,6 +133,8 @@ def plan(
     price: str | None = None,
     devices: int | None = None,
     workers: int | None = None,
+    samples: int | None = None,
+    evaluation_share: float | None = None,
 ) -> int:
     """Without a law, plan the pilot; with one, or with a plan that needs none, prescribe.
 
@@ -140,16 +143,21 @@ def plan(
     """
     home, console = opened(study), console_of(quiet)
     if imported.is_imported(home):
-        others = any(x is not None for x in (size, lr, lr_exponent, groups, fixed_batch, metric))
+        others = any(
+            x is not None
+            for x in (size, lr, lr_exponent, groups, fixed_batch, metric, samples, evaluation_share)
+        )
         found = imported.planned(home, budget, price, devices, others=others)
         tell.plan(console, found, home.read("plan.json", "plan"))
         tell.written(home, "plan.json", as_json)
         return 0
     known = home.read("profile.json", "profile")
-    choose_metric(home, metric)
-    shape = any(x is not None for x in (size, lr, lr_exponent, groups, fixed_batch))
+    if samples is not None and known["exact"]:
+        raise UserError(f"--samples {samples}: evaluations are exact here and sample nothing; leave it out")
+    shape = any(x is not None for x in (size, lr, lr_exponent, groups, fixed_batch, samples, evaluation_share))
     asked = shape or any(x is not None for x in (budget, price, devices, workers))
     begun = home.runs.exists() or home.has("forecast.json")
+    choose_metric(home, metric, (samples or home.setting.samples) if asked and not begun else None)
     if begun and not home.has("pilot.json"):
         raise UserError(f"{study} has runs but not the pilot.json that they were planned by: put it back, or begin "
                         "another study")
@@ -172,7 +180,18 @@ def plan(
             if home.has("law.json"):
                 _prescription(home, planned)    # or says why not, before anything is written
         else:
-            planned = _plan_pilot(home, known, size or "quick", spend, lr, lr_exponent, groups, fixed_batch)
+            planned = _plan_pilot(
+                home,
+                known,
+                size or "quick",
+                spend,
+                lr,
+                lr_exponent,
+                groups,
+                fixed_batch,
+                samples,
+                evaluation_share or EVALUATION_SHARE,
+            )
         write_pilot(home, planned, machine)
     planned = PilotPlan.of(home.read("pilot.json", "plan"))
     if not (home.has("law.json") or planned.direct):
@@ -209,8 +228,10 @@ def _plan_pilot(
     exponent: float | None,
     groups: int | None,
     fixed_batch: int | None,
+    samples: int | None,
+    evaluation_share: float,
 ) -> PilotPlan:
-    asked, setting = home.asked, home.setting
+    asked = home.asked
     exact = bool(known.get("exact"))
     held_out = known["select"] + known["audit"]
     rate = None
@@ -226,8 +247,10 @@ def _plan_pilot(
         rate=rate,
         B=groups,
         batch=fixed_batch,
-        evaluation=Evaluation(held_out, None if exact else setting.samples),
+        evaluation=Evaluation(held_out, None if exact else samples or home.setting.samples),
         attempts=attempts_of(home.metric),
+        evaluation_share=evaluation_share,
+        most_samples=samples or max(home.setting.samples, MOST_SAMPLES),
     )
 
 
@@ -289,6 +312,11 @@ def fit(study: Path, *, quiet: bool, as_json: bool = False, metric: str | None =
     if not (study / "study.json").exists() and imported.is_imported_run(study):
         return imported.fit_alone(study, console, as_json=as_json)
     home = opened(study)
+    if home.has("pilot.json") and (planned := PilotPlan.of(home.read("pilot.json", "plan"))).direct:
+        tell.no_law(console, study, planned)
+        if as_json:
+            click.echo(json.dumps({"law": None, "why": planned.why}, indent=1, sort_keys=True))
+        return 0
     choose_metric(home, metric)
     if not home.has("law.json"):
         with home.phase("fit"):
@@ -315,17 +343,21 @@ def _law(home: Home) -> Law:
     return replace(law, flags=(*law.flags, *flags))
 
 
-def choose_metric(home: Home, metric: str | None) -> None:
+def choose_metric(home: Home, metric: str | None, samples: int | None = None) -> None:
     """Set what laws are of from here on; a law and plan of another metric are made again.
 
-    Raises UserError for no metric, one that the evaluations cannot give, or once a forecast is sealed.
+    `samples` are those per held-out problem of a pilot that is about to be planned; without, they are the planned
+    pilot's, or the setting's where none is planned. Raises UserError for an unknown metric, one that the evaluations
+    cannot give, or once a forecast is sealed.
     """
     if metric is None or metric == home.metric:
         return
-    k, samples = attempts_of(metric), home.setting.samples
-    if not home.read("profile.json", "profile")["exact"] and samples < k:
-        raise UserError(f"{metric} needs {k} samples a problem and this study's evaluations draw {samples}: begin "
-                        f"another with --samples {k} or more")
+    k, drawn = attempts_of(metric), samples or home.setting.samples
+    if samples is None and home.has("pilot.json"):
+        drawn = PilotPlan.of(home.read("pilot.json", "plan")).evaluation.samples or drawn
+    if not home.read("profile.json", "profile")["exact"] and drawn < k:
+        raise UserError(f"{metric} needs {k} samples per held-out problem and this study's evaluations draw {drawn}: "
+                        f"plan its pilot with `isocost plan --metric {metric} --samples {k}`, before it has runs")
     if home.has("forecast.json"):
         raise UserError(f"{home.path}/forecast.json is sealed for {home.metric}; begin another study for {metric}")
     if home.runs.exists():
@@ -346,9 +378,6 @@ def _overfitted(home: Home) -> list[Overfit]:
 def _pilot_curves(home: Home, metric: str) -> list[Curve]:
     """Raises UserError unless every run that the pilot plans has ended."""
     planned = PilotPlan.of(home.read("pilot.json", "plan")).runs
-    if not planned:
-        raise UserError(f"{home.path} is planned without a pilot, so there is no law to fit: go on with "
-                        f"`isocost train --plan {home.path}`")
     over = sum(ended(home.runs / r.name) for r in planned)
     if over < len(planned):
         raise UserError(

@@ -18,9 +18,9 @@ from isocost.laws.forecast import Forecast
 from isocost.laws.law import Law, Refusal
 from isocost.laws.more import More
 from isocost.laws.noise import Interval
-from isocost.laws.pilot import PilotPlan
+from isocost.laws.pilot import POWER, PilotPlan, detectable
 from isocost.laws.plan import Plan
-from isocost.laws.rate import RateRule
+from isocost.laws.rate import NOISE, RateRule
 from isocost.laws.table import PASS
 from isocost.laws.tradeoff import Tradeoff, tradeoff
 from isocost.laws.verdict import Verdict
@@ -65,9 +65,11 @@ def profile(console: Console, p: Mapping[str, Any]) -> None:
     console.print(f"  {p['why']}")
     top = max(p["histogram"]) or 1
     bars = "".join(BARS[(8 * h + top - 1) // top] for h in p["histogram"])
-    console.print(
-        f"  pass@1 {p['mean']:.3f} over {len(p['right'])} problems; right of {p['samples']}: 0 [{bars}] {p['samples']}"
-    )
+    shown = f"right of {p['samples']}: 0 [{bars}] {p['samples']}"
+    if p.get("graded"):
+        shown = f"problems by their mean reward: 0 [{bars}] 1"
+    what = "mean reward" if p.get("graded") else "pass@1"
+    console.print(f"  {what} {p['mean']:.3f} over {len(p['right'])} problems; {shown}")
     dead = "  ".join(
         f"n={d['n']}: {d['share']:.0%}"
         + ("" if d["kind"] == "unbiased" else f" [{d['low']:.0%}, {d['high']:.0%}]")
@@ -138,7 +140,8 @@ def pilot_plan(console: Console, p: PilotPlan) -> None:
             f"half and twice the rate; evaluated at {', '.join(shown)} rollouts"
         )
         console.print(f"  pilot: {bill(p.pilot_bill)}")
-    console.print(f"  training after it: {bill(p.train_bill)}")
+    console.print(f"  training{'' if p.direct else ' after it'}: {bill(p.train_bill)}")
+    precision(console, p)
     flags(console, p.flags)
 
 
@@ -153,17 +156,44 @@ def overridden(console: Console, home: Home, p: PilotPlan) -> None:
         console.print(f"  {method}: {said}", markup=False, soft_wrap=True)
 
 
+def precision(console: Console, p: PilotPlan) -> None:
+    """What sampled evaluations cost and how precise they are; nothing where evaluations are exact."""
+    e = p.evaluation
+    if e.samples is None:
+        return
+    unit = "rollouts" if p.budget is None else p.budget.unit
+    own = "" if p.direct else f"{p.evaluating(p.pilot_bill):.0%} of training in {unit} in the pilot, "
+    after = f"{p.evaluating(p.train_bill):.0%} " + ("of training in " + unit if p.direct else "after it")
+    console.print(
+        f"  evaluation: {e.problems} held-out problems x {counted(e.samples, 'sample')}, standard error at most "
+        f"{e.sd:.3f} on each split; it costs {own}{after}", highlight=False
+    )
+    if p.detectable is not None and p.sd_source != "measured":
+        exact = detectable(p.seeds, len(p.grid), NOISE)
+        console.print(
+            f"  minimum detectable difference between two n: {p.detectable:.3f} ({POWER:.0%} power); with exact "
+            f"evaluations {exact:.3f}", highlight=False
+        )
+
+
 def beside(console: Console, p: PilotPlan, profiled: Mapping[str, Any]) -> None:
-    """What stands beside a budget: the profile before it, and evaluations in what they do not count in."""
+    """What is not in the budget: the profile, and evaluations except for the time and money they take."""
     e, evaluations = p.evaluation, p.bill.evaluations
     each = ", which are exact and sample nothing"
     if e.samples is not None:
-        sampled = evaluations * e.problems * e.samples
-        each = f" by {e.samples} samples each: {sampled:,} rollouts, in the budget as time and money only"
+        sampled = evaluations * e.rollouts
+        each = f" x {counted(e.samples, 'sample')}: {sampled:,} rollouts, counted as time and money only"
     console.print(
-        f"  beside it: the profile's {profiled.get('rollouts', 0):,} rollouts; {evaluations:,} evaluations of "
+        f"  not in the budget: profiling, {profiled.get('rollouts', 0):,} rollouts; {evaluations:,} evaluations of "
         f"{e.problems} problems{each}", highlight=False
     )
+
+
+def no_law(console: Console, study: Path, p: PilotPlan) -> None:
+    """What `fit` says of a plan without a pilot."""
+    head(console, "no law")
+    console.print(f"  nothing to fit: the study is planned without a pilot. {p.why}", highlight=False)
+    console.print(f"  go on with `isocost train --plan {study}`", highlight=False, soft_wrap=True)
 
 
 def flags(console: Console, texts: tuple[str, ...]) -> None:
@@ -190,13 +220,14 @@ def law(console: Console, found: Law, metric: str = PASS, study: Path | None = N
         if study and found.refused.option:
             console.print(f"      isocost pilot {study} {found.refused.option}", highlight=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False, show_header=True)
-    for name in ("  n", "B", "lr", "runs", "rollouts", "at their end", "diverged"):
+    end = "at their end, test split" if study else "at their end"      # a log that was imported has one split
+    for name in ("  n", "B", "lr", "runs", "rollouts", end, "diverged"):
         table.add_column(name, justify="right")
     for arm in found.arms:
-        end = float(arm.C[-1])
-        known = interval(found.predict(arm.n, end)[0])
+        C = float(arm.C[-1])
+        known = interval(found.predict(arm.n, C)[0])
         table.add_row(
-            f"  {arm.n}", str(arm.B), f"{arm.lr:.1e}", str(len(arm.runs)), f"{end:,.0f}", known, str(arm.diverged)
+            f"  {arm.n}", str(arm.B), f"{arm.lr:.1e}", str(len(arm.runs)), f"{C:,.0f}", known, str(arm.diverged)
         )
     console.print(table)
     console.print(f"  {found.how_runs_differ}")
@@ -260,7 +291,8 @@ def plan(
         expected = a.prediction
         told = measure.in_its_units(measured["scale"], expected.value, expected.low, expected.high)
         console.print(
-            f"  expected {measured['kind']} reward {interval(expected)} ({expected.level:.0%} prediction interval)"
+            f"  expected {measured['kind']} reward {interval(expected)} ({expected.level:.0%} prediction interval"
+            + (")" if beside.get("measure") else ", test split)")
             + (told and f": {told}")
         )
     if beside.get("more"):
@@ -275,6 +307,12 @@ def plan(
         if study and run["option"]:
             console.print(f"      isocost pilot {study} {run['option']}", highlight=False, soft_wrap=True)
     console.print(f"  training: {bill(p.bill, measured['unit'])}")
+    if e := beside.get("evaluating"):
+        console.print(
+            f"  evaluation: {counted(p.bill.evaluations, 'evaluation')} of {e['problems']} held-out problems x "
+            f"{counted(e['samples'], 'sample')}, {e['rollouts']:,} rollouts: {e['share']:.0%} of the cost of training "
+            f"in {e['unit']}; standard error at most {e['sd']:.3f} on each split", highlight=False
+        )
     units(console, beside)
     for check in p.checks:
         if not check.holds:
@@ -332,7 +370,7 @@ def verdict(
     colour = {"continue": "green", "stop": "red", "change n": "yellow"}[v.word]
     word = f"change n to {v.n}" if v.word == "change n" else v.word
     what = "" if v.metric == PASS else f"{v.metric} "
-    stands = f"{what}{v.reward:.3f} on the select problems"
+    stands = f"{what}{v.reward:.3f} on the validation split"
     if measured["metric"]:
         stands = f"{measured['metric']} {v.reward:.3f} ({measured['kind']} reward)"
     stands += f" after {v.C:.0f} of {v.end:.0f} {measured['unit']}"
@@ -343,8 +381,9 @@ def verdict(
     console.print(f"[bold]{v.run}[/]: [{colour}]{word}[/]", highlight=False)
     f = v.final
     prior = "the law and its own curve" if v.prior == "law" else "its own curve alone"
+    where = "" if measured["metric"] else ", on the test split"
     console.print(
-        f"  {stands}; expected at the end, on the audit problems, {interval(f)} ({f.level:.0%} prediction interval, by "
+        f"  {stands}; expected at the end{where}, {interval(f)} ({f.level:.0%} prediction interval, by "
         f"{prior}, {counted(v.looks, 'evaluation')})", highlight=False
     )
     console.print(f"  {v.why}", markup=False, highlight=False)
@@ -413,11 +452,12 @@ def single_cost(console: Console, b: Bill) -> None:
     console.print(f"  would cost {bill(b)}")
 
 
-def pricing(console: Console, cost: Mapping[str, Any]) -> None:
-    """What a dry run itself has cost: it keeps no record, so this is all the bill there is."""
+def pricing(console: Console, cost: Mapping[str, Any], folder: Path | None = None) -> None:
+    """What estimating a cost has sampled, and the folder where that is written down, if it is."""
     tokens = cost["prefill"] + cost["decode"]
-    console.print(f"  telling this took {cost['rollouts']} rollouts of {tokens} tokens, {cost['seconds']:.1f} s, which "
-                  "no record bills; nothing was trained", soft_wrap=True)
+    billed = f"; billed in {folder}/dry-run.json" if folder else ""
+    console.print(f"  estimating the cost used {cost['rollouts']} rollouts of {tokens} tokens, {cost['seconds']:.1f} s "
+                  f"(not counted in any budget{billed}); nothing was trained", soft_wrap=True)
 
 
 def ended(console: Console, out: Path, end: Mapping[str, Any]) -> None:
