@@ -36,65 +36,22 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from isocost import jsonfile, schema
 from isocost.errors import UserError
+from isocost.jsonfile import read_json, read_lines, write_json
 from isocost.meter import LOST, Meter, Payer
 from isocost.types import Cost
 
-SCHEMA = 1
+__all__ = ["SCHEMA", "RunRecord", "Stream", "read_json", "read_lines", "write_json"]      # and what is written below
+
+SCHEMA = schema.VERSION
 STREAMS = ("metrics.jsonl", "journal.jsonl", "samples.jsonl", "timing.jsonl")
 KEEP = 2  # checkpoints kept: the last may be torn, the one before is whole
 
 
-def write_json(path: Path, data: Any) -> None:
-    """Write whole or not at all: to a temporary name, synced, then renamed."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with open(temporary, "w") as f:
-        f.write(_pretty(data))
-        f.flush()
-        os.fsync(f.fileno())
-    os.replace(temporary, path)
-
-
-def _pretty(data: Any) -> str:
-    return json.dumps(data, indent=1, sort_keys=True, default=_plain) + "\n"
-
-
 def canonical(data: Any) -> str:
     """Data as a record would hold it, for comparing: tuples are lists, keys are sorted."""
-    return json.dumps(data, sort_keys=True, default=_plain)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a record's file. Raises UserError if it is absent, torn, or of a newer schema."""
-    try:
-        data = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise UserError(f"{path} does not exist") from None
-    except json.JSONDecodeError as e:
-        raise UserError(f"{path} is not whole JSON (line {e.lineno}): {e.msg}") from None
-    if isinstance(data, dict) and data.get("schema", SCHEMA) > SCHEMA:
-        raise UserError(
-            f"{path} has schema {data['schema']}; this isocost reads up to {SCHEMA}: use a newer one"
-        )
-    return data
-
-
-def read_lines(path: Path) -> list[Any]:
-    """Every whole line of a JSONL stream; a torn last line is left out, an absent file is empty."""
-    if not path.exists():
-        return []
-    return [json.loads(x) for x in path.read_bytes().split(b"\n")[:-1] if x]
-
-
-def _plain(x: Any) -> Any:
-    if hasattr(x, "item"):
-        return x.item()
-    if isinstance(x, Path):
-        return str(x)
-    raise TypeError(f"{type(x).__name__} does not belong in a record")
-
-
-_line = json.JSONEncoder(default=_plain).encode  # `json.dumps` makes an encoder for every line
+    return json.dumps(data, sort_keys=True, default=jsonfile.plain)
 
 
 class Stream:
@@ -105,7 +62,7 @@ class Stream:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def write(self, *lines: Mapping[str, Any] | list[Any]) -> None:
-        data = "".join([_line(x) + "\n" for x in lines]).encode()
+        data = "".join([jsonfile.line(x) + "\n" for x in lines]).encode()
         while data:
             data = data[os.write(self._file, data) :]
 
@@ -172,7 +129,7 @@ class RunRecord:
             "offsets": {name: s.offset() for name, s in self.streams.items()},
             "sha256": file_hash(weights),
         }
-        told.write_text(_pretty(whole))
+        told.write_text(jsonfile.page(whole) + "\n")
         _sync(weights, told, *(s.path for s in self.streams.values()))
         shutil.rmtree(final, ignore_errors=True)
         os.rename(temporary, final)

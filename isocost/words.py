@@ -1,9 +1,24 @@
-"""Counts in sentences, rows in a table."""
+"""Counts in sentences, rows in a table, and other people's text made fit to be shown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
+
+# Characters that a terminal or a browser obeys instead of showing them: controls, and marks that turn the direction.
+_PICTURES: dict[int, int | str] = {i: 0x2400 + i for i in range(32) if chr(i) not in "\n\t"}
+_UNSEEN = (*range(0x7F, 0xA0), 0x61C, 0x200E, 0x200F, 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_PICTURES |= {i: f"[U+{i:04X}]" for i in _UNSEEN}
+
+
+def visible(text: object, lines: bool = True) -> str:
+    """Text that does nothing but stand there: control characters as pictures or [U+....], lone surrogates as '?'.
+
+    Newlines and tabs stay, unless the text is the name of one thing and `lines` is False. Names of folders, problems
+    and what a model wrote may hold anything.
+    """
+    shown = str(text).encode("utf-8", "replace").decode("utf-8").translate(_PICTURES)
+    return shown if lines else shown.replace("\n", "\u240a").replace("\t", "\u2409")
 
 
 def counted(k: int | float, noun: str) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy import ndarray
@@ -22,6 +22,7 @@ from isocost.errors import UserError
 from isocost.laws.forms import LOG_SIGMOID, risen, steepness
 from isocost.laws.noise import Interval, Kind, Noise, mixture_quantiles, spread
 from isocost.laws.posterior import SHAPE, dearer, thinned
+from isocost.shape import OPEN
 
 SELECT, AUDIT = 0, 1
 KNOWN = 0.1         # an n whose mean reward is open by more than this either way is unknown, not equal
@@ -164,7 +165,7 @@ class Law:
     R0: tuple[float, float]
     noise: Noise
     inflate: ndarray
-    tails: tuple[float, ...]
+    tails: tuple[Annotated[float, OPEN], ...]
     weights: tuple[float, ...]
     margin: float
     level: float

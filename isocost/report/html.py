@@ -12,10 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from isocost.report.records import as_dict, number
-
-_CONTROLS: dict[int, int | str] = {i: 0x2400 + i for i in range(32) if chr(i) not in "\n\t"}
-_UNSEEN = (0x7F, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))     # delete, and directions
-_CONTROLS |= {i: f"[U+{i:04X}]" for i in _UNSEEN}
+from isocost.words import visible
 
 
 class Safe(str):
@@ -26,8 +23,7 @@ def esc(x: Any) -> Safe:
     """Text as HTML: markup in it is shown, not obeyed; control characters become visible, lone surrogates '?'."""
     if isinstance(x, Safe):
         return x
-    text = str(x).encode("utf-8", "replace").decode("utf-8").translate(_CONTROLS)
-    return Safe(html.escape(text, quote=True))
+    return Safe(html.escape(visible(x), quote=True))
 
 
 def tag(name: str, *inside: Any, **attributes: Any) -> Safe:

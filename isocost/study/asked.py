@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from isocost.console import console
 from isocost.problems.family import Sums, is_sums, listed
 from isocost.problems.mix import parts
 from isocost.setting import Setting
@@ -67,4 +67,4 @@ def workers_of(setting: Setting, asked: int | None) -> int:
 
 
 def console_of(quiet: bool) -> Console:
-    return Console(quiet=quiet, highlight=False, width=None if sys.stdout.isatty() else 120)
+    return console(quiet=quiet)

@@ -12,14 +12,12 @@ A comparison that was stopped goes on when its command is given again.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 from rich.console import Console
 from rich.table import Table
@@ -27,6 +25,7 @@ from rich.table import Table
 from isocost import methods
 from isocost import record as records
 from isocost.errors import UserError
+from isocost.jsonfile import page
 from isocost.laws.budget import Bill
 from isocost.laws.compare import QUESTIONS, SAME, SHARES, TOLD, Answer, Comparison, Verdict, compare
 from isocost.laws.few import POWER, pooled_sd, seeds_that_see
@@ -47,6 +46,7 @@ from isocost.study.design import Design, arm_of, arm_recipe, design, expected, l
 from isocost.study.home import Home, check, found
 from isocost.study.jobs import job_of, run_jobs
 from isocost.study.single import settings_of
+from isocost.terminal import echo
 from isocost.types import Problem
 from isocost.words import counted
 
@@ -122,7 +122,7 @@ def of_folders(folders: Sequence[Path], console: Console, *, as_json: bool, out:
         Home(out).write("comparison.json", {**answer.data(), "folders": [str(f) for f in folders], "metric": metric})
         console.print(f"\nrecord: {out / 'comparison.json'}")
     if as_json:
-        click.echo(json.dumps(answer.data(), indent=1, sort_keys=True))
+        echo(page(answer.data()))
     return answer.exit_code
 
 
@@ -267,7 +267,7 @@ def of_methods(arms: Sequence[str], console: Console, *, as_json: bool, out: Pat
         tell.pricing(console, pricing)
         if as_json:
             told = {**d.data(), "expected": bill.data(), "pricing": pricing}
-            click.echo(json.dumps(told, indent=1, sort_keys=True))
+            echo(page(told))
         return 0
     home = found(out, setting, **ask)
     if not home.has("compare.json"):
@@ -291,7 +291,7 @@ def of_methods(arms: Sequence[str], console: Console, *, as_json: bool, out: Pat
         code, name = answer.exit_code, "comparison.json"
     console.print(f"\nrecord: {out / name}")
     if as_json:
-        click.echo((home.path / name).read_text().rstrip())
+        echo((home.path / name).read_text().rstrip())
     return code
 
 

@@ -16,7 +16,6 @@ from math import exp, isfinite, sqrt
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 
 from isocost import importers
@@ -33,6 +32,7 @@ from isocost.laws.table import Curve, curves
 from isocost.record import read_json
 from isocost.study import measure, spending
 from isocost.study.home import Home
+from isocost.terminal import echo
 from isocost.words import counted
 
 AHEAD = 4  # the run to come over the longest imported one, where no budget is given
@@ -85,14 +85,14 @@ def show(found: Sequence[dict[str, Any]]) -> None:
     """Print what was brought in, then what it lacks, each thing once."""
     for r in found:
         unit = r["unit"]
-        click.echo(
+        echo(
             f"{r['run']}  from {r['log']} ({r['source']}): n = {r['n']}, B = {r['B']}, lr = {r['lr']:.2g}, seed "
             f"{r['seed']}; {counted(r['points'], 'point')} to {r['C']:g} {unit}; {r['metric']} {r['first']:.3f} -> "
             f"{r['last']:.3f} ({r['kind']})"
         )
     lacks = Counter(m for r in found for m in r["missing"])
     for text, count in lacks.most_common():
-        click.echo(f"missing{'' if count == len(found) else f' in {count} of {len(found)}'}: {text}")
+        echo(f"missing{'' if count == len(found) else f' in {count} of {len(found)}'}: {text}")
 
 
 def bring(logs: Sequence[Log], out: Path, asked: Asked) -> list[dict[str, Any]]:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import fcntl
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from isocost import methods as catalogue
+from isocost.console import console
 from isocost.errors import UserError
 from isocost.record import find_runs, is_run, read_json, read_lines
+from isocost.schema import MEASURED
 from isocost.seams import SEAMS, describe, diff
 from isocost.study import measure
 from isocost.study.show import duration
+from isocost.words import visible
 
 FILES = (
     "profile.json",
@@ -32,8 +33,11 @@ FILES = (
 )
 
 
+LISTED = MEASURED.needing(method=str, purpose=str)
+
+
 def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else 160)
+    return console(width=160)
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -51,9 +55,7 @@ def _row(kind: str, path: Path, told: Callable[[Path], dict[str, Any]]) -> dict[
     row: dict[str, Any] = {"kind": kind, "path": str(path)}
     try:
         return row | told(path)
-    except KeyError as e:
-        return row | {"broken": f"a record of it has no {e}"}
-    except (UserError, ValueError, TypeError, AttributeError) as e:
+    except UserError as e:
         return row | {"broken": str(e)}
 
 
@@ -70,7 +72,7 @@ def to_parquet(folder: Path, out: Path) -> int:
         raise UserError("writing Parquet needs pyarrow: pip install 'isocost[parquet]'") from None
     lines = []
     for path in find_runs(folder):
-        run = read_json(path / "run.json")
+        run = read_json(path / "run.json", LISTED)
         arm = {"run": str(path), "purpose": run["purpose"], **{k: run["arm"][k] for k in ("n", "B", "lr")}}
         lines += [{**arm, "seed": run["seed"], **line} for line in read_lines(path / "metrics.jsonl")]
     if not lines:
@@ -85,8 +87,8 @@ def _study(path: Path) -> dict[str, Any]:
     asked = read_json(path / "study.json")
     verdict = read_json(path / "audit.json").get("verdict") if (path / "audit.json").exists() else None
     return {
-        "model": asked["setting"]["model"],
-        "data": asked["setting"]["data"],
+        "model": asked["setting"].get("model", ""),
+        "data": asked["setting"].get("data", ""),
         "verdict": verdict,
         "has": [f for f in FILES if (path / f).exists()],
         "seconds": sum(asked.get("phases", {}).values()),
@@ -94,7 +96,7 @@ def _study(path: Path) -> dict[str, Any]:
 
 
 def _run(path: Path) -> dict[str, Any]:
-    run = read_json(path / "run.json")
+    run = read_json(path / "run.json", LISTED)
     end = read_json(path / "end.json") if (path / "end.json").exists() else {}
     lines = [x for x in read_lines(path / "metrics.jsonl") if "eval/audit" in x]
     told = measure.of(run)
@@ -134,8 +136,9 @@ def show(found: list[dict[str, Any]]) -> None:
     studies, runs = ([r for r in whole if r["kind"] == kind] for kind in ("study", "run"))
     for s in studies:
         steps = ", ".join(f.split(".")[0] for f in s["has"]) or "nothing yet"
+        name = visible(s["path"], lines=False)
         console.print(
-            f"[bold]{s['path']}[/]  {s['model']} on {s['data']}: {steps}; {duration(s['seconds'])}"
+            f"[bold]{name}[/]  {s['model']} on {s['data']}: {steps}; {duration(s['seconds'])}"
             + (f"; audit: {s['verdict']}" if s["verdict"] else ""),
             highlight=False,
         )
@@ -154,7 +157,7 @@ def show(found: list[dict[str, Any]]) -> None:
             held = "" if r["last"] is None else f"{r['first']:.3f} -> {r['last']:.3f}"
             held += f" ({r['reward']})" if held and reward != r["reward"] else ""
             table.add_row(
-                r["path"],
+                visible(r["path"], lines=False),
                 r["method"],
                 r["purpose"],
                 str(r["n"]),
@@ -168,7 +171,7 @@ def show(found: list[dict[str, Any]]) -> None:
         console.print(table)
     for r in found:
         if "broken" in r:
-            console.print(f"[bold]{r['path']}[/]  [red]broken[/]: {escape(r['broken'])}", highlight=False)
+            console.print(f"[bold]{visible(r['path'], lines=False)}[/]  [red]broken[/]: {r['broken']}", highlight=False)
     if not found:
         console.print("no study and no run here; `isocost quickstart` makes one")
 

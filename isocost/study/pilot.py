@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import click
 from rich.console import Console
 
 from isocost.errors import Interrupted, UserError
+from isocost.jsonfile import page
 from isocost.laws.budget import Machine, measure_timing
 from isocost.laws.pilot import PilotPlan
 from isocost.laws.plan import worded
@@ -22,6 +21,7 @@ from isocost.study.asked import console_of
 from isocost.study.home import Home, opened
 from isocost.study.jobs import run_phase, workers_for
 from isocost.study.workers import ended
+from isocost.terminal import echo
 from isocost.words import counted
 
 
@@ -49,7 +49,7 @@ def pilot(
     if dry_run or planned.direct:
         tell.pilot_plan(console, planned)
         if as_json:
-            click.echo(json.dumps(planned.data(), indent=1, sort_keys=True))
+            echo(page(planned.data()))
         return 0
     try:
         return _run(home, planned, console, workers, as_json)

@@ -6,19 +6,18 @@ A step that has been done is not done again; one that was stopped goes on. What 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import click
 from rich.console import Console
 
 from isocost import methods
 from isocost import record as records
 from isocost.errors import UserError
+from isocost.jsonfile import page
 from isocost.laws import audit as audits
 from isocost.laws import forecast as forecasts
 from isocost.laws.budget import Bill, Budget, Machine, measure_timing
@@ -39,6 +38,7 @@ from isocost.study.home import Home, check, found, opened
 from isocost.study.jobs import run_phase, workers_for
 from isocost.study.pilot import pilot, refuse_sealed, write_pilot
 from isocost.study.workers import ended
+from isocost.terminal import echo
 from isocost.types import Cost
 
 SAMPLES = 16  # per profiled problem
@@ -70,7 +70,7 @@ def profile(
         cost = profile_cost(setting, problems)
         tell.profile_cost(console, setting, cost)
         if as_json:
-            click.echo(json.dumps(cost, indent=1, sort_keys=True))
+            echo(page(cost))
         return 0
     check(out, setting, seed=seed, method=method, profiled=problems)
     if not (out / "profile.json").exists():
@@ -406,13 +406,13 @@ def train_plan(
     law = Law.of(home.read("law.json", "fit")) if home.has("law.json") else None
     if not home.has("forecast.json"):
         seen = curves(home.path, home.metric) if law else []
-        files = _hashes(home)
+        files = _hashes(home, forecasts.SEAL)
         sealed = forecasts.seal(
             prescription, law, seen, records=files.pop("records"), code=records.code()["sources"], files=files
         )
         forecasts.write(sealed, home.path / "forecast.json")
     forecast = forecasts.read(home.path / "forecast.json")
-    if altered := forecasts.changed(forecast.hashes, _hashes(home)):
+    if altered := forecasts.changed(forecast.hashes, _hashes(home, forecast.seal_version)):
         raise UserError(f"{', '.join(altered)} was changed after the forecast was sealed: begin another study")
     tell.forecast(console, forecast, home.metric)
     rule = RateRule.of(home.read("rate.json", "pilot")) if home.has("rate.json") else planned.rate
@@ -438,7 +438,7 @@ def audit(study: Path, *, quiet: bool, as_json: bool = False) -> int:
         curves(home.path, metric),
         audits.seals(home.path),
         noise=noise,
-        changed=forecasts.changed(forecast.hashes, _hashes(home)),
+        changed=forecasts.changed(forecast.hashes, _hashes(home, forecast.seal_version)),
     )
     home.write("audit.json", verdict.data())
     tell.audit(console, verdict)
@@ -446,10 +446,11 @@ def audit(study: Path, *, quiet: bool, as_json: bool = False) -> int:
     return verdict.exit_code
 
 
-def _hashes(home: Home) -> dict[str, str]:
-    """The hashes of what a forecast is made from, as it lies in the study now; empty for what is not there."""
+def _hashes(home: Home, version: int) -> dict[str, str]:
+    """The hashes of what a forecast is made from, as it lies in the study now, in the way of this version of the seal;
+    empty for what is not there."""
     return {"records": forecasts.records_hash(home.path)} | {
-        name: forecasts.digest_of(read_json(path)) if (path := home.path / f"{name}.json").exists() else ""
+        name: forecasts.digest_of(read_json(path), version) if (path := home.path / f"{name}.json").exists() else ""
         for name in ("plan", "law")
     }
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import click
 from rich.console import Console
 from rich.table import Table
 
@@ -27,6 +26,7 @@ from isocost.setting import Setting
 from isocost.study import measure
 from isocost.study.home import Home
 from isocost.study.show import duration
+from isocost.terminal import echo
 from isocost.words import counted
 
 SHOWN = 20      # evaluation points that are listed
@@ -357,7 +357,7 @@ def spread(s: Spread) -> str:
 def written(home: Home, name: str, as_json: bool) -> None:
     """A record as it was written, for a command that was asked for JSON."""
     if as_json:
-        click.echo((home.path / name).read_text().rstrip())
+        echo((home.path / name).read_text().rstrip())
 
 
 def closing(console: Console, home: Home) -> None:
