@@ -127,6 +127,14 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)     # the open of a pipe that nobody writes to would never return
 
 
+def read_text(path: Path) -> str:
+    """A file of UTF-8 text. Raises UserError where it is not."""
+    try:
+        return read_bytes(path).decode("utf-8")
+    except UnicodeDecodeError as e:
+        raise Damaged(path, f" is not UTF-8 text (byte {e.start + 1})") from None
+
+
 def read_document(path: Path, *, largest: int = LARGEST) -> Any:
     """The JSON that a file holds, of any shape. Raises UserError for a file that cannot be read as JSON."""
     data = read_bytes(path, largest)

@@ -185,4 +185,4 @@ def remedy(path: Path) -> str:
         return f"restore it from a copy, or remove it and run `isocost {_MADE[name]} {path.parent}` again"
     if name in _FILES or name == "profile.jsonl":
         return f"restore it from a copy, or begin again in another folder than {path.parent}"
-    return "restore it from a copy"
+    return "restore it from a copy, or fetch it again"

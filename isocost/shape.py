@@ -53,6 +53,12 @@ class Maybe(NamedTuple):
     shape: Any
 
 
+class Either(NamedTuple):
+    """One of these."""
+
+    shapes: tuple[Any, ...]
+
+
 class Filled(NamedTuple):
     """Such, a list or an object, and not empty."""
 
@@ -66,6 +72,13 @@ class Row(NamedTuple):
     length: int
 
 
+class AtMost(NamedTuple):
+    """Annotated[float, AtMost(1)]: the largest value that is allowed."""
+
+    most: float
+
+
+Share = Annotated[float, AtLeast(0), AtMost(1)]
 Count = Annotated[int, AtLeast(0)]
 Size = Annotated[int, AtLeast(1)]
 Flaw = tuple[str, str]                          # where in the data, and what is wrong there
@@ -109,7 +122,9 @@ def _check(shape: Any, partial: bool) -> Check:
     if isinstance(shape, Row):
         return _row([_check(shape.shape, partial)] * shape.length)
     if isinstance(shape, Maybe):
-        return _union([_check(shape.shape, partial), _check(None, partial)], f"{_words(shape.shape)} or null")
+        return _check(Either((shape.shape, None)), partial)
+    if isinstance(shape, Either):
+        return _union([_check(x, partial) for x in shape.shapes], " or ".join(map(_words, shape.shapes)))
     if isinstance(shape, Keys):
         checks = {k: _check(v, partial) for k, v in {**shape.needs, **shape.more}.items()}
         rest = _unknown if shape.rest is UNKNOWN and not partial else _check(shape.rest, partial)
@@ -145,9 +160,12 @@ def _annotated(shape: Any, partial: bool) -> Check:
     base, *notes = get_args(shape)
     check = _check(base | None if OPEN in notes else base, partial)
     least = next((n.least for n in notes if isinstance(n, AtLeast)), -math.inf)
+    most = next((n.most for n in notes if isinstance(n, AtMost)), math.inf)
 
     def bounded(x: Any) -> Flaw | None:
-        return check(x) or (("", f"is {x}, expected at least {least:g}") if x is not None and x < least else None)
+        if (found := check(x)) is not None or x is None or least <= x <= most:
+            return found
+        return "", f"is {x:g}, expected at least {least:g}" if x < least else f"is {x:g}, expected at most {most:g}"
 
     return bounded
 
@@ -257,8 +275,10 @@ def _words(shape: Any) -> str:
         return " or ".join(map(repr, args))
     if origin is Annotated:
         return _words(args[0])
+    if isinstance(shape, Each | Row):
+        return "a list"
     names: dict[Any, str] = {int: "an integer", float: "a number", str: "text", bool: "true or false",
-                             type(None): "null", list: "a list", tuple: "a list", np.ndarray: "numbers"}
+                             None: "null", type(None): "null", list: "a list", tuple: "a list", np.ndarray: "numbers"}
     return names.get(shape) or names.get(origin) or "an object"
 
 

@@ -22,7 +22,7 @@ from isocost.errors import UserError
 from isocost.laws.forms import LOG_SIGMOID, risen, steepness
 from isocost.laws.noise import Interval, Kind, Noise, mixture_quantiles, spread
 from isocost.laws.posterior import SHAPE, dearer, thinned
-from isocost.shape import OPEN
+from isocost.shape import OPEN, Share
 
 SELECT, AUDIT = 0, 1
 KNOWN = 0.1         # an n whose mean reward is open by more than this either way is unknown, not equal
@@ -168,7 +168,7 @@ class Law:
     tails: tuple[Annotated[float, OPEN], ...]
     weights: tuple[float, ...]
     margin: float
-    level: float
+    level: Share
     seed: int
     flags: tuple[Flag, ...] = ()
     refused: Refusal | None = None
