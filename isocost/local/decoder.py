@@ -70,7 +70,7 @@ class Config:
         if heads % kv_heads:
             raise UserError(f"num_attention_heads is {heads}, expected a multiple of num_key_value_heads, {kv_heads}")
         if head_dim % 2 or not head_dim:
-            raise UserError(f"head_dim is {head_dim} (hidden_size {hidden} over {heads} heads), expected an even number")
+            raise UserError(f"head_dim is {head_dim} (hidden_size {hidden}, {heads} heads), expected an even number")
         if missing := [k for k in SCALINGS.get(str(kind), ()) if k not in rope]:
             raise UserError(f"rope scaling {kind!r} has no {missing[0]}")
         if kind == "llama3" and not float(rope["high_freq_factor"]) > float(rope["low_freq_factor"]):
