@@ -28,7 +28,10 @@ ANY = click.IntRange(min=0)
 SHARE = click.FloatRange(min=0, max=1, min_open=True)
 POSITIVE = click.FloatRange(min=0, min_open=True)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-BARRED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOENT, errno.ENAMETOOLONG)
+BARRED = (
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOENT, errno.ENAMETOOLONG,
+    errno.EEXIST, errno.ELOOP,
+)
 
 
 class OneLine(click.Group):

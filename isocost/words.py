@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")       # how a cell begins that spreadsheets calculate (OWASP)
 # Characters that a terminal or a browser obeys instead of showing them: controls, and marks that turn the direction.
 _PICTURES: dict[int, int | str] = {i: 0x2400 + i for i in range(32) if chr(i) not in "\n\t"}
 _UNSEEN = (*range(0x7F, 0xA0), 0x61C, 0x200E, 0x200F, 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -24,6 +27,21 @@ def visible(text: object, lines: bool = True) -> str:
 def counted(k: int | float, noun: str) -> str:
     """How many of a thing: '1 run', '3 runs', '0 runs'. Of a noun of several words the last one takes the s."""
     return f"{k:,.0f} {noun}" if k == 1 else f"{k:,.0f} {noun}s"
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as CSV; columns in order of first appearance. A text that a spreadsheet would take for a formula begins with
+    an apostrophe, which makes it text there."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    columns = list(dict.fromkeys(k for row in rows for k in row))
+    writer.writerow(map(_cell, columns))
+    writer.writerows([_cell(row.get(k, "")) for k in columns] for row in rows)
+    return out.getvalue()
+
+
+def _cell(x: Any) -> Any:
+    return f"'{x}" if isinstance(x, str) and x.startswith(FORMULAS) else x
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:

@@ -23,6 +23,7 @@ from isocost.problems import verify
 from isocost.types import Cost, Problem, Rollout, Score
 
 STARTUP = 120.0                      # seconds for a worker to import its verifier
+LARGEST = 1e12                       # of a reward: squares of larger ones, summed over a batch, overflow float32
 _RIGHT, _WRONG = Score(1.0), Score(0.0)   # one object for the scores that nearly every rollout gets
 Outcome = tuple[str, float | str | None]  # ("score", value), or the kind of failure and what is known of it
 
@@ -112,14 +113,18 @@ def _safely(mark: verify.Verifier, text: str, problem: Problem) -> Outcome:
 
 
 def _finite(outcome: Outcome) -> Outcome:
-    """None is "none", NaN and infinities are "not finite"; the rest stays."""
+    """None is "none", NaN and infinities are "not finite", beyond `LARGEST` is "too large"; the rest stays."""
     kind, value = outcome
     if kind != "score":
         return outcome
     if value is None:
         return "none", "the verifier returned None"
     value = float(value)
-    return ("score", value) if math.isfinite(value) else ("not finite", f"the verifier returned {value}")
+    if not math.isfinite(value):
+        return "not finite", f"the verifier returned {value}"
+    if abs(value) > LARGEST:
+        return "too large", f"the verifier returned {value:g}; a reward is at most {LARGEST:g} in size"
+    return "score", value
 
 
 def _in_words(kind: str, value: float | str | None) -> str:

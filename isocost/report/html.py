@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import html
-import io
 import json
 import math
 import urllib.parse
@@ -12,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from isocost.report.records import as_dict, number
-from isocost.words import visible
+from isocost.words import csv_text, visible
 
 
 class Safe(str):
@@ -86,16 +84,6 @@ def finite(x: Any) -> Any:
     if isinstance(x, Mapping):
         return {str(k): finite(v) for k, v in x.items()}
     return [finite(v) for v in x] if isinstance(x, (list, tuple)) else x
-
-
-def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as CSV; columns in order of first appearance."""
-    columns = list(dict.fromkeys(k for row in rows for k in row))
-    out = io.StringIO()
-    writer = csv.DictWriter(out, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
 
 
 def csv_link(rows: Sequence[Mapping[str, Any]]) -> str:
