@@ -156,7 +156,10 @@ def read_json(path: Path, shape: Any = None, *, partial: bool = False) -> dict[s
         if data["schema"] > schema.VERSION:
             raise UserError(f"{path} has schema {data['schema']}; this isocost reads up to {schema.VERSION}: use a "
                             "newer one")
-    fit(path, schema.own(path.name, data), shape or schema.of_file(path.name), partial=partial)
+    more = schema.beside(path.name)
+    fit(path, data, more, partial=partial)
+    own = {k: v for k, v in data.items() if k not in more.more}
+    fit(path, own, shape or schema.of_file(path.name), partial=partial)
     return dict(data)
 
 

@@ -45,7 +45,7 @@ from isocost.types import Cost
 __all__ = ["SCHEMA", "RunRecord", "Stream", "read_json", "read_lines", "write_json"]      # and what is written below
 
 SCHEMA = schema.VERSION
-STREAMS = ("metrics.jsonl", "journal.jsonl", "samples.jsonl", "timing.jsonl")
+STREAMS = schema.STREAMS
 KEEP = 2  # checkpoints kept: the last may be torn, the one before is whole
 
 
@@ -134,7 +134,7 @@ class RunRecord:
         shutil.rmtree(final, ignore_errors=True)
         os.rename(temporary, final)
         _sync(home)
-        for old in self.checkpoints()[:-KEEP]:
+        for old in (*self.checkpoints()[:-KEEP], *home.glob(".step-*.broken")):
             shutil.rmtree(old)
         self._forget_paid()
         self.pay_since(step)
@@ -145,10 +145,15 @@ class RunRecord:
     def restore(self, meter: Meter) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The newest whole checkpoint, with every stream cut back to it and lost work charged; None if there is none.
 
-        What was computed after it was paid for: it goes to the account `lost` of the meter and to lost.jsonl.
+        What was computed after it was paid for: it goes to the account `lost` of the meter and to lost.jsonl. Raises
+        UserError, with nothing changed, where a stream is shorter than it was at the checkpoint.
         """
         found = next((c for c in map(self._whole, reversed(self.checkpoints())) if c), None)
         state: dict[str, Any] = found[1] if found else {"step": 0, "offsets": dict.fromkeys(STREAMS, 0)}
+        for name, stream in self.streams.items():
+            if (size := stream.offset()) < state["offsets"][name]:
+                raise UserError(f"{stream.path} has {size:,} bytes, and had {state['offsets'][name]:,} at checkpoint "
+                                f"{state['step']}: lines are missing; {schema.remedy(stream.path)}")
         self._write_down_lost(state["step"])
         for name, stream in self.streams.items():
             stream.cut(state["offsets"][name])
@@ -161,14 +166,16 @@ class RunRecord:
 
     def _whole(self, path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         try:
-            state = json.loads((path / "state.json").read_text())
+            state = jsonfile.read_json(path / "state.json", schema.STATE)
             data = (path / "learner.safetensors").read_bytes()
             if hashlib.sha256(data).hexdigest() != state["sha256"]:
                 raise ValueError("its weights do not match their checksum")
             return load_file(path / "learner.safetensors"), state
-        except (OSError, ValueError, KeyError) as e:  # a JSONDecodeError is a ValueError
+        except (OSError, ValueError, SafetensorError, UserError) as e:
             self.notes.append(f"checkpoint {path.name} is not whole ({e}); falling back to the one before")
-            shutil.rmtree(path, ignore_errors=True)
+            aside = path.with_name(f".{path.name}.broken")      # until the next checkpoint stands
+            shutil.rmtree(aside, ignore_errors=True)
+            os.rename(path, aside)
             return None
 
     # paid and lost --------------------------------------------------------------------------------------------

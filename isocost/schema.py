@@ -40,7 +40,7 @@ HELD_OUT = Count | list[str] | None     # how many problems, or which
 SETTING = Keys({}, {
     "model": str, "data": str, "verifier": str | None, "held_out": float, "held_out_data": str | None,
     "limit": Size | None, "skip_broken": bool, "temperature": float, "top_p": float, "top_k": Count,
-    "max_tokens": Size, "samples": Size, "system": str, "device": str, "dtype": str, "kernels": str, "threads": Size,
+    "max_tokens": int, "samples": Size, "system": str, "device": str, "dtype": str, "kernels": str, "threads": Size,
 }, rest=UNKNOWN)
 ARM = Keys({}, {"n": Size, "B": Size, "lr": float, "multiplier": float, "warmup": NUMBER})
 MODEL = Keys({}, {"name": str, "parameters": NUMBER})
@@ -65,6 +65,7 @@ BUDGETED = MEASURED.needing(purpose=str, budget=BUDGET, model=MODEL)
 TRAINED = BUDGETED.needing(     # by this program: what going on with it, and measuring it again, needs
     method=str, recipe=OBJECT, job=Keys({"setting": SETTING}), problems=PROBLEMS
 )
+IMPORTED = MEASURED.needing(imported=LOG.needing(name=str, digest=str))
 END = Keys({"reason": str}, {
     "detail": str, "steps": Count, "seconds": float, "signal": int | None, "bill": dict[str, Costs],
     "physical": dict[str, Costs], "fates": dict[str, int], "notes": list[str], "verifier_failures": dict[str, int],
@@ -72,6 +73,7 @@ END = Keys({"reason": str}, {
     "rollouts_per_second": NUMBER,
 })
 ENDED = END.needing(bill=dict[str, Costs], seconds=float)       # what adding up its cost needs
+BILLED = ENDED.needing(bill=Keys({"train": Costs}))             # and of an imported run
 STUDY = Keys({"setting": SETTING}, {
     "seed": int, "method": str | None, "profiled": int, "metric": str, "phases": dict[str, float], "code": OBJECT,
 })
@@ -125,6 +127,16 @@ KEPT = Keys({"slot": int | None, "id": str | None, "rewards": list[NUMBER], "cos
     "lengths": list[int], "stops": list[str], "example": SAID,
 })
 
+STREAMS = ("metrics.jsonl", "journal.jsonl", "samples.jsonl", "timing.jsonl")      # that a checkpoint goes with
+ACCOUNTS = dict[str, Costs]
+STATE = Keys({      # of a checkpoint
+    "step": Count, "offsets": Keys(dict.fromkeys(STREAMS, Count)), "sha256": str,
+    "meter": Keys({"logical": ACCOUNTS, "physical": ACCOUNTS}, {"busy": dict[str, dict[str, float]]}),
+}, {
+    "ledger": Keys({"seed": int, "step": Count, "waves": Count, "drawn": int}, rest=UNKNOWN), "measured": Count,
+    "base": list[NUMBER] | None, "version": int, "seconds": float, "shelf": list[OBJECT], "unfinished": list[OBJECT],
+})
+
 _FILES: dict[str, Any] = {
     "run.json": RUN, "end.json": END, "study.json": STUDY, "profile.json": PROFILE,
     "eval.json": Keys({}, {"spent": Costs, "cost": Costs}), "compare.json": COMPARE, "comparison.json": COMPARISON,
@@ -136,8 +148,16 @@ _STREAMS: dict[str, Any] = {
     "metrics.jsonl": STEP, "journal.jsonl": GROUP, "samples.jsonl": SAID, "timing.jsonl": CLOCK,
     "lost.jsonl": Keys({"cost": Costs}, {"life": int, "step": int}), "profile.jsonl": KEPT,
 }
-_BESIDE = {     # what stands in a file beside the dataclass that gives its shape
-    "pilot.json": ("units",), "plan.json": ("units", "more", "sees", "next", "measure"), "law.json": ("metric",),
+_UNITS = Keys({
+    "machine": Keys({}, {"devices": Size, "side_by_side": Size, "price": NUMBER, "currency": str}, rest=UNKNOWN),
+    "rows": Each(Keys({"unit": str, "pilot": NUMBER, "training": NUMBER, "budget": NUMBER, "known": str, "why": str})),
+})
+_BESIDE: dict[str, dict[str, Any]] = {      # what stands in a file beside the dataclass that gives its shape
+    "pilot.json": {"units": _UNITS}, "law.json": {"metric": str}, "plan.json": {
+        "units": _UNITS, "more": "more:More", "sees": Maybe(Keys({"text": str})),
+        "next": Each(Keys({"text": str, "option": str})),
+        "measure": Keys({}, {"kind": str, "unit": str, "scale": tuple[float, float]}),
+    },
 }
 _MADE = {       # by which command a study's file is made again
     "pilot.json": "plan", "plan.json": "plan", "rate.json": "pilot", "shift.json": "pilot", "law.json": "fit",
@@ -148,17 +168,22 @@ _MADE = {       # by which command a study's file is made again
 @cache
 def of_file(name: str) -> Any:
     """The shape of a record's file of this name; any object where it has none of its own."""
-    shape = _FILES.get(name, OBJECT)
-    if isinstance(shape, str):      # the planner's dataclasses: they need numpy and more, so they wait until asked for
-        module, _, attribute = shape.partition(":")
-        return getattr(importlib.import_module(f"isocost.laws.{module}"), attribute)
-    return shape
+    return _planned(_FILES.get(name, OBJECT))
 
 
-def own(name: str, data: Any) -> Any:
-    """What a file of this name holds without what stands beside its dataclass, which has no shape here."""
-    beside = _BESIDE.get(name, ())
-    return {k: v for k, v in data.items() if k not in beside} if beside and isinstance(data, dict) else data
+@cache
+def beside(name: str) -> Keys:
+    """What may stand in a file of this name beside what its dataclass has."""
+    own = {k: Each(_planned(v)) if isinstance(v, str) else v for k, v in _BESIDE.get(name, {}).items()}
+    return Keys({}, own)
+
+
+def _planned(shape: Any) -> Any:
+    """The planner's dataclasses need numpy and more, so they are loaded when they are asked for."""
+    if not isinstance(shape, str):
+        return shape
+    module, _, attribute = shape.partition(":")
+    return getattr(importlib.import_module(f"isocost.laws.{module}"), attribute)
 
 
 def of_line(name: str, line: Any) -> Any:

@@ -25,7 +25,7 @@ from rich.table import Table
 from isocost import methods
 from isocost import record as records
 from isocost.errors import UserError
-from isocost.jsonfile import page
+from isocost.jsonfile import fit, page
 from isocost.laws.budget import Bill
 from isocost.laws.compare import QUESTIONS, SAME, SHARES, TOLD, Answer, Comparison, Verdict, compare
 from isocost.laws.few import POWER, pooled_sd, seeds_that_see
@@ -38,6 +38,7 @@ from isocost.laws.wave import RATE
 from isocost.laws.wave import wave as judge_wave
 from isocost.record import find_runs, read_json
 from isocost.run import Job, its_own, recipe_of
+from isocost.schema import ENDED
 from isocost.seams import Improve, Recipe, describe
 from isocost.setting import Opened, Setting, open_setting
 from isocost.study import measure, tell, wave
@@ -248,6 +249,7 @@ def of_methods(arms: Sequence[str], console: Console, *, as_json: bool, out: Pat
     same: list[list[str]] = []
     if home.has("compare.json"):
         sealed = home.read("compare.json", "compare")
+        fit(out / "compare.json", sealed["expected"], Bill)
         d, bill, pricing = opened(home), Bill.of(sealed["expected"]), sealed.get("pricing") or {}
     else:
         same, known = _looked_at(made, shared, setting)
@@ -300,6 +302,7 @@ def opened(home: Home) -> Design:
     sealed = home.read("compare.json", "compare")
     if digest(sealed["design"]) != sealed["seal"]:
         raise UserError(f"{home.path}/compare.json was changed after it was sealed: its hash is not the one it carries")
+    fit(home.path / "compare.json", sealed["design"], Design)
     d = Design.of(sealed["design"])
     for label in d.labels:
         if records.canonical(d.recipe(label)) != records.canonical(d.recipes[label]):
@@ -359,7 +362,9 @@ def _noise(home: Home) -> dict[str, float] | None:
 
 
 def _rates(home: Home) -> dict[str, RateRule]:
-    return {label: RateRule.of(rule) for label, rule in home.read("rates.json", "compare")["rates"].items()}
+    found = home.read("rates.json", "compare")["rates"]
+    fit(home.path / "rates.json", found, dict[str, RateRule])
+    return {label: RateRule.of(rule) for label, rule in found.items()}
 
 
 def _job(home: Home, d: Design, label: str, run: Run, rule: RateRule, seal: str) -> Job:
@@ -386,7 +391,7 @@ def _tracks(home: Home, d: Design, trains: Mapping[str, Sequence[Job]], seal: st
                 raise UserError(f"{f} does not carry the seal {seal[:12]}: it was not trained under this design")
             end = read_json(f / "end.json")
             if end["reason"] != "spent":
-                notes.append(f"{f.name} ended as {end['reason']}: {end['detail']}")
+                notes.append(f"{f.name} ended as {end['reason']}: {end.get('detail', '')}")
         arms[label] = tracks(folders, d.unit, d.metric)
     return arms, notes
 
@@ -402,8 +407,8 @@ def _bill(home: Home) -> dict[str, dict[str, float]]:
         out["pricing"] = {"runs": 0, "rollouts": priced["rollouts"], "tokens": priced["decode"], "lost": 0,
                           "evaluated": 0, "scored": 0, "seconds": round(priced["seconds"], 3)}
     for f in find_runs(home.runs):
-        end = read_json(f / "end.json")
-        own = out.setdefault(str(read_json(f / "run.json")["purpose"]), {})
+        end = read_json(f / "end.json", ENDED)
+        own = out.setdefault(str(read_json(f / "run.json").get("purpose")), {})
         spent, lost, held_out = (end["bill"].get(account, {}) for account in ("train", "lost", "evaluation"))
         for key, amount in (("runs", 1), ("rollouts", spent.get("rollouts", 0)), ("tokens", spent.get("decode", 0)),
                             ("lost", lost.get("rollouts", 0)), ("evaluated", held_out.get("rollouts", 0)),

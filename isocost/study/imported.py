@@ -30,6 +30,7 @@ from isocost.laws.plan import Arm, Check, Plan, prescribe
 from isocost.laws.rate import EXPONENT, NOISE, RateRule, by_n
 from isocost.laws.table import Curve, curves
 from isocost.record import read_json
+from isocost.schema import BILLED, IMPORTED
 from isocost.study import measure, spending
 from isocost.study.home import Home
 from isocost.terminal import echo
@@ -119,7 +120,7 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> list[dict[
     if (out / "study.json").exists() and not read_json(out / "study.json").get("imported"):
         raise UserError(f"{out} is a study of isocost's own runs; choose another --out")
     there = {f"{t['imported']['name']} ({p.parent})": t for p in sorted((out / "runs").glob("*/run.json"))
-             if (t := read_json(p))}
+             if (t := read_json(p, IMPORTED))}
     known = {t["imported"]["digest"]: name for name, t in there.items()}
     arms = {(t["arm"]["n"], t["seed"]): name for name, t in there.items()}
     new = {_where(run): about(run, run.log.name, "pilot", 0) for run in runs}
@@ -309,7 +310,7 @@ def _spread(seen: Sequence[Curve]) -> tuple[float, str]:
 
 def _bills(folder: Path) -> tuple[float | None, float]:
     """(tokens written per rollout where every log says so, seconds of all runs)."""
-    ends = [read_json(p) for p in sorted((folder / "runs").glob("*/end.json"))]
+    ends = [read_json(p, BILLED) for p in sorted((folder / "runs").glob("*/end.json"))]
     bills = [e["bill"]["train"] for e in ends]
     begun = sum(b["rollouts"] for b in bills)
     tokens = sum(b["decode"] for b in bills) / begun if begun and all("decode" in b for b in bills) else None
@@ -463,7 +464,7 @@ def _beside(home: Home, made: Plan, pilot: PilotPlan) -> dict[str, Any]:
 
 def _warmup(home: Home, n: int) -> int:
     """Updates of warm-up that the imported runs at n had, the most where they differ; 0 where no log tells of any."""
-    arms = [read_json(p)["arm"] for p in home.runs.glob("*/run.json")]
+    arms = [read_json(p, IMPORTED)["arm"] for p in home.runs.glob("*/run.json")]
     return max((int(a["warmup"] or 0) for a in arms if a["n"] == n), default=0)
 
 
@@ -485,7 +486,8 @@ def _prices(folder: Path) -> dict[int, Prices]:
     """n -> what a rollout of its runs wrote, where all of them say so."""
     by: dict[int, list[Mapping[str, float]]] = {}
     for run in sorted((folder / "runs").glob("*/run.json")):
-        by.setdefault(read_json(run)["arm"]["n"], []).append(read_json(run.parent / "end.json")["bill"]["train"])
+        by.setdefault(read_json(run, IMPORTED)["arm"]["n"], []).append(
+            read_json(run.parent / "end.json", BILLED)["bill"]["train"])
     told = {n: bills for n, bills in by.items() if all("decode" in b for b in bills)}
     return {n: Prices(0.0, 0.0, None).measured(bills) for n, bills in told.items()}
 

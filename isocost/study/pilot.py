@@ -16,6 +16,7 @@ from isocost.laws.plan import worded
 from isocost.laws.rate import RateRule, fit_rate, shift, trials
 from isocost.laws.table import curves
 from isocost.record import read_json
+from isocost.schema import ENDED
 from isocost.study import imported, spending, tell
 from isocost.study.asked import console_of
 from isocost.study.home import Home, opened
@@ -134,7 +135,7 @@ def _refuse_dear(home: Home, planned: PilotPlan) -> None:
     ends = [home.runs / r.name / "end.json" for r in planned.runs]
     if planned.budget is None or not any(end.exists() for end in ends):
         return
-    prices = planned.prices.measured([read_json(end)["bill"].get("train", {}) for end in ends if end.exists()])
+    prices = planned.prices.measured([read_json(end, ENDED)["bill"].get("train", {}) for end in ends if end.exists()])
     timing = measure_timing(curves(home.path), planned.timing)
     sizes = [(r.n, r.B, r.C, 1 + len(planned.points_of(r))) for r in planned.runs]
     pilot, least = prices.bill(sizes, timing), planned.least_training(prices, timing)

@@ -31,6 +31,7 @@ from isocost.laws.rate import RateRule, given, starting_rule
 from isocost.laws.table import PASS, Curve, attempts_of, curves
 from isocost.meter import LOST, TRAIN
 from isocost.record import read_json
+from isocost.schema import ENDED
 from isocost.setting import Setting
 from isocost.study import imported, spending, tell
 from isocost.study.asked import console_of, setting_of, workers_of
@@ -253,7 +254,7 @@ def _prescription(home: Home, planned: PilotPlan) -> Plan:
 
 def _ends(home: Home, planned: PilotPlan) -> list[dict[str, Any]]:
     """How each of the pilot's runs ended."""
-    return [read_json(home.runs / r.name / "end.json") for r in planned.runs]
+    return [read_json(home.runs / r.name / "end.json", ENDED) for r in planned.runs]
 
 
 def _spent(home: Home, planned: PilotPlan) -> Bill:
