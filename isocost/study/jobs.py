@@ -61,8 +61,8 @@ def _refuse_elsewhere(jobs: Sequence[Job], folder: Path) -> None:
     """Raises UserError for a run whose name leads out of the folder: names come from records, perhaps a stranger's."""
     for job in jobs:
         if Path(job.name).name != job.name or job.name in ("", "..") or "\0" in job.name:
-            raise UserError(f"a planned run is called {job.name!r}, which is not the name of a folder in {folder}: plan "
-                            "again, in a folder of your own")
+            raise UserError(f"a planned run is called {job.name!r}, which is not the name of a folder in {folder}: "
+                            "plan again, in a folder of your own")
 
 
 def job_of(home: Home, run: Run, rule: RateRule, points: Sequence[int], seal: str | None = None) -> Job:
