@@ -71,7 +71,9 @@ class Config:
             raise UserError(f"num_attention_heads is {heads}, expected a multiple of num_key_value_heads, {kv_heads}")
         if head_dim % 2 or not head_dim:
             raise UserError(f"head_dim is {head_dim} (hidden_size {hidden}, {heads} heads), expected an even number")
-        if missing := [k for k in SCALINGS.get(str(kind), ()) if k not in rope]:
+        if kind not in SCALINGS:
+            raise UserError(f"rope scaling is {kind!r}; this decoder does {', '.join(SCALINGS)}")
+        if missing := [k for k in SCALINGS[kind] if k not in rope]:
             raise UserError(f"rope scaling {kind!r} has no {missing[0]}")
         if kind == "llama3" and not float(rope["high_freq_factor"]) > float(rope["low_freq_factor"]):
             raise UserError(f"high_freq_factor is {rope['high_freq_factor']}, expected more than low_freq_factor, "
@@ -241,8 +243,6 @@ def _scaled(frequency: Tensor, config: Config) -> Tensor:
     kind = scaling.get("rope_type", scaling.get("type"))
     if kind == "linear":
         return frequency / float(scaling["factor"])
-    if kind != "llama3":
-        raise UserError(f"rope scaling is {kind!r}; this decoder does default, linear and llama3")
     # Llama 3.1: long waves are slowed by `factor`, short ones left alone, those between blended
     low, high = float(scaling["low_freq_factor"]), float(scaling["high_freq_factor"])
     turns = float(scaling["original_max_position_embeddings"]) * frequency / (2 * math.pi)

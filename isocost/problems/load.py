@@ -21,7 +21,7 @@ from isocost.types import Message, Problem
 SHOWN = 20                                    # broken rows listed before "and so many more"
 MOST_BROKEN = 100_000                         # broken rows after which no more are read
 LONGEST = 2**26                               # bytes of a row of JSON
-BATCH, GROUP = 1024, 2**30                    # of Parquet: rows and bytes that are decoded together
+BATCH, GROUP = 1024, 2**28                    # of Parquet: rows and bytes that are decoded together
 UNPACKED = 1000                               # bytes that one of a Parquet file may stand for; of text it is some ten
 ROOM, COUNT = 2**28, 2**24                    # bytes, and rows or values, of a Parquet file that are never absurd
 ABSURD = "such a file is broken or made to fill the memory; write it again, or as .jsonl"
@@ -282,7 +282,7 @@ def _parquet(path: Path) -> Iterator[Row]:
     except ImportError as e:
         raise UserError("Parquet files need pyarrow: pip install 'isocost[parquet]'") from e
     with foreign(path, "write it again, or as .jsonl"):
-        file = parquet.ParquetFile(path)
+        file = parquet.ParquetFile(path, page_checksum_verification=True)
     return _numbered("row", _rows(path, file, _batch(path, file.metadata)))
 
 
@@ -292,12 +292,19 @@ def _rows(path: Path, file: Any, batch: int) -> Iterator[Any]:
     while True:
         with foreign(path, "a page of it is broken: write it again, or as .jsonl"):
             rows = next(batches, None)
+            columns = [_spelled_out(c) for c in rows.columns] if rows is not None else []
         if rows is None:
             return
-        decoded += rows.nbytes
+        decoded += sum(c.nbytes for c in columns)
         if decoded > most:
             raise UserError(f"{path} of {path.stat().st_size:,} bytes decodes to more than {most:,}: {ABSURD}")
-        yield from rows.to_pylist()
+        values = [c.to_pylist() for c in columns]
+        yield from (dict(zip(rows.schema.names, row, strict=True)) for row in zip(*values, strict=True))
+
+
+def _spelled_out(column: Any) -> Any:
+    """A column with a value for every row, which its size then tells, rather than an index into a dictionary."""
+    return column.dictionary_decode() if hasattr(column, "dictionary_decode") else column
 
 
 def _batch(path: Path, about: Any) -> int:
