@@ -24,7 +24,7 @@ from isocost.errors import UserError
 from isocost.evaluate import ATTEMPTS, Evaluation, evaluate
 from isocost.jsonfile import fit
 from isocost.laws.interference import against
-from isocost.ledger import Ledger
+from isocost.ledger import Ledger, as_measured
 from isocost.local.weights import save as save_folder
 from isocost.loop import End, Step, train
 from isocost.rates import rates
@@ -396,7 +396,7 @@ class _Run:
         self.ledger.unfinished = shelf.groups(state.get("unfinished", []), self.world.problems)
         self.ledger.spent = self.world.meter.of()
         steps = (x for x in read_lines(self.record.path / "metrics.jsonl") if "reward" in x)
-        self.ledger.steps = [{k: math.nan if v is None else v for k, v in x.items()} for x in steps]
+        self.ledger.steps = list(map(as_measured, steps))
         self.points = [p for p in self.points if p > self.ledger.spent.rollouts]
         self.measured, self.seconds, self.base = state["measured"], state["seconds"], state.get("base")
         self.record.pay_since(state["step"])

@@ -20,6 +20,7 @@ import numpy as np
 SHOWN = 40          # characters of a value that a message quotes
 LARGEST = 2**63     # what no integer of a record reaches: beyond it arithmetic with floats overflows
 UNKNOWN = "a key that is not named is an error"         # Keys(rest=UNKNOWN)
+FILLED = "not empty"                                    # Annotated[tuple[X, ...], FILLED]
 OPEN = "null stands for an infinite value"      # Annotated[float, OPEN]
 
 
@@ -117,8 +118,7 @@ def _check(shape: Any, partial: bool) -> Check:
     if isinstance(shape, Each):
         return _each(shape.shape, partial)
     if isinstance(shape, Filled):
-        inner = _check(shape.shape, partial)
-        return lambda x: inner(x) or (None if x else ("", f"is {_said(x)}, expected at least one entry"))
+        return _check(Annotated[shape.shape, FILLED], partial)
     if isinstance(shape, Row):
         return _row([_check(shape.shape, partial)] * shape.length)
     if isinstance(shape, Maybe):
@@ -132,11 +132,16 @@ def _check(shape: Any, partial: bool) -> Check:
     if is_dataclass(shape):
         hints = get_type_hints(shape, include_extras=True)
         needed = [f.name for f in fields(shape) if f.default is MISSING and f.default_factory is MISSING]
-        beside = {k: _check(Any, partial) for k in ("schema", *_derived(shape))}
+        beside = {"schema": _check(Any, partial), **{k: _later(v, partial) for k, v in _derived(shape).items()}}
         checks = {**beside, **{f.name: _check(hints[f.name], partial) for f in fields(shape)}}
         return _keys(checks, () if partial else tuple(needed),
                      _check(Any, partial) if partial else _unknown)
     return _plain(shape)
+
+
+def _later(shape: Any, partial: bool) -> Check:
+    """A check that is made when it is needed: a property may be of its own class."""
+    return lambda x: _check(shape, partial)(x)
 
 
 def _plain(shape: Any) -> Check:
@@ -163,8 +168,12 @@ def _annotated(shape: Any, partial: bool) -> Check:
     most = next((n.most for n in notes if isinstance(n, AtMost)), math.inf)
 
     def bounded(x: Any) -> Flaw | None:
-        if (found := check(x)) is not None or x is None or least <= x <= most:
+        if (found := check(x)) is not None or x is None:
             return found
+        if FILLED in notes:
+            return None if x else ("", f"is {_said(x)}, expected at least one entry")
+        if least <= x <= most:
+            return None
         return "", f"is {x:g}, expected at least {least:g}" if x < least else f"is {x:g}, expected at most {most:g}"
 
     return bounded
@@ -262,9 +271,11 @@ def _numbers(x: Any) -> Flaw | None:
     return None
 
 
-def _derived(shape: Any) -> list[str]:
-    """A dataclass's properties: what follows from the fields may stand beside them."""
-    return [k for k, v in vars(shape).items() if isinstance(v, property | cached_property)]
+def _derived(shape: Any) -> dict[str, Any]:
+    """A dataclass's properties with their types: what follows from the fields may stand beside them."""
+    found = {k: v.fget if isinstance(v, property) else v.func for k, v in vars(shape).items()
+             if isinstance(v, property | cached_property)}
+    return {k: get_type_hints(f, include_extras=True).get("return", Any) for k, f in found.items()}
 
 
 def _words(shape: Any) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from isocost.errors import UserError
 from isocost.exporters import Loss, Prescription
 from isocost.importers import DECAYED, UNNAMED
+from isocost.jsonfile import read_json
 from isocost.laws.budget import UNITS
 from isocost.report.records import Study, as_dict, number
 from isocost.report.records import load as read
@@ -44,6 +45,8 @@ STOCK = {
 def prescription(folder: Path) -> Prescription:
     """What a study prescribes. Raises UserError where it has no plan yet."""
     study = read(folder)
+    if study["plan"]:
+        read_json(folder / "plan.json")     # which a report also shows in parts, and a launch line needs whole
     arm = as_dict(study["plan"].get("arm")) or next(iter(map(as_dict, study["plan"].get("arms") or [])), {})
     if not arm:
         step = "fit" if study["study"].get("imported") and not study["law"] else "plan"

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import log2, sqrt
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from isocost.laws.fit import Law
 from isocost.laws.noise import Interval, student
 from isocost.laws.plan import BESIDE, Arm, Plan
 from isocost.laws.table import PASS, Curve
+from isocost.shape import AtLeast, AtMost
 from isocost.words import counted
 
 SCHEMA = 1
@@ -75,7 +76,7 @@ class Forecast:
     flags: tuple[str, ...]
     hashes: dict[str, str]
     seal: str = ""
-    seal_version: int = 1
+    seal_version: Annotated[int, AtLeast(1), AtMost(SEAL)] = 1
 
     @property
     def value(self) -> float | None:

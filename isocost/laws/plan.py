@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import ceil, floor, isfinite, log10
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from isocost.laws.pilot import (
 )
 from isocost.laws.rate import RateRule, by_n
 from isocost.laws.table import Curve
+from isocost.shape import FILLED
 from isocost.words import counted
 
 __all__ = [
@@ -78,7 +79,7 @@ class Arm:
         """The arm in plain data."""
         d = dict(data)
         for k in ("confidence", "prediction"):
-            d[k] = Interval.of(d[k]) if d[k] else None
+            d[k] = Interval.of(d[k]) if d.get(k) else None
         return Arm(**d)
 
 
@@ -133,7 +134,7 @@ class Plan:
     chosen: str
     fallback: str
     settle: str
-    arms: tuple[Arm, ...]
+    arms: Annotated[tuple[Arm, ...], FILLED]
     comparison: str
     claim: bool
     seeds: int
