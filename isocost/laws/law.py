@@ -430,7 +430,8 @@ class Law:
             inflate=np.array(data["inflate"], dtype=float),
             tails=tuple(math.inf if tail is None else tail for tail in data["tails"]),
             weights=tuple(data["weights"]), margin=data["margin"], level=data["level"], seed=data["seed"],
-            flags=tuple(Flag(**flag) for flag in data.get("flags", ())), refused=Refusal(**refused) if refused else None,
+            flags=tuple(Flag(**flag) for flag in data.get("flags", ())),
+            refused=Refusal(**refused) if refused else None,
             n_star=_growth(star) if star and "draws" in star else Refusal(**star) if star else None,
         )
         _check(made)
@@ -440,21 +441,23 @@ class Law:
 def _check(law: Law) -> None:
     """Raises UserError where a law's arrays do not fit together: as many of each as `Arm`, `Fit` and `Noise` say."""
     D, F = len(law.inflate), len(law.tails)
-    shapes = {"noise.residuals": (law.noise.residuals, (2, None, len(law.noise.C))), "weights": (law.weights, (F,))}
+    shapes: dict[str, tuple[ndarray, tuple[int | None, ...]]] = {
+        "noise.residuals": (law.noise.residuals, (2, None, len(law.noise.C))), "weights": (np.array(law.weights), (F,)),
+    }
     for i, arm in enumerate(law.arms):
         S, K = len(arm.runs), len(arm.C)
-        own = {"C": (None,), "select": (S, K), "audit": (S, K), "epochs": (K,), "seconds": (K,)}
+        own: dict[str, tuple[int | None, ...]] = {"C": (None,), "select": (S, K), "audit": (S, K), "epochs": (K,), "seconds": (K,)}
         shapes |= {f"arms[{i}].{k}": (getattr(arm, k), shape) for k, shape in own.items()}
         for j, fit in enumerate(arm.fits):
-            fitted = {"points": (F, 3), "draws": (D, 4)} | ({"folds": (None, F, 3)} if fit.folds.size else {})
+            fitted: dict[str, tuple[int | None, ...]] = {"points": (F, 3), "draws": (D, 4)}
+            fitted |= {"folds": (None, F, 3)} if fit.folds.size else {}
             shapes |= {f"arms[{i}].fits[{j}].{k}": (getattr(fit, k), shape) for k, shape in fitted.items()}
     for name, (values, shape) in shapes.items():
-        there = np.shape(values)
-        whole = 0 not in there and np.isfinite(np.asarray(values, dtype=float)).all()
+        there = values.shape
         if len(there) != len(shape) or any(k not in (None, n) for k, n in zip(shape, there, strict=True)):
-            raise UserError(f"law.json: {name} has the shape {there}, which does not fit the rest: run `isocost fit` again")
-        if not whole and not name.endswith(("epochs", "seconds")):
-            raise UserError(f"law.json: {name} lacks numbers: run `isocost fit` again")
+            raise UserError(f"law.json: {name} has the shape {there}, which does not fit the rest; fit the law again")
+        if 0 in there or not (np.isfinite(values).all() or name.endswith(("epochs", "seconds"))):
+            raise UserError(f"law.json: {name} lacks numbers; fit the law again")
 
 
 def _arm(data: dict[str, Any]) -> Arm:

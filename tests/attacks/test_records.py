@@ -184,7 +184,8 @@ ONE_RUN: dict[str, tuple[str, str, tuple[str, ...], str]] = {
     "eval": ("run.json", '{"schema": 1}', ("eval", "{run}"), "no final policy"),
     "train": ("run.json", '{"schema": 1}', ("train", "grpo", "--budget", "8k-rollouts", "--out", "{run}"),
               "is missing"),
-    "train on an end": ("end.json", '{"schema": 1}', ("train", "grpo", "--budget", "8k-rollouts", "--out", "{run}"), ""),
+    "train on an end": ("end.json", '{"schema": 1}', ("train", "grpo", "--budget", "8k-rollouts", "--out", "{run}"),
+                        "is missing"),
     "compare": ("run.json", '{"schema": "x"}', ("compare", "{run}", "{other}"), "schema is 'x'"),
     "ls --parquet": ("run.json", '{"schema": 1}', ("ls", "{run}", "--parquet", "{run}/out.parquet"), "is missing"),
 }
@@ -219,8 +220,8 @@ def test_ls_names_every_broken_record_and_hides_no_other(study: Path, tmp_path: 
     from isocost.study import listing
 
     for i, (content, _) in enumerate(DOCUMENTS.values()):
-        write_run(tmp_path / "runs", f"r{i}", "pilot", 2, 512, 0)
-        (tmp_path / "runs" / f"r{i}" / "run.json").write_bytes(content if isinstance(content, bytes) else content.encode())
+        run = write_run(tmp_path / "runs", f"r{i}", "pilot", 2, 512, 0)
+        (run / "run.json").write_bytes(content if isinstance(content, bytes) else content.encode())
     write_run(tmp_path / "runs", "whole", "pilot", 2, 512, 0)
     rows = listing.rows(tmp_path)
     assert [("broken" in r) for r in rows] == [True] * len(DOCUMENTS) + [False]
@@ -284,16 +285,17 @@ def test_what_json_lacks_is_written_as_null(tmp_path: Path, value: float):
 
 def test_old_nan_and_null_are_read_alike(tmp_path: Path):
     """Versions before wrote NaN and Infinity."""
-    for name, word in (("old", "NaN"), ("older", "Infinity"), ("new", "null")):
+    names = ("old", "older", "new")
+    for name, word in zip(names, ("NaN", "Infinity", "null"), strict=True):
         run = write_run(tmp_path, name, "pilot", 4, 512, 0)
         text = (run / "metrics.jsonl").read_text()
         (run / "metrics.jsonl").write_text(text.replace('"reward": 0.8', f'"reward": {word}'))
         end = read_json(run / "end.json")
         (run / "end.json").write_text(json.dumps(end)[:-1] + f', "tokens_per_second": {word}}}')
-    read = [read_lines(tmp_path / name / "metrics.jsonl") for name in ("old", "older", "new")]
+    read = [read_lines(tmp_path / name / "metrics.jsonl") for name in names]
     assert read[0] == read[1] == read[2] and read[0][-1]["reward"] is None
-    assert [read_json(tmp_path / name / "end.json")["tokens_per_second"] for name in ("old", "older", "new")] == [None] * 3
-    found = curves([tmp_path / name for name in ("old", "older", "new")])
+    assert [read_json(tmp_path / name / "end.json")["tokens_per_second"] for name in names] == [None] * 3
+    found = curves([tmp_path / name for name in names])
     assert all(np.array_equal(c.audit, found[0].audit) for c in found)
 
 
@@ -354,7 +356,8 @@ def sealed(study: Path) -> Any:
 
 def slower(study: Path) -> dict[Path, str]:
     """The files of the same study on a machine that takes three times as long."""
-    out = {study / f"{name}.json": _slower(json.loads((study / f"{name}.json").read_text())) for name in ("plan", "law")}
+    paths = [study / "plan.json", study / "law.json"]
+    out = {path: _slower(json.loads(path.read_text())) for path in paths}
     plan = out[study / "plan.json"]
     plan["chosen"] += " after 3 more seconds"
     return {path: json.dumps(data) for path, data in out.items()}
