@@ -446,7 +446,7 @@ def _check(law: Law) -> None:
     }
     for i, arm in enumerate(law.arms):
         S, K = len(arm.runs), len(arm.C)
-        own: dict[str, tuple[int | None, ...]] = {"C": (None,), "select": (S, K), "audit": (S, K), "epochs": (K,), "seconds": (K,)}
+        own = {"select": (S, K), "audit": (S, K), "C": (K,), "epochs": (K,), "seconds": (K,)}
         shapes |= {f"arms[{i}].{k}": (getattr(arm, k), shape) for k, shape in own.items()}
         for j, fit in enumerate(arm.fits):
             fitted: dict[str, tuple[int | None, ...]] = {"points": (F, 3), "draws": (D, 4)}
