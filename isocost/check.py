@@ -6,10 +6,10 @@ import ast
 import asyncio
 import inspect
 import json
-import pickle
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -180,11 +180,35 @@ def recipe(trial: Trial) -> str:
 
 
 def plain(trial: Trial) -> str:
-    """The recipe is plain data: top-level functions and partials of them, which pickle and describe themselves."""
+    """The recipe is plain data: top-level functions and partials of them, found by their names, and settings that JSON
+    holds."""
     made = trial.method.recipe()
-    json.dumps(describe(made))      # which raises UserError for a lambda
-    again = pickle.loads(pickle.dumps(made))
-    return "" if fingerprint(describe(again)) == fingerprint(describe(made)) else "the recipe changes when pickled"
+    told = describe(made)           # which raises UserError for a lambda
+    if json.loads(json.dumps(told, allow_nan=False)) != told:
+        return "a setting is not the same after JSON: use numbers, text, lists and dicts with text for keys"
+    lost = next((f for seam in vars(made).values() for f in _functions(seam) if _named(f) is not f), None)
+    if lost is not None:
+        return f"{lost.__module__}.{lost.__qualname__} is another function than the recipe holds: define it once"
+    again = describe(trial.method.recipe())
+    return "" if fingerprint(again) == fingerprint(told) else "recipe() gives another recipe each time"
+
+
+def _functions(x: Any) -> Iterator[Any]:
+    """The functions in a seam: itself, what it is a partial of, and those among its settings."""
+    if isinstance(x, partial):
+        yield from (f for part in (x.func, *x.args, *x.keywords.values()) for f in _functions(part))
+    elif isinstance(x, tuple | list):
+        yield from (f for part in x for f in _functions(part))
+    elif inspect.isfunction(x):
+        yield x
+
+
+def _named(function: Any) -> Any:
+    """What a function's module holds under its name, as a process that is told the name would find it."""
+    found: Any = sys.modules.get(function.__module__)
+    for name in function.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found
 
 
 def differs(trial: Trial) -> str:

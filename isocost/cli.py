@@ -9,7 +9,6 @@ fails; compare: the same), 4 audit: cannot tell, or uninformative (compare: cann
 from __future__ import annotations
 
 import errno
-import json
 import shlex
 import sys
 from collections.abc import Callable
@@ -21,6 +20,7 @@ import click
 from click.core import ParameterSource
 
 from isocost.errors import UserError
+from isocost.terminal import echo
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
 SOME = click.IntRange(min=1)
@@ -28,7 +28,10 @@ ANY = click.IntRange(min=0)
 SHARE = click.FloatRange(min=0, max=1, min_open=True)
 POSITIVE = click.FloatRange(min=0, min_open=True)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-BARRED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOENT, errno.ENAMETOOLONG)
+BARRED = (
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOENT, errno.ENAMETOOLONG,
+    errno.EEXIST, errno.ELOOP,
+)
 
 
 class OneLine(click.Group):
@@ -38,12 +41,12 @@ class OneLine(click.Group):
         try:
             return super().main(*args, **{**kwargs, "standalone_mode": False})
         except click.exceptions.NoArgsIsHelpError as e:
-            click.echo(e.format_message(), err=True)
+            echo(e.format_message(), err=True)
             sys.exit(2)
         except click.ClickException as e:
             context = getattr(e, "ctx", None)
             asked = f" (see `{context.command_path} --help`)" if context else ""
-            click.echo(f"isocost: {e.format_message().rstrip('.')}{asked}", err=True)
+            echo(f"isocost: {e.format_message().rstrip('.')}{asked}", err=True)
             sys.exit(2)
         except click.Abort:
             sys.exit(130)
@@ -158,11 +161,11 @@ def said(f: Callable) -> Callable:
         try:
             code = f(*args, **kwargs)
         except UserError as e:
-            click.echo(f"isocost: {e}", err=True)
+            echo(f"isocost: {e}", err=True)
             sys.exit(2)
         except Interrupted as e:
             again = shlex.join(["isocost", *sys.argv[1:]])
-            click.echo(
+            echo(
                 f"\nstopped; all that was paid for is saved. To go on: {e.resume or again}",
                 err=True,
             )
@@ -172,15 +175,15 @@ def said(f: Callable) -> Callable:
                 raise
             where = f" at {e.filename}" if e.filename else ""
             if e.errno in FULL:
-                click.echo(
+                echo(
                     f"isocost: {e.strerror}{where}; the last checkpoint is whole: free some space and run the same "
                     "command again, which goes on from there", err=True,
                 )
                 sys.exit(5)
-            click.echo(f"isocost: {e.strerror}{where}; choose a folder that can be written", err=True)
+            echo(f"isocost: {e.strerror}{where}; choose a folder that can be written", err=True)
             sys.exit(2)
         except KeyboardInterrupt:
-            click.echo("\nstopped", err=True)
+            echo("\nstopped", err=True)
             sys.exit(130)
         sys.exit(code or 0)
 
@@ -205,7 +208,9 @@ def trained_here(folder: Path, instead: str) -> None:
 
 def show(data: Any, text: Callable[[], None], as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(data, indent=1, sort_keys=True, default=str))
+        from isocost.jsonfile import page
+
+        echo(page(data))
     else:
         text()
 
@@ -473,7 +478,7 @@ def report(study: Path, out: Path | None) -> None:
     """Write the study as one HTML file that opens without a network."""
     from isocost.report import write
 
-    click.echo(write(study, out))
+    echo(write(study, out))
 
 
 @main.command(name="import")
@@ -519,11 +524,11 @@ def export(study: Path, target: str | None, out: Path | None) -> None:
 
     text = exporters.export(study, target)
     if out is None:
-        click.echo(text, nl=False)
+        echo(text, nl=False)
         return
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(text, encoding="utf-8")
-    click.echo(out)
+    echo(out)
 
 
 @main.command()
@@ -555,7 +560,7 @@ def ls(folder: Path, as_json: bool, parquet: Path | None) -> int:
     from isocost.study import listing
 
     if parquet is not None:
-        click.echo(f"{listing.to_parquet(folder, parquet)} rows in {parquet}")
+        echo(f"{listing.to_parquet(folder, parquet)} rows in {parquet}")
         return 0
     rows = listing.rows(folder)
     show(rows, lambda: listing.show(rows), as_json)
@@ -641,7 +646,7 @@ def methods_tree() -> None:
     """The methods as a family tree."""
     from isocost.methods import tree
 
-    click.echo(tree())
+    echo(tree())
 
 
 @methods.command(name="show")
@@ -651,7 +656,7 @@ def methods_show(name: str) -> None:
     """A method's own file."""
     from isocost.methods import load
 
-    click.echo(Path(load(name).__file__).read_text())
+    echo(Path(load(name).__file__).read_text())
 
 
 @methods.command(name="check")
@@ -670,8 +675,8 @@ def methods_check(name: str, as_json: bool) -> int:
 
     def text() -> None:
         for f in found:
-            click.echo(f"{f.state:<9} {f.promise}" + (f"\n          {f.why}" if f in broken else ""))
-        click.echo(f"{name} breaks {len(broken)} of {len(found)}" if broken else f"{name} keeps the contract")
+            echo(f"{f.state:<9} {f.promise}" + (f"\n          {f.why}" if f in broken else ""))
+        echo(f"{name} breaks {len(broken)} of {len(found)}" if broken else f"{name} keeps the contract")
 
     show([{"promise": f.promise, "state": f.state, "kept": f.kept, "why": f.why} for f in found], text, as_json)
     return 2 if broken else 0

@@ -6,6 +6,7 @@ hand. On disk it is the journal (one line per group, written when the group's fa
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -185,6 +186,11 @@ class Ledger:
             told = tuple(None if x is None else round(x, 6) for x in outlooks)
             told = told if any(x is not None for x in told) else ()
             self.history.setdefault(self.step, []).append(Seen(problem_id, variant, tuple(r.tolist()), told))
+
+
+def as_measured(line: Mapping[str, Any]) -> dict[str, Any]:
+    """A step's line as it was when the step was closed: what was not a number is null on disk."""
+    return {k: math.nan if v is None else v for k, v in line.items()}
 
 
 def _summary(seen: Sequence[Mapping[str, Any]]) -> dict[str, float]:

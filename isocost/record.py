@@ -34,17 +34,21 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from isocost import processor
+from isocost import jsonfile, processor, schema
 from isocost.errors import UserError
+from isocost.jsonfile import read_json, read_lines, write_json
 from isocost.local.weights import save_tensors
 from isocost.meter import LOST, Meter, Payer
 from isocost.types import Cost
 
-SCHEMA = 1
-STREAMS = ("metrics.jsonl", "journal.jsonl", "samples.jsonl", "timing.jsonl")
+__all__ = ["SCHEMA", "RunRecord", "Stream", "read_json", "read_lines", "write_json"]      # and what is written below
+
+SCHEMA = schema.VERSION
+STREAMS = schema.STREAMS
 REWARD_FAILED = "reward failed"
 GO_ON = ("interrupted", REWARD_FAILED)  # reasons for an end after which a run goes on where it was
 PATIENCE = 0.5  # seconds to wait for a lock
@@ -120,7 +124,8 @@ def _take(lock: int, path: Path) -> bool:
         return False
     with suppress(OSError):
         os.ftruncate(lock, 0)
-        os.write(lock, _line({"pid": os.getpid(), "host": platform.node(), "command": _command()}).encode())
+        holder = {"pid": os.getpid(), "host": platform.node(), "command": _command()}
+        os.write(lock, (jsonfile.line(holder) + "\n").encode())
     return True
 
 
@@ -132,8 +137,8 @@ def _command() -> str:
 def _held(path: Path) -> str:
     """That a folder is held, and by which process as far as its lock says."""
     holder: Any = None
-    with suppress(OSError, ValueError, RecursionError):
-        holder = json.loads(path.read_bytes()[:4096])
+    with suppress(OSError, ValueError):
+        holder = jsonfile.parsed(path.read_bytes()[:4096])
     if not isinstance(holder, dict) or not isinstance(holder.get("pid"), int):
         return f"{path.parent} is being written by another process: wait for it to end, or choose another folder"
     words = "".join(c if c.isprintable() else "?" for c in str(holder.get("command"))[:200])
@@ -143,56 +148,9 @@ def _held(path: Path) -> str:
             "or choose another folder")
 
 
-def write_json(path: Path, data: Any) -> None:
-    """Write whole or not at all: to a temporary name, synced, then renamed."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with open(temporary, "w") as f:
-        f.write(_pretty(data))
-        f.flush()
-        os.fsync(f.fileno())
-    os.replace(temporary, path)
-
-
-def _pretty(data: Any) -> str:
-    return json.dumps(data, indent=1, sort_keys=True, default=_plain) + "\n"
-
-
 def canonical(data: Any) -> str:
     """Data as a record would hold it, for comparing: tuples are lists, keys are sorted."""
-    return json.dumps(data, sort_keys=True, default=_plain)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a record's file. Raises UserError if it is absent, torn, or of a newer schema."""
-    try:
-        data = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise UserError(f"{path} does not exist") from None
-    except json.JSONDecodeError as e:
-        raise UserError(f"{path} is not whole JSON (line {e.lineno}): {e.msg}") from None
-    if isinstance(data, dict) and data.get("schema", SCHEMA) > SCHEMA:
-        raise UserError(
-            f"{path} has schema {data['schema']}; this isocost reads up to {SCHEMA}: use a newer one"
-        )
-    return data
-
-
-def read_lines(path: Path) -> list[Any]:
-    """Every whole line of a JSONL stream; a torn last line is left out, an absent file is empty."""
-    if not path.exists():
-        return []
-    return [json.loads(x) for x in path.read_bytes().split(b"\n")[:-1] if x]
-
-
-def _plain(x: Any) -> Any:
-    if hasattr(x, "item"):
-        return x.item()
-    if isinstance(x, Path):
-        return str(x)
-    raise TypeError(f"{type(x).__name__} does not belong in a record")
-
-
-_line = json.JSONEncoder(default=_plain).encode  # `json.dumps` makes an encoder for every line
+    return json.dumps(data, sort_keys=True, default=jsonfile.plain)
 
 
 class Stream:
@@ -203,7 +161,7 @@ class Stream:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def write(self, *lines: Mapping[str, Any] | list[Any]) -> None:
-        data = "".join([_line(x) + "\n" for x in lines]).encode()
+        data = "".join([jsonfile.line(x) + "\n" for x in lines]).encode()
         while data:
             data = data[os.write(self._file, data) :]
 
@@ -263,12 +221,12 @@ class RunRecord:
             "offsets": {name: s.offset() for name, s in self.streams.items()},
             "sha256": file_hash(weights),
         }
-        told.write_text(_pretty(whole))
+        told.write_text(jsonfile.page(whole) + "\n")
         _sync(weights, told, *(s.path for s in self.streams.values()))
         shutil.rmtree(final, ignore_errors=True)
         os.rename(temporary, final)
         _sync(home)
-        for old in self.checkpoints()[:-KEEP]:
+        for old in (*self.checkpoints()[:-KEEP], *home.glob(".step-*.broken")):
             shutil.rmtree(old)
         self._forget_paid()
         self.pay_since(step)
@@ -279,10 +237,15 @@ class RunRecord:
     def restore(self, meter: Meter) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The newest whole checkpoint, with every stream cut back to it and lost work charged; None if there is none.
 
-        What was computed after it was paid for: it goes to the account `lost` of the meter and to lost.jsonl.
+        What was computed after it was paid for: it goes to the account `lost` of the meter and to lost.jsonl. Raises
+        UserError, with nothing changed, where a stream is shorter than it was at the checkpoint.
         """
         found = next((c for c in map(self._whole, reversed(self.checkpoints())) if c), None)
         state: dict[str, Any] = found[1] if found else {"step": 0, "offsets": dict.fromkeys(STREAMS, 0)}
+        for name, stream in self.streams.items():
+            if (size := stream.offset()) < state["offsets"][name]:
+                raise UserError(f"{stream.path} has {size:,} bytes, and had {state['offsets'][name]:,} at checkpoint "
+                                f"{state['step']}: lines are missing; {schema.remedy(stream.path)}")
         self._write_down_lost(state["step"])
         for name, stream in self.streams.items():
             stream.cut(state["offsets"][name])
@@ -295,14 +258,16 @@ class RunRecord:
 
     def _whole(self, path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         try:
-            state = json.loads((path / "state.json").read_text())
+            state = jsonfile.read_json(path / "state.json", schema.STATE)
             data = (path / "learner.safetensors").read_bytes()
             if hashlib.sha256(data).hexdigest() != state["sha256"]:
                 raise ValueError("its weights do not match their checksum")
             return load_file(path / "learner.safetensors"), state
-        except (OSError, ValueError, KeyError) as e:  # a JSONDecodeError is a ValueError
+        except (OSError, ValueError, SafetensorError, UserError) as e:
             self.notes.append(f"checkpoint {path.name} is not whole ({e}); falling back to the one before")
-            shutil.rmtree(path, ignore_errors=True)
+            aside = path.with_name(f".{path.name}.broken")      # until the next checkpoint stands
+            shutil.rmtree(aside, ignore_errors=True)
+            os.rename(path, aside)
             return None
 
     # paid and lost --------------------------------------------------------------------------------------------

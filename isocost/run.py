@@ -18,12 +18,13 @@ import torch
 
 from isocost import meter as meters
 from isocost import record as records
-from isocost import shelf
+from isocost import schema, shelf
 from isocost.conflicts import refuse
 from isocost.errors import RewardFailed, UserError
 from isocost.evaluate import ATTEMPTS, Evaluation, evaluate
+from isocost.jsonfile import fit
 from isocost.laws.interference import against
-from isocost.ledger import Ledger
+from isocost.ledger import Ledger, as_measured
 from isocost.local.weights import save as save_folder
 from isocost.loop import End, Step, train
 from isocost.rates import rates
@@ -136,6 +137,9 @@ def _refuse_another(out: Path, job: Job, recipe: Recipe) -> None:
     if not (out / "run.json").exists():
         return
     there = read_json(out / "run.json")
+    if "imported" in there:
+        raise UserError(f"{out} holds a run that was imported; choose another --out")
+    fit(out / "run.json", there, schema.TRAINED)
     old, new = there["job"]["setting"], asdict(job)["setting"]
     left, right = there["recipe"], describe(recipe)
     changed = [f"recipe's {k}" for k in right if fingerprint(left.get(k)) != fingerprint(right[k])]
@@ -153,7 +157,7 @@ def reopen(out: Path, job: Job) -> bool:
     """
     if not (out / "run.json").exists():
         return False
-    there = read_json(out / "run.json")
+    there = read_json(out / "run.json", schema.TRAINED)
     if there["budget"].keys() != job.budget.keys() or all(job.budget[k] <= v for k, v in there["budget"].items()):
         return False
     end = out / "end.json"
@@ -198,7 +202,7 @@ def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:
     }
     path = record.path / "run.json"
     if path.exists():
-        there = read_json(path)
+        there = read_json(path, schema.TRAINED)
         there = _with_mended_reward(record, there, asked["problems"]["verifier_source"])
         changed = [k for k in ("problems", "model") if fingerprint(there[k]) != fingerprint(asked[k])]
         if changed:
@@ -433,14 +437,15 @@ class _Run:
         tensors, state = found
         self.world.restore(tensors)
         self.world.engine.restore(self.world.learner.weights(), state["version"])
-        lines = read_lines(self.record.path / "journal.jsonl")
+        lines = read_lines(self.record.path / "journal.jsonl", schema.REPLAYED)
         self.ledger.replay(lines)
         for name, value in state["ledger"].items():
             setattr(self.ledger, name, value)
         self.ledger.shelf = shelf.of(state.get("shelf", []), self.world.problems)
         self.ledger.unfinished = shelf.groups(state.get("unfinished", []), self.world.problems)
         self.ledger.spent = self.world.meter.of()
-        self.ledger.steps = [x for x in read_lines(self.record.path / "metrics.jsonl") if "reward" in x]
+        steps = (x for x in read_lines(self.record.path / "metrics.jsonl") if "reward" in x)
+        self.ledger.steps = list(map(as_measured, steps))
         self.points = [p for p in self.points if p > self._last_evaluated()[1]]
         self.measured, self.seconds, self.base = state["measured"], state["seconds"], state.get("base")
         self.record.pay_since(state["step"])

@@ -50,13 +50,18 @@ def _rollout(r: Rollout) -> dict[str, Any]:
         "parent": r.parent, "score": _score(r.score), "mark": _score(r.mark), "outlook": r.outlook,
         "segments": [
             {
-                **{c: getattr(s, c).tolist() for c in _COLUMNS}, "sampling": plain(s.sampling),
+                **{c: _numbers(getattr(s, c)) for c in _COLUMNS}, "sampling": plain(s.sampling),
                 "kept": [k.tolist() for k in s.kept],
             }
             for s in r.segments
         ],
-        "notes": {name: [x.tolist() for x in each] for name, each in r.notes.items()},
+        "notes": {name: [_numbers(x) for x in each] for name, each in r.notes.items()},
     }
+
+
+def _numbers(x: np.ndarray) -> list[Any]:
+    """An array for JSON, which has no infinities: those are spelled out, as numpy reads them back."""
+    return [v if np.isfinite(v) else str(v) for v in x.tolist()] if not np.isfinite(x).all() else x.tolist()
 
 
 def _rollout_of(x: Mapping[str, Any], problem: Problem) -> Rollout:

@@ -1,14 +1,47 @@
-"""Counts in sentences, rows in a table."""
+"""Counts in sentences, rows in a table, and other people's text made fit to be shown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")       # how a cell begins that spreadsheets calculate (OWASP)
+# Characters that a terminal or a browser obeys instead of showing them: controls, and marks that turn the direction.
+_PICTURES: dict[int, int | str] = {i: 0x2400 + i for i in range(32) if chr(i) not in "\n\t"}
+_UNSEEN = (*range(0x7F, 0xA0), 0x61C, 0x200E, 0x200F, 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_PICTURES |= {i: f"[U+{i:04X}]" for i in _UNSEEN}
+
+
+def visible(text: object, lines: bool = True) -> str:
+    """Text that does nothing but stand there: control characters as pictures or [U+....], lone surrogates as '?'.
+
+    Newlines and tabs stay, unless the text is the name of one thing and `lines` is False. Names of folders, problems
+    and what a model wrote may hold anything.
+    """
+    shown = str(text).encode("utf-8", "replace").decode("utf-8").translate(_PICTURES)
+    return shown if lines else shown.replace("\n", "\u240a").replace("\t", "\u2409")
 
 
 def counted(k: int | float, noun: str) -> str:
     """How many of a thing: '1 run', '3 runs', '0 runs'. Of a noun of several words the last one takes the s."""
     return f"{k:,.0f} {noun}" if k == 1 else f"{k:,.0f} {noun}s"
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as CSV; columns in order of first appearance. A text that a spreadsheet would take for a formula begins with
+    an apostrophe, which makes it text there."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    columns = list(dict.fromkeys(k for row in rows for k in row))
+    writer.writerow(map(_cell, columns))
+    writer.writerows([_cell(row.get(k, "")) for k in columns] for row in rows)
+    return out.getvalue()
+
+
+def _cell(x: Any) -> Any:
+    return f"'{x}" if isinstance(x, str) and x.startswith(FORMULAS) else x
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:

@@ -152,7 +152,7 @@ def test_missing_and_torn_files_are_named(tmp_path):
     with pytest.raises(UserError, match="seals the forecast before it trains"):
         forecasts.read(tmp_path / "forecast.json")
     (tmp_path / "forecast.json").write_text('{"n": 4')
-    with pytest.raises(UserError, match="is not JSON"):
+    with pytest.raises(UserError, match="is not whole JSON"):
         forecasts.read(tmp_path / "forecast.json")
 
 

@@ -84,7 +84,7 @@ def test_what_is_not_a_record_is_named(tmp_path):
     with pytest.raises(UserError, match="not a run record"):
         curves([tmp_path])
     write(tmp_path, "a", [0.3], schema=2)
-    with pytest.raises(UserError, match="schema 2; this program reads 1"):
+    with pytest.raises(UserError, match="schema 2; this isocost reads up to 1"):
         curves(tmp_path)
 
 
@@ -113,7 +113,7 @@ def test_a_curve_is_sorted_and_checked():
     assert curve.C.tolist() == [0, 5] and curve.select.tolist() == [0.3, 0.5]
     with pytest.raises(UserError, match=r"select reward 1.5 is outside \[0, 1\]"):
         Curve("r", 2, 4, 1e-3, 0, [0, 5], [0.5, 1.5], ones, ones, ones)
-    with pytest.raises(UserError, match="outside"):
+    with pytest.raises(UserError, match="its evaluation at 5 rollouts has no select reward"):
         Curve("r", 2, 4, 1e-3, 0, [0, 5], [0.5, math.nan], ones, ones, ones)
     with pytest.raises(UserError, match="one length"):
         Curve("r", 2, 4, 1e-3, 0, [0, 5], [0.5], ones, ones, ones)

@@ -61,7 +61,7 @@ def test_a_broken_study_is_named_and_hides_no_other(runs):
         ("study", True), ("study", True), ("study", False), ("run", True), ("run", False)]
     said = CliRunner().invoke(main, ["ls", str(runs)])
     assert said.exit_code == 0 and "a/study.json is not whole JSON" in " ".join(said.output.split())
-    assert "a record of it has no 'setting'" in said.output and "m on d" in said.output
+    assert "b/study.json: setting is missing" in " ".join(said.output.split()) and "m on d" in said.output
 
 
 def test_a_pilot_is_listed_by_how_much_of_it_has_run(tmp_path):

@@ -17,7 +17,7 @@ from isocost.types import Message, Place, Role, Sampling, Segment
 transformers = pytest.importorskip("transformers")
 
 SHAPE = {
-    "vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "vocab_size": 258, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
     "intermediate_size": 48, "max_position_embeddings": 64, "rope_theta": 10000.0,
 }
 LLAMA3 = {

@@ -621,9 +621,9 @@ def test_broken_records_are_named_and_the_page_opens(tmp_path: Path):
     (tmp_path / "audit.json").write_text("[1, 2]")
     text = Page(report.write(tmp_path).read_text()).text
     assert "rate.json" in text
-    assert "is not JSON" in text
-    assert "has schema 99; this version reads schema 1" in text
-    assert "holds a list, not an object" in text
+    assert "is not whole JSON" in text
+    assert "plan.json in" in text and "has schema 99; this isocost reads up to 1" in text
+    assert "it is a list of 2, expected an object" in text
 
 
 def test_nothing_to_report_is_the_users_mistake(tmp_path: Path):

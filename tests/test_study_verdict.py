@@ -228,7 +228,7 @@ def test_of_one_imported_run_its_curve_is_told_and_what_a_plan_needs(tmp_path):
     assert "not a study" in said("plan", tmp_path / "one" / "out", code=2)
 
 
-@pytest.mark.parametrize(("fallback", "equal"), [("the law refuses", [2]), (None, [2, 4, 8])])
+@pytest.mark.parametrize(("fallback", "equal"), [("the law refuses", [2]), ("", [2, 4, 8])])
 def test_a_run_is_sent_to_another_n_only_where_a_law_says_it_is_as_good(tmp_path, fallback, equal):
     write_study(tmp_path)
     plan = json.loads((tmp_path / "plan.json").read_text())

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
-import click
 from rich.console import Console
 from rich.table import Table
 
 from isocost.doctor import Diagnosis, diagnose
 from isocost.doctor.finding import Finding
+from isocost.jsonfile import page
 from isocost.setting import Opened, open_setting
 from isocost.study.asked import console_of, setting_of
 from isocost.study.show import duration
+from isocost.terminal import echo
 
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red", "cannot tell": "cyan"}
 
@@ -32,7 +32,7 @@ def doctor(*, as_json: bool, **asked: Any) -> int:
         opened.grader.close()
     tail(console, found)
     if as_json:
-        click.echo(json.dumps({**facts(opened), **found.data()}, indent=1, sort_keys=True))
+        echo(page({**facts(opened), **found.data()}))
     return found.code
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from isocost.errors import UserError
 from isocost.exporters import Loss, Prescription
 from isocost.importers import DECAYED, TRAINING, UNNAMED
+from isocost.jsonfile import read_json
 from isocost.laws.budget import UNITS
 from isocost.report.records import Study, as_dict, number
 from isocost.report.records import load as read
@@ -48,6 +49,8 @@ def prescription(folder: Path) -> Prescription:
     if (folder / "run.json").exists():
         opened(folder)
     study = read(folder)
+    if study["plan"]:
+        read_json(folder / "plan.json")     # which a report also shows in parts, and a launch line needs whole
     arm = as_dict(study["plan"].get("arm")) or next(iter(map(as_dict, study["plan"].get("arms") or [])), {})
     if not arm:
         raise UserError(_unprescribed(folder, study))

@@ -16,7 +16,6 @@ A run that diverged counts, with its last value: leaving it out afterwards would
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import sqrt
@@ -27,9 +26,11 @@ import numpy as np
 from scipy.special import ndtri
 
 from isocost.errors import UserError
+from isocost.jsonfile import read_json
 from isocost.laws.forecast import Forecast, verify_seal
 from isocost.laws.noise import Interval, student
 from isocost.laws.table import Curve
+from isocost.schema import RUN
 from isocost.words import counted
 
 EXIT = {"hit": 0, "miss": 3, "cannot tell": 4, "uninformative": 4}
@@ -115,7 +116,7 @@ class Audit:
 def seals(study: Path) -> dict[str, str | None]:
     """run name -> the seal its run.json carries, for every trained run of a study."""
     paths = sorted((Path(study) / "runs").glob("*/run.json"))
-    records = (json.loads(path.read_text(encoding="utf-8")) for path in paths)
+    records = (read_json(path, RUN.needing(name=str)) for path in paths)
     return {r["name"]: r.get("seal") for r in records if r.get("purpose") == "train"}
 
 

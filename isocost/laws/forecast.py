@@ -2,6 +2,9 @@
 
 The forecast is of the mean held-out reward (`audit` split) of K new runs at C rollouts. Its hash goes into
 forecast.json and into every run trained under it; `audit` refuses a run without it.
+
+The seal depends on what is promised and on what it was made from, and not on the clock: equal studies have equal seals,
+however long they took (`SEAL`). Forecasts sealed by earlier versions verify as they did.
 """
 
 from __future__ import annotations
@@ -14,18 +17,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import log2, sqrt
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from isocost.errors import UserError
+from isocost.jsonfile import read_json
 from isocost.laws.fit import Law
 from isocost.laws.noise import Interval, student
 from isocost.laws.plan import BESIDE, Arm, Plan
 from isocost.laws.table import PASS, Curve
+from isocost.shape import AtLeast, AtMost
 from isocost.words import counted
 
 SCHEMA = 1
+SEAL = 2            # how seals are made: 1 hashed plan and law with the seconds that were measured, 2 without
+CLOCK = ("seconds", "timing", "chosen")     # keys of plan and law that seal 2 leaves out: measured times, and a text
+                                            # that quotes them
 LEVEL = 0.9
 _FLAT = ("value", "low", "high", "level")
 _PARTS = {"plan": "plan.json", "law": "law.json", "records": "the pilot's records"}     # by their key in `hashes`
@@ -47,7 +55,7 @@ class Forecast:
 
     `interval` is the prediction interval of the mean of K new runs; None where no law speaks: `why` then says so,
     and the audit cannot tell. `base` is the mean audit reward before training. `hashes` are of the plan, the law,
-    the pilot's records and the code; `seal` is the hash of everything else here.
+    the pilot's records and the code; `seal` is the hash of everything else here, made in the way `seal_version`.
     """
 
     n: int
@@ -68,6 +76,7 @@ class Forecast:
     flags: tuple[str, ...]
     hashes: dict[str, str]
     seal: str = ""
+    seal_version: Annotated[int, AtLeast(1), AtMost(SEAL)] = 1
 
     @property
     def value(self) -> float | None:
@@ -91,7 +100,10 @@ class Forecast:
 
     def data(self) -> dict[str, Any]:
         """Plain data for JSON; value, low, high and level of the interval stand beside it once more."""
-        return {"schema": SCHEMA, **asdict(self), **{k: getattr(self, k) for k in _FLAT}}
+        out = {"schema": SCHEMA, **asdict(self), **{k: getattr(self, k) for k in _FLAT}}
+        if self.seal_version == 1:      # which is older than the key
+            del out["seal_version"]
+        return out
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Forecast:
@@ -111,19 +123,28 @@ def digest(data: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def digest_of(written: Mapping[str, Any]) -> str:
-    """The digest of a plan or a law as its file holds it, without what stands beside it there.
+def digest_of(written: Mapping[str, Any], version: int = SEAL) -> str:
+    """The digest of a plan or a law as its file holds it, without what stands beside it there; from seal version 2 on
+    without the clock.
 
     Of the file and not of what is read from it: another version may read more, or less.
     """
-    return digest({k: v for k, v in written.items() if k not in (*BESIDE, "metric")})
+    own = {k: v for k, v in written.items() if k not in (*BESIDE, "metric")}
+    return digest(own if version == 1 else _timeless(own))
+
+
+def _timeless(data: Any) -> Any:
+    """The same data without what the clock determines, at every depth."""
+    if isinstance(data, Mapping):
+        return {k: _timeless(v) for k, v in data.items() if k not in CLOCK}
+    return [_timeless(v) for v in data] if isinstance(data, list | tuple) else data
 
 
 def records_hash(study: Path) -> str:
     """SHA-256 over what the pilot recorded: run.json and metrics.jsonl of every run that is not a trained one."""
     whole = hashlib.sha256()
     for path in sorted((Path(study) / "runs").glob("*/run.json")):
-        if json.loads(path.read_text(encoding="utf-8")).get("purpose") in ("train", "run"):
+        if read_json(path).get("purpose") in ("train", "run"):
             continue
         for part in (path, path.with_name("metrics.jsonl")):
             inside = part.read_bytes() if part.exists() else b""
@@ -149,8 +170,9 @@ def seal(plan: Plan, law: Law | None, curves: Sequence[Curve] = (), *, records: 
         naive=_naive(own, law, arm.C, plan.seeds), falsifier=_falsifier(plan, curves[0].metric if curves else PASS),
         why=_why(plan, law), extrapolation=plan.extrapolation, epochs=arm.epochs, pilot_epochs=plan.pilot_epochs,
         claim=plan.claim, flags=plan.flags,
-        hashes={"plan": digest(plan.data()), "law": digest(law.data()) if law else "", **(files or {}),
+        hashes={"plan": digest_of(plan.data()), "law": digest_of(law.data()) if law else "", **(files or {}),
                 "records": records, "code": code},
+        seal_version=SEAL,
     )
     return replace(bare, seal=_hash(bare))
 
@@ -166,7 +188,10 @@ def _why(plan: Plan, law: Law | None) -> str:
         return f"no value is forecast: {plan.fallback or 'there is no law'}"
     if law is not None and law.refused:
         return f"the law refuses, so this is the arm's own curve: {law.refused.reason}"
-    return plan.chosen
+    if len(plan.equal) < 2:
+        return f"n = {plan.arm.n} alone is within {plan.margin:g} of the best n"
+    others = ", ".join(map(str, plan.equal))
+    return f"n = {plan.arm.n} is prescribed; n = {others} are within {plan.margin:g} of the best, or not told apart"
 
 
 def _falsifier(plan: Plan, metric: str) -> str:
@@ -212,7 +237,7 @@ def verify_seal(forecast: Forecast, plan: Plan | None = None, law: Law | None = 
     if forecast.seal != _hash(forecast):
         raise UserError("forecast.json was changed after it was sealed: its hash is not the one it carries")
     for name, thing in (("plan", plan), ("law", law)):
-        if thing is not None and forecast.hashes.get(name) != digest(thing.data()):
+        if thing is not None and forecast.hashes.get(name) != digest_of(thing.data(), forecast.seal_version):
             raise UserError(f"{name}.json was changed after the forecast was sealed; another {name} is another study")
 
 
@@ -253,10 +278,6 @@ def read(path: Path) -> Forecast:
     Raises:
         UserError: if there is none, or it was changed.
     """
-    try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing: `isocost train --plan` seals the forecast before it trains") from None
-    except json.JSONDecodeError as e:
-        raise UserError(f"{path} is not JSON: {e}") from None
-    return Forecast.of(data)
+    if not os.path.lexists(path):
+        raise UserError(f"{path} is missing: `isocost train --plan` seals the forecast before it trains")
+    return Forecast.of(read_json(Path(path)))

@@ -17,8 +17,9 @@ import numpy as np
 from numpy import ndarray
 from scipy.special import betaln
 
+from isocost.jsonfile import read_json, read_lines
 from isocost.laws.passrate import beta_binomial
-from isocost.laws.table import read_lines, read_object
+from isocost.schema import NAMED, SIZED
 
 BINS = 16               # bin k holds the rates nearest to k of 16, the samples of a profile
 SOLVED = 1 / 16         # a pass rate from here on is above zero: 1 of 16
@@ -121,7 +122,7 @@ def chance_of_zero(histogram: Sequence[int] | ndarray, samples: int | None) -> f
 def interference(folder: str | Path) -> Interference | None:
     """A run's held-out problems, both halves, from its metrics; None where the record does not hold them."""
     folder = Path(folder)
-    record = read_object(folder / "run.json")
+    record = read_json(folder / "run.json", SIZED)
     lines = [x for x in read_lines(folder / "metrics.jsonl") if "eval/by_base" in x]
     if not lines:
         return None
@@ -135,7 +136,7 @@ def interferences(study: str | Path, purpose: str = "pilot") -> list[Interferenc
     """Those of a study's runs of one purpose at the rule's learning rate, by n, then seed."""
     out = []
     for path in sorted((Path(study) / "runs").glob("*/run.json")):
-        record = read_object(path)
+        record = read_json(path, SIZED)
         if record.get("purpose") == purpose and record["arm"].get("multiplier", 1.0) == 1.0:
             out.append(interference(path.parent))
     return sorted((x for x in out if x is not None), key=lambda x: (x.n, x.seed, x.run))
@@ -149,8 +150,8 @@ def training(folder: str | Path, windows: int = 4) -> Interference | None:
     of two steps or more. `problems` counts those drawn at all; a window's shares are of those it drew again.
     """
     folder = Path(folder)
-    record = read_object(folder / "run.json")
-    journal = list(read_lines(folder / "journal.jsonl"))
+    record = read_json(folder / "run.json", SIZED)
+    journal = read_lines(folder / "journal.jsonl", NAMED)
     steps = 1 + max((x["step"] for x in journal), default=0)
     if steps < 2:
         return None

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy import ndarray
@@ -22,6 +22,7 @@ from isocost.errors import UserError
 from isocost.laws.forms import LOG_SIGMOID, risen, steepness
 from isocost.laws.noise import Interval, Kind, Noise, mixture_quantiles, spread
 from isocost.laws.posterior import SHAPE, dearer, thinned
+from isocost.shape import OPEN, AtLeast, Share
 
 SELECT, AUDIT = 0, 1
 KNOWN = 0.1         # an n whose mean reward is open by more than this either way is unknown, not equal
@@ -165,10 +166,10 @@ class Law:
     R0: tuple[float, float]
     noise: Noise
     inflate: ndarray
-    tails: tuple[float, ...]
+    tails: tuple[Annotated[float, OPEN, AtLeast(1e-3)], ...]
     weights: tuple[float, ...]
     margin: float
-    level: float
+    level: Share
     seed: int
     flags: tuple[Flag, ...] = ()
     refused: Refusal | None = None
@@ -450,17 +451,42 @@ class Law:
         """The law that `data()` wrote. Raises UserError for a schema that this program does not read."""
         if data.get("schema") != 1:
             raise UserError(f"law.json has schema {data.get('schema')!r}; this program reads 1")
-        star, refused = data["n_star"], data["refused"]
-        return Law(
+        star, refused = data.get("n_star"), data.get("refused")
+        made = Law(
             arms=tuple(_arm(arm) for arm in data["arms"]), R0=(data["R0"][0], data["R0"][1]),
             noise=Noise(**{**{k: np.array(v, dtype=float) for k, v in data["noise"].items() if k != "dof"},
                            "dof": data["noise"]["dof"]}),
             inflate=np.array(data["inflate"], dtype=float),
             tails=tuple(math.inf if tail is None else tail for tail in data["tails"]),
             weights=tuple(data["weights"]), margin=data["margin"], level=data["level"], seed=data["seed"],
-            flags=tuple(Flag(**flag) for flag in data["flags"]), refused=Refusal(**refused) if refused else None,
+            flags=tuple(Flag(**flag) for flag in data.get("flags", ())),
+            refused=Refusal(**refused) if refused else None,
             n_star=_growth(star) if star and "draws" in star else Refusal(**star) if star else None,
         )
+        _check(made)
+        return made
+
+
+def _check(law: Law) -> None:
+    """Raises UserError where a law's arrays do not fit together: as many of each as `Arm`, `Fit` and `Noise` say."""
+    D, F = len(law.inflate), len(law.tails)
+    shapes: dict[str, tuple[ndarray, tuple[int | None, ...]]] = {
+        "noise.residuals": (law.noise.residuals, (2, None, len(law.noise.C))), "weights": (np.array(law.weights), (F,)),
+    }
+    for i, arm in enumerate(law.arms):
+        S, K = len(arm.runs), len(arm.C)
+        own = {"select": (S, K), "audit": (S, K), "C": (K,), "epochs": (K,), "seconds": (K,)}
+        shapes |= {f"arms[{i}].{k}": (getattr(arm, k), shape) for k, shape in own.items()}
+        for j, fit in enumerate(arm.fits):
+            fitted: dict[str, tuple[int | None, ...]] = {"points": (F, 3), "draws": (D, 4)}
+            fitted |= {"folds": (None, F, 3)} if fit.folds.size else {}
+            shapes |= {f"arms[{i}].fits[{j}].{k}": (getattr(fit, k), shape) for k, shape in fitted.items()}
+    for name, (values, shape) in shapes.items():
+        there = values.shape
+        if len(there) != len(shape) or any(k not in (None, n) for k, n in zip(shape, there, strict=True)):
+            raise UserError(f"law.json: {name} has the shape {there}, which does not fit the rest; fit the law again")
+        if 0 in there or not (np.isfinite(values).all() or name.endswith(("epochs", "seconds"))):
+            raise UserError(f"law.json: {name} lacks numbers; fit the law again")
 
 
 def _arm(data: dict[str, Any]) -> Arm:

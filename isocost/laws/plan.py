@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import isfinite
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from isocost.laws.pilot import (
 )
 from isocost.laws.rate import RateRule, by_n
 from isocost.laws.table import Curve
+from isocost.shape import FILLED
 from isocost.words import counted
 
 __all__ = [
@@ -79,7 +80,7 @@ class Arm:
         """The arm in plain data."""
         d = dict(data)
         for k in ("confidence", "prediction"):
-            d[k] = Interval.of(d[k]) if d[k] else None
+            d[k] = Interval.of(d[k]) if d.get(k) else None
         return Arm(**d)
 
 
@@ -134,7 +135,7 @@ class Plan:
     chosen: str
     fallback: str
     settle: str
-    arms: tuple[Arm, ...]
+    arms: Annotated[tuple[Arm, ...], FILLED]
     comparison: str
     claim: bool
     seeds: int

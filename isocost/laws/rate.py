@@ -83,8 +83,8 @@ class RateRule:
         d = {k: v for k, v in data.items() if k != "schema"}
         return RateRule(**{
             **d, "arms": tuple((int(n), int(B), float(lr)) for n, B, lr in d.get("arms", ())),
-            "ceilings": tuple((int(b), float(lr)) for b, lr in d["ceilings"]),
-            "refused": tuple(Trial(**t) for t in d["refused"]), "flags": tuple(d["flags"]),
+            "ceilings": tuple((int(b), float(lr)) for b, lr in d.get("ceilings", ())),
+            "refused": tuple(Trial(**t) for t in d.get("refused", ())), "flags": tuple(d.get("flags", ())),
         })
 
 

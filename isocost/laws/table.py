@@ -5,10 +5,9 @@ The planner reads records and never imports the trainer, so records brought from
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,8 @@ import numpy as np
 from numpy import ndarray
 
 from isocost.errors import UserError
+from isocost.jsonfile import read_json, read_lines
+from isocost.schema import MEASURED
 
 SCHEMA = 1
 FALL = 3.0              # standard errors below its start at which a run counts as diverged
@@ -75,6 +76,10 @@ def _check(curve: Curve) -> None:
         raise UserError(f"run {curve.run}: rollouts must be finite and not negative")
     for name in ("select", "audit"):
         values = getattr(curve, name)
+        if np.isnan(values).any():
+            at = float(curve.C[np.isnan(values)][0])
+            raise UserError(f"run {curve.run}: its evaluation at {at:g} rollouts has no {name} reward: no attempt was "
+                            "scored. Find out why the verifier failed (end.json counts how), and run it again")
         bad = ~((values >= 0) & (values <= 1))
         if bad.any():
             raise UserError(f"run {curve.run}: {name} reward {values[bad][0]} is outside [0, 1]; "
@@ -112,11 +117,11 @@ def curves(source: str | Path | Sequence[str | Path], metric: str = PASS) -> lis
 
 
 def _read(folder: Path, metric: str) -> Curve | None:
-    record = read_object(folder / "run.json")
+    record = read_json(folder / "run.json", MEASURED)
     if record.get("schema") != SCHEMA:
         raise UserError(f"{folder}/run.json has schema {record.get('schema')!r}; this program reads {SCHEMA}")
-    ended = read_object(folder / "end.json") if (folder / "end.json").exists() else {}
-    every = list(read_lines(folder / "metrics.jsonl"))
+    ended = read_json(folder / "end.json") if (folder / "end.json").exists() else {}
+    every = read_lines(folder / "metrics.jsonl")
     if "imported" not in record:
         _whole(folder, every, ended)
     lines = [line for line in every if "eval/select" in line]
@@ -127,8 +132,8 @@ def _read(folder: Path, metric: str) -> Curve | None:
     curve = Curve(
         run=record["name"], n=int(arm["n"]), B=int(arm["B"]), lr=float(arm["lr"]), seed=int(record["seed"]),
         C=np.array([line["rollouts"] for line in lines], dtype=float),
-        select=np.array([line["eval/select"] for line in lines], dtype=float),
-        audit=np.array([line["eval/audit"] for line in lines], dtype=float),
+        select=np.array([_number(line["eval/select"]) for line in lines]),
+        audit=np.array([_number(line.get("eval/audit")) for line in lines]),
         seconds=np.array([_number(clock.get(line["step"])) for line in lines]),
         epochs=np.array([_number(line.get("epoch")) for line in lines]),
         purpose=record.get("purpose", "run"), multiplier=float(arm.get("multiplier", 1.0)),
@@ -206,29 +211,3 @@ def _size(problems: dict[str, Any]) -> int:
 
 def _number(value: Any) -> float:
     return math.nan if value is None else float(value)
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """A JSON file that holds an object. Raises UserError, naming it, where it is missing or is none."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing: not a run record") from None
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path} is not JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise UserError(f"{path} holds a {type(data).__name__}, expected an object")
-    return data
-
-
-def read_lines(path: Path) -> Iterable[dict[str, Any]]:
-    """The whole lines of a file; a last line without its newline was torn by a kill and is not read."""
-    if not path.exists():
-        return
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n")[:-1], 1):
-        if not line.strip():
-            continue
-        try:
-            yield json.loads(line)
-        except json.JSONDecodeError as error:
-            raise UserError(f"{path}, line {number}: not JSON: {error}") from None

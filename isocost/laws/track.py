@@ -6,8 +6,7 @@ instead: a method that writes longer answers spends more of these for the same r
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 from numpy import ndarray
 
 from isocost.errors import UserError
+from isocost.jsonfile import read_json, read_lines
 from isocost.laws.budget import UNITS
 from isocost.laws.table import PASS, Curve, curves
 
@@ -75,7 +75,7 @@ def tracks(folders: Sequence[Path], unit: str = "rollouts", metric: str = PASS) 
     found = []
     for folder in sorted(Path(f) for f in folders):
         for curve in curves([folder], metric):
-            record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+            record = read_json(folder / "run.json")
             found.append(_track(folder, record, curve, unit))
     return found
 
@@ -90,9 +90,9 @@ def _track(folder: Path, record: Mapping[str, Any], curve: Curve, unit: str) -> 
 def _spent(folder: Path, record: Mapping[str, Any], unit: str) -> tuple[ndarray, ndarray]:
     """Rollouts (S,) and the amount in `unit` (S,) after every step, from none on; costs after the last stay as they
     are."""
-    lines = list(_lines(folder / "metrics.jsonl"))
+    lines = read_lines(folder / "metrics.jsonl")
     if unit == "seconds":
-        rows = [(x["rollouts"], _seconds(x)) for x in _lines(folder / "timing.jsonl") if "rollouts" in x]
+        rows = [(x["rollouts"], _seconds(x)) for x in read_lines(folder / "timing.jsonl") if "rollouts" in x]
     elif unit == "tokens" and record.get("imported"):
         rows = written(lines)
     else:
@@ -132,11 +132,3 @@ def _amount(line: Mapping[str, Any], unit: str, parameters: float) -> float:
         return float(line["decode"])
     read = sum(line.get(k) or 0 for k in ("prefill", "decode", "score"))
     return 2.0 * parameters * read + 6.0 * parameters * float(line.get("train") or 0)
-
-
-def _lines(path: Path) -> Iterable[dict[str, Any]]:
-    """The whole lines of a stream; a torn last line is left out."""
-    if path.exists():
-        for line in path.read_text(encoding="utf-8").split("\n")[:-1]:
-            if line.strip():
-                yield json.loads(line)

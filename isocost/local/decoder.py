@@ -21,6 +21,10 @@ from isocost.errors import UserError
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]   # (.., H, D), (.., K, D), (.., K, D) -> (.., H, D)
 
 FAMILIES = ("llama", "qwen2", "qwen3")
+SCALINGS = {    # of rope: the settings that each needs
+    "default": (), "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+}
 
 
 @dataclass(frozen=True)
@@ -55,14 +59,28 @@ class Config:
             raise UserError("the model has biases in its attention or feed-forward that this decoder has not")
         if data.get("hidden_act", "silu") != "silu":
             raise UserError(f"hidden_act is {data['hidden_act']!r}; this decoder has silu only")
+        if data.get("quantization_config"):
+            raise UserError("the model is quantised (quantization_config); give it in floating point")
         rope = dict(data.get("rope_parameters") or data.get("rope_scaling") or {})
         theta = float(rope.pop("rope_theta", data.get("rope_theta", 10_000.0)))
         kind = rope.get("rope_type", rope.get("type", "default"))
         heads, hidden = int(data["num_attention_heads"]), int(data["hidden_size"])
+        kv_heads = int(data.get("num_key_value_heads") or heads)
+        head_dim = int(data.get("head_dim") or hidden // heads)
+        if heads % kv_heads:
+            raise UserError(f"num_attention_heads is {heads}, expected a multiple of num_key_value_heads, {kv_heads}")
+        if head_dim % 2 or not head_dim:
+            raise UserError(f"head_dim is {head_dim} (hidden_size {hidden}, {heads} heads), expected an even number")
+        if kind not in SCALINGS:
+            raise UserError(f"rope scaling is {kind!r}; this decoder does {', '.join(SCALINGS)}")
+        if missing := [k for k in SCALINGS[kind] if k not in rope]:
+            raise UserError(f"rope scaling {kind!r} has no {missing[0]}")
+        if kind == "llama3" and not float(rope["high_freq_factor"]) > float(rope["low_freq_factor"]):
+            raise UserError(f"high_freq_factor is {rope['high_freq_factor']}, expected more than low_freq_factor, "
+                            f"{rope['low_freq_factor']}")
         return cls(
             vocab=int(data["vocab_size"]), hidden=hidden, layers=int(data["num_hidden_layers"]), heads=heads,
-            kv_heads=int(data.get("num_key_value_heads") or heads),
-            head_dim=int(data.get("head_dim") or hidden // heads), mlp=int(data["intermediate_size"]),
+            kv_heads=kv_heads, head_dim=head_dim, mlp=int(data["intermediate_size"]),
             max_len=int(data.get("max_position_embeddings", 2048)), rope_theta=theta,
             rope_scaling=None if kind == "default" else rope, norm_eps=float(data.get("rms_norm_eps", 1e-6)),
             tied=bool(data.get("tie_word_embeddings", False)), qkv_bias=family == "qwen2",
@@ -225,8 +243,6 @@ def _scaled(frequency: Tensor, config: Config) -> Tensor:
     kind = scaling.get("rope_type", scaling.get("type"))
     if kind == "linear":
         return frequency / float(scaling["factor"])
-    if kind != "llama3":
-        raise UserError(f"rope scaling is {kind!r}; this decoder does default, linear and llama3")
     # Llama 3.1: long waves are slowed by `factor`, short ones left alone, those between blended
     low, high = float(scaling["low_freq_factor"]), float(scaling["high_freq_factor"])
     turns = float(scaling["original_max_position_embeddings"]) * frequency / (2 * math.pi)

@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from isocost.errors import UserError
+from isocost.errors import UserError, foreign, naming
 from isocost.local.decoder import Config
-from isocost.local.weights import Model, text_of
+from isocost.local.weights import CONFIG, FETCH, POSITIVE, Model, fitting, text_of
+from isocost.shape import Count, Filled, Keys, flaw
 from isocost.world import Text
 
 CONTROL = 3      # GGUF's token type for special tokens
+SIZES = CONFIG.needs
+KIND = Keys({"general.architecture": Literal["llama"]})
+FACTS = Keys({      # that a file of this architecture states
+    "tokenizer.chat_template": str,
+    "llama.vocab_size": SIZES["vocab_size"], "llama.embedding_length": SIZES["hidden_size"],
+    "llama.block_count": SIZES["num_hidden_layers"], "llama.feed_forward_length": SIZES["intermediate_size"],
+    "llama.attention.head_count": SIZES["num_attention_heads"],
+    "llama.attention.head_count_kv": SIZES["num_attention_heads"],
+    "llama.rope.dimension_count": SIZES["num_attention_heads"],
+    "llama.context_length": CONFIG.more["max_position_embeddings"], "llama.rope.freq_base": POSITIVE,
+    "llama.attention.layer_norm_rms_epsilon": POSITIVE, "tokenizer.ggml.model": str, "tokenizer.ggml.pre": str,
+    "tokenizer.ggml.tokens": Filled(list[str]), "tokenizer.ggml.token_type": list[int],
+    "tokenizer.ggml.merges": list[str], "tokenizer.ggml.bos_token_id": Count, "tokenizer.ggml.eos_token_id": Count,
+})
 _NAMES = {"norm1": "attn_norm", "norm2": "ffn_norm", "out": "attn_output", "down": "ffn_down"}
 
 
@@ -28,7 +43,7 @@ def load_smollm2() -> Model:
 
 def reading_smollm2() -> tuple[Text, int]:
     """Its text and the tokens its context holds, without reading any weight."""
-    _, facts = _opened(_smollm2())
+    facts, _ = _opened(_smollm2())
     return text_of(_ends(facts), _tokenizer_files(facts)), int(facts["llama.context_length"])
 
 
@@ -41,41 +56,79 @@ def _smollm2() -> Path:
     return path
 
 
+def load_gguf(path: Path) -> Model:
+    """A GGUF file of the architecture llama with a byte-level BPE tokenizer.
+
+    Raises UserError, naming the file, for any other, and for one that is broken.
+    """
+    facts, stored = _opened(path)
+    with naming(path):
+        if wrong := flaw(facts, KIND) or flaw(facts, FACTS):
+            raise UserError(f"{wrong}; {FETCH}")
+        config = _config(facts, tied="output.weight" not in stored)
+        weights = _weights(config, lambda name, *shape: _tensor(stored, f"{name}.weight", shape))
+        files = _tokenizer_files(facts)
+        extra = _ends(facts)
+        text = text_of(extra, files)
+        fitting(text, config)
+    return Model(str(path), config, weights, text, extra, files)
+
+
 @cache
-def _opened(path: Path) -> tuple[Any, dict[str, Any]]:
-    """The reader of a GGUF file and its fields. Parsing them takes seconds, so they are kept."""
+def _opened(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The facts and the tensors of a file, by name. Parsing them takes seconds, so they are kept; the tensors' data
+    stay on disk."""
     try:
         from gguf import GGUFReader
     except ImportError as e:
         raise UserError("reading GGUF needs the library `gguf`: pip install 'isocost[gguf]'") from e
-    reader = GGUFReader(path)
-    return reader, {k: f.contents() for k, f in reader.fields.items()}
+
+    class Bounded(GGUFReader):
+        """Reads nothing beyond the end of the file: there, arrays of absurd lengths would be read for ever."""
+
+        def _get(self, offset: Any, dtype: Any, count: Any = 1, *more: Any, **options: Any) -> Any:
+            end = int(offset) + int(count) * np.dtype(dtype).itemsize
+            if end > len(self.data):
+                raise ValueError(f"it ends after {len(self.data):,} bytes, and says that it has {end:,}")
+            return super()._get(offset, dtype, count, *more, **options)
+
+    with foreign(path, FETCH):
+        reader = Bounded(path)
+        return {k: f.contents() for k, f in reader.fields.items()}, {t.name: t for t in reader.tensors}
 
 
-def load_gguf(path: Path) -> Model:
-    """A GGUF file of the architecture llama with a byte-level BPE tokenizer; UserError for any other."""
-    reader, facts = _opened(path)
+def _tensor(stored: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> Tensor:
+    """A tensor made float32. Raises UserError where it is missing, of another shape or not finite."""
     from gguf import dequantize
 
-    stored = {t.name: t for t in reader.tensors}
+    if name not in stored:
+        raise UserError(f"the weights lack {name}; {FETCH}")
+    t = stored[name]
+    there = tuple(int(k) for k in reversed(t.shape))
+    if there != shape:
+        raise UserError(f"{name} has the shape {there}, and the file's own facts make it {shape}; {FETCH}")
+    with foreign(name, "give the model in another quantisation"):
+        made = torch.from_numpy(np.array(dequantize(t.data, t.tensor_type), dtype=np.float32))
+    if not bool(made.isfinite().all()):
+        raise UserError(f"{name} holds NaN or infinite values; {FETCH}")
+    return made
 
-    def get(name: str) -> Tensor:
-        t = stored[f"{name}.weight"]
-        return torch.from_numpy(np.array(dequantize(t.data, t.tensor_type), dtype=np.float32))
 
-    config = _config(facts, tied="output.weight" not in stored)
-    weights = {"embed": get("token_embd"), "norm": get("output_norm")}
-    if not config.tied:
-        weights["head"] = get("output")
-    for i in range(config.layers):
+def _weights(c: Config, get: Callable[..., Tensor]) -> dict[str, Tensor]:
+    """The decoder's weights, by its names; `get(name, *shape)` gives the file's own."""
+    width, kv = c.heads * c.head_dim, c.kv_heads * c.head_dim
+    own = {"norm1": (c.hidden,), "norm2": (c.hidden,), "out": (c.hidden, width), "down": (c.hidden, c.mlp)}
+    weights = {"embed": get("token_embd", c.vocab, c.hidden), "norm": get("output_norm", c.hidden)}
+    if not c.tied:
+        weights["head"] = get("output", c.vocab, c.hidden)
+    for i in range(c.layers):
         here, there = f"blocks.{i}.", f"blk.{i}."
-        weights |= {here + ours: get(there + theirs) for ours, theirs in _NAMES.items()}
-        weights[here + "gate_up"] = torch.cat((get(f"{there}ffn_gate"), get(f"{there}ffn_up")))
+        weights |= {here + ours: get(there + theirs, *own[ours]) for ours, theirs in _NAMES.items()}
+        weights[here + "gate_up"] = torch.cat([get(f"{there}ffn_{x}", c.mlp, c.hidden) for x in ("gate", "up")])
         # llama.cpp stores the rows of q and k in rotating pairs, as this decoder does
-        weights[here + "qkv"] = torch.cat([get(f"{there}attn_{x}") for x in "qkv"])
-    files = _tokenizer_files(facts)
-    extra = _ends(facts)
-    return Model(str(path), config, weights, text_of(extra, files), extra, files)
+        rows = (("q", width), ("k", kv), ("v", kv))
+        weights[here + "qkv"] = torch.cat([get(f"{there}attn_{x}", k, c.hidden) for x, k in rows])
+    return weights
 
 
 def _ends(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,17 +136,16 @@ def _ends(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _config(facts: Mapping[str, Any], tied: bool) -> Config:
-    if facts["general.architecture"] != "llama":
-        raise UserError(f"the GGUF's architecture is {facts['general.architecture']!r}; only llama is read")
     def of(name: str) -> Any:
         return facts[f"llama.{name}"]
 
-    return Config(
-        vocab=of("vocab_size"), hidden=of("embedding_length"), layers=of("block_count"), mlp=of("feed_forward_length"),
-        heads=of("attention.head_count"), kv_heads=of("attention.head_count_kv"), head_dim=of("rope.dimension_count"),
-        max_len=of("context_length"), rope_theta=of("rope.freq_base"),
-        norm_eps=round(of("attention.layer_norm_rms_epsilon"), 9), tied=tied,
-    )
+    return Config.of({      # as a config.json would say it, so that it is held to the same
+        "vocab_size": of("vocab_size"), "hidden_size": of("embedding_length"), "num_hidden_layers": of("block_count"),
+        "intermediate_size": of("feed_forward_length"), "num_attention_heads": of("attention.head_count"),
+        "num_key_value_heads": of("attention.head_count_kv"), "head_dim": of("rope.dimension_count"),
+        "max_position_embeddings": of("context_length"), "rope_theta": of("rope.freq_base"),
+        "rms_norm_eps": round(of("attention.layer_norm_rms_epsilon"), 9), "tie_word_embeddings": tied,
+    })
 
 
 def _tokenizer_files(facts: Mapping[str, Any]) -> dict[str, str]:
@@ -104,7 +156,10 @@ def _tokenizer_files(facts: Mapping[str, Any]) -> dict[str, str]:
     if of("model") != "gpt2" or of("pre") != "smollm":
         raise UserError(f"the GGUF's tokenizer is {of('model')}/{of('pre')}; only gpt2/smollm is read")
     tokens: list[str] = of("tokens")
-    special = [i for i, kind in enumerate(of("token_type")) if kind == CONTROL]
+    if wrong := [x for x in ("bos", "eos") if of(f"{x}_token_id") >= len(tokens)]:
+        raise UserError(f"tokenizer.ggml.{wrong[0]}_token_id is {of(f'{wrong[0]}_token_id')}, and there are "
+                        f"{len(tokens)} tokens; {FETCH}")
+    special = [i for i, kind in enumerate(of("token_type")[: len(tokens)]) if kind == CONTROL]
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     # the pre-tokeniser called smollm cuts off every digit, then cuts as GPT-2 does
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}

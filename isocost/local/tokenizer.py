@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from isocost.errors import UserError
+from isocost.errors import UserError, foreign
 from isocost.types import Message
 
 
@@ -17,7 +17,7 @@ class Characters:
     def __init__(self, alphabet: str, end: int):
         if len(set(alphabet)) != len(alphabet):
             raise UserError("the alphabet holds a character twice")
-        self.alphabet, self.ends = alphabet, (end,)
+        self.alphabet, self.ends, self.size = alphabet, (end,), len(alphabet)   # size: tokens are below it
         self._id = {c: i for i, c in enumerate(alphabet)}
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
@@ -52,7 +52,9 @@ class HubTokenizer:
             from tokenizers import Tokenizer
         except ImportError as e:
             raise UserError("this model needs the library `tokenizers`: pip install 'isocost[llm]'") from e
-        self._special, self._plain = Tokenizer.from_str(tokenizer_json), Tokenizer.from_str(tokenizer_json)
+        with foreign("tokenizer.json", "fetch or export the model again"):
+            self._special, self._plain = Tokenizer.from_str(tokenizer_json), Tokenizer.from_str(tokenizer_json)
+            self.size = 1 + max(self._special.get_vocab(with_added_tokens=True).values(), default=-1)
         self._plain.encode_special_tokens = True
         spellings = [t.content for t in self._special.get_added_tokens_decoder().values() if t.special]
         longest_first = sorted(spellings, key=len, reverse=True)
@@ -97,7 +99,8 @@ class HubTokenizer:
             for m in data:
                 m["content"] = self._marks.sub(lambda found: found[0][0] + guard + found[0][1:], m["content"])
         assert self._template is not None
-        return self._template.render(messages=data, add_generation_prompt=generation, **self._names), guard
+        with foreign("the chat template", "correct it, or give problems that it takes"):
+            return self._template.render(messages=data, add_generation_prompt=generation, **self._names), guard
 
     def _encode_rendered(self, text: str, guard: str) -> list[int]:
         if not guard or self._marks is None:
@@ -112,7 +115,11 @@ class HubTokenizer:
 
 
 def compile_template(source: str) -> Any:
-    """A chat template as Hugging Face compiles it: sandboxed, and without a clock."""
+    """A chat template as Hugging Face compiles it: sandboxed, and without a clock.
+
+    The sandbox keeps a template from Python and from files; how long it takes, and how much it writes, is its maker's.
+    Raises UserError where it is not a template.
+    """
     try:
         from jinja2.ext import loopcontrols
         from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -125,4 +132,5 @@ def compile_template(source: str) -> Any:
     env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
     env.filters["tojson"] = lambda x, indent=None: json.dumps(x, ensure_ascii=False, indent=indent)
     env.globals["raise_exception"] = refuse
-    return env.from_string(source)
+    with foreign("the chat template", "correct chat_template.jinja, or chat_template in tokenizer_config.json"):
+        return env.from_string(source)

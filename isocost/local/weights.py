@@ -10,19 +10,21 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from isocost.errors import UserError
+from isocost.errors import UserError, foreign, naming
+from isocost.jsonfile import parsed, read_json, read_text
 from isocost.local.decoder import Config
 from isocost.local.tokenizer import Characters, HubTokenizer
+from isocost.shape import AtLeast, AtMost, Count, Each, Either, Filled, Keys, Maybe, flaw
 from isocost.world import Text, Weights, World
 
 BASE = Path(__file__).parent.parent / "base"
@@ -30,6 +32,39 @@ TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "generation_config.json", "special_tokens_map.json",
     "chat_template.jinja", "vocab.json", "merges.txt",
 )
+FLOATS = ("F64", "F32", "F16", "BF16")      # what weights may be stored as, by safetensors' names
+FETCH = "fetch or export the model again"   # what to do about a file that is broken
+
+
+def _up_to(most: int, least: int = 1) -> Any:
+    return Annotated[int, AtLeast(least), AtMost(most)]
+
+
+ENDS = int | list[int] | None
+POSITIVE = Annotated[float, AtLeast(1e-30), AtMost(1e30)]
+ROPE = Maybe(Keys({}, {
+    "rope_theta": POSITIVE, "rope_type": str, "type": str, "factor": POSITIVE, "low_freq_factor": POSITIVE,
+    "high_freq_factor": POSITIVE, "original_max_position_embeddings": POSITIVE,
+}))
+CONFIG = Keys({     # of config.json; the bounds are far above any model, and keep what is allocated within reason
+    "vocab_size": _up_to(2**22), "hidden_size": _up_to(2**17), "num_hidden_layers": _up_to(2**11),
+    "num_attention_heads": _up_to(2**12), "intermediate_size": _up_to(2**20),
+}, {
+    "num_key_value_heads": Maybe(_up_to(2**12)), "head_dim": Maybe(_up_to(2**12, 2)),
+    "max_position_embeddings": _up_to(2**21), "rope_theta": POSITIVE, "rope_parameters": ROPE, "rope_scaling": ROPE,
+    "rms_norm_eps": POSITIVE, "tie_word_embeddings": bool, "model_type": str, "hidden_act": str,
+    "use_sliding_window": bool | None, "mlp_bias": bool, "attention_bias": bool, "eos_token_id": ENDS, "alphabet": str,
+})
+INDEX = Keys({"weight_map": Filled(dict[str, str])})
+SPELLING = Either((str, Keys({"content": str}), None))
+TOKENIZERS = {
+    "tokenizer.json": Keys({}, {"added_tokens": Maybe(Each(Keys({"id": Count, "content": str})))}),
+    "tokenizer_config.json": Keys({}, {
+        "chat_template": Either((str, Each(Keys({"name": str, "template": str})), None)),
+        **dict.fromkeys(("bos_token", "eos_token", "pad_token", "unk_token"), SPELLING),
+    }),
+    "generation_config.json": Keys({}, {"eos_token_id": ENDS}),
+}
 
 
 @dataclass(frozen=True)
@@ -85,16 +120,33 @@ def reading(name: str) -> tuple[Text, int]:
 
 
 def _tokenizer_files(folder: Path) -> dict[str, str]:
-    return {f: (folder / f).read_text(encoding="utf-8") for f in TOKENIZER_FILES if (folder / f).is_file()}
+    return {f: read_text(folder / f) for f in TOKENIZER_FILES if (folder / f).is_file()}
 
 
 def load_folder(folder: Path) -> Model:
-    """A Hugging Face folder: config.json, safetensors (one file or shards), tokenizer files."""
-    data = read_json(folder / "config.json")
-    config = Config.of(data)
+    """A Hugging Face folder: config.json, safetensors (one file or shards), tokenizer files.
+
+    Raises UserError, naming the file, for whatever is missing, broken, or does not fit together.
+    """
+    data = read_json(folder / "config.json", CONFIG)
+    with naming(folder / "config.json"):
+        config = Config.of(data)
     extra = {k: v for k, v in data.items() if k not in config.data()}
     files = _tokenizer_files(folder)
-    return Model(str(folder), config, from_hub(config, read_tensors(folder)), text_of(data, files), extra, files)
+    with naming(folder):
+        weights, text = from_hub(config, Stored(folder)), text_of(data, files)
+        fitting(text, config)
+    return Model(str(folder), config, weights, text, extra, files)
+
+
+def fitting(text: Characters | HubTokenizer, config: Config) -> None:
+    """Raises UserError where a tokenizer makes tokens that the model has no row for."""
+    if text.size > config.vocab:
+        raise UserError(f"the tokenizer has tokens up to {text.size - 1} and the model's vocab_size is {config.vocab}: "
+                        "take the tokenizer that the model was trained with")
+    if bad := [end for end in text.ends if not 0 <= end < config.vocab]:
+        raise UserError(f"the end token {bad[0]} is not below the model's vocab_size {config.vocab}: correct "
+                        "eos_token_id in generation_config.json and config.json")
 
 
 def save(folder: Path, world: World) -> None:
@@ -147,50 +199,85 @@ def checksum(weights: Weights) -> str:
     return digest.hexdigest()
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing") from None
-    except json.JSONDecodeError as e:
-        raise UserError(f"{path} is not JSON: {e}") from e
+class Stored(Mapping[str, Tensor]):
+    """A folder's safetensors by name, in float32, each read when it is asked for.
+
+    Raises UserError for a file that is missing or broken, and, when it is asked for, for a tensor of integers or of
+    8-bit floats, which mean nothing without the scales of their format, and for one that is not finite.
+    """
+
+    def __init__(self, folder: Path):
+        index = folder / "model.safetensors.index.json"
+        named = sorted(set(read_json(index, INDEX)["weight_map"].values())) if index.is_file() else sorted(
+            p.name for p in folder.glob("*.safetensors")
+        )
+        if not named:
+            raise UserError(f"{folder} holds no *.safetensors (other formats are not read: they can run code)")
+        self._files: dict[str, Any] = {}      # name of a tensor -> the open file that holds it
+        for name in named:
+            if Path(name).name != name:
+                raise UserError(f"{index} names {name!r}, which is not a file of its own folder; correct it")
+            if not (folder / name).is_file():
+                raise UserError(f"{folder / name} is named by the index but missing")
+            with foreign(folder / name, FETCH):
+                file = safe_open(folder / name, framework="pt")
+                self._files |= dict.fromkeys(file.keys(), (folder / name, file))
+
+    def __getitem__(self, name: str) -> Tensor:
+        path, file = self._files[name]
+        with foreign(path, FETCH):
+            kind = file.get_slice(name).get_dtype()
+        if kind not in FLOATS:
+            raise UserError(f"{path}: {name} is stored as {kind}; quantised weights are not read. Give the model in "
+                            f"one of {', '.join(FLOATS)}")
+        with foreign(path, FETCH):
+            tensor: Tensor = file.get_tensor(name).float()
+        if not bool(tensor.isfinite().all()):
+            raise UserError(f"{path}: {name} holds NaN or infinite values; {FETCH}")
+        return tensor
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._files
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
 
 
-def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """Every tensor of a folder's safetensors, in float32."""
-    index = folder / "model.safetensors.index.json"
-    names = sorted(set(read_json(index)["weight_map"].values())) if index.is_file() else sorted(
-        p.name for p in folder.glob("*.safetensors")
-    )
-    if not names:
-        raise UserError(f"{folder} holds no *.safetensors (other formats are not read: they can run code)")
-    tensors: dict[str, Tensor] = {}
-    for name in names:
-        if not (folder / name).is_file():
-            raise UserError(f"{folder / name} is named by the index but missing")
-        with safe_open(folder / name, framework="pt") as f:
-            tensors |= {k: f.get_tensor(k).float() for k in f.keys()}  # noqa: SIM118 - safe_open is not a mapping
-    return tensors
-
-
-def text_of(data: Mapping[str, Any], files: Mapping[str, str]) -> Text:
-    """The tokenizer a folder's files describe. Ends are the union of what its three configs name."""
+def text_of(data: Mapping[str, Any], files: Mapping[str, str]) -> Characters | HubTokenizer:
+    """The tokenizer that a model's config.json and its files describe. Ends are the union of what the configs name."""
     if "alphabet" in data:
-        return Characters(data["alphabet"], int(data["eos_token_id"]))
+        if not isinstance(end := data.get("eos_token_id"), int):
+            raise UserError("config.json has an alphabet, and one eos_token_id goes with it")
+        return Characters(data["alphabet"], end)
     if "tokenizer.json" not in files:
         raise UserError("the folder holds no tokenizer.json; other tokenizer formats are not read")
-    settings, generation = (json.loads(files.get(f, "{}")) for f in ("tokenizer_config.json", "generation_config.json"))
+    read = {name: _document(name, files.get(name, "{}"), shape) for name, shape in TOKENIZERS.items()}
+    settings, generation = read["tokenizer_config.json"], read["generation_config.json"]
     names = {k: v for k in ("bos_token", "eos_token", "pad_token", "unk_token")
              if isinstance(v := _content(settings.get(k)), str)}
     template = files.get("chat_template.jinja", settings.get("chat_template"))
     if isinstance(template, list):     # several named templates: the one called default
         template = {t["name"]: t["template"] for t in template}.get("default")
-    added = {t["content"]: t["id"] for t in json.loads(files["tokenizer.json"]).get("added_tokens", [])}
+    added = {t["content"]: t["id"] for t in read["tokenizer.json"].get("added_tokens") or []}
     named = generation.get("eos_token_id"), data.get("eos_token_id"), added.get(names.get("eos_token", ""))
     ends = [end for some in named for end in _ids(some)]
     if not ends:
         raise UserError("no end token is named in generation_config.json, config.json or tokenizer_config.json")
     return HubTokenizer(files["tokenizer.json"], ends, template, names)
+
+
+def _document(name: str, text: str, shape: Keys) -> dict[str, Any]:
+    """One of a tokenizer's files, from its text. Raises UserError naming what is wrong in it."""
+    try:
+        data = parsed(text)
+    except ValueError as e:
+        raise UserError(f"{name} {e}; {FETCH}") from None
+    if wrong := flaw(data, shape):
+        raise UserError(f"{name}: {wrong}; {FETCH}")
+    return dict(data)
 
 
 def _content(token: Any) -> Any:
@@ -207,27 +294,34 @@ _HUB = {
 
 
 def from_hub(config: Config, hub: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Hugging Face's names and layout to the decoder's; UserError when a tensor is missing."""
-    def get(name: str) -> Tensor:
-        if name not in hub:
-            raise UserError(f"the weights lack {name}")
-        return hub[name]
+    """Hugging Face's names and layout to the decoder's; UserError when a tensor is missing or of another shape."""
+    c, width = config, config.heads * config.head_dim
+    rows = {"q": width, "k": c.kv_heads * c.head_dim, "v": c.kv_heads * c.head_dim}
+    own = {"norm1": (c.hidden,), "norm2": (c.hidden,), "out": (c.hidden, width), "down": (c.hidden, c.mlp)}
 
-    out = {"embed": get("model.embed_tokens.weight"), "norm": get("model.norm.weight")}
-    if not config.tied:
-        out["head"] = get("lm_head.weight")
-    for i in range(config.layers):
+    def get(name: str, *shape: int) -> Tensor:
+        if name not in hub:
+            raise UserError(f"the weights lack {name}, which config.json asks for")
+        if (tensor := hub[name]).shape != shape:
+            raise UserError(f"{name} has the shape {tuple(tensor.shape)}, and config.json makes it {shape}: the two "
+                            "files are not of one model")
+        return tensor
+
+    out = {"embed": get("model.embed_tokens.weight", c.vocab, c.hidden), "norm": get("model.norm.weight", c.hidden)}
+    if not c.tied:
+        out["head"] = get("lm_head.weight", c.vocab, c.hidden)
+    for i in range(c.layers):
         here, there = f"blocks.{i}.", f"model.layers.{i}."
         for ours, theirs in _HUB.items():
-            out[here + ours] = get(f"{there}{theirs}.weight")
-        out[here + "gate_up"] = torch.cat([get(f"{there}mlp.{x}_proj.weight") for x in ("gate", "up")])
-        for part in ("weight", "bias") if config.qkv_bias else ("weight",):
-            q, k, v = (get(f"{there}self_attn.{x}_proj.{part}") for x in "qkv")
+            out[here + ours] = get(f"{there}{theirs}.weight", *own[ours])
+        out[here + "gate_up"] = torch.cat([get(f"{there}mlp.{x}_proj.weight", c.mlp, c.hidden) for x in ("gate", "up")])
+        for part, across in (("weight", (c.hidden,)), ("bias", ())) if c.qkv_bias else (("weight", (c.hidden,)),):
+            q, k, v = (get(f"{there}self_attn.{x}_proj.{part}", rows[x], *across) for x in "qkv")
             name = here + ("qkv" if part == "weight" else "qkv_bias")
-            out[name] = torch.cat((paired(q, config.head_dim), paired(k, config.head_dim), v))
-        if config.qk_norm:
+            out[name] = torch.cat((paired(q, c.head_dim), paired(k, c.head_dim), v))
+        if c.qk_norm:
             for x in "qk":
-                out[f"{here}{x}_norm"] = paired(get(f"{there}self_attn.{x}_norm.weight"), config.head_dim)
+                out[f"{here}{x}_norm"] = paired(get(f"{there}self_attn.{x}_norm.weight", c.head_dim), c.head_dim)
     return out
 
 

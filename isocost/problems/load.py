@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isocost import meter as meters
-from isocost.errors import UserError
+from isocost.errors import UserError, foreign
 from isocost.meter import Meter
 from isocost.problems import family, mix, text, verify
 from isocost.problems.grade import Grader
@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from isocost.world import Text
 
 SHOWN = 20                                    # broken rows listed before "and so many more"
+MOST_BROKEN = 100_000                         # broken rows after which no more are read
+LONGEST = 2**26                               # bytes of a row of JSON
+BATCH, GROUP = 1024, 2**28                    # of Parquet: rows and bytes that are decoded together
+UNPACKED = 1000                               # bytes that one of a Parquet file may stand for; of text it is some ten
+ROOM, COUNT = 2**28, 2**24                    # bytes, and rows or values, of a Parquet file that are never absurd
+ABSURD = "such a file is broken or made to fill the memory; write it again, or as .jsonl"
 PROMPTS = ("prompt", "messages", "question", "problem")
 ANSWERS = ("answer", "ground_truth", "final_answer", "solution")
 ROLES = ("system", "user", "assistant", "tool")
@@ -211,6 +217,8 @@ def _gather(
             problem = read(row)
         except ValueError as e:
             broken.append(Broken(where, str(e)))
+            if len(broken) == MOST_BROKEN:
+                break
             continue
         key = text.normal(problem.prompt)
         first = prompts.setdefault(key, (where, problem.answer))
@@ -281,9 +289,17 @@ def _numbered(noun: str, items: Iterator[Any]) -> Iterator[Row]:
 
 
 def _lines(path: Path) -> Iterator[Row]:
-    """Rows of a JSON-lines file; a line that cannot be read is handed on as its error."""
+    """Rows of a JSON-lines file; a line that cannot be read is handed on as its error.
+
+    Of a line too long to be a problem no more is kept than its beginning.
+    """
     with path.open("rb") as file:
-        for i, raw in enumerate(file, 1):
+        for i, raw in enumerate(iter(partial(file.readline, LONGEST + 1), b""), 1):
+            if len(raw) > LONGEST:
+                while raw and not raw.endswith(b"\n"):
+                    raw = file.readline(LONGEST)
+                yield f"line {i}", ValueError(f"longer than {LONGEST:,} bytes, which no problem is")
+                continue
             if i == 1:
                 raw = raw.removeprefix(b"\xef\xbb\xbf")
             if raw.strip():
@@ -292,7 +308,12 @@ def _lines(path: Path) -> Iterator[Row]:
 
 def _json(raw: bytes) -> Any:
     try:
-        return json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
+        row = json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
+        if b"\\ud" in raw.lower():
+            json.dumps(row, ensure_ascii=False).encode("utf-8")
+        return row
+    except UnicodeEncodeError:
+        return ValueError("text with half of a surrogate pair (\\ud800 to \\udfff), which is not a character")
     except UnicodeDecodeError as e:
         return ValueError(f"not UTF-8 text (byte {e.start + 1})")
     except json.JSONDecodeError as e:
@@ -312,12 +333,51 @@ def _parquet(path: Path) -> Iterator[Row]:
         import pyarrow.parquet as parquet
     except ImportError as e:
         raise UserError("Parquet files need pyarrow: pip install 'isocost[parquet]'") from e
-    try:
-        file = parquet.ParquetFile(path)
-    except (OSError, ValueError) as e:
-        raise UserError(f"{path} is not a Parquet file: {e}") from e
-    rows = (row for batch in file.iter_batches(1024) for row in batch.to_pylist())
-    return _numbered("row", rows)
+    with foreign(path, "write it again, or as .jsonl"):
+        file = parquet.ParquetFile(path, page_checksum_verification=True)
+    return _numbered("row", _rows(path, file, _batch(path, file.metadata)))
+
+
+def _rows(path: Path, file: Any, batch: int) -> Iterator[Any]:
+    """The rows of a Parquet file. Raises UserError where a page is broken, or they decode to an absurd amount."""
+    batches, decoded, most = file.iter_batches(batch), 0, UNPACKED * path.stat().st_size + GROUP
+    while True:
+        with foreign(path, "a page of it is broken: write it again, or as .jsonl"):
+            rows = next(batches, None)
+            columns = [_spelled_out(c) for c in rows.columns] if rows is not None else []
+        if rows is None:
+            return
+        decoded += sum(c.nbytes for c in columns)
+        if decoded > most:
+            raise UserError(f"{path} of {path.stat().st_size:,} bytes decodes to more than {most:,}: {ABSURD}")
+        values = [c.to_pylist() for c in columns]
+        yield from (dict(zip(rows.schema.names, row, strict=True)) for row in zip(*values, strict=True))
+
+
+def _spelled_out(column: Any) -> Any:
+    """A column with a value for every row, which its size then tells, rather than an index into a dictionary."""
+    return column.dictionary_decode() if hasattr(column, "dictionary_decode") else column
+
+
+def _batch(path: Path, about: Any) -> int:
+    """How many rows of a Parquet file can be decoded together within `GROUP` bytes, by what its footer says.
+
+    Raises UserError for a footer that promises more than any file of this size holds: a few bytes of it can stand for
+    gigabytes of equal values.
+    """
+    size, largest = path.stat().st_size, 1
+    if about.num_rows > size + COUNT:
+        raise UserError(f"{path} says that it has {about.num_rows:,} rows in {size:,} bytes: {ABSURD}")
+    for group in map(about.row_group, range(about.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            small, large = column.total_compressed_size, column.total_uncompressed_size
+            name = f"its column {column.path_in_schema!r}"
+            if large > UNPACKED * small + ROOM:
+                raise UserError(f"{path}: {name} unpacks from {small:,} bytes to {large:,}: {ABSURD}")
+            if column.num_values > UNPACKED * size + COUNT:
+                raise UserError(f"{path}: {name} has {column.num_values:,} values in {size:,} bytes: {ABSURD}")
+            largest = max(largest, large)      # a dictionary may hold one value of all of it, and every row be that
+    return max(1, min(BATCH, GROUP // largest))
 
 
 def _problem(row: Any) -> Problem:

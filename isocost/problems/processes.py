@@ -30,6 +30,7 @@ LONGEST = 16 * 2**10   # bytes of an answer; an exception's text is cut far belo
 LEAST_MEMORY = 4       # GiB of data that a user's reward may have on any machine
 RESTARTS = ("timeout", "died", "malformed")    # outcomes after which the process is replaced
 CAUSES = {"SIGKILL": " (out of memory?)", "SIGXCPU": " (it used more CPU time than it may)"}
+LARGEST = 1e12         # of a reward: squares of larger ones, summed over a batch, overflow float32
 Outcome = tuple[str, float | str | None]       # ("score", value), or the kind of failure and what is known of it
 
 
@@ -93,14 +94,18 @@ class Pool:
 
 
 def finite(outcome: Outcome) -> Outcome:
-    """None is "none", NaN and infinities are "not finite"; the rest stays."""
+    """None is "none", NaN and infinities are "not finite", beyond `LARGEST` is "too large"; the rest stays."""
     kind, value = outcome
     if kind != "score":
         return outcome
     if value is None:
         return "none", "the verifier returned None"
     value = float(value)
-    return ("score", value) if math.isfinite(value) else ("not finite", f"the verifier returned {value}")
+    if not math.isfinite(value):
+        return "not finite", f"the verifier returned {value}"
+    if abs(value) > LARGEST:
+        return "too large", f"the verifier returned {value:g}; a reward is at most {LARGEST:g} in size"
+    return "score", value
 
 
 def printable(text: str) -> str:

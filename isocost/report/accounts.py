@@ -84,7 +84,10 @@ def asked_for(study: Study) -> tuple[str, str]:
 
     told = study["pilot"].get("budget")
     if told:
-        return "budget", str(Budget.of(told))
+        try:
+            return "budget", str(Budget.of(told))
+        except (UserError, TypeError):      # a plan of another version
+            return "budget", ""
     return "preset", str(study["pilot"].get("preset") or "")
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import html
-import io
 import json
 import math
 import urllib.parse
@@ -12,10 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from isocost.report.records import as_dict, number
-
-_CONTROLS: dict[int, int | str] = {i: 0x2400 + i for i in range(32) if chr(i) not in "\n\t"}
-_UNSEEN = (0x7F, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))     # delete, and directions
-_CONTROLS |= {i: f"[U+{i:04X}]" for i in _UNSEEN}
+from isocost.words import csv_text, visible
 
 
 class Safe(str):
@@ -26,8 +21,7 @@ def esc(x: Any) -> Safe:
     """Text as HTML: markup in it is shown, not obeyed; control characters become visible, lone surrogates '?'."""
     if isinstance(x, Safe):
         return x
-    text = str(x).encode("utf-8", "replace").decode("utf-8").translate(_CONTROLS)
-    return Safe(html.escape(text, quote=True))
+    return Safe(html.escape(visible(x), quote=True))
 
 
 def tag(name: str, *inside: Any, **attributes: Any) -> Safe:
@@ -90,16 +84,6 @@ def finite(x: Any) -> Any:
     if isinstance(x, Mapping):
         return {str(k): finite(v) for k, v in x.items()}
     return [finite(v) for v in x] if isinstance(x, (list, tuple)) else x
-
-
-def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as CSV; columns in order of first appearance."""
-    columns = list(dict.fromkeys(k for row in rows for k in row))
-    out = io.StringIO()
-    writer = csv.DictWriter(out, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
 
 
 def csv_link(rows: Sequence[Mapping[str, Any]]) -> str:

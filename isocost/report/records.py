@@ -6,15 +6,15 @@ Nothing here is executed or unpickled: records may come from strangers.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-from collections.abc import Iterable
+import os
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isocost.errors import UserError
+from isocost.jsonfile import Damaged, good_lines, read_json
 from isocost.laws.table import PASS
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ STUDY_FILES = (
     "study", "profile", "pilot", "rate", "shift", "law", "plan", "forecast", "audit", "compare", "comparison",
     "dry-run",
 )
-SCHEMA = 1
+SHOWN = 3       # unreadable lines of a stream that are named
 FATES = ("trained", "dead", "filtered", "stale", "surplus", "cancelled", "lost", "evaluation")
 
 Data = dict[str, Any]
@@ -73,7 +73,7 @@ class Run:
 
     @cached_property
     def lines(self) -> list[Data]:
-        return list(read_lines(self.folder / "metrics.jsonl"))
+        return _lines(self.folder / "metrics.jsonl")[0]
 
     @cached_property
     def evaluations(self) -> list[Data]:
@@ -90,7 +90,7 @@ class Run:
 
     @cached_property
     def timing(self) -> list[Data]:
-        return list(read_lines(self.folder / "timing.jsonl"))
+        return _lines(self.folder / "timing.jsonl")[0]
 
     @property
     def seconds(self) -> float:
@@ -104,7 +104,7 @@ class Run:
         if told:
             return {str(k): int(v) for k, v in told.items() if number(v) is not None}
         counts: dict[str, int] = {}
-        for line in read_lines(self.folder / "journal.jsonl"):
+        for line in _lines(self.folder / "journal.jsonl")[0]:
             for fate in line.get("fates") or ():
                 counts[str(fate)] = counts.get(str(fate), 0) + 1
         return counts
@@ -123,7 +123,7 @@ class Run:
         return int(sum(number(cost.get("rollouts")) or 0 for cost in self.bill.values()))
 
     def samples(self) -> list[Data]:
-        return list(read_lines(self.folder / "samples.jsonl"))
+        return _lines(self.folder / "samples.jsonl")[0]
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,8 @@ class Study:
         """What the forecast was made from, hashed again as it lies here; what is not there, or broken, is left out."""
         from isocost.laws.forecast import digest_of, records_hash
 
-        out = {name: digest_of(self[name]) for name in ("law", "plan") if self[name]}
+        version = self["forecast"].get("seal_version", 1)
+        out = {name: digest_of(self[name], version) for name in ("law", "plan") if self[name]}
         if not self.broken and any(r.purpose not in ("train", "run") for r in self.runs):
             out["records"] = records_hash(self.folder)
         return out
@@ -227,20 +228,6 @@ def read_run(folder: Path, metric: str = PASS) -> Run | None:
     return _run(folder, [], metric) if folder.is_dir() else None
 
 
-def read_lines(path: Path) -> Iterable[Data]:
-    """The JSON objects of a .jsonl file; a torn last line, which a kill leaves behind, is passed over."""
-    if not path.is_file():
-        return
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            try:
-                data = json.loads(line)
-            except json.JSONDecodeError:
-                continue
-            if isinstance(data, dict):
-                yield data
-
-
 def number(x: Any) -> float | None:
     """A finite number, or None for anything else."""
     if isinstance(x, bool) or not isinstance(x, (int, float)):
@@ -275,22 +262,29 @@ def _metric(files: dict[str, Data]) -> str:
 
 def _run(folder: Path, broken: list[str], metric: str) -> Run | None:
     about = _read(folder / "run.json", broken)
-    return Run(folder, about, _read(folder / "end.json", broken), metric) if about else None
+    if not about:
+        return None
+    run = Run(folder, about, _read(folder / "end.json", broken), metric)
+    for name in ("metrics.jsonl", "timing.jsonl"):
+        _, bad = _lines(folder / name)
+        broken += [f"{name} in {folder.name}{why}" for why in bad[:SHOWN]]
+        broken += [f"{name} in {folder.name} has {len(bad) - SHOWN} more such lines"] if len(bad) > SHOWN else []
+    return run
 
 
 def _read(path: Path, broken: list[str]) -> Data:
-    if not path.is_file():
-        return {}
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as e:
-        broken.append(f"{path.name} in {path.parent.name} is not JSON: {e}")
-        return {}
-    if not isinstance(data, dict):
-        broken.append(f"{path.name} in {path.parent.name} holds a {type(data).__name__}, not an object")
-        return {}
-    schema = data.get("schema", SCHEMA)
-    if schema != SCHEMA:
-        broken.append(f"{path.name} in {path.parent.name} has schema {schema!r}; this version reads schema {SCHEMA}")
-        return {}
-    return data
+        return read_json(path, partial=True) if os.path.lexists(path) else {}
+    except Damaged as e:
+        broken.append(f"{path.name} in {path.parent.name}{e.why}")
+    except UserError as e:      # a newer schema
+        broken.append(str(e).replace(str(path), f"{path.name} in {path.parent.name}"))
+    return {}
+
+
+def _lines(path: Path) -> tuple[list[Data], list[str]]:
+    """The lines of a stream that can be read, and why the others cannot."""
+    try:
+        return good_lines(path)
+    except Damaged as e:
+        return [], [e.why]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from rich.console import Console
 
 from isocost import methods
 from isocost.conflicts import refuse
+from isocost.console import console
 from isocost.errors import UserError
 from isocost.problems.family import Sums, is_sums, listed
 from isocost.problems.mix import parts
@@ -98,4 +98,4 @@ def workers_of(setting: Setting, asked: int | None) -> int:
 
 
 def console_of(quiet: bool) -> Console:
-    return Console(quiet=quiet, highlight=False, width=None if sys.stdout.isatty() else 120)
+    return console(quiet=quiet)

@@ -12,7 +12,6 @@ A comparison that was stopped goes on when its command is given again.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -20,7 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 from rich.console import Console
 from rich.table import Table
@@ -29,6 +27,7 @@ from isocost import methods
 from isocost import record as records
 from isocost.errors import UserError
 from isocost.importers import TRAINING
+from isocost.jsonfile import fit, page
 from isocost.laws.budget import Bill
 from isocost.laws.compare import QUESTIONS, SAME, SHARES, TOLD, Answer, Comparison, Verdict, compare
 from isocost.laws.few import POWER, pooled_sd, seeds_that_see
@@ -41,6 +40,7 @@ from isocost.laws.wave import RATE
 from isocost.laws.wave import wave as judge_wave
 from isocost.record import find_runs, read_json
 from isocost.run import Job, its_own, recipe_of
+from isocost.schema import ENDED
 from isocost.seams import Improve, Recipe, describe
 from isocost.setting import Opened, Setting, open_setting, refuse_unbounded
 from isocost.study import measure, tell, wave
@@ -49,6 +49,7 @@ from isocost.study.design import Design, arm_of, arm_recipe, design, expected, l
 from isocost.study.home import Home, check, found, writing
 from isocost.study.jobs import job_of, run_jobs
 from isocost.study.single import settings_of
+from isocost.terminal import echo
 from isocost.types import Problem
 from isocost.words import counted
 
@@ -133,7 +134,7 @@ def of_folders(folders: Sequence[Path], console: Console, *, as_json: bool, out:
             Home(out).write("comparison.json", {**answer.data(), **kept})
         console.print(f"\nrecord: {out / 'comparison.json'}")
     if as_json:
-        click.echo(json.dumps(answer.data(), indent=1, sort_keys=True))
+        echo(page(answer.data()))
     return answer.exit_code
 
 
@@ -262,6 +263,7 @@ def of_methods(arms: Sequence[str], console: Console, *, as_json: bool, held: Ex
     same: list[list[str]] = []
     if home.has("compare.json"):
         sealed = home.read("compare.json", "compare")
+        fit(out / "compare.json", sealed["expected"], Bill)
         d, bill, pricing = opened(home), Bill.of(sealed["expected"]), sealed.get("pricing") or {}
     else:
         same, known = _looked_at(made, shared, setting, console)
@@ -281,7 +283,7 @@ def of_methods(arms: Sequence[str], console: Console, *, as_json: bool, held: Ex
         tell.pricing(console, pricing)
         if as_json:
             told = {**d.data(), "expected": bill.data(), "pricing": pricing}
-            click.echo(json.dumps(told, indent=1, sort_keys=True))
+            echo(page(told))
         return 0
     home = found(out, setting, **ask)
     if not home.has("compare.json"):
@@ -305,7 +307,7 @@ def of_methods(arms: Sequence[str], console: Console, *, as_json: bool, held: Ex
         code, name = answer.exit_code, "comparison.json"
     console.print(f"\nrecord: {out / name}")
     if as_json:
-        click.echo((home.path / name).read_text().rstrip())
+        echo((home.path / name).read_text().rstrip())
     return code
 
 
@@ -314,6 +316,7 @@ def opened(home: Home) -> Design:
     sealed = home.read("compare.json", "compare")
     if digest(sealed["design"]) != sealed["seal"]:
         raise UserError(f"{home.path}/compare.json was changed after it was sealed: its hash is not the one it carries")
+    fit(home.path / "compare.json", sealed["design"], Design)
     d = Design.of(sealed["design"])
     for label in d.labels:
         if records.canonical(d.recipe(label)) != records.canonical(d.recipes[label]):
@@ -373,7 +376,9 @@ def _noise(home: Home) -> dict[str, float] | None:
 
 
 def _rates(home: Home) -> dict[str, RateRule]:
-    return {label: RateRule.of(rule) for label, rule in home.read("rates.json", "compare")["rates"].items()}
+    found = home.read("rates.json", "compare")["rates"]
+    fit(home.path / "rates.json", found, dict[str, RateRule])
+    return {label: RateRule.of(rule) for label, rule in found.items()}
 
 
 def _job(home: Home, d: Design, label: str, run: Run, rule: RateRule, seal: str) -> Job:
@@ -400,7 +405,7 @@ def _tracks(home: Home, d: Design, trains: Mapping[str, Sequence[Job]], seal: st
                 raise UserError(f"{f} does not carry the seal {seal[:12]}: it was not trained under this design")
             end = read_json(f / "end.json")
             if end["reason"] != "spent":
-                notes.append(f"{f.name} ended as {end['reason']}: {end['detail']}")
+                notes.append(f"{f.name} ended as {end['reason']}: {end.get('detail', '')}")
         arms[label] = tracks(folders, d.unit, d.metric)
     return arms, notes
 
@@ -416,8 +421,8 @@ def _bill(home: Home) -> dict[str, dict[str, float]]:
         out["pricing"] = {"runs": 0, "rollouts": priced["rollouts"], "tokens": priced["decode"], "lost": 0,
                           "evaluated": 0, "scored": 0, "seconds": round(priced["seconds"], 3)}
     for f in find_runs(home.runs):
-        end = read_json(f / "end.json")
-        own = out.setdefault(str(read_json(f / "run.json")["purpose"]), {})
+        end = read_json(f / "end.json", ENDED)
+        own = out.setdefault(str(read_json(f / "run.json").get("purpose")), {})
         spent, lost, held_out = (end["bill"].get(account, {}) for account in ("train", "lost", "evaluation"))
         for key, amount in (("runs", 1), ("rollouts", spent.get("rollouts", 0)), ("tokens", spent.get("decode", 0)),
                             ("lost", lost.get("rollouts", 0)), ("evaluated", held_out.get("rollouts", 0)),

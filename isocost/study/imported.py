@@ -7,7 +7,6 @@ run to come, in the user's own trainer: one arm, one run.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,15 +16,15 @@ from math import exp, isfinite, sqrt
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 from rich.console import Console
 
-from isocost import importers
+from isocost import importers, schema
 from isocost import record as records
 from isocost.errors import UserError
 from isocost.importers import TRAINING, UNNAMED, Log
 from isocost.importers._record import Asked, Imported, about, resolve, write
+from isocost.jsonfile import page
 from isocost.laws.budget import MEASURED, UNITS, Bill, Budget, Machine, Prices, Timing, in_every_unit, measure_timing
 from isocost.laws.fit import fit_law
 from isocost.laws.law import Flag, Law
@@ -34,8 +33,10 @@ from isocost.laws.plan import IMPORTED, Arm, Check, Plan, prescribe
 from isocost.laws.rate import EXPONENT, NOISE, RateRule, by_n
 from isocost.laws.table import Curve, curves
 from isocost.record import read_json
+from isocost.schema import BILLED
 from isocost.study import measure, spending, tell
 from isocost.study.home import Home, writing
+from isocost.terminal import echo
 from isocost.words import counted
 
 AHEAD = 4  # the run to come over the longest imported one, where no budget is given
@@ -81,7 +82,7 @@ def run(
     if not found:
         raise UserError(skipped[0])
     for text in skipped:
-        click.echo(f"skipped: {text}", err=True)
+        echo(f"skipped: {text}", err=True)
     if out is None:
         own = re.sub(r"[^\w.-]+", "-", found[0].name).strip(".-") or "imported"
         out = Path("runs") / own if len(found) == 1 else Path("studies") / "imported"
@@ -105,14 +106,14 @@ def show(found: Sequence[dict[str, Any]]) -> None:
     """Print what was brought in, then what it lacks, each thing once."""
     for r in found:
         unit, own = r["unit"], measure.from_to(r["scale"], r["first"], r["last"])
-        click.echo(
+        echo(
             f"{r['run']}  from {r['log']} ({r['source']}): n = {r['n']}, B = {r['B']}, lr = {r['lr']:.2g}, seed "
             f"{r['seed']}; {counted(r['points'], 'point')} to {r['C']:g} {unit}; {r['metric']} {r['first']:.3f} -> "
             f"{r['last']:.3f} ({'; '.join(filter(None, (r['kind'], own)))})"
         )
     lacks = Counter(m for r in found for m in r["missing"])
     for text, count in lacks.most_common():
-        click.echo(f"missing{'' if count == len(found) else f' in {count} of {len(found)}'}: {text}")
+        echo(f"missing{'' if count == len(found) else f' in {count} of {len(found)}'}: {text}")
 
 
 def bring(logs: Sequence[Log], out: Path, asked: Asked, study: bool = False) -> list[dict[str, Any]]:
@@ -139,7 +140,7 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> list[dict[
     if (out / "study.json").exists() and not read_json(out / "study.json").get("imported"):
         raise UserError(f"{out} is a study of isocost's own runs; choose another --out")
     there = {f"{t['imported']['name']} ({p.parent})": t for p in sorted((out / "runs").glob("*/run.json"))
-             if (t := read_json(p))}
+             if (t := read_json(p, schema.IMPORTED))}
     known = {t["imported"]["digest"]: name for name, t in there.items()}
     arms = {(t["arm"]["n"], t["seed"]): name for name, t in there.items()}
     new = {_where(run): about(run, run.log.name, "pilot", 0) for run in runs}
@@ -338,7 +339,7 @@ def _spread(seen: Sequence[Curve]) -> tuple[float, str]:
 
 def _bills(folder: Path) -> tuple[float | None, float]:
     """(tokens written per rollout where every log says so, seconds of all runs)."""
-    ends = [read_json(p) for p in sorted((folder / "runs").glob("*/end.json"))]
+    ends = [read_json(p, BILLED) for p in sorted((folder / "runs").glob("*/end.json"))]
     bills = [e["bill"]["train"] for e in ends]
     begun = sum(b["rollouts"] for b in bills)
     tokens = sum(b["decode"] for b in bills) / begun if begun and all("decode" in b for b in bills) else None
@@ -432,7 +433,7 @@ def fit_alone(run: Path, console: Console, *, as_json: bool) -> int:
         f"seeds of n = {told['arm']['n']} and runs of other n where there are any", highlight=False, soft_wrap=True
     )
     if as_json:
-        click.echo(json.dumps(law.data(), indent=1, sort_keys=True))
+        echo(page(law.data()))
     return 0
 
 
@@ -537,7 +538,7 @@ def _beside(home: Home, made: Plan, pilot: PilotPlan) -> dict[str, Any]:
 
 def _warmup(home: Home, n: int) -> int:
     """Updates of warm-up that the imported runs at n had, the most where they differ; 0 where no log tells of any."""
-    arms = [read_json(p)["arm"] for p in home.runs.glob("*/run.json")]
+    arms = [read_json(p, schema.IMPORTED)["arm"] for p in home.runs.glob("*/run.json")]
     return max((int(a["warmup"] or 0) for a in arms if a["n"] == n), default=0)
 
 
@@ -559,7 +560,8 @@ def _prices(folder: Path) -> dict[int, Prices]:
     """n -> what a rollout of its runs wrote, where all of them say so."""
     by: dict[int, list[Mapping[str, float]]] = {}
     for run in sorted((folder / "runs").glob("*/run.json")):
-        by.setdefault(read_json(run)["arm"]["n"], []).append(read_json(run.parent / "end.json")["bill"]["train"])
+        by.setdefault(read_json(run, schema.IMPORTED)["arm"]["n"], []).append(
+            read_json(run.parent / "end.json", BILLED)["bill"]["train"])
     told = {n: bills for n, bills in by.items() if all("decode" in b for b in bills)}
     return {n: Prices(0.0, 0.0, None).measured(bills) for n, bills in told.items()}
 

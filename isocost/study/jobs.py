@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from isocost.errors import UserError
 from isocost.laws.pilot import Evaluation, PilotPlan, Run
 from isocost.laws.rate import RateRule
 from isocost.run import Job, reopen
@@ -40,6 +41,7 @@ def run_phase(
     seal: str | None = None,
 ) -> list[dict[str, Any]]:
     jobs = [job_of(home, r, rule, planned.points_of(r), seal, planned.evaluation) for r in runs]
+    _refuse_elsewhere(jobs, home.runs)
     for job in jobs:
         reopen(home.runs / job.name, job)
     return run_jobs(jobs, home.runs, title, console, workers)
@@ -51,8 +53,17 @@ def run_jobs(
     """Run jobs side by side with a live display. Raises Interrupted once everything is saved."""
     if not jobs:
         return []
+    _refuse_elsewhere(jobs, folder)
     with Watch(title, jobs, folder, console) as watch:
         return run_all(jobs, folder, workers=workers_of(jobs[0].setting, workers), watch=watch)
+
+
+def _refuse_elsewhere(jobs: Sequence[Job], folder: Path) -> None:
+    """Raises UserError for a run whose name leads out of the folder: names come from records, perhaps a stranger's."""
+    for job in jobs:
+        if Path(job.name).name != job.name or job.name in ("", "..") or "\0" in job.name:
+            raise UserError(f"a planned run is called {job.name!r}, which is not the name of a folder in {folder}: "
+                            "plan again, in a folder of your own")
 
 
 def job_of(

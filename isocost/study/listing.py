@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import fcntl
-import sys
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from isocost import methods as catalogue
 from isocost import record as records
+from isocost.console import console
 from isocost.errors import UserError
 from isocost.importers import TRAINING
 from isocost.laws.pilot import Run
 from isocost.record import GO_ON, find_runs, is_run, read_json, read_lines
+from isocost.schema import MEASURED
 from isocost.seams import SEAMS, calls, describe, diff
 from isocost.study import measure
 from isocost.study.show import duration
 from isocost.study.workers import ended
-from isocost.words import counted
+from isocost.words import counted, visible
 
 FILES = (
     "profile.json",
@@ -37,8 +37,11 @@ FILES = (
 )
 
 
+LISTED = MEASURED.needing(method=str, purpose=str)
+
+
 def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else 160)
+    return console(width=160)
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -56,9 +59,7 @@ def _row(kind: str, path: Path, told: Callable[[Path], dict[str, Any]]) -> dict[
     row: dict[str, Any] = {"kind": kind, "path": str(path)}
     try:
         return row | told(path)
-    except KeyError as e:
-        return row | {"broken": f"a record of it has no {e}"}
-    except (UserError, ValueError, TypeError, AttributeError) as e:
+    except UserError as e:
         return row | {"broken": str(e)}
 
 
@@ -76,7 +77,7 @@ def to_parquet(folder: Path, out: Path) -> int:
         raise UserError("writing Parquet needs pyarrow: pip install 'isocost[parquet]'") from None
     lines = []
     for path in find_runs(folder):
-        run = read_json(path / "run.json")
+        run = read_json(path / "run.json", LISTED)
         arm = {"run": str(path), "purpose": run["purpose"], **{k: run["arm"][k] for k in ("n", "B", "lr")}}
         arm |= {"seed": run["seed"], "kind": measure.of(run)["kind"]}
         lines += [{**arm, **_as_measured(line, arm["kind"])} for line in read_lines(path / "metrics.jsonl")]
@@ -99,8 +100,8 @@ def _study(path: Path) -> dict[str, Any]:
     asked = read_json(path / "study.json")
     verdict = read_json(path / "audit.json").get("verdict") if (path / "audit.json").exists() else None
     return {
-        "model": asked["setting"]["model"],
-        "data": asked["setting"]["data"],
+        "model": asked["setting"].get("model", ""),
+        "data": asked["setting"].get("data", ""),
         "verdict": verdict,
         "has": [f for f in FILES if (path / f).exists()],
         "steps": _steps(path),
@@ -123,7 +124,7 @@ def _steps(path: Path) -> list[str]:
 
 
 def _run(path: Path) -> dict[str, Any]:
-    run = read_json(path / "run.json")
+    run = read_json(path / "run.json", LISTED)
     end = read_json(path / "end.json") if (path / "end.json").exists() else {}
     lines = [x for x in read_lines(path / "metrics.jsonl") if "eval/audit" in x]
     told = measure.of(run)
@@ -164,8 +165,9 @@ def show(found: list[dict[str, Any]]) -> None:
     studies, runs = ([r for r in whole if r["kind"] == kind] for kind in ("study", "run"))
     for s in studies:
         steps = ", ".join(s["steps"]) or "nothing yet"
+        name = visible(s["path"], lines=False)
         console.print(
-            f"[bold]{s['path']}[/]  {s['model']} on {s['data']}: {steps}; {duration(s['seconds'])}"
+            f"[bold]{name}[/]  {s['model']} on {s['data']}: {steps}; {duration(s['seconds'])}"
             + (f"; audit: {s['verdict']}" if s["verdict"] else ""),
             highlight=False,
         )
@@ -186,7 +188,7 @@ def show(found: list[dict[str, Any]]) -> None:
             own = measure.from_to(r["scale"], r["first"], r["last"]) if held else ""
             held += f" ({own})" if own else ""
             table.add_row(
-                r["path"],
+                visible(r["path"], lines=False),
                 r["method"],
                 r["purpose"],
                 str(r["n"]),
@@ -200,7 +202,7 @@ def show(found: list[dict[str, Any]]) -> None:
         console.print(table)
     for r in found:
         if "broken" in r:
-            console.print(f"[bold]{r['path']}[/]  [red]broken[/]: {escape(r['broken'])}", highlight=False)
+            console.print(f"[bold]{visible(r['path'], lines=False)}[/]  [red]broken[/]: {r['broken']}", highlight=False)
     if not found:
         console.print("no study and no run here; `isocost quickstart` makes one")
 

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import click
 from rich.console import Console
 
 from isocost.errors import Interrupted, UserError
+from isocost.jsonfile import page
 from isocost.laws.budget import Machine, measure_timing, worded
 from isocost.laws.pilot import PilotPlan
 from isocost.laws.rate import RateRule, fit_rate, shift, trials
 from isocost.laws.table import curves
 from isocost.record import read_json
+from isocost.schema import ENDED
 from isocost.study import imported, spending, tell
 from isocost.study.asked import console_of
 from isocost.study.home import Home, opened, writes
 from isocost.study.jobs import run_phase, workers_for
 from isocost.study.show import duration
 from isocost.study.workers import ended
+from isocost.terminal import echo
 from isocost.words import counted
 
 
@@ -54,7 +55,7 @@ def pilot(
     if dry_run or planned.direct:
         tell.pilot_plan(console, planned)
         if as_json:
-            click.echo(json.dumps(planned.data(), indent=1, sort_keys=True))
+            echo(page(planned.data()))
         return 0
     try:
         return _run(home, planned, console, workers, as_json)
@@ -137,7 +138,7 @@ def _of_each(option: str, texts: Sequence[str], there: Mapping[int, int], exampl
 def measured(home: Home, planned: PilotPlan) -> PilotPlan:
     """The plan with its bills at what the study's runs so far cost; unchanged where no run has ended."""
     ends = [home.runs / r.name / "end.json" for r in planned.runs]
-    bills = [read_json(end)["bill"].get("train", {}) for end in ends if end.exists()]
+    bills = [read_json(end, ENDED)["bill"].get("train", {}) for end in ends if end.exists()]
     if not bills:
         return planned
     return planned.repriced(planned.prices.measured(bills), measure_timing(curves(home.path), planned.timing))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from isocost.jsonfile import tail
 from isocost.rates import Rates, rates, together, told
 from isocost.run import Job
 from isocost.study.workers import ended
@@ -143,7 +143,7 @@ class Watch:
 
 def standing(job: Job, run: Path) -> Standing:
     """How far a job is in its folder, which may not exist yet."""
-    lines = tail(run / "metrics.jsonl")
+    lines = tail(run / "metrics.jsonl", TAIL)
     unit, limit = next(iter(job.budget.items()))
     spent = max((x.get(unit, 0) for x in lines), default=0)
     evaluated = [x for x in lines if "eval/select" in x]
@@ -170,19 +170,6 @@ def _cells(r: Rates | None) -> list[str]:
         return [""] * len(SPEEDS)
     shares = [f"{100 * r.shares[k]:.0f} %" for k in ("sample", "score", "learn")]
     return [f"{r.tokens_per_second:,.0f}", f"{r.rollouts_per_second:,.0f}", *shares]
-
-
-def tail(path: Path, size: int = TAIL) -> list[dict[str, Any]]:
-    """The last whole lines of a stream that may be being written; empty if there is none yet."""
-    try:
-        with open(path, "rb") as f:
-            f.seek(0, 2)
-            f.seek(max(f.tell() - size, 0))
-            lines = f.read().split(b"\n")
-    except FileNotFoundError:
-        return []
-    whole = lines[:-1] if len(lines) < 2 or lines[0].startswith(b"{") else lines[1:-1]
-    return [json.loads(x) for x in whole if x.startswith(b"{")]
 
 
 def _size(job: Job) -> float:

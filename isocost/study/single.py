@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from math import sqrt
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 from rich.console import Console
 from scipy.special import stdtrit
@@ -17,17 +15,20 @@ from scipy.special import stdtrit
 from isocost import methods
 from isocost import record as records
 from isocost.errors import Interrupted, UserError
+from isocost.jsonfile import fit, page, tail
 from isocost.laws.budget import Bill, Budget, Machine, Prices, expected_timing
 from isocost.laws.pilot import EVALUATION_SHARE, points, warmup
 from isocost.laws.rate import starting_rule
 from isocost.rates import rates, told
 from isocost.record import read_json, write_json
 from isocost.run import EVALUATION_SEED, Job, its_own, recipe_of
+from isocost.schema import TRAINED
 from isocost.seams import SIZES, Recipe, describe
 from isocost.setting import Opened, Setting
 from isocost.study import tell
 from isocost.study.home import bill_dry_run, writes
-from isocost.study.show import tail
+from isocost.study.show import TAIL
+from isocost.terminal import echo
 from isocost.types import Cost
 from isocost.words import counted
 
@@ -114,7 +115,7 @@ def train_one(
         finally:
             tell.pricing(console, known["cost"], folder)
         if as_json:
-            click.echo(json.dumps(cost.data() | {"pricing": known["cost"]}, indent=1, sort_keys=True))
+            echo(page(cost.data() | {"pricing": known["cost"]}))
         return 0
     return _go(job, folder, opened, console, as_json)
 
@@ -215,7 +216,7 @@ def _go(job: Job, out: Path, opened: Opened | None, console: Console, as_json: b
 
     def on_step(line: Mapping[str, Any]) -> None:
         if "eval/select" in line:
-            clock = tail(out / "timing.jsonl")
+            clock = tail(out / "timing.jsonl", TAIL)
             speed = rates(clock[-1]) if clock and line["step"] else None
             console.print(
                 f"  {line['rollouts']:>9} rollouts  step {line['step']:>6}  held-out reward, test split "
@@ -231,7 +232,7 @@ def _go(job: Job, out: Path, opened: Opened | None, console: Console, as_json: b
     if speed := rates(end.get("timing", {})):
         console.print(f"  speed: {told(speed)}", highlight=False)
     if as_json:
-        click.echo(json.dumps(end, indent=1, sort_keys=True))
+        echo(page(end))
     return 0 if end["reason"] == "spent" else 5
 
 
@@ -245,10 +246,13 @@ def evaluate_run(
     paired by problem. Raises UserError if the run has no final policy.
     """
     record = read_json(run / "run.json")
+    if "imported" in record:
+        raise UserError(f"{run} was imported, and holds no policy that could be measured")
     if not (run / "final").is_dir():
         raise UserError(
             f"{run} has no final policy: it did not end, or is a pilot's (only trained runs are exported)"
         )
+    fit(run / "run.json", record, TRAINED)
     setting = Setting.of(record["job"]["setting"])
     after, cost = _measured(setting, str(run / "final"), data, samples)
     found: dict[str, Any] = {
@@ -267,7 +271,7 @@ def evaluate_run(
     write_json(run / "eval.json", found)
     tell.evaluated(console, found)
     if quiet:
-        click.echo(json.dumps(found, indent=1, sort_keys=True))
+        echo(page(found))
     return 0
 
 

@@ -6,18 +6,17 @@ A step that has been done is not done again; one that was stopped goes on. What 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import click
 from rich.console import Console
 
 from isocost import record as records
 from isocost.errors import UserError
+from isocost.jsonfile import page
 from isocost.laws import audit as audits
 from isocost.laws import forecast as forecasts
 from isocost.laws.budget import Bill, Budget, Machine, measure_timing
@@ -31,6 +30,7 @@ from isocost.laws.rate import RateRule, given, starting_rule
 from isocost.laws.table import PASS, Curve, attempts_of, curves
 from isocost.meter import LOST, TRAIN
 from isocost.record import read_json
+from isocost.schema import ENDED
 from isocost.setting import Setting
 from isocost.study import imported, spending, tell
 from isocost.study.asked import console_of, method_of, setting_of, workers_of
@@ -38,6 +38,7 @@ from isocost.study.home import Home, check, found, opened, writes
 from isocost.study.jobs import run_phase, workers_for
 from isocost.study.pilot import measured, pilot, refuse_sealed, write_pilot
 from isocost.study.workers import ended
+from isocost.terminal import echo
 from isocost.types import Cost
 
 SAMPLES = 16  # per profiled problem
@@ -70,7 +71,7 @@ def profile(
         cost = profile_cost(setting, problems, seed)
         tell.profile_cost(console, setting, cost)
         if as_json:
-            click.echo(json.dumps(cost, indent=1, sort_keys=True))
+            echo(page(cost))
         return 0
     check(out, setting, seed=seed, method=method, profiled=problems)
     if not (out / "profile.json").exists():
@@ -279,7 +280,7 @@ def _prescription(home: Home, planned: PilotPlan) -> Plan:
 
 def _ends(home: Home, planned: PilotPlan) -> list[dict[str, Any]]:
     """How each of the pilot's runs ended."""
-    return [read_json(home.runs / r.name / "end.json") for r in planned.runs]
+    return [read_json(home.runs / r.name / "end.json", ENDED) for r in planned.runs]
 
 
 def _spent(home: Home, planned: PilotPlan) -> Bill:
@@ -315,7 +316,7 @@ def fit(study: Path, *, quiet: bool, as_json: bool = False, metric: str | None =
     if home.has("pilot.json") and (planned := PilotPlan.of(home.read("pilot.json", "plan"))).direct:
         tell.no_law(console, study, planned)
         if as_json:
-            click.echo(json.dumps({"law": None, "why": planned.why}, indent=1, sort_keys=True))
+            echo(page({"law": None, "why": planned.why}))
         return 0
     choose_metric(home, metric)
     if not home.has("law.json"):
@@ -453,13 +454,13 @@ def train_plan(
     law = Law.of(home.read("law.json", "fit")) if home.has("law.json") else None
     if not home.has("forecast.json"):
         seen = curves(home.path, home.metric) if law else []
-        files = _hashes(home)
+        files = _hashes(home, forecasts.SEAL)
         sealed = forecasts.seal(
             prescription, law, seen, records=files.pop("records"), code=records.code()["sources"], files=files
         )
         forecasts.write(sealed, home.path / "forecast.json")
     forecast = forecasts.read(home.path / "forecast.json")
-    if altered := forecasts.changed(forecast.hashes, _hashes(home)):
+    if altered := forecasts.changed(forecast.hashes, _hashes(home, forecast.seal_version)):
         raise UserError(f"{', '.join(altered)} was changed after the forecast was sealed: begin another study")
     tell.forecast(console, forecast, home.metric)
     rule = RateRule.of(home.read("rate.json", "pilot")) if home.has("rate.json") else planned.rate
@@ -486,7 +487,7 @@ def audit(study: Path, *, quiet: bool, as_json: bool = False) -> int:
         curves(home.path, metric),
         audits.seals(home.path),
         noise=noise,
-        changed=forecasts.changed(forecast.hashes, _hashes(home)),
+        changed=forecasts.changed(forecast.hashes, _hashes(home, forecast.seal_version)),
     )
     home.write("audit.json", verdict.data())
     tell.audit(console, verdict)
@@ -494,10 +495,11 @@ def audit(study: Path, *, quiet: bool, as_json: bool = False) -> int:
     return verdict.exit_code
 
 
-def _hashes(home: Home) -> dict[str, str]:
-    """The hashes of what a forecast is made from, as it lies in the study now; empty for what is not there."""
+def _hashes(home: Home, version: int) -> dict[str, str]:
+    """The hashes of what a forecast is made from, as it lies in the study now, in the way of this version of the seal;
+    empty for what is not there."""
     return {"records": forecasts.records_hash(home.path)} | {
-        name: forecasts.digest_of(read_json(path)) if (path := home.path / f"{name}.json").exists() else ""
+        name: forecasts.digest_of(read_json(path), version) if (path := home.path / f"{name}.json").exists() else ""
         for name in ("plan", "law")
     }
 

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import click
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -29,6 +28,7 @@ from isocost.setting import Setting
 from isocost.study import measure
 from isocost.study.home import Home
 from isocost.study.show import duration
+from isocost.terminal import echo
 from isocost.words import counted
 
 NAMED = 5      # methods named in a line of many
@@ -427,7 +427,7 @@ def spread(s: Spread) -> str:
 def written(home: Home, name: str, as_json: bool) -> None:
     """A record as it was written, for a command that was asked for JSON."""
     if as_json:
-        click.echo((home.path / name).read_text().rstrip())
+        echo((home.path / name).read_text().rstrip())
 
 
 def closing(console: Console, home: Home) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
 from rich.console import Console
 
 from isocost.errors import UserError
+from isocost.jsonfile import page, tail
 from isocost.laws import forecast as forecasts
 from isocost.laws.budget import Machine
 from isocost.laws.law import Law
@@ -20,12 +19,14 @@ from isocost.laws.table import PASS, curves
 from isocost.laws.verdict import Groups, Verdict, judge
 from isocost.meter import LEARN, SAMPLE, SCORE
 from isocost.record import is_run, read_json
+from isocost.schema import BUDGETED, PLACED
 from isocost.study import measure, tell
 from isocost.study.home import Home
 from isocost.study.imported import is_imported
-from isocost.study.show import tail
+from isocost.study.show import TAIL
 from isocost.study.spending import machine_of
 from isocost.study.workers import ended
+from isocost.terminal import echo
 from isocost.types import Cost
 
 JOURNAL = 1 << 20       # bytes of a journal's end that hold the latest groups
@@ -80,7 +81,7 @@ def judge_run(
     Raises:
         UserError: if the folder is no run, or its evaluations do not hold the metric.
     """
-    record = read_json(run / "run.json")
+    record = read_json(run / "run.json", BUDGETED)
     found = curves([run], bearings.metric)
     if not found:
         return None
@@ -102,7 +103,7 @@ def _end(run: Path, record: Mapping[str, Any]) -> float | None:
     unit, limit = next(iter(record["budget"].items()))
     if unit == "rollouts":
         return float(limit)
-    steps = [x for x in tail(run / "metrics.jsonl") if "reward" in x]
+    steps = [x for x in tail(run / "metrics.jsonl", TAIL) if "reward" in x]
     clock = tail(run / "timing.jsonl", 1024)
     if not steps or not clock:
         return None
@@ -119,7 +120,7 @@ def groups_of(run: Path, record: Mapping[str, Any]) -> Groups | None:
     """The latest groups in a run's journal; None where rewards are not 0 or 1, or groups not of n rollouts."""
     n = int(record["arm"]["n"])
     by: dict[tuple[int, int], list[Any]] = {}
-    for line in tail(run / "journal.jsonl", JOURNAL):
+    for line in tail(run / "journal.jsonl", JOURNAL, PLACED):
         by.setdefault((line["wave"], line["slot"]), []).extend(line["rewards"])
     right = []
     for rewards in by.values():
@@ -183,7 +184,7 @@ def verdict(path: Path, *, target: float | None, worth: float | None, as_json: b
     if not rows:
         raise UserError(f"no run in {path} has been evaluated yet: a verdict needs the record of one that trains")
     if as_json:
-        click.echo(json.dumps(rows, indent=1, sort_keys=True))
+        echo(page(rows))
     return 0
 
 
@@ -195,7 +196,7 @@ def _runs(path: Path) -> list[Path]:
     if is_imported(Home(path)):
         raise UserError(f"{path} was imported, and its runs ended with their logs, so there is none to stop: "
                         f"`isocost fit {path}` says how each n ended, `isocost verdict {path}/runs/NAME` how one did")
-    trained = [p.parent for p in sorted((path / "runs").glob("*/run.json")) if read_json(p)["purpose"] == "train"]
+    trained = [p.parent for p in sorted((path / "runs").glob("*/run.json")) if read_json(p).get("purpose") == "train"]
     if not trained:
         raise UserError(f"{path} has no trained run yet: `isocost train --plan {path}` begins them. One of its pilot's "
                         f"is judged by its own folder, {path}/runs/NAME")

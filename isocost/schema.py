@@ -1,0 +1,213 @@
+"""What every file of a record must hold, by its name: what docs/records.md says in words, in shapes that are checked.
+
+A shape needs what every reader of such a file indexes and every version has written; a reader that needs more names a
+shape of its own. What the planner writes has the shape of its dataclasses.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from isocost.shape import UNKNOWN, Count, Each, Filled, Keys, Maybe, Row, Size
+
+VERSION = 1     # of the records that this version writes, and the newest that it reads
+BINS = 17       # of a histogram of pass rates
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What an account was charged, in the fields of `isocost.types.Cost`; imported logs count what they count."""
+
+    rollouts: float = 0
+    prefill: float = 0
+    decode: float = 0
+    score: float = 0
+    train: float = 0
+    updates: float = 0
+    env_steps: float = 0
+    verify: float = 0
+    seconds: float = 0
+
+
+NUMBER = float | None       # null is not a number
+OBJECT = dict[str, Any]
+HELD_OUT = Count | list[str] | None     # how many problems, or which
+
+SETTING = Keys({}, {
+    "model": str, "data": str, "verifier": str | None, "held_out": float, "held_out_data": str | None,
+    "limit": Size | None, "skip_broken": bool, "temperature": float, "top_p": float, "top_k": Count,
+    "max_tokens": int, "samples": Size, "system": str, "device": str, "dtype": str, "kernels": str, "threads": Size,
+}, rest=UNKNOWN)
+ARM = Keys({}, {"n": Size, "B": Size, "lr": float, "multiplier": float, "warmup": NUMBER})
+MODEL = Keys({}, {"name": str, "parameters": NUMBER})
+PROBLEMS = Keys({}, {
+    "spec": str, "train": Count, "select": HELD_OUT, "audit": HELD_OUT, "hash": str, "verifier": str,
+    "verifier_source": str | None,
+})
+LOG = Keys({}, {        # what an imported run's log told
+    "source": str, "name": str, "unit": str, "digest": str, "files": list[OBJECT], "about": OBJECT,
+    "stated": Keys({}, {"scale": tuple[float, float] | None}), "metric": Keys({}, {"name": str | None, "kind": str}),
+})
+BUDGET = Filled(Keys({}, dict.fromkeys(("rollouts", "tokens", "flop", "seconds", "busy seconds"), float), rest=UNKNOWN))
+RUN = Keys({}, {
+    "name": str, "seed": int, "arm": ARM, "purpose": str, "method": str, "recipe": OBJECT, "job": OBJECT,
+    "budget": BUDGET, "seal": str | None, "model": Maybe(MODEL), "problems": Maybe(PROBLEMS),
+    "code": OBJECT, "machine": OBJECT, "imported": LOG,
+    "missing": list[str],
+})
+SIZED = RUN.needing(name=str, seed=int, arm=ARM.needing(n=Size, B=Size))
+MEASURED = SIZED.needing(arm=ARM.needing(n=Size, B=Size, lr=float))     # a curve for the planner, or a row of a list
+BUDGETED = MEASURED.needing(purpose=str, budget=BUDGET, model=MODEL)
+TRAINED = BUDGETED.needing(     # by this program: what going on with it, and measuring it again, needs
+    method=str, recipe=OBJECT, job=Keys({"setting": SETTING}), problems=PROBLEMS
+)
+IMPORTED = MEASURED.needing(imported=LOG.needing(name=str, digest=str))
+END = Keys({"reason": str}, {
+    "detail": str, "steps": Count, "seconds": float, "signal": int | None, "bill": dict[str, Costs],
+    "physical": dict[str, Costs], "fates": dict[str, int], "notes": list[str], "verifier_failures": dict[str, int],
+    "timing": dict[str, NUMBER], "shares": dict[str, float], "tokens_per_second": NUMBER,
+    "rollouts_per_second": NUMBER,
+})
+ENDED = END.needing(bill=dict[str, Costs], seconds=float)       # what adding up its cost needs
+BILLED = ENDED.needing(bill=Keys({"train": Costs}))             # and of an imported run
+STUDY = Keys({"setting": SETTING}, {
+    "seed": int, "method": str | None, "profiled": int, "metric": str, "phases": dict[str, float], "code": OBJECT,
+})
+ATTEMPT = Keys({}, {"text": str, "reward": NUMBER, "stop": str})
+SAID = Keys({}, {"step": float, "id": str, "variant": str, "prompt": str, "attempts": Each(ATTEMPT)})
+PROFILE = Keys({
+    "samples": Size, "right": Filled(list[int]), "mean": float, "histogram": Filled(list[Count]), "regime": str,
+    "why": str,
+    "dead": Each(Keys({"n": int, "share": float, "kind": str}, {"low": NUMBER, "high": NUMBER})),
+    "recipe": Keys({"method": str, "why": str}, {"compares": bool}),
+    "methods": Each(Keys({"name": str, "state": str}, {"why": str})),
+    "lengths": Keys({"mean": float, "p90": float, "truncated": float}, {"p50": float, "p99": float, "max": float}),
+    "rate": Keys({"rollouts_per_second": float}, {"tokens_per_second": float}), "found": list[str],
+}, {
+    "model": str, "parameters": float, "problems": Count, "pool": Count, "select": Count, "audit": Count,
+    "ids": list[str], "levels": list[Any], "unscored": Count, "verifier_failures": dict[str, int],
+    "assign": list[int], "report": list[int], "h": float, "exact": bool, "solutions": NUMBER, "cost": Costs,
+    "lost": Costs, "seconds": float, "examples": Each(SAID),
+    "bands": Each(Keys({}, {"band": str, "problems": int, "assigned": NUMBER, "reported": NUMBER})),
+})
+COMPARE = Keys({"design": OBJECT, "expected": OBJECT, "seal": str}, {"pricing": Maybe(Costs)})
+COMPARISON = Keys({}, {
+    "arms": list[OBJECT], "answers": list[OBJECT], "best": str | None, "missing": list[str], "cost": NUMBER,
+    "unit": str, "margin": float, "metric": str,
+    "verdicts": Each(Keys({}, {"a": str, "b": str, "better": str | None, "by": str | None})),
+})
+
+# lines of streams
+STEP = Keys({"step": float}, {
+    "rollouts": float, "reward": NUMBER, "epoch": NUMBER, "decode": NUMBER, "completions/mean_length": NUMBER,
+}, rest=NUMBER)
+EVALUATION = Keys({"step": float, "rollouts": float}, {
+    "eval/select": NUMBER, "eval/audit": NUMBER, "epoch": NUMBER, "eval/exact": bool, "eval/samples": int,
+    "eval/unscored": int, "eval/length": NUMBER,
+    "eval/histogram": list[Any], "eval/by_base": list[Any],
+}, rest=NUMBER)
+COUNTED = EVALUATION.needing(**{        # with what became of single problems, bin by bin
+    "eval/histogram": Row(Count, BINS), "eval/by_base": Row(NUMBER, BINS), "eval/forgotten": Count,
+    "eval/learned": Count,
+})
+GROUP = Keys({"rewards": list[NUMBER]}, {
+    "step": Count, "id": str, "variant": str, "wave": int, "slot": int, "attempts": list[int], "fates": list[str],
+    "cancelled": int, "version": int, "lengths": list[int], "stops": list[str], "outlooks": list[NUMBER],
+})
+NAMED = GROUP.needing(step=Count, id=str, variant=str)
+PLACED = GROUP.needing(wave=int, slot=int)
+REPLAYED = NAMED.needing(wave=int, slot=int, attempts=list[int], fates=list[str], cancelled=int)    # by the ledger
+CLOCK = Keys({"step": float}, dict.fromkeys(
+    ("rollouts", "tokens", "seconds", "sample", "score", "learn", "evaluate", "rss_mb"), float))
+KEPT = Keys({"slot": int | None, "id": str | None, "rewards": list[NUMBER], "cost": Costs}, {
+    "lengths": list[int], "stops": list[str], "example": SAID,
+})
+
+STREAMS = ("metrics.jsonl", "journal.jsonl", "samples.jsonl", "timing.jsonl")      # that a checkpoint goes with
+ACCOUNTS = dict[str, Costs]
+STATE = Keys({      # of a checkpoint
+    "step": Count, "offsets": Keys(dict.fromkeys(STREAMS, Count)), "sha256": str,
+    "meter": Keys({"logical": ACCOUNTS, "physical": ACCOUNTS}, {"busy": dict[str, dict[str, float]]}),
+}, {
+    "ledger": Keys({"seed": int, "step": Count, "waves": Count, "drawn": int}, rest=UNKNOWN), "measured": Count,
+    "base": list[NUMBER] | None, "version": int, "seconds": float, "shelf": list[OBJECT], "unfinished": list[OBJECT],
+})
+
+_FILES: dict[str, Any] = {
+    "run.json": RUN, "end.json": END, "study.json": STUDY, "profile.json": PROFILE,
+    "eval.json": Keys({}, {"spent": Costs, "cost": Costs}), "compare.json": COMPARE, "comparison.json": COMPARISON,
+    "rates.json": Keys({"rates": dict[str, OBJECT]}, {"noise": dict[str, float] | None}),
+    "pilot.json": "pilot:PilotPlan", "rate.json": "rate:RateRule", "shift.json": "rate:Shift", "law.json": "law:Law",
+    "plan.json": "plan:Plan", "forecast.json": "forecast:Forecast", "audit.json": "audit:Audit",
+}
+_STREAMS: dict[str, Any] = {
+    "metrics.jsonl": STEP, "journal.jsonl": GROUP, "samples.jsonl": SAID, "timing.jsonl": CLOCK,
+    "lost.jsonl": Keys({"cost": Costs}, {"life": int, "step": int}), "profile.jsonl": KEPT,
+}
+_UNITS = Keys({
+    "machine": Keys({}, {"devices": Size, "side_by_side": Size, "price": NUMBER, "currency": str}, rest=UNKNOWN),
+    "rows": Each(Keys({"unit": str, "pilot": NUMBER, "training": NUMBER, "budget": NUMBER, "known": str, "why": str})),
+})
+_BESIDE: dict[str, dict[str, Any]] = {      # what stands in a file beside the dataclass that gives its shape
+    "pilot.json": {"units": _UNITS}, "law.json": {"metric": str}, "plan.json": {
+        "units": _UNITS, "more": "more:More", "sees": Maybe(Keys({"text": str})),
+        "next": Each(Keys({"text": str, "option": str})),
+        "measure": Keys({}, {"kind": str, "unit": str, "scale": tuple[float, float]}),
+    },
+}
+_MADE = {       # by which command a study's file is made again
+    "pilot.json": "plan", "plan.json": "plan", "rate.json": "pilot", "shift.json": "pilot", "law.json": "fit",
+    "audit.json": "audit",
+}
+
+
+@cache
+def of_file(name: str) -> Any:
+    """The shape of a record's file of this name; any object where it has none of its own."""
+    return _planned(_FILES.get(name, OBJECT))
+
+
+@cache
+def beside(name: str) -> Keys:
+    """What may stand in a file of this name beside what its dataclass has."""
+    own = {k: Each(_planned(v)) if isinstance(v, str) else v for k, v in _BESIDE.get(name, {}).items()}
+    return Keys({}, own)
+
+
+def _planned(shape: Any) -> Any:
+    """The planner's dataclasses need numpy and more, so they are loaded when they are asked for."""
+    if not isinstance(shape, str):
+        return shape
+    module, _, attribute = shape.partition(":")
+    return getattr(importlib.import_module(f"isocost.laws.{module}"), attribute)
+
+
+def of_line(name: str, line: Any) -> Any:
+    """The shape of this line of a stream of this name."""
+    if name.startswith("paid-"):
+        return list[Any]
+    if name == "metrics.jsonl" and isinstance(line, dict) and ("eval/select" in line or "eval/audit" in line):
+        return COUNTED if "eval/by_base" in line else EVALUATION
+    return _STREAMS.get(name, OBJECT)
+
+
+def absent(path: Path) -> str:
+    """What it means that there is no such file."""
+    kind = {"run.json": "a run record", "study.json": "a study"}.get(path.name)
+    return f"{path} does not exist" + (f": {path.parent} is not {kind}" if kind else "")
+
+
+def remedy(path: Path) -> str:
+    """What to do about a file that cannot be used."""
+    name = path.name
+    if (name in ("run.json", "end.json", *_STREAMS) and name != "profile.jsonl") or name.startswith("paid-"):
+        return f"restore it from a copy, or remove the run's folder {path.parent} and run it again"
+    if name in _MADE:
+        return f"restore it from a copy, or remove it and run `isocost {_MADE[name]} {path.parent}` again"
+    if name in _FILES or name == "profile.jsonl":
+        return f"restore it from a copy, or begin again in another folder than {path.parent}"
+    return "restore it from a copy, or fetch it again"

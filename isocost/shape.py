@@ -1,0 +1,305 @@
+"""Checks plain data against a type: what a JSON file must hold, written as Python annotations.
+
+An annotation is a type, a union, a Literal, a list, tuple or dict of these, `Keys` (an object with named keys) and
+what is made of it, a dataclass (its fields; other keys are an error unless the class has a property of that name), or
+ndarray (nested lists of numbers, equally long). Integers stand for floats, never the other way round, and true is not a
+number.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache, cached_property
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+SHOWN = 40          # characters of a value that a message quotes
+LARGEST = 2**63     # what no integer of a record reaches: beyond it arithmetic with floats overflows
+UNKNOWN = "a key that is not named is an error"         # Keys(rest=UNKNOWN)
+FILLED = "not empty"                                    # Annotated[tuple[X, ...], FILLED]
+OPEN = "null stands for an infinite value"      # Annotated[float, OPEN]
+
+
+class AtLeast(NamedTuple):
+    """Annotated[int, AtLeast(1)]: the smallest value that is allowed."""
+
+    least: float
+
+
+class Keys:
+    """An object with these keys: those that it needs, and `more` that it may have. A record can grow: `rest` is what a
+    key holds that is not named here, anything if not given."""
+
+    def __init__(self, needs: Mapping[str, Any], more: Mapping[str, Any] | None = None, rest: Any = Any):
+        self.needs, self.more, self.rest = dict(needs), dict(more or {}), rest
+
+    def needing(self, **needs: Any) -> Keys:
+        """The same with more keys needed."""
+        return Keys({**self.needs, **needs}, {k: v for k, v in self.more.items() if k not in needs}, self.rest)
+
+
+class Each(NamedTuple):
+    """A list of such."""
+
+    shape: Any
+
+
+class Maybe(NamedTuple):
+    """Such, or null."""
+
+    shape: Any
+
+
+class Either(NamedTuple):
+    """One of these."""
+
+    shapes: tuple[Any, ...]
+
+
+class Filled(NamedTuple):
+    """Such, a list or an object, and not empty."""
+
+    shape: Any
+
+
+class Row(NamedTuple):
+    """A list of exactly so many such."""
+
+    shape: Any
+    length: int
+
+
+class AtMost(NamedTuple):
+    """Annotated[float, AtMost(1)]: the largest value that is allowed."""
+
+    most: float
+
+
+Share = Annotated[float, AtLeast(0), AtMost(1)]
+Count = Annotated[int, AtLeast(0)]
+Size = Annotated[int, AtLeast(1)]
+Flaw = tuple[str, str]                          # where in the data, and what is wrong there
+Check = Callable[[Any], Flaw | None]
+
+
+def flaw(data: Any, shape: Any, *, partial: bool = False) -> str:
+    """What does not fit the shape, in words; empty where everything fits.
+
+    `partial` is for data of other versions: keys that are needed may be absent, and unknown ones present.
+    """
+    found = _check(shape, partial)(data)
+    return "" if found is None else f"{found[0].removeprefix('.') or 'it'} {found[1]}"
+
+
+@cache
+def _check(shape: Any, partial: bool) -> Check:
+    """The check of one annotation, made once: journals have many lines."""
+    origin, args = get_origin(shape), get_args(shape)
+    if shape is Any or shape is UNKNOWN:
+        return lambda x: None
+    if origin is Annotated:
+        return _annotated(shape, partial)
+    if origin in (Union, types.UnionType):
+        return _union([_check(a, partial) for a in args], _words(shape))
+    if origin is Literal:
+        return lambda x: None if type(x) is str and x in args else ("", f"is {_said(x)}, expected {_words(shape)}")
+    if shape is np.ndarray:
+        return _numbers
+    if origin in (list, Sequence) or (origin is tuple and args[-1] is Ellipsis):
+        return _each(args[0], partial)
+    if origin is tuple:
+        return _row([_check(a, partial) for a in args])
+    if origin in (dict, Mapping):
+        return _values(_check(args[1], partial))
+    if isinstance(shape, Each):
+        return _each(shape.shape, partial)
+    if isinstance(shape, Filled):
+        return _check(Annotated[shape.shape, FILLED], partial)
+    if isinstance(shape, Row):
+        return _row([_check(shape.shape, partial)] * shape.length)
+    if isinstance(shape, Maybe):
+        return _check(Either((shape.shape, None)), partial)
+    if isinstance(shape, Either):
+        return _union([_check(x, partial) for x in shape.shapes], " or ".join(map(_words, shape.shapes)))
+    if isinstance(shape, Keys):
+        checks = {k: _check(v, partial) for k, v in {**shape.needs, **shape.more}.items()}
+        rest = _unknown if shape.rest is UNKNOWN and not partial else _check(shape.rest, partial)
+        return _keys(checks, () if partial else tuple(shape.needs), rest)
+    if is_dataclass(shape):
+        hints = get_type_hints(shape, include_extras=True)
+        needed = [f.name for f in fields(shape) if f.default is MISSING and f.default_factory is MISSING]
+        beside = {"schema": _check(Any, partial), **{k: _later(v, partial) for k, v in _derived(shape).items()}}
+        checks = {**beside, **{f.name: _check(hints[f.name], partial) for f in fields(shape)}}
+        return _keys(checks, () if partial else tuple(needed),
+                     _check(Any, partial) if partial else _unknown)
+    return _plain(shape)
+
+
+def _later(shape: Any, partial: bool) -> Check:
+    """A check that is made when it is needed: a property may be of its own class."""
+    return lambda x: _check(shape, partial)(x)
+
+
+def _plain(shape: Any) -> Check:
+    """The check of a type that JSON has itself."""
+    kinds: tuple[type, ...] = (int, float) if shape is float else (type(None),) if shape is None else (shape,)
+    words = _words(shape)
+
+    def check(x: Any) -> Flaw | None:
+        if type(x) not in kinds:
+            return "", f"is {_said(x)}, expected {words}"
+        if type(x) is float and not math.isfinite(x):
+            return "", f"is {x}, expected a finite number"
+        if type(x) is int and abs(x) >= LARGEST:
+            return "", f"is {_said(x)}, expected {words} below 2**63"
+        return None
+
+    return check
+
+
+def _annotated(shape: Any, partial: bool) -> Check:
+    base, *notes = get_args(shape)
+    check = _check(base | None if OPEN in notes else base, partial)
+    least = next((n.least for n in notes if isinstance(n, AtLeast)), -math.inf)
+    most = next((n.most for n in notes if isinstance(n, AtMost)), math.inf)
+
+    def bounded(x: Any) -> Flaw | None:
+        if (found := check(x)) is not None or x is None:
+            return found
+        if FILLED in notes:
+            return None if x else ("", f"is {_said(x)}, expected at least one entry")
+        if least <= x <= most:
+            return None
+        return "", f"is {x:g}, expected at least {least:g}" if x < least else f"is {x:g}, expected at most {most:g}"
+
+    return bounded
+
+
+def _union(checks: Sequence[Check], words: str) -> Check:
+    def check(x: Any) -> Flaw | None:
+        found = []
+        for one in checks:
+            if (wrong := one(x)) is None:
+                return None
+            found.append(wrong)
+        deepest = max(found, key=lambda f: len(f[0]))       # of {...} | None the flaw inside says more
+        return deepest if deepest[0] else ("", f"is {_said(x)}, expected {words}")
+
+    return check
+
+
+def _each(inner: Any, partial: bool) -> Check:
+    check, simple = _check(inner, partial), _simple(inner)
+
+    def each(x: Any) -> Flaw | None:
+        if type(x) is not list and type(x) is not tuple:
+            return "", f"is {_said(x)}, expected a list"
+        if simple and set(map(type, x)) <= simple:      # most of a journal
+            return None
+        for i, item in enumerate(x):
+            if (found := check(item)) is not None:
+                return f"[{i}]{found[0]}", found[1]
+        return None
+
+    return each
+
+
+def _simple(shape: Any) -> frozenset[type]:
+    """The types that fit a shape whatever their value; empty where the value matters."""
+    parts = get_args(shape) if get_origin(shape) in (Union, types.UnionType) else (shape,)
+    return frozenset(parts) if set(parts) <= {int, str, bool, type(None)} else frozenset()
+
+
+def _row(checks: Sequence[Check]) -> Check:
+    def check(x: Any) -> Flaw | None:
+        if type(x) not in (list, tuple) or len(x) != len(checks):
+            return "", f"is {_said(x)}, expected a list of {len(checks)} values"
+        for i, (item, one) in enumerate(zip(x, checks, strict=True)):
+            if (found := one(item)) is not None:
+                return f"[{i}]{found[0]}", found[1]
+        return None
+
+    return check
+
+
+def _values(check: Check) -> Check:
+    def each(x: Any) -> Flaw | None:
+        if not isinstance(x, dict):
+            return "", f"is {_said(x)}, expected an object"
+        for k, v in x.items():
+            if (found := check(v)) is not None:
+                return f".{k[:SHOWN]}{found[0]}", found[1]
+        return None
+
+    return each
+
+
+def _unknown(x: Any) -> Flaw:
+    """What becomes of a key that nothing reads."""
+    return "", "is not a key that this version of isocost knows"
+
+
+def _keys(checks: Mapping[str, Check], needed: Sequence[str], rest: Check) -> Check:
+    def check(x: Any) -> Flaw | None:
+        if not isinstance(x, dict):
+            return "", f"is {_said(x)}, expected an object"
+        for k in needed:
+            if k not in x:
+                return f".{k}", "is missing"
+        for k, v in x.items():
+            if (found := checks.get(k, rest)(v)) is not None:
+                return f".{k[:SHOWN]}{found[0]}", found[1]
+        return None
+
+    return check
+
+
+def _numbers(x: Any) -> Flaw | None:
+    """Nested lists of numbers or null, equally long at every depth."""
+    try:
+        values = np.array(x)        # without a type: with one, numpy reads "1" as a number
+        if values.dtype.kind == "O" and {type(v) for v in values.flat} <= {int, float, type(None)}:
+            values = values.astype(float)
+    except (TypeError, ValueError, OverflowError):
+        values = np.array("")
+    if not isinstance(x, list) or values.dtype.kind not in "if" or np.isinf(values).any():
+        return "", f"is {_said(x)}, expected finite numbers in lists of equal length"
+    return None
+
+
+def _derived(shape: Any) -> dict[str, Any]:
+    """A dataclass's properties with their types: what follows from the fields may stand beside them."""
+    found = {k: v.fget if isinstance(v, property) else v.func for k, v in vars(shape).items()
+             if isinstance(v, property | cached_property)}
+    return {k: get_type_hints(f, include_extras=True).get("return", Any) for k, f in found.items()}
+
+
+def _words(shape: Any) -> str:
+    origin, args = get_origin(shape), get_args(shape)
+    if origin in (Union, types.UnionType):
+        return " or ".join(dict.fromkeys(map(_words, args)))
+    if origin is Literal:
+        return " or ".join(map(repr, args))
+    if origin is Annotated:
+        return _words(args[0])
+    if isinstance(shape, Each | Row):
+        return "a list"
+    names: dict[Any, str] = {int: "an integer", float: "a number", str: "text", bool: "true or false",
+                             None: "null", type(None): "null", list: "a list", tuple: "a list", np.ndarray: "numbers"}
+    return names.get(shape) or names.get(origin) or "an object"
+
+
+def _said(x: Any) -> str:
+    """A value as a message quotes it: short, and containers by their kind."""
+    if isinstance(x, dict):
+        return "an object" if x else "an empty object"
+    if isinstance(x, list | tuple):
+        return "an empty list" if not x else f"a list of {len(x)}"
+    if x is None or isinstance(x, bool):
+        return {None: "null", True: "true", False: "false"}[x]
+    text = repr(x) if isinstance(x, str) else str(x)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
