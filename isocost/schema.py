@@ -40,7 +40,7 @@ HELD_OUT = Count | list[str] | None     # how many problems, or which
 SETTING = Keys({}, {
     "model": str, "data": str, "verifier": str | None, "held_out": float, "held_out_data": str | None,
     "limit": Size | None, "skip_broken": bool, "temperature": float, "top_p": float, "top_k": Count,
-    "max_tokens": int, "samples": Size, "system": str, "device": str, "dtype": str, "kernels": str, "threads": Size,
+    "max_tokens": int, "samples": Size, "evaluated": Size | None, "system": str, "device": str, "dtype": str, "kernels": str, "threads": Size,
 }, rest=UNKNOWN)
 ARM = Keys({}, {"n": Size, "B": Size, "lr": float, "multiplier": float, "warmup": NUMBER})
 MODEL = Keys({}, {"name": str, "parameters": NUMBER})
@@ -157,6 +157,9 @@ _BESIDE: dict[str, dict[str, Any]] = {      # what stands in a file beside the d
         "units": _UNITS, "more": "more:More", "sees": Maybe(Keys({"text": str})),
         "next": Each(Keys({"text": str, "option": str})),
         "measure": Keys({}, {"kind": str, "unit": str, "scale": tuple[float, float]}),
+        "evaluating": Maybe(Keys({}, {
+            "problems": Size, "samples": Size, "rollouts": Count, "share": float, "unit": str, "sd": float,
+        })),
     },
 }
 _MADE = {       # by which command a study's file is made again
