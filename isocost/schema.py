@@ -40,7 +40,8 @@ HELD_OUT = Count | list[str] | None     # how many problems, or which
 SETTING = Keys({}, {
     "model": str, "data": str, "verifier": str | None, "held_out": float, "held_out_data": str | None,
     "limit": Size | None, "skip_broken": bool, "temperature": float, "top_p": float, "top_k": Count,
-    "max_tokens": int, "samples": Size, "evaluated": Size | None, "system": str, "device": str, "dtype": str, "kernels": str, "threads": Size,
+    "max_tokens": int, "samples": Size, "evaluated": Size | None,
+    "system": str, "device": str, "dtype": str, "kernels": str, "threads": Size,
 }, rest=UNKNOWN)
 ARM = Keys({}, {"n": Size, "B": Size, "lr": float, "multiplier": float, "warmup": NUMBER})
 MODEL = Keys({}, {"name": str, "parameters": NUMBER})
@@ -90,7 +91,8 @@ PROFILE = Keys({
 }, {
     "model": str, "parameters": float, "problems": Count, "pool": Count, "select": Count, "audit": Count,
     "ids": list[str], "levels": list[Any], "unscored": Count, "verifier_failures": dict[str, int],
-    "assign": list[int], "report": list[int], "h": float, "exact": bool, "solutions": NUMBER, "cost": Costs,
+    "assign": list[float], "report": list[float],
+    "graded": bool, "rewards": list[float], "tallies": Each(Each(tuple[float, int])), "unsolved": float, "h": float, "exact": bool, "solutions": NUMBER, "cost": Costs,
     "lost": Costs, "seconds": float, "examples": Each(SAID),
     "bands": Each(Keys({}, {"band": str, "problems": int, "assigned": NUMBER, "reported": NUMBER})),
 })
