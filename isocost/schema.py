@@ -92,7 +92,8 @@ PROFILE = Keys({
     "model": str, "parameters": float, "problems": Count, "pool": Count, "select": Count, "audit": Count,
     "ids": list[str], "levels": list[Any], "unscored": Count, "verifier_failures": dict[str, int],
     "assign": list[float], "report": list[float],
-    "graded": bool, "rewards": list[float], "tallies": Each(Each(tuple[float, int])), "unsolved": float, "h": float, "exact": bool, "solutions": NUMBER, "cost": Costs,
+    "graded": bool, "rewards": list[float], "tallies": Each(Each(tuple[float, int])), "unsolved": float,
+    "h": float, "exact": bool, "solutions": NUMBER, "cost": Costs,
     "lost": Costs, "seconds": float, "examples": Each(SAID),
     "bands": Each(Keys({}, {"band": str, "problems": int, "assigned": NUMBER, "reported": NUMBER})),
 })
