@@ -15,7 +15,7 @@ test: $(VENV)/dev chromium lint
 	$(VENV)/bin/python -m pytest
 
 lint: $(VENV)/dev
-	$(VENV)/bin/ruff check isocost tests records bench
+	$(VENV)/bin/ruff check src tests experiments bench
 	$(VENV)/bin/mypy
 
 # What it is measured against lives in a virtual environment of its own: `make bench BENCH_TRL_PYTHON=...` takes

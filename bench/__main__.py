@@ -14,7 +14,7 @@ from typing import Any
 from bench.options import Options
 from bench.worker import ROOT, Failed
 
-OUT, WORK = ROOT / "records" / "bench", ROOT / "build" / "bench"
+OUT, WORK = ROOT / "experiments" / "results" / "bench", ROOT / "build" / "bench"
 CASES = {
     "step": "the RL step against TRL's GRPOTrainer (needs TRL: `make .venv-trl/run`, or BENCH_TRL_PYTHON)",
     "decode": "decoding against Hugging Face generate, on a tiny model and on SmolLM2-135M",
@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--seeds", type=int, default=3, help="of the RL step's learning curves (default: 3)")
     p.add_argument("--variants", default="", help="of the RL step: base,long,ragged (default: all)")
     p.add_argument("--budget", type=float, default=120.0, help="seconds per point of decode and scaling (default: 120)")
-    p.add_argument("--out", type=Path, default=OUT, help="where records go (default: records/bench)")
+    p.add_argument("--out", type=Path, default=OUT, help="where records go (default: experiments/results/bench)")
     p.add_argument("--work", type=Path, default=WORK, help="for models and runs (default: build/bench)")
     return p
 

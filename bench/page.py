@@ -15,10 +15,10 @@ Records = Mapping[str, Mapping[str, Any]]
 PAGE, IMAGES = ROOT / "docs" / "speed.md", ROOT / "docs" / "images"
 HEAD = """# Speed
 
-Written by `python -m bench page` from `records/bench`; `make bench` measures again, on your machine. Contenders live in
-processes of their own and take turns, block by block; a ratio is taken within each turn, and its interval is the sign
-test's for the median (95 %, or the whole range where there are fewer than six turns). Peak memory is of each
-contender's own process.
+Written by `python -m bench page` from `experiments/results/bench`; `make bench` measures again, on your machine.
+Contenders live in processes of their own and take turns, block by block; a ratio is taken within each turn, and its
+interval is the sign test's for the median (95 %, or the whole range where there are fewer than six turns). Peak memory
+is of each contender's own process.
 """
 
 

@@ -105,7 +105,7 @@ import atexit, gc, json, os, pkgutil, runpy, socket, sys, threading, traceback
 import altair, numpy, scipy.optimize, scipy.stats, torch, vl_convert
 import isocost
 for module in pkgutil.walk_packages(isocost.__path__, "isocost."):
-    if module.name != "isocost.docs":       # which a page runs with -m
+    if module.name != "isocost.cli.page":       # which a page runs with -m
         __import__(module.name)
 listening = socket.socket(socket.AF_UNIX)
 listening.bind(sys.argv[1])
@@ -143,7 +143,7 @@ def run():
     if name == "isocost":
         sys.argv = ["isocost", *words]
         del sys.path[0]
-        sys.exit(isocost.cli.main())
+        sys.exit(isocost.cli.commands.main())
     sys.path[0] = ""
     if words[0] == "-m":
         sys.argv = words[1:]
@@ -181,7 +181,7 @@ socket.send_fds(here, [asked.encode()], [0, 1, 2])
 code = int(here.recv(16))
 sys.exit(code if code >= 0 else 128 - code)
 """
-INSTALLED = "import sys; from isocost.cli import main; sys.argv[0] = 'isocost'; sys.exit(main())"
+INSTALLED = "import sys; from isocost.cli.commands import main; sys.argv[0] = 'isocost'; sys.exit(main())"
 # A page's Python blocks are one session, as in an interpreter that stays open beside the shell.
 SESSION = """
 import json, sys

@@ -1,6 +1,6 @@
 """Kills runs, for real: a run is forked, killed with SIGKILL at a named point or after a delay, and resumed.
 
-    python tests/kill9.py --out records/kill9.json      # 25 random instants and every named point
+    python tests/kill9.py --out experiments/results/kill9.json      # 25 random instants and every named point
 
 A killed and resumed run must leave the same metrics, journal, samples and weights as one never killed. Each kill
 leaves a witness of where it landed.
@@ -22,10 +22,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from isocost import record as records
-from isocost.record import RunRecord, Stream, read_json, read_lines
-from isocost.run import Job, _Run, run
-from isocost.setting import Setting
+from isocost.runs import record as records
+from isocost.runs.record import RunRecord, Stream, read_json, read_lines
+from isocost.runs.run import Job, _Run, run
+from isocost.worlds.setting import Setting
 
 COMPARED = ("metrics.jsonl", "journal.jsonl", "samples.jsonl")
 JOB = Job(

@@ -1,4 +1,4 @@
-"""A run's curve from numbers written in a test; whole simulated studies come from `isocost.laws.truth`."""
+"""A run's curve from numbers written in a test; whole simulated studies come from `truth`."""
 
 from __future__ import annotations
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from experiments import base as make
 from isocost import base
-from isocost.base import make
 from isocost.local import weights
 from isocost.local.decoder import Decoder
-from isocost.problems import family
+from isocost.tasks import sums as family
 
 SMALL = make.Lessons(hidden=32, layers=1, steps=40, rows=64)
 

@@ -171,14 +171,14 @@ def test_a_record_of_overhead_gives_its_page():
 
 def test_the_page_is_what_the_records_give():
     """`python -m bench page` writes it."""
-    found = page.records(HOME / "records" / "bench")
+    found = page.records(HOME / "experiments" / "results" / "bench")
     assert page.PAGE.read_text() == page.page(found)
     for name, _ in page.pictures(found):
         assert all((page.IMAGES / f"speed-{name}-{side}.svg").is_file() for side in ("light", "dark"))
 
 
 def test_records_hold_what_a_rerun_needs():
-    for path in (HOME / "records" / "bench").glob("*.json"):
+    for path in (HOME / "experiments" / "results" / "bench").glob("*.json"):
         record = json.loads(path.read_text())
         assert record["case"] == path.stem in CASES and record["command"].startswith("python -m bench")
         assert {"processor", "cores", "threads", "versions", "gpu"} <= record["machine"].keys()

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from isocost.errors import UserError
-from isocost.laws.budget import WALL, Bill, Budget, Machine, Prices, Timing, in_every_unit
 from isocost.laws.fit import fit_law
-from isocost.laws.more import More, more
-from isocost.laws.pilot import plan_pilot
-from isocost.laws.truth import Design, plant
+from isocost.planner.budget import WALL, Bill, Budget, Machine, Prices, Timing, in_every_unit
+from isocost.planner.more import More, more
+from isocost.planner.pilot import plan_pilot
+from truth import Design, plant
 
 PILOT = Bill(1000, 4000.0, 8e9, 100.0, 10, 500.0, 3.0)
 TRAINING = Bill(3000, 12000.0, 24e9, 260.0, 30, 500.0, 9.0)

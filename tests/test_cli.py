@@ -10,12 +10,12 @@ import sys
 import time
 from pathlib import Path
 
-import kill9
 import pytest
 from click.testing import CliRunner
 
-from isocost.cli import main
-from isocost.record import read_json, read_lines
+import kill9
+from isocost.cli.commands import main
+from isocost.runs.record import read_json, read_lines
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"
@@ -123,7 +123,7 @@ def processor_seconds(*command):
 def test_help_takes_no_longer_than_loading_a_few_small_packages(command):
     """On any processor: importing torch takes ten times as long as these."""
     small = processor_seconds("-c", "import click, rich.console, numpy")
-    assert processor_seconds("-m", "isocost.cli", *command, "--help") < 3 * small
+    assert processor_seconds("-m", "isocost", *command, "--help") < 3 * small
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ def test_a_method_of_an_installed_package_is_one_by_name(here, monkeypatch):
     assert "keeps the contract" in said("methods", "check", "mine") and "0.3" in said("diff", "mine", "grpo")
     train = ["train", "mine", *DATA, "-n", "4", "-B", "4", "--budget", "64-rollouts", "--out", "r", "--json"]
     there = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join([str(HERE.parent), str(here / "site")])}
-    done = subprocess.run([sys.executable, "-m", "isocost.cli", *train], env=there, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "isocost", *train], env=there, capture_output=True, text=True)
     assert done.returncode == 0 and json.loads(done.stdout)["reason"] == "spent", done.stderr
     recipe = read_json(here / "r" / "run.json")["recipe"]
     assert recipe["name"] == "mine" and recipe["loss"]["high"] == 0.3
@@ -400,7 +400,7 @@ def test_problems_of_ones_own_for_the_tiny_model(here):
 def test_a_signal_saves_and_prints_the_line_that_goes_on(tmp_path, signum, code):
     """In a process of its own; the line it prints is run as it stands, and ends as a run never stopped."""
     asked = [*RUN, "--budget", "1600-rollouts", "--evaluations", "2"]
-    command = [sys.executable, "-m", "isocost.cli", *asked, "--out", str(tmp_path / "my run")]
+    command = [sys.executable, "-m", "isocost", *asked, "--out", str(tmp_path / "my run")]
     process = subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     deadline = time.monotonic() + 300     # for a machine that is very busy
     while len(read_lines(tmp_path / "my run" / "metrics.jsonl")) < 8 and time.monotonic() < deadline:

@@ -10,11 +10,12 @@ from click.testing import CliRunner
 from scipy import stats
 
 from isocost.chance import Purpose, generator
-from isocost.cli import main
+from isocost.cli.commands import main
+from isocost.compare import judge as judge
+from isocost.compare.judge import Answer, _answer, _Way, compare, reached, rising
+from isocost.compare.tracks import LENGTH, Track, tracks
 from isocost.errors import UserError
-from isocost.laws import compare as judge
-from isocost.laws.compare import Answer, _answer, _Way, compare, reached, rising
-from isocost.laws.few import (
+from isocost.stats.power import (
     PAIRS,
     Estimate,
     bootstrap,
@@ -26,8 +27,7 @@ from isocost.laws.few import (
     shares,
     smallest,
 )
-from isocost.laws.track import LENGTH, Track, tracks
-from isocost.laws.truth import plant
+from truth import plant
 
 AT = np.geomspace(250, 8000, 8)
 

@@ -13,15 +13,15 @@ import pytest
 from click.testing import CliRunner
 
 from isocost import methods
-from isocost.cli import main
+from isocost.cli.commands import main
+from isocost.compare.design import Design, arm_of, design, expected, labels_of
+from isocost.compare.parents import with_parents
+from isocost.compare.steps import PRICED
 from isocost.errors import UserError
-from isocost.laws.forecast import digest
-from isocost.record import read_json, read_lines
-from isocost.run import Job, run
+from isocost.planner.forecast import digest
+from isocost.runs.record import read_json, read_lines
+from isocost.runs.run import Job, run
 from isocost.seams import Recipe
-from isocost.study.compare import PRICED
-from isocost.study.design import Design, arm_of, design, expected, labels_of
-from isocost.study.wave import with_parents
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 DATA = ("--data", "sums:base=easy,count=120", "--held-out", "0.3")
@@ -40,7 +40,7 @@ def said(*args, code=0):
 def compared(tmp_path_factory):
     """A comparison that was killed in its third run and gone on with, and what the second command said."""
     out = tmp_path_factory.mktemp("comparisons") / "two"
-    going = subprocess.Popen([sys.executable, "-m", "isocost.cli", *ASK, "--out", str(out)], env=ENVIRONMENT,
+    going = subprocess.Popen([sys.executable, "-m", "isocost", *ASK, "--out", str(out)], env=ENVIRONMENT,
                              stdout=subprocess.DEVNULL, start_new_session=True)
     until = time.monotonic() + 400
     while going.poll() is None and not list(out.glob("runs/train-*")) and time.monotonic() < until:
@@ -208,7 +208,7 @@ def test_an_arm_may_be_a_method_with_settings(tmp_path):
     ("grpo@rollouts=4", "grpo and grpo@rollouts=4 are one recipe"),
     ("grpo@rollouts=0", "rollouts=0: it takes a value in [1, inf)"),
     ("grpo@rollouts=1", "rollouts 1 does not go with grpo.advantage: it compares siblings"),
-    ("brpo", "brpo does not run: a step of it in isocost.toy (n = 4)"),
+    ("brpo", "brpo does not run: a step of it in the toy world (n = 4)"),
     ("grpo@improve.minibatches=0", "improve.minibatches=0: isocost.parts.improve:policy takes a value in [1, inf)"),
     ("grop@loss.high=0.28", "grop"),
     ("grpo@loss.high=0.20", "grpo and grpo@loss.high=0.20 are one recipe"),
@@ -220,7 +220,7 @@ def test_an_arm_may_be_a_method_with_settings(tmp_path):
     ("grpo@max_age.x=1", "max_age is a size, 0: it has no setting 'x'"),
 ])
 def test_a_wrong_setting_of_an_arm_is_told_before_anything_is_sampled(arm, words, tmp_path, monkeypatch):
-    monkeypatch.setattr("isocost.study.compare._priced", lambda opened: pytest.fail("answers were sampled"))
+    monkeypatch.setattr("isocost.compare.steps._priced", lambda opened: pytest.fail("answers were sampled"))
     printed = said("compare", "grpo", arm, *DATA, *SIZE, "--budget", "800-rollouts", "--out", tmp_path / "c", code=2)
     assert words in printed and not (tmp_path / "c").exists()
 
@@ -302,7 +302,7 @@ def test_arms_that_take_the_same_steps_are_told_before_anything_is_sealed(tmp_pa
     """One update on fresh rollouts: every ratio is 1, and the clip is never met."""
     ask = ("compare", "grpo", "grpo@loss.high=0.28", "grpo@max_age=1", "rloo", *DATA, *SIZE)
     text = said(*ask, "--budget", "4k-rollouts", "--dry-run", "--out", tmp_path / "c")
-    assert "! grpo and grpo@loss.high=0.28 took the same steps in isocost.toy" in text and text.count("took the") == 1
+    assert "! grpo and grpo@loss.high=0.28 took the same steps in the toy world" in text and text.count("took the") == 1
 
 
 def test_a_comparison_begun_by_an_earlier_version_goes_on(compared):

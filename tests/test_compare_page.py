@@ -6,13 +6,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from isocost.laws.compare import QUESTIONS, SHARES, Comparison
-from isocost.study.compare import show
-from isocost.study.design import Design
+from isocost.compare.design import Design
+from isocost.compare.judge import QUESTIONS, SHARES, Comparison
+from isocost.compare.steps import show
 
 HOME = Path(__file__).parents[1]
 PAGE = (HOME / "docs" / "compare.md").read_text(encoding="utf-8")
-KEPT = json.loads((HOME / "records" / "compare_example.json").read_text(encoding="utf-8"))
+KEPT = json.loads((HOME / "experiments" / "results" / "compare_example.json").read_text(encoding="utf-8"))
 
 
 def test_the_output_on_the_page_is_what_is_said_of_the_record():
@@ -33,7 +33,7 @@ def test_the_design_on_the_page_is_that_of_the_record():
 
 
 def test_what_the_page_says_was_measured_is_in_the_record():
-    record = json.loads((HOME / "records" / "compare.json").read_text(encoding="utf-8"))
+    record = json.loads((HOME / "experiments" / "results" / "compare.json").read_text(encoding="utf-8"))
     said = record["summary"]
     for name in ("wrong verdicts", "wrong verdicts, worst cell", "wrong verdicts, no difference in truth",
                  "wrong anything, no difference in truth", "wrong anything, worst cell",

@@ -10,16 +10,18 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from toy import run
 
-from isocost import conflicts, methods, parts, toy
-from isocost.cli import main
-from isocost.conflicts import AT_MOST, CONFLICTS, FACTS, SHARED, refuse
+from isocost import methods, parts
+from isocost.cli.commands import main
+from isocost.contract import conflicts
+from isocost.contract.conflicts import AT_MOST, CONFLICTS, FACTS, SHARED, refuse
 from isocost.errors import UserError
 from isocost.methods import brpo, drgrpo, grpo, isoeasy, mrt
 from isocost.parts import allocate, choose, guide, improve, loss, reward, schedule, select, tree
 from isocost.seams import SEAMS, describe, fingerprint, functions, tune
 from isocost.traits import TRAITS, declared
+from isocost.worlds import toy
+from toy import run
 
 ALL = methods.names()
 QUICK = partial(schedule.first_back, keep=0.75)

@@ -8,8 +8,13 @@ from pathlib import Path
 import click
 import pytest
 
-from isocost import cli, docs, seams
-from isocost.laws import audit, forecast, law, pilot, plan, rate
+from isocost import seams
+from isocost.cli import commands as cli
+from isocost.cli import page as docs
+from isocost.laws import law
+from isocost.planner import audit, forecast, pilot
+from isocost.planner import learning_rate as rate
+from isocost.planner import rollouts as plan
 from isocost.report import aliases
 
 HOME = Path(__file__).parents[1]
@@ -103,7 +108,7 @@ def test_make_targets_exist():
 
 def test_the_commands_page_is_current():
     said = (HOME / "docs" / "cli.md").read_text(encoding="utf-8")
-    assert said == docs.commands(), "python -m isocost.docs > docs/cli.md"
+    assert said == docs.commands(), "python -m isocost.page > docs/cli.md"
 
 
 def test_the_notation_has_every_trainers_names():

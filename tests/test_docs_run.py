@@ -19,10 +19,11 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from doc_pages import BLOCK, HOME, Block, Done, Shell, blocks, pages, programs, same
 
-from isocost import cli, methods
-from isocost.laws.budget import Budget
+from doc_pages import BLOCK, HOME, Block, Done, Shell, blocks, pages, programs, same
+from isocost import methods
+from isocost.cli import commands as cli
+from isocost.planner.budget import Budget
 
 PAGES = {str(p.relative_to(HOME)): p for p in pages()}
 
@@ -104,7 +105,7 @@ def doctor(shell: Shell) -> None:
 
 
 def tutorial(shell: Shell) -> None:
-    shutil.copytree(HOME / "records" / "tutorial", shell.here / "studies" / "tutorial")
+    shutil.copytree(HOME / "experiments" / "results" / "tutorial", shell.here / "studies" / "tutorial")
 
 
 def points(shell: Shell) -> None:
@@ -114,14 +115,14 @@ def points(shell: Shell) -> None:
 
 
 def checkout(shell: Shell) -> None:
-    given(shell, "records", "docs")
+    given(shell, "experiments", "docs")
 
 
 def headlines(shell: Shell) -> None:
     """A checkout whose headlines have two seeds and a budget that pays for a few updates: they took 80 minutes."""
     checkout(shell)
     for name, budget in BUDGETS.items():
-        file = shell.here / "records" / "headlines" / f"{name}.py"
+        file = shell.here / "experiments" / "headlines" / f"{name}.py"
         text = re.sub(r'"--seeds", "\d+"', '"--seeds", "2"', file.read_text(encoding="utf-8"))
         file.write_text(re.sub(r'"--budget", "[^"]+"', f'"--budget", "{budget}"', text), encoding="utf-8")
 
@@ -173,7 +174,7 @@ WALKS = {
         doctor, quick={"smollm2 --max-tokens 64": "tiny --max-tokens 8", "--top-p 0.9": "--top-p 0.9 --limit 60"}
     ),
     "docs/from_runs_to_a_plan.md": Walk(tutorial),
-    "docs/headlines.md": Walk(headlines, slow=("python records/headline.py run",)),
+    "docs/headlines.md": Walk(headlines, slow=("python experiments/headline.py run",)),
     "docs/import.md": Walk(lambda shell: given(shell, "tests/fixtures/logs/trl")),
     "docs/laws.md": Walk(points),
     "docs/records.md": Walk(
@@ -199,7 +200,7 @@ WALKS = {
     "docs/wave.md": Walk(
         checkout,
         full={WAVE: "vcpo bonrlb", "--seeds 5 --budget 2e+13flop": "--seeds 2 --budget 4e11flop"},
-        slow=("isocost compare", "python records/wave.py"),
+        slow=("isocost compare", "python experiments/wave.py"),
     ),
 }
 

@@ -14,7 +14,7 @@ import torch
 from click.testing import CliRunner
 
 from isocost import meter
-from isocost.cli import main
+from isocost.cli.commands import main
 from isocost.doctor import CHECKS, diagnose, marks, policy, speed, words
 from isocost.doctor.case import ATTEMPTS, distribution, examine, size
 from isocost.local import roofline
@@ -23,9 +23,9 @@ from isocost.local.roofline import Peaks
 from isocost.local.sampling import truncate
 from isocost.local.tokenizer import Characters, HubTokenizer
 from isocost.local.weights import Model, save_model
-from isocost.problems import verify
-from isocost.setting import Setting, open_setting
+from isocost.tasks import verify
 from isocost.types import Sampling, Stop
+from isocost.worlds.setting import Setting, open_setting
 
 SETTING = Setting(data="sums:base=easy,count=24", held_out=0.4)
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from isocost import meter, methods
-from isocost.evaluate import Evaluation, best_of, evaluate, scores_of, worst_of
+from isocost.runs.evaluate import Evaluation, best_of, evaluate, scores_of, worst_of
 from isocost.seams import Pace
-from isocost.setting import Setting, open_setting
+from isocost.worlds.setting import Setting, open_setting
 
 RECIPE = methods.load("grpo").recipe()
 PACE = Pace(lr=0.0, max_tokens=4)

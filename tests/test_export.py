@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from isocost import exporters, methods
-from isocost.cli import main
+from isocost.cli.commands import main
 from isocost.exporters import Loss, Prescription, load
 from isocost.exporters._study import loss_of
 from isocost.seams import describe, tune

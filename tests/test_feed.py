@@ -12,8 +12,8 @@ from isocost.feed import Feed
 from isocost.ledger import Ledger
 from isocost.loop import End, train
 from isocost.parts import schedule, select
-from isocost.setting import Setting, open_setting
 from isocost.types import Fate, Score
+from isocost.worlds.setting import Setting, open_setting
 
 SETTING = Setting(data="sums:base=easy,count=60", held_out=0.2)
 

@@ -15,7 +15,7 @@ import pytest
 from scipy.stats import t as student
 
 from isocost.errors import UserError
-from isocost.laws.forecast import digest
+from isocost.planner.forecast import digest
 
 HOME = Path(__file__).parents[1]
 
@@ -23,7 +23,7 @@ HOME = Path(__file__).parents[1]
 def load():
     """The command of the records folder as the module that its headlines import."""
     if "headline" not in sys.modules:
-        spec = importlib.util.spec_from_file_location("headline", HOME / "records" / "headline.py")
+        spec = importlib.util.spec_from_file_location("headline", HOME / "experiments" / "headline.py")
         assert spec and spec.loader
         sys.modules["headline"] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules["headline"])
@@ -31,7 +31,7 @@ def load():
 
 
 headline = load()
-NAMES = sorted(f.stem for f in headline.FOLDER.glob("*.json"))
+NAMES = sorted(f.stem for f in headline.KEPT.glob("*.json"))
 
 
 def runs(**arms):
@@ -109,7 +109,7 @@ def test_the_seal_is_of_all_that_must_not_be_chosen_after_the_fact():
 @pytest.mark.parametrize("name", NAMES)
 def test_the_record_is_of_the_headline_as_it_stands(name):
     """Arms, options, questions and what reads the numbers are those that were sealed; answers follow from the runs."""
-    record, asked = json.loads((headline.FOLDER / f"{name}.json").read_text()), headline.load(name).HEADLINE
+    record, asked = json.loads((headline.KEPT / f"{name}.json").read_text()), headline.load(name).HEADLINE
     assert record["seal"] == digest(asked.sealed()) and record["claim"] == asked.claim
     alpha = headline.WRONG / len(asked.questions)
     for question, answer in zip(asked.questions, record["answers"], strict=True):
@@ -145,6 +145,6 @@ def test_the_page_says_whose_claim_it_is():
 
 def test_page_and_pictures_are_of_the_records_that_are_kept():
     found = headline.kept()
-    assert headline.PAGE.read_text(encoding="utf-8") == headline.page(found), "python records/headline.py page"
+    assert headline.PAGE.read_text(encoding="utf-8") == headline.page(found), "python experiments/headline.py page"
     for file, text in headline.pictures(found).items():
-        assert (headline.IMAGES / file).read_text(encoding="utf-8") == text, "python records/headline.py page"
+        assert (headline.IMAGES / file).read_text(encoding="utf-8") == text, "python experiments/headline.py page"

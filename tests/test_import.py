@@ -12,18 +12,18 @@ import pytest
 from click.testing import CliRunner
 
 from isocost import importers
-from isocost.cli import main
+from isocost.cli.commands import main
+from isocost.compare.tracks import tracks
 from isocost.errors import UserError
 from isocost.importers import _names, _wire, cleanrl, sb3, tensorboard
 from isocost.importers._record import Asked, resolve
+from isocost.laws.curves import curves
 from isocost.laws.law import Law
-from isocost.laws.plan import Plan
-from isocost.laws.table import curves
-from isocost.laws.track import tracks
-from isocost.record import read_json, read_lines
+from isocost.planner.rollouts import Plan
 from isocost.report.page import render
 from isocost.report.records import load
-from isocost.study import imported
+from isocost.runs.record import read_json, read_lines
+from isocost.steps import imported
 
 HERE = Path(__file__).parent
 LOGS = HERE / "fixtures" / "logs"
@@ -104,9 +104,9 @@ def test_the_first_that_recognises_a_log_is_its_own(name, path):
 
 
 def test_importers_read_without_torch_and_without_the_trainers_packages():
-    banned = {"torch", "wandb", "tensorboard", "pickle", "pandas", "stable_baselines3", "trl", "isocost.record"}
+    banned = {"torch", "wandb", "tensorboard", "pickle", "pandas", "stable_baselines3", "trl", "isocost.runs.record"}
     for path in Path(importers.__file__).parent.glob("*.py"):
-        if path.name == "_record.py":  # it writes with isocost.record
+        if path.name == "_record.py":  # it writes with isocost.runs.record
             continue
         tree = ast.parse(path.read_text())
         names = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from isocost.cli import main
+from isocost.cli.commands import main
 from isocost.exporters import load
-from isocost.laws import caution
+from isocost.laws import identify as caution
 from isocost.laws.fit import fit_law
 from isocost.laws.law import AUDIT, Law
-from isocost.laws.truth import planted
-from isocost.record import read_json
+from isocost.runs.record import read_json
+from truth import planted
 
 NAMES = ("--names", "n{n}-s{seed}", "--B", 8)
 HELD_OUT = ("held-out reward", "problems that choose", "validation split", "audit problems", "select problems",

@@ -11,12 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 from isocost import importers
-from isocost.cli import main
+from isocost.cli.commands import main
 from isocost.errors import UserError
 from isocost.importers import _names
 from isocost.importers._record import Asked, resolve
-from isocost.laws.table import curves
-from isocost.record import read_json, read_lines
+from isocost.laws.curves import curves
+from isocost.runs.record import read_json, read_lines
 
 LOGS = Path(__file__).parent / "fixtures" / "logs"
 RESUMED = LOGS / "trl-resumed" / "resumed.json"

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 from functools import cache
 
-import law_truths as simulated
 import numpy as np
 import pytest
 
+import law_truths as simulated
 from isocost.laws import Growth, fit_law
-from isocost.laws.forms import LOG_SIGMOID, SIGMOID, fit_form
-from isocost.laws.passrate import dead_at
-from isocost.laws.pilot import plan_pilot
-from isocost.laws.rate import RateRule
-from isocost.record import read_json, read_lines
-from isocost.run import Job, run
-from isocost.setting import Setting
+from isocost.planner.learning_rate import RateRule
+from isocost.planner.pilot import plan_pilot
+from isocost.runs.record import read_json, read_lines
+from isocost.runs.run import Job, run
+from isocost.stats.forms import LOG_SIGMOID, SIGMOID, fit_form
+from isocost.stats.passk import dead_at
+from isocost.worlds.setting import Setting
 
 NS = (2, 4, 8, 16, 32, 64)
 R0, END = 0.3, 8000.0

@@ -8,11 +8,11 @@ import pytest
 from scipy.stats import t as student_t
 
 from isocost.errors import UserError
-from isocost.laws import forecast as forecasts
-from isocost.laws.audit import Audit, audit, calibration, interval_score, seals
-from isocost.laws.forecast import Forecast, Naive, changed
-from isocost.laws.noise import Interval
-from isocost.laws.table import Curve
+from isocost.laws.curves import Curve
+from isocost.planner import forecast as forecasts
+from isocost.planner.audit import Audit, audit, calibration, interval_score, seals
+from isocost.planner.forecast import Forecast, Naive, changed
+from isocost.stats.intervals import Interval
 
 RUNS = tuple(f"train-n4-s{i}" for i in range(3))
 OTHERS = tuple(f"train-n8-s{i}" for i in range(3))

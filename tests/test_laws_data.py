@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from isocost.errors import UserError
-from isocost.laws.forms import POWER, SIGMOID, fit_form
 from isocost.laws.papers.data import fit_gap, needed, times_less
+from isocost.stats.forms import POWER, SIGMOID, fit_form
 
 X = np.array([1, 2, 4, 8, 16, 32])
 

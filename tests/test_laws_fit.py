@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from law_truths import curve
 
 import isocost.laws.fit as fit
 from isocost.errors import UserError
 from isocost.laws import Curve, Growth, Law, Refusal, fit_law
-from isocost.laws.caution import cautions
-from isocost.laws.forms import SIGMOID
-from isocost.laws.truth import Design, plant
+from isocost.laws.identify import cautions
+from isocost.stats.forms import SIGMOID
+from law_truths import curve
+from truth import Design, plant
 
 C = np.concatenate([[0], np.geomspace(250, 8000, 8)])
 END = 8000.0
@@ -139,8 +139,8 @@ def test_the_reported_frontier_is_unbiased_where_the_naive_maximum_is_not(monkey
     Planted: the value of the arm that won, on the runs that made it win; and the maximum over arms of the raw means.
     """
     monkeypatch.setattr(fit, "TAILS", (1.0,))
-    monkeypatch.setattr("isocost.laws.posterior.ASYMPTOTES", 21)
-    monkeypatch.setattr("isocost.laws.posterior.MIDPOINTS", 20)
+    monkeypatch.setattr("isocost.stats.posterior.ASYMPTOTES", 21)
+    monkeypatch.setattr("isocost.stats.posterior.MIDPOINTS", 20)
     monkeypatch.setattr(fit, "cautions", lambda law: [])
     monkeypatch.setattr(fit, "optimum", lambda law: None)
     mean = rising(0.85, 1500)[[0, 2, 4, 6, 8]]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from isocost.errors import UserError
-from isocost.laws import forecast as forecasts
-from isocost.laws.noise import Interval, student
-from isocost.laws.plan import Timing, plan_pilot, prescribe
-from isocost.laws.rate import given
-from isocost.laws.table import Curve
+from isocost.laws.curves import Curve
+from isocost.planner import forecast as forecasts
+from isocost.planner.learning_rate import given
+from isocost.planner.rollouts import Timing, plan_pilot, prescribe
+from isocost.stats.intervals import Interval, student
 
 PROFILE = {"samples": 16, "right": [8] * 50, "rate": {"rollouts_per_second": 8000.0}, "parameters": 1e5}
 

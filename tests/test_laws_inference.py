@@ -18,7 +18,7 @@ from isocost.laws.papers.inference import (
 )
 from isocost.laws.papers.strategy import bands, by_difficulty, quantile_bins, wilson
 from isocost.laws.papers.verification import bilevel, spreads
-from isocost.laws.passrate import pass_at
+from isocost.stats.passk import pass_at
 
 TEMPERATURES, KS = np.array([0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0]), [1, 2, 4, 8, 16, 32, 64]
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from isocost import cli
+from isocost.cli import commands as cli
 from isocost.errors import UserError
-from isocost.laws.forms import FORMS, risen
 from isocost.laws.papers.inference import Saturation
 from isocost.laws.papers.known import LAWS, Points, estimate, read_points
 from isocost.laws.papers.value import DataLaw
+from isocost.stats.forms import FORMS, risen
 
 PAGE = Path(__file__).parents[1] / "docs" / "laws.md"
 C = np.geomspace(300, 60_000, 12)

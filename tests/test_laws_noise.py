@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from isocost.laws.noise import FLOOR, Interval, Noise, mixture_quantiles, prior_noise, spread, student
+from isocost.stats.intervals import FLOOR, Interval, Noise, mixture_quantiles, prior_noise, spread, student
 
 C = np.geomspace(250, 8000, 6)
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from isocost.laws.curves import Curve, curves
 from isocost.laws.overfit import beyond, overfitting, told
-from isocost.laws.table import Curve, curves
-from isocost.run import Job, run
-from isocost.setting import Setting
+from isocost.runs.run import Job, run
+from isocost.worlds.setting import Setting
 
 C = np.array([0, 128, 256, 512, 1024, 2048, 4096, 8192.0])
 TRAIN = np.array([np.nan, 0.4, 0.5, 0.6, 0.7, 0.8, 0.88, 0.95])

@@ -6,7 +6,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from isocost.laws.passrate import (
+from isocost.stats.passk import (
     band,
     bands,
     beta_binomial,

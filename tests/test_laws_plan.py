@@ -10,10 +10,11 @@ import pytest
 from scipy.stats import t as student_t
 
 from isocost.errors import UserError
+from isocost.laws.curves import Curve
 from isocost.laws.fit import Flag, Refusal
-from isocost.laws.noise import Interval
-from isocost.laws.pilot import PRESETS, make_runs, run_seed, warmup, whole
-from isocost.laws.plan import (
+from isocost.planner.learning_rate import given
+from isocost.planner.pilot import PRESETS, make_runs, run_seed, warmup, whole
+from isocost.planner.rollouts import (
     Bill,
     Budget,
     Evaluation,
@@ -28,8 +29,7 @@ from isocost.laws.plan import (
     points,
     prescribe,
 )
-from isocost.laws.rate import given
-from isocost.laws.table import Curve
+from isocost.stats.intervals import Interval
 
 TIMING = Timing(0.003, 0.0, 0.0002, 0.05, "for the test")
 PROFILE = {

@@ -7,8 +7,18 @@ from math import exp, log, sqrt
 import numpy as np
 import pytest
 
-from isocost.laws.rate import RateRule, Trial, by_n, fit_rate, given, reward_at, shift, starting_rule, trials
-from isocost.laws.table import Curve
+from isocost.laws.curves import Curve
+from isocost.planner.learning_rate import (
+    RateRule,
+    Trial,
+    by_n,
+    fit_rate,
+    given,
+    reward_at,
+    shift,
+    starting_rule,
+    trials,
+)
 
 
 def probe(nB, centre, ends, start=0.4):

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import stdtrit
 
 from isocost.errors import UserError
-from isocost.laws.seeds import MOST, seeds_for, seen
+from isocost.planner.seeds import MOST, seeds_for, seen
 
 
 def test_the_smallest_difference_by_hand():

@@ -6,7 +6,7 @@ import pytest
 from isocost.errors import UserError
 from isocost.laws.papers.inference import Saturation, fit_saturation, worth_of_size
 from isocost.laws.papers.size import FlooredLaw, Run, SizeLaw, fit_floored, fit_size
-from isocost.laws.passrate import pass_at
+from isocost.stats.passk import pass_at
 
 LAW = SizeLaw(0.12, 5e9, {5e8: -0.1, 1.5e9: 0.0, 7e9: 0.2, 3.2e10: 0.4})
 X = np.geomspace(1e3, 1e5, 12)

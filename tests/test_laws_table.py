@@ -11,7 +11,7 @@ import pytest
 
 from isocost.errors import UserError
 from isocost.laws import Curve, curves
-from isocost.laws.table import attempts_of, diverged
+from isocost.laws.curves import attempts_of, diverged
 
 
 def write(folder: Path, name: str, rewards: list[float], *, end: dict | None = None, torn: str = "",

@@ -5,21 +5,21 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import law_truths as simulated
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from test_laws_audit import forecast, judged, trained
 
-from isocost.cli import main
+import law_truths as simulated
+from isocost.cli.commands import main
 from isocost.errors import UserError
 from isocost.laws import fit_law
-from isocost.laws.forms import SIGMOID
-from isocost.laws.pilot import PilotPlan, plan_pilot
-from isocost.laws.plan import Budget, Timing, prescribe
-from isocost.laws.rate import given
-from isocost.laws.table import curves
+from isocost.laws.curves import curves
 from isocost.laws.tradeoff import tradeoff
+from isocost.planner.learning_rate import given
+from isocost.planner.pilot import PilotPlan, plan_pilot
+from isocost.planner.rollouts import Budget, Timing, prescribe
+from isocost.stats.forms import SIGMOID
+from test_laws_audit import forecast, judged, trained
 
 BATCH, R0, END = 256, 0.3, 8192.0
 NS = (2, 4, 8, 16, 32, 64)

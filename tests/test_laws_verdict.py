@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from isocost.errors import UserError
+from isocost.laws.curves import Curve
 from isocost.laws.fit import fit_law
-from isocost.laws.table import Curve
-from isocost.laws.truth import Design, plant
-from isocost.laws.verdict import Groups, judge
+from isocost.planner.stopping import Groups, judge
+from truth import Design, plant
 
 END = 64_000.0
 POINTS = np.geomspace(250, END, 9)

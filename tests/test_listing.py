@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from isocost import methods
-from isocost.cli import main
-from isocost.laws.pilot import make_runs
-from isocost.record import RunRecord, code, file_hash
+from isocost.cli.commands import main
+from isocost.planner.pilot import make_runs
+from isocost.runs.record import RunRecord, code, file_hash
 from isocost.seams import describe
 
 ARM = {"n": 4, "B": 2, "lr": 1e-4, "multiplier": 1.0}

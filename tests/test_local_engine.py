@@ -5,10 +5,18 @@ import itertools
 from dataclasses import replace
 from types import SimpleNamespace
 
-import local_world
 import numpy as np
 import pytest
 import torch
+
+import local_world
+from isocost import chance, meter
+from isocost.errors import UserError
+from isocost.local.decoder import Decoder
+from isocost.local.native import Kernel
+from isocost.local.sampling import draw, truncate
+from isocost.meter import Meter
+from isocost.types import Place, Role, Sampling, Stop
 from local_world import (
     LONG,
     SETTINGS,
@@ -23,14 +31,6 @@ from local_world import (
     teach,
     world,
 )
-
-from isocost import chance, meter
-from isocost.errors import UserError
-from isocost.local.decoder import Decoder
-from isocost.local.native import Kernel
-from isocost.local.sampling import draw, truncate
-from isocost.meter import Meter
-from isocost.types import Place, Role, Sampling, Stop
 
 
 @pytest.fixture(autouse=True, params=["native", "torch"])

@@ -3,16 +3,16 @@
 import asyncio
 import itertools
 
-import local_world
 import numpy as np
 import pytest
 import torch
-from local_world import SETTINGS, batch, model, pull, say, start, sums, teach, world
 
+import local_world
 from isocost.local.decoder import Decoder
 from isocost.local.learner import NEVER
 from isocost.pack import pack
 from isocost.types import Group, Message, Place, Problem, Role, Rollout, Sampling, Score, Stop
+from local_world import SETTINGS, batch, model, pull, say, start, sums, teach, world
 
 
 @pytest.fixture(autouse=True, params=["native", "torch"])

@@ -6,13 +6,13 @@ import json
 import numpy as np
 import pytest
 import torch
-from local_world import model, say, world
 
 from isocost.errors import UserError
 from isocost.local.decoder import Config, Decoder, rotations
 from isocost.local.tokenizer import Characters, HubTokenizer
 from isocost.local.weights import from_hub, load, save, save_model, to_hub
 from isocost.types import Message, Place, Role, Sampling, Segment
+from local_world import model, say, world
 
 transformers = pytest.importorskip("transformers")
 

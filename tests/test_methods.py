@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from isocost import methods
-from isocost.check import PROMISES, check, tried
-from isocost.conflicts import refuse
+from isocost.contract.check import PROMISES, check, tried
+from isocost.contract.conflicts import refuse
 from isocost.errors import UserError
 from isocost.seams import describe
-from isocost.study import listing
+from isocost.steps import listing
 from isocost.types import Message, Problem
 
 ALL = methods.names()
@@ -273,7 +273,7 @@ def test_a_lambda_is_refused_by_whoever_writes_a_recipe_down(tmp_path):
 
 
 def test_a_lifted_function_is_recorded_with_its_own_file(tmp_path):
-    """`per_group` wraps it in a function of isocost/ops.py, which is not what its author wrote."""
+    """`per_group` wraps it in a function of src/isocost/ops.py, which is not what its author wrote."""
     path = tmp_path / "half.py"
     path.write_text(GOOD, encoding="utf-8")
     source = describe(methods.load(str(path)).recipe())["advantage"]["source"]

@@ -8,11 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from toy import QUESTION, attempt, batch_of, group, per_rollout, run
 
-from isocost import methods, toy
+from isocost import methods
 from isocost.errors import UserError
-from isocost.evaluate import evaluate
 from isocost.laws.papers.regret import normalised_regret, progress
 from isocost.ledger import Ledger
 from isocost.methods import ace, bon, bonrlb, brpo, gdpo, mcgrpo, mrt, v05
@@ -20,8 +18,11 @@ from isocost.methods.grpo import advantage as grpo_advantage
 from isocost.ops import spread
 from isocost.pack import pack
 from isocost.parts import allocate, baseline, forced, reward, select
+from isocost.runs.evaluate import evaluate
 from isocost.seams import Pace
 from isocost.types import Fate, Group, Place, Role, Sampling, Score
+from isocost.worlds import toy
+from toy import QUESTION, attempt, batch_of, group, per_rollout, run
 
 LEDGER = Ledger()
 

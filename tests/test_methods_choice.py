@@ -8,22 +8,24 @@ from collections import Counter
 from dataclasses import replace
 from functools import partial
 
-import kill9
 import numpy as np
 import pytest
 import torch
-from toy import attempt, batch_of, group, per_rollout, run
 
-from isocost import methods, shelf, toy
-from isocost import run as runs
+import kill9
+from isocost import methods
 from isocost.ledger import Ledger
 from isocost.loop import train
 from isocost.ops import log_ratio
 from isocost.parts import allocate, choose, improve, reward, select, track
-from isocost.run import Job
+from isocost.runs import run as runs
+from isocost.runs import shelf
+from isocost.runs.run import Job
 from isocost.seams import tune
-from isocost.setting import Setting
 from isocost.types import Forward, Group, Message, Place, Problem, Role, Said, Score, Segment, Stop
+from isocost.worlds import toy
+from isocost.worlds.setting import Setting
+from toy import attempt, batch_of, group, per_rollout, run
 
 MINE = ("balanced", "vade", "dots", "dars", "darshw", "promptgdro", "rolloutgdro", "roc", "scaler")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from isocost import methods
+from isocost.contract import catalogue as _catalogue
 from isocost.ledger import Ledger, Seen, Tally
-from isocost.methods import _catalogue
 from isocost.seams import SEAMS
 from isocost.traits import TRAITS
 from isocost.types import Batch, Group, Problem, Rollout, Score
@@ -46,19 +46,20 @@ def test_every_method_has_its_entry_whole_and_numbers_from_its_paper(name):
 
 
 def test_the_status_says_what_was_shown_and_where(tmp_path):
-    for name in ("tests", "records"):
+    for name in ("tests", "experiments/results"):
         (tmp_path / name).mkdir()
     assert _catalogue.status("half", tmp_path) == "contract"
     (tmp_path / "tests" / "test_methods_learn.py").write_text("def test_a():\n    load('half')\n")
     (tmp_path / "tests" / "test_methods_x.py").write_text("NAMES = ['half']\n\n\ndef test_a():\n    half = whole\n")
-    (tmp_path / "records" / "a.json").write_text("[1]")
+    (tmp_path / "experiments" / "results" / "a.json").write_text("[1]")
     assert _catalogue.status("half", tmp_path) == "contract"            # it learns, or it is spoken of: no numbers
     (tmp_path / "tests" / "test_methods_y.py").write_text("def test_a():\n    assert credit('half') == [0.5]\n")
     (tmp_path / "tests" / "test_methods_z.py").write_text("def test_a():\n    assert half.advantage(1) == 0.5\n")
-    (tmp_path / "records" / "b.json").write_text(json.dumps({"reproduces": {"half": "half is enough at 1e4"}}))
+    claim = {"reproduces": {"half": "half is enough at 1e4"}}
+    (tmp_path / "experiments" / "results" / "b.json").write_text(json.dumps(claim))
     assert _catalogue.status("half", tmp_path) == (
         "contract, numeric (`tests/test_methods_y.py`, `tests/test_methods_z.py`), "
-        "reproduced (half is enough at 1e4; `records/b.json`)"
+        "reproduced (half is enough at 1e4; `experiments/results/b.json`)"
     )
     assert _catalogue.status("whole", tmp_path) == "contract"
     assert _catalogue.status("whole", tmp_path, frozenset(["half.advantage"])).endswith("(`tests/test_methods_z.py`)")
@@ -74,7 +75,7 @@ def test_the_status_says_what_was_shown_and_where(tmp_path):
 ])
 def test_a_headline_reproduces_the_claims_that_it_asks_and_no_others(tmp_path, answers, told):
     """Question 0 is about both, 1 about `half`, whose claim it is, 2 about `third`, which claims something else."""
-    home = tmp_path / "records" / "headlines"
+    home = tmp_path / "experiments" / "results" / "headlines"
     home.mkdir(parents=True)
     (home / "a.py").write_text(
         "raise SystemExit\n"
@@ -83,7 +84,7 @@ def test_a_headline_reproduces_the_claims_that_it_asks_and_no_others(tmp_path, a
     outcome = _catalogue.outcome(answers)
     record = {"outcome": outcome, "answers": [{"answer": a} for a in answers], "reproduces": {"half": "", "third": ""}}
     (home / "a.json").write_text(json.dumps(record))
-    told = [x.replace("W", "`records/headlines/a.json`") for x in told]
+    told = [x.replace("W", "`experiments/results/headlines/a.json`") for x in told]
     assert [_catalogue.status(name, tmp_path) for name in ("half", "third", "whole")] == [
         *(f"contract, {x}" for x in told), "contract",
     ]

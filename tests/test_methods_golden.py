@@ -5,13 +5,13 @@ from functools import partial
 
 import pytest
 import torch
-from toy import batch_of, per_rollout, ratios
 
 from isocost import methods
 from isocost.ledger import Ledger
 from isocost.parts import loss, weight
 from isocost.seams import tune
 from isocost.types import Forward
+from toy import batch_of, per_rollout, ratios
 
 LEDGER = Ledger()
 
@@ -158,10 +158,9 @@ def test_the_rate_of_isocompute():
 
 def test_dapo_charges_for_length_as_its_equation_does():
     """R(y) = 0, ((L - c) - |y|) / c, -1: on a scale from -1 to 1, so halved on one from 0 to 1."""
-    from toy import attempt
-
     from isocost.parts.reward import _overlong
     from isocost.types import Stop
+    from toy import attempt
 
     def fine(length, stop=Stop.DONE):
         return _overlong(attempt([0] * length, 1.0, stop=stop), limit=20, cache=4)

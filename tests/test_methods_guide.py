@@ -9,22 +9,23 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from toy import attempt, batch_of, flat_gradient, per_rollout, run
-from toy import group as a_group
 
 from isocost import meter as meters
-from isocost import methods, toy
+from isocost import methods
 from isocost.errors import UserError
-from isocost.evaluate import evaluate
 from isocost.feed import Feed
 from isocost.laws.papers.verification import advise, advise_by, bilevel
 from isocost.ledger import Ledger
 from isocost.methods import adhint, drgrpo, grpo
 from isocost.pack import pack
 from isocost.parts import guide, improve, loss, select, taught
-from isocost.problems import family
+from isocost.runs.evaluate import evaluate
 from isocost.seams import Pace, tune
+from isocost.tasks import sums as family
 from isocost.types import Cost, Forward, Group, Message, Place, Problem, Role, Said, Score, Segment, Stop
+from isocost.worlds import toy
+from toy import attempt, batch_of, flat_gradient, per_rollout, run
+from toy import group as a_group
 
 TWENTY = "abcdefghijklmnopqrst"
 

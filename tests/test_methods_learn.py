@@ -1,11 +1,12 @@
 """Every method learns; and where they must agree, they take the same step."""
 
 import pytest
-from toy import run
 
-from isocost import methods, toy
+from isocost import methods
 from isocost.ledger import Ledger
 from isocost.seams import tune
+from isocost.worlds import toy
+from toy import run
 
 ALL = methods.names()
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from isocost.check import check
+from isocost.contract.check import check
 from isocost.local.world import open_world
 from isocost.meter import Meter
-from isocost.problems.family import sums
-from isocost.problems.grade import Grader
+from isocost.tasks.grade import Grader
+from isocost.tasks.sums import sums
 from isocost.world import World
 
 

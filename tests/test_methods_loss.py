@@ -7,9 +7,8 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from toy import QUESTION, attempt, batch_of, chances, flat_gradient, group, per_rollout, replies, run
 
-from isocost import methods, toy
+from isocost import methods
 from isocost.errors import UserError
 from isocost.ledger import Ledger
 from isocost.meter import Meter
@@ -19,11 +18,13 @@ from isocost.ops import gae, of_rollouts
 from isocost.pack import pack
 from isocost.parts import choose, enrich, forced, loss
 from isocost.parts.play import sample
-from isocost.run import Job
-from isocost.run import run as go
+from isocost.runs.run import Job
+from isocost.runs.run import run as go
 from isocost.seams import Pace, tune
-from isocost.setting import Setting, open_setting
 from isocost.types import Cost, Forward, Group, Place, Role, Said, Segment, Stop
+from isocost.worlds import toy
+from isocost.worlds.setting import Setting, open_setting
+from toy import QUESTION, attempt, batch_of, chances, flat_gradient, group, per_rollout, replies, run
 
 LEDGER = Ledger()
 
@@ -431,8 +432,8 @@ def test_vcpo_pays_for_one_pass_and_refuses_what_it_cannot_do():
 
 def small_world():
     from isocost.local.world import open_world
-    from isocost.problems.family import sums
-    from isocost.problems.grade import Grader
+    from isocost.tasks.grade import Grader
+    from isocost.tasks.sums import sums
 
     meter = Meter()
     return open_world("tiny", sums(count=8), Grader("exact", meter=meter), meter=meter, device="cpu")

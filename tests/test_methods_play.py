@@ -7,25 +7,27 @@ from collections import Counter
 from dataclasses import replace
 from functools import partial
 
-import kill9
-import local_world
 import numpy as np
 import pytest
 import torch
-from toy import batch_of, group, per_rollout, run
 
-from isocost import meter, methods, shelf, toy
-from isocost import run as runs
+import kill9
+import local_world
+from isocost import meter, methods
 from isocost.chance import Purpose
 from isocost.errors import UserError
-from isocost.evaluate import evaluate
 from isocost.ledger import Ledger
 from isocost.pack import pack
 from isocost.parts import pace, play, reward, rounds, schedule, track, tree
-from isocost.run import Job
+from isocost.runs import run as runs
+from isocost.runs import shelf
+from isocost.runs.evaluate import evaluate
+from isocost.runs.run import Job
 from isocost.seams import Pace, tune
-from isocost.setting import Setting
 from isocost.types import Message, Place, Role, Sampling, Score, Segment, Stop
+from isocost.worlds import toy
+from isocost.worlds.setting import Setting
+from toy import batch_of, group, per_rollout, run
 
 PLACE = Place(7, 3, 2)
 

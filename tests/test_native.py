@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from local_world import SETTINGS, batch, lone_and_together, model, say, sums, world
 
 from isocost import meter
 from isocost.errors import UserError
@@ -18,6 +17,7 @@ from isocost.local.layout import Rows, Units
 from isocost.local.sampling import truncate
 from isocost.local.world import DTYPES
 from isocost.types import Sampling
+from local_world import SETTINGS, batch, lone_and_together, model, say, sums, world
 
 SHAPES = {
     "grouped": {"heads": 4, "kv_heads": 2, "head_dim": 16},

@@ -6,15 +6,15 @@ import random
 
 import numpy as np
 import pytest
-from toy import attempt
 
 from isocost import methods
 from isocost.ledger import Ledger, _stds
 from isocost.loop import train
-from isocost.record import Stream
+from isocost.runs.record import Stream
 from isocost.seams import Pace
-from isocost.setting import Setting, open_setting
 from isocost.types import Cost, Group, Place, Role, Score
+from isocost.worlds.setting import Setting, open_setting
+from toy import attempt
 
 
 def some_group(rng: random.Random) -> Group:

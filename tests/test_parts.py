@@ -8,16 +8,17 @@ from functools import partial
 
 import numpy as np
 import pytest
-from toy import attempt, group, run
 
-from isocost import chance, methods, toy
+from isocost import chance, methods
 from isocost.errors import UserError
-from isocost.evaluate import evaluate
 from isocost.ledger import Ledger
 from isocost.pack import pack
 from isocost.parts import allocate, choose, enrich, pace, play, reward, schedule, select
+from isocost.runs.evaluate import evaluate
 from isocost.seams import Pace, tune
 from isocost.types import Message, Place, Role, Sampling, Segment, Stop
+from isocost.worlds import toy
+from toy import attempt, group, run
 
 PLACE, PACE = Place(7, 3, 2), Pace(lr=0.0, max_tokens=8, max_turns=3)
 
@@ -311,9 +312,8 @@ def test_the_exact_pass_rate_is_the_sampled_one():
 
 
 def test_the_toy_learner_continues_exactly():
-    from toy import batch_of
-
     from isocost.parts import loss, weight
+    from toy import batch_of
 
     world, batch = toy.world(), batch_of([1, 0, 0])
     batch = batch.but(advantage=batch.mask.float(), weight=weight.token_mean(batch))

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from isocost.errors import UserError
-from isocost.problems import family
-from isocost.problems.family import Sums, problem, sums
+from isocost.tasks import sums as family
+from isocost.tasks.sums import Sums, problem, sums
 
 two_digits = some.integers(10, 99)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from isocost.errors import UserError
-from isocost.problems import load_problems
-from isocost.problems.load import SHOWN, Reads
+from isocost.tasks import load_problems
+from isocost.tasks.load import SHOWN, Reads
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 

@@ -7,10 +7,10 @@ import json
 import pytest
 
 from isocost.errors import UserError
-from isocost.problems import family
-from isocost.problems.load import load_problems
-from isocost.problems.mix import Part, counts, parts
-from isocost.study.asked import answer_room
+from isocost.steps.settings import answer_room
+from isocost.tasks import sums as family
+from isocost.tasks.load import load_problems
+from isocost.tasks.mix import Part, counts, parts
 
 HARD, EASY, VERY = "sums:base=hard", "sums:base=easy", "sums:base=very-easy"
 

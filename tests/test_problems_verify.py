@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from isocost.errors import UserError
-from isocost.problems import load_problems, verify
-from isocost.problems.grade import Grader
+from isocost.tasks import load_problems, verify
+from isocost.tasks.grade import Grader
 from isocost.types import Message, Problem
 
 

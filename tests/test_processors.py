@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from local_world import promised
 
-from isocost import processor, record
+from isocost import processor
 from isocost.doctor import diagnose, policy
 from isocost.local import invariance
 from isocost.local.decoder import Config
-from isocost.setting import Setting, open_setting
+from isocost.runs import record
+from isocost.worlds.setting import Setting, open_setting
+from local_world import promised
 
 HERE = Path(__file__).parent
 LEVELS = {      # by what torch, MKL and oneDNN call it, and what Linux calls what it needs

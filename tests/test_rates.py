@@ -10,14 +10,14 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from isocost.cli import main
+from isocost.cli.commands import main
+from isocost.cli.live import Watch, duration
 from isocost.meter import EVALUATION, LEARN, SAMPLE, SCORE, Meter, on, work_of
-from isocost.rates import WORK, rates, together, told
-from isocost.record import read_json, read_lines, write_json
-from isocost.run import Job, run
-from isocost.setting import Setting, open_setting
-from isocost.study.show import Watch, duration
+from isocost.runs.record import read_json, read_lines, write_json
+from isocost.runs.run import Job, run
+from isocost.runs.speed import WORK, rates, together, told
 from isocost.types import Cost
+from isocost.worlds.setting import Setting, open_setting
 
 JOB = Job(
     name="small", setting=Setting(data="sums:base=easy,count=120", held_out=0.3), method="grpo", seed=5,

@@ -7,7 +7,7 @@ import torch
 
 from isocost.errors import UserError
 from isocost.meter import LOST, Meter
-from isocost.record import RunRecord, read_json, read_lines, write_json
+from isocost.runs.record import RunRecord, read_json, read_lines, write_json
 from isocost.types import Cost
 
 

@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fixtures.study_records import NASTY, write_json, write_run, write_study
 
+from fixtures.study_records import NASTY, write_json, write_run, write_study
 from isocost import report
 from isocost.errors import UserError
 from isocost.laws.law import Arm, Fit, Law
-from isocost.laws.noise import Noise, spread
 from isocost.report import charts, contest, fit, history, outcome, problems
 from isocost.report.html import brief, csv_text, esc, interval, json_in_html, names, rate, sentence, signed, span
 from isocost.report.records import FATES, law_of, load
+from isocost.stats.intervals import Noise, spread
 from isocost.types import Fate
 
 SECTIONS = [
@@ -530,8 +530,8 @@ def test_records_without_single_problems_say_so(tmp_path: Path):
 
 def _comparison(folder: Path) -> Path:
     """Two arms of three runs each, judged by the judge itself."""
-    from isocost.laws.compare import compare
-    from isocost.laws.track import tracks
+    from isocost.compare.judge import compare
+    from isocost.compare.tracks import tracks
 
     for arm, n in (("mine", 4), ("yours", 32)):
         for seed in (1, 2, 3):

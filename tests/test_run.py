@@ -13,19 +13,19 @@ from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
-import kill9
 import numpy as np
 import pytest
 
+import kill9
 from isocost import methods
-from isocost import run as runs
 from isocost.errors import UserError
-from isocost.laws.table import curves
-from isocost.record import RunRecord, read_json, read_lines
-from isocost.run import Job, run
+from isocost.laws.curves import curves
+from isocost.runs import run as runs
+from isocost.runs.record import RunRecord, read_json, read_lines
+from isocost.runs.run import Job, run
 from isocost.seams import describe
-from isocost.setting import Setting, open_problems, open_setting
 from isocost.types import Cost
+from isocost.worlds.setting import Setting, open_problems, open_setting
 
 HERE = Path(__file__).parent
 SMALL = Setting(data="sums:base=easy,count=120", held_out=0.3)
@@ -357,7 +357,7 @@ FULL = """
 import asyncio, resource, signal, sys
 from pathlib import Path
 import test_run
-from isocost.run import run
+from isocost.runs.run import run
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
 def fill(line):
@@ -388,7 +388,7 @@ def test_a_full_disk_stops_it_with_the_last_good_checkpoint(whole, tmp_path, roo
 FULL_AT_THE_END = """
 import resource, signal, sys
 from isocost import run
-from isocost.cli import main
+from isocost.cli.commands import main
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 finish = run._Run._finish
 
@@ -413,7 +413,7 @@ def test_a_disk_that_is_full_for_the_trained_policy_is_one_line_and_nothing_is_l
     there = {p.name for p in (tmp_path / "r").iterdir()}
     assert not there & {"final", ".final.tmp", "end.json"} and "checkpoints" in there
     before = {f: (tmp_path / "r" / f).read_bytes() for f in ("metrics.jsonl", "journal.jsonl")}
-    again = subprocess.run([sys.executable, "-m", "isocost.cli", *command], env=ENVIRONMENT, capture_output=True,
+    again = subprocess.run([sys.executable, "-m", "isocost", *command], env=ENVIRONMENT, capture_output=True,
                            text=True, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert {f: (tmp_path / "r" / f).read_bytes() for f in before} == before

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from isocost.cli import main
-from isocost.laws.pilot import PilotPlan
-from isocost.record import read_json, read_lines
-from isocost.study import steps
-from isocost.study.home import Home
+from isocost.cli.commands import main
+from isocost.planner.pilot import PilotPlan
+from isocost.runs.record import read_json, read_lines
+from isocost.steps import study as steps
+from isocost.steps.folder import Home
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 DATA = ("--data", "sums:base=easy,count=240")
@@ -113,7 +113,7 @@ def test_audit_exits_three_on_a_miss(study):
     from dataclasses import replace
     from types import SimpleNamespace
 
-    from isocost.laws import audit as audits
+    from isocost.planner import audit as audits
 
     real = audits.audit
     seen = []
@@ -124,7 +124,7 @@ def test_audit_exits_three_on_a_miss(study):
         return verdict
 
     patch = pytest.MonkeyPatch()
-    patch.setattr("isocost.study.steps.audits", SimpleNamespace(audit=missed, seals=audits.seals))
+    patch.setattr("isocost.steps.study.audits", SimpleNamespace(audit=missed, seals=audits.seals))
     before = (study[0] / "audit.json").read_bytes()
     try:
         said("audit", study[0], code=3)
@@ -336,7 +336,7 @@ def test_what_of_a_methods_own_sizes_the_study_overrides_is_said(tmp_path):
 
 def test_a_signal_while_workers_are_still_starting_is_heeded_once_they_have(study, tmp_path):
     """A worker that has not settled in yet would die of it, and the pool with the worker."""
-    command = [sys.executable, "-m", "isocost.cli", *WHOLE, "--out", str(tmp_path / "early")]
+    command = [sys.executable, "-m", "isocost", *WHOLE, "--out", str(tmp_path / "early")]
     process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 300
     while not workers_of(process.pid) and process.poll() is None and time.monotonic() < deadline:
@@ -363,7 +363,7 @@ def test_a_study_killed_in_its_pilot_goes_on_to_the_same_results(study, tmp_path
     """SIGTERM in the middle of the pilot, then SIGKILL later, then the same command once more."""
     out, _ = study
     again = tmp_path / "again"
-    command = [sys.executable, "-m", "isocost.cli", *WHOLE, "--out", str(again)]
+    command = [sys.executable, "-m", "isocost", *WHOLE, "--out", str(again)]
 
     def killed(signum, when):
         process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

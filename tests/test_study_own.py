@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from isocost.cli import main
-from isocost.record import read_json, read_lines, write_json
+from isocost.cli.commands import main
 from isocost.report.problems import profile as problems_section
 from isocost.report.records import load
-from isocost.setting import Setting, open_problems
-from isocost.study.profile import profile
+from isocost.runs.record import read_json, read_lines, write_json
+from isocost.steps.profile import profile
+from isocost.worlds.setting import Setting, open_problems
 
 PAIRS = [(a, b) for a in range(20, 60) for b in (17, 56, 65, 69)]
 ROWS = [{"prompt": f"{a}+{b}=", "answer": str(a + b), "level": a // 10} for a, b in PAIRS]

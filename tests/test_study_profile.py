@@ -13,19 +13,19 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from isocost import meter as meters
-from isocost.cli import main
-from isocost.laws.table import Curve
-from isocost.record import read_json, read_lines, write_json
+from isocost.cli import text as tell
+from isocost.cli.commands import main
+from isocost.compare import steps as comparing
+from isocost.compare.design import design
+from isocost.compare.steps import _can_see
+from isocost.laws.curves import Curve
 from isocost.report.accounts import spent
 from isocost.report.records import load
-from isocost.setting import Setting, open_setting
-from isocost.study import compare as comparing
-from isocost.study import profile as profiles
-from isocost.study import tell
-from isocost.study.compare import _can_see
-from isocost.study.design import design
-from isocost.study.profile import SAMPLES, profile
+from isocost.runs.record import read_json, read_lines, write_json
+from isocost.steps import profile as profiles
+from isocost.steps.profile import SAMPLES, profile
 from isocost.types import Cost
+from isocost.worlds.setting import Setting, open_setting
 
 DATA = ("--data", "sums:base=easy,count=60")
 SETTING = Setting(data=DATA[1])

@@ -6,23 +6,23 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from fixtures.study_records import write_study
 from rich.console import Console
 
-from isocost.cli import main
+from fixtures.study_records import write_study
+from isocost.cli import text as tell
+from isocost.cli.commands import main
+from isocost.cli.live import Watch
 from isocost.errors import UserError
-from isocost.laws.audit import Spread
-from isocost.laws.budget import Machine
-from isocost.laws.forecast import Forecast
-from isocost.laws.noise import Interval
-from isocost.laws.table import Curve
-from isocost.laws.verdict import _Noise
-from isocost.run import Job
-from isocost.setting import Setting
-from isocost.study import tell
-from isocost.study.show import Watch
-from isocost.study.verdict import Bearings, groups_of, judge_run, per_cost
+from isocost.laws.curves import Curve
+from isocost.planner.audit import Spread
+from isocost.planner.budget import Machine
+from isocost.planner.forecast import Forecast
+from isocost.planner.stopping import _Noise
+from isocost.runs.run import Job
+from isocost.stats.intervals import Interval
+from isocost.steps.verdict import Bearings, groups_of, judge_run, per_cost
 from isocost.words import counted
+from isocost.worlds.setting import Setting
 
 C = [0, 512, 1024, 2048, 4096]
 STALLED = [0.30, 0.33, 0.34, 0.34, 0.34]
@@ -134,7 +134,7 @@ def test_the_live_table_shows_each_run_s_verdict_once_per_evaluation(tmp_path, m
     with console.capture() as shown:
         console.print(watch._table(stand))
     assert "verdict" in shown.get() and "stop" in shown.get()
-    monkeypatch.setattr("isocost.study.verdict.judge_run", lambda *a, **k: pytest.fail("judged twice"))
+    monkeypatch.setattr("isocost.steps.verdict.judge_run", lambda *a, **k: pytest.fail("judged twice"))
     watch._look()
 
 

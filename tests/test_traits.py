@@ -6,17 +6,18 @@ from functools import partial
 
 import pytest
 from click.testing import CliRunner
-from test_conflicts import known_functions
 
-from isocost import check, methods
-from isocost.cli import main
-from isocost.conflicts import refuse
+from isocost import methods
+from isocost.cli.commands import main
+from isocost.contract import check
+from isocost.contract.conflicts import refuse
 from isocost.errors import UserError
 from isocost.methods import grpo
 from isocost.ops import per_group
 from isocost.parts import loss
 from isocost.seams import functions, tune
 from isocost.traits import Bounds, bounds, declared, gives, requires, shares, trait
+from test_conflicts import known_functions
 
 ANY = {     # numbers that may have any value: thresholds and levels of rewards, whose scale is the verifier's
     "select.right.over", "bon.advantage.least", "bonrlb.advantage.least", "bonrlb.reward.least", "fbc.advantage.over",

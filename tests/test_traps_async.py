@@ -11,9 +11,9 @@ from isocost.feed import Feed
 from isocost.ledger import Ledger
 from isocost.loop import train
 from isocost.pack import pack
-from isocost.problems.grade import Grader
-from isocost.setting import Setting, open_setting
+from isocost.tasks.grade import Grader
 from isocost.types import Group, Place
+from isocost.worlds.setting import Setting, open_setting
 
 SETTING = Setting(data="sums:base=easy,count=60", held_out=0.2)
 RECIPE = methods.load("grpo").recipe(groups=4, rollouts=4)

@@ -10,6 +10,16 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+
+from isocost import methods
+from isocost.contract.check import Trial
+from isocost.ledger import Ledger
+from isocost.ops import mismatch
+from isocost.pack import pack
+from isocost.parts import forced, improve, loss, select, weight
+from isocost.seams import describe, tune
+from isocost.types import Fate, Forward, Group, Place, Problem, Role, Sampling, Stop
+from isocost.worlds import toy
 from toy import (
     attempt,
     batch_of,
@@ -21,15 +31,6 @@ from toy import (
     replies,
     run,
 )
-
-from isocost import methods, toy
-from isocost.check import Trial
-from isocost.ledger import Ledger
-from isocost.ops import mismatch
-from isocost.pack import pack
-from isocost.parts import forced, improve, loss, select, weight
-from isocost.seams import describe, tune
-from isocost.types import Fate, Forward, Group, Place, Problem, Role, Sampling, Stop
 
 ALL = methods.names()
 LEDGER = Ledger()

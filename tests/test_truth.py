@@ -11,12 +11,12 @@ import pytest
 
 from isocost.errors import UserError
 from isocost.laws import Growth, Law, fit_law
-from isocost.laws.forms import reached, risen, steepness
 from isocost.laws.law import AUDIT, DEAREST
-from isocost.laws.next_runs import next_runs
-from isocost.laws.posterior import ALL, LEFT, Grid, dearer, shares
-from isocost.laws.truth import INSIDE, OUTSIDE, Bandit, Design, Planted, oracle, plant
-from isocost.laws.truth.bandit import group_credit, softmax
+from isocost.planner.next_runs import next_runs
+from isocost.stats.forms import reached, risen, steepness
+from isocost.stats.posterior import ALL, LEFT, Grid, dearer, shares
+from truth import INSIDE, OUTSIDE, Bandit, Design, Planted, oracle, plant
+from truth.bandit import group_credit, softmax
 
 END = 8000.0
 
@@ -208,7 +208,7 @@ def test_arms_lean_on_each_other_and_on_what_is_known_of_n(monkeypatch):
     curves = plant("sigmoid", rng, middle=(0.1, 0.1), interference=0.05).pilot(Design(), rng)
     together = fit_law(curves, draws=200)
     for name in ("STEP_A", "STEP_CMID", "STEP_B"):
-        monkeypatch.setattr(f"isocost.laws.posterior.{name}", 100.0)
+        monkeypatch.setattr(f"isocost.stats.posterior.{name}", 100.0)
     apart = fit_law(curves, draws=200)
     assert together.predict(32, 4 * END)[0].width < 0.7 * apart.predict(32, 4 * END)[0].width
     assert together.parameter(32, "A").width < 0.7 * apart.parameter(32, "A").width
@@ -309,7 +309,7 @@ def test_the_asymptote_has_the_prior_of_a_share():
 def test_a_set_of_which_all_can_be_learned_is_foreseen(monkeypatch):
     """Half of the gain is made, all of it is to come: without its own weight this is an accident at the edge."""
     def seen(weight: float) -> tuple[float, float]:
-        monkeypatch.setattr("isocost.laws.posterior.ALL", weight)
+        monkeypatch.setattr("isocost.stats.posterior.ALL", weight)
         rng, held, gaps = np.random.default_rng(5), [], []
         for _ in range(6):
             curves = {n: partial(_to_the_top, middle=END * 0.6 * later) for n, later in ((2, 1.0), (4, 1.2), (8, 1.5))}

@@ -16,7 +16,7 @@ HOME = Path(__file__).parents[1]
 
 def load(name: str) -> ModuleType:
     """A command of the records folder as a module."""
-    spec = importlib.util.spec_from_file_location(name, HOME / "records" / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, HOME / "experiments" / f"{name}.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -32,7 +32,7 @@ tutorial = load("tutorial")
 def test_the_tutorials_code_prints_what_stands_under_it():
     text = tutorial.PAGE.read_text(encoding="utf-8")
     assert len(tutorial.BLOCK.findall(text)) >= 12
-    assert tutorial.refreshed(text) == text, "python records/tutorial.py page"
+    assert tutorial.refreshed(text) == text, "python experiments/tutorial.py page"
 
 
 def test_a_wrong_output_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -47,12 +47,12 @@ def test_a_wrong_output_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_the_tutorials_pictures_are_of_its_records():
     text = tutorial.PAGE.read_text(encoding="utf-8")
     for name, picture in tutorial.pictures().items():
-        assert (tutorial.IMAGES / name).read_text(encoding="utf-8") == picture, "python records/tutorial.py page"
+        assert (tutorial.IMAGES / name).read_text(encoding="utf-8") == picture, "python experiments/tutorial.py page"
         assert f'"images/{name}"' in text
 
 
 def test_the_tutorials_records_are_small_and_sealed():
-    from isocost.laws.forecast import digest_of, read, records_hash
+    from isocost.planner.forecast import digest_of, read, records_hash
 
     files = [p for p in tutorial.RECORDS.rglob("*") if p.is_file()]
     assert sum(p.stat().st_size for p in files) < 1_500_000
@@ -72,9 +72,9 @@ def test_the_tutorials_records_are_small_and_sealed():
 def test_the_page_of_trust_is_written_from_the_records():
     how_sure = load("how_sure")
     found = how_sure.records()
-    assert how_sure.PAGE.read_text(encoding="utf-8") == how_sure.page(found), "python records/how_sure.py"
+    assert how_sure.PAGE.read_text(encoding="utf-8") == how_sure.page(found), "python experiments/how_sure.py"
     for name, picture in how_sure.pictures(found).items():
-        assert (how_sure.IMAGES / name).read_text(encoding="utf-8") == picture, "python records/how_sure.py"
+        assert (how_sure.IMAGES / name).read_text(encoding="utf-8") == picture, "python experiments/how_sure.py"
 
 
 def test_a_missed_target_is_called_missed(tmp_path: Path):
@@ -92,7 +92,7 @@ def test_a_missed_target_is_called_missed(tmp_path: Path):
 def test_what_is_not_recorded_is_named():
     how_sure = load("how_sure")
     page = how_sure.page({})
-    assert all(f"records/{name}.json" in page for name in how_sure.NAMES)
+    assert all(f"experiments/results/{name}.json" in page for name in how_sure.NAMES)
     assert not re.search(r"\d %\s*\|", page)
 
 

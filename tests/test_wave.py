@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from isocost import methods
-from isocost.cli import main as command
+from isocost.cli.commands import main as command
+from isocost.compare.judge import QUESTIONS, compare
+from isocost.compare.many import RATE, believed, wave
+from isocost.compare.parents import exit_code
+from isocost.compare.tracks import Track
 from isocost.errors import UserError
-from isocost.laws.compare import QUESTIONS, compare
-from isocost.laws.track import Track
-from isocost.laws.wave import RATE, believed, wave
-from isocost.study.wave import exit_code
 
 C = np.array([0.0, 1000.0, 2000.0, 4000.0, 8000.0])
 
@@ -109,7 +109,7 @@ def test_one_error_for_every_answer_where_it_is_given():
 
 
 def load_record():
-    spec = importlib.util.spec_from_file_location("wave_record", Path(__file__).parents[1] / "records" / "wave.py")
+    spec = importlib.util.spec_from_file_location("wave_record", Path(__file__).parents[1] / "experiments" / "wave.py")
     record = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(record)
     return record
@@ -147,18 +147,18 @@ def test_the_page_names_the_methods_whose_needs_fail_on_its_problems(tmp_path):
 
 
 def test_the_page_is_that_of_the_record():
-    """Every number of docs/wave.md and its pictures is one of records/wave.json."""
+    """Every number of docs/wave.md and its pictures is one of experiments/results/wave.json."""
     record = load_record()
     data = json.loads(record.KEPT.read_text(encoding="utf-8"))
-    assert record.PAGE.read_text(encoding="utf-8") == record.page(data), "python records/wave.py"
+    assert record.PAGE.read_text(encoding="utf-8") == record.page(data), "python experiments/wave.py"
     for name, picture in record.pictures(data).items():
-        assert (record.IMAGES / name).read_text(encoding="utf-8") == picture, "python records/wave.py"
+        assert (record.IMAGES / name).read_text(encoding="utf-8") == picture, "python experiments/wave.py"
 
 
 def test_the_record_is_what_its_runs_said():
     """The answers of the record are those of its p-values: as many believed as the rule keeps."""
     home = Path(__file__).parents[1]
-    found = json.loads((home / "records" / "wave.json").read_text(encoding="utf-8"))["found"]
+    found = json.loads((home / "experiments" / "results" / "wave.json").read_text(encoding="utf-8"))["found"]
     p = [a["p"] for c in found["changes"] for a in c["answers"]]
     assert (found["asked"], found["called"]) == (len(p), believed(p, found["rate"]))
     assert found["alpha"] == pytest.approx(found["rate"] * max(found["called"], 1) / len(p))

@@ -12,8 +12,8 @@ import torch
 from isocost.ledger import Ledger
 from isocost.loop import train
 from isocost.pack import pack
-from isocost.toy import ALPHABET, END, SAYS, Learner, questions
 from isocost.types import Batch, Forward, Group, Place, Problem, Role, Rollout, Said, Sampling, Score, Segment, Stop
+from isocost.worlds.toy import ALPHABET, END, SAYS, Learner, questions
 
 QUESTION = questions()[0]
 LETTERS = range(SAYS - 1)

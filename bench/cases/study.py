@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.options import Options
-from isocost.laws.pilot import PRESETS
-from isocost.laws.rate import starting_rule
 from isocost.local.weights import load
-from isocost.record import read_json, read_lines
-from isocost.run import Job
-from isocost.setting import Setting
-from isocost.study.workers import run_all
+from isocost.planner.learning_rate import starting_rule
+from isocost.planner.pilot import PRESETS
+from isocost.runs.launch.local import run_all
+from isocost.runs.record import read_json, read_lines
+from isocost.runs.run import Job
+from isocost.worlds.setting import Setting
 
 ARMS = tuple((n, B) for B in (8, 16) for n in (2, 4, 8, 16, 32))
 SEEDS = 3

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from isocost.cli import main
+from isocost.cli.commands import main
 from isocost.errors import UserError
 
 Refused = Callable[..., str]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from isocost.errors import UserError
-from isocost.problems.load import load_problems
+from isocost.tasks.load import load_problems
 
 ROW = {"prompt": "1+1=", "answer": "2"}
 Make = Callable[[Path], object]
@@ -72,7 +72,7 @@ def test_a_broken_jsonl_names_the_line(case: str, tmp_path: Path):
 
 def test_a_line_longer_than_the_memory_is_passed_over_in_pieces(tmp_path: Path, monkeypatch, limited):
     """Sparse, so it takes no room on the disk: more than the memory that this test may take."""
-    monkeypatch.setattr("isocost.problems.load.LONGEST", 2**20)
+    monkeypatch.setattr("isocost.tasks.load.LONGEST", 2**20)
     path = tmp_path / "p.jsonl"
     path.write_text(json.dumps(ROW) + "\n")
     os.truncate(path, 2**29)
@@ -86,7 +86,7 @@ def test_a_line_longer_than_the_memory_is_passed_over_in_pieces(tmp_path: Path, 
 
 
 def test_millions_of_broken_lines_are_not_all_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("isocost.problems.load.MOST_BROKEN", 500)
+    monkeypatch.setattr("isocost.tasks.load.MOST_BROKEN", 500)
     (tmp_path / "p.jsonl").write_text("x\n" * 20_000)
     with pytest.raises(UserError, match="500 of 500 rows cannot be used"):
         load_problems(str(tmp_path / "p.jsonl"))
@@ -178,7 +178,7 @@ def test_a_broken_or_swollen_parquet_is_one_line_in_bounded_memory(case: str, tm
     """The bounds are made smaller here, so that files that break them are made in no time."""
     pytest.importorskip("pyarrow.parquet")
     for name, bound in (("ROOM", 2**23), ("GROUP", 2**24)):
-        monkeypatch.setattr(f"isocost.problems.load.{name}", bound, raising=False)
+        monkeypatch.setattr(f"isocost.tasks.load.{name}", bound, raising=False)
     make, expected = PARQUET[case]
     make(tmp_path / "p.parquet")
     with pytest.raises(UserError, match=expected) as told, limited(2**31):
@@ -252,7 +252,7 @@ def outside(root: Path) -> Iterator[Path]:
 def test_a_logs_name_leads_nowhere_else(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Where --out is not given, the folder is called as the log calls its run: below runs/, whatever that is."""
     from isocost.importers import Log, Point
-    from isocost.study import imported
+    from isocost.steps import imported
 
     log = Log("csv", name, (tmp_path / "x.csv",), held=(Point(0, 0.1, 0), Point(8, 0.5, 64)), held_column="held_out",
               facts={"n": 4, "B": 2, "lr": 1e-4, "seed": 0})

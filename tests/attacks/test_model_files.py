@@ -456,7 +456,7 @@ def test_weights_cut_while_a_command_reads_them_kill_no_process(good: Path, tmp_
     folder = tmp_path / "m"
     shutil.copytree(good, folder)
     os.truncate(folder / "model.safetensors", 4096)
-    code = "import sys; from isocost.cli import main; sys.argv = ['isocost', 'doctor', sys.argv[1]]; main()"
+    code = "import sys; from isocost.cli.commands import main; sys.argv = ['isocost', 'doctor', sys.argv[1]]; main()"
     done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True)
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
     assert len(done.stderr.splitlines()) == 1 and "model.safetensors cannot be read" in done.stderr

@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fixtures.study_records import write_run, write_study
 
+from fixtures.study_records import write_run, write_study
 from isocost import jsonfile, report
 from isocost.errors import UserError
-from isocost.laws import forecast as forecasts
-from isocost.laws.table import curves
+from isocost.laws.curves import curves
 from isocost.ledger import Ledger, as_measured
-from isocost.record import RunRecord, read_json, read_lines, write_json
+from isocost.planner import forecast as forecasts
 from isocost.report.records import load
+from isocost.runs.record import RunRecord, read_json, read_lines, write_json
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE.parent.parent / "isocost"
@@ -217,7 +217,7 @@ def test_what_is_not_a_regular_file_is_not_waited_for(study: Path, refused):
 
 
 def test_ls_names_every_broken_record_and_hides_no_other(study: Path, tmp_path: Path):
-    from isocost.study import listing
+    from isocost.steps import listing
 
     for i, (content, _) in enumerate(DOCUMENTS.values()):
         run = write_run(tmp_path / "runs", f"r{i}", "pilot", 2, 512, 0)
@@ -258,8 +258,8 @@ def test_a_report_is_not_stopped_by_a_value_of_another_shape(case: str, study: P
 
 def test_every_line_is_plain_json_where_nothing_was_scored(tmp_path: Path):
     """A verifier that fails throughout: no reward, no evaluation, and still JSON that any reader takes."""
-    from isocost.run import Job, run
-    from isocost.setting import Setting
+    from isocost.runs.run import Job, run
+    from isocost.worlds.setting import Setting
 
     (tmp_path / "none.py").write_text("def reward(completions, **_):\n    raise ValueError('never')\n")
     setting = Setting(data="sums:base=easy,count=40", held_out=0.4, verifier=f"{tmp_path}/none.py:reward", samples=4)
@@ -318,8 +318,8 @@ HUGE = ("1e308", "-1e308", "1e13", "10**400", "float('-inf')", "float('nan')")
 @pytest.fixture(scope="module")
 def huge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Any]]:
     """What a reward that returns the value of the completion, as Python reads it, is told to be worth."""
-    from isocost.problems.grade import Grader
-    from isocost.problems.load import load_problems
+    from isocost.tasks.grade import Grader
+    from isocost.tasks.load import load_problems
 
     folder = tmp_path_factory.mktemp("huge")
     (folder / "huge.py").write_text("def reward(completions, **_):\n    return [eval(completions[0])]\n")
@@ -337,7 +337,7 @@ def test_a_reward_too_large_to_be_summed_is_no_score(value: str, huge: Callable[
 
 
 def test_a_reward_that_is_allowed_can_be_squared_and_summed(huge: Callable[[str], Any]):
-    from isocost.problems.grade import LARGEST
+    from isocost.tasks.grade import LARGEST
 
     assert huge("1e12") == LARGEST and np.isfinite(np.square(np.full(4096, LARGEST, dtype=np.float32)).sum())
 
@@ -348,7 +348,7 @@ def test_a_reward_that_is_allowed_can_be_squared_and_summed(huge: Callable[[str]
 def sealed(study: Path) -> Any:
     files = {k: forecasts.digest_of(read_json(study / f"{k}.json")) for k in ("plan", "law")}
     from isocost.laws.law import Law
-    from isocost.laws.plan import Plan
+    from isocost.planner.rollouts import Plan
 
     plan, law = (cls.of(read_json(study / f"{k}.json")) for cls, k in ((Plan, "plan"), (Law, "law")))
     return forecasts.seal(plan, law, curves(study), records=forecasts.records_hash(study), code="c", files=files)
@@ -484,7 +484,7 @@ def test_nothing_reads_the_clock_on_the_wall_or_a_files_age():
 
 
 def test_records_read_the_same_whatever_the_ages_of_their_files(tmp_path: Path):
-    from isocost.study import listing
+    from isocost.steps import listing
 
     for i in range(3):
         write_run(tmp_path / "runs", f"r{i}", "pilot", 2, 512, i)

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from isocost import record as records
-from isocost.cli import main
+from isocost.cli.commands import main
 from isocost.errors import UserError
-from isocost.record import locked, read_json
+from isocost.runs import record as records
+from isocost.runs.record import locked, read_json
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 DATA = ("--data", "sums:base=easy,count=120")
@@ -33,7 +33,7 @@ def said(*args, code=0):
 @contextmanager
 def holder(folder):
     """Another process that holds a folder, as a command of its own would: its id."""
-    code = "import sys, pathlib; from isocost.record import locked\n" \
+    code = "import sys, pathlib; from isocost.runs.record import locked\n" \
            "with locked(pathlib.Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     child = subprocess.Popen(
         [sys.executable, "-c", code, folder, "profile", "--seed", "1"], env=ENVIRONMENT, stdin=subprocess.PIPE,
@@ -159,7 +159,7 @@ def test_a_killed_process_holds_nothing(tmp_path):
 
 
 def test_a_child_that_outlives_the_command_does_not_hold_its_folder(tmp_path):
-    code = "import os, sys, pathlib, subprocess; from isocost.record import locked\n" \
+    code = "import os, sys, pathlib, subprocess; from isocost.runs.record import locked\n" \
            "with locked(pathlib.Path(sys.argv[1])):\n" \
            "    child = subprocess.Popen(['sleep', '60'], close_fds=False, stdout=subprocess.DEVNULL)\n" \
            "    print(child.pid, flush=True); os._exit(0)"
@@ -172,7 +172,7 @@ def test_a_child_that_outlives_the_command_does_not_hold_its_folder(tmp_path):
 
 
 def test_another_thread_is_another_writer(tmp_path):
-    from isocost.study.home import writing
+    from isocost.steps.folder import writing
 
     found = []
 

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from isocost.cli import main
+from isocost.cli.commands import main
 from isocost.errors import RewardFailed, UserError
-from isocost.problems import grade, processes, supervisor, verify, worker
-from isocost.problems.grade import Grader
-from isocost.record import read_json, read_lines
-from isocost.run import Job, run
-from isocost.setting import Setting
+from isocost.runs.record import read_json, read_lines
+from isocost.runs.run import Job, run
+from isocost.tasks import grade, processes, supervisor, verify, worker
+from isocost.tasks.grade import Grader
 from isocost.types import Message, Problem, Rollout
+from isocost.worlds.setting import Setting
 
 REWARDS = r'''
 import asyncio, atexit, os, signal, subprocess, sys, threading, time
@@ -684,7 +684,7 @@ def test_a_trained_run_whose_reward_fails_says_why_and_goes_on(tmp_path):
 
 def test_a_reward_that_fails_ends_every_run_of_a_phase(tmp_path):
     """What is true of one run's reward is true of the others': they are stopped, saved, and go on later."""
-    from isocost.study.workers import run_all
+    from isocost.runs.launch.local import run_all
 
     job = replace(flaky(tmp_path, 70), budget={"rollouts": 64}, points=())
     jobs = [replace(job, name=f"r{i}", seed=i) for i in range(3)]

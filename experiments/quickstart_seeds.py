@@ -1,0 +1,69 @@
+"""Quickstarts of many seeds: does the sealed forecast hold, how wide is it, and what is prescribed?
+
+    python experiments/quickstart_seeds.py --seeds 16 --out experiments/results/quickstart_seeds.json
+
+Each seed is a whole study of its own, from profile to audit; nothing is chosen after looking. Each study is begun
+in its own process by the command a user runs; what it wrote is read back. Studies already there are not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+
+def study(seed: int, home: Path) -> dict[str, Any]:
+    out = home / f"quickstart-{seed}"
+    if not (out / "audit.json").exists():
+        subprocess.run([sys.executable, "-m", "isocost", "quickstart", "--seed", str(seed), "--out", str(out)],
+                       check=True, stdout=subprocess.DEVNULL)
+    asked, plan, forecast, audit = (
+        json.loads((out / f"{name}.json").read_text()) for name in ("study", "plan", "forecast", "audit")
+    )
+    outcome = audit["outcome"] or {}
+    return {
+        "seed": seed, "verdict": audit["verdict"], "n": plan["arm"]["n"], "equal": plan["equal"],
+        "fallback": bool(plan["fallback"]), "comparator": forecast["comparator"], "better": audit["better"],
+        "forecast": forecast["value"], "low": forecast["low"], "high": forecast["high"], "outcome": outcome.get("mean"),
+        "base": forecast["base"], "difference": audit["difference"], "beats_naive": audit["beats_naive"],
+        "scores": {s["name"]: s["score"] for s in audit["scores"]}, "extrapolation": plan["extrapolation"],
+        "seconds": asked["phases"], "total_seconds": round(sum(asked["phases"].values()), 1), "code": asked["code"],
+    }
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Counts of verdicts and prescriptions, interval widths, and how often the forecast beat the naive ones."""
+    told = [r for r in rows if r["low"] is not None and r["outcome"] is not None]
+    inside = sum(r["low"] <= r["outcome"] <= r["high"] for r in told)
+    errors = [r["outcome"] - r["forecast"] for r in told]
+    return {
+        "studies": len(rows), "verdicts": dict(Counter(r["verdict"] for r in rows)),
+        "prescribed_n": dict(sorted(Counter(r["n"] for r in rows).items())),
+        "better": dict(Counter(r["better"] for r in rows)), "inside_interval": f"{inside} of {len(told)}",
+        "median_width": median(r["high"] - r["low"] for r in told) if told else None,
+        "median_absolute_error": median(map(abs, errors)) if told else None,
+        "median_error": median(errors) if told else None,
+        "beats_both_naive": f"{sum(bool(r['beats_naive']) for r in told)} of {len(told)}",
+        "median_seconds": median(r["total_seconds"] for r in rows),
+    }
+
+
+if __name__ == "__main__":
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--seeds", type=int, default=20)
+    options.add_argument("--home", type=Path, default=Path("studies"))
+    options.add_argument("--out", type=Path, required=True)
+    asked = options.parse_args()
+    rows = []
+    for seed in range(asked.seeds):
+        rows.append(study(seed, asked.home))
+        asked.out.write_text(json.dumps({"summary": summary(rows), "studies": rows}, indent=1) + "\n")
+        last = rows[-1]
+        print(f"seed {seed}: {last['verdict']}, n = {last['n']}, {last['total_seconds']} s", flush=True)
+    print(json.dumps(summary(rows), indent=1))

@@ -1,0 +1,194 @@
+"""docs/wave.md and its pictures: every method of a wave against its parent, from the folder that was trained.
+
+    isocost compare METHOD... --to-parents --own-sizes --data sums:base=easy --seeds 5 --budget 2e13flop \\
+        --out comparisons/wave
+    python experiments/wave.py comparisons/wave     keeps it as experiments/results/wave.json and writes the page
+    python experiments/wave.py                      writes the page from what is kept
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from isocost import methods
+from isocost.compare.judge import QUESTIONS
+from isocost.compare.many import RATE, wave
+from isocost.compare.tracks import tracks
+from isocost.report import charts
+from isocost.words import counted, markdown_table
+
+HOME = Path(__file__).resolve().parents[1]
+KEPT, PAGE, IMAGES = HOME / "experiments" / "results" / "wave.json", HOME / "docs" / "wave.md", HOME / "docs" / "images"
+Record = Mapping[str, Any]
+LATER = "best@4"        # a metric that was not sealed: the same runs, looked at once more
+ORDER = ("better", "worse", "same", "cannot tell")
+
+
+CARE = """A wave on one small world says little of a method. Most of these were made for models that reason at length,
+for stale rollouts, for problems that are never solved; here answers are four tokens long at most, rollouts are fresh
+but for AReaL's and ScaleRL's, and the base is right half of the time. Some have nothing to act on here and are their
+parents to the last digit, or nearly: MinPRO (ratios of fresh rollouts are 1), ARRoL (nobody writes long enough to be
+stopped), TTI (one turn), Rollout-GDRO (by pass@8 nearly all problems share a bin), GDPO (no answer is too long). Of
+POPE, InT and ADHint `isocost profile` says beforehand that their preconditions fail on these problems; SCALER's hold.
+MRT spends rollouts on answers that are not trained on, and RC on rounds that are not, which equal cost counts. FBC and
+TTI were billed about an eighth more FLOP than they need, for log-probs that their loss does not read.
+"""
+ONE_SIZE = """\
+All arms ran at one n and B, whatever their own file says; the table has a method's own sizes beside it where they are
+others. That handicaps those that were made for larger groups: eight rollouts of BRPO's are one trace and its answers,
+there is no other trace to hold it against, and most of them carry no advantage. MC-GRPO wants an odd n. Of methods
+with sizes of their own the wave tells what they do at these, not what they do as they were published.
+"""
+OWN_SIZES = """\
+Every arm ran at its method's own n and B, which the table has; all cost the same, so that one with larger updates made
+fewer of them.
+"""
+AGAIN = """\
+mcgrpo, mrt, brpo, scaler and v05 were trained again under the same seal, after a review had found faults in them; what
+their first runs cost is in none of these numbers.
+"""
+
+
+def kept(folder: Path) -> dict[str, Any]:
+    """The record: the sealed design, what was found, the bill, and how runs ended that did not spend their budget."""
+    sealed, found = (json.loads((folder / name).read_text(encoding="utf-8")) for name in ("compare.json", "wave.json"))
+    study = json.loads((folder / "study.json").read_text(encoding="utf-8"))
+    design = {k: v for k, v in sealed["design"].items() if k != "recipes"}
+    arms = {label: tracks(sorted(folder.glob(f"runs/train-{label}-s*")), design["unit"], LATER)
+            for label in design["labels"]}
+    parents = {label: design["parents"][label] for label in design["labels"] if label in design["parents"]}
+    later = wave(arms, parents, unit=design["unit"], margin=design["margin"]).data()
+    return {"setting": study["setting"], "code": study["code"], "design": design, "seal": sealed["seal"],
+            "found": found, "later": later}
+
+
+def page(data: Record) -> str:
+    """The whole page; the same record gives the same text."""
+    found, d = data["found"], data["design"]
+    tried = " ".join(label for label in d["labels"] if label in d["parents"])
+    amount = f"{d['budget']['amount']:.3g}{'flop' if d['unit'] == 'flops' else '-' + d['unit']}"
+    seeds = counted(len(d["seeds"]), "seed")
+    said = {x: [c["method"] for c in found["changes"] if c["verdict"] == x] for x in ORDER}
+    cost = f"{d['cost']:.2g} FLOP" if d["unit"] == "flops" else f"{d['cost']:,.0f} {d['unit']}"
+    bill = found["bill"]
+    own = d.get("sizes")
+    at = "each at its method's own n and B" if own else f"n = {d['n']}, B = {d['B']}"
+    runs = sum(part["runs"] for part in bill.values())
+    hours = sum(part["seconds"] for part in bill.values()) / 3600
+    told = "; ".join(f"**{x}** {len(names)}" + (f" ({', '.join(names)})" if x in ("better", "worse") else "")
+                     for x, names in said.items() if names)
+    parts = [
+        "# A wave of methods, each against its parent\n",
+        "Written by `python experiments/wave.py` from `experiments/results/wave.json`. The situation, metric, "
+        "budget, seeds and margin were sealed before the first run.\n",
+        "```sh", f"isocost compare {tried} --to-parents {'--own-sizes ' if own else ''}--data "
+        f"{data['setting']['data']} --seeds {len(d['seeds'])} --budget {amount} --out comparisons/wave",
+        "python experiments/wave.py comparisons/wave", "```\n",
+        f"{len(found['changes'])} methods were tried, each at three learning rates and then with {seeds} of {cost} on "
+        f"`{data['setting']['data']}` with {data['setting']['model']}, {at}; parents ran once "
+        f"and are shared. {runs:,} runs, {hours:.1f} hours of run time. Found: {told}.\n",
+        f"Of {found['asked']} answers {found['called']} are believed: Benjamini and Hochberg's rule, so that of all "
+        f"differences that are called at most {RATE:.0%} are expected to be none. Intervals are of "
+        f"{100 * (1 - found['alpha']):.3g} %.\n",
+        CARE,
+        *([OWN_SIZES] if own else [ONE_SIZE, AGAIN]),
+        _picture("wave-cost", "Held-out reward of every method less its parent's at equal cost, with intervals"),
+        _picture("wave", "Effect of every method on the asymptote against its effect on efficiency, with intervals"),
+        "In the second picture are the methods of which both effects are known: how many times a method's cost its "
+        "parent needs for the same reward (right of 1 the method is cheaper), and where the fitted curves end.\n",
+        markdown_table(
+            ("method", "n, B" if own else "own n, B", "parent", "verdict", "rate", "reward", "parent's", "equal cost",
+             "efficiency", "asymptote"),
+            [_row(c, found["rates"], d) for c in sorted(found["changes"], key=lambda c: ORDER.index(c["verdict"]))]),
+    ]
+    told = [c for c in data["later"]["changes"] if c["verdict"] in ("better", "worse")]
+    parts += [
+        f"## The same runs by {LATER}\n",
+        f"Not sealed: looked at afterwards, by the same rule ({data['later']['called']} of {data['later']['asked']} "
+        "answers believed). None of those that are made to lift the best of several (BoN, DARS, ACE) is told to do so "
+        "here, where the base's best of four is right nine times in ten. Told apart:\n",
+        markdown_table(("method", "parent", "verdict", LATER, "parent's", "equal cost"), [
+            (f"`{c['method']}`", f"`{c['parent']}`", f"{c['verdict']} ({c['by']})", *(f"{x:.3f}" for x in c["means"]),
+             _told({a["question"]: a for a in c["answers"]}["equal cost"], "+.3f"))
+            for c in sorted(told, key=lambda c: ORDER.index(c["verdict"]))]),
+    ]
+    notes = [*found["ended"], *(n for c in found["changes"] for n in c["notes"])]
+    if notes:
+        parts += ["Runs that should be known of:\n", *(f"- {n}" for n in dict.fromkeys(notes))]
+    lines = "\n".join(parts).rstrip("\n").split("\n")
+    return "\n".join(line if line[:1] in ("|", "<", " ") or line.startswith("isocost ") else
+                     textwrap.fill(line, 120, break_on_hyphens=False) for line in lines) + "\n"
+
+
+def _picture(name: str, text: str) -> str:
+    return (f'<picture>\n  <source media="(prefers-color-scheme: dark)" srcset="images/{name}-dark.svg">\n'
+            f'  <img alt="{text}" src="images/{name}-light.svg">\n</picture>\n')
+
+
+def own_sizes(name: str, n: int, B: int) -> str:
+    """A method's own n and B, those that are not these; empty where both are."""
+    recipe = methods.load(name).recipe()
+    sizes = (("n", recipe.rollouts, n), ("B", recipe.groups, B))
+    return ", ".join(f"{size} = {own}" for size, own, here in sizes if own != here)
+
+
+def _row(c: Record, rates: Mapping[str, float], design: Record) -> Sequence[str]:
+    verdict = c["verdict"] + (f" ({c['by']})" if c["verdict"] in ("better", "worse") else "")
+    answers = {a["question"]: a for a in c["answers"]}
+    own, its = c["means"]
+    n, B = design.get("sizes", {}).get(c["method"], (design["n"], design["B"]))
+    sizes = f"n = {n}, B = {B}" if design.get("sizes") else own_sizes(design["arms"][c["method"]], n, B)
+    means = (f"{own:.3f}", f"{its:.3f}")
+    return (f"`{c['method']}`", sizes, f"`{c['parent']}`", verdict, f"{rates[c['method']]:.2g}", *means,
+            *(_told(answers[q], form) for q, form in zip(QUESTIONS, ("+.3f", ".2f", "+.3f"), strict=True)))
+
+
+def _told(answer: Record, form: str) -> str:
+    if answer["value"] is None:
+        return "not known"
+    value, low, high = (format(answer[k], form) for k in ("value", "low", "high"))
+    return f"{value} [{low}, {high}]"
+
+
+def pictures(data: Record) -> dict[str, str]:
+    """Every picture by file name."""
+    changes = data["found"]["changes"]
+    by = {c["method"]: {a["question"]: a for a in c["answers"]} for c in changes}
+    ends = sorted(((m, a["equal cost"]) for m, a in by.items() if a["equal cost"]["value"] is not None),
+                  key=lambda x: -x[1]["value"])
+    rows = [{"label": m, "value": a["value"], "low": a["low"], "high": a["high"],
+             "role": "outcome" if a["low"] > 0 or a["high"] < 0 else "guess"} for m, a in ends]
+    told = {c["method"] for c in changes if c["verdict"] in ("better", "worse")}
+    both = [{"name": m, "told": m in told, **_bounds("x", a["efficiency"]), **_bounds("y", a["asymptote"])}
+            for m, a in by.items() if None not in (a["efficiency"]["value"], a["asymptote"]["value"])]
+    specs = {
+        "wave-cost": charts.forest(rows, "held-out reward less the parent's, at equal cost",
+                                   "Held-out reward of each method less its parent's at equal cost", zero=True),
+        "wave": charts.plane(both, "times the method's cost that its parent needs (log scale)",
+                             "asymptote less the parent's", "Effect on the asymptote against effect on efficiency"),
+    }
+    return {f"{name}-{'dark' if dark else 'light'}.svg": charts.svg(spec, dark=dark)
+            for name, spec in specs.items() for dark in (False, True)}
+
+
+def _bounds(axis: str, answer: Record) -> dict[str, float]:
+    return {axis: answer["value"], f"{axis}_low": answer["low"], f"{axis}_high": answer["high"]}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Keep a folder if one is given, then write page and pictures."""
+    if arguments:
+        KEPT.write_text(json.dumps(kept(Path(arguments[0])), indent=1) + "\n", encoding="utf-8")
+    data = json.loads(KEPT.read_text(encoding="utf-8"))
+    PAGE.write_text(page(data), encoding="utf-8")
+    for name, text in pictures(data).items():
+        (IMAGES / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,9 +1,0 @@
-"""From records to laws, plans, forecasts and audits. Reads records; never imports what trains."""
-
-from isocost.laws.fit import fit_law
-from isocost.laws.law import Arm, Band, Fit, Flag, Frontier, Growth, Law, Refusal
-from isocost.laws.noise import Interval
-from isocost.laws.table import Curve, curves
-
-__all__ = ["Arm", "Band", "Curve", "Fit", "Flag", "Frontier", "Growth", "Interval", "Law", "Refusal", "curves",
-           "fit_law"]

@@ -1,7 +1,0 @@
-"""Studies whose truth is known, to hold every claim of the planner against before it meets a real run."""
-
-from isocost.laws.truth.bandit import Bandit
-from isocost.laws.truth.oracle import oracle
-from isocost.laws.truth.planted import INSIDE, OUTSIDE, Design, Planted, plant
-
-__all__ = ["INSIDE", "OUTSIDE", "Bandit", "Design", "Planted", "oracle", "plant"]

@@ -1,6 +1,0 @@
-"""Problems, the verifiers that mark them, and how they are divided."""
-
-from isocost.problems.load import ProblemSet, load_problems
-from isocost.problems.split import Split, split, split_given
-
-__all__ = ["ProblemSet", "Split", "load_problems", "split", "split_given"]

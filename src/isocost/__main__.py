@@ -1,0 +1,5 @@
+"""`python -m isocost` is the command `isocost`."""
+
+from isocost.cli import main
+
+main()

@@ -1,0 +1,188 @@
+"""What a user sees while runs go on: which run, reward so far, how far, time left. Reads the records, nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from isocost.jsonfile import tail
+from isocost.runs.launch.local import ended
+from isocost.runs.run import Job
+from isocost.runs.speed import Rates, rates, together, told
+from isocost.words import counted
+
+if TYPE_CHECKING:
+    from isocost.steps.verdict import Bearings  # the laws are loaded when there is something to judge
+
+TAIL = 8192  # bytes of a stream's end that surely hold its last lines
+WIDE = 130  # columns of a terminal that has room for every run's own rates
+SPEEDS = ("tokens/s", "rollouts/s", "sampling", "scoring", "learning")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a run is, as its record says."""
+
+    share: float = 0.0  # of its budget, below 1 until it has ended
+    reward: float | None = None  # held out, latest
+    clock: Mapping[str, Any] = field(default_factory=dict)  # the last line of timing.jsonl
+    at: float = 0.0  # rollouts at its latest evaluation
+    advice: str = ""  # the verdict on a trained run: go on for how much, stop, or change n
+    waits: bool = False  # for a worker: left by an earlier command, and not gone on with yet
+
+    @property
+    def going(self) -> bool:
+        """Whether a worker is at it: it has written something, has not ended and does not wait."""
+        return 0 < self.share < 1 and not self.waits
+
+
+class Watch:
+    """A live table over running jobs; on something that is not a terminal, a line now and then."""
+
+    def __init__(self, title: str, jobs: Sequence[Job], folder: Path, console: Console):
+        self.title, self.jobs, self.folder, self.console = title, jobs, folder, console
+        self.live = (
+            Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+        )
+        self.bearings: Bearings | None = None
+        self.advised: dict[str, tuple[float, str]] = {}  # run: where it was judged last, and what was said
+        self.over: dict[str, Standing] = {}  # runs that have ended: their records do not change
+        # Where earlier commands left the runs: one that has written nothing since then waits for a worker.
+        self.left = {job.name: _clock(folder / job.name) for job in jobs}
+        self.began, self.done_before = time.perf_counter(), self._done(self._look())
+        self.said = self.began
+
+    def __enter__(self) -> Watch:
+        if self.live:
+            self.live.start()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        if self.live:
+            self.live.stop()
+
+    def __call__(self) -> None:
+        """Show how things stand now."""
+        if self.live:
+            self.live.update(self._table(self._look()))
+        elif time.perf_counter() - self.said > 15:
+            self.said, stand = time.perf_counter(), self._look()
+            said = "; ".join([self._summary(stand), *_speed(stand), *self._warnings(stand)])
+            self.console.print(f"  {self.title}: {said}", highlight=False)
+
+    def _look(self) -> list[Standing]:
+        """Where every job is, in their order. The records are read once, and those of ended runs never again."""
+        stand = []
+        for job in self.jobs:
+            now = self.over.get(job.name) or standing(job, self.folder / job.name)
+            if now.clock and now.clock == self.left[job.name]:
+                now = replace(now, waits=True)
+            if now.going and now.at > 0 and job.purpose == "train":
+                now = replace(now, advice=self._advice(job, now.at))
+            if now.share == 1:
+                self.over[job.name] = now
+            stand.append(now)
+        return stand
+
+    def _advice(self, job: Job, at: float) -> str:
+        """The verdict on a run at its latest evaluation; each is judged once."""
+        from isocost.steps.verdict import Bearings, judge_run, short
+
+        if self.advised.get(job.name, (0.0, ""))[0] != at:
+            if self.bearings is None:
+                self.bearings = Bearings.of(self.folder.parent)
+            said = judge_run(self.folder / job.name, self.bearings)
+            self.advised[job.name] = at, "" if said is None else short(said)
+        return self.advised[job.name][1]
+
+    def _warnings(self, stand: Sequence[Standing]) -> list[str]:
+        """The runs under way that should not just go on, and what is advised."""
+        pairs = [(j.name, s.advice) for j, s in zip(self.jobs, stand, strict=True) if s.going and s.advice]
+        return [f"advised for {name}: {advice}" for name, advice in pairs if advice[0] not in "+-"]
+
+    def _done(self, stand: Sequence[Standing]) -> float:
+        return sum(s.share * _size(j) for j, s in zip(self.jobs, stand, strict=True))
+
+    def _summary(self, stand: Sequence[Standing]) -> str:
+        total, done = sum(map(_size, self.jobs)), self._done(stand)
+        passed = time.perf_counter() - self.began
+        rate = (done - self.done_before) / passed
+        left = f", about {duration((total - done) / rate)} left" if rate > 0 else ""
+        return f"{done / total:.0%} of {counted(len(self.jobs), 'run')} after {duration(passed)}{left}"
+
+    def _table(self, stand: Sequence[Standing]) -> Group:
+        wide = self.console.width >= WIDE
+        table = Table(box=None, pad_edge=False)
+        judged = any(s.advice for s in stand)
+        for name in ("run", "n", "B", "lr", "seed", "", "held-out", *(["verdict"] if judged else []),
+                     *(SPEEDS if wide else ())):
+            table.add_column(name, justify="left" if name in ("run", "") else "right")
+        for job, now in zip(self.jobs, stand, strict=True):
+            if now.going:
+                table.add_row(
+                    job.name,
+                    str(job.n),
+                    str(job.B),
+                    f"{job.lr:.1e}",
+                    str(job.seed),
+                    ProgressBar(total=1.0, completed=now.share, width=24),
+                    "" if now.reward is None else f"{now.reward:.3f}",
+                    *([now.advice] if judged else []),
+                    *(_cells(rates(now.clock)) if wide else ()),
+                )
+        return Group(f"{self.title}: {self._summary(stand)}", *(f"  {x}" for x in _speed(stand)), table)
+
+
+def standing(job: Job, run: Path) -> Standing:
+    """How far a job is in its folder, which may not exist yet."""
+    lines = tail(run / "metrics.jsonl", TAIL)
+    unit, limit = next(iter(job.budget.items()))
+    spent = max((x.get(unit, 0) for x in lines), default=0)
+    evaluated = [x for x in lines if "eval/select" in x]
+    last = evaluated[-1] if evaluated else {}
+    share = 1.0 if ended(run) else min(spent / limit, 0.99)
+    return Standing(share, last.get("eval/select"), _clock(run), last.get("rollouts", 0.0))
+
+
+def _clock(run: Path) -> Mapping[str, Any]:
+    """The last line of a run's timing.jsonl; empty where there is none."""
+    lines = tail(run / "timing.jsonl", 1024)
+    return lines[-1] if lines else {}
+
+
+def _speed(stand: Sequence[Standing]) -> list[str]:
+    """What the runs under way do together, as a line; none before they have done anything."""
+    speed = together([s.clock for s in stand if s.going])
+    return [told(speed)] if speed else []
+
+
+def _cells(r: Rates | None) -> list[str]:
+    """One run's rates, under the names of SPEEDS."""
+    if r is None:
+        return [""] * len(SPEEDS)
+    shares = [f"{100 * r.shares[k]:.0f} %" for k in ("sample", "score", "learn")]
+    return [f"{r.tokens_per_second:,.0f}", f"{r.rollouts_per_second:,.0f}", *shares]
+
+
+def _size(job: Job) -> float:
+    return next(iter(job.budget.values()))
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person would say them: what takes years is most often a budget with a zero too many."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 100 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    days = seconds / 86400
+    return f"{days:.0f} days" if days < 1000 else f"{days / 365.25:.3g} years"

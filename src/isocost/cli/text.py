@@ -1,0 +1,484 @@
+"""What the steps say in a terminal: the answer first, numbers with their intervals, what to do about what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from isocost.cli.live import duration
+from isocost.laws.curves import PASS
+from isocost.laws.law import Law, Refusal
+from isocost.laws.tradeoff import Tradeoff, tradeoff
+from isocost.planner.audit import Audit, Spread
+from isocost.planner.budget import WALL, Bill
+from isocost.planner.forecast import Forecast
+from isocost.planner.learning_rate import NOISE, RateRule
+from isocost.planner.more import More
+from isocost.planner.pilot import POWER, PilotPlan, detectable
+from isocost.planner.rollouts import Plan
+from isocost.planner.stopping import Verdict
+from isocost.runs import measure
+from isocost.runs.run import Job, its_own
+from isocost.stats.intervals import Interval
+from isocost.steps.folder import Home
+from isocost.terminal import echo
+from isocost.words import counted
+from isocost.worlds.setting import Setting
+
+NAMED = 5      # methods named in a line of many
+SHOWN = 20      # evaluation points that are listed
+BARS = " ▁▂▃▄▅▆▇█"
+
+
+def head(console: Console, title: str) -> None:
+    console.print(f"\n[bold]{title}[/]")
+
+
+def interval(i: Interval) -> str:
+    return f"{i.value:.3f} [{i.low:.3f}, {i.high:.3f}]"
+
+
+def opening(console: Console, out: Path, size: str, seed: int) -> None:
+    console.print(
+        f"[bold]isocost[/] study in {out} (size {size}, seed {seed}): profile, plan, pilot, fit, plan, train, audit"
+    )
+
+
+def profile_cost(console: Console, setting: Setting, cost: Mapping[str, Any]) -> None:
+    """What profiling would cost at most."""
+    console.print(
+        f"profile of {setting.model} on {setting.data}: {counted(cost['problems'], 'problem')}, {cost['rollouts']} "
+        f"rollouts, at most {cost['tokens']} tokens and {cost['flops']:.1e} FLOP, {cost['memory_mb']} MB of memory, "
+        f"{cost['disk_mb']} MB of disk; how many seconds that takes here is what it measures. Nothing was run"
+    )
+
+
+def profile(console: Console, p: Mapping[str, Any]) -> None:
+    """The profile in a dozen lines."""
+    head(console, f"profile: {p['regime']}")
+    console.print(f"  {p['why']}")
+    top = max(p["histogram"]) or 1
+    bars = "".join(BARS[(8 * h + top - 1) // top] for h in p["histogram"])
+    shown = f"right of {p['samples']}: 0 [{bars}] {p['samples']}"
+    if p.get("graded"):
+        shown = f"problems by their mean reward: 0 [{bars}] 1"
+    what = "mean reward" if p.get("graded") else "pass@1"
+    console.print(f"  {what} {p['mean']:.3f} over {len(p['right'])} problems; {shown}")
+    dead = "  ".join(
+        f"n={d['n']}: {d['share']:.0%}"
+        + ("" if d["kind"] == "unbiased" else f" [{d['low']:.0%}, {d['high']:.0%}]")
+        for d in p["dead"]
+    )
+    console.print(f"  dead groups  {dead}")
+    lengths = p["lengths"]
+    console.print(
+        f"  answers: {lengths['mean']:.1f} tokens (90 % within {lengths['p90']:.0f}), {lengths['truncated']:.1%} cut; "
+        f"{p['rate']['rollouts_per_second']:.0f} rollouts/s here"
+    )
+    console.print(f"  recipe {p['recipe']['method']}: {p['recipe']['why']}")
+    for line in p["found"][:8]:
+        console.print(f"  [yellow]{line}[/]")
+    by = {m["name"]: m for m in p["methods"]}
+    if own := by.get(p["recipe"]["method"]):
+        console.print(f"  its preconditions: {own['state']}: {own['why']}")
+    for line in preconditions(p["methods"]):
+        console.print(f"  {line}", markup=False, soft_wrap=True)
+
+
+def preconditions(methods: Sequence[Mapping[str, str]]) -> list[str]:
+    """Of the methods whose preconditions fail or are not measured: how many, and a line for each reason.
+
+    A line has at most `NAMED` names of methods; profile.json has all of them.
+    """
+    lines = []
+    for state, said in (("fails", "preconditions fail for"), ("not measured", "preconditions are not measured for")):
+        by: dict[str, list[str]] = {}
+        for m in methods:
+            if m["state"] == state:
+                by.setdefault(m["why"], []).append(m["name"])
+        if by:
+            more = ":" if all(len(names) <= NAMED for names in by.values()) else " (all names are in profile.json):"
+            lines.append(f"{said} {sum(map(len, by.values()))} of {counted(len(methods), 'method')}{more}")
+        for why, names in sorted(by.items(), key=lambda item: -len(item[1])):
+            shown = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+            lines.append(f"  {shown}: {why}")
+    return lines
+
+
+def bill(b: Bill, unit: str = "rollouts") -> str:
+    """What runs cost, in words; what is not known is left out."""
+    parts = [f"{b.rollouts} {unit}"]
+    if b.seconds:
+        parts.append(duration(b.seconds) + " of run time")
+    if b.flops:
+        parts.append(f"{b.flops:.1e} FLOP")
+    if b.memory_mb:
+        parts.append(f"{b.memory_mb:.0f} MB of memory a run")
+    if b.disk_mb:
+        parts.append(f"{b.disk_mb:.0f} MB of disk")
+    return ", ".join(parts)
+
+
+def pilot_plan(console: Console, p: PilotPlan) -> None:
+    """What a pilot will do, and what it can see."""
+    head(console, "plan: no pilot" if p.direct else "plan of the pilot")
+    console.print(f"  {p.why}")
+    if p.direct:
+        console.print(f"  fallback: {p.fallback_why}; {p.train_seeds} x {p.train_C} rollouts")
+    else:
+        console.print(f"  learning rate: {p.rate.why}")
+        probes, at = len(p.of_purpose("probe")), [str(x) for x in p.points]
+        shown = at if len(at) <= SHOWN else [*at[: SHOWN - 1], "...", at[-1]]
+        console.print(
+            f"  {probes} probe runs, {len(p.of_purpose('pilot'))} grid runs, {len(p.of_purpose('edge'))} edge runs at "
+            f"half and twice the rate; evaluated at {', '.join(shown)} rollouts"
+        )
+        console.print(f"  pilot: {bill(p.pilot_bill)}")
+    console.print(f"  training{'' if p.direct else ' after it'}: {bill(p.train_bill)}")
+    precision(console, p)
+    flags(console, p.flags)
+
+
+def overridden(console: Console, home: Home, p: PilotPlan) -> None:
+    """Which sizes and settings of the method that was asked for the study takes, and which it decides itself."""
+    method = home.asked["method"]
+    if method is None:
+        return
+    used = {**asdict(home.setting), "lr": "by the rule", "warmup": "at most 5 % of the updates",
+            "n": ", ".join(map(str, p.grid or (p.fallback_n,))), "B": f"{p.batch} / n" if p.batch else p.B}
+    if said := its_own(method, used):
+        console.print(f"  {method}: {said}", markup=False, soft_wrap=True)
+
+
+def precision(console: Console, p: PilotPlan) -> None:
+    """What sampled evaluations cost and how precise they are; nothing where evaluations are exact."""
+    e = p.evaluation
+    if e.samples is None:
+        return
+    unit = "rollouts" if p.budget is None else p.budget.unit
+    own = "" if p.direct else f"{p.evaluating(p.pilot_bill):.0%} of training in {unit} in the pilot, "
+    after = f"{p.evaluating(p.train_bill):.0%} " + ("of training in " + unit if p.direct else "after it")
+    console.print(
+        f"  evaluation: {e.problems} held-out problems x {counted(e.samples, 'sample')}, standard error at most "
+        f"{e.sd:.3f} on each split; it costs {own}{after}", highlight=False
+    )
+    if p.detectable is not None and p.sd_source != "measured":
+        exact = detectable(p.seeds, len(p.grid), NOISE)
+        console.print(
+            f"  minimum detectable difference between two n: {p.detectable:.3f} ({POWER:.0%} power); with exact "
+            f"evaluations {exact:.3f}", highlight=False
+        )
+
+
+def beside(console: Console, p: PilotPlan, profiled: Mapping[str, Any]) -> None:
+    """What is not in the budget: the profile, and evaluations except for the time and money they take."""
+    e, evaluations = p.evaluation, p.bill.evaluations
+    each = ", which are exact and sample nothing"
+    if e.samples is not None:
+        sampled = evaluations * e.rollouts
+        each = f" x {counted(e.samples, 'sample')}: {sampled:,} rollouts, counted as time and money only"
+    console.print(
+        f"  not in the budget: profiling, {profiled.get('rollouts', 0):,} rollouts; {evaluations:,} evaluations of "
+        f"{e.problems} problems{each}", highlight=False
+    )
+
+
+def no_law(console: Console, study: Path, p: PilotPlan) -> None:
+    """What `fit` says of a plan without a pilot."""
+    head(console, "no law")
+    console.print(f"  nothing to fit: the study is planned without a pilot. {p.why}", highlight=False)
+    console.print(f"  go on with `isocost train --plan {study}`", highlight=False, soft_wrap=True)
+
+
+def flags(console: Console, texts: tuple[str, ...]) -> None:
+    for text in texts:
+        console.print(f"  [yellow]! {text}[/]")
+
+
+def rate(console: Console, r: RateRule) -> None:
+    head(console, "learning rate")
+    console.print(f"  {r.why}")
+    flags(console, r.flags)
+
+
+def shift(console: Console, s: Mapping[str, Any]) -> None:
+    console.print(f"  {s['text']}")
+
+
+def law(console: Console, found: Law, metric: str = PASS, study: Path | None = None) -> None:
+    """What the law says at the end of the pilot, or why it says nothing; `study` is where runs can be added."""
+    title = "law" if metric == PASS else f"law of {metric}"
+    head(console, title if found.refused is None else f"{title}: refused")
+    if found.refused is not None:
+        console.print(f"  {found.refused.reason}\n  what would settle it: {found.refused.settle}")
+        if study and found.refused.option:
+            console.print(f"      isocost pilot {study} {found.refused.option}", highlight=False, soft_wrap=True)
+    table = Table(box=None, pad_edge=False, show_header=True)
+    end = "at their end, test split" if study else "at their end"      # a log that was imported has one split
+    for name in ("  n", "B", "lr", "runs", "rollouts", end, "diverged"):
+        table.add_column(name, justify="right")
+    for arm in found.arms:
+        C = float(arm.C[-1])
+        known = interval(found.predict(arm.n, C)[0])
+        table.add_row(
+            f"  {arm.n}", str(arm.B), f"{arm.lr:.1e}", str(len(arm.runs)), f"{C:,.0f}", known, str(arm.diverged)
+        )
+    console.print(table)
+    console.print(f"  {found.how_runs_differ}")
+    if any(f.name == "fixed_batch" for f in found.flags) and found.arms:
+        trade(console, tradeoff(found))
+    elif isinstance(found.n_star, Refusal):
+        console.print(f"  n*(C) cannot be told: {found.n_star.reason}")
+    elif found.n_star is not None:
+        console.print(
+            "  n*(C): " + "  ".join(f"{C:.0f}: {found.n_star.at(C).value:.1f}" for C in found.range)
+        )
+    flags(console, tuple(f.text for f in found.flags))
+
+
+def trade(console: Console, t: Tradeoff) -> None:
+    """n*(M) and B*(M) at one batch, or the winners and why no sigmoid goes through them."""
+    if t.growth is None:
+        why = t.refused.reason if t.refused else ""
+        console.print(f"  n*(M) at n B = {t.batch} cannot be told: {why}\n  best along the pilot: {t.path}")
+        return
+    for w in (t.winners[0], t.winners[-1]):
+        n, B = t.n_at(w.M), t.B_at(w.M)
+        told = " and ".join(f"{k}* = {i.value:.1f} [{i.low:.1f}, {i.high:.1f}]" for k, i in (("n", n), ("B", B)))
+        after = f"after {counted(round(w.M), 'update')} of n B = {t.batch}"
+        console.print(f"  {after}: {told} ({t.level:.0%})", highlight=False)
+
+
+def interference(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Held-out problems unlearned, and how evenly the others improved, by n; nothing where no record says."""
+    if not rows:
+        return
+    told = "  ".join(
+        f"n={r['n']}: {r['forgotten']:.1%}" + ("" if r["uniformity"] is None else f", {r['uniformity']:.2f}")
+        for r in rows
+    )
+    chance = max((r["chance"] or 0.0 for r in rows), default=0.0)
+    note = f" (by sampling alone up to {chance:.1%})" if chance else ""
+    even = ", evenness of progress (1: every problem alike)" if any(r["uniformity"] is not None for r in rows) else ""
+    console.print(f"  held-out problems unlearned since the base{note}{even}: {told}")
+
+
+def plan(
+    console: Console, p: Plan, beside: Mapping[str, Any] | None = None, study: Path | None = None
+) -> None:
+    """The prescription; `beside` is what plan.json tells beside it: units, more compute, what its seeds can see,
+    and of imported runs what their reward, its scale and their C are. `study` is where runs can be added."""
+    beside = beside or {}
+    measured = {"kind": "held-out", "unit": "rollouts", "scale": measure.UNIT, **(beside.get("measure") or {})}
+    a = p.arm
+    head(console, f"prescription: n = {a.n}, B = {a.B}, M = {a.M}, lr = {a.lr:.2g}")
+    if p.fallback:
+        console.print(f"  fallback: {p.fallback}")
+    else:
+        console.print(f"  {p.chosen}")
+    passes = "" if a.epochs is None else f", {a.epochs:.1f} passes over the problems"
+    console.print(
+        f"  C = {a.C} {measured['unit']} a run, {counted(p.seeds, 'seed')}, warm-up "
+        f"{counted(a.warmup, 'update')}{passes}; against {p.comparison}"
+    )
+    if a.prediction:
+        expected = a.prediction
+        told = measure.in_its_units(measured["scale"], expected.value, expected.low, expected.high)
+        console.print(
+            f"  expected {measured['kind']} reward {interval(expected)} ({expected.level:.0%} prediction interval"
+            + (")" if beside.get("measure") else ", test split)")
+            + (told and f": {told}")
+        )
+    if beside.get("more"):
+        more(console, [More.of(m) for m in beside["more"]])
+    elif p.marginal:
+        console.print(f"  twice the budget would buy {p.marginal.gain:+.3f} (n = {p.marginal.doubled_n})")
+    if beside.get("sees"):
+        console.print(f"  {beside['sees']['text']}")
+    for rank, run in enumerate(beside.get("next") or ()):
+        first = "what would settle it:" if p.fallback else "to be surer:"
+        console.print(f"  {'  or' if rank else first} {run['text']}")
+        if study and run["option"]:
+            console.print(f"      isocost pilot {study} {run['option']}", highlight=False, soft_wrap=True)
+    console.print(f"  training: {bill(p.bill, measured['unit'])}")
+    if e := beside.get("evaluating"):
+        console.print(
+            f"  evaluation: {counted(p.bill.evaluations, 'evaluation')} of {e['problems']} held-out problems x "
+            f"{counted(e['samples'], 'sample')}, {e['rollouts']:,} rollouts: {e['share']:.0%} of the cost of training "
+            f"in {e['unit']}; standard error at most {e['sd']:.3f} on each split", highlight=False
+        )
+    units(console, beside)
+    for check in p.checks:
+        if not check.holds:
+            console.print(f"  [yellow]! {check.text}[/]")
+    flags(console, p.flags)
+
+
+def units(console: Console, beside: Mapping[str, Any]) -> None:
+    """A budget in every unit, and how each is known; nothing where none was written, no column of nothing."""
+    rows = (beside.get("units") or {}).get("rows", ())
+    if not rows:
+        return
+    table = Table(box=None, pad_edge=False)
+    columns = {"pilot": "pilot", "training": "training", "budget": "your budget"}
+    told = [k for k in columns if any(r[k] for r in rows)]
+    names = ("  in every unit", *(columns[k] for k in told))
+    for name in (*names, "", ""):
+        table.add_column(name, justify="left" if name in ("  in every unit", "") else "right")
+    for r in rows:
+        name, show = _unit(r["unit"])
+        table.add_row(f"  {name}", *(show(r[k]) for k in told), r["known"], r["why"])
+    console.print(table)
+
+
+def _unit(unit: str) -> tuple[str, Callable[[float], str]]:
+    """A unit's name for a reader, and how its amounts are written."""
+    if unit == "seconds":
+        return "run time", duration
+    if unit == WALL:
+        return "on the wall", duration
+    if unit == "flops":
+        return "FLOP", lambda x: f"{x:.1e}"
+    return unit, lambda x: f"{x:,.0f}" if 100 <= x < 1e10 else f"{x:.3g}"
+
+
+def more(console: Console, rows: Sequence[More]) -> None:
+    """What more rollouts per run would buy and cost, as far as the law reaches."""
+    for m in rows:
+        if m.gain is None or m.cost is None:
+            continue
+        name, show = _unit(m.unit)
+        g = m.gain
+        gained = f"{g.value:+.3f} [{g.low:+.3f}, {g.high:+.3f}]"
+        console.print(f"  {m.times} x the rollouts would buy {gained} (n = {m.n}) for {show(m.cost)} {name} more")
+        if m.caution:
+            console.print(f"    [yellow]! {m.caution}[/]")
+
+
+def verdict(
+    console: Console, v: Verdict, per_cost: Mapping[str, float], *, over: Mapping[str, str], measured: Mapping[str, str]
+) -> None:
+    """A verdict on one run: the word first, then what it rests on. `over` is the reason and the detail of its end,
+    both empty while it trains. `measured` is what its rewards are, by `measure.of`; isocost's own have no name there,
+    and are of the problems that choose."""
+    colour = {"continue": "green", "stop": "red", "change n": "yellow"}[v.word]
+    word = f"change n to {v.n}" if v.word == "change n" else v.word
+    what = "" if v.metric == PASS else f"{v.metric} "
+    stands = f"{what}{v.reward:.3f} on the validation split"
+    if measured["metric"]:
+        stands = f"{measured['metric']} {v.reward:.3f} ({measured['kind']} reward)"
+    stands += f" after {v.C:.0f} of {v.end:.0f} {measured['unit']}"
+    if over["reason"]:
+        detail = f" ({over['detail']})" if over["detail"] else ""
+        console.print(f"[bold]{v.run}[/]: ended, {over['reason']}{detail}\n  {stands}", highlight=False, soft_wrap=True)
+        return
+    console.print(f"[bold]{v.run}[/]: [{colour}]{word}[/]", highlight=False)
+    f = v.final
+    prior = "the law and its own curve" if v.prior == "law" else "its own curve alone"
+    where = "" if measured["metric"] else ", on the test split"
+    console.print(
+        f"  {stands}; expected at the end{where}, {interval(f)} ({f.level:.0%} prediction interval, by "
+        f"{prior}, {counted(v.looks, 'evaluation')})", highlight=False
+    )
+    console.print(f"  {v.why}", markup=False, highlight=False)
+    if per_cost:
+        told = "  ".join(f"{x:+.3g} {k.replace('_', ' ')}" for k, x in per_cost.items())
+        console.print(f"  expected reward {told}", highlight=False)
+
+
+def forecast(console: Console, f: Forecast, metric: str = PASS) -> None:
+    """What is promised, and what would show it wrong."""
+    head(console, f"forecast, sealed {f.seal[:12]}")
+    console.print(f"  {f.why}")
+    if f.value is not None and f.low is not None and f.high is not None:
+        what = "reward" if metric == PASS else metric
+        console.print(
+            f"  {f.value:.3f} [{f.low:.3f}, {f.high:.3f}] mean held-out {what} of {counted(len(f.runs), 'run')} of "
+            f"{f.C} rollouts"
+        )
+    for n in f.naive:
+        console.print(f"  to beat: {n.name} {n.value:.3f} [{n.low:.3f}, {n.high:.3f}]")
+    console.print(f"  wrong if: {f.falsifier}")
+
+
+def audit(console: Console, a: Audit) -> None:
+    """The verdict, the scores, and the difference between the arms."""
+    head(console, f"audit: {a.verdict}")
+    console.print(f"  {a.reason}")
+    for s in a.scores:
+        console.print(f"  interval score {s.score:.3f}  {s.name}: {s.value:.3f} [{s.low:.3f}, {s.high:.3f}]")
+    if a.difference is not None:
+        console.print(f"  prescribed minus n = {a.comparator}: {spread(a.difference)}; better: {a.better}")
+    if a.gain is not None:
+        console.print(f"  gain over the base: {spread(a.gain)}")
+
+
+def spread(s: Spread) -> str:
+    bounds = "" if s.low is None or s.high is None else f" [{s.low:+.3f}, {s.high:+.3f}]"
+    return f"{s.mean:+.3f}{bounds} over {counted(s.count, 'seed')}"
+
+
+def written(home: Home, name: str, as_json: bool) -> None:
+    """A record as it was written, for a command that was asked for JSON."""
+    if as_json:
+        echo((home.path / name).read_text().rstrip())
+
+
+def closing(console: Console, home: Home) -> None:
+    """Where the time went, and where the report is."""
+    phases = home.asked["phases"]
+    head(console, "time")
+    console.print(
+        "  " + "  ".join(f"{k} {v:.0f} s" for k, v in phases.items()) + f"  = {sum(phases.values()):.0f} s"
+    )
+    console.print(f"\nreport: {(home.path / 'report.html').resolve()}")
+
+
+def single(console: Console, job: Job) -> None:
+    budget = ", ".join(f"{v:g} {k}" for k, v in job.budget.items())
+    console.print(
+        f"[bold]{job.method}[/] on {job.setting.data} with {job.setting.model}: n = {job.n}, B = {job.B}, "
+        f"lr = {job.lr:.2g}, seed {job.seed}, {budget}"
+    )
+
+
+def single_cost(console: Console, b: Bill) -> None:
+    console.print(f"  would cost {bill(b)}")
+
+
+def pricing(console: Console, cost: Mapping[str, Any], folder: Path | None = None) -> None:
+    """What estimating a cost has sampled, and the folder where that is written down, if it is."""
+    tokens = cost["prefill"] + cost["decode"]
+    billed = f"; billed in {folder}/dry-run.json" if folder else ""
+    console.print(f"  estimating the cost used {cost['rollouts']} rollouts of {tokens} tokens, {cost['seconds']:.1f} s "
+                  f"(not counted in any budget{billed}); nothing was trained", soft_wrap=True)
+
+
+def ended(console: Console, out: Path, end: Mapping[str, Any]) -> None:
+    """Why a run ended and where its rollouts went."""
+    fates = ", ".join(f"{k} {v}" for k, v in end["fates"].items() if v)
+    console.print(
+        f"  {end['reason']}: {end['detail']}\n  {end['steps']} steps in {duration(end['seconds'])}; rollouts: {fates}",
+        markup=False,       # what a verifier raised may hold brackets
+    )
+    for note in end["notes"]:
+        console.print(f"  [yellow]! {note}[/]")
+    for kind, count in end["verifier_failures"].items():
+        first = end.get("verifier_examples", {}).get(kind)
+        said = f"verifier failures, {kind}: {count}" + (f"; the first: {first}" if first else "")
+        console.print(f"  [yellow]! {said}[/]", soft_wrap=True)
+    console.print(f"  record: {out}")
+
+
+def evaluated(console: Console, found: Mapping[str, Any]) -> None:
+    for name in ("base", "final", "difference"):
+        if name in found:
+            m, sign = found[name], "+" if name == "difference" else ""
+            bounds = f"[{m['low']:{sign}.4f}, {m['high']:{sign}.4f}]"
+            over = f"({m['level']:.0%} over {m['problems']} problems)"
+            console.print(f"  {name:<10} {m['value']:{sign}.4f} {bounds} {over}", markup=False)

@@ -1,0 +1,495 @@
+"""Which of several arms is better at equal cost, or that it cannot be told.
+
+Three questions are asked of every pair of arms, and each is answered by a name, `same` or `cannot tell`:
+
+    equal cost   reward at the largest cost that all runs reached: what was measured, nothing extrapolated
+    efficiency   how many times the cost the one needs for rewards that both have reached
+    asymptote    where the fitted curves end
+
+An answer is a name if its interval leaves out 0 (a factor of 1), `same` if the whole interval lies within the margin,
+and else `cannot tell`. The verdict on a pair goes in ScaleRL's order (arXiv 2510.13786): the higher asymptote, if the
+asymptotes differ; the more efficient, if they are the same; where they cannot be told, reward at equal cost.
+
+The run is the unit, and `isocost.stats.power` has the intervals. All that one comparison calls better is wrong in at
+most 5 of 100: the questions share these 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import combinations
+from math import exp, inf, log, sqrt
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from isocost.compare.tracks import Track
+from isocost.errors import UserError
+from isocost.laws.fit import POINTS, TAILS, WHOLE
+from isocost.stats.intervals import spread, student
+from isocost.stats.posterior import USUAL, Grid, Seen, correlation, covariance
+from isocost.stats.power import LEVEL, Estimate, bootstrap, difference, iqm, seeds_that_see, shares, smallest
+
+QUESTIONS = ("equal cost", "efficiency", "asymptote")
+SHARES = (0.04, 0.005, 0.005)   # of the questions in this order, in the 5 wrong calls in 100 that are allowed
+MARGIN = 0.01                   # reward within which two arms are as good as each other
+SAME_COST = 1.1                 # factor within which two costs are as good as each other
+HELD = (0.5, 0.6, 0.7, 0.8, 0.9)    # shares of the common gain at which costs are compared
+FAR = 1.5                       # factor from the nearest evaluation beyond which a reward between two is a guess
+FLOOR, FLOOR_LOG = 1e-3, 0.02   # no run's spread is believed to be smaller: in reward, in ln cost
+VAST = log(1e6)         # of a factor: two seeds can leave one open beyond what a float holds, and a reader cares for
+TOLD, SAME, UNKNOWN = 0, 3, 4   # exit codes: a difference, the same within the margin, cannot tell
+
+
+# what is answered ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One question about arms `a` and `b`: who, or `same`, or `cannot tell`.
+
+    `value` is a less b in reward, or for efficiency how many times a's cost b needs for the same reward; `low` and
+    `high` bound it at `level`. `why` says what was compared, or why it was not. `detectable` is the smallest
+    difference these runs tell with 80 % power, `seeds` how many per arm would tell the difference seen (None where
+    that is not asked, or more than a thousand). `p` is the p-value of no difference, 1 where nothing could be compared.
+    """
+
+    question: str
+    a: str
+    b: str
+    answer: str
+    value: float | None
+    low: float | None
+    high: float | None
+    level: float
+    why: str
+    detectable: float | None = None
+    seeds: int | None = None
+    p: float = 1.0
+
+    @property
+    def winner(self) -> str | None:
+        """The better arm, if one is told."""
+        return self.answer if self.answer in (self.a, self.b) else None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is said of a pair: the better arm, `same` or `cannot tell`, and the question that decided."""
+
+    a: str
+    b: str
+    better: str
+    by: str
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One arm at the common cost: its runs' rewards by run, their mean with a Student interval of 90 %, and their
+    interquartile mean with the stratified bootstrap's. `sd` is between its runs. `diverged` and `short` name runs: the
+    first count, as they last were; the second are left out."""
+
+    name: str
+    runs: tuple[str, ...]
+    values: tuple[float, ...]
+    mean: float
+    low: float | None
+    high: float | None
+    sd: float | None
+    iqm: float
+    iqm_low: float
+    iqm_high: float
+    diverged: tuple[str, ...]
+    short: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What was found. `cost` is what every run had spent, in `unit`; `best` the arm that is better than every other,
+    if there is one; `alike` how alike runs of one seed were, over pairs of arms (None: no seed in common)."""
+
+    unit: str
+    cost: float
+    margin: float
+    arms: tuple[Arm, ...]
+    answers: tuple[Answer, ...]
+    verdicts: tuple[Verdict, ...]
+    best: str | None
+    alike: float | None
+    missing: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """For scripts: 0 if a difference was told, 3 if all arms are the same within the margin, else 4."""
+        better = [v.better for v in self.verdicts]
+        if all(x == "same" for x in better):
+            return SAME
+        return TOLD if any(x not in ("same", "cannot tell") for x in better) else UNKNOWN
+
+    def answer(self, question: str, a: str, b: str) -> Answer:
+        """The answer to a question about a pair, in either order."""
+        return next(x for x in self.answers if x.question == question and {x.a, x.b} == {a, b})
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"schema": 1, **asdict(self), "exit_code": self.exit_code}
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> Comparison:
+        """The comparison that `data()` wrote, whatever else stands beside it."""
+        kinds = {"arms": Arm, "answers": Answer, "verdicts": Verdict}
+        read: dict[str, Any] = {f.name: data[f.name] for f in fields(Comparison)}
+        for name, kind in kinds.items():
+            rows = ({k: tuple(v) if isinstance(v, list) else v for k, v in row.items()} for row in read[name])
+            read[name] = tuple(kind(**row) for row in rows)
+        return Comparison(**{**read, "missing": tuple(read["missing"])})
+
+
+# the judge ----------------------------------------------------------------------------------------------------
+
+
+def compare(arms: Mapping[str, Sequence[Track]], *, unit: str = "rollouts", cost: float | None = None,
+            margin: float = MARGIN, seed: int = 0, missing: Iterable[str] = (), alpha: float | None = None
+            ) -> Comparison:
+    """Judge two arms or more by their runs.
+
+    `cost` is where they are compared, by default the largest that every run reached; a run that ended before half of
+    its arm's longest (or before `cost`) is left out, one that diverged counts as it last was. `missing` are notes of
+    what is not there, kept with the answer. `alpha` is the error that every single answer is held to, given where it is
+    controlled over more than this comparison (`isocost.compare.many`). Raises UserError for fewer than two arms, an arm
+    without runs, a seed twice in one arm, arms held to different problems, or runs that were not evaluated by then.
+    """
+    _check(arms)
+    whole, short = _whole(arms, cost)
+    C = cost or min(t.end for own in whole.values() for t in own if not t.diverged)
+    late = [t.run for own in whole.values() for t in own if t.cost[t.cost > 0].min(initial=inf) > C]
+    if late:
+        raise UserError(f"{', '.join(late)}: no evaluation at {C:g} {unit} or before, so the reward there is not known")
+    pairs = list(combinations(arms, 2))
+    ways = (
+        [_at_cost(whole[a], whole[b], C) for a, b in pairs],
+        [_efficiency(whole[a], whole[b], C, margin) for a, b in pairs],
+        _ends(whole, pairs, C),
+    )
+    if alpha is None:
+        alphas = shares([[w.p for w in way] for way in ways], SHARES)
+    else:
+        alphas = [[alpha] * len(pairs)] * len(ways)
+    answers = [
+        _answer(question, a, b, w, error, log(SAME_COST) if question == "efficiency" else margin)
+        for question, way, held in zip(QUESTIONS, ways, alphas, strict=True)
+        for (a, b), w, error in zip(pairs, way, held, strict=True)
+    ]
+    answers = [_with_seeds(x, whole, C) if x.question == "equal cost" else x for x in answers]
+    verdicts = tuple(_verdict(a, b, [x for x in answers if (x.a, x.b) == (a, b)]) for a, b in pairs)
+    told = tuple(_arm(name, whole[name], short[name], C, seed) for name in arms)
+    return Comparison(unit, float(C), margin, told, tuple(answers), verdicts, _best(list(arms), verdicts),
+                      _alike(whole, pairs, C), (*missing, *_read_at(whole, C)))
+
+
+def _check(arms: Mapping[str, Sequence[Track]]) -> None:
+    if len(arms) < 2:
+        raise UserError("a comparison needs two arms or more")
+    families = {name: {t.family for t in own} for name, own in arms.items()}
+    for name, own in arms.items():
+        if not own:
+            raise UserError(f"{name} has no run that was evaluated")
+        seen: dict[tuple[str, int], str] = {}
+        for t in own:
+            there = seen.setdefault((t.family, t.seed), t.run)
+            if there is not t.run:
+                raise UserError(f"{there} and {t.run} are both {name}, seed {t.seed}; a seed counts once: leave one "
+                                "of them out")
+        first, problems = next(iter(families.items()))
+        if families[name] != problems:
+            raise UserError(f"{first} was held to {_named(problems)}, {name} to {_named(families[name])}; only runs on "
+                            "the same problems can be compared")
+
+
+def _named(families: Iterable[str]) -> str:
+    return ", ".join(f or "problems without a name" for f in sorted(families))
+
+
+def _whole(arms: Mapping[str, Sequence[Track]], cost: float | None
+           ) -> tuple[dict[str, list[Track]], dict[str, tuple[str, ...]]]:
+    """The runs that count, in order of family and seed, and by arm the names of those that ended too early."""
+    whole, short = {}, {}
+    for name, own in arms.items():
+        least = cost if cost is not None else WHOLE * max(t.end for t in own)
+        ranked = sorted(own, key=lambda t: (t.family, t.seed))
+        whole[name] = [t for t in ranked if t.diverged or t.end >= least * (1 - 1e-9)]
+        short[name] = tuple(t.run for t in ranked if t not in whole[name])
+        if not whole[name]:
+            raise UserError(f"no run of {name} reached a cost of {least:g}; the longest ended at "
+                            f"{max(t.end for t in own):g}")
+    if all(t.diverged for own in whole.values() for t in own) and cost is None:
+        raise UserError("every run diverged, so there is no cost that they can be compared at")
+    return whole, short
+
+
+def _read_at(whole: Mapping[str, Sequence[Track]], C: float) -> list[str]:
+    """What should be known of how rewards at C were read: runs cut short for the others' sake, or far between."""
+    notes = []
+    for name, own in whole.items():
+        longest = max(t.end for t in own)
+        if longest > 2 * C:
+            notes.append(f"{name}: runs go on to {longest:,.0f} and are read at {C:,.0f}, as far as others went")
+        far = max(_distance(t, C) for t in own)
+        if far > FAR:
+            notes.append(f"{name}: reward at {C:,.0f} is read a factor of {far:.1f} away from the nearest evaluation")
+    return notes
+
+
+def _distance(track: Track, C: float) -> float:
+    """By what factor the nearest evaluation lies from C; 1 for a run that ended before and is held."""
+    known = track.cost[track.cost > 0]
+    return 1.0 if track.end < C else float(np.exp(np.abs(np.log(known / C)).min()))
+
+
+@dataclass(frozen=True)
+class _Way:
+    """One question's evidence on one pair: a p-value, an interval for every alpha, and what was compared."""
+
+    p: float
+    value: float | None
+    interval: Callable[[float], tuple[float, float]] | None
+    why: str
+
+
+def _silent(why: str) -> _Way:
+    return _Way(1.0, None, None, why)
+
+
+def _answer(question: str, a: str, b: str, way: _Way, alpha: float, margin: float) -> Answer:
+    if way.interval is None or way.value is None:
+        return Answer(question, a, b, "cannot tell", None, None, None, 1 - alpha, way.why, p=way.p)
+    low, high = way.interval(alpha)
+    inside = -margin <= low and high <= margin
+    said = "same" if inside else a if low > 0 else b if high < 0 else "cannot tell"
+    if question == "efficiency":
+        value, low, high = (exp(min(max(x, -VAST), VAST)) for x in (way.value, low, high))
+    else:
+        value = way.value
+    return Answer(question, a, b, said, value, low, high, 1 - alpha, way.why, p=way.p)
+
+
+def _verdict(a: str, b: str, answers: Sequence[Answer]) -> Verdict:
+    """ScaleRL's order; where the asymptotes cannot be told, what was measured at equal cost."""
+    by = {x.question: x for x in answers}
+    if by["asymptote"].winner:
+        return Verdict(a, b, by["asymptote"].answer, "asymptote")
+    if by["asymptote"].answer == "same" and by["efficiency"].answer != "cannot tell":
+        return Verdict(a, b, by["efficiency"].answer, "efficiency")
+    return Verdict(a, b, by["equal cost"].answer, "equal cost")
+
+
+def _best(names: Sequence[str], verdicts: Sequence[Verdict]) -> str | None:
+    for name in names:
+        mine = [v for v in verdicts if name in (v.a, v.b)]
+        if all(v.better == name for v in mine):
+            return name
+    return None
+
+
+def _by_run(own: Sequence[Track], number: Callable[[Track], float]) -> dict[str, dict[int, float]]:
+    out: dict[str, dict[int, float]] = {}
+    for t in own:
+        out.setdefault(t.family, {})[t.seed] = number(t)
+    return out
+
+
+# equal cost ---------------------------------------------------------------------------------------------------
+
+
+def _floor(own: Sequence[Track]) -> float:
+    return max(FLOOR, max(t.resolution for t in own) / sqrt(12))
+
+
+def _estimate(a: Sequence[Track], b: Sequence[Track], C: float) -> Estimate | None:
+    x, y = (_by_run(own, lambda t: float(t.at(C))) for own in (a, b))
+    return difference(x, y, _floor([*a, *b]))
+
+
+def _at_cost(a: Sequence[Track], b: Sequence[Track], C: float) -> _Way:
+    found = _estimate(a, b, C)
+    if found is None:
+        return _silent("one run says nothing of how runs differ: two seeds an arm is the least, five are better")
+    how = f"mean reward of {len(a)} and {len(b)} runs"
+    return _Way(found.p, found.value, found.interval, how)
+
+
+def _with_seeds(x: Answer, whole: Mapping[str, Sequence[Track]], C: float) -> Answer:
+    """The answer with what these runs can see, and the seeds that would tell the difference seen."""
+    found = _estimate(whole[x.a], whole[x.b], C)
+    if found is None:
+        return x
+    alpha, count = 1 - x.level, min(len(whole[x.a]), len(whole[x.b]))
+    sd = found.se * sqrt(count / 2)
+    wanted = count if x.winner else seeds_that_see(found.value, sd, alpha)
+    if wanted is not None and not x.winner:
+        wanted = max(wanted, count + 1)
+    return replace(x, detectable=smallest(found.se, found.dof, alpha), seeds=None if x.answer == "same" else wanted)
+
+
+def _alike(whole: Mapping[str, Sequence[Track]], pairs: Sequence[tuple[str, str]], C: float) -> float | None:
+    """The correlation of runs of one seed, pooled over pairs of arms: covariance over the mean variance."""
+    shared, own = 0.0, 0.0
+    for a, b in pairs:
+        x, y = (_by_run(whole[name], lambda t: float(t.at(C))) for name in (a, b))
+        for f in sorted(set(x) & set(y)):
+            both = sorted(set(x[f]) & set(y[f]))
+            if len(both) > 1:
+                c = np.cov([x[f][s] for s in both], [y[f][s] for s in both])
+                shared, own = shared + len(both) * c[0, 1], own + len(both) * (c[0, 0] + c[1, 1]) / 2
+    return float(shared / own) if own > 0 else None
+
+
+def _arm(name: str, own: Sequence[Track], short: tuple[str, ...], C: float, seed: int) -> Arm:
+    by = _by_run(own, lambda t: float(t.at(C)))
+    strata = [np.array([runs[s] for s in sorted(runs)]) for _, runs in sorted(by.items())]
+    values = np.concatenate(strata)
+    mean = float(np.mean([s.mean() for s in strata]))
+    low = high = sd = None
+    dof = sum(len(s) - 1 for s in strata)
+    if min(map(len, strata)) > 1:
+        sd = sqrt(sum(((s - s.mean()) ** 2).sum() for s in strata) / dof)
+        half = student(LEVEL, dof) * sqrt(sum(s.var(ddof=1) / len(s) for s in strata)) / len(strata)
+        low, high = mean - half, mean + half
+    return Arm(name, tuple(t.run for t in own), tuple(float(v) for v in values), mean, low, high, sd,
+               float(iqm(values)), *bootstrap(strata, seed=seed), tuple(t.run for t in own if t.diverged), short)
+
+
+# efficiency ---------------------------------------------------------------------------------------------------
+
+
+def rising(y: ndarray) -> ndarray:
+    """The rising sequence nearest to y (K,) in least squares, by pooling adjacent violators."""
+    blocks: list[tuple[float, int]] = []
+    for value in y:
+        blocks.append((float(value), 1))
+        while len(blocks) > 1 and blocks[-2][0] >= blocks[-1][0]:
+            (v, k), (w, m) = blocks[-2:]
+            blocks[-2:] = [((v * k + w * m) / (k + m), k + m)]
+    return np.repeat([v for v, _ in blocks], [k for _, k in blocks])
+
+
+def reached(track: Track, levels: ndarray, upto: float = inf) -> ndarray:
+    """ln cost at which a run first has these rewards (L,), by its rising curve up to a cost; NaN where it has not.
+
+    Linear in ln cost between evaluations; from the base to the first of them linear in cost.
+    """
+    use = track.cost <= upto
+    x, y = track.cost[use], track.reward[use]
+    if upto < track.end:
+        x, y = np.append(x, upto), np.append(y, float(track.at(upto)))
+    y = rising(y)
+    out = np.full(len(levels), np.nan)
+    for i, level in enumerate(levels):
+        if level > y[-1] or (level <= y[0] and x[0] > 0):
+            continue
+        k = max(int(np.searchsorted(y, level)), 1)
+        share = float((level - y[k - 1]) / (y[k] - y[k - 1])) if y[k] > y[k - 1] else 1.0
+        if x[k - 1] > 0:
+            out[i] = log(x[k - 1]) + share * log(x[k] / x[k - 1])
+        else:
+            out[i] = log(max(share, 1e-6) * x[k])
+    return out
+
+
+def _efficiency(a: Sequence[Track], b: Sequence[Track], C: float, margin: float) -> _Way:
+    """Mean ln cost that b needs for rewards both have reached, less what a needs: each run's own, at five rewards
+    from half to nine tenths of the gain that every run made."""
+    if any(t.diverged for t in (*a, *b)):
+        return _silent("a run diverged, so there is no reward above the base that every run reached")
+    levels: dict[str, ndarray] = {}
+    for family in sorted({t.family for t in a}):
+        own = [t for t in (*a, *b) if t.family == family]
+        if any(t.cost[0] > 0 for t in own):
+            return _silent("the base was not evaluated, so it is not known what a run gained")
+        base = float(np.mean([t.reward[0] for t in own]))
+        top = min(float(rising(np.append(t.reward[t.cost < C], t.at(C)))[-1]) for t in own)
+        if top - base < 2 * margin:
+            return _silent(f"there is no reward far enough above the base ({base:.3f}) that every run reached")
+        levels[family] = base + np.array(HELD) * (top - base)
+    logs = [_by_run(own, lambda t: float(reached(t, levels[t.family], C).mean())) for own in (a, b)]
+    found = difference(logs[1], logs[0], FLOOR_LOG)
+    if found is None:
+        return _silent("one run says nothing of how runs differ")
+    if not np.isfinite(found.value):
+        return _silent("a run was above the rewards compared from its first evaluation on")
+    low, high = min(v[0] for v in levels.values()), max(v[-1] for v in levels.values())
+    return _Way(found.p, found.value, found.interval, f"cost to reach rewards from {low:.3f} to {high:.3f}")
+
+
+# asymptotes ---------------------------------------------------------------------------------------------------
+
+
+def _ends(whole: Mapping[str, Sequence[Track]], pairs: Sequence[tuple[str, str]], C: float) -> list[_Way]:
+    """For every pair the difference of the asymptotes: a posterior over (tail, A, Cmid, b) for each arm's mean curve,
+    the tail one for both, since arms differ in how far and how fast, and not in kind."""
+    every = [t for own in whole.values() for t in own]
+    why = _unfit(whole, every, C)
+    if why:
+        return [_silent(why)] * len(pairs)
+    first = max(float(t.cost[t.cost > 0][0]) for t in every)
+    count = min(USUAL, min(int(((t.cost > 0) & (t.cost <= C)).sum()) for t in every))
+    at = np.geomspace(first, C, count)
+    rewards = {name: np.array([t.at(at) for t in own]) for name, own in whole.items()}
+    means = {name: r.mean(0) for name, r in rewards.items()}
+    residuals = np.concatenate([(rewards[n] - means[n]) / spread(means[n]) for n in whole])
+    dof = len(every) - len(whole)
+    pooled = np.sqrt((residuals**2).sum(0) / dof)
+    base = float(np.mean([t.reward[0] for t in every]))
+    rho, seen = correlation(at, residuals), {}
+    for name, r in rewards.items():
+        own = np.sqrt(((r - means[name]) ** 2).sum(0) / (len(r) - 1))
+        sd = np.maximum(own, np.maximum(spread(means[name]) * pooled, FLOOR)) / sqrt(len(r))
+        sd = np.maximum(sd, np.median(sd))
+        seen[name] = Seen(1, at, means[name], covariance(at, sd, rho), dof)
+    grid = Grid.of(list(seen.values()))
+    found = {name: _open(grid, own, base) for name, own in seen.items()}
+    return [_apart(found[a], found[b], float(grid.A[1] - grid.A[0]), at) for a, b in pairs]
+
+
+def _unfit(whole: Mapping[str, Sequence[Track]], every: Sequence[Track], C: float) -> str:
+    """Why no curve can be fitted, or nothing."""
+    if len({t.family for t in every}) > 1:
+        return "a curve is of one set of problems: compare them one by one"
+    if min(map(len, whole.values())) < 2:
+        return "one run says nothing of how runs differ"
+    if any(t.diverged for t in every):
+        return "a run diverged, and a curve that falls has no asymptote to rise to"
+    if any(t.cost[0] > 0 for t in every):
+        return "the base was not evaluated, and a curve starts there"
+    points = min(int(((t.cost > 0) & (t.cost <= C)).sum()) for t in every)
+    if points < POINTS:
+        return f"a curve needs {POINTS} evaluations after the base, and a run has {points}; the ends are compared above"
+    return ""
+
+
+def _open(grid: Grid, seen: Seen, base: float) -> ndarray:
+    """What an arm's runs leave open of its asymptote: log weights (T, A) over the tails of the form and the grid."""
+    scores = np.array([grid.likelihood(seen, base, tail) for tail in TAILS])
+    top = scores.max()
+    with np.errstate(divide="ignore"):
+        return np.asarray(top + np.log(np.einsum("tacb,acb->ta", np.exp(scores - top), grid.prior())))
+
+
+def _apart(a: ndarray, b: ndarray, step: float, at: ndarray) -> _Way:
+    """The posterior of A_a - A_b on a grid of `step`, as a distribution function joined linearly."""
+    a, b = np.exp(a - a.max()), np.exp(b - b.max())
+    mass = np.sum([np.convolve(x, y[::-1]) for x, y in zip(a, b, strict=True)], axis=0)
+    mass = mass / mass.sum()
+    edges = (np.arange(len(mass) + 1) - len(mass) / 2) * step
+    below = np.concatenate([[0.0], np.cumsum(mass)])
+
+    def interval(alpha: float) -> tuple[float, float]:
+        low, high = np.interp([alpha / 2, 1 - alpha / 2], below, edges)
+        return float(low), float(high)
+
+    zero = float(np.interp(0.0, edges, below))
+    value = float(np.interp(0.5, below, edges))
+    return _Way(min(1.0, 2 * min(zero, 1 - zero)), value, interval,
+                f"fitted curves, evaluations from {at[0]:,.0f} to {at[-1]:,.0f}")

@@ -1,0 +1,529 @@
+"""The contract: what every method file promises. The tests and `isocost methods check` both run this."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from isocost import chance, methods
+from isocost.contract.conflicts import refuse
+from isocost.errors import Interrupted, UserError
+from isocost.feed import Feed
+from isocost.ledger import Ledger
+from isocost.loop import Step, train
+from isocost.pack import pack
+from isocost.parts import select
+from isocost.seams import Pace, Recipe, describe, diff, fingerprint, functions, paced
+from isocost.types import Batch, Problem
+from isocost.world import World
+from isocost.worlds import toy
+
+MACHINERY = ("feed", "loop", "pack", "run", "record", "evaluate", "study", "local", "toy", "check", "cli")
+ALONE = 16                  # groups of one that are tried
+LEAST, MOST = 4, 512        # groups, and about as many rollouts, of a step that is tried before it is paid for
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One promise, and why it is not kept; `why` is empty where it is.
+
+    `tried` is False where it rests on another that is not kept: of one mistake it is told once what it breaks.
+    """
+
+    promise: str
+    why: str
+    tried: bool = True
+
+    @property
+    def kept(self) -> bool:
+        return not self.why
+
+    @property
+    def state(self) -> str:
+        """`kept`, `BROKEN` or `not tried`."""
+        return "kept" if self.kept else "BROKEN" if self.tried else "not tried"
+
+
+class Trial:
+    """A method on trial: its batch before and its world after a few steps, made when first asked for."""
+
+    def __init__(self, method: Any, make_world: Callable[[], World]):
+        self.method, self.make_world = method, make_world
+
+    @cached_property
+    def credited(self) -> tuple[Batch, Ledger, World]:
+        """A batch with advantages and weights, and where it came from."""
+        world = self.make_world()
+        return *_batch(self.method, world), world
+
+    @cached_property
+    def trained(self) -> tuple[list[Step], Ledger, World]:
+        """Four steps, small."""
+        return self.train()
+
+    def train(self) -> tuple[list[Step], Ledger, World]:
+        """The same in a world of their own."""
+        world, ledger, made = self.make_world(), Ledger(), self.method.recipe(groups=8)
+        budget = {"rollouts": made.groups * made.rollouts * 4}
+
+        async def go() -> list[Step]:
+            return [step async for step in train(made, world, ledger, budget)]
+
+        return asyncio.run(go()), ledger, world
+
+
+class _Letters(toy.Letters):
+    """Reads what it has no letter for as if it had: a method's own words are not made of four."""
+
+    def encode(self, text: str) -> list[int]:
+        return super().encode("".join(c if c in toy.ALPHABET else "!" for c in text))
+
+
+def _toy() -> World:
+    """The toy world, for methods that put words of their own before the policy."""
+    world = toy.world()
+    world.text = _Letters()
+    return world
+
+
+Promise = Callable[[Trial], str]   # why it is broken; empty where it is kept
+
+
+def check(
+    name: str, make_world: Callable[[], World] = _toy, promises: Sequence[Promise] | None = None
+) -> list[Finding]:
+    """Hold a method, by name or path, to every promise (or to some). `make_world` opens the world it is tried in."""
+    trial, found = Trial(methods.load(name), make_world), dict[str, Finding]()
+    for promise in promises or PROMISES:
+        broken = next((r for r in RESTS.get(promise.__name__, ()) if r in found and not found[r].kept), "")
+        why = _why(promise, trial) if not broken else found[broken].why
+        if broken and found[broken].tried:
+            why = f"not tried before this is kept: {found[broken].promise}"
+        found[promise.__name__] = Finding(_sentence(promise), why, tried=not broken)
+    return list(found.values())
+
+
+def tried(method: str, recipe: Recipe, *, sets: Mapping[str, str] | None = None, like: Sequence[Problem] = ()) -> None:
+    """Make two steps of a recipe in `isocost.worlds.toy`, at its own n: what raises there would have cost money.
+
+    Of groups there are no more than make some 512 rollouts. `method` is what the user calls it, a name, a path or
+    METHOD@SETTINGS, and `sets` the settings given beside that; `like` are problems that it is meant for, whose `meta`
+    the toy's carry. Raises UserError naming both, the error, and the last line of the method's file that led to it, or
+    of the package where none did.
+    """
+    world, n = _toy(), recipe.rollouts
+    recipe = recipe.but(groups=min(recipe.groups, max(LEAST, MOST // max(n, 1))))
+    if like:
+        world.problems = [replace(p, meta={**like[i % len(like)].meta, **p.meta}) for i, p in enumerate(world.problems)]
+
+    async def go() -> None:
+        async for _ in train(recipe, world, Ledger(), {"rollouts": 2 * recipe.groups * n}):
+            pass
+
+    try:
+        asyncio.run(go())
+    except Interrupted:
+        raise
+    except Exception as error:      # other people's files may raise anything
+        given = ", ".join(f"{k}={v}" for k, v in (sets or {}).items())
+        raise UserError(
+            f"{method}{' with ' + given if given else ''} does not run: a step of it in the toy world (n = {n}) raises "
+            f"{methods.told(error, methods.load(method).__file__)}"
+        ) from error
+    if n < 2 and earns_nothing_alone(recipe, _toy):     # where it is declared, it was refused before this
+        refuse(recipe, shows=("compares_siblings",))
+
+
+def _why(promise: Promise, trial: Trial) -> str:
+    try:
+        return promise(trial)
+    except Exception as error:      # other people's files may raise anything, and the rest should still be checked
+        return methods.told(error, trial.method.__file__)
+
+
+def _sentence(promise: Promise) -> str:
+    return (inspect.getdoc(promise) or "").splitlines()[0]
+
+
+def card(trial: Trial) -> str:
+    """The file opens with a docstring, and its card makes one claim and names a parent that exists."""
+    method = trial.method
+    if not (method.__doc__ or "").strip():
+        return "the file has no docstring: one sentence of idea, the equation, the paper"
+    if not method.CARD.claim.endswith("."):
+        return f"the claim must be a sentence: {method.CARD.claim!r} does not end in a full stop"
+    if method.CARD.parent is not None:
+        try:
+            methods.load(method.CARD.parent)
+        except UserError as error:
+            return f"its parent: {error}"
+    return ""
+
+
+def recipe(trial: Trial) -> str:
+    """`recipe(**changes)` gives a Recipe that carries the changes."""
+    method = trial.method
+    made = method.recipe(groups=3, rollouts=5)
+    if not isinstance(made, Recipe):
+        return f"recipe() gave a {type(made).__name__}"
+    return "" if (made.groups, made.rollouts) == (3, 5) else "it has other sizes: end with .but(**changes)"
+
+
+def plain(trial: Trial) -> str:
+    """The recipe is plain data: top-level functions and partials of them, found by their names, and settings that JSON
+    holds."""
+    made = trial.method.recipe()
+    told = describe(made)           # which raises UserError for a lambda
+    if json.loads(json.dumps(told, allow_nan=False)) != told:
+        return "a setting is not the same after JSON: use numbers, text, lists and dicts with text for keys"
+    lost = next((f for seam in vars(made).values() for f in _functions(seam) if _named(f) is not f), None)
+    if lost is not None:
+        return f"{lost.__module__}.{lost.__qualname__} is another function than the recipe holds: define it once"
+    again = describe(trial.method.recipe())
+    return "" if fingerprint(again) == fingerprint(told) else "recipe() gives another recipe each time"
+
+
+def _functions(x: Any) -> Iterator[Any]:
+    """The functions in a seam: itself, what it is a partial of, and those among its settings."""
+    if isinstance(x, partial):
+        yield from (f for part in (x.func, *x.args, *x.keywords.values()) for f in _functions(part))
+    elif isinstance(x, tuple | list):
+        yield from (f for part in x for f in _functions(part))
+    elif inspect.isfunction(x):
+        yield x
+
+
+def _named(function: Any) -> Any:
+    """What a function's module holds under its name, as a process that is told the name would find it."""
+    found: Any = sys.modules.get(function.__module__)
+    for name in function.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found
+
+
+def differs(trial: Trial) -> str:
+    """It differs from its parent somewhere."""
+    method = trial.method
+    parent = method.CARD.parent
+    same = parent is not None and not diff(methods.load(parent).recipe(), method.recipe())
+    return f"the recipe is {parent}'s: nothing differs" if same else ""
+
+
+def compatible(trial: Trial) -> str:
+    """It holds nothing together that is known to conflict."""
+    try:
+        refuse(trial.method.recipe())
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def imports(trial: Trial) -> str:
+    """It imports the parts, never the machinery that runs them."""
+    method = trial.method
+    modules = []
+    for node in ast.walk(ast.parse(Path(method.__file__).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            modules += [a.name for a in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            modules += [f"{node.module}.{a.name}" for a in node.names]
+    wrong = sorted(m for m in modules if m.startswith(tuple(f"isocost.{part}" for part in MACHINERY)))
+    return f"it imports {', '.join(wrong)}" if wrong else ""
+
+
+def pace(trial: Trial) -> str:
+    """`pace` takes `lr`, which is planned and tuned, and gives a Pace."""
+    rate = 0.125
+    given = paced(trial.method.recipe(), lr=rate).pace(Ledger())
+    return "" if isinstance(given, Pace) else f"it gave a {type(given).__name__}"
+
+
+def plays(trial: Trial) -> str:
+    """A wave is chosen, played, marked, credited and weighed without an error."""
+    assert trial.credited
+    return ""
+
+
+def credit(trial: Trial) -> str:
+    """Credit is finite, falls on sampled tokens only, and is not all zero."""
+    batch, _, _ = trial.credited
+    a = batch.advantage
+    if a is None or a.shape != batch.tokens.shape:
+        return f"advantage has shape {None if a is None else tuple(a.shape)}, the batch {tuple(batch.tokens.shape)}"
+    if not bool(torch.isfinite(a).all()):
+        return "some of it is not finite"
+    if bool((a[~batch.mask] != 0).any()):
+        return "some of it falls on tokens that the policy did not sample"
+    return "" if bool((a != 0).any()) else "all of it is zero although groups earned different rewards"
+
+
+def average(trial: Trial) -> str:
+    """Weights are finite, not negative, zero off the mask, and not all zero."""
+    batch, _, _ = trial.credited
+    w = batch.weight
+    if w is None or w.shape != batch.tokens.shape or not bool(torch.isfinite(w).all()):
+        return "weights must be finite, one for each token"
+    if bool((w < 0).any()) or bool((w[~batch.mask] != 0).any()):
+        return "some are negative, or fall on tokens that the policy did not sample"
+    return "" if bool((w > 0).any()) else "all of them are zero"
+
+
+def surrogate(trial: Trial) -> str:
+    """The loss is not reduced: it gives what each token costs, (N, T), and a dict of metrics like it."""
+    batch, _, world = trial.credited
+    given = trial.method.recipe().loss(world.learner.forward(batch), batch)
+    if not isinstance(given, tuple) or len(given) != 2 or not isinstance(given[1], Mapping):
+        return f"it gave a {type(given).__name__}, not (loss, {{name: metric}}); the dict may be empty"
+    for name, value in {"the loss": given[0], **{f"metric {k}": v for k, v in given[1].items()}}.items():
+        if not isinstance(value, Tensor) or value.shape != batch.tokens.shape:
+            shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            return f"{name} has shape {shape}, the batch {tuple(batch.tokens.shape)}: `weight` averages, no loss"
+    return ""
+
+
+def pool(trial: Trial) -> str:
+    """`choose` gives problems of the pool, as they are there."""
+    _, ledger, world = trial.trained
+    rng = chance.generator(ledger.seed, chance.Purpose.CHOOSE, ledger.waves)
+    foreign = [p for p in trial.method.recipe().choose(world.problems, ledger, 8, rng) if p not in world.problems]
+    return f"{foreign[0].id!r} is none, or another than there: variants are `guide`'s" if foreign else ""
+
+
+def again(trial: Trial) -> str:
+    """Two runs alike are alike: no seam draws, or remembers, anything by itself."""
+    (first, one, _), (second, other, _) = trial.trained, trial.train()
+    for was, now in zip(one.fresh, other.fresh, strict=False):
+        if changed := [k for k in was if was[k] != now.get(k)]:
+            return f"{DRAWS.get(changed[0], changed[0])} differ in step {was['step']}: draw from isocost.chance"
+    lines = [[s.line for s in steps] for steps in (first, second)]
+    same = fingerprint(lines[0]) == fingerprint(lines[1])
+    return "" if same and len(one.fresh) == len(other.fresh) else "metrics differ: draw from isocost.chance"
+
+
+def pure(trial: Trial) -> str:
+    """Advantage, weight and loss change nothing, and say the same when asked twice."""
+    (batch, ledger, world), made = trial.credited, trial.method.recipe()
+    before = {k: v.clone() for k, v in vars(batch).items() if isinstance(v, torch.Tensor)}
+    for name, ask in {
+        "advantage": lambda: made.advantage(batch, ledger),
+        "weight": lambda: made.weight(batch),
+        "loss": lambda: made.loss(world.learner.forward(batch), batch)[0].detach(),
+    }.items():
+        if not torch.equal(ask(), ask()):
+            return f"{name} says something else the second time"
+        changed = [k for k, v in before.items() if not torch.equal(v, getattr(batch, k))]
+        if changed:
+            return f"{name} wrote into batch.{', batch.'.join(changed)}: make a new tensor"
+    return ""
+
+
+def order(trial: Trial) -> str:
+    """Credit follows the group, not its place in the batch."""
+    (batch, ledger, _), made = trial.credited, trial.method.recipe()
+    turned = torch.arange(len(batch.tokens)).flip(0)
+    back = batch.but(group=batch.group.max() - batch.group).rows(turned)
+    there, here = made.advantage(back, ledger).flip(0), made.advantage(batch, ledger)
+    return "" if torch.allclose(there, here, atol=1e-6) else "it changes when groups are renumbered and rows turned"
+
+
+def micro(trial: Trial) -> str:
+    """The gradient does not depend on how a batch is cut into micro-batches."""
+    batch, _, world = Trial(trial.method, _toy).credited   # where double precision hides nothing
+    learner: Any = world.learner
+    grads = []
+    for rows in (None, 1, 3):
+        learner.micro = rows
+        learner.gradient(batch, trial.method.recipe().loss)
+        grads.append(torch.cat([p.grad.flatten().clone() for p in learner.policy.parameters()]))
+    gap = max(float((g - grads[0]).abs().max()) for g in grads)
+    return "" if gap <= 1e-10 else f"it moves by {gap:.1e}"
+
+
+def agree(trial: Trial) -> str:
+    """After an update the learner gives the log-probs that the sampler recorded."""
+    _, _, world = trial.trained
+    batch, _ = _batch(trial.method, world)
+    with torch.no_grad():
+        fresh = (batch.age[batch.rollout] == 0)[:, None] & batch.mask
+        gap = float((world.learner.forward(batch).logp - batch.logp)[fresh].abs().max())
+    return "" if gap <= 1e-4 else f"they differ by {gap:.1e}"
+
+
+def runs(trial: Trial) -> str:
+    """It trains: finite metrics, and every rollout that was paid for meets exactly one fate."""
+    steps, ledger, world = trial.trained
+    if not steps:
+        return "no step was made: nothing survived `select`"
+    bad = {k for s in steps for k in ("loss", "grad_norm") if not torch.isfinite(torch.tensor(s.line[k]))}
+    if bad:
+        return f"{', '.join(sorted(bad))} became infinite or not a number"
+    paid, met = world.meter.of().rollouts, sum(ledger.fates.values())
+    return "" if paid == met else f"{paid} rollouts were paid for and {met} have a fate"
+
+
+def declares(trial: Trial) -> str:
+    """What its functions declare (`isocost.traits`) is what they do, as far as that can be tried."""
+    made = trial.method.recipe()
+    return _siblings(trial, made) or _phases(trial, made) or _extras(trial, made) or _pass_rates(trial, made)
+
+
+def earns_nothing_alone(recipe: Recipe, make_world: Callable[[], World]) -> bool:
+    """Whether no rollout of a group of one earns credit, in two steps. False where such groups cannot be played."""
+    one = recipe.but(rollouts=1, groups=ALONE, select=select.everything, refill=False, max_age=0)
+    ledger = Ledger()
+
+    async def go() -> None:
+        async for _ in train(one, make_world(), ledger, {"rollouts": 2 * ALONE}):
+            pass
+
+    try:
+        asyncio.run(go())
+    except Interrupted:
+        raise
+    except Exception:       # its play or its credit says that one is too few
+        return False
+    return not ledger.fates["trained"]
+
+
+def _siblings(trial: Trial, made: Recipe) -> str:
+    alone = earns_nothing_alone(made, trial.make_world)
+    declared = _has("compares_siblings", made.advantage)
+    if alone and not declared:
+        return f"a rollout without siblings earns no credit: {_declare('compares_siblings', 'advantage')}"
+    if alone or not declared:
+        return ""
+    batch, ledger, _ = trial.credited
+    for changed in range(len(batch.reward)):
+        reward = batch.reward.clone()
+        reward[changed] = 1 - reward[changed]
+        others = (batch.rollout != changed) & (batch.group == batch.group[changed])[batch.rollout]
+        moved = made.advantage(_rewarded(batch, reward), ledger) != made.advantage(batch, ledger)
+        if bool(moved[others].any()):
+            return ""
+    return "`advantage` declares compares_siblings, and nobody's credit changes with the reward of a sibling"
+
+
+def _phases(trial: Trial, made: Recipe) -> str:
+    _, _, world = trial.credited
+    plan = made.allocate(world.problems[:4], Ledger(), 4 * made.rollouts)
+    phased, said = inspect.isgenerator(plan), _has("phased", made.allocate)
+    if phased and not said:
+        return f"`allocate` is a generator: {_declare('phased', 'allocate')}"
+    return "" if phased == said else "`allocate` declares phased, and is no generator"
+
+
+def _extras(trial: Trial, made: Recipe) -> str:
+    """What the package's `enrich` gives and is read has to be required, so that a recipe without it is refused."""
+    batch, ledger, world = trial.credited
+    given = {thing for x in functions(made.enrich) for thing in x.declared.gives}
+    for name in given & batch.extra.keys():
+        bare = batch.but(extra={k: v for k, v in batch.extra.items() if k != name})
+        for seam, ask in (
+            ("advantage", lambda bare=bare: made.advantage(bare, ledger)),
+            ("loss", lambda bare=bare: made.loss(world.learner.forward(bare), bare)),
+        ):
+            required = {need.thing for x in functions(getattr(made, seam)) for need in x.declared.requires}
+            if name not in required and _raises(ask):
+                return f"`{seam}` reads batch.extra[{name!r}]: declare it with @enrich.reads_{name}"
+    return ""
+
+
+def _pass_rates(trial: Trial, made: Recipe) -> str:
+    """Whether a seam goes by the rewards in the ledger: it says something else where they were the other way round."""
+    (batch, _, world), (_, trained, _) = trial.credited, trial.trained
+    ledgers = []
+    for turn in (lambda r: r, lambda r: None if r is None else 1 - r):
+        ledger = Ledger(seed=trained.seed)
+        ledger.replay([{**line, "rewards": [turn(r) for r in line["rewards"]]} for line in trained.fresh])
+        ledger.step, ledger.waves, ledger.drawn = trained.step, trained.waves, trained.drawn
+        ledger.steps, ledger.spent = trained.steps, trained.spent
+        ledgers.append(ledger)
+
+    def chosen(ledger: Ledger) -> Any:
+        rng = chance.generator(ledger.seed, chance.Purpose.CHOOSE, ledger.waves)
+        return [p.id for p in made.choose(world.problems, ledger, 4, rng)]
+
+    def counts(ledger: Ledger) -> Any:
+        plan = made.allocate(world.problems[:4], ledger, 4 * made.rollouts)
+        return list(plan) if isinstance(plan, Sequence) else next(plan)
+
+    def credited(ledger: Ledger) -> Any:
+        return made.advantage(batch, ledger).tolist()
+
+    for seam, ask in (("choose", chosen), ("allocate", counts), ("advantage", credited)):
+        one, other = map(ask, ledgers)
+        if one != other and not _has("tracks_pass_rate", getattr(made, seam)):
+            return f"`{seam}` goes by the rewards that the ledger has counted: {_declare('tracks_pass_rate', seam)}"
+    return ""
+
+
+def _has(name: str, value: Any) -> bool:
+    """Whether a function of a seam's value, at any depth, has a trait at its settings."""
+    return any(x.declared.has(name, x.settings) for x in functions(value))
+
+
+def _declare(name: str, seam: str) -> str:
+    return f"put @trait({name!r}) on `{seam}` (from isocost.traits import trait)"
+
+
+def _raises(ask: Callable[[], Any]) -> bool:
+    try:
+        ask()
+    except Interrupted:
+        raise
+    except Exception:       # whatever a missing name leads to
+        return True
+    return False
+
+
+def _rewarded(batch: Batch, reward: Tensor) -> Batch:
+    """The batch with other rewards, in its groups as well."""
+    left = iter(reward.tolist())
+    groups = tuple(
+        g.of([r if r.score is None else r.scored(replace(r.score, value=next(left))) for r in g.rollouts])
+        for g in batch.groups
+    )
+    return batch.but(reward=reward, groups=groups)
+
+
+PROMISES = (
+    card, recipe, plain, differs, compatible, imports, pace, plays, credit, average, surrogate, order, micro, pure,
+    runs, agree, pool, again, declares,
+)
+RESTS = {       # which promises must be kept for one to be tried
+    "plain": ("recipe",), "differs": ("card", "plain"), "compatible": ("plain",), "pace": ("plain",),
+    "plays": ("plain", "pace"), "credit": ("plays",), "average": ("plays",), "surrogate": ("credit", "average"),
+    "order": ("credit",), "micro": ("surrogate",), "pure": ("surrogate",), "runs": ("surrogate",), "agree": ("runs",),
+    "pool": ("runs",), "again": ("runs",), "declares": ("runs", "again"),
+}
+DRAWS = {       # what a journal's line tells of which seams
+    "id": "the problems that `choose` gives", "variant": "the variants that `guide` makes",
+    "attempts": "the counts that `allocate` gives",
+}
+
+
+def _batch(method: Any, world: World) -> tuple[Batch, Ledger]:
+    """One batch of the method in this world, credited and weighed; nothing filtered, so that it is never empty."""
+    made, ledger = method.recipe(groups=8, select=select.everything), Ledger()
+
+    async def take() -> Batch:
+        limit = world.meter.of().rollouts + 4 * made.groups * made.rollouts
+        async with Feed(made, world, ledger, {"rollouts": limit}) as feed:
+            return pack(await feed.take(), version=world.engine.version)
+
+    batch = asyncio.run(take())
+    for add in made.enrich:
+        batch = add(batch, world)
+    batch = batch.but(advantage=made.advantage(batch, ledger))
+    return batch.but(weight=made.weight(batch)), ledger

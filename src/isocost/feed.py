@@ -1,0 +1,263 @@
+"""Plays waves of groups ahead of the learner: the only place where sampling and training overlap.
+
+    choose -> guide -> allocate -> schedule(play) -> reward   =  one wave, launched whole
+                                                      |
+    take:   saw (ledger)  ->  too old? -> select?  ->  B groups for a step; every other rollout gets its fate here
+
+A wave is `groups` posed variants, whole problems only, each with a slot; (wave, slot) is a group's identity and the
+address of its random numbers. Nothing is launched that the budget cannot pay for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from isocost import chance, meter
+from isocost.gather import together
+from isocost.ledger import Ledger
+from isocost.seams import Attempts, Recipe, Wave
+from isocost.types import Cost, Fate, Group, Place, Problem
+from isocost.world import World
+
+# What a run's budget may be counted in: (training's cost, the policy's parameters, the run's clock) -> amount.
+UNITS: Mapping[str, Callable[[Cost, int, float], float]] = {
+    "rollouts": lambda c, p, s: c.rollouts,
+    "tokens": lambda c, p, s: c.decode,
+    "flop": lambda c, p, s: c.flops(p),
+    "seconds": lambda c, p, s: s,
+    "busy seconds": lambda c, p, s: c.seconds,
+}
+
+
+@dataclass(frozen=True)
+class Played:
+    """A group that came home, and how many of its rollouts did not.
+
+    Those that come home later than with their wave were counted with it, so they are taken off then: less than 0.
+    """
+
+    group: Group
+    cancelled: int
+
+
+class Feed:
+    """`max_age = 0` is the synchronous loop; anything larger overlaps. There is no second loop.
+
+    `clock` tells the run's seconds, its evaluations and pauses included: what a budget of time pays for. Without one
+    they are those that training was busy, by which methods are compared.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        world: World,
+        ledger: Ledger,
+        budget: Mapping[str, float],
+        clock: Callable[[], float] | None = None,
+    ):
+        unknown = set(budget) - set(UNITS)
+        if unknown or not budget:
+            raise ValueError(
+                f"a run's budget counts {', '.join(UNITS)}; not {', '.join(sorted(unknown)) or 'nothing'}"
+            )
+        self.recipe, self.world, self.ledger, self.budget = recipe, world, ledger, budget
+        self.flying: deque[asyncio.Task[list[Played]]] = deque()
+        self.begun: list[tuple[Group, meter.Tab]] = []  # what each play of a group in the air has begun so far
+        self.held: list[Played] = []  # survivors that the last step had no room for, while still young enough
+        self.posing = asyncio.Lock()  # a guide may wait; two waves must not draw the same problems meanwhile
+        self.clock = clock or (lambda: world.meter.of().seconds)
+        self.before = (self.clock(), ledger.waves)  # seconds and waves that no wave of this feed took
+        self.ended = ""  # why `take` gave nothing: "spent" or "starved"
+
+    async def take(self) -> list[Group]:
+        """The groups of the next step, none older than `max_age` steps; empty when the run is over (see `ended`)."""
+        kept, waves = self._young(self.held), 0
+        self.held = []
+        while len(kept) < self.recipe.groups and (self.recipe.refill or not kept):
+            self._launch_ahead()
+            if not self.flying:
+                break
+            waves += 1
+            try:
+                home = await self.flying.popleft()
+            except BaseException:
+                self.held = kept          # given up on with what is in the air, when this is closed
+                raise
+            oldest = self.ledger.waves - len(self.flying)  # of the waves that are still in the air
+            self.begun = [x for x in self.begun if x[0].place.wave >= oldest]
+            kept += self._sift(home)
+        if not kept:
+            self.ended = "starved" if waves else "spent"
+        over = kept[self.recipe.groups :]
+        if self.recipe.max_age:
+            self.held = over
+        else:
+            self._settle(over, Fate.SURPLUS)
+        self._settle_cancelled(kept[: self.recipe.groups])
+        return [one.group for one in kept[: self.recipe.groups]]
+
+    def _sift(self, wave: list[Played]) -> list[Played]:
+        """Show a finished wave to the ledger; what may be trained on comes back, the rest meets its fate."""
+        for one in wave:
+            self.ledger.saw(one.group)
+        out = []
+        for one in self._young(wave):
+            rollouts = one.group.rollouts
+            scored = [r for r in rollouts if r.score is not None]
+            whole = one.group if len(scored) == len(rollouts) else one.group.of(scored)
+            chosen = self.recipe.select(whole, self.ledger) if scored else None
+            if chosen is None or not chosen.rollouts:
+                self._settle([one], Fate.FILTERED)
+                continue
+            left = {r.attempt for r in chosen.rollouts}
+            dropped = [r for r in rollouts if r.attempt not in left]
+            if dropped:
+                self._settle([Played(one.group.of(dropped), 0)], Fate.FILTERED)
+            out.append(Played(chosen, one.cancelled))
+        return out
+
+    def _young(self, played: Sequence[Played]) -> list[Played]:
+        now = self.world.engine.version
+        young: list[Played] = []
+        for one in played:
+            fresh = any(r.origin == "policy" for r in one.group.rollouts)   # the rest waited for them
+            if not fresh or now - one.group.version <= self.recipe.max_age:
+                young.append(one)
+            else:
+                self._settle([one], Fate.STALE)
+        return young
+
+    def _settle(self, played: Sequence[Played], fate: Fate) -> None:
+        for one in played:
+            fates = [Fate.LOST if r.score is None else fate for r in one.group.rollouts]
+            self.ledger.settle(one.group, fates, one.cancelled)
+
+    def _settle_cancelled(self, played: Sequence[Played]) -> None:
+        """The loop settles what it trains on; what its schedule gave up on is known only here."""
+        for one in played:
+            if one.cancelled:
+                self.ledger.settle(one.group.of(()), [], one.cancelled)
+
+    # launching ------------------------------------------------------------------------------------------------
+
+    def _launch_ahead(self) -> None:
+        while len(self.flying) < 1 + self.recipe.max_age and self._affordable():
+            self.flying.append(asyncio.create_task(self._wave(self.ledger.waves)))
+            self.ledger.waves += 1
+
+    def _affordable(self) -> bool:
+        """Whether one more wave, and all in the air, can be paid for. Waves still flying are priced at the mean."""
+        size, parameters = self.recipe.groups * self.recipe.rollouts, self.world.learner.parameters
+        spent, clock, landed = self.world.meter.of(), self.clock(), self.ledger.waves - len(self.flying)
+        for unit, limit in self.budget.items():
+            amount = UNITS[unit](spent, parameters, clock)
+            before, waves = self.before if unit == "seconds" else (0.0, 0)
+            each = (amount - before) / (landed - waves) if landed > waves else 0.0
+            each = max(each, size if unit == "rollouts" else 0.0)
+            if amount + each * (1 + len(self.flying)) > limit:
+                return False
+        return True
+
+    async def _wave(self, number: int) -> list[Played]:
+        r, ledger = self.recipe, self.ledger
+        pace = r.pace(ledger)
+        async with self.posing:
+            posed = await self._pose(number)
+        total, dealt = r.rollouts * len(posed), 0
+        attempts = partial(Attempts, r.play, self.world, pace, Wave(len(posed), self.world.engine.halt))
+        plan = r.allocate(posed, ledger, total)
+        played: list[Played] = [
+            Played(Group(p, (), Place(ledger.seed, number, slot)), 0) for slot, p in enumerate(posed)
+        ]
+        if isinstance(plan, list):
+            dealt = _dealt(0, plan, total)
+            played = await self._phase(played, plan, lambda one, k: self._play_and_score(one, k, attempts))
+        else:
+            counts: list[int] | None = next(plan)
+            while counts is not None:
+                dealt = _dealt(dealt, counts, total)
+                played = await self._phase(played, counts, lambda one, k: self._play(one, k, attempts))
+                played = await together(*map(self._score, played))   # whole groups: siblings compare
+                counts = _send(plan, [h.group for h in played])
+        if dealt < total:
+            raise _not_the_total(dealt, total)
+        return [h for h in played if h.group.rollouts or h.cancelled]
+
+    async def _pose(self, number: int) -> list[Problem]:
+        """`groups` variants of whole problems; a problem whose variants do not all fit waits for the next wave."""
+        r, ledger = self.recipe, self.ledger
+        rng = chance.generator(ledger.seed, chance.Purpose.CHOOSE, number)
+        posed: list[Problem] = []
+        for problem in r.choose(self.world.problems, ledger, r.groups, rng):
+            variants = await r.guide(problem, self.world, ledger)
+            if posed and len(posed) + len(variants) > r.groups:
+                break
+            posed += variants
+            ledger.drawn += 1
+        return posed
+
+    async def _phase(
+        self, played: list[Played], counts: Sequence[int], play: Callable[[Played, int], Coroutine[Any, Any, Played]]
+    ) -> list[Played]:
+        """Slots that get attempts play at once, each in a task of its own, for the engine to batch; others wait."""
+        if len(counts) != len(played) or any(k < 0 for k in counts):
+            raise ValueError(
+                f"allocate gave {list(counts)} for {len(played)} slots: one count of at least 0 each"
+            )
+        more = iter(await together(*(play(h, k) for h, k in zip(played, counts, strict=True) if k)))
+        return [next(more) if k else h for h, k in zip(played, counts, strict=True)]
+
+    async def _play_and_score(self, one: Played, count: int, attempts: Callable[[Place], Attempts]) -> Played:
+        """A group that no later phase adds to is scored as soon as it is home, while its siblings still decode."""
+        return await self._score(await self._play(one, count, attempts))
+
+    async def _score(self, one: Played) -> Played:
+        if not one.group.rollouts:
+            return one
+        return Played(await self.recipe.reward(one.group, self.world), one.cancelled)
+
+    async def _play(self, one: Played, count: int, attempts: Callable[[Place], Attempts]) -> Played:
+        """Add `count` attempts to a slot. Attempt numbers go on from earlier phases."""
+        group, play = one.group, attempts(one.group.place)
+        first = max((a.attempt for a in group.rollouts), default=-1) + 1 + max(one.cancelled, 0)
+        with meter.tab() as tab:
+            self.begun.append((group, tab))
+            rollouts = await self.recipe.schedule(group.problem, range(first, first + count), play, self.ledger)
+        begun = sum(a.origin in ("policy", "resumed") for a in rollouts)     # now or in an earlier wave
+        whole = sorted((*group.rollouts, *rollouts), key=lambda a: a.attempt)
+        return Played(group.of(whole), one.cancelled + tab.cost.rollouts - begun)
+
+    async def __aenter__(self) -> Feed:
+        return self
+
+    async def __aexit__(self, *exc: Any) -> None:
+        """What is in the air, and what was held for a later step, is given up on: begun and paid for, so cancelled."""
+        for task in self.flying:
+            task.cancel()
+        await asyncio.gather(*self.flying, return_exceptions=True)
+        self._settle_cancelled([Played(group, tab.cost.rollouts) for group, tab in self.begun])
+        self._settle(self.held, Fate.CANCELLED)
+
+
+def _dealt(before: int, counts: Sequence[int], total: int) -> int:
+    """How many attempts are dealt with these. Raises ValueError before more are begun than the wave has."""
+    dealt = before + sum(counts)
+    if dealt > total:
+        raise _not_the_total(dealt, total)
+    return dealt
+
+
+def _not_the_total(dealt: int, total: int) -> ValueError:
+    return ValueError(f"allocate gave {dealt} attempts where the wave has {total}: its counts must sum to the total")
+
+
+def _send(plan: Any, groups: list[Group]) -> list[int] | None:
+    try:
+        return plan.send(groups)
+    except StopIteration:
+        return None

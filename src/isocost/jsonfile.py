@@ -1,0 +1,216 @@
+"""JSON files and streams of JSON lines, read and written in one place.
+
+What is written is plain JSON: NaN and infinities, which JSON lacks, become null. What is read is a whole document of
+the shape that `isocost.runs.schema` names for it, or a UserError of one line that names the file, what is wrong in it
+and what to do. The NaN and Infinity that earlier versions wrote are read as null.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from isocost.errors import UserError
+from isocost.runs import schema
+from isocost.shape import Keys, flaw
+
+LARGEST = 2**30     # bytes of a document; a model's tokenizer, the largest there is, has some 2**25
+STREAM = 2**36      # bytes of a stream that is read whole
+
+
+def plain(x: Any) -> Any:
+    """What a record may hold besides JSON's own types: numpy's numbers, and paths as text.
+
+    Raises TypeError for anything else.
+    """
+    if hasattr(x, "item"):
+        return x.item()
+    if isinstance(x, Path):
+        return str(x)
+    raise TypeError(f"{type(x).__name__} does not belong in a record")
+
+
+def finite(x: Any) -> Any:
+    """The same data with NaN and infinities as None."""
+    if isinstance(x, float):
+        return x if math.isfinite(x) else None
+    if isinstance(x, Mapping):
+        return {k: finite(v) for k, v in x.items()}
+    if isinstance(x, list | tuple):
+        return [finite(v) for v in x]
+    return x if isinstance(x, str | int | None) else finite(plain(x))
+
+
+_LINE = json.JSONEncoder(default=plain, allow_nan=False).encode      # made once: `json.dumps` makes one for every line
+_PAGE = json.JSONEncoder(default=plain, allow_nan=False, indent=1, sort_keys=True).encode
+
+
+def line(data: Any) -> str:
+    """Data as one line of JSON, without its newline."""
+    return _encoded(_LINE, data)
+
+
+def page(data: Any) -> str:
+    """Data as an indented document with sorted keys, without a newline at its end."""
+    return _encoded(_PAGE, data)
+
+
+def _encoded(encode: Callable[[Any], str], data: Any) -> str:
+    try:
+        return encode(data)
+    except ValueError:      # a number that JSON lacks
+        return encode(finite(data))
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write whole or not at all: to a temporary name, synced, then renamed."""
+    text = page(data) + "\n"        # before a file is opened: data that is not JSON leaves none
+    temporary = path.with_name(f".{path.name}.tmp")
+    with open(temporary, "w", encoding="utf-8") as f:
+        f.write(text)
+        f.flush()
+        os.fsync(f.fileno())
+    os.replace(temporary, path)
+
+
+# reading ------------------------------------------------------------------------------------------------------
+
+
+def parsed(text: str | bytes) -> Any:
+    """A JSON text; NaN and infinities as None. Raises ValueError, in words that follow the name of what was read."""
+    try:
+        return json.loads(text.decode("utf-8") if isinstance(text, bytes) else text, parse_constant=_null)
+    except UnicodeDecodeError as e:
+        raise ValueError(f"is not UTF-8 text (byte {e.start + 1})") from None
+    except json.JSONDecodeError as e:
+        raise ValueError(f"is not whole JSON (line {e.lineno}): {e.msg}") from None
+    except RecursionError:
+        raise ValueError("is not JSON that can be read: it is nested too deeply") from None
+    except ValueError as e:     # an integer of more digits than Python converts
+        raise ValueError(f"is not JSON that can be read: {e}") from None
+
+
+def _null(name: str) -> None:
+    """In place of the constants NaN, Infinity and -Infinity."""
+
+
+class Damaged(UserError):
+    """A file that cannot be used: `why` follows its name, and after it comes what to do."""
+
+    def __init__(self, path: Path, why: str):
+        super().__init__(f"{path}{why}; {schema.remedy(path)}")
+        self.path, self.why = path, why
+
+
+def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
+    """What a regular file holds. Raises UserError where there is none, it may not be read, or it is too large."""
+    try:
+        with open(path, "rb", opener=_without_waiting) as f:
+            about = os.fstat(f.fileno())
+            if not stat.S_ISREG(about.st_mode):
+                raise Damaged(path, " is not a regular file")
+            if about.st_size > largest:
+                raise Damaged(path, f" has {about.st_size:,} bytes, and no more than {largest:,} are read")
+            return f.read()
+    except FileNotFoundError:
+        raise UserError(schema.absent(path)) from None
+    except OSError as e:
+        raise Damaged(path, f" cannot be read: {e.strerror}") from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)     # the open of a pipe that nobody writes to would never return
+
+
+def read_text(path: Path) -> str:
+    """A file of UTF-8 text. Raises UserError where it is not."""
+    try:
+        return read_bytes(path).decode("utf-8")
+    except UnicodeDecodeError as e:
+        raise Damaged(path, f" is not UTF-8 text (byte {e.start + 1})") from None
+
+
+def read_document(path: Path, *, largest: int = LARGEST) -> Any:
+    """The JSON that a file holds, of any shape. Raises UserError for a file that cannot be read as JSON."""
+    data = read_bytes(path, largest)
+    try:
+        return parsed(data)
+    except ValueError as e:
+        raise Damaged(path, f" {e}") from None
+
+
+def read_json(path: Path, shape: Any = None, *, partial: bool = False) -> dict[str, Any]:
+    """A record's file: an object of the shape that its name stands for, or of `shape`.
+
+    `partial` is for data of other versions (`shape.flaw`). Raises UserError where it is absent, torn, of a newer schema
+    or of another shape.
+    """
+    data = read_document(path)
+    if isinstance(data, dict) and "schema" in data:
+        fit(path, data, Keys({"schema": int}))
+        if data["schema"] > schema.VERSION:
+            raise UserError(f"{path} has schema {data['schema']}; this isocost reads up to {schema.VERSION}: use a "
+                            "newer one")
+    more = schema.beside(path.name)
+    fit(path, data, more, partial=partial)
+    own = {k: v for k, v in data.items() if k not in more.more}
+    fit(path, own, shape or schema.of_file(path.name), partial=partial)
+    return dict(data)
+
+
+def fit(path: Path, data: Any, shape: Any, *, partial: bool = False) -> None:
+    """Raises UserError, naming the file, where data that was read from it is not of a shape."""
+    if wrong := flaw(data, shape, partial=partial):
+        raise Damaged(path, f": {wrong}")
+
+
+def read_lines(path: Path, shape: Any = None) -> list[Any]:
+    """Every whole line of a stream; a torn last line is left out, an absent file is empty.
+
+    Raises UserError, naming the line, for one that is not JSON, or not of the stream's shape or of `shape`.
+    """
+    texts = read_bytes(path, largest=STREAM).split(b"\n")[:-1] if os.path.lexists(path) else []
+    return [_line(path, f"line {i}", text, shape) for i, text in enumerate(texts, 1) if text.strip()]
+
+
+def good_lines(path: Path) -> tuple[list[Any], list[str]]:
+    """The lines of a stream that can be read, and why the others cannot; of other versions too (`shape.flaw`)."""
+    good, bad = [], []
+    texts = read_bytes(path, largest=STREAM).split(b"\n")[:-1] if os.path.lexists(path) else []
+    for i, text in enumerate(texts, 1):
+        try:
+            good += [_line(path, f"line {i}", text, None, partial=True)] if text.strip() else []
+        except Damaged as e:
+            bad.append(e.why)
+    return good, bad
+
+
+def tail(path: Path, size: int, shape: Any = None) -> list[Any]:
+    """The whole lines in the last `size` bytes of a stream that may be being written; none where there is no file.
+
+    Raises UserError as `read_lines` does.
+    """
+    try:
+        with open(path, "rb", opener=_without_waiting) as f:
+            start = max(f.seek(0, os.SEEK_END) - size, 0)
+            f.seek(max(start - 1, 0))       # the byte before tells whether a line starts there
+            texts = f.read().split(b"\n")[1 if start else 0 : -1]
+    except FileNotFoundError:
+        return []
+    return [_line(path, f"line {len(texts) - i} from the end", x, shape) for i, x in enumerate(texts) if x.strip()]
+
+
+def _line(path: Path, where: str, text: bytes, shape: Any, partial: bool = False) -> Any:
+    """A line of a stream, checked."""
+    try:
+        data = parsed(text)
+    except ValueError as e:
+        raise Damaged(path, f", {where}, {e}") from None
+    if wrong := flaw(data, shape or schema.of_line(path.name, data), partial=partial):
+        raise Damaged(path, f", {where}: {wrong}")
+    return data

@@ -1,0 +1,9 @@
+"""From records to laws, plans, forecasts and audits. Reads records; never imports what trains."""
+
+from isocost.laws.curves import Curve, curves
+from isocost.laws.fit import fit_law
+from isocost.laws.law import Arm, Band, Fit, Flag, Frontier, Growth, Law, Refusal
+from isocost.stats.intervals import Interval
+
+__all__ = ["Arm", "Band", "Curve", "Fit", "Flag", "Frontier", "Growth", "Interval", "Law", "Refusal", "curves",
+           "fit_law"]

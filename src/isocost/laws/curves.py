@@ -1,0 +1,213 @@
+"""Run records as curves: one run is one curve of held-out reward against rollouts.
+
+The planner reads records and never imports the trainer, so records brought from another trainer fit just as well.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from isocost.errors import UserError
+from isocost.jsonfile import read_json, read_lines
+from isocost.runs.schema import MEASURED
+
+SCHEMA = 1
+FALL = 3.0              # standard errors below its start at which a run counts as diverged
+HELD_OUT = 256          # held-out problems assumed where a record does not say how many it had
+PASS = "pass@1"
+_METRIC = re.compile(r"(best|worst)@([1-9][0-9]*)")
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """One run's held-out reward at its evaluation points, K of them, the base policy (C = 0) first.
+
+    `C` is in training rollouts, `seconds` is active time since the start, `epochs` passes over the training
+    problems. `select` is the mean held-out reward on the problems that choose an arm, `audit` on the problems that
+    are reported; no number that chose an arm is reported as its value. `multiplier` is the learning rate relative
+    to the fitted rule. Missing seconds or epochs are NaN.
+
+    `metric` says what `select` and `audit` are means of. `train` (K,) is the mean reward of what was sampled for
+    training since the evaluation before, ahead of any filter (NaN at the first); None where it is not recorded.
+    `problems` were held out, both halves, and evaluated by `samples` attempts each (None: exactly).
+    """
+
+    run: str
+    n: int
+    B: int
+    lr: float
+    seed: int
+    C: ndarray
+    select: ndarray
+    audit: ndarray
+    seconds: ndarray
+    epochs: ndarray
+    diverged: bool = False
+    purpose: str = "pilot"
+    multiplier: float = 1.0
+    metric: str = PASS
+    train: ndarray | None = None
+    problems: int = HELD_OUT
+    samples: int | None = None
+
+    def __post_init__(self) -> None:
+        order = np.argsort(np.asarray(self.C, dtype=float), kind="stable")
+        for name in ("C", "select", "audit", "seconds", "epochs", *(() if self.train is None else ("train",))):
+            values = np.asarray(getattr(self, name), dtype=float)
+            if values.shape != order.shape or values.ndim != 1:
+                raise UserError(f"run {self.run}: {name} has shape {values.shape}, C has {order.shape}; "
+                                "they must be lists of one length")
+            object.__setattr__(self, name, values[order])
+        _check(self)
+
+
+def _check(curve: Curve) -> None:
+    if len(curve.C) == 0:
+        raise UserError(f"run {curve.run} has no evaluation")
+    if not np.all(np.isfinite(curve.C)) or curve.C[0] < 0:
+        raise UserError(f"run {curve.run}: rollouts must be finite and not negative")
+    for name in ("select", "audit"):
+        values = getattr(curve, name)
+        if np.isnan(values).any():
+            at = float(curve.C[np.isnan(values)][0])
+            raise UserError(f"run {curve.run}: its evaluation at {at:g} rollouts has no {name} reward: no attempt was "
+                            "scored. Find out why the verifier failed (end.json counts how), and run it again")
+        bad = ~((values >= 0) & (values <= 1))
+        if bad.any():
+            raise UserError(f"run {curve.run}: {name} reward {values[bad][0]} is outside [0, 1]; "
+                            "the laws are for rewards between 0 and 1")
+
+
+def attempts_of(metric: str) -> int:
+    """How many attempts a metric is of: 1 for pass@1, k for best@k and worst@k. Raises UserError for any other name."""
+    if metric == PASS:
+        return 1
+    found = _METRIC.fullmatch(metric)
+    if found is None:
+        raise UserError(f"there is no metric {metric!r}; there are {PASS}, best@k (one of k right) and worst@k (all k "
+                        "right), such as best@4")
+    return int(found[2])
+
+
+def curves(source: str | Path | Sequence[str | Path], metric: str = PASS) -> list[Curve]:
+    """Reads a study folder (its `runs/`), or a list of run folders, into curves in a fixed order.
+
+    `metric` is pass@1, or best@k or worst@k where the evaluations hold them. A run that has not been evaluated yet
+    is left out. Raises UserError where a folder is not a run record, its schema is newer than this program's, its
+    evaluations do not hold the metric, or its metrics stop before the end that it records.
+    """
+    attempts_of(metric)
+    if isinstance(source, str | Path):
+        root = Path(source)
+        folders: list[Path] = sorted(path.parent for path in (root / "runs").glob("*/run.json"))
+        if not folders:
+            raise UserError(f"{root} holds no runs: expected {root}/runs/NAME/run.json")
+    else:
+        folders = [Path(path) for path in source]
+    read = [_read(folder, metric) for folder in folders]
+    return sorted((curve for curve in read if curve is not None), key=lambda c: (c.n, c.B, c.seed, c.run))
+
+
+def _read(folder: Path, metric: str) -> Curve | None:
+    record = read_json(folder / "run.json", MEASURED)
+    if record.get("schema") != SCHEMA:
+        raise UserError(f"{folder}/run.json has schema {record.get('schema')!r}; this program reads {SCHEMA}")
+    ended = read_json(folder / "end.json") if (folder / "end.json").exists() else {}
+    every = read_lines(folder / "metrics.jsonl")
+    if "imported" not in record:
+        _whole(folder, every, ended)
+    lines = [line for line in every if "eval/select" in line]
+    if not lines:
+        return None
+    clock = {line["step"]: line["seconds"] for line in read_lines(folder / "timing.jsonl") if "seconds" in line}
+    arm, held_out = record["arm"], _size(record.get("problems", {}))
+    curve = Curve(
+        run=record["name"], n=int(arm["n"]), B=int(arm["B"]), lr=float(arm["lr"]), seed=int(record["seed"]),
+        C=np.array([line["rollouts"] for line in lines], dtype=float),
+        select=np.array([_number(line["eval/select"]) for line in lines]),
+        audit=np.array([_number(line.get("eval/audit")) for line in lines]),
+        seconds=np.array([_number(clock.get(line["step"])) for line in lines]),
+        epochs=np.array([_number(line.get("epoch")) for line in lines]),
+        purpose=record.get("purpose", "run"), multiplier=float(arm.get("multiplier", 1.0)),
+        train=_train(every), problems=held_out, samples=_samples(record, lines),
+    )
+    fell = ended.get("reason") == "diverged" or diverged(curve, held_out)    # by pass@1, whatever the metric
+    return replace(curve, diverged=fell, **({} if metric == PASS else _values(folder, lines, metric)))
+
+
+def _whole(folder: Path, lines: Sequence[dict[str, Any]], ended: dict[str, Any]) -> None:
+    """Raises UserError where lines are missing: every step has one, and the evaluation at the end comes after all of
+    them, which is what a record that keeps no steps has. A run that was stopped may have gone on from before its end.
+    """
+    evaluated = [int(line.get("step", 0)) for line in lines if "eval/select" in line]
+    steps, there = ended.get("steps"), max(len(lines) - len(evaluated), *evaluated, 0)
+    if steps is None or ended.get("reason") in ("interrupted", "reward failed"):
+        return
+    if there < steps:
+        raise UserError(f"{folder}/metrics.jsonl holds {there} steps, and end.json tells of {steps}: lines are "
+                        "missing; put the file back, or remove the folder to run it again")
+
+
+def _values(folder: Path, lines: Sequence[dict[str, Any]], metric: str) -> dict[str, Any]:
+    names = {split: f"eval/{split}/{metric}" for split in ("select", "audit")}
+    if any(line.get(name) is None for line in lines for name in names.values()):
+        held = sorted(k.removeprefix("eval/select/") for k in lines[-1] if k.startswith("eval/select/"))
+        raise UserError(f"{folder}: its evaluations hold {', '.join((PASS, *held))}, and no {metric}"
+                        + ("" if held else "; those of 4 samples a problem or more, and exact ones, hold best@4"))
+    found = {split: np.array([line[name] for line in lines], dtype=float) for split, name in names.items()}
+    order = np.argsort([line["rollouts"] for line in lines], kind="stable")
+    return {"metric": metric} | {split: values[order] for split, values in found.items()}
+
+
+def _train(lines: Sequence[dict[str, Any]]) -> ndarray | None:
+    """Mean training reward between one evaluation and the next; every step counts alike."""
+    out: list[float] = []
+    since: list[float] = []
+    for line in lines:
+        if "eval/select" in line:
+            good = [x for x in since if math.isfinite(x)]
+            out.append(sum(good) / len(good) if good else math.nan)
+            since = []
+        elif "reward" in line:
+            since.append(_number(line["reward"]))
+    return np.array(out) if np.isfinite(out).any() else None
+
+
+def _samples(record: dict[str, Any], lines: Sequence[dict[str, Any]]) -> int | None:
+    """Attempts per held-out problem; None where evaluation was exact, or nothing says that it was not."""
+    if lines[-1].get("eval/exact", True):
+        return None
+    asked = lines[-1].get("eval/samples") or record.get("job", {}).get("setting", {}).get("samples")
+    return int(asked) if asked else None
+
+
+def diverged(curve: Curve, held_out: int = HELD_OUT) -> bool:
+    """True where a run ends 3 standard errors below where it began.
+
+    The standard error is that of a mean of `held_out` right-or-wrong problems at the starting reward, the widest it
+    can be. Both splits are averaged: which problems choose and which report does not matter to a collapse.
+    """
+    reward = (curve.select + curve.audit) / 2
+    start = min(max(float(reward[0]), 1 / held_out), 1 - 1 / held_out)
+    error = math.sqrt(start * (1 - start) / held_out)
+    return bool(reward[-1] < reward[0] - FALL * error)
+
+
+def _size(problems: dict[str, Any]) -> int:
+    total = 0
+    for split in ("select", "audit"):
+        held = problems.get(split, 0)
+        total += len(held) if isinstance(held, list) else int(held or 0)
+    return total or HELD_OUT
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)

@@ -1,0 +1,265 @@
+"""What a law should not be asked: its flags, its refusals, and n*(C) only where it is identified.
+
+A refusal is a result. Each says what would settle it and about how many training rollouts that costs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from numpy import ndarray
+
+from isocost.laws.law import ABOVE, AUDIT, BENT, KNOWN, RISEN, SELECT, Flag, Growth, Law, Refusal
+from isocost.stats.forms import LOG_SIGMOID, fit_many, peak
+from isocost.stats.intervals import PRIOR_SD, Interval, student
+
+FURTHEST = 8.0      # a plan prescribes at most this many times the pilot's largest run
+USELESS = 0.4       # a prediction interval wider than this, for the surest n at FURTHEST, predicts nothing
+HALF = 0.5          # probability, for the arm furthest on, that half of its gain lies within the pilot; below it more
+                    # is to come than was seen, and where it ends is the prior's word, not the pilot's
+SEEDS = 3           # fewer runs in an arm are flagged
+LEAST = 2           # the least n a group baseline can have: a natural bound, not an edge of the grid
+STEPS = 24          # points of ln C at which the winner is read
+TAIL, LAST = 0.1, 8     # share and least number of an arm's last evaluations that its curve is held against
+FEWEST = 9          # evaluations below which an arm's own scatter is not known well enough for that
+MISSED = 0.03       # reward by which a curve must miss their mean to be flagged, and by so much that chance does it in
+SURE = 0.997        # fewer than 3 of 1000 arms
+
+
+def refusal(law: Law, measured: bool, ends: list[float]) -> Refusal | None:
+    """Why the law as a whole should not be used, if so; `ends` are the largest C of all the pilot's runs."""
+    whole = float(sum(ends))
+    if not law.arms:
+        return Refusal("no n has a run that held and enough evaluations: each diverged (NaN, or below its start) or "
+                       "ended early", "the pilot again at a quarter of the learning rate", whole)
+    if not measured:
+        return Refusal("one run per n: how much runs differ was not measured, so every interval assumes a run-to-run "
+                       f"sd of {PRIOR_SD:.3f} at reward 1/2",
+                       "a second seed for every n (three are better)", whole, "--seeds all=1")
+    best = law.arm(law.fallback())
+    if law.flat:
+        gain, error = law.gain(best.n)
+        why = (f"no n improved measurably: the best, n={best.n}, gained {gain:+.3f}, less than {RISEN:g} standard "
+               f"errors of {error:.3f}")
+        if gain <= 0:       # more of the same would fall further
+            return Refusal(why, "another study at a quarter of the learning rate", whole)
+        return Refusal(why, "a pilot four times as long, at another learning rate if the probe's flags ask for one",
+                       4 * whole, "--longer all=4x")
+    passed = {arm.n: float((arm.fits[SELECT].draws[:, 2] < arm.C[-1]).mean()) for arm in law.arms}
+    widths = {n: law.predict(n, FURTHEST * law.range[1])[1].width for n in law.ns}
+    surest = min(widths, key=lambda n: (widths[n], n))
+    if max(passed.values()) < HALF or widths[surest] > USELESS:
+        return Refusal(f"every curve stops before its knee: {FURTHEST:.0f} times further even the surest, "
+                       f"n={surest}, is open by {widths[surest]:.2f}, and none has surely made half of its gain",
+                       f"the runs of n={best.n} continued to 4 times their length",
+                       3 * float(best.C[-1]) * len(best.runs), f"--longer {best.n}=4x")
+    return None
+
+
+def cautions(law: Law) -> list[Flag]:
+    """The flags that do not depend on where the law is asked."""
+    if not law.arms:
+        return []
+    found = (*_edge(law), _few(law), _falling(law), *_misfits(law), _bent(law), *_open(law))
+    return [flag for flag in found if flag is not None]
+
+
+def _edge(law: Law) -> list[Flag]:
+    """The winner at the pilot's end, and at the furthest a plan goes, if it is the first or last of the grid."""
+    out: list[Flag] = []
+    for ratio, where in ((1.0, "at the pilot's largest budget"), (FURTHEST, f"at {FURTHEST:.0f} times that budget")):
+        n = law.best(ratio * law.range[1])
+        if len(law.ns) < 2 or n not in (law.ns[0], law.ns[-1]) or out:
+            continue
+        if n == LEAST:
+            out.append(Flag("natural_bound", f"n={LEAST} is best {where}: the least a group baseline can have, "
+                                             "so this is a bound, not an edge of the grid"))
+        else:
+            side, beyond = ("largest", 2 * n) if n == law.ns[-1] else ("smallest", max(n // 2, LEAST))
+            out.append(Flag("edge_of_grid", f"n={n} is best {where} and is the {side} n with a curve: the optimum "
+                                            f"may lie beyond; n={beyond} would tell"))
+    return out
+
+
+def _few(law: Law) -> Flag | None:
+    few = [arm for arm in law.arms if len(arm.runs) < SEEDS]
+    if not few:
+        return None
+    told = ", ".join(f"n={arm.n} has {len(arm.runs)}" for arm in few)
+    known = f"the pooled noise has {law.dof:.0f} degrees of freedom" if law.measured else "the noise is assumed"
+    return Flag("few_seeds", f"fewer than {SEEDS} runs: {told}; {known}")
+
+
+def _falling(law: Law) -> Flag | None:
+    """Arms whose mean ends below its own best by more than noise: no rising curve describes them."""
+    fallen = []
+    for arm in law.arms:
+        mean = arm.select.mean(0)
+        sd = law.noise.sd(arm.C, mean, SELECT) / math.sqrt(len(arm.runs))
+        if mean.max() - mean[-1] > 3 * math.hypot(sd[mean.argmax()], sd[-1]) + 1e-9:
+            fallen.append(f"n={arm.n} by {mean.max() - mean[-1]:.3f}")
+    if not fallen:
+        return None
+    return Flag("falling", f"below its own best at the end: {', '.join(fallen)}; the curves only rise or only fall, so "
+                           "what is predicted for it is too high")
+
+
+def _misfits(law: Law) -> list[Flag]:
+    """Arms whose curve misses what their own runs ended with, by more than the scatter of their evaluations allows.
+
+    The mean of an arm's last evaluations (`TAIL` of them, `LAST` or more) is held against its curve at the same C. The
+    scatter is that of second differences of the arm's mean: y(k) - (y(k-1) + y(k+1)) / 2 has 3/2 of the variance of one
+    point, and nothing of a smooth curve.
+    """
+    out = []
+    for arm in law.arms:
+        mean = arm.audit.mean(0)
+        if len(mean) < FEWEST:
+            continue
+        last = min(max(LAST, round(TAIL * len(mean))), len(mean) // 3)
+        seen, curve = mean[-last:].mean(), law.paths(arm.n, arm.C[-last:], AUDIT).mean()
+        second = mean[1:-1] - (mean[:-2] + mean[2:]) / 2
+        error = math.sqrt(float((second**2).mean()) / 1.5 / last)
+        if abs(curve - seen) > max(MISSED, student(SURE, len(second)) * error):
+            out.append(Flag("misfit", f"the curve of n={arm.n} does not fit what it saw: fitted {curve:.3f}, mean of "
+                                      f"the last {last} evaluations {seen:.3f} (standard error {error:.3f}); "
+                                      f"predictions for n={arm.n} may be off by as much"))
+    return out
+
+
+def _bent(law: Law) -> Flag | None:
+    """Runs that rise again at their end, when every form has them level off."""
+    if law.bend <= BENT:
+        return None
+    return Flag("bent", f"the last evaluations bend upward, by {law.bend:.1f} standard errors: a second rise may have "
+                        f"begun, which no curve here has; intervals reach further up for it, from four times the "
+                        f"pilot on {ABOVE:g} times as far")
+
+
+def _open(law: Law) -> list[Flag]:
+    """Arms whose asymptote is not fixed by the pilot; with the runs that would fix it where the law asks for no others.
+    """
+    out = []
+    for arm in law.arms:
+        low, high = np.quantile(arm.fits[SELECT].draws[:, 1], [(1 - law.level) / 2, (1 + law.level) / 2])
+        if arm.moved and (high - low) / 2 <= KNOWN:
+            continue
+        why = f"its asymptote lies anywhere in {low:.2f} to {high:.2f}" if arm.moved else "it has not moved yet"
+        if law.refused is not None:
+            out.append(Flag("identifiability", f"n={arm.n}: {why}"))
+            continue
+        further = max(4 * min(arm.fits[SELECT].parameters["Cmid"], 8 * arm.C[-1]), 2 * float(arm.C[-1]))
+        cost = (further - arm.C[-1]) * len(arm.runs)
+        out.append(Flag("identifiability", f"n={arm.n}: {why}; its runs continued to {further:,.0f} rollouts "
+                                           f"({cost:,.0f} more) would tell"))
+    return out
+
+
+def optimum(law: Law) -> Growth | Refusal | None:
+    """n*(C) as a sigmoid of log2 n in ln C where the pilot identifies it, else why not; None without arms.
+
+    Of a law that refuses, what settles that comes first, and is all that is asked for.
+    """
+    if not law.arms:
+        return None
+    found = _path(law)
+    if law.refused is not None and isinstance(found, Refusal):
+        return replace(law.refused, reason=found.reason)
+    return found
+
+
+def _path(law: Law) -> Growth | Refusal:
+    reached = min(float(arm.C[-1]) for arm in law.arms)     # by all: what one alone was continued to is no contest
+    C = np.geomspace(min(_off_the_base(law), reached), reached, STEPS)
+    winners = law.ns_at(C)
+    refused = _no_path(law, C, winners)
+    if refused is not None:
+        return refused
+    growth = _growth(law, C)
+    rise = growth.draws[:, 1] - growth.draws[:, 0]
+    if np.quantile(rise, (1 - law.level) / 2) <= 0:
+        return Refusal("n* rises with compute in the fitted curves, but not in every draw of the noise",
+                       "as many seeds again for every n", _whole(law))
+    return growth
+
+
+def _whole(law: Law) -> float:
+    return float(sum(arm.C[-1] * len(arm.runs) for arm in law.arms))
+
+
+def _off_the_base(law: Law) -> float:
+    """The first C at which the best curve has made a tenth of its gain: before it all n are equal, at the base."""
+    C = np.geomspace(*law.range, 60)
+    best = np.max([law.paths(n, C, SELECT).mean(0) for n in law.ns], axis=0)
+    gain = best - law.R0[SELECT]
+    return float(C[np.argmax(gain >= 0.1 * gain[-1])]) if gain[-1] > 0 else law.range[0]
+
+
+def _no_path(law: Law, C: ndarray, winners: ndarray) -> Refusal | None:
+    distinct = list(dict.fromkeys(winners.tolist()))
+    shown = " then ".join(f"n={n}" for n in distinct)
+    per_run = law.range[1] * max(len(arm.runs) for arm in law.arms)
+    if len(law.ns) == 1:
+        return Refusal(f"n={law.ns[0]} is the only n with a curve, so there is none to compare it with",
+                       "runs of the same length at another n", per_run)
+    always = np.array(law.ns)[law.equal(C, law.margin).all(1)]
+    if len(distinct) == 1 and len(always) <= 1:
+        return Refusal(f"{shown} is best at every C of the pilot: where n* moves, if it does, is not seen",
+                       "runs four times as long for every n", 3 * _whole(law))
+    if len(always):
+        seeds, extra = _seeds_to_tell(law)
+        return Refusal(f"n={', '.join(map(str, always))} cannot be told from the best at any C of the pilot "
+                       f"(the curves' best is {shown})", seeds, extra)
+    if len(distinct) < 3:
+        return Refusal(f"four parameters need three winning n or more inside the pilot, it has {shown}",
+                       "runs four times as long for every n", 3 * _whole(law))
+    if np.any(np.diff(winners) < 0):
+        return Refusal(f"the best n does not only rise with C ({shown}), so a rising sigmoid does not describe it",
+                       "as many seeds again for every n", _whole(law))
+    if distinct[-1] == law.ns[-1]:
+        return Refusal(f"n={distinct[-1]}, the largest tried, is best at the end: where n* saturates is not seen",
+                       f"an arm at n={2 * distinct[-1]}", per_run)
+    return None
+
+
+def _seeds_to_tell(law: Law) -> tuple[str, float]:
+    """How many seeds would tell the best from the next at the pilot's end, and their cost."""
+    end = law.range[1]
+    values = sorted((float(law.paths(n, np.array([end]), SELECT).mean()) for n in law.ns), reverse=True)
+    gap = max(values[0] - values[1], law.margin)
+    sd = float(law.noise.sd(np.array([end]), np.array([values[0]]), SELECT)[0])
+    have = min(len(arm.runs) for arm in law.arms)
+    need = max(math.ceil(2 * (student(law.level, law.dof) * sd / gap) ** 2), have + 1)
+    if values[0] - values[1] < law.margin:
+        told = f"{need} seeds per n would show a difference of {law.margin:g}, and there may be none to find"
+    else:
+        told = f"{need} seeds per n, to tell the best from the next at the pilot's end ({gap:.3f} apart)"
+    return told, (need - have) * end * len(law.ns)
+
+
+def _growth(law: Law, C: ndarray) -> Growth:
+    """The log-sigmoid through the winners at C, for the mean curves and for every draw.
+
+    The winner is read between the n of the grid and smoothed by a running mean over ln C (IsoCompute).
+    """
+    paths = np.stack([law.paths(n, C, SELECT) for n in law.ns])                         # (arms, D, K)
+    winners = peak(np.log2(np.array(law.ns, dtype=float)), np.concatenate([paths.mean(1)[:, None], paths], axis=1))
+    width = max(STEPS // 8, 1)
+    padded = np.pad(winners, ((0, 0), (width, width)), mode="edge")
+    smooth = np.array([padded[:, i : i + len(C)] for i in range(2 * width + 1)]).mean(0)
+    values = fit_many(replace(LOG_SIGMOID, bounds=_bounds(law, C)), C, smooth)[0]   # within them, never clipped after
+    parameters = {}
+    for place, name in enumerate(LOG_SIGMOID.parameters):
+        low, high = np.quantile(values[1:, place], [(1 - law.level) / 2, (1 + law.level) / 2])
+        value = float(values[0, place])
+        parameters[name] = Interval(value, min(float(low), value), max(float(high), value), law.level, "confidence",
+                                    law.dof)
+    return Growth(parameters, values[1:])
+
+
+def _bounds(law: Law, C: ndarray) -> tuple[tuple[float, float], ...]:
+    """L and U within the grid of n, C0 within the pilot."""
+    grid = (math.log2(law.ns[0]), math.log2(law.ns[-1]))
+    return grid, grid, LOG_SIGMOID.bounds[2], (float(C[0]), float(C[-1]))

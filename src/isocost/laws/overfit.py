@@ -1,0 +1,121 @@
+"""Over-fitting: held-out reward falls while training reward rises, and the pass over the problems it began at.
+
+A collapse takes training reward down with it and is no over-fitting. IsoCompute (arXiv 2603.12151) finds that it
+lowers the n at which more rollouts per problem stop paying; a plan should not pass the epoch at which it began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from math import hypot, sqrt
+
+import numpy as np
+from numpy import ndarray
+
+from isocost.laws.curves import Curve, attempts_of
+
+ERRORS = 3.0        # standard errors that held-out reward must have fallen by, from the best of several evaluations
+LEAST = 0.01        # and at least so much: less is not worth a warning
+SPREAD = 0.1        # assumed standard deviation over problems of a change in pass rate
+CEILING = 0.9       # training reward from here on cannot be asked to rise
+
+
+@dataclass(frozen=True)
+class Overfit:
+    """An arm whose held-out reward fell by `fall` after `C` rollouts, while its training reward rose by `rise`.
+
+    `C` and `epoch` (passes over the training problems, None where unrecorded) are of its best evaluation: from there
+    on it fell. `error` is the standard error of `fall`, `runs` the number of runs behind it.
+    """
+
+    n: int
+    B: int
+    C: float
+    epoch: float | None
+    fall: float
+    error: float
+    rise: float
+    runs: int
+
+
+def told(found: Sequence[Overfit]) -> str:
+    """All of them in one sentence for the reader: from which pass over the problems on, and by how much."""
+    arms = ", ".join(f"n={x.n} from {f'{x.C:,.0f} rollouts' if x.epoch is None else f'pass {x.epoch:.1f}'} on "
+                     f"({-x.fall:+.3f} held out, {x.rise:+.3f} in training)" for x in found)
+    return f"over-fitting: {arms}; more problems, or an end by then, would help"
+
+
+def overfitting(curves: Sequence[Curve]) -> list[Overfit]:
+    """The arms of these runs (one purpose, one learning-rate rule) that over-fit, by n; means over an arm's seeds.
+
+    Held-out reward is the mean of both halves: from its best evaluation to the last it must have fallen by three
+    standard errors and by 0.01, and training reward between the two must have risen by two standard errors, or be at
+    0.9 or more and not have fallen. Runs without training reward are not read.
+    """
+    known = [c for c in curves if c.train is not None]
+    arms = sorted({(c.n, c.B) for c in known})
+    found = (_arm([c for c in known if (c.n, c.B) == arm]) for arm in arms)
+    return [x for x in found if x is not None]
+
+
+def _arm(runs: Sequence[Curve]) -> Overfit | None:
+    C = reduce(np.intersect1d, [c.C for c in runs])
+    if len(C) < 3:
+        return None
+    held = np.array([_at(c, C, (c.select + c.audit) / 2) for c in runs])
+    train = np.array([_at(c, C, c.train) for c in runs if c.train is not None])
+    epochs = np.array([_at(c, C, c.epochs) for c in runs])
+    best = int(held.mean(0).argmax())
+    before = max(best, 1)        # nothing was trained on before the base
+    if before == len(C) - 1:
+        return None
+    fall = float(held[:, best].mean() - held[:, -1].mean())
+    error = _error(runs, held[:, best] - held[:, -1])
+    rise = float(train[:, -1].mean() - train[:, before].mean())
+    noise = _noise(runs, C, before)
+    rose = rise > 2 * noise or (train[:, -1].mean() >= CEILING and rise > -2 * noise)
+    if not (fall > max(LEAST, ERRORS * error) and rose):
+        return None
+    epoch = float(epochs[:, best].mean())
+    return Overfit(runs[0].n, runs[0].B, float(C[best]), epoch if np.isfinite(epoch) else None, fall, error, rise,
+                   len(runs))
+
+
+def _at(curve: Curve, C: ndarray, values: ndarray) -> ndarray:
+    return np.asarray(values)[np.searchsorted(curve.C, C)]
+
+
+def _error(runs: Sequence[Curve], falls: ndarray) -> float:
+    """Of the mean fall: over problems, by sampling twice, and over runs where there are several."""
+    one = runs[0]
+    own = SPREAD / sqrt(one.problems)
+    sampling = 0.0
+    if one.samples:
+        draws = max(one.samples // attempts_of(one.metric), 1)
+        sampling = 0.5 * sqrt(2 / (one.problems * draws * len(runs)))
+    between = float(falls.std(ddof=1)) / sqrt(len(runs)) if len(runs) > 1 else 0.0
+    return hypot(own, sampling, between)
+
+
+def _noise(runs: Sequence[Curve], C: ndarray, before: int) -> float:
+    """Of the rise of training reward between two windows: a group is one draw of at most spread 1/2."""
+    groups = [len(runs) * (C[k] - C[k - 1]) / runs[0].n for k in (before, len(C) - 1)]
+    return 0.5 * sqrt(sum(1 / max(g, 1) for g in groups))
+
+
+def beyond(found: Sequence[Overfit], n: int, epochs: float | None) -> str | None:
+    """What to say of a run at n with so many passes over the problems; None where nothing is known against it.
+
+    Where its own n did not over-fit in the pilot, the earliest of the others counts.
+    """
+    known = [x for x in found if x.epoch is not None]
+    if epochs is None or not known:
+        return None
+    own = [x for x in known if x.n == n] or known
+    first = min(own, key=lambda x: x.epoch or 0.0)
+    if first.epoch is None or epochs <= first.epoch:
+        return None
+    return (f"over-fitting: {epochs:.1f} passes over the training problems, and in the pilot n={first.n} over-fitted "
+            f"from {first.epoch:.1f} on; more problems, or a smaller budget")

@@ -1,0 +1,187 @@
+"""Every law in one list, and fitting those of one variable to a table of points.
+
+`LAWS` is what `isocost laws` prints and docs/laws.md explains. A law of one variable has a fit from x to y here;
+the others take more than a table of points and are called from Python.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy import ndarray
+from scipy.stats import t
+
+from isocost.errors import UserError
+from isocost.laws.papers.data import fit_gap
+from isocost.laws.papers.inference import fit_saturation
+from isocost.laws.papers.value import fit_data
+from isocost.stats.forms import LOG_SIGMOID, POWER, POWER_CONSTANT, SIGMOID, Form, fit_form
+
+
+@dataclass(frozen=True)
+class Known:
+    """A law: its equation, who found it, what data it takes and where it is; and its fit, where it has one x and y.
+
+    `logs` names the parameters above 0, whose intervals are made of their logarithms.
+    """
+
+    name: str
+    equation: str
+    source: str
+    data: str
+    where: str
+    fit: Callable[[ndarray, ndarray], dict[str, float]] | None = None
+    logs: tuple[str, ...] = ()
+    bounds: Mapping[str, tuple[float, float]] | None = None
+
+
+@dataclass(frozen=True)
+class Points:
+    """(K,) x and y, and which run each is of; a run each where the table does not say."""
+
+    x: ndarray
+    y: ndarray
+    run: ndarray
+    told: bool
+
+    @property
+    def runs(self) -> int:
+        return len(np.unique(self.run))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A parameter with its interval; NaN ends where the data leave it open."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+
+
+def _form(form: Form) -> Callable[[ndarray, ndarray], dict[str, float]]:
+    return lambda x, y: fit_form(form, x, y).parameters
+
+
+def _saturation(x: ndarray, y: ndarray) -> dict[str, float]:
+    found = fit_saturation(x, y)
+    return {"F_max": found.plateau, "p": found.p}
+
+
+def _gap(x: ndarray, y: ndarray) -> dict[str, float]:
+    found = fit_gap(x, y)
+    return {"beta": found.beta, "alpha": found.alpha}
+
+
+def _samples(x: ndarray, y: ndarray) -> dict[str, float]:
+    found = fit_data(x, y)
+    return {"D_min": found.least, "b": found.b * found.scale ** (1 / found.a), "a": found.a}
+
+
+_SHARE = (0.0, 1.0)
+LAWS = {law.name: law for law in (
+    Known("sigmoid", "R(C) = R0 + (A - R0) / (1 + (Cmid / C)^b)", "ScaleRL, arXiv 2510.13786; in examples: 2512.20061",
+          "mean held-out reward at several C (rollouts, examples, steps) past the knee", "forms.SIGMOID",
+          _form(SIGMOID), ("Cmid", "b"), {"R0": _SHARE, "A": _SHARE}),
+    Known("log-sigmoid", "log2 n*(C) = L + (U - L) / (1 + (C0 / C)^k)", "IsoCompute, arXiv 2603.12151",
+          "log2 of the best n at several C", "forms.LOG_SIGMOID", _form(LOG_SIGMOID), ("k", "C0")),
+    Known("power", "y = D x^-b", "IsoCompute, arXiv 2603.12151 (the alternative that is compared against)",
+          "any y at several x", "forms.POWER", _form(POWER)),
+    Known("power-constant", "y = A - D x^-b", "ScaleRL's limit at large C, arXiv 2510.13786",
+          "any y that levels off, at several x", "forms.POWER_CONSTANT", _form(POWER_CONSTANT), ("b",)),
+    Known("learning-rate", "lr = lr0 (n B / reference)^a", "IsoCompute, arXiv 2603.12151",
+          "the best of several rates at two batch sizes", "rate"),
+    Known("size", "ln L(N, X) = -K_max N / (N + N_0) ln X + E(N)", "Scaling Behaviors, arXiv 2509.25300",
+          "1 - pass@1 along runs of two sizes N or more", "papers.size.fit_size"),
+    Known("size-floor", "L(N, X) = ((N_0 / N)^beta + B(N) / (X + X_0(N)))^alpha", "the same, its repository",
+          "1 - pass@1 along runs of three sizes or more that bend", "papers.size.fit_floored"),
+    Known("data", "1 - score = beta X^alpha", "Data Scaling in Imitation Learning, arXiv 2410.18647",
+          "score (y) at several numbers of environments or objects (x)", "papers.data.fit_gap", _gap, ("beta",)),
+    Known("saturation", "F(N) = F_max (1 - (1 - p)^N)", "TTSPM, arXiv 2505.20522",
+          "what is reached (y) with N attempts or rounds (x)", "papers.inference.fit_saturation", _saturation, ("p",),
+          {"F_max": _SHARE, "p": _SHARE}),
+    Known("co-scaling", "ln(-ln pass@k) = a0 + a1 ln T + a2 ln^2 T + (b0 + b1 ln T) ln k",
+          "power of k at each T: arXiv 2412.15287; joint in T: isocost",
+          "right samples of m per problem at three temperatures or more", "papers.inference.best_temperatures"),
+    Known("size-or-samples", "factor = M + 3 (D_pre / D_inf) (M - 1)", "Snell et al., arXiv 2408.03314",
+          "a model M times larger, tokens of pretraining and inference", "papers.inference.worth_of_size"),
+    Known("strategy", "argmax of accuracy in each bin of difficulty, cross-validated", "Snell et al., arXiv 2408.03314",
+          "difficulty and each strategy's accuracy per problem, at equal budgets", "papers.strategy.by_difficulty"),
+    Known("heterogeneity", "sigma_x^2 = sum_h E[Var_a Q(s_h, a)]", "verifiers or clones, arXiv 2502.12118",
+          "two-level returns of two sampled answers or more per problem", "papers.verification.spreads"),
+    Known("samples", "D(sigma) = D_min + (b / sigma)^a", "Value-Based RL Scales Predictably, arXiv 2502.04327",
+          "samples (y) to reach J at several updates per sample (x)", "papers.value.fit_data", _samples,
+          ("D_min", "b", "a")),
+    Known("batch-and-rate", "B*(sigma), eta*(sigma): lines in logarithms, one slope for all", "the same",
+          "best batch or rate per environment and sigma", "papers.value.fit_lines"),
+    Known("samples-and-size", "D(sigma, N) = D_min (1 + (a / sigma)^alpha + (b / N)^beta)",
+          "Compute-Optimal Value-Based RL, arXiv 2508.14881", "samples to reach J over sigmas and critic sizes",
+          "papers.value.fit_sized_data"),
+    Known("batch-and-size", "B(sigma, N) = a / (sigma^alpha (1 + (b / N)^beta))", "the same",
+          "best batch over sigmas and critic sizes", "papers.value.fit_sized_batch"),
+)}
+
+
+def read_points(path: Path, x: str = "x", y: str = "y", run: str = "run") -> Points:
+    """A CSV file with a header and these columns; without the column of runs each point is its own.
+
+    Raises UserError for a file that cannot be read, a column that is missing or a cell that is no number.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as e:
+        raise UserError(f"{path} is not a CSV file that can be read: {e}") from None
+    if not rows:
+        raise UserError(f"{path} has no rows below its header")
+    for name in (x, y):
+        if name not in rows[0]:
+            have = ", ".join(map(str, rows[0]))
+            raise UserError(f"{path} has no column {name!r}; it has {have} (say which with --x and --y)")
+    values = np.empty((2, len(rows)))
+    for i, row in enumerate(rows):
+        for j, name in enumerate((x, y)):
+            try:
+                values[j, i] = float(row[name])
+            except (TypeError, ValueError):
+                raise UserError(f"{path}, line {i + 2}: {name} is {row[name]!r}, not a number") from None
+    if not np.isfinite(values).all():
+        raise UserError(f"{path} holds a value that is not finite")
+    told = run in rows[0]
+    labels = [str(row[run]) for row in rows] if told else [str(i) for i in range(len(rows))]
+    return Points(values[0], values[1], np.unique(labels, return_inverse=True)[1], told)
+
+
+def estimate(law: Known, points: Points, level: float = 0.9) -> list[Estimate]:
+    """The law's parameters with intervals: the fit to all points, and how it moves when a run is left out.
+
+    The jackknife over runs (points, where the table names no runs) with Student's t on runs - 1 degrees of freedom, or
+    points less parameters; so more checkpoints of the same runs do not narrow it. Ends are NaN with fewer than three
+    runs, or where leaving one out leaves no fit. Raises UserError for a law that is not one of x and y.
+    """
+    if law.fit is None:
+        able = ", ".join(k for k, v in LAWS.items() if v.fit)
+        raise UserError(f"{law.name} takes more than points: see isocost.laws.{law.where}; points will do for {able}")
+    whole = law.fit(points.x, points.y)
+    names, units = list(whole), np.unique(points.run)
+    dof = len(units) - (1 if points.told else len(names))
+    ends = np.full((len(names), 2), np.nan)
+    if len(units) >= 3 and dof >= 1:
+        try:
+            some = [law.fit(points.x[points.run != u], points.y[points.run != u]) for u in units]
+        except UserError:
+            some = []
+        for i, name in enumerate(names if some else []):
+            log = name in law.logs
+            centre = np.log(whole[name]) if log else whole[name]
+            moved = np.array([s[name] for s in some])
+            moved = np.log(moved) if log else moved
+            error = np.sqrt((len(units) - 1) / len(units) * ((moved - moved.mean()) ** 2).sum())
+            pair = centre + np.array([-1, 1]) * t.ppf((1 + level) / 2, dof) * error
+            pair = np.exp(np.minimum(pair, 690.0)) if log else pair
+            ends[i] = np.clip(pair, *(law.bounds or {}).get(name, (-np.inf, np.inf)))
+    return [Estimate(n, float(whole[n]), float(a), float(b)) for n, (a, b) in zip(names, ends, strict=True)]

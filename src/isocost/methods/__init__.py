@@ -1,0 +1,228 @@
+"""One paper, one file. A file here is a method: there is nothing to register.
+
+A method file holds `CARD`, at most a few functions named after the seam they fill, and `recipe(**changes)`; it may
+hold `needs(profile)`. Files of other people count the same: by path, or through the entry points `isocost.methods`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import pkgutil
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isocost.errors import Interrupted, UserError
+
+if TYPE_CHECKING:
+    from isocost.seams import Recipe
+
+HOLDS, FAILS, UNMEASURED = "holds", "fails", "not measured"
+
+
+@dataclass(frozen=True)
+class Card:
+    """Where a method comes from, and what it says of itself."""
+
+    title: str
+    paper: str              # arXiv id, or a citation where there is none
+    year: int
+    parent: str | None      # the method this one is a change to
+    claim: str              # one sentence, checkable
+
+
+class _Set:
+    """A method with settings: its module, but for a recipe that has them. Who asks for a recipe has the last word."""
+
+    def __init__(self, module: Any, name: str, pairs: Sequence[str]):
+        if bad := next((p for p in pairs if "=" not in p), None):
+            raise UserError(f"{name}: {bad!r} has no value; write METHOD@SEAM.NAME=VALUE, such as grpo@loss.high=0.28")
+        self._module, self._sets = module, dict(p.split("=", 1) for p in pairs)
+        self.__doc__ = module.__doc__
+        self.recipe()       # a setting that is none is told now
+
+    def recipe(self, **changes: Any) -> Recipe:
+        return tuned(self._module.recipe(**changes), self._sets).but(**changes)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+def names() -> list[str]:
+    """Every method there is by name: those of this package and of installed plug-ins, sorted."""
+    return sorted({*shipped(), *(e.name for e in entry_points(group="isocost.methods"))})
+
+
+def shipped() -> list[str]:
+    """The methods of this package by name, sorted. A plug-in of the same name does not take their place."""
+    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+
+
+def load(name: str) -> Any:
+    """The module of a method, by its name or by the path of a .py file; METHOD@SETTINGS is one with these settings.
+
+    Raises UserError if there is none, if it does not import, if it lacks `CARD` or `recipe`, and for settings that
+    are none.
+    """
+    method, own = parted(name)
+    found = _from_file(Path(method)) if method.endswith(".py") else _by_name(method)
+    lacking = [part for part in ("CARD", "recipe") if not hasattr(found, part)]
+    if lacking:
+        raise UserError(f"{name} is not a method: it has no {' and no '.join(lacking)} (see docs/write_a_method.md)")
+    return _Set(found, name, own.split(",")) if own else found
+
+
+def recipe(name: str, **changes: Any) -> Recipe:
+    """A method's recipe, with these sizes or seams. Raises UserError also where its file fails to make one."""
+    from isocost.seams import Recipe
+
+    method = load(name)
+    try:
+        made = method.recipe(**changes)
+    except (UserError, Interrupted):
+        raise
+    except Exception as e:      # other people's files may raise anything
+        raise UserError(f"{name} makes no recipe: {told(e, method.__file__)}") from e
+    if not isinstance(made, Recipe):
+        raise UserError(f"{name} makes no recipe: its `recipe` gives a {type(made).__name__}; is a `return` missing?")
+    return made
+
+
+def parted(name: str) -> tuple[str, str]:
+    """A method and its settings as they were written; a path may hold an @ of its own."""
+    method, at, own = name.rpartition("@")
+    return (method, own) if at and ("=" in own or not ("/" in own or own.endswith(".py"))) else (name, "")
+
+
+def tuned(recipe: Recipe, sets: Mapping[str, str]) -> Recipe:
+    """A recipe with a user's settings, by `seam.name`. Raises UserError for a setting that is none."""
+    from isocost.seams import tune
+
+    for path, value in sets.items():
+        try:
+            recipe = tune(recipe, path, value)
+        except KeyError as e:
+            raise UserError(f"{recipe.name}: {path}={value}: {e.args[0]}") from None
+    return recipe
+
+
+def told(error: BaseException, file: str) -> str:
+    """An error with the last line of this file that led to it, or of the package where none did."""
+    if isinstance(error, UserError):
+        return str(error)
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error, SyntaxError) and error.filename == file:
+        return f"line {error.lineno}: {type(error).__name__}: {error.msg}: {(error.text or '').strip()}"
+    frames = traceback.extract_tb(error.__traceback__)
+    if here := [f for f in frames if f.filename == file]:
+        return f"line {here[-1].lineno}: {said}: {here[-1].line}"
+    package = Path(__file__).parents[1]
+    if here := [f for f in frames if package in Path(f.filename).parents and f.filename != __file__]:
+        return f"{said} ({Path(here[-1].filename).relative_to(package.parent)}, line {here[-1].lineno})"
+    return said
+
+
+def needs(name: str, profile: Mapping[str, Any]) -> tuple[str, str]:
+    """Whether a method's preconditions hold on a profiled problem set: (state, why).
+
+    State is `holds`, `fails` or `not measured`; so it is with a method that does not load or whose `needs` raises. A
+    method without a `needs` of its own has its parent's.
+    """
+    try:
+        method = load(name)
+        while not hasattr(method, "needs"):
+            if method.CARD.parent is None:
+                return UNMEASURED, f"{name} states no preconditions"
+            method = load(method.CARD.parent)
+    except UserError as e:
+        return UNMEASURED, str(e)
+    try:
+        state, why = method.needs(profile)
+    except Exception as e:      # other people's files may raise anything
+        return UNMEASURED, f"its needs raises {told(e, method.__file__)}"
+    return state, why
+
+
+def tree(of: Sequence[str] = ()) -> str:
+    """The methods as a family tree, children indented under the method they change; all, or these.
+
+    One of an installed package that does not load comes last, with why.
+    """
+    cards, broken = {}, []
+    for name in of or names():
+        try:
+            cards[name] = load(name).CARD
+        except UserError as e:
+            broken.append(str(e))
+
+    def below(parent: str | None, depth: int) -> list[str]:
+        lines = []
+        for name in [n for n, card in cards.items() if card.parent == parent]:
+            lines += ["  " * depth + name, *below(name, depth + 1)]
+        return lines
+
+    roots = dict.fromkeys(card.parent for card in cards.values() if card.parent not in cards)
+    return "\n".join([*(line for root in roots for line in below(root, 0)), *broken])
+
+
+def check(name: str) -> list[Any]:
+    """Hold a method, by name or path, to the contract: one `Finding` for each promise of `isocost.contract.check`."""
+    from isocost.contract.check import check as contract
+
+    return contract(name)
+
+
+def catalogue() -> str:
+    """The page docs/methods.md, in Markdown."""
+    from isocost.contract.catalogue import page
+
+    return page()
+
+
+def _by_name(name: str) -> Any:
+    if name in shipped():       # first, and without a look at what is installed, which takes a hundred times as long
+        return importlib.import_module(f"{__name__}.{name}")
+    found = next((e for e in entry_points(group="isocost.methods") if e.name == name), None)
+    if found is None:
+        raise UserError(f"there is no method {name!r}; there are {', '.join(names())}, or give the path of a .py file")
+    try:
+        return found.load()
+    except Exception as e:      # other people's files may raise anything
+        why = told(e, _origin(found.module))
+        raise UserError(f"the method {name} of an installed package ({found.value}) does not import: {why}") from e
+
+
+def _origin(module: str) -> str:
+    """The file of a module that may not import; empty where there is none."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except Exception:       # what it lies in may raise anything
+        return ""
+    return (spec.origin or "") if spec else ""
+
+
+def _from_file(path: Path) -> Any:
+    if not path.is_file():
+        raise UserError(f"there is no file {path}")
+    # The name must be the same in every process and wherever the file lies, for what was begun or sealed with it; and
+    # two files called alike must not be taken for one another.
+    name = f"{path.stem}_{hashlib.sha256(path.read_bytes()).hexdigest()[:8]}"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        if spec is None or spec.loader is None:
+            raise UserError(f"{path} cannot be read as Python")
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException as e:
+            del sys.modules[name]
+            if not isinstance(e, Exception | SystemExit) or isinstance(e, Interrupted):
+                raise
+            raise UserError(f"{path} does not import: {told(e, spec.origin or '')}") from e
+    return sys.modules[name]

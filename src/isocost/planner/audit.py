@@ -1,0 +1,249 @@
+"""Forecast against outcome, and against what a naive forecaster would have said.
+
+The verdict, exactly. Let y be the mean `audit` reward, at their last evaluation, of the K runs the forecast names,
+and [l, u] the sealed prediction interval.
+
+    cannot tell     the plan, the law or the pilot's records are not what they were when [l, u] was sealed; or there
+                    is no [l, u]; or one of the K runs is missing or ended short of C without diverging; or y
+                    was measured by sampling, and its measurement error (a central interval of the forecast's level,
+                    from `noise`) reaches across l or u, so that inside or outside is not known
+    miss            y < l or y > u
+    uninformative   l <= y <= u, and every naive forecast lies in [l, u] too: such an interval risks nothing
+    hit             l <= y <= u, and at least one naive forecast lies outside
+
+A run that diverged counts, with its last value: leaving it out afterwards would be choosing the outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from isocost.errors import UserError
+from isocost.jsonfile import read_json
+from isocost.laws.curves import Curve
+from isocost.planner.forecast import Forecast, verify_seal
+from isocost.runs.schema import RUN
+from isocost.stats.intervals import Interval, student
+from isocost.words import counted
+
+EXIT = {"hit": 0, "miss": 3, "cannot tell": 4, "uninformative": 4}
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A mean over runs (or pairs of runs) with its Student confidence interval; None where one run gives no spread.
+
+    The interval is never narrower than the error that sampling gives the mean: few values may agree by chance.
+    """
+
+    mean: float
+    low: float | None
+    high: float | None
+    level: float
+    count: int
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Score:
+    """An interval score (lower is better): the width, and 2 / (1 - level) for every unit the outcome lies outside."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    score: float
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What came of a forecast. `scores` has the forecast's own first, then the naive ones.
+
+    `difference` is prescribed less comparator, paired by seed; `better` says "prescribed", "comparator" or
+    "cannot tell" from its interval. `gain` is last less first evaluation of the prescribed runs.
+    """
+
+    verdict: str
+    reason: str
+    seal: str
+    outcome: Spread | None
+    gain: Spread | None
+    forecast: Interval | None
+    scores: tuple[Score, ...]
+    comparator: int | None
+    comparison: Spread | None
+    difference: Spread | None
+    better: str
+    claim: bool
+    missing: tuple[str, ...]
+    diverged: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """For scripts: hit 0, miss 3, cannot tell and uninformative 4."""
+        return EXIT[self.verdict]
+
+    @property
+    def beats_naive(self) -> bool | None:
+        """Whether the forecast's interval score is the best; None where there is nothing to compare."""
+        if len(self.scores) < 2:
+            return None
+        return self.scores[0].score < min(s.score for s in self.scores[1:])
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"schema": 1, **asdict(self), "beats_naive": self.beats_naive, "exit_code": self.exit_code}
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> Audit:
+        """The audit that `data()` wrote."""
+        d = {k: v for k, v in data.items() if k not in ("schema", "beats_naive", "exit_code")}
+        for k in ("outcome", "gain", "comparison", "difference"):
+            d[k] = Spread(**{**d[k], "values": tuple(d[k]["values"])}) if d[k] else None
+        for k in ("missing", "diverged"):
+            d[k] = tuple(d[k])
+        d["forecast"] = Interval.of(d["forecast"]) if d["forecast"] else None
+        return Audit(**{**d, "scores": tuple(Score(**s) for s in d["scores"])})
+
+
+def seals(study: Path) -> dict[str, str | None]:
+    """run name -> the seal its run.json carries, for every trained run of a study."""
+    paths = sorted((Path(study) / "runs").glob("*/run.json"))
+    records = (read_json(path, RUN.needing(name=str)) for path in paths)
+    return {r["name"]: r.get("seal") for r in records if r.get("purpose") == "train"}
+
+
+def interval_score(low: float, high: float, outcome: float, level: float) -> float:
+    """Gneiting and Raftery 2007, equation 43: (u - l) + 2/a (l - y)+ + 2/a (y - u)+, with a = 1 - level."""
+    a = 1 - level
+    return (high - low) + 2 / a * max(low - outcome, 0.0) + 2 / a * max(outcome - high, 0.0)
+
+
+def audit(
+    forecast: Forecast, curves: Sequence[Curve], seals: Mapping[str, str | None], *, noise: float = 0.0,
+    changed: Sequence[str] = (),
+) -> Audit:
+    """Judge a sealed forecast by the runs it names.
+
+    `seals` is run name -> the seal its run.json carries; `noise` the standard error that sampling gives one
+    evaluation (0 where it is exact); `changed` what is not as it was sealed (`forecast.changed`).
+
+    Raises:
+        UserError: if the forecast was changed, or a run it names does not carry its seal or is of other sizes.
+    """
+    verify_seal(forecast)
+    by = {c.run: c for c in curves if c.purpose == "train"}
+    named = (*forecast.runs, *forecast.comparator_runs)
+    _check(forecast, by, seals, named)
+    missing = tuple(name for name in named if name not in by or not _complete(by[name], forecast.C))
+    runs = [by[name] for name in forecast.runs if name not in missing]
+    others = [by[name] for name in forecast.comparator_runs if name not in missing]
+    level = forecast.level
+    twice = sqrt(2) * noise     # of a difference between two evaluations
+    outcome = _spread([float(c.audit[-1]) for c in runs], level, noise)
+    difference = _spread(_pairs(runs, others), level, twice)
+    verdict, reason = _verdict(forecast, outcome, [m for m in missing if m in forecast.runs], noise)
+    if changed:
+        verdict, reason = "cannot tell", f"changed since it was sealed: {', '.join(changed)}"
+    return Audit(
+        verdict, reason, forecast.seal, outcome,
+        _spread([float(c.audit[-1] - c.audit[0]) for c in runs], level, twice),
+        forecast.interval, _scores(forecast, outcome, level), forecast.comparator,
+        _spread([float(c.audit[-1]) for c in others], level, noise), difference, _better(difference), forecast.claim,
+        missing, tuple(c.run for c in (*runs, *others) if c.diverged),
+    )
+
+
+def _check(
+    forecast: Forecast, by: Mapping[str, Curve], seals: Mapping[str, str | None], named: Sequence[str]
+) -> None:
+    without = [name for name in named if name in by and seals.get(name) != forecast.seal]
+    if without:
+        raise UserError(f"{', '.join(without)} do not carry the seal {forecast.seal[:16]} of this forecast: they were "
+                        "not trained under it, and cannot be audited against it")
+    for name in named:
+        n = forecast.n if name in forecast.runs else forecast.comparator
+        Bs = {forecast.B} if n == forecast.n else {forecast.B, forecast.n * forecast.B / (n or 1)}  # one B, or one n B
+        if name in by and (by[name].n != n or by[name].B not in Bs):
+            raise UserError(f"{name} was run at n = {by[name].n}, B = {by[name].B}; the forecast is of n = {n}, "
+                            f"B = {forecast.B}")
+
+
+def _complete(c: Curve, C: float) -> bool:
+    """Within one update of C, or diverged on the way (that is an outcome)."""
+    return c.diverged or float(c.C[-1]) > C - c.n * c.B
+
+
+def _sampling(level: float, noise: float, count: int) -> float:
+    """Half the central interval of a mean of `count` values, each measured with the standard error `noise`."""
+    return float(ndtri((1 + level) / 2)) * noise / sqrt(count)
+
+
+def _spread(values: Sequence[float], level: float, noise: float) -> Spread | None:
+    if not values:
+        return None
+    x = np.asarray(values, dtype=float)
+    if len(x) < 2:
+        return Spread(float(x[0]), None, None, level, 1, tuple(values))
+    half = student(level, len(x) - 1) * float(x.std(ddof=1)) / sqrt(len(x))
+    half = max(half, _sampling(level, noise, len(x)))
+    return Spread(float(x.mean()), float(x.mean() - half), float(x.mean() + half), level, len(x), tuple(values))
+
+
+def _verdict(f: Forecast, outcome: Spread | None, missing: Sequence[str], noise: float) -> tuple[str, str]:
+    i = f.interval
+    if i is None:
+        return "cannot tell", f.why
+    if outcome is None or missing:
+        short = f"missing or short of the {counted(len(f.runs), 'run')} forecast"
+        return "cannot tell", f"{short}: {', '.join(missing)}"
+    y = outcome.mean
+    error = _sampling(i.level, noise, outcome.count)
+    where = f"outcome {y:.4f} against the forecast {i.value:.4f} [{i.low:.4f}, {i.high:.4f}]"
+    if error and min(abs(y - i.low), abs(y - i.high)) <= error:
+        return "cannot tell", f"{where}: the outcome is measured to {error:.4f} only, which reaches across a bound"
+    if not i.holds(y):
+        return "miss", f"{where}: {'below' if y < i.low else 'above'} the interval"
+    out = [x.name for x in f.naive if not i.holds(x.value)]
+    if not out:
+        return "uninformative", f"{where}, but the interval holds every naive forecast too"
+    return "hit", f"{where}, an interval that leaves out: {', '.join(out)}"
+
+
+def _scores(f: Forecast, outcome: Spread | None, level: float) -> tuple[Score, ...]:
+    if outcome is None or f.interval is None:
+        return ()
+    rows = [("forecast", f.interval.value, f.interval.low, f.interval.high)]
+    rows += [(x.name, x.value, x.low, x.high) for x in f.naive]
+    return tuple(Score(*row, interval_score(row[2], row[3], outcome.mean, level)) for row in rows)
+
+
+def _pairs(runs: Sequence[Curve], others: Sequence[Curve]) -> list[float]:
+    """Prescribed less comparator at the last evaluation, for every seed that both arms have."""
+    right = {c.seed: float(c.audit[-1]) for c in others}
+    return [float(c.audit[-1]) - right[c.seed] for c in sorted(runs, key=lambda c: c.seed) if c.seed in right]
+
+
+def _better(difference: Spread | None) -> str:
+    if difference is None or difference.low is None or difference.high is None:
+        return "cannot tell"
+    return "prescribed" if difference.low > 0 else "comparator" if difference.high < 0 else "cannot tell"
+
+
+def calibration(audits: Sequence[Audit]) -> dict[str, Any]:
+    """Over many studies: how often each verdict came, how often the interval held the outcome, and how wide it was."""
+    pairs = [(a.forecast, a.outcome.mean) for a in audits if a.forecast and a.outcome and not a.missing]
+    inside = [i.holds(y) for i, y in pairs]
+    return {
+        "studies": len(audits), **{v: sum(a.verdict == v for a in audits) for v in EXIT}, "judged": len(pairs),
+        "coverage": sum(inside) / len(inside) if inside else None,
+        "median_width": float(np.median([i.width for i, _ in pairs])) if pairs else None,
+        "beats_naive": sum(a.beats_naive is True for a in audits),
+    }

@@ -1,0 +1,417 @@
+"""What may be spent, in the unit it was given in, and what a run costs in each of them.
+
+A study's budget is what its pilot and training may spend, every seed and arm, and what of it was lost on the way. The
+profile comes before it. Evaluations have an account of their own: they count in seconds, and so in hours and money, and
+never in rollouts, tokens or FLOPs. What stands beside a budget is told with it.
+
+Four kinds of time. *Run time* is the active seconds of every run, added up; plans count in it. Where W runs go side by
+side, an hour *on the wall* holds W run-hours. A machine of D devices is paid for D *device-hours* in every hour on the
+wall, used or not; *money* is their number times the price. So W run-hours = 1 hour on the wall = D device-hours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import ceil, floor, isfinite, log10
+from typing import Any
+
+import numpy as np
+from scipy.optimize import nnls
+
+from isocost.errors import UserError
+from isocost.laws.curves import Curve
+
+UNITS = ("rollouts", "seconds", "tokens", "flops")     # what plans count in
+CURRENCIES = ("usd", "eur", "gbp", "chf", "jpy", "cny")
+WALL = "seconds on the wall"
+ASKED = (*UNITS, "device-seconds", *CURRENCIES)        # what a budget may be given in
+_WORDS = {
+    "rollout": ("rollouts", 1), "rollouts": ("rollouts", 1),
+    "token": ("tokens", 1), "tokens": ("tokens", 1),
+    "flop": ("flops", 1), "flops": ("flops", 1),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), ("seconds", 1)),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), ("seconds", 60)),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), ("seconds", 3600)),
+    **dict.fromkeys(("d", "day", "days"), ("seconds", 86400)),
+    **{f"{device}-{hour}": ("device-seconds", 3600) for device in ("device", "gpu") for hour in ("hour", "hours", "h")},
+    **{currency: (currency, 1) for currency in CURRENCIES},
+}
+_SCALE = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
+_HELP = ("a budget carries a unit: 50k-rollouts, 2h, 30m (minutes), 90s, 1d, 2M-tokens, 1e18flop, 16device-hours or "
+         "20usd")
+_PRICE_HELP = "a price is money for time, such as 2.5usd/device-hour, or 20usd/hour for the whole machine"
+MEASURED = "measured on"
+WRITTEN = {"flops": ("flop", 1), "device-seconds": ("device-hours", 3600)}    # units that a user writes otherwise
+_UPDATE_PRIOR = 0.01    # seconds an update takes beside its rollouts, until measured
+_LEARN_PRIOR = 2.5      # seconds of sampling and learning per second of sampling alone, until measured
+
+
+@dataclass(frozen=True)
+class Budget:
+    """An amount of one unit: rollouts, seconds, (decoded) tokens, FLOPs, device-seconds or money.
+
+    `asked` are the user's own words where the amount was turned into another unit to plan with.
+    """
+
+    amount: float
+    unit: str
+    asked: str = ""
+
+    def __post_init__(self) -> None:
+        if self.unit not in ASKED:
+            raise UserError(f"{self.unit!r} is no unit of a budget: {_HELP}")
+        if not (isfinite(self.amount) and self.amount > 0):
+            raise UserError(f"a budget must be more than nothing, not {self.amount:g} {self.unit}")
+
+    @staticmethod
+    def parse(text: str) -> Budget:
+        """Reads `50k-rollouts`, `2h`, `30m`, `90s`, `1d`, `2M-tokens`, `1e18flop`, `16 device-hours`, `20usd`.
+
+        Raises:
+            UserError: for a bare number or an unknown unit; the message lists what would be right.
+        """
+        found = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)([kMGBT]?)[-_ ]?([A-Za-z][A-Za-z-]*|)", text.strip())
+        if not found:
+            raise UserError(f"cannot read the budget {text!r}: {_HELP}")
+        number, scale, word = found.groups()
+        try:
+            amount = float(number) * _SCALE[scale]
+        except ValueError:
+            raise UserError(f"cannot read the number in {text!r}: {_HELP}") from None
+        if not word:
+            raise UserError(f"{text!r} has no unit: {_HELP}")
+        key = word if word == "M" else word.lower()     # 30-M is a million of nothing, 30m half an hour
+        if key not in _WORDS:
+            raise UserError(f"{word!r} is no unit of a budget: {_HELP}")
+        unit, factor = _WORDS[key]
+        return Budget(amount * factor, unit)
+
+    @property
+    def as_asked(self) -> Budget:
+        """What its user wrote, before that was turned into what plans count in."""
+        return Budget.parse(self.asked) if self.asked else self
+
+    def __str__(self) -> str:
+        return self.asked or f"{self.amount:g} {self.unit}"
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> Budget:
+        """The budget that `data()` wrote."""
+        return Budget(**data)
+
+
+def worded(budget: Budget, amount: float, *, up: bool = True) -> str:
+    """An amount of a budget's unit as its user would write it, to three digits: rounded up, so much is enough.
+
+    Seconds are written as minutes from 2 minutes on and as hours from 2 hours on.
+    """
+    asked = budget.as_asked
+    unit, size = WRITTEN.get(asked.unit, (asked.unit, 1))
+    own = amount / budget.amount * asked.amount / size
+    if unit == "seconds" and own >= 120:
+        unit, own = ("hours", own / 3600) if own >= 7200 else ("minutes", own / 60)
+    step = 10.0 ** (floor(log10(own)) - 2)
+    return f"{(ceil if up else round)(own / step) * step:.10g} {unit}"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a study runs on, as it is paid for: D devices, W runs side by side, the price of a device-hour if known."""
+
+    devices: int = 1
+    side_by_side: int = 1
+    price: float | None = None
+    currency: str = ""
+
+    @staticmethod
+    def priced(price: str | None, devices: int, side_by_side: int) -> Machine:
+        """With a price as a user writes it: `2.5usd/device-hour`, `2.5usd/gpu-hour`, or `20usd/hour` for all devices.
+
+        Raises:
+            UserError: for a price that cannot be read.
+        """
+        if price is None:
+            return Machine(devices, side_by_side)
+        found = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?) ?([A-Za-z]+) ?/ ?(device-|gpu-|)(?:hour|h)", price.strip())
+        try:
+            amount = float(found[1]) if found else float("nan")
+        except ValueError:
+            amount = float("nan")
+        if not (found and found[2].lower() in CURRENCIES and isfinite(amount) and amount > 0):
+            raise UserError(f"cannot read the price {price!r}: {_PRICE_HELP}; in {', '.join(CURRENCIES)}")
+        return Machine(devices, side_by_side, amount if found[3] else amount / devices, found[2].lower())
+
+    def device_hours(self, run_seconds: float) -> float:
+        """D / W device-hours for every run-hour."""
+        return run_seconds / 3600 * self.devices / self.side_by_side
+
+    def money(self, run_seconds: float) -> float | None:
+        """What so much run time costs; None without a price."""
+        return None if self.price is None else self.device_hours(run_seconds) * self.price
+
+    def plannable(self, budget: Budget, asked: str = "") -> Budget:
+        """A budget in a unit that plans count in: time of every kind, and money, become seconds of run time.
+
+        Raises:
+            UserError: for money without a price, or in another currency than the price.
+        """
+        unit, amount = budget.unit, budget.amount
+        if unit in ("rollouts", "tokens", "flops"):
+            return budget
+        if unit in CURRENCIES:
+            if self.price is None:
+                raise UserError(f"a budget of {budget} needs a --price: {_PRICE_HELP}")
+            if unit != self.currency:
+                raise UserError(f"the budget is in {unit} and the price in {self.currency}: give both in one currency")
+            amount, unit = amount / self.price * 3600, "device-seconds"
+        wall = amount / self.devices if unit == "device-seconds" else amount
+        return Budget(wall * self.side_by_side, "seconds", asked or str(budget))
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds on this machine: M (update + problem B + rollout nB) + evaluation per evaluation.
+
+    Small batches are dearer per rollout, since every update pays `update` once; so a plan counts seconds too.
+    """
+
+    update: float
+    problem: float
+    rollout: float
+    evaluation: float
+    source: str
+
+    @property
+    def measured(self) -> bool:
+        """Whether runs were timed, rather than the profile's sampling alone."""
+        return self.source.startswith(MEASURED)
+
+    def seconds(self, n: int, B: int, C: float, evaluations: int = 0) -> float:
+        """Active seconds of a run of C rollouts, n per problem and B problems per update."""
+        steps = C / (n * B)
+        return steps * (self.update + self.problem * B + self.rollout * n * B) + self.evaluation * evaluations
+
+    def per_rollout(self, n: int, B: int) -> float:
+        """Seconds per rollout, evaluations apart."""
+        return self.seconds(n, B, 1.0)
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> Timing:
+        """The timing that `data()` wrote."""
+        return Timing(**data)
+
+
+def expected_timing(profile: Mapping[str, Any], held_out: int, samples: int | None) -> Timing:
+    """Seconds before anything was trained: from the profile's sampling rate and two assumed constants."""
+    rate = float((profile.get("rate") or {}).get("rollouts_per_second") or 0.0)
+    if not rate > 0:
+        raise UserError("the profile has no rate.rollouts_per_second, so a plan cannot say how long it takes")
+    evaluation = held_out * (samples or 1) / rate
+    return Timing(_UPDATE_PRIOR, 0.0, _LEARN_PRIOR / rate, evaluation, "expected from the profile's sampling rate")
+
+
+def measure_timing(curves: Sequence[Curve], otherwise: Timing) -> Timing:
+    """Seconds as the runs so far took them: non-negative least squares on the stretches between evaluations.
+
+    A stretch took steps x (update + problem B + rollout nB) + one evaluation; errors count in proportion to what is
+    expected of it, not to what it took, or the slow ones would count for less than the fast. What the runs do not
+    separate stays together: `problem` in `update` where all had one B, `update` in `rollout` where all had one nB.
+    Fewer than four timed stretches give `otherwise`.
+    """
+    stretches = np.array([s for c in curves for s in _stretches(c)])
+    if len(stretches) < 4:
+        return otherwise
+    steps, n, B, seconds = stretches.T
+    sizes, varied = len(np.unique(n * B)) > 1, len(np.unique(B)) > 1
+    columns = np.stack([steps * sizes, steps * B * varied, steps * n * B, np.ones_like(steps)], 1)
+    expected = np.full(len(seconds), seconds.mean())
+    for _ in range(10):
+        weight = 1 / np.maximum(expected, 1e-3)
+        found, _ = nnls(columns * weight[:, None], seconds * weight)
+        expected = columns @ found
+    if not found[:3].sum() > 0:
+        return otherwise
+    update, problem, rollout, evaluation = (float(f"{x:.4g}") for x in found)
+    return Timing(update, problem, rollout, evaluation, f"{MEASURED} {len(stretches)} stretches of runs here")
+
+
+def _stretches(c: Curve) -> Iterable[tuple[float, int, int, float]]:
+    """(steps, n, B, seconds) between neighbouring evaluations that were timed."""
+    for dC, ds in zip(np.diff(c.C), np.diff(c.seconds), strict=True):
+        if np.isfinite(ds) and ds > 0 and dC > 0:
+            yield float(dC / (c.n * c.B)), c.n, c.B, float(ds)
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What some runs cost: in training rollouts and tokens, FLOPs, seconds with evaluations, memory and disk."""
+
+    rollouts: int
+    tokens: float            # decoded, in training
+    flops: float | None      # None where the model's size is not known
+    seconds: float
+    evaluations: int
+    memory_mb: float | None  # weights, gradient, moments, reference: what long rollouts need comes on top
+    disk_mb: float | None
+
+    def of_unit(self, unit: str) -> float:
+        """The amount in a budget's unit. Raises UserError where FLOPs cannot be known."""
+        amount = {"rollouts": self.rollouts, "tokens": self.tokens, "flops": self.flops, "seconds": self.seconds}[unit]
+        if amount is None:
+            raise UserError("a budget in FLOPs needs the model's number of parameters; give rollouts, tokens or time")
+        return float(amount)
+
+    def __add__(self, other: Bill) -> Bill:
+        def both(a: float | None, b: float | None, join: Any) -> float | None:
+            return None if a is None or b is None else join(a, b)
+
+        return Bill(
+            self.rollouts + other.rollouts, self.tokens + other.tokens,
+            both(self.flops, other.flops, float.__add__), self.seconds + other.seconds,
+            self.evaluations + other.evaluations, both(self.memory_mb, other.memory_mb, max),
+            both(self.disk_mb, other.disk_mb, float.__add__),
+        )
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> Bill:
+        """The bill that `data()` wrote."""
+        return Bill(**data)
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What one rollout of this problem set costs beside seconds, from a profile."""
+
+    prefill: float                  # tokens read
+    decode: float                   # tokens written
+    parameters: float | None        # of the model
+    score: float = 0.0              # tokens through a forward pass without gradient: a reference's
+    train: float | None = None      # tokens trained; None: every token read or written, once
+
+    @staticmethod
+    def of(profile: Mapping[str, Any], parameters: float | None = None, compares: bool | None = None) -> Prices:
+        """From the profile's bill, or from its mean length where it kept none.
+
+        Where a recipe, the profile's own if not told, `compares` with the policy it began with, that one reads every
+        token once more.
+        """
+        if parameters is None:
+            parameters = profile.get("parameters")
+        cost = profile.get("cost") or {}
+        begun = cost.get("rollouts") or 0
+        read, written = (cost.get(k, 0) / begun if begun else 0.0 for k in ("prefill", "decode"))
+        if not begun:
+            written = float((profile.get("lengths") or {}).get("mean", 0.0))
+        if compares is None:
+            compares = bool((profile.get("recipe") or {}).get("compares"))
+        return Prices(read, written, parameters, (read + written) * compares)
+
+    def measured(self, bills: Sequence[Mapping[str, float]]) -> Prices:
+        """The same from the training accounts of runs (`rollouts` and tokens); as it was without any."""
+        begun = sum(b.get("rollouts", 0) for b in bills)
+        if not begun:
+            return self
+        told = (sum(b.get(k, 0) for b in bills) / begun for k in ("prefill", "decode", "score", "train"))
+        read, written, scored, trained = told
+        return Prices(read, written, self.parameters, scored, trained if any("train" in b for b in bills) else None)
+
+    def sampling(self, rollouts: float, seconds: float) -> Bill:
+        """The bill of rollouts that are sampled and not trained on, such as those of evaluations."""
+        flops = None if self.parameters is None else 2 * self.parameters * rollouts * (self.prefill + self.decode)
+        return Bill(int(rollouts), self.decode * rollouts, flops, seconds, 0, None, None)
+
+    def bill(self, sizes: Iterable[tuple[int, int, int, int]], timing: Timing) -> Bill:
+        """The bill of runs given as (n, B, C, evaluations)."""
+        sizes = list(sizes)
+        rollouts = sum(C for _, _, C, _ in sizes)
+        evaluations = sum(e for *_, e in sizes)
+        seconds = sum(timing.seconds(n, B, C, e) for n, B, C, e in sizes)
+        tokens, p = self.decode * rollouts, self.parameters
+        if p is None:
+            return Bill(rollouts, tokens, None, seconds, evaluations, None, None)
+        sampled = self.prefill + self.decode
+        trained = sampled if self.train is None else self.train
+        flops = rollouts * (2 * p * (sampled + self.score) + 6 * p * trained)
+        memory = 500 + 5 * 4 * p / 1e6                                # the program; five numbers per parameter
+        disk = (len(sizes) * 28 * p + 400 * rollouts) / 1e6           # two checkpoints and a final folder; the journal
+        return Bill(rollouts, tokens, flops, seconds, evaluations, memory, disk)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One row of a budget in every unit: what pilot and training cost in it, and the whole budget, spent as planned.
+
+    `known` is "asked" for the budget's own unit, else how the row follows from the planned rollouts: "planned",
+    "measured", "assumed", "derived" or "priced"; `why` says from what.
+    """
+
+    unit: str
+    pilot: float
+    training: float
+    budget: float | None
+    known: str
+    why: str
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+
+def in_every_unit(
+    pilot: Bill, training: Bill, budget: Budget | None, machine: Machine, timing: Timing, lengths: str
+) -> tuple[Unit, ...]:
+    """A study's cost in every unit there is; `lengths` says where tokens per rollout were measured.
+
+    What the budget is in other units is the plan's own mix of pilot and training, scaled to spend all of it: the same
+    hours buy other numbers of rollouts at other n. FLOPs are left out where the model's size is not known, money
+    where there is no price.
+    """
+    W, D, run = machine.side_by_side, machine.devices, (pilot.seconds, training.seconds)
+    hours = (machine.device_hours(run[0]), machine.device_hours(run[1]))
+    rows: list[tuple[str, tuple[float, float], str, str]] = [
+        ("rollouts", (pilot.rollouts, training.rollouts), "planned", "begun for training"),
+        ("tokens", (pilot.tokens, training.tokens), "measured", f"mean length of answers in {lengths}"),
+        ("seconds", run, "measured" if timing.measured else "assumed", f"run time, {timing.source}"),
+        (WALL, (run[0] / W, run[1] / W), "assumed", f"runs side by side throughout: {W}"),
+        ("device-hours", hours, "derived", f"devices for every hour on the wall: {D}"),
+    ]
+    if pilot.flops is not None and training.flops is not None:
+        why = "2P a token read, written or scored, 6P a token trained"
+        rows.insert(2, ("flops", (pilot.flops, training.flops), "derived", why))
+    if machine.price is not None:
+        money = (hours[0] * machine.price, hours[1] * machine.price)
+        rows.append((machine.currency, money, "priced", f"{machine.price:g} {machine.currency} a device-hour"))
+    whole = {unit: sum(both) for unit, both, _, _ in rows}
+    scale = budget.amount / whole[budget.unit] if budget and whole.get(budget.unit) else None
+    own = _row_of(budget)
+    return tuple(
+        Unit(unit, float(both[0]), float(both[1]), None if scale is None else scale * whole[unit],
+             "asked" if unit == own else known, f"{budget}" if unit == own else why)
+        for unit, both, known, why in rows
+    )
+
+
+def _row_of(budget: Budget | None) -> str | None:
+    """The unit a budget was asked in, as a row's name."""
+    if budget is None or not budget.asked:
+        return budget.unit if budget else None
+    unit = budget.as_asked.unit
+    return {"seconds": WALL, "device-seconds": "device-hours"}.get(unit, unit)

@@ -1,0 +1,283 @@
+"""The sealed forecast: what a prescription will reach, written once, before its first token is sampled.
+
+The forecast is of the mean held-out reward (`audit` split) of K new runs at C rollouts. Its hash goes into
+forecast.json and into every run trained under it; `audit` refuses a run without it.
+
+The seal depends on what is promised and on what it was made from, and not on the clock: equal studies have equal seals,
+however long they took (`SEAL`). Forecasts sealed by earlier versions verify as they did.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import log2, sqrt
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from isocost.errors import UserError
+from isocost.jsonfile import read_json
+from isocost.laws.curves import PASS, Curve
+from isocost.laws.fit import Law
+from isocost.planner.rollouts import BESIDE, Arm, Plan
+from isocost.shape import AtLeast, AtMost
+from isocost.stats.intervals import Interval, student
+from isocost.words import counted
+
+SCHEMA = 1
+SEAL = 2            # how seals are made: 1 hashed plan and law with the seconds that were measured, 2 without
+CLOCK = ("seconds", "timing", "chosen")     # keys of plan and law that seal 2 leaves out: measured times, and a text
+                                            # that quotes them
+LEVEL = 0.9
+_FLAT = ("value", "low", "high", "level")
+_PARTS = {"plan": "plan.json", "law": "law.json", "records": "the pilot's records"}     # by their key in `hashes`
+
+
+@dataclass(frozen=True)
+class Naive:
+    """A forecast that needs no law. Its interval allows for the noise of runs, and for nothing else."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What is expected of `runs` (K of them, by name) at C rollouts each, and what would show it wrong.
+
+    `interval` is the prediction interval of the mean of K new runs; None where no law speaks: `why` then says so,
+    and the audit cannot tell. `base` is the mean audit reward before training. `hashes` are of the plan, the law,
+    the pilot's records and the code; `seal` is the hash of everything else here, made in the way `seal_version`.
+    """
+
+    n: int
+    B: int
+    C: int
+    runs: tuple[str, ...]
+    comparator: int | None
+    comparator_runs: tuple[str, ...]
+    interval: Interval | None
+    base: float | None
+    naive: tuple[Naive, ...]
+    falsifier: str
+    why: str
+    extrapolation: float | None
+    epochs: float | None
+    pilot_epochs: float | None
+    claim: bool
+    flags: tuple[str, ...]
+    hashes: dict[str, str]
+    seal: str = ""
+    seal_version: Annotated[int, AtLeast(1), AtMost(SEAL)] = 1
+
+    @property
+    def value(self) -> float | None:
+        """The reward forecast."""
+        return self.interval.value if self.interval else None
+
+    @property
+    def low(self) -> float | None:
+        """The lower bound of the prediction interval."""
+        return self.interval.low if self.interval else None
+
+    @property
+    def high(self) -> float | None:
+        """The upper bound of the prediction interval."""
+        return self.interval.high if self.interval else None
+
+    @property
+    def level(self) -> float:
+        """The share of such intervals that should hold their outcome."""
+        return self.interval.level if self.interval else LEVEL
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON; value, low, high and level of the interval stand beside it once more."""
+        out = {"schema": SCHEMA, **asdict(self), **{k: getattr(self, k) for k in _FLAT}}
+        if self.seal_version == 1:      # which is older than the key
+            del out["seal_version"]
+        return out
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> Forecast:
+        """The forecast that `data()` wrote. Raises UserError if it was changed since it was sealed."""
+        d: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+        d = {k: v for k, v in d.items() if k not in ("schema", *_FLAT)}
+        d["interval"] = Interval.of(d["interval"]) if d["interval"] else None
+        d["naive"] = tuple(Naive(**x) for x in d["naive"])
+        found = Forecast(**d)
+        verify_seal(found)
+        return found
+
+
+def digest(data: Any) -> str:
+    """SHA-256 of plain data as canonical JSON (sorted keys, no spaces, finite numbers only)."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def digest_of(written: Mapping[str, Any], version: int = SEAL) -> str:
+    """The digest of a plan or a law as its file holds it, without what stands beside it there; from seal version 2 on
+    without the clock.
+
+    Of the file and not of what is read from it: another version may read more, or less.
+    """
+    own = {k: v for k, v in written.items() if k not in (*BESIDE, "metric")}
+    return digest(own if version == 1 else _timeless(own))
+
+
+def _timeless(data: Any) -> Any:
+    """The same data without what the clock determines, at every depth."""
+    if isinstance(data, Mapping):
+        return {k: _timeless(v) for k, v in data.items() if k not in CLOCK}
+    return [_timeless(v) for v in data] if isinstance(data, list | tuple) else data
+
+
+def records_hash(study: Path) -> str:
+    """SHA-256 over what the pilot recorded: run.json and metrics.jsonl of every run that is not a trained one."""
+    whole = hashlib.sha256()
+    for path in sorted((Path(study) / "runs").glob("*/run.json")):
+        if read_json(path).get("purpose") in ("train", "run"):
+            continue
+        for part in (path, path.with_name("metrics.jsonl")):
+            inside = part.read_bytes() if part.exists() else b""
+            whole.update(f"{part.parent.name}/{part.name} {len(inside)}\n".encode() + inside)
+    return whole.hexdigest()
+
+
+def seal(plan: Plan, law: Law | None, curves: Sequence[Curve] = (), *, records: str = "", code: str = "",
+         files: Mapping[str, str] | None = None) -> Forecast:
+    """The forecast of a plan, sealed. `curves` are the study's; `records` and `code` are hashes.
+
+    `files` are the hashes of plan and law as their files hold them (`digest_of`), where they were read from files.
+
+    Naive forecasts, both of the prescribed arm's pilot runs on the audit split: the last value stays as it is; what
+    was gained over the last doubling of rollouts is gained in every doubling to come (within [0, 1]).
+    """
+    arm, other = plan.arm, plan.comparator
+    own = [c for c in curves if c.purpose == "pilot" and c.n == arm.n and not c.diverged]
+    base = float(np.mean([c.audit[0] for c in own])) if own else None
+    bare = Forecast(
+        n=arm.n, B=arm.B, C=arm.C, runs=_names(plan, arm), comparator=other.n if other else None,
+        comparator_runs=_names(plan, other), interval=arm.prediction, base=base,
+        naive=_naive(own, law, arm.C, plan.seeds), falsifier=_falsifier(plan, curves[0].metric if curves else PASS),
+        why=_why(plan, law), extrapolation=plan.extrapolation, epochs=arm.epochs, pilot_epochs=plan.pilot_epochs,
+        claim=plan.claim, flags=plan.flags,
+        hashes={"plan": digest_of(plan.data()), "law": digest_of(law.data()) if law else "", **(files or {}),
+                "records": records, "code": code},
+        seal_version=SEAL,
+    )
+    return replace(bare, seal=_hash(bare))
+
+
+def _names(plan: Plan, arm: Arm | None) -> tuple[str, ...]:
+    return tuple(r.name for r in plan.runs if arm is not None and r.n == arm.n)
+
+
+def _why(plan: Plan, law: Law | None) -> str:
+    if plan.direct:
+        return f"no value is forecast: the study has no pilot, so nothing says what n = {plan.arm.n} reaches"
+    if plan.arm.prediction is None:
+        return f"no value is forecast: {plan.fallback or 'there is no law'}"
+    if law is not None and law.refused:
+        return f"the law refuses, so this is the arm's own curve: {law.refused.reason}"
+    if len(plan.equal) < 2:
+        return f"n = {plan.arm.n} alone is within {plan.margin:g} of the best n"
+    others = ", ".join(map(str, plan.equal))
+    return f"n = {plan.arm.n} is prescribed; n = {others} are within {plan.margin:g} of the best, or not told apart"
+
+
+def _falsifier(plan: Plan, metric: str) -> str:
+    i, arm = plan.arm.prediction, plan.arm
+    if i is None:
+        return "nothing is forecast, so nothing can be falsified"
+    what = "reward" if metric == PASS else metric
+    return (f"a mean held-out {what} of {counted(plan.seeds, 'new run')} at n = {arm.n}, B = {arm.B}, C = {arm.C} "
+            f"rollouts, on the test split, outside [{i.low:.4f}, {i.high:.4f}] ({i.level:.0%} prediction interval)")
+
+
+def _naive(own: Sequence[Curve], law: Law | None, C: float, K: int) -> tuple[Naive, ...]:
+    if not own or law is None:
+        return ()
+    end = min(float(c.C[-1]) for c in own)
+    last = _mean_at(own, end)
+    slope = last + (last - _mean_at(own, end / 2)) * log2(C / end)
+    sd = float(law.noise.sd(np.array(end), np.array(last)))
+    half = student(law.level, law.dof) * sd * sqrt(1 / K + 1 / len(own))
+    values = {"last pilot value": last, "last doubling kept up": min(1.0, max(0.0, slope))}
+    return tuple(Naive(k, v, max(0.0, v - half), min(1.0, v + half)) for k, v in values.items())
+
+
+def _mean_at(own: Sequence[Curve], C: float) -> float:
+    """Mean audit reward over runs at C, joined linearly in log C between evaluations (C = 0 apart)."""
+    values = []
+    for c in own:
+        after = c.C > 0
+        values.append(np.interp(np.log(C), np.log(c.C[after]), c.audit[after]) if after.any() else c.audit[0])
+    return float(np.mean(values))
+
+
+def _hash(f: Forecast) -> str:
+    return digest({k: v for k, v in f.data().items() if k != "seal"})
+
+
+def verify_seal(forecast: Forecast, plan: Plan | None = None, law: Law | None = None) -> None:
+    """Check that a forecast is as it was sealed, and that it was of this plan and this law.
+
+    Raises:
+        UserError: naming what was changed.
+    """
+    if forecast.seal != _hash(forecast):
+        raise UserError("forecast.json was changed after it was sealed: its hash is not the one it carries")
+    for name, thing in (("plan", plan), ("law", law)):
+        if thing is not None and forecast.hashes.get(name) != digest_of(thing.data(), forecast.seal_version):
+            raise UserError(f"{name}.json was changed after the forecast was sealed; another {name} is another study")
+
+
+def changed(then: Mapping[str, Any], now: Mapping[str, str]) -> tuple[str, ...]:
+    """What a forecast was made from and is not as it was sealed, in words; what either does not tell is left out."""
+    return tuple(words for key, words in _PARTS.items() if then.get(key) and key in now and then[key] != now[key])
+
+
+def write(forecast: Forecast, path: Path) -> Forecast:
+    """Write forecast.json once. Whole or not at all; the same forecast again changes nothing.
+
+    Raises:
+        UserError: if another forecast is sealed there already.
+    """
+    path = Path(path)
+    if path.exists():
+        there = read(path)
+        if there.seal != forecast.seal:
+            raise UserError(f"{path} holds a forecast already, sealed {there.seal[:16]}; a forecast is never rewritten")
+        return there
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".forecast-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as f:
+            json.dump(forecast.data(), f, indent=1, sort_keys=True, allow_nan=False)
+            f.flush()
+            os.fsync(f.fileno())
+        os.link(temporary, path)        # fails if someone sealed in between, where a rename would replace
+    except FileExistsError:
+        return write(forecast, path)
+    finally:
+        os.unlink(temporary)
+    return forecast
+
+
+def read(path: Path) -> Forecast:
+    """The forecast in a file, its seal verified.
+
+    Raises:
+        UserError: if there is none, or it was changed.
+    """
+    if not os.path.lexists(path):
+        raise UserError(f"{path} is missing: `isocost train --plan` seals the forecast before it trains")
+    return Forecast.of(read_json(Path(path)))

@@ -1,0 +1,106 @@
+"""Seeds: the smallest difference between two arms that a comparison can see, and how many seeds one needs.
+
+The comparison is the audit's: runs paired by seed, a Student interval of the mean difference with seeds - 1 degrees of
+freedom. A shared seed shares the order of the problems but hardly how far a run gets, so the two runs of a pair are
+taken to differ as any two: the standard deviation of a difference is sqrt(2) times that of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from isocost.errors import UserError
+from isocost.laws.law import Law
+from isocost.planner.pilot import LEVEL, POWER, detectable
+from isocost.planner.rollouts import Arm, Plan
+
+MOST = 10_000       # seeds beyond which an effect is called too small to see
+
+
+def seen(seeds: int, sd: float, *, level: float = LEVEL, power: float = POWER) -> float:
+    """The smallest true difference that so many seeds an arm, paired, see with this power; infinite for one seed.
+
+    (t_level + t_power) sd sqrt(2 / seeds), seeds - 1 degrees of freedom.
+    """
+    return detectable(seeds, 1, sd, level=level, power=power)
+
+
+def seeds_for(effect: float, sd: float, *, level: float = LEVEL, power: float = POWER) -> int | None:
+    """The fewest seeds an arm that see `effect` where runs differ by `sd`; None if that takes more than `MOST`.
+
+    Student's quantiles depend on the seeds, so the number is sought by bisection rather than written down.
+
+    Raises:
+        UserError: for a negative sd or an effect that is not a number.
+    """
+    if not (isfinite(effect) and isfinite(sd) and sd >= 0):
+        raise UserError(f"seeds are counted for a finite effect and spread, not {effect:g} and {sd:g}")
+    effect = abs(effect)
+    if effect == 0 or seen(MOST, sd, level=level, power=power) > effect:
+        return None
+    low, high = 1, MOST
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if seen(middle, sd, level=level, power=power) <= effect else (middle, high)
+    return high
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a prescription's comparison will see: `detectable` with `seeds` an arm, and what the law expects.
+
+    `sd` is of one run's reward there, from `dof` degrees of freedom; `needed` seeds would see the `difference` the law
+    predicts, None where none is predicted or no number would.
+    """
+
+    seeds: int
+    sd: float
+    dof: float
+    detectable: float | None
+    difference: float | None
+    needed: int | None
+    text: str
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> Comparison:
+        """What `data()` wrote."""
+        return Comparison(**data)
+
+
+def comparison(plan: Plan, law: Law) -> Comparison | None:
+    """What the trained arms of a plan will be able to show; None where there is one arm, or no curve of the first."""
+    arm, other = plan.arm, plan.comparator
+    if other is None or arm.confidence is None:
+        return None
+    sd = _sd(law, arm)
+    least = seen(plan.seeds, sd)
+    difference = None if other.confidence is None else arm.confidence.value - other.confidence.value
+    needed = None if difference is None else seeds_for(difference, sd)
+    return Comparison(plan.seeds, sd, law.dof, least if isfinite(least) else None, difference, needed,
+                      _text(plan.seeds, least, difference, needed))
+
+
+def _sd(law: Law, arm: Arm) -> float:
+    """Run-to-run standard deviation of reward where the arm is expected to end."""
+    assert arm.confidence is not None
+    return float(law.noise.sd(np.array([float(arm.C)]), np.array([arm.confidence.value]))[0])
+
+
+def _text(seeds: int, least: float, difference: float | None, needed: int | None) -> str:
+    said = (f"{seeds} seeds an arm see a difference of {least:.3f} ({POWER:.0%} power)" if isfinite(least)
+            else "one seed an arm cannot tell a difference from noise")
+    if difference is None:
+        return f"{said}; the law predicts no difference, for it has no curve of the comparator"
+    expected = f"{said}; the predicted difference is {difference:+.3f}"
+    if needed is None:
+        return f"{expected}, too small to see with any number of seeds"
+    return f"{expected} and {'needs' if needed <= seeds else 'would need'} {needed} seeds"

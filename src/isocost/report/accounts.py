@@ -1,0 +1,602 @@
+"""The sections that account for a study: what was spent, how long it took, what was said, where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from isocost.errors import UserError
+from isocost.report import aliases, charts
+from isocost.report.html import (
+    Safe,
+    brief,
+    count,
+    details,
+    figure,
+    join,
+    p,
+    percent,
+    rate,
+    share,
+    span,
+    table,
+    tag,
+)
+from isocost.report.records import FATES, Data, Run, Study, as_dict, as_list, number
+from isocost.runs.speed import WORK
+from isocost.words import counted
+
+PURPOSES = ("probe", "pilot", "edge", "train", "run")
+PURPOSE_NAMES = {"probe": "rate probe", "pilot": "pilot", "edge": "rate check", "train": "train", "run": "run"}
+TRAINS = {  # steps that sample or train, and why there will be none where that was another trainer's work
+    "isocost profile": "their logs do not say",
+    "isocost pilot": "their logs do not say",
+    "isocost train --plan": "the one to come is of a trainer of yours, and its forecast is the plan's",
+}
+PHASES = ("profile", "plan", "probe", "pilot", "edge", "fit", "prescribe", "train", "audit", "report")
+SHOWN_PROBLEMS, SHOWN_ATTEMPTS = 3, 4
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of the page; without a body it says which step would fill it."""
+
+    key: str
+    title: str
+    body: Safe
+
+
+def empty(study: Study, what: str, step: str) -> Safe:
+    """What stands where nothing is yet: what is missing, and the step that fills it, if isocost is to take it."""
+    if study.imported and step in TRAINS:
+        return tag("p", f"{what} The runs were imported: {TRAINS[step]}.", cls="empty")
+    return tag("p", f"{what} Filled by ", tag("code", step), ".", cls="empty")
+
+
+# where the compute went -------------------------------------------------------------------------------------
+
+
+def spent(study: Study) -> Section:
+    """One fate per rollout, stacked for each kind of run, beside what the meter counted."""
+    rows = _fate_rows(study)
+    if not rows:
+        return Section("spent", "Where the compute went", empty(study, "Nothing has been spent yet.", "isocost pilot"))
+    total = {f: sum(r["rollouts"] for r in rows if r["fate"] == f) for f in FATES}
+    everything = sum(total.values())
+    if not everything and study.imported:
+        begun = count(sum(r.metered for r in study.runs))
+        text = f"{begun} rollouts were begun. Imported logs do not say what became of each."
+        return Section("spent", "Where the compute went", join(p(text, cls="lead"), _cost_table(study)))
+    alt_text = "Rollouts by fate. " + ", ".join(f"{f} {percent(v / everything)}" for f, v in total.items() if v)
+    caption = "Every rollout begun has one fate. Click a name in the legend to single it out; hover for numbers."
+    plot = figure("fates", charts.fates(rows, FATES, alt_text), alt_text, caption, rows) if everything else ""
+    return Section(
+        "spent",
+        "Where the compute went",
+        join(_sum_sentence(study, total), plot, _fate_table(study, rows), _budget(study), _cost_table(study)),
+    )
+
+
+def asked_for(study: Study) -> tuple[str, str]:
+    """What the study was planned to spend: ("budget", in its user's words), or ("preset", its name); both may be ""."""
+    from isocost.planner.budget import Budget
+
+    told = study["pilot"].get("budget")
+    if told:
+        try:
+            return "budget", str(Budget.of(told))
+        except (UserError, TypeError):      # a plan of another version
+            return "budget", ""
+    return "preset", str(study["pilot"].get("preset") or "")
+
+
+def _budget(study: Study) -> Safe:
+    """What was asked for and what of it was spent, in its own unit, and what was spent beside it."""
+    from isocost.planner.pilot import PilotPlan
+
+    if study.imported or not study["pilot"]:
+        return Safe("")
+    try:
+        planned = PilotPlan.of(study["pilot"])
+    except (UserError, KeyError, TypeError, ValueError, AttributeError):  # a plan of another version
+        return Safe("")
+    unit = planned.budget.unit if planned.budget else "rollouts"
+
+    def amount(*costs: Data) -> float:
+        keys = ("rollouts", "prefill", "decode", "score", "train", "seconds")
+        total = {k: sum(number(c.get(k)) or 0.0 for c in costs) for k in keys}
+        if unit in ("rollouts", "seconds"):
+            return total[unit]
+        whole = planned.prices.measured([total | {"rollouts": 1.0}])
+        return whole.bill([(1, 1, 1, 0)], planned.timing).of_unit(unit)
+
+    def of_runs(runs: Sequence[Run]) -> float:
+        if unit == "seconds":  # what a run takes beside its accounts is paid for, too
+            return sum(r.seconds for r in runs)
+        return amount(*(r.bill.get(account, {}) for r in runs for account in ("train", "lost")))
+
+    trained = study.of("train")
+    spent = {"the pilot": of_runs([r for r in study.runs if r not in trained]), "the training": of_runs(trained)}
+    profile = study["profile"]
+    beside = {"the profile": amount(as_dict(profile.get("cost")), as_dict(profile.get("lost")))}
+    if unit != "seconds":
+        beside["evaluations"] = amount(*(r.bill.get("evaluation", {}) for r in study.runs))
+    show = {"seconds": span, "flops": lambda x: f"{x:.2e}"}.get(unit, count)
+    name = {"seconds": "run time", "flops": "FLOP"}.get(unit, unit)
+    total = sum(spent.values())
+    rows = [*spent.items(), ("both", total), *((f"beside it: {what}", x) for what, x in beside.items())]
+    text = f"The preset {planned.preset} names no budget; pilot and training spent {show(total)} {name}."
+    head, body = ["", name], [[what, show(x)] for what, x in rows]
+    if planned.budget:
+        most, asked = planned.budget.amount, planned.budget.asked
+        text = f"{asked or f'{show(most)} {name}'} were asked for"
+        text += f", that is {show(most)} of {name}" if asked else ""
+        text += f"; pilot and training spent {show(total)}, {percent(total / most)} of it."
+        head.append("of the budget")
+        body = [[what, show(x), percent(x / most)] for what, x in rows]
+    note = "What was lost on the way counts; the profile and the evaluations are beside it."
+    if unit == "seconds":
+        note = "What was lost on the way counts, and so do evaluations; the profile is beside it."
+    return join(tag("h3", "The budget"), p(text), table(head, body, "The budget", "quiet"), p(note, cls="soft"))
+
+
+def _what(run: Run) -> str:
+    name = PURPOSE_NAMES.get(run.purpose, run.purpose)
+    return f"{name}, n = {run.n}" if run.purpose in ("pilot", "train", "edge") and run.n else name
+
+
+def _kinds(study: Study) -> dict[str, list[Run]]:
+    """Runs by kind, in the order a study makes them."""
+
+    def rank(run: Run) -> tuple[int, int, str]:
+        return (PURPOSES.index(run.purpose) if run.purpose in PURPOSES else len(PURPOSES), run.n or 0, run.name)
+
+    kinds: dict[str, list[Run]] = {}
+    for run in sorted(study.runs, key=rank):
+        kinds.setdefault(_what(run), []).append(run)
+    return kinds
+
+
+def _before_runs(study: Study) -> dict[str, dict[str, int]]:
+    """Rollouts sampled before any run, by fate: the profile, or the few that told a comparison what answers cost.
+
+    Those of a profile that was killed, and that the next could not take up, are lost.
+    """
+    profile = study["profile"]
+    told = {
+        "profile": {"evaluation": _rollouts(profile.get("cost")), "lost": _rollouts(profile.get("lost"))},
+        "pricing": {"evaluation": _rollouts(study["compare"].get("pricing"))},
+        "dry runs": {"evaluation": _rollouts(study["dry-run"].get("spent"))},
+    }
+    return {what: fates for what, fates in told.items() if any(fates.values())}
+
+
+def _rollouts(cost: Any) -> int:
+    return int(number(as_dict(cost).get("rollouts")) or 0)
+
+
+def _metered(study: Study) -> dict[str, int]:
+    """What the meter counted, by kind."""
+    runs = {what: sum(r.metered for r in runs) for what, runs in _kinds(study).items()}
+    return {what: sum(fates.values()) for what, fates in _before_runs(study).items()} | runs
+
+
+def _fate_rows(study: Study) -> list[Data]:
+    kinds = _before_runs(study)
+    for what, runs in _kinds(study).items():
+        kinds[what] = {f: sum(r.fates.get(f, 0) for r in runs) for f in FATES}
+    return [
+        {"what": what, "fate": fate, "rollouts": n, "share": n / max(sum(fates.values()), 1)}
+        for what, fates in kinds.items()
+        for fate, n in fates.items()
+    ]
+
+
+def _sum_sentence(study: Study, total: Mapping[str, int]) -> Safe:
+    fates, metered = sum(total.values()), sum(_metered(study).values())
+    parts = " + ".join(f"{count(v)} {f}" for f, v in total.items() if v)
+    wasted = fates - total["trained"] - total["evaluation"]
+    lead = (
+        f"Of {count(fates)} rollouts, {percent(total['trained'] / max(fates, 1))} carried an advantage into an"
+        " update; "
+    )
+    lead += f"{count(wasted)} were paid for and taught nothing."
+    if fates == metered:
+        return join(p(lead, cls="lead"), p(f"The fates sum to the meter: {parts} = {count(metered)}."))
+    text = f"The fates do not sum to the meter: {parts} = {count(fates)}, and the meter counted {count(metered)}. "
+    text += (
+        "A run that is still going, or was killed and not resumed, explains a difference; otherwise it is a fault."
+    )
+    return join(p(lead, cls="lead"), tag("div", tag("b", "Accounts differ"), p(text), cls="flag"))
+
+
+def _fate_table(study: Study, rows: Sequence[Data]) -> Safe:
+    present = [f for f in FATES if any(r["fate"] == f and r["rollouts"] for r in rows)]
+    metered = _metered(study)
+    whats = list(dict.fromkeys(r["what"] for r in rows))
+    body = []
+    for what in whats:
+        of = {r["fate"]: r["rollouts"] for r in rows if r["what"] == what}
+        body.append([what, *(count(of.get(f, 0)) for f in present), count(sum(of.values())), count(metered[what])])
+    sums = [count(sum(r["rollouts"] for r in rows if r["fate"] == f)) for f in present]
+    body.append(["all", *sums, count(sum(r["rollouts"] for r in rows)), count(sum(metered[w] for w in whats))])
+    return table(
+        ["rollouts", *present, "sum", "meter"], body, "Rollouts by fate, their sum, and what the meter counted"
+    )
+
+
+def _cost_table(study: Study) -> Safe:
+    """The bill by account, in every unit; what no record of an account holds is a dash."""
+    units = ("rollouts", "prefill", "decode", "score", "train", "updates", "verify", "seconds")
+    bill: dict[str, dict[str, float | None]] = {}
+    before = {
+        "profile": study["profile"].get("cost"),
+        "lost": study["profile"].get("lost"),
+        "pricing": study["compare"].get("pricing"),
+        "dry runs": study["dry-run"].get("spent"),
+    }
+    for account, told in before.items():
+        if any((cost := as_dict(told)).values()):
+            bill[account] = {u: number(cost.get(u)) for u in units}
+    for run in study.runs:
+        for account, cost in run.bill.items():
+            row = bill.setdefault(account, dict.fromkeys(units))
+            for unit in units:
+                if (amount := number(cost.get(unit))) is not None:
+                    row[unit] = (row[unit] or 0) + amount
+    body = [[name, *(count(row[u]) for u in units[:-1]), span(row["seconds"])] for name, row in bill.items()]
+    head = [
+        "account",
+        "rollouts",
+        "prefill tokens",
+        "decode tokens",
+        "score tokens",
+        "train tokens",
+        "updates",
+        "verifier calls",
+        "time",
+    ]
+    note = (
+        "Only the account train is in C. Tokens are logical: what the method asked for, whatever the engine shared or"
+        " skipped."
+    )
+    return details("The bill, by account", p(note, cls="soft"), table(head, body, "Cost by account"))
+
+
+# time -------------------------------------------------------------------------------------------------------
+
+
+def time(study: Study) -> Section:
+    """Seconds per phase, and within the runs what sampling, learning and evaluating took."""
+    told = as_dict(study["study"].get("phases"))
+    known = sorted(told, key=lambda k: (PHASES.index(k) if k in PHASES else len(PHASES), k))
+    timed = {k: s for k in known if (s := number(told[k])) is not None}
+    rows: list[Data] = [{"phase": k, "seconds": s, "label": span(s)} for k, s in timed.items()]
+    if not rows:
+        rows = _times_of_runs(study)
+    if not rows:
+        return Section("time", "Time per phase", empty(study, "No phase has been timed yet.", "isocost profile"))
+    total = sum(r["seconds"] for r in rows)
+    longest = max(rows, key=lambda r: r["seconds"])
+    lead = f"{span(total)} in all; {longest['phase']} took {percent(longest['seconds'] / max(total, 1e-9))} of it."
+    alt_text = "Seconds per phase: " + ", ".join(f"{r['phase']} {r['label']}" for r in rows)
+    plot = figure(
+        "phases",
+        charts.phases(rows, alt_text),
+        alt_text,
+        "Wall-clock seconds of each phase on the machine named below.",
+        rows,
+    )
+    return Section("time", "Time per phase", join(p(lead, cls="lead"), plot, _inside(study)))
+
+
+def _times_of_runs(study: Study) -> list[Data]:
+    kinds = {what: sum(r.seconds for r in runs) for what, runs in _kinds(study).items()}
+    return [{"phase": what, "seconds": s, "label": span(s)} for what, s in kinds.items() if s]
+
+
+def _inside(study: Study) -> Safe:
+    body = []
+    for what, runs in _kinds(study).items():
+        seconds = sum(r.seconds for r in runs)
+        if not seconds:
+            continue
+        clocks = [r.timing[-1] for r in runs if r.timing]
+        known = all(k in c for c in clocks for k in WORK)  # records of earlier versions do not tell
+        parts = [span(sum(number(c[k]) or 0 for c in clocks)) if known else "–" for k in WORK]
+        memory = [mb for r in runs for x in r.timing if (mb := number(x.get("rss_mb"))) is not None]
+        begun = sum(r.metered for r in runs)
+        peak = f"{count(max(memory))} MB" if memory else "–"
+        body.append([what, len(runs), span(seconds), *parts, f"{count(begun / seconds)} /s", peak])
+    head = ["runs of", "runs", "time", *WORK.values(), "rollouts", "peak memory"]
+    return table(head, body, "Active time inside the runs") if body else Safe("")
+
+
+# names ------------------------------------------------------------------------------------------------------
+
+
+def prescribed(study: Study) -> Data:
+    """The arm that names n, B and M here: the plan's, else a trained run's, else any run's."""
+    plan = study["plan"]
+    for source in (as_dict(plan.get("arm")), plan):
+        if number(source.get("n")):
+            return source
+    runs = study.of("train") or list(study.runs)
+    return runs[0].arm if runs else {}
+
+
+def names(study: Study) -> Section:
+    """n, B and M under the names other trainers give them."""
+    arm = prescribed(study)
+    n, b, m = (arm.get(k) for k in ("n", "B", "M"))
+    lead = (
+        f"n rollouts per problem, B problems per update, M steps, C = nBM rollouts. Here n = {n or '–'}, B ="
+        f" {b or '–'}, M = {count(m)}"
+    )
+    lead += f", so nB = {count(n * b)} rollouts per update and C = {count(n * b * m)}." if n and b and m else "."
+    body = [[name, *(tag("code", o) for o in options)] for name, *options in aliases.rows(arm)]
+    head = ["trainer", "n, rollouts per problem", "B, problems per update", "M, steps"]
+    inside = join(
+        p(lead, cls="lead"), table(head, body, "The same run in other trainers"), p(aliases.NOTES, cls="soft")
+    )
+    return Section("names", "The same sizes in other trainers", inside)
+
+
+# recipe -----------------------------------------------------------------------------------------------------
+
+
+def recipe(study: Study) -> Section:
+    """Every seam with its settings, what differs from the method's defaults, and what the method changes in its parent.
+    """
+    run = next(iter(study.of("train") or study.of("pilot") or study.runs), None)
+    told = as_dict(run.about.get("recipe")) if run else {}
+    if not run or not told:
+        return Section("recipe", "Recipe", empty(study, "No run has recorded a recipe yet.", "isocost pilot"))
+    method = str(run.about.get("method") or told.get("name") or "")
+    own, parent, parent_name, whence = _origin(run.about, method)
+    lead = f"{method or 'A recipe'}, as run {run.name} recorded it, every default bound.{whence}"
+    body = [
+        [seam, *_seam(value), _was(value, own.get(seam)) if own else "–"]
+        for seam, value in sorted(told.items(), key=_seam_order)
+        if seam != "name"
+    ]
+    seams = table(["seam", "function", "settings", f"default of {method}, where it differs"], body, "Recipe", "quiet")
+    return Section(
+        "recipe", "Recipe", join(p(lead, cls="lead"), _parent_diff(own, parent, method, parent_name), seams)
+    )
+
+
+_ORDER = (
+    "groups",
+    "rollouts",
+    "max_age",
+    "refill",
+    "choose",
+    "guide",
+    "allocate",
+    "play",
+    "schedule",
+    "reward",
+    "select",
+    "enrich",
+    "advantage",
+    "weight",
+    "loss",
+    "improve",
+    "pace",
+)
+
+
+def _seam_order(item: tuple[str, Any]) -> tuple[int, str]:
+    return (_ORDER.index(item[0]) if item[0] in _ORDER else len(_ORDER), item[0])
+
+
+def _seam(value: Any) -> tuple[Any, Any]:
+    """(function, settings) of a seam as `describe` wrote it; sizes have no function."""
+    if isinstance(value, list):
+        parts = [_seam(v) for v in value]
+        return join(*(x[0] for x in parts), by="<br>") or "none", join(*(x[1] for x in parts), by="<br>")
+    data = as_dict(value)
+    if "fn" not in data:
+        return tag("b", "" if value is None else value), ""
+    settings = {k: v for k, v in data.items() if k not in ("fn", "source")}
+    words = join(*(tag("code", f"{k} = {_flat(v)}") for k, v in settings.items()), by=" &nbsp; ")
+    return tag("code", _function(data["fn"])), words
+
+
+def _function(name: Any) -> str:
+    """A part of the package by its own name, for its seam stands beside it; anything else by its whole name."""
+    module, _, function = str(name).rpartition(":")
+    return function if module.startswith("isocost.parts.") else str(name).removeprefix("isocost.")
+
+
+def _flat(value: Any) -> str:
+    data = as_dict(value)
+    if "fn" in data:
+        inner = ", ".join(f"{k} = {_flat(v)}" for k, v in data.items() if k not in ("fn", "source"))
+        return f"{_function(data['fn'])}({inner})"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_flat, value)) or "none"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _was(value: Any, default: Any) -> Any:
+    if value == default:
+        return ""
+    here, there = as_dict(value), as_dict(default)
+    if "fn" in here and here.get("fn") == there.get("fn"):
+        keys = [k for k in dict.fromkeys([*here, *there]) if here.get(k) != there.get(k)]
+        return join(*(tag("code", f"{k} = {_flat(there.get(k))}") for k in keys), by="<br>")
+    return tag("code", _flat(default))
+
+
+def _origin(about: Data, method: str) -> tuple[Data, Data, str, str]:
+    """(the method's own recipe, its parent's, the parent's name, whence they are, if not from the record).
+
+    Runs record both. For an older run they are the installed version's, which may be another code than the run's.
+    """
+    if "defaults" in about:
+        parent = as_dict(about.get("parent"))
+        return as_dict(about["defaults"]), as_dict(parent.get("recipe")), str(parent.get("method") or ""), ""
+    own, parents, name = _installed(method)
+    if not own:
+        return own, parents, name, ""
+    from isocost.runs.record import code
+
+    same = as_dict(about.get("code")).get("sources") == code()["sources"]
+    return own, parents, name, "" if same else (
+        f" The run recorded neither the defaults of {method} nor its parent's recipe, and was made by another version "
+        "of isocost: both are of the version installed here."
+    )
+
+
+def _installed(method: str) -> tuple[Data, Data, str]:
+    """(method's recipe, its parent's, parent's name) as this installation has them; empty for a user's own file.
+
+    A record may come from a stranger, so only methods of the package are loaded: a report never runs a recorded file.
+    """
+    try:
+        from isocost import methods
+        from isocost.seams import describe
+    except ImportError:
+        return {}, {}, ""
+    if method not in methods.names():
+        return {}, {}, ""
+    module = methods.load(method)
+    parent = getattr(module.CARD, "parent", None)
+    known = parent if parent in methods.names() else ""
+    theirs = as_dict(describe(methods.load(known).recipe())) if known else {}
+    return as_dict(describe(module.recipe())), theirs, known or ""
+
+
+def _parent_diff(own: Data, parent: Data, method: str, parent_name: str) -> Safe:
+    if not own or not parent:
+        return Safe("")
+    rows = [
+        [k, tag("code", _flat(parent.get(k))), tag("code", _flat(v))]
+        for k, v in sorted(own.items(), key=_seam_order)
+        if k != "name" and v != parent.get(k)
+    ]
+    if not rows:
+        return Safe("")
+    return table(["seam", parent_name, method], rows, f"What {method} changes in {parent_name}, its parent")
+
+
+# samples ----------------------------------------------------------------------------------------------------
+
+
+def samples(study: Study) -> Section:
+    """What the model said at the first and at the last recorded step, escaped and unedited."""
+    source, lines = _said_by(study)
+    if not lines:
+        return Section("samples", "Samples", empty(study, "No sample has been recorded yet.", "isocost profile"))
+    steps = sorted({number(x.get("step")) or 0 for x in lines})
+    ends = list(dict.fromkeys([steps[0], steps[-1]]))
+    lead = f"From {source}, at its first and its last recorded step; the first attempts of each, as they came."
+    parts = []
+    for step in ends:
+        chosen = [x for x in lines if (number(x.get("step")) or 0) == step][:SHOWN_PROBLEMS]
+        parts.append(join(tag("h3", f"Step {count(step)}"), *map(_sample, chosen)))
+    return Section("samples", "Samples", join(p(lead, cls="lead"), *parts))
+
+
+def _said_by(study: Study) -> tuple[str, list[Data]]:
+    """(whose they are, samples): a trained run's, else any run's, else the profile's."""
+    for run in (*study.of("train"), *study.of("run"), *study.of("pilot"), *study.runs):
+        if lines := run.samples():
+            return f"run {run.name}", lines
+    return "the profile", [as_dict(x) for x in as_list(study["profile"].get("examples"))]
+
+
+def _sample(line: Data) -> Safe:
+    prompt = line.get("prompt")
+    if isinstance(prompt, list):
+        prompt = "\n".join(f"{as_dict(m).get('role', '')}: {as_dict(m).get('content', '')}" for m in prompt)
+    attempts = as_list(line.get("attempts"))
+    rows = [_said("prompt", str(line.get("id") or ""), prompt)]
+    for attempt in map(as_dict, attempts[:SHOWN_ATTEMPTS]):
+        reward = number(attempt.get("reward"))
+        rows.append(
+            _said(
+                "verifier failed" if reward is None else f"reward {reward:g}",
+                str(attempt.get("stop") or ""),
+                attempt.get("text"),
+            )
+        )
+    more = len(attempts) - SHOWN_ATTEMPTS
+    return tag("div", *rows, p(f"and {more} more attempts", cls="soft") if more > 0 else "", cls="sample")
+
+
+def _said(head: str, note: str, text: Any) -> Safe:
+    return tag(
+        "div",
+        tag("span", tag("b", head), Safe("<br>"), note),
+        tag("pre", "" if text is None else text, dir="auto"),
+        cls="attempt",
+    )
+
+
+# provenance -------------------------------------------------------------------------------------------------
+
+
+def provenance(study: Study) -> Section:
+    """Hashes, machine, versions, budget, seed: what it takes to check or repeat the study."""
+    about = study["study"]
+    run = next(iter(study.of("train") or study.runs), None)
+    first = run.about if run else {}
+    facts: list[tuple[str, Any]] = [
+        ("model", _worded(about.get("model") or first.get("model"))),
+        ("problems", _worded(about.get("data") or first.get("problems"))),
+        ("verifier", _worded(about.get("verifier"))),
+        ("method", _worded(about.get("method") or first.get("method"))),
+        asked_for(study),
+        ("seed", _worded(about.get("seed", first.get("seed")))),
+        ("code", _worded(first.get("code") or about.get("code"))),
+        ("machine", _worded(first.get("machine") or about.get("machine"))),
+        ("seal", _worded(study["forecast"].get("seal") or study["forecast"].get("hash") or first.get("seal"))),
+    ]
+    rows = [(k, v) for k, v in facts if v not in ("", "–")]
+    hashes = [(name, tag("code", digest)) for name, digest in study.hashes().items()]
+    parts = [table(["", ""], rows, "What was run, where, and by which code")]
+    if hashes:
+        parts.append(details("SHA-256 of the study's files", table(["file", "sha-256"], hashes, "Hashes")))
+    if study.runs:
+        parts.append(details(f"The {counted(len(study.runs), 'run')}", _runs_table(study.runs)))
+    return Section("provenance", "Provenance", join(*parts))
+
+
+def _worded(value: Any) -> str:
+    """Small plain data as a line of text."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{k} {_worded(v)}" for k, v in value.items() if v not in (None, "", [], {})) or "–"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_worded(v) for v in value if v not in (None, "", [], {})) or "–"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return "–" if value is None else f"{value:,}" if isinstance(value, int) and value >= 100_000 else str(value)
+
+
+def _runs_table(runs: Iterable[Run]) -> Safe:
+    def last(run: Run) -> Any:
+        return (
+            run.evaluations[-1].get("eval/audit", run.evaluations[-1].get("eval/select")) if run.evaluations else None
+        )
+
+    body = [
+        [
+            r.name,
+            r.purpose,
+            _worded(r.arm.get("n")),
+            _worded(r.arm.get("B")),
+            rate(r.lr),
+            _worded(r.seed),
+            brief(r.metered),
+            share(last(r)),
+            r.end.get("reason") or "not finished",
+        ]
+        for r in runs
+    ]
+    return table(
+        ["run", "purpose", "n", "B", "learning rate", "seed", "rollouts", "held-out reward", "ended"], body, "Runs"
+    )

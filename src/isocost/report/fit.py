@@ -1,0 +1,251 @@
+"""How far the fitted curves are from the runs, and whether each run lies where the others say it should."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy import ndarray
+
+from isocost.report import charts
+from isocost.report.accounts import Section
+from isocost.report.html import Safe, count, figure, join, names, p, percent, sentence, share, signed, table, tag
+from isocost.report.outcome import no_law
+from isocost.report.records import Data, Study, law_of
+
+if TYPE_CHECKING:
+    from isocost.laws.law import Arm, Law
+
+WITHIN = 2.0    # standard errors: a stripe that holds 95 % of what is normal
+FAR = 3.0       # a single mean this far out calls for a look at its runs
+BENT = 2.0      # root mean square over an arm's points above which its curve does not describe it
+LATE = 3        # last points of an arm, which say where its curve goes
+LEVEL = 0.9
+
+
+def fit(study: Study) -> Section:
+    """Residuals of the fitted curves in standard errors, and each run against the band of the others."""
+    title, law = "How well the curves fit", law_of(study)
+    if law is None:
+        return Section("fit", title, no_law(study))
+    if not law.arms:
+        return Section("fit", title, p("No n has a curve to compare with its runs.", cls="empty"))
+    return Section("fit", title, join(_residuals(law), _coverage(law), _record()))
+
+
+# residuals ----------------------------------------------------------------------------------------------------
+
+
+def residuals(law: Law) -> list[Data]:
+    """Each arm's mean audit reward less its fitted curve, in standard errors of that mean, at every evaluation.
+
+    Rows: n, C, residual, seen, curve, within. The standard error is the pooled run-to-run one, so an arm of one run
+    has it too, and never below the arm's median. Arms without any are left out.
+    """
+    rows: list[Data] = []
+    for arm in law.arms:
+        curve = law.curve(arm.n, arm.C).value
+        error = law.noise.sd(arm.C, curve) / math.sqrt(len(arm.runs))
+        error = np.maximum(error, np.median(error))     # as the fit weighs them: early runs have hardly parted yet
+        for c, y, f, e in zip(arm.C, arm.audit.mean(0), curve, error, strict=True):
+            if e > 0:
+                z = float((y - f) / e)
+                rows.append(
+                    {"n": arm.n, "C": round(float(c), 1), "residual": round(z, 3), "seen": round(float(y), 5),
+                     "curve": round(float(f), 5), "within": abs(z) <= WITHIN}
+                )
+    return rows
+
+
+def _residuals(law: Law) -> Safe:
+    rows = residuals(law)
+    if not rows:
+        return p("The runs of each n are equal to the last digit: there is no standard error to measure by.")
+    inside = sum(r["within"] for r in rows)
+    far = [r for r in rows if abs(r["residual"]) > FAR]
+    bent = [n for n in law.ns if _rms(_of(rows, n)) > BENT]
+    lead = f"{inside} of {len(rows)} means lie within {WITHIN:g} standard errors of their curve"
+    lead += f"; {_which(far)}." if far else f", and none further out than {FAR:g}."
+    alt_text = (
+        "Residuals of the fitted curves in standard errors, a lane for each n over training rollouts: "
+        + "; ".join(f"n = {n} root mean square {_rms(_of(rows, n)):.2f}" for n in law.ns if _of(rows, n))
+    )
+    caption = (
+        f"A lane for each n: the mean of its runs less its fitted curve, in standard errors of that mean. Grey holds"
+        f" {WITHIN:g} either way. Checkpoints of one run share its luck, so neighbours lean the same way even where the"
+        " curve is right."
+    )
+    body = [_row(law.arm(n), _of(rows, n)) for n in law.ns if _of(rows, n)]
+    head = ["n", "runs", "root mean square", "furthest", "at", f"last {LATE} evaluations"]
+    return join(
+        p(lead, cls="lead"),
+        figure("residuals", charts.residuals(rows, alt_text), alt_text, caption, rows),
+        table(head, body, "Residuals by n, in standard errors"),
+        _look_for(bent, rows, law),
+    )
+
+
+def _of(rows: Sequence[Data], n: int) -> list[Data]:
+    return [r for r in rows if r["n"] == n]
+
+
+def _rms(rows: Sequence[Data]) -> float:
+    return math.sqrt(sum(r["residual"] ** 2 for r in rows) / len(rows)) if rows else 0.0
+
+
+def _late(rows: Sequence[Data]) -> float:
+    last = rows[-LATE:]
+    return sum(r["residual"] for r in last) / len(last)
+
+
+def _which(far: Sequence[Data]) -> str:
+    shown = [f"n = {r['n']} at {count(r['C'])} rollouts by {signed(r['residual'], 1)}" for r in far[:3]]
+    more = f" and {len(far) - 3} more" if len(far) > 3 else ""
+    return f"further out than {FAR:g}: {', '.join(shown)}{more}"
+
+
+def _row(arm: Arm, rows: Sequence[Data]) -> list[str | int]:
+    far = max(rows, key=lambda r: abs(r["residual"]))
+    return [arm.n, len(arm.runs), share(_rms(rows), 2), signed(far["residual"], 1), count(far["C"]),
+            signed(_late(rows), 1)]
+
+
+def _look_for(bent: Sequence[int], rows: Sequence[Data], law: Law) -> Safe:
+    """What each pattern would mean, those that are there first."""
+    found = []
+    if bent:
+        found.append(
+            f"The curve of n = {names(bent)} does not describe its runs (root mean square above {BENT:g}): what is"
+            " forecast for it rests on the wrong shape"
+        )
+    leaning = {n: late for n in law.ns if _of(rows, n) and abs(late := _late(_of(rows, n))) > WITHIN}
+    for n, late in leaning.items():
+        side, out = ("above", "low") if late > 0 else ("below", "high")
+        found.append(f"n = {n} ends {abs(late):.1f} standard errors {side} its curve: its forecast may be too {out}")
+    words = (
+        "What to look for: a lane that bends (low, high, low) has the wrong shape; one that leans away at its right"
+        " end would be extrapolated wrongly; one point alone far out is one evaluation, and its runs deserve a look. A"
+        " curve is fitted to its own points, so a root mean square of about 1 or less is what a right one gives."
+    )
+    return join(*(tag("div", tag("b", "Residuals"), p(sentence(f)), cls="flag") for f in found), p(words, cls="soft"))
+
+
+# coverage -----------------------------------------------------------------------------------------------------
+
+
+def left_out(law: Law) -> list[Data]:
+    """Every evaluation of every run against the 90 % band that its arm's other runs give for one new run.
+
+    The band is the curve refitted without the run, give or take Student's quantile of the run-to-run noise measured
+    without it, widened by sqrt(1 + 1 / runs left). Rows: n, run, C, reward, low, high, place (0 at the lower end of
+    the band, 1 at its upper), held. Arms of one run are left out, as is a band of no width.
+    """
+    from isocost.stats.intervals import spread, student
+
+    dof = _dof(law) - 1
+    if dof < 1:
+        return []
+    rows: list[Data] = []
+    for arm in law.arms:
+        runs = len(arm.runs)
+        if runs < 2:
+            continue
+        for i, name in enumerate(arm.runs):
+            middle = _without(law, arm, i)
+            sd = spread(middle) * _pooled(law, arm, i, dof)
+            half = student(LEVEL, dof) * sd * math.sqrt(1 + 1 / (runs - 1))
+            for c, y, m, h in zip(arm.C, arm.audit[i], middle, half, strict=True):
+                if h > 0:
+                    rows.append(
+                        {"n": arm.n, "run": name, "C": round(float(c), 1), "reward": round(float(y), 5),
+                         "low": round(float(m - h), 5), "high": round(float(m + h), 5),
+                         "place": round(float((y - m + h) / (2 * h)), 3), "held": bool(abs(y - m) <= h)}
+                    )
+    return rows
+
+
+def _measured(law: Law) -> list[Arm]:
+    """The arms whose runs tell how runs differ: those that moved, as in the fit."""
+    several = [arm for arm in law.arms if len(arm.runs) > 1]
+    return [arm for arm in several if arm.moved] or several
+
+
+def _dof(law: Law) -> int:
+    return sum(len(arm.runs) - 1 for arm in _measured(law))
+
+
+def _without(law: Law, arm: Arm, i: int) -> ndarray:
+    """The arm's curve fitted without run i: the law's forms, each refitted, by their weights. (K,)"""
+    from isocost.stats.forms import risen
+
+    fitted, base = arm.fits[1], law.R0[1]
+    gains = [(A - base) * risen(arm.C, Cmid, b, tail)
+             for (A, Cmid, b), tail in zip(fitted.folds[i], law.tails, strict=True)]
+    return np.asarray(base + np.array(law.weights) @ np.array(gains))
+
+
+def _pooled(law: Law, held: Arm, i: int, dof: int) -> ndarray:
+    """The run-to-run standard deviation in units of `spread`, at the held arm's points (K,), without its run i."""
+    from isocost.stats.intervals import spread
+
+    squares = np.zeros(len(held.C))
+    for arm in _measured(law):
+        rewards = np.delete(arm.audit, i, 0) if arm.n == held.n else arm.audit
+        mean = rewards.mean(0)
+        own = (((rewards - mean) / spread(mean)) ** 2).sum(0)
+        squares += np.interp(np.log(held.C), np.log(arm.C), own)
+    return np.sqrt(squares / (dof if held in _measured(law) else dof + 1))
+
+
+def _coverage(law: Law) -> Safe:
+    head, rows = tag("h3", "Would the other runs have foretold this one?"), left_out(law)
+    if not rows:
+        words = "This takes two runs of an n, and two arms that moved and have them: there are too few."
+        return join(head, p(words, cls="empty"))
+    by = {run: [r["held"] for r in rows if r["run"] == run] for run in dict.fromkeys(r["run"] for r in rows)}
+    shares = [sum(x) / len(x) for x in by.values()]
+    held, error = sum(r["held"] for r in rows), float(np.std(shares, ddof=1)) / math.sqrt(len(shares))
+    overall = held / len(rows)
+    text = (
+        f"{held} of {len(rows)} evaluations ({percent(overall)}) lie in the 90 % band that the other runs of their n"
+        f" give for one new run. The standard error is {percent(error)}, taken over runs: the points of one move"
+        " together."
+    )
+    off = overall - LEVEL
+    if abs(off) <= 2 * error:
+        text += " That agrees with 90 %."
+    else:
+        text += (
+            " The bands are too narrow here: runs differ by more than is pooled over the arms."
+            if off < 0
+            else " The bands are wider than these runs needed."
+        )
+    whole = [run for run, x in by.items() if not any(x)]
+    alone = f" Outside throughout: {names(whole)}." if whole else ""
+    alt_text = (
+        f"Place of every pilot evaluation in the 90 % band of its arm's other runs: {held} of {len(rows)} inside."
+    )
+    caption = (
+        "Each line is one run: where it lay in the band of the others, which is stretched to one height. Grey is"
+        " inside. A run that stays outside from beginning to end learned unlike its arm."
+    )
+    plot = figure("left-out", charts.left_out(rows, alt_text), alt_text, caption, rows)
+    body = []
+    for arm in law.arms:
+        own = _of(rows, arm.n)
+        if own:
+            body.append([arm.n, len(arm.runs), f"{sum(r['held'] for r in own)} of {len(own)}",
+                         percent(sum(r["held"] for r in own) / len(own))])
+    return join(head, p(text + alone), plot, table(["n", "runs", "inside", "share"], body, "Inside, by n", "quiet"))
+
+
+def _record() -> Safe:
+    return p(
+        "This is one study. How often such intervals hold over many studies with a known truth, and where they do not,"
+        " is on the page ",
+        tag("code", "docs/how_sure.md"),
+        " of the package.",
+        cls="soft",
+    )

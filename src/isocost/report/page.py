@@ -1,0 +1,143 @@
+"""The page: sections in a fixed order, put into one file with everything it needs."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from pathlib import Path
+from string import Template
+
+from isocost.laws.curves import PASS
+from isocost.report import accounts, charts, contest, fit, headline, history, interference, outcome, problems, reach
+from isocost.report.accounts import Section
+from isocost.report.html import Safe, esc, join, json_in_html, p, tag
+from isocost.report.records import Study, as_dict, load
+
+HERE = Path(__file__).parent
+SECTIONS = (
+    problems.profile,
+    problems.learning_rate,
+    reach.curves,
+    fit.fit,
+    reach.frontier,
+    outcome.outcome,
+    history.history,
+    interference.interference,
+    accounts.spent,
+    accounts.time,
+    accounts.names,
+    accounts.recipe,
+    accounts.samples,
+    headline.flags,
+    accounts.provenance,
+)
+CONTEST = (
+    contest.answers,
+    contest.curves,
+    accounts.spent,
+    accounts.time,
+    accounts.recipe,
+    accounts.samples,
+    headline.flags,
+    accounts.provenance,
+)
+
+
+def write(study_dir: Path, out: Path | None = None) -> Path:
+    """Write the report of a study, of a directory of runs, or of one run, and return its path.
+
+    The same records give the same bytes. Where a file is missing its section says which step would write it.
+
+    Args:
+        study_dir: the study's directory; only read, unless `out` is left out.
+        out: the file to write; `study_dir/report.html` if left out.
+
+    Raises:
+        UserError: there is no such directory, or it holds neither a study nor a run.
+    """
+    study_dir = Path(study_dir)
+    text = render(load(study_dir))
+    out = study_dir / "report.html" if out is None else Path(out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")   # two reports at once are two whole ones
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, out)
+    return out
+
+
+def picture(study_dir: Path, out: Path, *, dark: bool = False) -> Path:
+    """The report's main plot as an SVG file, for a page that runs no script. Raises UserError as `write` does."""
+    spec, _, _ = reach.reward_plot(load(Path(study_dir)))
+    out = Path(out)
+    out.write_text(charts.svg(spec, dark=dark), encoding="utf-8")
+    return out
+
+
+def render(study: Study) -> str:
+    """The whole page as text."""
+    sections = [make(study) for make in (CONTEST if contest.is_comparison(study) else SECTIONS)]
+    drawing, bundle = (HERE / "draw.js").read_text(encoding="utf-8"), charts.bundle()
+    template = Template((HERE / "template.html").read_text(encoding="utf-8"))
+    return template.substitute(
+        title=esc(f"{study.name}: isocost report"),
+        light=charts.css_variables(False),
+        dark=charts.css_variables(True),
+        script_hashes=f"{_source_hash(bundle)} {_source_hash(drawing)}",
+        bundle=bundle,
+        drawing=drawing,
+        body=_as_measured(study, _body(study, sections)),
+    )
+
+
+def _body(study: Study, sections: list[Section]) -> Safe:
+    menu = tag(
+        "nav", tag("ol", *(tag("li", tag("a", s.title, href=f"#{s.key}")) for s in sections)), aria_label="Sections"
+    )
+    config = Safe(f'<script type="application/json" id="plot-config">{json_in_html(charts.CONFIG)}</script>')
+    parts = [tag("section", tag("h2", s.title), s.body, id=s.key) for s in sections]
+    note = (
+        "This page holds everything it shows and asks no network for anything. Intervals are 90 % unless they say"
+        " otherwise."
+    )
+    return join(
+        tag("header", _study_line(study), headline.answer(study)),
+        menu,
+        tag("main", *parts),
+        config,
+        tag("footer", p(note)),
+    )
+
+
+def _as_measured(study: Study, body: Safe) -> Safe:
+    """The page in the words of what was measured: another metric, or of imported logs training reward only."""
+    kinds = {as_dict(as_dict(r.about.get("imported")).get("metric")).get("kind") for r in study.runs}
+    kinds = kinds or {study["comparison"].get("kind")}  # of folders, whose runs lie elsewhere
+    words = ("training", "reward") if kinds == {"training"} else ("held-out", "reward")
+    if study.metric != PASS:
+        words = (words[0], study.metric)
+    said = esc(" ".join(words))
+    return Safe(body.replace("held-out reward", said).replace("Held-out reward", said[0].upper() + said[1:]))
+
+
+def _study_line(study: Study) -> Safe:
+    setting = study["study"].get("setting") or {}
+    first = study.runs[0].about if study.runs else {}
+    model = setting.get("model") or (first.get("model") or {}).get("name")
+    data = setting.get("data") or (first.get("problems") or {}).get("spec")
+    facts = [
+        ("model", model),
+        ("problems", data),
+        ("method", "" if contest.is_comparison(study) else headline.method(study)),
+        accounts.asked_for(study),
+        ("seed", study["study"].get("seed")),
+    ]
+    return tag(
+        "p", tag("b", study.name), *(tag("span", f"{k} {v}") for k, v in facts if v not in (None, "")), cls="study"
+    )
+
+
+def _source_hash(script: str) -> str:
+    """A Content-Security-Policy source: only scripts with these very bytes may run, whatever a sample says."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return f"'sha256-{digest}'"

@@ -1,0 +1,403 @@
+"""What each n reaches with how much compute: fitted curves, their frontier, and which n are as good as each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from isocost.planner.learning_rate import reward_at
+from isocost.report import charts
+from isocost.report.accounts import Section, empty
+from isocost.report.html import (
+    Safe,
+    brief,
+    count,
+    figure,
+    interval,
+    join,
+    names,
+    p,
+    sentence,
+    share,
+    signed,
+    table,
+    tag,
+)
+from isocost.report.outcome import (
+    SPLIT,
+    epochs_ratio,
+    equal_set,
+    no_law,
+    prescribed_arm,
+    prescribed_C,
+    prescribed_n,
+    reach_of,
+)
+from isocost.report.records import Data, Run, Study, as_dict, law_of, number
+
+if TYPE_CHECKING:
+    from isocost.laws.law import Law
+
+GRID = 72  # points of a drawn curve
+
+
+# reward against compute -------------------------------------------------------------------------------------
+
+
+def curves(study: Study) -> Section:
+    """What each n reaches with how much compute: means over seeds, fitted curves, bands."""
+    title, runs = "Reward against compute", [r for r in study.of("pilot") if r.evaluations]
+    if not runs:
+        return _plain(study, title)
+    points, law = _means(runs), law_of(study)
+    spec, alt_text, rows = reward_plot(study, points, law)
+    caption = (
+        "Points are means over seeds of every evaluation, none filtered. Lines are fitted curves, shades their 90 %"
+        " confidence bands"
+    )
+    caption += (
+        "; dashed in the shaded region, which no pilot run saw, with the band of the prescribed n."
+        if reach_of(study)
+        else "."
+    )
+    caption += (
+        " Click a legend entry to single out an n; drag to pan, ctrl + wheel or pinch to zoom, double-click to reset."
+    )
+    plot = figure("reward", spec, alt_text, caption, rows)
+    lead = (
+        f"{len(runs)} pilot runs over n = {names(sorted({r.n for r in runs if r.n}))}; at their last common budget"
+        f" {_order(runs)}."
+    )
+    parts = (p(lead, cls="lead"), plot, _how_far(study), _arm_table(law, runs), _left_out(runs))
+    return Section("curves", title, join(*parts))
+
+
+def reward_plot(
+    study: Study, points: Sequence[Data] | None = None, law: Law | None = None
+) -> tuple[charts.Spec, str, list[Data]]:
+    """The main plot: (specification, alternative text, the rows behind it)."""
+    runs = [r for r in study.of("pilot") if r.evaluations]
+    if points is None:
+        points, law = _means(runs), law_of(study)
+    reach = reach_of(study) if law else []
+    fits = _fitted(law, reach, prescribed_n(study)) if law else []
+    rows = [*({"kind": "observed", **r} for r in points), *({"kind": "fitted", **r} for r in fits)]
+    alt_text = (
+        "Held-out reward against training rollouts, one curve for each n. At the end of the pilot: "
+        + ", ".join(f"n = {n} {share(reward)}" for n, reward in _ends(runs))
+    )
+    if reach:
+        alt_text += f". Shaded: {reach[0]['text'].replace(chr(10), ', ')}, up to {count(reach[0]['C2'])} rollouts"
+    return charts.curves(points, fits, alt_text, prescribed_n(study), reach), alt_text, rows
+
+
+def _how_far(study: Study) -> Safe:
+    """The extrapolation in words: in rollouts and in epochs, and what that asks of the reader."""
+    reach, plan = reach_of(study), study["plan"]
+    if not reach:
+        return Safe("")
+    ratio, passes = reach[0]["C2"] / reach[0]["C"], epochs_ratio(study)
+    text = (
+        f"The prescription asks for {count(reach[0]['C2'])} rollouts per run where the pilot's largest run had"
+        f" {count(reach[0]['C'])}: an extrapolation ratio of {ratio:.2g} in compute"
+    )
+    if passes:
+        text += (
+            f", and of {passes:.2g} in passes over the problems ({brief(prescribed_arm(study).get('epochs'))} epochs"
+            f" against {brief(plan.get('pilot_epochs'))})"
+        )
+    more = "Within 1 the pilot answers; up to 8, the most that is ever prescribed, the law does, and its band widens."
+    return p(f"{text}. {more}")
+
+
+def _means(runs: Sequence[Run]) -> list[Data]:
+    """Mean, lowest and highest over seeds at each (n, C); the base apart, for a log axis has no zero."""
+    by: dict[tuple[int, float], list[float]] = {}
+    for run in runs:
+        if run.diverged or run.n is None:
+            continue
+        for line in run.evaluations:
+            c, y = number(line.get("rollouts")), number(line.get(SPLIT, line.get("eval/select")))
+            if c and y is not None:
+                by.setdefault((run.n, c), []).append(y)
+    return [
+        {"n": n, "C": c, "reward": sum(v) / len(v), "low": min(v), "high": max(v), "runs": len(v)}
+        for (n, c), v in sorted(by.items())
+    ]
+
+
+def _fitted(law: Law, reach: Sequence[Data] = (), chosen: int | None = None) -> list[Data]:
+    """Points of the fitted curves; beyond an arm's runs only the chosen n keeps its band, or nothing could be seen."""
+    rows: list[Data] = []
+    low, high = law.range
+    for n in law.ns:
+        end, further = float(law.arm(n).C[-1]), reach[0]["C2"] if reach else high
+        band = law.curve(n, np.geomspace(low, end, GRID))
+        rows += [_point(n, *x, beyond=False) for x in _columns(band, 4)]
+        if further > end:
+            band = law.curve(n, np.geomspace(end, further, GRID // 3))
+            rows += [_point(n, *x, beyond=True, told=n == chosen) for x in _columns(band, 4)]
+    return rows
+
+
+def _point(n: int, C: float, value: float, low: float, high: float, *, beyond: bool, told: bool = True) -> Data:
+    bounds = (low, high) if told else (None, None)
+    return {"n": n, "C": C, "reward": value, "low": bounds[0], "high": bounds[1], "beyond": beyond}
+
+
+def _columns(band: Any, digits: int) -> list[tuple[float, ...]]:
+    columns = (band.C, band.value, band.low, band.high)
+    return [
+        (round(float(c), 1), *(round(float(x), digits + 1) for x in rest)) for c, *rest in zip(*columns, strict=True)
+    ]
+
+
+def _ends(runs: Sequence[Run]) -> list[tuple[int, float]]:
+    """(n, mean reward over seeds) at the largest C that every run reached, in order of n."""
+    told = [(run.n, *_told(run)) for run in runs if run.n is not None and not run.diverged]
+    known = [(n, C, reward) for n, C, reward in told if len(C) and C[-1] > 0]
+    common = min((float(C[-1]) for _, C, _ in known), default=math.inf)
+    by: dict[int, list[float]] = {}
+    for n, C, reward in known:
+        by.setdefault(n, []).append(reward_at(C, reward, common))
+    return [(n, sum(v) / len(v)) for n, v in sorted(by.items())]
+
+
+def _told(run: Run) -> tuple[np.ndarray, np.ndarray]:
+    """C (K,) and reward (K,) of a run's evaluations, ascending; what has no number is left out."""
+    pairs = [(number(x.get("rollouts")), number(x.get(SPLIT, x.get("eval/select")))) for x in run.evaluations]
+    known = sorted((c, y) for c, y in pairs if c is not None and y is not None)
+    return np.array([c for c, _ in known]), np.array([y for _, y in known])
+
+
+def _order(runs: Sequence[Run]) -> str:
+    ends = sorted(_ends(runs), key=lambda end: -end[1])
+    if not ends:
+        return "no run has been evaluated"
+    (first, highest), (last, lowest) = ends[0], ends[-1]
+    if len(ends) == 1:
+        return f"n = {first} stands at {share(highest)}"
+    return f"n = {first} leads with {share(highest)} and n = {last} is last with {share(lowest)}"
+
+
+def _arm_table(law: Law | None, runs: Sequence[Run]) -> Safe:
+    if law is None:
+        return p("The curves are not fitted yet: ", tag("code", "isocost fit"), ".", cls="empty")
+    end, body = law.range[1], []
+    for arm in law.arms:
+        confidence, prediction = law.predict(arm.n, end, max(len(arm.runs), 1))
+        level, half = (law.parameter(arm.n, name) for name in ("A", "Cmid"))
+        body.append(
+            [
+                arm.n,
+                f"{len(arm.runs)}, {arm.diverged} diverged" if arm.diverged else len(arm.runs),
+                interval(confidence.data()),
+                interval(prediction.data()),
+                interval(level.data()),
+                f"{brief(half.value)} [{brief(half.low)}, {brief(half.high)}]",
+            ]
+        )
+    head = [
+        "n",
+        "runs",
+        f"mean curve at {brief(end)}",
+        "as many new runs",
+        "levels off at",
+        "half way at",
+    ]
+    note = (
+        "The intervals are of confidence (mean curve) and of prediction (mean of as many new runs), 90 % each. The"
+        " run is the unit; "
+    )
+    pooled = f"run-to-run variance is pooled over arms ({law.dof:.0f} degrees of freedom)"
+    note += pooled if law.measured else law.how_runs_differ
+    note += (
+        ". Where a curve levels off, and where half of its gain is made, are medians over the draws of every form of"
+        " curve, with their 90 % intervals."
+    )
+    return join(table(head, body, "Fitted arms"), p(note, cls="soft"))
+
+
+def _left_out(runs: Sequence[Run]) -> Safe:
+    gone = [r.name for r in runs if r.diverged]
+    if not gone:
+        return Safe("")
+    return tag(
+        "div",
+        tag("b", f"{len(gone)} diverged"),
+        p(f"{names(gone)} fell below the base by 3 standard errors: counted, and left out of the fit."),
+        cls="flag",
+    )
+
+
+def _plain(study: Study, title: str) -> Section:
+    """Runs without a pilot: one line each."""
+    rows: list[Data] = []
+    for run in study.of("run", "train"):
+        for line in run.evaluations:
+            c, y = number(line.get("rollouts")), number(line.get(SPLIT, line.get("eval/select")))
+            if c and y is not None:
+                rows.append({"run": run.name, "C": c, "reward": y})
+    if not rows:
+        return Section("curves", title, empty(study, "No run of a pilot has been evaluated.", "isocost pilot"))
+    ends: dict[str, float] = {r["run"]: r["reward"] for r in rows}
+    alt_text = "Held-out reward against training rollouts, one line for each run. At the end: " + ", ".join(
+        f"{k} {share(v)}" for k, v in ends.items()
+    )
+    plot = figure(
+        "reward",
+        charts.plain_curves(rows, alt_text),
+        alt_text,
+        "One line for each run. Click a legend entry to single one out.",
+        rows,
+    )
+    best = max(ends, key=lambda k: ends[k])
+    lead = (
+        f"{len(ends)} {'run' if len(ends) == 1 else 'runs'} without a pilot; {best} ends highest, at"
+        f" {share(ends[best])}."
+    )
+    return Section("curves", title, join(p(lead, cls="lead"), plot))
+
+
+# frontier ---------------------------------------------------------------------------------------------------
+
+
+def frontier(study: Study) -> Section:
+    """The upper envelope of fitted curves, and n*(C) where it is identified, else the set of equal n's."""
+    title, law = "The frontier, and which n", law_of(study)
+    if law is not None and not law.arms:
+        why = law.refused.reason if law.refused else "No n has a curve"
+        return Section("frontier", title, p(sentence(why), cls="lead"))
+    if law is None:
+        return Section("frontier", title, no_law(study))
+    low, end = law.range
+    top = max(prescribed_C(study) or end, end)
+    band = law.frontier(np.geomspace(low, top, GRID))
+    rows = [
+        {"C": c, "reward": v, "low": a, "high": b, "n": int(n)}
+        for (c, v, a, b), n in zip(_columns(band, 4), band.n, strict=True)
+    ]
+    alt_text = (
+        f"Best fitted held-out reward against training rollouts, from {share(rows[0]['reward'])} at {brief(low)} to"
+        f" {share(rows[-1]['reward'])} at {brief(top)}."
+    )
+    caption = (
+        "The upper envelope of the fitted curves with its 90 % band; it steps where the choice of n changes. Circles"
+        " are record-breaking means: they rise with luck, and are for display only."
+    )
+    observed = _records(_means([r for r in study.of("pilot") if r.evaluations]))
+    fence = end if top > end else None
+    spec = charts.frontier(rows, observed, reach_of(study), alt_text)
+    plot = figure("frontier", spec, alt_text, caption, rows)
+    return Section("frontier", title, join(_set_sentence(study, law), plot, _which(study, law, low, top, fence)))
+
+
+def _records(points: Sequence[Data]) -> list[Data]:
+    """The running maximum over C of mean rewards."""
+    best, out = -math.inf, []
+    for r in sorted(points, key=lambda r: (r["C"], -r["reward"])):
+        if r["reward"] > best:
+            best = r["reward"]
+            out.append({k: r[k] for k in ("C", "reward", "n")})
+    return out
+
+
+def _which(study: Study, law: Law, low: float, top: float, fence: float | None) -> Safe:
+    from isocost.laws.law import Refusal
+
+    if law.n_star is not None and not isinstance(law.n_star, Refusal):
+        grid = np.geomspace(low, top, GRID)
+        found = [law.n_star.at(float(c)) for c in grid]
+        rows = [
+            {"C": round(float(c), 1), "n": x.value, "low": max(x.low, 1), "high": x.high}
+            for c, x in zip(grid, found, strict=True)
+        ]
+        alt_text = (
+            f"n* grows from {share(rows[0]['n'], 1)} at {brief(low)} rollouts to {share(rows[-1]['n'], 1)} at"
+            f" {brief(top)}."
+        )
+        caption = "The best n as compute grows: log2 n* is a sigmoid in ln C. The shade is its 90 % confidence band."
+        return join(
+            tag("h3", "n*(C)"), figure("n-star", charts.equals([], rows, fence, alt_text), alt_text, caption, rows)
+        )
+    rows = _standing(law, np.geomspace(low, top, 25))
+    sets = [law.equal_set(float(c)) for c in (low, law.range[1])]
+    alt_text = (
+        f"Which n are equal to the best within the margin: {names(sets[0])} at {brief(low)} rollouts,"
+        f" {names(sets[1])} at the end of the pilot."
+    )
+    caption = (
+        f"At each C, the n whose predicted reward is within {law.margin:g}, or within what can be told apart, of the"
+        " best. "
+    )
+    caption += "Not known: the pilot leaves that n's reward there open."
+    plot = figure("equal-n", charts.equals(rows, [], fence, alt_text), alt_text, caption, rows)
+    return join(tag("h3", "The set of equal n's"), _why_not(law.n_star), plot)
+
+
+def _why_not(refusal: Any) -> Safe:
+    if refusal is None:
+        return Safe("")
+    return p(f"n*(C) is not drawn: {sentence(refusal.reason)} {sentence(refusal.settle)}")
+
+
+def _standing(law: Law, grid: np.ndarray) -> list[Data]:
+    values = np.stack([law.curve(n, grid).value for n in law.ns])
+    rows = []
+    for i, c in enumerate(grid[:-1]):
+        middle = float(np.sqrt(c * grid[i + 1]))
+        equal, best, unknown = law.equal_set(middle), law.best(middle), law.unknown(middle)
+        for j, n in enumerate(law.ns):
+            standing = (
+                "best"
+                if n == best
+                else "equal to the best" if n in equal else "not known" if n in unknown else "worse"
+            )
+            behind = float(values[:, i].max() - values[j, i])
+            rows.append(
+                {
+                    "C": round(float(c), 1),
+                    "C2": round(float(grid[i + 1]), 1),
+                    "n": n,
+                    "standing": standing,
+                    "behind": round(behind, 4),
+                }
+            )
+    return rows
+
+
+def _set_sentence(study: Study, law: Law) -> Safe:
+    equal, plan = equal_set(study), study["plan"]
+    c = prescribed_C(study) or law.range[1]
+    where = f"At {count(c)} rollouts per run" if plan else "At the end of the pilot"
+    equal = equal or law.equal_set(c)
+    lead = (
+        f"{where} n = {names(equal)} {'is best' if len(equal) == 1 else 'are equal'} to within {law.margin:g}, or to"
+        " within what can be told apart."
+    )
+    if plan.get("fallback"):
+        lead = f"The law refuses: {where[0].lower()}{where[1:]} no n is called best."
+    more: list[Any] = []
+    twice = as_dict(plan.get("marginal"))
+    if twice:
+        doubled = as_dict(twice.get("doubled"))
+        more.append(
+            p(
+                f"Twice the budget would buy {signed(twice.get('gain'))}: {interval(doubled)} at n ="
+                f" {twice.get('doubled_n')}."
+            )
+        )
+    ratio = number(plan.get("extrapolation"))
+    if ratio and ratio > 1:
+        more.append(
+            p(
+                f"The prescription reaches {ratio:.3g} times beyond the pilot's largest run; what is shaded is"
+                " extrapolated."
+            )
+        )
+    return join(p(lead, cls="lead"), *more)
+
+

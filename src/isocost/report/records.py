@@ -1,0 +1,290 @@
+"""What a report reads: a study's JSON files and its runs, with whatever is missing or broken named, never guessed.
+
+Nothing here is executed or unpickled: records may come from strangers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isocost.errors import UserError
+from isocost.jsonfile import Damaged, good_lines, read_json
+from isocost.laws.curves import PASS
+
+if TYPE_CHECKING:
+    from isocost.laws.law import Law
+
+STUDY_FILES = (
+    "study", "profile", "pilot", "rate", "shift", "law", "plan", "forecast", "audit", "compare", "comparison",
+    "dry-run",
+)
+SHOWN = 3       # unreadable lines of a stream that are named
+FATES = ("trained", "dead", "filtered", "stale", "surplus", "cancelled", "lost", "evaluation")
+
+Data = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run directory. Empty dicts and lists stand for files that are not there."""
+
+    folder: Path
+    about: Data  # run.json
+    end: Data = field(default_factory=dict)  # end.json; empty while it runs
+    metric: str = PASS  # what its reward is told in
+
+    @property
+    def name(self) -> str:
+        return str(self.about.get("name") or self.folder.name)
+
+    @property
+    def purpose(self) -> str:
+        return str(self.about.get("purpose") or "run")
+
+    @property
+    def arm(self) -> Data:
+        return as_dict(self.about.get("arm"))
+
+    @property
+    def n(self) -> int | None:
+        return _whole(self.arm.get("n"))
+
+    @property
+    def lr(self) -> float | None:
+        return number(self.arm.get("lr"))
+
+    @property
+    def seed(self) -> Any:
+        return self.about.get("seed")
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.end)
+
+    @property
+    def diverged(self) -> bool:
+        return self.end.get("reason") == "diverged"
+
+    @cached_property
+    def lines(self) -> list[Data]:
+        return _lines(self.folder / "metrics.jsonl")[0]
+
+    @cached_property
+    def evaluations(self) -> list[Data]:
+        """Evaluation lines in order of compute, the base (step 0) first; of another metric than pass@1, with its
+        values as `eval/select` and `eval/audit`."""
+        found = [x for x in self.lines if "eval/select" in x or "eval/audit" in x]
+        if self.metric == PASS:
+            return found
+        return [{**x, **{key: x.get(f"{key}/{self.metric}") for key in ("eval/select", "eval/audit")}} for x in found]
+
+    @cached_property
+    def steps(self) -> list[Data]:
+        return [x for x in self.lines if "eval/select" not in x and "eval/audit" not in x]
+
+    @cached_property
+    def timing(self) -> list[Data]:
+        return _lines(self.folder / "timing.jsonl")[0]
+
+    @property
+    def seconds(self) -> float:
+        """Active seconds so far."""
+        return max((number(x.get("seconds")) or 0.0 for x in self.timing), default=0.0)
+
+    @cached_property
+    def fates(self) -> dict[str, int]:
+        """How many rollouts met each fate: from end.json, or counted in the journal while the run has no end."""
+        told = as_dict(self.end.get("fates"))
+        if told:
+            return {str(k): int(v) for k, v in told.items() if number(v) is not None}
+        counts: dict[str, int] = {}
+        for line in _lines(self.folder / "journal.jsonl")[0]:
+            for fate in line.get("fates") or ():
+                counts[str(fate)] = counts.get(str(fate), 0) + 1
+        return counts
+
+    @cached_property
+    def bill(self) -> dict[str, Data]:
+        """Cost per account; while the run has no end, the last step's totals as the account `train`."""
+        told = {str(k): as_dict(v) for k, v in as_dict(self.end.get("bill")).items()}
+        if told:
+            return told
+        return {"train": self.steps[-1]} if self.steps else {}
+
+    @property
+    def metered(self) -> int:
+        """Rollouts begun over all accounts."""
+        return int(sum(number(cost.get("rollouts")) or 0 for cost in self.bill.values()))
+
+    def samples(self) -> list[Data]:
+        return _lines(self.folder / "samples.jsonl")[0]
+
+
+@dataclass(frozen=True)
+class Study:
+    """Everything a report may show."""
+
+    folder: Path
+    files: dict[str, Data]  # by STUDY_FILES name; absent when the step has not run
+    runs: tuple[Run, ...]
+    broken: tuple[str, ...] = ()  # files that are there and cannot be read, with the reason
+
+    def __getitem__(self, name: str) -> Data:
+        return self.files.get(name, {})
+
+    def of(self, *purposes: str) -> list[Run]:
+        return [r for r in self.runs if r.purpose in purposes]
+
+    @property
+    def metric(self) -> str:
+        """What the reward on the page is: pass@1 unless the study, or the comparison, asked for another."""
+        return _metric(self.files)
+
+    @property
+    def imported(self) -> bool:
+        """Whether every run came from another trainer's log."""
+        return bool(self.runs) and all("imported" in r.about for r in self.runs)
+
+    @property
+    def name(self) -> str:
+        return self.folder.resolve().name
+
+    def hashes(self) -> dict[str, str]:
+        """SHA-256 of each study file as it lies on disk."""
+        paths = {f"{name}.json": self.folder / f"{name}.json" for name in STUDY_FILES}
+        return {name: hashlib.sha256(p.read_bytes()).hexdigest() for name, p in paths.items() if p.is_file()}
+
+    @cached_property
+    def sealed_from(self) -> dict[str, str]:
+        """What the forecast was made from, hashed again as it lies here; what is not there, or broken, is left out."""
+        from isocost.planner.forecast import digest_of, records_hash
+
+        version = self["forecast"].get("seal_version", 1)
+        out = {name: digest_of(self[name], version) for name in ("law", "plan") if self[name]}
+        if not self.broken and any(r.purpose not in ("train", "run") for r in self.runs):
+            out["records"] = records_hash(self.folder)
+        return out
+
+    @cached_property
+    def intact(self) -> bool | None:
+        """Whether the forecast still hashes to the seal it carries; None for one of another version, or none."""
+        from isocost.planner.forecast import Forecast
+
+        try:
+            Forecast.of(self["forecast"])
+        except UserError:
+            return False
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None
+        return True
+
+    @cached_property
+    def changed(self) -> tuple[str, ...]:
+        """What is not as it was when the forecast was sealed, in words; empty without a forecast."""
+        from isocost.planner.forecast import changed
+
+        then = as_dict(self["forecast"].get("hashes"))
+        own = ("forecast.json",) if self.intact is False else ()
+        return (*own, *(changed(then, self.sealed_from) if then else ()))
+
+
+def load(folder: Path) -> Study:
+    """A study directory, a directory of runs, or one run.
+
+    Raises:
+        UserError: there is no such directory, or nothing in it is a study or a run.
+    """
+    if not folder.is_dir():
+        raise UserError(f"{folder} is not a directory; give a study, a directory of runs, or a run")
+    broken: list[str] = []
+    files = {name: data for name in STUDY_FILES if (data := _read(folder / f"{name}.json", broken))}
+    runs = tuple(run for place in _run_folders(folder) if (run := _run(place, broken, _metric(files))))
+    if not files and not runs and not broken:
+        wanted = "study.json, profile.json, run.json"
+        raise UserError(f"{folder} holds neither a study nor a run (looked for {wanted} and runs/*/run.json)")
+    return Study(folder, files, runs, tuple(broken))
+
+
+def law_of(study: Study) -> Law | None:
+    """The fitted law, if there is one that this version reads."""
+    if not study["law"]:
+        return None
+    from isocost.laws.law import Law
+
+    try:
+        return Law.of(study["law"])
+    except (UserError, KeyError, TypeError, ValueError, AttributeError):  # written by another version: the page says so
+        return None
+
+
+def read_run(folder: Path, metric: str = PASS) -> Run | None:
+    """One run by its folder, or None where there is none that can be read."""
+    return _run(folder, [], metric) if folder.is_dir() else None
+
+
+def number(x: Any) -> float | None:
+    """A finite number, or None for anything else."""
+    if isinstance(x, bool) or not isinstance(x, (int, float)):
+        return None
+    return float(x) if math.isfinite(x) else None
+
+
+def as_dict(x: Any) -> Data:
+    return x if isinstance(x, dict) else {}
+
+
+def as_list(x: Any) -> list[Any]:
+    return list(x) if isinstance(x, (list, tuple)) else []
+
+
+def _whole(x: Any) -> int | None:
+    value = number(x)
+    return None if value is None else int(value)
+
+
+def _run_folders(folder: Path) -> list[Path]:
+    if (folder / "run.json").is_file():
+        return [folder]
+    inside = folder / "runs" if (folder / "runs").is_dir() else folder
+    return sorted(p.parent for p in inside.glob("*/run.json"))
+
+
+def _metric(files: dict[str, Data]) -> str:
+    told = (as_dict(files.get(name)).get("metric") for name in ("study", "comparison", "compare"))
+    return next((str(x) for x in told if x), PASS)
+
+
+def _run(folder: Path, broken: list[str], metric: str) -> Run | None:
+    about = _read(folder / "run.json", broken)
+    if not about:
+        return None
+    run = Run(folder, about, _read(folder / "end.json", broken), metric)
+    for name in ("metrics.jsonl", "timing.jsonl"):
+        _, bad = _lines(folder / name)
+        broken += [f"{name} in {folder.name}{why}" for why in bad[:SHOWN]]
+        broken += [f"{name} in {folder.name} has {len(bad) - SHOWN} more such lines"] if len(bad) > SHOWN else []
+    return run
+
+
+def _read(path: Path, broken: list[str]) -> Data:
+    try:
+        return read_json(path, partial=True) if os.path.lexists(path) else {}
+    except Damaged as e:
+        broken.append(f"{path.name} in {path.parent.name}{e.why}")
+    except UserError as e:      # a newer schema
+        broken.append(str(e).replace(str(path), f"{path.name} in {path.parent.name}"))
+    return {}
+
+
+def _lines(path: Path) -> tuple[list[Data], list[str]]:
+    """The lines of a stream that can be read, and why the others cannot."""
+    try:
+        return good_lines(path)
+    except Damaged as e:
+        return [], [e.why]

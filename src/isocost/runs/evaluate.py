@@ -1,0 +1,112 @@
+"""Measure a policy on problems: exactly where the problems allow it, by sampling where they do not.
+
+What is evaluated with (the `play` and `pace` of a recipe) is what is trained with. Everything is charged to the
+account it is called under; the caller names it (`evaluation` or `probe`), so it is never in C and always in the bill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import comb
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from isocost import meter
+from isocost.chance import Purpose
+from isocost.gather import together
+from isocost.seams import Pace, Recipe
+from isocost.types import Group, Place, Problem, Stop
+from isocost.world import World
+
+ATTEMPTS = 4  # k of the best@k and worst@k that evaluations write down (IsoCompute, arXiv 2603.12151)
+
+
+def best_of(scores: Sequence[float], k: int) -> float:
+    """The mean over all k-subsets of a problem's scores of their highest: unbiased; NaN with fewer than k scores.
+
+    Of right-or-wrong scores, c of s right, this is 1 - C(s-c, k) / C(s, k) (Chen et al. 2021, arXiv 2107.03374,
+    equation 1): the i-th score from below is the highest of C(i-1, k-1) subsets.
+    """
+    s = len(scores)
+    if s < k:
+        return float("nan")
+    return sum(comb(i, k - 1) * x for i, x in enumerate(sorted(scores))) / comb(s, k)
+
+
+def worst_of(scores: Sequence[float], k: int) -> float:
+    """The same of the lowest of k; of right-or-wrong scores C(c, k) / C(s, k)."""
+    return 1 - best_of([1 - x for x in scores], k)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Pass rate per problem, and how it was had."""
+
+    right: Float[ndarray, "P"]  # in [0, 1]; a mean over samples, or exact
+    exact: bool
+    groups: tuple[Group, ...] = ()  # what was sampled; empty when exact
+    unscored: int = 0  # attempts whose verifier or environment failed: in no mean
+
+    @property
+    def mean(self) -> float:
+        return float(np.nanmean(self.right)) if len(self.right) else float("nan")
+
+    def best(self, k: int) -> Float[ndarray, "P"]:
+        """The chance per problem that one of k attempts is right (of graded scores: the expected highest).
+
+        Exactly 1 - (1 - p)^k where p is known; else unbiased from the samples, NaN where fewer than k were scored.
+        """
+        return 1 - (1 - self.right) ** k if self.exact else self._over_samples(best_of, k)
+
+    def worst(self, k: int) -> Float[ndarray, "P"]:
+        """The chance per problem that k attempts are all right: p^k, or unbiased from the samples as in `best`."""
+        return self.right**k if self.exact else self._over_samples(worst_of, k)
+
+    def _over_samples(self, of: Callable[[Sequence[float], int], float], k: int) -> ndarray:
+        return np.array([of(scores_of(g), k) for g in self.groups])
+
+
+def scores_of(group: Group) -> list[float]:
+    """The scores of a group's attempts, without those whose verifier failed."""
+    return [r.score.value for r in group.rollouts if r.score is not None]
+
+
+async def evaluate(
+    recipe: Recipe,
+    world: World,
+    problems: Sequence[Problem],
+    pace: Pace,
+    *,
+    samples: int,
+    seed: int = 0,
+    purpose: Purpose = Purpose.EVALUATION,
+    account: str = meter.EVALUATION,
+    exact: bool = True,
+) -> Evaluation:
+    """Pass@1 of each problem. Sampled sets share random numbers: one `seed` draws the same across arms and steps."""
+    with meter.on(account):
+        if exact and world.exact is not None:
+            return Evaluation(np.asarray(world.exact(problems, pace.sampling), dtype=np.float64), exact=True)
+        groups = await together(
+            *(
+                group_of(recipe, world, p, Place(seed, 0, slot, int(purpose)), samples, pace)
+                for slot, p in enumerate(problems)
+            )
+        )
+    scores = [scores_of(g) for g in groups]
+    unscored = sum(r.score is None for g in groups for r in g.rollouts)
+    right = np.array([np.mean(s) if s else np.nan for s in scores])
+    return Evaluation(right, exact=False, groups=tuple(groups), unscored=unscored)
+
+
+async def group_of(
+    recipe: Recipe, world: World, problem: Problem, place: Place, samples: int, pace: Pace
+) -> Group:
+    """This many attempts at one problem, marked as far as their environment did not fail. Charged to whoever asks."""
+    rollouts = await recipe.play(problem, range(samples), world, pace, place)
+    whole = [r for r in rollouts if r.stop is not Stop.ERROR]
+    scores = dict(zip((r.attempt for r in whole), await world.grade(whole), strict=True))
+    return Group(problem, tuple(r.but(score=scores.get(r.attempt)) for r in rollouts), place)

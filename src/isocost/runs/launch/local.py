@@ -1,0 +1,130 @@
+"""Many runs on few cores: each run in a process of its own thread count, several processes side by side.
+
+A run's bytes depend on its job and its threads alone, so how many workers there are changes only the clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from isocost.errors import Interrupted, RewardFailed, UserError
+from isocost.runs.record import GO_ON, REWARD_FAILED, read_json
+from isocost.runs.run import Job, run
+
+STOPS = (signal.SIGINT, signal.SIGTERM)
+
+_asked_to_stop = threading.Event()   # of a worker process
+
+
+def run_all(
+    jobs: Sequence[Job], folder: Path, *, workers: int, watch: Callable[[], None] = lambda: None
+) -> list[dict[str, Any]]:
+    """Run every job in `folder/name`, going on where one was left; returns what each end.json says, in order.
+
+    `watch` is called a few times a second. Raises Interrupted after a signal, and RewardFailed after a run that ended
+    so, once every worker has saved; UserError if a run was asked something its folder does not allow.
+    """
+    waiting = [j for j in jobs if not ended(folder / j.name)]
+    if waiting:
+        _run(waiting, folder, min(workers, len(waiting)), watch)
+    return [read_json(folder / j.name / "end.json") for j in jobs]
+
+
+def ended(path: Path) -> bool:
+    """Whether the run in this folder is over, rather than absent, under way, interrupted or without a reward."""
+    return (path / "end.json").exists() and read_json(path / "end.json")["reason"] not in GO_ON
+
+
+def _run(jobs: Sequence[Job], folder: Path, workers: int, watch: Callable[[], None]) -> None:
+    stopped: list[int] = []
+    before = {
+        s: signal.signal(s, lambda signum, frame: stopped.append(signum))
+        for s in STOPS
+    }
+    threads = max(j.setting.threads for j in jobs)
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(
+        workers, mp_context=context, initializer=_settle_in, initargs=(threads, os.getpid())
+    )
+    try:
+        with _held_back():  # a worker begins as its parent is: until it has settled in, a signal waits
+            futures = [pool.submit(_one, job, folder / job.name) for job in jobs]
+        told = False
+        while left := [f for f in futures if not f.done()]:
+            wait(left, timeout=0.25, return_when=FIRST_COMPLETED)
+            watch()
+            failed = any(f.done() and not f.cancelled() and isinstance(f.exception(), RewardFailed) for f in futures)
+            if (stopped or failed) and not told:     # of a reward that failed the other runs would find the same
+                told = True
+                for f in futures:
+                    f.cancel()
+                for process in pool._processes.values():  # the pool has no public way to pass a signal on
+                    if process.pid:
+                        os.kill(process.pid, signal.SIGTERM)
+        _raise_first(futures)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+        for s, handler in before.items():
+            signal.signal(s, handler)
+    if stopped:
+        raise Interrupted(stopped[0])
+
+
+@contextmanager
+def _held_back() -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _raise_first(futures: Sequence[Future[None]]) -> None:
+    for f in futures:
+        if not f.cancelled() and (error := f.exception()) is not None:
+            raise error
+
+
+def _settle_in(threads: int, parent: int) -> None:
+    """Before torch is imported: threads that do not spin, Ctrl-C left to the parent, and no life without it."""
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    os.environ["OMP_WAIT_POLICY"] = "passive"
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _stop)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+
+    def watch_parent() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)  # a parent that was killed cannot say so
+        os._exit(1)
+
+    threading.Thread(target=watch_parent, daemon=True).start()
+
+
+def _stop(signum: int, frame: Any) -> None:
+    """Asked to stop between two runs: the next does not begin. During a run, the run's own handler is asked."""
+    _asked_to_stop.set()
+
+
+def _one(job: Job, out: Path) -> None:
+    """One run. The pool hands a worker its next run before it can be called back, so the worker itself must refuse."""
+    if _asked_to_stop.is_set():
+        return
+    try:
+        end = asyncio.run(run(job, out))
+        if end["reason"] == "interrupted":
+            _asked_to_stop.set()
+        if end["reason"] == REWARD_FAILED:
+            raise RewardFailed(end["detail"])
+    except UserError as e:
+        raise (RewardFailed if isinstance(e, RewardFailed) else UserError)(f"run {job.name}: {e}") from None

@@ -1,0 +1,83 @@
+"""What a run's rewards are and what its C counts: what must be one for rewards to be compared, or to make one law."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from isocost.errors import UserError
+from isocost.importers import HELD_OUT, TRAINING, UNNAMED
+from isocost.planner.budget import UNITS
+
+ONE = {  # what must be one: its name, and what would make it so
+    "kind": ("kind of reward", "keep held-out and training reward apart, or name one column for all with "
+                               "`isocost import --map`"),
+    "metric": ("metric", "name the same measure in all logs with `isocost import --map held_out=COLUMN`"),
+    "scale": ("scale", "count the rewards of all logs alike, and import them with one --scale"),
+    "unit": ("unit of C", "keep runs apart whose cost is counted otherwise"),
+    "model": ("model", "keep runs apart that began from another model"),
+    "data": ("data", "keep runs apart that were trained on other problems"),
+}
+
+UNIT = (0.0, 1.0)  # the scale of rewards in records
+CHOOSES = ("on the problems that choose", "on the validation split")  # what a training reward is not measured on
+
+
+def of(run: Mapping[str, Any]) -> dict[str, str]:
+    """What a run.json says of each key of `ONE`, in words, empty where it does not; isocost's own runs name no metric
+    and have held-out rewards from 0 to 1 at a C in rollouts."""
+    log = run.get("imported") or {}
+    metric = log.get("metric") or {}
+    low, high = scale_of(run)
+    said = {
+        "kind": metric.get("kind") or HELD_OUT,
+        "metric": metric.get("name"),
+        "scale": f"from {low:g} to {high:g}",
+        "unit": log.get("unit") or UNITS[0],
+        "model": (run.get("model") or {}).get("name"),
+        "data": (run.get("problems") or {}).get("spec"),
+    }
+    return {k: "" if v in (None, UNNAMED) else str(v) for k, v in said.items()}
+
+
+def scale_of(run: Mapping[str, Any]) -> tuple[float, float]:
+    """The least and the most that a rollout of this run.json can earn, in the units of its log."""
+    low, high = ((run.get("imported") or {}).get("stated") or {}).get("scale") or UNIT
+    return float(low), float(high)
+
+
+def in_its_units(scale: Sequence[float], *rewards: float) -> str:
+    """A reward and its interval (value, low, high; 0 to 1) on the scale of a log; nothing where that is 0 to 1."""
+    least, most = scale
+    if (least, most) == UNIT:
+        return ""
+    value, low, high = (f"{least + (most - least) * r:.4g}" for r in rewards)
+    return f"{value} [{low}, {high}] on the logs' scale from {least:g} to {most:g}"
+
+
+def from_to(scale: Sequence[float], first: float, last: float) -> str:
+    """Where a reward began and ended (0 to 1) on the scale of its log; nothing where that is 0 to 1."""
+    least, most = scale
+    if (least, most) == UNIT:
+        return ""
+    begun, ended = (f"{least + (most - least) * r:.4g}" for r in (first, last))
+    return f"{begun} -> {ended} of {least:g} to {most:g} in the log"
+
+
+def worded(text: str, kind: str) -> str:
+    """A sentence about held-out reward, in the words of the reward that was measured."""
+    if kind == TRAINING:
+        for words in CHOOSES:
+            text = text.replace(words, "in training reward")
+    return text
+
+
+def one(told: Sequence[tuple[str, Mapping[str, str]]], keys: Sequence[str] = tuple(ONE)) -> None:
+    """Raises UserError, naming both, where two of these (name, what `of` says) differ in what must be one."""
+    for key in keys:
+        what, right = ONE[key]
+        said = [(name, own[key]) for name, own in told if own[key]]
+        for name, value in said:
+            if value != said[0][1]:
+                other = f"of {name} {value}" if name != said[0][0] else f"{value} in another of its runs"
+                raise UserError(f"the {what} of {said[0][0]} is {said[0][1]}, {other}: {right}")

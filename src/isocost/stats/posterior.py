@@ -1,0 +1,252 @@
+"""What a curve's runs leave open: a posterior over its shape, on a grid, so that nothing has to converge.
+
+Least squares takes one point of the ridge along which a lower asymptote and a steeper rise fit alike, and a bootstrap
+around it stays there. A pilot that stopped before its knee must leave its asymptote open up to 1, so the shape is
+weighed instead: every (tail, A, Cmid, b) of a grid by its likelihood under the runs' pooled noise.
+
+Arms are one experiment at several n, so they are weighed together: from one n to the next A, Cmid and b change little
+(IsoCompute, arXiv 2603.12151, figures over n), and an arm that is late leans on those that are not. The grid makes
+this exact: filtering from the smallest n to the largest, then drawing back, gives draws of all curves at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+from numpy import ndarray
+
+from isocost.stats.forms import reached, risen
+
+ASYMPTOTES, MIDPOINTS = 41, 40
+SLOPES = np.geomspace(0.35, 5.0, 13)
+SLOPE, SLOPE_SPREAD = 1.2, 0.5      # prior of b, log-normal: published runs lie in 0.8 to 2 (ScaleRL: 1.56 to 2.01)
+REACH = 64.0                        # the latest midpoint allowed, in units of the pilot's end
+SHARED = 0.95                       # of a run's variance that neighbouring evaluations share; the rest is their own
+USUAL = 9                           # evaluations of a run that count; more of them say the same
+SHAPE = 0.004                       # how far a true curve may lie off the form, in reward: one standard deviation
+ALL = 0.1                           # prior weight of A = 1, that every problem can be learned: without it the end that
+                                    # a set with a verifier often has would be an accident at the edge
+STEP_A = 0.025                      # change of A per doubling of n, a standard deviation: n is worth 0.04 (hard) to
+                                    # 0.09 (easy) of reward over the whole of IsoCompute's range, six doublings
+LATER, STEP_CMID = 0.35, 0.35       # change of ln Cmid: from 0, where only rollouts count, to ln 2, where updates do
+STEP_B = 0.2                        # change of ln b
+BLUR = 3.0                          # of errors, where the whole range is searched for the part that matters
+STRANGE = 0.05                      # share of steps that are four times as wide
+LEFT = 0.05                         # weight that a form keeps whatever the runs say against it: there are others
+                                    # than these, and a study sees a part of a curve
+
+
+def correlation(C: ndarray, residuals: ndarray) -> float:
+    """How alike evaluations of a run a doubling of C apart are, from pooled residuals (I, K) at C (K,); in [0.3, 0.95].
+
+    Per doubling, so that evaluating more often does not make a run look like several.
+    """
+    if len(C) < 2:
+        return 0.3
+    before, after = residuals[:, :-1], residuals[:, 1:]
+    size = np.sqrt((before**2).sum() * (after**2).sum())
+    neighbours = np.clip((before * after).sum() / size, 0.01, 0.99) if size > 0 else 0.99
+    return float(np.clip(neighbours ** (1 / np.log2(C[1:] / C[:-1]).mean()), 0.3, 0.95))
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What one arm's runs show: mean reward (K,) at C (K,), its covariance (K, K), and degrees of freedom behind it.
+
+    `n` is the arm's own; infinite `dof` is a covariance that is known.
+    """
+
+    n: int
+    C: ndarray
+    mean: ndarray
+    covariance: ndarray
+    dof: float
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Every (A, Cmid, b) that is weighed: the three axes, one grid for all arms of a study."""
+
+    A: ndarray
+    Cmid: ndarray
+    b: ndarray = field(default_factory=lambda: SLOPES)
+
+    @staticmethod
+    def of(seen: Sequence[Seen]) -> Grid:
+        """A from the lowest end the noise allows up to 1, Cmid from before the first point to `REACH` times the end."""
+        lowest = min(float(s.mean[-1] - 3 * np.sqrt(s.covariance[-1, -1])) for s in seen)
+        Cmid = np.geomspace(min(s.C[0] for s in seen) / 2, REACH * max(s.C[-1] for s in seen), MIDPOINTS)
+        return Grid(np.linspace(np.clip(lowest, 0.0, 0.98), 1.0, ASYMPTOTES), Cmid)
+
+    def around(self, draws: ndarray) -> Grid:
+        """A grid as fine that holds draws (..., 3) of this one and little else: two steps beyond them on every side."""
+        def axis(old: ndarray, values: ndarray) -> ndarray:
+            low, high = np.searchsorted(old, [values.min(), values.max()])
+            ends = float(old[max(low - 2, 0)]), float(old[min(high + 2, len(old) - 1)])
+            return np.asarray(np.linspace(*ends, len(old)))
+        A = axis(self.A, draws[..., 0])
+        Cmid, b = (axis(np.log(x), np.log(draws[..., i])) for i, x in ((1, self.Cmid), (2, self.b)))
+        return Grid(A, np.exp(Cmid), np.exp(b))
+
+    def extent(self) -> float:
+        """The prior's mass here, up to a factor that is one for all grids of a study."""
+        ln_b = np.log(self.b)
+        b = np.exp(-0.5 * ((ln_b - np.log(SLOPE)) / SLOPE_SPREAD) ** 2).mean() * (ln_b[-1] - ln_b[0])
+        return float(self.ends().sum() * np.log(self.Cmid[-1] / self.Cmid[0]) * b)
+
+    def likelihood(self, seen: Seen, base: float, tail: float) -> ndarray:
+        """The log likelihood (A, Cmid, b) of one arm: Student with its degrees of freedom, normal where infinite."""
+        precision = np.linalg.inv(seen.covariance)
+        share = risen(seen.C, self.Cmid[:, None, None], self.b[None, :, None], tail)        # (Cmid, b, K)
+        gap, gain = seen.mean - base, (self.A - base)[:, None, None]
+        weighted = share @ precision
+        squares = gap @ precision @ gap - 2 * gain * (weighted @ gap) + gain**2 * (weighted * share).sum(-1)
+        squares = np.maximum(squares, 0.0)
+        if np.isinf(seen.dof):
+            return np.asarray(-squares / 2)
+        return np.asarray(-(seen.dof + len(seen.C)) / 2 * np.log1p(squares / seen.dof))
+
+    def prior(self) -> ndarray:
+        """The prior of the first arm: `ends` on A, flat on ln Cmid, log-normal on b: (A, Cmid, b), summing to 1."""
+        b = np.exp(-0.5 * ((np.log(self.b) - np.log(SLOPE)) / SLOPE_SPREAD) ** 2)
+        out = np.broadcast_to(self.ends()[:, None, None] * b, (len(self.A), len(self.Cmid), len(self.b)))
+        return np.asarray(out / out.sum())
+
+    def ends(self) -> ndarray:
+        """The prior mass of each asymptote (A,): Jeffreys' for a share, as A is the share of problems that can be
+        learned, with the density 1 / (pi sqrt(A (1 - A))); and `ALL` at 1.
+        """
+        middles = (self.A[:-1] + self.A[1:]) / 2
+        below = 2 / np.pi * np.arcsin(np.sqrt(np.concatenate([self.A[:1], middles, self.A[-1:]])))
+        return np.asarray((1 - ALL) * np.diff(below) + ALL * (self.A == 1.0))
+
+    def steps(self, doublings: float) -> tuple[ndarray, ndarray, ndarray]:
+        """How each parameter may change from one n to an n this many doublings larger: rows sum to 1 over the new."""
+        wide = np.sqrt(doublings)
+        return (_step(self.A, 0.0, STEP_A * wide, self.ends()),
+                _step(np.log(self.Cmid), LATER * doublings, STEP_CMID * wide),
+                _step(np.log(self.b), 0.0, STEP_B * wide))
+
+
+def _step(x: ndarray, shift: float, sd: float, prior: ndarray | float = 1.0) -> ndarray:
+    """The transition (from, to) on one axis: normal, with a share `STRANGE` of steps four times as wide."""
+    z = (x[None, :] - x[:, None] - shift) / sd
+    out = ((1 - STRANGE) * np.exp(-0.5 * z**2) + STRANGE / 4 * np.exp(-0.5 * (z / 4) ** 2) + 1e-12) * prior
+    return np.asarray(out / out.sum(1, keepdims=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """The joint posterior of all arms under one form: filtered weights per arm, and the evidence for the form.
+
+    Arms are ordered by n. `filtered[i]` (A, Cmid, b) is what arms 0..i say of arm i, summing to 1.
+    """
+
+    grid: Grid
+    steps: list[tuple[ndarray, ndarray, ndarray]]
+    filtered: list[ndarray]
+    evidence: float
+
+    def draws(self, u: ndarray) -> ndarray:
+        """Joint draws (arms, D, 3) of A, Cmid, b from uniforms u (arms, 3, D), the last arm first."""
+        arms = len(self.filtered)
+        places = np.empty((arms, 3, u.shape[-1]), dtype=int)
+        for i in reversed(range(arms)):
+            own, count = self.filtered[i], u.shape[-1]
+            to_A, to_C, to_b = (np.ones((len(axis), 1)) for axis in (self.grid.A, self.grid.Cmid, self.grid.b))
+            a = c = b = np.zeros(count, dtype=int)
+            if i + 1 < arms:
+                to_A, to_C, to_b = self.steps[i]
+                a, c, b = places[i + 1]
+            of_b = own @ to_b                                       # (A, Cmid, b')
+            of_C = np.matmul(to_C.T, of_b)                          # (A, Cmid', b')
+            A = _pick(of_C[:, c, b] * to_A[:, a], u[i, 0])
+            Cmid = _pick(of_b[A, :, b].T * to_C[:, c], u[i, 1])
+            places[i] = A, Cmid, _pick(own[A, Cmid, :].T * to_b[:, b], u[i, 2])
+        return np.stack([self.grid.A[places[:, 0]], self.grid.Cmid[places[:, 1]], self.grid.b[places[:, 2]]], -1)
+
+
+def _pick(weights: ndarray, u: ndarray) -> ndarray:
+    """For each column of weights (X, D) the place where its running sum passes u (D,) of the whole."""
+    reached = np.cumsum(weights, axis=0)
+    return np.minimum((reached < u * reached[-1]).sum(0), len(weights) - 1)
+
+
+def chain(seen: Sequence[Seen], base: float, tail: float, grid: Grid) -> Chain:
+    """The posterior of every arm given all arms, under one form: exact on the grid, by filtering from n to n."""
+    ahead, evidence = grid.prior(), 0.0
+    filtered: list[ndarray] = []
+    steps = [grid.steps(float(np.log2(b.n / a.n))) for a, b in pairwise(seen)]
+    for i, arm in enumerate(seen):
+        if i:
+            to_A, to_C, to_b = steps[i - 1]
+            ahead = (to_A.T @ filtered[-1].reshape(len(grid.A), -1)).reshape(filtered[-1].shape)
+            ahead = np.matmul(to_C.T, ahead) @ to_b
+        score = grid.likelihood(arm, base, tail)
+        own = ahead * np.exp(score - score.max())
+        evidence += float(np.log(own.sum()) + score.max())
+        filtered.append(own / own.sum())
+    return Chain(grid, steps, filtered, evidence)
+
+
+def joint(seen: Sequence[Seen], base: float, tail: float, u: ndarray) -> Chain:
+    """The posterior of every arm given all arms, under one form, on a grid that is fine where the weight is.
+
+    The whole range is weighed first, with errors `BLUR` times as large so that no ridge falls between its cells, and
+    what uniforms u (arms, 3, D) draw of it tells where to look closely. The evidence is put back into units of the
+    whole range, which is one for every form.
+    """
+    whole = Grid.of(seen)
+    blurred = [replace(arm, covariance=BLUR**2 * arm.covariance) for arm in seen]
+    close = whole.around(chain(blurred, base, tail, whole).draws(u))
+    fine = chain(seen, base, tail, close)
+    return replace(fine, evidence=fine.evidence + np.log(close.extent() / whole.extent()))
+
+
+def shares(evidence: Sequence[float]) -> ndarray:
+    """The weight of each form from its log evidence over all arms, summing to 1; none falls below `LEFT` or so.
+
+    The form is one for the whole study: arms differ in how fast and how far, not in kind, and together they can tell.
+    """
+    likely = np.exp(np.array(evidence) - max(evidence))
+    floored = likely / likely.sum() + LEFT
+    return np.asarray(floored / floored.sum())
+
+
+def dearer(drawn: ndarray, tails: Sequence[float], base: float, C: float, most: float) -> ndarray:
+    """The log of how many times C each arm needs to reach what the best arm has at C: (arms, D), from 0 to ln `most`.
+
+    `drawn` (arms, D, 4) are joint draws: the form's place, A, Cmid, b.
+    """
+    which, A, Cmid, b = np.moveaxis(drawn, -1, 0)
+    reward, need = np.empty(A.shape), np.empty(A.shape)
+    for place, tail in enumerate(tails):
+        at = which == place
+        reward[at] = base + (A[at] - base) * risen(np.array(C), Cmid[at], b[at], tail)
+    best = reward.max(0) - base
+    share = best / np.maximum(A - base, 1e-9)
+    for place, tail in enumerate(tails):
+        at = which == place
+        need[at] = reached(share[at], Cmid[at], b[at], tail)
+    behind = reward < reward.max(0) - 1e-9      # at its asymptote to the last digit, even the best would need for ever
+    return np.asarray(np.where(behind, np.log(np.clip(need / C, 1.0, most)), 0.0))
+
+
+def thinned(C: ndarray) -> ndarray:
+    """Places of at most `USUAL` of the evaluation points C (K,), evenly spaced in ln C, ends included.
+
+    Neighbouring evaluations of a run say nearly the same; evaluating more often must not make it look surer.
+    """
+    wanted = np.linspace(np.log(C[0]), np.log(C[-1]), USUAL)
+    nearest = np.abs(np.log(C)[None, :] - wanted[:, None]).argmin(1)
+    return np.arange(len(C)) if len(C) <= USUAL else np.unique(nearest)
+
+
+def covariance(C: ndarray, sd: ndarray, rho: float) -> ndarray:
+    """The covariance (K, K) of a mean curve with standard errors sd (K,) at C (K,): rho to the doublings between."""
+    apart = np.abs(np.log2(C)[:, None] - np.log2(C)[None, :])
+    shared = SHARED * rho**apart + (1 - SHARED) * np.eye(len(C))
+    return np.asarray(np.outer(sd, sd) * shared + SHAPE**2 * np.eye(len(C)))

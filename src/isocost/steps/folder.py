@@ -1,0 +1,173 @@
+"""A study's directory: what it was asked, and how long each of its phases took.
+
+study.json  profile.json  pilot.json  rate.json  law.json  plan.json  forecast.json  audit.json  report.html  runs/
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from isocost.errors import UserError
+from isocost.laws.curves import PASS
+from isocost.runs import record as records
+from isocost.runs.record import read_json, write_json
+from isocost.types import Cost
+from isocost.worlds.setting import Setting
+
+_ASKED_AS = {"profiled": "--problems"}      # what is asked by an option of another name
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_held: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())   # folders that this command writes to
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Hold a study's or a run's folder for one command; the steps that it consists of may hold it again.
+
+    Raises UserError, naming the process, if another one writes there.
+    """
+    where = path.resolve()
+    if where in _held.get():
+        yield
+        return
+    with records.locked(path):
+        token = _held.set(_held.get() | {where})
+        try:
+            yield
+        finally:
+            _held.reset(token)
+
+
+def writes(*, new: bool = False) -> Callable[[Callable[Concatenate[Path, P], R]], Callable[Concatenate[Path, P], R]]:
+    """Of a command whose first argument is the folder that it writes to: `writing` around all of it.
+
+    Not where nothing will be written: in a dry run, and in a folder that is not there, unless the command makes a
+    `new` one.
+    """
+
+    def of(command: Callable[Concatenate[Path, P], R]) -> Callable[Concatenate[Path, P], R]:
+        @wraps(command)
+        def alone(path: Path, *args: P.args, **kwargs: P.kwargs) -> R:
+            if kwargs.get("dry_run") or not (new or path.is_dir()):
+                return command(path, *args, **kwargs)
+            with writing(path):
+                return command(path, *args, **kwargs)
+
+        return alone
+
+    return of
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a study lives."""
+
+    path: Path
+
+    @property
+    def runs(self) -> Path:
+        return self.path / "runs"
+
+    def has(self, name: str) -> bool:
+        return (self.path / name).exists()
+
+    def read(self, name: str, step: str) -> dict[str, Any]:
+        """A step's record. Raises UserError naming the step that writes it."""
+        if not self.has(name):
+            said = f"profile --out {self.path}" if step == "profile" else f"{step} {self.path}"
+            raise UserError(f"{self.path} has no {name} yet: run `isocost {said}` first")
+        return read_json(self.path / name)
+
+    def write(self, name: str, data: Mapping[str, Any]) -> None:
+        write_json(self.path / name, {"schema": records.SCHEMA, **data})
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        return self.read("study.json", "profile")
+
+    @property
+    def setting(self) -> Setting:
+        return Setting.of(self.asked["setting"])
+
+    @property
+    def metric(self) -> str:
+        """What the study's laws are of: pass@1 unless another metric was asked for."""
+        return str(self.asked.get("metric", PASS))
+
+    @contextmanager
+    def phase(self, name: str, began: float | None = None) -> Iterator[None]:
+        """Time a phase, since `began` if that was before; one gone through again (after a resume) adds to its time."""
+        began = time.perf_counter() if began is None else began
+        try:
+            yield
+        finally:
+            asked = self.asked
+            phases = asked.setdefault("phases", {})
+            phases[name] = round(phases.get(name, 0.0) + time.perf_counter() - began, 2)
+            write_json(self.path / "study.json", asked)
+
+
+def check(path: Path, setting: Setting, **asked: Any) -> None:
+    """Raises UserError, naming what differs, if the study in `path` was asked something else.
+
+    What a study of an earlier version does not know of was not asked of it.
+    """
+    home = Home(path)
+    if not home.has("study.json"):
+        return
+    there = home.asked
+    old, new = {**there["setting"], **there}, {**asdict(setting), **asked}
+    changed = sorted(k for k in new if (k in old or new[k])
+                     and records.canonical(old.get(k)) != records.canonical(new[k]))
+    if changed:
+        said = ", ".join(f"{_ASKED_AS.get(k, k)} was {old.get(k)!r} and is now {new[k]!r}" for k in changed)
+        raise UserError(
+            f"{path} holds a study that was asked something else ({said}); choose another --out, or remove it"
+        )
+
+
+def found(path: Path, setting: Setting, **asked: Any) -> Home:
+    """Begin a study, or go on with the one that is there. Raises UserError if that one was asked something else."""
+    check(path, setting, **asked)
+    home = Home(path)
+    if not home.has("study.json"):
+        path.mkdir(parents=True, exist_ok=True)
+        asks = {"setting": asdict(setting), **asked}
+        home.write("study.json", {**asks, "code": records.code(), "phases": {}})
+    return home
+
+
+def bill_dry_run(path: Path, cost: Mapping[str, Any]) -> None:
+    """Add what a dry run has sampled to dry-run.json in the folder that it was asked for: it is in no other bill.
+
+    `cost` is that of the last dry run, `spent` of all of them.
+    """
+    file = path / "dry-run.json"
+    earlier = Cost.of(read_json(file)["spent"]) if file.exists() else Cost()
+    path.mkdir(parents=True, exist_ok=True)
+    write_json(file, {"schema": records.SCHEMA, "cost": dict(cost), "spent": (earlier + Cost.of(cost)).data()})
+
+
+def opened(path: Path) -> Home:
+    """An existing study. Raises UserError if there is none."""
+    if not (path / "study.json").exists():
+        run = read_json(path / "run.json") if (path / "run.json").exists() else None
+        if run and run.get("imported"):
+            raise UserError(
+                f"{path} is one imported run, not a study: import its log again, alone or with the others of its "
+                "sweep: `isocost import LOG... --study --out STUDY`"
+            )
+        raise UserError(
+            f"{path} is {'a run, not' if run else 'not'} a study: it has no study.json; begin one with "
+            f"`isocost profile --out {'STUDY' if run else path}`"
+        )
+    return Home(path)

@@ -1,0 +1,579 @@
+"""Imported runs as a study: what fit, plan and report expect beside the runs, made from them and marked imported.
+
+study.json says `imported`; pilot.json lists the runs as if they had been planned, with what they cost and how much
+they differ; rate.json is the learning-rate rule that they followed. The budget of a plan is what may be spent on the
+run to come, in the user's own trainer: one arm, one run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from math import exp, isfinite, sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from isocost import importers
+from isocost.cli import text as tell
+from isocost.errors import UserError
+from isocost.importers import TRAINING, UNNAMED, Log
+from isocost.importers._record import Asked, Imported, about, resolve, write
+from isocost.jsonfile import page
+from isocost.laws.curves import Curve, curves
+from isocost.laws.fit import fit_law
+from isocost.laws.law import Flag, Law
+from isocost.planner.budget import MEASURED, UNITS, Bill, Budget, Machine, Prices, Timing, in_every_unit, measure_timing
+from isocost.planner.learning_rate import EXPONENT, NOISE, RateRule, by_n
+from isocost.planner.pilot import COMMON, EXTRAPOLATION, WARMUP_SHARE, Evaluation, PilotPlan, Run, detectable, whole
+from isocost.planner.rollouts import IMPORTED, Arm, Check, Plan, prescribe
+from isocost.runs import measure, schema
+from isocost.runs import record as records
+from isocost.runs.record import read_json
+from isocost.runs.schema import BILLED
+from isocost.steps import spending
+from isocost.steps.folder import Home, writing
+from isocost.terminal import echo
+from isocost.words import counted
+
+AHEAD = 4  # the run to come over the longest imported one, where no budget is given
+HELD = 256  # held-out problems assumed
+NOTHING = Bill(0, 0.0, None, 0.0, 0, None, None)  # of the budget to come, no imported run took anything
+UNTIMED = Timing(0.0, 0.0, 0.0, 0.0, "not known: the logs hold no seconds")
+SAID = ("a second held-out half:", "a held-out measure:")  # what the law's own flags say
+STALE = ("law.json", "plan.json")
+SAMPLING = ("temperature", "top_p", "top_k", "max_tokens")  # what study.json keeps of how answers were sampled
+FEW = 2  # values of a reward that two runs may have in common by chance
+OURS = ("pilot_share", "seeds", "warmup")  # checks of a plan that are of isocost's own runs
+THEIRS = (
+    "the runs were imported: what they cost is not in the budget, and the run to come is your trainer's, so no arm is "
+    "compared and no forecast sealed"
+)
+
+
+def run(
+    sources: Sequence[Path],
+    out: Path | None,
+    source: str | None,
+    columns: Sequence[str],
+    scale: str | None,
+    names: str | None,
+    study: bool = False,
+    **asked: Any,
+) -> list[dict[str, Any]]:
+    """The command: every log of every source, written below `out`; `study` makes a study even of one log.
+
+    A log without any reward beside others is skipped, and named on stderr. Raises UserError as `bring` does.
+    """
+    unsaid = next((c for c in columns if "=" not in c), None)
+    if unsaid is not None:
+        raise UserError(f"--map takes NAME=COLUMN, such as reward=train/score, not {unsaid!r}")
+    mapped = dict(c.split("=", 1) for c in columns)
+    found: list[Log] = []
+    skipped: list[str] = []
+    for path in sources:
+        try:
+            found += importers.logs(path, source, mapped, skipped)
+        except importers.Empty as e:
+            skipped.append(str(e))
+    if not found:
+        raise UserError(skipped[0])
+    for text in skipped:
+        echo(f"skipped: {text}", err=True)
+    if out is None:
+        own = re.sub(r"[^\w.-]+", "-", found[0].name).strip(".-") or "imported"
+        out = Path("runs") / own if len(found) == 1 else Path("studies") / "imported"
+    with writing(out):
+        return bring(found, out, Asked(scale=_bounds(scale), pattern=names, **asked), study)
+
+
+def _bounds(text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        raise UserError(f"--scale takes LOW,HIGH, such as 0,500, not {text!r}") from None
+    if not low < high:
+        raise UserError(f"--scale takes the least first, such as 0,500, not {text!r}")
+    return low, high
+
+
+def show(found: Sequence[dict[str, Any]]) -> None:
+    """Print what was brought in, then what it lacks, each thing once."""
+    for r in found:
+        unit, own = r["unit"], measure.from_to(r["scale"], r["first"], r["last"])
+        echo(
+            f"{r['run']}  from {r['log']} ({r['source']}): n = {r['n']}, B = {r['B']}, lr = {r['lr']:.2g}, seed "
+            f"{r['seed']}; {counted(r['points'], 'point')} to {r['C']:g} {unit}; {r['metric']} {r['first']:.3f} -> "
+            f"{r['last']:.3f} ({'; '.join(filter(None, (r['kind'], own)))})"
+        )
+    lacks = Counter(m for r in found for m in r["missing"])
+    for text, count in lacks.most_common():
+        echo(f"missing{'' if count == len(found) else f' in {count} of {len(found)}'}: {text}")
+
+
+def bring(logs: Sequence[Log], out: Path, asked: Asked, study: bool = False) -> list[dict[str, Any]]:
+    """Write logs as one run, or as runs of a study where there are several, `study` asks for one or `out` is one.
+
+    Returns what was written, one entry per run. Raises UserError, with nothing written, for whatever does not fit.
+    """
+    runs = [resolve(log, asked) for log in logs]
+    many = study or len(runs) > 1 or (out / "study.json").exists()
+    if not many:
+        if (out / "run.json").exists() and read_json(out / "run.json").get("imported", {}).get("digest") != (
+            runs[0].digest
+        ):
+            raise UserError(f"{out} holds another run; choose another --out")
+        seed = runs[0].seed if runs[0].seed is not None else 0
+        write(runs[0], out, name=out.resolve().name, purpose="run", seed=seed)
+        return [_told(runs[0], out, seed)]
+    return _into_study(runs, out, asked)
+
+
+def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> list[dict[str, Any]]:
+    if (out / "run.json").exists():
+        raise UserError(f"{out} is a run; choose another --out for a study")
+    if (out / "study.json").exists() and not read_json(out / "study.json").get("imported"):
+        raise UserError(f"{out} is a study of isocost's own runs; choose another --out")
+    there = {f"{t['imported']['name']} ({p.parent})": t for p in sorted((out / "runs").glob("*/run.json"))
+             if (t := read_json(p, schema.IMPORTED))}
+    known = {t["imported"]["digest"]: name for name, t in there.items()}
+    arms = {(t["arm"]["n"], t["seed"]): name for name, t in there.items()}
+    new = {_where(run): about(run, run.log.name, "pilot", 0) for run in runs}
+    measure.one([(name, measure.of(t)) for name, t in (there | new).items()])
+    placed: list[tuple[Imported, int, str]] = []
+    for run in runs:
+        if run.digest in known and not _may_coincide(run):
+            raise UserError(f"{_where(run)} is the same log as {known[run.digest]}: leave one out")
+        taken = {seed for n, seed in arms if n == run.n}
+        seed = run.seed if run.seed is not None else next(i for i in range(len(taken) + 1) if i not in taken)
+        if (run.n, seed) in arms:
+            raise UserError(
+                f"{_where(run)} and {arms[run.n, seed]} are both n = {run.n}, seed {seed}; a seed counts "
+                "once: leave one out, or give the seeds they were run with"
+            )
+        known[run.digest] = arms[run.n, seed] = _where(run)
+        placed.append((run, seed, Run("pilot", run.n, run.B, 0, 1.0, len(taken), seed).name))
+    for run, seed, name in placed:
+        write(run, out / "runs" / name, name=name, purpose="pilot", seed=seed)
+    if not (out / "study.json").exists():
+        told = {k: v for run in reversed(runs) for k, v in run.log.about.items()}
+        setting = {
+            "model": asked.model or str(told.get("model") or UNNAMED),
+            "data": asked.data or str(told.get("data") or UNNAMED),
+        }
+        extra = {k: told[k] for k in SAMPLING if k in told}
+        records.write_json(
+            out / "study.json",
+            {
+                "schema": records.SCHEMA,
+                "setting": {**setting, **extra},
+                "seed": 0,
+                "method": None,
+                "imported": True,
+                "phases": {},
+                "code": records.code(),
+            },
+        )
+    home = Home(out)
+    home.write("study.json", home.asked | {"phases": {"imported runs": round(_bills(out)[1], 2)}})
+    for name in STALE:
+        (out / name).unlink(missing_ok=True)
+    seen = curves(out)
+    records.write_json(out / "rate.json", rule_of(seen).data())
+    records.write_json(out / "pilot.json", pilot_of(out, seen, None).data())
+    return [_told(run, out / "runs" / name, seed) for run, seed, name in placed]
+
+
+def _may_coincide(run: Imported) -> bool:
+    """Whether another seed may have logged these very rewards: its seed is known, and they take two values at most.
+
+    Success that is 0 or 1 throughout says nothing of which run it is of; other rewards do.
+    """
+    return run.seed is not None and len({p.reward for _, p in run.evaluations}) <= FEW
+
+
+def _where(run: Imported) -> str:
+    """A log's name and its file: two logs may have one name."""
+    return f"{run.log.name} ({run.log.files[0]})"
+
+
+def _told(run: Imported, folder: Path, seed: int) -> dict[str, Any]:
+    first, last = run.evaluations[0], run.evaluations[-1]
+    return {
+        "run": str(folder),
+        "log": run.log.name,
+        "source": run.log.source,
+        "n": run.n,
+        "B": run.B,
+        "lr": run.lr,
+        "seed": seed,
+        "C": run.C,
+        "unit": run.log.unit,
+        "metric": run.metric,
+        "kind": run.kind,
+        "points": len(run.evaluations),
+        "first": first[1].reward,
+        "last": last[1].reward,
+        "scale": list(run.stated.get("scale") or measure.UNIT),
+        "missing": list(run.missing),
+    }
+
+
+def rule_of(seen: Sequence[Curve]) -> RateRule:
+    """The learning-rate rule that the runs followed: a power of rollouts per update through their rates.
+
+    With one batch size only, the exponent is 1/2, which is said to be assumed. Arms that were run keep their own rate.
+    """
+    at = sorted({(c.n * c.B, c.lr) for c in seen})
+    sizes = np.array([b for b, _ in at], dtype=float)
+    rates = np.log([lr for _, lr in at])
+    reference = round(float(exp(np.log(sizes).mean())))
+    several = len(set(sizes)) > 1
+    slope, level = np.polyfit(np.log(sizes / reference), rates, 1) if several else (EXPONENT, rates.mean())
+    off = float(np.abs(rates - level - slope * np.log(sizes / reference)).max())
+    lr0, slope = exp(float(level)), round(float(slope), 12) + 0.0  # not -0
+    rule = (
+        f"lr = {lr0:.2g} (rollouts per update / {reference})^{slope:.2f}"
+        if several
+        else f"lr = {lr0:.2g} at {reference} rollouts per update; elsewhere a square root is assumed"
+    )
+    flags = (
+        ()
+        if off < 0.01
+        else (
+            "the imported runs' learning rates follow no power of the rollouts per update: the rule is off by up to "
+            f"{exp(off) - 1:.0%}, and each arm keeps its own",
+        )
+    )
+    own: dict[tuple[int, int], list[float]] = {}
+    for c in seen:
+        own.setdefault((c.n, c.B), []).append(c.lr)
+    return RateRule(
+        lr0,
+        reference,
+        float(slope),
+        flags=flags,
+        why=f"as the imported runs had it: {rule}; not tuned here",
+        arms=tuple((n, B, exp(float(np.log(lrs).mean()))) for (n, B), lrs in sorted(own.items())),
+    )
+
+
+def pilot_of(folder: Path, seen: Sequence[Curve], budget: Budget | None) -> PilotPlan:
+    """The imported runs as a pilot, and the size of the run to come: 4 times the longest unless a budget says more."""
+    grid = tuple(sorted({c.n for c in seen}))
+    batches = {c.n * c.B for c in seen}
+    batch = batches.pop() if len({c.B for c in seen}) > 1 and len(batches) == 1 else None
+    B = batch // COMMON if batch else Counter(c.B for c in seen).most_common(1)[0][0]
+    C = int(max(c.C[-1] for c in seen))
+    middle = grid[len(grid) // 2]
+    seeds = min(Counter(c.n for c in seen).values())
+    runs = tuple(_run(c) for c in seen)
+    sd, source = _spread(seen)
+    tokens, ends = _bills(folder)
+    prices = Prices(0.0, tokens or 0.0, None)
+    timing = timing_of(seen)
+    spent = replace(prices.bill([(c.n, c.B, int(c.C[-1]), len(c.C)) for c in seen], timing), seconds=ends)
+    unit = batch or whole(grid, B)
+    train_C = max(1, AHEAD * C // unit) * unit
+    why = (
+        f"{len(seen)} imported runs, {len(grid)} n, up to {C} rollouts; the run to come is one of at most "
+        f"{EXTRAPOLATION} times that"
+    )
+    effect = detectable(seeds, len(grid), sd) if seeds > 1 else None
+    return PilotPlan(
+        preset=IMPORTED,
+        budget=budget,
+        seed=0,
+        direct=False,
+        why=why,
+        grid=grid,
+        B=B,
+        C=C,
+        seeds=seeds,
+        runs=runs,
+        points=tuple(int(x) for x in max(seen, key=lambda c: len(c.C)).C if x > 0),
+        probe_points=(),
+        rate=rule_of(seen),
+        train_C=train_C,
+        train_arms=1,
+        train_seeds=1,
+        pilot_bill=spent,
+        train_bill=prices.bill([(middle, batch // middle if batch else B, train_C, 1)], timing),
+        prices=prices,
+        timing=timing,
+        evaluation=Evaluation(HELD, 1),
+        sd=sd,
+        sd_source=source,
+        detectable=effect if effect and isfinite(effect) else None,
+        fallback_n=middle,
+        fallback_why=f"n = {middle}, the middle of what was run",
+        batch=batch,
+        flags=tuple(
+            f"missing in {count} of {len(seen)} imported runs: {text}"
+            for text, count in lacking(folder)
+            if not text.startswith(SAID)
+        ),
+    )
+
+
+def _run(curve: Curve) -> Run:
+    purpose, _, rest = curve.run.partition("-n")
+    return Run(purpose, curve.n, curve.B, int(curve.C[-1]), 1.0, int(rest.rpartition("-s")[2]), curve.seed)
+
+
+def _spread(seen: Sequence[Curve]) -> tuple[float, str]:
+    """Run-to-run standard deviation at the last compute that all reached which did not diverge, pooled over n."""
+    stood = [c for c in seen if not c.diverged]
+    by = by_n(stood, min((float(c.C[-1]) for c in stood), default=0.0))
+    dof = sum(len(v) - 1 for v in by.values())
+    if not dof:
+        return NOISE, f"assumed: {NOISE:g} between runs; one run per n says nothing of it"
+    squares = sum(float(((np.array(v) - np.mean(v)) ** 2).sum()) for v in by.values())
+    return sqrt(squares / dof), "measured between the imported runs"
+
+
+def _bills(folder: Path) -> tuple[float | None, float]:
+    """(tokens written per rollout where every log says so, seconds of all runs)."""
+    ends = [read_json(p, BILLED) for p in sorted((folder / "runs").glob("*/end.json"))]
+    bills = [e["bill"]["train"] for e in ends]
+    begun = sum(b["rollouts"] for b in bills)
+    tokens = sum(b["decode"] for b in bills) / begun if begun and all("decode" in b for b in bills) else None
+    return tokens, sum(e["seconds"] for e in ends)
+
+
+def lacking(folder: Path) -> list[tuple[str, int]]:
+    """What the runs of a study lack, with how many of them do, the most common first."""
+    found = [read_json(p).get("missing", []) for p in sorted((folder / "runs").glob("*/run.json"))]
+    return Counter(m for run in found for m in run).most_common()
+
+
+def is_imported(home: Home) -> bool:
+    """Whether a study's runs came from another trainer."""
+    return bool(home.asked.get("imported"))
+
+
+def not_imported(home: Home) -> Home:
+    """The study, where isocost can train for it. Raises UserError for one whose trainer is somebody else's."""
+    if is_imported(home):
+        raise UserError(
+            f"{home.path} was imported, and its trainer is yours: `isocost export {home.path} --to ...` "
+            "writes what is prescribed as its configuration"
+        )
+    return home
+
+
+def is_training(home: Home) -> bool:
+    """Whether the rewards of an imported study are training rewards, so that nothing in it is held out."""
+    return is_imported(home) and _said(home)["kind"] == TRAINING
+
+
+def flagged(home: Home, law: Law) -> Law:
+    """The law of an imported study, saying what its rewards are; any other law as it is."""
+    return _flagged(law, _a_run(home)) if is_imported(home) else law
+
+
+def _flagged(law: Law, run: Mapping[str, Any]) -> Law:
+    said = measure.of(run)
+    name = said["metric"]
+    if said["kind"] == TRAINING:
+        flags = [
+            Flag(
+                "training_reward",
+                f"these are training rewards ({name}), earned on the problems that were trained on: nothing here is "
+                "held out, so over-fitting cannot be detected and reward on other problems is not predicted",
+            )
+        ]
+    else:
+        flags = [
+            Flag(
+                "one_half",
+                f"one held-out number ({name}) both chooses n and is reported: the value of the n it "
+                "chose is a little too high",
+            )
+        ]
+    if said["unit"] != UNITS[0]:
+        flags.append(Flag("unit", f"C is in {said['unit']}, not in rollouts"))
+    low, high = measure.scale_of(run)
+    if (low, high) != measure.UNIT:
+        flags.append(Flag("scale", f"rewards are on a scale from 0 to 1, which is {low:g} to {high:g} in the logs"))
+    return replace(law, flags=(*flags, *law.flags))
+
+
+def with_base(path: Path, seen: Sequence[Curve]) -> list[Curve]:
+    """The curves of imported runs. Raises UserError, with what to do, where none of them begins at the base."""
+    if not any(c.C[0] == 0 for c in seen):
+        raise UserError(
+            f"{path}: no log holds the reward of the policy before training (C = 0), which a law needs: import again "
+            "with --base REWARD; to log it, evaluate at the start (TRL: eval_on_start: true, verl: "
+            "trainer.val_before_train=true) or log every step (TRL: logging_steps: 1)"
+        )
+    return list(seen)
+
+
+def is_imported_run(path: Path) -> bool:
+    """Whether a folder is one run that was brought in from another trainer."""
+    return (path / "run.json").exists() and bool(read_json(path / "run.json").get("imported"))
+
+
+def fit_alone(run: Path, console: Console, *, as_json: bool) -> int:
+    """Tell the curve of one imported run, and what one run leaves open; nothing is written.
+
+    Raises UserError where its log does not hold the base's reward.
+    """
+    told = read_json(run / "run.json")
+    law = _flagged(fit_law(with_base(run, curves([run]))), told)
+    tell.law(console, law)
+    console.print(
+        f"  one run: to plan from it, import its log again as `isocost import LOG... --study --out STUDY`, with other "
+        f"seeds of n = {told['arm']['n']} and runs of other n where there are any", highlight=False, soft_wrap=True
+    )
+    if as_json:
+        echo(page(law.data()))
+    return 0
+
+
+def _said(home: Home) -> dict[str, str]:
+    """What the rewards of an imported study are and its C counts, which is one for all its runs."""
+    return measure.of(_a_run(home))
+
+
+def _a_run(home: Home) -> dict[str, Any]:
+    """What any of its runs records: all are measured alike."""
+    return read_json(next(home.runs.glob("*/run.json")))
+
+
+def timing_of(seen: Sequence[Curve]) -> Timing:
+    """What the logs' seconds say a run takes, evaluations included where they cannot be told apart.
+
+    Where the runs do not tell an update's own time from its rollouts', it is seconds over rollouts, in total; with no
+    seconds it is `UNTIMED`.
+    """
+    apart = measure_timing(seen, UNTIMED)
+    if apart != UNTIMED:
+        return apart
+    pieces = [(dC, ds) for c in seen for dC, ds in zip(np.diff(c.C), np.diff(c.seconds), strict=True) if ds > 0]
+    rollouts = sum(dC for dC, _ in pieces)
+    if not rollouts > 0:
+        return UNTIMED
+    each = float(f"{sum(ds for _, ds in pieces) / rollouts:.4g}")
+    return Timing(0.0, 0.0, each, 0.0, f"{MEASURED} {len(pieces)} stretches of runs of a trainer of yours, in total")
+
+
+def planned(
+    home: Home, budget: str | None, price: str | None = None, devices: int | None = None, *, others: bool = False
+) -> Plan:
+    """The prescription for the run to come, within a budget; without one, as last planned.
+
+    A `price` and a number of `devices` turn time into money and device-hours, asked for or told beside. Raises
+    UserError for a budget in a unit that the logs do not let anyone count, or that pays for no run, for a price or
+    devices where the logs hold no seconds, for options that an imported study has no use for (`others`), and before
+    there is a law.
+    """
+    if others:
+        raise UserError(f"{home.path} was imported: its runs and rates are what they are; a plan takes --budget only")
+    law = Law.of(home.read("law.json", "fit"))
+    seen = curves(home.path)
+    if budget is not None or price is not None or devices is not None:
+        _plan_anew(home, seen, budget, price, devices)
+    pilot = PilotPlan.of(home.read("pilot.json", "import"))
+    if not home.has("plan.json"):
+        rule = RateRule.of(home.read("rate.json", "import"))
+        prices = _prices(home.path)
+        ask = partial(
+            prescribe, law, rule, pilot.budget, pilot.timing, pilot=pilot, curves=seen, spent=NOTHING, prices=prices
+        )
+        made = ask(problems=_problems(seen, ask().arm.n))
+        kept = tuple(c for c in made.checks if c.name not in OURS)
+        arms = tuple(replace(a, warmup=min(_warmup(home, a.n), a.M)) for a in made.arms)
+        said = measure.worded(made.fallback, _said(home)["kind"]) if made.fallback else made.fallback
+        checks = (*kept, _warms_up(home, arms[0]))
+        made = replace(made, arms=arms, checks=checks, flags=(THEIRS, *made.flags), fallback=said)
+        home.write("plan.json", {**made.data(), **_beside(home, made, pilot)})
+    return Plan.of(home.read("plan.json", "plan"))
+
+
+def _plan_anew(
+    home: Home, seen: Sequence[Curve], budget: str | None, price: str | None, devices: int | None
+) -> None:
+    """pilot.json for a budget (as it was if not given) on a machine; a plan made before is forgotten."""
+    machine = Machine.priced(price, 1 if devices is None else devices, 1)
+    spend: Budget | None
+    if budget is not None:
+        spend = machine.plannable(_countable(Budget.parse(budget), home.path, seen), budget.strip())
+    else:
+        spend = PilotPlan.of(home.read("pilot.json", "import")).budget
+        if spend is not None and spend.asked:
+            spend = machine.plannable(Budget.parse(spend.asked), spend.asked)
+    if (price is not None or devices is not None) and timing_of(seen) == UNTIMED:
+        raise UserError(
+            f"{home.path}: the imported logs hold no seconds, so --price and --devices cannot be counted; leave them "
+            "out"
+        )
+    units = {"machine": machine.data(), "rows": []}
+    home.write("pilot.json", {**pilot_of(home.path, seen, spend).data(), "units": units})
+    (home.path / "plan.json").unlink(missing_ok=True)
+
+
+def _beside(home: Home, made: Plan, pilot: PilotPlan) -> dict[str, Any]:
+    """Beside a plan: its cost in every unit that the logs let anyone count, what the law says of more compute, of seeds
+    and of further runs, and what its rewards and its C are."""
+    units = {"rollouts": True, "tokens": made.bill.tokens > 0, "flops": False}
+    timed = made.bill.seconds > 0
+    machine = spending.machine_of(home)
+    rows = in_every_unit(NOTHING, made.bill, made.budget, machine, made.timing, "the imported runs")
+    said = _said(home)
+    law = Law.of(home.read("law.json", "fit"))
+    own = replace(pilot, prices=_prices(home.path).get(made.arm.n, pilot.prices))
+    return {
+        **spending.of_law(law, made, own, machine, most=pilot.pilot_bill.rollouts, seeds=pilot.seeds),
+        "units": {"machine": machine.data(), "rows": [r.data() for r in rows if units.get(r.unit, timed)]},
+        "measure": {"kind": said["kind"], "unit": said["unit"], "scale": measure.scale_of(_a_run(home))},
+    }
+
+
+def _warmup(home: Home, n: int) -> int:
+    """Updates of warm-up that the imported runs at n had, the most where they differ; 0 where no log tells of any."""
+    arms = [read_json(p, schema.IMPORTED)["arm"] for p in home.runs.glob("*/run.json")]
+    return max((int(a["warmup"] or 0) for a in arms if a["n"] == n), default=0)
+
+
+def _problems(seen: Sequence[Curve], n: int) -> int | None:
+    """How many problems a pass of the runs at n was over, by their last epoch; None where no log tells of any."""
+    sizes = [c.C[-1] / (n * c.epochs[-1]) for c in seen if c.n == n and c.epochs[-1] > 0]
+    return max(1, round(float(np.mean(sizes)))) if sizes else None
+
+
+def _warms_up(home: Home, arm: Arm) -> Check:
+    """Whether the warm-up of the imported runs is short beside the run to come, which it is capped at."""
+    holds = arm.warmup <= WARMUP_SHARE * arm.M
+    text = f"{arm.warmup} of {arm.M} updates warm up (at most {WARMUP_SHARE:.0%})"
+    had = counted(_warmup(home, arm.n), "update")
+    return Check("warmup", holds, text if holds else f"{text}: the imported runs of n = {arm.n} warmed up for {had}")
+
+
+def _prices(folder: Path) -> dict[int, Prices]:
+    """n -> what a rollout of its runs wrote, where all of them say so."""
+    by: dict[int, list[Mapping[str, float]]] = {}
+    for run in sorted((folder / "runs").glob("*/run.json")):
+        by.setdefault(read_json(run, schema.IMPORTED)["arm"]["n"], []).append(
+            read_json(run.parent / "end.json", BILLED)["bill"]["train"])
+    told = {n: bills for n, bills in by.items() if all("decode" in b for b in bills)}
+    return {n: Prices(0.0, 0.0, None).measured(bills) for n, bills in told.items()}
+
+
+def _countable(budget: Budget, folder: Path, seen: Sequence[Curve]) -> Budget:
+    """The budget. Raises UserError where the logs do not tell what a rollout costs in its unit."""
+    lacks = {"rollouts": False, "tokens": _bills(folder)[0] is None, "flops": True}
+    if lacks.get(budget.unit, timing_of(seen) == UNTIMED):
+        raise UserError(
+            f"a budget in {budget.unit} cannot be counted: the imported logs do not hold enough to tell what "
+            "a rollout costs in it; give rollouts, such as 50k-rollouts"
+        )
+    return budget

@@ -1,0 +1,95 @@
+"""Planned runs as jobs, side by side, with a live display; runs that are there and shorter go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from isocost.cli import text as tell
+from isocost.cli.live import Watch
+from isocost.errors import UserError
+from isocost.planner.learning_rate import RateRule
+from isocost.planner.pilot import Evaluation, PilotPlan, Run
+from isocost.runs.launch.local import run_all
+from isocost.runs.run import Job, reopen
+from isocost.steps import spending
+from isocost.steps.folder import Home
+from isocost.steps.settings import workers_of
+from isocost.words import counted
+
+
+def workers_for(home: Home, asked: int | None, console: Console) -> int:
+    """Runs side by side: as many as are asked for, or as the study was planned for."""
+    planned = spending.machine_of(home).side_by_side
+    if asked and asked != planned:
+        tell.flags(console, (f"planned for {counted(planned, 'run')} side by side and run with {asked}: hours on the "
+                             f"wall, device-hours and money are {planned / asked:.3g} times what the plan says",))
+    return asked or planned
+
+
+def run_phase(
+    home: Home,
+    planned: PilotPlan,
+    runs: Sequence[Run],
+    rule: RateRule,
+    title: str,
+    console: Console,
+    workers: int | None,
+    seal: str | None = None,
+) -> list[dict[str, Any]]:
+    jobs = [job_of(home, r, rule, planned.points_of(r), seal, planned.evaluation) for r in runs]
+    _refuse_elsewhere(jobs, home.runs)
+    for job in jobs:
+        reopen(home.runs / job.name, job)
+    return run_jobs(jobs, home.runs, title, console, workers)
+
+
+def run_jobs(
+    jobs: Sequence[Job], folder: Path, title: str, console: Console, workers: int | None
+) -> list[dict[str, Any]]:
+    """Run jobs side by side with a live display. Raises Interrupted once everything is saved."""
+    if not jobs:
+        return []
+    _refuse_elsewhere(jobs, folder)
+    with Watch(title, jobs, folder, console) as watch:
+        return run_all(jobs, folder, workers=workers_of(jobs[0].setting, workers), watch=watch)
+
+
+def _refuse_elsewhere(jobs: Sequence[Job], folder: Path) -> None:
+    """Raises UserError for a run whose name leads out of the folder: names come from records, perhaps a stranger's."""
+    for job in jobs:
+        if Path(job.name).name != job.name or job.name in ("", "..") or "\0" in job.name:
+            raise UserError(f"a planned run is called {job.name!r}, which is not the name of a folder in {folder}: "
+                            "plan again, in a folder of your own")
+
+
+def job_of(
+    home: Home, run: Run, rule: RateRule, points: Sequence[int], seal: str | None = None,
+    evaluation: Evaluation | None = None,
+) -> Job:
+    """A planned run as a job for a worker, evaluated as its plan says, else as the study's setting does."""
+    asked, setting = home.asked, home.setting
+    if evaluation is not None and evaluation.samples is not None:
+        evaluated = None if evaluation.held_out is None else evaluation.problems
+        setting = replace(setting, samples=evaluation.samples, evaluated=evaluated)
+    method = asked["method"] or home.read("profile.json", "profile")["recipe"]["method"]
+    return Job(
+        name=run.name,
+        setting=setting,
+        method=method,
+        seed=run.seed,
+        budget={"rollouts": run.C},
+        n=run.n,
+        B=run.B,
+        lr=run.lr(rule),
+        warmup=run.warmup,
+        points=tuple(points),
+        purpose=run.purpose,
+        multiplier=run.multiplier,
+        seal=seal,
+        export=run.purpose == "train",
+    )

@@ -1,0 +1,101 @@
+"""What a command's options ask for, with the defaults that depend on model, problems and machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from isocost import methods
+from isocost.console import console
+from isocost.contract.conflicts import refuse
+from isocost.errors import UserError
+from isocost.seams import Recipe
+from isocost.tasks.mix import parts
+from isocost.tasks.sums import Sums, is_sums, listed
+from isocost.worlds.setting import Setting
+
+SMALL = 20_000_000  # bytes of weights below which one thread per run is the fastest use of the cores
+
+
+def setting_of(asked: Mapping[str, Any]) -> Setting:
+    """The setting that a command's options ask for. Threads default to one for small models, else every core."""
+    fields = {
+        k: asked[k]
+        for k in (
+            "model",
+            "data",
+            "verifier",
+            "held_out",
+            "held_out_data",
+            "limit",
+            "skip_broken",
+            "system",
+            "temperature",
+            "top_p",
+            "top_k",
+            "samples",
+            "device",
+            "dtype",
+            "kernels",
+        )
+    }
+    threads = asked.get("threads") or (1 if is_small(fields["model"]) else os.cpu_count() or 1)
+    return Setting(
+        **fields, max_tokens=asked.get("max_tokens") or answer_room(fields["data"]), threads=threads
+    )
+
+
+SET_BY = {      # settings of a method that a study decides: what sets them there
+    "rollouts": "the pilot varies n, and `isocost pilot STUDY --seeds N=K` adds another n",
+    "groups": "set B with `isocost plan STUDY --groups`",
+    "pace.lr": "set it with `isocost plan STUDY --lr`",
+    "pace.warmup": "the plan sets warm-up, at most 5 % of a run's updates",
+    "pace.max_tokens": "set it with --max-tokens",
+    "pace.temperature": "set it with --temperature",
+    "pace.top_p": "set it with --top-p",
+    "pace.top_k": "set it with --top-k",
+}
+
+
+def method_of(name: str, setting: Setting) -> Recipe:
+    """The recipe of a study's METHOD or METHOD@SETTINGS, checked before anything is paid for.
+
+    Raises UserError for an unknown method, for one that makes no recipe or combines what conflicts, and for a setting
+    that would be overridden: n, B, learning rate, warm-up and sampling are the study's.
+    """
+    _, settings = methods.parted(name)
+    for pair in settings.split(",") if settings else ():
+        if why := SET_BY.get(pair.partition("=")[0]):
+            raise UserError(f"--method {name}: a study does not use {pair}: {why}. Remove it from --method")
+    recipe = methods.recipe(name)
+    refuse(recipe, verifier=setting.marks)
+    return recipe
+
+
+def is_small(model: str) -> bool:
+    """Whether one thread per run is the fastest use of the cores."""
+    folder = Path(model)
+    return model == "tiny" or (
+        folder.is_dir() and sum(f.stat().st_size for f in folder.glob("*.safetensors")) < SMALL
+    )
+
+
+def answer_room(data: str) -> int:
+    """Tokens an answer may take where nobody said: the built-in problems' own longest answer and its end, else 64."""
+    specs = [part.spec for part in parts(data)]
+    if not all(map(is_sums, specs)):
+        return 64
+    return 1 + max(len(str(p.meta["solution"])) for spec in specs for p in listed(Sums.of(spec)))
+
+
+def workers_of(setting: Setting, asked: int | None) -> int:
+    """Runs side by side: as many as their threads leave room for."""
+    return asked or max(1, (os.cpu_count() or 1) // setting.threads)
+
+
+def console_of(quiet: bool) -> Console:
+    return console(quiet=quiet)

@@ -1,0 +1,109 @@
+"""What a plan says of money and seeds beside itself: the budget in every unit, what more would buy, what it can see,
+and which runs would tell most for their cost.
+
+All of it follows from the plan and the law, so it stands in pilot.json and plan.json beside the plan, outside its seal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from isocost.laws.law import Law
+from isocost.planner.budget import Budget, Machine, in_every_unit
+from isocost.planner.more import more
+from isocost.planner.next_runs import next_runs
+from isocost.planner.pilot import PilotPlan
+from isocost.planner.rollouts import Plan
+from isocost.planner.seeds import Comparison, comparison
+from isocost.steps.folder import Home
+
+PROFILED, PILOTED = "the profile", "the pilot's runs"
+
+
+def of_pilot(planned: PilotPlan, machine: Machine) -> dict[str, Any]:
+    """Beside a pilot's plan: `units`, with the machine they are told for."""
+    lengths = PILOTED if planned.timing.measured else PROFILED      # both are of the same runs, or of none
+    rows = in_every_unit(planned.pilot_bill, planned.train_bill, planned.budget, machine, planned.timing, lengths)
+    return {"units": {"machine": machine.data(), "rows": [r.data() for r in rows]}}
+
+
+def of_plan(home: Home, plan: Plan, planned: PilotPlan, machine: Machine) -> dict[str, Any]:
+    """Beside a prescription: `units`, `evaluating` (what its evaluations cost), `more` (reward for more compute),
+    `sees` (what its seeds can see) and `next`.
+
+    `next` are runs to add to the pilot that cost no more than the pilot did, and what they would settle; where the law
+    refuses, what would make it speak.
+    """
+    lengths = PROFILED if planned.direct else PILOTED
+    rows = in_every_unit(plan.pilot_bill, plan.bill, plan.budget, machine, plan.timing, lengths)
+    law = Law.of(home.read("law.json", "fit")) if home.has("law.json") else None
+    return {
+        "units": {"machine": machine.data(), "rows": [r.data() for r in rows]},
+        "evaluating": _evaluating(plan, planned),
+        **of_law(law, plan, planned, machine, most=plan.pilot_bill.rollouts),
+    }
+
+
+def _evaluating(plan: Plan, planned: PilotPlan) -> dict[str, Any] | None:
+    """What the evaluations of the trained runs cost and how precise they are; None where they are exact."""
+    e = planned.evaluation
+    if e.samples is None:
+        return None
+    return {
+        "problems": e.problems, "samples": e.samples, "rollouts": plan.bill.evaluations * e.rollouts,
+        "share": planned.evaluating(plan.bill, plan.timing), "unit": plan.budget.unit if plan.budget else "rollouts",
+        "sd": e.sd,
+    }
+
+
+def of_law(
+    law: Law | None, plan: Plan, planned: PilotPlan, machine: Machine, *, most: float, seeds: int | None = None
+) -> dict[str, Any]:
+    """`more`, `sees` and `next` beside a prescription, each empty where there is no law to tell it.
+
+    `next` are runs of at most `most` rollouts together. A plan of one arm compares nothing: with `seeds` given, what is
+    seen is what so many of the prescribed n and of the best other see, were both trained.
+    """
+    speaks = law is not None and law.refused is None and not planned.direct
+    curve = more(law, planned, [a.n for a in plan.arms], plan.arm.C, plan.timing, machine, plan.budget) if (
+        law is not None and speaks) else ()
+    apart = planned.train_arms == 1 and plan.budget is not None and plan.budget.unit != "rollouts"
+    seen = None
+    if law is not None and not apart:       # where each n has a C of its own, nothing is told of all at one
+        seen = comparison(plan, law) if seeds is None else _between(law, plan, seeds)
+    return {
+        "more": [m.data() for m in curve],
+        "sees": None if seen is None else seen.data(),
+        "next": [] if law is None or planned.direct or (apart and speaks) else _next(law, plan.arm.C, most),
+    }
+
+
+def _next(law: Law, C: float, most: float) -> list[dict[str, Any]]:
+    """What to add to the pilot: of a law that refuses what settles that, and nothing else."""
+    if law.refused is not None:
+        told = law.refused
+        return [{"text": told.settle, "option": told.option, "rollouts": told.rollouts}]
+    return [r.data() | {"text": r.text, "option": r.option} for r in next_runs(law, C, most=most)]
+
+
+def _between(law: Law, plan: Plan, seeds: int) -> Comparison | None:
+    """What `seeds` of the prescribed n and of the best other at the same C see; None where the law has no other."""
+    arm = plan.arm
+    others = {n: law.predict(n, arm.C)[0] for n in law.ns if n != arm.n}
+    if law.refused is not None or not others:
+        return None
+    n = max(others, key=lambda k: (others[k].value, -k))
+    seen = comparison(replace(plan, arms=(arm, replace(arm, n=n, confidence=others[n])), seeds=seeds), law)
+    return seen and replace(seen, text=f"n = {arm.n} against n = {n}: {seen.text}")
+
+
+def machine_of(home: Home) -> Machine:
+    """The machine that a study was planned on; one device and one run at a time where it does not say."""
+    told = home.read("pilot.json", "plan").get("units") if home.has("pilot.json") else None
+    return Machine(**told["machine"]) if told else Machine()
+
+
+def plannable(text: str | None, machine: Machine) -> Budget | None:
+    """A user's budget in a unit that plans count in."""
+    return None if text is None else machine.plannable(Budget.parse(text), text.strip())

@@ -1,0 +1,539 @@
+"""Problems from a name or a file, with every broken row reported by its line and what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from isocost import meter as meters
+from isocost.errors import UserError, foreign
+from isocost.meter import Meter
+from isocost.tasks import mix, text, verify
+from isocost.tasks import sums as family
+from isocost.tasks.grade import Grader
+from isocost.types import Message, Problem
+
+if TYPE_CHECKING:
+    from isocost.world import Text
+
+SHOWN = 20                                    # broken rows listed before "and so many more"
+MOST_BROKEN = 100_000                         # broken rows after which no more are read
+LONGEST = 2**26                               # bytes of a row of JSON
+BATCH, GROUP = 1024, 2**28                    # of Parquet: rows and bytes that are decoded together
+UNPACKED = 1000                               # bytes that one of a Parquet file may stand for; of text it is some ten
+ROOM, COUNT = 2**28, 2**24                    # bytes, and rows or values, of a Parquet file that are never absurd
+ABSURD = "such a file is broken or made to fill the memory; write it again, or as .jsonl"
+PROMPTS = ("prompt", "messages", "question", "problem")
+ANSWERS = ("answer", "ground_truth", "final_answer", "solution")
+ROLES = ("system", "user", "assistant", "tool")
+_NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(?:e[-+]?\d+)?", re.ASCII | re.IGNORECASE)
+Row = tuple[str, Any]                         # where it stands ("line 3"), and what was read there
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A row that cannot be used."""
+
+    where: str     # "line 3" of a JSON-lines file, "row 3" of a Parquet file, "problem 3" of a generator
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was found while loading: nothing is left out in silence."""
+
+    rows: int                                    # rows read, blank lines apart
+    broken: tuple[Broken, ...] = ()
+    duplicates: tuple[tuple[str, str], ...] = () # (where, where the same prompt and answer stood first)
+    warnings: tuple[str, ...] = ()
+    solutions: float = 0.0                       # share of problems with a reference solution
+    rewards: tuple[float, float] = (0.0, 1.0)    # the least and the most that a user's reward paid when it was tried
+
+    def lines(self) -> list[str]:
+        """The report for a reader, one finding a line."""
+        out = [str(b) for b in self.broken[:SHOWN]]
+        if len(self.broken) > SHOWN:
+            out.append(f"and {len(self.broken) - SHOWN} more")
+        out += [f"{where}: the same problem as {first}, used once" for where, first in self.duplicates[:SHOWN]]
+        if len(self.duplicates) > SHOWN:
+            out.append(f"and {len(self.duplicates) - SHOWN} more duplicates")
+        return out + list(self.warnings)
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemSet:
+    """Problems ready to use, the verifier that marks them, and what was found on the way."""
+
+    problems: tuple[Problem, ...]
+    verifier: str
+    report: Report = field(default_factory=lambda: Report(0))
+
+    def __len__(self) -> int:
+        return len(self.problems)
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What a policy can be given: its `text`, and the tokens of `context` that a prompt and its answer share."""
+
+    text: Text
+    context: int
+
+    def refused(self, problem: Problem) -> str:
+        """Why the policy cannot be given a problem, with its id: it cannot read it, or has no room; empty if it can."""
+        try:
+            tokens = len(self.text.prompt(problem.prompt))
+        except UserError as e:
+            return f"the model cannot read the prompt of {problem.id!r}: {e}"
+        if 0 < tokens < self.context:
+            return ""
+        return (f"the prompt of {problem.id!r} has {tokens:,} tokens; the model's context is {self.context:,}, so it "
+                f"may have 1 to {self.context - 1:,}")
+
+
+def load_problems(
+    spec: str, verifier: str | None = None, limit: int | None = None, *, skip_broken: bool = False, system: str = "",
+    check: bool = True, meter: Meter | None = None, reads: Callable[[], Reads] | None = None, tried: bool = False,
+) -> ProblemSet:
+    """Load what `spec` names: "sums[:...]", "reasoning-gym:TASK[:key=value,...]", or a .jsonl or .parquet file.
+
+    Several of these joined by " + " are one set, all of each, or in shares: "50% sums:base=hard + 50% sums:base=easy"
+    is the largest set of these shares, in a fixed order that mixes them; `limit` is then its size.
+    A row has `prompt` (text or messages; also `question`, `problem`, `messages`) and `answer` (also `ground_truth`,
+    `final_answer`, `solution`, or verl's `reward_model.ground_truth`; "#### 72" at its end is the answer), and may
+    have `system`, `solution`, `level` and `id`. Everything else is kept as columns for rewards that name them.
+    `limit` takes the first so many good rows; `system` is put before problems that have no system message. With
+    `check`, every problem's own answer must be right by its verifier: what that costs goes to the account `check` of
+    the `meter`. A user's reward is tried on a few rows first (`verify.try_reward`), without `check` too if `tried`.
+    With `reads`, called at the first row, a prompt that the policy cannot be given makes its row a broken one.
+
+    Raises UserError naming the broken rows (the first 20), unless `skip_broken` leaves them out and reports them;
+    and for a spec, file, task or verifier that does not exist.
+    """
+    if limit is not None and limit < 1:
+        raise UserError(f"limit is at least 1, not {limit}")
+    if len(parts := mix.parts(spec)) > 1:
+        load = partial(
+            load_problems, verifier=verifier, skip_broken=skip_broken, system=system, check=check, meter=meter,
+            reads=reads, tried=tried,
+        )
+        return _mixed(parts, [load(part.spec) for part in parts], limit)
+    rows, read, default = _source(spec)
+    good, broken, duplicates, count, unfit = _gather(rows, read, limit, system, reads)
+    name = verifier or default or _guess([p for _, p in good])
+    warnings: tuple[str, ...] = ()
+    paid = (0.0, 1.0)
+    if len(unfit) < len(good) and (check or tried) and not verify.find(name).must_agree:
+        trial = _try([x for x in good if x[0] not in unfit], name, meter, reads)
+        warnings, paid = trial.warnings, (trial.low, trial.high)
+    if check:
+        good, refused, said = _agree(good, name, meter)
+        broken += refused
+        warnings += said
+    fit = [(where, p) for where, p in good if where not in unfit]
+    if fit or skip_broken or not good:
+        broken += [Broken(where, unfit[where]) for where, _ in good if where in unfit]
+    elif not broken:        # else what is wrong with the file itself comes first
+        raise UserError(f"{spec}: the model can be given none of the {count} rows. {good[0][0]}: {unfit[good[0][0]]}")
+    good = fit
+    problems = tuple(_marked_exact(p, name) for _, p in good)
+    solved = sum("solution" in p.meta for p in problems) / max(len(problems), 1)
+    report = Report(count, tuple(broken), tuple(duplicates), warnings, solved, paid)
+    if broken and not skip_broken:
+        shown = "\n  ".join(replace(report, duplicates=(), warnings=()).lines())
+        how = name if verifier or default else f"{name}, as guessed from the answers; --verifier names another"
+        head = f"{spec}: {len(broken)} of {count} rows cannot be used (marked by {how}; --skip-broken leaves them out):"
+        raise UserError(f"{head}\n  {shown}")
+    if not problems:
+        raise UserError("\n  ".join((f"{spec} holds no problem that can be used", *report.lines())))
+    return ProblemSet(problems, name, report)
+
+
+def _mixed(parts: Sequence[mix.Part], loaded: Sequence[ProblemSet], limit: int | None) -> ProblemSet:
+    """Parts as one set under one verifier. Raises UserError where they disagree on it, or on a problem."""
+    named = list(dict.fromkeys(s.verifier for s in loaded))
+    if len(named) > 1:
+        raise UserError(f"the parts of a mix are marked by {' and '.join(named)}: name one for all with --verifier")
+    problems = mix.mixed(parts, [s.problems for s in loaded], limit)
+    whole = [s.report for s in loaded]
+    solved = sum("solution" in p.meta for p in problems) / max(len(problems), 1)
+    kept = {p.id for p in problems}
+    told = tuple(f"{sum(p.id in kept for p in s.problems)} of the {len(s)} problems of {part.spec}"
+                 for part, s in zip(parts, loaded, strict=True))
+    paid = min(r.rewards[0] for r in whole), max(r.rewards[1] for r in whole)
+    report = Report(sum(r.rows for r in whole), sum((r.broken for r in whole), ()),
+                    sum((r.duplicates for r in whole), ()), (*told, *(w for r in whole for w in r.warnings)), solved,
+                    paid)
+    return ProblemSet(problems, named[0], report)
+
+
+def _source(spec: str) -> tuple[Iterator[Row], Callable[[Any], Problem], str | None]:
+    """Where rows come from, how one is read, and the verifier that goes with them."""
+    if family.is_sums(spec):
+        which = family.Sums.of(spec)
+        verifier = "final" if which.work else "exact"
+        return _numbered("problem", family.listed(which)), lambda p: p, verifier
+    if spec.startswith("reasoning-gym"):
+        task, rows = _gym(spec)
+        return rows, partial(_gym_problem, task), "reasoning-gym"
+    path = Path(spec)
+    if not path.is_file():
+        raise UserError(f"{spec!r} is no file, nor sums[:...], nor reasoning-gym:TASK")
+    if path.suffix == ".parquet":
+        return _parquet(path), _problem, None
+    if path.suffix in (".jsonl", ".ndjson"):
+        return _lines(path), _problem, None
+    raise UserError(f"{spec}: problems are read from .jsonl or .parquet files, not {path.suffix or 'others'}")
+
+
+def _gather(
+    rows: Iterator[Row], read: Callable[[Any], Problem], limit: int | None, system: str,
+    reads: Callable[[], Reads] | None,
+) -> tuple[list[tuple[str, Problem]], list[Broken], list[tuple[str, str]], int, dict[str, str]]:
+    """Good problems with where they stood, broken rows, duplicates, how many rows were read, and of the good problems
+    those that the model cannot be given, with why; `limit` counts the others.
+    """
+    good: list[tuple[str, Problem]] = []
+    broken: list[Broken] = []
+    duplicates: list[tuple[str, str]] = []
+    prompts: dict[str, tuple[str, Any]] = {}
+    ids: dict[str, str] = {}
+    unfit: dict[str, str] = {}
+    count = 0
+    for where, row in rows:
+        count += 1
+        try:
+            if isinstance(row, Exception):
+                raise row
+            problem = read(row)
+        except ValueError as e:
+            broken.append(Broken(where, str(e)))
+            if len(broken) == MOST_BROKEN:
+                break
+            continue
+        key = text.normal(problem.prompt)
+        first = prompts.setdefault(key, (where, problem.answer))
+        if first[0] != where and first[1] == problem.answer:
+            duplicates.append((where, first[0]))
+        elif first[0] != where:
+            broken.append(Broken(where, f"the prompt of {first[0]} again, with another answer"))
+        elif ids.setdefault(problem.id, where) != where:
+            broken.append(Broken(where, f"the id {problem.id!r} is already that of {ids[problem.id]}"))
+        else:
+            good.append((where, _with_system(problem, system) if system else problem))
+            if reads is not None and (why := reads().refused(good[-1][1])):
+                unfit[where] = why
+            if len(good) - len(unfit) == limit:
+                break
+    return good, broken, duplicates, count, unfit
+
+
+def _try(
+    good: Sequence[tuple[str, Problem]], verifier: str, meter: Meter | None, reads: Callable[[], Reads] | None
+) -> verify.Trial:
+    """A user's reward on a few rows."""
+    encode = None if reads is None else reads().text.encode
+    with meters.on(meters.CHECK), Grader(verifier, timeout=20.0, meter=meter) as grader:
+        return verify.try_reward(good, verifier, grader.mark, encode)
+
+
+def _agree(
+    good: list[tuple[str, Problem]], verifier: str, meter: Meter | None
+) -> tuple[list[tuple[str, Problem]], list[Broken], tuple[str, ...]]:
+    """Keep the problems whose own answer is right by the verifier; for a user's reward, only warn."""
+    must = verify.find(verifier).must_agree
+    with meters.on(meters.CHECK), Grader(verifier, timeout=20.0, meter=meter) as grader:
+        wrong = {d.id: d.why for d in verify.check_gold([p for _, p in good], verifier, grader.mark)}
+    if not must:
+        said = [f"{where}: {wrong[p.id]}" for where, p in good if p.id in wrong]
+        more = (f"and {len(said) - SHOWN} more",) if len(said) > SHOWN else ()
+        return good, [], (*said[:SHOWN], *more)
+    broken = [Broken(where, wrong[p.id]) for where, p in good if p.id in wrong]
+    return [(where, p) for where, p in good if p.id not in wrong], broken, ()
+
+
+def _marked_exact(problem: Problem, verifier: str) -> Problem:
+    """Only the sums' own short form under its own verifier is right in one spelling."""
+    if problem.meta.get("exact") and verifier != "exact":
+        return replace(problem, meta={**problem.meta, "exact": False})
+    return problem
+
+
+def _guess(problems: Sequence[Problem]) -> str:
+    """numeric if nine answers in ten are plain numbers, else words."""
+    plain = sum(_NUMBER.fullmatch(str(p.answer)) is not None for p in problems)
+    return "numeric" if plain and plain >= 0.9 * len(problems) else "words"
+
+
+def _with_system(problem: Problem, system: str) -> Problem:
+    if any(m.role == "system" for m in problem.prompt):
+        return problem
+    return replace(problem, prompt=(Message("system", system), *problem.prompt))
+
+
+def _numbered(noun: str, items: Iterator[Any]) -> Iterator[Row]:
+    for i, item in enumerate(items, 1):
+        yield f"{noun} {i}", item
+
+
+# Files
+
+
+def _lines(path: Path) -> Iterator[Row]:
+    """Rows of a JSON-lines file; a line that cannot be read is handed on as its error.
+
+    Of a line too long to be a problem no more is kept than its beginning.
+    """
+    with path.open("rb") as file:
+        for i, raw in enumerate(iter(partial(file.readline, LONGEST + 1), b""), 1):
+            if len(raw) > LONGEST:
+                while raw and not raw.endswith(b"\n"):
+                    raw = file.readline(LONGEST)
+                yield f"line {i}", ValueError(f"longer than {LONGEST:,} bytes, which no problem is")
+                continue
+            if i == 1:
+                raw = raw.removeprefix(b"\xef\xbb\xbf")
+            if raw.strip():
+                yield f"line {i}", _json(raw)
+
+
+def _json(raw: bytes) -> Any:
+    try:
+        row = json.loads(raw.decode("utf-8"), parse_constant=_no_constant)
+        if b"\\ud" in raw.lower():
+            json.dumps(row, ensure_ascii=False).encode("utf-8")
+        return row
+    except UnicodeEncodeError:
+        return ValueError("text with half of a surrogate pair (\\ud800 to \\udfff), which is not a character")
+    except UnicodeDecodeError as e:
+        return ValueError(f"not UTF-8 text (byte {e.start + 1})")
+    except json.JSONDecodeError as e:
+        return ValueError(f"not JSON: {e.msg} at character {e.pos + 1}")
+    except ValueError as e:
+        return ValueError(f"not JSON: {e}")
+    except RecursionError:
+        return ValueError("not JSON that can be read: nested too deeply")
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _parquet(path: Path) -> Iterator[Row]:
+    try:
+        import pyarrow.parquet as parquet
+    except ImportError as e:
+        raise UserError("Parquet files need pyarrow: pip install 'isocost[parquet]'") from e
+    with foreign(path, "write it again, or as .jsonl"):
+        file = parquet.ParquetFile(path, page_checksum_verification=True)
+    return _numbered("row", _rows(path, file, _batch(path, file.metadata)))
+
+
+def _rows(path: Path, file: Any, batch: int) -> Iterator[Any]:
+    """The rows of a Parquet file. Raises UserError where a page is broken, or they decode to an absurd amount."""
+    batches, decoded, most = file.iter_batches(batch), 0, UNPACKED * path.stat().st_size + GROUP
+    while True:
+        with foreign(path, "a page of it is broken: write it again, or as .jsonl"):
+            rows = next(batches, None)
+            columns = [_spelled_out(c) for c in rows.columns] if rows is not None else []
+        if rows is None:
+            return
+        decoded += sum(c.nbytes for c in columns)
+        if decoded > most:
+            raise UserError(f"{path} of {path.stat().st_size:,} bytes decodes to more than {most:,}: {ABSURD}")
+        values = [c.to_pylist() for c in columns]
+        yield from (dict(zip(rows.schema.names, row, strict=True)) for row in zip(*values, strict=True))
+
+
+def _spelled_out(column: Any) -> Any:
+    """A column with a value for every row, which its size then tells, rather than an index into a dictionary."""
+    return column.dictionary_decode() if hasattr(column, "dictionary_decode") else column
+
+
+def _batch(path: Path, about: Any) -> int:
+    """How many rows of a Parquet file can be decoded together within `GROUP` bytes, by what its footer says.
+
+    Raises UserError for a footer that promises more than any file of this size holds: a few bytes of it can stand for
+    gigabytes of equal values.
+    """
+    size, largest = path.stat().st_size, 1
+    if about.num_rows > size + COUNT:
+        raise UserError(f"{path} says that it has {about.num_rows:,} rows in {size:,} bytes: {ABSURD}")
+    for group in map(about.row_group, range(about.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            small, large = column.total_compressed_size, column.total_uncompressed_size
+            name = f"its column {column.path_in_schema!r}"
+            if large > UNPACKED * small + ROOM:
+                raise UserError(f"{path}: {name} unpacks from {small:,} bytes to {large:,}: {ABSURD}")
+            if column.num_values > UNPACKED * size + COUNT:
+                raise UserError(f"{path}: {name} has {column.num_values:,} values in {size:,} bytes: {ABSURD}")
+            largest = max(largest, large)      # a dictionary may hold one value of all of it, and every row be that
+    return max(1, min(BATCH, GROUP // largest))
+
+
+def _problem(row: Any) -> Problem:
+    """One row as a problem. Raises ValueError saying what is wrong and what would be right."""
+    if not isinstance(row, Mapping):
+        raise ValueError(f"a row is an object like {{\"prompt\": ..., \"answer\": ...}}, not {_kind(row)}")
+    prompt, ending, chat = _prompt(row)
+    answer, solution = _answer(row, ending)
+    meta: dict[str, Any] = {"source": str(row.get("data_source") or "file"), "chat": chat, "columns": _jsonable(row)}
+    if solution is not None:
+        meta["solution"] = solution
+    if (level := _level(row)) is not None:
+        meta["level"] = level
+    return Problem(_id(row) or text.name(prompt), prompt, answer, meta=meta)
+
+
+def _prompt(row: Mapping[str, Any]) -> tuple[tuple[Message, ...], str | None, bool]:
+    """The messages to answer, the assistant's last message if they ended on one, and whether they came as messages."""
+    key = next((k for k in PROMPTS if row.get(k) is not None), None)
+    if key is None:
+        raise ValueError(f"no prompt: give one under {' or '.join(repr(k) for k in PROMPTS)}{_meant(row, PROMPTS)}")
+    value, chat = row[key], not isinstance(row[key], str)
+    messages = list(_messages(value, key)) if chat else [Message("user", value)]
+    ending = messages.pop().content if messages and messages[-1].role == "assistant" else None
+    if not any(m.role == "user" and m.content.strip() for m in messages):
+        raise ValueError(f"{key!r} " + ("has no message of the user that asks anything" if chat else "asks nothing"))
+    system = row.get("system")
+    if system is not None and not isinstance(system, str):
+        raise ValueError(f"'system' is text, not {_kind(system)}")
+    if system and messages[0].role != "system":
+        messages.insert(0, Message("system", system))
+    return tuple(messages), ending, chat
+
+
+def _meant(row: Mapping[str, Any], names: Iterable[str]) -> str:
+    """A question that names the column which a row seems to misspell; empty if none is close."""
+    for name in names:
+        if close := get_close_matches(name, [k for k in row if isinstance(k, str)], n=1, cutoff=0.75):
+            return f"; the row has {close[0]!r}: did you mean {name!r}?"
+    return ""
+
+
+def _messages(value: Any, key: str) -> Iterator[Message]:
+    if not isinstance(value, Sequence):
+        raise ValueError(f"{key!r} is text or a list of messages, not {_kind(value)}")
+    for i, m in enumerate(value, 1):
+        if not isinstance(m, Mapping) or not isinstance(m.get("role"), str) or not isinstance(m.get("content"), str):
+            raise ValueError(f"message {i} of {key!r} is not {{\"role\": text, \"content\": text}}")
+        if m["role"] not in ROLES:
+            raise ValueError(f"message {i} of {key!r} has the role {m['role']!r}; there are {', '.join(ROLES)}")
+        yield Message(m["role"], m["content"])
+
+
+def _answer(row: Mapping[str, Any], ending: str | None) -> tuple[str, str | None]:
+    """The answer as text, and a written solution if there is one."""
+    marking = row.get("reward_model")
+    inner = marking.get("ground_truth") if isinstance(marking, Mapping) else None
+    key = next((k for k in ANSWERS if row.get(k) is not None), None)
+    value = inner if inner is not None else row[key] if key else ending
+    where = "reward_model.ground_truth" if inner is not None else key or "answer"
+    if value is None:
+        raise ValueError(f"no answer: give one under {' or '.join(repr(k) for k in ANSWERS)}{_meant(row, ANSWERS)}")
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"{where!r} is text or a number, not {_kind(value)}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{where!r} is {value}, not a number that can be checked")
+    said, solution = str(value).strip(), row.get("solution") if key != "solution" else None
+    steps, mark, last = said.rpartition("####")
+    if mark:
+        said, solution = last.strip(), solution if solution is not None else steps.strip()
+    if not said:
+        raise ValueError(f"{where!r} is empty")
+    if solution is None and ending is not None and ending.strip() != said:
+        solution = ending
+    if solution is not None and not isinstance(solution, str):
+        raise ValueError(f"'solution' is text, not {_kind(solution)}")
+    return said, solution or None
+
+
+def _level(row: Mapping[str, Any]) -> int | float | str | None:
+    level = row.get("level")
+    if level is None or isinstance(level, str):
+        return level or None
+    if isinstance(level, bool) or not isinstance(level, int | float) or not math.isfinite(level):
+        raise ValueError(f"'level' is a number or a word, not {_kind(level)}")
+    return level
+
+
+def _id(row: Mapping[str, Any]) -> str:
+    value = row.get("id")
+    if value is None:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
+        raise ValueError(f"'id' is text or a whole number, not {_kind(value)}")
+    return str(value)
+
+
+def _jsonable(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row for rewards that name its columns; what JSON cannot hold (images, dates) is written as text."""
+    return json.loads(json.dumps(dict(row), default=str))
+
+
+def _kind(value: Any) -> str:
+    names = {bool: "true or false", int: "a number", float: "a number", str: "text", list: "a list", dict: "an object"}
+    if value is None:
+        return "null"
+    if value in ("", [], {}):
+        return f"an empty {'text' if value == '' else 'list' if value == [] else 'object'}"
+    return names.get(type(value), type(value).__name__)
+
+
+# reasoning-gym
+
+
+def _gym(spec: str) -> tuple[str, Iterator[Row]]:
+    """The task and its entries: "reasoning-gym:TASK[:key=value,...]", 1000 entries of seed 0 unless told."""
+    try:
+        import reasoning_gym
+        from reasoning_gym.factory import DATASETS
+    except ImportError as e:
+        raise UserError("reasoning-gym is not installed: pip install 'isocost[tasks]'") from e
+    _, _, rest = spec.partition(":")
+    task, _, options = rest.partition(":")
+    if task not in DATASETS:
+        near = ", ".join(sorted(t for t in DATASETS if task and (task in t or t[:4] == task[:4]))[:6])
+        raise UserError(f"reasoning-gym has no task {task!r}" + (f"; near it are {near}" if near else ""))
+    config: dict[str, Any] = {"seed": 0, "size": 1000}
+    for option in filter(None, options.split(",")):
+        key, equals, value = option.partition("=")
+        if not equals:
+            raise UserError(f"{spec!r}: options are key=value, not {option!r}")
+        config[key.strip()] = _value(value.strip())
+    try:
+        dataset = reasoning_gym.create_dataset(task, **config)
+    except (TypeError, AssertionError, ValueError) as e:
+        raise UserError(f"{spec!r}: reasoning-gym does not take these options: {e}") from e
+    return task, _numbered("problem", (dataset[i] for i in range(config["size"])))
+
+
+def _gym_problem(task: str, entry: Mapping[str, Any]) -> Problem:
+    """One entry. Its metadata goes through JSON once, so that it is the same here, in a worker and on disk."""
+    if entry.get("answer") is None:
+        raise ValueError(f"{task} gives no answer to check this one's reading against")
+    prompt = (Message("user", entry["question"]),)
+    plain = json.loads(json.dumps(dict(entry), default=str))
+    difficulty = plain.get("metadata", {}).get("difficulty")
+    meta: dict[str, Any] = {"source": f"reasoning-gym:{task}", "task": task, "entry": plain}
+    if isinstance(difficulty, int | float | str):
+        meta["level"] = difficulty
+    return Problem(text.name(prompt), prompt, str(entry["answer"]), meta=meta)
+
+
+def _value(value: str) -> Any:
+    """An option's value: whole number, number, true or false, or the word itself."""
+    try:
+        return json.loads(value)
+    except json.JSONDecodeError:
+        return value

@@ -1,0 +1,146 @@
+"""Training and held-out problems, divided by what they ask and by nothing else.
+
+A problem's side is decided by the hash of its prompt (case, spacing and compatibility forms apart), so the same
+question always lands on the same side, and adding problems moves none that were there. Held-out problems are
+divided once more: `select` may choose between arms, `audit` gives the values that are reported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from isocost.errors import UserError
+from isocost.tasks import text
+from isocost.types import Problem
+
+EFFECT = 0.02          # the difference in mean reward that a held-out set should be able to show
+SPREAD = 0.1           # assumed standard deviation over problems of the true difference between two arms
+QUANTILES = 1.645 + 0.842   # one-sided 5 % error, 80 % power
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Who learns from what: `train`; held out: `select` chooses, `audit` reports."""
+
+    train: tuple[Problem, ...]
+    select: tuple[Problem, ...]
+    audit: tuple[Problem, ...]
+    warnings: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()   # ids of training problems taken out because they are held out too
+
+    @property
+    def held_out(self) -> tuple[Problem, ...]:
+        return self.select + self.audit
+
+    def evaluated(self, problems: int, *, salt: int = 0) -> Split:
+        """The same with so many held-out problems, from both halves in proportion and at least one of each.
+
+        Which ones is decided by the hash of what they ask, as the sides are: it does not depend on their order.
+        """
+        first = min(max(round(problems * len(self.select) / len(self.held_out)), 1), max(problems - 1, 1))
+        return replace(self, select=_some(self.select, first, salt), audit=_some(self.audit, problems - first, salt))
+
+
+def split(
+    problems: Sequence[Problem], held_out: int | float = 0.2, *, salt: int = 0, samples: int | None = None
+) -> Split:
+    """Hold out a share (below 1), or about so many (1 and more), of the problems.
+
+    A share keeps every problem's side for ever. A number becomes the share it is of these problems, rounded up to
+    a multiple of 1/1024 so that a few more rows seldom move it; the size is then met only about. `salt` makes
+    another division; `samples` is how many attempts per held-out problem will be drawn (None, and for problems that
+    allow it: evaluated exactly).
+
+    Raises UserError when a side would be empty.
+    """
+    share = _share(held_out, len(problems))
+    train: list[Problem] = []
+    select: list[Problem] = []
+    audit: list[Problem] = []
+    for problem in problems:
+        side, half = _hash(problem, salt)
+        (train if side >= share else select if half < 0.5 else audit).append(problem)
+    for name, side_ in (("train on", train), ("choose by", select), ("audit with", audit)):
+        if not side_:
+            raise UserError(f"holding out {held_out:g} of {len(problems)} problems leaves none to {name}")
+    return Split(tuple(train), tuple(select), tuple(audit), tuple(_small(select, audit, samples)))
+
+
+def split_given(
+    train: Sequence[Problem], held_out: Sequence[Problem], *, salt: int = 0, samples: int | None = None
+) -> Split:
+    """Use a held-out set of its own. Training problems that ask the same are taken out and named in `removed`.
+
+    Raises UserError when a side would be empty.
+    """
+    known = {text.kin(p) for p in held_out}
+    kept = tuple(p for p in train if text.kin(p) not in known)
+    removed = tuple(p.id for p in train if text.kin(p) in known)
+    select = tuple(p for p in held_out if _hash(p, salt)[1] < 0.5)
+    audit = tuple(p for p in held_out if _hash(p, salt)[1] >= 0.5)
+    for name, side in (("train on", kept), ("choose by", select), ("audit with", audit)):
+        if not side:
+            raise UserError(f"{len(held_out)} held-out problems beside {len(train)} leave none to {name}")
+    warnings = [f"{len(removed)} training problems ask what held-out ones ask, and were taken out"] if removed else []
+    return Split(kept, select, audit, (*warnings, *_small(select, audit, samples)), removed)
+
+
+def _some(problems: Sequence[Problem], count: int, salt: int) -> tuple[Problem, ...]:
+    """So many of these, by another hash of what they ask than the one that chose their half; in their order."""
+    first = sorted(range(len(problems)), key=lambda i: _hash(problems[i], salt + 1)[1])[:count]
+    return tuple(problems[i] for i in sorted(first))
+
+
+def overlap(train: Sequence[Problem], held_out: Sequence[Problem]) -> list[tuple[str, str]]:
+    """Pairs of ids (training, held out) that ask the same, case, spacing and compatibility forms apart."""
+    known = {text.kin(p): p.id for p in held_out}
+    return [(p.id, known[text.kin(p)]) for p in train if text.kin(p) in known]
+
+
+def detectable(problems: int, samples: int | None = None) -> float:
+    """The smallest difference in mean reward between two arms that so many held-out problems would show.
+
+    One-sided 5 % error, 80 % power, both arms on the same problems. Per problem the variance is that of the true
+    difference (assumed 0.1^2) plus, with `samples` attempts drawn per arm, at most 2 x (1/4) / samples.
+    """
+    sampling = 0.0 if samples is None else 0.5 / samples
+    return QUANTILES * math.sqrt((SPREAD**2 + sampling) / problems)
+
+
+def needed(effect: float = EFFECT, samples: int | None = None) -> int:
+    """How many held-out problems show this difference, by the rule of `detectable`."""
+    return math.ceil((detectable(1, samples) / effect) ** 2)
+
+
+def _share(held_out: int | float, problems: int) -> float:
+    if not (isinstance(held_out, int | float) and held_out > 0):
+        raise UserError(f"held-out is a share below 1 or a number of problems, not {held_out!r}")
+    if held_out < 1:
+        return float(held_out)
+    if held_out != int(held_out):
+        raise UserError(f"held-out is a share below 1 or a whole number of problems, not {held_out!r}")
+    if held_out >= problems:
+        raise UserError(f"cannot hold out {held_out:g} of {problems} problems")
+    return math.ceil(1024 * held_out / problems) / 1024
+
+
+def _hash(problem: Problem, salt: int) -> tuple[float, float]:
+    """Two numbers in [0, 1) that depend on what is asked and the salt alone."""
+    digest = hashlib.sha256(f"{salt}\n{text.kin(problem)}".encode()).digest()
+    return int.from_bytes(digest[:6]) / 2**48, int.from_bytes(digest[6:12]) / 2**48
+
+
+def _small(select: Sequence[Problem], audit: Sequence[Problem], samples: int | None) -> list[str]:
+    if all(p.meta.get("exact") for p in (*select, *audit)):
+        samples = None
+    smallest = min(len(select), len(audit))
+    if detectable(smallest, samples) <= EFFECT:
+        return []
+    how = "exactly" if samples is None else f"with {samples} samples each"
+    return [
+        f"{len(select)} problems to choose by and {len(audit)} to audit with, evaluated {how}, show differences of "
+        f"about {detectable(smallest, samples):.3f}; for {EFFECT:g} each side needs about {needed(EFFECT, samples)}"
+    ]

@@ -1,0 +1,489 @@
+"""Verifiers: named plain functions from what was said, and the problem, to what it is worth.
+
+A verifier gets the text of the final answer and returns a number, or None when it has no opinion. It may raise, hang
+or exit: `grade.Grader` turns all of that into "no score", never into a zero.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib
+import inspect
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+from isocost.errors import UserError
+from isocost.tasks import sums as family
+from isocost.tasks.text import squeeze
+from isocost.types import Problem
+
+TOLERANCE = Fraction(1, 10**6)     # relative, for numbers that are not whole: 0.333 is not 1/3
+TRIED = 4                          # rows that a user's reward is tried on before anything is sampled
+IDS = "completion_ids"             # in a problem's meta: tokens of an answer that is marked outside a run
+_LONGEST = 400                     # characters of one number; more than any answer needs, less than int() refuses
+
+
+class Verifier(Protocol):
+    """Marks one answer. `tokens` is what the policy wrote, for rewards that ask for it."""
+
+    def __call__(self, text: str, problem: Problem, tokens: Sequence[int] = ()) -> float | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What is known about a verifier besides how it marks."""
+
+    mark: Verifier
+    slow: bool = False         # wants a process of its own and a time limit
+    must_agree: bool = True    # the reference answer has to be right by it
+    library: str = ""          # that it imports
+
+
+def exact(text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:
+    """1 if the text is the answer, character for character."""
+    return 1.0 if text == problem.answer else 0.0
+
+
+def final(text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:
+    """1 if what follows the last step of a worked answer is the answer, character for character."""
+    return 1.0 if family.final(text) == problem.answer else 0.0
+
+
+def words(text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:
+    """1 if the text is the answer up to case, runs of space, and punctuation or quotes at either end."""
+    return 1.0 if _plain(text) == _plain(str(problem.answer)) else 0.0
+
+
+def numeric(text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:
+    """1 if the number the text ends on equals the answer's, as `number` reads both.
+
+    Whole numbers must be equal; others agree to 1e-6 of the answer. Raises ValueError if the answer holds no number.
+    """
+    gold = number(str(problem.answer))
+    if gold is None:
+        raise ValueError(f"the answer {str(problem.answer)[:40]!r} holds no number")
+    said = number(text)
+    return 1.0 if said is not None and close(said, gold) else 0.0
+
+
+def math(text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:
+    r"""1 if the expression is equivalent to the answer's, by math-verify (an extra: `pip install isocost[tasks]`).
+
+    Several \boxed expressions that differ earn 0. math-verify's own timeouts need signals of the main thread and
+    are off: the grader's limit holds instead. Raises ValueError if the answer cannot be read.
+    """
+    mathverify = _library("math_verify", "tasks")
+    boxes = boxed(text)
+    if len({squeeze(b) for b in boxes}) > 1:
+        return 0.0
+    gold = _math_answer(str(problem.answer))
+    said = mathverify.parse(text, parsing_timeout=None)
+    return 1.0 if mathverify.verify(list(gold), said, timeout_seconds=None) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningGym:
+    """The scorer of the reasoning-gym task a problem came from.
+
+    Scorers of that library pay partly for answers that merely contain the right one, so unless `partial`, at least
+    0.99 counts as 1 and everything else as 0.
+    """
+
+    partial: bool = False
+
+    def __call__(self, text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:
+        """Raises ValueError for a problem that is not of that library."""
+        task = problem.meta.get("task")
+        if not task:
+            raise ValueError(f"problem {problem.id} does not come from reasoning-gym")
+        value = float(_scorer(str(task))(answer=text, entry=dict(problem.meta["entry"])))
+        return value if self.partial else float(value >= 0.99)
+
+
+@dataclass(frozen=True, slots=True)
+class Python:
+    """A user's own reward in TRL's shape: `f(prompts, completions, completion_ids=None, **columns) -> list`.
+
+    Called with one rollout at a time, so that one failure costs one score; only the columns it names, unless it
+    takes `**`. Text problems are passed as strings, those given as messages as lists of messages. May be async.
+    """
+
+    path: str
+    function: str
+
+    def digest(self) -> str:
+        """SHA-256 of the file as it is now, in hexadecimal."""
+        return hashlib.sha256(Path(self.path).read_bytes()).hexdigest()
+
+    def load(self, digest: str = "") -> None:
+        """Import the file. Raises UserError if it does not import, has no such function, or has another digest."""
+        if digest and hashlib.sha256(_source(self.path)).hexdigest() != digest:
+            raise UserError(f"{self.path} was changed while it was in use: give the command again")
+        _function(self.path, self.function)
+
+    def __call__(self, text: str, problem: Problem, tokens: Sequence[int] = ()) -> float | None:
+        """Raises whatever the user's function raises, ValueError unless it returns one value, TypeError if that is not
+        a number."""
+        f = _function(self.path, self.function)
+        out = f(**_columns(f, text, problem, tokens))
+        if inspect.isawaitable(out):
+            out = asyncio.run(_await(out))
+        listed = isinstance(out, Iterable) and not isinstance(out, str | bytes | Mapping)
+        values = list(islice(out, 2)) if listed else []
+        if len(values) != 1:
+            raise ValueError(f"{self.function} was asked for 1 reward and returned {_shown(out)}: return a list of one")
+        return None if values[0] is None else _as_number(values[0], self.function)
+
+
+def _as_number(value: Any, function: str) -> float:
+    """A number as float: also a bool, a numpy scalar, an array or tensor of one number. Raises TypeError for text."""
+    if isinstance(value, str | bytes) or not hasattr(value, "__float__"):
+        raise TypeError(f"{function} returned {_shown(value)} where a number was expected, such as 1.0")
+    return float(value)
+
+
+def _shown(value: Any) -> str:
+    """A value for a message: its type, and the beginning of what it looks like."""
+    text = repr(value) if isinstance(value, str | bytes | int | float | Sequence) else str(value)
+    return f"{text[:60]} ({type(value).__name__})"
+
+
+BUILT_IN: dict[str, Kind] = {
+    "exact": Kind(exact),
+    "final": Kind(final),
+    "words": Kind(words),
+    "numeric": Kind(numeric),
+    "math": Kind(math, slow=True, library="math_verify"),
+    "reasoning-gym": Kind(ReasoningGym(), slow=True, library="reasoning_gym"),
+    "reasoning-gym-partial": Kind(ReasoningGym(partial=True), slow=True, library="reasoning_gym"),
+}
+
+
+def find(name: str) -> Kind:
+    """The verifier of this name: a built-in one, or `file.py:function`. Raises UserError if there is none.
+
+    A user's file is only looked for: its code runs in a worker, never in the run's own process.
+    """
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    if name.startswith("python:") or ".py:" in name or name.endswith(".py"):
+        path, _, function = name.removeprefix("python:").rpartition(":")
+        if not path or not function:
+            raise UserError(f"verifier {name!r} names no function: write file.py:function")
+        if not Path(path).is_file():
+            raise UserError(f"there is no file {path} that could hold the reward {function!r}")
+        return Kind(Python(path, function), slow=True, must_agree=False)
+    raise UserError(f"there is no verifier {name!r}; there are {', '.join(BUILT_IN)} and file.py:function")
+
+
+_NUMBER = re.compile(
+    r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[-+]?\d{1,3})?(?:\s?/\s?\d+(?:\.\d+)?)?"
+    r"|(?<![\w.])[-+]?\.\d+", re.ASCII | re.IGNORECASE)
+_FRAC = re.compile(r"\\[dt]?frac\s*\{\s*(-?\d+)\s*\}\s*\{\s*(\d+)\s*\}", re.ASCII)
+
+
+def number(text: str) -> Fraction | None:
+    r"""The number a text ends on: in its \boxed, else after the last "####", else the last one; None if there is none.
+
+    Reads signs, thousands commas, decimals, exponents up to three digits, a/b and \frac, in ASCII digits. A per
+    cent sign is passed over. Several \boxed that differ are no answer.
+    """
+    if values := {number(b) for b in _boxes(text, innermost=True)}:
+        return values.pop() if len(values) == 1 else None
+    _, mark, tail = text.rpartition("####")
+    found = _NUMBER.findall(_FRAC.sub(r" \1/\2 ", (tail if mark else text).replace("$", " ").replace("−", "-")))
+    return _fraction(found[-1]) if found else None
+
+
+def boxed(text: str) -> list[str]:
+    r"""The contents of every \boxed{...}, braces balanced; an unclosed one holds nothing."""
+    return _boxes(text)
+
+
+_BRACE = re.compile(r"\\boxed\s*\{|[{}]")
+
+
+def _boxes(text: str, *, innermost: bool = False) -> list[str]:
+    r"""`boxed`, in one pass over the text; or only those that hold no other.
+
+    A model may write thousands of \boxed{ within each other, whose contents together are longer than any memory: what
+    reads them must ask for the innermost, whose contents do not overlap.
+    """
+    found: list[tuple[int, int]] = []
+    begun: list[tuple[int, int]] = []        # of every open brace: where a box's content begins or -1, boxes before it
+    for brace in _BRACE.finditer(text):
+        if brace[0] == "}":
+            if begun:
+                start, before = begun.pop()
+                if start >= 0 and (not innermost or len(found) == before):
+                    found.append((start, brace.start()))
+        else:
+            begun.append((brace.end() if len(brace[0]) > 1 else -1, len(found)))
+    return [text[start:end] for start, end in sorted(found)]
+
+
+def close(said: Fraction, gold: Fraction) -> bool:
+    """Equal; or within 1e-6 of the answer when the answer is not whole."""
+    return said == gold or (gold.denominator != 1 and abs(said - gold) <= TOLERANCE * abs(gold))
+
+
+def _fraction(text: str) -> Fraction | None:
+    if len(text) > _LONGEST:
+        return None
+    over, slash, under = "".join(text.replace(",", "").split()).partition("/")
+    value = Fraction(over)
+    if slash:
+        if Fraction(under) == 0:
+            return None
+        value /= Fraction(under)
+    return value
+
+
+def _plain(text: str) -> str:
+    return squeeze(text).strip(" .,;:!?\"'`*").casefold()
+
+
+def _library(module: str, extra: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as e:
+        raise UserError(f"{module} is not installed: pip install 'isocost[{extra}]'") from e
+
+
+@cache
+def _math_answer(answer: str) -> tuple[Any, ...]:
+    mathverify = _library("math_verify", "tasks")
+    for spelling in (answer, f"${answer}$"):
+        if gold := mathverify.parse(spelling, parsing_timeout=None):
+            return tuple(gold)
+    raise ValueError(f"math-verify cannot read the answer {answer[:60]!r}")
+
+
+@cache
+def _scorer(task: str) -> Callable[..., float]:
+    gym = _library("reasoning_gym", "tasks")
+    return gym.get_score_answer_fn(task)
+
+
+@cache
+def _function(path: str, function: str) -> Callable[..., Any]:
+    """A function of a user's file. Raises UserError if it has no such function or does not import."""
+    found = getattr(_module(path), function, None)
+    if not callable(found):
+        raise UserError(f"{path} has no function {function!r}")
+    return found
+
+
+@cache
+def _module(path: str) -> ModuleType:
+    """A user's file, run once. Its text is compiled: stored byte code may be of an earlier text."""
+    module = ModuleType(f"isocost_user_{Path(path).stem}")
+    module.__file__ = path
+    sys.modules[module.__name__] = module      # where dataclasses and pickle expect what the file defines
+    try:
+        exec(compile(_source(path), path, "exec"), module.__dict__)
+    except BaseException as e:
+        raise UserError(f"{path} does not import: {type(e).__name__}: {e}") from e
+    return module
+
+
+@cache
+def _source(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
+def _columns(f: Callable[..., Any], text: str, problem: Problem, tokens: Sequence[int]) -> dict[str, Any]:
+    """The arguments of a user's reward: every column as a list of one."""
+    chat = bool(problem.meta.get("chat"))
+    turns = [{"role": m.role, "content": m.content} for m in problem.prompt]
+    given: dict[str, Any] = {k: [v] for k, v in dict(problem.meta.get("columns", {})).items()}
+    given.setdefault("answer", [problem.answer])
+    given |= {
+        "prompts": [turns if chat else problem.text],
+        "completions": [[{"role": "assistant", "content": text}] if chat else text],
+        "completion_ids": [list(tokens) or list(problem.meta.get(IDS, ()))],
+    }
+    takes = inspect.signature(f).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in takes):
+        return given
+    return {k: v for k, v in given.items() if k in {p.name for p in takes}}
+
+
+async def _await(x: Any) -> Any:
+    return await x
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """A problem whose own answer is not right by its verifier."""
+
+    id: str
+    why: str
+
+
+def reference(problem: Problem, verifier: str) -> str:
+    """The text that ought to be right: the written solution where the verifier reads one, else the answer."""
+    solved = problem.meta.get("solution")
+    if solved is not None and (verifier == "final" or isinstance(find(verifier).mark, Python)):
+        return str(solved)
+    return str(problem.answer)
+
+
+Mark = Callable[[Sequence[tuple[str, Problem]]], "list[float | str]"]
+
+
+def check_gold(problems: Sequence[Problem], verifier: str, mark: Mark) -> list[Disagreement]:
+    """Problems whose reference answer does not earn 1 or more, each with the reason.
+
+    `mark` gives, for (text, problem) pairs, what each earned, or in words why it has no score (`Grader.mark`).
+    """
+    texts = [reference(p, verifier) for p in problems]
+    out = []
+    for text, p, got in zip(texts, problems, mark(list(zip(texts, problems, strict=True))), strict=True):
+        if isinstance(got, str):
+            out.append(Disagreement(p.id, f"the verifier {verifier} cannot mark its own answer {text[:40]!r}: {got}"))
+        elif got < 1.0:
+            out.append(Disagreement(p.id, f"its own answer {text[:40]!r} earns {got:g} from the verifier {verifier}"))
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a user's reward did on a few rows: where it failed, and the least and the most that it paid."""
+
+    warnings: tuple[str, ...]
+    low: float
+    high: float
+
+
+def try_reward(
+    rows: Sequence[tuple[str, Problem]], verifier: str, mark: Mark, encode: Callable[[str], Sequence[int]] | None = None
+) -> Trial:
+    """Try a user's reward on a few rows, each with where it stands, and on completions that a policy may write.
+
+    The completions: the row's own answer, another row's, a sentence and nothing. `encode` gives their tokens; what it
+    refuses with a UserError the policy cannot write, and is left out. Without it tokens are bytes.
+
+    Raises:
+        UserError: if no row's own answer gets a reward, with the first failure and its row.
+    """
+    chosen = [rows[i * len(rows) // min(TRIED, len(rows))] for i in range(min(TRIED, len(rows)))]
+    own = [(where, reference(p, verifier), p) for where, p in chosen]
+    others = [own[(i + 1) % len(own)][1] for i in range(len(own))]
+    kinds = {
+        "another row's answer": [(w, text, p) for (w, _, p), text in zip(own, others, strict=True) if text != p.answer],
+        "a sentence": [(w, "I do not know.", p) for w, _, p in own],
+        "an empty completion": [(w, "", p) for w, _, p in own],
+    }
+    earned = _marked(own, mark, encode)
+    if earned and all(isinstance(x, str) for _, x in earned):
+        raise UserError(f"the reward {verifier} gives no reward to any of the {len(earned)} rows it was tried on with "
+                        f"their own answers; nothing was sampled. First: {_at(*earned[0])}")
+    warnings, values = [], [x for _, x in earned if not isinstance(x, str)]
+    for kind, tried in kinds.items():
+        found = _marked(tried, mark, encode)
+        failed = [(case, x) for case, x in found if isinstance(x, str)]
+        values += [x for _, x in found if not isinstance(x, str)]
+        if failed:
+            warnings.append(f"the reward {verifier} fails on {kind}: {_at(*failed[0])}. A rollout without a reward is "
+                            "left out of every mean: return 0 where the completion is wrong")
+    return Trial(tuple(warnings), min(values, default=0.0), max(values, default=1.0))
+
+
+Case = tuple[str, str, Problem]     # where a row stands, a completion, the row
+
+
+def _marked(
+    cases: Sequence[Case], mark: Mark, encode: Callable[[str], Sequence[int]] | None
+) -> list[tuple[Case, float | str]]:
+    """Each case with what it earned, or in words why it has no reward; without those that the policy cannot write."""
+    pairs, kept = [], []
+    for where, text, problem in cases:
+        try:
+            ids = list(encode(text) if encode else text.encode())
+        except UserError:
+            continue
+        kept.append((where, text, problem))
+        pairs.append((text, replace(problem, meta={**problem.meta, IDS: ids})))
+    return list(zip(kept, mark(pairs) if pairs else [], strict=True))
+
+
+def _at(case: Case, why: float | str) -> str:
+    where, text, problem = case
+    return f"{where} (id {problem.id!r}), completion {text[:60]!r}: {squeeze(str(why))[:300]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """What a verifier pays for cheating, and how steady it is."""
+
+    earned: Mapping[str, float]          # probe -> mean over problems; no score counts as none
+    failed: Mapping[str, int]            # probe -> how often there was no score
+    flips: float                         # share of repeated markings that changed
+    repeats: int
+    warnings: tuple[str, ...] = field(default=())
+
+
+def probe(problems: Sequence[Problem], verifier: str, mark: Mark, bar: float = 0.05) -> Probes:
+    """Mark answers that nobody should be paid for, and everything twice.
+
+    The probes: nothing, one constant for all (the commonest answer), the prompt read back, many boxes (every answer
+    of the set), the right digits in another script, a rounded fraction. A probe that earns more than `bar` on
+    average is named in `warnings`, except that a constant may earn what its share of the answers is.
+    """
+    cheats = _cheats(problems)
+    earned, failed, changed, total = {}, {}, 0, 0
+    honest = [(reference(p, verifier), p) for p in problems]
+    for kind, pairs in {**cheats, "right": honest}.items():
+        first, second = mark(pairs), mark(pairs)
+        changed += sum(a != b for a, b in zip(first, second, strict=True))
+        total += len(pairs)
+        scores = [x for x in first if not isinstance(x, str)]
+        failed[kind] = len(first) - len(scores)
+        earned[kind] = sum(scores) / len(first) if first else 0.0
+    warnings = [
+        f"{k!r} earns {v:.2f} on average" for k, v in earned.items() if v > _allowed(k, problems, bar) and k != "right"
+    ]
+    if changed:
+        warnings.append(f"the same answer marked twice differs in {changed} of {total} cases")
+    return Probes(earned, failed, changed / max(total, 1), total, tuple(warnings))
+
+
+def _cheats(problems: Sequence[Problem]) -> dict[str, list[tuple[str, Problem]]]:
+    answers = [str(p.answer) for p in problems]
+    common = max(sorted(set(answers)), key=answers.count, default="")
+    boxes = " ".join(rf"\boxed{{{a}}}" for a in list(dict.fromkeys(answers))[:50])
+    script = str.maketrans("0123456789", "٠١٢٣٤٥٦٧٨٩")
+    fractions = [(p, number(a)) for p, a in zip(problems, answers, strict=True)]
+    return {
+        "empty": [("", p) for p in problems],
+        "constant": [(common, p) for p in problems],
+        "echo": [(p.text, p) for p in problems],
+        "boxes": [(boxes, p) for p in problems] if len(set(answers)) > 1 else [],
+        "digits": [(a.translate(script), p) for a, p in zip(answers, problems, strict=True)
+                   if a.translate(script) != a],
+        "rounded": [(f"{float(x):.3f}", p) for p, x in fractions if x is not None and 1000 % x.denominator],
+    }
+
+
+def _allowed(kind: str, problems: Sequence[Problem], bar: float) -> float:
+    if kind != "constant":
+        return bar
+    answers = [str(p.answer) for p in problems]
+    return bar + max((answers.count(a) for a in set(answers)), default=0) / max(len(answers), 1)
+
+
+def row(problem: Problem) -> str:
+    """A problem as one line of JSON, for a verifier in another process. Raises TypeError if it cannot be written."""
+    prompt = [[m.role, m.content] for m in problem.prompt]
+    return json.dumps([problem.id, prompt, problem.answer, dict(problem.meta)])

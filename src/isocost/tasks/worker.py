@@ -1,0 +1,165 @@
+"""The process that marks answers: one verifier, one request at a time.
+
+A request is its length in 8 bytes, JSON, and after it 32 characters that nobody can guess. The answer is one line of
+JSON, `[those characters, kind, value or reason]`. While a verifier runs, its request's characters are still in the
+pipe, unread: neither the memory of a forked child nor a byte on an inherited descriptor can answer in its place.
+
+What is kept apart: both pipes are closed on exec and in every child that Python forks; descriptors 0, 1 and 2, which a
+reward reads and prints to, are the null device. A fork in which a reward returns ends there. The memory, CPU time and
+core files of this process are limited, and `isocost.tasks.supervisor` ends it with all that it started.
+
+What is not: code in this process can find both pipes if it looks for them, read what is to be read there and answer
+what it likes. The reward is the user's own, and says what answers are worth in any case. A reward that runs what the
+model wrote must do so in a process of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import math
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+from traceback import walk_tb
+from typing import Any
+
+import numpy as np
+
+from isocost.errors import UserError
+from isocost.tasks import verify
+from isocost.types import Message, Problem
+
+LENGTH, NONCE = 8, 32  # bytes
+SHOWN = 500            # characters of an exception
+MEMORY = 4 * 2**30     # bytes of address space for a built-in verifier: a tower of powers must not eat the machine
+Answer = tuple[str, float | str | None]
+_HIGH = 960            # descriptors from here on: few programs close or write to numbers that they did not open
+
+
+def main() -> None:
+    """Answer the requests that arrive at descriptor 0 on descriptor 1 until there are no more.
+
+    The first is `{"verifier", "source" (hash of a user's file), "limit" (seconds of a request), "memory" (bytes)}`, and
+    is answered with "ready" or "refused". Others are `[text, tokens, problem]`, each answered as `marked` says.
+    """
+    np.random.seed()         # forked from one process, all workers would draw the same
+    requests, answers = (_private(number) for number in (0, 1))
+    me = os.getpid()
+    mark: verify.Verifier = verify.exact
+    seconds = allowed = 0.0       # of CPU time: for one request, and of this process so far
+    outcome: Answer
+    while (body := _body(requests)) is not None:
+        request = json.loads(body)
+        if isinstance(request, dict):
+            mark, outcome = _opened(request)
+            seconds = float(request["limit"]) * (os.cpu_count() or 1)
+        else:
+            text, tokens, (id, prompt, answer, meta) = request
+            problem = Problem(id, tuple(Message(*m) for m in prompt), answer, meta=meta)
+            allowed = _allow_cpu(seconds, allowed)
+            outcome = marked(mark, text, tokens, problem)
+        if os.getpid() != me:
+            os._exit(0)          # a fork of the reward's own, which returned like its parent
+        if (nonce := _exactly(requests, NONCE)) is None:
+            return
+        line = memoryview(json.dumps([nonce.decode(), *outcome]).encode() + b"\n")
+        while line:
+            line = line[os.write(answers, line) :]
+
+
+def marked(mark: verify.Verifier, text: str, tokens: list[int], problem: Problem) -> Answer:
+    """One answer: ("score", value), ("none", None), or ("exception", what was raised and where)."""
+    try:
+        value = mark(text, problem, tokens)
+        return ("none", None) if value is None else ("score", float(value))
+    except BaseException as e:   # KeyboardInterrupt and GeneratorExit too: what is raised here is the verifier's own
+        return "exception", _in_words(e, mark)
+
+
+def _opened(request: dict[str, Any]) -> tuple[verify.Verifier, Answer]:
+    """The verifier, and the answer to the first request."""
+    try:
+        mark = verify.find(request["verifier"]).mark
+        _limit(resource.RLIMIT_CORE, 0)
+        if isinstance(mark, verify.Python):
+            _limit(resource.RLIMIT_DATA, int(request["memory"]))
+            sys.path[:0] = [str(Path(mark.path).resolve().parent)]     # as Python does for a script
+            sys.path.append(os.getcwd())
+            mark.load(request["source"])
+        else:
+            _limit(resource.RLIMIT_AS, MEMORY)
+    except UserError as e:
+        return verify.exact, ("refused", str(e))
+    return mark, ("ready", 0.0)
+
+
+def _private(number: int) -> int:
+    """Another descriptor for what is open at `number`, which is then the null device."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    high = _HIGH if soft == resource.RLIM_INFINITY or soft > _HIGH + 16 else 3
+    mine = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, high)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, number)
+    os.close(nothing)
+    os.register_at_fork(after_in_child=lambda: _close(mine))
+    return mine
+
+
+def _close(number: int) -> None:
+    with contextlib.suppress(OSError):
+        os.close(number)
+
+
+def _body(requests: int) -> bytes | None:
+    length = _exactly(requests, LENGTH)
+    return None if length is None else _exactly(requests, int.from_bytes(length, "big"))
+
+
+def _exactly(requests: int, count: int) -> bytes | None:
+    """So many bytes and none after them; None once the other end is closed."""
+    parts = []
+    while count:
+        part = os.read(requests, min(count, 2**20))
+        if not part:
+            return None
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def _in_words(e: BaseException, mark: verify.Verifier) -> str:
+    """Type and message of an exception, and the line of a user's file that it came from."""
+    try:
+        said = f"{type(e).__name__}: {e}"[:SHOWN]
+    except BaseException:
+        said = f"{type(e).__name__}, whose message cannot be shown"
+    if not isinstance(mark, verify.Python):
+        return said
+    own = [line for frame, line in walk_tb(e.__traceback__) if frame.f_code.co_filename == mark.path]
+    return f"{said} ({Path(mark.path).name}, line {own[-1]})" if own else said
+
+
+def _limit(which: int, amount: int) -> None:
+    """Lower a limit of this process and its children; one that is lower already stays."""
+    _, most = resource.getrlimit(which)
+    amount = amount if most == resource.RLIM_INFINITY else min(amount, most)
+    resource.setrlimit(which, (amount, amount))
+
+
+def _allow_cpu(request: float, allowed: float) -> float:
+    """Limit this process to `request` more CPU seconds, and return the limit; twice that until it is moved again.
+
+    `allowed` is the limit so far. A child that is left behind inherits it.
+    """
+    used = time.process_time()
+    if allowed - used >= request:
+        return allowed
+    amount = math.ceil(used + 2 * request)
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    with contextlib.suppress(ValueError):      # a reward may have set limits of its own
+        resource.setrlimit(resource.RLIMIT_CPU, (amount if most == resource.RLIM_INFINITY else min(amount, most), most))
+    return float(amount)

@@ -1,0 +1,152 @@
+"""What runs of one study share, and how it is made real: the problems on their sides, the world they are played in."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import torch
+
+from isocost.errors import UserError
+from isocost.local.invariance import remedy
+from isocost.local.weights import reading
+from isocost.local.world import open_world
+from isocost.meter import Meter
+from isocost.tasks.grade import Grader
+from isocost.tasks.load import ProblemSet, Reads, load_problems
+from isocost.tasks.split import Split, split, split_given
+from isocost.tasks.verify import find
+from isocost.types import Sampling
+from isocost.world import World
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What runs of one study share: the model, the problems and how they are marked."""
+
+    model: str = "tiny"
+    data: str = "sums:level=1"
+    verifier: str | None = None
+    held_out: float = 0.2  # share of problems, or a count when 1 or more; half chooses, half is reported
+    held_out_data: str | None = None  # or a set of their own
+    limit: int | None = None
+    skip_broken: bool = False
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    max_tokens: int = 4
+    samples: int = 4  # per held-out problem at an evaluation, where exact is not to be had
+    system: str = ""
+    device: str = "auto"
+    dtype: str = "auto"
+    kernels: str = "auto"  # or "native", "torch": what computes the model on a processor
+    threads: int = 1
+    evaluated: int | None = None  # held-out problems that evaluations are of, both halves together; None: all
+
+    @property
+    def sampling(self) -> Sampling:
+        """How tokens are drawn, in training and in every evaluation."""
+        return Sampling(self.temperature, self.top_p, self.top_k)
+
+    @property
+    def marks(self) -> str:
+        """The verifier's name as far as the setting tells it: empty where the problems choose."""
+        return self.verifier or ("exact" if self.data.startswith("sums") else "")
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Setting:
+        """From the plain data of a record."""
+        return cls(**data)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A setting made real: the problems on their sides, and the world."""
+
+    setting: Setting
+    problems: ProblemSet
+    sides: Split
+    world: World
+    grader: Grader
+
+
+def open_problems(
+    setting: Setting, *, check: bool = False, tried: bool = False, meter: Meter | None = None,
+    reads: Callable[[], Reads] | None = None,
+) -> tuple[ProblemSet, Split]:
+    """Load and split the problems of a setting; with `check`, every problem's own answer must be right.
+
+    What is left out of the broken rows is left out in every run, so those whose answer is refused are looked for then
+    too. A user's reward is tried on a few rows with `check`, or `tried` alone; `reads` is what the model can be given.
+    What checks cost goes to the account `check` of the `meter`. Raises UserError naming what is wrong with them.
+    """
+    own = setting.verifier is not None and not find(setting.verifier).must_agree
+    load = partial(
+        load_problems,
+        verifier=setting.verifier,
+        system=setting.system,
+        check=check or (setting.skip_broken and not own),
+        skip_broken=setting.skip_broken,
+        meter=meter,
+        reads=reads,
+        tried=tried,
+    )
+    loaded = load(setting.data, limit=setting.limit)
+    if setting.held_out_data:
+        other = load(setting.held_out_data)
+        sides = split_given(loaded.problems, other.problems, samples=setting.samples)
+    else:
+        sides = split(loaded.problems, setting.held_out, samples=setting.samples)
+    return loaded, sides if setting.evaluated is None else sides.evaluated(setting.evaluated)
+
+
+def open_setting(
+    setting: Setting, *, reference: bool = False, check: bool = False, tried: bool = False
+) -> Opened:
+    """Load problems and model. Sets torch's thread count, which the bytes of a run depend on.
+
+    Raises UserError for problems that cannot be used, among them prompts that the model cannot be given: see
+    `open_problems`.
+    """
+    torch.set_num_threads(setting.threads)
+    meter = Meter()
+    reads = cache(lambda: Reads(*reading(setting.model)))
+    loaded, sides = open_problems(setting, check=check, tried=tried, meter=meter, reads=reads)
+    grader = Grader(loaded.verifier, meter=meter)
+    every = (*sides.train, *sides.select, *sides.audit)
+    world = open_world(
+        setting.model,
+        sides.train,
+        grader,
+        meter=meter,
+        device=setting.device,
+        dtype=setting.dtype,
+        kernels=setting.kernels,
+        threads=setting.threads,
+        reference=reference,
+        exact=all(p.meta.get("exact") for p in every),
+    )
+    extra = world.extra
+    if setting.kernels == "auto" and extra["device"] == "cpu" and extra["kernels_why"]:
+        _tell(f"torch computes the model, which is slower: {extra['kernels_why']}")
+    if extra["batch_dependent"]:
+        do = remedy(getattr(torch, extra["dtype"]), extra["kernels_why"])
+        _tell(f"a rollout's last bits depend here on the rollouts computed with it ({extra['batch_dependent']}); {do}")
+    return Opened(setting, loaded, sides, world, grader)
+
+
+def refuse_unbounded(problems: ProblemSet) -> None:
+    """Raises UserError for a user's reward that was seen to pay outside [0, 1], where laws and comparisons follow."""
+    low, high = problems.report.rewards
+    if low < 0 or high > 1:
+        raise UserError(f"the reward {problems.verifier} paid {low:g} to {high:g} on the rows it was tried on, and a "
+                        "study or comparison needs rewards between 0 and 1: rescale it")
+
+
+@cache
+def _tell(text: str) -> None:
+    """Print it once in this process."""
+    print(f"isocost: {text}", file=sys.stderr)
