@@ -1,8 +1,8 @@
 """Headlines: what a method's paper claims, asked in the situation it was made for, at equal cost, however it comes out.
 
-    python experiments/headline.py run pope      trains by `isocost compare` in comparisons/headline-pope, asks, and keeps
-                                                 what was found as experiments/results/headlines/pope.json; goes on
-                                                 where it stopped
+    python experiments/headline.py run pope      trains by `isocost compare` in comparisons/headline-pope, asks, and
+                                                 keeps what was found as experiments/results/headlines/pope.json;
+                                                 goes on where it stopped
     python experiments/headline.py page          docs/headlines.md and its pictures, from all that is kept
 
 A headline is a file in experiments/headlines/: what is trained, and questions about numbers of its runs. Arms, options,
@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import json
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +43,15 @@ PAGE, IMAGES = HOME / "docs" / "headlines.md", HOME / "docs" / "images"
 WRONG = 0.05            # of a headline's answers, so often one may be told that is not so; its questions share it
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "cannot tell"
 Numbers = Mapping[str, float]
+# What modules and folders are called now, and what they were called when the headlines were sealed.
+MOVED = (
+    ("import make_base as make", "from isocost.base import make"),
+    ("from isocost.tasks import sums as family", "from isocost.problems import family"),
+    ("isocost.runs.evaluate", "isocost.evaluate"), ("isocost.runs.record", "isocost.record"),
+    ("isocost.runs.run", "isocost.run"), ("isocost.tasks.sums", "isocost.problems.family"),
+    ("isocost.worlds.setting", "isocost.setting"), ("experiments/headlines/methods/", "records/headlines/methods/"),
+)
+IMPORTS = re.compile(r"(?:^ +(?:from|import) .*\n)+", re.M)
 
 HEAD = """# Headlines
 
@@ -116,12 +126,20 @@ class Headline:
 
     def sealed(self) -> dict[str, Any]:
         """All that must not be chosen after the fact, as plain data."""
-        source = "" if self.numbers is None else inspect.getsource(self.numbers)
+        source = "" if self.numbers is None else _as_sealed(inspect.getsource(self.numbers))
         asks = [{k: str(v) if k == "claimed" else v for k, v in asdict(q).items()} for q in self.questions]
-        data = {"claim": self.claim, "arms": self.arms, "options": self.options, "questions": asks, "numbers": source}
+        data = {"claim": self.claim, "arms": [_as_sealed(arm) for arm in self.arms], "options": self.options,
+                "questions": asks, "numbers": source}
         more = {} if self.rate is None else {"rate": self.rate}
-        more |= {} if self.prepare is None else {"prepare": inspect.getsource(self.prepare)}
+        more |= {} if self.prepare is None else {"prepare": _as_sealed(inspect.getsource(self.prepare))}
         return dict(json.loads(records.canonical(data | more)))
+
+
+def _as_sealed(text: str) -> str:
+    """A text with the names that modules and folders had when the headlines were sealed: a move changes no question."""
+    for now, then in MOVED:
+        text = text.replace(now, then)
+    return IMPORTS.sub(lambda block: "".join(sorted(block[0].splitlines(keepends=True))), text)
 
 
 def load(name: str) -> ModuleType:
@@ -164,7 +182,7 @@ def run(name: str) -> dict[str, Any]:
         if end.code not in (0, 3, 4):
             raise
     found = asked(headline, home, seal)
-    (FOLDER / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    (KEPT / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     return found
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from experiments import base as make
+import make_base as make
 from isocost import base
 from isocost.local import weights
 from isocost.local.decoder import Decoder

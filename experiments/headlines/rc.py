@@ -46,7 +46,7 @@ def prepare(home: Path) -> None:
     """The chains, and a base that can do them and sum up, but slips at one step in five."""
     import torch
 
-    from experiments import base as make
+    import make_base as make
     from isocost import chance
 
     adds, slips, longest, room, width = 7, 0.2, 27, 15, 40

@@ -35,7 +35,7 @@ def prepare(home: Path) -> None:
     """A base that works out two-digit sums in full, or by the columns' totals."""
     import torch
 
-    from experiments import base as make
+    import make_base as make
     from isocost import chance
     from isocost.tasks import sums as family
 
