@@ -257,7 +257,7 @@ def test_a_report_is_not_stopped_by_a_value_of_another_shape(case: str, study: P
 
 
 def test_every_line_is_plain_json_where_nothing_was_scored(tmp_path: Path):
-    """A verifier that fails throughout a run too short to be ended for it: no reward, and JSON that any reader takes."""
+    """A verifier that always fails, in a run too short to end for it: no reward, and JSON that any reader takes."""
     from isocost.run import Job, run
     from isocost.setting import Setting
 
