@@ -390,7 +390,7 @@ def test_the_examples_on_the_commands_page_are_taken(tmp_path, programs_at_once)
     text = PAGES["docs/cli.md"].read_text(encoding="utf-8")
     budgets = re.search(r"^## budgets\n.*?(?=^## )", text, flags=re.M | re.S)
     assert budgets
-    unit = r"(?<![\w.])\d[\d.e]*[kM]?-?(?:rollouts|tokens|flop|s|min|h|device-hours|gpu-hours)\b"
+    unit = r"(?<![\w.])\d[\d.e]*[kM]?-?(?:rollouts|tokens|flop|s|m|min|h|d|device-hours|gpu-hours)\b"
     every, explained = set(re.findall(unit, text)), set(re.findall(unit, budgets[0]))
     assert len(explained) >= 6 and every - explained >= {"16device-hours", "8gpu-hours", "200k-rollouts"}
     money, prices = set(re.findall(r"(?<![\w.])\d+usd(?!/)", text)), set(re.findall(r"\d[\d.]*usd/[a-z-]*hour", text))

@@ -145,7 +145,7 @@ def test_nothing_in_a_study_of_training_rewards_is_called_held_out(single):
     assert "training" in listed and "held-out" not in listed
     for text in (fitted, planned, report, *exported, brought.split("missing: ", 1)[0]):
         assert [w for w in HELD_OUT if w in text] == []
-    assert "in training reward)" in planned  # the fallback's
+    assert "fallback" in planned and "split" not in planned     # there is no validation or test split
 
 
 def test_training_reward_alone_never_over_fits(tmp_path):

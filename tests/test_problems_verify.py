@@ -100,7 +100,7 @@ def test_a_users_reward_gets_what_it_names(tmp_path):
     assert verify.Python(str(path), "none")("abc", plain) is None
     with pytest.raises(ValueError, match="asked for 1 reward"):
         verify.Python(str(path), "two")("abc", plain)
-    with pytest.raises(TypeError, match="as a reward, expected a number"):
+    with pytest.raises(TypeError, match="where a number was expected"):
         verify.Python(str(path), "word")("abc", plain)
     assert verify.Python(str(path), "ids")("abc", plain, [1, 2]) == 2
     assert verify.Python(str(path), "ids")("abc", gold("x", completion_ids=[1, 2, 3])) == 3

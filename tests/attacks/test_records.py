@@ -257,13 +257,13 @@ def test_a_report_is_not_stopped_by_a_value_of_another_shape(case: str, study: P
 
 
 def test_every_line_is_plain_json_where_nothing_was_scored(tmp_path: Path):
-    """A verifier that fails throughout: no reward, no evaluation, and still JSON that any reader takes."""
+    """A verifier that always fails, in a run too short to end for it: no reward, and JSON that any reader takes."""
     from isocost.runs.run import Job, run
     from isocost.worlds.setting import Setting
 
     (tmp_path / "none.py").write_text("def reward(completions, **_):\n    raise ValueError('never')\n")
-    setting = Setting(data="sums:base=easy,count=40", held_out=0.4, verifier=f"{tmp_path}/none.py:reward", samples=4)
-    job = Job("r", setting, "reinforce", 0, {"rollouts": 32}, 4, 2, 1e-4)
+    setting = Setting(data="sums:base=easy,count=12", held_out=0.4, verifier=f"{tmp_path}/none.py:reward", samples=1)
+    job = Job("r", setting, "reinforce", 0, {"rollouts": 16}, 4, 2, 1e-4)
     end = asyncio.run(run(job, tmp_path / "r"))
     assert end["reason"] in ("starved", "spent") and end["verifier_failures"]["exception"] > 0
     every = [x for f in sorted((tmp_path / "r").glob("*.json*")) for x in f.read_text().splitlines()]
@@ -337,7 +337,7 @@ def test_a_reward_too_large_to_be_summed_is_no_score(value: str, huge: Callable[
 
 
 def test_a_reward_that_is_allowed_can_be_squared_and_summed(huge: Callable[[str], Any]):
-    from isocost.tasks.grade import LARGEST
+    from isocost.tasks.processes import LARGEST
 
     assert huge("1e12") == LARGEST and np.isfinite(np.square(np.full(4096, LARGEST, dtype=np.float32)).sum())
 
