@@ -108,7 +108,7 @@ def test_make_targets_exist():
 
 def test_the_commands_page_is_current():
     said = (HOME / "docs" / "cli.md").read_text(encoding="utf-8")
-    assert said == docs.commands(), "python -m isocost.page > docs/cli.md"
+    assert said == docs.commands(), "python -m isocost.cli.page > docs/cli.md"
 
 
 def test_the_notation_has_every_trainers_names():

@@ -101,7 +101,7 @@ def comparing(shell: Shell) -> None:
 def doctor(shell: Shell) -> None:
     mine(shell)
     saved(shell, "docs/use_your_own.md", "my_reward.py")
-    shutil.copytree(Path(cli.__file__).parent / "base", shell.here / "my_model")
+    shutil.copytree(HOME / "src" / "isocost" / "local" / "base", shell.here / "my_model")
 
 
 def tutorial(shell: Shell) -> None:

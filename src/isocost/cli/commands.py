@@ -680,7 +680,3 @@ def methods_check(name: str, as_json: bool) -> int:
 
     show([{"promise": f.promise, "state": f.state, "kept": f.kept, "why": f.why} for f in found], text, as_json)
     return 2 if broken else 0
-
-
-if __name__ == "__main__":
-    main()

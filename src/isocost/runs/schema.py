@@ -144,8 +144,9 @@ _FILES: dict[str, Any] = {
     "run.json": RUN, "end.json": END, "study.json": STUDY, "profile.json": PROFILE,
     "eval.json": Keys({}, {"spent": Costs, "cost": Costs}), "compare.json": COMPARE, "comparison.json": COMPARISON,
     "rates.json": Keys({"rates": dict[str, OBJECT]}, {"noise": dict[str, float] | None}),
-    "pilot.json": "pilot:PilotPlan", "rate.json": "rate:RateRule", "shift.json": "rate:Shift", "law.json": "law:Law",
-    "plan.json": "plan:Plan", "forecast.json": "forecast:Forecast", "audit.json": "audit:Audit",
+    "pilot.json": "planner.pilot:PilotPlan", "rate.json": "planner.learning_rate:RateRule",
+    "shift.json": "planner.learning_rate:Shift", "law.json": "laws.law:Law", "plan.json": "planner.rollouts:Plan",
+    "forecast.json": "planner.forecast:Forecast", "audit.json": "planner.audit:Audit",
 }
 _STREAMS: dict[str, Any] = {
     "metrics.jsonl": STEP, "journal.jsonl": GROUP, "samples.jsonl": SAID, "timing.jsonl": CLOCK,
@@ -157,7 +158,7 @@ _UNITS = Keys({
 })
 _BESIDE: dict[str, dict[str, Any]] = {      # what stands in a file beside the dataclass that gives its shape
     "pilot.json": {"units": _UNITS}, "law.json": {"metric": str}, "plan.json": {
-        "units": _UNITS, "more": "more:More", "sees": Maybe(Keys({"text": str})),
+        "units": _UNITS, "more": "planner.more:More", "sees": Maybe(Keys({"text": str})),
         "next": Each(Keys({"text": str, "option": str})),
         "measure": Keys({}, {"kind": str, "unit": str, "scale": tuple[float, float]}),
         "evaluating": Maybe(Keys({}, {
@@ -189,7 +190,7 @@ def _planned(shape: Any) -> Any:
     if not isinstance(shape, str):
         return shape
     module, _, attribute = shape.partition(":")
-    return getattr(importlib.import_module(f"isocost.laws.{module}"), attribute)
+    return getattr(importlib.import_module(f"isocost.{module}"), attribute)
 
 
 def of_line(name: str, line: Any) -> Any:
