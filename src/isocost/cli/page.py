@@ -1,6 +1,6 @@
 """The page docs/cli.md, written from the commands themselves: what it says cannot go stale.
 
-    python -m isocost.page > docs/cli.md
+    python -m isocost.cli.page > docs/cli.md
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from isocost.cli import commands as cli
 SHARED = "model and problems"
 HEAD = f"""# Commands
 
-Written from the commands by `python -m isocost.page`; a test fails when it is not current. Every command also takes
+Written from the commands by `python -m isocost.cli.page`; a test fails when it is not current. Every command also takes
 `--help`. A STUDY and a RUN are folders. Commands that open a model share the options under
 [{SHARED}](#{SHARED.replace(" ", "-")}).
 
