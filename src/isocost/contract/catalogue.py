@@ -124,7 +124,8 @@ def status(name: str, repository: Path, own: frozenset[str] = frozenset()) -> st
         if isinstance(record, dict) and name in record.get("reproduces", {}):
             shown.append(f"reproduced ({record['reproduces'][name]}; `{path.relative_to(repository)}`)")
     for path in sorted(repository.glob("experiments/results/headlines/*.json")):
-        said, record = _said_of(path.with_suffix(".py")), json.loads(path.read_text(encoding="utf-8"))
+        said = _said_of(repository / "experiments" / "headlines" / f"{path.stem}.py")
+        record = json.loads(path.read_text(encoding="utf-8"))
         if name in said["methods"]:
             told = outcome([record["answers"][i]["answer"] for i in said["methods"][name]])
             asked, where = name in said["own"], f"({said['title']}; `{path.relative_to(repository)}`)"
