@@ -41,6 +41,7 @@ SETTING = Keys({}, {
     "model": str, "data": str, "verifier": str | None, "held_out": float, "held_out_data": str | None,
     "limit": Size | None, "skip_broken": bool, "temperature": float, "top_p": float, "top_k": Count,
     "max_tokens": int, "samples": Size, "system": str, "device": str, "dtype": str, "kernels": str, "threads": Size,
+    "evaluated": Size | None,
 }, rest=UNKNOWN)
 ARM = Keys({}, {"n": Size, "B": Size, "lr": float, "multiplier": float, "warmup": NUMBER})
 MODEL = Keys({}, {"name": str, "parameters": NUMBER})
