@@ -15,6 +15,7 @@ from isocost.report.records import Study, as_dict, number
 from isocost.report.records import load as read
 from isocost.study import measure
 from isocost.study.home import opened
+from isocost.words import word
 
 LONGEST = "completions/max_length"  # tokens of the longest completion of a step, in the lines of a record
 SURROGATES = {"clipped": "clipped", "sequence_clipped": "sequence", "truncated": "truncated", "reinforce": "reinforce"}
@@ -59,7 +60,7 @@ def prescription(folder: Path) -> Prescription:
     if unit != UNITS[0]:
         raise UserError(
             f"{folder} counts C in {unit}: its n are environments and its B the steps of each, and the trainers that "
-            f"an export is for have neither; take n, B, M and the rate as `isocost plan {folder}` tells them"
+            f"an export is for have neither; take n, B, M and the rate as `isocost plan {word(folder)}` tells them"
         )
     setting = as_dict(study["study"].get("setting"))
     recipe = _recipe(study)
@@ -113,7 +114,7 @@ def _unprescribed(folder: Path, study: Study) -> str:
     elif study["study"].get("imported"):
         state = "was imported and has no law yet"
     elif not study["profile"]:
-        state, steps = "is not profiled yet", [f"profile --out {folder}", "plan", "pilot", *steps]
+        state, steps = "is not profiled yet", [f"profile --out {word(folder)}", "plan", "pilot", *steps]
     elif not pilot:
         state, steps = "has no pilot yet", ["plan", "pilot", *steps]
     else:
@@ -124,7 +125,7 @@ def _unprescribed(folder: Path, study: Study) -> str:
             state, steps = f"has a pilot with {over} of {len(there)} runs done", ["pilot", *steps]
         else:
             state = "has a pilot and no law yet"
-    commands = ", ".join(f"`isocost {s}{'' if '--out' in s else f' {folder}'}`" for s in steps)
+    commands = ", ".join(f"`isocost {s}{'' if '--out' in s else f' {word(folder)}'}`" for s in steps)
     return (
         f"{folder} has no prescription (n, B, M and learning rate of the training runs) to export: it {state}. "
         f"Run {commands}{' in this order' if len(steps) > 1 else ''}, then export again"
