@@ -113,7 +113,7 @@ def _steps(path: Path) -> list[str]:
     """The steps of a study by name, in order; a pilot by how many of the runs that its plan lists have ended."""
     steps = {f.split(".")[0]: "" for f in FILES if (path / f).exists()}
     if "pilot" in steps:
-        names = [Run(**r).name for r in read_json(path / "pilot.json")["runs"]]
+        names = [Run.of(r).name for r in read_json(path / "pilot.json")["runs"]]
         over = sum(ended(path / "runs" / name) for name in names)
         begun = any((path / "runs" / name).exists() for name in names)
         if not names:

@@ -141,6 +141,12 @@ def act(completions, **columns):
     if said == "bomb":
         import re
         return [float(bool(re.match(r"(a+)+$", "a" * 60 + "b")))]
+    if said == "sleeps":
+        while True:
+            try:
+                time.sleep(1e6)
+            except BaseException:
+                pass
     if said.endswith(" GiB"):
         return [float(len(bytearray(int(said.split()[0]) * 2**30)))]
     # values
@@ -340,7 +346,7 @@ def test_a_dead_process_says_how_it_ended(grader, why, text, said):
     assert grader.failures == {"died": 1} and said in why()
 
 
-@pytest.mark.parametrize("text", ["bomb", "stopped"])
+@pytest.mark.parametrize("text", ["bomb", "stopped", "sleeps"])
 def test_what_holds_the_interpreter_or_stops_costs_one_score(rewards, text):
     with Grader(rewards, workers=1, timeout=0.5) as grader:
         assert marks(grader, text, "abc") == [None, 3.0]
