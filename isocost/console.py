@@ -34,6 +34,8 @@ class Console(RichConsole):
     def render_str(self, text: str, **options: Any) -> Text:  # type: ignore[override]
         """Text with this package's own tags as styles and everything else as it is."""
         text = visible(text)
+        if options.get("markup") is False:
+            return super().render_str(text, **options)
         try:
             return super().render_str(_TAG.sub(_literal, text), **options)
         except MarkupError:     # a name closed a tag of ours: then none is obeyed

@@ -41,8 +41,8 @@ HELD_OUT = Count | list[str] | None     # how many problems, or which
 SETTING = Keys({}, {
     "model": str, "data": str, "verifier": str | None, "held_out": float, "held_out_data": str | None,
     "limit": Size | None, "skip_broken": bool, "temperature": float, "top_p": float, "top_k": Count,
-    "max_tokens": int, "samples": Size, "system": str, "device": str, "dtype": str, "kernels": str, "threads": Size,
-    "evaluated": Size | None,
+    "max_tokens": int, "samples": Size, "evaluated": Size | None,
+    "system": str, "device": str, "dtype": str, "kernels": str, "threads": Size,
 }, rest=UNKNOWN)
 ARM = Keys({}, {"n": Size, "B": Size, "lr": float, "multiplier": float, "warmup": NUMBER})
 MODEL = Keys({}, {"name": str, "parameters": NUMBER})
@@ -92,7 +92,9 @@ PROFILE = Keys({
 }, {
     "model": str, "parameters": float, "problems": Count, "pool": Count, "select": Count, "audit": Count,
     "ids": list[str], "levels": list[Any], "unscored": Count, "verifier_failures": dict[str, int],
-    "assign": list[int], "report": list[int], "h": float, "exact": bool, "solutions": NUMBER, "cost": Costs,
+    "assign": list[float], "report": list[float],
+    "graded": bool, "rewards": list[float], "tallies": Each(Each(tuple[float, int])), "unsolved": float,
+    "h": float, "exact": bool, "solutions": NUMBER, "cost": Costs,
     "lost": Costs, "seconds": float, "examples": Each(SAID),
     "bands": Each(Keys({}, {"band": str, "problems": int, "assigned": NUMBER, "reported": NUMBER})),
 })
@@ -159,6 +161,9 @@ _BESIDE: dict[str, dict[str, Any]] = {      # what stands in a file beside the d
         "units": _UNITS, "more": "more:More", "sees": Maybe(Keys({"text": str})),
         "next": Each(Keys({"text": str, "option": str})),
         "measure": Keys({}, {"kind": str, "unit": str, "scale": tuple[float, float]}),
+        "evaluating": Maybe(Keys({}, {
+            "problems": Size, "samples": Size, "rollouts": Count, "share": float, "unit": str, "sd": float,
+        })),
     },
 }
 _MADE = {       # by which command a study's file is made again

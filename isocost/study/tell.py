@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from isocost.laws.audit import Audit, Spread
@@ -472,7 +471,7 @@ def ended(console: Console, out: Path, end: Mapping[str, Any]) -> None:
     for kind, count in end["verifier_failures"].items():
         first = end.get("verifier_examples", {}).get(kind)
         said = f"verifier failures, {kind}: {count}" + (f"; the first: {first}" if first else "")
-        console.print(f"  [yellow]! {escape(said)}[/]", soft_wrap=True)
+        console.print(f"  [yellow]! {said}[/]", soft_wrap=True)
     console.print(f"  record: {out}")
 
 

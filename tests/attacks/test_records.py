@@ -222,6 +222,14 @@ def test_what_is_not_a_regular_file_is_not_waited_for(study: Path, refused):
             path.write_bytes(before)
 
 
+def test_ls_names_a_study_whose_pilot_is_broken(study: Path):
+    from isocost.study import listing
+
+    with damaged(study / "pilot.json", changed(study / "pilot.json", "runs", 0, "n", to=...)):
+        (row,) = [r for r in listing.rows(study) if r["kind"] == "study"]
+    assert "runs[0].n is missing" in row["broken"]
+
+
 def test_ls_names_every_broken_record_and_hides_no_other(study: Path, tmp_path: Path):
     from isocost.study import listing
 
