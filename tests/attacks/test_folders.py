@@ -81,9 +81,9 @@ def test_a_link_in_a_run_is_not_written_through(
     assert contents(there) == before
 
 
-@pytest.mark.parametrize("name", ["report.html", ".report.html.tmp", "law.json", ".law.json.tmp", "audit.json",
-                                  "study.json"])
-def test_a_link_in_a_study_is_not_written_through(name: str, study: Path, mine: Path, tmp_path: Path):
+@pytest.mark.parametrize(("command", "name"), [("report", "report.html"), ("audit", "audit.json"),
+                                               ("audit", ".audit.json.tmp"), ("audit", "study.json")])
+def test_a_link_in_a_study_is_not_written_through(command: str, name: str, study: Path, mine: Path, tmp_path: Path):
     study = shutil.copytree(study, tmp_path / "study")
     if name.startswith("."):
         (study / name).symlink_to(mine)
@@ -93,8 +93,7 @@ def test_a_link_in_a_study_is_not_written_through(name: str, study: Path, mine: 
         (study / name).unlink(missing_ok=True)
         (study / name).symlink_to(mine)
     before = mine.read_bytes()
-    for asked in (("report", study), ("audit", study)):
-        CliRunner().invoke(main, [str(a) for a in asked])
+    assert CliRunner().invoke(main, [command, str(study)]).exit_code in (0, 3, 4)
     assert mine.read_bytes() == before
 
 

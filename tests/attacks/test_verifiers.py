@@ -626,7 +626,8 @@ def undisturbed(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("method", "until"), [
-    ("grpo", 0), ("grpo", 100), ("grpo", 110),       # at the base's evaluation, in a step, at an evaluation
+    ("grpo", 0),                                     # at the base's evaluation, in a step, at an evaluation
+    *(pytest.param("grpo", until, marks=pytest.mark.slow) for until in (100, 110)),
     ("dapo", 100), ("areal", 100),                   # with groups kept for a step, and with waves in the air
 ])
 def test_a_run_whose_reward_fails_ends_whole_and_goes_on_once_it_is_mended(tmp_path, undisturbed, method, until):
@@ -688,6 +689,7 @@ def test_a_trained_run_whose_reward_fails_says_why_and_goes_on(tmp_path):
     assert "spent:" in said(*asked, reward, code=0)
 
 
+@pytest.mark.slow       # two pools of processes, each of which imports torch
 def test_a_reward_that_fails_ends_every_run_of_a_phase(tmp_path):
     """What is true of one run's reward is true of the others': they are stopped, saved, and go on later."""
     from isocost.study.workers import run_all
