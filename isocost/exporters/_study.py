@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from isocost.jsonfile import read_json
 from isocost.laws.budget import UNITS
 from isocost.report.records import Study, as_dict, number
 from isocost.report.records import load as read
+from isocost.shape import flaw
 from isocost.study import measure
 from isocost.study.home import opened
 from isocost.words import word
@@ -78,7 +80,7 @@ def prescription(folder: Path) -> Prescription:
         )
     known = {k: setting.get(k, pace.get(k)) for k in ("temperature", "top_p", "top_k", "max_tokens")}
     model = setting.get("model")
-    return Prescription(
+    found = Prescription(
         study.name,
         int(arm["n"]),
         int(arm["B"]),
@@ -98,6 +100,9 @@ def prescription(folder: Path) -> Prescription:
         _as_run(study) if not recipe else (),
         _longest(study),
     )
+    if wrong := flaw(asdict(found), Prescription):      # a word in place of a number would be a word of a launch line
+        raise UserError(f"{folder} has a setting or a recipe that cannot be exported: {wrong}")
+    return found
 
 
 def _longest(study: Study) -> int | None:
@@ -187,11 +192,11 @@ def loss_of(recipe: Mapping[str, Any]) -> Loss:
     else:
         odd.append(f"the average {weight.get('fn')}")
     improve = as_dict(recipe.get("improve"))
-    found |= {k: int(improve[k]) for k in ("epochs", "minibatches") if improve.get(k)}
+    found |= {k: improve[k] for k in ("epochs", "minibatches") if improve.get(k)}
     found |= {
         "keep_mixed": _name(as_dict(recipe.get("select"))) == "mixed",
         "refill": bool(recipe.get("refill")),
-        "max_age": int(recipe.get("max_age") or 0),
+        "max_age": recipe.get("max_age") or 0,
     }
     odd += [
         f"{seam} is {as_dict(recipe[seam]).get('fn')}"

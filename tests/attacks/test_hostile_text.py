@@ -284,3 +284,44 @@ def test_a_command_that_is_shown_can_be_pasted_into_a_shell(tmp_path: Path, monk
             place = f"./{name}" if name.startswith("-") else name
             assert {place, f"{place}/runs/NAME"} & set(done.stdout.splitlines()), line
     assert not (tmp_path / "owned").exists()
+
+
+TARGETS = ("trl", "verl", "prime-rl", "nemo-rl", "skyrl", "openrlhf")
+LINE = "evil: true; touch owned"
+SETTINGS: dict[str, tuple[str, ...]] = {
+    "temperature": ("pace", "temperature"), "the clip": ("loss", "inner", "low"), "passes": ("improve", "epochs"),
+    "the age": ("max_age",), "the cap": ("loss", "cap"),
+}
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study with a plan, in a folder whose name would be a line of its own."""
+    folder = write_study(tmp_path_factory.mktemp("export") / f"study\n{LINE}\udcff", upto="plan")
+    for run in sorted((folder / "runs").iterdir())[1:]:
+        shutil.rmtree(run)
+    return folder
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_name_is_no_line_of_what_is_exported(target: str, planned: Path, tmp_path: Path):
+    """Another trainer reads the file, or a shell."""
+    shown("export", "--to", target, "--out", tmp_path / "x", "--", planned)
+    lines = (tmp_path / "x").read_text(encoding="utf-8").splitlines()
+    assert any(LINE in x for x in lines) and all(x.startswith("#") for x in lines if LINE in x)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_a_setting_that_is_no_number_is_exported_nowhere(
+    setting: str, planned: Path, tmp_path: Path, refused: Callable[..., str]
+):
+    study = shutil.copytree(planned, tmp_path / "study")
+    path = next((study / "runs").glob("*/run.json"))
+    data = json.loads(path.read_text())
+    part = data["recipe"]
+    for key in SETTINGS[setting][:-1]:
+        part = part[key]
+    part[SETTINGS[setting][-1]] = LINE
+    path.write_text(json.dumps(data))
+    for target in TARGETS:
+        assert "cannot be exported: " in refused("export", study, "--to", target)
