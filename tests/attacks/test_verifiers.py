@@ -662,6 +662,7 @@ def said(*args, code):
     return done.output
 
 
+@pytest.mark.slow       # two commands whole; a run whose reward fails is in the normal suite
 def test_a_profile_whose_reward_fails_is_one_line_and_keeps_its_bill(tmp_path):
     """The answers of 120 problems are checked first."""
     asked = ("profile", *DATA, "--out", tmp_path / "study", "--problems", "20", "--reward")
@@ -678,6 +679,7 @@ def test_a_profile_whose_reward_fails_is_one_line_and_keeps_its_bill(tmp_path):
     assert profile["cost"]["rollouts"] + profile["lost"]["rollouts"] >= begun
 
 
+@pytest.mark.slow       # two commands whole; a run whose reward fails is in the normal suite
 def test_a_trained_run_whose_reward_fails_says_why_and_goes_on(tmp_path):
     asked = ("train", "grpo", *DATA, "--held-out", "10", "--samples", "1", "-n", "4", "-B", "4", "--budget",
              "128-rollouts", "--evaluations", "0", "--out", tmp_path / "run", "--reward")
