@@ -37,7 +37,7 @@ from isocost.schema import BILLED
 from isocost.study import measure, spending, tell
 from isocost.study.home import Home, writing
 from isocost.terminal import echo
-from isocost.words import counted
+from isocost.words import counted, word
 
 AHEAD = 4  # the run to come over the longest imported one, where no budget is given
 HELD = 256  # held-out problems assumed
@@ -361,7 +361,7 @@ def not_imported(home: Home) -> Home:
     """The study, where isocost can train for it. Raises UserError for one whose trainer is somebody else's."""
     if is_imported(home):
         raise UserError(
-            f"{home.path} was imported, and its trainer is yours: `isocost export {home.path} --to ...` "
+            f"{home.path} was imported, and its trainer is yours: `isocost export {word(home.path)} --to ...` "
             "writes what is prescribed as its configuration"
         )
     return home

@@ -40,6 +40,7 @@ from isocost.study.pilot import measured, pilot, refuse_sealed, write_pilot
 from isocost.study.workers import ended
 from isocost.terminal import echo
 from isocost.types import Cost
+from isocost.words import word
 
 SAMPLES = 16  # per profiled problem
 
@@ -383,7 +384,7 @@ def _pilot_curves(home: Home, metric: str) -> list[Curve]:
     if over < len(planned):
         raise UserError(
             f"the pilot of {home.path} is not done: {over} of {len(planned)} runs have ended; "
-            f"run `isocost pilot {home.path}` first"
+            f"run `isocost pilot {word(home.path)}` first"
         )
     return [c for c in curves(home.path, metric) if c.purpose == "pilot"]
 
