@@ -1,12 +1,12 @@
-# `make quickstart` runs a whole study, `make test` passes the suite, `make bench` measures how fast it all is. Each
-# sets itself up.
+# `make quickstart` runs a whole study, `make test` passes the suite, `make bench` measures how fast it all is, and
+# `make attack` attacks it and kills it. Each sets itself up.
 PYTHON ?= python3
 VENV ?= .venv
 SEED ?= 0
 export OMP_WAIT_POLICY = passive
 export OMP_NUM_THREADS = 1
 
-.PHONY: quickstart test lint bench chromium clean
+.PHONY: quickstart test lint attack bench chromium clean
 
 quickstart: $(VENV)/run
 	$(VENV)/bin/isocost quickstart --seed $(SEED)
@@ -17,6 +17,10 @@ test: $(VENV)/dev chromium lint
 lint: $(VENV)/dev
 	$(VENV)/bin/ruff check src tests experiments bench
 	$(VENV)/bin/mypy
+
+# Bad inputs, hostile rewards, and runs killed at random instants: the count is printed at the end.
+attack: $(VENV)/dev chromium
+	$(VENV)/bin/python tests/attack.py
 
 # What it is measured against lives in a virtual environment of its own: `make bench BENCH_TRL_PYTHON=...` takes
 # another one that has it. `make bench BENCH="step --variants base"` runs a part; see `python -m bench --help`.

@@ -1,9 +1,13 @@
 """Kills runs, for real: a run is forked, killed with SIGKILL at a named point or after a delay, and resumed.
 
-    python tests/kill9.py --out experiments/results/kill9.json      # 25 random instants and every named point
+    python tests/kill9.py --out experiments/results/kill9.json      # 50 random instants and every named point
 
 A killed and resumed run must leave the same metrics, journal, samples and weights as one never killed. Each kill
-leaves a witness of where it landed.
+leaves a witness of where it landed. The named points are of `JOB`; the random instants go round `CONFIGURATIONS`.
+Every seventh run is killed again while it resumes.
+
+Runs whose rollouts may be steps old (`STALE`) do not promise equal bytes: the batches in flight at the kill are lost,
+and a newer policy samples the next ones. They must keep every step once and give every rollout one fate.
 """
 
 from __future__ import annotations
@@ -13,11 +17,15 @@ import asyncio
 import json
 import os
 import signal
+import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +36,7 @@ from isocost.runs.run import Job, _Run, run
 from isocost.worlds.setting import Setting
 
 COMPARED = ("metrics.jsonl", "journal.jsonl", "samples.jsonl")
+AGAIN = 7       # every so many runs one is killed in its second life too
 JOB = Job(
     name="killed",
     setting=Setting(data="sums:base=easy,count=400", held_out=0.4),
@@ -41,6 +50,69 @@ JOB = Job(
     save_every=4,
     export=True,
 )
+OWN_REWARD = "own_reward.py:reward"     # these two are written into the folder in which the runs are made
+PROBLEMS = "problems.parquet"
+
+
+def _job(method: str, *, setting: Mapping[str, Any] | None = None, **changes: Any) -> Job:
+    """`JOB` with another method and what else differs."""
+    return replace(JOB, method=method, setting=replace(JOB.setting, **(setting or {})), **changes)
+
+
+SAMPLED = {"data": "sums:work=1,count=80", "max_tokens": 14, "samples": 2, "held_out": 0.2}
+CONFIGURATIONS: dict[str, Job] = {
+    "isohard": JOB,
+    "april: groups left unfinished": _job("april", save_every=2),
+    "dapo: refilled batches": _job("dapo", save_every=3),
+    "dots: replayed groups, chosen problems": _job("dots", save_every=2),
+    "own reward file, in a worker process": _job("grpo", setting={"verifier": OWN_REWARD}, budget={"rollouts": 256}),
+    "fbc: a shelf of solved problems": _job("fbc", save_every=3),
+    "tti: a growing horizon": _job("tti", save_every=5),
+    "scaler: a stateful curriculum": _job("scaler", save_every=1, budget={"rollouts": 320}),
+    "vade: problems chosen by their history": _job("vade", save_every=7),
+    "promptgdro: weights of problems that move": _job("promptgdro", save_every=6),
+    "int_: attempts that continue others": _job("int_", save_every=2, budget={"rollouts": 320}),
+    "rc: two calls a rollout": _job("rc", save_every=2, budget={"rollouts": 320}),
+    "gdpo: a reward of two parts": _job("gdpo", save_every=4),
+    "mrt: rewards of prefixes": _job("mrt", save_every=2, budget={"rollouts": 320}),
+    "ppo: a critic": _job("ppo", save_every=4, budget={"rollouts": 160}, points=(64,)),
+    "grpo in torch": _job("grpo", setting={"kernels": "torch"}, budget={"rollouts": 320}),
+    "grpo in bf16": _job("grpo", setting={"dtype": "bf16"}, budget={"rollouts": 320}),
+    "cispo in bf16 and torch": _job("cispo", setting={"dtype": "bf16", "kernels": "torch"}, budget={"rollouts": 256}),
+    "sampled evaluations, checkpoints there only": _job("drgrpo", setting=SAMPLED, save_every=0,
+                                                        budget={"rollouts": 320}),
+    "problems from Parquet, sampling cut at top-p": _job("rloo", save_every=3, setting={
+        "data": PROBLEMS if find_spec("pyarrow") else JOB.setting.data, "top_p": 0.9, "temperature": 0.8}),
+}
+STALE: dict[str, Job] = {
+    "areal: rollouts up to 4 steps old": _job("areal", save_every=3),
+    "grpo, rollouts up to 2 steps old": _job("grpo", save_every=2, sets={"max_age": "2"}),
+}
+
+
+def write_files(folder: Path) -> None:
+    """A reward of the user's own, and problems as Parquet where pyarrow is there."""
+    file, _, name = OWN_REWARD.partition(":")
+    (folder / file).write_text(
+        f"def {name}(completions, answer, **_):\n"
+        "    return [0.5 * c.startswith(str(a)[:1]) + 0.5 * (c.strip() == str(a)) for c, a in "
+        "zip(completions, answer)]\n"
+    )
+    if find_spec("pyarrow"):
+        import pyarrow
+        from pyarrow import parquet
+
+        sums = [(a, b) for a in range(20, 60) for b in (11, 17, 23, 38, 56)]
+        columns = {"prompt": [f"{a}+{b}=" for a, b in sums], "answer": [str(a + b) for a, b in sums]}
+        parquet.write_table(pyarrow.table(columns), folder / PROBLEMS)
+
+
+def placed(job: Job, folder: Path) -> Job:
+    """The same job with its files named where they are."""
+    s = job.setting
+    if s.verifier == OWN_REWARD:
+        s = replace(s, verifier=f"{folder}/{OWN_REWARD}")
+    return replace(job, setting=replace(s, data=f"{folder}/{PROBLEMS}") if s.data == PROBLEMS else s)
 
 
 def dies_at_step(job: Job, folder: Path, step: int, look: Callable[[_Run], object] = bool) -> list[object]:
@@ -138,13 +210,12 @@ POINTS = (
 )
 
 
-def life(path: Path, prepare: Callable[[], None] = lambda: None, delay: float | None = None) -> int:
-    """One life of the run, in a process of its own; returns how it ended (-9: killed)."""
+def forked(act: Callable[[], object], delay: float | None = None) -> int:
+    """Do this in a process of its own, killed after the delay; returns how the process ended (-9: killed)."""
     pid = os.fork()
     if pid == 0:
         try:
-            prepare()
-            asyncio.run(run(JOB, path))
+            act()
             os._exit(0)
         except BaseException:
             traceback.print_exc()
@@ -154,6 +225,16 @@ def life(path: Path, prepare: Callable[[], None] = lambda: None, delay: float | 
         time.sleep(delay)
         os.kill(pid, signal.SIGKILL)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def life(job: Job, path: Path, prepare: Callable[[], None] = lambda: None, delay: float | None = None) -> int:
+    """One life of a run, in a process of its own; returns how it ended (-9: killed)."""
+
+    def live() -> None:
+        prepare()
+        asyncio.run(run(job, path))
+
+    return forked(live, delay)
 
 
 def left_by(path: Path) -> dict[str, bytes]:
@@ -171,40 +252,92 @@ def standing(path: Path) -> str:
     return f"{steps} steps on disk, checkpoints {', '.join(last) or 'none'}"
 
 
-def check(path: Path, whole: dict[str, bytes], where: str) -> dict[str, object]:
-    """Finish the run and hold it against the one never killed."""
-    assert life(path) == 0, f"{path} could not go on after {where}"
-    found, end = left_by(path), read_json(path / "end.json")
-    different = [name for name in whole if found.get(name) != whole[name]]
-    lost = end["bill"].get("lost", {}).get("rollouts", 0)
-    assert sum(end["fates"].values()) == sum(b["rollouts"] for b in end["bill"].values()), (
-        "fates do not sum to the meter"
-    )
-    return {"where": where, "equal": not different, "different": different, "lost_rollouts": lost}
+def check(job: Job, path: Path, where: str) -> dict[str, Any]:
+    """Finish the run. What it lost, and whether every step is there once and every rollout has one fate."""
+    assert life(job, path) == 0, f"{path} could not go on after {where}"
+    end = read_json(path / "end.json")
+    fates, paid = sum(end["fates"].values()), sum(b["rollouts"] for b in end["bill"].values())
+    assert fates == paid, f"{path}: {fates} rollouts have a fate and {paid} are on the bill, after {where}"
+    steps = [x["step"] for x in read_lines(path / "metrics.jsonl") if "reward" in x]
+    assert steps == list(range(end["steps"])), f"{path}: steps {steps} after {where}"
+    return {"where": where, "lost_rollouts": end["bill"].get("lost", {}).get("rollouts", 0)}
 
 
-def main(instants: int, seed: int, home: Path) -> dict[str, object]:
-    torch.set_num_threads(1)
-    began = time.perf_counter()
-    assert life(home / "whole") == 0
-    took, whole = time.perf_counter() - began, left_by(home / "whole")
+def compare(path: Path, whole: Mapping[str, bytes]) -> dict[str, Any]:
+    """A finished run beside the one that was never killed."""
+    found = left_by(path)
+    different = [name for name in {**whole, **found} if found.get(name) != whole.get(name)]
+    return {"equal": not different, "different": different}
+
+
+def killed(job: Job, path: Path, delay: float) -> str:
+    """Kill a run after a delay, sooner if it ends before; returns where the kill landed."""
+    while life(job, path, delay=delay) != -signal.SIGKILL:
+        for left in sorted(path.rglob("*"), reverse=True):      # it had ended: once more from the start
+            left.rmdir() if left.is_dir() else left.unlink()
+        delay /= 2
+    return f"after {delay:.3f} s: {standing(path)}"
+
+
+def at_named_points(folder: Path, whole: Mapping[str, bytes]) -> list[dict[str, Any]]:
+    """`JOB`, killed at each named point and resumed."""
     results = []
     for point, nth in POINTS:
-        path = home / f"{point}-{nth}"
-        assert life(path, lambda path=path, point=point, nth=nth: arm(point, nth, path)) == -signal.SIGKILL
+        path = folder / f"{point}-{nth}"
+        status = life(JOB, path, lambda path=path, point=point, nth=nth: arm(point, nth, path))
+        assert status == -signal.SIGKILL, f"{point} {nth} was not reached"
         where = (path / "witness").read_text()
-        results.append({"point": point, **check(path, whole, where)})
-    delays = np.random.default_rng(seed).uniform(0.0, took, size=instants)
-    for i, delay in enumerate(delays):
-        path = home / f"instant-{i}"
-        status = life(path, delay=float(delay))
-        where = standing(path) if status == -signal.SIGKILL else "it had ended already"
-        results.append({"point": f"after {delay:.3f} s", **check(path, whole, where)})
+        results.append({"point": point, "kills": 1, **check(JOB, path, where), **compare(path, whole)})
+    return results
+
+
+def at_random_instants(
+    jobs: Mapping[str, Job], folder: Path, rng: np.random.Generator, instants: int, seconds: Mapping[str, float],
+    whole: Callable[[str], Mapping[str, bytes]] | None,
+) -> list[dict[str, Any]]:
+    """So many runs of these jobs in turn, each killed at a random instant of its `seconds` and resumed."""
+    results = []
+    for i in range(instants):
+        name = list(jobs)[i % len(jobs)]
+        path = folder / f"instant-{i}-{'stale' if whole is None else 'equal'}"
+        first, second = rng.uniform(0.0, seconds[name], size=2)
+        where, kills = killed(jobs[name], path, float(first)), 1
+        if i % AGAIN == AGAIN - 1 and life(jobs[name], path, delay=float(second)) == -signal.SIGKILL:
+            where, kills = f"{where}; again after {second:.3f} s: {standing(path)}", 2
+        found = check(jobs[name], path, where)
+        equal = compare(path, whole(name)) if whole else {}
+        results.append({"configuration": name, "kills": kills, **found, **equal})
+    return results
+
+
+def main(instants: int, seed: int, folder: Path) -> dict[str, Any]:
+    """Every named point of `JOB`, so many random instants, and a tenth as many of stale configurations."""
+    torch.set_num_threads(1)
+    assert forked(lambda: write_files(folder)) == 0
+    jobs = {name: placed(job, folder) for name, job in list(CONFIGURATIONS.items())[: max(instants, 1)]}
+    stale = dict(list(STALE.items())[: instants // 10])
+    wholes, seconds = {}, {}
+    for name, job in {**jobs, **stale}.items():
+        path, began = folder / f"whole-{len(seconds)}", time.perf_counter()
+        assert life(job, path) == 0, f"{name} does not run"
+        wholes[name], seconds[name] = left_by(path), time.perf_counter() - began
+    rng = np.random.default_rng(seed)
+    first = next(iter(jobs))
+    named = at_named_points(folder, wholes[first])
+    random = at_random_instants(jobs, folder, rng, instants, seconds, wholes.__getitem__)
+    kept = at_random_instants(stale, folder, rng, instants // 10, seconds, None)
+    results = [*named, *random]
     return {
-        "killed": len(results),
-        "equal": sum(bool(r["equal"]) for r in results),
-        "seconds_whole": round(took, 2),
+        "killed": sum(r["kills"] for r in results),
+        "resumed": len(results),
+        "equal": sum(r["equal"] for r in results),
+        "configurations": len({r["configuration"] for r in random}),
+        "at_random_instants": sum(r["kills"] for r in random),
+        "stale_killed": sum(r["kills"] for r in kept),
+        "seed": seed,
+        "seconds_whole": {name: round(x, 2) for name, x in seconds.items()},
         "results": results,
+        "stale": kept,
     }
 
 
@@ -212,7 +345,7 @@ if __name__ == "__main__":
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    options.add_argument("--instants", type=int, default=25)
+    options.add_argument("--instants", type=int, default=50)
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--out", type=Path)
     asked = options.parse_args()
@@ -222,3 +355,4 @@ if __name__ == "__main__":
     if asked.out:
         asked.out.write_text(text + "\n")
     print(text)
+    sys.exit(said["equal"] != said["resumed"])

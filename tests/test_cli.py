@@ -322,7 +322,7 @@ def test_a_method_file_and_a_reward_of_ones_own(here):
 def test_a_reward_that_fails_once_it_runs_ends_the_run_before_its_budget_is_spent_and_is_counted(here):
     text = said(*RUN, "--budget", "64-rollouts", "--out", "r", "--reward", "my.py:later", code=5)
     end = read_json(here / "r" / "end.json")
-    assert "verifier failures, exception: " in text and "reward failed: my.py:later gave no score 32 times" in text
+    assert "verifier failures, exception: " in text and "reward failed: my.py:later" in text
     assert end["verifier_failures"]["exception"] >= 32 and "train" not in end["bill"]
 
 

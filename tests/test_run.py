@@ -57,7 +57,7 @@ def test_killed_at_every_named_point_and_at_random_instants_it_ends_the_same(tmp
     )
     assert done.returncode == 0, done.stderr[-2000:]
     said = read_json(tmp_path / "said.json")
-    assert said["killed"] == len(kill9.POINTS) + 3
+    assert said["killed"] == len(kill9.POINTS) + 3 and said["configurations"] == 3
     assert [r for r in said["results"] if not r["equal"]] == []
     landed = " ".join(r["where"] for r in said["results"])
     assert all(x in landed for x in ("half a line", "half of", "before renaming", "after renaming", "evaluation at"))

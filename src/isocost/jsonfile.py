@@ -68,10 +68,18 @@ def _encoded(encode: Callable[[Any], str], data: Any) -> str:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Write whole or not at all: to a temporary name, synced, then renamed."""
-    text = page(data) + "\n"        # before a file is opened: data that is not JSON leaves none
-    temporary = path.with_name(f".{path.name}.tmp")
-    with open(temporary, "w", encoding="utf-8") as f:
+    """Write data as a document, as `write_text` does."""
+    write_text(path, page(data) + "\n")
+
+
+def write_text(path: Path, text: str, *, several: bool = False) -> None:
+    """Write whole or not at all: to a temporary name, synced, then renamed. No symbolic link is written through.
+
+    `several` processes may write the same file at once: each then has a temporary name of its own.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp" if several else f".{path.name}.tmp")
+    temporary.unlink(missing_ok=True)       # left by a killed process, or a link that somebody put there
+    with open(temporary, "x", encoding="utf-8") as f:
         f.write(text)
         f.flush()
         os.fsync(f.fileno())

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-FORMULAS = ("=", "+", "-", "@", "\t", "\r")       # how a cell begins that spreadsheets calculate (OWASP)
+# How a cell begins that spreadsheets calculate (OWASP, "CSV Injection"); the last four are full-width = + - @.
+FORMULAS = ("=", "+", "-", "@", "\t", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 # Characters that a terminal or a browser obeys instead of showing them: controls, and marks that turn the direction.
 _PICTURES: dict[int, int | str] = {i: 0x2400 + i for i in range(32) if chr(i) not in "\n\t"}
 _UNSEEN = (*range(0x7F, 0xA0), 0x61C, 0x200E, 0x200F, 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -30,8 +32,11 @@ def counted(k: int | float, noun: str) -> str:
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as CSV; columns in order of first appearance. A text that a spreadsheet would take for a formula begins with
-    an apostrophe, which makes it text there."""
+    """Rows as CSV; columns in order of first appearance.
+
+    A text that a spreadsheet would take for a formula begins with an apostrophe, which makes it text there. Control
+    characters are made visible: a carriage return would end the row.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     columns = list(dict.fromkeys(k for row in rows for k in row))
@@ -41,7 +46,16 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _cell(x: Any) -> Any:
-    return f"'{x}" if isinstance(x, str) and x.startswith(FORMULAS) else x
+    if not isinstance(x, str):
+        return x
+    text = visible(x)
+    return f"'{text}" if text.startswith(FORMULAS) else text
+
+
+def word(path: object) -> str:
+    """A path as one word of a command that is shown: quoted for a shell, and no option where it begins with '-'."""
+    text = str(path)
+    return shlex.quote(f"./{text}" if text.startswith("-") else text)
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:

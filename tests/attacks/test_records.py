@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,9 @@ from isocost.laws.curves import curves
 from isocost.ledger import Ledger, as_measured
 from isocost.planner import forecast as forecasts
 from isocost.report.records import load
+from isocost.runs import schema
 from isocost.runs.record import RunRecord, read_json, read_lines, write_json
+from isocost.worlds.setting import Setting
 
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE.parent.parent / "isocost"
@@ -140,6 +142,11 @@ VALUES: dict[str, tuple[str, tuple[Any, ...], Any, str]] = {
 }
 
 
+def test_the_shape_of_a_setting_has_the_fields_that_settings_have():
+    """A field that the shape lacks would make every record with it unreadable."""
+    assert schema.SETTING.more.keys() == {f.name for f in fields(Setting)}
+
+
 @pytest.mark.parametrize("case", VALUES)
 def test_a_value_of_another_shape_is_one_line_that_names_it(case: str, study: Path, refused):
     name, keys, to, expected = VALUES[case]
@@ -216,6 +223,14 @@ def test_what_is_not_a_regular_file_is_not_waited_for(study: Path, refused):
             path.write_bytes(before)
 
 
+def test_ls_names_a_study_whose_pilot_is_broken(study: Path):
+    from isocost.steps import listing
+
+    with damaged(study / "pilot.json", changed(study / "pilot.json", "runs", 0, "n", to=...)):
+        (row,) = [r for r in listing.rows(study) if r["kind"] == "study"]
+    assert "runs[0].n is missing" in row["broken"]
+
+
 def test_ls_names_every_broken_record_and_hides_no_other(study: Path, tmp_path: Path):
     from isocost.steps import listing
 
@@ -257,13 +272,15 @@ def test_a_report_is_not_stopped_by_a_value_of_another_shape(case: str, study: P
 
 
 def test_every_line_is_plain_json_where_nothing_was_scored(tmp_path: Path):
-    """A verifier that always fails, in a run too short to end for it: no reward, and JSON that any reader takes."""
+    """A verifier that fails throughout: no reward, no evaluation, and still JSON that any reader takes.
+
+    The run is so small that it ends before 32 calls in a row without a score, which would end it first.
+    """
     from isocost.runs.run import Job, run
-    from isocost.worlds.setting import Setting
 
     (tmp_path / "none.py").write_text("def reward(completions, **_):\n    raise ValueError('never')\n")
-    setting = Setting(data="sums:base=easy,count=12", held_out=0.4, verifier=f"{tmp_path}/none.py:reward", samples=1)
-    job = Job("r", setting, "reinforce", 0, {"rollouts": 16}, 4, 2, 1e-4)
+    setting = Setting(data="sums:base=easy,count=40", held_out=6, verifier=f"{tmp_path}/none.py:reward", samples=2)
+    job = Job("r", setting, "reinforce", 0, {"rollouts": 4}, 2, 2, 1e-4)
     end = asyncio.run(run(job, tmp_path / "r"))
     assert end["reason"] in ("starved", "spent") and end["verifier_failures"]["exception"] > 0
     every = [x for f in sorted((tmp_path / "r").glob("*.json*")) for x in f.read_text().splitlines()]

@@ -141,6 +141,12 @@ def act(completions, **columns):
     if said == "bomb":
         import re
         return [float(bool(re.match(r"(a+)+$", "a" * 60 + "b")))]
+    if said == "sleeps":
+        while True:
+            try:
+                time.sleep(1e6)
+            except BaseException:
+                pass
     if said.endswith(" GiB"):
         return [float(len(bytearray(int(said.split()[0]) * 2**30)))]
     # values
@@ -340,7 +346,7 @@ def test_a_dead_process_says_how_it_ended(grader, why, text, said):
     assert grader.failures == {"died": 1} and said in why()
 
 
-@pytest.mark.parametrize("text", ["bomb", "stopped"])
+@pytest.mark.parametrize("text", ["bomb", "stopped", "sleeps"])
 def test_what_holds_the_interpreter_or_stops_costs_one_score(rewards, text):
     with Grader(rewards, workers=1, timeout=0.5) as grader:
         assert marks(grader, text, "abc") == [None, 3.0]
@@ -620,7 +626,8 @@ def undisturbed(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("method", "until"), [
-    ("grpo", 0), ("grpo", 100), ("grpo", 110),       # at the base's evaluation, in a step, at an evaluation
+    ("grpo", 0),                                     # at the base's evaluation, in a step, at an evaluation
+    *(pytest.param("grpo", until, marks=pytest.mark.slow) for until in (100, 110)),
     ("dapo", 100), ("areal", 100),                   # with groups kept for a step, and with waves in the air
 ])
 def test_a_run_whose_reward_fails_ends_whole_and_goes_on_once_it_is_mended(tmp_path, undisturbed, method, until):
@@ -655,6 +662,7 @@ def said(*args, code):
     return done.output
 
 
+@pytest.mark.slow       # two commands whole; a run whose reward fails is in the normal suite
 def test_a_profile_whose_reward_fails_is_one_line_and_keeps_its_bill(tmp_path):
     """The answers of 120 problems are checked first."""
     asked = ("profile", *DATA, "--out", tmp_path / "study", "--problems", "20", "--reward")
@@ -671,6 +679,7 @@ def test_a_profile_whose_reward_fails_is_one_line_and_keeps_its_bill(tmp_path):
     assert profile["cost"]["rollouts"] + profile["lost"]["rollouts"] >= begun
 
 
+@pytest.mark.slow       # two commands whole; a run whose reward fails is in the normal suite
 def test_a_trained_run_whose_reward_fails_says_why_and_goes_on(tmp_path):
     asked = ("train", "grpo", *DATA, "--held-out", "10", "--samples", "1", "-n", "4", "-B", "4", "--budget",
              "128-rollouts", "--evaluations", "0", "--out", tmp_path / "run", "--reward")
@@ -682,6 +691,7 @@ def test_a_trained_run_whose_reward_fails_says_why_and_goes_on(tmp_path):
     assert "spent:" in said(*asked, reward, code=0)
 
 
+@pytest.mark.slow       # two pools of processes, each of which imports torch
 def test_a_reward_that_fails_ends_every_run_of_a_phase(tmp_path):
     """What is true of one run's reward is true of the others': they are stopped, saved, and go on later."""
     from isocost.runs.launch.local import run_all

@@ -21,6 +21,7 @@ from click.core import ParameterSource
 
 from isocost.errors import UserError
 from isocost.terminal import echo
+from isocost.words import word
 
 FOLDER = click.Path(file_okay=False, path_type=Path)
 SOME = click.IntRange(min=1)
@@ -399,7 +400,7 @@ def audit(study: Path, as_json: bool) -> int:
     from isocost.steps import study as steps
 
     trained_here(study, "no forecast of its trainer's run is sealed; bring that run in with `isocost import`, and hold "
-                        f"it against the interval that `isocost plan {study}` says")
+                        f"it against the interval that `isocost plan {word(study)}` says")
     return steps.audit(study, quiet=as_json, as_json=as_json)
 
 

@@ -27,7 +27,7 @@ from isocost.runs.run import Job, its_own
 from isocost.stats.intervals import Interval
 from isocost.steps.folder import Home
 from isocost.terminal import echo
-from isocost.words import counted
+from isocost.words import counted, word
 from isocost.worlds.setting import Setting
 
 NAMED = 5      # methods named in a line of many
@@ -192,7 +192,7 @@ def no_law(console: Console, study: Path, p: PilotPlan) -> None:
     """What `fit` says of a plan without a pilot."""
     head(console, "no law")
     console.print(f"  nothing to fit: the study is planned without a pilot. {p.why}", highlight=False)
-    console.print(f"  go on with `isocost train --plan {study}`", highlight=False, soft_wrap=True)
+    console.print(f"  go on with `isocost train --plan {word(study)}`", highlight=False, soft_wrap=True)
 
 
 def flags(console: Console, texts: tuple[str, ...]) -> None:
@@ -217,7 +217,7 @@ def law(console: Console, found: Law, metric: str = PASS, study: Path | None = N
     if found.refused is not None:
         console.print(f"  {found.refused.reason}\n  what would settle it: {found.refused.settle}")
         if study and found.refused.option:
-            console.print(f"      isocost pilot {study} {found.refused.option}", highlight=False, soft_wrap=True)
+            console.print(f"      isocost pilot {word(study)} {found.refused.option}", highlight=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False, show_header=True)
     end = "at their end, test split" if study else "at their end"      # a log that was imported has one split
     for name in ("  n", "B", "lr", "runs", "rollouts", end, "diverged"):
@@ -304,7 +304,7 @@ def plan(
         first = "what would settle it:" if p.fallback else "to be surer:"
         console.print(f"  {'  or' if rank else first} {run['text']}")
         if study and run["option"]:
-            console.print(f"      isocost pilot {study} {run['option']}", highlight=False, soft_wrap=True)
+            console.print(f"      isocost pilot {word(study)} {run['option']}", highlight=False, soft_wrap=True)
     console.print(f"  training: {bill(p.bill, measured['unit'])}")
     if e := beside.get("evaluating"):
         console.print(

@@ -14,10 +14,11 @@ import pkgutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from isocost.errors import UserError
 from isocost.report import aliases
+from isocost.words import visible
 
 ROOM = 30  # batches of which one update may be refilled: SkyRL gives up after so many, NeMo-RL after 10
 
@@ -33,16 +34,16 @@ class Loss:
     of these.
     """
 
-    surrogate: str = "clipped"
+    surrogate: Literal["clipped", "sequence", "truncated", "reinforce"] = "clipped"
     low: float = 0.2
     high: float = 0.2
     dual: float = 0.0
     cap: float | None = None
     kl: float = 0.0
-    estimate: str = "k2"
+    estimate: Literal["k1", "k2", "k3"] = "k2"
     entropy: float = 0.0
-    advantage: str = "mean"
-    average: str = "rollout"
+    advantage: Literal["mean", "spread", "others", "batch"] = "mean"
+    average: Literal["rollout", "token", "prompt", "length", "sum"] = "rollout"
     tokens: int | None = None
     epochs: int = 1
     minibatches: int = 1
@@ -123,7 +124,7 @@ def head(p: Prescription, target: Any, how: Iterable[str], left: Iterable[str], 
     ]
     gone = [*p.left, *left]
     lines += ["Not carried over:", *(f"  {x}" for x in gone)] if gone else ["Everything prescribed is carried over."]
-    return "".join(f"{mark} {line}\n" for line in lines)
+    return "".join(f"{mark} {visible(line, lines=False)}\n" for line in lines)     # no name ends the comment
 
 
 def epochs(p: Prescription) -> int:

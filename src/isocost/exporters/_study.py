@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from isocost.planner.budget import UNITS
 from isocost.report.records import Study, as_dict, number
 from isocost.report.records import load as read
 from isocost.runs import measure
+from isocost.shape import flaw
 from isocost.steps.folder import opened
+from isocost.words import word
 
 LONGEST = "completions/max_length"  # tokens of the longest completion of a step, in the lines of a record
 SURROGATES = {"clipped": "clipped", "sequence_clipped": "sequence", "truncated": "truncated", "reinforce": "reinforce"}
@@ -59,7 +62,7 @@ def prescription(folder: Path) -> Prescription:
     if unit != UNITS[0]:
         raise UserError(
             f"{folder} counts C in {unit}: its n are environments and its B the steps of each, and the trainers that "
-            f"an export is for have neither; take n, B, M and the rate as `isocost plan {folder}` tells them"
+            f"an export is for have neither; take n, B, M and the rate as `isocost plan {word(folder)}` tells them"
         )
     setting = as_dict(study["study"].get("setting"))
     recipe = _recipe(study)
@@ -77,7 +80,7 @@ def prescription(folder: Path) -> Prescription:
         )
     known = {k: setting.get(k, pace.get(k)) for k in ("temperature", "top_p", "top_k", "max_tokens")}
     model = setting.get("model")
-    return Prescription(
+    found = Prescription(
         study.name,
         int(arm["n"]),
         int(arm["B"]),
@@ -97,6 +100,9 @@ def prescription(folder: Path) -> Prescription:
         _as_run(study) if not recipe else (),
         _longest(study),
     )
+    if wrong := flaw(asdict(found), Prescription):      # a word in place of a number would be a word of a launch line
+        raise UserError(f"{folder} has a setting or a recipe that cannot be exported: {wrong}")
+    return found
 
 
 def _longest(study: Study) -> int | None:
@@ -113,7 +119,7 @@ def _unprescribed(folder: Path, study: Study) -> str:
     elif study["study"].get("imported"):
         state = "was imported and has no law yet"
     elif not study["profile"]:
-        state, steps = "is not profiled yet", [f"profile --out {folder}", "plan", "pilot", *steps]
+        state, steps = "is not profiled yet", [f"profile --out {word(folder)}", "plan", "pilot", *steps]
     elif not pilot:
         state, steps = "has no pilot yet", ["plan", "pilot", *steps]
     else:
@@ -124,7 +130,7 @@ def _unprescribed(folder: Path, study: Study) -> str:
             state, steps = f"has a pilot with {over} of {len(there)} runs done", ["pilot", *steps]
         else:
             state = "has a pilot and no law yet"
-    commands = ", ".join(f"`isocost {s}{'' if '--out' in s else f' {folder}'}`" for s in steps)
+    commands = ", ".join(f"`isocost {s}{'' if '--out' in s else f' {word(folder)}'}`" for s in steps)
     return (
         f"{folder} has no prescription (n, B, M and learning rate of the training runs) to export: it {state}. "
         f"Run {commands}{' in this order' if len(steps) > 1 else ''}, then export again"
@@ -186,11 +192,11 @@ def loss_of(recipe: Mapping[str, Any]) -> Loss:
     else:
         odd.append(f"the average {weight.get('fn')}")
     improve = as_dict(recipe.get("improve"))
-    found |= {k: int(improve[k]) for k in ("epochs", "minibatches") if improve.get(k)}
+    found |= {k: improve[k] for k in ("epochs", "minibatches") if improve.get(k)}
     found |= {
         "keep_mixed": _name(as_dict(recipe.get("select"))) == "mixed",
         "refill": bool(recipe.get("refill")),
-        "max_age": int(recipe.get("max_age") or 0),
+        "max_age": recipe.get("max_age") or 0,
     }
     odd += [
         f"{seam} is {as_dict(recipe[seam]).get('fn')}"

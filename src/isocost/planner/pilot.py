@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from math import ceil, floor, lcm, sqrt
 from typing import Any
@@ -159,6 +159,11 @@ class Run:
     def warmup(self) -> int:
         """Updates of linear warm-up: at most 5 % of the run as it was begun, and at most 10."""
         return warmup((self.first_C or self.C) // (self.n * self.B))
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> Run:
+        """A run from the plain data of a record; what follows from its fields may stand there and is not read."""
+        return Run(**{f.name: data[f.name] for f in fields(Run) if f.name in data})
 
     def lr(self, rule: RateRule) -> float:
         """The rate this run takes under a rule: the starting rule for probes, the fitted one for all others."""
@@ -394,7 +399,7 @@ class PilotPlan:
         d = {k: v for k, v in data.items() if k not in ("schema", "units")}
         read: dict[str, Any] = {
             "budget": Budget.of(d["budget"]) if d["budget"] else None, "rate": RateRule.of(d["rate"]),
-            "runs": tuple(Run(**r) for r in d["runs"]), "pilot_bill": Bill.of(d["pilot_bill"]),
+            "runs": tuple(map(Run.of, d["runs"])), "pilot_bill": Bill.of(d["pilot_bill"]),
             "train_bill": Bill.of(d["train_bill"]), "prices": Prices(**d["prices"]),
             "timing": Timing.of(d["timing"]), "evaluation": Evaluation(**d["evaluation"]),
         }

@@ -177,7 +177,7 @@ class Plan:
         d = {k: v for k, v in data.items() if k not in ("schema", "arm", "extrapolation", *BESIDE)}
         read: dict[str, Any] = {
             "budget": Budget.of(d["budget"]) if d["budget"] else None, "arms": tuple(Arm.of(a) for a in d["arms"]),
-            "runs": tuple(Run(**r) for r in d["runs"]), "rate": RateRule.of(d["rate"]),
+            "runs": tuple(map(Run.of, d["runs"])), "rate": RateRule.of(d["rate"]),
             "timing": Timing.of(d["timing"]), "bill": Bill.of(d["bill"]), "pilot_bill": Bill.of(d["pilot_bill"]),
             "checks": tuple(Check(**c) for c in d["checks"]),
             "marginal": Marginal.of(d["marginal"]) if d["marginal"] else None,

@@ -201,10 +201,10 @@ def _pooled(law: Law, held: Arm, i: int, dof: int) -> ndarray:
 
 def _coverage(law: Law) -> Safe:
     head, rows = tag("h3", "Would the other runs have foretold this one?"), left_out(law)
-    if not rows:
+    by = {run: [r["held"] for r in rows if r["run"] == run] for run in dict.fromkeys(r["run"] for r in rows)}
+    if len(by) < 2:     # none, or all of one name
         words = "This takes two runs of an n, and two arms that moved and have them: there are too few."
         return join(head, p(words, cls="empty"))
-    by = {run: [r["held"] for r in rows if r["run"] == run] for run in dict.fromkeys(r["run"] for r in rows)}
     shares = [sum(x) / len(x) for x in by.values()]
     held, error = sum(r["held"] for r in rows), float(np.std(shares, ddof=1)) / math.sqrt(len(shares))
     overall = held / len(rows)

@@ -72,18 +72,20 @@ def figure(key: str, spec: Mapping[str, Any], alt: str, caption: Any, rows: Sequ
 
 
 def json_in_html(x: Any) -> Safe:
-    """JSON that cannot end the script element it stands in; numbers that JSON lacks become null."""
-    text = json.dumps(finite(x), ensure_ascii=True, separators=(",", ":"), sort_keys=True)
+    """JSON that cannot end the script element it stands in; numbers that JSON lacks become null, texts visible."""
+    text = json.dumps(shown(x), ensure_ascii=True, separators=(",", ":"), sort_keys=True)
     return Safe(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
-def finite(x: Any) -> Any:
-    """The same data with NaN and infinities as None."""
+def shown(x: Any) -> Any:
+    """The same data with NaN and infinities as None and texts as they are shown: a browser draws them as labels."""
     if isinstance(x, float) and not math.isfinite(x):
         return None
+    if isinstance(x, str):
+        return visible(x)
     if isinstance(x, Mapping):
-        return {str(k): finite(v) for k, v in x.items()}
-    return [finite(v) for v in x] if isinstance(x, (list, tuple)) else x
+        return {visible(k): shown(v) for k, v in x.items()}
+    return [shown(v) for v in x] if isinstance(x, (list, tuple)) else x
 
 
 def csv_link(rows: Sequence[Mapping[str, Any]]) -> str:

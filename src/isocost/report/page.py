@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 from pathlib import Path
 from string import Template
 
+from isocost.jsonfile import write_text
 from isocost.laws.curves import PASS
 from isocost.report import accounts, charts, contest, fit, headline, history, interference, outcome, problems, reach
 from isocost.report.accounts import Section
@@ -60,9 +60,7 @@ def write(study_dir: Path, out: Path | None = None) -> Path:
     text = render(load(study_dir))
     out = study_dir / "report.html" if out is None else Path(out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")   # two reports at once are two whole ones
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, out)
+    write_text(out, text, several=True)
     return out
 
 

@@ -158,8 +158,9 @@ class Stream:
     """An append-only JSONL file. A line is written in one call, so that a killed process leaves whole lines behind."""
 
     def __init__(self, path: Path):
+        _refuse_link(path)
         self.path = path
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
 
     def write(self, *lines: Mapping[str, Any] | list[Any]) -> None:
         data = "".join([jsonfile.line(x) + "\n" for x in lines]).encode()
@@ -179,6 +180,13 @@ class Stream:
         os.close(self._file)
 
 
+def _refuse_link(path: Path) -> None:
+    """Raises UserError for a symbolic link."""
+    if path.is_symlink():
+        raise UserError(f"{path} is a symbolic link, and what it points to would be written to: put the file itself "
+                        "there, or remove the link")
+
+
 @dataclass
 class RunRecord:
     """A run's directory, open for writing by one process."""
@@ -192,8 +200,15 @@ class RunRecord:
     @classmethod
     @contextmanager
     def opened(cls, path: Path) -> Iterator[RunRecord]:
-        """Lock the directory and open its streams. Raises UserError if another process holds it."""
+        """Lock the directory and open its streams.
+
+        Raises UserError if another process holds it, or if something in it is a symbolic link: a run that somebody
+        sent could have links in place of its files, and what they point to would be written to.
+        """
         with locked(path):
+            for folder, folders, files in os.walk(path):
+                for name in (*folders, *files):
+                    _refuse_link(Path(folder, name))
             record = cls(path, life=len(read_lines(path / "lost.jsonl")))
             record.streams = {name: Stream(path / name) for name in STREAMS}
             try:

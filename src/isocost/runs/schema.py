@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from isocost.shape import UNKNOWN, Count, Each, Filled, Keys, Maybe, Row, Size
+from isocost.words import word
 
 VERSION = 1     # of the records that this version writes, and the newest that it reads
 BINS = 17       # of a histogram of pass rates
@@ -214,7 +215,7 @@ def remedy(path: Path) -> str:
     if (name in ("run.json", "end.json", *_STREAMS) and name != "profile.jsonl") or name.startswith("paid-"):
         return f"restore it from a copy, or remove the run's folder {path.parent} and run it again"
     if name in _MADE:
-        return f"restore it from a copy, or remove it and run `isocost {_MADE[name]} {path.parent}` again"
+        return f"restore it from a copy, or remove it and run `isocost {_MADE[name]} {word(path.parent)}` again"
     if name in _FILES or name == "profile.jsonl":
         return f"restore it from a copy, or begin again in another folder than {path.parent}"
     return "restore it from a copy, or fetch it again"

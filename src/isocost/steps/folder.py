@@ -19,6 +19,7 @@ from isocost.laws.curves import PASS
 from isocost.runs import record as records
 from isocost.runs.record import read_json, write_json
 from isocost.types import Cost
+from isocost.words import word
 from isocost.worlds.setting import Setting
 
 _ASKED_AS = {"profiled": "--problems"}      # what is asked by an option of another name
@@ -83,7 +84,7 @@ class Home:
     def read(self, name: str, step: str) -> dict[str, Any]:
         """A step's record. Raises UserError naming the step that writes it."""
         if not self.has(name):
-            said = f"profile --out {self.path}" if step == "profile" else f"{step} {self.path}"
+            said = f"profile --out {word(self.path)}" if step == "profile" else f"{step} {word(self.path)}"
             raise UserError(f"{self.path} has no {name} yet: run `isocost {said}` first")
         return read_json(self.path / name)
 
@@ -168,6 +169,6 @@ def opened(path: Path) -> Home:
             )
         raise UserError(
             f"{path} is {'a run, not' if run else 'not'} a study: it has no study.json; begin one with "
-            f"`isocost profile --out {'STUDY' if run else path}`"
+            f"`isocost profile --out {'STUDY' if run else word(path)}`"
         )
     return Home(path)

@@ -39,7 +39,7 @@ from isocost.runs.schema import BILLED
 from isocost.steps import spending
 from isocost.steps.folder import Home, writing
 from isocost.terminal import echo
-from isocost.words import counted
+from isocost.words import counted, word
 
 AHEAD = 4  # the run to come over the longest imported one, where no budget is given
 HELD = 256  # held-out problems assumed
@@ -363,7 +363,7 @@ def not_imported(home: Home) -> Home:
     """The study, where isocost can train for it. Raises UserError for one whose trainer is somebody else's."""
     if is_imported(home):
         raise UserError(
-            f"{home.path} was imported, and its trainer is yours: `isocost export {home.path} --to ...` "
+            f"{home.path} was imported, and its trainer is yours: `isocost export {word(home.path)} --to ...` "
             "writes what is prescribed as its configuration"
         )
     return home

@@ -23,6 +23,7 @@ from isocost.runs.launch.local import ended
 from isocost.runs.record import GO_ON, find_runs, is_run, read_json, read_lines
 from isocost.runs.schema import MEASURED
 from isocost.seams import SEAMS, calls, describe, diff
+from isocost.shape import Each, Keys
 from isocost.words import counted, visible
 
 FILES = (
@@ -38,6 +39,7 @@ FILES = (
 
 
 LISTED = MEASURED.needing(method=str, purpose=str)
+PILOT = Keys({"runs": Each(Run)})
 
 
 def _console() -> Console:
@@ -113,7 +115,7 @@ def _steps(path: Path) -> list[str]:
     """The steps of a study by name, in order; a pilot by how many of the runs that its plan lists have ended."""
     steps = {f.split(".")[0]: "" for f in FILES if (path / f).exists()}
     if "pilot" in steps:
-        names = [Run(**r).name for r in read_json(path / "pilot.json", partial=True)["runs"]]
+        names = [Run.of(r).name for r in read_json(path / "pilot.json", PILOT)["runs"]]
         over = sum(ended(path / "runs" / name) for name in names)
         begun = any((path / "runs" / name).exists() for name in names)
         if not names:

@@ -24,7 +24,7 @@ from isocost.steps.folder import Home, opened, writes
 from isocost.steps.jobs import run_phase, workers_for
 from isocost.steps.settings import console_of
 from isocost.terminal import echo
-from isocost.words import counted
+from isocost.words import counted, word
 
 
 @writes()
@@ -61,7 +61,7 @@ def pilot(
     try:
         return _run(home, planned, console, workers, as_json)
     except Interrupted as e:    # what was added is written down: to go on is not to add it again
-        raise Interrupted(e.signum, f"isocost pilot {study}" if longer or seeds else "") from None
+        raise Interrupted(e.signum, f"isocost pilot {word(study)}" if longer or seeds else "") from None
 
 
 def _run(home: Home, planned: PilotPlan, console: Console, workers: int | None, as_json: bool) -> int:
@@ -112,7 +112,7 @@ def _extended(
     under_way = [r.name for r in planned.runs if not ended(home.runs / r.name)]
     if under_way:
         raise UserError(f"{counted(len(under_way), 'run')} of the planned pilot still to end, such as "
-                        f"{under_way[0]}: go on with `isocost pilot {home.path}` first")
+                        f"{under_way[0]}: go on with `isocost pilot {word(home.path)}` first")
     ends = {r.n: r.C for r in planned.of_purpose("pilot")}
     made = planned.extended(_of_each("--longer", longer, ends, "4=24576, 4=4x or all=4x"),
                             _of_each("--seeds", seeds, dict.fromkeys(ends, 0), "8=2 or all=2"))
@@ -155,5 +155,5 @@ def _refuse_dear(home: Home, planned: PilotPlan) -> None:
     if (pilot + least).of_unit(planned.budget.unit) > planned.budget.amount:
         raise UserError(
             f"by what was measured so far the pilot takes {cost} in all, and with the least training after it {more}: "
-            f"{planned.budget} does not do. Give `isocost plan {home.path} --budget` more, or add or plan less"
+            f"{planned.budget} does not do. Give `isocost plan {word(home.path)} --budget` more, or add or plan less"
         )

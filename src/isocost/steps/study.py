@@ -40,6 +40,7 @@ from isocost.steps.pilot import measured, pilot, refuse_sealed, write_pilot
 from isocost.steps.settings import console_of, method_of, setting_of, workers_of
 from isocost.terminal import echo
 from isocost.types import Cost
+from isocost.words import word
 from isocost.worlds.setting import Setting
 
 SAMPLES = 16  # per profiled problem
@@ -384,7 +385,7 @@ def _pilot_curves(home: Home, metric: str) -> list[Curve]:
     if over < len(planned):
         raise UserError(
             f"the pilot of {home.path} is not done: {over} of {len(planned)} runs have ended; "
-            f"run `isocost pilot {home.path}` first"
+            f"run `isocost pilot {word(home.path)}` first"
         )
     return [c for c in curves(home.path, metric) if c.purpose == "pilot"]
 

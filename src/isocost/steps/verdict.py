@@ -29,6 +29,7 @@ from isocost.steps.imported import is_imported
 from isocost.steps.spending import machine_of
 from isocost.terminal import echo
 from isocost.types import Cost
+from isocost.words import word
 
 JOURNAL = 1 << 20       # bytes of a journal's end that hold the latest groups
 
@@ -196,9 +197,10 @@ def _runs(path: Path) -> list[Path]:
         raise UserError(f"{path} is neither a study nor a run: it has no study.json and no run.json")
     if is_imported(Home(path)):
         raise UserError(f"{path} was imported, and its runs ended with their logs, so there is none to stop: "
-                        f"`isocost fit {path}` says how each n ended, `isocost verdict {path}/runs/NAME` how one did")
+                        f"`isocost fit {word(path)}` says how each n ended, "
+                        f"`isocost verdict {word(path / 'runs')}/NAME` how one did")
     trained = [p.parent for p in sorted((path / "runs").glob("*/run.json")) if read_json(p).get("purpose") == "train"]
     if not trained:
-        raise UserError(f"{path} has no trained run yet: `isocost train --plan {path}` begins them. One of its pilot's "
-                        f"is judged by its own folder, {path}/runs/NAME")
+        raise UserError(f"{path} has no trained run yet: `isocost train --plan {word(path)}` begins them. One of its "
+                        f"pilot's is judged by its own folder, {path}/runs/NAME")
     return [p for p in trained if not ended(p)] or trained
