@@ -1,0 +1,112 @@
+"""Records that the code of commit cf90da5 wrote, one of each kind, load, audit and resume as before.
+
+The archive holds a sealed and audited study (`tiny`), a comparison (`cmp`), one against parents (`wave`), a study of
+imported logs (`imp`), a run (`run1`), runs that were killed (`killed`) with their model (`mini`), and the recipes of all
+methods as they were described then.
+"""
+
+import asyncio
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from isocost import methods
+from isocost.cli.commands import main
+from isocost.runs.record import canonical, read_json
+from isocost.runs.run import Job, run
+from isocost.seams import describe
+from isocost.worlds.setting import Setting
+
+ARCHIVE = Path(__file__).parent / "fixtures" / "records_cf90da5.tar.xz"
+STREAMS = ("metrics.jsonl", "journal.jsonl", "samples.jsonl")
+
+
+@pytest.fixture
+def old(tmp_path, monkeypatch):
+    """The records, in the folder that commands run in."""
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(tmp_path, filter="data")
+    monkeypatch.chdir(tmp_path / "before")
+    return tmp_path / "before"
+
+
+def printed(*args, code=0):
+    done = CliRunner().invoke(main, [str(a) for a in args])
+    assert done.exit_code == code, (done.output, done.stderr)
+    return done.output
+
+
+def test_a_sealed_study_audits_as_before(old):
+    before = {f.name: f.read_bytes() for f in (old / "tiny").glob("*.json")}
+    verdict = read_json(old / "tiny" / "audit.json")
+    (old / "tiny" / "audit.json").unlink()
+    code = {"hit": 0, "miss": 3}.get(verdict["verdict"], 4)
+    printed("audit", "tiny", code=code)
+    after = read_json(old / "tiny" / "audit.json")
+    assert {k: after[k] for k in verdict} == verdict
+    for name in ("plan.json", "law.json", "forecast.json", "pilot.json", "rate.json"):
+        assert (old / "tiny" / name).read_bytes() == before[name]
+    assert json.loads(printed("plan", "tiny", "--json")) == json.loads(before["plan.json"])
+    printed("train", "--plan", "tiny")      # all runs have ended: nothing is trained again
+    printed("report", "tiny")
+
+
+def test_a_law_fitted_again_is_the_law_of_then(old):
+    law = read_json(old / "tiny" / "law.json")
+    for name in ("law.json", "plan.json", "forecast.json", "audit.json"):
+        (old / "tiny" / name).unlink()
+    printed("fit", "tiny")
+    again = read_json(old / "tiny" / "law.json")
+    for arm, then in zip(again["arms"], law["arms"], strict=True):
+        assert (arm["n"], arm["B"], len(arm["runs"])) == (then["n"], then["B"], len(then["runs"]))
+    assert again["sd"] == pytest.approx(law["sd"], rel=1e-6) if "sd" in law else True
+    printed("plan", "tiny")
+    printed("report", "tiny")
+
+
+def test_comparisons_print_and_keep_what_they_found(old):
+    size = ("--data", "sums:base=easy,count=240", "--seeds", 2)
+    kept = (old / "cmp" / "comparison.json").read_bytes()
+    printed("compare", "grpo", "drgrpo", *size, "--budget", "4k-rollouts", "-n", 2, "-B", 2, "--out", "cmp", code=4)
+    assert json.loads(kept) == read_json(old / "cmp" / "comparison.json")
+    printed("compare", "cmp/runs/train-grpo-s0", "cmp/runs/train-drgrpo-s0", code=4)
+    listed = printed("ls")
+    assert all(name in listed for name in ("tiny", "cmp", "wave", "imp", "run1"))
+
+
+def test_an_imported_study_plans_as_before(old):
+    plan = (old / "imp" / "plan.json").read_bytes()
+    assert json.loads(printed("plan", "imp", "--json")) == json.loads(plan)
+    printed("report", "imp")
+    printed("export", "imp", "--to", "trl")
+
+
+def test_a_run_reads_as_before(old):
+    assert "rollouts" in printed("train", "scaler", "--dry-run", "--budget", "32-rollouts", "--out", "new")
+    printed("report", "run1")
+    printed("diff", "run1", "scaler")
+
+
+@pytest.mark.parametrize("name", ["ppo", "april", "dots"])
+def test_a_run_killed_then_goes_on(old, name):
+    """Its streams grow from what they were; equal bytes are tested elsewhere, for processors differ."""
+    folder = old / "killed" / name
+    job = dict(read_json(folder / "run.json")["job"])
+    job["setting"] = Setting.of(job["setting"])
+    kept = {s: (folder / s).read_bytes() for s in STREAMS}
+    state = max((folder / "checkpoints").glob("step-*"))
+    sizes = json.loads((state / "state.json").read_text())["offsets"]
+    end = asyncio.run(run(Job(**{**job, "points": tuple(job["points"])}), folder))
+    assert end["reason"] == "spent"
+    for stream, then in kept.items():
+        now = (folder / stream).read_bytes()
+        assert now[: sizes[stream]] == then[: sizes[stream]] and len(now) > sizes[stream]
+
+
+@pytest.mark.parametrize("name", sorted(methods.shipped()))
+def test_recipes_are_those_of_then(name, old):
+    then = json.loads((old / "recipes.json").read_text())
+    assert canonical(describe(methods.recipe(name))) == canonical(then[name])
