@@ -13,8 +13,8 @@ from isocost.chance import Purpose, generator
 from isocost.cli.commands import main
 from isocost.compare import judge as judge
 from isocost.compare.judge import Answer, _answer, _Way, compare, reached, rising
-from isocost.compare.tracks import LENGTH, Track, tracks
 from isocost.errors import UserError
+from isocost.laws.tracks import LENGTH, Track, tracks
 from isocost.stats.power import (
     PAIRS,
     Estimate,
@@ -336,7 +336,7 @@ def test_a_cost_that_was_not_recorded_is_told(tmp_path):
     (tmp_path / "a" / "metrics.jsonl").write_text(bare)
     with pytest.raises(UserError, match="does not record its cost in tokens"):
         tracks([tmp_path / "a"], "tokens")
-    with pytest.raises(UserError, match="no unit of cost"):
+    with pytest.raises(UserError, match="unknown unit of cost"):
         tracks([tmp_path / "a"], "steps")
     assert len(tracks([tmp_path / "a"])) == 1
 

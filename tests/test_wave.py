@@ -16,8 +16,8 @@ from isocost.cli.commands import main as command
 from isocost.compare.judge import QUESTIONS, compare
 from isocost.compare.many import RATE, believed, wave
 from isocost.compare.parents import exit_code
-from isocost.compare.tracks import Track
 from isocost.errors import UserError
+from isocost.laws.tracks import Track
 
 C = np.array([0.0, 1000.0, 2000.0, 4000.0, 8000.0])
 
