@@ -31,18 +31,6 @@ def counted(k: int | float, noun: str) -> str:
     return f"{k:,.0f} {noun}" if k == 1 else f"{k:,.0f} {noun}s"
 
 
-def duration(seconds: float) -> str:
-    """Seconds in the unit that keeps the number readable: '40 s', '12 min', '3.5 h', '20 days', '2.5 years'."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 100 * 3600:
-        return f"{seconds / 3600:.1f} h"
-    days = seconds / 86400
-    return f"{days:.0f} days" if days < 1000 else f"{days / 365.25:.3g} years"
-
-
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows as CSV; columns in order of first appearance.
 

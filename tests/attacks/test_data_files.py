@@ -260,11 +260,10 @@ def test_a_logs_name_leads_nowhere_else(name: str, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("isocost.importers.logs", lambda *_: [log])
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    asked = dict.fromkeys(("n", "B", "lr", "seed", "base", "model", "data"))
     try:
-        (found,) = imported.run([Path("x")], None, None, (), None, None, **asked)
+        (found,) = imported.import_logs(["x"]).runs
     except OSError as e:
         assert re.search("too long", str(e)) and len(name) > 255       # which the command prints as one line
         return
-    assert Path(found["run"]).resolve().parent == (tmp_path / "here" / "runs").resolve()
+    assert Path(found.run).resolve().parent == (tmp_path / "here" / "runs").resolve()
     assert not list(outside(tmp_path))

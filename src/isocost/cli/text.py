@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from isocost.cli.live import duration
 from isocost.laws.curves import PASS
 from isocost.laws.law import Law, Refusal
 from isocost.laws.tradeoff import Tradeoff, tradeoff
@@ -26,7 +27,7 @@ from isocost.runs.run import Job, its_own
 from isocost.stats.intervals import Interval
 from isocost.steps.folder import Home
 from isocost.terminal import echo
-from isocost.words import counted, duration, word
+from isocost.words import counted, word
 from isocost.worlds.setting import Setting
 
 NAMED = 5      # methods named in a line of many

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import exp, isfinite, sqrt
 from pathlib import Path
@@ -37,6 +37,7 @@ from isocost.runs import record as records
 from isocost.runs.record import read_json
 from isocost.runs.schema import BILLED
 from isocost.steps import spending
+from isocost.steps.events import Observer
 from isocost.steps.folder import Home, writing
 from isocost.terminal import echo
 from isocost.words import counted, word
@@ -56,27 +57,96 @@ THEIRS = (
 )
 
 
-def run(
-    sources: Sequence[Path],
-    out: Path | None,
-    source: str | None,
-    columns: Sequence[str],
-    scale: str | None,
-    names: str | None,
-    study: bool = False,
-    **asked: Any,
-) -> list[dict[str, Any]]:
-    """The command: every log of every source, written below `out`; `study` makes a study even of one log.
+@dataclass(frozen=True)
+class ImportedRun:
+    """One run that was imported.
 
-    A log without any reward beside others is skipped, and named on stderr. Raises UserError as `bring` does.
+    `run` is its folder and `log` the log's name, written by `source` (a trainer or format). `C` is its cost at the last
+    of `points` evaluations, counted in `unit`. `metric` and `kind` (held-out or training) name its rewards, `first` and
+    `last` in [0, 1]; `scale` (lowest, highest) are 0 and 1 in the log's units. `missing` is what the log lacks.
     """
-    unsaid = next((c for c in columns if "=" not in c), None)
-    if unsaid is not None:
-        raise UserError(f"--map takes NAME=COLUMN, such as reward=train/score, not {unsaid!r}")
+
+    run: str
+    log: str
+    source: str
+    n: int
+    B: int
+    lr: float
+    seed: int
+    C: float
+    unit: str
+    metric: str
+    kind: str
+    points: int
+    first: float
+    last: float
+    scale: tuple[float, float]
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ImportedRuns:
+    """The runs that were imported, below `path`: that of one run, or of the study that holds them."""
+
+    path: Path
+    runs: tuple[ImportedRun, ...]
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Plain data for JSON, as `isocost import --json` prints it: a list with an entry per run."""
+        return [asdict(r) for r in self.runs]
+
+
+@dataclass(frozen=True)
+class SkippedLog:
+    """A log that was not imported because it holds no reward, and why."""
+
+    reason: str
+
+
+def import_logs(
+    sources: Sequence[str | Path],
+    out: str | Path | None = None,
+    *,
+    source: str | None = None,
+    columns: Sequence[str] = (),
+    scale: str | None = None,
+    names: str | None = None,
+    study: bool = False,
+    n: int | None = None,
+    B: int | None = None,
+    lr: float | None = None,
+    seed: int | None = None,
+    base: float | None = None,
+    model: str | None = None,
+    data: str | None = None,
+    observer: Observer | None = None,
+) -> ImportedRuns:
+    """Import the runs of another trainer from its logs: one log as a run, several as a study.
+
+    Args:
+        sources: log files or folders.
+        out: the folder; by default runs/NAME for one log, studies/imported for several.
+        source: the trainer or format that wrote them; by default recognised by content.
+        columns: NAME=COLUMN, such as reward=train/score.
+        scale: LOW,HIGH, the least and the largest reward of a rollout if not 0 and 1.
+        names: how a run's name spells its sizes, such as n{n}-s{seed}.
+        study: make a study even of one log.
+        n, B, lr, seed: rollouts per problem, problems per update, learning rate and seed where a log lacks them.
+        base: the reward of the policy before training, in the log's units, where a log lacks it.
+        model, data: what was trained on which problems, as text.
+        observer: gets a `SkippedLog` for each log without any reward.
+
+    Raises:
+        UserError: for a log that cannot be read or does not fit; then nothing is written.
+    """
+    observer = observer or Observer()
+    incomplete = next((c for c in columns if "=" not in c), None)
+    if incomplete is not None:
+        raise UserError(f"--map takes NAME=COLUMN, such as reward=train/score, not {incomplete!r}")
     mapped = dict(c.split("=", 1) for c in columns)
     found: list[Log] = []
     skipped: list[str] = []
-    for path in sources:
+    for path in map(Path, sources):
         try:
             found += importers.logs(path, source, mapped, skipped)
         except importers.Empty as e:
@@ -84,12 +154,14 @@ def run(
     if not found:
         raise UserError(skipped[0])
     for text in skipped:
-        echo(f"skipped: {text}", err=True)
+        observer.on(SkippedLog(text))
     if out is None:
         own = re.sub(r"[^\w.-]+", "-", found[0].name).strip(".-") or "imported"
         out = Path("runs") / own if len(found) == 1 else Path("studies") / "imported"
-    with writing(out):
-        return bring(found, out, Asked(scale=_bounds(scale), pattern=names, **asked), study)
+    asked = Asked(n=n, B=B, lr=lr, seed=seed, scale=_bounds(scale), base=base, pattern=names, model=model, data=data)
+    folder = Path(out)
+    with writing(folder):
+        return ImportedRuns(folder, bring(found, folder, asked, study))
 
 
 def _bounds(text: str | None) -> tuple[float, float] | None:
@@ -104,21 +176,7 @@ def _bounds(text: str | None) -> tuple[float, float] | None:
     return low, high
 
 
-def show(found: Sequence[dict[str, Any]]) -> None:
-    """Print what was brought in, then what it lacks, each thing once."""
-    for r in found:
-        unit, own = r["unit"], measure.from_to(r["scale"], r["first"], r["last"])
-        echo(
-            f"{r['run']}  from {r['log']} ({r['source']}): n = {r['n']}, B = {r['B']}, lr = {r['lr']:.2g}, seed "
-            f"{r['seed']}; {counted(r['points'], 'point')} to {r['C']:g} {unit}; {r['metric']} {r['first']:.3f} -> "
-            f"{r['last']:.3f} ({'; '.join(filter(None, (r['kind'], own)))})"
-        )
-    lacks = Counter(m for r in found for m in r["missing"])
-    for text, count in lacks.most_common():
-        echo(f"missing{'' if count == len(found) else f' in {count} of {len(found)}'}: {text}")
-
-
-def bring(logs: Sequence[Log], out: Path, asked: Asked, study: bool = False) -> list[dict[str, Any]]:
+def bring(logs: Sequence[Log], out: Path, asked: Asked, study: bool = False) -> tuple[ImportedRun, ...]:
     """Write logs as one run, or as runs of a study where there are several, `study` asks for one or `out` is one.
 
     Returns what was written, one entry per run. Raises UserError, with nothing written, for whatever does not fit.
@@ -132,11 +190,11 @@ def bring(logs: Sequence[Log], out: Path, asked: Asked, study: bool = False) -> 
             raise UserError(f"{out} holds another run; choose another --out")
         seed = runs[0].seed if runs[0].seed is not None else 0
         write(runs[0], out, name=out.resolve().name, purpose="run", seed=seed)
-        return [_told(runs[0], out, seed)]
+        return (_imported(runs[0], out, seed),)
     return _into_study(runs, out, asked)
 
 
-def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> list[dict[str, Any]]:
+def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> tuple[ImportedRun, ...]:
     if (out / "run.json").exists():
         raise UserError(f"{out} is a run; choose another --out for a study")
     if (out / "study.json").exists() and not read_json(out / "study.json").get("imported"):
@@ -188,7 +246,7 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> list[dict[
     seen = curves(out)
     records.write_json(out / "rate.json", rule_of(seen).data())
     records.write_json(out / "pilot.json", pilot_of(out, seen, None).data())
-    return [_told(run, out / "runs" / name, seed) for run, seed, name in placed]
+    return tuple(_imported(run, out / "runs" / name, seed) for run, seed, name in placed)
 
 
 def _may_coincide(run: Imported) -> bool:
@@ -204,26 +262,27 @@ def _where(run: Imported) -> str:
     return f"{run.log.name} ({run.log.files[0]})"
 
 
-def _told(run: Imported, folder: Path, seed: int) -> dict[str, Any]:
+def _imported(run: Imported, folder: Path, seed: int) -> ImportedRun:
     first, last = run.evaluations[0], run.evaluations[-1]
-    return {
-        "run": str(folder),
-        "log": run.log.name,
-        "source": run.log.source,
-        "n": run.n,
-        "B": run.B,
-        "lr": run.lr,
-        "seed": seed,
-        "C": run.C,
-        "unit": run.log.unit,
-        "metric": run.metric,
-        "kind": run.kind,
-        "points": len(run.evaluations),
-        "first": first[1].reward,
-        "last": last[1].reward,
-        "scale": list(run.stated.get("scale") or measure.UNIT),
-        "missing": list(run.missing),
-    }
+    low, high = run.stated.get("scale") or measure.UNIT
+    return ImportedRun(
+        run=str(folder),
+        log=run.log.name,
+        source=run.log.source,
+        n=run.n,
+        B=run.B,
+        lr=run.lr,
+        seed=seed,
+        C=run.C,
+        unit=run.log.unit,
+        metric=run.metric,
+        kind=run.kind,
+        points=len(run.evaluations),
+        first=first[1].reward,
+        last=last[1].reward,
+        scale=(low, high),
+        missing=tuple(run.missing),
+    )
 
 
 def rule_of(seen: Sequence[Curve]) -> RateRule:

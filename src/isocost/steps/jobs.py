@@ -17,7 +17,6 @@ from isocost.planner.pilot import Evaluation, PilotPlan, Run
 from isocost.runs.launch.local import run_all
 from isocost.runs.run import Job, reopen
 from isocost.steps import spending
-from isocost.steps.events import Observer
 from isocost.steps.folder import Home
 from isocost.steps.settings import workers_of
 from isocost.words import counted
@@ -50,15 +49,12 @@ def run_phase(
 
 
 def run_jobs(
-    jobs: Sequence[Job], folder: Path, title: str, console: Console | Observer, workers: int | None
+    jobs: Sequence[Job], folder: Path, title: str, console: Console, workers: int | None
 ) -> list[dict[str, Any]]:
     """Run jobs side by side with a live display. Raises Interrupted once everything is saved."""
     if not jobs:
         return []
     _refuse_elsewhere(jobs, folder)
-    if isinstance(console, Observer):
-        with console.running(title, folder, jobs):
-            return run_all(jobs, folder, workers=workers_of(jobs[0].setting, workers))
     with Watch(title, jobs, folder, console) as watch:
         return run_all(jobs, folder, workers=workers_of(jobs[0].setting, workers), watch=watch)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from isocost.cli import text as tell
+from isocost.cli.live import duration
 from isocost.errors import Interrupted, UserError
 from isocost.jsonfile import page
 from isocost.laws.curves import curves
@@ -23,7 +24,7 @@ from isocost.steps.folder import Home, opened, writes
 from isocost.steps.jobs import run_phase, workers_for
 from isocost.steps.settings import console_of
 from isocost.terminal import echo
-from isocost.words import counted, duration, word
+from isocost.words import counted, word
 
 
 @writes()

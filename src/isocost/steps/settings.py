@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -48,20 +47,6 @@ def setting_of(asked: Mapping[str, Any]) -> Setting:
     return Setting(
         **fields, max_tokens=asked.get("max_tokens") or answer_room(fields["data"]), threads=threads
     )
-
-
-def setting_with(**options: Any) -> Setting:
-    """The setting with these fields of `Setting`; `max_tokens` and `threads` default as in `setting_of`.
-
-    Raises:
-        UserError: for a name that is not a field of `Setting`.
-    """
-    known = {**asdict(Setting()), "max_tokens": None, "threads": None}
-    del known["evaluated"]      # a plan decides how many held-out problems an evaluation has
-    for name in options:
-        if name not in known:
-            raise UserError(f"unknown option {name!r}; expected one of {', '.join(known)}")
-    return setting_of({**known, **options})
 
 
 SET_BY = {      # settings of a method that a study decides: what sets them there

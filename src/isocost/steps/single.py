@@ -14,8 +14,9 @@ from scipy.special import stdtrit
 
 from isocost import methods
 from isocost.cli import text as tell
+from isocost.cli.live import TAIL
 from isocost.errors import Interrupted, UserError
-from isocost.jsonfile import TAIL, fit, page, tail
+from isocost.jsonfile import fit, page, tail
 from isocost.planner.budget import Bill, Budget, Machine, Prices, expected_timing
 from isocost.planner.learning_rate import starting_rule
 from isocost.planner.pilot import EVALUATION_SHARE, points, warmup
