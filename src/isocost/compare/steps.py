@@ -25,6 +25,7 @@ from rich.table import Table
 
 from isocost import methods
 from isocost.cli import text as tell
+from isocost.cli.printer import Printer
 from isocost.compare import parents as wave
 from isocost.compare.design import Design, arm_of, arm_recipe, design, expected, labels_of
 from isocost.compare.judge import QUESTIONS, SAME, SHARES, TOLD, Answer, Comparison, Verdict, compare
@@ -328,9 +329,9 @@ def opened(home: Home) -> Design:
 
 def _priced(opened: Opened) -> dict[str, Any]:
     """What answers cost here, from a few that are sampled, billed as `pricing`."""
-    from isocost.steps.profile import profile
+    from isocost.steps.pass_rates import pass_rates
 
-    return asyncio.run(profile(opened.setting, problems=PRICED, opened=opened))
+    return asyncio.run(pass_rates(opened.setting, problems=PRICED, opened=opened))
 
 
 def _contest(home: Home, d: Design, seal: str, console: Console, workers: int | None) -> dict[str, list[Job]]:
@@ -339,7 +340,7 @@ def _contest(home: Home, d: Design, seal: str, console: Console, workers: int | 
     probes = {label: [_job(home, d, label, Run("probe", *d.size(label), d.probe_rollouts, x, i, s), start, seal)
                       for i, s in enumerate(d.probe_seeds) for x in MULTIPLIERS] for label in d.labels}
     with home.phase("probe"):
-        run_jobs([job for own in probes.values() for job in own], home.runs, "learning rates", console, workers)
+        run_jobs([job for own in probes.values() for job in own], home.runs, "learning rates", Printer(console), workers)
     if not home.has("rates.json"):
         seen = {label: trials(curves([home.runs / j.name for j in own], d.metric)) for label, own in probes.items()}
         home.write("rates.json", {"rates": {label: fit_rate(own, d.batch(label)).data() for label, own in seen.items()},
@@ -356,7 +357,7 @@ def _contest(home: Home, d: Design, seal: str, console: Console, workers: int | 
                       for i, s in enumerate(d.seeds)] for label in d.labels}
     with home.phase("train"):       # a comparison cut short has whole replicates
         jobs = [own[i] for i in range(len(d.seeds)) for own in trains.values()]
-        run_jobs(jobs, home.runs, "runs", console, workers)
+        run_jobs(jobs, home.runs, "runs", Printer(console), workers)
     return trains
 
 

@@ -8,12 +8,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from isocost.cli.live import duration
 from isocost.doctor import Diagnosis, diagnose
 from isocost.doctor.finding import Finding
 from isocost.jsonfile import page
 from isocost.steps.settings import console_of, setting_of
 from isocost.terminal import echo
+from isocost.words import duration
 from isocost.worlds.setting import Opened, open_setting
 
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red", "cannot tell": "cyan"}

@@ -17,26 +17,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from isocost import importers
-from isocost.cli import text as tell
 from isocost.errors import UserError
 from isocost.importers import TRAINING, UNNAMED, Log
 from isocost.importers._record import Asked, Imported, about, resolve, write
-from isocost.jsonfile import page
 from isocost.laws.curves import Curve, curves
 from isocost.laws.fit import fit_law
 from isocost.laws.law import Flag, Law
+from isocost.planner import rollouts as plans
 from isocost.planner.budget import MEASURED, UNITS, Bill, Budget, Machine, Prices, Timing, in_every_unit, measure_timing
 from isocost.planner.learning_rate import EXPONENT, NOISE, RateRule, by_n
 from isocost.planner.pilot import COMMON, EXTRAPOLATION, WARMUP_SHARE, Evaluation, PilotPlan, Run, detectable, whole
-from isocost.planner.rollouts import IMPORTED, Arm, Check, Plan, prescribe
+from isocost.planner.rollouts import IMPORTED, Arm, Check, prescribe
 from isocost.runs import measure, schema
 from isocost.runs import record as records
 from isocost.runs.record import read_json
 from isocost.runs.schema import BILLED
-from isocost.steps import spending
+from isocost.steps import results, spending
+from isocost.steps.events import SILENT, Observer, Skipped
 from isocost.steps.folder import Home, writing
 from isocost.terminal import echo
 from isocost.words import counted, word
@@ -64,11 +63,13 @@ def run(
     scale: str | None,
     names: str | None,
     study: bool = False,
+    on: Observer = SILENT,
     **asked: Any,
 ) -> list[dict[str, Any]]:
-    """The command: every log of every source, written below `out`; `study` makes a study even of one log.
+    """Import every log of every source below `out`; `study` makes a study even of one log. One entry for each run.
 
-    A log without any reward beside others is skipped, and named on stderr. Raises UserError as `bring` does.
+    A log without any reward beside others is skipped: the observer is handed a `Skipped`. Raises UserError as `bring`
+    does.
     """
     unsaid = next((c for c in columns if "=" not in c), None)
     if unsaid is not None:
@@ -84,7 +85,7 @@ def run(
     if not found:
         raise UserError(skipped[0])
     for text in skipped:
-        echo(f"skipped: {text}", err=True)
+        on.on(Skipped(text))
     if out is None:
         own = re.sub(r"[^\w.-]+", "-", found[0].name).strip(".-") or "imported"
         out = Path("runs") / own if len(found) == 1 else Path("studies") / "imported"
@@ -422,21 +423,23 @@ def is_imported_run(path: Path) -> bool:
     return (path / "run.json").exists() and bool(read_json(path / "run.json").get("imported"))
 
 
-def fit_alone(run: Path, console: Console, *, as_json: bool) -> int:
-    """Tell the curve of one imported run, and what one run leaves open; nothing is written.
+def refuse_imported(folder: Path, instead: str) -> None:
+    """Raises UserError for an imported study or run, with what to do instead."""
+    found = [read_json(p) for p in (folder / "study.json", folder / "run.json") if p.exists()]
+    if any(x.get("imported") for x in found):
+        raise UserError(f"{folder} was imported: {instead}")
+
+
+def fit_alone(run: Path) -> results.Law:
+    """The curve of one imported run, and what a plan needs beside it; nothing is written.
 
     Raises UserError where its log does not hold the base's reward.
     """
-    told = read_json(run / "run.json")
-    law = _flagged(fit_law(with_base(run, curves([run]))), told)
-    tell.law(console, law)
-    console.print(
-        f"  one run: to plan from it, import its log again as `isocost import LOG... --study --out STUDY`, with other "
-        f"seeds of n = {told['arm']['n']} and runs of other n where there are any", highlight=False, soft_wrap=True
-    )
-    if as_json:
-        echo(page(law.data()))
-    return 0
+    record = read_json(run / "run.json")
+    law = _flagged(fit_law(with_base(run, curves([run]))), record)
+    advice = ("one run: to plan from it, import its log again as `isocost import LOG... --study --out STUDY`, with "
+              f"other seeds of n = {record['arm']['n']} and runs of other n where there are any")
+    return results.Law.beside(law, advice=advice, folder=run)
 
 
 def _said(home: Home) -> dict[str, str]:
@@ -468,13 +471,15 @@ def timing_of(seen: Sequence[Curve]) -> Timing:
 
 def planned(
     home: Home, budget: str | None, price: str | None = None, devices: int | None = None, *, others: bool = False
-) -> Plan:
+) -> results.Plan:
     """The prescription for the run to come, within a budget; without one, as last planned.
 
-    A `price` and a number of `devices` turn time into money and device-hours, asked for or told beside. Raises
-    UserError for a budget in a unit that the logs do not let anyone count, or that pays for no run, for a price or
-    devices where the logs hold no seconds, for options that an imported study has no use for (`others`), and before
-    there is a law.
+    A `price` and a number of `devices` turn time into money and device-hours.
+
+    Raises:
+        UserError: before there is a law; for a budget in a unit that the logs cannot count, or that pays for no run;
+            for a price or devices where the logs hold no seconds; for options that an imported study does not use
+            (`others`).
     """
     if others:
         raise UserError(f"{home.path} was imported: its runs and rates are what they are; a plan takes --budget only")
@@ -496,7 +501,7 @@ def planned(
         checks = (*kept, _warms_up(home, arms[0]))
         made = replace(made, arms=arms, checks=checks, flags=(THEIRS, *made.flags), fallback=said)
         home.write("plan.json", {**made.data(), **_beside(home, made, pilot)})
-    return Plan.of(home.read("plan.json", "plan"))
+    return results.Plan.written(home.read("plan.json", "plan"), folder=home.path)
 
 
 def _plan_anew(
@@ -521,7 +526,7 @@ def _plan_anew(
     (home.path / "plan.json").unlink(missing_ok=True)
 
 
-def _beside(home: Home, made: Plan, pilot: PilotPlan) -> dict[str, Any]:
+def _beside(home: Home, made: plans.Plan, pilot: PilotPlan) -> dict[str, Any]:
     """Beside a plan: its cost in every unit that the logs let anyone count, what the law says of more compute, of seeds
     and of further runs, and what its rewards and its C are."""
     units = {"rollouts": True, "tokens": made.bill.tokens > 0, "flops": False}

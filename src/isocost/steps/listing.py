@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 
 from isocost import methods as catalogue
-from isocost.cli.live import duration
 from isocost.console import console
 from isocost.errors import UserError
 from isocost.importers import TRAINING
@@ -24,7 +23,7 @@ from isocost.runs.record import GO_ON, find_runs, is_run, read_json, read_lines
 from isocost.runs.schema import MEASURED
 from isocost.seams import SEAMS, calls, describe, diff
 from isocost.shape import Each, Keys
-from isocost.words import counted, visible
+from isocost.words import counted, duration, visible
 
 FILES = (
     "profile.json",
