@@ -71,9 +71,9 @@ def opening(e: Opening, console: Console) -> None:
 def profile_cost(c: ProfileCost, console: Console) -> None:
     """What profiling would cost at most."""
     console.print(
-        f"profile of {c.model} on {c.data}: {counted(c.problems, 'problem')}, {c.rollouts} rollouts, at most {c.tokens} "
-        f"tokens and {c.flops:.1e} FLOP, {c.memory_mb} MB of memory, {c.disk_mb} MB of disk; the profile itself "
-        "measures how many seconds that takes here. Nothing was run"
+        f"profile of {c.model} on {c.data}: {counted(c.problems, 'problem')}, {c.rollouts} rollouts, at most "
+        f"{c.tokens} tokens and {c.flops:.1e} FLOP, {c.memory_mb} MB of memory, {c.disk_mb} MB of disk; the profile "
+        "itself measures how many seconds that takes here. Nothing was run"
     )
 
 

@@ -340,7 +340,8 @@ def _contest(home: Home, d: Design, seal: str, console: Console, workers: int | 
     probes = {label: [_job(home, d, label, Run("probe", *d.size(label), d.probe_rollouts, x, i, s), start, seal)
                       for i, s in enumerate(d.probe_seeds) for x in MULTIPLIERS] for label in d.labels}
     with home.phase("probe"):
-        run_jobs([job for own in probes.values() for job in own], home.runs, "learning rates", Printer(console), workers)
+        jobs = [job for own in probes.values() for job in own]
+        run_jobs(jobs, home.runs, "learning rates", Printer(console), workers)
     if not home.has("rates.json"):
         seen = {label: trials(curves([home.runs / j.name for j in own], d.metric)) for label, own in probes.items()}
         home.write("rates.json", {"rates": {label: fit_rate(own, d.batch(label)).data() for label, own in seen.items()},
