@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from isocost import meter
 from isocost.cli.commands import main
-from isocost.doctor import CHECKS, diagnose, marks, policy, run_checks, speed, words
+from isocost.doctor import CHECKS, marks, policy, run_checks, speed, words
 from isocost.doctor.case import ATTEMPTS, distribution, examine, size
 from isocost.local import roofline
 from isocost.local.decoder import Config, Decoder

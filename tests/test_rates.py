@@ -11,12 +11,13 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from isocost.cli.commands import main
-from isocost.cli.live import Watch, duration
+from isocost.cli.live import Watch
 from isocost.meter import EVALUATION, LEARN, SAMPLE, SCORE, Meter, on, work_of
 from isocost.runs.record import read_json, read_lines, write_json
 from isocost.runs.run import Job, run
 from isocost.runs.speed import WORK, rates, together, told
 from isocost.types import Cost
+from isocost.words import duration
 from isocost.worlds.setting import Setting, open_setting
 
 JOB = Job(

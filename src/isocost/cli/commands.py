@@ -1,6 +1,7 @@
-"""The commands. Each parses, calls one function of the package, and prints; what they do lives elsewhere.
+"""The commands. Each parses, calls one function of the package and prints its result.
 
 Heavy imports are inside the commands, so that `--help` answers at once.
+
 Exit codes: 0 done (audit: hit; compare: a difference), 1 a bug, 2 a user's mistake, 3 audit: miss (doctor: something
 fails; compare: the same), 4 audit: cannot tell, or uninformative (compare: cannot tell), 5 a run that could not go on
 (starved, diverged, reward failed), 130 and 143 stopped by Ctrl-C and SIGTERM with everything saved.
@@ -8,206 +9,38 @@ fails; compare: the same), 4 audit: cannot tell, or uninformative (compare: cann
 
 from __future__ import annotations
 
-import errno
-import shlex
-import sys
 from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
+from isocost.cli.options import (
+    ANY,
+    FOLDER,
+    POSITIVE,
+    SHARE,
+    SOME,
+    OneLine,
+    given,
+    model_options,
+    priced,
+    said,
+    setting_options,
+)
 from isocost.errors import UserError
 from isocost.terminal import echo
-from isocost.words import word
-
-FOLDER = click.Path(file_okay=False, path_type=Path)
-SOME = click.IntRange(min=1)
-ANY = click.IntRange(min=0)
-SHARE = click.FloatRange(min=0, max=1, min_open=True)
-POSITIVE = click.FloatRange(min=0, min_open=True)
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-BARRED = (
-    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOENT, errno.ENAMETOOLONG,
-    errno.EEXIST, errno.ELOOP,
-)
 
 
-class OneLine(click.Group):
-    """A mistake in how a command is called is one line too, and names the help that would have told."""
+def setting(asked: dict[str, Any]) -> Any:
+    """The setting of a command's options, which are taken out of `asked`."""
+    from isocost.steps.settings import OPTIONS, setting_of
 
-    def main(self, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return super().main(*args, **{**kwargs, "standalone_mode": False})
-        except click.exceptions.NoArgsIsHelpError as e:
-            echo(e.format_message(), err=True)
-            sys.exit(2)
-        except click.ClickException as e:
-            context = getattr(e, "ctx", None)
-            asked = f" (see `{context.command_path} --help`)" if context else ""
-            echo(f"isocost: {e.format_message().rstrip('.')}{asked}", err=True)
-            sys.exit(2)
-        except click.Abort:
-            sys.exit(130)
-
-
-def model_options(f: Callable) -> Callable:
-    """What every command that opens a model and problems takes."""
-    model = click.option(
-        "--model",
-        default="tiny",
-        show_default=True,
-        help="'tiny' (ships with isocost), 'smollm2', or a Hugging Face folder (Llama, SmolLM2, Qwen2/2.5/3)",
-    )
-    return model(setting_options(f))
-
-
-def setting_options(f: Callable) -> Callable:
-    """The same, without the model itself."""
-    for option in reversed(
-        (
-            click.option(
-                "--data",
-                default="sums:level=1",
-                show_default=True,
-                help="'sums[:...]', 'reasoning-gym:TASK[:key=value,...]', a .jsonl or .parquet of prompt and answer, "
-                "or a mix: '50% sums:base=hard + 50% sums:base=easy'",
-            ),
-            click.option(
-                "--verifier",
-                "--reward",
-                help="exact, final, words, numeric, math, reasoning-gym, reasoning-gym-partial, or "
-                "my_reward.py:function  [default: the problems' own]",
-            ),
-            click.option(
-                "--held-out",
-                default=0.2,
-                show_default=True,
-                help="share of the problems to measure on, or a number of them",
-            ),
-            click.option("--held-out-data", help="a set of its own to measure on, instead"),
-            click.option("--limit", type=SOME, help="take this many problems only"),
-            click.option(
-                "--skip-broken",
-                is_flag=True,
-                help="go on without the rows that cannot be used; they are listed",
-            ),
-            click.option("--system", default="", help="a system message put before every problem"),
-            click.option(
-                "--temperature",
-                type=POSITIVE,
-                default=1.0,
-                show_default=True,
-                help="of sampling, in training and evaluation alike",
-            ),
-            click.option(
-                "--top-p",
-                type=SHARE,
-                default=1.0,
-                show_default=True,
-                help="sample from the smallest set of tokens that holds this share of probability; 1 keeps all",
-            ),
-            click.option(
-                "--top-k",
-                type=ANY,
-                default=0,
-                show_default=True,
-                help="sample from so many likeliest tokens; 0 keeps all",
-            ),
-            click.option("--max-tokens", type=SOME, help="per answer; 4 for the built-in short sums, else 64"),
-            click.option(
-                "--samples",
-                type=SOME,
-                default=4,
-                show_default=True,
-                help="per held-out problem where exact evaluation is not to be had",
-            ),
-            click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda"),
-            click.option(
-                "--dtype",
-                default="auto",
-                show_default=True,
-                help="of the model's body: auto, fp32 or bf16; its head is fp32",
-            ),
-            click.option(
-                "--kernels",
-                default="auto",
-                show_default=True,
-                help="auto, native (compiled on first use, for processors) or torch",
-            ),
-            click.option(
-                "--threads", type=SOME, help="per run; bytes depend on it. 1 for small models, else every core"
-            ),
-        )
-    ):
-        f = option(f)
-    return f
-
-
-def priced(f: Callable) -> Callable:
-    """What turns time into device-hours and money."""
-    devices = click.option("--devices", type=SOME, help="paid for by the hour on the wall  [default: 1]")
-    return click.option("--price", help="2.5usd/device-hour, or 20usd/hour for the whole machine")(devices(f))
-
-
-def said(f: Callable) -> Callable:
-    """A user's mistake is one line and exit code 2; a signal is an exit code and the line that goes on."""
-
-    @wraps(f)
-    def command(*args: Any, **kwargs: Any) -> None:
-        from isocost.errors import Interrupted
-
-        try:
-            code = f(*args, **kwargs)
-        except UserError as e:
-            echo(f"isocost: {e}", err=True)
-            sys.exit(2)
-        except Interrupted as e:
-            again = shlex.join(["isocost", *sys.argv[1:]])
-            echo(
-                f"\nstopped; all that was paid for is saved. To go on: {e.resume or again}",
-                err=True,
-            )
-            sys.exit(128 + e.signum)
-        except OSError as e:
-            if e.errno not in (*FULL, *BARRED):
-                raise
-            where = f" at {e.filename}" if e.filename else ""
-            if e.errno in FULL:
-                echo(
-                    f"isocost: {e.strerror}{where}; the last checkpoint is whole: free some space and run the same "
-                    "command again, which goes on from there", err=True,
-                )
-                sys.exit(5)
-            echo(f"isocost: {e.strerror}{where}; choose a folder that can be written", err=True)
-            sys.exit(2)
-        except KeyboardInterrupt:
-            echo("\nstopped", err=True)
-            sys.exit(130)
-        sys.exit(code or 0)
-
-    return command
-
-
-def given() -> dict[str, str]:
-    """The options and arguments of this command that the user gave, name: as it is written."""
-    context = click.get_current_context()
-    written = {p.name: p.opts[0] for p in context.command.params if p.name is not None}
-    return {k: v for k, v in written.items() if context.get_parameter_source(k) is ParameterSource.COMMANDLINE}
-
-
-def trained_here(folder: Path, instead: str) -> None:
-    """Raises UserError for an imported study or run, with what to do instead."""
-    from isocost.runs.record import read_json
-
-    told = [read_json(p) for p in (folder / "study.json", folder / "run.json") if p.exists()]
-    if any(x.get("imported") for x in told):
-        raise UserError(f"{folder} was imported: {instead}")
+    return setting_of({name: asked.pop(name) for name in OPTIONS})
 
 
 def show(data: Any, text: Callable[[], None], as_json: bool) -> None:
+    """Print plain data as JSON, or as `text` prints it."""
     if as_json:
         from isocost.jsonfile import page
 
@@ -245,12 +78,14 @@ def main() -> None:
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @model_options
 @said
-def quickstart(out: Path | None, as_json: bool, **asked: Any) -> int:
+def quickstart(out: Path | None, as_json: bool, **asked: Any) -> None:
     """A whole study on the built-in model and problems, or on yours."""
-    from isocost.steps import study as steps
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.whole import whole
 
+    on = observer(as_json)
     out = out or Path("studies") / f"quickstart-{asked['seed']}"
-    return steps.whole(out, quiet=as_json, as_json=as_json, **asked)
+    printed(whole(out, setting(asked), on=on, **asked), on, as_json)
 
 
 @main.command()
@@ -262,11 +97,12 @@ def quickstart(out: Path | None, as_json: bool, **asked: Any) -> int:
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @model_options
 @said
-def profile(out: Path, as_json: bool, **asked: Any) -> int:
+def profile(out: Path, as_json: bool, **asked: Any) -> None:
     """Begin a study: what the model can do on the problems before training."""
-    from isocost.steps import study as steps
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.profile import profile
 
-    return steps.profile(out, quiet=as_json, as_json=as_json, **asked)
+    printed(profile(out, setting(asked), **asked), observer(as_json), as_json)
 
 
 @main.command()
@@ -301,11 +137,12 @@ def profile(out: Path, as_json: bool, **asked: Any) -> int:
 )
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
-def plan(study: Path, as_json: bool, **asked: Any) -> int:
+def plan(study: Path, as_json: bool, **asked: Any) -> None:
     """Without a law, plan the pilot; with one, prescribe n, B, M, learning rate and seeds."""
-    from isocost.steps import study as steps
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.plan import plan
 
-    return steps.plan(study, quiet=as_json, as_json=as_json, **asked)
+    printed(plan(study, **asked), observer(as_json), as_json)
 
 
 @main.command()
@@ -316,14 +153,16 @@ def plan(study: Path, as_json: bool, **asked: Any) -> int:
 @click.option("--dry-run", is_flag=True, help="list the runs and their cost")
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
-def pilot(study: Path, as_json: bool, **asked: Any) -> int:
+def pilot(study: Path, as_json: bool, **asked: Any) -> None:
     """Run the pilot: the learning-rate probe, then the grid of n, then its edges at half and twice the rate.
 
     --longer and --seeds add to a pilot what its law or its plan asks for; what was run is not paid for again.
     """
-    from isocost.steps import study as steps
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.pilot import pilot
 
-    return steps.pilot(study, quiet=as_json, as_json=as_json, **asked)
+    on = observer(as_json)
+    printed(pilot(study, on=on, **asked), on, as_json)
 
 
 @main.command()
@@ -331,14 +170,12 @@ def pilot(study: Path, as_json: bool, **asked: Any) -> int:
 @click.option("--metric", help="what the law is of: pass@1, best@4 or worst@4 (one, or all, of 4 right)")
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
-def fit(study: Path, metric: str | None, as_json: bool) -> int:
+def fit(study: Path, metric: str | None, as_json: bool) -> None:
     """Fit the law to a study's pilot, or refuse and say what would settle it."""
-    from isocost.steps import study as steps
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.fit import fit
 
-    if metric not in (None, "pass@1"):
-        trained_here(study, "its records hold one number of each evaluation; to fit another, import the logs again "
-                            "with --map held_out=COLUMN")
-    return steps.fit(study, quiet=as_json, as_json=as_json, metric=metric)
+    printed(fit(study, metric=metric), observer(as_json), as_json)
 
 
 @main.command()
@@ -384,11 +221,26 @@ def fit(study: Path, metric: str | None, as_json: bool) -> int:
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @model_options
 @said
-def train(as_json: bool, **asked: Any) -> int:
+def train(
+    method: str | None, study: Path | None, workers: int | None, dry_run: bool, as_json: bool, **asked: Any
+) -> int:
     """Train: METHOD is a name (see `isocost methods`) or a .py file; or --plan STUDY. Run it again to go on."""
-    from isocost.steps import study as steps
+    from isocost.cli.printer import observer, printed
 
-    return steps.train(quiet=as_json, as_json=as_json, **asked)
+    if (study is None) == (method is None):
+        raise UserError("say what to train: a METHOD (see `isocost methods`), or --plan STUDY")
+    on = observer(as_json)
+    if study is not None:
+        from isocost.steps.train import train
+
+        printed(train(study, workers=workers, dry_run=dry_run, on=on), on, as_json)
+        return 0
+    from isocost.steps.results import RunEnd
+    from isocost.steps.single import train_one
+
+    run = train_one(method or "", setting(asked), dry_run=dry_run, on=on, **asked)
+    printed(run, on, as_json)
+    return run.exit_code if isinstance(run, RunEnd) else 0
 
 
 @main.command()
@@ -397,11 +249,12 @@ def train(as_json: bool, **asked: Any) -> int:
 @said
 def audit(study: Path, as_json: bool) -> int:
     """Hold the sealed forecast against what happened. Exits 0 hit, 3 miss, 4 cannot tell or uninformative."""
-    from isocost.steps import study as steps
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.audit import audit
 
-    trained_here(study, "no forecast of its trainer's run is sealed; bring that run in with `isocost import`, and hold "
-                        f"it against the interval that `isocost plan {word(study)}` says")
-    return steps.audit(study, quiet=as_json, as_json=as_json)
+    found = audit(study)
+    printed(found, observer(as_json), as_json)
+    return found.exit_code
 
 
 @main.command()
@@ -464,11 +317,12 @@ def compare(arms: tuple[str, ...], as_json: bool, **asked: Any) -> int:
 @click.option("--base", is_flag=True, help="also the policy the run began from, with the paired difference")
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
-def evaluate(run: Path, as_json: bool, **asked: Any) -> int:
+def evaluate(run: Path, as_json: bool, **asked: Any) -> None:
     """Measure a run's policy on held-out problems, with an interval over problems."""
-    from isocost.steps import study as steps
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.evaluate import evaluate
 
-    return steps.evaluate_run(run, quiet=as_json, **asked)
+    printed(evaluate(run, **asked), observer(as_json), as_json)
 
 
 @main.command()
@@ -507,9 +361,10 @@ def import_runs(as_json: bool, **asked: Any) -> int:
 
     One log becomes a run, several a study that `fit`, `plan`, `compare` and `report` take. What the logs lack is named.
     """
+    from isocost.cli.printer import observer
     from isocost.steps import imported
 
-    found = imported.run(**asked)
+    found = imported.run(**asked, on=observer(as_json))
     show(found, lambda: imported.show(found), as_json)
     return 0
 

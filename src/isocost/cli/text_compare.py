@@ -9,17 +9,16 @@ from rich.console import Console
 from rich.table import Table
 
 from isocost.cli import text
+from isocost.cli.text import show
 from isocost.compare.design import Design
 from isocost.compare.judge import DIFFERENT, QUESTIONS, SAME, SHARES, Answer, Comparison, Verdict
 from isocost.compare.many import RATE, Change, Wave
 from isocost.compare.results import (
     ComparisonPlan,
-    Estimated,
     FolderComparison,
     MethodComparison,
     ParentComparison,
     Probed,
-    RewardWarnings,
     Sealed,
 )
 from isocost.laws.tracks import SPENT
@@ -27,13 +26,13 @@ from isocost.runs.run import its_own
 from isocost.stats.power import POWER, seeds_that_see
 from isocost.words import counted, duration
 
-WARNED = 8              # warnings of the reward's check that are printed
 WORDS = {"better": "better", "worse": "[bold]worse[/]", "same": "the same", "cannot tell": "cannot tell"}
 
 
 # before anything is trained -----------------------------------------------------------------------------------
 
 
+@show.register
 def show_plan(plan: ComparisonPlan, console: Console) -> None:
     """What will be trained, what it costs and what it can detect."""
     d, setting, b = plan.design, plan.setting, plan.expected
@@ -87,23 +86,13 @@ def detectable(d: Design, noise: Mapping[str, float] | None) -> str:
             f"of {sd:.3f} between runs ({source}){more}")
 
 
-def show_estimated(event: Estimated | ComparisonPlan, console: Console) -> None:
-    """What estimating the cost used."""
-    cost = event.cost if isinstance(event, Estimated) else event.pricing
-    if cost:
-        text.pricing(console, cost)
-
-
-def show_warnings(event: RewardWarnings, console: Console) -> None:
-    """Warnings of the check of problems and reward."""
-    text.flags(console, event.texts[:WARNED])
-
-
+@show.register
 def show_sealed(event: Sealed, console: Console) -> None:
     """The seal, and where it is."""
     console.print(f"  sealed {event.seal[:12]} in {event.record}")
 
 
+@show.register
 def show_probed(event: Probed, console: Console) -> None:
     """The learning rate of each arm, and the power by the noise that the probes measured."""
     if event.noise:
@@ -116,12 +105,14 @@ def show_probed(event: Probed, console: Console) -> None:
 # answers ------------------------------------------------------------------------------------------------------
 
 
+@show.register
 def show_methods(found: MethodComparison, console: Console) -> None:
     """The answer of a comparison of methods, and its record."""
     show_comparison(found.comparison, console, found.rates)
     show_record(found.record, console)
 
 
+@show.register
 def show_folders(found: FolderComparison, console: Console) -> None:
     """The answer of a comparison of folders, and its record if there is one."""
     show_comparison(found.comparison, console, {}, found.counted_in)
@@ -129,6 +120,7 @@ def show_folders(found: FolderComparison, console: Console) -> None:
         show_record(found.record, console)
 
 
+@show.register
 def show_parents(found: ParentComparison, console: Console) -> None:
     """The verdicts on methods against their parents, and their record."""
     show_wave(found.wave, console, found.rates)
@@ -242,9 +234,3 @@ def _bounds(x: Answer) -> str:
     if x.question == "efficiency":
         return f"x{x.value:.2f} [{x.low:.2f}, {x.high:.2f}]"
     return f"{x.value:+.3f} [{x.low:+.3f}, {x.high:+.3f}]"
-
-
-SHOWS = {      # what a terminal prints while methods are compared
-    ComparisonPlan: show_plan, Estimated: show_estimated, RewardWarnings: show_warnings, Sealed: show_sealed,
-    Probed: show_probed,
-}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
+from isocost.cli.text import show
 from isocost.doctor import Diagnosis
 from isocost.doctor.finding import Finding, Subject
 from isocost.words import counted, duration
@@ -12,6 +13,7 @@ from isocost.words import counted, duration
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red", "cannot tell": "cyan"}
 
 
+@show.register
 def show_subject(s: Subject, console: Console) -> None:
     """The model, data and verifier, and the warnings on them."""
     kernels = f", {s.kernels} kernels" if s.kernels is not None else ""
@@ -23,6 +25,7 @@ def show_subject(s: Subject, console: Console) -> None:
         console.print(f"[yellow]! {_plain(warning)}[/]")
 
 
+@show.register
 def show_finding(f: Finding, console: Console) -> None:
     """The verdict, the check, what was measured, and below it what to do."""
     row = Table.grid(padding=(0, 2))
@@ -35,6 +38,7 @@ def show_finding(f: Finding, console: Console) -> None:
     console.print(row)
 
 
+@show.register
 def show_diagnosis(found: Diagnosis, console: Console) -> None:
     """The number of findings by verdict, and what the checks cost. The findings were printed as they were made."""
     c, verdicts = found.cost, [f.verdict for f in found.findings]
@@ -47,6 +51,3 @@ def show_diagnosis(found: Diagnosis, console: Console) -> None:
 
 def _plain(text: str) -> str:
     return text.replace("[", "\\[")
-
-
-SHOWS = {Subject: show_subject, Finding: show_finding}

@@ -10,11 +10,21 @@ from rich.console import Console
 from rich.table import Table
 
 from isocost.cli import text
+from isocost.cli.text import show
 from isocost.runs import measure
 from isocost.seams import calls
-from isocost.steps.imported import ImportedRuns, SkippedLog
+from isocost.steps.importing import ImportedRuns
 from isocost.steps.laws import LawList, PointsFit
-from isocost.steps.listing import BrokenRow, Difference, Listing, MethodCheck, MethodList, MetricsTable, RunRow, StudyRow
+from isocost.steps.listing import (
+    BrokenRow,
+    Difference,
+    Listing,
+    MethodCheck,
+    MethodList,
+    MetricsTable,
+    RunRow,
+    StudyRow,
+)
 from isocost.steps.verdict import Verdicts
 from isocost.terminal import echo
 from isocost.words import counted, duration, visible
@@ -22,6 +32,7 @@ from isocost.words import counted, duration, visible
 WIDTH = 160     # columns of a listing where it does not go to a terminal
 
 
+@show.register
 def show_listing(found: Listing, console: Console) -> None:
     """Studies a line each, runs as a table, then what cannot be read."""
     runs = [r for r in found.rows if isinstance(r, RunRow)]
@@ -62,6 +73,7 @@ def _runs(runs: list[RunRow]) -> Table:
     return table
 
 
+@show.register
 def show_table(found: MetricsTable, console: Console) -> None:
     """The rows that were written, and the file."""
     echo(f"{found.rows} rows in {found.path}")
@@ -70,6 +82,7 @@ def show_table(found: MetricsTable, console: Console) -> None:
 # methods ------------------------------------------------------------------------------------------------------
 
 
+@show.register
 def show_method_list(found: MethodList, console: Console) -> None:
     """One row per method, then those that cannot be loaded."""
     table = Table(box=None, pad_edge=False)
@@ -83,6 +96,7 @@ def show_method_list(found: MethodList, console: Console) -> None:
         console.print(f"{m.name}: {m.broken}", highlight=False, markup=False, soft_wrap=True)
 
 
+@show.register
 def show_method_check(found: MethodCheck, console: Console) -> None:
     """One line per promise, with the reason where it is broken, then the result."""
     for f in found.findings:
@@ -91,6 +105,7 @@ def show_method_check(found: MethodCheck, console: Console) -> None:
     echo(f"{found.method} {counts if found.broken else 'keeps the contract'}")
 
 
+@show.register
 def show_difference(found: Difference, console: Console) -> None:
     """The seams that differ, with either side's value.
 
@@ -132,6 +147,7 @@ def _short(x: Any, both: Collection[tuple[str, str]]) -> str:
 # laws ---------------------------------------------------------------------------------------------------------
 
 
+@show.register
 def show_laws(found: LawList, console: Console) -> None:
     """Three lines per law; * marks those that `isocost laws fit` can fit to points."""
     for law in found.laws:
@@ -141,6 +157,7 @@ def show_laws(found: LawList, console: Console) -> None:
     echo("* isocost laws fit LAW POINTS.csv; the others are functions in Python, see docs/laws.md")
 
 
+@show.register
 def show_points_fit(found: PointsFit, console: Console) -> None:
     """The parameters with their intervals, and which points these treat as independent."""
     of = f" of {counted(found.runs, 'run')}" if found.runs else ""
@@ -154,11 +171,7 @@ def show_points_fit(found: PointsFit, console: Console) -> None:
 # imports and verdicts -----------------------------------------------------------------------------------------
 
 
-def show_skipped(event: SkippedLog, console: Console) -> None:
-    """A log that was skipped, on standard error."""
-    echo(f"skipped: {event.reason}", err=True)
-
-
+@show.register
 def show_imported(found: ImportedRuns, console: Console) -> None:
     """One line per run, then what the logs lack, each thing once."""
     for r in found.runs:
@@ -173,11 +186,9 @@ def show_imported(found: ImportedRuns, console: Console) -> None:
         echo(f"missing{'' if count == len(found.runs) else f' in {count} of {len(found.runs)}'}: {what}")
 
 
+@show.register
 def show_verdicts(found: Verdicts, console: Console) -> None:
     """The verdict on each run."""
     for v in found.runs:
         over = {"reason": v.reason, "detail": v.detail}
         text.verdict(console, v.verdict, v.per_cost, over=over, measured=v.measured)
-
-
-SHOWS = {SkippedLog: show_skipped}

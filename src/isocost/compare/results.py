@@ -1,4 +1,4 @@
-"""What a comparison returns, and the notices that it gives its observer (`isocost.steps.events`) on the way."""
+"""What a comparison returns, and the notices that an observer (`isocost.steps.events`) receives before that."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from isocost.compare.design import Design
 from isocost.compare.judge import Comparison
 from isocost.compare.many import Wave
+from isocost.display import Shown
 from isocost.planner.budget import Bill
 from isocost.runs import record as records
 from isocost.worlds.setting import Setting
@@ -18,7 +19,7 @@ from isocost.worlds.setting import Setting
 
 
 @dataclass(frozen=True)
-class ComparisonPlan:
+class ComparisonPlan(Shown):
     """What a comparison of methods will do and what it is expected to cost, before anything is trained.
 
     `design` holds the cost of each run in its `unit`, evaluation points in rollouts, candidate learning rates and
@@ -42,7 +43,7 @@ class ComparisonPlan:
 
 
 @dataclass(frozen=True)
-class MethodComparison:
+class MethodComparison(Shown):
     """Methods that were trained and judged at equal cost.
 
     `comparison` holds the answers: rewards in [0, 1] on the test split, at a cost in `comparison.unit`. `rates` is the
@@ -69,7 +70,7 @@ class MethodComparison:
 
 
 @dataclass(frozen=True)
-class ParentComparison:
+class ParentComparison(Shown):
     """Methods that were trained and judged each against its parent, with a controlled false discovery rate.
 
     `wave` holds the verdicts: rewards in [0, 1] on the test split, at costs in `wave.unit`. `ended` are notes on runs
@@ -97,7 +98,7 @@ class ParentComparison:
 
 
 @dataclass(frozen=True)
-class FolderComparison:
+class FolderComparison(Shown):
     """Recorded runs that were judged at equal cost, one folder per arm.
 
     `comparison` holds the answers, at a cost in `comparison.unit`; `counted_in` is that unit's name in text. `record`
@@ -119,20 +120,6 @@ class FolderComparison:
 
 
 # notices ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class RewardWarnings:
-    """Warnings of the check of problems and reward, before anything is sampled."""
-
-    texts: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Estimated:
-    """What estimating a cost used: rollouts, tokens (`prefill`, `decode`), seconds. It is in no budget."""
-
-    cost: Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -25,15 +25,7 @@ from isocost.compare.design import Design, arm_of, arm_recipe, design, expected,
 from isocost.compare.judge import MARGIN, compare
 from isocost.compare.many import wave
 from isocost.compare.parents import with_parents
-from isocost.compare.results import (
-    ComparisonPlan,
-    Estimated,
-    MethodComparison,
-    ParentComparison,
-    Probed,
-    RewardWarnings,
-    Sealed,
-)
+from isocost.compare.results import ComparisonPlan, MethodComparison, ParentComparison, Probed, Sealed
 from isocost.errors import UserError
 from isocost.jsonfile import fit
 from isocost.laws.curves import PASS, Curve, curves
@@ -48,7 +40,7 @@ from isocost.runs.run import Job, recipe_of
 from isocost.runs.schema import ENDED
 from isocost.seams import Improve, Recipe, describe
 from isocost.stats.power import pooled_sd
-from isocost.steps.events import Observer
+from isocost.steps.events import SILENT, Observer, Sampled, Warned
 from isocost.steps.folder import Home, check, found, writing
 from isocost.steps.jobs import job_of, run_jobs
 from isocost.steps.settings import setting_with, workers_of
@@ -57,6 +49,7 @@ from isocost.types import Problem
 from isocost.worlds.setting import Opened, Setting, open_setting, refuse_unbounded
 
 PRICED = 8              # problems sampled to estimate the cost of a rollout
+WARNED = 8              # warnings of the check of problems and reward that are reported
 LONG = 80               # characters of a folder's name, above which it holds the number of arms instead of their names
 TRIED = 1e-3            # learning rate of the steps tried in the toy world; any value tells arms apart
 TWO = "expected at least two methods, such as `isocost compare grpo dapo`, or two folders of runs"
@@ -162,21 +155,21 @@ def _terms(methods: Sequence[str], *, budget: str | None, seeds: int = 5, rollou
 
 
 def plan_comparison(methods: Sequence[str], *, out: str | Path | None = None, workers: int | None = None,
-                    observer: Observer | None = None, **terms: Any) -> ComparisonPlan:
+                    on: Observer = SILENT, **terms: Any) -> ComparisonPlan:
     """Design a comparison of methods and estimate its cost; nothing is trained or written.
 
     Takes the arguments of `compare_methods` and raises the same errors. A few rollouts are sampled to measure their
     length and speed, unless the design is already sealed in `out`.
     """
     asked = _terms(methods, **terms)
-    return _planned(asked, asked.recipes(), Path(out) if out else asked.folder, workers, observer or Observer())
+    return _planned(asked, asked.recipes(), Path(out) if out else asked.folder, workers, on)
 
 
 def compare_methods(
     methods: Sequence[str], *, budget: str, seeds: int = 5, rollouts: int | None = None, groups: int | None = None,
     own_sizes: bool = False, lr: float | None = None, evaluations: int = 8, margin: float = MARGIN,
     metric: str = PASS, sets: Sequence[str] = (), seed: int = 0, to_parents: bool = False,
-    out: str | Path | None = None, workers: int | None = None, observer: Observer | None = None, **setting: Any,
+    out: str | Path | None = None, workers: int | None = None, on: Observer = SILENT, **setting: Any,
 ) -> MethodComparison | ParentComparison:
     """Train methods at equal cost and judge which is better; every arm's learning rate is tuned alike.
 
@@ -199,7 +192,7 @@ def compare_methods(
         to_parents: judge each method against its parent only; missing parents are added.
         out: the folder; by default comparisons/ and the arms' names.
         workers: runs side by side; results do not depend on it.
-        observer: gets a `ComparisonPlan`, then the notices of `isocost.compare.results`.
+        on: receives `Warned` and `Sampled` of `isocost.steps.events`, the `ComparisonPlan`, `Sealed` and `Probed`.
         **setting: fields of `isocost.worlds.setting.Setting`, such as model and data.
 
     Returns:
@@ -214,14 +207,14 @@ def compare_methods(
                    evaluations=evaluations, margin=margin, metric=metric, sets=sets, seed=seed, to_parents=to_parents,
                    **setting)
     made = asked.recipes()      # a mistake in a method is found before the folder is made
-    folder, observer = Path(out) if out else asked.folder, observer or Observer()
+    folder = Path(out) if out else asked.folder
     with writing(folder):
-        plan = _planned(asked, made, folder, workers, observer)
-        observer.on(plan)
-        return _trained(asked, plan, folder, workers, observer)
+        plan = _planned(asked, made, folder, workers, on)
+        on.on(plan)
+        return _trained(asked, plan, folder, workers, on)
 
 
-def _planned(asked: Terms, made: Mapping[str, Recipe], folder: Path, workers: int | None, observer: Observer
+def _planned(asked: Terms, made: Mapping[str, Recipe], folder: Path, workers: int | None, on: Observer
              ) -> ComparisonPlan:
     """The sealed design in a folder, else a new one, of the arms that were `made`."""
     check(folder, asked.setting, **asked.asked)
@@ -231,20 +224,20 @@ def _planned(asked: Terms, made: Mapping[str, Recipe], folder: Path, workers: in
         fit(folder / "compare.json", sealed["expected"], Bill)
         return ComparisonPlan(opened(home), Bill.of(sealed["expected"]), asked.setting, side_by_side,
                               sealed.get("pricing") or {}, _noise(home))
-    alike, known = _estimated(made, asked.sets, asked.setting, observer)
+    alike, known = _estimated(made, asked.sets, asked.setting, on)
     try:
         d = design(asked.arms, known, budget=asked.budget, seeds=asked.seeds, rollouts=asked.rollouts,
                    groups=asked.groups, lr=asked.lr, evaluations=asked.evaluations, margin=asked.margin,
                    metric=asked.metric, seed=asked.seed, samples=asked.setting.samples, parents=asked.parents,
                    sets=asked.sets, own_sizes=asked.own_sizes)
     except UserError:
-        observer.on(Estimated(known["cost"]))       # it was paid for even though the design failed
+        on.on(Sampled.of(known["cost"]))       # it was paid for even though the design failed
         raise
     bill = expected(d, known, asked.setting.samples)
     return ComparisonPlan(d, bill, asked.setting, side_by_side, known["cost"], _noise(home), tuple(map(tuple, alike)))
 
 
-def _trained(asked: Terms, plan: ComparisonPlan, folder: Path, workers: int | None, observer: Observer
+def _trained(asked: Terms, plan: ComparisonPlan, folder: Path, workers: int | None, on: Observer
              ) -> MethodComparison | ParentComparison:
     """Seal a plan, train its arms and judge them."""
     d, home = plan.design, found(folder, asked.setting, **asked.asked)
@@ -252,8 +245,8 @@ def _trained(asked: Terms, plan: ComparisonPlan, folder: Path, workers: int | No
         home.write("compare.json", {"design": d.data(), "expected": plan.expected.data(),
                                     "pricing": dict(plan.pricing), "seal": digest(d.data())})
     seal = str(home.read("compare.json", "compare")["seal"])
-    observer.on(Sealed(seal, folder / "compare.json"))
-    trained, notes = _tracks(home, d, _run_arms(home, d, seal, observer, workers), seal)
+    on.on(Sealed(seal, folder / "compare.json"))
+    trained, notes = _tracks(home, d, _run_arms(home, d, seal, on, workers), seal)
     rates = {label: rule.at(d.batch(label)) for label, rule in _rates(home).items()}
     if d.parents:
         parents = {label: d.parents[label] for label in d.labels if label in d.parents}
@@ -270,14 +263,14 @@ def _trained(asked: Terms, plan: ComparisonPlan, folder: Path, workers: int | No
 # planning -----------------------------------------------------------------------------------------------------
 
 
-def _estimated(made: Mapping[str, Recipe], shared: Mapping[str, str], setting: Setting, observer: Observer
+def _estimated(made: Mapping[str, Recipe], shared: Mapping[str, str], setting: Setting, on: Observer
                ) -> tuple[list[list[str]], dict[str, Any]]:
     """Which arms are alike (`_same_steps`), and what rollouts cost here (`_priced`); checks problems and reward."""
     opened = open_setting(setting, check=True)
     try:
         refuse_unbounded(opened.problems)
-        if opened.problems.report.warnings:
-            observer.on(RewardWarnings(tuple(opened.problems.report.warnings)))
+        for warning in opened.problems.report.warnings[:WARNED]:
+            on.on(Warned(warning))
         return _same_steps(made, shared, opened.sides.train), _priced(opened)
     finally:
         opened.grader.close()
@@ -330,28 +323,28 @@ def opened(home: Home) -> Design:
 
 def _priced(opened: Opened) -> dict[str, Any]:
     """A profile of a few sampled problems; its cost is billed as `pricing`."""
-    from isocost.steps.profile import profile
+    from isocost.steps.pass_rates import pass_rates
 
-    return asyncio.run(profile(opened.setting, problems=PRICED, opened=opened))
+    return asyncio.run(pass_rates(opened.setting, problems=PRICED, opened=opened))
 
 
 # running ------------------------------------------------------------------------------------------------------
 
 
-def _run_arms(home: Home, d: Design, seal: str, observer: Observer, workers: int | None) -> dict[str, list[Job]]:
+def _run_arms(home: Home, d: Design, seal: str, on: Observer, workers: int | None) -> dict[str, list[Job]]:
     """Probe every arm's learning rate, then train it; returns the training jobs by arm."""
     start = RateRule.of(d.rule)
     probes = {label: [_job(home, d, label, Run("probe", *d.size(label), d.probe_rollouts, x, i, s), start, seal)
                       for i, s in enumerate(d.probe_seeds) for x in MULTIPLIERS] for label in d.labels}
     with home.phase("probe"):
-        run_jobs([job for own in probes.values() for job in own], home.runs, "learning rates", observer, workers)
+        run_jobs([job for own in probes.values() for job in own], home.runs, "learning rates", on, workers)
     if not home.has("rates.json"):
         seen = {label: trials(curves([home.runs / j.name for j in own], d.metric)) for label, own in probes.items()}
         home.write("rates.json", {"rates": {label: fit_rate(own, d.batch(label)).data() for label, own in seen.items()},
                                   "noise": _noise_of(home, d, probes)})
     rules = _rates(home)
     flags = dict.fromkeys(text for label in d.labels for text in rules[label].flags)
-    observer.on(Probed(
+    on.on(Probed(
         d, {label: rules[label].at(d.batch(label)) for label in d.labels},
         tuple((tuple(label for label in d.labels if text in rules[label].flags), text) for text in flags),
         _noise(home),
@@ -360,7 +353,7 @@ def _run_arms(home: Home, d: Design, seal: str, observer: Observer, workers: int
                       for i, s in enumerate(d.seeds)] for label in d.labels}
     with home.phase("train"):       # seed by seed: a comparison that is stopped has whole replicates
         jobs = [own[i] for i in range(len(d.seeds)) for own in trains.values()]
-        run_jobs(jobs, home.runs, "runs", observer, workers)
+        run_jobs(jobs, home.runs, "runs", on, workers)
     return trains
 
 

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from isocost import meter as meters
+from isocost.display import Shown
 from isocost.doctor import marks, policy, speed, words
 from isocost.doctor.case import Case, examine
 from isocost.doctor.finding import Finding, Subject
 from isocost.errors import UserError
-from isocost.steps.events import Observer
+from isocost.steps.events import SILENT, Observer
 from isocost.steps.settings import setting_with
 from isocost.types import Cost, plain
 from isocost.worlds.setting import Opened, open_setting
@@ -35,7 +36,7 @@ CHECKS: tuple[Check, ...] = (
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(Shown):
     """The findings on a subject, in order of the checks, and what the checks cost: rollouts, tokens and seconds."""
 
     subject: Subject
@@ -57,25 +58,25 @@ class Diagnosis:
 
 
 def diagnose(
-    model: str = "tiny", data: str = "sums:level=1", *, observer: Observer | None = None, **setting: Any
+    model: str = "tiny", data: str = "sums:level=1", *, on: Observer = SILENT, **setting: Any
 ) -> Diagnosis:
     """Check a model with data and a verifier on this machine, in about a minute. Nothing is written.
 
     `model` is 'tiny', 'smollm2' or a Hugging Face folder; `**setting` are other fields of
-    `isocost.worlds.setting.Setting`. The observer gets the `Subject`, then each `Finding` as it is made.
+    `isocost.worlds.setting.Setting`. `on` receives the `Subject`, then each `Finding` as it is made.
 
     Raises:
         UserError: if the model, the data or the verifier cannot be opened, or an option does not exist.
     """
     opened = open_setting(setting_with(model=model, data=data, **setting), tried=True)
     try:
-        return asyncio.run(run_checks(opened, observer=observer))
+        return asyncio.run(run_checks(opened, on=on))
     finally:
         opened.grader.close()
 
 
 async def run_checks(
-    opened: Opened, *, checks: Sequence[Check] = CHECKS, observer: Observer | None = None
+    opened: Opened, *, checks: Sequence[Check] = CHECKS, on: Observer = SILENT
 ) -> Diagnosis:
     """Run checks on a world that was just opened.
 
@@ -85,14 +86,14 @@ async def run_checks(
     Raises:
         UserError: if a check raises one.
     """
-    observer, subject = observer or Observer(), Subject.of(opened)
-    observer.on(subject)
+    subject = Subject.of(opened)
+    on.on(subject)
     started, findings = time.perf_counter(), []
     with meters.on(meters.PROBE):
         case = await examine(opened)
         for check in checks:
             findings.append(await _finding(check, case))
-            observer.on(findings[-1])
+            on.on(findings[-1])
     cost = opened.world.meter.of(meters.PROBE)
     return Diagnosis(subject, tuple(findings), cost, time.perf_counter() - started)
 

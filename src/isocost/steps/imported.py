@@ -7,39 +7,31 @@ run to come, in the user's own trainer: one arm, one run.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import exp, isfinite, sqrt
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
-from isocost import importers
-from isocost.cli import text as tell
 from isocost.errors import UserError
-from isocost.importers import TRAINING, UNNAMED, Log
-from isocost.importers._record import Asked, Imported, about, resolve, write
-from isocost.jsonfile import page
+from isocost.importers import TRAINING
 from isocost.laws.curves import Curve, curves
 from isocost.laws.fit import fit_law
 from isocost.laws.law import Flag, Law
+from isocost.planner import rollouts as plans
 from isocost.planner.budget import MEASURED, UNITS, Bill, Budget, Machine, Prices, Timing, in_every_unit, measure_timing
 from isocost.planner.learning_rate import EXPONENT, NOISE, RateRule, by_n
 from isocost.planner.pilot import COMMON, EXTRAPOLATION, WARMUP_SHARE, Evaluation, PilotPlan, Run, detectable, whole
-from isocost.planner.rollouts import IMPORTED, Arm, Check, Plan, prescribe
+from isocost.planner.rollouts import IMPORTED, Arm, Check, prescribe
 from isocost.runs import measure, schema
-from isocost.runs import record as records
 from isocost.runs.record import read_json
 from isocost.runs.schema import BILLED
-from isocost.steps import spending
-from isocost.steps.events import Observer
-from isocost.steps.folder import Home, writing
-from isocost.terminal import echo
+from isocost.steps import results, spending
+from isocost.steps.folder import Home
 from isocost.words import counted, word
 
 AHEAD = 4  # the run to come over the longest imported one, where no budget is given
@@ -47,242 +39,11 @@ HELD = 256  # held-out problems assumed
 NOTHING = Bill(0, 0.0, None, 0.0, 0, None, None)  # of the budget to come, no imported run took anything
 UNTIMED = Timing(0.0, 0.0, 0.0, 0.0, "not known: the logs hold no seconds")
 SAID = ("a second held-out half:", "a held-out measure:")  # what the law's own flags say
-STALE = ("law.json", "plan.json")
-SAMPLING = ("temperature", "top_p", "top_k", "max_tokens")  # what study.json keeps of how answers were sampled
-FEW = 2  # values of a reward that two runs may have in common by chance
 OURS = ("pilot_share", "seeds", "warmup")  # checks of a plan that are of isocost's own runs
 THEIRS = (
     "the runs were imported: what they cost is not in the budget, and the run to come is your trainer's, so no arm is "
     "compared and no forecast sealed"
 )
-
-
-@dataclass(frozen=True)
-class ImportedRun:
-    """One run that was imported.
-
-    `run` is its folder and `log` the log's name, written by `source` (a trainer or format). `C` is its cost at the last
-    of `points` evaluations, counted in `unit`. `metric` and `kind` (held-out or training) name its rewards, `first` and
-    `last` in [0, 1]; `scale` (lowest, highest) are 0 and 1 in the log's units. `missing` is what the log lacks.
-    """
-
-    run: str
-    log: str
-    source: str
-    n: int
-    B: int
-    lr: float
-    seed: int
-    C: float
-    unit: str
-    metric: str
-    kind: str
-    points: int
-    first: float
-    last: float
-    scale: tuple[float, float]
-    missing: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class ImportedRuns:
-    """The runs that were imported, below `path`: that of one run, or of the study that holds them."""
-
-    path: Path
-    runs: tuple[ImportedRun, ...]
-
-    def to_dict(self) -> list[dict[str, Any]]:
-        """Plain data for JSON, as `isocost import --json` prints it: a list with an entry per run."""
-        return [asdict(r) for r in self.runs]
-
-
-@dataclass(frozen=True)
-class SkippedLog:
-    """A log that was not imported because it holds no reward, and why."""
-
-    reason: str
-
-
-def import_logs(
-    sources: Sequence[str | Path],
-    out: str | Path | None = None,
-    *,
-    source: str | None = None,
-    columns: Sequence[str] = (),
-    scale: str | None = None,
-    names: str | None = None,
-    study: bool = False,
-    n: int | None = None,
-    B: int | None = None,
-    lr: float | None = None,
-    seed: int | None = None,
-    base: float | None = None,
-    model: str | None = None,
-    data: str | None = None,
-    observer: Observer | None = None,
-) -> ImportedRuns:
-    """Import the runs of another trainer from its logs: one log as a run, several as a study.
-
-    Args:
-        sources: log files or folders.
-        out: the folder; by default runs/NAME for one log, studies/imported for several.
-        source: the trainer or format that wrote them; by default recognised by content.
-        columns: NAME=COLUMN, such as reward=train/score.
-        scale: LOW,HIGH, the least and the largest reward of a rollout if not 0 and 1.
-        names: how a run's name spells its sizes, such as n{n}-s{seed}.
-        study: make a study even of one log.
-        n, B, lr, seed: rollouts per problem, problems per update, learning rate and seed where a log lacks them.
-        base: the reward of the policy before training, in the log's units, where a log lacks it.
-        model, data: what was trained on which problems, as text.
-        observer: gets a `SkippedLog` for each log without any reward.
-
-    Raises:
-        UserError: for a log that cannot be read or does not fit; then nothing is written.
-    """
-    observer = observer or Observer()
-    incomplete = next((c for c in columns if "=" not in c), None)
-    if incomplete is not None:
-        raise UserError(f"--map takes NAME=COLUMN, such as reward=train/score, not {incomplete!r}")
-    mapped = dict(c.split("=", 1) for c in columns)
-    found: list[Log] = []
-    skipped: list[str] = []
-    for path in map(Path, sources):
-        try:
-            found += importers.logs(path, source, mapped, skipped)
-        except importers.Empty as e:
-            skipped.append(str(e))
-    if not found:
-        raise UserError(skipped[0])
-    for text in skipped:
-        observer.on(SkippedLog(text))
-    if out is None:
-        own = re.sub(r"[^\w.-]+", "-", found[0].name).strip(".-") or "imported"
-        out = Path("runs") / own if len(found) == 1 else Path("studies") / "imported"
-    asked = Asked(n=n, B=B, lr=lr, seed=seed, scale=_bounds(scale), base=base, pattern=names, model=model, data=data)
-    folder = Path(out)
-    with writing(folder):
-        return ImportedRuns(folder, bring(found, folder, asked, study))
-
-
-def _bounds(text: str | None) -> tuple[float, float] | None:
-    if text is None:
-        return None
-    try:
-        low, high = map(float, text.split(","))
-    except ValueError:
-        raise UserError(f"--scale takes LOW,HIGH, such as 0,500, not {text!r}") from None
-    if not low < high:
-        raise UserError(f"--scale takes the least first, such as 0,500, not {text!r}")
-    return low, high
-
-
-def bring(logs: Sequence[Log], out: Path, asked: Asked, study: bool = False) -> tuple[ImportedRun, ...]:
-    """Write logs as one run, or as runs of a study where there are several, `study` asks for one or `out` is one.
-
-    Returns what was written, one entry per run. Raises UserError, with nothing written, for whatever does not fit.
-    """
-    runs = [resolve(log, asked) for log in logs]
-    many = study or len(runs) > 1 or (out / "study.json").exists()
-    if not many:
-        if (out / "run.json").exists() and read_json(out / "run.json").get("imported", {}).get("digest") != (
-            runs[0].digest
-        ):
-            raise UserError(f"{out} holds another run; choose another --out")
-        seed = runs[0].seed if runs[0].seed is not None else 0
-        write(runs[0], out, name=out.resolve().name, purpose="run", seed=seed)
-        return (_imported(runs[0], out, seed),)
-    return _into_study(runs, out, asked)
-
-
-def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> tuple[ImportedRun, ...]:
-    if (out / "run.json").exists():
-        raise UserError(f"{out} is a run; choose another --out for a study")
-    if (out / "study.json").exists() and not read_json(out / "study.json").get("imported"):
-        raise UserError(f"{out} is a study of isocost's own runs; choose another --out")
-    there = {f"{t['imported']['name']} ({p.parent})": t for p in sorted((out / "runs").glob("*/run.json"))
-             if (t := read_json(p, schema.IMPORTED))}
-    known = {t["imported"]["digest"]: name for name, t in there.items()}
-    arms = {(t["arm"]["n"], t["seed"]): name for name, t in there.items()}
-    new = {_where(run): about(run, run.log.name, "pilot", 0) for run in runs}
-    measure.one([(name, measure.of(t)) for name, t in (there | new).items()])
-    placed: list[tuple[Imported, int, str]] = []
-    for run in runs:
-        if run.digest in known and not _may_coincide(run):
-            raise UserError(f"{_where(run)} is the same log as {known[run.digest]}: leave one out")
-        taken = {seed for n, seed in arms if n == run.n}
-        seed = run.seed if run.seed is not None else next(i for i in range(len(taken) + 1) if i not in taken)
-        if (run.n, seed) in arms:
-            raise UserError(
-                f"{_where(run)} and {arms[run.n, seed]} are both n = {run.n}, seed {seed}; a seed counts "
-                "once: leave one out, or give the seeds they were run with"
-            )
-        known[run.digest] = arms[run.n, seed] = _where(run)
-        placed.append((run, seed, Run("pilot", run.n, run.B, 0, 1.0, len(taken), seed).name))
-    for run, seed, name in placed:
-        write(run, out / "runs" / name, name=name, purpose="pilot", seed=seed)
-    if not (out / "study.json").exists():
-        told = {k: v for run in reversed(runs) for k, v in run.log.about.items()}
-        setting = {
-            "model": asked.model or str(told.get("model") or UNNAMED),
-            "data": asked.data or str(told.get("data") or UNNAMED),
-        }
-        extra = {k: told[k] for k in SAMPLING if k in told}
-        records.write_json(
-            out / "study.json",
-            {
-                "schema": records.SCHEMA,
-                "setting": {**setting, **extra},
-                "seed": 0,
-                "method": None,
-                "imported": True,
-                "phases": {},
-                "code": records.code(),
-            },
-        )
-    home = Home(out)
-    home.write("study.json", home.asked | {"phases": {"imported runs": round(_bills(out)[1], 2)}})
-    for name in STALE:
-        (out / name).unlink(missing_ok=True)
-    seen = curves(out)
-    records.write_json(out / "rate.json", rule_of(seen).data())
-    records.write_json(out / "pilot.json", pilot_of(out, seen, None).data())
-    return tuple(_imported(run, out / "runs" / name, seed) for run, seed, name in placed)
-
-
-def _may_coincide(run: Imported) -> bool:
-    """Whether another seed may have logged these very rewards: its seed is known, and they take two values at most.
-
-    Success that is 0 or 1 throughout says nothing of which run it is of; other rewards do.
-    """
-    return run.seed is not None and len({p.reward for _, p in run.evaluations}) <= FEW
-
-
-def _where(run: Imported) -> str:
-    """A log's name and its file: two logs may have one name."""
-    return f"{run.log.name} ({run.log.files[0]})"
-
-
-def _imported(run: Imported, folder: Path, seed: int) -> ImportedRun:
-    first, last = run.evaluations[0], run.evaluations[-1]
-    low, high = run.stated.get("scale") or measure.UNIT
-    return ImportedRun(
-        run=str(folder),
-        log=run.log.name,
-        source=run.log.source,
-        n=run.n,
-        B=run.B,
-        lr=run.lr,
-        seed=seed,
-        C=run.C,
-        unit=run.log.unit,
-        metric=run.metric,
-        kind=run.kind,
-        points=len(run.evaluations),
-        first=first[1].reward,
-        last=last[1].reward,
-        scale=(low, high),
-        missing=tuple(run.missing),
-    )
 
 
 def rule_of(seen: Sequence[Curve]) -> RateRule:
@@ -335,7 +96,7 @@ def pilot_of(folder: Path, seen: Sequence[Curve], budget: Budget | None) -> Pilo
     seeds = min(Counter(c.n for c in seen).values())
     runs = tuple(_run(c) for c in seen)
     sd, source = _spread(seen)
-    tokens, ends = _bills(folder)
+    tokens, ends = bills_of(folder)
     prices = Prices(0.0, tokens or 0.0, None)
     timing = timing_of(seen)
     spent = replace(prices.bill([(c.n, c.B, int(c.C[-1]), len(c.C)) for c in seen], timing), seconds=ends)
@@ -398,7 +159,7 @@ def _spread(seen: Sequence[Curve]) -> tuple[float, str]:
     return sqrt(squares / dof), "measured between the imported runs"
 
 
-def _bills(folder: Path) -> tuple[float | None, float]:
+def bills_of(folder: Path) -> tuple[float | None, float]:
     """(tokens written per rollout where every log says so, seconds of all runs)."""
     ends = [read_json(p, BILLED) for p in sorted((folder / "runs").glob("*/end.json"))]
     bills = [e["bill"]["train"] for e in ends]
@@ -481,21 +242,23 @@ def is_imported_run(path: Path) -> bool:
     return (path / "run.json").exists() and bool(read_json(path / "run.json").get("imported"))
 
 
-def fit_alone(run: Path, console: Console, *, as_json: bool) -> int:
-    """Tell the curve of one imported run, and what one run leaves open; nothing is written.
+def refuse_imported(folder: Path, instead: str) -> None:
+    """Raises UserError for an imported study or run, with what to do instead."""
+    found = [read_json(p) for p in (folder / "study.json", folder / "run.json") if p.exists()]
+    if any(x.get("imported") for x in found):
+        raise UserError(f"{folder} was imported: {instead}")
+
+
+def fit_alone(run: Path) -> results.Law:
+    """The curve of one imported run, and what a plan needs beside it; nothing is written.
 
     Raises UserError where its log does not hold the base's reward.
     """
-    told = read_json(run / "run.json")
-    law = _flagged(fit_law(with_base(run, curves([run]))), told)
-    tell.law(console, law)
-    console.print(
-        f"  one run: to plan from it, import its log again as `isocost import LOG... --study --out STUDY`, with other "
-        f"seeds of n = {told['arm']['n']} and runs of other n where there are any", highlight=False, soft_wrap=True
-    )
-    if as_json:
-        echo(page(law.data()))
-    return 0
+    record = read_json(run / "run.json")
+    law = _flagged(fit_law(with_base(run, curves([run]))), record)
+    advice = ("one run: to plan from it, import its log again as `isocost import LOG... --study --out STUDY`, with "
+              f"other seeds of n = {record['arm']['n']} and runs of other n where there are any")
+    return results.Law.beside(law, advice=advice, folder=run)
 
 
 def _said(home: Home) -> dict[str, str]:
@@ -527,13 +290,15 @@ def timing_of(seen: Sequence[Curve]) -> Timing:
 
 def planned(
     home: Home, budget: str | None, price: str | None = None, devices: int | None = None, *, others: bool = False
-) -> Plan:
+) -> results.Plan:
     """The prescription for the run to come, within a budget; without one, as last planned.
 
-    A `price` and a number of `devices` turn time into money and device-hours, asked for or told beside. Raises
-    UserError for a budget in a unit that the logs do not let anyone count, or that pays for no run, for a price or
-    devices where the logs hold no seconds, for options that an imported study has no use for (`others`), and before
-    there is a law.
+    A `price` and a number of `devices` turn time into money and device-hours.
+
+    Raises:
+        UserError: before there is a law; for a budget in a unit that the logs cannot count, or that pays for no run;
+            for a price or devices where the logs hold no seconds; for options that an imported study does not use
+            (`others`).
     """
     if others:
         raise UserError(f"{home.path} was imported: its runs and rates are what they are; a plan takes --budget only")
@@ -555,7 +320,7 @@ def planned(
         checks = (*kept, _warms_up(home, arms[0]))
         made = replace(made, arms=arms, checks=checks, flags=(THEIRS, *made.flags), fallback=said)
         home.write("plan.json", {**made.data(), **_beside(home, made, pilot)})
-    return Plan.of(home.read("plan.json", "plan"))
+    return results.Plan.written(home.read("plan.json", "plan"), folder=home.path)
 
 
 def _plan_anew(
@@ -580,7 +345,7 @@ def _plan_anew(
     (home.path / "plan.json").unlink(missing_ok=True)
 
 
-def _beside(home: Home, made: Plan, pilot: PilotPlan) -> dict[str, Any]:
+def _beside(home: Home, made: plans.Plan, pilot: PilotPlan) -> dict[str, Any]:
     """Beside a plan: its cost in every unit that the logs let anyone count, what the law says of more compute, of seeds
     and of further runs, and what its rewards and its C are."""
     units = {"rollouts": True, "tokens": made.bill.tokens > 0, "flops": False}
@@ -629,7 +394,7 @@ def _prices(folder: Path) -> dict[int, Prices]:
 
 def _countable(budget: Budget, folder: Path, seen: Sequence[Curve]) -> Budget:
     """The budget. Raises UserError where the logs do not tell what a rollout costs in its unit."""
-    lacks = {"rollouts": False, "tokens": _bills(folder)[0] is None, "flops": True}
+    lacks = {"rollouts": False, "tokens": bills_of(folder)[0] is None, "flops": True}
     if lacks.get(budget.unit, timing_of(seen) == UNTIMED):
         raise UserError(
             f"a budget in {budget.unit} cannot be counted: the imported logs do not hold enough to tell what "

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from isocost.display import Shown
 from isocost.errors import UserError
 from isocost.laws.papers.known import LAWS, Points, estimate, read_points
 
@@ -25,7 +26,7 @@ class LawRow:
 
 
 @dataclass(frozen=True)
-class LawList:
+class LawList(Shown):
     """Every law."""
 
     laws: tuple[LawRow, ...]
@@ -54,7 +55,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class PointsFit:
+class PointsFit(Shown):
     """A law fitted to points. `points` and `runs` are counts (`runs` None if the table names no runs); `level` is that
     of the intervals, and `draws` says which points they treat as independent. Parameters are in the table's units."""
 

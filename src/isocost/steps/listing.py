@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from isocost import methods as catalogue
+from isocost.display import Shown
 from isocost.errors import UserError
 from isocost.importers import TRAINING
 from isocost.planner.pilot import Run
@@ -92,7 +93,7 @@ class BrokenRow:
 
 
 @dataclass(frozen=True)
-class Listing:
+class Listing(Shown):
     """The studies and then the runs below a folder, each in order of path."""
 
     rows: tuple[StudyRow | RunRow | BrokenRow, ...]
@@ -188,7 +189,7 @@ def _ended(path: Path, reason: str | None) -> str:
 
 
 @dataclass(frozen=True)
-class MetricsTable:
+class MetricsTable(Shown):
     """A table of metrics that was written: its file and the number of its rows."""
 
     path: Path
@@ -256,7 +257,7 @@ class MethodRow:
 
 
 @dataclass(frozen=True)
-class MethodList:
+class MethodList(Shown):
     """Methods, in order of name."""
 
     methods: tuple[MethodRow, ...]
@@ -290,7 +291,7 @@ def list_methods(seam: str | None = None) -> MethodList:
 
 
 @dataclass(frozen=True)
-class MethodCheck:
+class MethodCheck(Shown):
     """The result of the contract on a method: (promise, state, kept, why) in order; a state is kept, BROKEN or a
     reason why the promise does not apply."""
 
@@ -322,7 +323,7 @@ def check_method(name: str) -> MethodCheck:
 
 
 @dataclass(frozen=True)
-class Difference:
+class Difference(Shown):
     """The seams and sizes at which two recipes `a` and `b` differ: {name: (in a, in b)}, with all defaults.
 
     `code` are (version, hash of the sources) of isocost for either side.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from isocost.display import Shown
 from isocost.errors import UserError
 from isocost.jsonfile import TAIL, tail
 from isocost.laws.curves import PASS, curves
@@ -181,7 +182,7 @@ class RunVerdict:
 
 
 @dataclass(frozen=True)
-class Verdicts:
+class Verdicts(Shown):
     """The verdicts on a run, or on the runs of a study, in order of path."""
 
     runs: tuple[RunVerdict, ...]
@@ -191,7 +192,7 @@ class Verdicts:
         return [v.to_dict() for v in self.runs]
 
 
-def judge_runs(path: str | Path, *, target: float | None = None, worth: float | None = None) -> Verdicts:
+def verdict(path: str | Path, *, target: float | None = None, worth: float | None = None) -> Verdicts:
     """The verdict on a run, or on every training run of a study (on all of them once all have ended).
 
     Nothing is stopped. `target` is the held-out reward wanted at the end; by default the forecast's lower bound.

@@ -1,0 +1,98 @@
+"""What a notebook shows of one result: the report's own sections on it, with still pictures for the charts.
+
+A result names its sections (`isocost.display.Shown`). They are drawn from the files and runs of the study's folder,
+with the result's own record in place of the file; without a folder, from that record alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+
+from isocost.display import Shown
+from isocost.errors import UserError
+from isocost.report import charts, fit, headline, outcome, page, problems, reach
+from isocost.report.accounts import Section
+from isocost.report.html import Safe, brief, count, join, p, table, tag
+from isocost.report.records import Data, Study, as_dict, as_list, load
+
+WIDTH = 640     # pixels of a still picture
+_FIGURE = re.compile(
+    r'<div [^>]*data-spec="spec-([^"]+)"[^>]*></div><script type="application/json" id="spec-\1">(.*?)</script>', re.S
+)
+
+
+def html(result: Shown) -> Safe:
+    """The sections on a result, as HTML without scripts."""
+    study = _study(result)
+    made = [page.as_measured(study, _drawn(key, study)) for key in result.sections]
+    return tag("div", *(Safe(_FIGURE.sub(_still, part)) for part in made), cls="isocost")
+
+
+def chart(result: Shown) -> Any:
+    """The first chart of a result's sections. Raises UserError where there is none."""
+    study = _study(result)
+    for key in result.sections:
+        for _, spec in _figures(_drawn(key, study)):
+            return alt.Chart.from_dict(charts.solid({**spec, "width": WIDTH, "config": charts.CONFIG}), validate=False)
+    raise UserError(f"the report has no chart of a {type(result).__name__}")
+
+
+def _study(result: Shown) -> Study:
+    """The study that a result is of, its own record as the result holds it."""
+    folder = result.place
+    there = load(folder) if folder is not None and folder.is_dir() else Study(Path("."), {}, ())
+    own = {result.record: result.to_dict()} if result.record else {}
+    return Study(there.folder, {**there.files, **own}, there.runs, there.broken)
+
+
+def _drawn(key: str, study: Study) -> Safe:
+    section = SECTIONS[key](study)
+    return section if isinstance(section, Safe) else join(tag("h3", section.title), section.body)
+
+
+def _figures(body: str) -> Iterator[tuple[str, charts.Spec]]:
+    for found in _FIGURE.finditer(body):
+        yield found[1], json.loads(found[2])
+
+
+def _still(found: re.Match[str]) -> str:
+    return charts.svg(json.loads(found[2]), WIDTH)
+
+
+def pilot_plan(study: Study) -> Section:
+    """The pilot's runs by purpose and n, and the budget in every unit; the report shows what came of them instead."""
+    told = study["pilot"]
+    runs: dict[tuple[str, int, int, int], int] = {}
+    for run in map(as_dict, as_list(told.get("runs"))):
+        key = (str(run["purpose"]), int(run["n"]), int(run["B"]), int(run["C"]))
+        runs[key] = runs.get(key, 0) + 1
+    rows = [(purpose, n, B, k, count(C)) for (purpose, n, B, C), k in runs.items()]
+    grid = table(("runs", "n", "B", "how many", "rollouts each"), rows, "Runs of the pilot", "quiet") if rows else ""
+    return Section("pilot", "The pilot", join(p(str(told.get("why", "")), cls="lead"), grid, _units(told)))
+
+
+def _units(told: Data) -> Safe:
+    rows = [
+        (r["unit"], *(brief(r.get(k)) for k in ("pilot", "training", "budget")), r["known"])
+        for r in map(as_dict, as_list(as_dict(told.get("units")).get("rows")))
+    ]
+    return table(("unit", "pilot", "training", "budget", ""), rows, "In every unit", "quiet") if rows else Safe("")
+
+
+SECTIONS: dict[str, Callable[[Study], Section | Safe]] = {
+    "answer": headline.answer,
+    "profile": problems.profile,
+    "pilot": pilot_plan,
+    "rate": problems.learning_rate,
+    "curves": reach.curves,
+    "fit": fit.fit,
+    "frontier": reach.frontier,
+    "outcome": outcome.outcome,
+    "flags": headline.flags,
+}
