@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from isocost import methods
+from isocost.cli.text_listing import show_method_list
+from isocost.console import console
 from isocost.contract.check import PROMISES, check, tried
 from isocost.contract.conflicts import refuse
 from isocost.errors import UserError

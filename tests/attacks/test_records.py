@@ -19,6 +19,8 @@ import pytest
 
 from fixtures.study_records import write_run, write_study
 from isocost import jsonfile, report
+from isocost.cli.text_listing import show_listing
+from isocost.console import console
 from isocost.errors import UserError
 from isocost.laws.curves import curves
 from isocost.ledger import Ledger, as_measured

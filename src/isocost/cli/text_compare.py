@@ -46,15 +46,15 @@ def show_plan(plan: ComparisonPlan, console: Console) -> None:
     for named, rates, labels in sizes if len(sizes) > 1 else ():
         console.print(f"  arms with {named}: {', '.join(labels)}; learning rates: {rates}", soft_wrap=True)
     rates = f"learning rates {sizes[0][1]}" if len(sizes) == 1 else "three learning rates"
-    console.print(f"  each arm  {rates} in {counted(probes, 'probe run')} of {_amount(d.probe_cost, d.unit)}, chosen on "
-                  "the validation split", soft_wrap=True)
-    console.print(f"            then {counted(seeds, 'run')} of {_amount(d.cost, d.unit)}, paired by seed, judged on the "
-                  "test split", soft_wrap=True)
+    console.print(f"  each arm  {rates} in {counted(probes, 'probe run')} of {_amount(d.probe_cost, d.unit)}, chosen "
+                  "on the validation split", soft_wrap=True)
+    console.print(f"            then {counted(seeds, 'run')} of {_amount(d.cost, d.unit)}, paired by seed, judged on "
+                  "the test split", soft_wrap=True)
     memory = "" if b.memory_mb is None else f"; {b.memory_mb:.0f} MB of memory per run"
     disk = "" if b.disk_mb is None else f", {b.disk_mb:.0f} MB of disk"
-    console.print(f"  cost      {_amount(d.total, d.unit)} of {_amount(d.budget['amount'], d.unit)}: about "
-                  f"{duration(b.seconds / plan.workers)} with {counted(plan.workers, 'run')} side by side{memory}{disk}",
-                  soft_wrap=True)
+    wall = duration(b.seconds / plan.workers)
+    console.print(f"  cost      {_amount(d.total, d.unit)} of {_amount(d.budget['amount'], d.unit)}: about {wall} "
+                  f"with {counted(plan.workers, 'run')} side by side{memory}{disk}", soft_wrap=True)
     console.print(f"  power     {detectable(d, plan.noise)}", soft_wrap=True)
     errors = (f"expected share of false differences at most {RATE:.0%}" if d.parents else
               f"at most {100 * sum(SHARES):g} of 100 comparisons report a false difference")
@@ -63,10 +63,10 @@ def show_plan(plan: ComparisonPlan, console: Console) -> None:
         if note := its_own(d.arms[label], d.used(label, setting)):
             console.print(f"  {label}: {note}", soft_wrap=True)
     if uneven := [label for label in d.labels if d.rollouts % d.batch(label)]:
-        console.print(f"  {', '.join(uneven)}: {d.rollouts:,} rollouts are not a whole number of updates, so rewards are "
-                      "interpolated between evaluations", soft_wrap=True)
-    for labels in plan.alike:
-        console.print(f"  [yellow]! {' and '.join(labels)} took bit-identical steps in the toy world: they may not "
+        console.print(f"  {', '.join(uneven)}: {d.rollouts:,} rollouts are not a whole number of updates; rewards "
+                      "are interpolated between evaluations", soft_wrap=True)
+    for same in plan.alike:
+        console.print(f"  [yellow]! {' and '.join(same)} took bit-identical steps in the toy world: they may not "
                       "differ here either[/]", soft_wrap=True)
 
 
@@ -89,7 +89,7 @@ def detectable(d: Design, noise: Mapping[str, float] | None) -> str:
 @show.register
 def show_sealed(event: Sealed, console: Console) -> None:
     """The seal, and where it is."""
-    console.print(f"  sealed {event.seal[:12]} in {event.record}")
+    console.print(f"  sealed {event.seal[:12]} in {event.file}")
 
 
 @show.register
@@ -109,22 +109,22 @@ def show_probed(event: Probed, console: Console) -> None:
 def show_methods(found: MethodComparison, console: Console) -> None:
     """The answer of a comparison of methods, and its record."""
     show_comparison(found.comparison, console, found.rates)
-    show_record(found.record, console)
+    show_record(found.file, console)
 
 
 @show.register
 def show_folders(found: FolderComparison, console: Console) -> None:
     """The answer of a comparison of folders, and its record if there is one."""
     show_comparison(found.comparison, console, {}, found.counted_in)
-    if found.record is not None:
-        show_record(found.record, console)
+    if found.file is not None:
+        show_record(found.file, console)
 
 
 @show.register
 def show_parents(found: ParentComparison, console: Console) -> None:
     """The verdicts on methods against their parents, and their record."""
     show_wave(found.wave, console, found.rates)
-    show_record(found.record, console)
+    show_record(found.file, console)
 
 
 def show_record(path: Path, console: Console) -> None:

@@ -10,7 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from isocost.cli import text
+from isocost.cli.printer import Printer, Quiet
 from isocost.cli.text import show
+from isocost.console import console as new_console
 from isocost.runs import measure
 from isocost.seams import calls
 from isocost.steps.importing import ImportedRuns
@@ -29,7 +31,12 @@ from isocost.steps.verdict import Verdicts
 from isocost.terminal import echo
 from isocost.words import counted, duration, visible
 
-WIDTH = 160     # columns of a listing where it does not go to a terminal
+WIDTH = 160     # columns of a listing that does not go to a terminal
+
+
+def wide(as_json: bool) -> Printer:
+    """A printer for listings, which have long lines."""
+    return Quiet() if as_json else Printer(new_console(width=WIDTH))
 
 
 @show.register
@@ -123,8 +130,8 @@ def show_difference(found: Difference, console: Console) -> None:
     (old, one), (new, other) = found.code
     if one != other:
         console.print(
-            f"{a} is of isocost {old}, sources {one}, and {b} of isocost {new}, sources {other}: a function of the same "
-            "name may differ between them", highlight=False, markup=False, soft_wrap=True,
+            f"{a} is of isocost {old}, sources {one}, and {b} of isocost {new}, sources {other}: a function of the "
+            "same name may differ between them", highlight=False, markup=False, soft_wrap=True,
         )
 
 

@@ -248,7 +248,8 @@ def _read_at(whole: Mapping[str, Sequence[Track]], C: float) -> list[str]:
             notes.append(f"{name}: runs continue to {longest:,.0f} but are read at {C:,.0f}, the largest common cost")
         far = max(_distance(t, C) for t in own)
         if far > FAR:
-            notes.append(f"{name}: reward at {C:,.0f} is interpolated, a factor of {far:.1f} from the nearest evaluation")
+            notes.append(f"{name}: reward at {C:,.0f} is interpolated, a factor of {far:.1f} from the nearest "
+                         "evaluation")
     return notes
 
 
@@ -325,7 +326,7 @@ def _estimate(a: Sequence[Track], b: Sequence[Track], C: float) -> Estimate | No
 def _at_cost(a: Sequence[Track], b: Sequence[Track], C: float) -> _Way:
     found = _estimate(a, b, C)
     if found is None:
-        return _nothing("the spread between runs is unknown with one run per arm: use at least 2 seeds per arm, better 5")
+        return _nothing("the spread between runs is unknown with one run per arm: use at least 2 seeds, better 5")
     how = f"mean reward of {len(a)} and {len(b)} runs"
     return _Way(found.p, found.value, found.interval, how)
 

@@ -22,7 +22,7 @@ def with_parents(arms: Sequence[str]) -> tuple[tuple[str, ...], dict[str, str]]:
     for arm in arms:
         parent = methods.load(methods.parted(arm)[0]).CARD.parent
         if parent is None:
-            raise UserError(f"{arm} has no parent to compare it with: leave it out; its children add it as their parent")
+            raise UserError(f"{arm} has no parent to compare it with: leave it out; its children add it")
         parents[arm] = parent
     lacking = [p for p in dict.fromkeys(parents.values()) if p not in arms]
     return (*lacking, *arms), parents

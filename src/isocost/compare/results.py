@@ -48,7 +48,7 @@ class MethodComparison(Shown):
 
     `comparison` holds the answers: rewards in [0, 1] on the test split, at a cost in `comparison.unit`. `rates` is the
     learning rate of each arm. `bill` is what was paid for pricing, probes and runs: rollouts, tokens, seconds. `seal`
-    is the hash of the design, `metric` what rewards are (pass@1, ...), `record` the file that keeps all this.
+    is the hash of the design, `metric` what rewards are (pass@1, ...), `file` the one that keeps all this.
     """
 
     comparison: Comparison
@@ -56,7 +56,7 @@ class MethodComparison(Shown):
     bill: Mapping[str, Mapping[str, float]]
     seal: str
     metric: str
-    record: Path
+    file: Path
 
     @property
     def exit_code(self) -> int:
@@ -83,7 +83,7 @@ class ParentComparison(Shown):
     seal: str
     metric: str
     ended: tuple[str, ...]
-    record: Path
+    file: Path
 
     @property
     def exit_code(self) -> int:
@@ -101,13 +101,13 @@ class ParentComparison(Shown):
 class FolderComparison(Shown):
     """Recorded runs that were judged at equal cost, one folder per arm.
 
-    `comparison` holds the answers, at a cost in `comparison.unit`; `counted_in` is that unit's name in text. `record`
+    `comparison` holds the answers, at a cost in `comparison.unit`; `counted_in` is that unit's name in text. `file`
     is the file that keeps them, None if no folder for it was given.
     """
 
     comparison: Comparison
     counted_in: str
-    record: Path | None = None
+    file: Path | None = None
 
     @property
     def exit_code(self) -> int:
@@ -127,7 +127,7 @@ class Sealed:
     """The design was sealed: its hash, and the file that holds both."""
 
     seal: str
-    record: Path
+    file: Path
 
 
 @dataclass(frozen=True)

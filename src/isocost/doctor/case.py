@@ -30,7 +30,7 @@ from isocost.worlds.setting import Opened
 
 ATTEMPTS = 4
 TOKENS = 4096           # sampled, approximately
-LARGE = 20_000_000      # parameters; larger models are checked on fewer answers, against float32
+LARGE = 20_000_000      # parameters; larger models: fewer answers, against float32
 TOKENS_LARGE = 2048     # sampled from large models
 LOOKED_AT = 1000        # tokens of their prompts and answers that are recomputed
 SEED = 0
@@ -46,8 +46,8 @@ class Bar:
 
 
 # Unit roundoffs are 1e-16, 6e-8 and 4e-3. Log-probs of sound models are off by a few dozen of them in float32, whose
-# head sums hundreds of numbers, and by a few in bfloat16, whose head and residual stream are float32. Recorded log-probs
-# are always float32.
+# head sums hundreds of numbers, and by a few in bfloat16, whose head and residual stream are float32. Recorded
+# log-probs are always float32.
 BARS = {
     "float64": Bar(1e-6, 1e-5, 1e-6), "float32": Bar(1e-5, 1e-4, 1e-3), "bfloat16": Bar(5e-2, 2e-1, 2e-1),
 }
@@ -58,7 +58,7 @@ class Truth:
     """The reference's values for each sampled token, (K,) each, in order of groups, attempts, positions."""
 
     logp: ndarray        # among the recorded kept ids
-    surprise: ndarray    # negative log-prob in the whole distribution; inf if rounding moved the edge of the kept set
+    surprise: ndarray    # negative log-prob in the whole distribution; inf if rounding excludes the token
     entropy: ndarray
     variance: ndarray    # of the surprise
 
@@ -120,7 +120,7 @@ class Case:
         return self.groups[: max(1, int((sizes <= LOOKED_AT).sum()))] if self.large else self.groups
 
     def reference(self) -> Decoder:
-        """The reference decoder, float32 for large models and float64 for small ones, with the learner's current weights."""
+        """The reference decoder, float32 for large models, else float64, with the learner's current weights."""
         if self.decoder is None:
             body = torch.float32 if self.large else torch.float64
             config = self.world.extra["model"].config

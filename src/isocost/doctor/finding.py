@@ -52,7 +52,7 @@ class Subject:
         return cls(
             s.model, opened.world.learner.parameters, s.data, len(opened.problems), opened.problems.verifier,
             s.temperature, s.top_p, s.top_k, s.max_tokens, s.threads, str(extra["device"]), str(extra["dtype"]),
-            *(extra.get(k) for k in OPTIONAL), tuple(opened.problems.report.warnings),
+            extra.get("kernels"), extra.get("kernels_why"), tuple(opened.problems.report.warnings),
         )
 
     def to_dict(self) -> dict[str, Any]:

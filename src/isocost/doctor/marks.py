@@ -54,7 +54,8 @@ async def reward_probes(case: Case) -> Finding:
     if failed:
         kind, example = next(iter(case.opened.grader.examples.items()))
         return Finding(name, "warn", f"{failed} of {len(case.rollouts)} sampled answers have no reward ({kind}: "
-                       f"{example[:80]})", f"correct {which}: an answer without a reward costs its rollout and is not trained on")
+                       f"{example[:80]})", f"correct {which}: an answer without a reward is paid for, but not trained "
+                       "on")
     if paid:
         return Finding(name, "warn", listed, f"decide whether {which} should accept such answers")
     tried = ", ".join(k for k, n in zip(found.earned, sizes[::2], strict=True) if n and k != "right")

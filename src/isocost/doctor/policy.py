@@ -64,8 +64,8 @@ async def cached_decode(case: Case) -> Finding:
     if why := _too_far(case, gaps, case.sampling, case.bar.fine / 10):
         return Finding(name, "fail", f"{said}: {why}", REPORT)
     if gaps.apart.mean() > case.bar.fine * slack(case.sampling):
-        return Finding(name, "warn", said, "importance ratios are noisy in this precision: use --dtype fp32, or a method "
-                       "that corrects for the sampler's log-probs (loss.corrected)")
+        return Finding(name, "warn", said, "importance ratios are noisy in this precision: use --dtype fp32, or a "
+                       "method that corrects for the sampler's log-probs (loss.corrected)")
     return Finding(name, "ok", said)
 
 
@@ -237,8 +237,8 @@ async def gradient(case: Case) -> Finding:
     worst = max(off, key=lambda k: off[k])
     said = f"the gradients of {len(off)} tensors equal those of plain differentiation to {off[worst]:.1e} of their norm"
     if not off[worst] <= case.bar.gradient:
-        return Finding(name, "fail", f"the gradient of {worst} differs from plain differentiation by {off[worst]:.1e} of its "
-                       f"norm", REPORT)
+        return Finding(name, "fail", f"the gradient of {worst} differs from plain differentiation by {off[worst]:.1e} "
+                       "of its norm", REPORT)
     return Finding(name, "ok", said)
 
 

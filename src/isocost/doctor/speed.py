@@ -97,7 +97,7 @@ def _machine(case: Case) -> tuple[Peaks | None, str, int]:
 
 
 def _decode_floor(case: Case, peaks: Peaks, kind: str, body: int) -> tuple[float, str]:
-    """Least seconds for the sampled answers, token by token with the rows still open, and the limit that bounds most."""
+    """Least seconds for the sampled answers, token by token with the rows still open, and the limit of most."""
     config = case.world.extra["model"].config
     prompts = np.array([len(g.rollouts[0].segments[0]) - g.lengths[0] for g in case.groups])
     lengths = np.array([g.lengths for g in case.groups])

@@ -180,8 +180,8 @@ async def answers(case: Case) -> Finding:
                            "than were sampled", "report this as a bug of isocost")
         words = text.decode(r.segments[0].reply().tolist())
         if r.final != words:
-            return Finding(name, "fail", f"the verifier reads {r.final[:40]!r}, but the tokens decode to {words[:40]!r}",
-                           "report this as a bug of isocost")
+            return Finding(name, "fail", f"the verifier reads {r.final[:40]!r}, but the tokens decode to "
+                           f"{words[:40]!r}", "report this as a bug of isocost")
         again = list(text.encode(words)) if words else []
         other += again != [t for t in said if t not in ids]
         unstable += text.decode(again) != words

@@ -230,6 +230,6 @@ def _runs(path: Path) -> list[Path]:
                         f"`isocost verdict {word(path / 'runs')}/NAME` for that of one run")
     trained = [p.parent for p in sorted((path / "runs").glob("*/run.json")) if read_json(p).get("purpose") == "train"]
     if not trained:
-        raise UserError(f"{path} has no training run yet: start them with `isocost train --plan {word(path)}`. To judge "
-                        f"a run of the pilot, name its folder, {path}/runs/NAME")
+        raise UserError(f"{path} has no training run yet: start them with `isocost train --plan {word(path)}`. To "
+                        f"judge a run of the pilot, name its folder, {path}/runs/NAME")
     return [p for p in trained if not ended(p)] or trained
