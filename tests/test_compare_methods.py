@@ -257,7 +257,7 @@ def test_arms_of_other_sizes_cost_and_are_evaluated_at_what_is_whole_for_all():
     assert few.cost == 69 * 144 and few.points[-1] == few.cost and few.batch("grpo") == 128
     one = designed("grpo", "dapo", budget="55k-rollouts")
     assert one.sizes == {} and one.cost == 78 * 128
-    with pytest.raises(UserError, match="pays for 13 updates of 768 rollouts a run, and 16 is the least"):
+    with pytest.raises(UserError, match="pays for 13 updates of 768 rollouts a run; the minimum is 16"):
         designed("grpo", "scalerl", budget="55k-rollouts", own_sizes=True)
 
 

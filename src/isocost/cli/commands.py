@@ -271,7 +271,7 @@ def verdict(folder: Path, as_json: bool, **asked: Any) -> None:
 @click.option("--groups", "-B", type=SOME, help="methods: B of every arm, problems per update  [default: 16]")
 @click.option("--own-sizes", is_flag=True, help="methods: every arm at its method's own n and B")
 @click.option("--lr", type=POSITIVE, help="methods: the middle learning rate; each arm probes 1/4, 1 and 4 times it")
-@click.option("--evaluations", type=SOME, default=8, show_default=True, help="methods: evaluations per run, by doubling")
+@click.option("--evaluations", type=SOME, default=8, show_default=True, help="methods: evaluations per run, doubling")
 @click.option("--margin", type=POSITIVE, default=0.01, show_default=True, help="reward within which arms are the same")
 @click.option("--metric", default="pass@1", show_default=True, help="pass@1, best@4 or worst@4")
 @click.option("--unit", default="rollouts", show_default=True, help="folders: rollouts, tokens, flops or seconds")

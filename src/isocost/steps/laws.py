@@ -39,7 +39,7 @@ class LawList(Shown):
 def list_laws() -> LawList:
     """Every law that isocost can fit."""
     return LawList(tuple(
-        LawRow(law.name, law.equation, law.source, law.data, f"isocost.laws.{law.where}", law.fit is not None)
+        LawRow(law.name, law.equation, law.source, law.data, f"isocost.{law.where}", law.fit is not None)
         for law in LAWS.values()
     ))
 
