@@ -83,9 +83,9 @@ def quickstart(out: Path | None, as_json: bool, **asked: Any) -> None:
     from isocost.cli.printer import observer, printed
     from isocost.steps.whole import whole
 
-    on = observer(as_json)
+    shown = observer(as_json)
     out = out or Path("studies") / f"quickstart-{asked['seed']}"
-    printed(whole(out, setting(asked), on=on, **asked), on, as_json)
+    printed(whole(out, setting(asked), observer=shown, **asked), shown, as_json)
 
 
 @main.command()
@@ -161,8 +161,8 @@ def pilot(study: Path, as_json: bool, **asked: Any) -> None:
     from isocost.cli.printer import observer, printed
     from isocost.steps.pilot import pilot
 
-    on = observer(as_json)
-    printed(pilot(study, on=on, **asked), on, as_json)
+    shown = observer(as_json)
+    printed(pilot(study, observer=shown, **asked), shown, as_json)
 
 
 @main.command()
@@ -229,17 +229,17 @@ def train(
 
     if (study is None) == (method is None):
         raise UserError("say what to train: a METHOD (see `isocost methods`), or --plan STUDY")
-    on = observer(as_json)
+    shown = observer(as_json)
     if study is not None:
         from isocost.steps.train import train
 
-        printed(train(study, workers=workers, dry_run=dry_run, on=on), on, as_json)
+        printed(train(study, workers=workers, dry_run=dry_run, observer=shown), shown, as_json)
         return 0
     from isocost.steps.results import RunEnd
     from isocost.steps.single import train_one
 
-    run = train_one(method or "", setting(asked), dry_run=dry_run, on=on, **asked)
-    printed(run, on, as_json)
+    run = train_one(method or "", setting(asked), dry_run=dry_run, observer=shown, **asked)
+    printed(run, shown, as_json)
     return run.exit_code if isinstance(run, RunEnd) else 0
 
 
@@ -364,7 +364,7 @@ def import_runs(as_json: bool, **asked: Any) -> int:
     from isocost.cli.printer import observer
     from isocost.steps import imported
 
-    found = imported.run(**asked, on=observer(as_json))
+    found = imported.run(**asked, observer=observer(as_json))
     show(found, lambda: imported.show(found), as_json)
     return 0
 

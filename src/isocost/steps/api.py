@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from isocost.display import Shown, write_report
 from isocost.errors import UserError
+from isocost.planner.stopping import Verdict
 from isocost.steps import results
 from isocost.steps.audit import audit
 from isocost.steps.events import SILENT, Observer
@@ -28,18 +29,18 @@ class Study(Shown):
 
     Each step reads what the ones before it wrote, returns its result, and writes it to the folder. A step that was done
     is not done again; one that was stopped is continued by the same call. Steps raise `isocost.errors.UserError` with a
-    message that names the mistake and its fix. They print nothing; `on` is an `isocost.steps.events.Observer` that
-    receives warnings, intermediate results and running jobs.
+    message that names the mistake and its fix. They print nothing: an `observer`
+    (`isocost.steps.events.Observer`) receives warnings, intermediate results and running jobs.
     """
 
     sections: ClassVar[tuple[str, ...]] = ("answer", "curves", "outcome")
 
     def __init__(
         self, path: Path, setting: Setting | None = None, *, seed: int = 0, method: str | None = None,
-        problems: int = PROBLEMS, on: Observer = SILENT,
+        problems: int = PROBLEMS, observer: Observer = SILENT,
     ):
         self.path = path
-        self.on = on
+        self.observer = observer
         self._setting, self._seed, self._method, self._problems = setting, seed, method, problems
 
     def __repr__(self) -> str:
@@ -75,7 +76,7 @@ class Study(Shown):
         seeds: Sequence[str] = (),
     ) -> results.Pilot | results.PilotPlan:
         """Run the planned pilot, in processes of its own. `longer=["4=4x"]` and `seeds=["8=2"]` add runs to it."""
-        return pilot(self.path, workers=workers, dry_run=dry_run, longer=longer, seeds=seeds, on=self.on)
+        return pilot(self.path, workers=workers, dry_run=dry_run, longer=longer, seeds=seeds, observer=self.observer)
 
     def fit(self, *, metric: str | None = None) -> results.Law | results.NoLaw:
         """Fit the law to the pilot's runs. `refused` of a law says why it is not identified."""
@@ -83,17 +84,24 @@ class Study(Shown):
 
     def train(self, *, workers: int | None = None, dry_run: bool = False) -> results.Trained | results.Plan:
         """Seal the forecast, then train the prescription and its comparator, in processes of their own."""
-        return train(self.path, workers=workers, dry_run=dry_run, on=self.on)
+        return train(self.path, workers=workers, dry_run=dry_run, observer=self.observer)
 
     def audit(self) -> results.Audit:
         """Compare the sealed forecast with the outcome."""
         return audit(self.path)
 
-    def verdict(self, *, target: float | None = None, worth: float | None = None) -> Any:
-        """Advice on the trained runs while they train: continue, stop, or change n. Nothing is stopped by it."""
-        from isocost.steps.verdict import verdict
+    def verdict(self, *, target: float | None = None, worth: float | None = None) -> tuple[Verdict, ...]:
+        """Advice on each run of the plan that has been evaluated: continue, stop, or change n. It stops nothing.
 
-        return verdict(self.path, target=target, worth=worth)
+        `target` is the held-out reward wanted at the end, by default the forecast's lower bound; `worth` is the gain
+        below which the rest of a run is not worth its cost.
+        """
+        from isocost.steps.verdict import Bearings, judge_run
+
+        bearings = Bearings.of(self.path)
+        runs = sorted((self.path / "runs").glob("train-*/run.json"))
+        judged = (judge_run(run.parent, bearings, target=target, worth=worth) for run in runs)
+        return tuple(v for v in judged if v is not None)
 
     def report(self, out: str | Path | None = None) -> Path:
         """Write the report as one HTML file and return its path, by default report.html in the study's folder."""
@@ -122,7 +130,7 @@ class Study(Shown):
 
 def study(
     *, model: str = "tiny", data: str = "sums:level=1", out: str | Path, seed: int = 0, method: str | None = None,
-    problems: int = PROBLEMS, on: Observer = SILENT, **settings: Any,
+    problems: int = PROBLEMS, observer: Observer = SILENT, **settings: Any,
 ) -> Study:
     """A study of a model on a data set in the folder `out`. Nothing is read or written before its first step,
     `profile()`; where `out` already contains the study, the steps go on with it.
@@ -139,13 +147,13 @@ def study(
     if unknown := [k for k in settings if k not in OPTIONS]:
         raise UserError(f"{unknown[0]!r} is not a setting; settings are {', '.join(OPTIONS)}")
     setting = setting_of({"model": model, "data": data, **settings})
-    return Study(Path(out), setting, seed=seed, method=method, problems=problems, on=on)
+    return Study(Path(out), setting, seed=seed, method=method, problems=problems, observer=observer)
 
 
-def open(path: str | Path, *, on: Observer = SILENT) -> Study:
+def open(path: str | Path, *, observer: Observer = SILENT) -> Study:
     """The study in a folder that `isocost profile`, `isocost import` or `isocost.study` made.
 
     Raises:
         UserError: where there is none.
     """
-    return Study(opened(Path(path)).path, on=on)
+    return Study(opened(Path(path)).path, observer=observer)

@@ -63,7 +63,7 @@ def run(
     scale: str | None,
     names: str | None,
     study: bool = False,
-    on: Observer = SILENT,
+    observer: Observer = SILENT,
     **asked: Any,
 ) -> list[dict[str, Any]]:
     """Import every log of every source below `out`; `study` makes a study even of one log. One entry for each run.
@@ -85,7 +85,7 @@ def run(
     if not found:
         raise UserError(skipped[0])
     for text in skipped:
-        on.on(Skipped(text))
+        observer.on(Skipped(text))
     if out is None:
         own = re.sub(r"[^\w.-]+", "-", found[0].name).strip(".-") or "imported"
         out = Path("runs") / own if len(found) == 1 else Path("studies") / "imported"
