@@ -276,7 +276,7 @@ class Plan(plans.Plan, Shown):
     """
 
     record: ClassVar[str] = "plan"
-    sections: ClassVar[tuple[str, ...]] = ("answer", "flags")
+    sections: ClassVar[tuple[str, ...]] = ("answer", "curves", "flags")
 
     units: Data | None = None
     evaluating: Data | None = None
