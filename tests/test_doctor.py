@@ -67,7 +67,7 @@ def test_the_built_in_model_is_sound_and_everything_is_paid_for_as_a_probe():
     world = opened()
     told, charges = [], []
     world.world.meter.observer = lambda account, cost: charges.append(cost)
-    found = asyncio.run(run_checks(world, on=Watched(told)))
+    found = asyncio.run(run_checks(world, observer=Watched(told)))
     assert [c for c in charges if not c.seconds > 0] == [], "whatever is computed takes time, and is billed for it"
     assert [f for f in found.findings if f.verdict == "fail"] == []
     quick = {"speed of sampling", "speed of learning"}     # another machine, another load: not the code's merit

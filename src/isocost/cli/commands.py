@@ -74,9 +74,9 @@ def quickstart(out: Path | None, as_json: bool, **asked: Any) -> None:
     from isocost.cli.printer import observer, printed
     from isocost.steps.whole import whole
 
-    on = observer(as_json)
+    shown = observer(as_json)
     out = out or Path("studies") / f"quickstart-{asked['seed']}"
-    printed(whole(out, setting(asked), on=on, **asked), on, as_json)
+    printed(whole(out, setting(asked), observer=shown, **asked), shown, as_json)
 
 
 @main.command()
@@ -152,8 +152,8 @@ def pilot(study: Path, as_json: bool, **asked: Any) -> None:
     from isocost.cli.printer import observer, printed
     from isocost.steps.pilot import pilot
 
-    on = observer(as_json)
-    printed(pilot(study, on=on, **asked), on, as_json)
+    shown = observer(as_json)
+    printed(pilot(study, observer=shown, **asked), shown, as_json)
 
 
 @main.command()
@@ -220,17 +220,17 @@ def train(
 
     if (study is None) == (method is None):
         raise UserError("say what to train: a METHOD (see `isocost methods`), or --plan STUDY")
-    on = observer(as_json)
+    shown = observer(as_json)
     if study is not None:
         from isocost.steps.train import train
 
-        printed(train(study, workers=workers, dry_run=dry_run, on=on), on, as_json)
+        printed(train(study, workers=workers, dry_run=dry_run, observer=shown), shown, as_json)
         return 0
     from isocost.steps.results import RunEnd
     from isocost.steps.single import train_one
 
-    run = train_one(method or "", setting(asked), dry_run=dry_run, on=on, **asked)
-    printed(run, on, as_json)
+    run = train_one(method or "", setting(asked), dry_run=dry_run, observer=shown, **asked)
+    printed(run, shown, as_json)
     return run.exit_code if isinstance(run, RunEnd) else 0
 
 
@@ -297,24 +297,24 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
     from isocost.compare.folders import compare_folders
     from isocost.steps.events import Sampled
 
-    on, unit = observer(as_json), asked.pop("unit")
+    shown, unit = observer(as_json), asked.pop("unit")
     if steps.are_folders(arms):
         if unused := [option for name, option in given().items() if name not in READS]:
             raise UserError(f"{unused[0]} is for methods, which are trained; folders are compared as they were run: "
                             "leave it out, or name methods")
         found = compare_folders(arms, unit=unit, **{k: asked[k] for k in ("metric", "margin", "seed", "out")})
-        printed(found, on, as_json)
+        printed(found, shown, as_json)
         return found.exit_code
     if unit != "rollouts":
         raise UserError(f"--unit {unit} is for folders of runs; methods are compared in the unit of their --budget")
     if dry_run:
-        plan = steps.plan_comparison(arms, on=on, **asked)
-        printed(plan, on, as_json)
+        plan = steps.plan_comparison(arms, observer=shown, **asked)
+        printed(plan, shown, as_json)
         if plan.pricing and not as_json:
-            on.on(Sampled.of(plan.pricing))
+            shown.on(Sampled.of(plan.pricing))
         return 0
-    answer = steps.compare_methods(arms, on=on, **asked)
-    printed(answer, on, as_json)
+    answer = steps.compare_methods(arms, observer=shown, **asked)
+    printed(answer, shown, as_json)
     return answer.exit_code
 
 
@@ -380,8 +380,8 @@ def import_runs(as_json: bool, **asked: Any) -> None:
     from isocost.cli.printer import observer, printed
     from isocost.steps.importing import import_logs
 
-    on = observer(as_json)
-    printed(import_logs(**asked, on=on), on, as_json)
+    shown = observer(as_json)
+    printed(import_logs(**asked, observer=shown), shown, as_json)
 
 
 @main.command()
@@ -416,9 +416,9 @@ def doctor(as_json: bool, **asked: Any) -> int:
     from isocost.cli.printer import observer, printed
     from isocost.doctor import diagnose
 
-    on = observer(as_json)
-    found = diagnose(**asked, on=on)
-    printed(found, on, as_json)
+    shown = observer(as_json)
+    found = diagnose(**asked, observer=shown)
+    printed(found, shown, as_json)
     return 0 if found.sound else 3
 
 

@@ -52,9 +52,9 @@ def observer(as_json: bool) -> Printer:
     return Quiet() if as_json else Printer()
 
 
-def printed(result: Shown, on: Printer, as_json: bool) -> None:
+def printed(result: Shown, observer: Printer, as_json: bool) -> None:
     """Print a command's result: as text, or as JSON and nothing else."""
     if as_json:
         echo(page(result.to_dict()))
     else:
-        on.on(result)
+        observer.on(result)

@@ -155,21 +155,21 @@ def _terms(methods: Sequence[str], *, budget: str | None, seeds: int = 5, rollou
 
 
 def plan_comparison(methods: Sequence[str], *, out: str | Path | None = None, workers: int | None = None,
-                    on: Observer = SILENT, **terms: Any) -> ComparisonPlan:
+                    observer: Observer = SILENT, **terms: Any) -> ComparisonPlan:
     """Design a comparison of methods and estimate its cost; nothing is trained or written.
 
     Takes the arguments of `compare_methods` and raises the same errors. A few rollouts are sampled to measure their
     length and speed, unless the design is already sealed in `out`.
     """
     asked = _terms(methods, **terms)
-    return _planned(asked, asked.recipes(), Path(out) if out else asked.folder, workers, on)
+    return _planned(asked, asked.recipes(), Path(out) if out else asked.folder, workers, observer)
 
 
 def compare_methods(
     methods: Sequence[str], *, budget: str, seeds: int = 5, rollouts: int | None = None, groups: int | None = None,
     own_sizes: bool = False, lr: float | None = None, evaluations: int = 8, margin: float = MARGIN,
     metric: str = PASS, sets: Sequence[str] = (), seed: int = 0, to_parents: bool = False,
-    out: str | Path | None = None, workers: int | None = None, on: Observer = SILENT, **setting: Any,
+    out: str | Path | None = None, workers: int | None = None, observer: Observer = SILENT, **setting: Any,
 ) -> MethodComparison | ParentComparison:
     """Train methods at equal cost and judge which is better; every arm's learning rate is tuned alike.
 
@@ -192,7 +192,7 @@ def compare_methods(
         to_parents: judge each method against its parent only; missing parents are added.
         out: the folder; by default comparisons/ and the arms' names.
         workers: runs side by side; results do not depend on it.
-        on: receives `Warned` and `Sampled` of `isocost.steps.events`, the `ComparisonPlan`, `Sealed` and `Probed`.
+        observer: receives `Warned` and `Sampled` (`isocost.steps.events`), `ComparisonPlan`, `Sealed` and `Probed`.
         **setting: fields of `isocost.worlds.setting.Setting`, such as model and data.
 
     Returns:
@@ -209,12 +209,12 @@ def compare_methods(
     made = asked.recipes()      # a mistake in a method is found before the folder is made
     folder = Path(out) if out else asked.folder
     with writing(folder):
-        plan = _planned(asked, made, folder, workers, on)
-        on.on(plan)
-        return _trained(asked, plan, folder, workers, on)
+        plan = _planned(asked, made, folder, workers, observer)
+        observer.on(plan)
+        return _trained(asked, plan, folder, workers, observer)
 
 
-def _planned(asked: Terms, made: Mapping[str, Recipe], folder: Path, workers: int | None, on: Observer
+def _planned(asked: Terms, made: Mapping[str, Recipe], folder: Path, workers: int | None, observer: Observer
              ) -> ComparisonPlan:
     """The sealed design in a folder, else a new one, of the arms that were `made`."""
     check(folder, asked.setting, **asked.asked)
@@ -224,20 +224,20 @@ def _planned(asked: Terms, made: Mapping[str, Recipe], folder: Path, workers: in
         fit(folder / "compare.json", sealed["expected"], Bill)
         return ComparisonPlan(opened(home), Bill.of(sealed["expected"]), asked.setting, side_by_side,
                               sealed.get("pricing") or {}, _noise(home))
-    alike, known = _estimated(made, asked.sets, asked.setting, on)
+    alike, known = _estimated(made, asked.sets, asked.setting, observer)
     try:
         d = design(asked.arms, known, budget=asked.budget, seeds=asked.seeds, rollouts=asked.rollouts,
                    groups=asked.groups, lr=asked.lr, evaluations=asked.evaluations, margin=asked.margin,
                    metric=asked.metric, seed=asked.seed, samples=asked.setting.samples, parents=asked.parents,
                    sets=asked.sets, own_sizes=asked.own_sizes)
     except UserError:
-        on.on(Sampled.of(known["cost"]))       # it was paid for even though the design failed
+        observer.on(Sampled.of(known["cost"]))       # it was paid for even though the design failed
         raise
     bill = expected(d, known, asked.setting.samples)
     return ComparisonPlan(d, bill, asked.setting, side_by_side, known["cost"], _noise(home), tuple(map(tuple, alike)))
 
 
-def _trained(asked: Terms, plan: ComparisonPlan, folder: Path, workers: int | None, on: Observer
+def _trained(asked: Terms, plan: ComparisonPlan, folder: Path, workers: int | None, observer: Observer
              ) -> MethodComparison | ParentComparison:
     """Seal a plan, train its arms and judge them."""
     d, home = plan.design, found(folder, asked.setting, **asked.asked)
@@ -245,8 +245,8 @@ def _trained(asked: Terms, plan: ComparisonPlan, folder: Path, workers: int | No
         home.write("compare.json", {"design": d.data(), "expected": plan.expected.data(),
                                     "pricing": dict(plan.pricing), "seal": digest(d.data())})
     seal = str(home.read("compare.json", "compare")["seal"])
-    on.on(Sealed(seal, folder / "compare.json"))
-    trained, notes = _tracks(home, d, _run_arms(home, d, seal, on, workers), seal)
+    observer.on(Sealed(seal, folder / "compare.json"))
+    trained, notes = _tracks(home, d, _run_arms(home, d, seal, observer, workers), seal)
     rates = {label: rule.at(d.batch(label)) for label, rule in _rates(home).items()}
     if d.parents:
         parents = {label: d.parents[label] for label in d.labels if label in d.parents}
@@ -263,14 +263,14 @@ def _trained(asked: Terms, plan: ComparisonPlan, folder: Path, workers: int | No
 # planning -----------------------------------------------------------------------------------------------------
 
 
-def _estimated(made: Mapping[str, Recipe], shared: Mapping[str, str], setting: Setting, on: Observer
+def _estimated(made: Mapping[str, Recipe], shared: Mapping[str, str], setting: Setting, observer: Observer
                ) -> tuple[list[list[str]], dict[str, Any]]:
     """Which arms are alike (`_same_steps`), and what rollouts cost here (`_priced`); checks problems and reward."""
     opened = open_setting(setting, check=True)
     try:
         refuse_unbounded(opened.problems)
         for warning in opened.problems.report.warnings[:WARNED]:
-            on.on(Warned(warning))
+            observer.on(Warned(warning))
         return _same_steps(made, shared, opened.sides.train), _priced(opened)
     finally:
         opened.grader.close()
@@ -331,20 +331,20 @@ def _priced(opened: Opened) -> dict[str, Any]:
 # running ------------------------------------------------------------------------------------------------------
 
 
-def _run_arms(home: Home, d: Design, seal: str, on: Observer, workers: int | None) -> dict[str, list[Job]]:
+def _run_arms(home: Home, d: Design, seal: str, observer: Observer, workers: int | None) -> dict[str, list[Job]]:
     """Probe every arm's learning rate, then train it; returns the training jobs by arm."""
     start = RateRule.of(d.rule)
     probes = {label: [_job(home, d, label, Run("probe", *d.size(label), d.probe_rollouts, x, i, s), start, seal)
                       for i, s in enumerate(d.probe_seeds) for x in MULTIPLIERS] for label in d.labels}
     with home.phase("probe"):
-        run_jobs([job for own in probes.values() for job in own], home.runs, "learning rates", on, workers)
+        run_jobs([job for own in probes.values() for job in own], home.runs, "learning rates", observer, workers)
     if not home.has("rates.json"):
         seen = {label: trials(curves([home.runs / j.name for j in own], d.metric)) for label, own in probes.items()}
         home.write("rates.json", {"rates": {label: fit_rate(own, d.batch(label)).data() for label, own in seen.items()},
                                   "noise": _noise_of(home, d, probes)})
     rules = _rates(home)
     flags = dict.fromkeys(text for label in d.labels for text in rules[label].flags)
-    on.on(Probed(
+    observer.on(Probed(
         d, {label: rules[label].at(d.batch(label)) for label in d.labels},
         tuple((tuple(label for label in d.labels if text in rules[label].flags), text) for text in flags),
         _noise(home),
@@ -353,7 +353,7 @@ def _run_arms(home: Home, d: Design, seal: str, on: Observer, workers: int | Non
                       for i, s in enumerate(d.seeds)] for label in d.labels}
     with home.phase("train"):       # seed by seed: a comparison that is stopped has whole replicates
         jobs = [own[i] for i in range(len(d.seeds)) for own in trains.values()]
-        run_jobs(jobs, home.runs, "runs", on, workers)
+        run_jobs(jobs, home.runs, "runs", observer, workers)
     return trains
 
 

@@ -58,25 +58,25 @@ class Diagnosis(Shown):
 
 
 def diagnose(
-    model: str = "tiny", data: str = "sums:level=1", *, on: Observer = SILENT, **setting: Any
+    model: str = "tiny", data: str = "sums:level=1", *, observer: Observer = SILENT, **setting: Any
 ) -> Diagnosis:
     """Check a model with data and a verifier on this machine, in about a minute. Nothing is written.
 
     `model` is 'tiny', 'smollm2' or a Hugging Face folder; `**setting` are other fields of
-    `isocost.worlds.setting.Setting`. `on` receives the `Subject`, then each `Finding` as it is made.
+    `isocost.worlds.setting.Setting`. The observer receives the `Subject`, then each `Finding` as it is made.
 
     Raises:
         UserError: if the model, the data or the verifier cannot be opened, or an option does not exist.
     """
     opened = open_setting(setting_with(model=model, data=data, **setting), tried=True)
     try:
-        return asyncio.run(run_checks(opened, on=on))
+        return asyncio.run(run_checks(opened, observer=observer))
     finally:
         opened.grader.close()
 
 
 async def run_checks(
-    opened: Opened, *, checks: Sequence[Check] = CHECKS, on: Observer = SILENT
+    opened: Opened, *, checks: Sequence[Check] = CHECKS, observer: Observer = SILENT
 ) -> Diagnosis:
     """Run checks on a world that was just opened.
 
@@ -87,13 +87,13 @@ async def run_checks(
         UserError: if a check raises one.
     """
     subject = Subject.of(opened)
-    on.on(subject)
+    observer.on(subject)
     started, findings = time.perf_counter(), []
     with meters.on(meters.PROBE):
         case = await examine(opened)
         for check in checks:
             findings.append(await _finding(check, case))
-            on.on(findings[-1])
+            observer.on(findings[-1])
     cost = opened.world.meter.of(meters.PROBE)
     return Diagnosis(subject, tuple(findings), cost, time.perf_counter() - started)
 

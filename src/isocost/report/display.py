@@ -26,12 +26,14 @@ _FIGURE = re.compile(
     r'<div [^>]*data-spec="spec-([^"]+)"[^>]*></div><script type="application/json" id="spec-\1">(.*?)</script>', re.S
 )
 
+_INTERACTION = re.compile(r" (?:Click|Hover)\b[^.<]*\.(?=</span>)")      # at the end of a caption
+
 
 def html(result: Shown) -> Safe:
     """The sections on a result, as HTML without scripts."""
     study = _study(result)
     made = [page.as_measured(study, _drawn(key, study)) for key in result.sections]
-    return tag("div", *(Safe(_FIGURE.sub(_still, part)) for part in made), cls="isocost")
+    return tag("div", *(Safe(_INTERACTION.sub("", _FIGURE.sub(_still, part))) for part in made), cls="isocost")
 
 
 def chart(result: Shown) -> Any:
@@ -39,7 +41,9 @@ def chart(result: Shown) -> Any:
     study = _study(result)
     for key in result.sections:
         for _, spec in _figures(_drawn(key, study)):
-            return alt.Chart.from_dict(charts.solid({**spec, "width": WIDTH, "config": charts.CONFIG}), validate=False)
+            drawn = charts.solid({**spec, "width": WIDTH})
+            drawn.pop("autosize", None)     # a chart that has it, or a config, cannot be put beside another
+            return (alt.LayerChart if "layer" in drawn else alt.Chart).from_dict(drawn)
     raise UserError(f"the report has no chart of a {type(result).__name__}")
 
 

@@ -28,18 +28,18 @@ class Study(Shown):
 
     Each step reads what the ones before it wrote, returns its result, and writes it to the folder. A step that was done
     is not done again; one that was stopped is continued by the same call. Steps raise `isocost.errors.UserError` with a
-    message that names the mistake and its fix. They print nothing; `on` is an `isocost.steps.events.Observer` that
-    receives warnings, intermediate results and running jobs.
+    message that names the mistake and its fix. They print nothing: an `observer`
+    (`isocost.steps.events.Observer`) receives warnings, intermediate results and running jobs.
     """
 
     sections: ClassVar[tuple[str, ...]] = ("answer", "curves", "outcome")
 
     def __init__(
         self, path: Path, setting: Setting | None = None, *, seed: int = 0, method: str | None = None,
-        problems: int = PROBLEMS, on: Observer = SILENT,
+        problems: int = PROBLEMS, observer: Observer = SILENT,
     ):
         self.path = path
-        self.on = on
+        self.observer = observer
         self._setting, self._seed, self._method, self._problems = setting, seed, method, problems
 
     def __repr__(self) -> str:
@@ -75,7 +75,7 @@ class Study(Shown):
         seeds: Sequence[str] = (),
     ) -> results.Pilot | results.PilotPlan:
         """Run the planned pilot, in processes of its own. `longer=["4=4x"]` and `seeds=["8=2"]` add runs to it."""
-        return pilot(self.path, workers=workers, dry_run=dry_run, longer=longer, seeds=seeds, on=self.on)
+        return pilot(self.path, workers=workers, dry_run=dry_run, longer=longer, seeds=seeds, observer=self.observer)
 
     def fit(self, *, metric: str | None = None) -> results.Law | results.NoLaw:
         """Fit the law to the pilot's runs. `refused` of a law says why it is not identified."""
@@ -83,14 +83,18 @@ class Study(Shown):
 
     def train(self, *, workers: int | None = None, dry_run: bool = False) -> results.Trained | results.Plan:
         """Seal the forecast, then train the prescription and its comparator, in processes of their own."""
-        return train(self.path, workers=workers, dry_run=dry_run, on=self.on)
+        return train(self.path, workers=workers, dry_run=dry_run, observer=self.observer)
 
     def audit(self) -> results.Audit:
         """Compare the sealed forecast with the outcome."""
         return audit(self.path)
 
     def verdict(self, *, target: float | None = None, worth: float | None = None) -> Verdicts:
-        """Advice on the trained runs while they train: continue, stop, or change n. Nothing is stopped by it."""
+        """Advice on the trained runs while they train: continue, stop, or change n. It stops nothing.
+
+        `target` is the held-out reward wanted at the end, by default the forecast's lower bound; `worth` is the gain
+        below which the rest of a run is not worth its cost.
+        """
         return verdict(self.path, target=target, worth=worth)
 
     def report(self, out: str | Path | None = None) -> Path:
@@ -121,7 +125,7 @@ class Study(Shown):
 
 def study(
     *, model: str = "tiny", data: str = "sums:level=1", out: str | Path, seed: int = 0, method: str | None = None,
-    problems: int = PROBLEMS, on: Observer = SILENT, **settings: Any,
+    problems: int = PROBLEMS, observer: Observer = SILENT, **settings: Any,
 ) -> Study:
     """A study of a model on a data set in the folder `out`. Nothing is read or written before its first step,
     `profile()`; where `out` already contains the study, the steps go on with it.
@@ -136,13 +140,13 @@ def study(
         UserError: for a setting of another name. A value that cannot be used is an error of the first step.
     """
     setting = setting_with(model=model, data=data, **settings)
-    return Study(Path(out), setting, seed=seed, method=method, problems=problems, on=on)
+    return Study(Path(out), setting, seed=seed, method=method, problems=problems, observer=observer)
 
 
-def open(path: str | Path, *, on: Observer = SILENT) -> Study:
+def open(path: str | Path, *, observer: Observer = SILENT) -> Study:
     """The study in a folder that `isocost profile`, `isocost import` or `isocost.study` made.
 
     Raises:
         UserError: where there is none.
     """
-    return Study(opened(Path(path)).path, on=on)
+    return Study(opened(Path(path)).path, observer=observer)

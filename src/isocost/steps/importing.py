@@ -82,7 +82,7 @@ def import_logs(
     base: float | None = None,
     model: str | None = None,
     data: str | None = None,
-    on: Observer = SILENT,
+    observer: Observer = SILENT,
 ) -> ImportedRuns:
     """Import the runs of another trainer from its logs: one log as a run, several as a study.
 
@@ -97,7 +97,7 @@ def import_logs(
         n, B, lr, seed: rollouts per problem, problems per update, learning rate and seed where a log lacks them.
         base: the reward of the policy before training, in the log's units, where a log lacks it.
         model, data: what was trained on which problems, as text.
-        on: gets a `Skipped` for each log without any reward.
+        observer: gets a `Skipped` for each log without any reward.
 
     Raises:
         UserError: for a log that cannot be read or does not fit; then nothing is written.
@@ -116,7 +116,7 @@ def import_logs(
     if not found:
         raise UserError(skipped[0])
     for text in skipped:
-        on.on(Skipped(text))
+        observer.on(Skipped(text))
     if out is None:
         own = re.sub(r"[^\w.-]+", "-", found[0].name).strip(".-") or "imported"
         out = Path("runs") / own if len(found) == 1 else Path("studies") / "imported"

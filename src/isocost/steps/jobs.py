@@ -19,12 +19,14 @@ from isocost.steps.settings import workers_of
 from isocost.words import counted
 
 
-def workers_for(home: Home, asked: int | None, on: Observer) -> int:
+def workers_for(home: Home, asked: int | None, observer: Observer) -> int:
     """Runs side by side: the requested number, or the one that the study was planned for."""
     planned = spending.machine_of(home).side_by_side
     if asked and asked != planned:
-        on.on(Warned(f"planned for {counted(planned, 'run')} side by side and run with {asked}: hours on the wall, "
-                     f"device-hours and money are {planned / asked:.3g} times what the plan says"))
+        observer.on(Warned(
+            f"planned for {counted(planned, 'run')} side by side and run with {asked}: hours on the wall, device-hours "
+            f"and money are {planned / asked:.3g} times what the plan says"
+        ))
     return asked or planned
 
 
@@ -34,7 +36,7 @@ def run_phase(
     runs: Sequence[Run],
     rule: RateRule,
     title: str,
-    on: Observer,
+    observer: Observer,
     workers: int | None,
     seal: str | None = None,
 ) -> list[dict[str, Any]]:
@@ -43,11 +45,11 @@ def run_phase(
     _refuse_elsewhere(jobs, home.runs)
     for job in jobs:
         reopen(home.runs / job.name, job)
-    return run_jobs(jobs, home.runs, title, on, workers)
+    return run_jobs(jobs, home.runs, title, observer, workers)
 
 
 def run_jobs(
-    jobs: Sequence[Job], folder: Path, title: str, on: Observer, workers: int | None
+    jobs: Sequence[Job], folder: Path, title: str, observer: Observer, workers: int | None
 ) -> list[dict[str, Any]]:
     """Run jobs side by side, each in `folder`/name; returns what each end.json says.
 
@@ -57,7 +59,7 @@ def run_jobs(
     if not jobs:
         return []
     _refuse_elsewhere(jobs, folder)
-    with on.running(title, folder, jobs) as watch:
+    with observer.running(title, folder, jobs) as watch:
         return run_all(jobs, folder, workers=workers_of(jobs[0].setting, workers), watch=watch)
 
 

@@ -30,7 +30,7 @@ def pilot(
     dry_run: bool = False,
     longer: Sequence[str] = (),
     seeds: Sequence[str] = (),
-    on: Observer = SILENT,
+    observer: Observer = SILENT,
 ) -> Pilot | results.PilotPlan:
     """Run what pilot.json plans: the learning-rate probe, then the grid of n and its edges at the rule that the probe
     supports. Runs that ended are not run again.
@@ -49,32 +49,32 @@ def pilot(
         there = measured(home, planned)
         planned = _extended(home, there, longer, seeds, dry_run=dry_run)
         before, after = there.pilot_bill, planned.pilot_bill
-        on.on(Extended(after.rollouts - before.rollouts, after.seconds - before.seconds, before.rollouts,
+        observer.on(Extended(after.rollouts - before.rollouts, after.seconds - before.seconds, before.rollouts,
                        planned.timing.source))
     elif dry_run:
         planned = measured(home, planned)
     if dry_run or planned.direct:
         return results.PilotPlan.beside(planned, folder=study)
     try:
-        return _run(home, planned, workers, on)
+        return _run(home, planned, workers, observer)
     except Interrupted as e:    # the added runs are written down: the command to continue must not add them again
         raise Interrupted(e.signum, f"isocost pilot {word(study)}" if longer or seeds else "") from None
 
 
-def _run(home: Home, planned: PilotPlan, workers: int | None, on: Observer) -> Pilot:
-    workers = workers_for(home, workers, on)
+def _run(home: Home, planned: PilotPlan, workers: int | None, observer: Observer) -> Pilot:
+    workers = workers_for(home, workers, observer)
     with home.phase("probe"):
-        run_phase(home, planned, planned.of_purpose("probe"), planned.rate, "learning-rate probe", on, workers)
+        run_phase(home, planned, planned.of_purpose("probe"), planned.rate, "learning-rate probe", observer, workers)
     if not home.has("rate.json"):
         seen = trials(curves(home.path)) if planned.of_purpose("probe") else []
         start = planned.rate
         home.write("rate.json", (fit_rate(seen, start.reference, start.exponent) if seen else start).data())
     rule = RateRule.of(home.read("rate.json", "pilot"))
-    on.on(rule)
+    observer.on(rule)
     _refuse_dear(home, planned)
     with home.phase("pilot"):
         both = (*planned.of_purpose("pilot"), *planned.of_purpose("edge"))
-        run_phase(home, planned, both, rule, "pilot", on, workers)
+        run_phase(home, planned, both, rule, "pilot", observer, workers)
     found = shift(curves(home.path))
     home.write("shift.json", found.data())
     return Pilot(rule, found, home.path)

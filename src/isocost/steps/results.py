@@ -276,7 +276,7 @@ class Plan(plans.Plan, Shown):
     """
 
     record: ClassVar[str] = "plan"
-    sections: ClassVar[tuple[str, ...]] = ("answer", "flags")
+    sections: ClassVar[tuple[str, ...]] = ("answer", "curves", "flags")
 
     units: Data | None = None
     evaluating: Data | None = None
@@ -286,6 +286,7 @@ class Plan(plans.Plan, Shown):
     measure: Data | None = None
     extendable: bool = False
     folder: Path | None = folder_field()
+    held: tuple[str, ...] = field(default=(), compare=False, repr=False)    # of plans.BESIDE: keys that plan.json has
 
     @classmethod
     def written(cls, data: Data, **beside: Any) -> Plan:
@@ -298,6 +299,7 @@ class Plan(plans.Plan, Shown):
             sees=Comparison.of(data["sees"]) if data.get("sees") else None,
             next=tuple(data.get("next") or ()),
             measure=data.get("measure"),
+            held=tuple(k for k in plans.BESIDE if k in data),
             **beside,
         )
 
@@ -336,14 +338,16 @@ class Plan(plans.Plan, Shown):
         return _part(plans.Plan, self).data()
 
     def to_dict(self) -> dict[str, Any]:
-        """plan.json; `measure` of imported runs only, `evaluating` of isocost's own only."""
-        own = {"evaluating": self.evaluating} if self.measure is None else {"measure": self.measure}
-        return self.data() | own | {
+        """plan.json: records of imported runs, and of earlier versions, have fewer keys beside the plan."""
+        beside = {
             "units": self.units,
+            "evaluating": self.evaluating,
             "more": [m.data() for m in self.more],
             "sees": self.sees.data() if self.sees else None,
             "next": list(self.next),
+            "measure": self.measure,
         }
+        return self.data() | {k: v for k, v in beside.items() if k in self.held}
 
 
 # train and audit ----------------------------------------------------------------------------------------------

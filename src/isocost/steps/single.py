@@ -45,7 +45,7 @@ def train_one(
     dry_run: bool = False,
     price: str | None = None,
     devices: int | None = None,
-    on: Observer = SILENT,
+    observer: Observer = SILENT,
 ) -> RunEnd | RunCost:
     """Train one method on one setting, in `out` (default runs/METHOD-SEED); a run that is there is continued.
 
@@ -95,20 +95,20 @@ def train_one(
     recipe = recipe_of(job)  # raises for a mistake in the recipe before anything is opened
     folder = out or Path("runs") / job.name
     opened = None if (folder / "run.json").exists() else _opened(job, recipe)
-    on.on(Started(job))
+    observer.on(Started(job))
     for text in opened.problems.report.warnings[:SHOWN] if opened else ():
-        on.on(Warned(text))
+        observer.on(Warned(text))
     if differs := its_own(method, {"n": n, "B": B, **describe(recipe.pace)}):
-        on.on(Noted(differs))
+        observer.on(Noted(differs))
     if dear := _evaluating(job, spend, evaluations, opened):
-        on.on(Warned(dear))
+        observer.on(Warned(dear))
     if dry_run:
-        return _cost(job, spend, evaluations, opened, folder, on)
-    return _go(job, folder, opened, on)
+        return _cost(job, spend, evaluations, opened, folder, observer)
+    return _go(job, folder, opened, observer)
 
 
 def _cost(
-    job: Job, spend: Budget, evaluations: int, opened: Opened | None, folder: Path, on: Observer
+    job: Job, spend: Budget, evaluations: int, opened: Opened | None, folder: Path, observer: Observer
 ) -> RunCost:
     """What a run would cost. What that has sampled is written down even where the budget pays for no update."""
     known = finished(pass_rates(job.setting, problems=2, method=job.method, opened=opened, bounded=False))
@@ -116,7 +116,7 @@ def _cost(
     try:
         return RunCost(expected_bill(job, spend, evaluations, known), known["cost"], folder)
     except UserError:
-        on.on(Sampled.of(known["cost"], folder))
+        observer.on(Sampled.of(known["cost"], folder))
         raise
 
 
@@ -211,14 +211,14 @@ def _opened(job: Job, recipe: Recipe) -> Opened:
     return opened
 
 
-def _go(job: Job, out: Path, opened: Opened | None, on: Observer) -> RunEnd:
+def _go(job: Job, out: Path, opened: Opened | None, observer: Observer) -> RunEnd:
     from isocost.runs.run import run
 
     def on_step(line: Mapping[str, Any]) -> None:
         if "eval/select" in line:
             clock = tail(out / "timing.jsonl", TAIL)
             speed = rates(clock[-1]) if clock and line["step"] else None
-            on.on(Evaluated(line["rollouts"], line["step"], line["eval/audit"], speed))
+            observer.on(Evaluated(line["rollouts"], line["step"], line["eval/audit"], speed))
 
     end = asyncio.run(run(job, out, opened=opened, on_step=on_step))
     if end["reason"] == "interrupted":

@@ -22,7 +22,7 @@ from isocost.steps.results import Forecast, Plan, Trained
 
 @writes()
 def train(
-    study: Path, *, workers: int | None = None, dry_run: bool = False, on: Observer = SILENT
+    study: Path, *, workers: int | None = None, dry_run: bool = False, observer: Observer = SILENT
 ) -> Trained | Plan:
     """Seal the forecast, then train the prescription and its comparator, paired by seed; runs that ended are not run
     again. A dry run returns the plan, whose `bill` is the cost.
@@ -49,11 +49,11 @@ def train(
     if altered := forecasts.changed(read.hashes, hashes(home, read.seal_version)):
         raise UserError(f"{', '.join(altered)} was changed after the forecast was sealed: begin another study")
     forecast = Forecast.beside(read, metric=home.metric, folder=study)
-    on.on(forecast)
+    observer.on(forecast)
     rule = RateRule.of(home.read("rate.json", "pilot")) if home.has("rate.json") else planned.rate
-    workers = workers_for(home, workers, on)
+    workers = workers_for(home, workers, observer)
     with home.phase("train"):
-        run_phase(home, planned, plan.runs, rule, "training", on, workers, seal=forecast.seal)
+        run_phase(home, planned, plan.runs, rule, "training", observer, workers, seal=forecast.seal)
     return Trained(forecast, tuple(r.name for r in plan.runs), study)
 
 

@@ -35,7 +35,7 @@ def whole(
     dry_run: bool = False,
     price: str | None = None,
     devices: int | None = None,
-    on: Observer = SILENT,
+    observer: Observer = SILENT,
 ) -> Whole | PilotPlan:
     """Profile, plan, pilot, fit, plan, train, audit and report in `out`; what was done is not done again.
 
@@ -45,22 +45,22 @@ def whole(
         UserError: as the steps do, and where `out` already contains a study with a different size or budget.
     """
     _refuse_other_size(out, size, budget)
-    on.on(Opening(out, size, seed))
-    on.on(profile(out, setting, seed=seed, method=method))
+    observer.on(Opening(out, size, seed))
+    observer.on(profile(out, setting, seed=seed, method=method))
     home = opened(out)
     if not home.has("pilot.json"):
         plan(out, size=None if budget else size, budget=budget, price=price, devices=devices, workers=workers)
     planned = pilot_plan(home)
     if dry_run:
         return planned
-    on.on(planned)
+    observer.on(planned)
     if not planned.direct:
-        on.on(pilot(out, workers=workers, on=on))
-        on.on(fit(out))
-    on.on(plan(out))
-    train(out, workers=workers, on=on)
+        observer.on(pilot(out, workers=workers, observer=observer))
+        observer.on(fit(out))
+    observer.on(plan(out))
+    train(out, workers=workers, observer=observer)
     verdict = audit(out)
-    on.on(verdict)
+    observer.on(verdict)
     with home.phase("report"):
         write_report(out)
     file = write_report(out)      # again, so that it holds the report's own time
