@@ -13,12 +13,12 @@ from click.testing import CliRunner
 
 from isocost import importers
 from isocost.cli.commands import main
-from isocost.compare.tracks import tracks
 from isocost.errors import UserError
 from isocost.importers import _names, _wire, cleanrl, sb3, tensorboard
 from isocost.importers._record import Asked, resolve
 from isocost.laws.curves import curves
 from isocost.laws.law import Law
+from isocost.laws.tracks import tracks
 from isocost.planner.rollouts import Plan
 from isocost.report.page import render
 from isocost.report.records import load

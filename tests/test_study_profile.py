@@ -15,9 +15,9 @@ from rich.console import Console
 from isocost import meter as meters
 from isocost.cli import text as tell
 from isocost.cli.commands import main
+from isocost.cli.text_compare import detectable
 from isocost.compare import steps as comparing
 from isocost.compare.design import design
-from isocost.compare.steps import _can_see
 from isocost.laws.curves import Curve
 from isocost.report.accounts import spent
 from isocost.report.records import load
@@ -226,11 +226,11 @@ def test_what_the_probes_differ_by_is_pooled_within_an_arm_at_a_rate(monkeypatch
 
 def test_what_can_be_seen_is_told_by_the_noise_that_was_measured():
     few, many = planned(5), planned(10)
-    assert "differ by 0.020 (assumed: one seed a probe measures none)" in _can_see(few, None)
-    assert "differ by 0.020 (assumed until the probes end)" in _can_see(many, None)
-    measured = _can_see(many, {"sd": 0.04, "dof": 6})
-    assert "differ by 0.040 (measured on the probes, 6 degrees of freedom)" in measured
-    assert measured.startswith(f"{2 * many.detectable(0.02):.3f} between two arms")
+    assert "of 0.020 between runs (assumed; probes with one seed do not measure it)" in detectable(few, None)
+    assert "of 0.020 between runs (assumed until the probes end)" in detectable(many, None)
+    measured = detectable(many, {"sd": 0.04, "dof": 6})
+    assert "of 0.040 between runs (measured on the probes, 6 degrees of freedom)" in measured
+    assert measured.startswith(f"minimum detectable difference between two arms {2 * many.detectable(0.02):.3f} (80%")
 
 
 def test_methods_whose_preconditions_fail_are_grouped_by_the_reason(whole, capsys):

@@ -213,7 +213,7 @@ def test_a_run_that_turned_nan_is_told_as_diverged(tmp_path):
 
 
 @pytest.mark.parametrize(("command", "words"), [
-    (("verdict",), "so there is none to stop: `isocost fit"),
+    (("verdict",), "cannot be stopped. See `isocost fit"),
     (("audit",), "no forecast of its trainer's run is sealed; bring that run in with `isocost import`"),
     (("fit", "--metric", "best@4"), "import the logs again with --map held_out=COLUMN"),
 ])

@@ -24,8 +24,8 @@ class Shown:
         """The study's folder, which the drawings take the runs from; None without one."""
         return getattr(self, "folder", None)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data: exactly what the command prints with --json."""
+    def to_dict(self) -> Any:
+        """Plain data, a dict or a list: exactly what the command prints with --json."""
         raise NotImplementedError
 
     def plot(self) -> Any:

@@ -9,7 +9,6 @@ fails; compare: the same), 4 audit: cannot tell, or uninformative (compare: cann
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,22 +30,14 @@ from isocost.cli.options import (
 from isocost.errors import UserError
 from isocost.terminal import echo
 
+READS = ("arms", "unit", "metric", "margin", "seed", "out", "as_json")      # options of a comparison of folders
+
 
 def setting(asked: dict[str, Any]) -> Any:
     """The setting of a command's options, which are taken out of `asked`."""
     from isocost.steps.settings import OPTIONS, setting_of
 
     return setting_of({name: asked.pop(name) for name in OPTIONS})
-
-
-def show(data: Any, text: Callable[[], None], as_json: bool) -> None:
-    """Print plain data as JSON, or as `text` prints it."""
-    if as_json:
-        from isocost.jsonfile import page
-
-        echo(page(data))
-    else:
-        text()
 
 
 @click.group(cls=OneLine, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -260,48 +251,71 @@ def audit(study: Path, as_json: bool) -> int:
 @main.command()
 @click.argument("folder", type=FOLDER)
 @click.option("--target", type=SHARE, help="held-out reward at the end  [default: the forecast's lower bound]")
-@click.option("--worth", type=SHARE, help="stop where what is left gains less than this")
+@click.option("--worth", type=SHARE, help="stop if the rest of the run is expected to gain less than this")
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
-def verdict(folder: Path, as_json: bool, **asked: Any) -> int:
-    """Go on, stop, or change n: advice on a run, or on a study's runs, while they train. Stops nothing itself."""
-    from isocost.steps.settings import console_of
-    from isocost.steps.verdict import verdict as judged
+def verdict(folder: Path, as_json: bool, **asked: Any) -> None:
+    """Advise to continue, stop or change n: for a run, or for a study's runs, while they train. Stops nothing."""
+    from isocost.cli import text_listing  # noqa: F401 - registers its texts
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.verdict import verdict
 
-    return judged(folder, as_json=as_json, console=console_of(as_json), **asked)
+    printed(verdict(folder, **asked), observer(as_json), as_json)
 
 
 @main.command()
 @click.argument("arms", nargs=-1, required=True, metavar="A B...")
-@click.option("--budget", help="methods: all that may be spent, probes, arms and seeds: 200k-rollouts, 2M-tokens, 1h")
+@click.option("--budget", help="methods: cost of all probes and runs: 200k-rollouts, 2M-tokens, 1h")
 @click.option("--seeds", type=SOME, default=5, show_default=True, help="methods: runs per arm, paired by seed")
 @click.option("--rollouts", "-n", type=SOME, help="methods: n of every arm, per problem  [default: 8]")
 @click.option("--groups", "-B", type=SOME, help="methods: B of every arm, problems per update  [default: 16]")
 @click.option("--own-sizes", is_flag=True, help="methods: every arm at its method's own n and B")
-@click.option("--lr", type=POSITIVE, help="methods: where rates begin; each arm is probed at a quarter, 1 and 4 of it")
-@click.option("--evaluations", type=SOME, default=8, show_default=True, help="methods: points of compute, by doubling")
+@click.option("--lr", type=POSITIVE, help="methods: the middle learning rate; each arm probes 1/4, 1 and 4 times it")
+@click.option("--evaluations", type=SOME, default=8, show_default=True, help="methods: evaluations per run, doubling")
 @click.option("--margin", type=POSITIVE, default=0.01, show_default=True, help="reward within which arms are the same")
 @click.option("--metric", default="pass@1", show_default=True, help="pass@1, best@4 or worst@4")
 @click.option("--unit", default="rollouts", show_default=True, help="folders: rollouts, tokens, flops or seconds")
-@click.option("--to-parents", is_flag=True, help="methods: each against the method that it changes, and no other")
+@click.option("--to-parents", is_flag=True, help="methods: compare each with its parent only")
 @click.option("--set", "sets", multiple=True, metavar="SEAM.NAME=VALUE", help="methods: a setting of every arm")
 @click.option("--seed", type=ANY, default=0, show_default=True, help="of everything that is drawn")
-@click.option("--out", type=FOLDER, help="where to keep it  [default: comparisons/A-B for methods]")
+@click.option("--out", type=FOLDER, help="folder for the record  [default: comparisons/A-B for methods]")
 @click.option("--workers", type=SOME, help="runs side by side; results do not depend on it")
-@click.option("--dry-run", is_flag=True, help="methods: say what it would cost and what it could see")
+@click.option("--dry-run", is_flag=True, help="methods: show the design, its cost and its power")
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @model_options
 @said
-def compare(arms: tuple[str, ...], as_json: bool, **asked: Any) -> int:
-    """Which is better at equal cost: methods, which are trained; or folders of runs, which are read.
+def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -> int:
+    """Judge which is better at equal cost: methods, which are trained, or folders of runs, which are read.
 
-    A and B are names (see `isocost methods`), .py files, or folders; METHOD@SEAM.NAME=VALUE,... is a method with
-    settings of its own, n and B among them (rollouts=9). Every method's learning rate is tuned alike within the budget.
-    Exits 0 if a difference is told, 3 if they are the same within the margin, 4 if it cannot be told.
+    A and B are names (see `isocost methods`), .py files, or folders. METHOD@SEAM.NAME=VALUE,... is a method with its
+    own settings, including n and B (rollouts=9). Every method's learning rate is tuned alike within the budget.
+    Exits 0 if arms differ, 3 if they are the same within the margin, 4 if the comparison cannot tell.
     """
-    from isocost.compare.steps import run_compare
+    from isocost.cli import text_compare  # noqa: F401 - registers its texts
+    from isocost.cli.printer import observer, printed
+    from isocost.compare import steps
+    from isocost.compare.folders import compare_folders
+    from isocost.steps.events import Sampled
 
-    return run_compare(arms, quiet=as_json, as_json=as_json, given=given(), **asked)
+    shown, unit = observer(as_json), asked.pop("unit")
+    if steps.are_folders(arms):
+        if unused := [option for name, option in given().items() if name not in READS]:
+            raise UserError(f"{unused[0]} is for methods, which are trained; folders are compared as they were run: "
+                            "leave it out, or name methods")
+        found = compare_folders(arms, unit=unit, **{k: asked[k] for k in ("metric", "margin", "seed", "out")})
+        printed(found, shown, as_json)
+        return found.exit_code
+    if unit != "rollouts":
+        raise UserError(f"--unit {unit} is for folders of runs; methods are compared in the unit of their --budget")
+    if dry_run:
+        plan = steps.plan_comparison(arms, observer=shown, **asked)
+        printed(plan, shown, as_json)
+        if plan.pricing and not as_json:
+            shown.on(Sampled.of(plan.pricing))
+        return 0
+    answer = steps.compare_methods(arms, observer=shown, **asked)
+    printed(answer, shown, as_json)
+    return answer.exit_code
 
 
 @main.command(name="eval")
@@ -339,34 +353,35 @@ def report(study: Path, out: Path | None) -> None:
 @main.command(name="import")
 @click.argument("sources", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option("--out", type=FOLDER, help="[default: runs/NAME for one log, studies/imported for several]")
-@click.option("--from", "source", help="which trainer or format wrote it  [default: recognised by its content]")
+@click.option("--from", "source", help="the trainer or format that wrote it  [default: recognised by content]")
 @click.option("--study", is_flag=True, help="make a study even of one log")
 @click.option(
     "--map", "columns", multiple=True, metavar="NAME=COLUMN",
     help="which column is reward, held_out, step, ...; seed, n, B or run separates the runs of one table",
 )
-@click.option("--n", "-n", type=SOME, help="rollouts per problem, where the log does not say")
-@click.option("--B", "-B", "B", type=SOME, help="problems per update, where the log does not say")
-@click.option("--lr", type=POSITIVE, help="learning rate, where the log does not say")
-@click.option("--seed", type=ANY, help="where the log does not say; else runs are numbered in the order given")
-@click.option("--names", metavar="PATTERN", help="how a run's name tells its sizes, such as 'n{n}-s{seed}'")
-@click.option("--scale", metavar="LOW,HIGH", help="the least and the most a rollout can earn, if not 0 and 1")
-@click.option("--base", type=float, help="reward of the policy before training, in the log's units, where it lacks it")
-@click.option("--model", help="what was trained, to be shown")
-@click.option("--data", help="on which problems, to be shown")
+@click.option("--n", "-n", type=SOME, help="rollouts per problem, if the log lacks it")
+@click.option("--B", "-B", "B", type=SOME, help="problems per update, if the log lacks it")
+@click.option("--lr", type=POSITIVE, help="learning rate, if the log lacks it")
+@click.option("--seed", type=ANY, help="the seed, if the log lacks it  [default: runs are numbered in the order given]")
+@click.option("--names", metavar="PATTERN", help="how a run's name spells its sizes, such as 'n{n}-s{seed}'")
+@click.option("--scale", metavar="LOW,HIGH", help="least and largest reward of a rollout, if not 0 and 1")
+@click.option("--base", type=float, help="reward of the policy before training, in the log's units, if missing")
+@click.option("--model", help="the model that was trained, as a label")
+@click.option("--data", help="the problems it was trained on, as a label")
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
-def import_runs(as_json: bool, **asked: Any) -> int:
-    """Bring runs of another trainer in: TRL, verl, prime-rl, tinker, wandb, TensorBoard, SB3, CleanRL, CSV, JSON lines.
+def import_runs(as_json: bool, **asked: Any) -> None:
+    """Import runs of TRL, verl, prime-rl, tinker, wandb, TensorBoard, SB3, CleanRL, or from CSV or JSON lines.
 
-    One log becomes a run, several a study that `fit`, `plan`, `compare` and `report` take. What the logs lack is named.
+    One log becomes a run; several become a study for `fit`, `plan`, `compare` and `report`. What the logs lack is
+    listed.
     """
-    from isocost.cli.printer import observer
-    from isocost.steps import imported
+    from isocost.cli import text_listing  # noqa: F401 - registers its texts
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.importing import import_logs
 
-    found = imported.run(**asked, observer=observer(as_json))
-    show(found, lambda: imported.show(found), as_json)
-    return 0
+    shown = observer(as_json)
+    printed(import_logs(**asked, observer=shown), shown, as_json)
 
 
 @main.command()
@@ -393,13 +408,18 @@ def export(study: Path, target: str | None, out: Path | None) -> None:
 @setting_options
 @said
 def doctor(as_json: bool, **asked: Any) -> int:
-    """Check MODEL, its template, sampler, verifier and speed here, in about a minute. Exits 3 if something fails.
+    """Check MODEL, its template, sampler, verifier and speed here, in about a minute. Exits 3 if a check fails.
 
     MODEL is what --model is elsewhere: 'tiny', 'smollm2' or a Hugging Face folder. Nothing is written.
     """
-    from isocost.doctor.show import doctor
+    from isocost.cli import text_doctor  # noqa: F401 - registers its texts
+    from isocost.cli.printer import observer, printed
+    from isocost.doctor import diagnose
 
-    return doctor(as_json=as_json, **asked)
+    shown = observer(as_json)
+    found = diagnose(**asked, observer=shown)
+    printed(found, shown, as_json)
+    return 0 if found.sound else 3
 
 
 @main.command()
@@ -411,16 +431,16 @@ def doctor(as_json: bool, **asked: Any) -> int:
     help="write every run's metrics to this file as one table, and nothing else",
 )
 @said
-def ls(folder: Path, as_json: bool, parquet: Path | None) -> int:
+def ls(folder: Path, as_json: bool, parquet: Path | None) -> None:
     """List the studies and runs below a folder."""
+    from isocost.cli import text_listing
+    from isocost.cli.printer import observer, printed
     from isocost.steps import listing
 
     if parquet is not None:
-        echo(f"{listing.to_parquet(folder, parquet)} rows in {parquet}")
-        return 0
-    rows = listing.rows(folder)
-    show(rows, lambda: listing.show(rows), as_json)
-    return 0
+        printed(listing.write_parquet(folder, parquet), observer(False), False)
+        return
+    printed(listing.list_folder(folder), text_listing.wide(as_json), as_json)
 
 
 @main.command()
@@ -429,17 +449,18 @@ def ls(folder: Path, as_json: bool, parquet: Path | None) -> int:
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
 def diff(a: str, b: str, as_json: bool) -> None:
-    """The seams at which two methods, runs or method files differ, every default bound."""
-    from isocost.steps import listing
+    """Show the seams at which two methods, runs or method files differ, with all defaults."""
+    from isocost.cli import text_listing
+    from isocost.cli.printer import printed
+    from isocost.steps.listing import compare_recipes
 
-    found = listing.differences(a, b)
-    show(found, lambda: listing.show_differences(a, b, found), as_json)
+    printed(compare_recipes(a, b), text_listing.wide(as_json), as_json)
 
 
 @main.group(invoke_without_command=True)
 @click.pass_context
 def laws(context: click.Context) -> None:
-    """The laws: list them, or fit one to a table of points."""
+    """List the published laws, or fit one to a table of points."""
     if context.invoked_subcommand is None:
         context.invoke(laws_list)
 
@@ -448,11 +469,12 @@ def laws(context: click.Context) -> None:
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
 def laws_list(as_json: bool = False) -> None:
-    """Every law: its equation, the data it takes, who found it."""
-    from isocost.steps import laws as known
+    """List every law: its equation, the data it takes, its source."""
+    from isocost.cli import text_listing  # noqa: F401 - registers its texts
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.laws import list_laws
 
-    rows = known.listed()
-    show(rows, lambda: known.show_list(rows), as_json)
+    printed(list_laws(), observer(as_json), as_json)
 
 
 @laws.command(name="fit")
@@ -460,16 +482,17 @@ def laws_list(as_json: bool = False) -> None:
 @click.argument("points", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--x", default="x", show_default=True, help="the column of x")
 @click.option("--y", default="y", show_default=True, help="the column of y")
-@click.option("--run", default="run", show_default=True, help="the column that says which run a point is of")
+@click.option("--run", default="run", show_default=True, help="the column that names the run of a point")
 @click.option("--level", type=click.FloatRange(0.5, 0.999), default=0.9, show_default=True, help="of the intervals")
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
-def laws_fit(law: str, points: Path, x: str, y: str, run: str, level: float, as_json: bool) -> None:
-    """Fit LAW to a CSV file with columns x, y and, where known, run: parameters with intervals."""
-    from isocost.steps import laws as known
+def laws_fit(law: str, points: Path, as_json: bool, **asked: Any) -> None:
+    """Fit LAW to a CSV file with columns x, y and, if known, run: parameters with intervals."""
+    from isocost.cli import text_listing  # noqa: F401 - registers its texts
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.laws import fit_points
 
-    found = known.fit(law, points, {"x": x, "y": y, "run": run}, level)
-    show(found, lambda: known.show_fit(found), as_json)
+    printed(fit_points(law, points, **asked), observer(as_json), as_json)
 
 
 @main.group(invoke_without_command=True)
@@ -477,7 +500,7 @@ def laws_fit(law: str, points: Path, x: str, y: str, run: str, level: float, as_
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @click.pass_context
 def methods(context: click.Context, seam: str | None, as_json: bool) -> None:
-    """The catalogue: list, tree, show, check."""
+    """The catalogue of methods: list, tree, show, check."""
     if context.invoked_subcommand is None:
         context.invoke(methods_list, seam=seam, as_json=as_json)
     elif seam or as_json:
@@ -489,17 +512,18 @@ def methods(context: click.Context, seam: str | None, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
 def methods_list(seam: str | None = None, as_json: bool = False) -> None:
-    """Every method: name, year, the seams it changes in its parent, its claim."""
-    from isocost.steps import listing
+    """List every method: name, year, the seams it changes in its parent, its claim."""
+    from isocost.cli import text_listing
+    from isocost.cli.printer import printed
+    from isocost.steps.listing import list_methods
 
-    rows = listing.methods(seam)
-    show(rows, lambda: listing.show_methods(rows), as_json)
+    printed(list_methods(seam), text_listing.wide(as_json), as_json)
 
 
 @methods.command(name="tree")
 @said
 def methods_tree() -> None:
-    """The methods as a family tree."""
+    """Show the methods as a family tree."""
     from isocost.methods import tree
 
     echo(tree())
@@ -509,7 +533,7 @@ def methods_tree() -> None:
 @click.argument("name")
 @said
 def methods_show(name: str) -> None:
-    """A method's own file."""
+    """Print a method's own file."""
     from isocost.methods import load
 
     echo(Path(load(name).__file__).read_text())
@@ -520,19 +544,14 @@ def methods_show(name: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
 def methods_check(name: str, as_json: bool) -> int:
-    """Run the contract that every method file must pass, on a name, METHOD@SETTINGS or a .py file of yours.
+    """Check the contract of method files on a name, METHOD@SETTINGS or your own .py file.
 
-    Exits 2 if it is broken.
+    Exits 2 if the method breaks it.
     """
-    from isocost.methods import check
+    from isocost.cli import text_listing  # noqa: F401 - registers its texts
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.listing import check_method
 
-    found = check(name)
-    broken = [f for f in found if f.state == "BROKEN"]
-
-    def text() -> None:
-        for f in found:
-            echo(f"{f.state:<9} {f.promise}" + (f"\n          {f.why}" if f in broken else ""))
-        echo(f"{name} breaks {len(broken)} of {len(found)}" if broken else f"{name} keeps the contract")
-
-    show([{"promise": f.promise, "state": f.state, "kept": f.kept, "why": f.why} for f in found], text, as_json)
-    return 2 if broken else 0
+    found = check_method(name)
+    printed(found, observer(as_json), as_json)
+    return 2 if found.broken else 0

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from isocost.jsonfile import tail
+from isocost.jsonfile import TAIL, tail
 from isocost.runs.launch.local import ended
 from isocost.runs.run import Job
 from isocost.runs.speed import Rates, rates, together, told
@@ -22,7 +22,6 @@ from isocost.words import counted, duration
 if TYPE_CHECKING:
     from isocost.steps.verdict import Bearings  # the laws are loaded when there is something to judge
 
-TAIL = 8192  # bytes of a stream's end that surely hold its last lines
 WIDE = 130  # columns of a terminal that has room for every run's own rates
 SPEEDS = ("tokens/s", "rollouts/s", "sampling", "scoring", "learning")
 

@@ -15,9 +15,9 @@ from math import isfinite, isnan
 from pathlib import Path
 from typing import Any
 
-from isocost.compare.tracks import LENGTH, written
 from isocost.errors import UserError
 from isocost.importers import FACTS, HELD_OUT, TRAINING, UNNAMED, Empty, Log, Point
+from isocost.laws.tracks import LENGTH, written
 from isocost.runs import record as records
 
 OPTION = {"n": "rollouts per problem", "B": "problems per update", "lr": "learning rate"}

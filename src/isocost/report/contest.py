@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from isocost.compare.tracks import SPENT
+from isocost.laws.tracks import SPENT
 from isocost.report import charts
 from isocost.report.accounts import Section, empty
 from isocost.report.html import (

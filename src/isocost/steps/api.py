@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from isocost.display import Shown, write_report
-from isocost.errors import UserError
-from isocost.planner.stopping import Verdict
 from isocost.steps import results
 from isocost.steps.audit import audit
 from isocost.steps.events import SILENT, Observer
@@ -19,8 +17,9 @@ from isocost.steps.pass_rates import PROBLEMS
 from isocost.steps.pilot import pilot
 from isocost.steps.plan import plan
 from isocost.steps.profile import profile
-from isocost.steps.settings import OPTIONS, setting_of
+from isocost.steps.settings import setting_with
 from isocost.steps.train import train
+from isocost.steps.verdict import Verdicts, verdict
 from isocost.worlds.setting import Setting
 
 
@@ -90,18 +89,13 @@ class Study(Shown):
         """Compare the sealed forecast with the outcome."""
         return audit(self.path)
 
-    def verdict(self, *, target: float | None = None, worth: float | None = None) -> tuple[Verdict, ...]:
-        """Advice on each run of the plan that has been evaluated: continue, stop, or change n. It stops nothing.
+    def verdict(self, *, target: float | None = None, worth: float | None = None) -> Verdicts:
+        """Advice on the trained runs while they train: continue, stop, or change n. It stops nothing.
 
         `target` is the held-out reward wanted at the end, by default the forecast's lower bound; `worth` is the gain
         below which the rest of a run is not worth its cost.
         """
-        from isocost.steps.verdict import Bearings, judge_run
-
-        bearings = Bearings.of(self.path)
-        runs = sorted((self.path / "runs").glob("train-*/run.json"))
-        judged = (judge_run(run.parent, bearings, target=target, worth=worth) for run in runs)
-        return tuple(v for v in judged if v is not None)
+        return verdict(self.path, target=target, worth=worth)
 
     def report(self, out: str | Path | None = None) -> Path:
         """Write the report as one HTML file and return its path, by default report.html in the study's folder."""
@@ -118,9 +112,10 @@ class Study(Shown):
 
         A pandas frame where pandas is installed, else a list of dicts.
         """
-        from isocost.steps.listing import rows
+        from isocost.steps.listing import list_folder
 
-        found = [{k: v for k, v in row.items() if k != "kind"} for row in rows(self.path) if row["kind"] == "run"]
+        rows = list_folder(self.path).to_dict()
+        found = [{k: v for k, v in row.items() if k != "kind"} for row in rows if row["kind"] == "run"]
         if find_spec("pandas") is None:
             return found
         import pandas
@@ -144,9 +139,7 @@ def study(
     Raises:
         UserError: for a setting of another name. A value that cannot be used is an error of the first step.
     """
-    if unknown := [k for k in settings if k not in OPTIONS]:
-        raise UserError(f"{unknown[0]!r} is not a setting; settings are {', '.join(OPTIONS)}")
-    setting = setting_of({"model": model, "data": data, **settings})
+    setting = setting_with(model=model, data=data, **settings)
     return Study(Path(out), setting, seed=seed, method=method, problems=problems, observer=observer)
 
 

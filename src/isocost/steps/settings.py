@@ -41,6 +41,17 @@ def setting_of(asked: Mapping[str, Any]) -> Setting:
     )
 
 
+def setting_with(**options: Any) -> Setting:
+    """The setting of these options, by their names in `OPTIONS`, with the defaults of `setting_of`.
+
+    Raises:
+        UserError: for an unknown name.
+    """
+    if unknown := [k for k in options if k not in OPTIONS]:
+        raise UserError(f"{unknown[0]!r} is not a setting; settings are {', '.join(OPTIONS)}")
+    return setting_of(options)
+
+
 SET_BY = {      # settings of a method that a study decides: what sets them there
     "rollouts": "the pilot varies n, and `isocost pilot STUDY --seeds N=K` adds another n",
     "groups": "set B with `isocost plan STUDY --groups`",

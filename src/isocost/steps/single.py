@@ -11,7 +11,7 @@ import numpy as np
 
 from isocost import methods
 from isocost.errors import Interrupted, UserError
-from isocost.jsonfile import tail
+from isocost.jsonfile import TAIL, tail
 from isocost.planner.budget import Bill, Budget, Machine, Prices, expected_timing
 from isocost.planner.learning_rate import starting_rule
 from isocost.planner.pilot import EVALUATION_SHARE, points, warmup
@@ -26,7 +26,6 @@ from isocost.steps.results import RunCost, RunEnd
 from isocost.words import counted
 from isocost.worlds.setting import Opened, Setting
 
-TAIL = 8192     # bytes of a stream's end that hold its last lines
 SHOWN = 8       # warnings of the reward's check that are listed
 
 
