@@ -9,7 +9,6 @@ import tempfile
 from pathlib import Path
 
 import isocost
-from isocost.steps import imported
 
 COLUMNS = ["run=run", "held_out=eval_reward"]
 
@@ -32,7 +31,7 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         log, out = Path(folder, "log.csv"), Path(folder, "study")
         write_log(log)
-        imported.run([log], out, None, COLUMNS, None, "n{n}-s{seed}", B=8)
+        isocost.import_logs([log], out, columns=COLUMNS, names="n{n}-s{seed}", B=8)
         study = isocost.open(out)
         law = study.fit()
         plan = study.plan(budget="50k-rollouts")
