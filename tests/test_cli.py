@@ -409,7 +409,7 @@ def test_a_signal_saves_and_prints_the_line_that_goes_on(tmp_path, signum, code)
     error = process.communicate(timeout=300)[1]
     assert process.returncode == code and "Traceback" not in error
     assert read_json(tmp_path / "my run" / "end.json")["reason"] == "interrupted"
-    line = error.strip().splitlines()[-1].split("To go on: ")[1]
+    line = error.strip().splitlines()[-1].split("To continue: ")[1]
     said(*shlex.split(line)[1:])
     said(*asked, "--out", tmp_path / "whole")
     assert kill9.left_by(tmp_path / "my run") == kill9.left_by(tmp_path / "whole")

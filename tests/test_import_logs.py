@@ -410,7 +410,7 @@ def test_a_law_without_a_base_says_how_to_get_one(tmp_path):
 def test_one_log_can_be_a_study_to_which_others_are_added(tmp_path):
     out = tmp_path / "study"
     said("import", LOGS / "trl" / "n4-s0", "--study", "--out", out)
-    assert "law: refused" in said("fit", out)
+    assert "law: not identified" in said("fit", out)
     text = said("plan", out, "--budget", "10k-rollouts")
     assert "prescription: n = 4" in text and "isocost pilot" not in text
     assert "num_generations: 4" in said("export", out, "--to", "trl")

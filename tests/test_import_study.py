@@ -234,7 +234,7 @@ def test_the_law_says_what_more_would_buy_what_seeds_see_and_what_to_run_next(tm
     made = read_json(out / "plan.json")
     twice = made["more"][0]
     assert (twice["times"], twice["cost"], twice["unit"]) == (2, made["arm"]["C"], "rollouts")
-    assert "2 x the rollouts would buy +" in text and "to be surer: " in text
+    assert "2 x the rollouts would buy +" in text and "to reduce the uncertainty: " in text
     n, seen = made["arm"]["n"], made["sees"]
     other = re.match(rf"n = {n} against n = (\d+): 3 seeds an arm see a difference", seen["text"])
     law = Law.of(read_json(out / "law.json"))

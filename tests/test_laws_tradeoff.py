@@ -163,7 +163,7 @@ def test_a_real_study_trades_n_for_B_and_fits_another_metric(tmp_path):
     assert {(c.n, c.B) for c in curves(out)} == {(2, 8), (4, 4), (8, 2)}
     assert "only --budget" in said("plan", out, "-B", 1, code=2), "a study never holds both sweeps"
     text = said("fit", out)
-    assert "n*(M) at n B = 16" in text or "updates of n B = 16" in text or "law: refused" in text
+    assert "n*(M) at n B = 16" in text or "updates of n B = 16" in text or "law: not identified" in text
     assert "trades n against B" in text
     first = json.loads((out / "law.json").read_text())
     assert first["metric"] == "pass@1"

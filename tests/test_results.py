@@ -23,8 +23,8 @@ from isocost.planner import rollouts as plans
 from isocost.runs.record import read_json
 from isocost.steps import api, results
 from isocost.steps.audit import audit
-from isocost.steps.events import Evaluated, Observer, Skipped, Started, Warned
 from isocost.steps.evaluate import evaluate
+from isocost.steps.events import Evaluated, Observer, Skipped, Started, Warned
 from isocost.steps.fit import fit
 from isocost.steps.importing import import_logs
 from isocost.steps.pilot import pilot
@@ -123,7 +123,7 @@ def test_a_profile_is_its_record_and_its_dry_run_a_cost(tmp_path):
 def test_a_run_returns_its_end_and_says_what_it_does(run):
     out, end, kept = run
     assert end.exit_code == 0 and plain(end) == read_json(out / "end.json")
-    assert [type(e) for e in kept.events][0] is Started
+    assert type(kept.events[0]) is Started
     points = [e for e in kept.events if isinstance(e, Evaluated)]
     assert [e.rollouts for e in points] == [0, 16, 64] and all(0 <= e.reward <= 1 for e in points)
     again = printed("train", "grpo", "--data", DATA, "--budget", "64-rollouts", "-n", 4, "-B", 4, "--lr", "1e-4",
@@ -148,7 +148,7 @@ def test_a_policy_measured_again_has_intervals_and_a_paired_difference(run):
 
 
 def test_results_are_frozen_and_every_one_has_a_text(old, run):
-    out, end, _ = run
+    _, end, _ = run
     made = [plan(old / "tiny"), fit(old / "tiny"), audit(old / "tiny"), end]
     for result in made:
         with pytest.raises(FrozenInstanceError):
@@ -167,7 +167,8 @@ def test_what_stands_beside_a_plan_is_not_in_what_a_forecast_is_sealed_from(old)
     written = read_json(old / "tiny" / "plan.json")
     assert found.data() == plans.Plan.of(written).data()
     assert not set(plans.BESIDE) & set(found.data())
-    assert (found.n, found.B, found.M, found.C, found.lr) == tuple(written["arm"][k] for k in ("n", "B", "M", "C", "lr"))
+    sizes = ("n", "B", "M", "C", "lr")
+    assert tuple(getattr(found, k) for k in sizes) == tuple(written["arm"][k] for k in sizes)
     assert found.forecast.interval == found.arm.prediction and found.forecast.runs == found.seeds
 
 
@@ -287,7 +288,7 @@ def test_a_study_creates_nothing_until_its_first_step(tmp_path):
     again = isocost.open(out)
     assert again.profile().to_dict() == study.profile().to_dict() and again.to_dict()["profiled"] == 6
     assert isinstance(again.plan(budget="20k-rollouts"), results.PilotPlan)
-    with pytest.raises(UserError, match="different settings|asked something else"):
+    with pytest.raises(UserError, match="different settings"):
         isocost.study(data=DATA, out=out, problems=7).profile()
 
 

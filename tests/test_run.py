@@ -408,7 +408,7 @@ def test_a_disk_that_is_full_for_the_trained_policy_is_one_line_and_nothing_is_l
     done = subprocess.run([sys.executable, "-c", FULL_AT_THE_END, *command], env=ENVIRONMENT, capture_output=True,
                           text=True, cwd=tmp_path)
     said = (f"isocost: {os.strerror(errno.EFBIG)} at r/final; the last checkpoint is whole: free some space and run "
-            "the same command again, which goes on from there\n")
+            "the same command again to continue from there\n")
     assert (done.returncode, done.stderr) == (5, said)
     there = {p.name for p in (tmp_path / "r").iterdir()}
     assert not there & {"final", ".final.tmp", "end.json"} and "checkpoints" in there

@@ -132,7 +132,7 @@ def check(path: Path, setting: Setting, **asked: Any) -> None:
     if changed:
         said = ", ".join(f"{_ASKED_AS.get(k, k)} was {old.get(k)!r} and is now {new[k]!r}" for k in changed)
         raise UserError(
-            f"{path} holds a study that was asked something else ({said}); choose another --out, or remove it"
+            f"{path} already contains a study with different settings ({said}); choose another --out, or remove it"
         )
 
 

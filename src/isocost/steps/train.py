@@ -47,7 +47,7 @@ def train(
         forecasts.write(sealed, home.path / "forecast.json")
     read = forecasts.read(home.path / "forecast.json")
     if altered := forecasts.changed(read.hashes, hashes(home, read.seal_version)):
-        raise UserError(f"{', '.join(altered)} was changed after the forecast was sealed: begin another study")
+        raise UserError(f"{', '.join(altered)} was changed after the forecast was sealed: start another study")
     forecast = Forecast.beside(read, metric=home.metric, folder=study)
     observer.on(forecast)
     rule = RateRule.of(home.read("rate.json", "pilot")) if home.has("rate.json") else planned.rate

@@ -78,4 +78,4 @@ def _refuse_other_size(out: Path, size: str, budget: str | None) -> None:
     same = there.preset == size if wanted is None else there.budget and there.budget.as_asked == wanted
     if (there.budget is None) != (wanted is None) or not same:
         asked = there.preset if there.budget is None else str(there.budget)
-        raise UserError(f"{out} holds a study planned at {asked}; choose another --out, or remove it")
+        raise UserError(f"{out} already contains a study planned at {asked}; choose another --out, or remove it")
