@@ -13,6 +13,7 @@ from isocost.display import Shown
 from isocost.errors import UserError
 from isocost.importers import UNNAMED, Log
 from isocost.importers._record import Asked, Imported, about, resolve, write
+from isocost.jsonfile import finite
 from isocost.laws.curves import curves
 from isocost.planner.pilot import Run
 from isocost.runs import measure, schema
@@ -63,7 +64,7 @@ class ImportedRuns(Shown):
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Plain data for JSON, as `isocost import --json` prints it: a list with an entry per run."""
-        return [asdict(r) for r in self.runs]
+        return list(finite([asdict(r) for r in self.runs]))
 
 
 def import_logs(
