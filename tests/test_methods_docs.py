@@ -47,7 +47,7 @@ def test_every_method_has_its_entry_whole_and_numbers_from_its_paper(name):
 
 def test_the_status_says_what_was_shown_and_where(tmp_path):
     for name in ("tests", "experiments/results"):
-        (tmp_path / name).mkdir()
+        (tmp_path / name).mkdir(parents=True)
     assert _catalogue.status("half", tmp_path) == "contract"
     (tmp_path / "tests" / "test_methods_learn.py").write_text("def test_a():\n    load('half')\n")
     (tmp_path / "tests" / "test_methods_x.py").write_text("NAMES = ['half']\n\n\ndef test_a():\n    half = whole\n")
@@ -77,7 +77,9 @@ def test_a_headline_reproduces_the_claims_that_it_asks_and_no_others(tmp_path, a
     """Question 0 is about both, 1 about `half`, whose claim it is, 2 about `third`, which claims something else."""
     home = tmp_path / "experiments" / "results" / "headlines"
     home.mkdir(parents=True)
-    (home / "a.py").write_text(
+    asks = tmp_path / "experiments" / "headlines"
+    asks.mkdir()
+    (asks / "a.py").write_text(
         "raise SystemExit\n"
         "HEADLINE = Headline(title='T', methods={'half': (0, 1), 'third': (0, 2)}, own=('half',), claim=C)\n"
     )

@@ -29,8 +29,8 @@ from isocost.runs.record import RunRecord, read_json, read_lines, write_json
 from isocost.worlds.setting import Setting
 
 HERE = Path(__file__).resolve().parent
-SOURCES = HERE.parent.parent / "isocost"
-RECORDS = HERE.parent.parent / "records"
+SOURCES = HERE.parent.parent / "src" / "isocost"
+RECORDS = HERE.parent.parent / "experiments" / "results"
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ def listed() -> list[dict[str, Any]]:
     """Every law as plain data."""
     return [
         {"name": law.name, "equation": law.equation, "source": law.source, "data": law.data,
-         "where": f"isocost.laws.{law.where}", "points": law.fit is not None}
+         "where": f"isocost.{law.where}", "points": law.fit is not None}
         for law in LAWS.values()
     ]
 
