@@ -178,7 +178,7 @@ def learn(batch, recipe, world, ledger, *, epochs: int = 1, minibatches: int = 1
 
 
 def counts(problems, ledger, total, *, first: float = 0.5):
-    return allocate.by_shortfall(problems, ledger, total, first=first)
+    return dars.allocate(problems, ledger, total, first=first)
 """
 
 

@@ -106,7 +106,7 @@ def test_entries_send_nobody_to_what_is_not_here():
 
 
 def test_a_function_is_a_methods_own_where_only_its_family_holds_it():
-    assert "choose.by_belief" in _catalogue._own("vade") and "allocate.by_shortfall" in _catalogue._own("darshw")
+    assert "vade.choose" in _catalogue._own("vade") and "dars.allocate" in _catalogue._own("darshw")
     assert "weight.token_mean" not in _catalogue._own("liteppo") and "grpo.advantage" not in _catalogue._own("vade")
 
 

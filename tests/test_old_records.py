@@ -1,8 +1,8 @@
 """Records that the code of commit cf90da5 wrote, one of each kind, load, audit and resume as before.
 
 The archive holds a sealed and audited study (`tiny`), a comparison (`cmp`), one against parents (`wave`), a study of
-imported logs (`imp`), a run (`run1`), runs that were killed (`killed`) with their model (`mini`), and the recipes of all
-methods as they were described then.
+imported logs (`imp`), a run (`run1`), runs that were killed (`killed`) with their model (`mini`), and the recipes of
+all methods as they were described then.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from isocost import methods
 from isocost.cli.commands import main
+from isocost.runs.names import today
 from isocost.runs.record import canonical, read_json
 from isocost.runs.run import Job, run
 from isocost.seams import describe
@@ -85,7 +86,7 @@ def test_an_imported_study_plans_as_before(old):
 
 
 def test_a_run_reads_as_before(old):
-    assert "rollouts" in printed("train", "scaler", "--dry-run", "--budget", "32-rollouts", "--out", "new")
+    assert "rollouts" in printed("train", "scaler", "--dry-run", "--budget", "256-rollouts", "--out", "new")
     printed("report", "run1")
     printed("diff", "run1", "scaler")
 
@@ -109,4 +110,4 @@ def test_a_run_killed_then_goes_on(old, name):
 @pytest.mark.parametrize("name", sorted(methods.shipped()))
 def test_recipes_are_those_of_then(name, old):
     then = json.loads((old / "recipes.json").read_text())
-    assert canonical(describe(methods.recipe(name))) == canonical(then[name])
+    assert canonical(describe(methods.recipe(name))) == canonical(today(then[name]))

@@ -20,7 +20,7 @@ from isocost.traits import Bounds, bounds, declared, gives, requires, shares, tr
 from test_conflicts import known_functions
 
 ANY = {     # numbers that may have any value: thresholds and levels of rewards, whose scale is the verifier's
-    "select.right.over", "bon.advantage.least", "bonrlb.advantage.least", "bonrlb.reward.least", "fbc.advantage.over",
+    "fbc.select.over", "bon.advantage.least", "bonrlb.advantage.least", "bonrlb.reward.least", "fbc.advantage.over",
     "otr.reward.wrong", "gdpo.advantage.weights", "promptgdro.advantage.eta",
 }
 
@@ -147,8 +147,8 @@ UNDECLARED = {      # what a file does and does not declare: the seam, its funct
                  "@trait('compares_siblings') on `advantage`"),
     "pass rates": ("advantage", "return grpo.advantage(batch, ledger) * (1 + sum(t.total for t in "
                                 "ledger.tallies.values()))", "@trait('tracks_pass_rate') on `advantage`"),
-    "phases": ("allocate", "yield from allocate.by_shortfall(problems, ledger, total)", "@trait('phased')"),
-    "extras": ("loss", "return loss.to_reference(out, batch)", "@enrich.reads_reference"),
+    "phases": ("allocate", "yield from dars.allocate(problems, ledger, total)", "@trait('phased')"),
+    "extras": ("loss", "return isoeasy.to_reference(out, batch)", "@enrich.reads_reference"),
 }
 TAKES = {"advantage": "batch, ledger", "allocate": "problems, ledger, total", "loss": "out, batch"}
 

@@ -41,6 +41,7 @@ from isocost.planner.learning_rate import MULTIPLIERS, RateRule, fit_rate, trial
 from isocost.planner.pilot import Run, warmup
 from isocost.runs import measure
 from isocost.runs import record as records
+from isocost.runs.names import today
 from isocost.runs.record import find_runs, read_json
 from isocost.runs.run import Job, its_own, recipe_of
 from isocost.runs.schema import ENDED
@@ -321,7 +322,7 @@ def opened(home: Home) -> Design:
     fit(home.path / "compare.json", sealed["design"], Design)
     d = Design.of(sealed["design"])
     for label in d.labels:
-        if records.canonical(d.recipe(label)) != records.canonical(d.recipes[label]):
+        if records.canonical(d.recipe(label)) != records.canonical(today(d.recipes[label])):
             raise UserError(f"{label} is another method than when {home.path} was sealed; choose another --out")
     return d
 
