@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from isocost import methods, parts
 from isocost.cli.commands import main
 from isocost.contract import conflicts
+from isocost.contract.check import check
 from isocost.contract.conflicts import AT_MOST, CONFLICTS, FACTS, SHARED, refuse
 from isocost.errors import UserError
 from isocost.methods import (
@@ -34,7 +35,8 @@ from isocost.methods import (
     vcpo,
 )
 from isocost.parts import choose, improve, loss, reward, select
-from isocost.seams import SEAMS, describe, fingerprint, functions, tune
+from isocost.recipe import describe, fingerprint, functions, tune
+from isocost.seams import SEAMS
 from isocost.traits import TRAITS, declared
 from isocost.worlds import toy
 from toy import run
@@ -81,7 +83,7 @@ CASES = {
         has("mrt", schedule=partial(QUICK, keep=1.0)), "makes in one call", has("mrt")),
     "trackers x agreement": (
         has("vade", reward=ettrl.reward), "not whether it is right", has("grpo", reward=ettrl.reward)),
-    "trackers x two rewards": (has("gdpo", choose=vade.choose), "verified_and_short", has("gdpo")),
+    "trackers x two rewards": (has("gdpo", choose=vade.choose), "gdpo.reward", has("gdpo")),
     "trackers x forks": (has("mrt", choose=vade.choose), "not the policy's pass rate", has("vade")),
     "trackers x summaries": (
         has("rc", choose=vade.choose), "rc.play: .* on the problem as posed", has("rc")),
@@ -278,7 +280,7 @@ def recipe(**changes):
         done = CliRunner().invoke(main, [*train, *asked])
         assert done.exit_code == 2 and "does not go with" in done.output and done.output.count("\n") == 1, done.output
     assert {p.name for p in tmp_path.iterdir()} <= {"both.py", "__pycache__"}
-    (why,) = [f.why for f in methods.check("both.py") if not f.kept]
+    (why,) = [f.why for f in check("both.py") if not f.kept]
     assert "does not go with dars.allocate" in why
 
 

@@ -16,7 +16,7 @@ from isocost import exporters, methods
 from isocost.cli.commands import main
 from isocost.exporters import Loss, Prescription, load
 from isocost.exporters._study import loss_of
-from isocost.seams import describe, tune
+from isocost.recipe import describe, tune
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "fixtures"))

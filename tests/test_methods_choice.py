@@ -14,16 +14,17 @@ import torch
 
 import kill9
 from isocost import methods
+from isocost.batch import Forward
 from isocost.ledger import Ledger
 from isocost.loop import train
 from isocost.methods import balanced, dapo, dars, dots, roc, rolloutgdro, scaler, vade
 from isocost.ops import log_ratio
 from isocost.parts import allocate, improve, select
+from isocost.recipe import tune
 from isocost.runs import run as runs
 from isocost.runs import shelf
 from isocost.runs.run import Job
-from isocost.seams import tune
-from isocost.types import Forward, Group, Message, Place, Problem, Role, Said, Score, Segment, Stop
+from isocost.types import Group, Message, Place, Problem, Role, Said, Score, Segment, Stop
 from isocost.worlds import toy
 from isocost.worlds.setting import Setting
 from toy import attempt, batch_of, group, per_rollout, run

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from isocost import methods
+from isocost.batch import Batch
 from isocost.contract import catalogue as _catalogue
 from isocost.ledger import Ledger, Seen, Tally
 from isocost.seams import SEAMS
 from isocost.traits import TRAITS
-from isocost.types import Batch, Group, Problem, Rollout, Score
+from isocost.types import Group, Problem, Rollout, Score
 from isocost.world import Env, World
 
 DOCS = Path(__file__).parents[1] / "docs"

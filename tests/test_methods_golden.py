@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from isocost import methods
+from isocost.batch import Forward
 from isocost.ledger import Ledger
 from isocost.methods import gspo
 from isocost.parts import weight
-from isocost.seams import tune
-from isocost.types import Forward
+from isocost.recipe import tune
 from toy import batch_of, per_rollout, ratios
 
 LEDGER = Ledger()

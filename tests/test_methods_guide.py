@@ -12,6 +12,7 @@ import torch
 
 from isocost import meter as meters
 from isocost import methods
+from isocost.batch import Forward
 from isocost.errors import UserError
 from isocost.feed import Feed
 from isocost.laws.papers.verification import advise, advise_by, bilevel
@@ -19,10 +20,11 @@ from isocost.ledger import Ledger
 from isocost.methods import adhint, drgrpo, fbc, grpo, int_, pope
 from isocost.pack import pack
 from isocost.parts import guide, improve, loss
+from isocost.recipe import tune
 from isocost.runs.evaluate import evaluate
-from isocost.seams import Pace, tune
+from isocost.seams import Pace
 from isocost.tasks import sums as family
-from isocost.types import Cost, Forward, Group, Message, Place, Problem, Role, Said, Score, Segment, Stop
+from isocost.types import Cost, Group, Message, Place, Problem, Role, Said, Score, Segment, Stop
 from isocost.worlds import toy
 from toy import attempt, batch_of, flat_gradient, per_rollout, run
 from toy import group as a_group

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from isocost import methods
+from isocost.batch import Forward
 from isocost.errors import UserError
 from isocost.ledger import Ledger
 from isocost.meter import Meter
@@ -18,10 +19,11 @@ from isocost.ops import gae, of_rollouts
 from isocost.pack import pack
 from isocost.parts import loss
 from isocost.parts.play import sample
+from isocost.recipe import tune
 from isocost.runs.run import Job
 from isocost.runs.run import run as go
-from isocost.seams import Pace, tune
-from isocost.types import Cost, Forward, Group, Place, Role, Said, Segment, Stop
+from isocost.seams import Pace
+from isocost.types import Cost, Group, Place, Role, Said, Segment, Stop
 from isocost.worlds import toy
 from isocost.worlds.setting import Setting, open_setting
 from toy import QUESTION, attempt, batch_of, chances, flat_gradient, group, per_rollout, replies, run

@@ -20,11 +20,12 @@ from isocost.ledger import Ledger
 from isocost.methods import arrol, ettrl, rc, siri, tti
 from isocost.pack import pack
 from isocost.parts import play
+from isocost.recipe import tune
 from isocost.runs import run as runs
 from isocost.runs import shelf
 from isocost.runs.evaluate import evaluate
 from isocost.runs.run import Job
-from isocost.seams import Pace, tune
+from isocost.seams import Pace
 from isocost.types import Message, Place, Role, Sampling, Score, Segment, Stop
 from isocost.worlds import toy
 from isocost.worlds.setting import Setting
@@ -356,7 +357,7 @@ def test_arrol_asks_the_environment_as_often_as_its_parent():
 
 
 def test_arrol_has_nothing_to_tell_from_before_the_first_token():
-    with pytest.raises(KeyError, match=r"schedule:pruned takes a value in \[1, inf\)"):
+    with pytest.raises(KeyError, match=r"arrol:schedule takes a value in \[1, inf\)"):
         arrols(at=0)
     with pytest.raises(UserError, match=r"schedule\.at is 0"):     # a recipe that nobody has checked
         run(arrols().but(schedule=partial(arrol.schedule, at=0)), toy.world(), 800)
@@ -525,7 +526,7 @@ def test_a_walk_is_measured_by_evaluations_on_their_account_and_refused_in_train
     asked = 2 * len(world.problems)
     assert world.meter.of(meter.EVALUATION).rollouts == 7 * asked and world.meter.of().rollouts == 0
     assert world.meter.of(meter.EVALUATION).verify == asked and len(found.right) == len(world.problems)
-    with pytest.raises(UserError, match=r"rounds\.continued trains"):
+    with pytest.raises(UserError, match=r"play=rc\.play trains"):
         walked(1, purpose=Purpose.TRAIN)
 
 

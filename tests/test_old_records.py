@@ -15,10 +15,10 @@ from click.testing import CliRunner
 
 from isocost import methods
 from isocost.cli.commands import main
+from isocost.recipe import describe
 from isocost.runs.names import today
 from isocost.runs.record import canonical, read_json
 from isocost.runs.run import Job, run
-from isocost.seams import describe
 from isocost.worlds.setting import Setting
 
 ARCHIVE = Path(__file__).parent / "fixtures" / "records_cf90da5.tar.xz"

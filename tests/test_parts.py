@@ -15,8 +15,9 @@ from isocost.ledger import Ledger
 from isocost.methods import april, arrol, dapo, reinforce
 from isocost.pack import pack
 from isocost.parts import allocate, choose, enrich, pace, play, reward, select
+from isocost.recipe import tune
 from isocost.runs.evaluate import evaluate
-from isocost.seams import Pace, tune
+from isocost.seams import Pace
 from isocost.types import Message, Place, Role, Sampling, Segment, Stop
 from isocost.worlds import toy
 from toy import attempt, group, run

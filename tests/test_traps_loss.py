@@ -12,14 +12,15 @@ import pytest
 import torch
 
 from isocost import methods
+from isocost.batch import Forward
 from isocost.contract.check import Trial
 from isocost.ledger import Ledger
 from isocost.methods import cispo, dapo, drgrpo, isoeasy, mrt, reinforce
 from isocost.ops import mismatch
 from isocost.pack import pack
 from isocost.parts import improve, loss, select, weight
-from isocost.seams import describe, tune
-from isocost.types import Fate, Forward, Group, Place, Problem, Role, Sampling, Stop
+from isocost.recipe import describe, tune
+from isocost.types import Fate, Group, Place, Problem, Role, Sampling, Stop
 from isocost.worlds import toy
 from toy import (
     attempt,

@@ -17,7 +17,8 @@ from typing import Any
 from isocost import methods
 from isocost.ledger import Ledger
 from isocost.loop import train
-from isocost.seams import SIZES, call, calls, describe, diff
+from isocost.recipe import call, calls, describe, diff
+from isocost.seams import SIZES
 from isocost.types import Fate
 from isocost.worlds import toy
 

@@ -174,13 +174,13 @@ def _recipe(study: Study) -> dict[str, Any]:
     if not name:
         return {}
     from isocost import methods
-    from isocost.seams import describe
+    from isocost.recipe import describe
 
     return dict(describe(methods.recipe(str(name))))
 
 
 def loss_of(recipe: Mapping[str, Any]) -> Loss:
-    """A recipe's plain data (`isocost.seams.describe`) in the words that trainers share."""
+    """A recipe's plain data (`isocost.recipe.describe`) in the words that trainers share."""
     recipe = as_dict(today(recipe))
     found: dict[str, Any] = {}
     odd: list[str] = []

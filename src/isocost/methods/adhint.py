@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from isocost.batch import Batch, Forward
 from isocost.methods import Card, grpo, pope
 from isocost.ops import EPS, row_mean, spread
 from isocost.parts import guide, improve, reward
@@ -22,7 +23,7 @@ from isocost.parts.loss import Out, clipped
 from isocost.parts.play import opening, sample
 from isocost.seams import Loss, Pace, Recipe
 from isocost.traits import bounds, trait
-from isocost.types import Batch, Forward, Place, Problem, Role, Rollout, Segment
+from isocost.types import Place, Problem, Role, Rollout, Segment
 from isocost.world import World
 
 CARD = Card("ADHint", "2512.13095", 2025, "grpo", "Hints by difficulty raise success without hints.")

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from isocost.batch import Batch, Forward
 from isocost.methods import Card, grpo
 from isocost.parts.improve import descend
 from isocost.parts.loss import Out, clipped, corrected
 from isocost.seams import Recipe
 from isocost.traits import bounds, gives, requires
-from isocost.types import Batch, Forward
 from isocost.world import World
 
 if TYPE_CHECKING:

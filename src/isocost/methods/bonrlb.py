@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from isocost.batch import Batch
 from isocost.errors import UserError
 from isocost.methods import Card, bon
 from isocost.ops import spread
 from isocost.parts.reward import verified
 from isocost.seams import Recipe
 from isocost.traits import bounds, gives, requires, shares, trait
-from isocost.types import Batch, Group
+from isocost.types import Group
 from isocost.world import World
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from isocost import chance
+from isocost.batch import Batch
 from isocost.errors import UserError
 from isocost.methods import Card, grpo
 from isocost.ops import EPS, in_groups, spread
@@ -28,7 +29,7 @@ from isocost.parts import weight
 from isocost.parts.play import given, sample
 from isocost.seams import Pace, Recipe
 from isocost.traits import bounds, gives, requires, shares, trait
-from isocost.types import Batch, Group, Place, Problem, Rollout, Segment
+from isocost.types import Group, Place, Problem, Rollout, Segment
 from isocost.world import World
 
 CARD = Card("BRPO", "2505.13438", 2025, "grpo", "It beats GRPO at every budget of thought, the full one included.")

@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from isocost.batch import Batch, Forward
 from isocost.methods import Card, grpo
 from isocost.ops import lengths, spread
 from isocost.parts.loss import Out, reweighed
 from isocost.parts.weight import count
 from isocost.seams import Recipe
 from isocost.traits import bounds, gives
-from isocost.types import Batch, Forward
 
 CARD = Card("CISPO", "2506.13585", 2025, "grpo", "Rare but pivotal tokens keep their gradient.")
 

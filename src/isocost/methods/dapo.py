@@ -14,12 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from isocost.batch import Batch
 from isocost.methods import FAILS, HOLDS, UNMEASURED, Card, grpo
 from isocost.parts import loss, select, weight
 from isocost.parts.reward import verified
 from isocost.seams import Recipe, Weight
 from isocost.traits import bounds
-from isocost.types import Batch, Group, Rollout, Stop
+from isocost.types import Group, Rollout, Stop
 from isocost.world import World
 
 CARD = Card("DAPO", "2503.14476", 2025, "grpo", "Four small changes keep entropy up and gradients alive.")

@@ -11,12 +11,12 @@ from typing import Any
 
 from torch import Tensor
 
+from isocost.batch import Batch
 from isocost.methods import Card, grpo
 from isocost.ops import lengths, per_group
 from isocost.parts.weight import count
 from isocost.seams import Recipe
 from isocost.traits import bounds
-from isocost.types import Batch
 
 CARD = Card("Dr. GRPO", "2503.20783", 2025, "grpo", "Wrong answers stop growing longer.")
 

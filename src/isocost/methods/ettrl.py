@@ -21,13 +21,14 @@ from numpy import ndarray
 from torch import Tensor
 
 from isocost import chance
+from isocost.batch import Batch
 from isocost.methods import Card, grpo
 from isocost.ops import lengths, spread
 from isocost.pack import pack
 from isocost.parts.play import sample
 from isocost.seams import Advantage, Pace, Recipe
 from isocost.traits import bounds, gives, requires, trait
-from isocost.types import Batch, Cost, Group, Place, Problem, Rollout, Score, Segment, Stop
+from isocost.types import Cost, Group, Place, Problem, Rollout, Score, Segment, Stop
 from isocost.world import World
 
 CARD = Card("ETTRL", "2508.11356", 2025, "grpo", "It learns unverified where most are right, in 60% of the tokens.")

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from isocost.batch import Batch
 from isocost.methods import Card, reinforce
 from isocost.ops import spread
 from isocost.parts import improve, weight
 from isocost.seams import Recipe
 from isocost.traits import bounds
-from isocost.types import Batch, Group
+from isocost.types import Group
 
 if TYPE_CHECKING:
     from isocost.ledger import Ledger

@@ -13,13 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from isocost.batch import Batch
 from isocost.errors import UserError
 from isocost.methods import Card, grpo
 from isocost.ops import in_groups, spread
 from isocost.parts.reward import verified
 from isocost.seams import Recipe
 from isocost.traits import bounds, trait
-from isocost.types import Batch, Group, Rollout
+from isocost.types import Group, Rollout
 from isocost.world import World
 
 CARD = Card("GDPO", "2601.05242", 2026, "grpo", "Rewards that are added before they are scaled drown each other.")

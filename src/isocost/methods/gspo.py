@@ -10,12 +10,12 @@ from functools import partial
 from typing import Any
 
 from isocost import ops
+from isocost.batch import Batch, Forward
 from isocost.methods import Card, grpo
 from isocost.parts import improve
 from isocost.parts.loss import Out, credit, pessimistic
 from isocost.seams import Recipe
 from isocost.traits import bounds
-from isocost.types import Batch, Forward
 
 CARD = Card("GSPO", "2507.18071", 2025, "grpo", "Ratios at the level of the reward are stabler than ratios per token.")
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from isocost import meter
+from isocost.batch import Batch, Forward
 from isocost.errors import UserError
 from isocost.methods import Card, drgrpo, pope
 from isocost.ops import spread
@@ -27,7 +28,7 @@ from isocost.parts.play import episodes, sample
 from isocost.parts.select import mixed
 from isocost.seams import Loss, Pace, Recipe
 from isocost.traits import trait
-from isocost.types import Batch, Cost, Forward, Group, Message, Place, Problem, Role, Rollout, Segment
+from isocost.types import Cost, Group, Message, Place, Problem, Role, Rollout, Segment
 from isocost.world import World
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from isocost import ops
+from isocost.batch import Batch, Forward
 from isocost.errors import UserError
 from isocost.methods import FAILS, HOLDS, UNMEASURED, Card, grpo
 from isocost.ops import EPS, per_group
@@ -21,7 +22,6 @@ from isocost.parts import enrich, pace
 from isocost.parts.loss import Out, clipped, corrected
 from isocost.seams import Loss, Recipe
 from isocost.traits import bounds, trait
-from isocost.types import Batch, Forward
 
 CARD = Card("IsoCompute, easy", "2603.12151", 2026, "grpo", "The best n grows with the budget, then saturates.")
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from isocost.batch import Batch, Forward
 from isocost.methods import FAILS, HOLDS, UNMEASURED, Card, isoeasy
 from isocost.parts.loss import Out, clipped, corrected
 from isocost.seams import Recipe
 from isocost.traits import bounds, gives
-from isocost.types import Batch, Forward
 
 CARD = Card("IsoCompute, hard", "2603.12151", 2026, "isoeasy", "Hard sets learn only without KL and entropy terms.")
 

@@ -11,12 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from isocost import ops
+from isocost.batch import Batch, Forward
 from isocost.methods import Card, drgrpo, grpo, reinforce
 from isocost.parts.improve import policy
 from isocost.parts.loss import Out, credit
 from isocost.seams import Improve, Recipe
 from isocost.traits import bounds
-from isocost.types import Batch, Forward
 from isocost.world import World
 
 if TYPE_CHECKING:

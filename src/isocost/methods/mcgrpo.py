@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from isocost.batch import Batch
 from isocost.methods import Card, grpo
 from isocost.ops import per_group, siblings_of
 from isocost.parts import weight
 from isocost.parts.improve import policy
 from isocost.seams import Improve, Recipe, Weight
 from isocost.traits import bounds, trait
-from isocost.types import Batch
 from isocost.world import World
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from typing import Any
 from torch import Tensor
 
 from isocost import chance
+from isocost.batch import Batch
 from isocost.errors import UserError
 from isocost.methods import Card, grpo
 from isocost.ops import EPS, spread
@@ -24,7 +25,7 @@ from isocost.parts.play import episodes, given, sample
 from isocost.parts.reward import verified
 from isocost.seams import Pace, Recipe
 from isocost.traits import bounds, gives, requires, trait
-from isocost.types import Batch, Group, Place, Problem, Rollout, Segment
+from isocost.types import Group, Place, Problem, Rollout, Segment
 from isocost.world import World
 
 CARD = Card("MRT", "2503.07572", 2025, "grpo", "Equal accuracy in fewer tokens: every block must raise the chance.")

@@ -15,6 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from isocost import chance
+from isocost.batch import Batch
 from isocost.errors import UserError
 from isocost.methods import FAILS, HOLDS, UNMEASURED, Card, reinforce
 from isocost.ops import spread
@@ -22,7 +23,7 @@ from isocost.parts import guide
 from isocost.parts.play import opening, sample
 from isocost.seams import Pace, Recipe
 from isocost.traits import bounds, trait
-from isocost.types import Batch, Group, Place, Problem, Role, Rollout, Score, Segment
+from isocost.types import Group, Place, Problem, Role, Rollout, Score, Segment
 from isocost.world import World
 
 CARD = Card("One-token rollout", "2509.26313", 2025, "reinforce", "It learns demonstrations and forgets less than SFT.")

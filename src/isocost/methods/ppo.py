@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from isocost.batch import Batch
 from isocost.errors import UserError
 from isocost.methods import Card, reinforce
 from isocost.ops import EPS, gae
@@ -19,7 +20,6 @@ from isocost.parts import loss, weight
 from isocost.parts.improve import policy, split
 from isocost.seams import Recipe
 from isocost.traits import bounds, gives, requires, shares, trait
-from isocost.types import Batch
 from isocost.world import World
 
 if TYPE_CHECKING:

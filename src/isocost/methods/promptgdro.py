@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from isocost.batch import Batch
 from isocost.ledger import Ledger
 from isocost.methods import Card, drgrpo
 from isocost.parts import allocate
 from isocost.seams import Recipe
 from isocost.traits import bounds, trait
-from isocost.types import Batch
 
 CARD = Card("Prompt-GDRO", "2601.19280", 2026, "drgrpo", "Weight moves to the bins that are still being learned.")
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from torch import Tensor
 
+from isocost.batch import Batch, Forward
 from isocost.methods import FAILS, HOLDS, UNMEASURED, Card
 from isocost.ops import lengths, spread
 from isocost.parts import allocate, choose, guide, improve, pace, play, reward, schedule, select
 from isocost.parts.loss import Out, credit
 from isocost.parts.weight import count
 from isocost.seams import Recipe
-from isocost.types import Batch, Forward
 
 CARD = Card("REINFORCE", "Williams 1992", 1992, None, "Following the score function ascends expected reward.")
 

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from isocost import chance
+from isocost.batch import Batch
 from isocost.methods import Card, cispo
 from isocost.ops import EPS, in_groups, spread
 from isocost.parts import pace, select
@@ -27,7 +28,7 @@ from isocost.parts.choose import order
 from isocost.parts.play import sample
 from isocost.seams import Pace, Recipe
 from isocost.traits import bounds, trait
-from isocost.types import Batch, Place, Problem, Role, Rollout, Segment, Stop
+from isocost.types import Place, Problem, Role, Rollout, Segment, Stop
 from isocost.world import World
 
 if TYPE_CHECKING:

@@ -16,12 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from isocost.batch import Batch
 from isocost.methods import Card, grpo
 from isocost.ops import EPS, spread
 from isocost.parts.allocate import equal
 from isocost.seams import Recipe
 from isocost.traits import bounds, trait
-from isocost.types import Batch, Group, Problem
+from isocost.types import Group, Problem
 
 if TYPE_CHECKING:
     from isocost.ledger import Ledger

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from isocost.batch import Batch
 from isocost.errors import UserError
 from isocost.methods import Card, grpo
 from isocost.ops import EPS, of_rollouts, siblings_of, spread
@@ -20,7 +21,6 @@ from isocost.parts import loss
 from isocost.parts.improve import rows_of, with_old
 from isocost.seams import Recipe
 from isocost.traits import bounds, requires, trait
-from isocost.types import Batch
 from isocost.world import World
 
 if TYPE_CHECKING:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from isocost.batch import Batch
 from isocost.errors import UserError
 from isocost.traits import gives, requires
-from isocost.types import Batch
 from isocost.world import World
 
 # What a function declares that reads one of them from `batch.extra`.

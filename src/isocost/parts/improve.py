@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from isocost import chance
+from isocost.batch import Batch
 from isocost.ops import row_mean
 from isocost.pack import pack
 from isocost.seams import Improve, Recipe
 from isocost.traits import bounds
-from isocost.types import Batch, Group, Role
+from isocost.types import Group, Role
 from isocost.world import World
 
 if TYPE_CHECKING:

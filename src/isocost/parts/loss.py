@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from isocost import ops
+from isocost.batch import Batch, Forward
 from isocost.errors import UserError
 from isocost.seams import Loss
 from isocost.traits import bounds, gives
-from isocost.types import Batch, Forward
 
 Out = tuple[Tensor, dict[str, Tensor]]
 FINITE = 60.0       # a product of ratios has a log within ±this: a sum of thousands is a float32 yet, and none is 0

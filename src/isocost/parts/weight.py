@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from isocost.batch import Batch
 from isocost.ops import lengths, spread
-from isocost.types import Batch
 
 
 def token_mean(batch: Batch) -> Tensor:

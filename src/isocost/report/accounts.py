@@ -459,7 +459,7 @@ def _installed(method: str) -> tuple[Data, Data, str]:
     """
     try:
         from isocost import methods
-        from isocost.seams import describe
+        from isocost.recipe import describe
     except ImportError:
         return {}, {}, ""
     if method not in methods.names():
