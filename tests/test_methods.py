@@ -148,7 +148,7 @@ def test_counts_of_no_address_are_named(tmp_path):
     why, untried = broken(tmp_path, GOOD.replace(was, becomes) + """
 
 def thrown(problems, ledger, total):
-    first = random.randrange(total)
+    first = random.randrange(1, total)
     return [first, *[0] * (len(problems) - 2), total - first]
 
 
