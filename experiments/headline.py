@@ -49,7 +49,9 @@ MOVED = (
     ("from isocost.tasks import sums as family", "from isocost.problems import family"),
     ("isocost.runs.evaluate", "isocost.evaluate"), ("isocost.runs.record", "isocost.record"),
     ("isocost.runs.run", "isocost.run"), ("isocost.tasks.sums", "isocost.problems.family"),
-    ("isocost.worlds.setting", "isocost.setting"), ("experiments/headlines/methods/", "records/headlines/methods/"),
+    ("isocost.worlds.setting", "isocost.setting"), ("isocost.methods.int_ import", "isocost.parts.taught import"),
+    ("from isocost.methods import rc as rounds", "from isocost.parts import rounds"),
+    ("experiments/headlines/methods/", "records/headlines/methods/"),
 )
 IMPORTS = re.compile(r"(?:^ +(?:from|import) .*\n)+", re.M)
 

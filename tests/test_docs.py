@@ -18,7 +18,7 @@ from isocost.planner import rollouts as plan
 from isocost.report import aliases
 
 HOME = Path(__file__).parents[1]
-PAGES = sorted([*HOME.glob("*.md"), *(HOME / "docs").glob("*.md")])
+PAGES = sorted([*HOME.glob("*.md"), *(HOME / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.M | re.S)
 
 

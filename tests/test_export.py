@@ -16,7 +16,7 @@ from isocost import exporters, methods
 from isocost.cli.commands import main
 from isocost.exporters import Loss, Prescription, load
 from isocost.exporters._study import loss_of
-from isocost.seams import describe, tune
+from isocost.recipe import describe, tune
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "fixtures"))
@@ -190,7 +190,7 @@ def test_the_method_is_read_off_the_recipe():
     assert loss_of(describe(tuned)).high == 0.28
     dapo = loss_of(describe(methods.load("dapo").recipe()))
     assert (dapo.keep_mixed, dapo.refill, dapo.average) == (True, True, "token")
-    assert dapo.odd == ("reward is isocost.parts.reward:verified_unless_cut",)
+    assert dapo.odd == ("reward is isocost.methods.dapo:reward",)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_the_method_is_read_off_the_recipe():
         ("prime-rl", "grpo", "the spread in the advantage"),
         ("openrlhf", "isohard", "the average per rollout: OpenRLHF averages over tokens"),
         ("openrlhf", None, "M exactly: 2 passes over 2000 problems are 500 updates, not 300"),
-        ("skyrl", "dapo", "reward is isocost.parts.reward:verified_unless_cut"),
+        ("skyrl", "dapo", "reward is isocost.methods.dapo:reward"),
     ],
 )
 def test_what_is_not_carried_over_is_said(target, method, line):

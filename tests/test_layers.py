@@ -126,7 +126,8 @@ def after(code):
 
 @pytest.mark.parametrize(
     "code", ["import isocost", "import isocost.cli.commands", "import isocost.laws.law",
-             "import isocost.planner.rollouts", "import isocost.report"]
+             "import isocost.planner.rollouts", "import isocost.report", "import isocost.ledger",
+             "import isocost.runs.names"]
 )
 def test_what_answers_at_once_does_without_torch(code):
     assert "torch" not in after(code)

@@ -20,10 +20,10 @@ import kill9
 from isocost import methods
 from isocost.errors import UserError
 from isocost.laws.curves import curves
+from isocost.recipe import describe
 from isocost.runs import run as runs
 from isocost.runs.record import RunRecord, read_json, read_lines
 from isocost.runs.run import Job, run
-from isocost.seams import describe
 from isocost.types import Cost
 from isocost.worlds.setting import Setting, open_problems, open_setting
 

@@ -41,9 +41,9 @@ def numbers(folder: Path) -> dict[str, float]:
     from isocost.chance import Purpose
     from isocost.ledger import Ledger
     from isocost.methods import load as method
+    from isocost.methods.int_ import REPAIRED
     from isocost.pack import pack
     from isocost.parts.play import opening
-    from isocost.parts.taught import REPAIRED
     from isocost.runs.run import Job, recipe_of
     from isocost.types import Group, Place, Role
     from isocost.worlds.setting import open_setting

@@ -103,7 +103,7 @@ def numbers(folder: Path) -> dict[str, float]:
     An answer after k rounds is what a longer walk goes on from, so that one walk holds them all.
     """
     from isocost import meter, methods
-    from isocost.parts import rounds
+    from isocost.methods import rc as rounds
     from isocost.runs.evaluate import evaluate
     from isocost.runs.run import Job
     from isocost.seams import Pace

@@ -45,6 +45,11 @@ class Seen:
     rewards: tuple[float, ...]  # scored attempts only, at least one
     outlooks: tuple[float | None, ...] = ()  # theirs in order, where any had one
 
+    @property
+    def right(self) -> float:
+        """Right attempts, as a sum; a shaped reward counts by its value, limited to [0, 1]."""
+        return sum(min(max(r, 0.0), 1.0) for r in self.rewards)
+
 
 @dataclass
 class Ledger:

@@ -9,7 +9,8 @@ import torch
 from numpy import ndarray
 from torch import Tensor
 
-from isocost.types import Batch, Group, Role, Segment
+from isocost.batch import Batch
+from isocost.types import Group, Role, Segment
 
 _PROMPT, _OWN = int(Role.PROMPT), int(Role.OWN)
 

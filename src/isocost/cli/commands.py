@@ -669,7 +669,7 @@ def methods_check(name: str, as_json: bool) -> int:
 
     Exits 2 if it is broken.
     """
-    from isocost.methods import check
+    from isocost.contract.check import check
 
     found = check(name)
     broken = [f for f in found if f.state == "BROKEN"]

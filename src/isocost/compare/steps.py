@@ -39,12 +39,14 @@ from isocost.planner.budget import Bill
 from isocost.planner.forecast import digest
 from isocost.planner.learning_rate import MULTIPLIERS, RateRule, fit_rate, trials
 from isocost.planner.pilot import Run, warmup
+from isocost.recipe import describe
 from isocost.runs import measure
 from isocost.runs import record as records
+from isocost.runs.names import today
 from isocost.runs.record import find_runs, read_json
 from isocost.runs.run import Job, its_own, recipe_of
 from isocost.runs.schema import ENDED
-from isocost.seams import Improve, Recipe, describe
+from isocost.seams import Improve, Recipe
 from isocost.stats.power import POWER, pooled_sd, seeds_that_see
 from isocost.steps.folder import Home, check, found, writing
 from isocost.steps.jobs import job_of, run_jobs
@@ -321,7 +323,7 @@ def opened(home: Home) -> Design:
     fit(home.path / "compare.json", sealed["design"], Design)
     d = Design.of(sealed["design"])
     for label in d.labels:
-        if records.canonical(d.recipe(label)) != records.canonical(d.recipes[label]):
+        if records.canonical(d.recipe(label)) != records.canonical(today(d.recipes[label])):
             raise UserError(f"{label} is another method than when {home.path} was sealed; choose another --out")
     return d
 

@@ -15,6 +15,7 @@ import torch
 from numpy import ndarray
 from torch import Tensor
 
+from isocost.batch import Batch, Forward
 from isocost.chance import Purpose
 from isocost.doctor.case import (
     SEED,
@@ -35,7 +36,7 @@ from isocost.doctor.finding import Finding
 from isocost.local import invariance
 from isocost.local.decoder import Decoder
 from isocost.local.learner import LocalLearner
-from isocost.types import Batch, Cost, Forward, Group, Place, Role, Sampling, Segment
+from isocost.types import Cost, Group, Place, Role, Sampling, Segment
 from isocost.world import Weights
 
 TIMES = 3.0         # as far from the reference as the learner is; another order of the same roundings is no further

@@ -15,18 +15,24 @@ from isocost.planner.budget import UNITS
 from isocost.report.records import Study, as_dict, number
 from isocost.report.records import load as read
 from isocost.runs import measure
+from isocost.runs.names import today
 from isocost.shape import flaw
 from isocost.steps.folder import opened
 from isocost.words import word
 
 LONGEST = "completions/max_length"  # tokens of the longest completion of a step, in the lines of a record
-SURROGATES = {"clipped": "clipped", "sequence_clipped": "sequence", "truncated": "truncated", "reinforce": "reinforce"}
+SURROGATES = {
+    "isocost.parts.loss:clipped": "clipped",
+    "isocost.methods.gspo:loss": "sequence",
+    "isocost.methods.cispo:loss": "truncated",
+    "isocost.methods.reinforce:loss": "reinforce",
+}
 AVERAGES = {
-    "rollout_mean": "rollout",
-    "token_mean": "token",
-    "prompt_mean": "prompt",
-    "fixed_length": "length",
-    "rollout_sum": "sum",
+    "isocost.parts.weight:rollout_mean": "rollout",
+    "isocost.parts.weight:token_mean": "token",
+    "isocost.methods.cispo:weight": "prompt",
+    "isocost.methods.drgrpo:weight": "length",
+    "isocost.methods.reinforce:weight": "sum",
 }
 WHOLE_LOSSES = ("isocost.methods.isohard:loss", "isocost.methods.isoeasy:loss")
 ADVANTAGES = {
@@ -168,13 +174,14 @@ def _recipe(study: Study) -> dict[str, Any]:
     if not name:
         return {}
     from isocost import methods
-    from isocost.seams import describe
+    from isocost.recipe import describe
 
     return dict(describe(methods.recipe(str(name))))
 
 
 def loss_of(recipe: Mapping[str, Any]) -> Loss:
-    """A recipe's plain data (`isocost.seams.describe`) in the words that trainers share."""
+    """A recipe's plain data (`isocost.recipe.describe`) in the words that trainers share."""
+    recipe = as_dict(today(recipe))
     found: dict[str, Any] = {}
     odd: list[str] = []
     _terms(as_dict(recipe.get("loss")), found, odd)
@@ -186,9 +193,8 @@ def loss_of(recipe: Mapping[str, Any]) -> Loss:
     else:
         odd.append(f"the advantage {advantage.get('fn')}")
     weight = as_dict(recipe.get("weight"))
-    name = _name(weight)
-    if name in AVERAGES:
-        found |= {"average": AVERAGES[name], "tokens": weight.get("tokens")}
+    if weight.get("fn") in AVERAGES:
+        found |= {"average": AVERAGES[weight["fn"]], "tokens": weight.get("tokens")}
     else:
         odd.append(f"the average {weight.get('fn')}")
     improve = as_dict(recipe.get("improve"))
@@ -212,8 +218,8 @@ def _terms(loss: Mapping[str, Any], found: dict[str, Any], odd: list[str]) -> No
         found |= {"surrogate": "clipped"} | {
             k: loss[k] for k in ("low", "high", "cap", "kl", "entropy", "estimate") if k in loss
         }
-    elif name in SURROGATES and str(loss.get("fn", "")).startswith("isocost.parts.loss:"):
-        found |= {"surrogate": SURROGATES[name]} | {k: loss[k] for k in ("low", "high", "dual") if k in loss}
+    elif loss.get("fn") in SURROGATES:
+        found |= {"surrogate": SURROGATES[loss["fn"]]} | {k: loss[k] for k in ("low", "high", "dual") if k in loss}
     elif name == "corrected":
         found["cap"] = loss.get("cap")
         _terms(as_dict(loss.get("inner")), found, odd)

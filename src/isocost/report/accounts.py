@@ -24,6 +24,7 @@ from isocost.report.html import (
     tag,
 )
 from isocost.report.records import FATES, Data, Run, Study, as_dict, as_list, number
+from isocost.runs.names import today
 from isocost.runs.speed import WORK
 from isocost.words import counted
 
@@ -350,7 +351,7 @@ def recipe(study: Study) -> Section:
     """Every seam with its settings, what differs from the method's defaults, and what the method changes in its parent.
     """
     run = next(iter(study.of("train") or study.of("pilot") or study.runs), None)
-    told = as_dict(run.about.get("recipe")) if run else {}
+    told = as_dict(today(run.about.get("recipe"))) if run else {}
     if not run or not told:
         return Section("recipe", "Recipe", empty(study, "No run has recorded a recipe yet.", "isocost pilot"))
     method = str(run.about.get("method") or told.get("name") or "")
@@ -437,8 +438,8 @@ def _origin(about: Data, method: str) -> tuple[Data, Data, str, str]:
     Runs record both. For an older run they are the installed version's, which may be another code than the run's.
     """
     if "defaults" in about:
-        parent = as_dict(about.get("parent"))
-        return as_dict(about["defaults"]), as_dict(parent.get("recipe")), str(parent.get("method") or ""), ""
+        parent = as_dict(today(about.get("parent")))
+        return as_dict(today(about["defaults"])), as_dict(parent.get("recipe")), str(parent.get("method") or ""), ""
     own, parents, name = _installed(method)
     if not own:
         return own, parents, name, ""
@@ -458,7 +459,7 @@ def _installed(method: str) -> tuple[Data, Data, str]:
     """
     try:
         from isocost import methods
-        from isocost.seams import describe
+        from isocost.recipe import describe
     except ImportError:
         return {}, {}, ""
     if method not in methods.names():

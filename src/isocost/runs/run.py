@@ -24,12 +24,14 @@ from isocost.laws.interference import against
 from isocost.ledger import Ledger, as_measured
 from isocost.local.weights import save as save_folder
 from isocost.loop import End, Step, train
+from isocost.recipe import describe, fingerprint, functions, paced
 from isocost.runs import record as records
 from isocost.runs import schema, shelf
 from isocost.runs.evaluate import ATTEMPTS, Evaluation, evaluate
+from isocost.runs.names import today
 from isocost.runs.record import GO_ON, REWARD_FAILED, RunRecord, read_json, read_lines, write_json
 from isocost.runs.speed import rates
-from isocost.seams import Recipe, describe, fingerprint, functions, paced
+from isocost.seams import Recipe
 from isocost.types import Fate, Problem
 from isocost.worlds.setting import Opened, Setting, open_setting
 
@@ -141,7 +143,7 @@ def _refuse_another(out: Path, job: Job, recipe: Recipe) -> None:
         raise UserError(f"{out} holds a run that was imported; choose another --out")
     fit(out / "run.json", there, schema.TRAINED)
     old, new = there["job"]["setting"], asdict(job)["setting"]
-    left, right = there["recipe"], describe(recipe)
+    left, right = today(there["recipe"]), describe(recipe)
     changed = [f"recipe's {k}" for k in right if fingerprint(left.get(k)) != fingerprint(right[k])]
     changed += [k for k, v in (("budget", dict(job.budget)), ("seed", job.seed)) if there[k] != v]
     changed += [k for k, v in new.items() if k not in ("device", "threads", "kernels") and old.get(k) != v]

@@ -17,12 +17,14 @@ from isocost.console import console
 from isocost.errors import UserError
 from isocost.importers import TRAINING
 from isocost.planner.pilot import Run
+from isocost.recipe import calls, describe, diff
 from isocost.runs import measure
 from isocost.runs import record as records
 from isocost.runs.launch.local import ended
+from isocost.runs.names import today
 from isocost.runs.record import GO_ON, find_runs, is_run, read_json, read_lines
 from isocost.runs.schema import MEASURED
-from isocost.seams import SEAMS, calls, describe, diff
+from isocost.seams import SEAMS
 from isocost.shape import Each, Keys
 from isocost.words import counted, visible
 
@@ -280,7 +282,7 @@ def _described(name: str) -> dict[str, Any]:
                 f"{name} has no recipe on record (logs of other trainers hold none), so its seams are not known; name "
                 "a method, a .py file or a run that isocost trained"
             )
-        return dict(run["recipe"])
+        return dict(today(run["recipe"]))
     return dict(describe(catalogue.recipe(name)))
 
 

@@ -20,12 +20,13 @@ from isocost.jsonfile import fit, page, tail
 from isocost.planner.budget import Bill, Budget, Machine, Prices, expected_timing
 from isocost.planner.learning_rate import starting_rule
 from isocost.planner.pilot import EVALUATION_SHARE, points, warmup
+from isocost.recipe import describe
 from isocost.runs import record as records
 from isocost.runs.record import read_json, write_json
 from isocost.runs.run import EVALUATION_SEED, Job, its_own, recipe_of
 from isocost.runs.schema import TRAINED
 from isocost.runs.speed import rates, told
-from isocost.seams import SIZES, Recipe, describe
+from isocost.seams import SIZES, Recipe
 from isocost.steps.folder import bill_dry_run, writes
 from isocost.terminal import echo
 from isocost.types import Cost
