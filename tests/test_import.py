@@ -22,7 +22,7 @@ from isocost.laws.law import Law
 from isocost.planner.rollouts import Plan
 from isocost.report.page import render
 from isocost.report.records import load
-from isocost.runs.record import read_json, read_lines
+from isocost.runs.files import read_json, read_lines
 from isocost.steps import imported
 
 HERE = Path(__file__).parent

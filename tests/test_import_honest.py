@@ -16,7 +16,7 @@ from isocost.exporters import load
 from isocost.laws import identify as caution
 from isocost.laws.fit import fit_law
 from isocost.laws.law import AUDIT, Law
-from isocost.runs.record import read_json
+from isocost.runs.files import read_json
 from truth import planted
 
 NAMES = ("--names", "n{n}-s{seed}", "--B", 8)

@@ -16,7 +16,7 @@ from isocost.errors import UserError
 from isocost.importers import _names
 from isocost.importers._record import Asked, resolve
 from isocost.laws.curves import curves
-from isocost.runs.record import read_json, read_lines
+from isocost.runs.files import read_json, read_lines
 
 LOGS = Path(__file__).parent / "fixtures" / "logs"
 RESUMED = LOGS / "trl-resumed" / "resumed.json"

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from isocost import methods
 from isocost.cli.commands import main
-from isocost.runs.record import canonical, read_json
+from isocost.runs.files import canonical, read_json
 from isocost.runs.run import Job, run
 from isocost.seams import describe
 from isocost.worlds.setting import Setting

@@ -21,7 +21,8 @@ from isocost import methods
 from isocost.errors import UserError
 from isocost.laws.curves import curves
 from isocost.runs import run as runs
-from isocost.runs.record import RunRecord, read_json, read_lines
+from isocost.runs.files import read_json, read_lines
+from isocost.runs.record import RunRecord
 from isocost.runs.run import Job, run
 from isocost.seams import describe
 from isocost.types import Cost

@@ -200,7 +200,7 @@ def given() -> dict[str, str]:
 
 def trained_here(folder: Path, instead: str) -> None:
     """Raises UserError for an imported study or run, with what to do instead."""
-    from isocost.runs.record import read_json
+    from isocost.runs.files import read_json
 
     told = [read_json(p) for p in (folder / "study.json", folder / "run.json") if p.exists()]
     if any(x.get("imported") for x in told):

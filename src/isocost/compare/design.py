@@ -19,7 +19,7 @@ from isocost.errors import UserError
 from isocost.planner.budget import UNITS, Bill, Budget, Prices, expected_timing
 from isocost.planner.learning_rate import MULTIPLIERS, NOISE, RateRule, given, starting_rule
 from isocost.planner.pilot import Evaluation, points, run_seed, warmup
-from isocost.runs import record as records
+from isocost.runs import files as records
 from isocost.runs.run import compares
 from isocost.seams import Recipe, describe
 from isocost.stats.power import effect_seen

@@ -10,11 +10,11 @@ from typing import Any
 from isocost.errors import UserError
 from isocost.exporters import Loss, Prescription
 from isocost.importers import DECAYED, TRAINING, UNNAMED
-from isocost.jsonfile import read_json
 from isocost.planner.budget import UNITS
 from isocost.report.records import Study, as_dict, number
 from isocost.report.records import load as read
 from isocost.runs import measure
+from isocost.runs.files import read_json
 from isocost.shape import flaw
 from isocost.steps.folder import opened
 from isocost.words import word

@@ -18,7 +18,8 @@ from typing import Any
 from isocost.compare.tracks import LENGTH, written
 from isocost.errors import UserError
 from isocost.importers import FACTS, HELD_OUT, TRAINING, UNNAMED, Empty, Log, Point
-from isocost.runs import record as records
+from isocost.jsonfile import write_json
+from isocost.runs import files as records
 
 OPTION = {"n": "rollouts per problem", "B": "problems per update", "lr": "learning rate"}
 # How a name spells each fact; a match gives nothing back (?>), so that 1.5e-6 is never read as 1 or 1.5.
@@ -292,9 +293,9 @@ def write(run: Imported, folder: Path, *, name: str, purpose: str, seed: int) ->
             if p.seconds is not None
         ],
     )
-    records.write_json(folder / "run.json", about(run, name, purpose, seed))
+    write_json(folder / "run.json", about(run, name, purpose, seed))
     bill = {"rollouts": _whole(run.C), "updates": round(run.C / size), **tokens}
-    records.write_json(
+    write_json(
         folder / "end.json",
         {
             "schema": records.SCHEMA,

@@ -17,7 +17,7 @@ import numpy as np
 from numpy import ndarray
 from scipy.special import betaln
 
-from isocost.jsonfile import read_json, read_lines
+from isocost.runs.files import read_json, read_lines
 from isocost.runs.schema import NAMED, SIZED
 from isocost.stats.passk import beta_binomial
 

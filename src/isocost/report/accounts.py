@@ -23,7 +23,8 @@ from isocost.report.html import (
     table,
     tag,
 )
-from isocost.report.records import FATES, Data, Run, Study, as_dict, as_list, number
+from isocost.report.records import Data, Run, Study, as_dict, as_list, number
+from isocost.runs.files import FATES, code
 from isocost.runs.speed import WORK
 from isocost.words import counted
 
@@ -442,7 +443,6 @@ def _origin(about: Data, method: str) -> tuple[Data, Data, str, str]:
     own, parents, name = _installed(method)
     if not own:
         return own, parents, name, ""
-    from isocost.runs.record import code
 
     same = as_dict(about.get("code")).get("sources") == code()["sources"]
     return own, parents, name, "" if same else (

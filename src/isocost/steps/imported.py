@@ -24,7 +24,7 @@ from isocost.cli import text as tell
 from isocost.errors import UserError
 from isocost.importers import TRAINING, UNNAMED, Log
 from isocost.importers._record import Asked, Imported, about, resolve, write
-from isocost.jsonfile import page
+from isocost.jsonfile import page, write_json
 from isocost.laws.curves import Curve, curves
 from isocost.laws.fit import fit_law
 from isocost.laws.law import Flag, Law
@@ -32,9 +32,9 @@ from isocost.planner.budget import MEASURED, UNITS, Bill, Budget, Machine, Price
 from isocost.planner.learning_rate import EXPONENT, NOISE, RateRule, by_n
 from isocost.planner.pilot import COMMON, EXTRAPOLATION, WARMUP_SHARE, Evaluation, PilotPlan, Run, detectable, whole
 from isocost.planner.rollouts import IMPORTED, Arm, Check, Plan, prescribe
+from isocost.runs import files as records
 from isocost.runs import measure, schema
-from isocost.runs import record as records
-from isocost.runs.record import read_json
+from isocost.runs.files import read_json
 from isocost.runs.schema import BILLED
 from isocost.steps import spending
 from isocost.steps.folder import Home, writing
@@ -169,7 +169,7 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> list[dict[
             "data": asked.data or str(told.get("data") or UNNAMED),
         }
         extra = {k: told[k] for k in SAMPLING if k in told}
-        records.write_json(
+        write_json(
             out / "study.json",
             {
                 "schema": records.SCHEMA,
@@ -186,8 +186,8 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> list[dict[
     for name in STALE:
         (out / name).unlink(missing_ok=True)
     seen = curves(out)
-    records.write_json(out / "rate.json", rule_of(seen).data())
-    records.write_json(out / "pilot.json", pilot_of(out, seen, None).data())
+    write_json(out / "rate.json", rule_of(seen).data())
+    write_json(out / "pilot.json", pilot_of(out, seen, None).data())
     return [_told(run, out / "runs" / name, seed) for run, seed, name in placed]
 
 

@@ -17,10 +17,10 @@ from isocost.console import console
 from isocost.errors import UserError
 from isocost.importers import TRAINING
 from isocost.planner.pilot import Run
+from isocost.runs import files as records
 from isocost.runs import measure
-from isocost.runs import record as records
+from isocost.runs.files import GO_ON, find_runs, is_run, read_json, read_lines
 from isocost.runs.launch.local import ended
-from isocost.runs.record import GO_ON, find_runs, is_run, read_json, read_lines
 from isocost.runs.schema import MEASURED
 from isocost.seams import SEAMS, calls, describe, diff
 from isocost.shape import Each, Keys

@@ -16,12 +16,12 @@ from isocost import methods
 from isocost.cli import text as tell
 from isocost.cli.live import TAIL
 from isocost.errors import Interrupted, UserError
-from isocost.jsonfile import fit, page, tail
+from isocost.jsonfile import page, write_json
 from isocost.planner.budget import Bill, Budget, Machine, Prices, expected_timing
 from isocost.planner.learning_rate import starting_rule
 from isocost.planner.pilot import EVALUATION_SHARE, points, warmup
-from isocost.runs import record as records
-from isocost.runs.record import read_json, write_json
+from isocost.runs import files as records
+from isocost.runs.files import fit, read_json, tail
 from isocost.runs.run import EVALUATION_SEED, Job, its_own, recipe_of
 from isocost.runs.schema import TRAINED
 from isocost.runs.speed import rates, told
