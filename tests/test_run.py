@@ -388,7 +388,7 @@ def test_a_full_disk_stops_it_with_the_last_good_checkpoint(whole, tmp_path, roo
 
 FULL_AT_THE_END = """
 import resource, signal, sys
-from isocost import run
+from isocost.runs import run
 from isocost.cli.commands import main
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 finish = run._Run._finish

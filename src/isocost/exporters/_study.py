@@ -10,13 +10,13 @@ from typing import Any
 from isocost.errors import UserError
 from isocost.exporters import Loss, Prescription
 from isocost.importers import DECAYED, TRAINING, UNNAMED
-from isocost.planner.budget import UNITS
 from isocost.report.records import Study, as_dict, number
 from isocost.report.records import load as read
 from isocost.runs import measure
 from isocost.runs.files import read_json
 from isocost.shape import flaw
 from isocost.steps.folder import opened
+from isocost.units import ROLLOUTS
 from isocost.words import word
 
 LONGEST = "completions/max_length"  # tokens of the longest completion of a step, in the lines of a record
@@ -59,7 +59,7 @@ def prescription(folder: Path) -> Prescription:
         raise UserError(_unprescribed(folder, study))
     about = study.runs[0].about if study.runs else {}
     unit = measure.of(about)["unit"]
-    if unit != UNITS[0]:
+    if unit != ROLLOUTS:
         raise UserError(
             f"{folder} counts C in {unit}: its n are environments and its B the steps of each, and the trainers that "
             f"an export is for have neither; take n, B, M and the rate as `isocost plan {word(folder)}` tells them"

@@ -16,6 +16,7 @@ from isocost.importers import Log, Point, Row, reward_only
 from isocost.importers._files import collapsed, number, unread, whole
 from isocost.importers._names import decayed
 from isocost.importers.tensorboard import board, files_of
+from isocost.units import ENV_STEPS
 
 TITLE = "CleanRL TensorBoard file"
 GIVES = "training return per episode, environment steps, wall time, n (num_envs), B (num_steps), rate, seed"
@@ -64,7 +65,7 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
             None,
             {k: v for k, v in facts.items() if v is not None},
             {k: v for k, v in about.items() if v},
-            "environment steps",
+            ENV_STEPS,
             (
                 "rollouts: the log counts environment steps, and so does C",
                 *unread(rows, (reward, RATE)),

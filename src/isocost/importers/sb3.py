@@ -21,6 +21,7 @@ from isocost.errors import UserError
 from isocost.importers import Empty, Log, Point, Row, reward_only
 from isocost.importers._files import collapsed, csv_rows, head, number, unread
 from isocost.importers._names import decayed
+from isocost.units import ENV_STEPS
 
 TITLE = "Stable-Baselines3 folder"
 GIVES = "held-out and training return, environment steps, seconds, n x B, learning rate where it is logged"
@@ -75,7 +76,7 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
             RESULTS if held else None,
             facts,
             {},
-            "environment steps",
+            ENV_STEPS,
             ("rollouts: the log counts environment steps, and so does C", *missing),
             "diverged" if (collapsed(means, RESULTS) if held else collapsed(rows, reward)) else None,
         )

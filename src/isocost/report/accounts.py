@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from isocost import units
 from isocost.errors import UserError
 from isocost.report import aliases, charts
 from isocost.report.html import (
@@ -123,8 +124,8 @@ def _budget(study: Study) -> Safe:
     beside = {"the profile": amount(as_dict(profile.get("cost")), as_dict(profile.get("lost")))}
     if unit != "seconds":
         beside["evaluations"] = amount(*(r.bill.get("evaluation", {}) for r in study.runs))
-    show = {"seconds": span, "flops": lambda x: f"{x:.2e}"}.get(unit, count)
-    name = {"seconds": "run time", "flops": "FLOP"}.get(unit, unit)
+    show = {units.SECONDS: span, units.FLOPS: lambda x: f"{x:.2e}"}.get(unit, count)
+    name = units.words(unit)
     total = sum(spent.values())
     rows = [*spent.items(), ("both", total), *((f"beside it: {what}", x) for what, x in beside.items())]
     text = f"The preset {planned.preset} names no budget; pilot and training spent {show(total)} {name}."

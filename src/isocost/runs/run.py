@@ -20,7 +20,6 @@ from isocost import meter as meters
 from isocost.contract.conflicts import refuse
 from isocost.errors import RewardFailed, UserError
 from isocost.jsonfile import write_json
-from isocost.laws.interference import against
 from isocost.ledger import Ledger, as_measured
 from isocost.local.weights import save as save_folder
 from isocost.loop import End, Step, train
@@ -30,6 +29,7 @@ from isocost.runs.files import GO_ON, REWARD_FAILED, fit, read_json, read_lines
 from isocost.runs.record import RunRecord, machine
 from isocost.runs.speed import rates
 from isocost.seams import Recipe, describe, fingerprint, functions, paced
+from isocost.stats.progress import against
 from isocost.types import Fate, Problem
 from isocost.worlds.setting import Opened, Setting, open_setting
 

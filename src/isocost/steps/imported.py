@@ -28,7 +28,7 @@ from isocost.jsonfile import page, write_json
 from isocost.laws.curves import Curve, curves
 from isocost.laws.fit import fit_law
 from isocost.laws.law import Flag, Law
-from isocost.planner.budget import MEASURED, UNITS, Bill, Budget, Machine, Prices, Timing, in_every_unit, measure_timing
+from isocost.planner.budget import MEASURED, Bill, Budget, Machine, Prices, Timing, in_every_unit, measure_timing
 from isocost.planner.learning_rate import EXPONENT, NOISE, RateRule, by_n
 from isocost.planner.pilot import COMMON, EXTRAPOLATION, WARMUP_SHARE, Evaluation, PilotPlan, Run, detectable, whole
 from isocost.planner.rollouts import IMPORTED, Arm, Check, Plan, prescribe
@@ -39,6 +39,7 @@ from isocost.runs.schema import BILLED
 from isocost.steps import spending
 from isocost.steps.folder import Home, writing
 from isocost.terminal import echo
+from isocost.units import UNITS
 from isocost.words import counted, word
 
 AHEAD = 4  # the run to come over the longest imported one, where no budget is given

@@ -29,6 +29,7 @@ from isocost.seams import SIZES, Recipe, describe
 from isocost.steps.folder import bill_dry_run, writes
 from isocost.terminal import echo
 from isocost.types import Cost
+from isocost.units import of_run
 from isocost.words import counted
 from isocost.worlds.setting import Opened, Setting
 
@@ -84,7 +85,7 @@ def train_one(
         setting=setting,
         method=method,
         seed=seed,
-        budget={{"flops": "flop"}.get(spend.unit, spend.unit): spend.amount},
+        budget={of_run(spend.unit): spend.amount},
         n=n,
         B=B,
         lr=lr,
