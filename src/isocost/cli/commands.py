@@ -521,9 +521,9 @@ def import_runs(as_json: bool, **asked: Any) -> int:
 @said
 def export(study: Path, target: str | None, out: Path | None) -> None:
     """Write a study's prescription as another trainer's configuration or launch line."""
-    from isocost import exporters
+    from isocost.steps.export import export as written
 
-    text = exporters.export(study, target)
+    text = written(study, target)
     if out is None:
         echo(text, nl=False)
         return

@@ -32,7 +32,6 @@ from isocost.compare.many import RATE
 from isocost.compare.many import wave as judge_wave
 from isocost.compare.tracks import SPENT, Track, tracks
 from isocost.errors import UserError
-from isocost.importers import TRAINING
 from isocost.jsonfile import page
 from isocost.laws.curves import Curve, curves
 from isocost.planner.budget import Bill
@@ -42,6 +41,7 @@ from isocost.planner.pilot import Run, warmup
 from isocost.runs import files as records
 from isocost.runs import measure
 from isocost.runs.files import find_runs, fit, read_json
+from isocost.runs.measure import TRAINING
 from isocost.runs.run import Job, its_own, recipe_of
 from isocost.runs.schema import ENDED
 from isocost.seams import Improve, Recipe, describe

@@ -8,7 +8,7 @@ from typing import Any
 
 from isocost import units
 from isocost.errors import UserError
-from isocost.report import aliases, charts
+from isocost.report import charts
 from isocost.report.html import (
     Safe,
     brief,
@@ -27,6 +27,7 @@ from isocost.report.html import (
 from isocost.report.records import Data, Run, Study, as_dict, as_list, number
 from isocost.runs.files import FATES, code
 from isocost.runs.speed import WORK
+from isocost.trainers import sizes
 from isocost.words import counted
 
 PURPOSES = ("probe", "pilot", "edge", "train", "run")
@@ -337,10 +338,10 @@ def names(study: Study) -> Section:
         f" {b or '–'}, M = {count(m)}"
     )
     lead += f", so nB = {count(n * b)} rollouts per update and C = {count(n * b * m)}." if n and b and m else "."
-    body = [[name, *(tag("code", o) for o in options)] for name, *options in aliases.rows(arm)]
+    body = [[name, *(tag("code", o) for o in options)] for name, *options in sizes.rows(arm)]
     head = ["trainer", "n, rollouts per problem", "B, problems per update", "M, steps"]
     inside = join(
-        p(lead, cls="lead"), table(head, body, "The same run in other trainers"), p(aliases.NOTES, cls="soft")
+        p(lead, cls="lead"), table(head, body, "The same run in other trainers"), p(sizes.NOTES, cls="soft")
     )
     return Section("names", "The same sizes in other trainers", inside)
 

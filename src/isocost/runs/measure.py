@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from isocost.errors import UserError
-from isocost.importers import HELD_OUT, TRAINING, UNNAMED
 from isocost.units import ROLLOUTS
+
+HELD_OUT, TRAINING = "held-out", "training"  # the kinds of reward
+UNNAMED = "not named"  # a model or data that neither a log nor the user names
 
 ONE = {  # what must be one: its name, and what would make it so
     "kind": ("kind of reward", "keep held-out and training reward apart, or name one column for all with "

@@ -19,11 +19,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from isocost import importers
 from isocost.cli import text as tell
 from isocost.errors import UserError
-from isocost.importers import TRAINING, UNNAMED, Log
-from isocost.importers._record import Asked, Imported, about, resolve, write
 from isocost.jsonfile import page, write_json
 from isocost.laws.curves import Curve, curves
 from isocost.laws.fit import fit_law
@@ -35,10 +32,14 @@ from isocost.planner.rollouts import IMPORTED, Arm, Check, Plan, prescribe
 from isocost.runs import files as records
 from isocost.runs import measure, schema
 from isocost.runs.files import read_json
+from isocost.runs.measure import TRAINING, UNNAMED
 from isocost.runs.schema import BILLED
 from isocost.steps import spending
 from isocost.steps.folder import Home, writing
 from isocost.terminal import echo
+from isocost.trainers import logs
+from isocost.trainers.logs import Log
+from isocost.trainers.record import Asked, Imported, about, resolve, write
 from isocost.units import UNITS
 from isocost.words import counted, word
 
@@ -79,8 +80,8 @@ def run(
     skipped: list[str] = []
     for path in sources:
         try:
-            found += importers.logs(path, source, mapped, skipped)
-        except importers.Empty as e:
+            found += logs.logs(path, source, mapped, skipped)
+        except logs.Empty as e:
             skipped.append(str(e))
     if not found:
         raise UserError(skipped[0])

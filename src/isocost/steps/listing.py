@@ -15,12 +15,12 @@ from isocost import methods as catalogue
 from isocost.cli.live import duration
 from isocost.console import console
 from isocost.errors import UserError
-from isocost.importers import TRAINING
 from isocost.planner.pilot import Run
 from isocost.runs import files as records
 from isocost.runs import measure
 from isocost.runs.files import GO_ON, find_runs, is_run, read_json, read_lines
 from isocost.runs.launch.local import ended
+from isocost.runs.measure import TRAINING
 from isocost.runs.schema import MEASURED
 from isocost.seams import SEAMS, calls, describe, diff
 from isocost.shape import Each, Keys
