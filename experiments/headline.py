@@ -28,11 +28,12 @@ from isocost.cli.commands import main as command
 from isocost.compare.tracks import tracks
 from isocost.contract.catalogue import outcome as outcome_of
 from isocost.errors import UserError
+from isocost.jsonfile import write_json
 from isocost.planner.forecast import digest
 from isocost.planner.learning_rate import given
 from isocost.report import charts
-from isocost.runs import record as records
-from isocost.runs.record import read_json, read_lines
+from isocost.runs import files as records
+from isocost.runs.files import read_json, read_lines
 from isocost.stats.power import difference
 from isocost.words import counted, markdown_table
 
@@ -171,13 +172,13 @@ def run(name: str) -> dict[str, Any]:
         if (home / "compare.json").exists():
             raise UserError(f"{home} was begun without a seal: what it holds cannot be asked after the fact")
         home.mkdir(parents=True, exist_ok=True)
-        records.write_json(file, {"schema": records.SCHEMA, **headline.sealed(), "seal": seal})
+        write_json(file, {"schema": records.SCHEMA, **headline.sealed(), "seal": seal})
     if headline.prepare is not None:
         headline.prepare(home)
     if headline.rate is not None:       # a comparison keeps the rates that are there
         rule = given(headline.rate, 1, 0.0).data()
         rates = {"schema": records.SCHEMA, "rates": dict.fromkeys(headline.arms, rule), "noise": None}
-        records.write_json(home / "rates.json", rates)
+        write_json(home / "rates.json", rates)
     try:
         command(args=["compare", *headline.arms, *headline.options, "--out", str(home)])
     except SystemExit as end:           # which is how the command tells: 0 a difference, 3 none, 4 cannot tell

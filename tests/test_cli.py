@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import kill9
 from isocost.cli.commands import main
-from isocost.runs.record import read_json, read_lines
+from isocost.runs.files import read_json, read_lines
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"

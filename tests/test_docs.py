@@ -15,7 +15,7 @@ from isocost.laws import law
 from isocost.planner import audit, forecast, pilot
 from isocost.planner import learning_rate as rate
 from isocost.planner import rollouts as plan
-from isocost.report import aliases
+from isocost.trainers import sizes
 
 HOME = Path(__file__).parents[1]
 PAGES = sorted([*HOME.glob("*.md"), *(HOME / "docs").rglob("*.md")])
@@ -113,7 +113,7 @@ def test_the_commands_page_is_current():
 
 def test_the_notation_has_every_trainers_names():
     said = (HOME / "docs" / "notation.md").read_text(encoding="utf-8")
-    for row in aliases.rows({}):
+    for row in sizes.rows({}):
         assert "| " + " | ".join(row) + " |" in said
 
 

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from isocost import methods
 from isocost.cli.commands import main
 from isocost.recipe import describe
+from isocost.runs.files import canonical, read_json
 from isocost.runs.names import today
-from isocost.runs.record import canonical, read_json
 from isocost.runs.run import Job, run
 from isocost.worlds.setting import Setting
 

@@ -25,7 +25,8 @@ from isocost.errors import UserError
 from isocost.laws.law import Arm, Fit, Law
 from isocost.report import charts, contest, fit, history, outcome, problems
 from isocost.report.html import brief, csv_text, esc, interval, json_in_html, names, rate, sentence, signed, span
-from isocost.report.records import FATES, law_of, load
+from isocost.report.records import law_of, load
+from isocost.runs.files import FATES
 from isocost.stats.intervals import Noise, spread
 from isocost.types import Fate
 

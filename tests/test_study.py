@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from isocost.cli.commands import main
 from isocost.planner.pilot import PilotPlan
-from isocost.runs.record import read_json, read_lines
+from isocost.runs.files import read_json, read_lines
 from isocost.steps import study as steps
 from isocost.steps.folder import Home
 

@@ -18,10 +18,11 @@ from isocost.cli.commands import main
 from isocost.compare import steps as comparing
 from isocost.compare.design import design
 from isocost.compare.steps import _can_see
+from isocost.jsonfile import write_json
 from isocost.laws.curves import Curve
 from isocost.report.accounts import spent
 from isocost.report.records import load
-from isocost.runs.record import read_json, read_lines, write_json
+from isocost.runs.files import read_json, read_lines
 from isocost.steps import profile as profiles
 from isocost.steps.profile import SAMPLES, profile
 from isocost.types import Cost

@@ -200,7 +200,7 @@ def given() -> dict[str, str]:
 
 def trained_here(folder: Path, instead: str) -> None:
     """Raises UserError for an imported study or run, with what to do instead."""
-    from isocost.runs.record import read_json
+    from isocost.runs.files import read_json
 
     told = [read_json(p) for p in (folder / "study.json", folder / "run.json") if p.exists()]
     if any(x.get("imported") for x in told):
@@ -521,9 +521,9 @@ def import_runs(as_json: bool, **asked: Any) -> int:
 @said
 def export(study: Path, target: str | None, out: Path | None) -> None:
     """Write a study's prescription as another trainer's configuration or launch line."""
-    from isocost import exporters
+    from isocost.steps.export import export as written
 
-    text = exporters.export(study, target)
+    text = written(study, target)
     if out is None:
         echo(text, nl=False)
         return

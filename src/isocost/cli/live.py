@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from isocost.jsonfile import tail
+from isocost.runs.files import tail
 from isocost.runs.launch.local import ended
 from isocost.runs.run import Job
 from isocost.runs.speed import Rates, rates, together, told

@@ -15,7 +15,7 @@ from isocost.laws.curves import PASS
 from isocost.laws.law import Law, Refusal
 from isocost.laws.tradeoff import Tradeoff, tradeoff
 from isocost.planner.audit import Audit, Spread
-from isocost.planner.budget import WALL, Bill
+from isocost.planner.budget import Bill
 from isocost.planner.forecast import Forecast
 from isocost.planner.learning_rate import NOISE, RateRule
 from isocost.planner.more import More
@@ -27,6 +27,7 @@ from isocost.runs.run import Job, its_own
 from isocost.stats.intervals import Interval
 from isocost.steps.folder import Home
 from isocost.terminal import echo
+from isocost.units import WALL
 from isocost.words import counted, word
 from isocost.worlds.setting import Setting
 

@@ -16,15 +16,16 @@ from isocost import methods
 from isocost.compare.judge import QUESTIONS, SHARES
 from isocost.compare.many import RATE
 from isocost.errors import UserError
-from isocost.planner.budget import UNITS, Bill, Budget, Prices, expected_timing
+from isocost.planner.budget import Bill, Budget, Prices, expected_timing
 from isocost.planner.learning_rate import MULTIPLIERS, NOISE, RateRule, given, starting_rule
 from isocost.planner.pilot import Evaluation, points, run_seed, warmup
 from isocost.recipe import describe
-from isocost.runs import record as records
+from isocost.runs import files as records
 from isocost.runs.run import compares
 from isocost.seams import Recipe
 from isocost.stats.power import effect_seen
 from isocost.steps.single import settings_of
+from isocost.units import UNITS
 from isocost.worlds.setting import Setting
 
 SHARE = 1 / 4           # of a run's cost that a probe run may spend: shorter ones favour rates that are too low

@@ -32,18 +32,18 @@ from isocost.compare.many import RATE
 from isocost.compare.many import wave as judge_wave
 from isocost.compare.tracks import SPENT, Track, tracks
 from isocost.errors import UserError
-from isocost.importers import TRAINING
-from isocost.jsonfile import fit, page
+from isocost.jsonfile import page
 from isocost.laws.curves import Curve, curves
 from isocost.planner.budget import Bill
 from isocost.planner.forecast import digest
 from isocost.planner.learning_rate import MULTIPLIERS, RateRule, fit_rate, trials
 from isocost.planner.pilot import Run, warmup
 from isocost.recipe import describe
+from isocost.runs import files as records
 from isocost.runs import measure
-from isocost.runs import record as records
+from isocost.runs.files import find_runs, fit, read_json
+from isocost.runs.measure import TRAINING
 from isocost.runs.names import today
-from isocost.runs.record import find_runs, read_json
 from isocost.runs.run import Job, its_own, recipe_of
 from isocost.runs.schema import ENDED
 from isocost.seams import Improve, Recipe

@@ -15,9 +15,9 @@ import numpy as np
 from numpy import ndarray
 
 from isocost.errors import UserError
-from isocost.jsonfile import read_json, read_lines
 from isocost.laws.curves import PASS, Curve, curves
-from isocost.planner.budget import UNITS
+from isocost.runs.files import read_json, read_lines
+from isocost.units import UNITS
 
 SPENT = {"rollouts": "rollouts", "tokens": "tokens", "flops": "FLOP", "seconds": "busy seconds"}   # unit -> in words
 LENGTH = "completions/mean_length"      # tokens of an answer, as the lines of a record call them

@@ -49,7 +49,6 @@ __all__ = [
 MARGIN = 0.01           # reward within which two n's are as good as each other
 EPOCHS_FACTOR = 2.0     # beyond this many times the pilot's epochs a plan extrapolates in epochs too
 BESIDE = ("units", "more", "sees", "next", "measure", "evaluating")     # what plan.json holds beside the plan itself
-WRITTEN = {"flops": ("flop", 1), "device-seconds": ("device-hours", 3600)}    # units that a user writes otherwise
 IMPORTED = "imported"   # preset of a pilot made of another trainer's logs, which have one split
 TIMING_NOISE = 0.05     # costs this close are equal, and the better forecast is taken
 

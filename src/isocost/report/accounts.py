@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from isocost import units
 from isocost.errors import UserError
-from isocost.report import aliases, charts
+from isocost.report import charts
 from isocost.report.html import (
     Safe,
     brief,
@@ -23,9 +24,11 @@ from isocost.report.html import (
     table,
     tag,
 )
-from isocost.report.records import FATES, Data, Run, Study, as_dict, as_list, number
+from isocost.report.records import Data, Run, Study, as_dict, as_list, number
+from isocost.runs.files import FATES, code
 from isocost.runs.names import today
 from isocost.runs.speed import WORK
+from isocost.trainers import sizes
 from isocost.words import counted
 
 PURPOSES = ("probe", "pilot", "edge", "train", "run")
@@ -123,8 +126,8 @@ def _budget(study: Study) -> Safe:
     beside = {"the profile": amount(as_dict(profile.get("cost")), as_dict(profile.get("lost")))}
     if unit != "seconds":
         beside["evaluations"] = amount(*(r.bill.get("evaluation", {}) for r in study.runs))
-    show = {"seconds": span, "flops": lambda x: f"{x:.2e}"}.get(unit, count)
-    name = {"seconds": "run time", "flops": "FLOP"}.get(unit, unit)
+    show = {units.SECONDS: span, units.FLOPS: lambda x: f"{x:.2e}"}.get(unit, count)
+    name = units.words(unit)
     total = sum(spent.values())
     rows = [*spent.items(), ("both", total), *((f"beside it: {what}", x) for what, x in beside.items())]
     text = f"The preset {planned.preset} names no budget; pilot and training spent {show(total)} {name}."
@@ -336,10 +339,10 @@ def names(study: Study) -> Section:
         f" {b or '–'}, M = {count(m)}"
     )
     lead += f", so nB = {count(n * b)} rollouts per update and C = {count(n * b * m)}." if n and b and m else "."
-    body = [[name, *(tag("code", o) for o in options)] for name, *options in aliases.rows(arm)]
+    body = [[name, *(tag("code", o) for o in options)] for name, *options in sizes.rows(arm)]
     head = ["trainer", "n, rollouts per problem", "B, problems per update", "M, steps"]
     inside = join(
-        p(lead, cls="lead"), table(head, body, "The same run in other trainers"), p(aliases.NOTES, cls="soft")
+        p(lead, cls="lead"), table(head, body, "The same run in other trainers"), p(sizes.NOTES, cls="soft")
     )
     return Section("names", "The same sizes in other trainers", inside)
 
@@ -443,7 +446,6 @@ def _origin(about: Data, method: str) -> tuple[Data, Data, str, str]:
     own, parents, name = _installed(method)
     if not own:
         return own, parents, name, ""
-    from isocost.runs.record import code
 
     same = as_dict(about.get("code")).get("sources") == code()["sources"]
     return own, parents, name, "" if same else (

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from isocost.compare.tracks import SPENT
+from isocost import units
 from isocost.report import charts
 from isocost.report.accounts import Section, empty
 from isocost.report.html import (
@@ -43,7 +43,7 @@ def headline(study: Study) -> str:
         arms = list(as_dict(as_dict(study["compare"].get("design")).get("arms")))
         return f"{names(arms)} are being compared; there is no answer yet."
     verdicts = [as_dict(v) for v in as_list(told.get("verdicts"))]
-    counted_in = told.get("counted_in") or SPENT.get(str(told.get("unit")), told.get("unit"))
+    counted_in = told.get("counted_in") or units.compared(str(told.get("unit")))
     where = f"at {brief(told.get('cost'))} {counted_in} a run"
     best = told.get("best")
     if best:

@@ -19,19 +19,19 @@ import torch
 from isocost import meter as meters
 from isocost.contract.conflicts import refuse
 from isocost.errors import RewardFailed, UserError
-from isocost.jsonfile import fit
-from isocost.laws.interference import against
+from isocost.jsonfile import write_json
 from isocost.ledger import Ledger, as_measured
 from isocost.local.weights import save as save_folder
 from isocost.loop import End, Step, train
 from isocost.recipe import describe, fingerprint, functions, paced
-from isocost.runs import record as records
-from isocost.runs import schema, shelf
+from isocost.runs import files, schema, shelf
 from isocost.runs.evaluate import ATTEMPTS, Evaluation, evaluate
+from isocost.runs.files import GO_ON, REWARD_FAILED, fit, read_json, read_lines
 from isocost.runs.names import today
-from isocost.runs.record import GO_ON, REWARD_FAILED, RunRecord, read_json, read_lines, write_json
+from isocost.runs.record import RunRecord, machine
 from isocost.runs.speed import rates
 from isocost.seams import Recipe
+from isocost.stats.progress import against
 from isocost.types import Fate, Problem
 from isocost.worlds.setting import Opened, Setting, open_setting
 
@@ -175,7 +175,7 @@ def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:
     """Write run.json, or check that what is there asks for the same run."""
     described = describe(recipe)
     asked = {
-        "schema": records.SCHEMA,
+        "schema": files.SCHEMA,
         "name": job.name,
         "purpose": job.purpose,
         "method": job.method,
@@ -217,8 +217,8 @@ def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:
         {
             **asked,
             **_origin(job.method),
-            "code": records.code(),
-            "machine": records.machine(torch.get_num_threads(), opened.world.extra),
+            "code": files.code(),
+            "machine": machine(torch.get_num_threads(), opened.world.extra),
         },
     )
 
@@ -261,7 +261,7 @@ def _with_mended_reward(record: RunRecord, there: dict[str, Any], source: str | 
 def _source(verifier: str) -> str | None:
     """The hash of a user's reward file: the same name with another file behind it is another run."""
     file = Path(verifier.removeprefix("python:").rpartition(":")[0])
-    return records.file_hash(file) if file.suffix == ".py" and file.is_file() else None
+    return files.file_hash(file) if file.suffix == ".py" and file.is_file() else None
 
 
 class _Run:
@@ -466,7 +466,7 @@ class _Run:
         timing = self._timing()
         speed = rates(timing)
         end = {
-            "schema": records.SCHEMA,
+            "schema": files.SCHEMA,
             "reason": reason,
             "detail": self._why(reason),
             "steps": ledger.step,

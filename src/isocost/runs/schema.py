@@ -204,9 +204,9 @@ def of_line(name: str, line: Any) -> Any:
 
 
 def absent(path: Path) -> str:
-    """What it means that there is no such file."""
+    """What it means that there is no such file, to follow that statement."""
     kind = {"run.json": "a run record", "study.json": "a study"}.get(path.name)
-    return f"{path} does not exist" + (f": {path.parent} is not {kind}" if kind else "")
+    return f": {path.parent} is not {kind}" if kind else ""
 
 
 def remedy(path: Path) -> str:

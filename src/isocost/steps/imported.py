@@ -19,26 +19,28 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from isocost import importers
 from isocost.cli import text as tell
 from isocost.errors import UserError
-from isocost.importers import TRAINING, UNNAMED, Log
-from isocost.importers._record import Asked, Imported, about, resolve, write
-from isocost.jsonfile import page
+from isocost.jsonfile import page, write_json
 from isocost.laws.curves import Curve, curves
 from isocost.laws.fit import fit_law
 from isocost.laws.law import Flag, Law
-from isocost.planner.budget import MEASURED, UNITS, Bill, Budget, Machine, Prices, Timing, in_every_unit, measure_timing
+from isocost.planner.budget import MEASURED, Bill, Budget, Machine, Prices, Timing, in_every_unit, measure_timing
 from isocost.planner.learning_rate import EXPONENT, NOISE, RateRule, by_n
 from isocost.planner.pilot import COMMON, EXTRAPOLATION, WARMUP_SHARE, Evaluation, PilotPlan, Run, detectable, whole
 from isocost.planner.rollouts import IMPORTED, Arm, Check, Plan, prescribe
+from isocost.runs import files as records
 from isocost.runs import measure, schema
-from isocost.runs import record as records
-from isocost.runs.record import read_json
+from isocost.runs.files import read_json
+from isocost.runs.measure import TRAINING, UNNAMED
 from isocost.runs.schema import BILLED
 from isocost.steps import spending
 from isocost.steps.folder import Home, writing
 from isocost.terminal import echo
+from isocost.trainers import logs
+from isocost.trainers.logs import Log
+from isocost.trainers.record import Asked, Imported, about, resolve, write
+from isocost.units import UNITS
 from isocost.words import counted, word
 
 AHEAD = 4  # the run to come over the longest imported one, where no budget is given
@@ -78,8 +80,8 @@ def run(
     skipped: list[str] = []
     for path in sources:
         try:
-            found += importers.logs(path, source, mapped, skipped)
-        except importers.Empty as e:
+            found += logs.logs(path, source, mapped, skipped)
+        except logs.Empty as e:
             skipped.append(str(e))
     if not found:
         raise UserError(skipped[0])
@@ -169,7 +171,7 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> list[dict[
             "data": asked.data or str(told.get("data") or UNNAMED),
         }
         extra = {k: told[k] for k in SAMPLING if k in told}
-        records.write_json(
+        write_json(
             out / "study.json",
             {
                 "schema": records.SCHEMA,
@@ -186,8 +188,8 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> list[dict[
     for name in STALE:
         (out / name).unlink(missing_ok=True)
     seen = curves(out)
-    records.write_json(out / "rate.json", rule_of(seen).data())
-    records.write_json(out / "pilot.json", pilot_of(out, seen, None).data())
+    write_json(out / "rate.json", rule_of(seen).data())
+    write_json(out / "pilot.json", pilot_of(out, seen, None).data())
     return [_told(run, out / "runs" / name, seed) for run, seed, name in placed]
 
 

@@ -15,14 +15,14 @@ from isocost import methods as catalogue
 from isocost.cli.live import duration
 from isocost.console import console
 from isocost.errors import UserError
-from isocost.importers import TRAINING
 from isocost.planner.pilot import Run
 from isocost.recipe import calls, describe, diff
+from isocost.runs import files as records
 from isocost.runs import measure
-from isocost.runs import record as records
+from isocost.runs.files import GO_ON, find_runs, is_run, read_json, read_lines
 from isocost.runs.launch.local import ended
+from isocost.runs.measure import TRAINING
 from isocost.runs.names import today
-from isocost.runs.record import GO_ON, find_runs, is_run, read_json, read_lines
 from isocost.runs.schema import MEASURED
 from isocost.seams import SEAMS
 from isocost.shape import Each, Keys

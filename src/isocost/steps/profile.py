@@ -21,7 +21,7 @@ from isocost import methods
 from isocost.chance import Purpose
 from isocost.errors import RewardFailed, UserError
 from isocost.runs.evaluate import group_of
-from isocost.runs.record import Stream, read_lines
+from isocost.runs.files import Stream, read_lines
 from isocost.runs.run import compares, samples
 from isocost.seams import Pace
 from isocost.stats import passk as passrate

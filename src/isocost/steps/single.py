@@ -16,13 +16,13 @@ from isocost import methods
 from isocost.cli import text as tell
 from isocost.cli.live import TAIL
 from isocost.errors import Interrupted, UserError
-from isocost.jsonfile import fit, page, tail
+from isocost.jsonfile import page, write_json
 from isocost.planner.budget import Bill, Budget, Machine, Prices, expected_timing
 from isocost.planner.learning_rate import starting_rule
 from isocost.planner.pilot import EVALUATION_SHARE, points, warmup
 from isocost.recipe import describe
-from isocost.runs import record as records
-from isocost.runs.record import read_json, write_json
+from isocost.runs import files as records
+from isocost.runs.files import fit, read_json, tail
 from isocost.runs.run import EVALUATION_SEED, Job, its_own, recipe_of
 from isocost.runs.schema import TRAINED
 from isocost.runs.speed import rates, told
@@ -30,6 +30,7 @@ from isocost.seams import SIZES, Recipe
 from isocost.steps.folder import bill_dry_run, writes
 from isocost.terminal import echo
 from isocost.types import Cost
+from isocost.units import of_run
 from isocost.words import counted
 from isocost.worlds.setting import Opened, Setting
 
@@ -85,7 +86,7 @@ def train_one(
         setting=setting,
         method=method,
         seed=seed,
-        budget={{"flops": "flop"}.get(spend.unit, spend.unit): spend.amount},
+        budget={of_run(spend.unit): spend.amount},
         n=n,
         B=B,
         lr=lr,

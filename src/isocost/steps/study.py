@@ -29,9 +29,9 @@ from isocost.planner.budget import Bill, Budget, Machine, measure_timing
 from isocost.planner.learning_rate import RateRule, given, starting_rule
 from isocost.planner.pilot import EVALUATION_SHARE, MOST_SAMPLES, PRESETS, Evaluation, PilotPlan, plan_pilot
 from isocost.planner.rollouts import Plan, prescribe
-from isocost.runs import record as records
+from isocost.runs import files as records
+from isocost.runs.files import read_json
 from isocost.runs.launch.local import ended
-from isocost.runs.record import read_json
 from isocost.runs.schema import ENDED
 from isocost.steps import imported, spending
 from isocost.steps.folder import Home, check, found, opened, writes

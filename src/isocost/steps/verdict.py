@@ -12,7 +12,7 @@ from rich.console import Console
 from isocost.cli import text as tell
 from isocost.cli.live import TAIL
 from isocost.errors import UserError
-from isocost.jsonfile import page, tail
+from isocost.jsonfile import page
 from isocost.laws.curves import PASS, curves
 from isocost.laws.law import Law
 from isocost.meter import LEARN, SAMPLE, SCORE
@@ -21,8 +21,8 @@ from isocost.planner.budget import Machine
 from isocost.planner.rollouts import Plan
 from isocost.planner.stopping import Groups, Verdict, judge
 from isocost.runs import measure
+from isocost.runs.files import is_run, read_json, tail
 from isocost.runs.launch.local import ended
-from isocost.runs.record import is_run, read_json
 from isocost.runs.schema import BUDGETED, PLACED
 from isocost.steps.folder import Home
 from isocost.steps.imported import is_imported

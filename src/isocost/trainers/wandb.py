@@ -15,12 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
-from isocost.importers import Log, Row
-from isocost.importers._files import csv_rows, head, json_table
-from isocost.importers._names import TRL_BOARD, Names, facts_of, logs_of, spoken
-from isocost.importers._wire import offline
+from isocost.trainers.logs import Log, Row
+from isocost.trainers.names import Names, facts_of, spoken
+from isocost.trainers.points import logs_of
+from isocost.trainers.text import csv_rows, head, json_table
+from isocost.trainers.trl import BOARD
+from isocost.trainers.wire import offline
 
-TITLE = "wandb offline folders, CSV and JSON exports"
+TITLE = "Weights & Biases"
+READS = "wandb offline folders, CSV and JSON exports"
 GIVES = "every logged number, seconds; n, B, rate and seed from the configuration of an offline folder"
 LACKS = "n, B and seed in exports; rollouts before filtering, by trainer; a second held-out half"
 OFFLINE = ":W&B"  # the first characters of an offline file
@@ -86,9 +89,9 @@ def _of_rows(
 ) -> list[Log]:
     known = spoken(rows) or Names("", "_step", ())
     # wandb's own count is the trainer's step, but not transformers', which lets it count the lines it logs.
-    if known is not TRL_BOARD and not any(known.step in row for row in rows):
+    if known is not BOARD and not any(known.step in row for row in rows):
         known = replace(known, step="_step")
-    counted = known is TRL_BOARD or any(known.per_step in row for row in rows)
+    counted = known is BOARD or any(known.per_step in row for row in rows)
     if not known.span:
         known = replace(known, seconds="_runtime")
     return logs_of(

@@ -10,9 +10,14 @@ import sys
 from math import ceil
 from typing import Any
 
-from isocost.exporters import Prescription, aged, command, head, shown, unsaid
+from isocost.trainers.export import Prescription, aged, command, preamble, shown, unsaid
 
 TITLE = "OpenRLHF"
+SIZES = (
+    "--rollout.n_samples_per_prompt {n}",
+    "--rollout.batch_size {B}",
+    "--train.num_episodes: M × B / problems",
+)
 VERSION = "OpenRLHF 0.11 (openrlhf/cli/train_ppo_ray.py)"
 DEFAULTS = {
     "max_tokens": ("rollout.max_new_tokens", "unset (data.max_len, 2048, less the prompt)"),
@@ -28,7 +33,7 @@ def write(p: Prescription) -> str:
     words = [
         f"--{k}" if v is True else f"--{k} {shown(v)}" for k, v in values.items() if v is not None and v is not False
     ]
-    return head(p, sys.modules[__name__], how, left) + command(["python3 -m openrlhf.cli.train_ppo_ray", *words])
+    return preamble(p, sys.modules[__name__], how, left) + command(["python3 -m openrlhf.cli.train_ppo_ray", *words])
 
 
 def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:

@@ -12,12 +12,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from isocost.errors import UserError
-from isocost.importers import Log, Point, Row, reward_only
-from isocost.importers._files import collapsed, number, unread, whole
-from isocost.importers._names import decayed
-from isocost.importers.tensorboard import board, files_of
+from isocost.trainers.logs import Log, Point, Row, reward_only
+from isocost.trainers.points import decayed
+from isocost.trainers.tensorboard import board, files_of
+from isocost.trainers.text import collapsed, number, unread, whole
+from isocost.units import ENV_STEPS
 
-TITLE = "CleanRL TensorBoard file"
+TITLE = "CleanRL"
+READS = "CleanRL TensorBoard file"
 GIVES = "training return per episode, environment steps, wall time, n (num_envs), B (num_steps), rate, seed"
 LACKS = "rollouts (it counts environment steps); held-out reward"
 RATE = "charts/learning_rate"
@@ -64,7 +66,7 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
             None,
             {k: v for k, v in facts.items() if v is not None},
             {k: v for k, v in about.items() if v},
-            "environment steps",
+            ENV_STEPS,
             (
                 "rollouts: the log counts environment steps, and so does C",
                 *unread(rows, (reward, RATE)),

@@ -9,9 +9,14 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from isocost.exporters import Prescription, aged, command, epochs, head, options, uncounted, unsaid
+from isocost.trainers.export import Prescription, aged, command, epochs, options, preamble, uncounted, unsaid
 
 TITLE = "NeMo-RL"
+SIZES = (
+    "grpo.num_generations_per_prompt = {n}",
+    "grpo.num_prompts_per_step = {B}",
+    "grpo.max_num_steps = {M}",
+)
 VERSION = "NeMo-RL 0.7 (examples/configs/grpo_math_1B.yaml)"
 DEFAULTS = {
     "max_tokens": ("policy.generation.max_new_tokens", "policy.max_total_sequence_length, 512"),
@@ -25,7 +30,7 @@ def write(p: Prescription) -> str:
     values, left = settings(p)
     how = ["Give it policy.model_name, data and env. policy.max_total_sequence_length holds prompt and answer."]
     words = ["uv run examples/run_grpo.py --config examples/configs/grpo_math_1B.yaml", *options(values)]
-    return head(p, sys.modules[__name__], how, left) + command(words)
+    return preamble(p, sys.modules[__name__], how, left) + command(words)
 
 
 def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:

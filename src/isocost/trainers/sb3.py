@@ -18,11 +18,13 @@ import numpy as np
 from numpy.lib import format as npy
 
 from isocost.errors import UserError
-from isocost.importers import Empty, Log, Point, Row, reward_only
-from isocost.importers._files import collapsed, csv_rows, head, number, unread
-from isocost.importers._names import decayed
+from isocost.trainers.logs import Empty, Log, Point, Row, reward_only
+from isocost.trainers.points import decayed
+from isocost.trainers.text import collapsed, csv_rows, head, number, unread
+from isocost.units import ENV_STEPS
 
-TITLE = "Stable-Baselines3 folder"
+TITLE = "Stable-Baselines3"
+READS = "Stable-Baselines3 folder"
 GIVES = "held-out and training return, environment steps, seconds, n x B, learning rate where it is logged"
 LACKS = "rollouts (it counts environment steps); n; seed; the base of off-policy algorithms"
 RESULTS = "results"
@@ -75,7 +77,7 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
             RESULTS if held else None,
             facts,
             {},
-            "environment steps",
+            ENV_STEPS,
             ("rollouts: the log counts environment steps, and so does C", *missing),
             "diverged" if (collapsed(means, RESULTS) if held else collapsed(rows, reward)) else None,
         )

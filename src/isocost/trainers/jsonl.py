@@ -10,12 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from isocost.errors import UserError
-from isocost.importers import Log
-from isocost.importers._files import head, json_table
-from isocost.importers._names import flattened, logs_of
-from isocost.importers.csv import plain
+from isocost.trainers.csv import plain
+from isocost.trainers.logs import Log
+from isocost.trainers.names import flattened
+from isocost.trainers.points import logs_of
+from isocost.trainers.text import head, json_table
 
-TITLE = "JSON lines with a column map"
+TITLE = "JSON lines"
+READS = "JSON lines with a column map"
 GIVES = "what its lines hold"
 LACKS = "what they do not"
 

@@ -1,6 +1,6 @@
 """A log as a run record: the files that fit, plan, compare, report and ls read, with what is missing named in them.
 
-run.json, metrics.jsonl, timing.jsonl and end.json as `src/isocost/runs/record.py` has them (docs/records.md). Besides,
+run.json, metrics.jsonl, timing.jsonl and end.json as `isocost.runs.record` has them (docs/records.md). Besides,
 run.json says where each number came from (`imported`) and what the log does not hold (`missing`).
 """
 
@@ -17,8 +17,10 @@ from typing import Any
 
 from isocost.compare.tracks import LENGTH, written
 from isocost.errors import UserError
-from isocost.importers import FACTS, HELD_OUT, TRAINING, UNNAMED, Empty, Log, Point
-from isocost.runs import record as records
+from isocost.jsonfile import write_json
+from isocost.runs import files as records
+from isocost.runs.measure import HELD_OUT, TRAINING, UNNAMED
+from isocost.trainers.logs import FACTS, Empty, Log, Point
 
 OPTION = {"n": "rollouts per problem", "B": "problems per update", "lr": "learning rate"}
 # How a name spells each fact; a match gives nothing back (?>), so that 1.5e-6 is never read as 1 or 1.5.
@@ -292,9 +294,9 @@ def write(run: Imported, folder: Path, *, name: str, purpose: str, seed: int) ->
             if p.seconds is not None
         ],
     )
-    records.write_json(folder / "run.json", about(run, name, purpose, seed))
+    write_json(folder / "run.json", about(run, name, purpose, seed))
     bill = {"rollouts": _whole(run.C), "updates": round(run.C / size), **tokens}
-    records.write_json(
+    write_json(
         folder / "end.json",
         {
             "schema": records.SCHEMA,

@@ -1,23 +1,17 @@
-"""A study's prescription as another trainer's configuration. One target, one file: there is nothing to register.
-
-A target's file holds `TITLE`, `VERSION` (what it was written against, and where that is documented) and one function:
-
-    write(p) -> str        the whole file, ending with a newline
+"""A prescription as another trainer's configuration: what every target shares.
 
 What a target has no setting for is listed as comments in what it writes, never left out in silence.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
+from isocost import trainers
 from isocost.errors import UserError
-from isocost.report import aliases
+from isocost.trainers.sizes import sizes_of
 from isocost.words import visible
 
 ROOM = 30  # batches of which one update may be refilled: SkyRL gives up after so many, NeMo-RL after 10
@@ -89,37 +83,28 @@ class Prescription:
 
 def names() -> list[str]:
     """Every target there is, as `--to` takes them."""
-    found = [m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")]
-    return sorted(n.replace("_", "-") for n in found)
+    return sorted(trainers.modules("write"))
 
 
-def load(name: str) -> Any:
-    """The module of a target. Raises UserError if there is none of that name."""
+def load(name: str | None) -> Any:
+    """The module of a target. Raises UserError for no name, or if there is no target of that name."""
+    if name is None:
+        raise UserError(f"name the trainer: --to {', --to '.join(names())}")
     if name not in names():
         raise UserError(f"there is no target {name!r}; there are {', '.join(names())}")
-    return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+    return trainers.modules("write")[name]
 
 
-def export(study: Path, target: str | None) -> str:
-    """The prescription of a study in a target's own words. Raises UserError for no target, or nothing prescribed."""
-    from isocost.exporters._study import prescription
-
-    if target is None:
-        raise UserError(f"say for which trainer: --to {', --to '.join(names())}")
-    found = load(target)
-    return str(found.write(prescription(study)))
-
-
-def head(p: Prescription, target: Any, how: Iterable[str], left: Iterable[str], mark: str = "#") -> str:
+def preamble(p: Prescription, target: Any, how: Iterable[str], left: Iterable[str], mark: str = "#") -> str:
     """The comment a file begins with: what it is, how sizes are counted there, and what could not be carried over."""
-    row = next((r for r in aliases.rows({"n": p.n, "B": p.B, "M": p.M}) if r[0] == target.TITLE), None)
+    n, B, M = sizes_of(target, {"n": p.n, "B": p.B, "M": p.M})
     lines = [
         f"isocost's prescription of {p.study} for {target.TITLE}:",
         f"n = {p.n} rollouts per problem, B = {p.B} problems per update, M = {p.M} updates,",
         f"C = n B M = {p.nB * p.M} rollouts, learning rate {p.lr:.3g}, warm-up {p.warmup} updates.",
         *([p.expected] if p.expected else []),
         f"Written against {target.VERSION}.",
-        *([f"n: {row[1]}   B: {row[2]}   M: {row[3]}"] if row else []),
+        f"n: {n}   B: {B}   M: {M}",
         *how,
     ]
     gone = [*p.left, *left]

@@ -12,11 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from isocost.errors import UserError
-from isocost.importers import Log, Row
-from isocost.importers._files import csv_rows
-from isocost.importers._names import TRL, Names, logs_of
+from isocost.trainers.logs import Log, Row
+from isocost.trainers.names import Names
+from isocost.trainers.points import logs_of
+from isocost.trainers.text import csv_rows
+from isocost.trainers.trl import HISTORY
 
-TITLE = "CSV with a column map"
+TITLE = "CSV"
+READS = "CSV with a column map"
 GIVES = "what its columns hold"
 LACKS = "what they do not"
 PLAIN = Names(
@@ -28,7 +31,7 @@ PLAIN = Names(
     epoch="epoch",
     seconds="seconds",
     length="length",
-    parts=TRL.parts,
+    parts=HISTORY.parts,
 )
 
 

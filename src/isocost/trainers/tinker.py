@@ -11,13 +11,34 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from isocost.errors import UserError
-from isocost.importers import Log
-from isocost.importers._files import head, json_of, json_rows, metrics_file
-from isocost.importers._names import TINKER, facts_of, logs_of
+from isocost.trainers.logs import Log
+from isocost.trainers.names import Names, Settings, facts_of
+from isocost.trainers.points import logs_of
+from isocost.trainers.text import head, json_of, json_rows, metrics_file
 
-TITLE = "tinker-cookbook metrics.jsonl"
+TITLE = "tinker-cookbook"
+READS = "tinker-cookbook metrics.jsonl"
 GIVES = "training and held-out reward, steps, learning rate, seconds; n and B from config.json"
 LACKS = "seed in most recipes; a second held-out half"
+SETTINGS = Settings(
+    n=("group_size", "dataset_builder.group_size"),
+    problems=("dataset_builder.batch_size", "groups_per_batch", "dataset_builder.groups_per_batch"),
+    lr=("learning_rate",), seed=("seed", "dataset_builder.seed"), model=("model_name",), temperature=("temperature",),
+    max_tokens=("max_tokens",), method=("loss_fn",),
+)
+LOGGED = Names(
+    "tinker-cookbook",
+    "step",
+    (r"env/all/reward/total",),
+    (r"test/env/all/reward/total", r".+/env/all/reward/total"),
+    first=0,
+    lr="optim/lr",
+    span="time/total",
+    length="env/all/ac_tokens_per_turn",
+    turns="env/all/turns_per_episode",
+    more={"entropy": "optim/entropy"},
+)
+NAMES = (LOGGED,)
 
 
 def recognise(path: Path) -> bool:
@@ -48,7 +69,7 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
         found,
         [found, *([beside] if beside.is_file() else [])],
         rows,
-        TINKER,
+        LOGGED,
         columns,
         facts=facts,
         about=about,

@@ -1,35 +1,26 @@
-"""Runs of other trainers, read from the logs they left. One source, one file: there is nothing to register.
-
-A source file holds `TITLE` (what it is called), `GIVES` and `LACKS` (what its logs tell and do not), and two functions:
-
-    recognise(path) -> bool           whether this file or folder looks like one of its logs; reads little
-    read(path, columns) -> list[Log]  every run in it; `columns` are the names that the user gave with --map
+"""Runs of other trainers, read from the logs they left: what a log holds, and finding and recognising logs.
 
 A file is recognised by its content, so that it may have any name. What a log does not say is left out here and named
-later, by `_record`, which writes the run records that all the rest of the program reads. Nothing is guessed, unpickled
-or executed.
+later, by `isocost.trainers.record`, which writes the run records that all the rest of the program reads. Nothing is
+guessed, unpickled or executed.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from isocost import trainers
 from isocost.errors import UserError
+from isocost.units import ROLLOUTS
 
 Row = dict[str, Any]
 
 COLUMNS = ("step", "reward", "held_out", "rollouts", "seconds", "epoch", "lr", "length", "seed", "n", "B", "run")
 STACKED = ("run", "n", "B", "seed")  # columns of COLUMNS whose values separate the runs of one table
 FACTS = ("n", "B", "lr", "seed")
-# the special first
-ORDER = ("trl", "verl", "prime_rl", "tinker", "sb3", "cleanrl", "wandb", "tensorboard", "csv", "jsonl")
-HELD_OUT, TRAINING = "held-out", "training"  # the kinds of reward
-UNNAMED = "not named"  # a model or data that neither the log nor the user tells
 DECAYED = "a constant learning rate:"  # how a log's `missing` begins where its rate fell
 PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".tar", ".tgz")
 
@@ -75,7 +66,7 @@ class Log:
     held_column: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
-    unit: str = "rollouts"
+    unit: str = ROLLOUTS
     missing: tuple[str, ...] = ()
     end: str | None = None
     rate: float | None = None
@@ -89,15 +80,14 @@ class Empty(UserError):
 
 def names() -> list[str]:
     """Every source there is, as `--from` takes them, the most special first."""
-    found = [m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")]
-    return [n.replace("_", "-") for n in sorted(found, key=lambda n: (ORDER.index(n) if n in ORDER else -1, n))]
+    return list(trainers.modules("read"))
 
 
 def load(name: str) -> Any:
     """The module of a source. Raises UserError if there is none of that name."""
     if name not in names():
         raise UserError(f"there is no source {name!r}; there are {', '.join(names())}")
-    return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+    return trainers.modules("read")[name]
 
 
 def logs(
@@ -179,6 +169,6 @@ def reward_only(columns: Mapping[str, str], source: str) -> None:
 
 def catalogue() -> str:
     """The sources as a table in Markdown, for docs/import.md."""
-    rows = [(f"`{n}`", *(getattr(load(n), k) for k in ("TITLE", "GIVES", "LACKS"))) for n in names()]
+    rows = [(f"`{n}`", *(getattr(load(n), k) for k in ("READS", "GIVES", "LACKS"))) for n in names()]
     lines = ["| `--from` | what is read | what it gives | what it lacks |", "| --- | --- | --- | --- |"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"

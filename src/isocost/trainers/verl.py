@@ -11,23 +11,36 @@ at the end as `Final validation metrics: {...}`. Those two have the columns test
 val/test_score/SET. Until July 2025 the console rounds to three decimals (verl/utils/logger/aggregate_logger.py), and
 in v0.1 the learning rate is `actor/lr(1e-4)`, in units of 1e-4. The configuration is printed before the first step, and
 is read for n, B and learning rate; nothing of it is executed.
+
+Writing: a launch line of Hydra overrides for verl.trainer.main_ppo.
+
+train_batch_size and ppo_mini_batch_size count problems (prompts); each is sampled rollout.n times.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
-from isocost.importers import Log, Row
-from isocost.importers._files import cell, head, json_rows, number
-from isocost.importers._names import VERL, facts_of, logs_of
+from isocost.trainers.export import Prescription, aged, command, epochs, options, preamble, uncounted, unmixed, unsaid
+from isocost.trainers.logs import Log, Row
+from isocost.trainers.names import Names, Settings, facts_of
+from isocost.trainers.points import logs_of
+from isocost.trainers.text import cell, head, json_rows, number
 
-TITLE = "verl file or console log"
+TITLE = "verl"
+SIZES = (
+    "actor_rollout_ref.rollout.n = {n}",
+    "data.train_batch_size = {B}",
+    "trainer.total_training_steps = {M}",
+)
+READS = "verl file or console log"
 GIVES = "training and held-out reward, steps, learning rate, seconds, answer lengths; n and B where a console has them"
 LACKS = "n and B in the file log; seed; rollouts before filtering; a second held-out half"
 BATCHES = "train/num_gen_batches"
@@ -41,6 +54,33 @@ TEST = "test_score/"
 RATES = {"actor/lr": 1.0, "actor/lr(1e-4)": 1e-4}  # column -> its unit
 ROUNDED = re.compile(r"\d+\.\d{3}")  # how the console writes a number that it has rounded to three decimals
 HALF = 0.5e-3  # how far from the number such a text may be
+SETTINGS = Settings(
+    n=("actor_rollout_ref.rollout.n",), problems=("data.train_batch_size",),
+    lr=("actor_rollout_ref.actor.optim.lr",), seed=("data.seed",), model=("actor_rollout_ref.model.path",),
+    temperature=("actor_rollout_ref.rollout.temperature",), max_tokens=("data.max_response_length",),
+    top_p=("actor_rollout_ref.rollout.top_p",), top_k=("actor_rollout_ref.rollout.top_k",),
+    warmup=("actor_rollout_ref.actor.optim.lr_warmup_steps",), method=("algorithm.adv_estimator",),
+)
+LOGGED = Names(
+    "verl",
+    "step",
+    (r"critic/score/mean", r"critic/rewards/mean"),
+    (r"val-core/.+/acc/mean@\d+", r"val-core/.+/reward/mean@\d+", r"val/test_score/.+"),
+    lr="actor/lr",
+    epoch="training/epoch",
+    span="perf/time_per_step",
+    again=True,
+    length="response_length/mean",
+    more={
+        "entropy": "actor/entropy",
+        "grad_norm": "actor/grad_norm",
+        "kl": "actor/ppo_kl",
+        "completions/mean_length": "response_length/mean",
+        "completions/max_length": "response_length/max",
+        "completions/clipped_ratio": "response_length/clip_ratio",
+    },
+)
+NAMES = (LOGGED,)
 
 
 def recognise(path: Path) -> bool:
@@ -69,7 +109,7 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
         path,
         [path],
         rows,
-        VERL,
+        LOGGED,
         columns,
         facts=facts,
         about=about,
@@ -155,10 +195,10 @@ def _cells(line: str) -> Row:
                 row["actor/lr"] = float(f"{value * RATES[key]:.12g}")
             continue
         row[_today(key)] = cell(re.sub(r"^np\.\w+\((.*)\)$", r"\1", text))
-    if VERL.span not in row:
+    if LOGGED.span not in row:
         parts = [x for k, v in row.items() if k.startswith("timing/") and (x := number(v)) is not None]
         span = number(row.get("timing_s/step")) or sum(parts)
-        row |= {VERL.span: span} if span else {}
+        row |= {LOGGED.span: span} if span else {}
     return row
 
 
@@ -203,3 +243,96 @@ def _literal(text: str) -> Any:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return None
+
+
+# writing a configuration ---------------------------------------------------------------------------------------
+
+VERSION = "verl 0.7 (verl/trainer/config/_generated_ppo_trainer.yaml)"
+DEFAULTS = {
+    "max_tokens": ("data.max_response_length", "512"),
+    "temperature": ("actor_rollout_ref.rollout.temperature", "1"),
+    "top_p": ("actor_rollout_ref.rollout.top_p", "1"),
+    "top_k": ("actor_rollout_ref.rollout.top_k", "-1"),
+}
+AVERAGES = {
+    "rollout": "seq-mean-token-mean",
+    "token": "token-mean",
+    "sum": "seq-mean-token-sum",
+    "length": "seq-mean-token-sum-norm",
+    "prompt": "token-mean",
+}
+LOSSES = {"clipped": "vanilla", "sequence": "gspo", "truncated": "cispo", "reinforce": "gpg"}
+KL = {"k1": "kl", "k2": "mse", "k3": "low_var_kl"}
+
+
+def write(p: Prescription) -> str:
+    values, left = settings(p)
+    how = [
+        "Give it actor_rollout_ref.model.path, actor_rollout_ref.rollout.name, data.train_files, data.val_files",
+        "and your reward.",
+        "To bring the run back with `isocost import`: trainer.logger=[console,file], "
+        "trainer.val_before_train=true and trainer.test_freq.",
+    ]
+    words = ["python3 -m verl.trainer.main_ppo", *options(values)]
+    return preamble(p, sys.modules[__name__], how, left) + command(words)
+
+
+def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
+    """(overrides, what they cannot say)."""
+    actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+    loss = p.loss
+    values: dict[str, Any] = {
+        "data.train_batch_size": p.B,
+        "data.max_response_length": p.max_tokens,
+        "data.seed": p.seed,
+        f"{rollout}.n": p.n,
+        f"{rollout}.temperature": p.temperature,
+        f"{rollout}.top_p": p.top_p,
+        f"{rollout}.top_k": (p.top_k or -1) if p.top_k is not None else None,
+        f"{actor}.ppo_mini_batch_size": p.B,
+        f"{actor}.ppo_epochs": 1,
+        f"{actor}.optim.lr": float(p.lr),
+        f"{actor}.optim.lr_scheduler_type": "constant",
+        f"{actor}.optim.lr_warmup_steps": p.warmup,
+        "trainer.total_training_steps": p.M,
+        "trainer.total_epochs": epochs(p),
+    }
+    left = [*uncounted(p), *unsaid(p, DEFAULTS)]
+    if loss is None:
+        return values, left
+    values |= {
+        "algorithm.adv_estimator": "rloo" if loss.advantage == "others" else "grpo",
+        "algorithm.norm_adv_by_std_in_grpo": loss.advantage == "spread",
+        "algorithm.use_kl_in_reward": False,
+        f"{actor}.policy_loss.loss_mode": LOSSES[loss.surrogate],
+        f"{actor}.loss_agg_mode": AVERAGES[loss.average],
+        f"{actor}.entropy_coeff": loss.entropy,
+        f"{actor}.use_kl_loss": bool(loss.kl),
+        f"{actor}.ppo_epochs": loss.epochs,
+        f"{actor}.ppo_mini_batch_size": max(1, p.B // loss.minibatches),
+    }
+    if loss.surrogate != "reinforce":
+        values |= {f"{actor}.clip_ratio_low": loss.low, f"{actor}.clip_ratio_high": loss.high}
+    if loss.surrogate == "truncated":
+        values[f"{actor}.clip_ratio_high"] = loss.high - 1
+        values[f"{actor}.clip_ratio_low"] = 1.0
+    if loss.surrogate == "clipped":
+        values[f"{actor}.clip_ratio_c"] = loss.dual or 10.0
+        if not loss.dual:
+            left.append("no dual clip: verl always has one, here moved out of the way (clip_ratio_c=10)")
+    if loss.kl:
+        values |= {f"{actor}.kl_loss_coef": loss.kl, f"{actor}.kl_loss_type": KL[loss.estimate]}
+    if loss.advantage == "batch":
+        left.append("a baseline over the batch: grpo's is of the group")
+    if loss.cap is not None:
+        values |= {
+            "algorithm.rollout_correction.rollout_is": "token",
+            "algorithm.rollout_correction.rollout_is_threshold": loss.cap,
+            f"{rollout}.calculate_log_probs": True,
+        }
+    if loss.average == "prompt":
+        left.append("the average per prompt: token-mean averages over all tokens of the batch")
+    if loss.average == "length":
+        values[f"{actor}.loss_scale_factor"] = loss.tokens
+    left += unmixed(loss, "in verl that is the DAPO recipe's trainer (algorithm.filter_groups)")
+    return values, [*left, *aged(loss, "main_ppo is synchronous"), *loss.odd]

@@ -8,9 +8,14 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from isocost.exporters import Prescription, aged, command, epochs, head, options, uncounted, unsaid
+from isocost.trainers.export import Prescription, aged, command, epochs, options, preamble, uncounted, unsaid
 
 TITLE = "SkyRL"
+SIZES = (
+    "generator.n_samples_per_prompt = {n}",
+    "trainer.train_batch_size = {B}",
+    "trainer.max_training_steps = {M}",
+)
 VERSION = "SkyRL, skyrl_train 0.4 (skyrl/train/config/config.py)"
 DEFAULTS = {
     "max_tokens": ("generator.sampling_params.max_generate_length", "1024"),
@@ -32,7 +37,7 @@ def write(p: Prescription) -> str:
     values, left = settings(p)
     how = ["Give it trainer.policy.model.path, data.train_data, data.val_data and environment.env_class."]
     words = ["uv run --isolated --extra fsdp -m skyrl.train.entrypoints.main_base", *options(values)]
-    return head(p, sys.modules[__name__], how, left) + command(words)
+    return preamble(p, sys.modules[__name__], how, left) + command(words)
 
 
 def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
-from isocost.importers import Empty, Row
+from isocost.trainers.logs import Empty, Row
 
 HEAD = 65_536  # bytes of a file that are read to recognise it
 

@@ -13,11 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from isocost.errors import UserError
-from isocost.importers import Log, Row
-from isocost.importers._names import TRL_BOARD, Names, facts_of, logs_of, spoken
-from isocost.importers._wire import events, is_events
+from isocost.trainers.logs import Log, Row
+from isocost.trainers.names import Names, facts_of, spoken
+from isocost.trainers.points import logs_of
+from isocost.trainers.trl import BOARD
+from isocost.trainers.wire import events, is_events
 
-TITLE = "TensorBoard event files"
+TITLE = "TensorBoard"
+READS = "TensorBoard event files"
 GIVES = "every scalar with step and wall time; n, B, rate and seed where transformers wrote its arguments"
 LACKS = "n, B and seed elsewhere; rollouts before filtering; a second held-out half"
 PATTERN = "events.out.tfevents.*"
@@ -37,7 +40,7 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
     told = texts.get("args/text_summary") or texts.get("args")
     facts, about = facts_of(json.loads(told)) if told else ({}, {})
     known = spoken(rows) or UNKNOWN
-    counted = known is TRL_BOARD
+    counted = known is BOARD
     # Here a step is the scalar's own, whoever logged it, and so is its time.
     known = replace(known, step="step", span="", seconds="wall")
     return logs_of(

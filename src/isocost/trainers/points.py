@@ -1,4 +1,4 @@
-"""What trainers call things, and which policy a logged number is of: from flat rows to points.
+"""From a log's rows to points: which policy a logged number is of, and what had been spent by then.
 
 A trainer's step is one of two kinds. Where steps count from 1, the training reward at step s was earned before the
 s-th update, so by a policy with s - 1 updates; averaged over k steps, with s - (k + 1) / 2. Where they count from 0
@@ -10,144 +10,22 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
-from isocost.importers import DECAYED, HELD_OUT, STACKED, TRAINING, Empty, Log, Point, Row
-from isocost.importers._files import collapsed, number, unread, whole
+from isocost.runs.measure import HELD_OUT, TRAINING
+from isocost.trainers.logs import DECAYED, STACKED, Empty, Log, Point, Row
+from isocost.trainers.names import Names, columns_of, match
+from isocost.trainers.text import collapsed, number, unread, whole
 
 EVALUATED = ("eval_runtime", "eval/runtime")  # seconds of an evaluation: transformers', and as its loggers have it
 RISEN = 0.99  # a learning rate has risen to its highest where it is this share of it
 CONSTANT = 0.9  # a learning rate that never falls below this share of its highest counts as constant
 SUMS = ("reward", "eval_reward", "train/reward", "eval/reward")  # what TRL adds up from several reward functions
 MOST = 20  # columns of which pairs are tried, where the runs of one table are to be separated
-
-
-@dataclass(frozen=True)
-class Names:
-    """One trainer's columns. Those of rewards are regular expressions, tried in order; the first that is there counts.
-
-    `first` is the number of its first step. `more` maps this program's names to the trainer's. `span` is the column
-    of seconds per step, `seconds` that of seconds since the start. `per_step` is rollouts begun in a step. `length` is
-    tokens of an answer, or of one turn of it where `turns` is the column of turns per answer.
-    `policy` is the column that says how many updates the evaluated policy had, where there is one. `again` says that
-    this trainer evaluates one policy twice where a run is resumed. `parts` and `held_parts` are the columns that a
-    reward is the sum of.
-    """
-
-    trainer: str
-    step: str
-    reward: tuple[str, ...]
-    held: tuple[str, ...] = ()
-    first: int = 1
-    lr: str = ""
-    epoch: str = ""
-    span: str = ""
-    seconds: str = ""
-    length: str = ""
-    turns: str = ""
-    per_step: str = ""
-    policy: str = ""
-    more: Mapping[str, str] = field(default_factory=dict)
-    again: bool = False
-    parts: str = ""
-    held_parts: str = ""
-
-
-TRL = Names(
-    "TRL",
-    "step",
-    (r"reward", r"rewards/mean"),
-    (r"eval_reward", r"eval_[^/]+_reward"),
-    lr="learning_rate",
-    epoch="epoch",
-    span="step_time",
-    length="completions/mean_length",
-    more={
-        k: k
-        for k in (
-            "reward_std",
-            "frac_reward_zero_std",
-            "loss",
-            "grad_norm",
-            "entropy",
-            "kl",
-            "completions/mean_length",
-            "completions/max_length",
-            "completions/clipped_ratio",
-            "clip_ratio/region_mean",
-        )
-    },
-    again=True,
-    parts=r"rewards/[^/]+(/mean)?",
-    held_parts=r"eval_rewards/[^/]+(/mean)?",
-)
-TRL_BOARD = Names(
-    "TRL",
-    "train/global_step",
-    (r"train/reward",),
-    (r"eval/reward", r"eval/[^/]+_reward"),
-    lr="train/learning_rate",
-    epoch="train/epoch",
-    span="train/step_time",
-    length="train/completions/mean_length",
-    more={k: f"train/{k}" for k in TRL.more},
-    again=True,
-    parts=r"train/rewards/[^/]+(/mean)?",
-    held_parts=r"eval/rewards/[^/]+(/mean)?",
-)
-VERL = Names(
-    "verl",
-    "step",
-    (r"critic/score/mean", r"critic/rewards/mean"),
-    (r"val-core/.+/acc/mean@\d+", r"val-core/.+/reward/mean@\d+", r"val/test_score/.+"),
-    lr="actor/lr",
-    epoch="training/epoch",
-    span="perf/time_per_step",
-    again=True,
-    length="response_length/mean",
-    more={
-        "entropy": "actor/entropy",
-        "grad_norm": "actor/grad_norm",
-        "kl": "actor/ppo_kl",
-        "completions/mean_length": "response_length/mean",
-        "completions/max_length": "response_length/max",
-        "completions/clipped_ratio": "response_length/clip_ratio",
-    },
-)
-PRIME_RL = Names(
-    "prime-rl",
-    "step",
-    (r"train/agg/all/[^/]+/reward/mean", r"reward/all/mean", r"reward/mean"),
-    (r"eval/.+/effective/[^/]+/avg@\d+", r"eval/.+/avg@\d+"),
-    lr="optim/lr",
-    span="time/step",
-    length="train/agg/all/num_output_tokens/mean",
-    per_step="progress/rollouts",
-    policy=r"eval/.+/policy_version",
-)
-TINKER = Names(
-    "tinker-cookbook",
-    "step",
-    (r"env/all/reward/total",),
-    (r"test/env/all/reward/total", r".+/env/all/reward/total"),
-    first=0,
-    lr="optim/lr",
-    span="time/total",
-    length="env/all/ac_tokens_per_turn",
-    turns="env/all/turns_per_episode",
-    more={"entropy": "optim/entropy"},
-)
-EVERY = (TRL_BOARD, VERL, PRIME_RL, TINKER, TRL)
-
-
-def spoken(rows: Sequence[Row]) -> Names | None:
-    """Whose names these rows carry, by their training reward; None where they are nobody's that is known."""
-    columns = _columns(rows)
-    return next((n for n in EVERY if any(_match(p, columns) for p in n.reward)), None)
 
 
 def logs_of(
@@ -170,7 +48,7 @@ def logs_of(
     """
     if not rows:
         raise Empty(f"{path} holds no logged line")
-    there = _columns(rows)
+    there = columns_of(rows)
     wrong = next((c for c in columns.values() if c not in there), None)
     if wrong is not None:
         raise UserError(f"{path} has no column {wrong!r}; it has {_some(there)}")
@@ -222,7 +100,7 @@ def _log(
 
     `uncounted` says what C is where no column counts rollouts; `rounding` how far from its logged value a fact may be.
     """
-    there = _columns(rows)
+    there = columns_of(rows)
     step = columns.get("step", names.step)
     if step not in there:
         raise UserError(
@@ -302,7 +180,7 @@ def _in_order(path: Path, rows: Sequence[Row], step: str, column: str | None, ag
 def _apart(lines: Sequence[Row], step: str, column: str | None) -> tuple[str, ...]:
     """The columns, one or two, by which these lines are runs whose steps only rise; none where no columns do it."""
     few = [
-        c for c in _columns(lines)
+        c for c in columns_of(lines)
         if c not in (step, column) and 1 < len({str(row.get(c)) for row in lines}) <= len(lines) / 2
     ]
     few.sort(key=lambda c: -STACKED.index(_fact(c)))  # a seed first, a column of unknown meaning last
@@ -483,140 +361,13 @@ def _held(rows: Sequence[Row], step: str, held: str, names: Names, columns: Mapp
     return out
 
 
-def facts_of(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(n, B, lr, seed; model and sampling) from a trainer's own configuration, whichever it is.
-
-    TRL: rollouts per update are generation_batch_size x gradient_accumulation_steps / steps_per_generation, divided
-    by num_iterations. verl counts problems in train_batch_size; prime-rl rollouts in batch_size; tinker-cookbook
-    problems in dataset_builder.batch_size or groups_per_batch.
-    """
-    flat = flattened(config)
-    n, B = _sizes(flat)
-    lr = _number_of(flat, "actor_rollout_ref.actor.optim.lr", "trainer.optim.lr", "learning_rate")
-    seed = _whole_of(flat, "seed", "dataset_builder.seed", "data.seed")
-    top_k = _whole_of(flat, "actor_rollout_ref.rollout.top_k", "top_k")
-    found = {"n": n, "B": B, "lr": lr, "seed": seed}
-    about = {
-        "model": next(
-            (
-                flat[k]
-                for k in (
-                    "actor_rollout_ref.model.path",
-                    "model_name_or_path",
-                    "model_name",
-                    "model.name",
-                    "_name_or_path",
-                )
-                if flat.get(k)
-            ),
-            None,
-        ),
-        "temperature": _number_of(
-            flat, "actor_rollout_ref.rollout.temperature", "temperature", "orchestrator.train.sampling.temperature"
-        ),
-        "max_tokens": _whole_of(
-            flat,
-            "max_completion_length",
-            "data.max_response_length",
-            "max_tokens",
-            "orchestrator.train.sampling.max_completion_tokens",
-        ),
-        "top_p": _number_of(flat, "actor_rollout_ref.rollout.top_p", "top_p"),
-        "top_k": None if top_k is None else max(top_k, 0),  # -1 and 0 are none
-        "warmup": _warmup(flat),
-        "trainer_says": {
-            k: flat[k]
-            for k in (
-                "loss_type",
-                "beta",
-                "epsilon",
-                "lr_scheduler_type",
-                "warmup_steps",
-                "num_iterations",
-                "loss_fn",
-                "algorithm.adv_estimator",
-            )
-            if k in flat
-        },
-    }
-    return {k: v for k, v in found.items() if v is not None}, {k: v for k, v in about.items() if v not in (None, {})}
-
-
-def _warmup(flat: Mapping[str, Any]) -> int | None:
-    """Updates of warm-up that a configuration states in updates, with a schedule that has one."""
-    keys = ("warmup_steps", "actor_rollout_ref.actor.optim.lr_warmup_steps", "trainer.scheduler.warmup_steps")
-    steps = _whole_of(flat, *keys)
-    plain = "constant" in (flat.get("lr_scheduler_type"), flat.get("trainer.scheduler.type"))
-    return None if steps is None or steps < 1 or plain else steps
-
-
-def _sizes(flat: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    n = _whole_of(
-        flat,
-        "num_generations",
-        "actor_rollout_ref.rollout.n",
-        "orchestrator.group_size",
-        "group_size",
-        "dataset_builder.group_size",
-    )
-    problems = _whole_of(
-        flat,
-        "data.train_batch_size",
-        "dataset_builder.batch_size",
-        "groups_per_batch",
-        "dataset_builder.groups_per_batch",
-    )
-    rollouts = _whole_of(flat, "orchestrator.batch_size")
-    if "num_generations" in flat:
-        batch = _whole_of(flat, "generation_batch_size")
-        per = _whole_of(flat, "steps_per_generation")
-        steps = _whole_of(flat, "gradient_accumulation_steps")
-        if batch and per and steps:
-            again = _whole_of(flat, "num_iterations") or 1
-            rollouts = _over(batch * steps, per * again)
-    if problems is None and rollouts is not None and n:
-        problems = _over(rollouts, n)
-    return n, problems
-
-
-def _over(a: int, b: int) -> int | None:
-    """a / b where that is a whole number: what is not makes no batch size."""
-    return a // b if a % b == 0 else None
-
-
-def flattened(config: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            out |= flattened(value, f"{before}{key}.")
-        else:
-            out[f"{before}{key}"] = value
-    return out
-
-
-def _whole_of(flat: Mapping[str, Any], *keys: str) -> int | None:
-    return next((x for k in keys if (x := whole(flat.get(k))) is not None), None)
-
-
-def _number_of(flat: Mapping[str, Any], *keys: str) -> float | None:
-    return next((x for k in keys if (x := number(flat.get(k))) is not None), None)
-
-
-def _columns(rows: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(k for row in rows for k in row))
-
-
 def _numbers(rows: Sequence[Row], column: str) -> list[float]:
     return [x for x in (number(row.get(column)) for row in rows) if x is not None]
 
 
-def _match(pattern: str, columns: Sequence[str]) -> str | None:
-    return next((c for c in columns if re.fullmatch(pattern, c)), None)
-
-
 def _first(patterns: Sequence[str], columns: Sequence[str], but: Any) -> str | None:
     left = [c for c in columns if c not in but]
-    return next((c for p in patterns if (c := _match(p, left))), None)
+    return next((c for p in patterns if (c := match(p, left))), None)
 
 
 def _some(columns: Sequence[str], most: int = 8) -> str:
