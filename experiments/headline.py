@@ -48,7 +48,7 @@ Numbers = Mapping[str, float]
 MOVED = (
     ("import make_base as make", "from isocost.base import make"),
     ("from isocost.tasks import sums as family", "from isocost.problems import family"),
-    ("isocost.runs.evaluate", "isocost.evaluate"), ("isocost.runs.record", "isocost.record"),
+    ("isocost.runs.evaluate", "isocost.evaluate"), ("isocost.runs.files", "isocost.record"),
     ("isocost.runs.run", "isocost.run"), ("isocost.tasks.sums", "isocost.problems.family"),
     ("isocost.worlds.setting", "isocost.setting"), ("isocost.methods.int_ import", "isocost.parts.taught import"),
     ("from isocost.methods import rc as rounds", "from isocost.parts import rounds"),

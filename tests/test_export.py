@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from isocost import methods
 from isocost.cli.commands import main
 from isocost.errors import UserError
-from isocost.seams import describe, tune
+from isocost.recipe import describe, tune
 from isocost.trainers import export
 from isocost.trainers.export import Loss, Prescription, load
 from isocost.trainers.loss import loss_of

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 from isocost import methods
 from isocost.cli.commands import main
 from isocost.planner.pilot import make_runs
+from isocost.recipe import describe
 from isocost.runs.files import code, file_hash
 from isocost.runs.record import RunRecord
-from isocost.seams import describe
 
 ARM = {"n": 4, "B": 2, "lr": 1e-4, "multiplier": 1.0}
 
