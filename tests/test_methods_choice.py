@@ -24,7 +24,7 @@ from isocost.recipe import tune
 from isocost.runs import run as runs
 from isocost.runs import shelf
 from isocost.runs.run import Job
-from isocost.types import Group, Message, Place, Problem, Role, Said, Score, Segment, Stop
+from isocost.types import Fate, Group, Message, Place, Problem, Role, Said, Score, Segment, Stop
 from isocost.worlds import toy
 from isocost.worlds.setting import Setting
 from toy import attempt, batch_of, group, per_rollout, run
@@ -263,9 +263,9 @@ def test_the_shelf_keeps_the_newest_mixed_group_of_each_problem_and_so_many_at_m
                       enumerate(zip(toy.questions(5), batch.groups, strict=True)))
         improve.replayed(batch.but(groups=there), recipe, world, ledger, room=4)
         ledger.step += 1
-    assert list(ledger.shelf) == ["1", "2", "3", "4"]                     # the oldest went
-    assert {g.place.wave for g in ledger.shelf.values()} == {1}           # step 2's were settled
-    assert all(r.origin == "replay" for g in ledger.shelf.values() for r in g.rollouts)
+    assert [g.problem.id for g in ledger.kept[improve.SHELF]] == ["1", "2", "3", "4"]    # the oldest went
+    assert {g.place.wave for g in ledger.kept[improve.SHELF]} == {1}           # step 2's were settled
+    assert all(r.origin == "replay" for g in ledger.kept[improve.SHELF] for r in g.rollouts)
 
 
 def test_a_run_with_a_shelf_goes_on_from_plain_data_as_if_nothing_had_happened():
@@ -282,7 +282,8 @@ def test_a_run_with_a_shelf_goes_on_from_plain_data_as_if_nothing_had_happened()
     again, there = Ledger(), toy.world()
     again.replay(ledger.fresh)
     again.seed, again.step, again.waves, again.drawn = ledger.seed, ledger.step, ledger.waves, ledger.drawn
-    again.shelf = shelf.of(json.loads(json.dumps(shelf.data(ledger.shelf))), there.problems)
+    stored = {name: shelf.data(groups) for name, groups in ledger.kept.items()}
+    again.kept.update(shelf.kept({"kept": json.loads(json.dumps(stored))}, there.problems))
     there.learner.restore(world.learner.state())
     there.engine.restore(world.learner.weights(), world.engine.version)
     there.meter.restore(json.loads(json.dumps(world.meter.state())))
@@ -310,9 +311,9 @@ def test_a_shelf_reads_back_to_the_last_bit():
     text = attempt([0], 1.0).segments[0].cut(2).wrote(said)
     problem = replace(toy.questions()[0], variant="guided")
     one = replace(attempt([0], 1.0, 3), problem=problem, segments=(text,), origin="replay", parent=(1, 2),
-                  score=Score(0.5, {"right": 1.0}, (0.25,)), notes={"x": (np.arange(4, dtype=np.float32),)})
-    stored = {"0": Group(problem, (one,), Place(1, 2, 3))}
-    back = shelf.of(json.loads(json.dumps(shelf.data(stored))), toy.questions())["0"]
+                  score=Score(0.5, {"right": 1.0}, (0.25,)), notes={"x": (np.arange(4, dtype=np.float32),), "y": 0.1})
+    stored = json.loads(json.dumps(shelf.data([Group(problem, (one,), Place(1, 2, 3))])))
+    (back,) = shelf.kept({"kept": {"own": stored}}, toy.questions())["own"]
     (r,) = back.rollouts
     assert back.place == Place(1, 2, 3) and r.problem == problem
     assert (r.score, r.parent, r.origin, r.attempt, r.stop) == (one.score, (1, 2), "replay", 3, one.stop)
@@ -320,6 +321,28 @@ def test_a_shelf_reads_back_to_the_last_bit():
         a, b = getattr(r.segments[0], field), getattr(text, field)
         assert np.array_equal(a, b) and a.dtype == b.dtype
     assert [k.tolist() for k in r.segments[0].kept] == [[1, 2], [3]] and r.notes["x"][0].tolist() == [0, 1, 2, 3]
+    assert r.numbers == {"y": 0.1}
+
+
+def test_groups_that_an_earlier_version_kept_are_read_by_their_old_keys():
+    stored = json.loads(json.dumps(shelf.data([Group(toy.questions()[0], (attempt([0], 1.0, 3),), Place(1, 2, 3))])))
+    stored[0]["rollouts"][0]["outlook"] = -0.5
+    back = shelf.kept({"shelf": stored, "unfinished": stored, "step": 3}, toy.questions())
+    assert sorted(back) == ["shelf", "unfinished"]
+    assert [r.numbers for (g,) in back.values() for r in g.rollouts] == [{"outlooks": -0.5}] * 2
+
+
+def test_numbers_that_seams_note_are_columns_of_the_journal_and_outlive_the_process():
+    ledger, again = Ledger(), Ledger()
+    one = group([1, 0, 0])
+    noted = one.of(r.but(notes={"seen": 0.12345678} if r.attempt == 1 else {}) for r in one.rollouts)
+    ledger.saw(noted)
+    ledger.settle(noted, [Fate.TRAINED] * 3)
+    assert ledger.fresh[0]["seen"] == [None, 0.123457, None]
+    again.replay(ledger.fresh)
+    assert again.history == ledger.history and ledger.history[0][0].notes == {"seen": (None, 0.123457, None)}
+    with pytest.raises(ValueError, match="'rewards': the journal has a column"):
+        ledger.settle(one.of(r.but(notes={"rewards": 1.0}) for r in one.rollouts), [Fate.TRAINED] * 3)
 
 
 # DARS -------------------------------------------------------------------------------------------------------------

@@ -335,7 +335,7 @@ def test_filtered_cloning_remembers_right_attempts_and_trains_on_them_again():
     ledger, steps = run(recipe, world, 16 * 6)
     assert steps[0].line["replayed"] == 0 < steps[-1].line["replayed"] <= 4
     assert world.meter.of().score == 0      # nothing reads what the attempts were sampled with
-    kept = [r for g in ledger.shelf.values() for r in g.rollouts]
+    kept = [r for g in ledger.kept["shelf"] for r in g.rollouts]
     assert kept and all(r.score.value > 0 and r.origin == "replay" for r in kept)
     assert sum(ledger.fates.values()) == world.meter.of().rollouts
     assert ledger.fates["trained"] == sum(len(g.rollouts) for s in steps for g in s.groups)

@@ -17,9 +17,9 @@ from isocost import meter, methods
 from isocost.chance import Purpose
 from isocost.errors import UserError
 from isocost.ledger import Ledger
-from isocost.methods import arrol, ettrl, rc, siri, tti
+from isocost.methods import april, arrol, ettrl, rc, siri, tti
 from isocost.pack import pack
-from isocost.parts import play
+from isocost.parts import improve, play
 from isocost.recipe import tune
 from isocost.runs import run as runs
 from isocost.runs import shelf
@@ -144,7 +144,7 @@ def paid_and_met(ledger, world):
 
 # APRIL ---------------------------------------------------------------------------------------------------------------
 
-def april(home, rollouts=400, **changes):
+def run_april(home, rollouts=400, **changes):
     world = toy.world()
     recipe = tune(methods.load("april").recipe(groups=10, **changes), "schedule.home", home)
     ledger, steps = run(recipe, world, rollouts)
@@ -152,8 +152,8 @@ def april(home, rollouts=400, **changes):
 
 
 def test_april_trains_on_the_first_groups_home_and_loses_no_token():
-    world, ledger, steps = april(0.5)
-    waiting = [r for g in ledger.unfinished for r in g.rollouts]
+    world, ledger, steps = run_april(0.5)
+    waiting = [r for g in ledger.kept[april.UNFINISHED] for r in g.rollouts]
     assert waiting and len({len(step.groups) for step in steps} | {5}) > 1      # ties in the last tick come along
     assert all(5 <= len(step.groups) < 10 for step in steps[:3])
     home = sum(k for line in ledger.fresh for k in line["lengths"])
@@ -166,7 +166,7 @@ def test_april_trains_on_the_first_groups_home_and_loses_no_token():
 
 
 def test_aprils_resumed_rollouts_were_written_by_several_policies_and_say_so():
-    _, _, steps = april(0.5)
+    _, _, steps = run_april(0.5)
     resumed = [r for step in steps for g in step.groups for r in g.rollouts if r.origin == "resumed"]
     versions = [r.segments[0].version[r.segments[0].own] for r in resumed]
     assert any(len(set(v.tolist())) > 1 for v in versions) and all((np.diff(v) >= 0).all() for v in versions)
@@ -176,24 +176,24 @@ def test_aprils_resumed_rollouts_were_written_by_several_policies_and_say_so():
 
 
 def test_april_that_waits_for_everyone_is_its_parent():
-    _, ledger, steps = april(1.0)
+    _, ledger, steps = run_april(1.0)
     _, plain = run(methods.load("grpo").recipe(groups=10), toy.world(), 400)
-    assert [s.line for s in steps] == [s.line for s in plain] and not ledger.unfinished
+    assert [s.line for s in steps] == [s.line for s in plain] and not ledger.kept[april.UNFINISHED]
 
 
 def test_april_draws_every_problem_once_an_epoch():
     """Groups that were put by are not drawn again when they are taken up again."""
-    _, ledger, _ = april(0.5, 640)
+    _, ledger, _ = run_april(0.5, 640)
     home = Counter(line["id"] for line in ledger.fresh if line["attempts"])
-    home.update(g.problem.id for g in ledger.unfinished)
+    home.update(g.problem.id for g in ledger.kept[april.UNFINISHED])
     assert max(home.values()) - min(home.values()) <= 1 and sum(home.values()) == ledger.drawn
 
 
 def test_what_april_puts_by_outlives_the_process():
-    _, ledger, _ = april(0.5)
-    stored = json.loads(json.dumps(shelf.data(dict(enumerate(ledger.unfinished)))))
+    _, ledger, _ = run_april(0.5)
+    stored = json.loads(json.dumps(shelf.data(ledger.kept[april.UNFINISHED])))
     back = shelf.groups(stored, toy.questions())
-    for there, here in zip(back, ledger.unfinished, strict=True):
+    for there, here in zip(back, ledger.kept[april.UNFINISHED], strict=True):
         assert (there.problem.id, there.place) == (here.problem.id, here.place)
         for a, b in zip(there.rollouts, here.rollouts, strict=True):
             assert (a.stop, a.attempt, a.origin) == (b.stop, b.attempt, b.origin)
@@ -205,15 +205,15 @@ def test_what_is_put_by_is_taken_up_once_the_oldest_first_and_what_is_remembered
     ledger, (a, b, _) = Ledger(drawn=3), toy.questions(3)
     groups = [replace(group([r, 1 - r]), problem=p) for r, p in ((0, a), (1, b), (1, a))]
     for one in groups:
-        ledger.put_by(one)
-        ledger.remember(one, 2)
-    assert [ledger.take_up(p) for p in (replace(a, variant="x"), a, a, a)] == [
+        ledger.kept[april.UNFINISHED].append(one)
+        improve.remember(one, ledger, 2)
+    assert [april.taken_up(p, ledger) for p in (replace(a, variant="x"), a, a, a)] == [
         (), groups[0].rollouts, groups[2].rollouts, ()
     ]
-    assert ledger.unfinished == [groups[1]] and ledger.drawn == 1
-    assert list(ledger.shelf.values()) == [groups[1], groups[2]]
-    ledger.remember(groups[0], 1)
-    assert list(ledger.shelf.values()) == [groups[0]]
+    assert ledger.kept[april.UNFINISHED] == [groups[1]] and ledger.drawn == 1
+    assert [g.rewards.tolist() for g in ledger.kept[improve.SHELF]] == [g.rewards.tolist() for g in groups[1:]]
+    improve.remember(groups[0], ledger, 1)
+    assert [g.rewards.tolist() for g in ledger.kept[improve.SHELF]] == [groups[0].rewards.tolist()]
 
 
 def test_a_run_that_died_goes_on_with_what_it_had_put_by(tmp_path):
@@ -221,7 +221,7 @@ def test_a_run_that_died_goes_on_with_what_it_had_put_by(tmp_path):
     job = Job("april", Setting(data="sums:base=easy,count=60", held_out=0.2), "april", 5, {"rollouts": 96}, 4, 4, 1e-4,
               save_every=2)
     asyncio.run(runs.run(job, tmp_path / "whole"))
-    waiting = kill9.dies_at_step(job, tmp_path / "died", 4, lambda r: bool(r.ledger.unfinished))
+    waiting = kill9.dies_at_step(job, tmp_path / "died", 4, lambda r: bool(r.ledger.kept[april.UNFINISHED]))
     end = asyncio.run(runs.run(job, tmp_path / "died"))
     assert waiting[1]                                       # something was put by where it was saved
     for name in ("metrics.jsonl", "journal.jsonl"):
@@ -302,8 +302,8 @@ def test_arrol_keeps_half_and_half_of_it_right():
 def test_arrols_odds_are_shares_right_of_those_with_an_outlook_alike():
     """Two bins of three: of the lower one of three was right, (1 + 1)/(2 + 3); of the upper all, (1 + 3)/(2 + 3)."""
     ledger = Ledger()
-    ledger._tally("a", "", [1.0, 0.0, 0.0, 1.0], [-3.0, -2.5, -2.0, None])     # the last was never asked
-    ledger._tally("b", "", [1.0, 1.0, 1.0], [-1.0, -0.5, -0.25])
+    ledger._tally("a", "", [1.0, 0.0, 0.0, 1.0], {arrol.OUTLOOKS: [-3.0, -2.5, -2.0, None]})   # unknown for the last
+    ledger._tally("b", "", [1.0, 1.0, 1.0], {arrol.OUTLOOKS: [-1.0, -0.5, -0.25]})
     assert arrol.odds(ledger, [-1.0], bins=2, window=9) == [0.5]               # the step is not closed
     ledger.step += 1
     assert arrol.odds(ledger, [-9.0, -2.0, -1.0, 0.0], bins=2, window=9) == pytest.approx([0.4, 0.4, 0.8, 0.8])

@@ -59,7 +59,7 @@ def pack(groups: Sequence[Group], version: int) -> Batch:
                 0.0,
                 np.float32,
             )
-            for k in sorted({k for _, r in rollouts for k in r.notes})
+            for k in sorted({k for _, r in rollouts for k in r.notes.keys() - r.numbers.keys()})
         },
     )
 

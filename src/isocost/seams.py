@@ -1,8 +1,8 @@
-"""The verbs. A method is a choice of one function for each; a recipe is that choice, written down.
+"""The seams: a method is one function for each of them, and a recipe holds these functions and four sizes.
 
-Every seam value is a top-level function, or a `partial` of one: so recipes pickle, print, hash and diff, and a
-function's own signature is the schema of its settings. Seams keep no state: what a run has learned so far is in
-the ledger, which they may read, and where groups may be left for later (`put_by`, `take_up`, `remember`).
+Every seam value is a top-level function, or a `partial` of one, so recipes can be pickled, printed, hashed and
+compared. The signature of a function is the schema of its settings. Seams have no state: what a run has learned so far
+is in the ledger, which they may read, and which keeps groups for a later step (`Ledger.kept`).
 """
 
 from __future__ import annotations
@@ -26,16 +26,19 @@ if typing.TYPE_CHECKING:
 
 @dataclass
 class Wave:
-    """What the groups of one wave know of each other while they are played."""
+    """What a schedule may know of the other groups of its wave, and how it stops them.
 
-    groups: int                         # how many there are
-    halt: Callable[[Place], None]       # whoever still writes for the wave comes home as far as it got
-    home: int = 0                       # how many need no more attempts: schedules that ask count themselves in
+    Any schedule may end a wave early: partial rollouts, time limits and races between groups need the same two things.
+    """
+
+    groups: int                         # number of groups in the wave
+    halt: Callable[[Place], None]       # stops all decoding of the wave; rollouts return with `Stop.CANCELLED`
+    done: int = 0                       # groups that need no more attempts, counted by the schedules that use it
 
 
 @dataclass(frozen=True)
 class Attempts:
-    """A play with everything but the start and the attempts already filled in: what `schedule` orders."""
+    """What a schedule calls: `play` with everything bound except the problem, the attempts and the start."""
 
     play: Play
     world: World
@@ -44,42 +47,42 @@ class Attempts:
     place: Place
 
     async def __call__(
-        self, problem: Problem, attempts: Sequence[int], start: Segment | None = None, *, most: int = 0
+        self, problem: Problem, attempts: Sequence[int], start: Segment | None = None, *, max_tokens: int = 0
     ) -> list[Rollout]:
-        """Play these attempts, from `start` if there is one; with `most`, until a turn has so many tokens."""
-        cut = 0 < most < self.pace.max_tokens
-        pace = replace(self.pace, max_tokens=most, in_parts=True) if cut else self.pace
+        """Play these attempts, from `start` if given. With `max_tokens`, pause each turn at that many tokens."""
+        cut = 0 < max_tokens < self.pace.max_tokens
+        pace = replace(self.pace, max_tokens=max_tokens, in_parts=True) if cut else self.pace
         return await self.play(problem, attempts, self.world, pace, self.place, start)
 
 
-class Choose(Protocol):     # which problems next; `rng` is addressed by (seed, wave)
+class Choose(Protocol):     # which problems come next; `rng` is addressed by (seed, wave)
     def __call__(
         self, pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.Generator
     ) -> list[Problem]: ...
-class Guide(Protocol):      # in which variants; how much help a problem needs is something that a run learns
+class Guide(Protocol):      # in which variants a problem is posed
     async def __call__(self, problem: Problem, world: World, ledger: Ledger) -> list[Problem]: ...
-class Allocate(Protocol):   # how many each slot of a wave gets, `total` in all; a generator is told each phase's scores
+class Allocate(Protocol):   # attempts per slot of a wave, `total` in all; a generator receives each phase's groups
     def __call__(
         self, problems: Sequence[Problem], ledger: Ledger, total: int
     ) -> list[int] | Generator[list[int], list[Group], None]: ...
-class Play(Protocol):       # how attempts are made: the decode strategy, several attempts of one start at once
+class Play(Protocol):       # the decode strategy: several attempts from one start in one call
     async def __call__(
         self, problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place,
         start: Segment | None = None,
     ) -> list[Rollout]: ...
-class Schedule(Protocol):   # in what order; what to fork, stop, reuse
+class Schedule(Protocol):   # the order of attempts; which to fork, stop or continue
     async def __call__(
         self, problem: Problem, attempts: Sequence[int], play: Attempts, ledger: Ledger
     ) -> list[Rollout]: ...
-class Reward(Protocol):     # what each attempt of a finished group was worth
+class Reward(Protocol):     # the score of each attempt of a finished group
     async def __call__(self, group: Group, world: World) -> Group: ...
-class Select(Protocol):     # what of a group is worth an update; None for nothing
+class Select(Protocol):     # the part of a group that is trained on; None for nothing
     def __call__(self, group: Group, ledger: Ledger) -> Group | None: ...
-class Enrich(Protocol):     # what else the batch must carry: reference log-probs, values, a teacher's
+class Enrich(Protocol):     # what is added to the batch: reference log-probs, values, entropies
     def __call__(self, batch: Batch, world: World) -> Batch: ...
-class Advantage(Protocol):  # which tokens get the credit        -> (N, T)
+class Advantage(Protocol):  # the advantage of each token        -> (N, T)
     def __call__(self, batch: Batch, ledger: Ledger) -> Tensor: ...
-class Weight(Protocol):     # how tokens are averaged             -> (N, T), settled once on the whole batch
+class Weight(Protocol):     # how tokens are averaged             -> (N, T), computed once on the whole batch
     def __call__(self, batch: Batch) -> Tensor: ...
 class Loss(Protocol):       # the per-token surrogate, unreduced  -> (N, T), {name: (N, T)}
     def __call__(self, out: Forward, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]: ...
@@ -91,25 +94,25 @@ class PaceFn(Protocol):     # what changes as the run goes on
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What a wave is played with, and the step it leads to is taken with."""
+    """The learning rate, sampling and limits of one wave and of the step that it leads to."""
 
     lr: float
     max_tokens: int                     # per turn
     sampling: Sampling = Sampling()
     max_turns: int = 1
-    stop: tuple[str, ...] = ()          # strings that end a turn, beside the model's own end tokens
-    most: int | None = None             # max_turns of evaluations; None: those of training
-    in_parts: bool = False              # a turn cut at max_tokens is not over: it may be gone on with
+    stop: tuple[str, ...] = ()          # strings that end a turn, besides the model's own end tokens
+    eval_turns: int | None = None       # max_turns of evaluations, for any pace that changes it; None: the same
+    in_parts: bool = False              # a turn cut at max_tokens is not over: any play or schedule may continue it
 
     def evaluated(self, max_tokens: int, sampling: Sampling) -> Pace:
-        """What an evaluation is played with: whatever moves as the run goes on must not move what is measured."""
-        turns = self.max_turns if self.most is None else self.most
+        """The pace of an evaluation: limits that change during the run must not change what is measured."""
+        turns = self.max_turns if self.eval_turns is None else self.eval_turns
         return replace(self, max_tokens=max_tokens, sampling=sampling, max_turns=turns)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A method, whole: thirteen verbs and the sizes that spend the budget."""
+    """A method: a value for each of the thirteen seams, and the four sizes that spend the budget."""
 
     name: str
     choose: Choose
@@ -125,10 +128,10 @@ class Recipe:
     loss: Loss
     improve: Improve
     pace: PaceFn
-    groups: int = 16         # B: groups per update (posed variants; problems where nothing is guided)
+    groups: int = 16         # B: groups per update (posed variants; problems without a guide)
     rollouts: int = 8        # n: rollouts per group, on average over a wave
     max_age: int = 0         # steps a rollout may lag behind; 0 is synchronous
-    refill: bool = False     # launch further waves until B groups survive `select` (DAPO), or train on what is left
+    refill: bool = False     # launch further waves until B groups pass `select`; else train on those that passed
 
     def but(self, **changes: Any) -> Recipe:
         return replace(self, **changes)

@@ -250,25 +250,31 @@ class Rollout:
     cohort: str = ""                        # siblings for a baseline are of one group *and* one cohort
     origin: str = "policy"                  # or "resumed" (begun in an earlier wave), "replay", "expert", "peer"
     parent: tuple[int, int] | None = None   # forked from which attempt, at which token
-    notes: Mapping[str, tuple[ndarray, ...]] = field(default_factory=dict)  # per segment, (T,)
+    # What seams attach to it, by name: a number, which is a column of the journal, or one (T,) per segment, which is
+    # packed into `batch.extra`.
+    notes: Mapping[str, float | tuple[ndarray, ...]] = field(default_factory=dict)
     mark: Score | None = None               # what the verifier said; `score` is what `reward` made of it
-    outlook: float | None = None            # what was told of its outcome before its end, on any scale
 
     def but(self, **changes) -> Rollout:
         return replace(self, **changes)
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """The notes that are numbers."""
+        return {k: v for k, v in self.notes.items() if not isinstance(v, tuple)}
 
     def scored(self, score: Score | None) -> Rollout:
         """The same with this score. Every rollout comes by here, and `replace` takes three times as long."""
         return Rollout(
             self.problem, self.segments, self.final, self.stop, self.attempt, score, self.cohort, self.origin,
-            self.parent, self.notes, self.mark, self.outlook,
+            self.parent, self.notes, self.mark,
         )
 
     def marked(self, mark: Score | None) -> Rollout:
         """The same with what the verifier said, which is its score until somebody makes more of it."""
         return Rollout(
             self.problem, self.segments, self.final, self.stop, self.attempt, mark, self.cohort, self.origin,
-            self.parent, self.notes, mark, self.outlook,
+            self.parent, self.notes, mark,
         )
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from isocost.ledger import Ledger
 
 CARD = Card("APRIL", "2509.18521", 2025, "grpo", "No step waits for its longest rollouts; no token is lost.")
+UNFINISHED = "unfinished"     # the ledger keeps deferred groups under this name
 
 
 @gives("deferred groups first")
@@ -32,7 +33,7 @@ def choose(
     pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.Generator, *, inner: Choose = uniform
 ) -> list[Problem]:
     """The problems whose groups were put by to be played on, oldest first; then as `inner` has it."""
-    first = [group.problem for group in ledger.unfinished[:count]]
+    first = [group.problem for group in ledger.kept[UNFINISHED][:count]]
     return [*first, *inner(pool, ledger, count - len(first), rng)]
 
 
@@ -51,7 +52,7 @@ async def schedule(
     that this is soon): who had ended has ended, who was cut goes on from there under the weights of the day. Such
     rollouts are marked "resumed". It holds for attempts of one segment (APRIL, arXiv:2509.18521).
     """
-    put_by = ledger.take_up(problem)
+    put_by = taken_up(problem, ledger)
     ended = [r.but(origin="resumed") for r in put_by if r.stop is not Stop.CANCELLED]
     cut = [r for r in put_by if r.stop is Stop.CANCELLED]
     plays = [play(problem, [r.attempt], r.segments[-1]) for r in cut] if put_by else [play(problem, attempts)]
@@ -60,12 +61,26 @@ async def schedule(
     back = [r.but(origin="resumed") if r.attempt in begun else r for r in played]
     whole = sorted([*ended, *back], key=lambda r: r.attempt)
     if any(r.stop is Stop.CANCELLED for r in whole):
-        ledger.put_by(Group(problem, tuple(whole), play.place))
+        ledger.kept[UNFINISHED].append(Group(problem, tuple(whole), play.place))
         return []
-    play.wave.home += 1
-    if play.wave.home >= ceil(home * play.wave.groups):
+    play.wave.done += 1
+    if play.wave.done >= ceil(home * play.wave.groups):
         play.wave.halt(play.place)
     return whole
+
+
+def taken_up(problem: Problem, ledger: Ledger) -> tuple[Rollout, ...]:
+    """The rollouts of the oldest deferred group of a problem, which is no longer kept; empty if there is none.
+
+    The problem was counted as drawn when the group was started, and is not counted again.
+    """
+    waiting = ledger.kept[UNFINISHED]
+    for i, group in enumerate(waiting):
+        if (group.problem.id, group.problem.variant) == (problem.id, problem.variant):
+            del waiting[i]
+            ledger.drawn -= 1
+            return group.rollouts
+    return ()
 
 
 @trait("in_parts")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from isocost.ledger import Ledger, Seen
 
 CARD = Card("ARRoL", "2603.24840", 2026, "grpo", "Half the tokens, fewer groups that are all right or all wrong.")
+OUTLOOKS = "outlooks"     # the note with what was predicted of a rollout before its end
 
 
 def confidence(text: Segment) -> float:
@@ -51,7 +52,7 @@ async def schedule(
     """
     if at < 1:
         raise UserError(f"schedule.at is {at}; there is nothing to tell from before the first token")
-    early = await play(problem, attempts, most=at)
+    early = await play(problem, attempts, max_tokens=at)
     cut = [r for r in early if r.stop is Stop.LENGTH] if at < play.pace.max_tokens else []
     told = {r.attempt: outlook(r.segments[-1]) for r in cut}
     on = [r.attempt for r in cut]
@@ -63,7 +64,8 @@ async def schedule(
         on = [cut[i].attempt for i in sorted(np.argsort(rank, kind="stable")[:many].tolist())]
     home = await asyncio.gather(*(play(problem, [r.attempt], r.segments[-1]) for r in cut if r.attempt in on))
     rest = [r for r in early if r.attempt not in told]
-    return sorted([*rest, *(r.but(outlook=told[r.attempt]) for one in home for r in one)], key=lambda r: r.attempt)
+    noted = [r.but(notes={**r.notes, OUTLOOKS: told[r.attempt]}) for one in home for r in one]
+    return sorted([*rest, *noted], key=lambda r: r.attempt)
 
 
 def odds(ledger: Ledger, outlooks: Sequence[float], *, bins: int, window: int) -> list[float]:
@@ -85,7 +87,7 @@ def odds(ledger: Ledger, outlooks: Sequence[float], *, bins: int, window: int) -
 def _told(known: list[tuple[float, float]], seen: Sequence[Seen], *, window: int) -> list[tuple[float, float]]:
     known += [
         (told, min(max(reward, 0.0), 1.0))
-        for s in seen for told, reward in zip(s.outlooks, s.rewards, strict=False) if told is not None
+        for s in seen for told, reward in zip(s.notes.get(OUTLOOKS, ()), s.rewards, strict=False) if told is not None
     ]
     return known[-window:]
 

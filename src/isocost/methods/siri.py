@@ -42,7 +42,7 @@ def pace(
         max_turns=max_turns, stop=stop,
     )
     share = shortest + (1 - shortest) * SHAPES[shape](ledger.step % period / period)
-    return replace(now, max_tokens=max(round(share * max_tokens), 1), most=max_turns)
+    return replace(now, max_tokens=max(round(share * max_tokens), 1), eval_turns=max_turns)
 
 
 def stair(phase: float) -> float:

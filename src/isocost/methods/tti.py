@@ -43,7 +43,7 @@ def pace(
     turns = first * i if rule == "times" else first + by * i
     if listed:
         turns = listed[min(i, len(listed)) - 1]
-    return replace(now, max_turns=min(turns, max_turns), most=max_turns)
+    return replace(now, max_turns=min(turns, max_turns), eval_turns=max_turns)
 
 
 def recipe(**changes: Any) -> Recipe:

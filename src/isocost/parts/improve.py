@@ -19,6 +19,8 @@ from isocost.world import World
 if TYPE_CHECKING:
     from isocost.ledger import Ledger
 
+SHELF = "shelf"     # the ledger keeps groups for replay under this name
+
 
 @bounds(epochs="[1, inf)", minibatches="[1, inf)")
 def policy(
@@ -59,13 +61,13 @@ def replayed(
     "replay", and their ratios are to the sampler's log-probs (`with_old`). Whatever `enrich` adds is computed for the
     whole again.
     """
-    shelf = list(ledger.shelf.values())
+    shelf = list(ledger.kept[SHELF])
     wanted = min(round(len(batch.groups) * (1 - fresh) / fresh), len(shelf))
     draw = chance.generator(ledger.seed, chance.Purpose.REPLAY, ledger.step)
     again = [shelf[i] for i in sorted(draw.permutation(len(shelf))[:wanted].tolist())]
     for group in batch.groups:
         if not mixed or len(set(group.rewards.tolist())) > 1:
-            ledger.remember(_remembered(group), room)
+            remember(group, ledger, room)
     if again:
         batch = pack([*batch.groups, *again], version=world.engine.version)
         for add in recipe.enrich:
@@ -75,8 +77,11 @@ def replayed(
     return {**inner(batch, recipe, world, ledger), "replayed": float(len(again))}
 
 
-def _remembered(group: Group) -> Group:
-    return group.of(r.but(origin="replay") for r in group.rollouts)
+def remember(group: Group, ledger: Ledger, room: int) -> None:
+    """Keep a group for replay in place of an older one of its problem; of more than `room` the oldest are dropped."""
+    shelf = [g for g in ledger.kept[SHELF] if g.problem.id != group.problem.id]
+    shelf.append(group.of(r.but(origin="replay") for r in group.rollouts))
+    ledger.kept[SHELF] = shelf[max(len(shelf) - room, 0) :]
 
 
 def with_old(batch: Batch, world: World, *, updates: int) -> Batch:

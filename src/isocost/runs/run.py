@@ -410,6 +410,7 @@ class _Run:
 
     def _save(self) -> None:
         ledger, world = self.ledger, self.world
+        kept = {name: shelf.data(groups) for name, groups in ledger.kept.items() if groups}
         self.record.save(
             ledger.step,
             world.state(),
@@ -420,8 +421,7 @@ class _Run:
                     "waves": ledger.waves,
                     "drawn": ledger.drawn,
                 },
-                **({"shelf": shelf.data(ledger.shelf)} if ledger.shelf else {}),
-                **({"unfinished": shelf.data(dict(enumerate(ledger.unfinished)))} if ledger.unfinished else {}),
+                **({"kept": kept} if kept else {}),
                 "meter": world.meter.state(),
                 "measured": self.measured,
                 "base": self.base,
@@ -443,8 +443,7 @@ class _Run:
         self.ledger.replay(lines)
         for name, value in state["ledger"].items():
             setattr(self.ledger, name, value)
-        self.ledger.shelf = shelf.of(state.get("shelf", []), self.world.problems)
-        self.ledger.unfinished = shelf.groups(state.get("unfinished", []), self.world.problems)
+        self.ledger.kept.update(shelf.kept(state, self.world.problems))
         self.ledger.spent = self.world.meter.of()
         steps = (x for x in read_lines(self.record.path / "metrics.jsonl") if "reward" in x)
         self.ledger.steps = list(map(as_measured, steps))

@@ -138,7 +138,8 @@ STATE = Keys({      # of a checkpoint
     "meter": Keys({"logical": ACCOUNTS, "physical": ACCOUNTS}, {"busy": dict[str, dict[str, float]]}),
 }, {
     "ledger": Keys({"seed": int, "step": Count, "waves": Count, "drawn": int}, rest=UNKNOWN), "measured": Count,
-    "base": list[NUMBER] | None, "version": int, "seconds": float, "shelf": list[OBJECT], "unfinished": list[OBJECT],
+    "base": list[NUMBER] | None, "version": int, "seconds": float, "kept": dict[str, list[OBJECT]],
+    "shelf": list[OBJECT], "unfinished": list[OBJECT],
 })
 
 _FILES: dict[str, Any] = {
