@@ -13,7 +13,6 @@ from isocost.errors import UserError
 from isocost.laws.curves import Curve
 from isocost.laws.fit import Flag, Refusal
 from isocost.planner.learning_rate import given
-from isocost.planner.pilot import PRESETS, make_runs, run_seed, warmup, whole
 from isocost.planner.rollouts import (
     Bill,
     Budget,
@@ -29,6 +28,7 @@ from isocost.planner.rollouts import (
     points,
     prescribe,
 )
+from isocost.planner.study_runs import PRESETS, make_runs, run_seed, warmup, whole
 from isocost.stats.intervals import Interval
 
 TIMING = Timing(0.003, 0.0, 0.0002, 0.05, "for the test")
