@@ -15,9 +15,10 @@ from isocost.errors import UserError
 from isocost.planner.budget import Bill, Budget, Prices, Timing, expected_timing, worded
 from isocost.planner.evaluation import LEAST_POINTS, Evaluation, evaluations_of, points
 from isocost.planner.learning_rate import EDGES, MULTIPLIERS, NOISE, RateRule, starting_rule
-from isocost.planner.pilot import EXTRAPOLATION, LEAST_SEEDS, LEVEL, POWER, PilotPlan, detectable, over
+from isocost.planner.pilot import EXTRAPOLATION, LEAST_SEEDS, PilotPlan, over
 from isocost.planner.study_runs import COMMON, PRESETS, Preset, Run, Size, largest_that, make_runs, sizes_of
 from isocost.stats.passk import dead_groups, dead_tallies
+from isocost.stats.power import LEVEL, POWER, detectable
 from isocost.words import counted
 
 WORTH = 0.09            # an effect worth seeing: what varying n moved on an easy set (arXiv 2603.12151)

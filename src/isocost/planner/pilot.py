@@ -16,33 +16,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from math import ceil, lcm, sqrt
+from math import ceil, lcm
 from typing import Any
-
-from scipy.special import stdtrit
 
 from isocost.errors import UserError
 from isocost.planner.budget import Bill, Budget, Prices, Timing
 from isocost.planner.evaluation import Evaluation, points
 from isocost.planner.learning_rate import RateRule
 from isocost.planner.study_runs import COMMON, Run, largest_that, make_runs, problems_of, whole
+from isocost.stats.power import LEVEL, POWER, detectable
 from isocost.words import counted
 
-LEVEL, POWER = 0.9, 0.8
 EXTRAPOLATION = 8       # prescribed C over the pilot's largest, at most
 LEAST_SEEDS = 3         # of a trained arm, where there is a pilot
-
-
-def detectable(seeds: int, arms: int, sd: float, *, level: float = LEVEL, power: float = POWER) -> float:
-    """The smallest true difference between two arms' means that a grid sees with this power.
-
-    (t_level + t_power) sd sqrt(2 / seeds), Student with the variance pooled over arms: arms (seeds - 1) degrees of
-    freedom. Infinite with one seed, which says nothing of the noise.
-    """
-    dof = arms * (seeds - 1)
-    if dof < 1:
-        return float("inf")
-    return float((stdtrit(dof, (1 + level) / 2) + stdtrit(dof, power)) * sd * sqrt(2 / seeds))
 
 
 @dataclass(frozen=True)
