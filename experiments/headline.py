@@ -31,7 +31,7 @@ from isocost.errors import UserError
 from isocost.jsonfile import write_json
 from isocost.planner.forecast import digest
 from isocost.planner.learning_rate import given
-from isocost.report import charts
+from isocost.report import arm_charts, theme
 from isocost.runs import files as records
 from isocost.runs.files import read_json, read_lines
 from isocost.stats.power import difference
@@ -324,12 +324,12 @@ def pictures(found: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     for name, record in found.items():
         module = load(name)
         spec = module.picture(record) if hasattr(module, "picture") else curves_of(record, module.ALT)
-        out |= {f"headline-{name}-{'dark' if dark else 'light'}.svg": charts.svg(spec, dark=dark)
+        out |= {f"headline-{name}-{'dark' if dark else 'light'}.svg": theme.svg(spec, dark=dark)
                 for dark in (False, True)}
     return out
 
 
-def curves_of(record: Mapping[str, Any], text: str) -> charts.Spec:
+def curves_of(record: Mapping[str, Any], text: str) -> theme.Spec:
     """A thin line for each run, a thick one for each arm."""
     rows = record["curves"]
     arms = list(dict.fromkeys(r["arm"] for r in rows))
@@ -340,7 +340,7 @@ def curves_of(record: Mapping[str, Any], text: str) -> charts.Spec:
             C, y = (sum(p[k] for p in points) / len(points) for k in ("C", "reward"))
             means.append({"arm": arm, "C": C, "reward": y})
     unit = {"flops": "FLOP", "tokens": "tokens sampled"}.get(record["unit"], record["unit"])
-    return charts.arm_curves(rows, means, text, unit)
+    return arm_charts.arm_curves(rows, means, text, unit)
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -19,12 +19,13 @@ from isocost.planner.budget import Bill
 from isocost.planner.forecast import Forecast
 from isocost.planner.learning_rate import NOISE, RateRule
 from isocost.planner.more import More
-from isocost.planner.pilot import POWER, PilotPlan, detectable
+from isocost.planner.pilot import PilotPlan
 from isocost.planner.rollouts import Plan
 from isocost.planner.stopping import Verdict
 from isocost.runs import measure
 from isocost.runs.run import Job, its_own
 from isocost.stats.intervals import Interval
+from isocost.stats.power import POWER, detectable
 from isocost.steps.folder import Home
 from isocost.terminal import echo
 from isocost.units import WALL

@@ -17,8 +17,9 @@ from isocost.compare.judge import QUESTIONS, SHARES
 from isocost.compare.many import RATE
 from isocost.errors import UserError
 from isocost.planner.budget import Bill, Budget, Prices, expected_timing
+from isocost.planner.evaluation import Evaluation, points
 from isocost.planner.learning_rate import MULTIPLIERS, NOISE, RateRule, given, starting_rule
-from isocost.planner.pilot import Evaluation, points, run_seed, warmup
+from isocost.planner.study_runs import run_seed, warmup
 from isocost.recipe import describe
 from isocost.runs import files as records
 from isocost.runs.run import compares

@@ -37,7 +37,7 @@ from isocost.laws.curves import Curve, curves
 from isocost.planner.budget import Bill
 from isocost.planner.forecast import digest
 from isocost.planner.learning_rate import MULTIPLIERS, RateRule, fit_rate, trials
-from isocost.planner.pilot import Run, warmup
+from isocost.planner.study_runs import Run, warmup
 from isocost.recipe import describe
 from isocost.runs import files as records
 from isocost.runs import measure

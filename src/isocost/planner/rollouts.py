@@ -20,23 +20,12 @@ from isocost.errors import UserError
 from isocost.laws.curves import Curve
 from isocost.laws.fit import Law
 from isocost.laws.law import SELECT
+from isocost.planner.afford import plan_pilot
 from isocost.planner.budget import Bill, Budget, Prices, Timing, expected_timing, measure_timing, worded
+from isocost.planner.evaluation import Evaluation, points
 from isocost.planner.learning_rate import RateRule, by_n
-from isocost.planner.pilot import (
-    COMMON,
-    EXTRAPOLATION,
-    LEAST_SEEDS,
-    PRESETS,
-    Evaluation,
-    PilotPlan,
-    Preset,
-    Run,
-    detectable,
-    make_runs,
-    plan_pilot,
-    points,
-    warmup,
-)
+from isocost.planner.pilot import EXTRAPOLATION, LEAST_SEEDS, PilotPlan, detectable
+from isocost.planner.study_runs import COMMON, PRESETS, Preset, Run, make_runs, warmup
 from isocost.shape import FILLED
 from isocost.stats.intervals import Interval
 from isocost.words import counted

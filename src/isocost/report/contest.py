@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from isocost import units
-from isocost.report import charts
-from isocost.report.accounts import Section, empty
+from isocost.report import arm_charts, charts
 from isocost.report.html import (
     Safe,
     brief,
@@ -28,6 +27,7 @@ from isocost.report.html import (
 )
 from isocost.report.outcome import SPLIT
 from isocost.report.records import Data, Run, Study, as_dict, as_list, number, read_run
+from isocost.report.section import Section, empty
 from isocost.words import counted
 
 
@@ -142,7 +142,7 @@ def curves(study: Study) -> Section:
         f"{a} to {share(r['reward'])} at {brief(r['C'])}" for a, r in ends.items()
     )
     caption = "Thin lines are runs, thick ones the mean of an arm. Click a legend entry to single an arm out."
-    plot = figure("reward", charts.arm_curves(rows, _means(rows), alt_text), alt_text, caption, rows)
+    plot = figure("reward", arm_charts.arm_curves(rows, _means(rows), alt_text), alt_text, caption, rows)
     lead = f"{counted(len({r['run'] for r in rows}), 'run')} of {names(arms)}."
     return Section("curves", title, join(p(lead, cls="lead"), plot, _rates(study)))
 

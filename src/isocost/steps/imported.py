@@ -26,14 +26,17 @@ from isocost.laws.curves import Curve, curves
 from isocost.laws.fit import fit_law
 from isocost.laws.law import Flag, Law
 from isocost.planner.budget import MEASURED, Bill, Budget, Machine, Prices, Timing, in_every_unit, measure_timing
+from isocost.planner.evaluation import Evaluation
 from isocost.planner.learning_rate import EXPONENT, NOISE, RateRule, by_n
-from isocost.planner.pilot import COMMON, EXTRAPOLATION, WARMUP_SHARE, Evaluation, PilotPlan, Run, detectable, whole
+from isocost.planner.pilot import EXTRAPOLATION, PilotPlan
 from isocost.planner.rollouts import IMPORTED, Arm, Check, Plan, prescribe
+from isocost.planner.study_runs import COMMON, WARMUP_SHARE, Run, whole
 from isocost.runs import files as records
 from isocost.runs import measure, schema
 from isocost.runs.files import read_json
 from isocost.runs.measure import TRAINING, UNNAMED
 from isocost.runs.schema import BILLED
+from isocost.stats.power import detectable
 from isocost.steps import spending
 from isocost.steps.folder import Home, writing
 from isocost.terminal import echo

@@ -15,7 +15,7 @@ from isocost import methods as catalogue
 from isocost.cli.live import duration
 from isocost.console import console
 from isocost.errors import UserError
-from isocost.planner.pilot import Run
+from isocost.planner.study_runs import Run
 from isocost.recipe import calls, describe, diff
 from isocost.runs import files as records
 from isocost.runs import measure

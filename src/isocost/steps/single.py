@@ -17,9 +17,11 @@ from isocost.cli import text as tell
 from isocost.cli.live import TAIL
 from isocost.errors import Interrupted, UserError
 from isocost.jsonfile import page, write_json
+from isocost.planner.afford import EVALUATION_SHARE
 from isocost.planner.budget import Bill, Budget, Machine, Prices, expected_timing
+from isocost.planner.evaluation import points
 from isocost.planner.learning_rate import starting_rule
-from isocost.planner.pilot import EVALUATION_SHARE, points, warmup
+from isocost.planner.study_runs import warmup
 from isocost.recipe import describe
 from isocost.runs import files as records
 from isocost.runs.files import fit, read_json, tail

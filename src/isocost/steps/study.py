@@ -25,10 +25,13 @@ from isocost.laws.overfit import Overfit, beyond, overfitting, told
 from isocost.meter import LOST, TRAIN
 from isocost.planner import audit as audits
 from isocost.planner import forecast as forecasts
+from isocost.planner.afford import EVALUATION_SHARE, MOST_SAMPLES, plan_pilot
 from isocost.planner.budget import Bill, Budget, Machine, measure_timing
+from isocost.planner.evaluation import Evaluation
 from isocost.planner.learning_rate import RateRule, given, starting_rule
-from isocost.planner.pilot import EVALUATION_SHARE, MOST_SAMPLES, PRESETS, Evaluation, PilotPlan, plan_pilot
+from isocost.planner.pilot import PilotPlan
 from isocost.planner.rollouts import Plan, prescribe
+from isocost.planner.study_runs import PRESETS
 from isocost.runs import files as records
 from isocost.runs.files import read_json
 from isocost.runs.launch.local import ended
