@@ -28,7 +28,7 @@ from numpy import ndarray
 
 from isocost.chance import Purpose, generator
 from isocost.compare.judge import HELD, QUESTIONS, SHARES, Comparison, compare
-from isocost.compare.tracks import Track
+from isocost.laws.tracks import Track
 from isocost.stats.power import effect_seen
 from truth import INSIDE, OUTSIDE, Planted, plant
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from isocost.compare.judge import Comparison
-from isocost.compare.tracks import Track
 from isocost.laws.curves import curves
+from isocost.laws.tracks import Track
 from isocost.report import arm_charts, theme
 
 HOME = Path(__file__).parents[1]

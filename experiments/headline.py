@@ -25,10 +25,10 @@ from types import ModuleType
 from typing import Any
 
 from isocost.cli.commands import main as command
-from isocost.compare.tracks import tracks
 from isocost.contract.catalogue import outcome as outcome_of
 from isocost.errors import UserError
 from isocost.jsonfile import write_json
+from isocost.laws.tracks import tracks
 from isocost.planner.forecast import digest
 from isocost.planner.learning_rate import given
 from isocost.report import arm_charts, theme

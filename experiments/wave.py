@@ -18,7 +18,7 @@ from typing import Any
 from isocost import methods
 from isocost.compare.judge import QUESTIONS
 from isocost.compare.many import RATE, wave
-from isocost.compare.tracks import tracks
+from isocost.laws.tracks import tracks
 from isocost.report import arm_charts, charts, theme
 from isocost.words import counted, markdown_table
 

@@ -108,6 +108,12 @@ def tutorial(shell: Shell) -> None:
     shutil.copytree(HOME / "experiments" / "results" / "tutorial", shell.here / "studies" / "tutorial")
 
 
+def recorded_study(shell: Shell) -> None:
+    """The recorded study, and what the page's command runs: scripts that read the recorded study too."""
+    given(shell, "examples", "experiments/results/tutorial")
+    tutorial(shell)
+
+
 def points(shell: Shell) -> None:
     rows = [f"{x},{0.1 + 0.6 / (1 + (3000 / x) ** 1.5) + 0.002 * (-1) ** (i + r)},seed-{r}"
             for r in range(3) for i, x in enumerate((300, 700, 1500, 3000, 7000, 15_000, 40_000, 60_000))]
@@ -177,6 +183,7 @@ WALKS = {
     "docs/headlines.md": Walk(headlines, slow=("python experiments/headline.py run",)),
     "docs/import.md": Walk(lambda shell: given(shell, "tests/fixtures/logs/trl")),
     "docs/laws.md": Walk(points),
+    "docs/python.md": Walk(recorded_study),
     "docs/records.md": Walk(
         lambda shell: made(shell, "isocost train grpo --lr 1e-4 --budget 256-rollouts --out runs/first"),
     ),

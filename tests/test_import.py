@@ -13,10 +13,10 @@ from click.testing import CliRunner
 
 from isocost import trainers
 from isocost.cli.commands import main
-from isocost.compare.tracks import tracks
 from isocost.errors import UserError
 from isocost.laws.curves import curves
 from isocost.laws.law import Law
+from isocost.laws.tracks import tracks
 from isocost.planner.rollouts import Plan
 from isocost.report.page import render
 from isocost.report.records import load

@@ -124,14 +124,14 @@ def test_the_commands(tmp_path):
     assert [row["name"] for row in json.loads(call("list", "--json").output)] == list(LAWS)
     path, columns = write(tmp_path / "p.csv", study(0, 4)), ("--x", "rollouts", "--y", "reward")
     told = call("fit", "sigmoid", path, *columns, "--run", "which").output
-    assert "48 points of 4 runs" in told and "runs are the draws" in told
-    assert "taken for an independent draw" in call("fit", "sigmoid", path, *columns).output
+    assert "48 points of 4 runs" in told and "runs count as independent" in told
+    assert "every point counts as independent" in call("fit", "sigmoid", path, *columns).output
     data = json.loads(call("fit", "sigmoid", path, *columns, "--run", "which", "--json", "--level", 0.5).output)
     assert data["runs"] == 4 and data["level"] == 0.5 and 0.6 < data["parameters"]["A"]["low"] < 0.7
     few = call("fit", "sigmoid", write(tmp_path / "q.csv", study(0, 2)), *columns, "--run", "which").output
-    assert "interval open" in few and "2 runs cannot say how runs differ" in few
+    assert "interval open" in few and "2 runs: the spread between runs is unknown" in few
     wrong = call("fit", "sigmund", path)
-    assert wrong.exit_code == 2 and "there is no law 'sigmund'; there are sigmoid" in wrong.output
+    assert wrong.exit_code == 2 and "unknown law 'sigmund'; expected one of sigmoid" in wrong.output
 
 
 def test_the_page_names_every_law_and_shows_what_its_examples_print():

@@ -9,6 +9,8 @@ import sys
 import pytest
 
 from isocost import methods
+from isocost.cli.text_listing import show_method_list
+from isocost.console import console
 from isocost.contract.check import PROMISES, check, tried
 from isocost.contract.conflicts import refuse
 from isocost.errors import UserError
@@ -322,11 +324,12 @@ def test_a_broken_plug_in_is_listed_with_its_error_and_hides_no_other(tmp_path, 
     lines = methods.tree().splitlines()
     assert "    half" in lines and len(lines) == len(ALL) + 3
     assert lines[-2].endswith("(tinyrl.bad) does not import: line 2: ZeroDivisionError: division by zero: x = 1 / 0")
-    rows = {row["name"]: row for row in listing.methods(None)}
+    found = listing.list_methods()
+    rows = {row["name"]: row for row in found.to_dict()}
     assert rows["half"]["changes"] == ["advantage"] and "tinyrl.nothing" in rows["gone"]["broken"]
     state, why = methods.needs("bad", MIDDLE)
     assert state == methods.UNMEASURED and "ZeroDivisionError" in why
-    listing.show_methods(list(rows.values()))
+    show_method_list(found, console())
 
 
 def test_needs_that_raise_stop_nobody(tmp_path):

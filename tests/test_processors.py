@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from isocost import processor
-from isocost.doctor import diagnose, policy
+from isocost.doctor import policy, run_checks
 from isocost.local import invariance
 from isocost.local.decoder import Config
 from isocost.runs import record
@@ -146,7 +146,7 @@ def test_where_bits_depend_on_the_batch_users_doctor_and_record_say_so(planted, 
     assert line.count("\n") == 1 and said in line
     assert "kernels=torch asks for torch" in line and "MKL_CBWR=AUTO,STRICT" in line
     assert record.machine(1, opened.world.extra)["batch_dependent"] == said
-    (found,) = asyncio.run(diagnose(opened, checks=[policy.batch_invariance])).findings
+    (found,) = asyncio.run(run_checks(opened, checks=[policy.batch_invariance])).findings
     assert found.verdict == "warn" and "MKL_CBWR=AUTO,STRICT" in found.do and "native kernel" in found.do
 
 

@@ -11,13 +11,14 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from isocost.cli.commands import main
-from isocost.cli.live import Watch, duration
+from isocost.cli.live import Watch
 from isocost.jsonfile import write_json
 from isocost.meter import EVALUATION, LEARN, SAMPLE, SCORE, Meter, on, work_of
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.run import Job, run
 from isocost.runs.speed import WORK, rates, together, told
 from isocost.types import Cost
+from isocost.words import duration
 from isocost.worlds.setting import Setting, open_setting
 
 JOB = Job(

@@ -532,7 +532,7 @@ def test_records_without_single_problems_say_so(tmp_path: Path):
 def _comparison(folder: Path) -> Path:
     """Two arms of three runs each, judged by the judge itself."""
     from isocost.compare.judge import compare
-    from isocost.compare.tracks import tracks
+    from isocost.laws.tracks import tracks
 
     for arm, n in (("mine", 4), ("yours", 32)):
         for seed in (1, 2, 3):

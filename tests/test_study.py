@@ -15,8 +15,8 @@ from click.testing import CliRunner
 
 from isocost.cli.commands import main
 from isocost.planner.pilot import PilotPlan
-from isocost.runs.files import read_json, read_lines
-from isocost.steps import study as steps
+from isocost.runs.record import read_json, read_lines
+from isocost.steps import plan as steps
 from isocost.steps.folder import Home
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
@@ -124,7 +124,7 @@ def test_audit_exits_three_on_a_miss(study):
         return verdict
 
     patch = pytest.MonkeyPatch()
-    patch.setattr("isocost.steps.study.audits", SimpleNamespace(audit=missed, seals=audits.seals))
+    patch.setattr("isocost.steps.audit.audits", SimpleNamespace(audit=missed, seals=audits.seals))
     before = (study[0] / "audit.json").read_bytes()
     try:
         said("audit", study[0], code=3)
@@ -266,9 +266,9 @@ def test_a_pilot_that_would_leave_nothing_stops_after_its_probe(study, tmp_path)
 def test_what_a_kill_lost_comes_off_the_budget(study, tmp_path):
     home = Home(copied(study, tmp_path))
     planned, path = PilotPlan.of(read_json(home.path / "pilot.json")), home.runs / "pilot-n2-s0" / "end.json"
-    before, end = steps._spent(home, planned), read_json(path)
+    before, end = steps.spent(home, planned), read_json(path)
     path.write_text(json.dumps(end | {"bill": end["bill"] | {"lost": {"rollouts": 1000, "decode": 70}}}))
-    after = steps._spent(home, planned)
+    after = steps.spent(home, planned)
     assert (after.rollouts - before.rollouts, after.tokens - before.tokens) == (1000, 70)
 
 

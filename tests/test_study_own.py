@@ -12,8 +12,8 @@ from isocost.cli.commands import main
 from isocost.jsonfile import write_json
 from isocost.report.problems import profile as problems_section
 from isocost.report.records import load
-from isocost.runs.files import read_json, read_lines
-from isocost.steps.profile import profile
+from isocost.runs.record import read_json, read_lines
+from isocost.steps.pass_rates import pass_rates
 from isocost.worlds.setting import Setting, open_problems
 
 PAIRS = [(a, b) for a in range(20, 60) for b in (17, 56, 65, 69)]
@@ -43,7 +43,7 @@ def test_a_graded_reward_is_profiled_by_all_that_it_pays(tmp_path):
     (tmp_path / "mine.py").write_text(GRADED)
     setting = Setting(data=str(write(tmp_path / "mine.jsonl")), verifier=f"{tmp_path / 'mine.py'}:reward")
     kept = tmp_path / "profile.jsonl"
-    found = asyncio.run(profile(setting, problems=12, kept=kept))
+    found = asyncio.run(pass_rates(setting, problems=12, kept=kept))
     rewards = [x["rewards"] for x in read_lines(kept) if x["rewards"]]
     assert {r for row in rewards for r in row} == {0.0, 0.1, 1.0} and found["graded"]
     pairs = [[a == b for i, a in enumerate(row) for b in row[:i]] for row in rewards]
@@ -62,13 +62,13 @@ def test_a_profile_of_rows_in_order_of_level_has_every_level(tmp_path):
     ids = []
     for name, rows in (("a", ROWS), ("b", ROWS[::-1])):
         setting = Setting(data=str(write(tmp_path / f"{name}.jsonl", rows)))
-        found = asyncio.run(profile(setting, seed=3, problems=40))
+        found = asyncio.run(pass_rates(setting, seed=3, problems=40))
         share = Counter(p.meta["level"] for p in open_problems(setting)[1].train)
         there = Counter(found["levels"])
         assert set(there) == {2, 3, 4, 5}
         assert all(abs(there[k] - 40 * share[k] / sum(share.values())) < 1 for k in share)
         ids.append(set(found["ids"]))
-    assert ids[0] == ids[1] != set(asyncio.run(profile(setting, seed=4, problems=40))["ids"])
+    assert ids[0] == ids[1] != set(asyncio.run(pass_rates(setting, seed=4, problems=40))["ids"])
 
 
 @pytest.fixture(scope="module")

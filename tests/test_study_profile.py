@@ -15,16 +15,17 @@ from rich.console import Console
 from isocost import meter as meters
 from isocost.cli import text as tell
 from isocost.cli.commands import main
+from isocost.cli.text_compare import detectable
 from isocost.compare import steps as comparing
 from isocost.compare.design import design
-from isocost.compare.steps import _can_see
 from isocost.jsonfile import write_json
 from isocost.laws.curves import Curve
 from isocost.report.accounts import spent
 from isocost.report.records import load
-from isocost.runs.files import read_json, read_lines
-from isocost.steps import profile as profiles
-from isocost.steps.profile import SAMPLES, profile
+from isocost.runs.record import read_json, read_lines
+from isocost.steps import pass_rates as profiles
+from isocost.steps.pass_rates import SAMPLES, pass_rates
+from isocost.steps.results import Profile
 from isocost.types import Cost
 from isocost.worlds.setting import Setting, open_setting
 
@@ -49,7 +50,7 @@ def whole(tmp_path_factory):
     """A profile that nobody stopped, the lines that it wrote, and what its meter says."""
     kept = tmp_path_factory.mktemp("profile") / "profile.jsonl"
     opened = open_setting(SETTING, check=True)
-    found = asyncio.run(profile(SETTING, problems=PROBLEMS, opened=opened, kept=kept))
+    found = asyncio.run(pass_rates(SETTING, problems=PROBLEMS, opened=opened, kept=kept))
     return found, read_lines(kept), opened.world.meter
 
 
@@ -118,7 +119,7 @@ def test_a_profile_that_is_interrupted_bills_what_it_has_sampled_and_not_marked(
     try:
         with monkeypatch.context() as m, pytest.raises(KeyboardInterrupt):
             m.setattr(profiles.Stream, "write", interrupts)
-            asyncio.run(profile(setting, problems=PROBLEMS, opened=opened(), kept=kept))
+            asyncio.run(pass_rates(setting, problems=PROBLEMS, opened=opened(), kept=kept))
     finally:
         signal.signal(signal.SIGINT, before)
     lines, spent = read_lines(kept), engine[0].meter.total
@@ -126,7 +127,7 @@ def test_a_profile_that_is_interrupted_bills_what_it_has_sampled_and_not_marked(
     assert len({x["slot"] for x in lines}) == len(lines) and len(marked) >= 2
     assert sum((Cost.of(x["cost"]) for x in lines), Cost()).counts() == spent.counts()
     assert spent.rollouts > sum(x["cost"]["rollouts"] for x in marked)
-    found = asyncio.run(profile(setting, problems=PROBLEMS, opened=opened(), kept=kept))
+    found = asyncio.run(pass_rates(setting, problems=PROBLEMS, opened=opened(), kept=kept))
     both = [Cost.of(found[k]) for k in ("cost", "lost")]
     assert sum(both, Cost()).counts() == (spent + engine[1].meter.total).counts()
     assert both[0].rollouts == PROBLEMS * SAMPLES and both[1].decode > 0
@@ -168,7 +169,7 @@ def test_what_cannot_be_taken_up_is_lost_and_in_the_report_s_bill(whole, tmp_pat
     unmarked["rewards"] = [None, *unmarked["rewards"][1:]]
     kept = tmp_path / "profile.jsonl"
     kept.write_text("".join(json.dumps(x) + "\n" for x in (other, unmarked)) + json.dumps(torn)[:40])
-    found = asyncio.run(profile(SETTING, problems=PROBLEMS, kept=kept))
+    found = asyncio.run(pass_rates(SETTING, problems=PROBLEMS, kept=kept))
     assert counts(found["lost"]) == (Cost.of(other["cost"]) + Cost.of(unmarked["cost"])).counts()
     assert found["right"] == whole[0]["right"] and counts(found["cost"]) == counts(whole[0]["cost"])
     assert len(read_lines(kept)) == 2 + 1 + PROBLEMS    # the torn line is cut, not written on behind
@@ -226,11 +227,11 @@ def test_what_the_probes_differ_by_is_pooled_within_an_arm_at_a_rate(monkeypatch
 
 def test_what_can_be_seen_is_told_by_the_noise_that_was_measured():
     few, many = planned(5), planned(10)
-    assert "differ by 0.020 (assumed: one seed a probe measures none)" in _can_see(few, None)
-    assert "differ by 0.020 (assumed until the probes end)" in _can_see(many, None)
-    measured = _can_see(many, {"sd": 0.04, "dof": 6})
-    assert "differ by 0.040 (measured on the probes, 6 degrees of freedom)" in measured
-    assert measured.startswith(f"{2 * many.detectable(0.02):.3f} between two arms")
+    assert "of 0.020 between runs (assumed; probes with one seed do not measure it)" in detectable(few, None)
+    assert "of 0.020 between runs (assumed until the probes end)" in detectable(many, None)
+    measured = detectable(many, {"sd": 0.04, "dof": 6})
+    assert "of 0.040 between runs (measured on the probes, 6 degrees of freedom)" in measured
+    assert measured.startswith(f"minimum detectable difference between two arms {2 * many.detectable(0.02):.3f} (80%")
 
 
 def test_methods_whose_preconditions_fail_are_grouped_by_the_reason(whole, capsys):
@@ -247,7 +248,7 @@ def test_methods_whose_preconditions_fail_are_grouped_by_the_reason(whole, capsy
                         "mean pass@1 is 0.950: little is left to learn")
     told = [x.strip().split(":")[0].split(" and ")[0].split(", ") for x in lines if x.startswith("  ")]
     assert {name for names in told for name in names} <= set(failed) and max(map(len, lines)) < 120
-    tell.profile(Console(width=120), solved | {"methods": rows})
+    tell.show(Profile.of(solved | {"methods": rows}), Console(width=120))
     printed = capsys.readouterr().out.splitlines()
     assert [f"  {line}" for line in lines] == printed[-len(lines):]
 

@@ -20,6 +20,7 @@ from isocost.planner.forecast import Forecast
 from isocost.planner.stopping import _Noise
 from isocost.runs.run import Job
 from isocost.stats.intervals import Interval
+from isocost.steps import results
 from isocost.steps.verdict import Bearings, groups_of, judge_run, per_cost
 from isocost.words import counted
 from isocost.worlds.setting import Setting
@@ -166,7 +167,7 @@ def test_what_is_forecast_is_told_in_the_metric():
                       1.0, 1.0, 1.0, "", (), {})
     console = Console(width=120)
     with console.capture() as shown:
-        tell.forecast(console, sealed, "best@4")
+        tell.show(results.Forecast.beside(sealed, metric="best@4"), console)
     assert "mean held-out best@4 of 1 run of 4096 rollouts" in shown.get()
 
 
@@ -212,7 +213,7 @@ def test_a_run_that_turned_nan_is_told_as_diverged(tmp_path):
 
 
 @pytest.mark.parametrize(("command", "words"), [
-    (("verdict",), "so there is none to stop: `isocost fit"),
+    (("verdict",), "cannot be stopped. See `isocost fit"),
     (("audit",), "no forecast of its trainer's run is sealed; bring that run in with `isocost import`"),
     (("fit", "--metric", "best@4"), "import the logs again with --map held_out=COLUMN"),
 ])

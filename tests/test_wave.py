@@ -14,10 +14,9 @@ import pytest
 from isocost import methods
 from isocost.cli.commands import main as command
 from isocost.compare.judge import QUESTIONS, compare
-from isocost.compare.many import RATE, believed, wave
-from isocost.compare.parents import exit_code
-from isocost.compare.tracks import Track
+from isocost.compare.many import RATE, Wave, accepted, wave
 from isocost.errors import UserError
+from isocost.laws.tracks import Track
 
 C = np.array([0.0, 1000.0, 2000.0, 4000.0, 8000.0])
 
@@ -31,11 +30,11 @@ def test_benjamini_and_hochberg_by_hand():
     """Their example of fifteen p-values (1995, section 4): four are believed at 0.05, where Bonferroni has three."""
     p = [0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262, 0.5719, 0.6528, 0.7590,
          1.0]
-    assert believed(p, 0.05) == 4 and sum(x <= 0.05 / 15 for x in p) == 3
-    assert believed(p[::-1], 0.05) == 4
-    assert believed([0.04, 0.05], 0.05) == 2           # the first alone would not do: 0.04 > 0.025
-    assert believed([0.04, 0.9], 0.05) == 0
-    assert believed([0.06, 0.9], 0.05) == 0 == believed([0.5], 0.05)
+    assert accepted(p, 0.05) == 4 and sum(x <= 0.05 / 15 for x in p) == 3
+    assert accepted(p[::-1], 0.05) == 4
+    assert accepted([0.04, 0.05], 0.05) == 2           # the first alone would not do: 0.04 > 0.025
+    assert accepted([0.04, 0.9], 0.05) == 0
+    assert accepted([0.06, 0.9], 0.05) == 0 == accepted([0.5], 0.05)
 
 
 def test_a_method_that_is_better_is_told_and_its_copies_are_not():
@@ -50,7 +49,7 @@ def test_a_method_that_is_better_is_told_and_its_copies_are_not():
     assert {a.level for c in found.changes for a in c.answers} == {1 - found.alpha}
 
 
-def test_every_answer_that_is_told_is_one_that_was_believed():
+def test_every_answer_that_is_told_is_one_that_was_accepted():
     """Interval and p-value are one: as many answers without zero as p-values that the rule keeps."""
     rng = np.random.default_rng(8)
     arms = {"parent": arm(0.5, rng), **{f"m{i}": arm(0.5 + 0.02 * i, rng) for i in range(5)}}
@@ -64,14 +63,15 @@ def test_the_rate_asked_for_is_the_one_that_is_kept():
     rng = np.random.default_rng(8)
     arms = {"p": arm(0.5, rng), **{f"m{i}": arm(0.5 + 0.02 * i, rng) for i in range(5)}}
     found = wave(arms, {f"m{i}": "p" for i in range(5)}, rate=0.9)
-    assert found.called == believed([a.p for c in found.changes for a in c.answers], 0.9)
+    assert found.called == accepted([a.p for c in found.changes for a in c.answers], 0.9)
 
 
 @pytest.mark.parametrize(("said", "code"), [
     (("same", "same"), 3), (("same", "worse"), 0), (("better", "cannot tell"), 0), (("same", "cannot tell"), 4),
 ])
 def test_exit_codes(said, code):
-    assert exit_code(SimpleNamespace(changes=[SimpleNamespace(verdict=v) for v in said])) == code
+    changes = tuple(SimpleNamespace(verdict=v) for v in said)
+    assert Wave("rollouts", 0.01, RATE, 0, 0, RATE, changes).exit_code == code
 
 
 def test_chance_differences_are_rarely_called():
@@ -93,7 +93,7 @@ def test_a_pair_is_read_where_both_have_been():
 
 
 def test_what_cannot_be_asked_is_refused():
-    with pytest.raises(UserError, match="a method and its parent"):
+    with pytest.raises(UserError, match="one method and its parent"):
         wave({}, {})
     with pytest.raises(UserError, match="a's parent b has no runs"):
         wave({"a": arm(0.5, np.random.default_rng(0))}, {"a": "b"})
@@ -160,5 +160,5 @@ def test_the_record_is_what_its_runs_said():
     home = Path(__file__).parents[1]
     found = json.loads((home / "experiments" / "results" / "wave.json").read_text(encoding="utf-8"))["found"]
     p = [a["p"] for c in found["changes"] for a in c["answers"]]
-    assert (found["asked"], found["called"]) == (len(p), believed(p, found["rate"]))
+    assert (found["asked"], found["called"]) == (len(p), accepted(p, found["rate"]))
     assert found["alpha"] == pytest.approx(found["rate"] * max(found["called"], 1) / len(p))

@@ -1,9 +1,11 @@
 """isocost: plan, predict and audit reinforcement-learning runs.
 
-    profile -> plan -> pilot -> train -> audit
+    profile -> plan -> pilot -> fit -> plan -> train -> audit
 
-The names a first script needs: `Recipe`, `train`, `evaluate`, `fit`, `plan`, `methods`. They are imported when first
-used, so that the command line answers before torch is loaded.
+`isocost.study(model=..., data=..., out=...)` begins a study and `isocost.open(folder)` opens one; each step is a method
+of it that returns a result. `isocost.import_logs(...)` makes a study of another trainer's logs. For training one run in
+a script: `Recipe`, `train`, `evaluate`, `methods`. All names are imported when they are first used, so that
+`import isocost` loads no torch.
 """
 
 from __future__ import annotations
@@ -20,14 +22,16 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 processor.make_mkl_strict()
 
 _HOMES = {
+    "open": ("isocost.steps.api", "open"),
+    "study": ("isocost.steps.api", "study"),
+    "import_logs": ("isocost.steps.importing", "import_logs"),
+    "Study": ("isocost.steps.api", "Study"),
     "Recipe": ("isocost.seams", "Recipe"),
     "train": ("isocost.loop", "train"),
     "evaluate": ("isocost.runs.evaluate", "evaluate"),
-    "fit": ("isocost.laws.fit", "fit_law"),
-    "plan": ("isocost.planner.rollouts", "prescribe"),
     "methods": ("isocost.methods", None),
 }
-__all__ = ["Recipe", "evaluate", "fit", "methods", "plan", "train"]
+__all__ = ["Recipe", "Study", "evaluate", "import_logs", "methods", "open", "study", "train"]
 
 
 def __getattr__(name: str) -> Any:
@@ -36,3 +40,7 @@ def __getattr__(name: str) -> Any:
     module, attribute = _HOMES[name]
     found = importlib.import_module(module)
     return found if attribute is None else getattr(found, attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -21,6 +21,7 @@ from isocost.shape import flaw
 
 LARGEST = 2**30     # bytes of a document; a model's tokenizer, the largest there is, has some 2**25
 STREAM = 2**36      # bytes of a stream that is read whole
+TAIL = 8192         # bytes of a stream's end that hold its last lines
 
 
 def plain(x: Any) -> Any:

@@ -31,6 +31,18 @@ def counted(k: int | float, noun: str) -> str:
     return f"{k:,.0f} {noun}" if k == 1 else f"{k:,.0f} {noun}s"
 
 
+def duration(seconds: float) -> str:
+    """Seconds in the unit that fits: '45 s', '30 min', '2.5 h', '5 days', '3 years'."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 100 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    days = seconds / 86400
+    return f"{days:.0f} days" if days < 1000 else f"{days / 365.25:.3g} years"
+
+
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows as CSV; columns in order of first appearance.
 

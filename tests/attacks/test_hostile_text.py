@@ -230,7 +230,7 @@ def test_no_record_commands_the_terminal(command: str, hostile: Path):
 
 
 def test_every_text_of_a_run_is_listed_as_text(hostile: Path):
-    rows = listing.rows(hostile)
+    rows = listing.list_folder(hostile).to_dict()
     assert not any("broken" in r for r in rows) and len(rows) > 8
     assert all(r["method"] == HOSTILE for r in rows if r["kind"] == "run")
     assert "owned" in shown("ls", hostile)

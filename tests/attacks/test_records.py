@@ -19,6 +19,8 @@ import pytest
 
 from fixtures.study_records import write_run, write_study
 from isocost import jsonfile, report
+from isocost.cli.text_listing import show_listing
+from isocost.console import console
 from isocost.errors import UserError
 from isocost.jsonfile import write_json
 from isocost.laws.curves import curves
@@ -229,7 +231,7 @@ def test_ls_names_a_study_whose_pilot_is_broken(study: Path):
     from isocost.steps import listing
 
     with damaged(study / "pilot.json", changed(study / "pilot.json", "runs", 0, "n", to=...)):
-        (row,) = [r for r in listing.rows(study) if r["kind"] == "study"]
+        (row,) = [r for r in listing.list_folder(study).to_dict() if r["kind"] == "study"]
     assert "runs[0].n is missing" in row["broken"]
 
 
@@ -240,9 +242,9 @@ def test_ls_names_every_broken_record_and_hides_no_other(study: Path, tmp_path: 
         run = write_run(tmp_path / "runs", f"r{i}", "pilot", 2, 512, 0)
         (run / "run.json").write_bytes(content if isinstance(content, bytes) else content.encode())
     write_run(tmp_path / "runs", "whole", "pilot", 2, 512, 0)
-    rows = listing.rows(tmp_path)
-    assert [("broken" in r) for r in rows] == [True] * len(DOCUMENTS) + [False]
-    listing.show(rows)
+    found = listing.list_folder(tmp_path)
+    assert [("broken" in r) for r in found.to_dict()] == [True] * len(DOCUMENTS) + [False]
+    show_listing(found, console())
 
 
 @pytest.mark.parametrize("content", ["[]", b"\xff", '{"schema": "x"}', "[" * 100_000], ids=lambda c: repr(c)[:16])
@@ -507,9 +509,9 @@ def test_records_read_the_same_whatever_the_ages_of_their_files(tmp_path: Path):
 
     for i in range(3):
         write_run(tmp_path / "runs", f"r{i}", "pilot", 2, 512, i)
-    before, rows = curves(tmp_path), listing.rows(tmp_path)
+    before, rows = curves(tmp_path), listing.list_folder(tmp_path)
     for i, path in enumerate(sorted(p for p in tmp_path.rglob("*") if p.is_file())):
         os.utime(path, (0, 0) if i % 2 else (4e9, 4e9))
-    assert listing.rows(tmp_path) == rows
+    assert listing.list_folder(tmp_path) == rows
     assert [c.run for c in curves(tmp_path)] == [c.run for c in before]
     assert replace(before[0]).run == "r0"

@@ -1,6 +1,7 @@
-"""The commands. Each parses, calls one function of the package, and prints; what they do lives elsewhere.
+"""The commands. Each parses, calls one function of the package and prints its result.
 
 Heavy imports are inside the commands, so that `--help` answers at once.
+
 Exit codes: 0 done (audit: hit; compare: a difference), 1 a bug, 2 a user's mistake, 3 audit: miss (doctor: something
 fails; compare: the same), 4 audit: cannot tell, or uninformative (compare: cannot tell), 5 a run that could not go on
 (starved, diverged, reward failed), 130 and 143 stopped by Ctrl-C and SIGTERM with everything saved.
@@ -8,212 +9,35 @@ fails; compare: the same), 4 audit: cannot tell, or uninformative (compare: cann
 
 from __future__ import annotations
 
-import errno
-import shlex
-import sys
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
+from isocost.cli.options import (
+    ANY,
+    FOLDER,
+    POSITIVE,
+    SHARE,
+    SOME,
+    OneLine,
+    given,
+    model_options,
+    priced,
+    said,
+    setting_options,
+)
 from isocost.errors import UserError
 from isocost.terminal import echo
-from isocost.words import word
 
-FOLDER = click.Path(file_okay=False, path_type=Path)
-SOME = click.IntRange(min=1)
-ANY = click.IntRange(min=0)
-SHARE = click.FloatRange(min=0, max=1, min_open=True)
-POSITIVE = click.FloatRange(min=0, min_open=True)
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-BARRED = (
-    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOENT, errno.ENAMETOOLONG,
-    errno.EEXIST, errno.ELOOP,
-)
+READS = ("arms", "unit", "metric", "margin", "seed", "out", "as_json")      # options of a comparison of folders
 
 
-class OneLine(click.Group):
-    """A mistake in how a command is called is one line too, and names the help that would have told."""
+def setting(asked: dict[str, Any]) -> Any:
+    """The setting of a command's options, which are taken out of `asked`."""
+    from isocost.steps.settings import OPTIONS, setting_of
 
-    def main(self, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return super().main(*args, **{**kwargs, "standalone_mode": False})
-        except click.exceptions.NoArgsIsHelpError as e:
-            echo(e.format_message(), err=True)
-            sys.exit(2)
-        except click.ClickException as e:
-            context = getattr(e, "ctx", None)
-            asked = f" (see `{context.command_path} --help`)" if context else ""
-            echo(f"isocost: {e.format_message().rstrip('.')}{asked}", err=True)
-            sys.exit(2)
-        except click.Abort:
-            sys.exit(130)
-
-
-def model_options(f: Callable) -> Callable:
-    """What every command that opens a model and problems takes."""
-    model = click.option(
-        "--model",
-        default="tiny",
-        show_default=True,
-        help="'tiny' (ships with isocost), 'smollm2', or a Hugging Face folder (Llama, SmolLM2, Qwen2/2.5/3)",
-    )
-    return model(setting_options(f))
-
-
-def setting_options(f: Callable) -> Callable:
-    """The same, without the model itself."""
-    for option in reversed(
-        (
-            click.option(
-                "--data",
-                default="sums:level=1",
-                show_default=True,
-                help="'sums[:...]', 'reasoning-gym:TASK[:key=value,...]', a .jsonl or .parquet of prompt and answer, "
-                "or a mix: '50% sums:base=hard + 50% sums:base=easy'",
-            ),
-            click.option(
-                "--verifier",
-                "--reward",
-                help="exact, final, words, numeric, math, reasoning-gym, reasoning-gym-partial, or "
-                "my_reward.py:function  [default: the problems' own]",
-            ),
-            click.option(
-                "--held-out",
-                default=0.2,
-                show_default=True,
-                help="share of the problems to measure on, or a number of them",
-            ),
-            click.option("--held-out-data", help="a set of its own to measure on, instead"),
-            click.option("--limit", type=SOME, help="take this many problems only"),
-            click.option(
-                "--skip-broken",
-                is_flag=True,
-                help="go on without the rows that cannot be used; they are listed",
-            ),
-            click.option("--system", default="", help="a system message put before every problem"),
-            click.option(
-                "--temperature",
-                type=POSITIVE,
-                default=1.0,
-                show_default=True,
-                help="of sampling, in training and evaluation alike",
-            ),
-            click.option(
-                "--top-p",
-                type=SHARE,
-                default=1.0,
-                show_default=True,
-                help="sample from the smallest set of tokens that holds this share of probability; 1 keeps all",
-            ),
-            click.option(
-                "--top-k",
-                type=ANY,
-                default=0,
-                show_default=True,
-                help="sample from so many likeliest tokens; 0 keeps all",
-            ),
-            click.option("--max-tokens", type=SOME, help="per answer; 4 for the built-in short sums, else 64"),
-            click.option(
-                "--samples",
-                type=SOME,
-                default=4,
-                show_default=True,
-                help="per held-out problem where exact evaluation is not to be had",
-            ),
-            click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda"),
-            click.option(
-                "--dtype",
-                default="auto",
-                show_default=True,
-                help="of the model's body: auto, fp32 or bf16; its head is fp32",
-            ),
-            click.option(
-                "--kernels",
-                default="auto",
-                show_default=True,
-                help="auto, native (compiled on first use, for processors) or torch",
-            ),
-            click.option(
-                "--threads", type=SOME, help="per run; bytes depend on it. 1 for small models, else every core"
-            ),
-        )
-    ):
-        f = option(f)
-    return f
-
-
-def priced(f: Callable) -> Callable:
-    """What turns time into device-hours and money."""
-    devices = click.option("--devices", type=SOME, help="paid for by the hour on the wall  [default: 1]")
-    return click.option("--price", help="2.5usd/device-hour, or 20usd/hour for the whole machine")(devices(f))
-
-
-def said(f: Callable) -> Callable:
-    """A user's mistake is one line and exit code 2; a signal is an exit code and the line that goes on."""
-
-    @wraps(f)
-    def command(*args: Any, **kwargs: Any) -> None:
-        from isocost.errors import Interrupted
-
-        try:
-            code = f(*args, **kwargs)
-        except UserError as e:
-            echo(f"isocost: {e}", err=True)
-            sys.exit(2)
-        except Interrupted as e:
-            again = shlex.join(["isocost", *sys.argv[1:]])
-            echo(
-                f"\nstopped; all that was paid for is saved. To go on: {e.resume or again}",
-                err=True,
-            )
-            sys.exit(128 + e.signum)
-        except OSError as e:
-            if e.errno not in (*FULL, *BARRED):
-                raise
-            where = f" at {e.filename}" if e.filename else ""
-            if e.errno in FULL:
-                echo(
-                    f"isocost: {e.strerror}{where}; the last checkpoint is whole: free some space and run the same "
-                    "command again, which goes on from there", err=True,
-                )
-                sys.exit(5)
-            echo(f"isocost: {e.strerror}{where}; choose a folder that can be written", err=True)
-            sys.exit(2)
-        except KeyboardInterrupt:
-            echo("\nstopped", err=True)
-            sys.exit(130)
-        sys.exit(code or 0)
-
-    return command
-
-
-def given() -> dict[str, str]:
-    """The options and arguments of this command that the user gave, name: as it is written."""
-    context = click.get_current_context()
-    written = {p.name: p.opts[0] for p in context.command.params if p.name is not None}
-    return {k: v for k, v in written.items() if context.get_parameter_source(k) is ParameterSource.COMMANDLINE}
-
-
-def trained_here(folder: Path, instead: str) -> None:
-    """Raises UserError for an imported study or run, with what to do instead."""
-    from isocost.runs.files import read_json
-
-    told = [read_json(p) for p in (folder / "study.json", folder / "run.json") if p.exists()]
-    if any(x.get("imported") for x in told):
-        raise UserError(f"{folder} was imported: {instead}")
-
-
-def show(data: Any, text: Callable[[], None], as_json: bool) -> None:
-    if as_json:
-        from isocost.jsonfile import page
-
-        echo(page(data))
-    else:
-        text()
+    return setting_of({name: asked.pop(name) for name in OPTIONS})
 
 
 @click.group(cls=OneLine, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -245,12 +69,14 @@ def main() -> None:
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @model_options
 @said
-def quickstart(out: Path | None, as_json: bool, **asked: Any) -> int:
+def quickstart(out: Path | None, as_json: bool, **asked: Any) -> None:
     """A whole study on the built-in model and problems, or on yours."""
-    from isocost.steps import study as steps
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.whole import whole
 
+    shown = observer(as_json)
     out = out or Path("studies") / f"quickstart-{asked['seed']}"
-    return steps.whole(out, quiet=as_json, as_json=as_json, **asked)
+    printed(whole(out, setting(asked), observer=shown, **asked), shown, as_json)
 
 
 @main.command()
@@ -262,11 +88,12 @@ def quickstart(out: Path | None, as_json: bool, **asked: Any) -> int:
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @model_options
 @said
-def profile(out: Path, as_json: bool, **asked: Any) -> int:
+def profile(out: Path, as_json: bool, **asked: Any) -> None:
     """Begin a study: what the model can do on the problems before training."""
-    from isocost.steps import study as steps
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.profile import profile
 
-    return steps.profile(out, quiet=as_json, as_json=as_json, **asked)
+    printed(profile(out, setting(asked), **asked), observer(as_json), as_json)
 
 
 @main.command()
@@ -301,11 +128,12 @@ def profile(out: Path, as_json: bool, **asked: Any) -> int:
 )
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
-def plan(study: Path, as_json: bool, **asked: Any) -> int:
+def plan(study: Path, as_json: bool, **asked: Any) -> None:
     """Without a law, plan the pilot; with one, prescribe n, B, M, learning rate and seeds."""
-    from isocost.steps import study as steps
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.plan import plan
 
-    return steps.plan(study, quiet=as_json, as_json=as_json, **asked)
+    printed(plan(study, **asked), observer(as_json), as_json)
 
 
 @main.command()
@@ -316,14 +144,16 @@ def plan(study: Path, as_json: bool, **asked: Any) -> int:
 @click.option("--dry-run", is_flag=True, help="list the runs and their cost")
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
-def pilot(study: Path, as_json: bool, **asked: Any) -> int:
+def pilot(study: Path, as_json: bool, **asked: Any) -> None:
     """Run the pilot: the learning-rate probe, then the grid of n, then its edges at half and twice the rate.
 
     --longer and --seeds add to a pilot what its law or its plan asks for; what was run is not paid for again.
     """
-    from isocost.steps import study as steps
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.pilot import pilot
 
-    return steps.pilot(study, quiet=as_json, as_json=as_json, **asked)
+    shown = observer(as_json)
+    printed(pilot(study, observer=shown, **asked), shown, as_json)
 
 
 @main.command()
@@ -331,14 +161,12 @@ def pilot(study: Path, as_json: bool, **asked: Any) -> int:
 @click.option("--metric", help="what the law is of: pass@1, best@4 or worst@4 (one, or all, of 4 right)")
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
-def fit(study: Path, metric: str | None, as_json: bool) -> int:
+def fit(study: Path, metric: str | None, as_json: bool) -> None:
     """Fit the law to a study's pilot, or refuse and say what would settle it."""
-    from isocost.steps import study as steps
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.fit import fit
 
-    if metric not in (None, "pass@1"):
-        trained_here(study, "its records hold one number of each evaluation; to fit another, import the logs again "
-                            "with --map held_out=COLUMN")
-    return steps.fit(study, quiet=as_json, as_json=as_json, metric=metric)
+    printed(fit(study, metric=metric), observer(as_json), as_json)
 
 
 @main.command()
@@ -384,11 +212,26 @@ def fit(study: Path, metric: str | None, as_json: bool) -> int:
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @model_options
 @said
-def train(as_json: bool, **asked: Any) -> int:
+def train(
+    method: str | None, study: Path | None, workers: int | None, dry_run: bool, as_json: bool, **asked: Any
+) -> int:
     """Train: METHOD is a name (see `isocost methods`) or a .py file; or --plan STUDY. Run it again to go on."""
-    from isocost.steps import study as steps
+    from isocost.cli.printer import observer, printed
 
-    return steps.train(quiet=as_json, as_json=as_json, **asked)
+    if (study is None) == (method is None):
+        raise UserError("say what to train: a METHOD (see `isocost methods`), or --plan STUDY")
+    shown = observer(as_json)
+    if study is not None:
+        from isocost.steps.train import train
+
+        printed(train(study, workers=workers, dry_run=dry_run, observer=shown), shown, as_json)
+        return 0
+    from isocost.steps.results import RunEnd
+    from isocost.steps.single import train_one
+
+    run = train_one(method or "", setting(asked), dry_run=dry_run, observer=shown, **asked)
+    printed(run, shown, as_json)
+    return run.exit_code if isinstance(run, RunEnd) else 0
 
 
 @main.command()
@@ -397,58 +240,82 @@ def train(as_json: bool, **asked: Any) -> int:
 @said
 def audit(study: Path, as_json: bool) -> int:
     """Hold the sealed forecast against what happened. Exits 0 hit, 3 miss, 4 cannot tell or uninformative."""
-    from isocost.steps import study as steps
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.audit import audit
 
-    trained_here(study, "no forecast of its trainer's run is sealed; bring that run in with `isocost import`, and hold "
-                        f"it against the interval that `isocost plan {word(study)}` says")
-    return steps.audit(study, quiet=as_json, as_json=as_json)
+    found = audit(study)
+    printed(found, observer(as_json), as_json)
+    return found.exit_code
 
 
 @main.command()
 @click.argument("folder", type=FOLDER)
 @click.option("--target", type=SHARE, help="held-out reward at the end  [default: the forecast's lower bound]")
-@click.option("--worth", type=SHARE, help="stop where what is left gains less than this")
+@click.option("--worth", type=SHARE, help="stop if the rest of the run is expected to gain less than this")
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
-def verdict(folder: Path, as_json: bool, **asked: Any) -> int:
-    """Go on, stop, or change n: advice on a run, or on a study's runs, while they train. Stops nothing itself."""
-    from isocost.steps.settings import console_of
-    from isocost.steps.verdict import verdict as judged
+def verdict(folder: Path, as_json: bool, **asked: Any) -> None:
+    """Advise to continue, stop or change n: for a run, or for a study's runs, while they train. Stops nothing."""
+    from isocost.cli import text_listing  # noqa: F401 - registers its texts
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.verdict import verdict
 
-    return judged(folder, as_json=as_json, console=console_of(as_json), **asked)
+    printed(verdict(folder, **asked), observer(as_json), as_json)
 
 
 @main.command()
 @click.argument("arms", nargs=-1, required=True, metavar="A B...")
-@click.option("--budget", help="methods: all that may be spent, probes, arms and seeds: 200k-rollouts, 2M-tokens, 1h")
+@click.option("--budget", help="methods: cost of all probes and runs: 200k-rollouts, 2M-tokens, 1h")
 @click.option("--seeds", type=SOME, default=5, show_default=True, help="methods: runs per arm, paired by seed")
 @click.option("--rollouts", "-n", type=SOME, help="methods: n of every arm, per problem  [default: 8]")
 @click.option("--groups", "-B", type=SOME, help="methods: B of every arm, problems per update  [default: 16]")
 @click.option("--own-sizes", is_flag=True, help="methods: every arm at its method's own n and B")
-@click.option("--lr", type=POSITIVE, help="methods: where rates begin; each arm is probed at a quarter, 1 and 4 of it")
-@click.option("--evaluations", type=SOME, default=8, show_default=True, help="methods: points of compute, by doubling")
+@click.option("--lr", type=POSITIVE, help="methods: the middle learning rate; each arm probes 1/4, 1 and 4 times it")
+@click.option("--evaluations", type=SOME, default=8, show_default=True, help="methods: evaluations per run, doubling")
 @click.option("--margin", type=POSITIVE, default=0.01, show_default=True, help="reward within which arms are the same")
 @click.option("--metric", default="pass@1", show_default=True, help="pass@1, best@4 or worst@4")
 @click.option("--unit", default="rollouts", show_default=True, help="folders: rollouts, tokens, flops or seconds")
-@click.option("--to-parents", is_flag=True, help="methods: each against the method that it changes, and no other")
+@click.option("--to-parents", is_flag=True, help="methods: compare each with its parent only")
 @click.option("--set", "sets", multiple=True, metavar="SEAM.NAME=VALUE", help="methods: a setting of every arm")
 @click.option("--seed", type=ANY, default=0, show_default=True, help="of everything that is drawn")
-@click.option("--out", type=FOLDER, help="where to keep it  [default: comparisons/A-B for methods]")
+@click.option("--out", type=FOLDER, help="folder for the record  [default: comparisons/A-B for methods]")
 @click.option("--workers", type=SOME, help="runs side by side; results do not depend on it")
-@click.option("--dry-run", is_flag=True, help="methods: say what it would cost and what it could see")
+@click.option("--dry-run", is_flag=True, help="methods: show the design, its cost and its power")
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @model_options
 @said
-def compare(arms: tuple[str, ...], as_json: bool, **asked: Any) -> int:
-    """Which is better at equal cost: methods, which are trained; or folders of runs, which are read.
+def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -> int:
+    """Judge which is better at equal cost: methods, which are trained, or folders of runs, which are read.
 
-    A and B are names (see `isocost methods`), .py files, or folders; METHOD@SEAM.NAME=VALUE,... is a method with
-    settings of its own, n and B among them (rollouts=9). Every method's learning rate is tuned alike within the budget.
-    Exits 0 if a difference is told, 3 if they are the same within the margin, 4 if it cannot be told.
+    A and B are names (see `isocost methods`), .py files, or folders. METHOD@SEAM.NAME=VALUE,... is a method with its
+    own settings, including n and B (rollouts=9). Every method's learning rate is tuned alike within the budget.
+    Exits 0 if arms differ, 3 if they are the same within the margin, 4 if the comparison cannot tell.
     """
-    from isocost.compare.steps import run_compare
+    from isocost.cli import text_compare  # noqa: F401 - registers its texts
+    from isocost.cli.printer import observer, printed
+    from isocost.compare import steps
+    from isocost.compare.folders import compare_folders
+    from isocost.steps.events import Sampled
 
-    return run_compare(arms, quiet=as_json, as_json=as_json, given=given(), **asked)
+    shown, unit = observer(as_json), asked.pop("unit")
+    if steps.are_folders(arms):
+        if unused := [option for name, option in given().items() if name not in READS]:
+            raise UserError(f"{unused[0]} is for methods, which are trained; folders are compared as they were run: "
+                            "leave it out, or name methods")
+        found = compare_folders(arms, unit=unit, **{k: asked[k] for k in ("metric", "margin", "seed", "out")})
+        printed(found, shown, as_json)
+        return found.exit_code
+    if unit != "rollouts":
+        raise UserError(f"--unit {unit} is for folders of runs; methods are compared in the unit of their --budget")
+    if dry_run:
+        plan = steps.plan_comparison(arms, observer=shown, **asked)
+        printed(plan, shown, as_json)
+        if plan.pricing and not as_json:
+            shown.on(Sampled.of(plan.pricing))
+        return 0
+    answer = steps.compare_methods(arms, observer=shown, **asked)
+    printed(answer, shown, as_json)
+    return answer.exit_code
 
 
 @main.command(name="eval")
@@ -464,11 +331,12 @@ def compare(arms: tuple[str, ...], as_json: bool, **asked: Any) -> int:
 @click.option("--base", is_flag=True, help="also the policy the run began from, with the paired difference")
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
-def evaluate(run: Path, as_json: bool, **asked: Any) -> int:
+def evaluate(run: Path, as_json: bool, **asked: Any) -> None:
     """Measure a run's policy on held-out problems, with an interval over problems."""
-    from isocost.steps import study as steps
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.evaluate import evaluate
 
-    return steps.evaluate_run(run, quiet=as_json, **asked)
+    printed(evaluate(run, **asked), observer(as_json), as_json)
 
 
 @main.command()
@@ -485,33 +353,35 @@ def report(study: Path, out: Path | None) -> None:
 @main.command(name="import")
 @click.argument("sources", type=click.Path(path_type=Path), nargs=-1, required=True)
 @click.option("--out", type=FOLDER, help="[default: runs/NAME for one log, studies/imported for several]")
-@click.option("--from", "source", help="which trainer or format wrote it  [default: recognised by its content]")
+@click.option("--from", "source", help="the trainer or format that wrote it  [default: recognised by content]")
 @click.option("--study", is_flag=True, help="make a study even of one log")
 @click.option(
     "--map", "columns", multiple=True, metavar="NAME=COLUMN",
     help="which column is reward, held_out, step, ...; seed, n, B or run separates the runs of one table",
 )
-@click.option("--n", "-n", type=SOME, help="rollouts per problem, where the log does not say")
-@click.option("--B", "-B", "B", type=SOME, help="problems per update, where the log does not say")
-@click.option("--lr", type=POSITIVE, help="learning rate, where the log does not say")
-@click.option("--seed", type=ANY, help="where the log does not say; else runs are numbered in the order given")
-@click.option("--names", metavar="PATTERN", help="how a run's name tells its sizes, such as 'n{n}-s{seed}'")
-@click.option("--scale", metavar="LOW,HIGH", help="the least and the most a rollout can earn, if not 0 and 1")
-@click.option("--base", type=float, help="reward of the policy before training, in the log's units, where it lacks it")
-@click.option("--model", help="what was trained, to be shown")
-@click.option("--data", help="on which problems, to be shown")
+@click.option("--n", "-n", type=SOME, help="rollouts per problem, if the log lacks it")
+@click.option("--B", "-B", "B", type=SOME, help="problems per update, if the log lacks it")
+@click.option("--lr", type=POSITIVE, help="learning rate, if the log lacks it")
+@click.option("--seed", type=ANY, help="the seed, if the log lacks it  [default: runs are numbered in the order given]")
+@click.option("--names", metavar="PATTERN", help="how a run's name spells its sizes, such as 'n{n}-s{seed}'")
+@click.option("--scale", metavar="LOW,HIGH", help="least and largest reward of a rollout, if not 0 and 1")
+@click.option("--base", type=float, help="reward of the policy before training, in the log's units, if missing")
+@click.option("--model", help="the model that was trained, as a label")
+@click.option("--data", help="the problems it was trained on, as a label")
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
-def import_runs(as_json: bool, **asked: Any) -> int:
-    """Bring runs of another trainer in: TRL, verl, prime-rl, tinker, wandb, TensorBoard, SB3, CleanRL, CSV, JSON lines.
+def import_runs(as_json: bool, **asked: Any) -> None:
+    """Import runs of TRL, verl, prime-rl, tinker, wandb, TensorBoard, SB3, CleanRL, or from CSV or JSON lines.
 
-    One log becomes a run, several a study that `fit`, `plan`, `compare` and `report` take. What the logs lack is named.
+    One log becomes a run; several become a study for `fit`, `plan`, `compare` and `report`. What the logs lack is
+    listed.
     """
-    from isocost.steps import imported
+    from isocost.cli import text_listing  # noqa: F401 - registers its texts
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.importing import import_logs
 
-    found = imported.run(**asked)
-    show(found, lambda: imported.show(found), as_json)
-    return 0
+    shown = observer(as_json)
+    printed(import_logs(**asked, observer=shown), shown, as_json)
 
 
 @main.command()
@@ -538,13 +408,18 @@ def export(study: Path, target: str | None, out: Path | None) -> None:
 @setting_options
 @said
 def doctor(as_json: bool, **asked: Any) -> int:
-    """Check MODEL, its template, sampler, verifier and speed here, in about a minute. Exits 3 if something fails.
+    """Check MODEL, its template, sampler, verifier and speed here, in about a minute. Exits 3 if a check fails.
 
     MODEL is what --model is elsewhere: 'tiny', 'smollm2' or a Hugging Face folder. Nothing is written.
     """
-    from isocost.doctor.show import doctor
+    from isocost.cli import text_doctor  # noqa: F401 - registers its texts
+    from isocost.cli.printer import observer, printed
+    from isocost.doctor import diagnose
 
-    return doctor(as_json=as_json, **asked)
+    shown = observer(as_json)
+    found = diagnose(**asked, observer=shown)
+    printed(found, shown, as_json)
+    return 0 if found.sound else 3
 
 
 @main.command()
@@ -556,16 +431,16 @@ def doctor(as_json: bool, **asked: Any) -> int:
     help="write every run's metrics to this file as one table, and nothing else",
 )
 @said
-def ls(folder: Path, as_json: bool, parquet: Path | None) -> int:
+def ls(folder: Path, as_json: bool, parquet: Path | None) -> None:
     """List the studies and runs below a folder."""
+    from isocost.cli import text_listing
+    from isocost.cli.printer import observer, printed
     from isocost.steps import listing
 
     if parquet is not None:
-        echo(f"{listing.to_parquet(folder, parquet)} rows in {parquet}")
-        return 0
-    rows = listing.rows(folder)
-    show(rows, lambda: listing.show(rows), as_json)
-    return 0
+        printed(listing.write_parquet(folder, parquet), observer(False), False)
+        return
+    printed(listing.list_folder(folder), text_listing.wide(as_json), as_json)
 
 
 @main.command()
@@ -574,17 +449,18 @@ def ls(folder: Path, as_json: bool, parquet: Path | None) -> int:
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
 def diff(a: str, b: str, as_json: bool) -> None:
-    """The seams at which two methods, runs or method files differ, every default bound."""
-    from isocost.steps import listing
+    """Show the seams at which two methods, runs or method files differ, with all defaults."""
+    from isocost.cli import text_listing
+    from isocost.cli.printer import printed
+    from isocost.steps.listing import compare_recipes
 
-    found = listing.differences(a, b)
-    show(found, lambda: listing.show_differences(a, b, found), as_json)
+    printed(compare_recipes(a, b), text_listing.wide(as_json), as_json)
 
 
 @main.group(invoke_without_command=True)
 @click.pass_context
 def laws(context: click.Context) -> None:
-    """The laws: list them, or fit one to a table of points."""
+    """List the published laws, or fit one to a table of points."""
     if context.invoked_subcommand is None:
         context.invoke(laws_list)
 
@@ -593,11 +469,12 @@ def laws(context: click.Context) -> None:
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
 def laws_list(as_json: bool = False) -> None:
-    """Every law: its equation, the data it takes, who found it."""
-    from isocost.steps import laws as known
+    """List every law: its equation, the data it takes, its source."""
+    from isocost.cli import text_listing  # noqa: F401 - registers its texts
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.laws import list_laws
 
-    rows = known.listed()
-    show(rows, lambda: known.show_list(rows), as_json)
+    printed(list_laws(), observer(as_json), as_json)
 
 
 @laws.command(name="fit")
@@ -605,16 +482,17 @@ def laws_list(as_json: bool = False) -> None:
 @click.argument("points", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--x", default="x", show_default=True, help="the column of x")
 @click.option("--y", default="y", show_default=True, help="the column of y")
-@click.option("--run", default="run", show_default=True, help="the column that says which run a point is of")
+@click.option("--run", default="run", show_default=True, help="the column that names the run of a point")
 @click.option("--level", type=click.FloatRange(0.5, 0.999), default=0.9, show_default=True, help="of the intervals")
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
-def laws_fit(law: str, points: Path, x: str, y: str, run: str, level: float, as_json: bool) -> None:
-    """Fit LAW to a CSV file with columns x, y and, where known, run: parameters with intervals."""
-    from isocost.steps import laws as known
+def laws_fit(law: str, points: Path, as_json: bool, **asked: Any) -> None:
+    """Fit LAW to a CSV file with columns x, y and, if known, run: parameters with intervals."""
+    from isocost.cli import text_listing  # noqa: F401 - registers its texts
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.laws import fit_points
 
-    found = known.fit(law, points, {"x": x, "y": y, "run": run}, level)
-    show(found, lambda: known.show_fit(found), as_json)
+    printed(fit_points(law, points, **asked), observer(as_json), as_json)
 
 
 @main.group(invoke_without_command=True)
@@ -622,7 +500,7 @@ def laws_fit(law: str, points: Path, x: str, y: str, run: str, level: float, as_
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @click.pass_context
 def methods(context: click.Context, seam: str | None, as_json: bool) -> None:
-    """The catalogue: list, tree, show, check."""
+    """The catalogue of methods: list, tree, show, check."""
     if context.invoked_subcommand is None:
         context.invoke(methods_list, seam=seam, as_json=as_json)
     elif seam or as_json:
@@ -634,17 +512,18 @@ def methods(context: click.Context, seam: str | None, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
 def methods_list(seam: str | None = None, as_json: bool = False) -> None:
-    """Every method: name, year, the seams it changes in its parent, its claim."""
-    from isocost.steps import listing
+    """List every method: name, year, the seams it changes in its parent, its claim."""
+    from isocost.cli import text_listing
+    from isocost.cli.printer import printed
+    from isocost.steps.listing import list_methods
 
-    rows = listing.methods(seam)
-    show(rows, lambda: listing.show_methods(rows), as_json)
+    printed(list_methods(seam), text_listing.wide(as_json), as_json)
 
 
 @methods.command(name="tree")
 @said
 def methods_tree() -> None:
-    """The methods as a family tree."""
+    """Show the methods as a family tree."""
     from isocost.methods import tree
 
     echo(tree())
@@ -654,7 +533,7 @@ def methods_tree() -> None:
 @click.argument("name")
 @said
 def methods_show(name: str) -> None:
-    """A method's own file."""
+    """Print a method's own file."""
     from isocost.methods import load
 
     echo(Path(load(name).__file__).read_text())
@@ -665,19 +544,13 @@ def methods_show(name: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
 def methods_check(name: str, as_json: bool) -> int:
-    """Run the contract that every method file must pass, on a name, METHOD@SETTINGS or a .py file of yours.
+    """Check the contract of method files on a name, METHOD@SETTINGS or your own .py file.
 
-    Exits 2 if it is broken.
+    Exits 2 if the method breaks it.
     """
-    from isocost.contract.check import check
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.listing import check_method
 
-    found = check(name)
-    broken = [f for f in found if f.state == "BROKEN"]
-
-    def text() -> None:
-        for f in found:
-            echo(f"{f.state:<9} {f.promise}" + (f"\n          {f.why}" if f in broken else ""))
-        echo(f"{name} breaks {len(broken)} of {len(found)}" if broken else f"{name} keeps the contract")
-
-    show([{"promise": f.promise, "state": f.state, "kept": f.kept, "why": f.why} for f in found], text, as_json)
-    return 2 if broken else 0
+    found = check_method(name)
+    printed(found, observer(as_json), as_json)
+    return 2 if found.broken else 0

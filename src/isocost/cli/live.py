@@ -13,16 +13,16 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from isocost.jsonfile import TAIL
 from isocost.runs.files import tail
 from isocost.runs.launch.local import ended
 from isocost.runs.run import Job
 from isocost.runs.speed import Rates, rates, together, told
-from isocost.words import counted
+from isocost.words import counted, duration
 
 if TYPE_CHECKING:
     from isocost.steps.verdict import Bearings  # the laws are loaded when there is something to judge
 
-TAIL = 8192  # bytes of a stream's end that surely hold its last lines
 WIDE = 130  # columns of a terminal that has room for every run's own rates
 SPEEDS = ("tokens/s", "rollouts/s", "sampling", "scoring", "learning")
 
@@ -174,15 +174,3 @@ def _cells(r: Rates | None) -> list[str]:
 
 def _size(job: Job) -> float:
     return next(iter(job.budget.values()))
-
-
-def duration(seconds: float) -> str:
-    """Seconds as a person would say them: what takes years is most often a budget with a zero too many."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 100 * 3600:
-        return f"{seconds / 3600:.1f} h"
-    days = seconds / 86400
-    return f"{days:.0f} days" if days < 1000 else f"{days / 365.25:.3g} years"

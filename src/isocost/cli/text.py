@@ -1,40 +1,55 @@
-"""What the steps say in a terminal: the answer first, numbers with their intervals, what to do about what is wrong."""
+"""What a terminal shows of the results of a study: the answer first, numbers with their intervals, then cautions.
+
+`show(result, console)` prints one result or event by its type. Its functions for other types are in `text_*.py`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import singledispatch
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from isocost.cli.live import duration
 from isocost.laws.curves import PASS
-from isocost.laws.law import Law, Refusal
+from isocost.laws.law import Refusal
 from isocost.laws.tradeoff import Tradeoff, tradeoff
-from isocost.planner.audit import Audit, Spread
+from isocost.planner.audit import Spread
 from isocost.planner.budget import Bill
-from isocost.planner.forecast import Forecast
 from isocost.planner.learning_rate import NOISE, RateRule
 from isocost.planner.more import More
-from isocost.planner.pilot import PilotPlan
-from isocost.planner.rollouts import Plan
 from isocost.planner.stopping import Verdict
 from isocost.runs import measure
-from isocost.runs.run import Job, its_own
 from isocost.stats.intervals import Interval
 from isocost.stats.power import POWER, detectable
-from isocost.steps.folder import Home
-from isocost.terminal import echo
+from isocost.steps.events import Extended, Opening, Sampled
+from isocost.steps.results import (
+    Audit,
+    Forecast,
+    Law,
+    NoLaw,
+    Pilot,
+    PilotPlan,
+    Plan,
+    Profile,
+    ProfileCost,
+    Trained,
+    Whole,
+)
 from isocost.units import WALL
-from isocost.words import counted, word
-from isocost.worlds.setting import Setting
+from isocost.words import counted, duration, word
 
 NAMED = 5      # methods named in a line of many
 SHOWN = 20      # evaluation points that are listed
 BARS = " ▁▂▃▄▅▆▇█"
+
+
+@singledispatch
+def show(result: object, console: Console) -> None:
+    """Print a result, or an event of a step. Raises TypeError for a type that no function is registered for."""
+    raise TypeError(f"no text for {type(result).__name__}")
 
 
 def head(console: Console, title: str) -> None:
@@ -45,50 +60,54 @@ def interval(i: Interval) -> str:
     return f"{i.value:.3f} [{i.low:.3f}, {i.high:.3f}]"
 
 
-def opening(console: Console, out: Path, size: str, seed: int) -> None:
+@show.register
+def opening(e: Opening, console: Console) -> None:
     console.print(
-        f"[bold]isocost[/] study in {out} (size {size}, seed {seed}): profile, plan, pilot, fit, plan, train, audit"
+        f"[bold]isocost[/] study in {e.folder} (size {e.size}, seed {e.seed}): profile, plan, pilot, fit, plan, train, "
+        "audit"
     )
 
 
-def profile_cost(console: Console, setting: Setting, cost: Mapping[str, Any]) -> None:
+@show.register
+def profile_cost(c: ProfileCost, console: Console) -> None:
     """What profiling would cost at most."""
     console.print(
-        f"profile of {setting.model} on {setting.data}: {counted(cost['problems'], 'problem')}, {cost['rollouts']} "
-        f"rollouts, at most {cost['tokens']} tokens and {cost['flops']:.1e} FLOP, {cost['memory_mb']} MB of memory, "
-        f"{cost['disk_mb']} MB of disk; how many seconds that takes here is what it measures. Nothing was run"
+        f"profile of {c.model} on {c.data}: {counted(c.problems, 'problem')}, {c.rollouts} rollouts, at most "
+        f"{c.tokens} tokens and {c.flops:.1e} FLOP, {c.memory_mb} MB of memory, {c.disk_mb} MB of disk; the profile "
+        "itself measures how many seconds that takes here. Nothing was run"
     )
 
 
-def profile(console: Console, p: Mapping[str, Any]) -> None:
+@show.register
+def profile(p: Profile, console: Console) -> None:
     """The profile in a dozen lines."""
-    head(console, f"profile: {p['regime']}")
-    console.print(f"  {p['why']}")
-    top = max(p["histogram"]) or 1
-    bars = "".join(BARS[(8 * h + top - 1) // top] for h in p["histogram"])
-    shown = f"right of {p['samples']}: 0 [{bars}] {p['samples']}"
-    if p.get("graded"):
+    head(console, f"profile: {p.regime}")
+    console.print(f"  {p.why}")
+    top = max(p.histogram) or 1
+    bars = "".join(BARS[(8 * h + top - 1) // top] for h in p.histogram)
+    shown = f"right of {p.samples}: 0 [{bars}] {p.samples}"
+    if p.graded:
         shown = f"problems by their mean reward: 0 [{bars}] 1"
-    what = "mean reward" if p.get("graded") else "pass@1"
-    console.print(f"  {what} {p['mean']:.3f} over {len(p['right'])} problems; {shown}")
+    what = "mean reward" if p.graded else "pass@1"
+    console.print(f"  {what} {p.mean:.3f} over {len(p.right)} problems; {shown}")
     dead = "  ".join(
         f"n={d['n']}: {d['share']:.0%}"
         + ("" if d["kind"] == "unbiased" else f" [{d['low']:.0%}, {d['high']:.0%}]")
-        for d in p["dead"]
+        for d in p.dead
     )
     console.print(f"  dead groups  {dead}")
-    lengths = p["lengths"]
+    lengths = p.lengths
     console.print(
         f"  answers: {lengths['mean']:.1f} tokens (90 % within {lengths['p90']:.0f}), {lengths['truncated']:.1%} cut; "
-        f"{p['rate']['rollouts_per_second']:.0f} rollouts/s here"
+        f"{p.rate['rollouts_per_second']:.0f} rollouts/s here"
     )
-    console.print(f"  recipe {p['recipe']['method']}: {p['recipe']['why']}")
-    for line in p["found"][:8]:
+    console.print(f"  recipe {p.recipe['method']}: {p.recipe['why']}")
+    for line in p.found[:8]:
         console.print(f"  [yellow]{line}[/]")
-    by = {m["name"]: m for m in p["methods"]}
-    if own := by.get(p["recipe"]["method"]):
+    by = {m["name"]: m for m in p.methods}
+    if own := by.get(p.recipe["method"]):
         console.print(f"  its preconditions: {own['state']}: {own['why']}")
-    for line in preconditions(p["methods"]):
+    for line in preconditions(p.methods):
         console.print(f"  {line}", markup=False, soft_wrap=True)
 
 
@@ -126,8 +145,9 @@ def bill(b: Bill, unit: str = "rollouts") -> str:
     return ", ".join(parts)
 
 
-def pilot_plan(console: Console, p: PilotPlan) -> None:
-    """What a pilot will do, and what it can see."""
+@show.register
+def pilot_plan(p: PilotPlan, console: Console) -> None:
+    """What a pilot will run, what it can detect, and its cost."""
     head(console, "plan: no pilot" if p.direct else "plan of the pilot")
     console.print(f"  {p.why}")
     if p.direct:
@@ -144,17 +164,11 @@ def pilot_plan(console: Console, p: PilotPlan) -> None:
     console.print(f"  training{'' if p.direct else ' after it'}: {bill(p.train_bill)}")
     precision(console, p)
     flags(console, p.flags)
-
-
-def overridden(console: Console, home: Home, p: PilotPlan) -> None:
-    """Which sizes and settings of the method that was asked for the study takes, and which it decides itself."""
-    method = home.asked["method"]
-    if method is None:
-        return
-    used = {**asdict(home.setting), "lr": "by the rule", "warmup": "at most 5 % of the updates",
-            "n": ", ".join(map(str, p.grid or (p.fallback_n,))), "B": f"{p.batch} / n" if p.batch else p.B}
-    if said := its_own(method, used):
-        console.print(f"  {method}: {said}", markup=False, soft_wrap=True)
+    if p.overridden:
+        console.print(f"  {p.overridden}", markup=False, soft_wrap=True)
+    units(console, p.units)
+    if p.profiled is not None:
+        beside(console, p, p.profiled)
 
 
 def precision(console: Console, p: PilotPlan) -> None:
@@ -177,7 +191,7 @@ def precision(console: Console, p: PilotPlan) -> None:
         )
 
 
-def beside(console: Console, p: PilotPlan, profiled: Mapping[str, Any]) -> None:
+def beside(console: Console, p: PilotPlan, profiled: int) -> None:
     """What is not in the budget: the profile, and evaluations except for the time and money they take."""
     e, evaluations = p.evaluation, p.bill.evaluations
     each = ", which are exact and sample nothing"
@@ -185,43 +199,50 @@ def beside(console: Console, p: PilotPlan, profiled: Mapping[str, Any]) -> None:
         sampled = evaluations * e.rollouts
         each = f" x {counted(e.samples, 'sample')}: {sampled:,} rollouts, counted as time and money only"
     console.print(
-        f"  not in the budget: profiling, {profiled.get('rollouts', 0):,} rollouts; {evaluations:,} evaluations of "
-        f"{e.problems} problems{each}", highlight=False
+        f"  not in the budget: profiling, {profiled:,} rollouts; {evaluations:,} evaluations of {e.problems} problems"
+        f"{each}", highlight=False
     )
 
 
-def no_law(console: Console, study: Path, p: PilotPlan) -> None:
+@show.register
+def no_law(n: NoLaw, console: Console) -> None:
     """What `fit` says of a plan without a pilot."""
     head(console, "no law")
-    console.print(f"  nothing to fit: the study is planned without a pilot. {p.why}", highlight=False)
-    console.print(f"  go on with `isocost train --plan {word(study)}`", highlight=False, soft_wrap=True)
+    console.print(f"  nothing to fit: the study is planned without a pilot. {n.why}", highlight=False)
+    console.print(f"  go on with `isocost train --plan {word(n.folder)}`", highlight=False, soft_wrap=True)
 
 
-def flags(console: Console, texts: tuple[str, ...]) -> None:
+def flags(console: Console, texts: Iterable[str]) -> None:
     for text in texts:
         console.print(f"  [yellow]! {text}[/]")
 
 
-def rate(console: Console, r: RateRule) -> None:
+@show.register
+def rate(r: RateRule, console: Console) -> None:
     head(console, "learning rate")
     console.print(f"  {r.why}")
     flags(console, r.flags)
 
 
-def shift(console: Console, s: Mapping[str, Any]) -> None:
-    console.print(f"  {s['text']}")
+@show.register
+def pilot(p: Pilot, console: Console) -> None:
+    """The rule is an event of the pilot, so that it is shown before the grid runs."""
+    console.print(f"  {p.shift.text}")
 
 
-def law(console: Console, found: Law, metric: str = PASS, study: Path | None = None) -> None:
-    """What the law says at the end of the pilot, or why it says nothing; `study` is where runs can be added."""
-    title = "law" if metric == PASS else f"law of {metric}"
+@show.register
+def law(found: Law, console: Console) -> None:
+    """What the law predicts at the end of the pilot, or why it is not identified."""
+    title = "law" if found.metric == PASS else f"law of {found.metric}"
     head(console, title if found.refused is None else f"{title}: refused")
     if found.refused is not None:
         console.print(f"  {found.refused.reason}\n  what would settle it: {found.refused.settle}")
-        if study and found.refused.option:
-            console.print(f"      isocost pilot {word(study)} {found.refused.option}", highlight=False, soft_wrap=True)
+        if found.extendable and found.refused.option:
+            console.print(
+                f"      isocost pilot {word(found.folder)} {found.refused.option}", highlight=False, soft_wrap=True
+            )
     table = Table(box=None, pad_edge=False, show_header=True)
-    end = "at their end, test split" if study else "at their end"      # a log that was imported has one split
+    end = "at their end, test split" if found.extendable else "at their end"      # an imported log has one split
     for name in ("  n", "B", "lr", "runs", "rollouts", end, "diverged"):
         table.add_column(name, justify="right")
     for arm in found.arms:
@@ -240,7 +261,10 @@ def law(console: Console, found: Law, metric: str = PASS, study: Path | None = N
         console.print(
             "  n*(C): " + "  ".join(f"{C:.0f}: {found.n_star.at(C).value:.1f}" for C in found.range)
         )
-    flags(console, tuple(f.text for f in found.flags))
+    flags(console, (f.text for f in found.flags))
+    interference(console, found.interference)
+    if found.advice:
+        console.print(f"  {found.advice}", highlight=False, soft_wrap=True)
 
 
 def trade(console: Console, t: Tradeoff) -> None:
@@ -270,13 +294,10 @@ def interference(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
     console.print(f"  held-out problems unlearned since the base{note}{even}: {told}")
 
 
-def plan(
-    console: Console, p: Plan, beside: Mapping[str, Any] | None = None, study: Path | None = None
-) -> None:
-    """The prescription; `beside` is what plan.json tells beside it: units, more compute, what its seeds can see,
-    and of imported runs what their reward, its scale and their C are. `study` is where runs can be added."""
-    beside = beside or {}
-    measured = {"kind": "held-out", "unit": "rollouts", "scale": measure.UNIT, **(beside.get("measure") or {})}
+@show.register
+def plan(p: Plan, console: Console) -> None:
+    """The prescription, and what follows from it: more compute, what its seeds can detect, runs to add, its cost."""
+    measured = {"kind": "held-out", "unit": "rollouts", "scale": measure.UNIT, **(p.measure or {})}
     a = p.arm
     head(console, f"prescription: n = {a.n}, B = {a.B}, M = {a.M}, lr = {a.lr:.2g}")
     if p.fallback:
@@ -293,37 +314,37 @@ def plan(
         told = measure.in_its_units(measured["scale"], expected.value, expected.low, expected.high)
         console.print(
             f"  expected {measured['kind']} reward {interval(expected)} ({expected.level:.0%} prediction interval"
-            + (")" if beside.get("measure") else ", test split)")
+            + (")" if p.measure else ", test split)")
             + (told and f": {told}")
         )
-    if beside.get("more"):
-        more(console, [More.of(m) for m in beside["more"]])
+    if p.more:
+        more(console, p.more)
     elif p.marginal:
         console.print(f"  twice the budget would buy {p.marginal.gain:+.3f} (n = {p.marginal.doubled_n})")
-    if beside.get("sees"):
-        console.print(f"  {beside['sees']['text']}")
-    for rank, run in enumerate(beside.get("next") or ()):
+    if p.sees:
+        console.print(f"  {p.sees.text}")
+    for rank, run in enumerate(p.next):
         first = "what would settle it:" if p.fallback else "to be surer:"
         console.print(f"  {'  or' if rank else first} {run['text']}")
-        if study and run["option"]:
-            console.print(f"      isocost pilot {word(study)} {run['option']}", highlight=False, soft_wrap=True)
+        if p.extendable and run["option"]:
+            console.print(f"      isocost pilot {word(p.folder)} {run['option']}", highlight=False, soft_wrap=True)
     console.print(f"  training: {bill(p.bill, measured['unit'])}")
-    if e := beside.get("evaluating"):
+    if e := p.evaluating:
         console.print(
             f"  evaluation: {counted(p.bill.evaluations, 'evaluation')} of {e['problems']} held-out problems x "
             f"{counted(e['samples'], 'sample')}, {e['rollouts']:,} rollouts: {e['share']:.0%} of the cost of training "
             f"in {e['unit']}; standard error at most {e['sd']:.3f} on each split", highlight=False
         )
-    units(console, beside)
+    units(console, p.units)
     for check in p.checks:
         if not check.holds:
             console.print(f"  [yellow]! {check.text}[/]")
     flags(console, p.flags)
 
 
-def units(console: Console, beside: Mapping[str, Any]) -> None:
+def units(console: Console, found: Mapping[str, Any] | None) -> None:
     """A budget in every unit, and how each is known; nothing where none was written, no column of nothing."""
-    rows = (beside.get("units") or {}).get("rows", ())
+    rows = (found or {}).get("rows", ())
     if not rows:
         return
     table = Table(box=None, pad_edge=False)
@@ -393,12 +414,13 @@ def verdict(
         console.print(f"  expected reward {told}", highlight=False)
 
 
-def forecast(console: Console, f: Forecast, metric: str = PASS) -> None:
-    """What is promised, and what would show it wrong."""
+@show.register
+def forecast(f: Forecast, console: Console) -> None:
+    """The sealed forecast, and what would falsify it."""
     head(console, f"forecast, sealed {f.seal[:12]}")
     console.print(f"  {f.why}")
     if f.value is not None and f.low is not None and f.high is not None:
-        what = "reward" if metric == PASS else metric
+        what = "reward" if f.metric == PASS else f.metric
         console.print(
             f"  {f.value:.3f} [{f.low:.3f}, {f.high:.3f}] mean held-out {what} of {counted(len(f.runs), 'run')} of "
             f"{f.C} rollouts"
@@ -408,7 +430,13 @@ def forecast(console: Console, f: Forecast, metric: str = PASS) -> None:
     console.print(f"  wrong if: {f.falsifier}")
 
 
-def audit(console: Console, a: Audit) -> None:
+@show.register
+def trained(t: Trained, console: Console) -> None:
+    """Nothing more: the sealed forecast is an event, shown before the runs."""
+
+
+@show.register
+def audit(a: Audit, console: Console) -> None:
     """The verdict, the scores, and the difference between the arms."""
     head(console, f"audit: {a.verdict}")
     console.print(f"  {a.reason}")
@@ -425,62 +453,23 @@ def spread(s: Spread) -> str:
     return f"{s.mean:+.3f}{bounds} over {counted(s.count, 'seed')}"
 
 
-def written(home: Home, name: str, as_json: bool) -> None:
-    """A record as it was written, for a command that was asked for JSON."""
-    if as_json:
-        echo((home.path / name).read_text().rstrip())
-
-
-def closing(console: Console, home: Home) -> None:
+@show.register
+def whole(w: Whole, console: Console) -> None:
     """Where the time went, and where the report is."""
-    phases = home.asked["phases"]
     head(console, "time")
+    seconds = "  ".join(f"{k} {v:.0f} s" for k, v in w.phases.items())
+    console.print(f"  {seconds}  = {sum(w.phases.values()):.0f} s")
+    console.print(f"\nreport: {w.report.resolve()}")
+
+
+@show.register
+def extended(e: Extended, console: Console) -> None:
     console.print(
-        "  " + "  ".join(f"{k} {v:.0f} s" for k, v in phases.items()) + f"  = {sum(phases.values()):.0f} s"
+        f"  adds {e.rollouts:,} rollouts and about {duration(e.seconds)} of run time to a pilot of {e.before:,} "
+        f"rollouts; time is {e.source}", highlight=False
     )
-    console.print(f"\nreport: {(home.path / 'report.html').resolve()}")
-
-
-def single(console: Console, job: Job) -> None:
-    budget = ", ".join(f"{v:g} {k}" for k, v in job.budget.items())
-    console.print(
-        f"[bold]{job.method}[/] on {job.setting.data} with {job.setting.model}: n = {job.n}, B = {job.B}, "
-        f"lr = {job.lr:.2g}, seed {job.seed}, {budget}"
-    )
-
-
-def single_cost(console: Console, b: Bill) -> None:
-    console.print(f"  would cost {bill(b)}")
 
 
 def pricing(console: Console, cost: Mapping[str, Any], folder: Path | None = None) -> None:
     """What estimating a cost has sampled, and the folder where that is written down, if it is."""
-    tokens = cost["prefill"] + cost["decode"]
-    billed = f"; billed in {folder}/dry-run.json" if folder else ""
-    console.print(f"  estimating the cost used {cost['rollouts']} rollouts of {tokens} tokens, {cost['seconds']:.1f} s "
-                  f"(not counted in any budget{billed}); nothing was trained", soft_wrap=True)
-
-
-def ended(console: Console, out: Path, end: Mapping[str, Any]) -> None:
-    """Why a run ended and where its rollouts went."""
-    fates = ", ".join(f"{k} {v}" for k, v in end["fates"].items() if v)
-    console.print(
-        f"  {end['reason']}: {end['detail']}\n  {end['steps']} steps in {duration(end['seconds'])}; rollouts: {fates}",
-        markup=False,       # what a verifier raised may hold brackets
-    )
-    for note in end["notes"]:
-        console.print(f"  [yellow]! {note}[/]")
-    for kind, count in end["verifier_failures"].items():
-        first = end.get("verifier_examples", {}).get(kind)
-        said = f"verifier failures, {kind}: {count}" + (f"; the first: {first}" if first else "")
-        console.print(f"  [yellow]! {said}[/]", soft_wrap=True)
-    console.print(f"  record: {out}")
-
-
-def evaluated(console: Console, found: Mapping[str, Any]) -> None:
-    for name in ("base", "final", "difference"):
-        if name in found:
-            m, sign = found[name], "+" if name == "difference" else ""
-            bounds = f"[{m['low']:{sign}.4f}, {m['high']:{sign}.4f}]"
-            over = f"({m['level']:.0%} over {m['problems']} problems)"
-            console.print(f"  {name:<10} {m['value']:{sign}.4f} {bounds} {over}", markup=False)
+    show(Sampled.of(cost, folder), console)

@@ -1,6 +1,6 @@
-"""The design of a comparison of methods: what each arm may cost, where it is evaluated, which rates are probed.
+"""The design of a comparison of methods: the cost of each arm, its evaluation points, the learning rates to probe.
 
-Everything that is fixed before anything is trained, and sealed.
+The design is fixed and sealed before anything is trained.
 """
 
 from __future__ import annotations
@@ -29,24 +29,25 @@ from isocost.steps.single import settings_of
 from isocost.units import UNITS
 from isocost.worlds.setting import Setting
 
-SHARE = 1 / 4           # of a run's cost that a probe run may spend: shorter ones favour rates that are too low
-MANY = 10               # seeds from which on a rate is probed with two seeds instead of one
-LEAST = 16              # updates of a run below which there is nothing to compare, and its probes have four
+SHARE = 1 / 4           # cost of a probe run over that of a run: shorter probes favour rates that are too low
+MANY = 10               # seeds from which a learning rate is probed with two seeds instead of one
+LEAST = 16              # least updates of a run; its probes then have four
 
 
 @dataclass(frozen=True)
 class Design:
     """What a comparison of methods will do, fixed before anything is trained.
 
-    `cost` is what each run may spend on training, in `unit`, and `probe_cost` each probe run; `rollouts` and
-    `probe_rollouts` what that is expected to be, which places evaluations. `rule` is where the rates begin: each arm
-    is probed at `rates`, or at those of its own n B. `seeds` are shared by all arms, `probe_seeds` too. `sd` is what
-    runs are assumed to differ by. `n` and `B` are those of all arms but the ones in `sizes`.
+    `cost` is the training budget of each run and `probe_cost` that of each probe run, in `unit`. `rollouts` and
+    `probe_rollouts` are the rollouts expected for it; evaluations are at `points` and `probe_points`, in rollouts.
+    `rule` gives the learning rates to probe: `rates`, or others for an arm with its own n B. All arms share `seeds` and
+    `probe_seeds`. `margin` and `sd`, the standard deviation assumed between runs, are in reward. `n` and `B` are those
+    of all arms except the ones in `sizes`.
     """
 
     arms: dict[str, str]            # label -> method
-    labels: tuple[str, ...]         # in the order given, which JSON does not keep
-    recipes: dict[str, Any]         # label -> its recipe, every default bound
+    labels: tuple[str, ...]         # in the order given; JSON objects do not keep it
+    recipes: dict[str, Any]         # label -> its recipe with all defaults
     n: int
     B: int
     budget: dict[str, Any]
@@ -64,12 +65,12 @@ class Design:
     margin: float
     metric: str
     sd: float
-    parents: dict[str, str] = field(default_factory=dict)   # label -> its parent's, where that alone is asked
-    sets: dict[str, dict[str, str]] = field(default_factory=dict)   # label -> its settings, the shared ones among them
+    parents: dict[str, str] = field(default_factory=dict)   # label -> its parent's, if judged against it only
+    sets: dict[str, dict[str, str]] = field(default_factory=dict)   # label -> its settings and the shared ones
     sizes: dict[str, Sequence[int]] = field(default_factory=dict)   # label -> its own n and B
 
     def recipe(self, label: str) -> dict[str, Any]:
-        """An arm's recipe as it is now, every default bound."""
+        """An arm's recipe by the code of now, with all defaults."""
         n, B = self.size(label)
         return dict(describe(arm_recipe(self.arms[label], self.sets.get(label, {}), groups=B, rollouts=n)))
 
@@ -84,18 +85,18 @@ class Design:
         return n * B
 
     def rates_at(self, batch: int) -> tuple[float, ...]:
-        """The learning rates that arms of so many rollouts per update are probed at."""
+        """The learning rates probed for arms of `batch` rollouts per update."""
         return tuple(RateRule.of(self.rule).at(batch, x) for x in MULTIPLIERS)
 
     def used(self, label: str, setting: Setting) -> dict[str, Any]:
-        """What an arm's runs have of all that is planned for a run, by the names of `isocost.runs.run.PLANNED`."""
+        """The planned values of an arm's runs, by the names of `isocost.runs.run.PLANNED`."""
         n, B = self.size(label)
         M, sets = self.rollouts // (n * B), self.sets.get(label, {})
         steps = self.recipes[label]["pace"].get("warmup") if "pace.warmup" in sets else warmup(M)
         return {**asdict(setting), "n": n, "B": B, "lr": "tuned", "warmup": steps}
 
     def alike(self) -> dict[tuple[int, int], list[str]]:
-        """The arms of each n and B."""
+        """The arms by n and B."""
         out: dict[tuple[int, int], list[str]] = {}
         for label in self.labels:
             out.setdefault(self.size(label), []).append(label)
@@ -103,21 +104,21 @@ class Design:
 
     @property
     def pairs(self) -> int:
-        """How many pairs of arms are judged."""
+        """The number of pairs of arms that are judged."""
         return len(self.parents) or len(self.arms) * (len(self.arms) - 1) // 2
 
     @property
     def alpha(self) -> float:
-        """The error that the first call is held to: at equal cost, or of all answers to all parents."""
+        """The error rate of the first difference: at equal cost, or over all answers in a comparison with parents."""
         return RATE / (len(QUESTIONS) * self.pairs) if self.parents else SHARES[0] / self.pairs
 
     def detectable(self, sd: float) -> float:
-        """The smallest true difference at equal cost that is told with 80 % power, if runs differ by this much."""
+        """Minimum detectable difference at equal cost (80 % power) for a standard deviation `sd` between runs."""
         return effect_seen(len(self.seeds), sd, self.alpha)
 
     @property
     def total(self) -> float:
-        """All that is spent on training and probes, in `unit`."""
+        """The cost of all runs and probes, in `unit`."""
         probes = len(self.rates) * len(self.probe_seeds) * self.probe_cost
         return len(self.arms) * (len(self.seeds) * self.cost + probes)
 
@@ -133,26 +134,29 @@ class Design:
 
 
 def arm_recipe(method: str, sets: Mapping[str, str], **sizes: int) -> Recipe:
-    """An arm's recipe: the method's at these sizes, else at its own, with its settings."""
+    """A method's recipe with these settings, at these sizes if given, else at its own."""
     return methods.tuned(methods.recipe(method, **sizes), sets)
 
 
 def design(arms: Sequence[str], known: Mapping[str, Any], *, budget: str, seeds: int, rollouts: int, groups: int,
            lr: float | None, evaluations: int, margin: float, metric: str, seed: int, samples: int,
            parents: Mapping[str, str], sets: Mapping[str, str], own_sizes: bool = False) -> Design:
-    """The design that a budget pays for: of each arm's share a probe of three rates, the rest its runs.
+    """The design that a budget pays for: equal shares for all arms, each for a probe of three rates and its runs.
 
-    `known` is a profile, of which lengths, speed and the number of held-out problems are read. With `own_sizes` an arm
-    has its method's n and B instead of `rollouts` and `groups`. Runs cost, and are evaluated at, multiples of every
-    arm's n B, or of the largest where the budget has no room for such. Raises UserError for a budget that does not pay
-    for runs worth comparing, or in a unit that no run can be stopped by.
+    `known` is a profile with the completions' lengths, the speed and the number of held-out problems. With `own_sizes`
+    an arm has its method's n and B instead of `rollouts` and `groups`. Runs cost, and are evaluated at, multiples of
+    every arm's n B, or of the largest n B if the budget is too small for that.
+
+    Raises:
+        UserError: for a budget that is too small or in a unit that cannot stop a run, and for fewer than two seeds.
     """
-    labels, spend = labels_of(list(arms), "an arm is compared with others"), Budget.parse(budget)
+    labels, spend = labels_of(arms), Budget.parse(budget)
     if spend.unit not in UNITS:
-        raise UserError(f"a comparison's budget is in {', '.join(UNITS)}, which runs can be stopped by; {spend} is "
-                        "not: give what it buys")
+        raise UserError(f"a comparison needs a budget in {', '.join(UNITS)}, because runs stop by one of these; "
+                        f"got {spend}")
     if seeds < 2:
-        raise UserError("one seed says nothing of how runs differ: give --seeds 2 at the least, 5 or more to see much")
+        raise UserError(f"--seeds {seeds}: the spread between runs needs at least 2 seeds per arm; use 5 or more for a "
+                        "useful power")
     probe_seeds = 2 if seeds >= MANY else 1
     each = spend.amount / (len(arms) * (seeds + len(MULTIPLIERS) * probe_seeds * SHARE))
     held_out, exact = known["select"] + known["audit"], bool(known["exact"])
@@ -169,7 +173,7 @@ def design(arms: Sequence[str], known: Mapping[str, Any], *, budget: str, seeds:
     if int(M) < LEAST:
         least = ceil(1.001 * LEAST * spend.amount / M)
         raise UserError(f"{spend} over {len(arms)} arms of {seeds} seeds pays for {int(M)} updates of {size} rollouts "
-                        f"a run, and {LEAST} is the least: give {least:,.0f} {spend.unit}, or fewer seeds"
+                        f"a run; the minimum is {LEAST}: give {least:,.0f} {spend.unit}, or fewer seeds"
                         + ("" if own_sizes else ", or a smaller n or B"))
     common = lcm(*batch.values())
     rollouts_paid = min(pays[label] * batch[label] for label in labels)
@@ -181,7 +185,7 @@ def design(arms: Sequence[str], known: Mapping[str, Any], *, budget: str, seeds:
         rule = given(lr, rollouts * groups)
     counted = spend.unit == "rollouts"
     at = points(C, step, 1)[-evaluations:]
-    beyond = () if counted else (2 * C,)     # answers that grow shorter leave room for more rollouts
+    beyond = () if counted else (2 * C,)     # if completions get shorter, the budget pays for more rollouts
     d = Design(
         arms={label: method for label, (method, _) in named.items()}, labels=tuple(labels), recipes={},
         sets={label: own for label, (_, own) in named.items() if own},
@@ -202,7 +206,7 @@ def design(arms: Sequence[str], known: Mapping[str, Any], *, budget: str, seeds:
 
 
 def expected(d: Design, known: Mapping[str, Any], samples: int) -> Bill:
-    """What a design is expected to cost here."""
+    """The expected cost of a design on this machine."""
     timing = expected_timing(known, known["select"] + known["audit"], None if known["exact"] else samples)
     probe, run = (d.probe_rollouts, 1 + len(d.probe_points)), (d.rollouts, 1 + len(d.points))
     probes, runs = len(d.rates) * len(d.probe_seeds), len(d.seeds)
@@ -215,6 +219,7 @@ def expected(d: Design, known: Mapping[str, Any], samples: int) -> Bill:
 
 
 def arm_prices(recipe: Recipe, known: Mapping[str, Any]) -> Prices:
+    """What a rollout of an arm costs."""
     return Prices.of(known, compares=compares(recipe))
 
 
@@ -222,25 +227,29 @@ def arm_prices(recipe: Recipe, known: Mapping[str, Any]) -> Prices:
 
 
 def arm_of(name: str, shared: Mapping[str, str] | None = None) -> tuple[str, dict[str, str]]:
-    """The method that an arm's name gives, and its settings: METHOD, or METHOD@SEAM.NAME=VALUE,SEAM.NAME=VALUE.
+    """The method and the settings of an arm named METHOD or METHOD@SEAM.NAME=VALUE,SEAM.NAME=VALUE.
 
-    `shared` are the settings of all arms; an arm's own come after them. Raises UserError for one without a value.
+    `shared` are the settings of all arms; an arm's own override them. Raises UserError for one without a value.
     """
     method, own = methods.parted(name)
     return method, {**(shared or {}), **settings_of(own.split(",") if own else (), name)}
 
 
-def labels_of(names: Sequence[str], said: str) -> list[str]:
-    """Short names for arms: the last part of each, or all of it where two are alike."""
+def labels_of(names: Sequence[str]) -> list[str]:
+    """Short names for arms: the last part of each path, or the whole path if two are alike.
+
+    Raises:
+        UserError: for an arm that is given twice.
+    """
     short = [_short(n) for n in names]
     out = short if len(set(short)) == len(short) else [str(n).replace("/", "_") for n in names]
     if len(set(out)) < len(out):
-        raise UserError(f"{next(n for n in names if list(names).count(n) > 1)} is given twice: {said}")
+        raise UserError(f"{next(n for n in names if list(names).count(n) > 1)} is given twice: arms must differ")
     return out
 
 
 def _short(name: str) -> str:
-    """The last part of a folder or file's name; a method's settings as they are, but for what parts folders."""
+    """The last part of a path, without .py; a method's settings are kept, with / replaced by _."""
     path, settings = methods.parted(name)
     last = Path(path).stem if path.endswith(".py") else Path(path).name
     return f"{last}@{settings.replace('/', '_')}" if settings else last

@@ -1,17 +1,17 @@
-"""Which of several arms is better at equal cost, or that it cannot be told.
+"""Judge which of several arms is better at equal cost.
 
-Three questions are asked of every pair of arms, and each is answered by a name, `same` or `cannot tell`:
+Three questions are answered for every pair of arms:
 
-    equal cost   reward at the largest cost that all runs reached: what was measured, nothing extrapolated
-    efficiency   how many times the cost the one needs for rewards that both have reached
-    asymptote    where the fitted curves end
+    equal cost   the difference in reward at the largest cost that all runs reached; measured, not extrapolated
+    efficiency   the ratio of the costs at which both arms reach the same rewards
+    asymptote    the difference between the asymptotes of the fitted curves
 
-An answer is a name if its interval leaves out 0 (a factor of 1), `same` if the whole interval lies within the margin,
-and else `cannot tell`. The verdict on a pair goes in ScaleRL's order (arXiv 2510.13786): the higher asymptote, if the
-asymptotes differ; the more efficient, if they are the same; where they cannot be told, reward at equal cost.
+The answer is the better arm if its interval excludes 0 (a ratio of 1), `same` if the whole interval lies within the
+margin, and `cannot tell` otherwise. The verdict on a pair follows ScaleRL (arXiv 2510.13786): the higher asymptote if
+the asymptotes differ; the more efficient arm if they are the same; else the higher reward at equal cost.
 
-The run is the unit, and `isocost.stats.power` has the intervals. All that one comparison calls better is wrong in at
-most 5 of 100: the questions share these 5.
+The sampling unit is the run; `isocost.stats.power` computes the intervals. The family-wise error rate of one comparison
+is at most 5 %, shared by the questions.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from isocost.compare.tracks import Track
 from isocost.errors import UserError
 from isocost.laws.fit import POINTS, TAILS, WHOLE
+from isocost.laws.tracks import Track
 from isocost.stats.intervals import spread, student
 from isocost.stats.posterior import USUAL, Grid, Seen, correlation, covariance
 from isocost.stats.power import LEVEL, Estimate, bootstrap, difference, iqm, seeds_that_see, shares, smallest
 
 QUESTIONS = ("equal cost", "efficiency", "asymptote")
-SHARES = (0.04, 0.005, 0.005)   # of the questions in this order, in the 5 wrong calls in 100 that are allowed
-MARGIN = 0.01                   # reward within which two arms are as good as each other
-SAME_COST = 1.1                 # factor within which two costs are as good as each other
+SHARES = (0.04, 0.005, 0.005)   # of the family-wise error rate of 5 %, by question
+MARGIN = 0.01                   # difference in reward below which two arms count as the same
+SAME_COST = 1.1                 # ratio below which two costs count as the same
 HELD = (0.5, 0.6, 0.7, 0.8, 0.9)    # shares of the common gain at which costs are compared
-FAR = 1.5                       # factor from the nearest evaluation beyond which a reward between two is a guess
-FLOOR, FLOOR_LOG = 1e-3, 0.02   # no run's spread is believed to be smaller: in reward, in ln cost
-VAST = log(1e6)         # of a factor: two seeds can leave one open beyond what a float holds, and a reader cares for
-TOLD, SAME, UNKNOWN = 0, 3, 4   # exit codes: a difference, the same within the margin, cannot tell
+FAR = 1.5                       # ratio of costs to the nearest evaluation above which a note is added
+FLOOR, FLOOR_LOG = 1e-3, 0.02   # least standard deviation between runs: in reward, in ln cost
+VAST = log(1e6)         # bounds of a ratio are cut here: with two seeds they can exceed a float's range
+DIFFERENT, SAME, UNKNOWN = 0, 3, 4      # exit codes: a difference, the same within the margin, cannot tell
 
 
-# what is answered ---------------------------------------------------------------------------------------------
+# answers ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One question about arms `a` and `b`: who, or `same`, or `cannot tell`.
+    """The answer to one question about arms `a` and `b`: the better arm, `same` or `cannot tell`.
 
-    `value` is a less b in reward, or for efficiency how many times a's cost b needs for the same reward; `low` and
-    `high` bound it at `level`. `why` says what was compared, or why it was not. `detectable` is the smallest
-    difference these runs tell with 80 % power, `seeds` how many per arm would tell the difference seen (None where
-    that is not asked, or more than a thousand). `p` is the p-value of no difference, 1 where nothing could be compared.
+    `value` is a minus b in reward, or for efficiency b's cost over a's cost at the same reward. `low` and `high` are
+    its confidence interval at `level`. `why` names what was compared, or why nothing was. `detectable` is the minimum
+    detectable difference of these runs (80 % power). `seeds` is the number per arm that would detect the difference
+    observed (None for other questions, and above 1,000). `p` is the p-value of no difference, 1 without a comparison.
     """
 
     question: str
@@ -71,13 +71,13 @@ class Answer:
 
     @property
     def winner(self) -> str | None:
-        """The better arm, if one is told."""
+        """The better arm; None if the answer is `same` or `cannot tell`."""
         return self.answer if self.answer in (self.a, self.b) else None
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is said of a pair: the better arm, `same` or `cannot tell`, and the question that decided."""
+    """The verdict on a pair: the better arm, `same` or `cannot tell`, and the question that decided (`by`)."""
 
     a: str
     b: str
@@ -87,9 +87,12 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Arm:
-    """One arm at the common cost: its runs' rewards by run, their mean with a Student interval of 90 %, and their
-    interquartile mean with the stratified bootstrap's. `sd` is between its runs. `diverged` and `short` name runs: the
-    first count, as they last were; the second are left out."""
+    """One arm's reward at the common cost.
+
+    `values` are the rewards of `runs`; `mean` has a 90 % Student interval (`low`, `high`), `iqm` (interquartile mean) a
+    stratified bootstrap interval. `sd` is the standard deviation between runs. `diverged` names runs that count with
+    their last reward; `short` names runs that ended early and are left out.
+    """
 
     name: str
     runs: tuple[str, ...]
@@ -107,8 +110,12 @@ class Arm:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What was found. `cost` is what every run had spent, in `unit`; `best` the arm that is better than every other,
-    if there is one; `alike` how alike runs of one seed were, over pairs of arms (None: no seed in common)."""
+    """The answers and verdicts of a comparison.
+
+    Every run is read at `cost`, in `unit`. `margin` is in reward. `best` is the arm that is better than every other,
+    None if there is none. `alike` is the correlation between runs of one seed over pairs of arms (None: no seed in
+    common). `missing` are notes on what the records lack.
+    """
 
     unit: str
     cost: float
@@ -122,11 +129,11 @@ class Comparison:
 
     @property
     def exit_code(self) -> int:
-        """For scripts: 0 if a difference was told, 3 if all arms are the same within the margin, else 4."""
+        """For scripts: 0 if two arms differ, 3 if all arms are the same within the margin, else 4."""
         better = [v.better for v in self.verdicts]
         if all(x == "same" for x in better):
             return SAME
-        return TOLD if any(x not in ("same", "cannot tell") for x in better) else UNKNOWN
+        return DIFFERENT if any(x not in ("same", "cannot tell") for x in better) else UNKNOWN
 
     def answer(self, question: str, a: str, b: str) -> Answer:
         """The answer to a question about a pair, in either order."""
@@ -138,7 +145,7 @@ class Comparison:
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Comparison:
-        """The comparison that `data()` wrote, whatever else stands beside it."""
+        """The comparison that `data()` wrote; other keys are ignored."""
         kinds = {"arms": Arm, "answers": Answer, "verdicts": Verdict}
         read: dict[str, Any] = {f.name: data[f.name] for f in fields(Comparison)}
         for name, kind in kinds.items():
@@ -147,7 +154,7 @@ class Comparison:
         return Comparison(**{**read, "missing": tuple(read["missing"])})
 
 
-# the judge ----------------------------------------------------------------------------------------------------
+# the comparison ----------------------------------------------------------------------------------------------------
 
 
 def compare(arms: Mapping[str, Sequence[Track]], *, unit: str = "rollouts", cost: float | None = None,
@@ -155,18 +162,21 @@ def compare(arms: Mapping[str, Sequence[Track]], *, unit: str = "rollouts", cost
             ) -> Comparison:
     """Judge two arms or more by their runs.
 
-    `cost` is where they are compared, by default the largest that every run reached; a run that ended before half of
-    its arm's longest (or before `cost`) is left out, one that diverged counts as it last was. `missing` are notes of
-    what is not there, kept with the answer. `alpha` is the error that every single answer is held to, given where it is
-    controlled over more than this comparison (`isocost.compare.many`). Raises UserError for fewer than two arms, an arm
-    without runs, a seed twice in one arm, arms held to different problems, or runs that were not evaluated by then.
+    `cost` is where they are compared, in `unit`; by default the largest that every run reached. A run that ended before
+    half of its arm's longest run (or before `cost`) is left out. A run that diverged counts with its last reward.
+    `missing` are notes that are kept with the answers. `alpha` is the error rate of every single answer; it is given
+    where errors are controlled over more than this comparison (`isocost.compare.many`).
+
+    Raises:
+        UserError: for fewer than two arms, an arm without runs, a seed twice in one arm, arms evaluated on different
+            problems, or a run without an evaluation at `cost` or before.
     """
     _check(arms)
     whole, short = _whole(arms, cost)
     C = cost or min(t.end for own in whole.values() for t in own if not t.diverged)
     late = [t.run for own in whole.values() for t in own if t.cost[t.cost > 0].min(initial=inf) > C]
     if late:
-        raise UserError(f"{', '.join(late)}: no evaluation at {C:g} {unit} or before, so the reward there is not known")
+        raise UserError(f"{', '.join(late)}: no evaluation at {C:g} {unit} or before, so the reward there is unknown")
     pairs = list(combinations(arms, 2))
     ways = (
         [_at_cost(whole[a], whole[b], C) for a, b in pairs],
@@ -184,37 +194,37 @@ def compare(arms: Mapping[str, Sequence[Track]], *, unit: str = "rollouts", cost
     ]
     answers = [_with_seeds(x, whole, C) if x.question == "equal cost" else x for x in answers]
     verdicts = tuple(_verdict(a, b, [x for x in answers if (x.a, x.b) == (a, b)]) for a, b in pairs)
-    told = tuple(_arm(name, whole[name], short[name], C, seed) for name in arms)
-    return Comparison(unit, float(C), margin, told, tuple(answers), verdicts, _best(list(arms), verdicts),
+    judged = tuple(_arm(name, whole[name], short[name], C, seed) for name in arms)
+    return Comparison(unit, float(C), margin, judged, tuple(answers), verdicts, _best(list(arms), verdicts),
                       _alike(whole, pairs, C), (*missing, *_read_at(whole, C)))
 
 
 def _check(arms: Mapping[str, Sequence[Track]]) -> None:
     if len(arms) < 2:
-        raise UserError("a comparison needs two arms or more")
+        raise UserError(f"a comparison needs at least two arms, got {len(arms)}")
     families = {name: {t.family for t in own} for name, own in arms.items()}
     for name, own in arms.items():
         if not own:
-            raise UserError(f"{name} has no run that was evaluated")
+            raise UserError(f"{name} has no run with an evaluation")
         seen: dict[tuple[str, int], str] = {}
         for t in own:
             there = seen.setdefault((t.family, t.seed), t.run)
             if there is not t.run:
-                raise UserError(f"{there} and {t.run} are both {name}, seed {t.seed}; a seed counts once: leave one "
-                                "of them out")
+                raise UserError(f"{there} and {t.run} are both {name}, seed {t.seed}; a seed counts once: remove one "
+                                "of them")
         first, problems = next(iter(families.items()))
         if families[name] != problems:
-            raise UserError(f"{first} was held to {_named(problems)}, {name} to {_named(families[name])}; only runs on "
-                            "the same problems can be compared")
+            raise UserError(f"{first} was evaluated on {_named(problems)}, {name} on {_named(families[name])}; only "
+                            "runs evaluated on the same problems can be compared")
 
 
 def _named(families: Iterable[str]) -> str:
-    return ", ".join(f or "problems without a name" for f in sorted(families))
+    return ", ".join(f or "unnamed problems" for f in sorted(families))
 
 
 def _whole(arms: Mapping[str, Sequence[Track]], cost: float | None
            ) -> tuple[dict[str, list[Track]], dict[str, tuple[str, ...]]]:
-    """The runs that count, in order of family and seed, and by arm the names of those that ended too early."""
+    """By arm the runs that count, in order of family and seed, and the names of those that ended too early."""
     whole, short = {}, {}
     for name, own in arms.items():
         least = cost if cost is not None else WHOLE * max(t.end for t in own)
@@ -225,32 +235,33 @@ def _whole(arms: Mapping[str, Sequence[Track]], cost: float | None
             raise UserError(f"no run of {name} reached a cost of {least:g}; the longest ended at "
                             f"{max(t.end for t in own):g}")
     if all(t.diverged for own in whole.values() for t in own) and cost is None:
-        raise UserError("every run diverged, so there is no cost that they can be compared at")
+        raise UserError("every run diverged, so there is no cost at which they can be compared")
     return whole, short
 
 
 def _read_at(whole: Mapping[str, Sequence[Track]], C: float) -> list[str]:
-    """What should be known of how rewards at C were read: runs cut short for the others' sake, or far between."""
+    """Notes on how rewards at C were read: runs longer than the common cost, and evaluations far from it."""
     notes = []
     for name, own in whole.items():
         longest = max(t.end for t in own)
         if longest > 2 * C:
-            notes.append(f"{name}: runs go on to {longest:,.0f} and are read at {C:,.0f}, as far as others went")
+            notes.append(f"{name}: runs continue to {longest:,.0f} but are read at {C:,.0f}, the largest common cost")
         far = max(_distance(t, C) for t in own)
         if far > FAR:
-            notes.append(f"{name}: reward at {C:,.0f} is read a factor of {far:.1f} away from the nearest evaluation")
+            notes.append(f"{name}: reward at {C:,.0f} is interpolated, a factor of {far:.1f} from the nearest "
+                         "evaluation")
     return notes
 
 
 def _distance(track: Track, C: float) -> float:
-    """By what factor the nearest evaluation lies from C; 1 for a run that ended before and is held."""
+    """The factor between C and the nearest evaluation; 1 for a run that ended earlier."""
     known = track.cost[track.cost > 0]
     return 1.0 if track.end < C else float(np.exp(np.abs(np.log(known / C)).min()))
 
 
 @dataclass(frozen=True)
 class _Way:
-    """One question's evidence on one pair: a p-value, an interval for every alpha, and what was compared."""
+    """The evidence on one question and pair: a p-value, an interval for every alpha, and what was compared."""
 
     p: float
     value: float | None
@@ -258,7 +269,7 @@ class _Way:
     why: str
 
 
-def _silent(why: str) -> _Way:
+def _nothing(why: str) -> _Way:
     return _Way(1.0, None, None, why)
 
 
@@ -276,7 +287,7 @@ def _answer(question: str, a: str, b: str, way: _Way, alpha: float, margin: floa
 
 
 def _verdict(a: str, b: str, answers: Sequence[Answer]) -> Verdict:
-    """ScaleRL's order; where the asymptotes cannot be told, what was measured at equal cost."""
+    """ScaleRL's order; reward at equal cost if the asymptotes do not decide."""
     by = {x.question: x for x in answers}
     if by["asymptote"].winner:
         return Verdict(a, b, by["asymptote"].answer, "asymptote")
@@ -315,13 +326,13 @@ def _estimate(a: Sequence[Track], b: Sequence[Track], C: float) -> Estimate | No
 def _at_cost(a: Sequence[Track], b: Sequence[Track], C: float) -> _Way:
     found = _estimate(a, b, C)
     if found is None:
-        return _silent("one run says nothing of how runs differ: two seeds an arm is the least, five are better")
+        return _nothing("the spread between runs is unknown with one run per arm: use at least 2 seeds, better 5")
     how = f"mean reward of {len(a)} and {len(b)} runs"
     return _Way(found.p, found.value, found.interval, how)
 
 
 def _with_seeds(x: Answer, whole: Mapping[str, Sequence[Track]], C: float) -> Answer:
-    """The answer with what these runs can see, and the seeds that would tell the difference seen."""
+    """The answer with the minimum detectable difference, and the seeds that would detect the one observed."""
     found = _estimate(whole[x.a], whole[x.b], C)
     if found is None:
         return x
@@ -365,7 +376,7 @@ def _arm(name: str, own: Sequence[Track], short: tuple[str, ...], C: float, seed
 
 
 def rising(y: ndarray) -> ndarray:
-    """The rising sequence nearest to y (K,) in least squares, by pooling adjacent violators."""
+    """Isotonic regression: the rising sequence nearest to y (K,) in least squares, by pooling adjacent violators."""
     blocks: list[tuple[float, int]] = []
     for value in y:
         blocks.append((float(value), 1))
@@ -376,9 +387,9 @@ def rising(y: ndarray) -> ndarray:
 
 
 def reached(track: Track, levels: ndarray, upto: float = inf) -> ndarray:
-    """ln cost at which a run first has these rewards (L,), by its rising curve up to a cost; NaN where it has not.
+    """ln cost (L,) at which a run first reaches these rewards (L,), by isotonic regression up to a cost; NaN if never.
 
-    Linear in ln cost between evaluations; from the base to the first of them linear in cost.
+    Linear in ln cost between evaluations; linear in cost from the base to the first evaluation.
     """
     use = track.cost <= upto
     x, y = track.cost[use], track.reward[use]
@@ -399,26 +410,26 @@ def reached(track: Track, levels: ndarray, upto: float = inf) -> ndarray:
 
 
 def _efficiency(a: Sequence[Track], b: Sequence[Track], C: float, margin: float) -> _Way:
-    """Mean ln cost that b needs for rewards both have reached, less what a needs: each run's own, at five rewards
-    from half to nine tenths of the gain that every run made."""
+    """Mean over runs of ln cost to reach the same rewards, b minus a; at five rewards from 50 % to 90 % of the gain
+    that every run made."""
     if any(t.diverged for t in (*a, *b)):
-        return _silent("a run diverged, so there is no reward above the base that every run reached")
+        return _nothing("a run diverged, so no reward above the base was reached by every run")
     levels: dict[str, ndarray] = {}
     for family in sorted({t.family for t in a}):
         own = [t for t in (*a, *b) if t.family == family]
         if any(t.cost[0] > 0 for t in own):
-            return _silent("the base was not evaluated, so it is not known what a run gained")
+            return _nothing("the base was not evaluated, so the gain of a run is unknown")
         base = float(np.mean([t.reward[0] for t in own]))
         top = min(float(rising(np.append(t.reward[t.cost < C], t.at(C)))[-1]) for t in own)
         if top - base < 2 * margin:
-            return _silent(f"there is no reward far enough above the base ({base:.3f}) that every run reached")
+            return _nothing(f"no reward at least {2 * margin:g} above the base ({base:.3f}) was reached by every run")
         levels[family] = base + np.array(HELD) * (top - base)
     logs = [_by_run(own, lambda t: float(reached(t, levels[t.family], C).mean())) for own in (a, b)]
     found = difference(logs[1], logs[0], FLOOR_LOG)
     if found is None:
-        return _silent("one run says nothing of how runs differ")
+        return _nothing("the spread between runs is unknown with one run per arm")
     if not np.isfinite(found.value):
-        return _silent("a run was above the rewards compared from its first evaluation on")
+        return _nothing("a run was above the compared rewards at its first evaluation")
     low, high = min(v[0] for v in levels.values()), max(v[-1] for v in levels.values())
     return _Way(found.p, found.value, found.interval, f"cost to reach rewards from {low:.3f} to {high:.3f}")
 
@@ -427,12 +438,12 @@ def _efficiency(a: Sequence[Track], b: Sequence[Track], C: float, margin: float)
 
 
 def _ends(whole: Mapping[str, Sequence[Track]], pairs: Sequence[tuple[str, str]], C: float) -> list[_Way]:
-    """For every pair the difference of the asymptotes: a posterior over (tail, A, Cmid, b) for each arm's mean curve,
-    the tail one for both, since arms differ in how far and how fast, and not in kind."""
+    """The difference of the asymptotes of every pair, from a posterior over (tail, A, Cmid, b) of each arm's mean
+    curve. Both arms of a pair share the tail: they may differ in height and speed, not in the form of the curve."""
     every = [t for own in whole.values() for t in own]
     why = _unfit(whole, every, C)
     if why:
-        return [_silent(why)] * len(pairs)
+        return [_nothing(why)] * len(pairs)
     first = max(float(t.cost[t.cost > 0][0]) for t in every)
     count = min(USUAL, min(int(((t.cost > 0) & (t.cost <= C)).sum()) for t in every))
     at = np.geomspace(first, C, count)
@@ -454,23 +465,23 @@ def _ends(whole: Mapping[str, Sequence[Track]], pairs: Sequence[tuple[str, str]]
 
 
 def _unfit(whole: Mapping[str, Sequence[Track]], every: Sequence[Track], C: float) -> str:
-    """Why no curve can be fitted, or nothing."""
+    """Why no curve can be fitted; empty if one can."""
     if len({t.family for t in every}) > 1:
-        return "a curve is of one set of problems: compare them one by one"
+        return "a curve needs one set of problems: compare on each set separately"
     if min(map(len, whole.values())) < 2:
-        return "one run says nothing of how runs differ"
+        return "the spread between runs is unknown with one run per arm"
     if any(t.diverged for t in every):
-        return "a run diverged, and a curve that falls has no asymptote to rise to"
+        return "a run diverged, and a falling curve has no asymptote"
     if any(t.cost[0] > 0 for t in every):
-        return "the base was not evaluated, and a curve starts there"
+        return "the base was not evaluated, and a curve starts at the base"
     points = min(int(((t.cost > 0) & (t.cost <= C)).sum()) for t in every)
     if points < POINTS:
-        return f"a curve needs {POINTS} evaluations after the base, and a run has {points}; the ends are compared above"
+        return f"a curve needs at least {POINTS} evaluations after the base, and a run has {points}"
     return ""
 
 
 def _open(grid: Grid, seen: Seen, base: float) -> ndarray:
-    """What an arm's runs leave open of its asymptote: log weights (T, A) over the tails of the form and the grid."""
+    """The posterior of an arm's asymptote: log weights (T, A) over the tails of the form and the grid."""
     scores = np.array([grid.likelihood(seen, base, tail) for tail in TAILS])
     top = scores.max()
     with np.errstate(divide="ignore"):
@@ -478,7 +489,7 @@ def _open(grid: Grid, seen: Seen, base: float) -> ndarray:
 
 
 def _apart(a: ndarray, b: ndarray, step: float, at: ndarray) -> _Way:
-    """The posterior of A_a - A_b on a grid of `step`, as a distribution function joined linearly."""
+    """The posterior of A_a - A_b on a grid of `step`, its distribution function linear between grid points."""
     a, b = np.exp(a - a.max()), np.exp(b - b.max())
     mass = np.sum([np.convolve(x, y[::-1]) for x, y in zip(a, b, strict=True)], axis=0)
     mass = mass / mass.sum()

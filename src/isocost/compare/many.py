@@ -1,9 +1,9 @@
-"""Many methods, each against its parent: whether a change does what it claims, with the false ones counted.
+"""Judge many methods, each against its parent, with a controlled false discovery rate.
 
-Asking of forty methods whether they differ from their parents calls some different by luck. Benjamini and Hochberg
-(1995) hold the expected share of such calls among all that are made to `RATE`: of m p-values the k smallest are
-believed, k the largest for which the k-th is at most RATE k / m. Intervals are drawn at the level that belongs to it,
-1 - RATE k / m (Benjamini and Yekutieli 2005), so that what is called different is what has an interval without zero.
+Among forty comparisons some differences are significant by chance. The procedure of Benjamini and Hochberg (1995) holds
+the expected share of false discoveries to `RATE`: of m p-values the k smallest are accepted, k the largest for which
+the k-th is at most RATE k / m. Intervals have the matching level 1 - RATE k / m (Benjamini and Yekutieli 2005), so an
+answer is accepted if and only if its interval excludes zero.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from isocost.compare.judge import MARGIN, QUESTIONS, Answer, compare
-from isocost.compare.tracks import Track
+from isocost.compare.judge import DIFFERENT, MARGIN, QUESTIONS, SAME, UNKNOWN, Answer, compare
 from isocost.errors import UserError
+from isocost.laws.tracks import Track
 
-RATE = 0.1          # of all differences that are called, the share that may be none
+RATE = 0.1          # expected share of accepted differences that are false
 
 
 @dataclass(frozen=True)
 class Change:
-    """One method against its parent: its mean reward and its parent's at equal cost, the three answers and a verdict.
+    """One method against its parent.
 
-    `verdict` is `better` or `worse` with the question that decided, `same`, or `cannot tell`. `runs` are how many of
-    each arm counted, `cost` what each had spent in the wave's unit.
+    `means` are the mean rewards of the method and its parent at `cost`, in the wave's unit. `verdict` is `better`,
+    `worse`, `same` or `cannot tell`; `by` is the question that decided. `runs` are the numbers of runs that counted.
     """
 
     method: str
@@ -38,13 +38,17 @@ class Change:
     notes: tuple[str, ...]
 
     def answer(self, question: str) -> Answer:
-        """The answer to one of `QUESTIONS`, the method less its parent."""
+        """The answer to one of `QUESTIONS`, the method minus its parent."""
         return next(a for a in self.answers if a.question == question)
 
 
 @dataclass(frozen=True)
 class Wave:
-    """Every change, in the order given; `called` of `asked` answers were believed, each held to `alpha`."""
+    """Every change, in the order given.
+
+    Of `asked` answers `called` were accepted, each at the error rate `alpha`; `rate` is the false discovery rate.
+    `margin` is in reward.
+    """
 
     unit: str
     margin: float
@@ -54,13 +58,21 @@ class Wave:
     alpha: float
     changes: tuple[Change, ...]
 
+    @property
+    def exit_code(self) -> int:
+        """For scripts: 0 if a method differs from its parent, 3 if all are the same within the margin, else 4."""
+        verdicts = [c.verdict for c in self.changes]
+        if all(x == "same" for x in verdicts):
+            return SAME
+        return DIFFERENT if any(x in ("better", "worse") for x in verdicts) else UNKNOWN
+
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return asdict(self)
 
 
-def believed(p: Sequence[float], rate: float = RATE) -> int:
-    """How many of the smallest p-values are believed, by Benjamini and Hochberg's rule."""
+def accepted(p: Sequence[float], rate: float = RATE) -> int:
+    """How many of the smallest p-values are accepted, by Benjamini and Hochberg's procedure."""
     ordered = sorted(p)
     return max((k for k in range(1, len(p) + 1) if ordered[k - 1] <= rate * k / len(p)), default=0)
 
@@ -69,21 +81,23 @@ def wave(arms: Mapping[str, Sequence[Track]], parents: Mapping[str, str], *, uni
          margin: float = MARGIN, rate: float = RATE, seed: int = 0) -> Wave:
     """Judge every method against its parent, whose runs are shared by all of its children.
 
-    `parents` maps each method that is judged to an arm. Each pair is read at the largest cost that its own runs
-    reached. Raises UserError for a parent that has no runs, and where a single comparison would.
+    `parents` maps each judged method to an arm. Each pair is read at the largest cost that its own runs reached.
+
+    Raises:
+        UserError: without methods, for a parent without runs, and in the cases of `isocost.compare.judge.compare`.
     """
     if not parents:
-        raise UserError("a wave needs a method and its parent")
+        raise UserError("comparing with parents needs at least one method and its parent")
     lacking = next((f"{m}'s parent {p}" for m, p in parents.items() if p not in arms), None)
     if lacking:
-        raise UserError(f"{lacking} has no runs to be compared with")
+        raise UserError(f"{lacking} has no runs")
 
     def judged(alpha: float | None) -> list[Any]:
         return [compare({m: arms[m], p: arms[p]}, unit=unit, margin=margin, seed=seed, alpha=alpha)
                 for m, p in parents.items()]
 
     p = [a.p for c in judged(None) for a in c.answers]
-    called = believed(p, rate)
+    called = accepted(p, rate)
     alpha = rate * max(called, 1) / len(p)
     changes = []
     for (method, parent), c in zip(parents.items(), judged(alpha), strict=True):

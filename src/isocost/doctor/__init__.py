@@ -1,22 +1,31 @@
-"""Is everything under a run sound, on this machine, with this model, template, sampler and verifier: `isocost doctor`.
+"""Check that everything under a run is sound here: model, template, sampler, learner, verifier and speed.
 
-Each check is one function from a `Case` to a `Finding`; `CHECKS` is their order, the ones that change weights last.
+    from isocost.doctor import diagnose
+
+    found = diagnose("tiny", "sums:level=1", temperature=0.7)
+    found.sound, found.findings, found.to_dict()
+
+Each check is one function from a `Case` to a `Finding`. `CHECKS` is their order; those that change weights come last.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from isocost import meter as meters
+from isocost.display import Shown
 from isocost.doctor import marks, policy, speed, words
 from isocost.doctor.case import Case, examine
-from isocost.doctor.finding import Finding
+from isocost.doctor.finding import Finding, Subject
 from isocost.errors import UserError
+from isocost.steps.events import SILENT, Observer
+from isocost.steps.settings import setting_with
 from isocost.types import Cost, plain
-from isocost.worlds.setting import Opened
+from isocost.worlds.setting import Opened, open_setting
 
 Check = Callable[[Case], Awaitable[Finding]]
 CHECKS: tuple[Check, ...] = (
@@ -24,50 +33,76 @@ CHECKS: tuple[Check, ...] = (
     policy.determinism, policy.batch_invariance, policy.cached_decode, policy.sampling, policy.draws,
     policy.gradient, speed.sampling_speed, policy.weights, speed.learning_speed,
 )
-FAILED = 3      # the command's exit code when something fails
 
 
 @dataclass(frozen=True)
-class Diagnosis:
-    """All that was found, and what finding it cost."""
+class Diagnosis(Shown):
+    """The findings on a subject, in order of the checks, and what the checks cost: rollouts, tokens and seconds."""
 
+    subject: Subject
     findings: tuple[Finding, ...]
     cost: Cost
     seconds: float
 
     @property
-    def code(self) -> int:
-        return FAILED if any(f.verdict == "fail" for f in self.findings) else 0
+    def sound(self) -> bool:
+        """Whether no check failed."""
+        return all(f.verdict != "fail" for f in self.findings)
 
-    def data(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, as `isocost doctor --json` prints it."""
         return {
-            "schema": 1, "findings": [plain(f) for f in self.findings], "cost": self.cost.data(),
-            "seconds": round(self.seconds, 2), "sound": self.code == 0,
+            **self.subject.to_dict(), "schema": 1, "findings": [plain(f) for f in self.findings],
+            "cost": self.cost.data(), "seconds": round(self.seconds, 2), "sound": self.sound,
         }
 
 
-async def diagnose(
-    opened: Opened, *, checks: Sequence[Check] = CHECKS, told: Callable[[Finding], None] = lambda found: None
+def diagnose(
+    model: str = "tiny", data: str = "sums:level=1", *, observer: Observer = SILENT, **setting: Any
 ) -> Diagnosis:
-    """Run every check on a world that was just opened; `told` hears each finding as it is made.
+    """Check a model with data and a verifier on this machine, in about a minute. Nothing is written.
 
-    Everything is charged to the account `probe`. The world's weights have changed afterwards. A check that stops on
-    an error of its own is a failure of what it looked at; UserErrors are the user's, and raised.
+    `model` is 'tiny', 'smollm2' or a Hugging Face folder; `**setting` are other fields of
+    `isocost.worlds.setting.Setting`. The observer receives the `Subject`, then each `Finding` as it is made.
+
+    Raises:
+        UserError: if the model, the data or the verifier cannot be opened, or an option does not exist.
     """
-    began, findings = time.perf_counter(), []
+    opened = open_setting(setting_with(model=model, data=data, **setting), tried=True)
+    try:
+        return asyncio.run(run_checks(opened, observer=observer))
+    finally:
+        opened.grader.close()
+
+
+async def run_checks(
+    opened: Opened, *, checks: Sequence[Check] = CHECKS, observer: Observer = SILENT
+) -> Diagnosis:
+    """Run checks on a world that was just opened.
+
+    Everything is charged to the account `probe`. The world's weights are different afterwards. A check that raises an
+    error counts as failed.
+
+    Raises:
+        UserError: if a check raises one.
+    """
+    subject = Subject.of(opened)
+    observer.on(subject)
+    started, findings = time.perf_counter(), []
     with meters.on(meters.PROBE):
         case = await examine(opened)
         for check in checks:
-            findings.append(await _checked(check, case))
-            told(findings[-1])
-    return Diagnosis(tuple(findings), opened.world.meter.of(meters.PROBE), time.perf_counter() - began)
+            findings.append(await _finding(check, case))
+            observer.on(findings[-1])
+    cost = opened.world.meter.of(meters.PROBE)
+    return Diagnosis(subject, tuple(findings), cost, time.perf_counter() - started)
 
 
-async def _checked(check: Check, case: Case) -> Finding:
+async def _finding(check: Check, case: Case) -> Finding:
     try:
         return await check(case)
     except UserError:
         raise
-    except Exception as error:   # whatever a broken engine, text or verifier raises is what there is to find
+    except Exception as error:   # an error in the engine, the text or the verifier is a finding
         name = check.__name__.replace("_", " ")
-        return Finding(name, "fail", f"it stopped with {type(error).__name__}: {error}", policy.REPORT)
+        return Finding(name, "fail", f"the check raised {type(error).__name__}: {error}", policy.REPORT)

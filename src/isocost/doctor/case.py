@@ -1,7 +1,7 @@
-"""What every check looks at: a world, answers sampled in it as a run would, and a plain forward pass to hold both to.
+"""What the checks share: a world, answers sampled in it as in a run, and a plain forward pass as the reference.
 
-The reference is independent of engine and learner: one row at a time, no cache, no padding, no shared prompts, in a
-wider precision than the model runs in where that is affordable, with the sampling distribution written out again.
+The reference is independent of engine and learner: one row at a time, no cache, no padding, no shared prompts, in
+higher precision than the model if that is affordable, with its own code of the sampling distribution.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from isocost.world import World
 from isocost.worlds.setting import Opened
 
 ATTEMPTS = 4
-TOKENS = 4096           # about so many are sampled
-LARGE = 20_000_000      # parameters; models above are looked at on fewer answers, against float32
-TOKENS_LARGE = 2048     # sampled from those
-LOOKED_AT = 1000        # tokens of their answers, with prompts, that are recomputed
+TOKENS = 4096           # sampled, approximately
+LARGE = 20_000_000      # parameters; larger models: fewer answers, against float32
+TOKENS_LARGE = 2048     # sampled from large models
+LOOKED_AT = 1000        # tokens of their prompts and answers that are recomputed
 SEED = 0
 
 
 @dataclass(frozen=True)
 class Bar:
-    """How far two computations of one thing may lie apart, on average, before it is more than rounding."""
+    """The largest mean distance between two computations of one quantity that rounding explains."""
 
-    fine: float        # of log-probs: what sound models measure, with room
-    wrong: float       # of log-probs: ratios between sampler and learner are off by more than this share
+    fine: float        # of log-probs: above what sound models measure
+    wrong: float       # of log-probs: relative error of importance ratios that fails
     gradient: float    # of a tensor's gradient, relative to its norm
 
 
-# Unit roundoffs are 1e-16, 6e-8 and 4e-3. Log-probs of sound models are a few dozen of them off in float32, whose head
-# sums over hundreds of numbers, and a few in bfloat16, whose head and residual stream are float32. What is recorded is
-# float32 always.
+# Unit roundoffs are 1e-16, 6e-8 and 4e-3. Log-probs of sound models are off by a few dozen of them in float32, whose
+# head sums hundreds of numbers, and by a few in bfloat16, whose head and residual stream are float32. Recorded
+# log-probs are always float32.
 BARS = {
     "float64": Bar(1e-6, 1e-5, 1e-6), "float32": Bar(1e-5, 1e-4, 1e-3), "bfloat16": Bar(5e-2, 2e-1, 2e-1),
 }
@@ -56,17 +56,17 @@ BARS = {
 
 @dataclass(frozen=True)
 class Truth:
-    """What the reference says of each token that was sampled, (K,) each, in order of groups, attempts, positions."""
+    """The reference's values for each sampled token, (K,) each, in order of groups, attempts, positions."""
 
-    logp: ndarray        # among the kept ids that were recorded, whose edge is the sampler's to say
-    surprise: ndarray    # the token's negative log-prob in the whole distribution; inf beyond an edge rounding moved
+    logp: ndarray        # among the recorded kept ids
+    surprise: ndarray    # negative log-prob in the whole distribution; inf if rounding excludes the token
     entropy: ndarray
     variance: ndarray    # of the surprise
 
 
 @dataclass(frozen=True)
 class Gaps:
-    """How far log-probs of the same tokens lie apart, (K,) each."""
+    """Distances between log-probs of the same tokens, (K,) each."""
 
     apart: ndarray       # sampler and learner
     sampler: ndarray     # the sampler and the reference
@@ -75,12 +75,12 @@ class Gaps:
 
 @dataclass
 class Case:
-    """A world that was opened, and answers sampled in it. Holds the live reference."""
+    """An opened world, answers sampled in it, and the reference model."""
 
     opened: Opened
     groups: tuple[Group, ...]
-    seconds: float          # that sampling them took, without marking
-    had: float              # share of the processor that others left it meanwhile
+    seconds: float          # of sampling them, without the verifier
+    had: float              # share of the processor that was available meanwhile
     peaks: Peaks | None = None
     decoder: Decoder | None = field(default=None, repr=False)
     seen: Truth | None = field(default=None, repr=False)
@@ -116,12 +116,12 @@ class Case:
 
     @property
     def some(self) -> tuple[Group, ...]:
-        """The groups that are recomputed: all for a small model, at least one."""
+        """The groups that are recomputed: all for a small model, else a few, at least one."""
         sizes = np.cumsum([sum(len(r.segments[0]) for r in g.rollouts) for g in self.groups])
         return self.groups[: max(1, int((sizes <= LOOKED_AT).sum()))] if self.large else self.groups
 
     def reference(self) -> Decoder:
-        """The decoder in float32 for large models, float64 for small ones, with the learner's weights as they are."""
+        """The reference decoder, float32 for large models, else float64, with the learner's current weights."""
         if self.decoder is None:
             body = torch.float32 if self.large else torch.float64
             config = self.world.extra["model"].config
@@ -133,19 +133,19 @@ class Case:
 
 
 def share_had(threads: int, cpu: float, wall: float) -> float:
-    """Share of the processor that others left. Several threads wait for each other too: there the load is asked."""
+    """Share of the processor that was available. Threads also wait for each other, so with several the load is used."""
     if threads == 1:
         return min(cpu / max(wall, 1e-9), 1.0)
     return min((os.cpu_count() or 1) / max(os.getloadavg()[0], 1e-9), 1.0)
 
 
 def size(problems: int, max_tokens: int, tokens: int = TOKENS) -> int:
-    """Problems to sample: for about so many tokens, at least 4 and at most 32."""
+    """Problems to sample for about `tokens` tokens: at least 4 and at most 32."""
     return min(problems, max(4, min(32, tokens // (ATTEMPTS * max_tokens))))
 
 
 async def examine(opened: Opened) -> Case:
-    """Sample a few answers to the first training problems, exactly as a run would, and mark them."""
+    """Sample a few answers to the first training problems, as a run does, and grade them."""
     empty = Case(opened, (), 0.0, 1.0)
     tokens = TOKENS_LARGE if empty.large else TOKENS
     problems = opened.sides.train[: size(len(opened.sides.train), opened.setting.max_tokens, tokens)]
@@ -165,7 +165,7 @@ async def examine(opened: Opened) -> Case:
 async def _scores(world: World, group: Group) -> list[Score | None]:
     try:
         return await world.grade(group.rollouts)
-    except RewardFailed:       # what the checks of the reward are to find
+    except RewardFailed:       # the checks of the reward report it
         return [None] * len(group.rollouts)
 
 
@@ -173,7 +173,7 @@ async def sampled(
     case: Case, problems: Sequence[Problem], place: Place, max_tokens: int | None = None, *,
     attempts: Sequence[int] = range(ATTEMPTS), sampling: Sampling | None = None,
 ) -> list[Group]:
-    """Groups of attempts, all in flight together; the i-th problem stands in slot `place.slot` + i."""
+    """Groups of attempts, all sampled concurrently; the i-th problem has slot `place.slot` + i."""
     pace = Pace(
         lr=0.0, max_tokens=max_tokens or case.opened.setting.max_tokens, sampling=sampling or case.sampling
     )
@@ -184,7 +184,7 @@ async def sampled(
 
 
 def batch(groups: Sequence[Group], version: int) -> Batch:
-    """Groups as an update sees them, with advantages that alternate in sign: what was earned is no matter here."""
+    """Groups as an update receives them, with advantages that alternate in sign instead of those of the rewards."""
     scored = [g.of([r.but(score=Score(float(i % 2))) for i, r in enumerate(g.rollouts)]) for g in groups]
     out = pack(scored, version)
     sign = (2 * out.reward - 1)[out.rollout, None]
@@ -192,7 +192,7 @@ def batch(groups: Sequence[Group], version: int) -> Batch:
 
 
 def truth(case: Case) -> Truth:
-    """The reference's word on `case.some`, made once: the weights must still be those it was sampled with."""
+    """The reference's values for `case.some`, computed once; the weights must still be those of the sampling."""
     if case.seen is None:
         decoder = case.reference()
         rows = [_truth(case, decoder, r.segments[0]) for g in case.some for r in g.rollouts]
@@ -201,12 +201,12 @@ def truth(case: Case) -> Truth:
 
 
 def slack(sampling: Sampling) -> float:
-    """What bars on log-probs are multiplied by: temperatures below 1 magnify logits, and their rounding."""
+    """The factor on bounds of log-probs: temperatures below 1 magnify logits and their rounding."""
     return 1 / min(sampling.temperature, 1.0)
 
 
 def gaps_of(case: Case, groups: Sequence[Group], true: ndarray) -> Gaps:
-    """Of sampled groups, under the weights of now; `true` (K,) is what the reference gives their tokens."""
+    """The gaps of sampled groups under the current weights; `true` (K,) are the reference's log-probs."""
     known = batch(groups, case.world.engine.version)
     mask = known.mask.numpy()
     sampler = known.logp.numpy()[mask].astype(np.float64)
@@ -226,7 +226,7 @@ def _truth(case: Case, decoder: Decoder, x: Segment) -> tuple[ndarray, ...]:
 
 
 def kept_logp(logits: Tensor, x: Segment) -> Tensor:
-    """(K,) log-probs of the tokens chosen, tempered and among the recorded kept ids; with gradient if logits have."""
+    """(K,) tempered log-probs of the chosen tokens among the recorded kept ids; differentiable in the logits."""
     logits = logits / x.sampling.temperature
     if x.kept:
         inside = torch.zeros(logits.shape, dtype=torch.bool)
@@ -239,7 +239,7 @@ def kept_logp(logits: Tensor, x: Segment) -> Tensor:
 
 @torch.no_grad()
 def plain_logits(case: Case, decoder: Decoder, segment: Segment) -> Tensor:
-    """(K, V) logits that each token the policy chose was drawn from, by one forward pass over the whole row."""
+    """(K, V) logits from which each token was sampled, by one forward pass over the whole row."""
     began = time.perf_counter()
     logits = forward(decoder, segment).double().cpu()
     case.world.meter.charge(Cost(score=len(segment), seconds=time.perf_counter() - began))
@@ -247,14 +247,14 @@ def plain_logits(case: Case, decoder: Decoder, segment: Segment) -> Tensor:
 
 
 def forward(decoder: Decoder, segment: Segment) -> Tensor:
-    """The same with gradient, where and as wide as the decoder is."""
+    """The same with gradient, on the device and in the precision of the decoder."""
     tokens = torch.from_numpy(np.asarray(segment.tokens, dtype=np.int64)).to(decoder.embed.device)
     chosen = torch.from_numpy(np.flatnonzero(segment.role == int(Role.OWN))).to(decoder.embed.device)
     return decoder.logits(decoder(tokens[None])[0, chosen - 1])
 
 
 def distribution(logits: Tensor, sampling: Sampling) -> Tensor:
-    """(K, V) log-probs under temperature, then top-k, then top-p of what is left; -inf for what is never drawn."""
+    """(K, V) log-probs under temperature, then top-k, then top-p of the rest; -inf for excluded tokens."""
     logp = (logits / sampling.temperature).log_softmax(-1)
     if 0 < sampling.top_k < logp.shape[-1]:
         least = logp.topk(sampling.top_k).values[:, -1:]
@@ -268,7 +268,7 @@ def distribution(logits: Tensor, sampling: Sampling) -> Tensor:
 
 
 def own(segment: Segment) -> ndarray:
-    """The tokens the policy chose."""
+    """The tokens that the policy chose."""
     return np.asarray(segment.tokens)[segment.role == int(Role.OWN)]
 
 

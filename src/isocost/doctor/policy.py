@@ -1,5 +1,4 @@
-"""Does the sampler write what the learner thinks it writes: log-probs, draws, the same twice, under the weights of now.
-"""
+"""Checks of sampler and learner: log-probs, draws, determinism, the gradient, and that new weights are used."""
 
 from __future__ import annotations
 
@@ -39,10 +38,10 @@ from isocost.local.learner import LocalLearner
 from isocost.types import Cost, Group, Place, Role, Sampling, Segment
 from isocost.world import Weights
 
-TIMES = 3.0         # as far from the reference as the learner is; another order of the same roundings is no further
+TIMES = 3.0         # sampler's distance from the reference over the learner's; rounding in another order stays below
 SURPRISE = 5.0      # standard deviations
 SETTINGS = (Sampling(0.6), Sampling(1.4), Sampling(1.0, 0.9), Sampling(0.8, 0.95, 8))
-SHORT = 16          # tokens of an answer where the first ones tell enough
+SHORT = 16          # tokens of an answer where the first ones suffice
 STEP = 1e-4         # of the update that the sampler must follow
 REPORT = "report this as a bug of isocost, with the output of `isocost doctor --json`"
 PROBE = int(Purpose.PROFILE)
@@ -53,39 +52,39 @@ def far(x: ndarray) -> str:
 
 
 async def cached_decode(case: Case) -> Finding:
-    """Log-probs recorded while decoding, against the learner's, and both against one plain pass in wider precision."""
+    """Log-probs recorded while decoding against the learner's, and both against a plain pass in higher precision."""
     name, kind = "cached decode", str(case.world.extra["dtype"])
     gaps = gaps_of(case, case.some, truth(case).logp)
     if not all(np.isfinite(x).all() for x in (gaps.apart, gaps.sampler, gaps.learner)):
-        return Finding(name, "fail", "some log-probs are not finite numbers", "look for NaN in the model's weights")
+        return Finding(name, "fail", "some log-probs are not finite", "check the model's weights for NaN")
     wide = str(case.reference().body).removeprefix("torch.")
     said = (
         f"sampler and learner ({kind}) differ by {far(gaps.apart)} in log-prob over {len(gaps.apart)} tokens; from a "
-        f"full pass in {wide} the sampler by {far(gaps.sampler)}, the learner by {far(gaps.learner)}"
+        f"full pass in {wide} the sampler differs by {far(gaps.sampler)}, the learner by {far(gaps.learner)}"
     )
     if why := _too_far(case, gaps, case.sampling, case.bar.fine / 10):
         return Finding(name, "fail", f"{said}: {why}", REPORT)
     if gaps.apart.mean() > case.bar.fine * slack(case.sampling):
-        return Finding(name, "warn", said, "ratios are noisy in this precision: use --dtype fp32, or a method that "
-                       "corrects for the sampler's log-probs (loss.corrected)")
+        return Finding(name, "warn", said, "importance ratios are noisy in this precision: use --dtype fp32, or a "
+                       "method that corrects for the sampler's log-probs (loss.corrected)")
     return Finding(name, "ok", said)
 
 
 def _too_far(case: Case, gaps: Gaps, sampling: Sampling, least: float) -> str:
-    """Which of the two is further from the plain pass than rounding explains, if one is.
+    """Which of sampler and learner is further from the plain pass than rounding explains; empty if neither is.
 
-    What rounding comes to depends on the model and is measured: by the learner's own distance, or `least`.
+    Rounding depends on the model and is measured by the learner's own distance, at least `least`.
     """
     most = case.bar.wrong * slack(sampling)
     if not gaps.learner.mean() <= most:
-        return f"the learner is wrong by more than {case.world.extra['dtype']} rounds"
+        return f"the learner is wrong by more than the rounding of {case.world.extra['dtype']}"
     if not gaps.sampler.mean() <= min(most, max(TIMES * gaps.learner.mean(), least)):
         return "the sampler is further off than rounding explains"
     return ""
 
 
 async def sampling(case: Case) -> Finding:
-    """Recorded log-probs are those of the tempered, truncated, renormalised distribution, and kept sets are right."""
+    """Recorded log-probs are those of the tempered, truncated, renormalised distribution; kept sets are correct."""
     name, decoder = "temperature and top-p", case.reference()
     settings = list(dict.fromkeys((case.sampling, *SETTINGS)))
     tokens, problems = min(SHORT, case.opened.setting.max_tokens), case.problems[: 1 if case.large else 2]
@@ -101,8 +100,8 @@ async def sampling(case: Case) -> Finding:
         gap, least = np.abs(_recorded(groups) - true), case.bar.fine * slack(s)
         gaps.append(gap)
         if not gap.mean() <= least and _too_far(case, gaps_of(case, groups, true), s, least):
-            return Finding(name, "fail", f"at {_named(s)} the recorded log-probs are not those of the distribution "
-                           f"drawn from: {far(gap)}", REPORT)
+            return Finding(name, "fail", f"at {_named(s)} the recorded log-probs are not those of the sampled "
+                           f"distribution: {far(gap)}", REPORT)
     every = np.concatenate(gaps)
     return Finding(name, "ok", f"recorded log-probs are those of the tempered, truncated, renormalised distribution "
                    f"at {len(settings)} settings: {far(every)} over {len(every)} tokens")
@@ -120,44 +119,44 @@ def _named(s: Sampling) -> str:
 
 
 def _kept_wrong(case: Case, logits: Tensor, x: Segment) -> str:
-    """What is wrong with the recorded kept sets, if anything; an edge may lie within rounding of where it should."""
+    """What is wrong with the recorded kept sets, empty if nothing; edges may be off by rounding."""
     s = x.sampling
     if not s.truncates:
         return ""
     if len(x.kept) != len(own(x)):
-        return f"{len(own(x))} tokens were drawn and {len(x.kept)} kept sets recorded"
+        return f"{len(own(x))} tokens were sampled, but {len(x.kept)} kept sets were recorded"
     room = 2 * case.bar.fine
     whole = distribution(logits, Sampling(s.temperature, 1.0, s.top_k))
     for logp, ids, token in zip(whole, x.kept, own(x).tolist(), strict=True):
         inside = logp[torch.from_numpy(np.asarray(ids, dtype=np.int64))].exp()
         if token not in ids:
-            return "a token was drawn that is not in its kept set"
+            return "a sampled token is not in its kept set"
         if s.top_k and len(ids) > s.top_k:
             return f"{len(ids)} ids were kept"
         if s.top_p < 1 and float(inside.sum()) < s.top_p - room:
             return f"the kept ids hold {float(inside.sum()):.3f} of the probability"
         if s.top_p < 1 and float(inside.sum() - inside.min()) > s.top_p + room:
-            return "more ids were kept than top-p asks for"
+            return "more ids were kept than top-p allows"
     return ""
 
 
 async def draws(case: Case) -> Finding:
-    """Tokens come up as often as the distribution says: surprise less entropy is a sum of zero mean."""
+    """Tokens are sampled as often as the distribution implies: surprise minus entropy sums to zero on average."""
     name, t = "draws", truth(case)
     possible = np.isfinite(t.surprise)
     count, variance = int(possible.sum()), float(t.variance[possible].sum())
     if count < 32 or variance < 1.0:
-        return Finding(name, "cannot tell", f"{count} tokens of next to no entropy show nothing about the draws",
-                       "raise --temperature, or give more problems")
+        return Finding(name, "cannot tell", f"{count} tokens with almost no entropy are too few to check the draws",
+                       "raise --temperature, or use more problems")
     z = float((t.surprise - t.entropy)[possible].sum()) / math.sqrt(variance)
     said = f"the surprise of {count} sampled tokens is {z:+.1f} standard deviations from their entropy"
     return Finding(name, "ok" if abs(z) <= SURPRISE else "fail", said, "" if abs(z) <= SURPRISE else REPORT)
 
 
 async def determinism(case: Case) -> Finding:
-    """The same address writes the same tokens: again, alone, one attempt alone, and among other neighbours."""
+    """Sampling at the same address gives the same tokens: again, alone, one attempt alone, and among other rows."""
     name, problem, there = "determinism", case.problems[0], case.groups[0].place
-    tokens = min(SHORT, case.opened.setting.max_tokens) if case.large else None      # the first ones tell enough
+    tokens = min(SHORT, case.opened.setting.max_tokens) if case.large else None      # the first ones suffice
     again = partial(sampled, case, [problem], there, tokens)
     other = sampled(case, case.problems[1:5], Place(SEED, 3, 1, PROBE), tokens, attempts=range(2),
                     sampling=Sampling(1.3))
@@ -171,21 +170,21 @@ async def determinism(case: Case) -> Finding:
         for r in group.rollouts:
             new, first = r.segments[0], case.groups[0].rollouts[r.attempt].segments[0]
             if not np.array_equal(first.tokens[: len(new)], new.tokens):
-                said = f"attempt {r.attempt} at problem {problem.id} reads differently when sampled again ({how})"
+                said = f"attempt {r.attempt} at problem {problem.id} differs when sampled again ({how})"
                 return Finding(name, "fail", said, REPORT)
             drift |= first.logp[: len(new)].tobytes() != new.logp.tobytes()
     n = sum(len(g.rollouts) for _, g in each)
     if drift:
         return Finding(name, "warn", f"{n} answers sampled again have the same tokens, but log-probs that differ in "
                        "their last bits", _steadier(case))
-    return Finding(name, "ok", f"{n} answers sampled again, alone and among others, are the same to the byte")
+    return Finding(name, "ok", f"{n} answers sampled again, alone and among others, are bit-identical")
 
 
 async def batch_invariance(case: Case) -> Finding:
-    """At the model's own widths, a row has the same bits alone and in batches of many sizes and lengths."""
+    """At the model's widths, a row is bit-identical alone and in batches of many sizes and lengths."""
     name, extra, began = "batch invariance", case.world.extra, time.perf_counter()
     if extra["device"] != "cpu":
-        return Finding(name, "cannot tell", f"on {extra['device']} equal bits in any batch are not promised")
+        return Finding(name, "cannot tell", f"on {extra['device']} bit-identical rows in any batch are not guaranteed")
     body = getattr(torch, extra["dtype"])
     found = invariance.measure(
         extra["model"].config, body, torch.device("cpu"), extra["kernels"], case.opened.setting.threads, many=True
@@ -196,25 +195,25 @@ async def batch_invariance(case: Case) -> Finding:
 
 
 def _steadier(case: Case) -> str:
-    """What to do where last bits depend on the batch: no bug of isocost's where torch computes."""
+    """What to do if last bits depend on the batch; with torch it is not a bug of isocost."""
     extra = case.world.extra
     if extra["kernels"] == "native":
         return REPORT
-    return "equal seeds give equal bytes only in equal batches: " + invariance.remedy(
+    return "results are reproducible bit for bit only with equal batches: " + invariance.remedy(
         getattr(torch, extra["dtype"]), extra["kernels_why"]
     )
 
 
 @dataclass(frozen=True)
 class _Seen:
-    """What a few short answers were, byte for byte."""
+    """The bytes of a few short answers."""
 
     tokens: tuple[bytes, ...]
     logp: tuple[bytes, ...]
 
 
 async def _look(case: Case, tokens: int = 2) -> _Seen:
-    """From the whole distribution: where top-p or top-k keeps one token, its log-prob is 0 under any weights."""
+    """A few short answers, from the whole distribution: a single kept token has log-prob 0 under any weights."""
     place = Place(SEED, 4, 0, PROBE)
     groups = await sampled(case, case.problems[:2], place, tokens, attempts=range(2), sampling=Sampling())
     rows = [r.segments[0] for g in groups for r in g.rollouts]
@@ -222,13 +221,13 @@ async def _look(case: Case, tokens: int = 2) -> _Seen:
 
 
 async def gradient(case: Case) -> Finding:
-    """What an update follows is the gradient that plain differentiation of the reference gives."""
+    """The gradient of an update is that of plain differentiation of the reference."""
     name, learner = "gradient", case.world.learner
     if not isinstance(learner, LocalLearner):
-        return Finding(name, "cannot tell", "this learner's gradient cannot be looked at")
+        return Finding(name, "cannot tell", "this learner does not expose its gradient")
     group = case.groups[0].of(case.groups[0].rollouts[:2])
     known = batch([group], case.world.engine.version)
-    known = known.but(advantage=known.mask.float())       # of one sign: equal answers would cancel
+    known = known.but(advantage=known.mask.float())       # of one sign, so that equal answers do not cancel
     began = time.perf_counter()
     learner.gradient(known, pull)
     names = _canaries(learner.weights())
@@ -237,10 +236,10 @@ async def gradient(case: Case) -> Finding:
     case.world.meter.charge(Cost(train=2 * int(known.length.sum()), seconds=time.perf_counter() - began))
     off = {k: float((mine[k].cpu() - g).norm() / g.norm().clamp(min=1e-30)) for k, g in true.items()}
     worst = max(off, key=lambda k: off[k])
-    said = f"the gradients of {len(off)} tensors are those of plain differentiation to {off[worst]:.1e} of their norm"
+    said = f"the gradients of {len(off)} tensors equal those of plain differentiation to {off[worst]:.1e} of their norm"
     if not off[worst] <= case.bar.gradient:
-        return Finding(name, "fail", f"the gradient of {worst} is {off[worst]:.1e} of its norm away from that of plain "
-                       f"differentiation", REPORT)
+        return Finding(name, "fail", f"the gradient of {worst} differs from plain differentiation by {off[worst]:.1e} "
+                       "of its norm", REPORT)
     return Finding(name, "ok", said)
 
 
@@ -260,14 +259,14 @@ def _plain_gradient(decoder: Decoder, rows: Sequence[Segment], known: Batch, nam
 
 
 async def weights(case: Case) -> Finding:
-    """New weights reach the sampler: each kind of tensor by a canary, then all of them by a real update.
+    """The sampler uses new weights: one changed tensor of each kind, then all of them after a real update.
 
-    Leaves the world with the updated weights.
+    The world keeps the updated weights.
     """
     name, engine = "weights reach the sampler", case.world.engine
     mine = case.world.learner.weights()
     if not _holds(case, mine):
-        return Finding(name, "fail", "the sampler's weights are not the learner's before any update", REPORT)
+        return Finding(name, "fail", "the sampler's weights differ from the learner's before any update", REPORT)
     before = await _look(case)
     await engine.load(mine)
     if await _look(case) != before:
@@ -293,7 +292,7 @@ async def _after_update(case: Case, canaries: int) -> Finding:
     world.learner.update(batch(few, world.engine.version), pull, lr=STEP)
     await world.engine.load(world.learner.weights())
     if not _holds(case, world.learner.weights()):
-        return Finding(name, "fail", "after an update the sampler's checksum is not the learner's", REPORT)
+        return Finding(name, "fail", "after an update the sampler's checksum differs from the learner's", REPORT)
     place = Place(SEED, 5, 0, PROBE)
     now = await sampled(case, [g.problem for g in few], place, min(SHORT, case.opened.setting.max_tokens))
     decoder, rows = case.reference(), [r.segments[0] for g in now for r in g.rollouts]
@@ -302,29 +301,29 @@ async def _after_update(case: Case, canaries: int) -> Finding:
     seen = (f"after an update the sampler's log-probs are {gap:.1e} from the learner's on average, and {plain:.1e} "
             "from those of a full pass under the new weights")
     if not gap <= case.bar.fine * slack(case.sampling):
-        return Finding(name, "fail", f"{seen}: they do not have the same weights", REPORT)
+        return Finding(name, "fail", f"{seen}: they have different weights", REPORT)
     if why := _too_far(case, gaps, case.sampling, case.bar.fine):
         return Finding(name, "fail", f"{seen}: {why}", REPORT)
     if moved <= gap:
-        return Finding(name, "cannot tell", f"an update moved log-probs by {moved:.1e}: too little to be seen")
-    return Finding(name, "ok", f"each of {canaries} kinds of tensor moves what is sampled; {seen}; those of answers "
-                   f"from before it differ by {moved:.1e}")
+        return Finding(name, "cannot tell", f"an update changed log-probs by {moved:.1e}, too little to measure")
+    return Finding(name, "ok", f"each of {canaries} kinds of tensor changes the samples; {seen}; log-probs of earlier "
+                   f"answers differ by {moved:.1e}")
 
 
 def _moved(case: Case, groups: Sequence[Group]) -> float:
-    """How far the learner's log-probs of answers are from those recorded, on average."""
+    """Mean distance of the learner's log-probs from the recorded ones."""
     known = batch(groups, case.world.engine.version)
     return float((case.world.learner.score(known).logp.cpu() - known.logp)[known.mask].abs().mean())
 
 
 def _holds(case: Case, theirs: Weights) -> bool:
-    """Whether the sampler's weights are these, by its checksum; true where an engine has none to compare."""
+    """Whether the sampler has these weights, by its checksum; true if the engine has no checksum."""
     checksum = getattr(case.world.engine, "checksum", None)
     return checksum is None or checksum() == checksum(theirs)
 
 
 def pull(out: Forward, known: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-    """The plainest loss: the log-prob times the advantage."""
+    """The policy-gradient loss: minus the log-prob times the advantage."""
     assert known.advantage is not None
     return -out.logp * known.advantage, {}
 

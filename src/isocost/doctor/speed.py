@@ -1,4 +1,4 @@
-"""How near the machine's limit sampling and learning are, and which limit that is."""
+"""Checks of speed: sampling and learning, relative to what memory or arithmetic of the machine permit."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from isocost.local import roofline
 from isocost.local.roofline import Peaks, Work
 from isocost.types import Group
 
-LOW = 0.05         # share of the floor below which something is to be gained
-TAKEN = 0.7        # of the processor, below which others have the rest and timings say little
+LOW = 0.05         # share of the possible speed below which a finding is a warning
+TAKEN = 0.7        # share of the processor below which other work makes timings meaningless
 NAMES = {"float32": "fp32", "bfloat16": "bf16"}
 
 
@@ -25,7 +25,7 @@ async def sampling_speed(case: Case) -> Finding:
     """Tokens per second of the answers sampled at the start, against the machine's floor for the same tokens."""
     peaks, kind, body = _machine(case)
     if peaks is None:
-        return Finding("speed of sampling", "cannot tell", "float64 is for checks, and has no measured peak")
+        return Finding("speed of sampling", "cannot tell", "float64 is for checks; its peak speed is not measured")
     floor, limit = _decode_floor(case, peaks, kind, body)
     tokens = sum(sum(g.lengths) for g in case.groups)
     return _judged(case, "speed of sampling", tokens / case.seconds, floor / case.seconds, limit, case.had,
@@ -36,11 +36,11 @@ async def learning_speed(case: Case) -> Finding:
     """Tokens per second of an update, against the machine's floor. The world's weights have changed after it."""
     peaks, kind, body = _machine(case)
     if peaks is None:
-        return Finding("speed of learning", "cannot tell", "float64 is for checks, and has no measured peak")
+        return Finding("speed of learning", "cannot tell", "float64 is for checks; its peak speed is not measured")
     groups = case.some[:2] if case.large else case.some
     known, account = batch(groups, case.world.engine.version), meters.payer().account
     best, had, read = np.inf, 1.0, 0
-    for _ in range(1 if case.large else 4):      # of a small one the first makes its buffers, which shows
+    for _ in range(1 if case.large else 4):      # the first update of a small model allocates its buffers
         before = case.world.meter.physical[account].train if account in case.world.meter.physical else 0
         wall, cpu = time.perf_counter(), time.process_time()
         case.world.learner.update(known, pull, lr=0.0)
@@ -57,36 +57,36 @@ async def learning_speed(case: Case) -> Finding:
 def _judged(
     case: Case, name: str, rate: float, share: float, limit: str, had: float, what: str
 ) -> Finding:
-    said = f"{rate:,.0f} tokens/s {what}: {share:.0%} of what this machine could do, which {limit} bounds"
+    said = f"{rate:,.0f} tokens/s {what}: {share:.0%} of what the machine's {limit} permits"
     if case.world.extra["device"] == "cpu" and had < TAKEN:
         return Finding(name, "cannot tell", f"{said}; but other work took {1 - had:.0%} of the processor meanwhile",
-                       "look again on an idle machine")
+                       "run it again on an idle machine")
     if share >= LOW:
         return Finding(name, "ok", said, _kernels(case))
     return Finding(name, "warn", said, _kernels(case) or _advice(case, limit))
 
 
 def _kernels(case: Case) -> str:
-    """What to do where the plain path runs in place of the native one."""
+    """What to do if torch computes instead of the native kernels."""
     if case.world.extra.get("kernels") != "torch":
         return ""
     why = case.world.extra.get("kernels_why") or "no reason is known"
-    return f"the native kernels are not in use ({why}): with a C++ compiler installed this is faster"
+    return f"the native kernels are not in use ({why}): install a C++ compiler to make this faster"
 
 
 def _advice(case: Case, limit: str) -> str:
     threads, cores = case.opened.setting.threads, os.cpu_count() or 1
     if case.large and threads < cores:
-        return f"give it more of the machine: --threads {cores}"
+        return f"use more cores: --threads {cores}"
     if not case.large and threads > 1:
-        return "threads wait for each other on a model this small: --threads 1, and runs side by side"
+        return "threads wait for each other on a model of this size: use --threads 1, and runs side by side"
     if limit == "memory":
-        return "sample more at once (larger n or B): the same bytes then serve more rows"
-    return "work in larger batches (larger n or B): each call does too little for what it costs to make"
+        return "sample more at once (larger n or B): each read of the weights then serves more rows"
+    return "use larger batches (larger n or B): the fixed cost of each call is too large for its work"
 
 
 def _machine(case: Case) -> tuple[Peaks | None, str, int]:
-    """Peaks, measured once per case; the precision of the body by roofline's name, and its bytes."""
+    """Peak speeds, measured once per case; the name of the body's precision in `roofline`, and its bytes per number."""
     kind = NAMES.get(str(case.world.extra["dtype"]))
     if kind is None:
         return None, "", 8
@@ -97,7 +97,7 @@ def _machine(case: Case) -> tuple[Peaks | None, str, int]:
 
 
 def _decode_floor(case: Case, peaks: Peaks, kind: str, body: int) -> tuple[float, str]:
-    """Seconds for these very answers, tick by tick, each with the rows then alive; and what bounds most of them."""
+    """Least seconds for the sampled answers, token by token with the rows still open, and the limit of most."""
     config = case.world.extra["model"].config
     prompts = np.array([len(g.rollouts[0].segments[0]) - g.lengths[0] for g in case.groups])
     lengths = np.array([g.lengths for g in case.groups])
@@ -118,7 +118,7 @@ def _decode_floor(case: Case, peaks: Peaks, kind: str, body: int) -> tuple[float
 
 
 def _train_work(case: Case, groups: Sequence[Group], tokens: int, body: int) -> Work:
-    """Prompts once per group, and no last tokens: what the update had to read."""
+    """The work of an update: prompts once per group, without last tokens."""
     looks, predicted = 0.0, 0
     count = 0
     for g in groups:

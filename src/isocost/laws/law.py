@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy import ndarray
@@ -153,6 +153,14 @@ class Growth:
                         own[0].dof)
 
 
+class Predicted(NamedTuple):
+    """Held-out reward on the test split at one C: the mean curve's confidence interval, and the prediction interval of
+    the mean of new runs."""
+
+    confidence: Interval
+    prediction: Interval
+
+
 @dataclass(frozen=True, eq=False)
 class Law:
     """The fitted pilot. `predict`, `curve`, `equal_set`, `best`, `frontier`, `refusal` are its questions.
@@ -232,10 +240,10 @@ class Law:
         gain, error = self.gain(self.fallback())
         return gain < RISEN * error
 
-    def predict(self, n: int, C: float, runs: int = 3) -> tuple[Interval, Interval]:
-        """Audit reward of arm n after C rollouts: (confidence of the mean curve, prediction of a mean of `runs`)."""
+    def predict(self, n: int, C: float, runs: int = 3) -> Predicted:
+        """Reward on the test split of arm n after C rollouts: of the mean curve, and of the mean of `runs` new runs."""
         confidence, prediction = (self.curve(n, C, kind, runs) for kind in ("confidence", "prediction"))
-        return _first(confidence, self.dof), _first(prediction, self.dof)
+        return Predicted(_first(confidence, self.dof), _first(prediction, self.dof))
 
     def curve(self, n: int, C: float | ndarray, kind: Kind = "confidence", runs: int = 3) -> Band:
         """The curve of arm n at C (K,) with its band; `runs` counts only for a prediction. Raises UserError."""

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from isocost.compare.tracks import Track
 from isocost.laws.curves import Curve
+from isocost.laws.tracks import Track
 
 MULTIPLIERS = (0.25, 1.0, 4.0)   # rates of the probe, times the anchor's
 EDGES = (0.5, 2.0)               # rates at which the smallest and the largest n are rerun

@@ -97,7 +97,7 @@ def render(study: Study) -> str:
         script_hashes=f"{_source_hash(bundle)} {_source_hash(drawing)}",
         bundle=bundle,
         drawing=drawing,
-        body=_as_measured(study, _body(study, sections)),
+        body=as_measured(study, _body(study, sections)),
     )
 
 
@@ -120,7 +120,7 @@ def _body(study: Study, sections: list[Section]) -> Safe:
     )
 
 
-def _as_measured(study: Study, body: Safe) -> Safe:
+def as_measured(study: Study, body: Safe) -> Safe:
     """The page in the words of what was measured: another metric, or of imported logs training reward only."""
     kinds = {as_dict(as_dict(r.about.get("imported")).get("metric")).get("kind") for r in study.runs}
     kinds = kinds or {study["comparison"].get("kind")}  # of folders, whose runs lie elsewhere

@@ -7,7 +7,6 @@ run to come, in the user's own trainer: one arm, one run.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,32 +16,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
-from isocost.cli import text as tell
 from isocost.errors import UserError
-from isocost.jsonfile import page, write_json
 from isocost.laws.curves import Curve, curves
 from isocost.laws.fit import fit_law
 from isocost.laws.law import Flag, Law
+from isocost.planner import rollouts as plans
 from isocost.planner.budget import MEASURED, Bill, Budget, Machine, Prices, Timing, in_every_unit, measure_timing
-from isocost.planner.evaluation import Evaluation
 from isocost.planner.learning_rate import EXPONENT, NOISE, RateRule, by_n
-from isocost.planner.pilot import EXTRAPOLATION, PilotPlan
-from isocost.planner.rollouts import IMPORTED, Arm, Check, Plan, prescribe
-from isocost.planner.study_runs import COMMON, WARMUP_SHARE, Run, whole
-from isocost.runs import files as records
+from isocost.planner.pilot import COMMON, EXTRAPOLATION, Evaluation, PilotPlan, Run, detectable, whole
+from isocost.planner.rollouts import IMPORTED, Arm, Check, prescribe
+from isocost.planner.study_runs import WARMUP_SHARE
 from isocost.runs import measure, schema
-from isocost.runs.files import read_json
-from isocost.runs.measure import TRAINING, UNNAMED
+from isocost.runs.measure import TRAINING
+from isocost.runs.record import read_json
 from isocost.runs.schema import BILLED
-from isocost.stats.power import detectable
-from isocost.steps import spending
-from isocost.steps.folder import Home, writing
-from isocost.terminal import echo
-from isocost.trainers import logs
-from isocost.trainers.logs import Log
-from isocost.trainers.record import Asked, Imported, about, resolve, write
+from isocost.steps import results, spending
+from isocost.steps.folder import Home
 from isocost.units import UNITS
 from isocost.words import counted, word
 
@@ -51,184 +41,11 @@ HELD = 256  # held-out problems assumed
 NOTHING = Bill(0, 0.0, None, 0.0, 0, None, None)  # of the budget to come, no imported run took anything
 UNTIMED = Timing(0.0, 0.0, 0.0, 0.0, "not known: the logs hold no seconds")
 SAID = ("a second held-out half:", "a held-out measure:")  # what the law's own flags say
-STALE = ("law.json", "plan.json")
-SAMPLING = ("temperature", "top_p", "top_k", "max_tokens")  # what study.json keeps of how answers were sampled
-FEW = 2  # values of a reward that two runs may have in common by chance
 OURS = ("pilot_share", "seeds", "warmup")  # checks of a plan that are of isocost's own runs
 THEIRS = (
     "the runs were imported: what they cost is not in the budget, and the run to come is your trainer's, so no arm is "
     "compared and no forecast sealed"
 )
-
-
-def run(
-    sources: Sequence[Path],
-    out: Path | None,
-    source: str | None,
-    columns: Sequence[str],
-    scale: str | None,
-    names: str | None,
-    study: bool = False,
-    **asked: Any,
-) -> list[dict[str, Any]]:
-    """The command: every log of every source, written below `out`; `study` makes a study even of one log.
-
-    A log without any reward beside others is skipped, and named on stderr. Raises UserError as `bring` does.
-    """
-    unsaid = next((c for c in columns if "=" not in c), None)
-    if unsaid is not None:
-        raise UserError(f"--map takes NAME=COLUMN, such as reward=train/score, not {unsaid!r}")
-    mapped = dict(c.split("=", 1) for c in columns)
-    found: list[Log] = []
-    skipped: list[str] = []
-    for path in sources:
-        try:
-            found += logs.logs(path, source, mapped, skipped)
-        except logs.Empty as e:
-            skipped.append(str(e))
-    if not found:
-        raise UserError(skipped[0])
-    for text in skipped:
-        echo(f"skipped: {text}", err=True)
-    if out is None:
-        own = re.sub(r"[^\w.-]+", "-", found[0].name).strip(".-") or "imported"
-        out = Path("runs") / own if len(found) == 1 else Path("studies") / "imported"
-    with writing(out):
-        return bring(found, out, Asked(scale=_bounds(scale), pattern=names, **asked), study)
-
-
-def _bounds(text: str | None) -> tuple[float, float] | None:
-    if text is None:
-        return None
-    try:
-        low, high = map(float, text.split(","))
-    except ValueError:
-        raise UserError(f"--scale takes LOW,HIGH, such as 0,500, not {text!r}") from None
-    if not low < high:
-        raise UserError(f"--scale takes the least first, such as 0,500, not {text!r}")
-    return low, high
-
-
-def show(found: Sequence[dict[str, Any]]) -> None:
-    """Print what was brought in, then what it lacks, each thing once."""
-    for r in found:
-        unit, own = r["unit"], measure.from_to(r["scale"], r["first"], r["last"])
-        echo(
-            f"{r['run']}  from {r['log']} ({r['source']}): n = {r['n']}, B = {r['B']}, lr = {r['lr']:.2g}, seed "
-            f"{r['seed']}; {counted(r['points'], 'point')} to {r['C']:g} {unit}; {r['metric']} {r['first']:.3f} -> "
-            f"{r['last']:.3f} ({'; '.join(filter(None, (r['kind'], own)))})"
-        )
-    lacks = Counter(m for r in found for m in r["missing"])
-    for text, count in lacks.most_common():
-        echo(f"missing{'' if count == len(found) else f' in {count} of {len(found)}'}: {text}")
-
-
-def bring(logs: Sequence[Log], out: Path, asked: Asked, study: bool = False) -> list[dict[str, Any]]:
-    """Write logs as one run, or as runs of a study where there are several, `study` asks for one or `out` is one.
-
-    Returns what was written, one entry per run. Raises UserError, with nothing written, for whatever does not fit.
-    """
-    runs = [resolve(log, asked) for log in logs]
-    many = study or len(runs) > 1 or (out / "study.json").exists()
-    if not many:
-        if (out / "run.json").exists() and read_json(out / "run.json").get("imported", {}).get("digest") != (
-            runs[0].digest
-        ):
-            raise UserError(f"{out} holds another run; choose another --out")
-        seed = runs[0].seed if runs[0].seed is not None else 0
-        write(runs[0], out, name=out.resolve().name, purpose="run", seed=seed)
-        return [_told(runs[0], out, seed)]
-    return _into_study(runs, out, asked)
-
-
-def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> list[dict[str, Any]]:
-    if (out / "run.json").exists():
-        raise UserError(f"{out} is a run; choose another --out for a study")
-    if (out / "study.json").exists() and not read_json(out / "study.json").get("imported"):
-        raise UserError(f"{out} is a study of isocost's own runs; choose another --out")
-    there = {f"{t['imported']['name']} ({p.parent})": t for p in sorted((out / "runs").glob("*/run.json"))
-             if (t := read_json(p, schema.IMPORTED))}
-    known = {t["imported"]["digest"]: name for name, t in there.items()}
-    arms = {(t["arm"]["n"], t["seed"]): name for name, t in there.items()}
-    new = {_where(run): about(run, run.log.name, "pilot", 0) for run in runs}
-    measure.one([(name, measure.of(t)) for name, t in (there | new).items()])
-    placed: list[tuple[Imported, int, str]] = []
-    for run in runs:
-        if run.digest in known and not _may_coincide(run):
-            raise UserError(f"{_where(run)} is the same log as {known[run.digest]}: leave one out")
-        taken = {seed for n, seed in arms if n == run.n}
-        seed = run.seed if run.seed is not None else next(i for i in range(len(taken) + 1) if i not in taken)
-        if (run.n, seed) in arms:
-            raise UserError(
-                f"{_where(run)} and {arms[run.n, seed]} are both n = {run.n}, seed {seed}; a seed counts "
-                "once: leave one out, or give the seeds they were run with"
-            )
-        known[run.digest] = arms[run.n, seed] = _where(run)
-        placed.append((run, seed, Run("pilot", run.n, run.B, 0, 1.0, len(taken), seed).name))
-    for run, seed, name in placed:
-        write(run, out / "runs" / name, name=name, purpose="pilot", seed=seed)
-    if not (out / "study.json").exists():
-        told = {k: v for run in reversed(runs) for k, v in run.log.about.items()}
-        setting = {
-            "model": asked.model or str(told.get("model") or UNNAMED),
-            "data": asked.data or str(told.get("data") or UNNAMED),
-        }
-        extra = {k: told[k] for k in SAMPLING if k in told}
-        write_json(
-            out / "study.json",
-            {
-                "schema": records.SCHEMA,
-                "setting": {**setting, **extra},
-                "seed": 0,
-                "method": None,
-                "imported": True,
-                "phases": {},
-                "code": records.code(),
-            },
-        )
-    home = Home(out)
-    home.write("study.json", home.asked | {"phases": {"imported runs": round(_bills(out)[1], 2)}})
-    for name in STALE:
-        (out / name).unlink(missing_ok=True)
-    seen = curves(out)
-    write_json(out / "rate.json", rule_of(seen).data())
-    write_json(out / "pilot.json", pilot_of(out, seen, None).data())
-    return [_told(run, out / "runs" / name, seed) for run, seed, name in placed]
-
-
-def _may_coincide(run: Imported) -> bool:
-    """Whether another seed may have logged these very rewards: its seed is known, and they take two values at most.
-
-    Success that is 0 or 1 throughout says nothing of which run it is of; other rewards do.
-    """
-    return run.seed is not None and len({p.reward for _, p in run.evaluations}) <= FEW
-
-
-def _where(run: Imported) -> str:
-    """A log's name and its file: two logs may have one name."""
-    return f"{run.log.name} ({run.log.files[0]})"
-
-
-def _told(run: Imported, folder: Path, seed: int) -> dict[str, Any]:
-    first, last = run.evaluations[0], run.evaluations[-1]
-    return {
-        "run": str(folder),
-        "log": run.log.name,
-        "source": run.log.source,
-        "n": run.n,
-        "B": run.B,
-        "lr": run.lr,
-        "seed": seed,
-        "C": run.C,
-        "unit": run.log.unit,
-        "metric": run.metric,
-        "kind": run.kind,
-        "points": len(run.evaluations),
-        "first": first[1].reward,
-        "last": last[1].reward,
-        "scale": list(run.stated.get("scale") or measure.UNIT),
-        "missing": list(run.missing),
-    }
 
 
 def rule_of(seen: Sequence[Curve]) -> RateRule:
@@ -281,7 +98,7 @@ def pilot_of(folder: Path, seen: Sequence[Curve], budget: Budget | None) -> Pilo
     seeds = min(Counter(c.n for c in seen).values())
     runs = tuple(_run(c) for c in seen)
     sd, source = _spread(seen)
-    tokens, ends = _bills(folder)
+    tokens, ends = bills_of(folder)
     prices = Prices(0.0, tokens or 0.0, None)
     timing = timing_of(seen)
     spent = replace(prices.bill([(c.n, c.B, int(c.C[-1]), len(c.C)) for c in seen], timing), seconds=ends)
@@ -344,7 +161,7 @@ def _spread(seen: Sequence[Curve]) -> tuple[float, str]:
     return sqrt(squares / dof), "measured between the imported runs"
 
 
-def _bills(folder: Path) -> tuple[float | None, float]:
+def bills_of(folder: Path) -> tuple[float | None, float]:
     """(tokens written per rollout where every log says so, seconds of all runs)."""
     ends = [read_json(p, BILLED) for p in sorted((folder / "runs").glob("*/end.json"))]
     bills = [e["bill"]["train"] for e in ends]
@@ -427,21 +244,23 @@ def is_imported_run(path: Path) -> bool:
     return (path / "run.json").exists() and bool(read_json(path / "run.json").get("imported"))
 
 
-def fit_alone(run: Path, console: Console, *, as_json: bool) -> int:
-    """Tell the curve of one imported run, and what one run leaves open; nothing is written.
+def refuse_imported(folder: Path, instead: str) -> None:
+    """Raises UserError for an imported study or run, with what to do instead."""
+    found = [read_json(p) for p in (folder / "study.json", folder / "run.json") if p.exists()]
+    if any(x.get("imported") for x in found):
+        raise UserError(f"{folder} was imported: {instead}")
+
+
+def fit_alone(run: Path) -> results.Law:
+    """The curve of one imported run, and what a plan needs beside it; nothing is written.
 
     Raises UserError where its log does not hold the base's reward.
     """
-    told = read_json(run / "run.json")
-    law = _flagged(fit_law(with_base(run, curves([run]))), told)
-    tell.law(console, law)
-    console.print(
-        f"  one run: to plan from it, import its log again as `isocost import LOG... --study --out STUDY`, with other "
-        f"seeds of n = {told['arm']['n']} and runs of other n where there are any", highlight=False, soft_wrap=True
-    )
-    if as_json:
-        echo(page(law.data()))
-    return 0
+    record = read_json(run / "run.json")
+    law = _flagged(fit_law(with_base(run, curves([run]))), record)
+    advice = ("one run: to plan from it, import its log again as `isocost import LOG... --study --out STUDY`, with "
+              f"other seeds of n = {record['arm']['n']} and runs of other n where there are any")
+    return results.Law.beside(law, advice=advice, folder=run)
 
 
 def _said(home: Home) -> dict[str, str]:
@@ -473,13 +292,15 @@ def timing_of(seen: Sequence[Curve]) -> Timing:
 
 def planned(
     home: Home, budget: str | None, price: str | None = None, devices: int | None = None, *, others: bool = False
-) -> Plan:
+) -> results.Plan:
     """The prescription for the run to come, within a budget; without one, as last planned.
 
-    A `price` and a number of `devices` turn time into money and device-hours, asked for or told beside. Raises
-    UserError for a budget in a unit that the logs do not let anyone count, or that pays for no run, for a price or
-    devices where the logs hold no seconds, for options that an imported study has no use for (`others`), and before
-    there is a law.
+    A `price` and a number of `devices` turn time into money and device-hours.
+
+    Raises:
+        UserError: before there is a law; for a budget in a unit that the logs cannot count, or that pays for no run;
+            for a price or devices where the logs hold no seconds; for options that an imported study does not use
+            (`others`).
     """
     if others:
         raise UserError(f"{home.path} was imported: its runs and rates are what they are; a plan takes --budget only")
@@ -501,7 +322,7 @@ def planned(
         checks = (*kept, _warms_up(home, arms[0]))
         made = replace(made, arms=arms, checks=checks, flags=(THEIRS, *made.flags), fallback=said)
         home.write("plan.json", {**made.data(), **_beside(home, made, pilot)})
-    return Plan.of(home.read("plan.json", "plan"))
+    return results.Plan.written(home.read("plan.json", "plan"), folder=home.path)
 
 
 def _plan_anew(
@@ -526,7 +347,7 @@ def _plan_anew(
     (home.path / "plan.json").unlink(missing_ok=True)
 
 
-def _beside(home: Home, made: Plan, pilot: PilotPlan) -> dict[str, Any]:
+def _beside(home: Home, made: plans.Plan, pilot: PilotPlan) -> dict[str, Any]:
     """Beside a plan: its cost in every unit that the logs let anyone count, what the law says of more compute, of seeds
     and of further runs, and what its rewards and its C are."""
     units = {"rollouts": True, "tokens": made.bill.tokens > 0, "flops": False}
@@ -575,7 +396,7 @@ def _prices(folder: Path) -> dict[int, Prices]:
 
 def _countable(budget: Budget, folder: Path, seen: Sequence[Curve]) -> Budget:
     """The budget. Raises UserError where the logs do not tell what a rollout costs in its unit."""
-    lacks = {"rollouts": False, "tokens": _bills(folder)[0] is None, "flops": True}
+    lacks = {"rollouts": False, "tokens": bills_of(folder)[0] is None, "flops": True}
     if lacks.get(budget.unit, timing_of(seen) == UNTIMED):
         raise UserError(
             f"a budget in {budget.unit} cannot be counted: the imported logs do not hold enough to tell what "

@@ -1,4 +1,4 @@
-"""Planned runs as jobs, side by side, with a live display; runs that are there and shorter go on."""
+"""Planned runs as jobs, side by side; runs that are there and shorter are continued."""
 
 from __future__ import annotations
 
@@ -7,10 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from isocost.cli import text as tell
-from isocost.cli.live import Watch
 from isocost.errors import UserError
 from isocost.planner.evaluation import Evaluation
 from isocost.planner.learning_rate import RateRule
@@ -19,17 +15,20 @@ from isocost.planner.study_runs import Run
 from isocost.runs.launch.local import run_all
 from isocost.runs.run import Job, reopen
 from isocost.steps import spending
+from isocost.steps.events import Observer, Warned
 from isocost.steps.folder import Home
 from isocost.steps.settings import workers_of
 from isocost.words import counted
 
 
-def workers_for(home: Home, asked: int | None, console: Console) -> int:
-    """Runs side by side: as many as are asked for, or as the study was planned for."""
+def workers_for(home: Home, asked: int | None, observer: Observer) -> int:
+    """Runs side by side: the requested number, or the one that the study was planned for."""
     planned = spending.machine_of(home).side_by_side
     if asked and asked != planned:
-        tell.flags(console, (f"planned for {counted(planned, 'run')} side by side and run with {asked}: hours on the "
-                             f"wall, device-hours and money are {planned / asked:.3g} times what the plan says",))
+        observer.on(Warned(
+            f"planned for {counted(planned, 'run')} side by side and run with {asked}: hours on the wall, device-hours "
+            f"and money are {planned / asked:.3g} times what the plan says"
+        ))
     return asked or planned
 
 
@@ -39,25 +38,30 @@ def run_phase(
     runs: Sequence[Run],
     rule: RateRule,
     title: str,
-    console: Console,
+    observer: Observer,
     workers: int | None,
     seal: str | None = None,
 ) -> list[dict[str, Any]]:
+    """Run the planned runs of one purpose; returns what each end.json says."""
     jobs = [job_of(home, r, rule, planned.points_of(r), seal, planned.evaluation) for r in runs]
     _refuse_elsewhere(jobs, home.runs)
     for job in jobs:
         reopen(home.runs / job.name, job)
-    return run_jobs(jobs, home.runs, title, console, workers)
+    return run_jobs(jobs, home.runs, title, observer, workers)
 
 
 def run_jobs(
-    jobs: Sequence[Job], folder: Path, title: str, console: Console, workers: int | None
+    jobs: Sequence[Job], folder: Path, title: str, observer: Observer, workers: int | None
 ) -> list[dict[str, Any]]:
-    """Run jobs side by side with a live display. Raises Interrupted once everything is saved."""
+    """Run jobs side by side, each in `folder`/name; returns what each end.json says.
+
+    Raises:
+        Interrupted: after a signal, once everything is saved.
+    """
     if not jobs:
         return []
     _refuse_elsewhere(jobs, folder)
-    with Watch(title, jobs, folder, console) as watch:
+    with observer.running(title, folder, jobs) as watch:
         return run_all(jobs, folder, workers=workers_of(jobs[0].setting, workers), watch=watch)
 
 

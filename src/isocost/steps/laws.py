@@ -1,55 +1,94 @@
-"""What `isocost laws` prints: the list of laws, and one fitted to a table of points."""
+"""The published laws: list them, or fit one to a table of points."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from isocost.display import Shown
 from isocost.errors import UserError
 from isocost.laws.papers.known import LAWS, Points, estimate, read_points
-from isocost.words import counted
 
 
-def listed() -> list[dict[str, Any]]:
-    """Every law as plain data."""
-    return [
-        {"name": law.name, "equation": law.equation, "source": law.source, "data": law.data,
-         "where": f"isocost.{law.where}", "points": law.fit is not None}
+@dataclass(frozen=True)
+class LawRow:
+    """A law: its equation, its source, the data it takes, the function (`where`), and whether `fit_points` fits it
+    (`points`)."""
+
+    name: str
+    equation: str
+    source: str
+    data: str
+    where: str
+    points: bool
+
+
+@dataclass(frozen=True)
+class LawList(Shown):
+    """Every law."""
+
+    laws: tuple[LawRow, ...]
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Plain data for JSON, as `isocost laws list --json` prints it: a list with an entry per law."""
+        return [asdict(law) for law in self.laws]
+
+
+def list_laws() -> LawList:
+    """Every law that isocost can fit."""
+    return LawList(tuple(
+        LawRow(law.name, law.equation, law.source, law.data, f"isocost.{law.where}", law.fit is not None)
         for law in LAWS.values()
-    ]
+    ))
 
 
-def show_list(rows: list[dict[str, Any]]) -> None:
-    """Three lines a law; * marks those that `isocost laws fit` fits to points."""
-    for row in rows:
-        print(f"{row['name'] + ' *' * row['points']:18} {row['equation']}")
-        print(f"{'':18} from {row['data']}; {row['where']}")
-        print(f"{'':18} {row['source']}")
-    print("* isocost laws fit LAW POINTS.csv; the others are called from Python, see docs/laws.md")
+@dataclass(frozen=True)
+class Parameter:
+    """A fitted parameter and its confidence interval; `low` and `high` are None where the interval is open."""
+
+    name: str
+    value: float
+    low: float | None
+    high: float | None
 
 
-def fit(name: str, path: Path, columns: dict[str, str], level: float) -> dict[str, Any]:
-    """A law fitted to a CSV table, as plain data. Raises UserError for a law that is not there, and bad tables."""
-    if name not in LAWS:
-        raise UserError(f"there is no law {name!r}; there are {', '.join(LAWS)}")
-    points = read_points(path, **columns)
-    found = estimate(LAWS[name], points, level)
-    return {
-        "law": name, "equation": LAWS[name].equation, "points": len(points.x),
-        "runs": points.runs if points.told else None, "level": level, "draws": _draws(points),
-        "parameters": {e.name: {"value": e.value, "low": _known(e.low), "high": _known(e.high)} for e in found},
-    }
+@dataclass(frozen=True)
+class PointsFit(Shown):
+    """A law fitted to points. `points` and `runs` are counts (`runs` None if the table names no runs); `level` is that
+    of the intervals, and `draws` says which points they treat as independent. Parameters are in the table's units."""
+
+    law: str
+    equation: str
+    points: int
+    runs: int | None
+    level: float
+    draws: str
+    parameters: tuple[Parameter, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, as `isocost laws fit --json` prints it."""
+        fields = {k: v for k, v in asdict(self).items() if k != "parameters"}
+        return {**fields, "parameters": {p.name: {"value": p.value, "low": p.low, "high": p.high}
+                                         for p in self.parameters}}
 
 
-def show_fit(found: dict[str, Any]) -> None:
-    """The parameters with their intervals, and what these take for independent."""
-    of = f" of {counted(found['runs'], 'run')}" if found["runs"] else ""
-    print(f"{found['equation']}   ({counted(found['points'], 'point')}{of})")
-    for name, one in found["parameters"].items():
-        where = "interval open" if one["low"] is None else f"{one['low']:.4g} to {one['high']:.4g}"
-        print(f"  {name:8} {one['value']:<10.4g} {where}")
-    print(f"{found['level']:.0%} intervals: {found['draws']}")
+def fit_points(law: str, path: str | Path, *, x: str = "x", y: str = "y", run: str = "run", level: float = 0.9
+               ) -> PointsFit:
+    """Fit a law to a CSV table with columns `x` and `y` and, if known, `run`, which names the run of each point.
+
+    Raises:
+        UserError: for an unknown law, and for a table that does not fit.
+    """
+    if law not in LAWS:
+        raise UserError(f"unknown law {law!r}; expected one of {', '.join(LAWS)}")
+    points = read_points(Path(path), x=x, y=y, run=run)
+    found = estimate(LAWS[law], points, level)
+    return PointsFit(
+        law, LAWS[law].equation, len(points.x), points.runs if points.told else None, level, _draws(points),
+        tuple(Parameter(e.name, e.value, _known(e.low), _known(e.high)) for e in found),
+    )
 
 
 def _known(x: float) -> float | None:
@@ -58,7 +97,7 @@ def _known(x: float) -> float | None:
 
 def _draws(points: Points) -> str:
     if not points.told:
-        return "every point is taken for an independent draw; if some are of one run, name runs in a column `run`"
+        return "every point counts as independent; if several are of one run, name runs in a column `run`"
     if points.runs < 3:
-        return f"{points.runs} run{'s' * (points.runs > 1)} cannot say how runs differ; three or more can"
-    return "runs are the draws, however many points each has"
+        return f"{points.runs} run{'s' * (points.runs > 1)}: the spread between runs is unknown; it needs 3 or more"
+    return "runs count as independent, whatever the number of their points"

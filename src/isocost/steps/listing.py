@@ -1,22 +1,19 @@
-"""What there is: studies and runs below a folder, methods by seam, differences between two recipes."""
+"""List studies and runs below a folder, methods by seam, and the differences between two recipes."""
 
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from isocost import methods as catalogue
-from isocost.cli.live import duration
-from isocost.console import console
+from isocost.display import Shown
 from isocost.errors import UserError
 from isocost.planner.study_runs import Run
-from isocost.recipe import calls, describe, diff
+from isocost.recipe import describe, diff
 from isocost.runs import files as records
 from isocost.runs import measure
 from isocost.runs.files import GO_ON, find_runs, is_run, read_json, read_lines
@@ -26,54 +23,192 @@ from isocost.runs.names import today
 from isocost.runs.schema import MEASURED
 from isocost.seams import SEAMS
 from isocost.shape import Each, Keys
-from isocost.words import counted, visible
+from isocost.words import counted
 
 FILES = (
-    "profile.json",
-    "pilot.json",
-    "law.json",
-    "plan.json",
-    "forecast.json",
-    "audit.json",
-    "comparison.json",
+    "profile.json", "pilot.json", "law.json", "plan.json", "forecast.json", "audit.json", "comparison.json",
     "report.html",
 )
-
-
 LISTED = MEASURED.needing(method=str, purpose=str)
 PILOT = Keys({"runs": Each(Run)})
 
 
-def _console() -> Console:
-    return console(width=160)
+# studies and runs ---------------------------------------------------------------------------------------------
 
 
-def rows(folder: Path) -> list[dict[str, Any]]:
-    """Studies and runs below a folder, as plain data; one that cannot be read has `broken`, saying why, and no more.
+@dataclass(frozen=True)
+class StudyRow:
+    """A study: its folder, model and data, its audit's verdict (None before one), the files it `has`, its `steps` by
+    name, and the seconds that they took."""
 
-    Raises UserError if there is no such folder.
+    path: str
+    model: str
+    data: str
+    verdict: str | None
+    has: tuple[str, ...]
+    steps: tuple[str, ...]
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"kind": "study", **asdict(self)}
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A run. `rollouts` is its cost at the latest evaluation, counted in `unit`; `first` and `last` are its rewards in
+    [0, 1] there and at the first evaluation (None before one). `reward` is their kind, held-out or training, and
+    `scale` (lowest, highest) are 0 and 1 in the units of an imported log. `ended` is the reason of its end, `running`
+    or `unfinished`."""
+
+    path: str
+    method: str
+    purpose: str
+    n: int
+    B: int
+    lr: float
+    seed: int
+    rollouts: float
+    ended: str
+    unit: str
+    reward: str
+    scale: tuple[float, float]
+    first: float | None
+    last: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"kind": "run", **asdict(self)}
+
+
+@dataclass(frozen=True)
+class BrokenRow:
+    """A study or run (`kind`) that cannot be read, and why."""
+
+    kind: str
+    path: str
+    broken: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Listing(Shown):
+    """The studies and then the runs below a folder, each in order of path."""
+
+    rows: tuple[StudyRow | RunRow | BrokenRow, ...]
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Plain data for JSON, as `isocost ls --json` prints it: a list with an entry per row."""
+        return [row.to_dict() for row in self.rows]
+
+
+def list_folder(folder: str | Path) -> Listing:
+    """The studies and runs below a folder.
+
+    Raises:
+        UserError: if the folder does not exist.
     """
+    folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}")
     studies = [_row("study", p.parent, _study) for p in sorted(folder.glob("**/study.json"))]
-    return studies + [_row("run", p, _run) for p in find_runs(folder)]
+    return Listing((*studies, *(_row("run", p, _run) for p in find_runs(folder))))
 
 
-def _row(kind: str, path: Path, told: Callable[[Path], dict[str, Any]]) -> dict[str, Any]:
-    row: dict[str, Any] = {"kind": kind, "path": str(path)}
+def _row(kind: str, path: Path, read: Callable[[Path], StudyRow | RunRow]) -> StudyRow | RunRow | BrokenRow:
     try:
-        return row | told(path)
+        return read(path)
     except UserError as e:
-        return row | {"broken": str(e)}
+        return BrokenRow(kind, str(path), str(e))
 
 
-def to_parquet(folder: Path, out: Path) -> int:
-    """Every line of metrics.jsonl of the runs below a folder as one Parquet table, a row a line; returns the rows.
+def _study(path: Path) -> StudyRow:
+    asked = read_json(path / "study.json")
+    verdict = read_json(path / "audit.json").get("verdict") if (path / "audit.json").exists() else None
+    return StudyRow(
+        path=str(path),
+        model=asked["setting"].get("model", ""),
+        data=asked["setting"].get("data", ""),
+        verdict=verdict,
+        has=tuple(f for f in FILES if (path / f).exists()),
+        steps=tuple(_steps(path)),
+        seconds=sum(asked.get("phases", {}).values()),
+    )
 
-    A column `run` holds the run's folder, `purpose`, `n`, `B`, `lr` and `seed` its arm, `kind` what its evaluations are
-    of: held-out or training reward. Training rewards that stand in for evaluations are in the column `training`, not in
-    `eval/select` and `eval/audit`. Raises UserError without the extra that reads Parquet, or without runs.
+
+def _steps(path: Path) -> list[str]:
+    """The steps of a study by name, in order; an unfinished pilot with the number of its runs that have ended."""
+    steps = {f.split(".")[0]: "" for f in FILES if (path / f).exists()}
+    if "pilot" in steps:
+        names = [Run.of(r).name for r in read_json(path / "pilot.json", PILOT)["runs"]]
+        over = sum(ended(path / "runs" / name) for name in names)
+        started = any((path / "runs" / name).exists() for name in names)
+        if not names:
+            del steps["pilot"]      # planned without a pilot
+        elif over < len(names):
+            steps["pilot"] = f" ({over} of {counted(len(names), 'run')})" if started else " (planned)"
+    return [name + more for name, more in steps.items()]
+
+
+def _run(path: Path) -> RunRow:
+    run = read_json(path / "run.json", LISTED)
+    end = read_json(path / "end.json") if (path / "end.json").exists() else {}
+    lines = [x for x in read_lines(path / "metrics.jsonl") if "eval/audit" in x]
+    measured = measure.of(run)
+    low, high = measure.scale_of(run)
+    return RunRow(
+        path=str(path),
+        method=run["method"],
+        purpose=run["purpose"],
+        **{k: run["arm"][k] for k in ("n", "B", "lr")},
+        seed=run["seed"],
+        rollouts=lines[-1]["rollouts"] if lines else 0,
+        ended=_ended(path, end.get("reason")),
+        unit=measured["unit"],
+        reward=measured["kind"],
+        scale=(low, high),
+        first=lines[0]["eval/audit"] if lines else None,
+        last=lines[-1]["eval/audit"] if lines else None,
+    )
+
+
+def _ended(path: Path, reason: str | None) -> str:
+    """Why a run ended, or whether it is running: a training process holds its lock, which the system releases.
+
+    A run that was stopped keeps the end of that time while it continues.
     """
+    if reason not in (None, *GO_ON):
+        return str(reason)
+    with suppress(FileNotFoundError), open(path / "lock") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return "running"
+    return reason or "unfinished"
+
+
+@dataclass(frozen=True)
+class MetricsTable(Shown):
+    """A table of metrics that was written: its file and the number of its rows."""
+
+    path: Path
+    rows: int
+
+
+def write_parquet(folder: str | Path, out: str | Path) -> MetricsTable:
+    """Write every line of metrics.jsonl of the runs below a folder as one Parquet table, one row per line.
+
+    Column `run` is the run's folder; `purpose`, `n`, `B`, `lr` and `seed` its arm; `kind` is the kind of reward,
+    held-out or training. Training rewards that replace evaluations are in the column `training`, not in `eval/select`
+    and `eval/audit`.
+
+    Raises:
+        UserError: if pyarrow is not installed, or there are no runs with metrics.
+    """
+    folder, out = Path(folder), Path(out)
     try:
         import pyarrow
         from pyarrow import parquet
@@ -90,183 +225,135 @@ def to_parquet(folder: Path, out: Path) -> int:
     columns = list(dict.fromkeys(k for line in lines for k in line))
     table = pyarrow.table({k: [line.get(k) for line in lines] for k in columns})
     parquet.write_table(table, out)
-    return len(lines)
+    return MetricsTable(out, len(lines))
 
 
 def _as_measured(line: dict[str, Any], kind: str) -> dict[str, Any]:
-    """A line of metrics.jsonl with its evaluation under the name of what was measured."""
+    """A line of metrics.jsonl with its evaluation under the kind of reward."""
     if kind != TRAINING or "eval/audit" not in line:
         return line
     return {"training": line["eval/audit"]} | {k: v for k, v in line.items() if not k.startswith("eval/")}
 
 
-def _study(path: Path) -> dict[str, Any]:
-    asked = read_json(path / "study.json")
-    verdict = read_json(path / "audit.json").get("verdict") if (path / "audit.json").exists() else None
-    return {
-        "model": asked["setting"].get("model", ""),
-        "data": asked["setting"].get("data", ""),
-        "verdict": verdict,
-        "has": [f for f in FILES if (path / f).exists()],
-        "steps": _steps(path),
-        "seconds": sum(asked.get("phases", {}).values()),
-    }
+# methods ------------------------------------------------------------------------------------------------------
 
 
-def _steps(path: Path) -> list[str]:
-    """The steps of a study by name, in order; a pilot by how many of the runs that its plan lists have ended."""
-    steps = {f.split(".")[0]: "" for f in FILES if (path / f).exists()}
-    if "pilot" in steps:
-        names = [Run.of(r).name for r in read_json(path / "pilot.json", PILOT)["runs"]]
-        over = sum(ended(path / "runs" / name) for name in names)
-        begun = any((path / "runs" / name).exists() for name in names)
-        if not names:
-            del steps["pilot"]      # planned without one
-        elif over < len(names):
-            steps["pilot"] = f" ({over} of {counted(len(names), 'run')})" if begun else " (planned)"
-    return [name + more for name, more in steps.items()]
+@dataclass(frozen=True)
+class MethodRow:
+    """A method: the year of its paper, its parent (None for the root), the seams it `changes` in its parent, its claim
+    and its paper. If it cannot be loaded, `broken` says why and the other fields are empty."""
+
+    name: str
+    year: int | None = None
+    parent: str | None = None
+    changes: tuple[str, ...] = ()
+    claim: str = ""
+    paper: str = ""
+    broken: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        if self.broken is not None:
+            return {"name": self.name, "broken": self.broken}
+        return {k: v for k, v in asdict(self).items() if k != "broken"}
 
 
-def _run(path: Path) -> dict[str, Any]:
-    run = read_json(path / "run.json", LISTED)
-    end = read_json(path / "end.json") if (path / "end.json").exists() else {}
-    lines = [x for x in read_lines(path / "metrics.jsonl") if "eval/audit" in x]
-    told = measure.of(run)
-    return {
-        "method": run["method"],
-        "purpose": run["purpose"],
-        **{k: run["arm"][k] for k in ("n", "B", "lr")},
-        "seed": run["seed"],
-        "rollouts": lines[-1]["rollouts"] if lines else 0,
-        "ended": _ended(path, end.get("reason")),
-        "unit": told["unit"],
-        "reward": told["kind"],
-        "scale": list(measure.scale_of(run)),
-        "first": lines[0]["eval/audit"] if lines else None,
-        "last": lines[-1]["eval/audit"] if lines else None,
-    }
+@dataclass(frozen=True)
+class MethodList(Shown):
+    """Methods, in order of name."""
+
+    methods: tuple[MethodRow, ...]
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Plain data for JSON, as `isocost methods list --json` prints it: a list with an entry per method."""
+        return [m.to_dict() for m in self.methods]
 
 
-def _ended(path: Path, reason: str | None) -> str:
-    """Why a run ended, or that it is under way: who trains it holds its lock, and the system lets go of a dead one's.
+def list_methods(seam: str | None = None) -> MethodList:
+    """Every method, or those that change a seam of their parent; methods that cannot be loaded are always listed.
 
-    The end of a run that was stopped stays while it goes on.
-    """
-    if reason not in (None, *GO_ON):
-        return str(reason)
-    with suppress(FileNotFoundError), open(path / "lock") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return "running"
-    return reason or "unfinished"
-
-
-def show(found: list[dict[str, Any]]) -> None:
-    """Print what `rows` found."""
-    console = _console()
-    whole = [r for r in found if "broken" not in r]
-    studies, runs = ([r for r in whole if r["kind"] == kind] for kind in ("study", "run"))
-    for s in studies:
-        steps = ", ".join(s["steps"]) or "nothing yet"
-        name = visible(s["path"], lines=False)
-        console.print(
-            f"[bold]{name}[/]  {s['model']} on {s['data']}: {steps}; {duration(s['seconds'])}"
-            + (f"; audit: {s['verdict']}" if s["verdict"] else ""),
-            highlight=False,
-        )
-    if runs:
-        table = Table(box=None, pad_edge=False)
-        units, kinds = {r["unit"] for r in runs}, {r["reward"] for r in runs}
-        spent = units.pop() if len(units) == 1 else "C"
-        reward = kinds.pop() if len(kinds) == 1 else "reward"
-        for name in ("run", "method", "purpose", "n", "B", "lr", "seed", spent, reward, "ended"):
-            table.add_column(
-                name,
-                justify="right" if name in ("n", "B", "lr", "seed", spent) else "left",
-                overflow="fold",
-            )
-        for r in runs:
-            held = "" if r["last"] is None else f"{r['first']:.3f} -> {r['last']:.3f}"
-            held += f" ({r['reward']})" if held and reward != r["reward"] else ""
-            own = measure.from_to(r["scale"], r["first"], r["last"]) if held else ""
-            held += f" ({own})" if own else ""
-            table.add_row(
-                visible(r["path"], lines=False),
-                r["method"],
-                r["purpose"],
-                str(r["n"]),
-                str(r["B"]),
-                f"{r['lr']:.1e}",
-                str(r["seed"]),
-                str(r["rollouts"]) + ("" if spent == r["unit"] else f" {r['unit']}"),
-                held,
-                r["ended"],
-            )
-        console.print(table)
-    for r in found:
-        if "broken" in r:
-            console.print(f"[bold]{visible(r['path'], lines=False)}[/]  [red]broken[/]: {r['broken']}", highlight=False)
-    if not found:
-        console.print("no study and no run here; `isocost quickstart` makes one")
-
-
-def methods(seam: str | None) -> list[dict[str, Any]]:
-    """Every method with the seams it changes in its parent, computed; one that does not load has `broken`, saying why.
-
-    Raises UserError for a seam that is none.
+    Raises:
+        UserError: for an unknown seam.
     """
     if seam is not None and seam not in SEAMS:
-        raise UserError(f"{seam!r} is no seam; there are {', '.join(SEAMS)}")
-    out: list[dict[str, Any]] = []
+        raise UserError(f"unknown seam {seam!r}; expected one of {', '.join(SEAMS)}")
+    out = []
     for name in catalogue.names():
         try:
             method = catalogue.load(name)
             card = method.CARD
             parent = catalogue.load(card.parent) if card.parent else None
         except UserError as e:
-            out.append({"name": name, "broken": str(e)})
+            out.append(MethodRow(name, broken=str(e)))
             continue
-        changed = list(diff(parent.recipe(), method.recipe())) if parent else list(SEAMS)
+        changed = tuple(diff(parent.recipe(), method.recipe())) if parent else tuple(SEAMS)
         if seam is None or seam in changed:
-            out.append(
-                {
-                    "name": name,
-                    "year": card.year,
-                    "parent": card.parent,
-                    "changes": changed,
-                    "claim": card.claim,
-                    "paper": card.paper,
-                }
-            )
-    return out
+            out.append(MethodRow(name, card.year, card.parent, changed, card.claim, card.paper))
+    return MethodList(tuple(out))
 
 
-def show_methods(found: list[dict[str, Any]]) -> None:
-    """Print what `methods` found."""
-    table = Table(box=None, pad_edge=False)
-    for name in ("method", "year", "parent", "changes", "claim"):
-        table.add_column(name, overflow="fold")
-    for m in (m for m in found if "broken" not in m):
-        changes = "all (the root)" if m["parent"] is None else ", ".join(m["changes"])
-        table.add_row(m["name"], str(m["year"]), m["parent"] or "", changes, m["claim"])
-    console = _console()
-    console.print(table)
-    for m in (m for m in found if "broken" in m):
-        console.print(f"{m['name']}: {m['broken']}", highlight=False, markup=False, soft_wrap=True)
+@dataclass(frozen=True)
+class MethodCheck(Shown):
+    """The result of the contract on a method: (promise, state, kept, why) in order; a state is kept, BROKEN or a
+    reason why the promise does not apply."""
+
+    method: str
+    findings: tuple[Any, ...]
+
+    @property
+    def broken(self) -> tuple[Any, ...]:
+        """The promises that the method breaks."""
+        return tuple(f for f in self.findings if f.state == "BROKEN")
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Plain data for JSON, as `isocost methods check --json` prints it: a list with an entry per promise."""
+        return [{"promise": f.promise, "state": f.state, "kept": f.kept, "why": f.why} for f in self.findings]
 
 
-def differences(a: str, b: str) -> dict[str, list[Any]]:
-    """Seams and sizes at which two methods, method files or run folders differ: {name: [in a, in b]}.
+def check_method(name: str) -> MethodCheck:
+    """Run the contract of every method file on a name, METHOD@SETTINGS or a .py file.
 
-    Raises UserError for a name that is none of these, and for a run whose record holds no recipe.
+    Raises:
+        UserError: for a method that does not exist or cannot be loaded.
+    """
+    from isocost.contract.check import check
+
+    return MethodCheck(name, tuple(check(name)))
+
+
+# differences --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Difference(Shown):
+    """The seams and sizes at which two recipes `a` and `b` differ: {name: (in a, in b)}, with all defaults.
+
+    `code` are (version, hash of the sources) of isocost for either side.
+    """
+
+    a: str
+    b: str
+    changed: dict[str, tuple[Any, Any]]
+    code: tuple[tuple[str, str], tuple[str, str]]
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Plain data for JSON, as `isocost diff --json` prints it: {name: [in a, in b]}."""
+        return {k: list(v) for k, v in self.changed.items()}
+
+
+def compare_recipes(a: str, b: str) -> Difference:
+    """The differences between the recipes of two methods, method files or run folders.
+
+    Raises:
+        UserError: for a name that is none of these, or a run without a recipe in its record.
     """
     left, right = _described(a), _described(b)
-    return {
-        k: [left.get(k), right.get(k)]
+    changed = {
+        k: (left.get(k), right.get(k))
         for k in {**left, **right}
         if left.get(k) != right.get(k) and k != "name"
     }
+    return Difference(a, b, changed, (_code(a), _code(b)))
 
 
 def _described(name: str) -> dict[str, Any]:
@@ -286,45 +373,7 @@ def _described(name: str) -> dict[str, Any]:
     return dict(describe(catalogue.recipe(name)))
 
 
-def show_differences(a: str, b: str, found: dict[str, list[Any]]) -> None:
-    """Print what `differences` found.
-
-    A function that only one side has is printed as module:name, with the hash of its source where it is outside the
-    package; a function that both sides have is printed by its name, with its settings.
-    """
-    console = _console()
-    if not found:
-        console.print(f"{a} and {b} are the same recipe", highlight=False, markup=False, soft_wrap=True)
-    for k, (left, right) in found.items():
-        both = _functions(left) & _functions(right)
-        console.print(f"[bold]{k}[/]", highlight=False)
-        for name, value in ((a, left), (b, right)):
-            console.print(f"  {name}: {_short(value, both)}", highlight=False, markup=False, soft_wrap=True)
-    (old, one), (new, other) = _code(a), _code(b)
-    if one != other:
-        console.print(
-            f"{a} is of isocost {old}, sources {one}, and {b} of isocost {new}, sources {other}: a function of one "
-            "name may have changed between them", highlight=False, markup=False, soft_wrap=True,
-        )
-
-
 def _code(name: str) -> tuple[str, str]:
-    """Version and hash of the sources that a method is of, or that a run was made by."""
-    told = read_json(Path(name) / "run.json").get("code") if Path(name).is_dir() else records.code()
-    return str((told or {}).get("version")), str((told or {}).get("sources"))
-
-
-def _functions(x: Any) -> set[tuple[str, str]]:
-    """The functions of a described value, at any depth: module:name and the hash of a source outside the package."""
-    return {(c["fn"], c.get("source", "")) for c in calls(x)}
-
-
-def _short(x: Any, both: Collection[tuple[str, str]]) -> str:
-    """A described value as a call; functions that are not in `both` with their module and the hash of their source."""
-    if isinstance(x, dict) and "fn" in x:
-        settings = ", ".join(f"{k}={_short(v, both)}" for k, v in x.items() if k not in ("fn", "source"))
-        known = (x["fn"], x.get("source", "")) in both
-        fn = x["fn"].split(":")[-1] if known else x["fn"]
-        source = f" [source {x['source']}]" if not known and "source" in x else ""
-        return fn + (f"({settings})" if settings else "") + source
-    return "[" + ", ".join(_short(i, both) for i in x) + "]" if isinstance(x, list) else str(x)
+    """Version and source hash of isocost: those recorded by a run, else the current ones."""
+    code = read_json(Path(name) / "run.json").get("code") if Path(name).is_dir() else records.code()
+    return str((code or {}).get("version")), str((code or {}).get("sources"))

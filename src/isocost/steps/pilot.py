@@ -6,12 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rich.console import Console
-
-from isocost.cli import text as tell
-from isocost.cli.live import duration
 from isocost.errors import Interrupted, UserError
-from isocost.jsonfile import page
 from isocost.laws.curves import curves
 from isocost.planner.budget import Machine, measure_timing, worded
 from isocost.planner.learning_rate import RateRule, fit_rate, shift, trials
@@ -19,11 +14,11 @@ from isocost.planner.pilot import PilotPlan
 from isocost.runs.files import read_json
 from isocost.runs.launch.local import ended
 from isocost.runs.schema import ENDED
-from isocost.steps import imported, spending
+from isocost.steps import imported, results, spending
+from isocost.steps.events import SILENT, Extended, Observer
 from isocost.steps.folder import Home, opened, writes
 from isocost.steps.jobs import run_phase, workers_for
-from isocost.steps.settings import console_of
-from isocost.terminal import echo
+from isocost.steps.results import Pilot
 from isocost.words import counted, word
 
 
@@ -31,59 +26,58 @@ from isocost.words import counted, word
 def pilot(
     study: Path,
     *,
-    quiet: bool,
-    as_json: bool = False,
     workers: int | None = None,
     dry_run: bool = False,
     longer: Sequence[str] = (),
     seeds: Sequence[str] = (),
-) -> int:
-    """Run what pilot.json plans: the probe, then the grid and its edges at the rule the probe supports.
+    observer: Observer = SILENT,
+) -> Pilot | results.PilotPlan:
+    """Run what pilot.json plans: the learning-rate probe, then the grid of n and its edges at the rule that the probe
+    supports. Runs that ended are not run again.
 
-    `longer` (N=C) and `seeds` (N=K) add to it first: what the runs there have spent is not spent again.
+    `longer` ("4=24576", "4=4x", "all=4x") and `seeds` ("8=2", "all=2") add runs first: what ran is not paid for again.
+    `workers` runs go side by side; results do not depend on it. A dry run, and a plan without a pilot, return the plan
+    with its cost, at what the runs so far have cost.
+
+    Raises:
+        UserError: for an imported study, before there is a plan, and where the pilot leaves nothing for training.
+        Interrupted: after a signal, with everything paid for on disk.
     """
-    home, console = imported.not_imported(opened(study)), console_of(quiet)
+    home = imported.not_imported(opened(study))
     planned = PilotPlan.of(home.read("pilot.json", "plan"))
     if longer or seeds:
         there = measured(home, planned)
         planned = _extended(home, there, longer, seeds, dry_run=dry_run)
         before, after = there.pilot_bill, planned.pilot_bill
-        more = f"{after.rollouts - before.rollouts:,} rollouts and about {duration(after.seconds - before.seconds)}"
-        console.print(f"  adds {more} of run time to a pilot of {before.rollouts:,} rollouts; time is "
-                      f"{planned.timing.source}", highlight=False)
+        observer.on(Extended(after.rollouts - before.rollouts, after.seconds - before.seconds, before.rollouts,
+                       planned.timing.source))
     elif dry_run:
         planned = measured(home, planned)
     if dry_run or planned.direct:
-        tell.pilot_plan(console, planned)
-        if as_json:
-            echo(page(planned.data()))
-        return 0
+        return results.PilotPlan.beside(planned, folder=study)
     try:
-        return _run(home, planned, console, workers, as_json)
-    except Interrupted as e:    # what was added is written down: to go on is not to add it again
+        return _run(home, planned, workers, observer)
+    except Interrupted as e:    # the added runs are written down: the command to continue must not add them again
         raise Interrupted(e.signum, f"isocost pilot {word(study)}" if longer or seeds else "") from None
 
 
-def _run(home: Home, planned: PilotPlan, console: Console, workers: int | None, as_json: bool) -> int:
-    workers = workers_for(home, workers, console)
+def _run(home: Home, planned: PilotPlan, workers: int | None, observer: Observer) -> Pilot:
+    workers = workers_for(home, workers, observer)
     with home.phase("probe"):
-        run_phase(
-            home, planned, planned.of_purpose("probe"), planned.rate, "learning-rate probe", console, workers
-        )
+        run_phase(home, planned, planned.of_purpose("probe"), planned.rate, "learning-rate probe", observer, workers)
     if not home.has("rate.json"):
         seen = trials(curves(home.path)) if planned.of_purpose("probe") else []
         start = planned.rate
         home.write("rate.json", (fit_rate(seen, start.reference, start.exponent) if seen else start).data())
     rule = RateRule.of(home.read("rate.json", "pilot"))
-    tell.rate(console, rule)
+    observer.on(rule)
     _refuse_dear(home, planned)
     with home.phase("pilot"):
         both = (*planned.of_purpose("pilot"), *planned.of_purpose("edge"))
-        run_phase(home, planned, both, rule, "pilot", console, workers)
-    home.write("shift.json", shift(curves(home.path)).data())
-    tell.shift(console, home.read("shift.json", "pilot"))
-    tell.written(home, "rate.json", as_json)
-    return 0
+        run_phase(home, planned, both, rule, "pilot", observer, workers)
+    found = shift(curves(home.path))
+    home.write("shift.json", found.data())
+    return Pilot(rule, found, home.path)
 
 
 def refuse_sealed(home: Home) -> None:
@@ -94,7 +88,7 @@ def refuse_sealed(home: Home) -> None:
 
 
 def write_pilot(home: Home, planned: PilotPlan, machine: Machine) -> None:
-    """Write a pilot's plan; the prescription, which follows from it, is made again."""
+    """Write a pilot's plan and remove the prescription, which follows from it."""
     home.write("pilot.json", {**planned.data(), **spending.of_pilot(planned, machine)})
     (home.path / "plan.json").unlink(missing_ok=True)
 
@@ -102,9 +96,9 @@ def write_pilot(home: Home, planned: PilotPlan, machine: Machine) -> None:
 def _extended(
     home: Home, planned: PilotPlan, longer: Sequence[str], seeds: Sequence[str], *, dry_run: bool
 ) -> PilotPlan:
-    """The pilot with runs added, written down unless this is a dry run; law and plan are then made again.
+    """The pilot with runs added, written unless this is a dry run; its law and plan are removed.
 
-    To one whose runs have all ended: said again after a kill, the same words would add to what they have added.
+    Every run must have ended: after a kill, the same options would otherwise add a second time.
     """
     refuse_sealed(home)
     if planned.direct:
@@ -125,7 +119,7 @@ def _extended(
 
 
 def _of_each(option: str, texts: Sequence[str], there: Mapping[int, int], example: str) -> dict[int, int]:
-    """n -> amount of options N=AMOUNT: `all` is every n that is there, 4x four times what is there."""
+    """n -> amount of options N=AMOUNT: `all` is every n of the pilot, 4x four times its length."""
     out = {}
     for text in texts:
         found = re.fullmatch(r"([0-9]+|all)=([0-9]+)(x?)", text)
@@ -137,7 +131,7 @@ def _of_each(option: str, texts: Sequence[str], there: Mapping[int, int], exampl
 
 
 def measured(home: Home, planned: PilotPlan) -> PilotPlan:
-    """The plan with its bills at what the study's runs so far cost; unchanged where no run has ended."""
+    """The plan with its bills at what the study's runs so far have cost; unchanged where no run has ended."""
     ends = [home.runs / r.name / "end.json" for r in planned.runs]
     bills = [read_json(end, ENDED)["bill"].get("train", {}) for end in ends if end.exists()]
     if not bills:

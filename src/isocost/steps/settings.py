@@ -1,16 +1,14 @@
-"""What a command's options ask for, with the defaults that depend on model, problems and machine."""
+"""Settings from options, with the defaults that depend on model, problems and machine."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from isocost import methods
-from isocost.console import console
 from isocost.contract.conflicts import refuse
 from isocost.errors import UserError
 from isocost.seams import Recipe
@@ -21,32 +19,36 @@ from isocost.worlds.setting import Setting
 SMALL = 20_000_000  # bytes of weights below which one thread per run is the fastest use of the cores
 
 
+TAKEN = (       # options that are fields of a setting as they are
+    "model", "data", "verifier", "held_out", "held_out_data", "limit", "skip_broken", "system", "temperature", "top_p",
+    "top_k", "samples", "device", "dtype", "kernels",
+)
+OPTIONS = (*TAKEN, "threads", "max_tokens")
+
+
 def setting_of(asked: Mapping[str, Any]) -> Setting:
-    """The setting that a command's options ask for. Threads default to one for small models, else every core."""
-    fields = {
-        k: asked[k]
-        for k in (
-            "model",
-            "data",
-            "verifier",
-            "held_out",
-            "held_out_data",
-            "limit",
-            "skip_broken",
-            "system",
-            "temperature",
-            "top_p",
-            "top_k",
-            "samples",
-            "device",
-            "dtype",
-            "kernels",
-        )
-    }
-    threads = asked.get("threads") or (1 if is_small(fields["model"]) else os.cpu_count() or 1)
-    return Setting(
-        **fields, max_tokens=asked.get("max_tokens") or answer_room(fields["data"]), threads=threads
+    """The setting of these options, with the defaults of `Setting` for what they leave out.
+
+    Threads default to one for small models, else to every core; `max_tokens` to the built-in problems' longest answer,
+    else to 64. Options that are not in `OPTIONS` are not read.
+    """
+    chosen = Setting(**{k: asked[k] for k in TAKEN if k in asked})
+    return replace(
+        chosen,
+        max_tokens=asked.get("max_tokens") or answer_room(chosen.data),
+        threads=asked.get("threads") or (1 if is_small(chosen.model) else os.cpu_count() or 1),
     )
+
+
+def setting_with(**options: Any) -> Setting:
+    """The setting of these options, by their names in `OPTIONS`, with the defaults of `setting_of`.
+
+    Raises:
+        UserError: for an unknown name.
+    """
+    if unknown := [k for k in options if k not in OPTIONS]:
+        raise UserError(f"{unknown[0]!r} is not a setting; settings are {', '.join(OPTIONS)}")
+    return setting_of(options)
 
 
 SET_BY = {      # settings of a method that a study decides: what sets them there
@@ -85,7 +87,7 @@ def is_small(model: str) -> bool:
 
 
 def answer_room(data: str) -> int:
-    """Tokens an answer may take where nobody said: the built-in problems' own longest answer and its end, else 64."""
+    """The default of `max_tokens`: the built-in problems' longest answer and its end, else 64."""
     specs = [part.spec for part in parts(data)]
     if not all(map(is_sums, specs)):
         return 64
@@ -93,9 +95,5 @@ def answer_room(data: str) -> int:
 
 
 def workers_of(setting: Setting, asked: int | None) -> int:
-    """Runs side by side: as many as their threads leave room for."""
+    """Runs side by side: the requested number, else as many as the cores have room for."""
     return asked or max(1, (os.cpu_count() or 1) // setting.threads)
-
-
-def console_of(quiet: bool) -> Console:
-    return console(quiet=quiet)

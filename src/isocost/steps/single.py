@@ -1,68 +1,67 @@
-"""One run outside a study, and one run's policy measured again."""
+"""One run outside a study: what it would cost, and how it ended."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from math import sqrt
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from scipy.special import stdtrit
 
 from isocost import methods
-from isocost.cli import text as tell
-from isocost.cli.live import TAIL
 from isocost.errors import Interrupted, UserError
-from isocost.jsonfile import page, write_json
+from isocost.jsonfile import TAIL
 from isocost.planner.afford import EVALUATION_SHARE
 from isocost.planner.budget import Bill, Budget, Machine, Prices, expected_timing
 from isocost.planner.evaluation import points
 from isocost.planner.learning_rate import starting_rule
 from isocost.planner.study_runs import warmup
 from isocost.recipe import describe
-from isocost.runs import files as records
-from isocost.runs.files import fit, read_json, tail
-from isocost.runs.run import EVALUATION_SEED, Job, its_own, recipe_of
-from isocost.runs.schema import TRAINED
-from isocost.runs.speed import rates, told
+from isocost.runs.files import tail
+from isocost.runs.run import Job, its_own, recipe_of
+from isocost.runs.speed import rates
 from isocost.seams import SIZES, Recipe
-from isocost.steps.folder import bill_dry_run, writes
-from isocost.terminal import echo
-from isocost.types import Cost
+from isocost.steps.events import SILENT, Evaluated, Noted, Observer, Sampled, Started, Warned
+from isocost.steps.folder import bill_dry_run
+from isocost.steps.pass_rates import pass_rates
+from isocost.steps.profile import finished
+from isocost.steps.results import RunCost, RunEnd
 from isocost.units import of_run
 from isocost.words import counted
 from isocost.worlds.setting import Opened, Setting
 
-LEVEL = 0.9
 SHOWN = 8       # warnings of the reward's check that are listed
 
 
 def train_one(
     method: str,
-    console: Console,
-    *,
     setting: Setting,
-    out: Path | None,
+    *,
     budget: str | None,
-    seed: int,
-    rollouts: int | None,
-    groups: int | None,
-    lr: float | None,
-    sets: tuple[str, ...],
-    evaluations: int,
-    save_every: int,
-    dry_run: bool,
-    quiet: bool,
-    as_json: bool = False,
+    out: Path | None = None,
+    seed: int = 0,
+    rollouts: int | None = None,
+    groups: int | None = None,
+    lr: float | None = None,
+    sets: Sequence[str] = (),
+    evaluations: int = 8,
+    save_every: int = 0,
+    dry_run: bool = False,
     price: str | None = None,
     devices: int | None = None,
-) -> int:
-    """Train one method on one setting, in `out`, with a live line per evaluation. Returns the command's exit code.
+    observer: Observer = SILENT,
+) -> RunEnd | RunCost:
+    """Train one method on one setting, in `out` (default runs/METHOD-SEED); a run that is there is continued.
 
-    `rollouts` and `groups` are the method's own where they are None.
+    budget: what training may spend, with a unit ("20k-rollouts", "30m"). rollouts, groups: n and B, the method's own
+    where they are None. lr: learning rate, else assumed from the model's size and n B. sets: "SEAM.NAME=VALUE".
+    evaluations: points of compute with a held-out reward. save_every: updates between checkpoints beside those.
+    A dry run samples a few completions, writes what they cost to `out`/dry-run.json and returns the cost.
+
+    Raises:
+        UserError: for a method, a setting or a budget that cannot be used, before anything is trained.
+        Interrupted: after a signal, with everything paid for on disk.
     """
     if budget is None:
         raise UserError(
@@ -98,30 +97,32 @@ def train_one(
         export=True,
         points=_points(spend, size, evaluations),
     )
-    recipe = recipe_of(job)  # a mistake in the recipe is told before anything is opened
+    recipe = recipe_of(job)  # raises for a mistake in the recipe before anything is opened
     folder = out or Path("runs") / job.name
     opened = None if (folder / "run.json").exists() else _opened(job, recipe)
-    tell.single(console, job)
-    tell.flags(console, opened.problems.report.warnings[:SHOWN] if opened else ())
-    if said := its_own(method, {"n": n, "B": B, **describe(recipe.pace)}):
-        console.print(f"  {said}", soft_wrap=True)
-    dear = _evaluating(job, spend, evaluations, opened)
-    if dear:
-        tell.flags(console, (dear,))
+    observer.on(Started(job))
+    for text in opened.problems.report.warnings[:SHOWN] if opened else ():
+        observer.on(Warned(text))
+    if differs := its_own(method, {"n": n, "B": B, **describe(recipe.pace)}):
+        observer.on(Noted(differs))
+    if dear := _evaluating(job, spend, evaluations, opened):
+        observer.on(Warned(dear))
     if dry_run:
-        from isocost.steps.profile import profile
+        return _cost(job, spend, evaluations, opened, folder, observer)
+    return _go(job, folder, opened, observer)
 
-        known = asyncio.run(profile(job.setting, problems=2, method=method, opened=opened, bounded=False))
-        bill_dry_run(folder, known["cost"])  # paid for, whatever comes of it
-        try:
-            cost = expected_bill(job, spend, evaluations, known)
-            tell.single_cost(console, cost)
-        finally:
-            tell.pricing(console, known["cost"], folder)
-        if as_json:
-            echo(page(cost.data() | {"pricing": known["cost"]}))
-        return 0
-    return _go(job, folder, opened, console, as_json)
+
+def _cost(
+    job: Job, spend: Budget, evaluations: int, opened: Opened | None, folder: Path, observer: Observer
+) -> RunCost:
+    """What a run would cost. What that has sampled is written down even where the budget pays for no update."""
+    known = finished(pass_rates(job.setting, problems=2, method=job.method, opened=opened, bounded=False))
+    bill_dry_run(folder, known["cost"])
+    try:
+        return RunCost(expected_bill(job, spend, evaluations, known), known["cost"], folder)
+    except UserError:
+        observer.on(Sampled.of(known["cost"], folder))
+        raise
 
 
 def _evaluating(job: Job, spend: Budget, evaluations: int, opened: Opened | None) -> str:
@@ -215,116 +216,16 @@ def _opened(job: Job, recipe: Recipe) -> Opened:
     return opened
 
 
-def _go(job: Job, out: Path, opened: Opened | None, console: Console, as_json: bool) -> int:
+def _go(job: Job, out: Path, opened: Opened | None, observer: Observer) -> RunEnd:
     from isocost.runs.run import run
 
     def on_step(line: Mapping[str, Any]) -> None:
         if "eval/select" in line:
             clock = tail(out / "timing.jsonl", TAIL)
             speed = rates(clock[-1]) if clock and line["step"] else None
-            console.print(
-                f"  {line['rollouts']:>9} rollouts  step {line['step']:>6}  held-out reward, test split "
-                f"{line['eval/audit']:.4f}" + (f"  {told(speed)}" if speed else ""),
-                highlight=False,
-                soft_wrap=True,
-            )
+            observer.on(Evaluated(line["rollouts"], line["step"], line["eval/audit"], speed))
 
     end = asyncio.run(run(job, out, opened=opened, on_step=on_step))
     if end["reason"] == "interrupted":
         raise Interrupted(end["signal"])
-    tell.ended(console, out, end)
-    if speed := rates(end.get("timing", {})):
-        console.print(f"  speed: {told(speed)}", highlight=False)
-    if as_json:
-        echo(page(end))
-    return 0 if end["reason"] == "spent" else 5
-
-
-@writes()
-def evaluate_run(
-    run: Path, *, samples: int, data: str | None, base: bool, quiet: bool, console: Console
-) -> int:
-    """Pass@1 of a run's final policy on its held-out problems, or on others, with its interval over problems.
-
-    With `base`, the policy it began from too, on the same problems with the same random numbers, and the difference
-    paired by problem. Raises UserError if the run has no final policy.
-    """
-    record = read_json(run / "run.json")
-    if "imported" in record:
-        raise UserError(f"{run} was imported, and holds no policy that could be measured")
-    if not (run / "final").is_dir():
-        raise UserError(
-            f"{run} has no final policy: it did not end, or is a pilot's (only trained runs are exported)"
-        )
-    fit(run / "run.json", record, TRAINED)
-    setting = Setting.of(record["job"]["setting"])
-    after, cost = _measured(setting, str(run / "final"), data, samples)
-    found: dict[str, Any] = {
-        "schema": records.SCHEMA,
-        "run": str(run),
-        "problems": len(after),
-        "final": _mean(after),
-    }
-    if base:
-        before, more = _measured(setting, setting.model, data, samples)
-        cost += more
-        found |= {"base": _mean(before), "difference": _mean(after - before)}
-    found["cost"] = cost.data()   # asked for after the run ended, so in no other bill
-    earlier = read_json(run / "eval.json") if (run / "eval.json").exists() else {}
-    found["spent"] = (cost + Cost.of(earlier.get("spent") or earlier.get("cost") or {})).data()
-    write_json(run / "eval.json", found)
-    tell.evaluated(console, found)
-    if quiet:
-        echo(page(found))
-    return 0
-
-
-def _measured(setting: Setting, model: str, data: str | None, samples: int) -> tuple[np.ndarray, Cost]:
-    """(P,) pass rates, and what measuring them cost."""
-    from dataclasses import replace
-
-    from isocost.runs.evaluate import evaluate
-    from isocost.seams import Pace
-    from isocost.tasks.load import Reads, load_problems
-    from isocost.types import Problem
-    from isocost.worlds.setting import open_setting
-
-    opened = open_setting(replace(setting, model=model, evaluated=None))
-    if data is None:
-        problems: Sequence[Problem] = opened.sides.held_out
-    else:
-        problems = load_problems(
-            data, verifier=setting.verifier, system=setting.system, check=True, meter=opened.world.meter,
-            reads=lambda: Reads(opened.world.text, opened.world.extra["model"].config.max_len),
-        ).problems
-        opened.world.exact = opened.world.exact if all(p.meta.get("exact") for p in problems) else None
-    pace = Pace(
-        lr=0.0,
-        max_tokens=setting.max_tokens,
-        sampling=setting.sampling,
-    )
-    found = asyncio.run(
-        evaluate(
-            methods.recipe("reinforce"),
-            opened.world,
-            problems,
-            pace,
-            samples=samples,
-            seed=EVALUATION_SEED,
-        )
-    )
-    opened.grader.close()
-    return found.right, opened.world.meter.total
-
-
-def _mean(x: np.ndarray) -> dict[str, float]:
-    """Mean over problems with its Student interval."""
-    good = x[~np.isnan(x)]
-    half = float(stdtrit(len(good) - 1, (1 + LEVEL) / 2) * good.std(ddof=1) / sqrt(len(good)))
-    return {
-        "value": float(good.mean()),
-        "low": float(good.mean() - half),
-        "high": float(good.mean() + half),
-        "level": LEVEL,
-        "problems": len(good),
-    }
+    return RunEnd.of(end, out)

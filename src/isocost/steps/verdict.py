@@ -1,4 +1,4 @@
-"""Verdicts on runs while they train, read from their records alone: so it can be asked from another terminal."""
+"""Verdicts on runs while they train, from their records alone: any process can ask for them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from isocost.cli import text as tell
-from isocost.cli.live import TAIL
+from isocost.display import Shown
 from isocost.errors import UserError
-from isocost.jsonfile import page
+from isocost.jsonfile import TAIL
 from isocost.laws.curves import PASS, curves
 from isocost.laws.law import Law
 from isocost.meter import LEARN, SAMPLE, SCORE
@@ -27,7 +24,6 @@ from isocost.runs.schema import BUDGETED, PLACED
 from isocost.steps.folder import Home
 from isocost.steps.imported import is_imported
 from isocost.steps.spending import machine_of
-from isocost.terminal import echo
 from isocost.types import Cost
 from isocost.words import word
 
@@ -36,9 +32,9 @@ JOURNAL = 1 << 20       # bytes of a journal's end that hold the latest groups
 
 @dataclass(frozen=True)
 class Bearings:
-    """What a study knows of its trained runs: the law, the target of each n, the n as good as each other, the price.
+    """What a study holds on its trained runs: the law, the target reward of each n, equally good n, and the price.
 
-    Law and targets are of `metric`, and so must be the curve of a run that is held against them.
+    Law and targets are of `metric`, and the curve of a run must be of the same metric.
     """
 
     law: Law | None = None
@@ -49,7 +45,7 @@ class Bearings:
 
     @staticmethod
     def of(study: Path | None) -> Bearings:
-        """Of a study folder; nothing without one. An arm's target is the lower bound of what was forecast of it."""
+        """Of a study folder; empty without one. An arm's target is the lower bound of its forecast."""
         if study is None or not (study / "study.json").exists():
             return Bearings()
         metric = Home(study).metric
@@ -62,7 +58,7 @@ class Bearings:
         if (study / "plan.json").exists():
             plan = Plan.of(read_json(study / "plan.json"))
             targets = {a.n: a.prediction.low for a in plan.arms if a.prediction is not None}
-            # Where the law refuses, of the others nobody knows that they are as good.
+            # If the law is not identified, no other n is known to be equally good.
             equal = (plan.arm.n,) if plan.fallback else plan.equal
         if sealed.low is not None:
             targets[sealed.n] = sealed.low
@@ -70,7 +66,7 @@ class Bearings:
 
 
 def study_of(run: Path) -> Path | None:
-    """The study that a run's folder lies in."""
+    """The study that holds a run's folder; None if there is none."""
     home = run.resolve().parent.parent
     return home if (home / "study.json").exists() else None
 
@@ -78,10 +74,12 @@ def study_of(run: Path) -> Path | None:
 def judge_run(
     run: Path, bearings: Bearings, *, target: float | None = None, worth: float | None = None
 ) -> Verdict | None:
-    """The verdict on the run in a folder, by its study's metric; None where it has not been evaluated yet.
+    """The verdict on the run in a folder, by its study's metric; None if it has not been evaluated yet.
+
+    `target` is the held-out reward wanted at the end, `worth` the least gain that makes more training worth it.
 
     Raises:
-        UserError: if the folder is no run, or its evaluations do not hold the metric.
+        UserError: if the folder is not a run, or its evaluations do not hold the metric.
     """
     record = read_json(run / "run.json", BUDGETED)
     found = curves([run], bearings.metric)
@@ -101,7 +99,7 @@ def judge_run(
 
 
 def _end(run: Path, record: Mapping[str, Any]) -> float | None:
-    """The rollouts a run may spend; of a budget in another unit, as many as it will buy at the run's pace so far."""
+    """The rollouts that a run's budget pays for; in other units, at the run's cost per rollout so far."""
     unit, limit = next(iter(record["budget"].items()))
     if unit == "rollouts":
         return float(limit)
@@ -119,7 +117,7 @@ def _end(run: Path, record: Mapping[str, Any]) -> float | None:
 
 
 def groups_of(run: Path, record: Mapping[str, Any]) -> Groups | None:
-    """The latest groups in a run's journal; None where rewards are not 0 or 1, or groups not of n rollouts."""
+    """The latest complete groups of n rollouts in a run's journal; None if a reward is not 0 or 1."""
     n = int(record["arm"]["n"])
     by: dict[tuple[int, int], list[Any]] = {}
     for line in tail(run / "journal.jsonl", JOURNAL, PLACED):
@@ -135,9 +133,9 @@ def groups_of(run: Path, record: Mapping[str, Any]) -> Groups | None:
 
 
 def per_cost(said: Verdict, run: Path, machine: Machine) -> dict[str, float]:
-    """Reward expected per unit of cost over the next stretch: per 1000 rollouts, run-hour, device-hour and money.
+    """Expected gain in reward over the next stretch: per 1,000 rollouts, run-hour, device-hour and unit of money.
 
-    Seconds are those the run itself has taken per rollout.
+    Time is by the run's own seconds per rollout.
     """
     if not said.stretch > 0:
         return {}
@@ -161,33 +159,64 @@ def short(said: Verdict) -> str:
     return f"{said.gain.value:+.3f}" if said.stretch > 0 else ""
 
 
-def verdict(path: Path, *, target: float | None, worth: float | None, as_json: bool, console: Console) -> int:
-    """Judge a run, or every trained run of a study that has begun and not ended. Nothing is stopped by it.
+@dataclass(frozen=True)
+class RunVerdict:
+    """The verdict on one run.
+
+    `per_cost` is the expected gain in reward per unit of cost, by unit (`per_cost`). `reason` and `detail` say why the
+    run ended; both are empty while it trains. `measured` is what its rewards are (`isocost.runs.measure.of`).
+    """
+
+    path: str
+    verdict: Verdict
+    per_cost: Mapping[str, float]
+    ended: bool
+    reason: str
+    detail: str
+    measured: Mapping[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {**self.verdict.data(), "per_cost": dict(self.per_cost), "ended": self.ended, "reason": self.reason,
+                "detail": self.detail, "path": self.path}
+
+
+@dataclass(frozen=True)
+class Verdicts(Shown):
+    """The verdicts on a run, or on the runs of a study, in order of path."""
+
+    runs: tuple[RunVerdict, ...]
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Plain data for JSON, as `isocost verdict --json` prints it: a list with an entry per run."""
+        return [v.to_dict() for v in self.runs]
+
+
+def verdict(path: str | Path, *, target: float | None = None, worth: float | None = None) -> Verdicts:
+    """The verdict on a run, or on every training run of a study (on all of them once all have ended).
+
+    Nothing is stopped. `target` is the held-out reward wanted at the end; by default the forecast's lower bound.
+    `worth` is the gain in reward below which the rest of a run is not worth its cost.
 
     Raises:
-        UserError: if the folder is neither, or none of its runs has been evaluated.
+        UserError: if the folder is neither a run nor a study, or none of its runs has been evaluated.
     """
-    runs = _runs(path)
-    rows = []
+    path, found = Path(path), []
     bearings: dict[Path | None, Bearings] = {}
-    for run in runs:
+    for run in _runs(path):
         study = study_of(run)
         if study not in bearings:
             bearings[study] = Bearings.of(study)
-        said = judge_run(run, bearings[study], target=target, worth=worth)
-        if said is not None:
+        judged = judge_run(run, bearings[study], target=target, worth=worth)
+        if judged is not None:
             over = read_json(run / "end.json") if ended(run) else {}
-            why = {k: over.get(k, "") for k in ("reason", "detail")}
-            rows.append({**said.data(), "per_cost": per_cost(said, run, bearings[study].machine),
-                         "ended": bool(over), **why, "path": str(run)})
-            if not as_json:
-                measured = measure.of(read_json(run / "run.json"))
-                tell.verdict(console, said, rows[-1]["per_cost"], over=why, measured=measured)
-    if not rows:
-        raise UserError(f"no run in {path} has been evaluated yet: a verdict needs the record of one that trains")
-    if as_json:
-        echo(page(rows))
-    return 0
+            found.append(RunVerdict(
+                str(run), judged, per_cost(judged, run, bearings[study].machine), bool(over), over.get("reason", ""),
+                over.get("detail", ""), measure.of(read_json(run / "run.json")),
+            ))
+    if not found:
+        raise UserError(f"no run in {path} has been evaluated yet: a verdict needs at least one evaluation")
+    return Verdicts(tuple(found))
 
 
 def _runs(path: Path) -> list[Path]:
@@ -196,11 +225,11 @@ def _runs(path: Path) -> list[Path]:
     if not (path / "study.json").exists():
         raise UserError(f"{path} is neither a study nor a run: it has no study.json and no run.json")
     if is_imported(Home(path)):
-        raise UserError(f"{path} was imported, and its runs ended with their logs, so there is none to stop: "
-                        f"`isocost fit {word(path)}` says how each n ended, "
-                        f"`isocost verdict {word(path / 'runs')}/NAME` how one did")
+        raise UserError(f"{path} was imported: its runs ended with their logs and cannot be stopped. See "
+                        f"`isocost fit {word(path)}` for the end of each n, "
+                        f"`isocost verdict {word(path / 'runs')}/NAME` for that of one run")
     trained = [p.parent for p in sorted((path / "runs").glob("*/run.json")) if read_json(p).get("purpose") == "train"]
     if not trained:
-        raise UserError(f"{path} has no trained run yet: `isocost train --plan {word(path)}` begins them. One of its "
-                        f"pilot's is judged by its own folder, {path}/runs/NAME")
+        raise UserError(f"{path} has no training run yet: start them with `isocost train --plan {word(path)}`. To "
+                        f"judge a run of the pilot, name its folder, {path}/runs/NAME")
     return [p for p in trained if not ended(p)] or trained

@@ -15,9 +15,9 @@ from math import isfinite, isnan
 from pathlib import Path
 from typing import Any
 
-from isocost.compare.tracks import LENGTH, written
 from isocost.errors import UserError
 from isocost.jsonfile import write_json
+from isocost.laws.tracks import LENGTH, written
 from isocost.runs import files as records
 from isocost.runs.measure import HELD_OUT, TRAINING, UNNAMED
 from isocost.trainers.logs import FACTS, Empty, Log, Point

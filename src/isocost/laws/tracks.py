@@ -1,7 +1,7 @@
-"""Run records as tracks: one run's held-out reward against what it had cost by then, in whatever unit costs are equal.
+"""Tracks: one run's held-out reward as a function of its training cost, in any unit of cost.
 
-A curve (`isocost.laws.curves`) is against rollouts. What is equal between two methods may be tokens, FLOPs or seconds
-instead: a method that writes longer answers spends more of these for the same rollouts.
+A curve (`isocost.laws.curves`) is a function of rollouts. Methods may also be compared at equal tokens, FLOPs or
+seconds: a method that writes longer answers spends more of these for the same rollouts.
 """
 
 from __future__ import annotations
@@ -17,18 +17,21 @@ from numpy import ndarray
 from isocost.errors import UserError
 from isocost.laws.curves import PASS, Curve, curves
 from isocost.runs.files import read_json, read_lines
-from isocost.units import UNITS
 
-SPENT = {"rollouts": "rollouts", "tokens": "tokens", "flops": "FLOP", "seconds": "busy seconds"}   # unit -> in words
-LENGTH = "completions/mean_length"      # tokens of an answer, as the lines of a record call them
+SPENT = {"rollouts": "rollouts", "tokens": "tokens", "flops": "FLOP", "seconds": "busy seconds"}   # unit: name in text
+LENGTH = "completions/mean_length"      # key in metrics.jsonl: mean tokens of a completion
 
 
 @dataclass(frozen=True, eq=False)
 class Track:
-    """One run's mean held-out reward (K,) at its cost (K,) in some unit, the base policy (cost 0) first if measured.
+    """One run's mean held-out reward (K,) at its cost (K,) in one unit, in order of cost.
 
-    `family` names the problems it was held to; `resolution` is the smallest step its reward can take, 0 where that
-    is computed rather than sampled. Evaluations at one cost count once, with their mean; their order is that of cost.
+    The base policy has cost 0 and comes first if it was evaluated. `family` names the problems of the evaluations.
+    `resolution` is the smallest step of the reward: 0 if it is computed exactly, else set by the number of samples.
+    Several evaluations at one cost count once, with their mean.
+
+    Raises:
+        UserError: if cost and reward differ in length or are empty, or a value is not finite or a cost is negative.
     """
 
     run: str
@@ -42,21 +45,21 @@ class Track:
     def __post_init__(self) -> None:
         cost, reward = np.asarray(self.cost, dtype=float), np.asarray(self.reward, dtype=float)
         if cost.shape != reward.shape or cost.ndim != 1 or not len(cost):
-            raise UserError(f"run {self.run}: {cost.shape} costs and {reward.shape} rewards; it needs as many of each, "
-                            "one or more")
+            raise UserError(f"run {self.run}: {cost.shape} costs and {reward.shape} rewards; a track needs equal "
+                            "numbers of both, at least 1")
         if not (np.isfinite(cost).all() and np.isfinite(reward).all() and cost.min() >= 0):
-            raise UserError(f"run {self.run}: costs and rewards must be finite, and costs not negative")
+            raise UserError(f"run {self.run}: costs and rewards must be finite, and costs 0 or more")
         at, index = np.unique(cost, return_inverse=True)
         object.__setattr__(self, "cost", at)
         object.__setattr__(self, "reward", np.bincount(index, weights=reward) / np.bincount(index))
 
     @property
     def end(self) -> float:
-        """What the run had cost at its last evaluation."""
+        """The cost at the last evaluation, in the unit of `cost`."""
         return float(self.cost[-1])
 
     def at(self, cost: ndarray | float) -> ndarray:
-        """Reward at these costs (...): linear in ln cost between evaluations, as it last was beyond the last one."""
+        """Reward at these costs (...): linear in ln cost between evaluations, constant after the last one."""
         known = self.cost > 0
         if not known.any():
             return np.full(np.shape(cost), self.reward[-1])
@@ -64,14 +67,16 @@ class Track:
 
 
 def tracks(folders: Sequence[Path], unit: str = "rollouts", metric: str = PASS) -> list[Track]:
-    """The run records in these folders as tracks of `audit` reward, in order of name; a run not yet evaluated is left
-    out.
+    """The runs in these folders as tracks of test-split reward, in order of name; runs without an evaluation are
+    left out.
 
-    `unit` is rollouts, tokens (decoded), flops or seconds (busy with training), all of the training account. Raises
-    UserError where a record does not say what it cost in that unit.
+    `unit` is rollouts, tokens (decoded), flops or seconds (busy with training); only training counts.
+
+    Raises:
+        UserError: for an unknown unit, or if a record does not hold the cost in that unit.
     """
-    if unit not in UNITS:
-        raise UserError(f"{unit!r} is no unit of cost: {', '.join(UNITS)}")
+    if unit not in SPENT:
+        raise UserError(f"unknown unit of cost {unit!r}; expected one of {', '.join(SPENT)}")
     found = []
     for folder in sorted(Path(f) for f in folders):
         for curve in curves([folder], metric):
@@ -88,8 +93,7 @@ def _track(folder: Path, record: Mapping[str, Any], curve: Curve, unit: str) -> 
 
 
 def _spent(folder: Path, record: Mapping[str, Any], unit: str) -> tuple[ndarray, ndarray]:
-    """Rollouts (S,) and the amount in `unit` (S,) after every step, from none on; costs after the last stay as they
-    are."""
+    """Rollouts (S,) and the cost in `unit` (S,) after every step, starting at 0."""
     lines = read_lines(folder / "metrics.jsonl")
     if unit == "seconds":
         rows = [(x["rollouts"], _seconds(x)) for x in read_lines(folder / "timing.jsonl") if "rollouts" in x]
@@ -99,7 +103,7 @@ def _spent(folder: Path, record: Mapping[str, Any], unit: str) -> tuple[ndarray,
         size = float((record.get("model") or {}).get("parameters") or 0)
         if unit == "flops" and not size:
             counted = any("decode" in x or LENGTH in x for x in lines)
-            raise UserError(f"{folder}/run.json does not say how many parameters the model has, so its FLOPs are not "
+            raise UserError(f"{folder}/run.json does not hold the number of the model's parameters, so FLOPs are not "
                             f"known; compare in rollouts{' or tokens' if counted else ''}")
         rows = [(x["rollouts"], _amount(x, unit, size)) for x in lines if "decode" in x]
     if not any(amount > 0 for _, amount in rows):
@@ -109,19 +113,19 @@ def _spent(folder: Path, record: Mapping[str, Any], unit: str) -> tuple[ndarray,
 
 
 def written(lines: Sequence[Mapping[str, Any]]) -> list[tuple[float, float]]:
-    """Rollouts and tokens decoded by then, of an imported log that tells how long answers were.
+    """(rollouts, tokens decoded by then) from an imported log with mean completion lengths; empty without them.
 
-    A length is of all rollouts since the one before it; those after the last are as long as that.
+    A length applies to all rollouts since the previous one. The last length applies to all later rollouts.
     """
-    told = [(float(x["rollouts"]), float(x[LENGTH])) for x in lines if LENGTH in x]
-    if not told:
+    found = [(float(x["rollouts"]), float(x[LENGTH])) for x in lines if LENGTH in x]
+    if not found:
         return []
-    at, lengths = np.array([*told, (max(float(x["rollouts"]) for x in lines), told[-1][1])]).T
+    at, lengths = np.array([*found, (max(float(x["rollouts"]) for x in lines), found[-1][1])]).T
     return list(zip(at.tolist(), np.cumsum(np.diff(at, prepend=0.0) * lengths).tolist(), strict=True))
 
 
 def _seconds(line: Mapping[str, Any]) -> float:
-    """Busy seconds of the training account; active seconds where a record has no others."""
+    """Busy seconds of training; seconds since the start if the record does not split them."""
     busy = [line[k] for k in ("sample", "score", "learn") if k in line]
     return float(sum(busy) if busy else line.get("seconds") or 0.0)
 

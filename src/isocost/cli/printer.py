@@ -1,0 +1,60 @@
+"""The printer: results and events as text, running jobs as a live display, and results as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+from isocost.cli import text_run  # noqa: F401 - its texts are registered with `show`
+from isocost.cli.live import Watch
+from isocost.cli.text import show
+from isocost.console import console as new_console
+from isocost.display import Shown
+from isocost.jsonfile import page
+from isocost.runs.run import Job
+from isocost.steps.events import Observer, Skipped
+from isocost.terminal import echo
+
+
+class Printer(Observer):
+    """Prints what a step says to a console as it comes."""
+
+    def __init__(self, console: Console | None = None):
+        self.console = console or new_console()
+
+    def on(self, event: object) -> None:
+        """Print an event, or a result."""
+        show(event, self.console)
+
+    @contextmanager
+    def running(self, title: str, folder: Path, jobs: Sequence[Job]) -> Iterator[Callable[[], None]]:
+        """A live table over the jobs; on something that is not a terminal, a line now and then."""
+        with Watch(title, jobs, folder, self.console) as watch:
+            yield watch
+
+
+class Quiet(Printer):
+    """Prints what belongs on stderr, and nothing else: for commands that print JSON."""
+
+    def on(self, event: object) -> None:
+        """Print a skipped log."""
+        if isinstance(event, Skipped):
+            super().on(event)
+
+    running = Observer.running
+
+
+def observer(as_json: bool) -> Printer:
+    """The observer of a command."""
+    return Quiet() if as_json else Printer()
+
+
+def printed(result: Shown, observer: Printer, as_json: bool) -> None:
+    """Print a command's result: as text, or as JSON and nothing else."""
+    if as_json:
+        echo(page(result.to_dict()))
+    else:
+        observer.on(result)

@@ -1,0 +1,96 @@
+"""What a terminal shows of one run, and of the events that any step may have."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from isocost.cli.text import bill, flags, show
+from isocost.runs.speed import rates, told
+from isocost.steps.events import Evaluated, Noted, Sampled, Skipped, Started, Warned
+from isocost.steps.results import Mean, Measured, RunCost, RunEnd
+from isocost.terminal import echo
+from isocost.words import duration
+
+
+@show.register
+def warned(e: Warned, console: Console) -> None:
+    flags(console, (e.text,))
+
+
+@show.register
+def noted(e: Noted, console: Console) -> None:
+    console.print(f"  {e.text}", soft_wrap=True)
+
+
+@show.register
+def skipped(e: Skipped, console: Console) -> None:
+    """On stderr, so that JSON on stdout stays JSON."""
+    echo(f"skipped: {e.text}", err=True)
+
+
+@show.register
+def started(e: Started, console: Console) -> None:
+    job = e.job
+    budget = ", ".join(f"{v:g} {k}" for k, v in job.budget.items())
+    console.print(
+        f"[bold]{job.method}[/] on {job.setting.data} with {job.setting.model}: n = {job.n}, B = {job.B}, "
+        f"lr = {job.lr:.2g}, seed {job.seed}, {budget}"
+    )
+
+
+@show.register
+def evaluated(e: Evaluated, console: Console) -> None:
+    console.print(
+        f"  {e.rollouts:>9} rollouts  step {e.step:>6}  held-out reward, test split {e.reward:.4f}"
+        + (f"  {told(e.speed)}" if e.speed else ""),
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+@show.register
+def sampled(e: Sampled, console: Console) -> None:
+    billed = f"; billed in {e.folder}/dry-run.json" if e.folder else ""
+    console.print(
+        f"  estimating the cost used {e.rollouts} rollouts of {e.tokens} tokens, {e.seconds:.1f} s "
+        f"(not counted in any budget{billed}); nothing was trained", soft_wrap=True
+    )
+
+
+@show.register
+def run_cost(c: RunCost, console: Console) -> None:
+    console.print(f"  would cost {bill(c.bill)}")
+    sampled(Sampled.of(c.pricing, c.folder), console)
+
+
+@show.register
+def run_end(e: RunEnd, console: Console) -> None:
+    """Why a run ended and what became of its rollouts."""
+    fates = ", ".join(f"{k} {v}" for k, v in e.fates.items() if v)
+    console.print(
+        f"  {e.reason}: {e.detail}\n  {e.steps} steps in {duration(e.seconds)}; rollouts: {fates}",
+        markup=False,       # what a verifier raised may hold brackets
+    )
+    flags(console, e.notes)
+    for kind, count in e.verifier_failures.items():
+        first = e.verifier_examples.get(kind)
+        failed = f"verifier failures, {kind}: {count}" + (f"; the first: {first}" if first else "")
+        console.print(f"  [yellow]! {failed}[/]", soft_wrap=True)
+    console.print(f"  record: {e.folder}")
+    if speed := rates(e.timing):
+        console.print(f"  speed: {told(speed)}", highlight=False)
+
+
+@show.register
+def measured(m: Measured, console: Console) -> None:
+    if m.base and m.difference:
+        _mean("base", m.base, "", console)
+    _mean("final", m.final, "", console)
+    if m.base and m.difference:
+        _mean("difference", m.difference, "+", console)
+
+
+def _mean(name: str, m: Mean, sign: str, console: Console) -> None:
+    bounds = f"[{m.low:{sign}.4f}, {m.high:{sign}.4f}]"
+    over = f"({m.level:.0%} over {m.problems} problems)"
+    console.print(f"  {name:<10} {m.value:{sign}.4f} {bounds} {over}", markup=False)

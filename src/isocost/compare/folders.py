@@ -1,0 +1,114 @@
+"""Compare folders of recorded runs, of isocost or imported, at equal cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from isocost.compare.design import labels_of
+from isocost.compare.judge import MARGIN, compare
+from isocost.compare.results import FolderComparison
+from isocost.errors import UserError
+from isocost.laws.curves import PASS
+from isocost.laws.tracks import SPENT, Track, tracks
+from isocost.runs import measure
+from isocost.runs.files import find_runs
+from isocost.runs.measure import TRAINING
+from isocost.runs.record import read_json
+from isocost.steps.folder import Home, writing
+from isocost.words import counted
+
+LOGGED = "wall-clock seconds (logged)"  # the seconds of imported runs
+EVALUATED = "the seconds of imported runs are wall-clock time from their logs, with evaluations and pauses"
+UNPAIRED = 2**31         # runs of unknown seed get seeds from here on, which pair with no other run
+JUDGED = ("kind", "metric", "scale", "unit", "model")     # what must be the same; an arm may have several problem sets
+
+
+def compare_folders(
+    folders: Sequence[str | Path], *, unit: str = "rollouts", metric: str = PASS, margin: float = MARGIN,
+    seed: int = 0, out: str | Path | None = None,
+) -> FolderComparison:
+    """Judge recorded runs at the largest cost that all of them reached. Each folder is one arm and holds its runs.
+
+    `unit` of cost is rollouts, tokens, flops or seconds; `metric` is pass@1, best@4 or worst@4; `margin` is the
+    difference in reward below which two arms count as the same; `seed` is that of the bootstrap. With `out`, the answer
+    is kept in `out/comparison.json`. Learning-rate probes and edge runs in the folders are left out.
+
+    Raises:
+        UserError: if a folder holds no run, or runs of several arms; if the runs are not measured alike, or a record
+            does not hold the cost in `unit`; and in the cases of `isocost.compare.judge.compare`.
+    """
+    paths = [Path(f) for f in folders]
+    labels = labels_of([str(f) for f in paths])
+    arms, notes, recorded, unpaired = {}, [], {}, 0
+    for label, folder in zip(labels, paths, strict=True):
+        runs = [f for f in find_runs(folder) if read_json(f / "run.json").get("purpose") not in ("probe", "edge")]
+        if not runs:
+            raise UserError(f"{folder} holds no run: expected {folder}/run.json, or folders below it with one")
+        recorded[label] = [read_json(f / "run.json") for f in runs]
+        _check_one_arm(folder, recorded[label])
+        arms[label] = tracks(runs, unit, metric)
+        if any(_seed_unknown(r) for r in recorded[label]):
+            arms[label] = [replace(t, seed=UNPAIRED + unpaired + i) for i, t in enumerate(arms[label])]
+            unpaired += len(arms[label])
+        silent = len(runs) - len(arms[label])
+        if silent:
+            notes.append(f"{label}: {silent} of {counted(len(runs), 'run')} without an evaluation, left out")
+    measured = [(label, measure.of(r)) for label, own in recorded.items() for r in own]
+    measure.one(measured, JUDGED)
+    notes += _cautions(recorded, arms)
+    answer = compare(arms, unit=unit, margin=margin, seed=seed, missing=notes)
+    logged = unit == "seconds" and any(r.get("imported") for runs in recorded.values() for r in runs)
+    counted_in = LOGGED if logged else SPENT[unit]
+    answer = replace(answer, missing=(*answer.missing, *((EVALUATED,) if logged else ())))
+    if out is None:
+        return FolderComparison(answer, counted_in)
+    kept = {"folders": [str(f) for f in paths], "metric": metric, "counted_in": counted_in,
+            "kind": measured[0][1]["kind"]}
+    with writing(Path(out)):
+        Home(Path(out)).write("comparison.json", {**answer.data(), **kept})
+    return FolderComparison(answer, counted_in, Path(out) / "comparison.json")
+
+
+def _seed_unknown(run: Mapping[str, Any]) -> bool:
+    """Whether an imported run's seed was not in its log: then its number pairs it with no other run."""
+    return bool(run.get("imported")) and any(m.startswith("the seed") for m in run.get("missing") or ())
+
+
+def _check_one_arm(folder: Path, runs: Sequence[Mapping[str, Any]]) -> None:
+    """Raises UserError if a folder holds runs of several arms."""
+    kinds = {(str(r.get("method")), *(r["arm"].get(k) for k in ("n", "B", "lr"))) for r in runs}
+    if len(kinds) > 1:
+        named = "; ".join(f"{m} n={n} B={B} lr={lr:g}" for m, n, B, lr in sorted(kinds, key=str)[:4])
+        raise UserError(f"{folder} holds runs of {len(kinds)} arms ({named}); give one folder per arm")
+
+
+def _cautions(recorded: Mapping[str, Sequence[Mapping[str, Any]]], arms: Mapping[str, Sequence[Track]]) -> list[str]:
+    """Notes on runs that were not designed as one comparison: pairing, problems, what their records lack."""
+    notes = []
+    seeds = [{t.seed for t in own} for own in arms.values()]
+    if not set.intersection(*seeds):
+        notes.append("no seed is in every arm: runs are not paired")
+    problems = {(r.get("problems") or {}).get("hash") for runs in recorded.values() for r in runs}
+    if len(problems) > 1:
+        notes.append("the training problems are not the same in all runs")
+    measured = [measure.of(r) for runs in recorded.values() for r in runs]
+    problems_of = "trained on" if all(own["kind"] == TRAINING for own in measured) else "evaluated on"
+    for key, what, option in (("model", "which model {} started from", "--model"),
+                              ("data", f"which problems {{}} were {problems_of}", "--data")):
+        unknown = sum(not own[key] for own in measured)
+        if unknown:
+            whose = "the runs" if unknown == len(measured) else "some of the runs"
+            notes.append(f"{what.format(whose)} is not in their logs: give `isocost import {option}`")
+    named = {own["metric"] for own in measured}
+    if len(named) > 1:
+        notes.append(f"{', '.join(sorted(named - {''}))} of the logs is compared with isocost's own held-out reward; "
+                     "the records do not show that both measure the same")
+    lacking = {m for runs in recorded.values() for r in runs for m in r.get("missing") or ()}
+    notes += [f"the logs lack {m}" for m in sorted(lacking)]
+    if not all(r.get("seal") for runs in recorded.values() for r in runs):
+        notes.append("the records do not show whether each arm's learning rate was tuned, nor with what budget: "
+                     "`isocost compare METHOD METHOD` tunes it for every arm alike")
+    return notes

@@ -1,0 +1,47 @@
+"""How a result shows itself: as plain data, as HTML in a notebook, and as a chart.
+
+Results of steps hold numbers; the report draws them. `isocost.report` stands below the results in the import order, so
+that this module is the only place above it that reaches it, by name and when a result is shown: no other module of the
+core, the laws, the planner or the steps imports the report to draw.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any, ClassVar
+
+
+class Shown:
+    """What every result can do. `record` names the file of the study that holds it, without `.json`; `sections` are the
+    keys of the report's sections that show it, empty where the report has none."""
+
+    record: ClassVar[str] = ""
+    sections: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def place(self) -> Path | None:
+        """The study's folder, which the drawings take the runs from; None without one."""
+        return getattr(self, "folder", None)
+
+    def to_dict(self) -> Any:
+        """Plain data, a dict or a list: exactly what the command prints with --json."""
+        raise NotImplementedError
+
+    def plot(self) -> Any:
+        """The result's main chart, an `altair` chart. Raises UserError where the report has no chart of it."""
+        return _report().chart(self)
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows: the report's sections on this result, its charts as still pictures."""
+        return str(_report().html(self)) if self.sections else None
+
+
+def write_report(study: Path, out: Path | None = None) -> Path:
+    """Write the report of a study as `isocost.report.write` does, and return its file."""
+    path: Path = importlib.import_module("isocost.report").write(study, out)
+    return path
+
+
+def _report() -> Any:
+    return importlib.import_module("isocost.report.display")

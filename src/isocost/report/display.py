@@ -1,0 +1,121 @@
+"""What a notebook shows of one result: the report's own sections on it, with still pictures for the charts.
+
+A result names its sections (`isocost.display.Shown`). They are drawn from the files and runs of the study's folder,
+with the result's own record in place of the file; without a folder, from that record alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+
+from isocost.display import Shown
+from isocost.errors import UserError
+from isocost.report import charts, fit, headline, outcome, page, problems, reach, theme
+from isocost.report.accounts import Section
+from isocost.report.html import Safe, brief, count, join, p, table, tag
+from isocost.report.records import Data, Study, as_dict, as_list, load
+
+WIDTH = 640     # pixels of a still picture
+_FIGURE = re.compile(
+    r'<div [^>]*data-spec="spec-([^"]+)"[^>]*></div><script type="application/json" id="spec-\1">(.*?)</script>', re.S
+)
+
+_INTERACTION = re.compile(r" (?:Click|Hover)\b[^.<]*\.(?=</span>)")      # at the end of a caption
+
+
+def html(result: Shown) -> Safe:
+    """The sections on a result, as HTML without scripts."""
+    study = _study(result)
+    made = [page.as_measured(study, _drawn(key, study)) for key in result.sections]
+    return tag("div", *(Safe(_INTERACTION.sub("", _FIGURE.sub(_still, part))) for part in made), cls="isocost")
+
+
+def chart(result: Shown) -> Any:
+    """The first chart of a result's sections. Raises UserError where there is none."""
+    study = _study(result)
+    for key in result.sections:
+        for _, spec in _figures(_drawn(key, study)):
+            return _altair({k: v for k, v in spec.items() if k not in ("autosize", "$schema")} | {"width": WIDTH})
+    raise UserError(f"the report has no chart of a {type(result).__name__}")
+
+
+def _altair(spec: charts.Spec) -> Any:
+    """A specification as an Altair chart. Its rows are added last: Altair checks each of them, which takes seconds."""
+    bare = theme.solid(_without_rows(spec))
+    made = (alt.LayerChart if "layer" in spec else alt.Chart).from_dict(bare)
+    _add_rows(made, spec)
+    return made
+
+
+def _without_rows(spec: charts.Spec) -> charts.Spec:
+    data: charts.Spec = {"data": {"values": []}} if "data" in spec else {}
+    layers: charts.Spec = {"layer": [_without_rows(x) for x in spec["layer"]]} if "layer" in spec else {}
+    return {**spec, **data, **layers}
+
+
+def _add_rows(made: Any, spec: charts.Spec) -> None:
+    if "data" in spec:
+        made.data = alt.Data(values=spec["data"]["values"])
+    for part, own in zip(made.layer if "layer" in spec else (), spec.get("layer", ()), strict=True):
+        _add_rows(part, own)
+
+
+def _study(result: Shown) -> Study:
+    """The study that a result is of, its own record as the result holds it."""
+    folder = result.place
+    there = load(folder) if folder is not None and folder.is_dir() else Study(Path("."), {}, ())
+    own = {result.record: result.to_dict()} if result.record else {}
+    return Study(there.folder, {**there.files, **own}, there.runs, there.broken)
+
+
+def _drawn(key: str, study: Study) -> Safe:
+    section = SECTIONS[key](study)
+    return section if isinstance(section, Safe) else join(tag("h3", section.title), section.body)
+
+
+def _figures(body: str) -> Iterator[tuple[str, charts.Spec]]:
+    for found in _FIGURE.finditer(body):
+        yield found[1], json.loads(found[2])
+
+
+def _still(found: re.Match[str]) -> str:
+    return theme.svg(json.loads(found[2]), WIDTH)
+
+
+def pilot_plan(study: Study) -> Section:
+    """The pilot's runs by purpose and n, and the budget in every unit; the report shows what came of them instead."""
+    told = study["pilot"]
+    runs: dict[tuple[str, int, int, int], int] = {}
+    for run in map(as_dict, as_list(told.get("runs"))):
+        key = (str(run["purpose"]), int(run["n"]), int(run["B"]), int(run["C"]))
+        runs[key] = runs.get(key, 0) + 1
+    rows = [(purpose, n, B, k, count(C)) for (purpose, n, B, C), k in runs.items()]
+    grid = table(("runs", "n", "B", "how many", "rollouts each"), rows, "Runs of the pilot", "quiet") if rows else ""
+    return Section("pilot", "The pilot", join(p(str(told.get("why", "")), cls="lead"), grid, _units(told)))
+
+
+def _units(told: Data) -> Safe:
+    rows = [
+        (r["unit"], *(brief(r.get(k)) for k in ("pilot", "training", "budget")), r["known"])
+        for r in map(as_dict, as_list(as_dict(told.get("units")).get("rows")))
+    ]
+    return table(("unit", "pilot", "training", "budget", ""), rows, "In every unit", "quiet") if rows else Safe("")
+
+
+SECTIONS: dict[str, Callable[[Study], Section | Safe]] = {
+    "answer": headline.answer,
+    "profile": problems.profile,
+    "pilot": pilot_plan,
+    "rate": problems.learning_rate,
+    "curves": reach.curves,
+    "fit": fit.fit,
+    "frontier": reach.frontier,
+    "outcome": outcome.outcome,
+    "flags": headline.flags,
+}

@@ -1,0 +1,152 @@
+"""Studies from Python: `isocost.open(folder)` and `isocost.study(model=..., data=..., out=...)`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar
+
+from isocost.display import Shown, write_report
+from isocost.steps import results
+from isocost.steps.audit import audit
+from isocost.steps.events import SILENT, Observer
+from isocost.steps.fit import fit
+from isocost.steps.folder import opened
+from isocost.steps.pass_rates import PROBLEMS
+from isocost.steps.pilot import pilot
+from isocost.steps.plan import plan
+from isocost.steps.profile import profile
+from isocost.steps.settings import setting_with
+from isocost.steps.train import train
+from isocost.steps.verdict import Verdicts, verdict
+from isocost.worlds.setting import Setting
+
+
+class Study(Shown):
+    """A study: a folder, and the steps profile, plan, pilot, fit, plan, train, audit, report.
+
+    Each step reads what the ones before it wrote, returns its result, and writes it to the folder. A step that was done
+    is not done again; one that was stopped is continued by the same call. Steps raise `isocost.errors.UserError` with a
+    message that names the mistake and its fix. They print nothing: an `observer`
+    (`isocost.steps.events.Observer`) receives warnings, intermediate results and running jobs.
+    """
+
+    sections: ClassVar[tuple[str, ...]] = ("answer", "curves", "outcome")
+
+    def __init__(
+        self, path: Path, setting: Setting | None = None, *, seed: int = 0, method: str | None = None,
+        problems: int = PROBLEMS, observer: Observer = SILENT,
+    ):
+        self.path = path
+        self.observer = observer
+        self._setting, self._seed, self._method, self._problems = setting, seed, method, problems
+
+    def __repr__(self) -> str:
+        return f"Study({str(self.path)!r})"
+
+    @property
+    def place(self) -> Path:
+        """The study's folder."""
+        return self.path
+
+    def to_dict(self) -> dict[str, Any]:
+        """study.json: the settings, and seconds of wall-clock time by phase. Raises UserError before the profile."""
+        return opened(self.path).asked
+
+    def profile(self, *, dry_run: bool = False) -> results.Profile | results.ProfileCost:
+        """Measure what the model can do on the problems. The first step: it creates the study's folder."""
+        setting, seed, method, problems = self._setting, self._seed, self._method, self._problems
+        if setting is None:
+            home = opened(self.path)
+            if home.has("profile.json"):
+                return results.Profile.of(home.read("profile.json", "profile"), self.path)
+            asked = home.asked
+            setting, seed, method, problems = home.setting, asked["seed"], asked["method"], asked["profiled"]
+        return profile(self.path, setting, seed=seed, method=method, problems=problems, dry_run=dry_run)
+
+    def plan(self, budget: str | None = None, **options: Any) -> results.PilotPlan | results.Plan:
+        """Before there is a law, the pilot's plan; after, the prescription. `budget` is what pilot and training may
+        spend, with a unit ("2h", "50k-rollouts"); the options are those of `isocost.steps.plan.plan`."""
+        return plan(self.path, budget=budget, **options)
+
+    def pilot(
+        self, *, workers: int | None = None, dry_run: bool = False, longer: Sequence[str] = (),
+        seeds: Sequence[str] = (),
+    ) -> results.Pilot | results.PilotPlan:
+        """Run the planned pilot, in processes of its own. `longer=["4=4x"]` and `seeds=["8=2"]` add runs to it."""
+        return pilot(self.path, workers=workers, dry_run=dry_run, longer=longer, seeds=seeds, observer=self.observer)
+
+    def fit(self, *, metric: str | None = None) -> results.Law | results.NoLaw:
+        """Fit the law to the pilot's runs. `refused` of a law says why it is not identified."""
+        return fit(self.path, metric=metric)
+
+    def train(self, *, workers: int | None = None, dry_run: bool = False) -> results.Trained | results.Plan:
+        """Seal the forecast, then train the prescription and its comparator, in processes of their own."""
+        return train(self.path, workers=workers, dry_run=dry_run, observer=self.observer)
+
+    def audit(self) -> results.Audit:
+        """Compare the sealed forecast with the outcome."""
+        return audit(self.path)
+
+    def verdict(self, *, target: float | None = None, worth: float | None = None) -> Verdicts:
+        """Advice on the trained runs while they train: continue, stop, or change n. It stops nothing.
+
+        `target` is the held-out reward wanted at the end, by default the forecast's lower bound; `worth` is the gain
+        below which the rest of a run is not worth its cost.
+        """
+        return verdict(self.path, target=target, worth=worth)
+
+    def report(self, out: str | Path | None = None) -> Path:
+        """Write the report as one HTML file and return its path, by default report.html in the study's folder."""
+        return write_report(self.path, None if out is None else Path(out))
+
+    def export(self, to: str | None = None) -> str:
+        """The prescription as another trainer's configuration: trl, verl, prime-rl, nemo-rl, skyrl or openrlhf."""
+        from isocost.steps.export import export
+
+        return export(self.path, to)
+
+    def runs(self) -> Any:
+        """One row for each run: purpose, n, B, lr, seed, rollouts, first and last held-out reward, why it ended.
+
+        A pandas frame where pandas is installed, else a list of dicts.
+        """
+        from isocost.steps.listing import list_folder
+
+        rows = list_folder(self.path).to_dict()
+        found = [{k: v for k, v in row.items() if k != "kind"} for row in rows if row["kind"] == "run"]
+        if find_spec("pandas") is None:
+            return found
+        import pandas
+
+        return pandas.DataFrame(found)
+
+
+def study(
+    *, model: str = "tiny", data: str = "sums:level=1", out: str | Path, seed: int = 0, method: str | None = None,
+    problems: int = PROBLEMS, observer: Observer = SILENT, **settings: Any,
+) -> Study:
+    """A study of a model on a data set in the folder `out`. Nothing is read or written before its first step,
+    `profile()`; where `out` already contains the study, the steps go on with it.
+
+    model: "tiny", "smollm2", or a Hugging Face folder. data: as the option --data of the commands.
+    seed: of every run and every interval. method: replaces the recipe that the profile chooses.
+    problems: how many are profiled, 16 completions each. settings: as the commands' options, with `_` for `-`:
+    verifier, held_out, held_out_data, limit, skip_broken, system, temperature, top_p, top_k, max_tokens, samples,
+    device, dtype, kernels, threads.
+
+    Raises:
+        UserError: for a setting of another name. A value that cannot be used is an error of the first step.
+    """
+    setting = setting_with(model=model, data=data, **settings)
+    return Study(Path(out), setting, seed=seed, method=method, problems=problems, observer=observer)
+
+
+def open(path: str | Path, *, observer: Observer = SILENT) -> Study:
+    """The study in a folder that `isocost profile`, `isocost import` or `isocost.study` made.
+
+    Raises:
+        UserError: where there is none.
+    """
+    return Study(opened(Path(path)).path, observer=observer)

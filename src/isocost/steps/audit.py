@@ -1,0 +1,44 @@
+"""The audit: the sealed forecast against the trained runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from isocost.laws.curves import attempts_of, curves
+from isocost.planner import audit as audits
+from isocost.planner import forecast as forecasts
+from isocost.planner import pilot as pilots
+from isocost.steps import imported
+from isocost.steps.folder import opened, writes
+from isocost.steps.results import Audit
+from isocost.steps.train import hashes
+from isocost.words import word
+
+
+@writes()
+def audit(study: Path) -> Audit:
+    """Compare the sealed forecast with the outcome and write audit.json.
+
+    `verdict` is hit, miss, cannot tell or uninformative, and `exit_code` its number for scripts.
+
+    Raises:
+        UserError: before a forecast is sealed, and where a run or the forecast does not carry the seal.
+    """
+    imported.refuse_imported(
+        study,
+        "no forecast of its trainer's run is sealed; bring that run in with `isocost import`, and hold it against the "
+        f"interval that `isocost plan {word(study)}` says",
+    )
+    home = opened(study)
+    forecast = forecasts.read(home.path / "forecast.json")
+    planned = pilots.PilotPlan.of(home.read("pilot.json", "plan"))
+    metric = home.metric
+    found = audits.audit(
+        forecast,
+        curves(home.path, metric),
+        audits.seals(home.path),
+        noise=planned.evaluation.sd_of(attempts_of(metric)),
+        changed=forecasts.changed(forecast.hashes, hashes(home, forecast.seal_version)),
+    )
+    home.write("audit.json", found.data())
+    return Audit.beside(found, folder=study)

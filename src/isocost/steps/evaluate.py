@@ -1,0 +1,103 @@
+"""A run's final policy measured again, on its held-out problems or on others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import sqrt
+from pathlib import Path
+
+import numpy as np
+from scipy.special import stdtrit
+
+from isocost import methods
+from isocost.errors import UserError
+from isocost.jsonfile import fit, write_json
+from isocost.runs.record import read_json
+from isocost.runs.run import EVALUATION_SEED
+from isocost.runs.schema import TRAINED
+from isocost.steps.folder import writes
+from isocost.steps.profile import finished
+from isocost.steps.results import Mean, Measured
+from isocost.types import Cost
+from isocost.worlds.setting import Setting
+
+LEVEL = 0.9
+
+
+@writes()
+def evaluate(run: Path, *, samples: int = 16, data: str | None = None, base: bool = False) -> Measured:
+    """Pass@1 of a run's final policy on its held-out problems, or on `data`, with its interval over problems.
+
+    `samples` completions per problem, where pass@1 cannot be computed exactly. With `base`, also of the policy that the
+    run started from, on the same problems with the same random numbers, and the difference paired by problem. Writes
+    eval.json.
+
+    Raises:
+        UserError: if the run has no final policy.
+    """
+    record = read_json(run / "run.json")
+    if "imported" in record:
+        raise UserError(f"{run} was imported, and holds no policy that could be measured")
+    if not (run / "final").is_dir():
+        raise UserError(
+            f"{run} has no final policy: it did not end, or is a pilot's (only trained runs are exported)"
+        )
+    fit(run / "run.json", record, TRAINED)
+    setting = Setting.of(record["job"]["setting"])
+    after, cost = _measured(setting, str(run / "final"), data, samples)
+    first = difference = None
+    if base:
+        before, more = _measured(setting, setting.model, data, samples)
+        cost += more
+        first, difference = _mean(before), _mean(after - before)
+    earlier = read_json(run / "eval.json") if (run / "eval.json").exists() else {}
+    spent = cost + Cost.of(earlier.get("spent") or earlier.get("cost") or {})     # after the end: in no other bill
+    found = Measured(str(run), len(after), _mean(after), cost.data(), spent.data(), first, difference)
+    write_json(run / "eval.json", found.to_dict())
+    return found
+
+
+def _measured(setting: Setting, model: str, data: str | None, samples: int) -> tuple[np.ndarray, Cost]:
+    """(P,) pass rates, and what measuring them cost."""
+    from dataclasses import replace
+
+    from isocost.runs import evaluate as policies
+    from isocost.seams import Pace
+    from isocost.tasks.load import Reads, load_problems
+    from isocost.types import Problem
+    from isocost.worlds.setting import open_setting
+
+    opened = open_setting(replace(setting, model=model, evaluated=None))
+    if data is None:
+        problems: Sequence[Problem] = opened.sides.held_out
+    else:
+        problems = load_problems(
+            data, verifier=setting.verifier, system=setting.system, check=True, meter=opened.world.meter,
+            reads=lambda: Reads(opened.world.text, opened.world.extra["model"].config.max_len),
+        ).problems
+        opened.world.exact = opened.world.exact if all(p.meta.get("exact") for p in problems) else None
+    pace = Pace(
+        lr=0.0,
+        max_tokens=setting.max_tokens,
+        sampling=setting.sampling,
+    )
+    found = finished(
+        policies.evaluate(
+            methods.recipe("reinforce"),
+            opened.world,
+            problems,
+            pace,
+            samples=samples,
+            seed=EVALUATION_SEED,
+        )
+    )
+    opened.grader.close()
+    return found.right, opened.world.meter.total
+
+
+def _mean(x: np.ndarray) -> Mean:
+    """Mean over problems with its Student interval."""
+    good = x[~np.isnan(x)]
+    half = float(stdtrit(len(good) - 1, (1 + LEVEL) / 2) * good.std(ddof=1) / sqrt(len(good)))
+    mean = float(good.mean())
+    return Mean(mean, mean - half, mean + half, LEVEL, len(good))

@@ -1,0 +1,118 @@
+"""What a step says while it works. A step prints nothing: it hands events and results to an `Observer`.
+
+The command line implements `Observer` with its printer and its live display; from Python nothing is said unless an
+observer is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from isocost.runs.run import Job
+from isocost.runs.speed import Rates
+
+
+class Observer:
+    """Receives what a step says. This one ignores all of it; override either method."""
+
+    def on(self, event: object) -> None:
+        """Called with each event of this module, and with each result that a step has before its last one: a learning
+        rate rule, a sealed forecast, and in a whole study what every step returned."""
+
+    @contextmanager
+    def running(self, title: str, folder: Path, jobs: Sequence[Job]) -> Iterator[Callable[[], None]]:
+        """Surrounds jobs that run side by side, each in `folder`/name; what it yields is called a few times a second.
+        """
+        yield _nothing
+
+
+def _nothing() -> None:
+    pass
+
+
+SILENT = Observer()
+
+
+@dataclass(frozen=True)
+class Warned:
+    """A caution that does not stop the step: one line of text."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Noted:
+    """A fact about what was asked: one line of text."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A log that was not imported, with the reason."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A whole study begins, or goes on, in `folder`: `size` is the preset's name."""
+
+    folder: Path
+    size: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Extended:
+    """Runs were added to a pilot of `before` rollouts: `rollouts` more, taking about `seconds` more of run time.
+
+    `source` says how the time is known.
+    """
+
+    rollouts: int
+    seconds: float
+    before: int
+    source: str
+
+
+@dataclass(frozen=True)
+class Started:
+    """One run begins, or goes on."""
+
+    job: Job
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """One run was evaluated: `reward` is on the test split, after `rollouts` rollouts and `step` updates.
+
+    `speed` is the run's speed so far; None before the first update.
+    """
+
+    rollouts: int
+    step: int
+    reward: float
+    speed: Rates | None
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What estimating a cost has sampled: rollouts, tokens (prompts and completions) and seconds. No budget counts it.
+
+    `folder` is where it is written down, if it is.
+    """
+
+    rollouts: int
+    tokens: int
+    seconds: float
+    folder: Path | None = None
+
+    @classmethod
+    def of(cls, cost: Mapping[str, Any], folder: Path | None = None) -> Sampled:
+        """From the plain data of a cost."""
+        return cls(cost["rollouts"], cost["prefill"] + cost["decode"], cost["seconds"], folder)

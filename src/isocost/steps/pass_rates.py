@@ -1,0 +1,249 @@
+"""Sampling a profile: what a policy can do on a problem set before anything is spent on training.
+
+Each problem's completions are written with their cost when they are graded, so that a profile that was killed loses
+neither: the next one uses them, and charges to `lost` what it cannot use. The same holds for the check of every
+problem's own answer, which starts each profile and is written first. A profile that is interrupted also writes the cost
+of what it had sampled and not yet graded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isocost import meter as meters
+from isocost import methods
+from isocost.chance import Purpose
+from isocost.errors import RewardFailed, UserError
+from isocost.runs.evaluate import group_of
+from isocost.runs.record import Stream, read_lines
+from isocost.runs.run import compares, samples
+from isocost.seams import Pace
+from isocost.stats import passk as passrate
+from isocost.tasks.sample import sample
+from isocost.types import Cost, Group, Place, Problem, Stop
+from isocost.worlds.setting import Opened, Setting, open_setting, refuse_unbounded
+
+SAMPLES = 16  # per problem
+PROBLEMS = 512  # profiled at most: enough for a histogram, and a fixed cost
+SHOWN = 6  # problems whose attempts are kept as text
+
+Line = Mapping[str, Any]  # one problem's attempts, as they are written down
+
+
+async def pass_rates(
+    setting: Setting,
+    *,
+    seed: int = 0,
+    problems: int = PROBLEMS,
+    method: str | None = None,
+    opened: Opened | None = None,
+    kept: Path | None = None,
+    begin: Callable[[], None] = lambda: None,
+    bounded: bool = True,
+) -> dict[str, Any]:
+    """Sample `problems` training problems 16 times each and describe the completions.
+
+    The problems are random by seed, each level in proportion (`isocost.tasks.sample`). Difficulty is assigned on one
+    half of the samples and reported on the other. Returns the data of profile.json: counts, histogram, dead groups,
+    lengths, regime, the recipe that follows (or the requested `method`'s), and which methods' preconditions hold.
+
+    Completions are written to the file `kept` when they are graded; `begin` is called before its first line. What a
+    killed profile left there is used, and `lost` is the part of it that could not be.
+
+    Raises:
+        UserError: for problems or a model that cannot be used; if `bounded`, for a reward outside [0, 1], which no law
+            can be fitted to.
+    """
+    began = time.perf_counter()
+    opened = opened or open_setting(setting, check=True)
+    if bounded:
+        refuse_unbounded(opened.problems)
+    pool = sample(opened.sides.train, problems, seed)
+    there, lost = _taken_up(read_lines(kept) if kept else [], pool)
+    streams: list[Stream] = []
+    checked = opened.world.meter.of(meters.CHECK)
+
+    def write(line: Line) -> None:
+        if kept and not streams:  # not before: a prompt that the model cannot read must leave no study
+            begin()
+            streams.append(_stream(kept))
+            if checked != Cost():
+                streams[0].write({"slot": None, "id": None, "rewards": [], "cost": checked.data()})
+        for stream in streams:
+            stream.write(line)
+
+    try:
+        found = await _sampled(opened, pool, seed, there, write, bounded)
+    finally:
+        opened.grader.close()
+        for stream in streams:
+            stream.close()
+    rewards = _rewards(found)
+    scored = ~np.isnan(rewards).any(1)
+    if not scored.any():
+        raise UserError(f"no problem has a reward for each of its {SAMPLES} samples, so there is no profile: "
+                        f"{_failures(opened)}")
+    sampled = _cost(there.values()) + opened.world.meter.of(meters.PROBE)
+    seconds = sampled.seconds
+    described = {
+        "model": setting.model,
+        "parameters": opened.world.learner.parameters,
+        "problems": len(pool),
+        "pool": len(opened.sides.train),
+        "select": len(opened.sides.select),
+        "audit": len(opened.sides.audit),
+        "ids": [p.id for p, ok in zip(pool, scored, strict=True) if ok],
+        "levels": [p.meta.get("level") for p, ok in zip(pool, scored, strict=True) if ok],
+        "unscored": int(np.isnan(rewards).sum()),
+        "verifier_failures": dict(opened.grader.failures),
+        "verifier_examples": dict(opened.grader.examples),
+        **passrate.summary(rewards[scored], seed=seed),
+        "lengths": _lengths(found),
+        "exact": opened.world.exact is not None,
+        "solutions": float(np.mean([bool(p.meta.get("solution")) for p in pool])),
+        "rate": {
+            "rollouts_per_second": round(sampled.rollouts / max(seconds, 1e-9), 2),
+            "tokens_per_second": round((sampled.prefill + sampled.decode) / max(seconds, 1e-9), 1),
+        },
+        "found": opened.problems.report.lines(),
+        "cost": (sampled + checked).data(),
+        "lost": lost.data(),
+        "seconds": round(time.perf_counter() - began, 2),
+        "examples": [line["example"] for line in found[:SHOWN]],
+    }
+    if method is not None:
+        described["recipe"] = {"method": method, "why": "asked for"}
+    recipe = methods.recipe(described["recipe"]["method"])
+    described["recipe"]["compares"] = compares(recipe)
+    return described | {"methods": preconditions(described)}
+
+
+def preconditions(profile: dict[str, Any]) -> list[dict[str, str]]:
+    """Whether each method's preconditions hold here: holds, fails or not measured. The recipe's own is included."""
+    names = dict.fromkeys((*methods.names(), profile["recipe"]["method"]))
+    rows = ((name, *methods.needs(name, profile)) for name in names)
+    return [{"name": name, "state": state, "why": why} for name, state, why in rows]
+
+
+def _stream(kept: Path) -> Stream:
+    """The file to append to, without a last line that a kill cut short: the next line would be joined to it."""
+    whole = kept.read_bytes().rfind(b"\n") + 1 if kept.exists() else 0
+    stream = Stream(kept)
+    stream.cut(whole)
+    return stream
+
+
+def _taken_up(lines: Sequence[Line], pool: Sequence[Problem]) -> tuple[dict[int, Line], Cost]:
+    """Slot -> the line that a killed profile has of it, and the cost of the other lines.
+
+    The other lines are of a problem that has changed, were interrupted, or hold a completion that the verifier failed
+    on; these are graded again. So are the checks of answers.
+    """
+    there: dict[int, Line] = {}
+    others: list[Line] = []
+    for line in lines:
+        slot = line["slot"]
+        whole = len(line["rewards"]) == SAMPLES and None not in line["rewards"]
+        fits = whole and slot < len(pool) and slot not in there and pool[slot].id == line["id"]
+        if fits:
+            there[slot] = line
+        else:
+            others.append(line)
+    return there, _cost(others)
+
+
+def _cost(lines: Iterable[Line]) -> Cost:
+    return sum((Cost.of(line["cost"]) for line in lines), Cost())
+
+
+async def _sampled(
+    opened: Opened, pool: Sequence[Problem], seed: int, there: Mapping[int, Line], write: Callable[[Line], None],
+    bounded: bool,
+) -> list[Line]:
+    """A line for each problem in order: those that are there, and the others, each written once it is graded.
+
+    When sampling is stopped, a problem that was started and not graded gets a line without completions, for its cost.
+    """
+    setting = opened.setting
+    recipe = methods.recipe("reinforce")
+    pace = Pace(
+        lr=0.0,
+        max_tokens=setting.max_tokens,
+        sampling=setting.sampling,
+    )
+
+    tabs: dict[int, meters.Tab] = {}  # of those that are being sampled
+
+    async def one(slot: int, problem: Problem) -> Line:
+        if slot in there:
+            return there[slot]
+        place = Place(seed, 0, slot, int(Purpose.PROFILE))
+        with meters.tab() as tabs[slot]:
+            group = await group_of(recipe, opened.world, problem, place, SAMPLES, pace)
+        line = _line(slot, group, tabs.pop(slot).cost)
+        if bounded:
+            _refuse_outside(opened, problem, line)
+        write(line)
+        return line
+
+    with meters.on(meters.PROBE):
+        tasks = [asyncio.create_task(one(slot, p)) for slot, p in enumerate(pool)]
+        try:
+            return list(await asyncio.gather(*tasks))
+        except BaseException as why:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            mistake = isinstance(why, UserError) and not isinstance(why, RewardFailed)
+            begun = {} if mistake else tabs  # a mistake leaves no study
+            for slot, tab in begun.items():
+                if tab.cost.rollouts:
+                    write(_line(slot, Group(pool[slot], ()), tab.cost))
+            raise
+
+
+def _line(slot: int, group: Group, cost: Cost) -> Line:
+    return {
+        "slot": slot,
+        "id": group.problem.id,
+        "rewards": [None if r.score is None else r.score.value for r in group.rollouts],
+        "lengths": list(group.lengths),
+        "stops": [str(r.stop) for r in group.rollouts],
+        "cost": cost.data(),
+        **({"example": samples([group], 0)[0]} if slot < SHOWN else {}),
+    }
+
+
+def _refuse_outside(opened: Opened, problem: Problem, line: Line) -> None:
+    wrong = next((x for x in line["rewards"] if x is not None and not 0 <= x <= 1), None)
+    if wrong is not None:
+        raise UserError(f"the reward {opened.problems.verifier} paid {wrong:g} for a completion of problem "
+                        f"{problem.id!r}; a study needs rewards between 0 and 1: rescale it")
+
+
+def _failures(opened: Opened) -> str:
+    """How the verifier failed, with the first example of each kind."""
+    failed, example = opened.grader.failures, opened.grader.examples
+    return "; ".join(f"{k} {n} times ({example.get(k, '')})" for k, n in failed.items()) or "no sample was graded"
+
+
+def _rewards(found: Sequence[Line]) -> np.ndarray:
+    """(P, 16) rewards; NaN where the verifier failed."""
+    return np.array([[np.nan if x is None else x for x in line["rewards"]] for line in found])
+
+
+def _lengths(found: Sequence[Line]) -> dict[str, float]:
+    lengths = np.array([n for line in found for n in line["lengths"]])
+    cut = np.mean([stop == Stop.LENGTH for line in found for stop in line["stops"]])
+    return {
+        "mean": round(float(lengths.mean()), 3),
+        **{f"p{q}": float(np.percentile(lengths, q)) for q in (50, 90, 99)},
+        "max": int(lengths.max()),
+        "truncated": float(cut),
+    }

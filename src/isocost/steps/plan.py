@@ -1,0 +1,240 @@
+"""The plan: of the pilot before there is a law, and the prescription after."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from isocost.errors import UserError
+from isocost.laws.curves import attempts_of, curves
+from isocost.laws.law import Law
+from isocost.laws.overfit import beyond
+from isocost.meter import LOST, TRAIN
+from isocost.planner import pilot as pilots
+from isocost.planner import rollouts as plans
+from isocost.planner.afford import EVALUATION_SHARE, MOST_SAMPLES, plan_pilot
+from isocost.planner.budget import Bill, Budget, Machine, measure_timing
+from isocost.planner.learning_rate import RateRule, given, starting_rule
+from isocost.planner.pilot import Evaluation
+from isocost.planner.rollouts import prescribe
+from isocost.runs.record import read_json
+from isocost.runs.run import its_own
+from isocost.runs.schema import ENDED
+from isocost.steps import imported, spending
+from isocost.steps.fit import choose_metric, overfitted
+from isocost.steps.folder import Home, opened, writes
+from isocost.steps.pilot import measured, refuse_sealed, write_pilot
+from isocost.steps.results import PilotPlan, Plan
+from isocost.steps.settings import workers_of
+from isocost.types import Cost
+
+
+@writes()
+def plan(
+    study: Path,
+    *,
+    size: str | None = None,
+    budget: str | None = None,
+    lr: float | None = None,
+    lr_exponent: float | None = None,
+    groups: int | None = None,
+    fixed_batch: int | None = None,
+    metric: str | None = None,
+    price: str | None = None,
+    devices: int | None = None,
+    workers: int | None = None,
+    samples: int | None = None,
+    evaluation_share: float | None = None,
+) -> PilotPlan | Plan:
+    """Without a law, plan the pilot; with one, or where the plan needs no pilot, prescribe.
+
+    size, budget: a preset's name, or what pilot and training may spend, with a unit ("2h", "50k-rollouts").
+    lr, lr_exponent: the learning rate that the probe varies, and the exponent of the rule in n B.
+    groups, fixed_batch: B, problems per update; or n B, rollouts per update.
+    metric, samples, evaluation_share: what laws are of; samples per held-out problem, at most; the cost of evaluations
+        over the cost of training, at most.
+    price, devices, workers: "2.5usd/device-hour"; devices paid for; runs side by side.
+
+    Once there are runs, only budget, price, devices and workers can change, until a forecast is sealed.
+
+    Raises:
+        UserError: for options that do not fit each other or the study, and for a budget that pays for no update.
+    """
+    home = opened(study)
+    shape = any(x is not None for x in (size, lr, lr_exponent, groups, fixed_batch, samples, evaluation_share))
+    if imported.is_imported(home):
+        return imported.planned(home, budget, price, devices, others=shape or metric is not None)
+    known = home.read("profile.json", "profile")
+    if samples is not None and known["exact"]:
+        raise UserError(f"--samples {samples}: evaluations are exact here and sample nothing; leave it out")
+    changes = shape or any(x is not None for x in (budget, price, devices, workers))
+    started = home.runs.exists() or home.has("forecast.json")
+    choose_metric(home, metric, (samples or home.setting.samples) if changes and not started else None)
+    if started and not home.has("pilot.json"):
+        raise UserError(f"{study} has runs but not the pilot.json that they were planned by: put it back, or begin "
+                        "another study")
+    if started and changes:
+        refuse_sealed(home)
+        if shape:
+            raise UserError(f"{study} has runs of the pilot that was planned; only --budget, --price, --devices and "
+                            "--workers can be asked anew, and `isocost pilot` adds runs: begin another study to plan "
+                            "the pilot otherwise")
+    if changes or not home.has("pilot.json"):
+        machine = _machine(home, price, devices, workers)
+        spend = spending.plannable(budget, machine)
+        if started:
+            planned = pilots.PilotPlan.of(home.read("pilot.json", "plan"))
+            if planned.direct:
+                raise UserError(f"{study} was planned without a pilot, for its budget, and has runs: begin another "
+                                "study to plan otherwise")
+            if spend:
+                planned = measured(home, planned).funded(spend)
+            if home.has("law.json"):
+                _prescription(home, planned)    # or raises, before anything is written
+        else:
+            planned = _plan_pilot(
+                home,
+                known,
+                size or "quick",
+                spend,
+                lr,
+                lr_exponent,
+                groups,
+                fixed_batch,
+                samples,
+                evaluation_share or EVALUATION_SHARE,
+            )
+        write_pilot(home, planned, machine)
+    planned = pilots.PilotPlan.of(home.read("pilot.json", "plan"))
+    if not (home.has("law.json") or planned.direct):
+        return pilot_plan(home)
+    if not home.has("plan.json"):
+        with home.phase("fit"):
+            made = _prescription(home, planned)
+            beside = spending.of_plan(home, made, planned, spending.machine_of(home))
+            home.write("plan.json", {**made.data(), **beside})
+    return prescription(home)
+
+
+def pilot_plan(home: Home) -> PilotPlan:
+    """The pilot's plan as pilot.json holds it. Raises UserError where there is none."""
+    data = home.read("pilot.json", "plan")
+    planned = pilots.PilotPlan.of(data)
+    cost = home.read("profile.json", "profile").get("cost") or {}
+    return PilotPlan.beside(
+        planned,
+        units=data.get("units"),
+        profiled=cost.get("rollouts", 0),
+        overridden=_overridden(home, planned),
+        folder=home.path,
+    )
+
+
+def prescription(home: Home) -> Plan:
+    """The prescription as plan.json holds it. Raises UserError where there is none."""
+    data = home.read("plan.json", "plan")
+    planned = pilots.PilotPlan.of(home.read("pilot.json", "plan"))
+    return Plan.written(data, extendable=not (imported.is_imported(home) or planned.direct), folder=home.path)
+
+
+def _overridden(home: Home, planned: pilots.PilotPlan) -> str:
+    """Which sizes and settings of the requested method the study uses and which it sets itself; empty without any."""
+    method = home.asked["method"]
+    if method is None:
+        return ""
+    used = {**asdict(home.setting), "lr": "by the rule", "warmup": "at most 5 % of the updates",
+            "n": ", ".join(map(str, planned.grid or (planned.fallback_n,))),
+            "B": f"{planned.batch} / n" if planned.batch else planned.B}
+    differs = its_own(method, used)
+    return f"{method}: {differs}" if differs else ""
+
+
+def _machine(home: Home, price: str | None, devices: int | None, workers: int | None) -> Machine:
+    """The machine of these options; what they leave out is as it was planned before."""
+    before = spending.machine_of(home) if home.has("pilot.json") else Machine(1, workers_of(home.setting, None))
+    now = Machine.priced(price, devices or before.devices, workers or before.side_by_side)
+    return now if price else replace(now, price=before.price, currency=before.currency)
+
+
+def _plan_pilot(
+    home: Home,
+    known: dict[str, Any],
+    size: str,
+    budget: Budget | None,
+    lr: float | None,
+    exponent: float | None,
+    groups: int | None,
+    fixed_batch: int | None,
+    samples: int | None,
+    evaluation_share: float,
+) -> pilots.PilotPlan:
+    asked = home.asked
+    exact = bool(known.get("exact"))
+    held_out = known["select"] + known["audit"]
+    rate = None
+    if lr is not None or exponent is not None:
+        start = starting_rule(known["parameters"])
+        rate = given(lr or start.lr0, start.reference, start.exponent if exponent is None else exponent)
+    return plan_pilot(
+        known,
+        preset=size,
+        budget=budget,
+        seed=asked["seed"],
+        parameters=known["parameters"],
+        rate=rate,
+        B=groups,
+        batch=fixed_batch,
+        evaluation=Evaluation(held_out, None if exact else samples or home.setting.samples),
+        attempts=attempts_of(home.metric),
+        evaluation_share=evaluation_share,
+        most_samples=samples or max(home.setting.samples, MOST_SAMPLES),
+    )
+
+
+def _prescription(home: Home, planned: pilots.PilotPlan) -> plans.Plan:
+    pool = home.read("profile.json", "profile")["pool"]
+    if planned.direct:
+        return prescribe(None, planned.rate, planned.budget, planned.timing, pilot=planned, problems=pool)
+    law = Law.of(home.read("law.json", "fit"))
+    rule = RateRule.of(home.read("rate.json", "pilot"))
+    seen = curves(home.path, home.metric)
+    bills = [e["bill"].get("train", {}) for e in _ends(home, planned)]
+    planned = replace(planned, prices=planned.prices.measured(bills))
+    made = prescribe(
+        law,
+        rule,
+        planned.budget,
+        measure_timing(seen, planned.timing),
+        pilot=planned,
+        curves=seen,
+        spent=spent(home, planned),
+        problems=pool,
+    )
+    warning = beyond(overfitted(home), made.arm.n, made.arm.epochs)
+    return made if warning is None else replace(made, flags=(*made.flags, warning))
+
+
+def _ends(home: Home, planned: pilots.PilotPlan) -> list[dict[str, Any]]:
+    """How each of the pilot's runs ended."""
+    return [read_json(home.runs / r.name / "end.json", ENDED) for r in planned.runs]
+
+
+def spent(home: Home, planned: pilots.PilotPlan) -> Bill:
+    """What the pilot's runs cost by their own meters: training and what was lost of it, evaluations in seconds."""
+    ends = _ends(home, planned)
+    bills = [e["bill"].get(account, {}) for e in ends for account in (TRAIN, LOST)]
+    sizes = planned.pilot_bill
+
+    def total(key: str) -> float:
+        return sum(b.get(key, 0) for b in bills)
+
+    parameters = planned.prices.parameters
+    flops = sum(Cost(**b).flops(int(parameters)) for b in bills) if parameters else None
+    return replace(
+        sizes,
+        rollouts=int(total("rollouts")),
+        tokens=total("decode"),
+        flops=flops,
+        seconds=sum(e["seconds"] for e in ends),
+    )

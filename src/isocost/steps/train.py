@@ -1,0 +1,66 @@
+"""Training a study's plan: the forecast is sealed first, then the prescription and its comparator are run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from isocost.errors import UserError
+from isocost.laws.curves import curves
+from isocost.laws.law import Law
+from isocost.planner import forecast as forecasts
+from isocost.planner import pilot as pilots
+from isocost.planner.learning_rate import RateRule
+from isocost.runs import files as records
+from isocost.runs.record import read_json
+from isocost.steps import imported
+from isocost.steps.events import SILENT, Observer
+from isocost.steps.folder import Home, opened, writes
+from isocost.steps.jobs import run_phase, workers_for
+from isocost.steps.plan import prescription
+from isocost.steps.results import Forecast, Plan, Trained
+
+
+@writes()
+def train(
+    study: Path, *, workers: int | None = None, dry_run: bool = False, observer: Observer = SILENT
+) -> Trained | Plan:
+    """Seal the forecast, then train the prescription and its comparator, paired by seed; runs that ended are not run
+    again. A dry run returns the plan, whose `bill` is the cost.
+
+    `workers` runs go side by side; results do not depend on it.
+
+    Raises:
+        UserError: for an imported study, before there is a plan, and where a record was changed after the seal.
+    """
+    home = imported.not_imported(opened(study))
+    planned = pilots.PilotPlan.of(home.read("pilot.json", "plan"))
+    plan = prescription(home)
+    if dry_run:
+        return plan
+    law = Law.of(home.read("law.json", "fit")) if home.has("law.json") else None
+    if not home.has("forecast.json"):
+        seen = curves(home.path, home.metric) if law else []
+        files = hashes(home, forecasts.SEAL)
+        sealed = forecasts.seal(
+            plan, law, seen, records=files.pop("records"), code=records.code()["sources"], files=files
+        )
+        forecasts.write(sealed, home.path / "forecast.json")
+    read = forecasts.read(home.path / "forecast.json")
+    if altered := forecasts.changed(read.hashes, hashes(home, read.seal_version)):
+        raise UserError(f"{', '.join(altered)} was changed after the forecast was sealed: begin another study")
+    forecast = Forecast.beside(read, metric=home.metric, folder=study)
+    observer.on(forecast)
+    rule = RateRule.of(home.read("rate.json", "pilot")) if home.has("rate.json") else planned.rate
+    workers = workers_for(home, workers, observer)
+    with home.phase("train"):
+        run_phase(home, planned, plan.runs, rule, "training", observer, workers, seal=forecast.seal)
+    return Trained(forecast, tuple(r.name for r in plan.runs), study)
+
+
+def hashes(home: Home, version: int) -> dict[str, str]:
+    """The hashes of what a forecast is made from, as the study's files are now, in this version of the seal; empty for
+    a file that is not there."""
+    return {"records": forecasts.records_hash(home.path)} | {
+        name: forecasts.digest_of(read_json(path), version) if (path := home.path / f"{name}.json").exists() else ""
+        for name in ("plan", "law")
+    }

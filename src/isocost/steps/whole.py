@@ -1,0 +1,81 @@
+"""A study from end to end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from isocost.display import write_report
+from isocost.errors import UserError
+from isocost.planner import pilot as pilots
+from isocost.planner.budget import Budget
+from isocost.planner.study_runs import PRESETS
+from isocost.runs.record import read_json
+from isocost.steps.audit import audit
+from isocost.steps.events import SILENT, Observer, Opening
+from isocost.steps.fit import fit
+from isocost.steps.folder import opened, writes
+from isocost.steps.pilot import pilot
+from isocost.steps.plan import pilot_plan, plan
+from isocost.steps.profile import profile
+from isocost.steps.results import PilotPlan, Whole
+from isocost.steps.train import train
+from isocost.worlds.setting import Setting
+
+
+@writes(new=True)
+def whole(
+    out: Path,
+    setting: Setting,
+    *,
+    seed: int = 0,
+    size: str = "quick",
+    budget: str | None = None,
+    method: str | None = None,
+    workers: int | None = None,
+    dry_run: bool = False,
+    price: str | None = None,
+    devices: int | None = None,
+    observer: Observer = SILENT,
+) -> Whole | PilotPlan:
+    """Profile, plan, pilot, fit, plan, train, audit and report in `out`; what was done is not done again.
+
+    Every step's result goes to the observer when it is there. A dry run profiles and returns the pilot's plan.
+
+    Raises:
+        UserError: as the steps do, and where `out` already contains a study with a different size or budget.
+    """
+    _refuse_other_size(out, size, budget)
+    observer.on(Opening(out, size, seed))
+    observer.on(profile(out, setting, seed=seed, method=method))
+    home = opened(out)
+    if not home.has("pilot.json"):
+        plan(out, size=None if budget else size, budget=budget, price=price, devices=devices, workers=workers)
+    planned = pilot_plan(home)
+    if dry_run:
+        return planned
+    observer.on(planned)
+    if not planned.direct:
+        observer.on(pilot(out, workers=workers, observer=observer))
+        observer.on(fit(out))
+    observer.on(plan(out))
+    train(out, workers=workers, observer=observer)
+    verdict = audit(out)
+    observer.on(verdict)
+    with home.phase("report"):
+        write_report(out)
+    file = write_report(out)      # again, so that it holds the report's own time
+    return Whole(verdict, home.asked["phases"], file, out)
+
+
+def _refuse_other_size(out: Path, size: str, budget: str | None) -> None:
+    """Raises UserError for an unknown size, and where the study in `out` was planned at another size or budget."""
+    if size not in PRESETS:
+        raise UserError(f"there is no size {size!r}; there are {', '.join(PRESETS)}")
+    wanted = Budget.parse(budget) if budget else None
+    if not (out / "pilot.json").exists():
+        return
+    there = pilots.PilotPlan.of(read_json(out / "pilot.json"))
+    same = there.preset == size if wanted is None else there.budget and there.budget.as_asked == wanted
+    if (there.budget is None) != (wanted is None) or not same:
+        asked = there.preset if there.budget is None else str(there.budget)
+        raise UserError(f"{out} holds a study planned at {asked}; choose another --out, or remove it")
