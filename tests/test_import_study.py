@@ -13,8 +13,8 @@ from isocost.laws.law import Law
 from isocost.planner.rollouts import Plan, means_at
 from isocost.report.page import render
 from isocost.report.records import load
+from isocost.runs.files import read_json
 from isocost.runs.measure import in_its_units
-from isocost.runs.record import read_json
 
 TRUTH = {4: (0.66, 9000.0, 1.3), 8: (0.74, 14000.0, 1.25), 16: (0.80, 26000.0, 1.2)}  # A, Cmid, b; R0 is 0.2
 LOGS = Path(__file__).parent / "fixtures" / "logs"

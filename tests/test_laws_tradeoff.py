@@ -15,8 +15,9 @@ from isocost.errors import UserError
 from isocost.laws import fit_law
 from isocost.laws.curves import curves
 from isocost.laws.tradeoff import tradeoff
+from isocost.planner.afford import plan_pilot
 from isocost.planner.learning_rate import given
-from isocost.planner.pilot import PilotPlan, plan_pilot
+from isocost.planner.pilot import PilotPlan
 from isocost.planner.rollouts import Budget, Timing, prescribe
 from isocost.stats.forms import SIGMOID
 from test_laws_audit import forecast, judged, trained

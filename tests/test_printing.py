@@ -12,7 +12,7 @@ PRINTERS = ("cli/", "terminal.py", "console.py")
 EXCEPTIONS = {
     "local/native.py": "that the kernel is compiled, once",
     "local/store.py": "that a model is unpacked, once",
-    "runs/record.py": "that a folder cannot be locked",
+    "runs/lock.py": "that a folder cannot be locked",
     "worlds/setting.py": "a caution on the setting",
 }
 

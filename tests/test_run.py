@@ -20,10 +20,11 @@ import kill9
 from isocost import methods
 from isocost.errors import UserError
 from isocost.laws.curves import curves
+from isocost.recipe import describe
 from isocost.runs import run as runs
-from isocost.runs.record import RunRecord, read_json, read_lines
+from isocost.runs.files import read_json, read_lines
+from isocost.runs.record import RunRecord
 from isocost.runs.run import Job, run
-from isocost.seams import describe
 from isocost.types import Cost
 from isocost.worlds.setting import Setting, open_problems, open_setting
 
@@ -387,7 +388,7 @@ def test_a_full_disk_stops_it_with_the_last_good_checkpoint(whole, tmp_path, roo
 
 FULL_AT_THE_END = """
 import resource, signal, sys
-from isocost import run
+from isocost.runs import run
 from isocost.cli.commands import main
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 finish = run._Run._finish

@@ -391,9 +391,9 @@ def import_runs(as_json: bool, **asked: Any) -> None:
 @said
 def export(study: Path, target: str | None, out: Path | None) -> None:
     """Write a study's prescription as another trainer's configuration or launch line."""
-    from isocost import exporters
+    from isocost.steps.export import export as written
 
-    text = exporters.export(study, target)
+    text = written(study, target)
     if out is None:
         echo(text, nl=False)
         return
@@ -548,7 +548,6 @@ def methods_check(name: str, as_json: bool) -> int:
 
     Exits 2 if the method breaks it.
     """
-    from isocost.cli import text_listing  # noqa: F401 - registers its texts
     from isocost.cli.printer import observer, printed
     from isocost.steps.listing import check_method
 

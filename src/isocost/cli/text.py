@@ -17,13 +17,13 @@ from isocost.laws.curves import PASS
 from isocost.laws.law import Refusal
 from isocost.laws.tradeoff import Tradeoff, tradeoff
 from isocost.planner.audit import Spread
-from isocost.planner.budget import WALL, Bill
+from isocost.planner.budget import Bill
 from isocost.planner.learning_rate import NOISE, RateRule
 from isocost.planner.more import More
-from isocost.planner.pilot import POWER, detectable
 from isocost.planner.stopping import Verdict
 from isocost.runs import measure
 from isocost.stats.intervals import Interval
+from isocost.stats.power import POWER, detectable
 from isocost.steps.events import Extended, Opening, Sampled
 from isocost.steps.results import (
     Audit,
@@ -38,6 +38,7 @@ from isocost.steps.results import (
     Trained,
     Whole,
 )
+from isocost.units import WALL
 from isocost.words import counted, duration, word
 
 NAMED = 5      # methods named in a line of many

@@ -16,7 +16,7 @@ import altair as alt
 
 from isocost.display import Shown
 from isocost.errors import UserError
-from isocost.report import charts, fit, headline, outcome, page, problems, reach
+from isocost.report import charts, fit, headline, outcome, page, problems, reach, theme
 from isocost.report.accounts import Section
 from isocost.report.html import Safe, brief, count, join, p, table, tag
 from isocost.report.records import Data, Study, as_dict, as_list, load
@@ -47,7 +47,7 @@ def chart(result: Shown) -> Any:
 
 def _altair(spec: charts.Spec) -> Any:
     """A specification as an Altair chart. Its rows are added last: Altair checks each of them, which takes seconds."""
-    bare = charts.solid(_without_rows(spec))
+    bare = theme.solid(_without_rows(spec))
     made = (alt.LayerChart if "layer" in spec else alt.Chart).from_dict(bare)
     _add_rows(made, spec)
     return made
@@ -85,7 +85,7 @@ def _figures(body: str) -> Iterator[tuple[str, charts.Spec]]:
 
 
 def _still(found: re.Match[str]) -> str:
-    return charts.svg(json.loads(found[2]), WIDTH)
+    return theme.svg(json.loads(found[2]), WIDTH)
 
 
 def pilot_plan(study: Study) -> Section:

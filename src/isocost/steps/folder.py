@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from isocost.errors import UserError
+from isocost.jsonfile import write_json
 from isocost.laws.curves import PASS
-from isocost.runs import record as records
-from isocost.runs.record import read_json, write_json
+from isocost.runs import files as records
+from isocost.runs.files import read_json
+from isocost.runs.lock import locked
 from isocost.types import Cost
 from isocost.words import word
 from isocost.worlds.setting import Setting
@@ -40,7 +42,7 @@ def writing(path: Path) -> Iterator[None]:
     if where in _held.get():
         yield
         return
-    with records.locked(path):
+    with locked(path):
         token = _held.set(_held.get() | {where})
         try:
             yield

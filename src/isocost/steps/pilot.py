@@ -11,8 +11,8 @@ from isocost.laws.curves import curves
 from isocost.planner.budget import Machine, measure_timing, worded
 from isocost.planner.learning_rate import RateRule, fit_rate, shift, trials
 from isocost.planner.pilot import PilotPlan
+from isocost.runs.files import read_json
 from isocost.runs.launch.local import ended
-from isocost.runs.record import read_json
 from isocost.runs.schema import ENDED
 from isocost.steps import imported, results, spending
 from isocost.steps.events import SILENT, Extended, Observer

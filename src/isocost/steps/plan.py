@@ -13,9 +13,10 @@ from isocost.laws.overfit import beyond
 from isocost.meter import LOST, TRAIN
 from isocost.planner import pilot as pilots
 from isocost.planner import rollouts as plans
+from isocost.planner.afford import EVALUATION_SHARE, MOST_SAMPLES, plan_pilot
 from isocost.planner.budget import Bill, Budget, Machine, measure_timing
 from isocost.planner.learning_rate import RateRule, given, starting_rule
-from isocost.planner.pilot import EVALUATION_SHARE, MOST_SAMPLES, Evaluation, plan_pilot
+from isocost.planner.pilot import Evaluation
 from isocost.planner.rollouts import prescribe
 from isocost.runs.record import read_json
 from isocost.runs.run import its_own

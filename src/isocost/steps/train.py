@@ -10,7 +10,7 @@ from isocost.laws.law import Law
 from isocost.planner import forecast as forecasts
 from isocost.planner import pilot as pilots
 from isocost.planner.learning_rate import RateRule
-from isocost.runs import record as records
+from isocost.runs import files as records
 from isocost.runs.record import read_json
 from isocost.steps import imported
 from isocost.steps.events import SILENT, Observer
