@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from isocost.report.charts import CONFIG, _numbered, solid
+from isocost.report.theme import CONFIG, _numbered, solid
 
 Record = Mapping[str, Any]
 DTYPES = {"fp32": "var(--n0)", "bf16": "var(--n4)"}

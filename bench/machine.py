@@ -17,7 +17,7 @@ def machine(threads: int) -> dict[str, Any]:
     """Processor, instruction sets that matter here, cores, memory, GPU, load before the case began, code."""
     import torch
 
-    from isocost.runs.record import code
+    from isocost.runs.files import code
 
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     cpu = _cpuinfo()

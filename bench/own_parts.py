@@ -13,9 +13,10 @@ from bench.models import read
 from bench.own import loop, opened
 from bench.task import VOCAB
 from bench.worker import serve
+from isocost.batch import Batch
 from isocost.pack import pack
 from isocost.parts import loss, weight
-from isocost.types import Batch, Group, Message, Place, Problem, Role, Rollout, Said, Sampling, Score, Segment
+from isocost.types import Group, Message, Place, Problem, Role, Rollout, Said, Sampling, Score, Segment
 
 LR = 1e-5
 live: dict[str, Any] = {}

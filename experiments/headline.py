@@ -27,12 +27,13 @@ from typing import Any
 from isocost.cli.commands import main as command
 from isocost.contract.catalogue import outcome as outcome_of
 from isocost.errors import UserError
+from isocost.jsonfile import write_json
 from isocost.laws.tracks import tracks
 from isocost.planner.forecast import digest
 from isocost.planner.learning_rate import given
-from isocost.report import charts
-from isocost.runs import record as records
-from isocost.runs.record import read_json, read_lines
+from isocost.report import arm_charts, theme
+from isocost.runs import files as records
+from isocost.runs.files import read_json, read_lines
 from isocost.stats.power import difference
 from isocost.words import counted, markdown_table
 
@@ -47,9 +48,11 @@ Numbers = Mapping[str, float]
 MOVED = (
     ("import make_base as make", "from isocost.base import make"),
     ("from isocost.tasks import sums as family", "from isocost.problems import family"),
-    ("isocost.runs.evaluate", "isocost.evaluate"), ("isocost.runs.record", "isocost.record"),
+    ("isocost.runs.evaluate", "isocost.evaluate"), ("isocost.runs.files", "isocost.record"),
     ("isocost.runs.run", "isocost.run"), ("isocost.tasks.sums", "isocost.problems.family"),
-    ("isocost.worlds.setting", "isocost.setting"), ("experiments/headlines/methods/", "records/headlines/methods/"),
+    ("isocost.worlds.setting", "isocost.setting"), ("isocost.methods.int_ import", "isocost.parts.taught import"),
+    ("from isocost.methods import rc as rounds", "from isocost.parts import rounds"),
+    ("experiments/headlines/methods/", "records/headlines/methods/"),
 )
 IMPORTS = re.compile(r"(?:^ +(?:from|import) .*\n)+", re.M)
 
@@ -169,13 +172,13 @@ def run(name: str) -> dict[str, Any]:
         if (home / "compare.json").exists():
             raise UserError(f"{home} was begun without a seal: what it holds cannot be asked after the fact")
         home.mkdir(parents=True, exist_ok=True)
-        records.write_json(file, {"schema": records.SCHEMA, **headline.sealed(), "seal": seal})
+        write_json(file, {"schema": records.SCHEMA, **headline.sealed(), "seal": seal})
     if headline.prepare is not None:
         headline.prepare(home)
     if headline.rate is not None:       # a comparison keeps the rates that are there
         rule = given(headline.rate, 1, 0.0).data()
         rates = {"schema": records.SCHEMA, "rates": dict.fromkeys(headline.arms, rule), "noise": None}
-        records.write_json(home / "rates.json", rates)
+        write_json(home / "rates.json", rates)
     try:
         command(args=["compare", *headline.arms, *headline.options, "--out", str(home)])
     except SystemExit as end:           # which is how the command tells: 0 a difference, 3 none, 4 cannot tell
@@ -321,12 +324,12 @@ def pictures(found: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     for name, record in found.items():
         module = load(name)
         spec = module.picture(record) if hasattr(module, "picture") else curves_of(record, module.ALT)
-        out |= {f"headline-{name}-{'dark' if dark else 'light'}.svg": charts.svg(spec, dark=dark)
+        out |= {f"headline-{name}-{'dark' if dark else 'light'}.svg": theme.svg(spec, dark=dark)
                 for dark in (False, True)}
     return out
 
 
-def curves_of(record: Mapping[str, Any], text: str) -> charts.Spec:
+def curves_of(record: Mapping[str, Any], text: str) -> theme.Spec:
     """A thin line for each run, a thick one for each arm."""
     rows = record["curves"]
     arms = list(dict.fromkeys(r["arm"] for r in rows))
@@ -337,7 +340,7 @@ def curves_of(record: Mapping[str, Any], text: str) -> charts.Spec:
             C, y = (sum(p[k] for p in points) / len(points) for k in ("C", "reward"))
             means.append({"arm": arm, "C": C, "reward": y})
     unit = {"flops": "FLOP", "tokens": "tokens sampled"}.get(record["unit"], record["unit"])
-    return charts.arm_curves(rows, means, text, unit)
+    return arm_charts.arm_curves(rows, means, text, unit)
 
 
 def main(arguments: Sequence[str]) -> None:

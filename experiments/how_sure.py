@@ -17,7 +17,7 @@ from typing import Any
 
 import altair as alt
 
-from isocost.report import charts
+from isocost.report import theme
 from isocost.words import markdown_table
 
 HOME = Path(__file__).resolve().parents[1]
@@ -73,7 +73,7 @@ def pictures(found: Mapping[str, Record]) -> dict[str, str]:
             continue
         for key, spec in make(found[name]):
             for side in ("light", "dark"):
-                out[f"how-sure-{key}-{side}.svg"] = charts.svg(spec, dark=side == "dark")
+                out[f"how-sure-{key}-{side}.svg"] = theme.svg(spec, dark=side == "dark")
     return out
 
 
@@ -435,7 +435,7 @@ def _choice_part(r: Record) -> str:
     )
 
 
-def _calibration_pictures(r: Record) -> Iterable[tuple[str, charts.Spec]]:
+def _calibration_pictures(r: Record) -> Iterable[tuple[str, theme.Spec]]:
     yield "coverage", _nominal(r)
     yield "width", _widths(r)
     rows = [
@@ -473,10 +473,10 @@ def _group_colour(groups: Sequence[str]) -> alt.Color:
 
 def _group_shape(groups: Sequence[str]) -> alt.Shape:
     named = [_name(g) for g in groups]
-    return alt.Shape("group:N", title=None, scale=alt.Scale(domain=named, range=list(charts.SHAPES[: len(named)])))
+    return alt.Shape("group:N", title=None, scale=alt.Scale(domain=named, range=list(theme.SHAPES[: len(named)])))
 
 
-def _nominal(r: Record) -> charts.Spec:
+def _nominal(r: Record) -> theme.Spec:
     """Coverage of the reward at 4 times against the nominal level: thick for a group, thin for each kind in it."""
     groups, middle = _told(r), r["levels"][AT_90]
     rows: list[dict[str, Any]] = []
@@ -527,7 +527,7 @@ def _nominal(r: Record) -> charts.Spec:
     )
 
 
-def _widths(r: Record) -> charts.Spec:
+def _widths(r: Record) -> theme.Spec:
     groups, rows, known = _told(r), [], []
     for group, g in groups.items():
         rows += [
@@ -564,7 +564,7 @@ def _widths(r: Record) -> charts.Spec:
     return _spec(alt.layer(*layers), "Median width against extrapolation; ticks are the oracle's", 280)
 
 
-def _regret(r: Record) -> charts.Spec:
+def _regret(r: Record) -> theme.Spec:
     """The three quantiles of extra compute that the record keeps, on a line for each group and distance."""
     rows, never = [], []
     for group, g in _told(r).items():
@@ -632,7 +632,7 @@ def _backtest(r: Record) -> str:
     )
 
 
-def _real_picture(r: Record) -> Iterable[tuple[str, charts.Spec]]:
+def _real_picture(r: Record) -> Iterable[tuple[str, theme.Spec]]:
     rows = [
         {
             "seed": str(x["seed"]),
@@ -672,8 +672,8 @@ def _held_shape() -> alt.Shape:
     )
 
 
-def _spec(chart: Any, alt_text: str, height: int) -> charts.Spec:
-    return charts.finish(chart, alt_text, height)
+def _spec(chart: Any, alt_text: str, height: int) -> theme.Spec:
+    return theme.finish(chart, alt_text, height)
 
 
 # verdicts while a run trains ----------------------------------------------------------------------------------
@@ -726,7 +726,7 @@ def _verdicts(r: Record) -> str:
     )
 
 
-def _verdicts_picture(r: Record) -> Iterable[tuple[str, charts.Spec]]:
+def _verdicts_picture(r: Record) -> Iterable[tuple[str, theme.Spec]]:
     rows = []
     for kind, s in r["by_truth"].items():
         if s["stopped"]:
@@ -742,7 +742,7 @@ def _verdicts_picture(r: Record) -> Iterable[tuple[str, charts.Spec]]:
 
 def _dots(
     rows: Rows, title: str, marks: Sequence[tuple[str, float]], alt_text: str, top: float = 1.0, scale: Any = None
-) -> charts.Spec:
+) -> theme.Spec:
     """rows: label, what, value, low, high. One line for each label, targets as dashed rules."""
     labels, whats = (list(dict.fromkeys(r[k] for r in rows)) for k in ("label", "what"))
     base = alt.Chart(alt.Data(values=list(rows)))
@@ -763,7 +763,7 @@ def _dots(
     )
     colours = ["var(--cancelled)", "var(--accent)", "var(--evaluation)"][: len(whats)]
     color = alt.Color("what:N", title=None, scale=alt.Scale(domain=whats, range=colours))
-    shape = alt.Shape("what:N", title=None, scale=alt.Scale(domain=whats, range=list(charts.SHAPES[: len(whats)])))
+    shape = alt.Shape("what:N", title=None, scale=alt.Scale(domain=whats, range=list(theme.SHAPES[: len(whats)])))
     rules = alt.Chart(alt.Data(values=[{"at": at, "text": text} for text, at in marks]))
     layers = [
         rules.mark_rule(strokeDash=[3, 3]).encode(x=alt.X("at:Q")),
@@ -817,7 +817,7 @@ def _compare(r: Record) -> str:
     )
 
 
-def _compare_picture(r: Record) -> Iterable[tuple[str, charts.Spec]]:
+def _compare_picture(r: Record) -> Iterable[tuple[str, theme.Spec]]:
     rows = []
     for c in (c for c in r["cells"] if c["arms"] == 2):
         label = f"{PAIRS[c['pair']]}, noise {c['noise']}"

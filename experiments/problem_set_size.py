@@ -24,8 +24,9 @@ from isocost import chance
 from isocost.laws.curves import Curve, curves
 from isocost.laws.interference import by_n, interference
 from isocost.laws.overfit import overfitting
-from isocost.planner.pilot import points, whole
-from isocost.runs import record as records
+from isocost.planner.evaluation import points
+from isocost.planner.study_runs import whole
+from isocost.runs import files as records
 from isocost.runs.run import Job, run
 from isocost.worlds.setting import Opened, Setting, open_setting
 from nstar import winners

@@ -128,7 +128,7 @@ def _inside(folder: Path) -> Iterator[None]:
 
 def pictures() -> dict[str, str]:
     """File name -> SVG, of the plots on the page, in light and dark."""
-    from isocost.report import charts, fit, outcome, reach
+    from isocost.report import charts, fit, outcome, reach, theme
     from isocost.report.records import law_of, load
 
     found = load(RECORDS)
@@ -140,7 +140,7 @@ def pictures() -> dict[str, str]:
         "path": outcome.path_plot(found)[0],
     }
     return {
-        f"tutorial-{name}-{side}.svg": charts.svg(spec, dark=side == "dark")
+        f"tutorial-{name}-{side}.svg": theme.svg(spec, dark=side == "dark")
         for name, spec in specs.items()
         for side in ("light", "dark")
     }

@@ -19,7 +19,7 @@ from isocost import methods
 from isocost.compare.judge import QUESTIONS
 from isocost.compare.many import RATE, wave
 from isocost.laws.tracks import tracks
-from isocost.report import charts
+from isocost.report import arm_charts, charts, theme
 from isocost.words import counted, markdown_table
 
 HOME = Path(__file__).resolve().parents[1]
@@ -169,10 +169,10 @@ def pictures(data: Record) -> dict[str, str]:
     specs = {
         "wave-cost": charts.forest(rows, "held-out reward less the parent's, at equal cost",
                                    "Held-out reward of each method less its parent's at equal cost", zero=True),
-        "wave": charts.plane(both, "times the method's cost that its parent needs (log scale)",
+        "wave": arm_charts.plane(both, "times the method's cost that its parent needs (log scale)",
                              "asymptote less the parent's", "Effect on the asymptote against effect on efficiency"),
     }
-    return {f"{name}-{'dark' if dark else 'light'}.svg": charts.svg(spec, dark=dark)
+    return {f"{name}-{'dark' if dark else 'light'}.svg": theme.svg(spec, dark=dark)
             for name, spec in specs.items() for dark in (False, True)}
 
 

@@ -30,8 +30,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from isocost.runs import record as records
-from isocost.runs.record import RunRecord, Stream, read_json, read_lines
+from isocost.runs import record
+from isocost.runs.files import Stream, read_json, read_lines
+from isocost.runs.record import RunRecord
 from isocost.runs.run import Job, _Run, run
 from isocost.worlds.setting import Setting
 
@@ -151,7 +152,7 @@ def arm(point: str, nth: int, path: Path) -> None:
         left[0] -= 1
         return left[0] == 0
 
-    write, save, evaluate = Stream.write, records.save_tensors, _Run._evaluate
+    write, save, evaluate = Stream.write, record.save_tensors, _Run._evaluate
     rename, paid = os.rename, RunRecord.paid
 
     def torn_write(self: Stream, *lines: object) -> None:
@@ -188,7 +189,7 @@ def arm(point: str, nth: int, path: Path) -> None:
     if point == "append":
         Stream.write = torn_write
     elif point == "checkpoint":
-        records.save_tensors = torn_save
+        record.save_tensors = torn_save
     elif point.endswith("rename"):
         os.rename = rename_
     elif point.endswith("evaluation"):

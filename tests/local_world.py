@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from isocost import processor
+from isocost.batch import Batch
 from isocost.local.decoder import Config, Decoder
 from isocost.local.tokenizer import Characters
 from isocost.local.weights import Model
 from isocost.local.world import open_world
 from isocost.pack import pack
-from isocost.types import Batch, Group, Message, Place, Problem, Role, Rollout, Said, Sampling, Score, Segment
+from isocost.types import Group, Message, Place, Problem, Role, Rollout, Said, Sampling, Score, Segment
 from isocost.world import World
 
 ALPHABET = "0123456789+=:?;"

@@ -27,7 +27,7 @@ def test_it_ends_as_its_attacks_end(body: str, code: int, says: str, tmp_path: P
     (tmp_path / "conftest.py").write_text((HERE / "attacks" / "conftest.py").read_text())
     (tmp_path / "test_one.py").write_text(body)
     done = subprocess.run([sys.executable, HERE / "attack.py", "--instants", "0", tmp_path], capture_output=True,
-                          text=True, cwd=HERE.parent, env={**os.environ, "PYTHONPATH": str(HERE.parent)})
+                          text=True, cwd=HERE.parent, env={**os.environ, "PYTHONPATH": str(HERE.parent / "src")})
     assert done.returncode == code and says in done.stdout, done.stdout + done.stderr
 
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 import kill9
 from isocost.cli.commands import main
-from isocost.runs.record import read_json, read_lines
+from isocost.runs.files import read_json, read_lines
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"
@@ -375,7 +375,7 @@ def test_a_method_of_an_installed_package_is_one_by_name(here, monkeypatch):
     assert "    mine" in said("methods", "tree").splitlines() and "low=0.3" in said("methods", "show", "mine")
     assert "keeps the contract" in said("methods", "check", "mine") and "0.3" in said("diff", "mine", "grpo")
     train = ["train", "mine", *DATA, "-n", "4", "-B", "4", "--budget", "64-rollouts", "--out", "r", "--json"]
-    there = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join([str(HERE.parent), str(here / "site")])}
+    there = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join([str(HERE.parent / "src"), str(here / "site")])}
     done = subprocess.run([sys.executable, "-m", "isocost", *train], env=there, capture_output=True, text=True)
     assert done.returncode == 0 and json.loads(done.stdout)["reason"] == "spent", done.stderr
     recipe = read_json(here / "r" / "run.json")["recipe"]
@@ -409,7 +409,7 @@ def test_a_signal_saves_and_prints_the_line_that_goes_on(tmp_path, signum, code)
     error = process.communicate(timeout=300)[1]
     assert process.returncode == code and "Traceback" not in error
     assert read_json(tmp_path / "my run" / "end.json")["reason"] == "interrupted"
-    line = error.strip().splitlines()[-1].split("To go on: ")[1]
+    line = error.strip().splitlines()[-1].split("To continue: ")[1]
     said(*shlex.split(line)[1:])
     said(*asked, "--out", tmp_path / "whole")
     assert kill9.left_by(tmp_path / "my run") == kill9.left_by(tmp_path / "whole")

@@ -20,7 +20,7 @@ from isocost.compare.parents import with_parents
 from isocost.compare.steps import PRICED
 from isocost.errors import UserError
 from isocost.planner.forecast import digest
-from isocost.runs.record import read_json, read_lines
+from isocost.runs.files import read_json, read_lines
 from isocost.runs.run import Job, run
 from isocost.seams import Recipe
 

@@ -14,18 +14,36 @@ from click.testing import CliRunner
 from isocost import methods, parts
 from isocost.cli.commands import main
 from isocost.contract import conflicts
+from isocost.contract.check import check
 from isocost.contract.conflicts import AT_MOST, CONFLICTS, FACTS, SHARED, refuse
 from isocost.errors import UserError
-from isocost.methods import brpo, drgrpo, grpo, isoeasy, mrt
-from isocost.parts import allocate, choose, guide, improve, loss, reward, schedule, select, tree
-from isocost.seams import SEAMS, describe, fingerprint, functions, tune
+from isocost.methods import (
+    april,
+    arrol,
+    balanced,
+    bonrlb,
+    brpo,
+    dars,
+    drgrpo,
+    ettrl,
+    grpo,
+    isoeasy,
+    mrt,
+    pope,
+    scalerl,
+    vade,
+    vcpo,
+)
+from isocost.parts import choose, improve, loss, reward, select
+from isocost.recipe import describe, fingerprint, functions, tune
+from isocost.seams import SEAMS
 from isocost.traits import TRAITS, declared
 from isocost.worlds import toy
 from toy import run
 
 ALL = methods.names()
-QUICK = partial(schedule.first_back, keep=0.75)
-TWICE = partial(allocate.by_shortfall, first=0.5, most=32)
+QUICK = partial(april.first_back, keep=0.75)
+TWICE = partial(dars.allocate, first=0.5, most=32)
 
 
 def has(name, **changes):
@@ -40,7 +58,7 @@ def tuned(name, path, value, **changes):
 CASES = {
     "spread x shortfall": (has("dars", advantage=grpo.advantage), "already", has("dars")),
     "spread inside another x shortfall": (
-        has("ace", allocate=TWICE), "grpo.advantage does not go with allocate.by_shortfall",
+        has("ace", allocate=TWICE), "grpo.advantage does not go with dars.allocate",
         tuned("ace", "allocate.std", True, allocate=TWICE)),
     "parts by spread x shortfall": (
         has("gdpo", allocate=TWICE), "gdpo.advantage", tuned("gdpo", "allocate.std", True, allocate=TWICE)),
@@ -50,53 +68,53 @@ CASES = {
     "beliefs x giving up": (
         has("vade", schedule=QUICK), "never marked", has("vade", schedule=partial(QUICK, keep=1.0))),
     "predictions x giving up": (
-        has("dots", schedule=QUICK), r"choose.targeted does not go with schedule.first_back\(keep=0.75\)", has("dots")),
+        has("dots", schedule=QUICK), r"dots.choose does not go with april.first_back\(keep=0.75\)", has("dots")),
     "beliefs x pruning": (
-        has("arrol", choose=choose.by_belief), "never marked",
-        tuned("arrol", "schedule.keep", 1, choose=choose.by_belief)),
+        has("arrol", choose=vade.choose), "never marked",
+        tuned("arrol", "schedule.keep", 1, choose=vade.choose)),
     "retirement x pruning": (
-        has("arrol", choose=choose.unretired), r"choose.unretired does not go with schedule.pruned\(keep=0.5\)",
+        has("arrol", choose=scalerl.choose), r"scalerl.choose does not go with arrol.schedule\(keep=0.5\)",
         has("arrol")),
-    "dials x giving up": (has("scaler", schedule=QUICK), "choose.at_the_dial", has("grpo", schedule=QUICK)),
-    "bins x giving up": (has("rolloutgdro", schedule=QUICK), "allocate.by_spread", has("rolloutgdro")),
+    "dials x giving up": (has("scaler", schedule=QUICK), "scaler.choose", has("grpo", schedule=QUICK)),
+    "bins x giving up": (has("rolloutgdro", schedule=QUICK), "rolloutgdro.allocate", has("rolloutgdro")),
     "weights by bin x giving up": (has("promptgdro", schedule=QUICK), "promptgdro.advantage", has("promptgdro")),
     "expectations x giving up": (has("v05", schedule=QUICK), "v05.advantage", has("v05")),
     "forks x one by one": (
         has("mrt", schedule=partial(QUICK, keep=1.0)), "makes in one call", has("mrt")),
     "trackers x agreement": (
-        has("vade", reward=reward.agreed), "not whether it is right", has("grpo", reward=reward.agreed)),
-    "trackers x two rewards": (has("gdpo", choose=choose.by_belief), "verified_and_short", has("gdpo")),
-    "trackers x forks": (has("mrt", choose=choose.by_belief), "not the policy's pass rate", has("vade")),
+        has("vade", reward=ettrl.reward), "not whether it is right", has("grpo", reward=ettrl.reward)),
+    "trackers x two rewards": (has("gdpo", choose=vade.choose), "gdpo.reward", has("gdpo")),
+    "trackers x forks": (has("mrt", choose=vade.choose), "not the policy's pass rate", has("vade")),
     "trackers x summaries": (
-        has("rc", choose=choose.by_belief), "rounds.continued: .* on the problem as posed", has("rc")),
+        has("rc", choose=vade.choose), "rc.play: .* on the problem as posed", has("rc")),
     "trackers x trees": (
-        has("ettrl", choose=choose.by_belief, reward=reward.verified), "choose.by_belief does not go with tree.forked",
+        has("ettrl", choose=vade.choose, reward=reward.verified), "vade.choose does not go with ettrl.play",
         has("ettrl")),
     "interruptions x putting by": (
         has("april", play=has("scalerl").play), "after one token more", has("scalerl")),
-    "trees x best of N": (has("bon", play=tree.forked), "tree.forked does not go with bon.advantage", has("bon")),
-    "critic not asked": (has("ppo", enrich=()), "enrich.values asks", has("ppo")),
+    "trees x best of N": (has("bon", play=ettrl.play), "ettrl.play does not go with bon.advantage", has("bon")),
+    "critic not asked": (has("ppo", enrich=()), "ppo.enrich asks", has("ppo")),
     "critic not taught": (
-        has("ppo", improve=improve.policy), "a critic from `improve`, .* which improve.with_critic teaches",
+        has("ppo", improve=improve.policy), "a critic from `improve`, .* which ppo.improve teaches",
         has("ppo")),
-    "doubt": (has("ettrl", enrich=()), "add enrich.entropy", has("ettrl")),
-    "forks x putting by": (has("brpo", schedule=schedule.first_groups), "forced.anytime", has("brpo")),
+    "doubt": (has("ettrl", enrich=()), "add ettrl.enrich", has("ettrl")),
+    "forks x putting by": (has("brpo", schedule=april.schedule), "brpo.play", has("brpo")),
     "forks x pruning": (
-        has("brpo", schedule=partial(schedule.pruned, keep=1.0)), "in parts", has("grpo", schedule=schedule.pruned)),
+        has("brpo", schedule=partial(arrol.schedule, keep=1.0)), "in parts", has("grpo", schedule=arrol.schedule)),
     "summaries x one by one": (
-        has("rc", schedule=QUICK), "rounds.continued does not go with schedule.first_back", has("rc")),
-    "trees x one by one": (has("ettrl", schedule=QUICK), "tree.forked does not go with schedule.first_back",
+        has("rc", schedule=QUICK), "rc.play does not go with april.first_back", has("rc")),
+    "trees x one by one": (has("ettrl", schedule=QUICK), "ettrl.play does not go with april.first_back",
                            has("ettrl")),
-    "hints x one by one": (has("adhint", schedule=partial(QUICK, keep=1.0)), "taught.hinted", has("adhint")),
-    "repairs x one by one": (has("int_", schedule=schedule.pruned), "taught.repaired", has("int_")),
-    "places x one by one": (has("otr", schedule=QUICK), "taught.one_token", has("otr")),
+    "hints x one by one": (has("adhint", schedule=partial(QUICK, keep=1.0)), "adhint.play", has("adhint")),
+    "repairs x one by one": (has("int_", schedule=arrol.schedule), "int_.play", has("int_")),
+    "places x one by one": (has("otr", schedule=QUICK), "otr.play", has("otr")),
     "summaries x phases": (
         has("rc", advantage=drgrpo.advantage, allocate=TWICE), "each phase would lay out its own", has("rc")),
     "putting by x phases": (
         has("april", advantage=drgrpo.advantage, allocate=TWICE), "not in a later phase", has("april")),
-    "putting by x twins": (has("april", guide=guide.with_beginning), "guided twin", has("pope")),
+    "putting by x twins": (has("april", guide=pope.guide), "guided twin", has("pope")),
     "putting by x waves ahead": (
-        has("april", max_age=1), "schedule.first_groups does not go with max_age 1", has("grpo", max_age=1)),
+        has("april", max_age=1), "april.schedule does not go with max_age 1", has("grpo", max_age=1)),
     "putting by x any choice": (has("april", choose=choose.uniform), "draws it next", has("april")),
     "hints by spread x shortfall": (has("adhint", allocate=TWICE), "adhint.advantage", has("adhint")),
     "batch spread x tiny batch": (has("gdpo", groups=3, rollouts=5), "batch 15", has("gdpo", groups=4, rollouts=4)),
@@ -105,18 +123,18 @@ CASES = {
     "batch spread, Lite PPO": (has("liteppo", groups=2, rollouts=4), "fewer than 16", has("drgrpo", groups=1)),
     "least variance x another loss": (has("vcpo", loss=loss.clipped), "importance ratio", has("vcpo")),
     "least variance x credit by token": (
-        has("brpo", improve=improve.least_variance, loss=loss.reweighed), "token to token",
-        has("grpo", improve=improve.least_variance, loss=loss.reweighed)),
+        has("brpo", improve=vcpo.improve, loss=loss.reweighed), "token to token",
+        has("grpo", improve=vcpo.improve, loss=loss.reweighed)),
     "reference": (has("ace", enrich=()), "add enrich.reference", has("ace")),
     "reference, by a leash": (
-        has("isohard", loss=partial(loss.plus, terms=(loss.clipped, loss.to_reference))), "loss.to_reference",
+        has("isohard", loss=partial(isoeasy.plus, terms=(loss.clipped, isoeasy.to_reference))), "isoeasy.to_reference",
         has("isohard")),
     "failure rates": (has("bonrlb", reward=reward.verified), "bonrlb.reward", has("bonrlb")),
-    "stops": (has("grpo", advantage=mrt.advantage, reward=mrt.reward), "forced.halted", has("mrt")),
+    "stops": (has("grpo", advantage=mrt.advantage, reward=mrt.reward), "mrt.play", has("mrt")),
     "stops not noted": (has("mrt", reward=reward.verified), "mrt.reward", has("mrt")),
-    "answers": (has("grpo", advantage=brpo.advantage), "forced.anytime", has("brpo")),
+    "answers": (has("grpo", advantage=brpo.advantage), "brpo.play", has("brpo")),
     "corrected from nowhere": (
-        has("areal", improve=improve.policy), "`improve`, which is improve.policy: .* improve.decoupled scores",
+        has("areal", improve=improve.policy), "`improve`, which is improve.policy: .* areal.improve scores",
         has("areal")),
     "decoupled, not corrected": (
         has("areal", loss=loss.clipped), "inside loss.corrected",
@@ -125,13 +143,13 @@ CASES = {
     "best of more than there are": (
         has("bon", rollouts=3), r"bon.advantage\(n=4\) does not go with rollouts=3", has("bon", rollouts=4)),
     "handed out of more than there are": (
-        has("bonrlb", rollouts=3), "select.best_of", has("bonrlb", rollouts=4)),
+        has("bonrlb", rollouts=3), "bonrlb.select", has("bonrlb", rollouts=4)),
     "two Ns": (
-        tuned("bonrlb", "select.n", 2), r"bonrlb.advantage\(n=4\) does not go with select.best_of\(n=2\)",
+        tuned("bonrlb", "select.n", 2), r"bonrlb.advantage\(n=4\) does not go with bonrlb.select\(n=2\)",
         tune(tuned("bonrlb", "select.n", 2), "advantage.n", 2)),
     "two Ns, plain groups": (
-        has("bon", select=partial(select.best_of, n=2)), r"bon.advantage\(n=4\)",
-        has("grpo", select=partial(select.best_of, n=2))),
+        has("bon", select=partial(bonrlb.select, n=2)), r"bon.advantage\(n=4\)",
+        has("grpo", select=partial(bonrlb.select, n=2))),
     "priors x budgets": (
         has("brpo", advantage=partial(brpo.advantage, prior=(0.5, 0.5))), "one number for each budget",
         has("brpo", advantage=partial(brpo.advantage, prior=(0, 0, 0.5, 0.5)))),
@@ -262,8 +280,8 @@ def recipe(**changes):
         done = CliRunner().invoke(main, [*train, *asked])
         assert done.exit_code == 2 and "does not go with" in done.output and done.output.count("\n") == 1, done.output
     assert {p.name for p in tmp_path.iterdir()} <= {"both.py", "__pycache__"}
-    (why,) = [f.why for f in methods.check("both.py") if not f.kept]
-    assert "does not go with allocate.by_shortfall" in why
+    (why,) = [f.why for f in check("both.py") if not f.kept]
+    assert "does not go with dars.allocate" in why
 
 
 def test_groups_of_one_are_refused_where_nothing_earns_credit_and_nowhere_else():
@@ -291,7 +309,7 @@ def own_loss(out, batch):
 def test_a_loss_of_ones_own_may_correct_inside():
     """What is lacking is looked for in the package's own functions; nobody can see into another's."""
     refuse(has("areal", loss=own_loss))
-    with pytest.raises(UserError, match=r"improve.decoupled requires a correction from `loss`, which is loss.clipped"):
+    with pytest.raises(UserError, match=r"areal.improve requires a correction from `loss`, which is loss.clipped"):
         refuse(has("areal", loss=loss.clipped))
 
 
@@ -300,7 +318,7 @@ def test_a_loss_of_ones_own_may_correct_inside():
 def test_pass_rates_are_counted_before_anything_is_selected():
     """Any selector beside any tracker: the ledger has seen the group before either."""
     seen = []
-    for pick in (select.everything, select.mixed, partial(select.between, low=0.4, high=0.6), select.best_of):
+    for pick in (select.everything, select.mixed, partial(balanced.select, low=0.4, high=0.6), bonrlb.select):
         ledger, _ = run(has("grpo", groups=10, rollouts=8, select=pick), toy.world(), 80)
         seen.append({k: (t.tries, t.total) for k, t in ledger.tallies.items()})
     assert seen[0] == seen[1] == seen[2] == seen[3] and len(seen[0]) == 10
@@ -312,7 +330,7 @@ def test_a_scaled_rate_comes_after_the_clip():
     for full in (1.0, 4.0):       # ρ is 1 on fresh rollouts: the rate as it is, and a half of it
         world = toy.world()
         before = world.learner.weights()
-        recipe = has("vcpo", groups=10, rollouts=8, improve=partial(improve.least_variance, full=full))
+        recipe = has("vcpo", groups=10, rollouts=8, improve=partial(vcpo.improve, full=full))
         recipe = tune(tune(recipe, "pace.lr", 0.1), "pace.warmup", 0)
         _, steps = run(recipe, world, 80)
         after = world.learner.weights()

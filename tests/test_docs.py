@@ -15,10 +15,10 @@ from isocost.laws import law
 from isocost.planner import audit, forecast, pilot
 from isocost.planner import learning_rate as rate
 from isocost.planner import rollouts as plan
-from isocost.report import aliases
+from isocost.trainers import sizes
 
 HOME = Path(__file__).parents[1]
-PAGES = sorted([*HOME.glob("*.md"), *(HOME / "docs").glob("*.md")])
+PAGES = sorted([*HOME.glob("*.md"), *(HOME / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.M | re.S)
 
 
@@ -113,7 +113,7 @@ def test_the_commands_page_is_current():
 
 def test_the_notation_has_every_trainers_names():
     said = (HOME / "docs" / "notation.md").read_text(encoding="utf-8")
-    for row in aliases.rows({}):
+    for row in sizes.rows({}):
         assert "| " + " | ".join(row) + " |" in said
 
 
@@ -123,7 +123,7 @@ def test_the_tour_is_of_this_code():
     assert "four sizes" in said and len(seams.SIZES) == 4
     assert all(seam in said for seam in ("choose", "guide", "allocate", "schedule", "play", "reward", "select"))
     for name in ("_launch_ahead", "_sift", "RunRecord.save", "RunRecord.restore", "_Run.go"):
-        sources = "".join(p.read_text(encoding="utf-8") for p in (HOME / "isocost").glob("*.py"))
+        sources = "".join(p.read_text(encoding="utf-8") for p in (HOME / "src" / "isocost").rglob("*.py"))
         assert name in said and f"def {name.split('.')[-1]}(" in sources
 
 

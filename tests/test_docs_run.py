@@ -21,8 +21,8 @@ import pytest
 from click.testing import CliRunner
 
 from doc_pages import BLOCK, HOME, Block, Done, Shell, blocks, pages, programs, same
-from isocost import methods
 from isocost.cli import commands as cli
+from isocost.contract.check import check
 from isocost.planner.budget import Budget
 
 PAGES = {str(p.relative_to(HOME)): p for p in pages()}
@@ -108,6 +108,12 @@ def tutorial(shell: Shell) -> None:
     shutil.copytree(HOME / "experiments" / "results" / "tutorial", shell.here / "studies" / "tutorial")
 
 
+def recorded_study(shell: Shell) -> None:
+    """The recorded study, and what the page's command runs: scripts that read the recorded study too."""
+    given(shell, "examples", "experiments/results/tutorial")
+    tutorial(shell)
+
+
 def points(shell: Shell) -> None:
     rows = [f"{x},{0.1 + 0.6 / (1 + (3000 / x) ** 1.5) + 0.002 * (-1) ** (i + r)},seed-{r}"
             for r in range(3) for i, x in enumerate((300, 700, 1500, 3000, 7000, 15_000, 40_000, 60_000))]
@@ -159,7 +165,7 @@ WALKS = {
                 "studies/mine/report.html", "runs/grpo-0/end.json", "runs/clip_higher-0/end.json",
                 "studies/theirs/plan.json"),
     ),
-    "CONTRIBUTING.md": Walk(checkout, slow=("python -c",)),     # the catalogue of methods, which takes ten seconds
+    "CONTRIBUTING.md": Walk(checkout, slow=("python -m isocost.contract",)),     # pages on methods, in ten seconds
     "docs/compare.md": Walk(
         comparing,
         quick={
@@ -177,6 +183,7 @@ WALKS = {
     "docs/headlines.md": Walk(headlines, slow=("python experiments/headline.py run",)),
     "docs/import.md": Walk(lambda shell: given(shell, "tests/fixtures/logs/trl")),
     "docs/laws.md": Walk(points),
+    "docs/python.md": Walk(recorded_study),
     "docs/records.md": Walk(
         lambda shell: made(shell, "isocost train grpo --lr 1e-4 --budget 256-rollouts --out runs/first"),
     ),
@@ -342,7 +349,7 @@ def test_the_records_page_names_every_field_of_a_run(walked):
 def test_the_method_of_the_guide_keeps_the_contract_and_learns(walked):
     ended = walked("docs/write_a_method.md").ended
     checked, said = ended["isocost methods check ./maxrl.py"].out, "".join(x.out for x in ended.values())
-    assert checked.count("kept ") == len(methods.check("grpo")) and "BROKEN" not in said
+    assert checked.count("kept ") == len(check("grpo")) and "BROKEN" not in said
     assert said.count("kept ") == 2 * checked.count("kept ")      # by the command, then from Python
     steps = [x.split() for x in said.splitlines() if x[:1].isdigit()]
     assert [int(s[1]) for s in steps] == list(range(80, 801, 80))

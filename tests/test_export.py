@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from isocost import exporters, methods
+from isocost import methods
 from isocost.cli.commands import main
-from isocost.exporters import Loss, Prescription, load
-from isocost.exporters._study import loss_of
-from isocost.seams import describe, tune
+from isocost.errors import UserError
+from isocost.recipe import describe, tune
+from isocost.trainers import export
+from isocost.trainers.export import Loss, Prescription, load
+from isocost.trainers.loss import loss_of
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "fixtures"))
@@ -82,14 +84,14 @@ def said(*args, code=0):
     return done.stderr if code == 2 else done.output
 
 
-EVERY = [(t, m) for t in exporters.names() for m in (None, *methods.names())]
+EVERY = [(t, m) for t in export.names() for m in (None, *methods.names())]
 
 
 def test_a_target_is_a_file():
-    assert exporters.names() == ["nemo-rl", "openrlhf", "prime-rl", "skyrl", "trl", "verl"]
-    for name in exporters.names():
+    assert export.names() == ["nemo-rl", "openrlhf", "prime-rl", "skyrl", "trl", "verl"]
+    for name in export.names():
         assert load(name).TITLE and load(name).VERSION and callable(load(name).write)
-    with pytest.raises(exporters.UserError, match="no target 'slime'; there are nemo-rl"):
+    with pytest.raises(UserError, match="no target 'slime'; there are nemo-rl"):
         load("slime")
 
 
@@ -190,7 +192,7 @@ def test_the_method_is_read_off_the_recipe():
     assert loss_of(describe(tuned)).high == 0.28
     dapo = loss_of(describe(methods.load("dapo").recipe()))
     assert (dapo.keep_mixed, dapo.refill, dapo.average) == (True, True, "token")
-    assert dapo.odd == ("reward is isocost.parts.reward:verified_unless_cut",)
+    assert dapo.odd == ("reward is isocost.methods.dapo:reward",)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +205,7 @@ def test_the_method_is_read_off_the_recipe():
         ("prime-rl", "grpo", "the spread in the advantage"),
         ("openrlhf", "isohard", "the average per rollout: OpenRLHF averages over tokens"),
         ("openrlhf", None, "M exactly: 2 passes over 2000 problems are 500 updates, not 300"),
-        ("skyrl", "dapo", "reward is isocost.parts.reward:verified_unless_cut"),
+        ("skyrl", "dapo", "reward is isocost.methods.dapo:reward"),
     ],
 )
 def test_what_is_not_carried_over_is_said(target, method, line):

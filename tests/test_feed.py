@@ -11,7 +11,8 @@ from isocost import methods
 from isocost.feed import Feed
 from isocost.ledger import Ledger
 from isocost.loop import End, train
-from isocost.parts import schedule, select
+from isocost.methods import april
+from isocost.parts import select
 from isocost.types import Fate, Score
 from isocost.worlds.setting import Setting, open_setting
 
@@ -71,8 +72,8 @@ def test_a_run_whose_groups_are_all_rejected_ends_starved_within_its_budget(worl
         {"refill": True, "select": select.mixed},
         {"max_age": 1},
         {"max_age": 2, "refill": True, "select": select.mixed},
-        {"schedule": schedule.first_back},
-        {"schedule": schedule.first_back, "max_age": 1},
+        {"schedule": april.first_back},
+        {"schedule": april.first_back, "max_age": 1},
         {"select": never},
     ],
     ids=lambda c: ",".join(c) or "plain",
@@ -102,7 +103,7 @@ def by_need(problems, ledger, total):
     [
         {"max_age": 2},
         {"max_age": 2, "refill": True, "select": select.mixed},
-        {"max_age": 1, "schedule": schedule.first_back},
+        {"max_age": 1, "schedule": april.first_back},
         {"max_age": 2, "allocate": by_need},
     ],
     ids=lambda c: ",".join(c),

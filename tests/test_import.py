@@ -11,19 +11,20 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from isocost import importers
+from isocost import trainers
 from isocost.cli.commands import main
 from isocost.errors import UserError
-from isocost.importers import _names, _wire, cleanrl, sb3, tensorboard
-from isocost.importers._record import Asked, resolve
 from isocost.laws.curves import curves
 from isocost.laws.law import Law
 from isocost.laws.tracks import tracks
 from isocost.planner.rollouts import Plan
 from isocost.report.page import render
 from isocost.report.records import load
-from isocost.runs.record import read_json, read_lines
+from isocost.runs.files import read_json, read_lines
 from isocost.steps import imported
+from isocost.trainers import cleanrl, names, sb3, tensorboard, wire
+from isocost.trainers import logs as sources
+from isocost.trainers.record import Asked, resolve
 
 HERE = Path(__file__).parent
 LOGS = HERE / "fixtures" / "logs"
@@ -54,7 +55,7 @@ def said(*args, code=0):
 
 def one(path, source=None, columns=None, **asked):
     """The only run of a log, resolved."""
-    (log,) = importers.logs(Path(path), source, columns)
+    (log,) = sources.logs(Path(path), source, columns)
     return resolve(log, Asked(**asked))
 
 
@@ -78,40 +79,41 @@ def theirs(tmp_path_factory):
 
 
 def test_a_source_is_a_file_and_every_file_keeps_the_shape():
-    there = {p.stem.replace("_", "-") for p in Path(importers.__file__).parent.glob("[a-z]*.py")}
-    assert set(importers.names()) == there
-    for name in importers.names():
-        source = importers.load(name)
-        assert source.TITLE and source.GIVES and source.LACKS
+    home = Path(trainers.__file__).parent
+    assert set(sources.names()) == {
+        p.stem.replace("_", "-") for p in home.glob("*.py") if "\nTITLE = " in (text := p.read_text())
+        and "\ndef read(" in text
+    }
+    for name in sources.names():
+        source = sources.load(name)
+        assert source.TITLE and source.READS and source.GIVES and source.LACKS
         assert callable(source.recognise) and callable(source.read)
 
 
 def test_a_new_source_is_found_without_being_registered(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(
-        "from isocost.importers import Log, Point\nTITLE = GIVES = LACKS = 'x'\n"
+        "from isocost.trainers.logs import Log, Point\nTITLE = READS = GIVES = LACKS = 'x'\n"
         "def recognise(path): return path.suffix == '.mine'\n"
         "def read(path, columns): return [Log('mine', 'm', (path,), held=(Point(0, .1), Point(5, .2)), held_column='x',"
         " facts={'n': 2, 'B': 3, 'lr': 1e-3, 'seed': 0})]\n"
     )
-    monkeypatch.setattr(importers, "__path__", [*importers.__path__, str(tmp_path)])
+    monkeypatch.setattr(trainers, "__path__", [*trainers.__path__, str(tmp_path)])
     (tmp_path / "a.mine").write_text("x")
     assert told(one(tmp_path / "a.mine")) == [(0, 0.1, None), (30, 0.2, None)]
 
 
 @pytest.mark.parametrize(("name", "path"), KNOWN.items(), ids=str)
 def test_the_first_that_recognises_a_log_is_its_own(name, path):
-    assert next(n for n in importers.names() if importers.load(n).recognise(path)) == name
+    assert next(n for n in sources.names() if sources.load(n).recognise(path)) == name
 
 
-def test_importers_read_without_torch_and_without_the_trainers_packages():
+def test_logs_are_read_without_the_trainers_packages():
     banned = {"torch", "wandb", "tensorboard", "pickle", "pandas", "stable_baselines3", "trl", "isocost.runs.record"}
-    for path in Path(importers.__file__).parent.glob("*.py"):
-        if path.name == "_record.py":  # it writes with isocost.runs.record
-            continue
+    for path in Path(trainers.__file__).parent.glob("*.py"):
         tree = ast.parse(path.read_text())
-        names = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
-        names |= {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
-        assert not names & banned, path
+        found = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+        found |= {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+        assert not found & banned, path
 
 
 # TRL ----------------------------------------------------------------------------------------------------------
@@ -173,16 +175,16 @@ def test_two_updates_of_a_generation_are_half_as_many_problems():
         "gradient_accumulation_steps": 2,
         "num_iterations": 1,
     }
-    assert _names.facts_of(config)[0] == {"n": 8, "B": 4}
-    assert _names.facts_of(config | {"num_iterations": 2})[0]["B"] == 2
-    assert "B" not in _names.facts_of(config | {"num_iterations": 8})[0]  # half a problem is no batch size
+    assert names.facts_of(config)[0] == {"n": 8, "B": 4}
+    assert names.facts_of(config | {"num_iterations": 2})[0]["B"] == 2
+    assert "B" not in names.facts_of(config | {"num_iterations": 8})[0]  # half a problem is no batch size
 
 
 def test_the_order_of_mini_batches_is_no_seed_of_a_run():
     """verl shuffles mini-batches by one seed, 42 where nobody set it, whatever else a run differs in."""
     config = {"actor_rollout_ref": {"actor": {"data_loader_seed": 42}}, "data": {"seed": None}}
-    assert "seed" not in _names.facts_of(config)[0]
-    assert _names.facts_of(config | {"data": {"seed": 3}})[0]["seed"] == 3
+    assert "seed" not in names.facts_of(config)[0]
+    assert names.facts_of(config | {"data": {"seed": 3}})[0]["seed"] == 3
 
 
 @pytest.mark.parametrize(("config", "warmup"), [
@@ -193,7 +195,7 @@ def test_the_order_of_mini_batches_is_no_seed_of_a_run():
     ({"trainer": {"scheduler": {"type": "linear", "warmup_steps": 5}}}, 5),
 ])
 def test_a_warm_up_is_what_a_configuration_states_in_updates(config, warmup):
-    assert _names.facts_of(config)[1].get("warmup") == warmup
+    assert names.facts_of(config)[1].get("warmup") == warmup
 
 
 @pytest.mark.parametrize(
@@ -238,7 +240,7 @@ def test_a_run_whose_reward_is_nan_to_its_end_diverged(tmp_path, cells, reason):
 
 def test_sb3s_evaluations_may_end_in_nan(tmp_path):
     np.savez(tmp_path / "evaluations.npz", timesteps=np.array([1, 2, 3]), results=np.array([[1.0], [2], [np.nan]]))
-    (log,) = importers.logs(tmp_path)
+    (log,) = sources.logs(tmp_path)
     assert [p.reward for p in log.held] == [1, 2] and log.end == "diverged"
     assert "results in 1 of 3 lines: NaN, infinite or no number, and left out" in log.missing
 
@@ -257,9 +259,9 @@ def test_seconds_that_run_backwards_are_not_known(tmp_path):
 
 def test_a_folder_of_runs_is_those_runs():
     """Nine runs, one of which has an event file two folders further down."""
-    found = importers.logs(TRL)
+    found = sources.logs(TRL)
     assert [(x.name, x.source) for x in found] == [(p.name, "trl") for p in sorted(TRL.iterdir())]
-    assert [x.source for x in importers.logs(TRL, "tensorboard")] == ["tensorboard"]
+    assert [x.source for x in sources.logs(TRL, "tensorboard")] == ["tensorboard"]
 
 
 def test_event_files_of_several_runs_are_several_runs(tmp_path):
@@ -269,14 +271,14 @@ def test_event_files_of_several_runs_are_several_runs(tmp_path):
         shutil.copy(source, tmp_path / folder)
     (tmp_path / "latest").symlink_to(tmp_path / "n4-s0")
     (tmp_path / "other" / "up").symlink_to(tmp_path)
-    assert sorted(x.name for x in importers.logs(tmp_path)) == ["n4-s0", "n4-s1", "n4-s2"]
+    assert sorted(x.name for x in sources.logs(tmp_path)) == ["n4-s0", "n4-s1", "n4-s2"]
 
 
 def test_a_folder_of_csv_is_its_files(tmp_path):
     for name in ("n4-s1", "n4-s0"):
         (tmp_path / f"{name}.csv").write_text("step,held_out\n0,0.1\n2,0.2\n")
     for source in (None, "csv"):
-        assert [x.name for x in importers.logs(tmp_path, source)] == ["n4-s0", "n4-s1"]
+        assert [x.name for x in sources.logs(tmp_path, source)] == ["n4-s0", "n4-s1"]
 
 
 # the other trainers -------------------------------------------------------------------------------------------
@@ -356,11 +358,11 @@ def test_sb3_evaluates_the_policy_from_before_the_update():
 def test_an_npz_that_only_pickle_could_read_is_refused(tmp_path):
     np.savez(tmp_path / "evaluations.npz", timesteps=np.array([1]), results=np.array([{"a": 1}], dtype=object))
     with pytest.raises(UserError, match="cannot be read as plain arrays"):
-        importers.logs(tmp_path)
+        sources.logs(tmp_path)
     with zipfile.ZipFile(tmp_path / "evaluations.npz", "w") as box:
         box.writestr("timesteps.npy", b"not an array")
     with pytest.raises(UserError, match="cannot be read as plain arrays"):
-        importers.logs(tmp_path)
+        sources.logs(tmp_path)
 
 
 def test_monitor_files_alone_are_episodes_in_order_of_time(tmp_path):
@@ -389,14 +391,14 @@ def test_episodes_that_end_together_all_count(monkeypatch):
 @pytest.mark.parametrize("name", ["sb3", "cleanrl"])
 def test_a_column_that_nothing_would_read_is_refused(name):
     with pytest.raises(UserError, match=f"--map held_out=... is not for {name}"):
-        importers.logs(KNOWN[name], columns={"held_out": "x"})
+        sources.logs(KNOWN[name], columns={"held_out": "x"})
 
 
 def test_wandbs_exports():
     history = one(LOGS / "exports" / "wandb_history.csv", n=8, B=32)
     lines = one(LOGS / "verl" / "gsm8k-n8.jsonl", n=8, B=32)
     assert [(C, r) for C, r, _ in told(history)] == [(C, r) for C, r, _ in told(lines)]
-    chart = importers.logs(LOGS / "exports" / "wandb_chart.csv")
+    chart = sources.logs(LOGS / "exports" / "wandb_chart.csv")
     assert [c.name for c in chart] == ["gsm8k-n4-s0", "gsm8k-n8-s0"]
     four = resolve(chart[0], Asked(B=32, lr=1e-6, pattern="n{n}-s{seed}"))
     assert (four.n, four.seed) == (4, 0) and [C for C, *_ in told(four)] == [0, 640, 1280, 1920, 2560]
@@ -408,7 +410,7 @@ def test_wandbs_count_of_lines_is_not_transformers_count_of_updates(tmp_path):
     assert [C for C, *_ in told(one(path, n=1, B=1, lr=1))] == [4.5, 14.5]
     path.write_text("_step,train/reward\n0,0.1\n1,0.2\n")
     with pytest.raises(UserError, match="no column 'train/global_step', which counts steps"):
-        importers.logs(path)
+        sources.logs(path)
 
 
 def test_a_reward_of_ones_own_in_wandb_is_nobodys_trainer(tmp_path):
@@ -438,7 +440,7 @@ def test_a_chart_over_time_is_refused(tmp_path):
     path = tmp_path / "chart.csv"
     path.write_text('"Relative Time (Process)","a - val/reward"\n0,0.1\n60,0.2\n')
     with pytest.raises(UserError, match=r"is a chart over Relative Time \(Process\): export it over steps"):
-        importers.logs(path)
+        sources.logs(path)
 
 
 def test_prime_rl_without_a_count_of_rollouts_says_so(tmp_path):
@@ -462,7 +464,7 @@ def test_plain_csv_by_its_own_and_by_named_columns(tmp_path):
 def test_a_folder_without_csv_says_what_to_name(tmp_path):
     (tmp_path / "a.txt").write_text("step,reward\n1,0.1\n")
     with pytest.raises(UserError, match=r"is a folder, and no \.csv in it .*: name its files"):
-        importers.logs(tmp_path, "csv")
+        sources.logs(tmp_path, "csv")
 
 
 def test_a_csv_that_names_its_columns_otherwise_needs_no_from(tmp_path):
@@ -478,7 +480,7 @@ def test_a_csv_of_excel_or_of_pandas_is_read(tmp_path):
     (tmp_path / "a.csv").write_text("\ufeffstep,held_out\n0,0.1\n4,0.6\n", encoding="utf-8")
     assert [C for C, *_ in told(one(tmp_path / "a.csv", n=2, B=3, lr=1e-3))] == [0, 24]
     (tmp_path / "b.csv").write_text(",_step,my\n7,1,0.1\n8,2,0.6\n")
-    assert importers.logs(tmp_path / "b.csv", columns={"reward": "my"})[0].facts == {}
+    assert sources.logs(tmp_path / "b.csv", columns={"reward": "my"})[0].facts == {}
 
 
 def test_a_names_numbers_are_read_whole_or_not_at_all(tmp_path):
@@ -501,19 +503,19 @@ def test_a_stated_rate_is_the_logs_own_to_one_part_in_a_hundred(tmp_path):
 def test_protobuf_by_hand():
     """Field 1, varint 300; field 2, the bytes 'hi'; field 3, the float 1.5 (the encoding's own examples)."""
     data = b"\x08\xac\x02" + b"\x12\x02hi" + b"\x1d" + struct.pack("<f", 1.5)
-    found = list(_wire.fields(data))
-    assert found[:2] == [(1, 300), (2, b"hi")] and _wire.number(found[2][1]) == 1.5
+    found = list(wire.fields(data))
+    assert found[:2] == [(1, 300), (2, b"hi")] and wire.number(found[2][1]) == 1.5
     for cut in range(1, len(data)):
         if cut in (3, 7):
             continue
         with pytest.raises(ValueError, match="past the end"):
-            list(_wire.fields(data[:cut]))
+            list(wire.fields(data[:cut]))
 
 
 def test_tfrecords_checksum_is_the_published_one():
     """CRC-32C of '123456789' is e3069283; masked as TFRecord does."""
     crc = 0xE3069283
-    assert _wire._masked(b"123456789") == (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+    assert wire._masked(b"123456789") == (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def test_a_torn_end_is_left_out_and_a_broken_middle_is_told(tmp_path):
@@ -521,22 +523,22 @@ def test_a_torn_end_is_left_out_and_a_broken_middle_is_told(tmp_path):
     data = source.read_bytes()
     torn, broken = tmp_path / "a.tfevents.1", tmp_path / "b.tfevents.1"
     torn.write_bytes(data[:-5])
-    assert 0 < len(list(_wire.events(source))) - len(list(_wire.events(torn))) <= 1
+    assert 0 < len(list(wire.events(source))) - len(list(wire.events(torn))) <= 1
     (size,) = struct.unpack_from("<Q", data)
     second = 16 + size
     broken.write_bytes(data[:second] + b"\xff" + data[second + 1 :])
     with pytest.raises(UserError, match="the frame at byte"):
-        list(_wire.events(broken))
+        list(wire.events(broken))
     wandb = next((LOGS / "wandb").glob("*/*.wandb")).read_bytes()
     cut = tmp_path / "run.wandb"
     cut.write_bytes(wandb[: len(wandb) // 2])
-    assert 0 < len(_wire.offline(cut)[0]) < 60
+    assert 0 < len(wire.offline(cut)[0]) < 60
     cut.write_bytes(wandb[:5000] + b"\x00\x01" + wandb[5002:])
     with pytest.raises(UserError, match="not a whole offline wandb file"):
-        _wire.offline(cut)
+        wire.offline(cut)
     cut.write_bytes(b"something else")
     with pytest.raises(UserError, match="begin with ':W&B'"):
-        _wire.offline(cut)
+        wire.offline(cut)
 
 
 # records ------------------------------------------------------------------------------------------------------
@@ -657,7 +659,7 @@ def test_seeds_nobody_told_are_numbered_in_order(tmp_path):
 
 def test_the_page_lists_every_source_and_shows_what_is_printed(theirs):
     page = (HERE.parent / "docs" / "import.md").read_text(encoding="utf-8")
-    assert importers.catalogue() in page
+    assert sources.catalogue() in page
     out, text, *_ = theirs
     for line in text.replace(str(out), "studies/theirs").splitlines():
         assert line in page

@@ -12,11 +12,11 @@ import pytest
 from click.testing import CliRunner
 
 from isocost.cli.commands import main
-from isocost.exporters import load
 from isocost.laws import identify as caution
 from isocost.laws.fit import fit_law
 from isocost.laws.law import AUDIT, Law
-from isocost.runs.record import read_json
+from isocost.runs.files import read_json
+from isocost.trainers.export import load
 from truth import planted
 
 NAMES = ("--names", "n{n}-s{seed}", "--B", 8)

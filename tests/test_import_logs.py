@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from isocost import importers
 from isocost.cli.commands import main
 from isocost.errors import UserError
-from isocost.importers import _names
-from isocost.importers._record import Asked, resolve
 from isocost.laws.curves import curves
-from isocost.runs.record import read_json, read_lines
+from isocost.runs.files import read_json, read_lines
+from isocost.trainers import logs as sources
+from isocost.trainers import points, trl
+from isocost.trainers.record import Asked, resolve
 
 LOGS = Path(__file__).parent / "fixtures" / "logs"
 RESUMED = LOGS / "trl-resumed" / "resumed.json"
@@ -38,7 +38,7 @@ def said(*args, code=0):
 
 def one(path, source=None, columns=None, **asked):
     """The only run of a log, resolved."""
-    (log,) = importers.logs(Path(path), source, columns)
+    (log,) = sources.logs(Path(path), source, columns)
     return resolve(log, Asked(**asked))
 
 
@@ -90,10 +90,10 @@ def rewards(log):
 def test_a_renamed_file_is_recognised_by_its_content(tmp_path, name, source, path):
     shutil.copy(path, tmp_path / name)
     (own,), (named,), (folder,) = (
-        importers.logs(tmp_path / name), importers.logs(tmp_path / name, source), importers.logs(tmp_path)
+        sources.logs(tmp_path / name), sources.logs(tmp_path / name, source), sources.logs(tmp_path)
     )
     assert own.source == named.source == folder.source == source
-    (original,) = importers.logs(path, source)
+    (original,) = sources.logs(path, source)
     if name not in ("progress-0.csv", "evaluated.npz", "episodes.txt"):  # those lie beside others of their run
         assert np.array_equal(rewards(own), rewards(original), equal_nan=True)
     assert rewards(own) == rewards(named) == rewards(folder) or np.isnan(own.train[0].updates if own.train else np.nan)
@@ -320,7 +320,7 @@ def test_a_log_that_begins_late_has_no_base(tmp_path):
 def test_a_rewards_name_with_a_slash_is_no_other_evaluation():
     """Older TRL wrote eval_rewards/NAME without /mean, beside eval_reward."""
     rows = [{"step": 0, "eval_reward": 0.5, "eval_rewards/right": 0.5, "eval_rewards/right_reward": 0.5}]
-    assert _names._others(_names.TRL.held, list(rows[0]), "eval_reward", None) == []
+    assert points._others(trl.HISTORY.held, list(rows[0]), "eval_reward", None) == []
 
 
 # JSON lines ---------------------------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ def test_json_lines_of_any_names_need_only_a_map(tmp_path):
     text = said("import", path, *ONE, "--map", "step=iter", "--map", "held_out=metrics.acc", "--out", tmp_path / "x",
                 code=2)
     assert "--map seed=run.seed" in text
-    found = importers.logs(path, None, {"step": "iter", "held_out": "metrics.acc", "seed": "run.seed"})
+    found = sources.logs(path, None, {"step": "iter", "held_out": "metrics.acc", "seed": "run.seed"})
     assert [x.name for x in found] == ["log-s1", "log-s2"]
     assert all([p.reward for p in x.held] == [0, 0.1, 0.2] for x in found)
     table(tmp_path / "list.json", json.dumps([{"step": i, "held_out": i / 10} for i in range(3)]))
@@ -362,8 +362,8 @@ def test_a_crashed_run_that_logged_nothing_is_skipped_and_named(tmp_path):
     shutil.copytree(LOGS / "wandb-crashed", tmp_path / "wandb")
     shutil.copytree(LOGS / "wandb", tmp_path / "wandb", dirs_exist_ok=True)
     (crashed,) = (LOGS / "wandb-crashed").iterdir()
-    for sources in ([tmp_path / "wandb"], [tmp_path], sorted((tmp_path / "wandb").iterdir())):
-        done = CliRunner().invoke(main, ["import", *map(str, sources), "--out", str(tmp_path / "out")])
+    for paths in ([tmp_path / "wandb"], [tmp_path], sorted((tmp_path / "wandb").iterdir())):
+        done = CliRunner().invoke(main, ["import", *map(str, paths), "--out", str(tmp_path / "out")])
         assert done.exit_code == 0 and "from n4-s3 (wandb)" in done.stdout
         assert f"skipped: {tmp_path}/wandb/{crashed.name}/" in done.stderr and "holds no logged line" in done.stderr
     assert "holds no logged line" in said("import", LOGS / "wandb-crashed", "--out", tmp_path / "none", code=2)
@@ -374,7 +374,7 @@ def test_runs_that_ended_before_a_reward_are_skipped_among_others(tmp_path):
     for name, history in (("n4-s2", []), ("n4-s3", [{"step": 1, "loss": 0.5}])):
         table(tmp_path / name / "trainer_state.json", json.dumps({"log_history": history}))
     skipped = []
-    assert [x.name for x in importers.logs(tmp_path, skipped=skipped)] == ["n4-s1"]
+    assert [x.name for x in sources.logs(tmp_path, skipped=skipped)] == ["n4-s1"]
     assert len(skipped) == 2 and "n4-s3" in skipped[1] and "no column 'reward'" in skipped[1]
 
 
@@ -410,7 +410,7 @@ def test_a_law_without_a_base_says_how_to_get_one(tmp_path):
 def test_one_log_can_be_a_study_to_which_others_are_added(tmp_path):
     out = tmp_path / "study"
     said("import", LOGS / "trl" / "n4-s0", "--study", "--out", out)
-    assert "law: refused" in said("fit", out)
+    assert "law: not identified" in said("fit", out)
     text = said("plan", out, "--budget", "10k-rollouts")
     assert "prescription: n = 4" in text and "isocost pilot" not in text
     assert "num_generations: 4" in said("export", out, "--to", "trl")

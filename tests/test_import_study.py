@@ -13,8 +13,8 @@ from isocost.laws.law import Law
 from isocost.planner.rollouts import Plan, means_at
 from isocost.report.page import render
 from isocost.report.records import load
+from isocost.runs.files import read_json
 from isocost.runs.measure import in_its_units
-from isocost.runs.record import read_json
 
 TRUTH = {4: (0.66, 9000.0, 1.3), 8: (0.74, 14000.0, 1.25), 16: (0.80, 26000.0, 1.2)}  # A, Cmid, b; R0 is 0.2
 LOGS = Path(__file__).parent / "fixtures" / "logs"
@@ -234,7 +234,7 @@ def test_the_law_says_what_more_would_buy_what_seeds_see_and_what_to_run_next(tm
     made = read_json(out / "plan.json")
     twice = made["more"][0]
     assert (twice["times"], twice["cost"], twice["unit"]) == (2, made["arm"]["C"], "rollouts")
-    assert "2 x the rollouts would buy +" in text and "to be surer: " in text
+    assert "2 x the rollouts would buy +" in text and "to reduce the uncertainty: " in text
     n, seen = made["arm"]["n"], made["sees"]
     other = re.match(rf"n = {n} against n = (\d+): 3 seeds an arm see a difference", seen["text"])
     law = Law.of(read_json(out / "law.json"))

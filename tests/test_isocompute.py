@@ -10,9 +10,9 @@ import pytest
 
 import law_truths as simulated
 from isocost.laws import Growth, fit_law
+from isocost.planner.afford import plan_pilot
 from isocost.planner.learning_rate import RateRule
-from isocost.planner.pilot import plan_pilot
-from isocost.runs.record import read_json, read_lines
+from isocost.runs.files import read_json, read_lines
 from isocost.runs.run import Job, run
 from isocost.stats.forms import LOG_SIGMOID, SIGMOID, fit_form
 from isocost.stats.passk import dead_at

@@ -8,16 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isocost.laws.interference import (
-    against,
-    bins_of,
-    by_n,
-    chance_of_zero,
-    interference,
-    interferences,
-    training,
-    uniformity,
-)
+from isocost.laws.interference import by_n, interference, interferences, training
+from isocost.stats.progress import against, bins_of, chance_of_zero, uniformity
 
 
 def record(folder: Path, name: str, *, n: int = 4, seed: int = 0, purpose: str = "pilot") -> Path:

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.stats import nct
 from scipy.stats import t as student_t
 
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
 from isocost.laws.fit import Flag, Refusal
 from isocost.planner.learning_rate import given
-from isocost.planner.pilot import PRESETS, make_runs, run_seed, warmup, whole
 from isocost.planner.rollouts import (
     Bill,
     Budget,
@@ -22,14 +22,15 @@ from isocost.planner.rollouts import (
     Plan,
     Prices,
     Timing,
-    detectable,
     marginal,
     measure_timing,
     plan_pilot,
     points,
     prescribe,
 )
+from isocost.planner.study_runs import PRESETS, make_runs, run_seed, warmup, whole
 from isocost.stats.intervals import Interval
+from isocost.stats.power import detectable
 
 TIMING = Timing(0.003, 0.0, 0.0002, 0.05, "for the test")
 PROFILE = {
@@ -159,7 +160,7 @@ def test_runs_of_one_batch_size_tell_seconds_per_rollout_and_per_evaluation():
 
 def test_detectable_effect_by_hand():
     t = student_t(10)
-    assert detectable(3, 5, 0.02) == pytest.approx((t.ppf(0.95) + t.ppf(0.8)) * 0.02 * sqrt(2 / 3))
+    assert nct.sf(t.ppf(0.95), 10, detectable(3, 5, 0.02) / (0.02 * sqrt(2 / 3))) == pytest.approx(0.8)
     assert detectable(1, 5, 0.02) == inf
     assert detectable(5, 5, 0.02) < detectable(3, 5, 0.02)
 

@@ -15,8 +15,9 @@ from isocost.errors import UserError
 from isocost.laws import fit_law
 from isocost.laws.curves import curves
 from isocost.laws.tradeoff import tradeoff
+from isocost.planner.afford import plan_pilot
 from isocost.planner.learning_rate import given
-from isocost.planner.pilot import PilotPlan, plan_pilot
+from isocost.planner.pilot import PilotPlan
 from isocost.planner.rollouts import Budget, Timing, prescribe
 from isocost.stats.forms import SIGMOID
 from test_laws_audit import forecast, judged, trained
@@ -163,7 +164,7 @@ def test_a_real_study_trades_n_for_B_and_fits_another_metric(tmp_path):
     assert {(c.n, c.B) for c in curves(out)} == {(2, 8), (4, 4), (8, 2)}
     assert "only --budget" in said("plan", out, "-B", 1, code=2), "a study never holds both sweeps"
     text = said("fit", out)
-    assert "n*(M) at n B = 16" in text or "updates of n B = 16" in text or "law: refused" in text
+    assert "n*(M) at n B = 16" in text or "updates of n B = 16" in text or "law: not identified" in text
     assert "trades n against B" in text
     first = json.loads((out / "law.json").read_text())
     assert first["metric"] == "pass@1"

@@ -9,9 +9,10 @@ from click.testing import CliRunner
 
 from isocost import methods
 from isocost.cli.commands import main
-from isocost.planner.pilot import make_runs
-from isocost.runs.record import RunRecord, code, file_hash
-from isocost.seams import describe
+from isocost.planner.study_runs import make_runs
+from isocost.recipe import describe
+from isocost.runs.files import code, file_hash
+from isocost.runs.record import RunRecord
 
 ARM = {"n": 4, "B": 2, "lr": 1e-4, "multiplier": 1.0}
 
@@ -176,7 +177,7 @@ def test_a_function_that_both_have_is_printed_by_its_name():
     said = diff("grpo", "grpo@loss.high=0.28")
     assert "  grpo: clipped(low=0.2, high=0.2, dual=0.0)\n" in said and "isocost." not in said
     said = diff("april", "grpo")        # a function inside another counts by itself
-    assert "  april: isocost.parts.choose:unfinished_first(inner=uniform)\n  grpo: uniform\n" in said
+    assert "  april: isocost.methods.april:choose(inner=uniform)\n  grpo: uniform\n" in said
 
 
 def test_seams_of_several_functions_are_printed():

@@ -17,7 +17,7 @@ from isocost.methods import ace, bon, bonrlb, brpo, gdpo, mcgrpo, mrt, v05
 from isocost.methods.grpo import advantage as grpo_advantage
 from isocost.ops import spread
 from isocost.pack import pack
-from isocost.parts import allocate, baseline, forced, reward, select
+from isocost.parts import play
 from isocost.runs.evaluate import evaluate
 from isocost.seams import Pace
 from isocost.types import Fate, Group, Place, Role, Sampling, Score
@@ -135,7 +135,7 @@ def test_gdpos_two_rewards():
     one = Group(QUESTION, tuple(attempt(y, None, i) for i, (y, _, _) in enumerate(replies)))
     one = one.of(r.but(final=world.text.decode(r.segments[0].reply())) for r in one.rollouts)
     for given in (False, True):
-        scored = asyncio.run(reward.verified_and_short(one, world, limit=3, given=given)).rollouts
+        scored = asyncio.run(gdpo.reward(one, world, limit=3, given=given)).rollouts
         want = [{"right": a, "short": b * (a if given else 1)} for _, a, b in replies]
         assert [r.score.parts for r in scored] == want
         assert [r.score.value for r in scored] == [sum(w.values()) for w in want]
@@ -253,10 +253,10 @@ def test_weights_at_the_edges():
 
 def test_bonrlb_hands_out_the_best_and_knows_how_many_failed():
     made = group([0, 0, 1, 0, 0, 1, 1, 0])
-    best = select.best_of(made, LEDGER, n=4)
+    best = bonrlb.select(made, LEDGER, n=4)
     assert [r.attempt for r in best.rollouts] == [2, 5]                          # ties to the first
-    assert [r.attempt for r in select.best_of(made, LEDGER, n=3).rollouts] == [2, 5]
-    assert select.best_of(made.of(made.rollouts[:3]), LEDGER, n=4) is None
+    assert [r.attempt for r in bonrlb.select(made, LEDGER, n=3).rollouts] == [2, 5]
+    assert bonrlb.select(made.of(made.rollouts[:3]), LEDGER, n=4) is None
     failed = pack([marked({"failed": 0.625}, {"failed": 0.625})], 0)
     failed = failed.but(reward=torch.tensor([1.0, 0.0]))
     said = per_rollout(bonrlb.advantage(failed, LEDGER, n=4), failed)
@@ -279,11 +279,11 @@ def test_bonrlb_pays_for_what_best_of_n_throws_away():
 
 def test_the_fused_baselines_weights():
     for mean, prior, base in ((1, 0, 0.75), (1, 1, 1), (0.5, 0, 0)):
-        close(baseline.fused(mean, prior, 4), base)
+        close(v05.fused(mean, prior, 4), base)
     gap = 1.5**2 - 0.25
-    close((baseline.fused(-1, 0.5, 4) - 0.5) / (-1 - 0.5), gap / (gap + 0.25))       # 0.889
+    close((v05.fused(-1, 0.5, 4) - 0.5) / (-1 - 0.5), gap / (gap + 0.25))       # 0.889
     close(gap / (gap + 0.25), 0.889, 5e-4)
-    close(baseline.fused(0.3, -0.6, 10**9), 0.3)
+    close(v05.fused(0.3, -0.6, 10**9), 0.3)
 
 
 @pytest.mark.parametrize(("k", "excess"), [(4, 0.162), (8, 0.073), (16, 0.034)])
@@ -294,7 +294,7 @@ def test_the_fused_baselines_error(k, excess):
         p = (1 + m) / 2
         heads = [math.comb(k, h) * p**h * (1 - p) ** (k - h) for h in range(k + 1)]
         for prior in np.linspace(-1, 1, 41):
-            error = sum(q * (baseline.fused(2 * h / k - 1, prior, k) - m) ** 2 for h, q in enumerate(heads))
+            error = sum(q * (v05.fused(2 * h / k - 1, prior, k) - m) ** 2 for h, q in enumerate(heads))
             worst, largest = max(worst, error - min(1 / k, (prior - m) ** 2)), max(largest, error)
     assert excess - 0.005 < worst <= excess + 5e-4 and worst < 0.65 / k
     if k == 4:
@@ -302,8 +302,8 @@ def test_the_fused_baselines_error(k, excess):
 
 
 def test_what_one_more_attempt_is_worth():
-    close(baseline.gain(1.0, 0.0, 4), 0.75 / 4 - 0.75 / 4.75)
-    assert baseline.gain(0.5, 0.0, 4) == 0.0                                        # within chance of the prior
+    close(v05.error_drop(1.0, 0.0, 4), 0.75 / 4 - 0.75 / 4.75)
+    assert v05.error_drop(0.5, 0.0, 4) == 0.0                                        # within chance of the prior
     made = group([1, 1, 1, 1])
     close(v05.gain(made, LEDGER), 0.75 / 4 - 0.75 / 4.75)
     assert v05.gain(made.of(()), LEDGER) == 0.0
@@ -322,23 +322,23 @@ def test_v05_does_not_divide_by_no_spread():
 
 def test_the_prior_is_what_was_known_before():
     ledger, other = Ledger(), toy.questions()[1]
-    assert baseline.remembered(QUESTION, ledger) is None
+    assert v05.remembered(QUESTION, ledger) is None
     for rewards in ([1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1]):
         ledger.saw(group(rewards))
-    close(baseline.remembered(QUESTION, ledger), (0.25 + 0.5 + 1) / 3)
-    close(baseline.remembered(QUESTION, ledger, [1, 1, 1, 1]), (0.25 + 0.5) / 2)
-    close(baseline.remembered(QUESTION, ledger, [1, 1, 1, 1], last=1), 0.5)
-    close(baseline.remembered(other, ledger), 7 / 12)
+    close(v05.remembered(QUESTION, ledger), (0.25 + 0.5 + 1) / 3)
+    close(v05.remembered(QUESTION, ledger, [1, 1, 1, 1]), (0.25 + 0.5) / 2)
+    close(v05.remembered(QUESTION, ledger, [1, 1, 1, 1], last=1), 0.5)
+    close(v05.remembered(other, ledger), 7 / 12)
     ledger.saw(group([0, 0], problem=other))
-    close(baseline.remembered(other, ledger, [0, 0]), 7 / 12)      # new but for this group
+    close(v05.remembered(other, ledger, [0, 0]), 7 / 12)      # new but for this group
     batch = batch_of([1, 1, 1, 1])
     close(per_rollout(v05.advantage(batch, ledger, whiten=False), batch),
-          [1 - baseline.fused(1, 2 * 0.375 - 1, 4)] * 4)
+          [1 - v05.fused(1, 2 * 0.375 - 1, 4)] * 4)
 
 
 def test_attempts_go_where_prior_and_rewards_disagree():
     rewards = {0: 1, 1: 0.5, 2: 1}
-    plan = allocate.while_it_pays(
+    plan = v05.allocate(
         [QUESTION] * 3, LEDGER, 30, gain=lambda g, _: 1.0 - 0.1 * g.place.slot if g.rewards.mean() == 1 else 0.0,
         start=4, most=7, least=0.5,
     )
@@ -351,7 +351,7 @@ def test_attempts_go_where_prior_and_rewards_disagree():
             break
         told = counts
     assert sum(had) == 30 and told == [4, 4, 4]                       # 7, 4 and 7 by need, and then what is over
-    short = allocate.while_it_pays([QUESTION] * 3, LEDGER, 13, gain=lambda g, _: float(g.place.slot), least=0.5)
+    short = v05.allocate([QUESTION] * 3, LEDGER, 13, gain=lambda g, _: float(g.place.slot), least=0.5)
     assert next(short) == [4, 4, 4]
     assert short.send([group([1.0] * 4, slot=k) for k in range(3)]) == [0, 0, 1]    # the largest gain comes first
 
@@ -359,8 +359,8 @@ def test_attempts_go_where_prior_and_rewards_disagree():
 # MRT ----------------------------------------------------------------------------------------------------------------
 
 def forked(stopped, on):
-    made = [attempt([0, 3], 1.0, 0, cohort=forced.SCOUT)]
-    made += [attempt([0, 3], r, 1 + k, cohort=forced.STOPPED).but(parent=(0, 2)) for k, r in enumerate(stopped)]
+    made = [attempt([0, 3], 1.0, 0, cohort=mrt.SCOUT)]
+    made += [attempt([0, 3], r, 1 + k, cohort=mrt.STOPPED).but(parent=(0, 2)) for k, r in enumerate(stopped)]
     made += [attempt([1, 3], r, 9 + k).but(parent=(0, 2)) for k, r in enumerate(on)]
     return Group(QUESTION, tuple(made))
 
@@ -408,7 +408,7 @@ def test_halted_forks_from_one_place_and_everybody_is_charged():
     cuts = set()
     for seed in range(12):
         pace = replace(PACE, max_tokens=2)
-        rollouts, world = played(forced.halted, 8, seed, pace, boundary="")      # every letter ends an episode
+        rollouts, world = played(mrt.play, 8, seed, pace, boundary="")      # every letter ends an episode
         assert world.meter.of().rollouts == 8 and [r.attempt for r in rollouts] == list(range(8))
         assert [r.cohort for r in rollouts] == ["scout", *["stopped"] * 3, *[""] * 4]
         scout, (cut,) = rollouts[0].segments[0], {r.parent[1] for r in rollouts[1:]}
@@ -422,10 +422,10 @@ def test_halted_forks_from_one_place_and_everybody_is_charged():
         cuts.add(cut - 2)
     assert cuts == {0, 1}
     with pytest.raises(UserError, match="3 rollouts or more"):
-        played(forced.halted, 2)
+        played(mrt.play, 2)
 
 
-@pytest.mark.parametrize("play", [forced.anytime, forced.halted])
+@pytest.mark.parametrize("play", [brpo.play, mrt.play])
 def test_evaluations_measure_the_policy_and_not_what_its_credit_is_made_of(play):
     """With as few samples as they like, a training play's scouts, stops and answers are in no pass rate."""
     made = []
@@ -439,7 +439,7 @@ def test_evaluations_measure_the_policy_and_not_what_its_credit_is_made_of(play)
     assert not any(r.cohort or r.parent for g in made[1].groups for r in g.rollouts)
 
 
-@pytest.mark.parametrize(("play", "cohorts"), [(forced.anytime, {"0.0"}), (forced.halted, {forced.STOPPED})])
+@pytest.mark.parametrize(("play", "cohorts"), [(brpo.play, {"0.0"}), (mrt.play, {mrt.STOPPED})])
 def test_an_answer_has_no_more_room_than_a_turn(play, cohorts):
     for seed in range(8):
         rollouts, _ = played(play, 9, seed, replace(PACE, max_tokens=1), words="!?", room=128)
@@ -448,8 +448,8 @@ def test_an_answer_has_no_more_room_than_a_turn(play, cohorts):
 
 
 def test_who_stops_is_told_so():
-    rollouts, world = played(forced.halted, 5, words="!?", room=2)
-    stopped = [r for r in rollouts if r.cohort == forced.STOPPED]
+    rollouts, world = played(mrt.play, 5, words="!?", room=2)
+    stopped = [r for r in rollouts if r.cohort == mrt.STOPPED]
     for r in stopped:
         text, cut = r.segments[0], r.parent[1]
         assert world.text.decode(text.tokens[cut : cut + 2].tolist()) == "!?" and text.written <= 2
@@ -459,7 +459,7 @@ def test_who_stops_is_told_so():
 
 def test_episodes_end_at_boundaries_however_they_are_split():
     text, pieces = attempt([0, 2, 0, 1, 1, 0, 2], 1.0).segments[0], {0: "a", 1: "\n", 2: "b\n\n"}
-    ends = forced.episodes(text, "\n\n", lambda tokens: "".join(pieces[t] for t in tokens))
+    ends = play.episodes(text, "\n\n", lambda tokens: "".join(pieces[t] for t in tokens))
     assert ends == [2, 4, 7]           # at the start, after the second token and after the fifth; not at the end
 
 
@@ -530,7 +530,7 @@ def test_brpo_where_a_trace_ends_early_and_where_answers_are_lost():
 def test_anytime_asks_at_every_budget_and_everybody_is_charged():
     shares, found = (0.25, 0.5, 1.0), set()
     for seed in range(8):
-        rollouts, world = played(forced.anytime, 15, seed, shares=shares, answers=2)
+        rollouts, world = played(brpo.play, 15, seed, shares=shares, answers=2)
         assert world.meter.of().rollouts == 15 and sorted(r.attempt for r in rollouts) == list(range(15))
         traces = [r for r in rollouts if r.parent is None]
         assert [t.attempt for t in traces] == [0, 1]
@@ -550,12 +550,12 @@ def test_anytime_asks_at_every_budget_and_everybody_is_charged():
         assert len(asked) == 13                                   # 2 per budget and trace; the one left over is first's
     assert found >= {1, 2}
     with pytest.raises(UserError, match="takes 4 rollouts or more"):
-        played(forced.anytime, 3, shares=shares)
+        played(brpo.play, 3, shares=shares)
 
 
 def test_what_is_given_is_read_with_the_same_chances():
     """The learner gives a forked answer the log-probs it was drawn with: the prefix is context, and has no credit."""
-    rollouts, world = played(forced.halted, 8, 3, boundary="")
+    rollouts, world = played(mrt.play, 8, 3, boundary="")
     batch = pack([Group(QUESTION, tuple(r.scored(Score(1.0)) for r in rollouts))], 0)
     with torch.no_grad():
         gap = (world.learner.forward(batch).logp - batch.logp)[batch.mask].abs().max()

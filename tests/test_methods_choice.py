@@ -14,15 +14,17 @@ import torch
 
 import kill9
 from isocost import methods
+from isocost.batch import Forward
 from isocost.ledger import Ledger
 from isocost.loop import train
+from isocost.methods import balanced, dapo, dars, dots, roc, rolloutgdro, scaler, vade
 from isocost.ops import log_ratio
-from isocost.parts import allocate, choose, improve, reward, select, track
+from isocost.parts import allocate, improve, select
+from isocost.recipe import tune
 from isocost.runs import run as runs
 from isocost.runs import shelf
 from isocost.runs.run import Job
-from isocost.seams import tune
-from isocost.types import Forward, Group, Message, Place, Problem, Role, Said, Score, Segment, Stop
+from isocost.types import Fate, Group, Message, Place, Problem, Role, Said, Score, Segment, Stop
 from isocost.worlds import toy
 from isocost.worlds.setting import Setting
 from toy import attempt, batch_of, group, per_rollout, run
@@ -55,7 +57,7 @@ def close(a, b, within=1e-7):
 # online difficulty filtering --------------------------------------------------------------------------------------
 
 def kept_of_eight(**band):
-    return [k for k in range(9) if select.between(group(right(k, 8)), Ledger(), **band) is not None]
+    return [k for k in range(9) if balanced.select(group(right(k, 8)), Ledger(), **band) is not None]
 
 
 def test_balanced_keeps_from_a_quarter_to_three_quarters_and_does_not_know_right_from_wrong():
@@ -69,7 +71,7 @@ def test_balanced_keeps_from_a_quarter_to_three_quarters_and_does_not_know_right
 def test_balanced_counts_what_the_verifier_said_and_not_what_the_reward_made_of_it():
     wrong = group([0.0] * 4)
     shaped = wrong.of(r.but(mark=r.score, score=Score(0.25 * i)) for i, r in enumerate(wrong.rollouts))
-    assert select.mixed(shaped, Ledger()) is not None and select.between(shaped, Ledger()) is None
+    assert select.mixed(shaped, Ledger()) is not None and balanced.select(shaped, Ledger()) is None
 
 
 def test_the_band_is_where_three_quarters_of_the_most_is_to_be_learned():
@@ -99,13 +101,13 @@ def test_balanced_fills_every_step_and_says_when_it_could_not():
 
 def test_without_forgetting_beliefs_are_the_exact_posterior():
     ledger = told({"a": right(2, 4), "b": right(1, 4)}, {"a": right(3, 4)}, {"b": right(0, 8)})
-    assert track.beliefs(ledger, touched=1, idle=1) == {"a": (5, 3), "b": (1, 11)}
+    assert vade.beliefs(ledger, touched=1, idle=1) == {"a": (5, 3), "b": (1, 11)}
     assert ledger.of("a").total == 5 and ledger.of("a").tries == 8
 
 
 def test_beliefs_fade_fast_where_a_problem_speaks_again_and_slowly_where_it_does_not():
     ledger = told({"a": right(2, 4), "b": right(1, 4)}, {"c": right(1, 2)}, {"a": right(4, 4)})
-    known = track.beliefs(ledger, touched=0.5, idle=0.9)
+    known = vade.beliefs(ledger, touched=0.5, idle=0.9)
     close(known["a"], (0.5 * 0.9 * 2 + 4, 0.5 * 0.9 * 2))     # one idle step, then halved, then four right
     close(known["b"], (1 * 0.9**2, 3 * 0.9**2))
     close(known["c"], (0.9, 0.9))
@@ -114,24 +116,24 @@ def test_beliefs_fade_fast_where_a_problem_speaks_again_and_slowly_where_it_does
 def test_a_step_that_is_not_closed_teaches_nothing_yet():
     ledger = told({"a": right(2, 4)})
     ledger.saw(group(right(4, 4)))
-    assert set(track.beliefs(ledger, touched=1, idle=1)) == {"a"}
+    assert set(vade.beliefs(ledger, touched=1, idle=1)) == {"a"}
     ledger.step += 1
-    assert track.beliefs(ledger, touched=1, idle=1)["0"] == (4, 0)
+    assert vade.beliefs(ledger, touched=1, idle=1)["0"] == (4, 0)
 
 
 def test_vade_poses_problems_near_a_third_and_its_symmetric_form_near_a_half():
     pool = [Problem(f"{k}/12", ()) for k in range(13)]
     ledger = told({p.id: right(1000 * k, 12000) for k, p in enumerate(pool)})
     rng = np.random.default_rng(0)
-    picked = choose.by_belief(pool, ledger, 3, rng, lean=2)
+    picked = vade.choose(pool, ledger, 3, rng, lean=2)
     assert [p.id for p in picked] == ["4/12", "5/12", "3/12"]      # p(1-p)²: .148, .1418, .1406
-    assert {p.id for p in choose.by_belief(pool, ledger, 3, rng, lean=1)} == {"5/12", "6/12", "7/12"}
+    assert {p.id for p in vade.choose(pool, ledger, 3, rng, lean=1)} == {"5/12", "6/12", "7/12"}
 
 
 def test_vade_notices_that_the_policy_has_learned_only_if_it_forgets():
     ledger = told(*[{"a": right(0, 8)}] * 20, *[{"a": right(8, 8)}] * 3)
     def mean(**decay):
-        a, b = track.beliefs(ledger, **decay)["a"]
+        a, b = vade.beliefs(ledger, **decay)["a"]
         return (1 + a) / (2 + a + b)
 
     close(mean(touched=1, idle=1), 25 / 186)
@@ -140,7 +142,7 @@ def test_vade_notices_that_the_policy_has_learned_only_if_it_forgets():
 
 def test_a_pool_smaller_than_the_wave_is_gone_through_again():
     pool = problems(3)
-    drawn = choose.by_belief(pool, Ledger(), 7, np.random.default_rng(0))
+    drawn = vade.choose(pool, Ledger(), 7, np.random.default_rng(0))
     assert sorted(Counter(p.id for p in drawn).values()) == [2, 2, 3]
 
 
@@ -154,30 +156,30 @@ def on_a_line(problem):
 def test_a_pass_rate_is_read_off_the_problems_that_are_alike():
     pool = [Problem(f"{k}", (), meta={"angle": 0.1 * k}) for k in range(16)]
     ledger = told({"0": right(7, 8), "2": right(6, 8), "13": right(2, 8), "15": right(1, 8)})
-    guess = track.predicted(pool, ledger, references=256, sharpness=0.05, embed=on_a_line)
+    guess = dots.predicted(pool, ledger, references=256, sharpness=0.05, embed=on_a_line)
     close(guess[[0, 2, 13, 15]], [7 / 8, 6 / 8, 2 / 8, 1 / 8])
     assert guess[1] > 0.7 and guess[14] < 0.3 and (np.diff(guess[3:13]) < 0).all()
-    assert (track.predicted(pool, Ledger(), references=256, sharpness=0.05, embed=on_a_line) == 0.5).all()
+    assert (dots.predicted(pool, Ledger(), references=256, sharpness=0.05, embed=on_a_line) == 0.5).all()
 
 
 def test_attention_by_hand():
     """Two references at right angles, the asker on the first: weights e^(1/s) : 1."""
     pool = [Problem(n, (), meta={"angle": a}) for n, a in (("x", 0.0), ("y", math.pi / 2), ("q", 0.0))]
     weight = np.exp([[0.0, -2.0]])
-    close(track._attend(np.log(weight), np.array([1.0, 0.0]))[0], 1 / (1 + math.exp(-2)))
+    close(dots._attend(np.log(weight), np.array([1.0, 0.0]))[0], 1 / (1 + math.exp(-2)))
     only = told({"x": right(3, 4)})
-    close(track.predicted(pool, only, references=9, sharpness=0.5, embed=on_a_line), [0.75] * 3)
+    close(dots.predicted(pool, only, references=9, sharpness=0.5, embed=on_a_line), [0.75] * 3)
 
 
 def test_calibration_finds_the_line_and_never_turns_a_guess_round():
     guess = np.linspace(0.02, 0.98, 4001)
     truth = 1 / (1 + np.exp(-(2 * np.log(guess / (1 - guess)) - 0.5)))
-    close(track.calibration(guess, truth), (2.0, -0.5), 5e-3)
-    assert track.calibration(guess, 1 - guess)[0] == 0
+    close(dots.calibration(guess, truth), (2.0, -0.5), 5e-3)
+    assert dots.calibration(guess, 1 - guess)[0] == 0
     for seed in range(20):       # it settles, whatever it is given
         rng = np.random.default_rng(seed)
         few, some = rng.random(3 + seed), rng.integers(0, 9, 3 + seed) / 8
-        close(track.calibration(few, some), track.calibration(few, some, steps=200), 1e-6)
+        close(dots.calibration(few, some), dots.calibration(few, some, steps=200), 1e-6)
 
 
 def test_dots_draws_in_proportion_without_replacement():
@@ -189,7 +191,7 @@ def test_dots_draws_in_proportion_without_replacement():
     pairs = Counter()
     for k in range(1500):
         rng = np.random.default_rng(k)
-        a, b = choose.targeted(pool, ledger, 2, rng, spread=0.25, probes=0, embed=on_a_line)
+        a, b = dots.choose(pool, ledger, 2, rng, spread=0.25, probes=0, embed=on_a_line)
         pairs[a.id, b.id] += 1
     for i, j in itertools.permutations(range(3), 2):
         close(pairs[str(i), str(j)] / 1500, w[i] / w.sum() * w[j] / (w.sum() - w[i]), 0.04)
@@ -199,11 +201,11 @@ def test_dots_takes_what_is_nearest_to_its_aim_as_the_spread_vanishes_and_probes
     pool = [Problem(str(k), (), meta={"angle": k}) for k in range(9)]
     ledger = told({str(k): right(k, 8) for k in range(9)})
     rng = np.random.default_rng(0)
-    near = choose.targeted(pool, ledger, 3, rng, spread=1e-6, probes=0, embed=on_a_line)
+    near = dots.choose(pool, ledger, 3, rng, spread=1e-6, probes=0, embed=on_a_line)
     assert {p.id for p in near} == {"3", "4", "5"}
     drawn = Counter()
     for k in range(300):
-        some = choose.targeted(pool, ledger, 6, np.random.default_rng(k), spread=1e-6, probes=1 / 3, embed=on_a_line)
+        some = dots.choose(pool, ledger, 6, np.random.default_rng(k), spread=1e-6, probes=1 / 3, embed=on_a_line)
         assert len({p.id for p in some}) == 6
         drawn.update(p.id for p in some)
     assert min(drawn.values()) > 30 and drawn["4"] == 300      # a probe now and then, even of what is settled
@@ -261,9 +263,9 @@ def test_the_shelf_keeps_the_newest_mixed_group_of_each_problem_and_so_many_at_m
                       enumerate(zip(toy.questions(5), batch.groups, strict=True)))
         improve.replayed(batch.but(groups=there), recipe, world, ledger, room=4)
         ledger.step += 1
-    assert list(ledger.shelf) == ["1", "2", "3", "4"]                     # the oldest went
-    assert {g.place.wave for g in ledger.shelf.values()} == {1}           # step 2's were settled
-    assert all(r.origin == "replay" for g in ledger.shelf.values() for r in g.rollouts)
+    assert [g.problem.id for g in ledger.kept[improve.SHELF]] == ["1", "2", "3", "4"]    # the oldest went
+    assert {g.place.wave for g in ledger.kept[improve.SHELF]} == {1}           # step 2's were settled
+    assert all(r.origin == "replay" for g in ledger.kept[improve.SHELF] for r in g.rollouts)
 
 
 def test_a_run_with_a_shelf_goes_on_from_plain_data_as_if_nothing_had_happened():
@@ -280,7 +282,8 @@ def test_a_run_with_a_shelf_goes_on_from_plain_data_as_if_nothing_had_happened()
     again, there = Ledger(), toy.world()
     again.replay(ledger.fresh)
     again.seed, again.step, again.waves, again.drawn = ledger.seed, ledger.step, ledger.waves, ledger.drawn
-    again.shelf = shelf.of(json.loads(json.dumps(shelf.data(ledger.shelf))), there.problems)
+    stored = {name: shelf.data(groups) for name, groups in ledger.kept.items()}
+    again.kept.update(shelf.kept({"kept": json.loads(json.dumps(stored))}, there.problems))
     there.learner.restore(world.learner.state())
     there.engine.restore(world.learner.weights(), world.engine.version)
     there.meter.restore(json.loads(json.dumps(world.meter.state())))
@@ -308,9 +311,9 @@ def test_a_shelf_reads_back_to_the_last_bit():
     text = attempt([0], 1.0).segments[0].cut(2).wrote(said)
     problem = replace(toy.questions()[0], variant="guided")
     one = replace(attempt([0], 1.0, 3), problem=problem, segments=(text,), origin="replay", parent=(1, 2),
-                  score=Score(0.5, {"right": 1.0}, (0.25,)), notes={"x": (np.arange(4, dtype=np.float32),)})
-    stored = {"0": Group(problem, (one,), Place(1, 2, 3))}
-    back = shelf.of(json.loads(json.dumps(shelf.data(stored))), toy.questions())["0"]
+                  score=Score(0.5, {"right": 1.0}, (0.25,)), notes={"x": (np.arange(4, dtype=np.float32),), "y": 0.1})
+    stored = json.loads(json.dumps(shelf.data([Group(problem, (one,), Place(1, 2, 3))])))
+    (back,) = shelf.kept({"kept": {"own": stored}}, toy.questions())["own"]
     (r,) = back.rollouts
     assert back.place == Place(1, 2, 3) and r.problem == problem
     assert (r.score, r.parent, r.origin, r.attempt, r.stop) == (one.score, (1, 2), "replay", 3, one.stop)
@@ -318,6 +321,28 @@ def test_a_shelf_reads_back_to_the_last_bit():
         a, b = getattr(r.segments[0], field), getattr(text, field)
         assert np.array_equal(a, b) and a.dtype == b.dtype
     assert [k.tolist() for k in r.segments[0].kept] == [[1, 2], [3]] and r.notes["x"][0].tolist() == [0, 1, 2, 3]
+    assert r.numbers == {"y": 0.1}
+
+
+def test_groups_that_an_earlier_version_kept_are_read_by_their_old_keys():
+    stored = json.loads(json.dumps(shelf.data([Group(toy.questions()[0], (attempt([0], 1.0, 3),), Place(1, 2, 3))])))
+    stored[0]["rollouts"][0]["outlook"] = -0.5
+    back = shelf.kept({"shelf": stored, "unfinished": stored, "step": 3}, toy.questions())
+    assert sorted(back) == ["shelf", "unfinished"]
+    assert [r.numbers for (g,) in back.values() for r in g.rollouts] == [{"outlooks": -0.5}] * 2
+
+
+def test_numbers_that_seams_note_are_columns_of_the_journal_and_outlive_the_process():
+    ledger, again = Ledger(), Ledger()
+    one = group([1, 0, 0])
+    noted = one.of(r.but(notes={"seen": 0.12345678} if r.attempt == 1 else {}) for r in one.rollouts)
+    ledger.saw(noted)
+    ledger.settle(noted, [Fate.TRAINED] * 3)
+    assert ledger.fresh[0]["seen"] == [None, 0.123457, None]
+    again.replay(ledger.fresh)
+    assert again.history == ledger.history and ledger.history[0][0].notes == {"seen": (None, 0.123457, None)}
+    with pytest.raises(ValueError, match="'rewards': the journal has a column"):
+        ledger.settle(one.of(r.but(notes={"rewards": 1.0}) for r in one.rollouts), [Fate.TRAINED] * 3)
 
 
 # DARS -------------------------------------------------------------------------------------------------------------
@@ -329,7 +354,7 @@ def test_a_shelf_reads_back_to_the_last_bit():
     ({"most": 32, "std": True}, [9, 5, 2, 1, 0, 0, 0, 0, 0]),
 ], ids=["equal treatment", "hardness weighted", "with the spread"])
 def test_the_tables_of_extra_rollouts(settings, table):
-    assert [allocate.missing(k / 8, 8, **settings) for k in range(9)] == table
+    assert [dars.missing(k / 8, 8, **settings) for k in range(9)] == table
 
 
 def test_more_until_advantages_sum_to_those_of_a_half_solved_group():
@@ -339,13 +364,13 @@ def test_more_until_advantages_sum_to_those_of_a_half_solved_group():
         batch = batch_of(right(k, 8))
         close(sum(map(abs, per_rollout(advantage(batch, Ledger()), batch))), 2 * 8 * (k / 8) * (1 - k / 8), 1e-5)
     for a in (1 / 8, 2 / 8, 3 / 8):
-        more = allocate.missing(a, 8, most=999)
+        more = dars.missing(a, 8, most=999)
         assert (8 + more - 1) * 2 * a * (1 - a) < 4 <= (8 + more) * 2 * a * (1 - a)
 
 
 def phases(rates, total, **settings):
     """What the allocator asks for, where groups come home with so many of the first look right."""
-    plan = allocate.by_shortfall(problems(len(rates)), Ledger(), total, **settings)
+    plan = dars.allocate(problems(len(rates)), Ledger(), total, **settings)
     first = next(plan)
     try:
         return first, plan.send([group(right(k, n)) for k, n in zip(rates, first, strict=True)])
@@ -393,7 +418,7 @@ def test_a_group_is_rewarded_whole_after_every_phase_from_one_mark_each():
         return [Score(float(r.attempt % 2)) for r in rollouts]
 
     world.grade = grade
-    shaped = partial(reward.verified_unless_cut, penalty=0.5, limit=1, cache=1)
+    shaped = partial(dapo.reward, penalty=0.5, limit=1, cache=1)
     early = asyncio.run(shaped(group([None, None], [5, 5]), world))
     whole = asyncio.run(shaped(early.of([*early.rollouts, attempt([0, 3], None, 2), attempt([0, 3], None, 3)]), world))
     assert asked == [0, 1, 2, 3]
@@ -405,8 +430,8 @@ def test_a_group_is_rewarded_whole_after_every_phase_from_one_mark_each():
 
 def test_rollouts_go_with_the_square_root_of_the_variance():
     """One case, and the law behind it: 25 and 4 hundredths give five to two."""
-    assert allocate.best_numbers({0: 1, 1: 1}, {0: 0.25, 1: 0.09}, range(2, 9), 8) == {0: 5, 1: 3}
-    assert allocate.best_numbers({0: 1, 1: 1}, {0: 0.25, 1: 0.04}, range(2, 71), 70) == {0: 50, 1: 20}
+    assert rolloutgdro.best_numbers({0: 1, 1: 1}, {0: 0.25, 1: 0.09}, range(2, 9), 8) == {0: 5, 1: 3}
+    assert rolloutgdro.best_numbers({0: 1, 1: 1}, {0: 0.25, 1: 0.04}, range(2, 71), 70) == {0: 50, 1: 20}
 
 
 def test_the_dynamic_program_finds_what_listing_finds():
@@ -419,37 +444,37 @@ def test_the_dynamic_program_finds_what_listing_finds():
             sum(size[b] * spread[b] / n[b] for b in range(3)) for n in itertools.product(range(2, 13), repeat=3)
             if sum(size[b] * n[b] for b in range(3)) == total
         )
-        found = allocate.best_numbers(size, spread, range(2, 13), total)
+        found = rolloutgdro.best_numbers(size, spread, range(2, 13), total)
         assert sum(size[b] * found[b] for b in range(3)) == total
         close(sum(size[b] * spread[b] / found[b] for b in range(3)), best)
     with pytest.raises(ValueError, match="sum to 5"):
-        allocate.best_numbers({0: 3}, {0: 0.1}, [1, 2], 5)
+        rolloutgdro.best_numbers({0: 3}, {0: 0.1}, [1, 2], 5)
 
 
 def test_rollout_gdro_by_hand():
     """A bin half right (v = 1/4) and one never right (p = 1/26 from a flat prior): .25/12 + .037/4 is the least."""
     pool = problems(2)
     ledger = told(*[{"p0": right(4, 8), "p1": right(0, 8)}] * 3)
-    assert allocate.by_spread(pool, ledger, 16) == [12, 4]
+    assert rolloutgdro.allocate(pool, ledger, 16) == [12, 4]
     settled = told(*[{"p0": right(4, 8), "p1": right(8, 8)}] * 3)
-    assert allocate.by_spread(pool, settled, 16, k=1) == [12, 4]          # always right is as sure as never
-    assert allocate.by_spread(pool, settled, 16) == [8, 8]                # to pass@8 the two are alike
-    assert allocate.by_spread(pool, Ledger(), 16) == [8, 8]               # nothing known: one bin, equal
-    assert allocate.by_spread(pool, ledger, 17) == [13, 4]                # what does not divide goes to the first
-    assert sum(allocate.by_spread(problems(7), ledger, 7 * 5 + 3)) == 38
+    assert rolloutgdro.allocate(pool, settled, 16, k=1) == [12, 4]          # always right is as sure as never
+    assert rolloutgdro.allocate(pool, settled, 16) == [8, 8]                # to pass@8 the two are alike
+    assert rolloutgdro.allocate(pool, Ledger(), 16) == [8, 8]               # nothing known: one bin, equal
+    assert rolloutgdro.allocate(pool, ledger, 17) == [13, 4]                # what does not divide goes to the first
+    assert sum(rolloutgdro.allocate(problems(7), ledger, 7 * 5 + 3)) == 38
 
 
 @pytest.mark.parametrize(("right_ones", "attempts", "k"), [(1, 4, 2), (2, 5, 3), (0, 4, 2), (4, 4, 8), (3, 8, 8)])
 def test_pass_at_k_is_the_share_of_subsets_with_a_right_one(right_ones, attempts, k):
     subsets = list(itertools.combinations(right(right_ones, attempts), min(k, attempts)))
-    close(track.pass_at(right_ones, attempts, k), sum(any(s) for s in subsets) / len(subsets))
+    close(allocate.pass_at(right_ones, attempts, k), sum(any(s) for s in subsets) / len(subsets))
 
 
 def test_a_problem_leaves_its_bin_when_it_is_past_the_edge_by_the_margin():
     def after(rate, old):
-        return track.rebin(rate, old, 10, 0.02)
+        return allocate.rebin(rate, old, 10, 0.02)
 
-    assert [after(r, track.UNSEEN) for r in (0, 0.1, 0.31, 0.999, 1)] == [0, 1, 3, 9, 9]
+    assert [after(r, allocate.UNSEEN) for r in (0, 0.1, 0.31, 0.999, 1)] == [0, 1, 3, 9, 9]
     assert [after(r, 3) for r in (0.41, 0.419, 0.42, 0.75)] == [3, 3, 4, 7]
     assert [after(r, 3) for r in (0.29, 0.281, 0.28, 0.05)] == [3, 3, 2, 0]
 
@@ -478,7 +503,7 @@ def test_prompt_gdro_weighs_bins_by_how_far_from_solved_they_are():
 def test_a_rare_bin_counts_as_much_as_a_common_one():
     ledger = told({"a": right(4, 4), "b": right(4, 4), "c": right(0, 4)},
                   {"a": right(4, 4), "b": right(2, 4), "c": right(1, 4)})
-    known = track.bins(ledger, count=10, k=8, window=16, margin=0.02)
+    known = allocate.bins(ledger, count=10, k=8, window=16, margin=0.02)
     close([known.score[9], known.score[0]], [0.25, 0.75])
 
 
@@ -503,7 +528,7 @@ def resampled(k, n=32, faults=lambda i: 0.0, **settings):
     """(right kept, wrong kept) of a group of n with k right; attempt i has faults(i)."""
     whole = group(right(k, n))
     made = [r.but(score=Score(r.score.value, {"faults": faults(r.attempt)})) for r in whole.rollouts]
-    kept = select.clean_right(whole.of(made), Ledger(), **settings)
+    kept = roc.select(whole.of(made), Ledger(), **settings)
     if kept is None:
         return None
     good = [r.attempt for r in kept.rollouts if r.score.value > 0]
@@ -526,7 +551,7 @@ def test_roc_keeps_the_cleanest_of_the_right_and_any_of_the_wrong():
     drawn = Counter()
     whole = group(right(8, 32))
     for slot in range(400):
-        kept = select.clean_right(Group(whole.problem, whole.rollouts, Place(0, 0, slot)), Ledger())
+        kept = roc.select(Group(whole.problem, whole.rollouts, Place(0, 0, slot)), Ledger())
         drawn.update(r.attempt for r in kept.rollouts if r.score.value == 0)
     assert set(drawn) == set(range(8, 32)) and min(drawn.values()) > 150        # each half of the time
 
@@ -559,7 +584,7 @@ def test_faults_are_failed_calls_and_a_loose_form():
 
     world.grade = grade
     whole = group([None]).of([spoken(*turns) for turns in cases])
-    scored = asyncio.run(reward.verified_with_faults(whole, world, failed="!", opens="a", closes="b"))
+    scored = asyncio.run(roc.reward(whole, world, failed="!", opens="a", closes="b"))
     close([r.score.parts["faults"] for r in scored.rollouts], list(cases.values()))
     assert {r.score.value for r in scored.rollouts} == {1.0}
 
@@ -588,7 +613,7 @@ def turned(*rates, pool=None, start=4.0, **rule):
     """Where a dial that stands at `start` is after steps with these shares right at its own levels."""
     pool = pool or levelled()
     ledger = Ledger()
-    known = track.dials(ledger, pool, **{**RULE, **rule})
+    known = scaler.dials(ledger, pool, **{**RULE, **rule})
     known.of["sums"].at = start
     stood = [start]
     for rate in rates:
@@ -597,7 +622,7 @@ def turned(*rates, pool=None, start=4.0, **rule):
         made = told({f"sums-{x}-0": right(round(8 * rate), 8) for x in both})
         ledger.history[ledger.step] = made.history[0]
         ledger.step += 1
-        known = track.dials(ledger, pool, **{**RULE, **rule})
+        known = scaler.dials(ledger, pool, **{**RULE, **rule})
         stood.append(known.of["sums"].at)
     return stood, known
 
@@ -613,16 +638,16 @@ def test_a_dial_turns_by_twice_the_distance_from_half_and_one_level_at_most():
 
 
 def test_accuracy_between_two_levels_is_that_of_the_mix():
-    close(track._between(3.25, {3: 1.0, 4: 0.0}), 0.75)
-    close(track._between(3.0, {3: 0.5}), 0.5)
-    close(track._between(3.0, {6: 0.5, 7: 1.0}), 0.75)            # stale: neither is near
+    close(scaler._between(3.25, {3: 1.0, 4: 0.0}), 0.75)
+    close(scaler._between(3.0, {3: 0.5}), 0.5)
+    close(scaler._between(3.0, {6: 0.5, 7: 1.0}), 0.75)            # stale: neither is near
 
 
 @pytest.mark.parametrize(("at", "count"), [(3.0, 8), (3.25, 8), (3.4, 5), (0.0, 3), (7.9, 1), (2.5, 64)])
 def test_the_mix_has_the_dial_for_its_mean_up_to_a_problem(at, count):
     rng = np.random.default_rng(0)
     for _ in range(20):
-        mix = choose.mixed_levels(at, count, rng)
+        mix = scaler.mixed_levels(at, count, rng)
         assert sum(n for _, n in mix) == count and {level for level, _ in mix} <= {math.floor(at), math.ceil(at)}
         assert min(n for _, n in mix) >= 0
         assert abs(sum(level * n for level, n in mix) - at * count) < 1
@@ -630,20 +655,20 @@ def test_the_mix_has_the_dial_for_its_mean_up_to_a_problem(at, count):
 
 def test_one_problem_at_a_time_is_mixed_by_chance():
     rng = np.random.default_rng(0)
-    above = [choose.mixed_levels(3.25, 1, rng)[1][1] for _ in range(2000)]
+    above = [scaler.mixed_levels(3.25, 1, rng)[1][1] for _ in range(2000)]
     close(sum(above) / 2000, 0.25, 0.03)                          # rounded it would be 0 each time
 
 
 def test_scaler_poses_at_its_dials_from_its_window_only():
     pool = levelled(environments=("even", "odd", "prime"))
     ledger = Ledger(seed=2)
-    known = track.dials(ledger, pool, **{**RULE, "window": 2})
+    known = scaler.dials(ledger, pool, **{**RULE, "window": 2})
     known.of[known.active[0]].at, known.of[known.active[1]].at = 2.25, 6.0
-    drawn = choose.at_the_dial(pool, ledger, 8, np.random.default_rng(0), window=2)
+    drawn = scaler.choose(pool, ledger, 8, np.random.default_rng(0), window=2)
     levels = {e: Counter(p.meta["level"] for p in drawn if p.meta["environment"] == e) for e in known.active}
     assert levels == {known.active[0]: {2: 3, 3: 1}, known.active[1]: {6: 4}}
     assert len({p.id for p in drawn}) == 8
-    assert len(choose.at_the_dial(pool, ledger, 5, np.random.default_rng(0), window=2)) == 5
+    assert len(scaler.choose(pool, ledger, 5, np.random.default_rng(0), window=2)) == 5
 
 
 def retired(*rates, environments=("sums", "other"), **how):
@@ -658,7 +683,7 @@ def retired(*rates, environments=("sums", "other"), **how):
 
 def played(rates, pool, start=4.0, seed=0, **rule):
     ledger = Ledger(seed=seed)
-    known = track.dials(ledger, pool, **{**RULE, **rule})
+    known = scaler.dials(ledger, pool, **{**RULE, **rule})
     name = known.active[0]
     known.of[name].at = start
     for rate in rates:
@@ -666,7 +691,7 @@ def played(rates, pool, start=4.0, seed=0, **rule):
         seen = told({f"{name}-{x}-0": right(round(8 * rate), 8) for x in {math.floor(at), math.ceil(at)}})
         ledger.history[ledger.step] = seen.history[0]
         ledger.step += 1
-        known = track.dials(ledger, pool, **{**RULE, **rule})
+        known = scaler.dials(ledger, pool, **{**RULE, **rule})
     return known
 
 
@@ -691,8 +716,8 @@ def test_who_is_put_back_makes_room_for_another_and_alone_it_stays():
 
 
 def test_slope_of_a_line():
-    close(track.rise([1, 3, 5, 7]), 2)
-    close(track.rise([0, 1, 0]), 0)
+    close(scaler.rise([1, 3, 5, 7]), 2)
+    close(scaler.rise([0, 1, 0]), 0)
 
 
 def test_scaler_climbs_where_it_is_right_and_needs_levels():
@@ -702,19 +727,19 @@ def test_scaler_climbs_where_it_is_right_and_needs_levels():
     for step in range(40):
         skill = 2 + step / 10
         rng = np.random.default_rng(step)
-        drawn = choose.at_the_dial(pool, ledger, 16, rng, window=4)
+        drawn = scaler.choose(pool, ledger, 16, rng, window=4)
         chance_of = {p.id: 1 / (1 + math.exp(2 * (p.meta["level"] - skill))) for p in drawn}
         seen = told({name: (rng.random(8) < p).astype(float).tolist() for name, p in chance_of.items()})
         ledger.history[ledger.step] = seen.history[0]
         ledger.step += 1
         shares.append(np.mean([np.mean(s.rewards) for s in seen.history[0]]))
     assert 0.4 < np.mean(shares[10:]) < 0.65
-    known = track.dials(ledger, pool, **{**RULE, "window": 4})
+    known = scaler.dials(ledger, pool, **{**RULE, "window": 4})
     assert 4.5 < known.of["sums"].at < 7.5
-    scaler = methods.load("scaler")
+    method = methods.load("scaler")
     one = {"mean": 0.5, "histogram": [0, 50, 0], "levels": [2, 2]}
-    assert scaler.needs(one)[0] == methods.FAILS
-    assert scaler.needs({**one, "levels": [1, 2]})[0] == methods.HOLDS
+    assert method.needs(one)[0] == methods.FAILS
+    assert method.needs({**one, "levels": [1, 2]})[0] == methods.HOLDS
 
 
 # what they learn from ---------------------------------------------------------------------------------------------
@@ -728,7 +753,7 @@ def test_a_fold_takes_in_each_closed_step_once_and_knows_its_settings_apart():
     assert ledger.fold(counted, []) == [1, 2] == ledger.fold(counted, [])
     ledger.step += 1
     assert ledger.fold(counted, []) == [1, 2, 0]
-    assert track.beliefs(ledger, touched=1, idle=1) != track.beliefs(ledger, touched=0.5, idle=1)
+    assert vade.beliefs(ledger, touched=1, idle=1) != vade.beliefs(ledger, touched=0.5, idle=1)
 
 
 @pytest.mark.parametrize("name", MINE)

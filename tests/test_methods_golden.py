@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from isocost import methods
+from isocost.batch import Forward
 from isocost.ledger import Ledger
-from isocost.parts import loss, weight
-from isocost.seams import tune
-from isocost.types import Forward
+from isocost.methods import gspo
+from isocost.parts import weight
+from isocost.recipe import tune
 from toy import batch_of, per_rollout, ratios
 
 LEDGER = Ledger()
@@ -108,7 +109,7 @@ def test_gspo_has_one_ratio_for_the_response():
     shift[1, 2:6] = torch.tensor([0.02, 0.0, 0.0, -0.0])      # mean 5e-3: outside, but A < 0 keeps it
     now = (old + shift).requires_grad_()
     batch = batch.but(old=old, advantage=torch.tensor([[1.0], [-1.0]]) * batch.mask)
-    value, seen = loss.sequence_clipped(Forward(now, torch.zeros_like(now)), batch)
+    value, seen = gspo.loss(Forward(now, torch.zeros_like(now)), batch)
     s = [math.exp(2e-4), math.exp(5e-3)]
     close(value[0, 2:4].tolist(), [-s[0]] * 2)
     close(value[1, 2:6].tolist(), [s[1]] * 4)
@@ -122,7 +123,7 @@ def test_gspo_clips_the_response_whole():
     batch = batch_of([1.0], lengths=[[2]])
     old = batch.logp * batch.mask
     now = (old + torch.tensor([0, 0, 2e-3, 0.0])).requires_grad_()
-    value, seen = loss.sequence_clipped(Forward(now, now.detach()), batch.but(old=old, advantage=batch.mask.float()))
+    value, seen = gspo.loss(Forward(now, now.detach()), batch.but(old=old, advantage=batch.mask.float()))
     close(value[batch.mask].tolist(), [-1.0004] * 2)
     assert seen["clip_ratio/high_mean"][batch.mask].tolist() == [1, 1]
 
@@ -158,7 +159,7 @@ def test_the_rate_of_isocompute():
 
 def test_dapo_charges_for_length_as_its_equation_does():
     """R(y) = 0, ((L - c) - |y|) / c, -1: on a scale from -1 to 1, so halved on one from 0 to 1."""
-    from isocost.parts.reward import _overlong
+    from isocost.methods.dapo import _overlong
     from isocost.types import Stop
     from toy import attempt
 

@@ -12,17 +12,19 @@ import torch
 
 from isocost import meter as meters
 from isocost import methods
+from isocost.batch import Forward
 from isocost.errors import UserError
 from isocost.feed import Feed
 from isocost.laws.papers.verification import advise, advise_by, bilevel
 from isocost.ledger import Ledger
-from isocost.methods import adhint, drgrpo, grpo
+from isocost.methods import adhint, drgrpo, fbc, grpo, int_, pope
 from isocost.pack import pack
-from isocost.parts import guide, improve, loss, select, taught
+from isocost.parts import guide, improve, loss
+from isocost.recipe import tune
 from isocost.runs.evaluate import evaluate
-from isocost.seams import Pace, tune
+from isocost.seams import Pace
 from isocost.tasks import sums as family
-from isocost.types import Cost, Forward, Group, Message, Place, Problem, Role, Said, Score, Segment, Stop
+from isocost.types import Cost, Group, Message, Place, Problem, Role, Said, Score, Segment, Stop
 from isocost.worlds import toy
 from toy import attempt, batch_of, flat_gradient, per_rollout, run
 from toy import group as a_group
@@ -39,7 +41,7 @@ def solved(solution, answer="Z", name="p"):
 
 
 def posed(problem, ledger, **settings):
-    return asyncio.run(guide.with_beginning(problem, None, ledger, **settings))
+    return asyncio.run(pope.guide(problem, None, ledger, **settings))
 
 
 def world_of(*problems):
@@ -64,7 +66,7 @@ def taken(recipe, world, ledger=None):
     (2, 0.9, 8, [1]), (1, 0.5, 8, []), (0, 0.25, 8, []),
 ])
 def test_pope_beginnings_are_spread_up_to_a_quarter_and_never_the_whole(size, most, levels, lengths):
-    assert guide.beginnings(size, most, levels) == lengths
+    assert pope.beginnings(size, most, levels) == lengths
 
 
 @pytest.mark.parametrize("least", [1, 3, 5])
@@ -152,13 +154,13 @@ SENTENCE = "a b c d e f g h i j"      # ten pieces
 ])
 def test_adhint_hints_in_proportion_to_difficulty(rewards, pieces):
     """Half of ten pieces times the share wrong: 5, 3.75, 2.5, 1.25, 0."""
-    assert taught.hint_for(solved(SENTENCE), rewards, 0.5) == SENTENCE[: max(2 * pieces - 1, 0)]
+    assert adhint.hint_for(solved(SENTENCE), rewards, 0.5) == SENTENCE[: max(2 * pieces - 1, 0)]
 
 
 def test_adhint_keeps_the_answer_out_of_a_hint():
-    assert taught.hint_for(solved(SENTENCE, "c"), [0.0], 1.0) == "a b"
-    assert taught.hint_for(solved(SENTENCE, "a"), [0.0], 1.0) == ""
-    assert taught.hint_for(solved("abc", "abc"), [0.0], 1.0) == "ab"
+    assert adhint.hint_for(solved(SENTENCE, "c"), [0.0], 1.0) == "a b"
+    assert adhint.hint_for(solved(SENTENCE, "a"), [0.0], 1.0) == ""
+    assert adhint.hint_for(solved("abc", "abc"), [0.0], 1.0) == "ab"
 
 
 def mixed(unhinted, hinted, slot=0):
@@ -215,7 +217,7 @@ def test_adhint_damps_a_hint_where_the_policy_is_not_as_decided_as_in_its_own_wo
     entropy = torch.tensor([[0, 0.5, 1, 3, 1, 1], [0, 0, 0, 0, 0, 0]])
     batch = batch_of([1, 1], lengths=[[4, 4]]).but(role=role, mask=role > 0, advantage=2.0 * (role > 0))
     out = Forward(torch.zeros(2, 6), entropy)
-    value, _ = taught.consistently(out, batch, inner=loss.clipped)
+    value, _ = adhint.loss(out, batch, inner=loss.clipped)
     close(value.tolist()[0], [0, -1, -2, -2 / 3, -2, -2], 1e-5)
     close(value.tolist()[1], [0, -2, -2, -2, -2, -2], 1e-5)
 
@@ -323,9 +325,9 @@ def test_filtered_cloning_is_the_mean_log_likelihood_of_the_tokens_of_successes(
 
 def test_filtered_cloning_may_keep_the_shortest_of_a_task():
     group = a_group([1, 1, 0, 1, 1], [5, 2, 1, 4, 2])
-    assert [r.attempt for r in select.right(group, Ledger(), shortest=0.5).rollouts] == [1, 4]
-    assert [r.attempt for r in select.right(group, Ledger(), shortest=0.75).rollouts] == [1, 3, 4]
-    assert select.right(group, Ledger(), over=1.0) is None
+    assert [r.attempt for r in fbc.select(group, Ledger(), shortest=0.5).rollouts] == [1, 4]
+    assert [r.attempt for r in fbc.select(group, Ledger(), shortest=0.75).rollouts] == [1, 3, 4]
+    assert fbc.select(group, Ledger(), over=1.0) is None
 
 
 def test_filtered_cloning_remembers_right_attempts_and_trains_on_them_again():
@@ -333,7 +335,7 @@ def test_filtered_cloning_remembers_right_attempts_and_trains_on_them_again():
     ledger, steps = run(recipe, world, 16 * 6)
     assert steps[0].line["replayed"] == 0 < steps[-1].line["replayed"] <= 4
     assert world.meter.of().score == 0      # nothing reads what the attempts were sampled with
-    kept = [r for g in ledger.shelf.values() for r in g.rollouts]
+    kept = [r for g in ledger.kept["shelf"] for r in g.rollouts]
     assert kept and all(r.score.value > 0 and r.origin == "replay" for r in kept)
     assert sum(ledger.fates.values()) == world.meter.of().rollouts
     assert ledger.fates["trained"] == sum(len(g.rollouts) for s in steps for g in s.groups)
@@ -358,14 +360,14 @@ def test_int_finds_a_planted_first_error(work):
         said = right[:at] + str((int(right[at]) + 1) % 10 if right[at].isdigit() else 7) + right[at + 1 :]
         first = family.check_steps(problem, said).index(False)
         steps = [s + ";" for s in said.split(";")[:-1]] + [said.rpartition(";")[2]]
-        fix = asyncio.run(taught.by_reference(failure(problem), steps, ";", None, None, None))
+        fix = asyncio.run(int_.by_reference(failure(problem), steps, ";", None, None, None))
         if first == len(steps) - 1:
             assert fix is None                                               # it would state the answer
         else:
             assert fix == (first, right.split(";")[first] + ";")
         found[first] += 1
     assert min(found.values()) > 20 and len(found) == 3
-    stops = taught.by_reference(failure(solved("1+1=2;2", "2")), ["1+1=2;"], ";", None, None, None)
+    stops = int_.by_reference(failure(solved("1+1=2;2", "2")), ["1+1=2;"], ";", None, None, None)
     assert asyncio.run(stops) is None                                        # nothing is wrong in what it says
 
 
@@ -483,7 +485,7 @@ def test_int_asks_the_policy_itself_and_reads_what_it_says(said, fix):
     meter = toy.Meter()
     world = toy.World([problem], Scripted({(5, 1): Plain().encode(said)}, meter), None, Plain(), None, meter)
     failed = failure(problem, 5)
-    found = asyncio.run(taught.by_itself(failed, ["one is 1;", "two is 3;"], ";", world, Pace(0.0, 99), Place(0, 0, 0)))
+    found = asyncio.run(int_.by_itself(failed, ["one is 1;", "two is 3;"], ";", world, Pace(0.0, 99), Place(0, 0, 0)))
     assert found == fix and meter.of().rollouts == 1
     ((start, _, _, _),) = world.engine.starts
     asked = Plain().decode(start.tokens.tolist())
@@ -514,7 +516,7 @@ def test_int_counts_a_proposal_as_a_rollout_if_it_was_begun_though_it_was_cancel
     async def asked():
         with meters.tab() as around:
             task = asyncio.ensure_future(
-                taught.by_itself(failure(problem, 5), ["one is 1;"], ";", world, Pace(0.0, 99), Place(0, 0, 0)))
+                int_.by_itself(failure(problem, 5), ["one is 1;"], ";", world, Pace(0.0, 99), Place(0, 0, 0)))
             await asyncio.sleep(0)
             task.cancel()
             (found,) = await asyncio.gather(task, return_exceptions=True)

@@ -4,7 +4,7 @@ import pytest
 
 from isocost import methods
 from isocost.ledger import Ledger
-from isocost.seams import tune
+from isocost.recipe import tune
 from isocost.worlds import toy
 from toy import run
 

@@ -9,19 +9,21 @@ import pytest
 import torch
 
 from isocost import methods
+from isocost.batch import Forward
 from isocost.errors import UserError
 from isocost.ledger import Ledger
 from isocost.meter import Meter
-from isocost.methods import areal, scalerl
+from isocost.methods import areal, isoeasy, kimi, ppo, scalerl
 from isocost.methods import ppo as PPO
 from isocost.ops import gae, of_rollouts
 from isocost.pack import pack
-from isocost.parts import choose, enrich, forced, loss
+from isocost.parts import loss
 from isocost.parts.play import sample
+from isocost.recipe import tune
 from isocost.runs.run import Job
 from isocost.runs.run import run as go
-from isocost.seams import Pace, tune
-from isocost.types import Cost, Forward, Group, Place, Role, Said, Segment, Stop
+from isocost.seams import Pace
+from isocost.types import Cost, Group, Place, Role, Said, Segment, Stop
 from isocost.worlds import toy
 from isocost.worlds.setting import Setting, open_setting
 from toy import QUESTION, attempt, batch_of, chances, flat_gradient, group, per_rollout, replies, run
@@ -93,7 +95,7 @@ def told(rewards, waves, count=2, size=5, ahead=0, rate=0.9):
     pool, ledger, posed, home = toy.questions(size), Ledger(seed=3), [], []
 
     def pose():
-        posed.append(choose.unretired(pool, ledger, count, np.random.default_rng(0), rate=rate))
+        posed.append(scalerl.choose(pool, ledger, count, np.random.default_rng(0), rate=rate))
         ledger.drawn += count
 
     for step in range(waves):
@@ -129,7 +131,7 @@ def test_where_an_epoch_begins_is_found_again_from_the_ledger_alone(ahead):
     later = Ledger(seed=3, step=ledger.step, steps=ledger.steps, history=ledger.history)
     for k, wave in enumerate(waves):
         later.drawn = 2 * k
-        assert [p.id for p in choose.unretired(pool, later, 2, np.random.default_rng(0), rate=0.9)] == wave
+        assert [p.id for p in scalerl.choose(pool, later, 2, np.random.default_rng(0), rate=0.9)] == wave
     assert all("1" not in wave for wave in waves[6 + ahead :])
 
 
@@ -141,7 +143,7 @@ def test_when_everything_is_solved_everything_comes_back():
 def interrupted(attempts=range(40), most=7, **settings):
     world, place = toy.world(), Place(0, 0, 0)
     chosen = {"low": 2, "high": 4, "room": 3, "words": "ab", "closing": "!", **settings}
-    play = partial(forced.interrupted, **chosen)
+    play = partial(scalerl.play, **chosen)
     return world, asyncio.run(play(QUESTION, attempts, world, Pace(lr=0.1, max_tokens=most), place))
 
 
@@ -250,9 +252,9 @@ def test_a_policy_between_sampler_and_learner_by_age():
     out, batch, _ = three([0.5] * 4, [0.9] * 4, [0.5 / math.e] * 4, [1.0] * 4)
     lag = torch.zeros_like(batch.logp)
     lag[batch.mask] = torch.tensor([0.0, 1.0, 2.0, 4.0])
-    placed = loss.between(out, batch.but(extra={"lag": lag}))
+    placed = areal.between(out, batch.but(extra={"lag": lag}))
     close((placed.old - batch.logp)[batch.mask].tolist(), [0, 0, 0.5, 0.75])
-    assert not placed.old.requires_grad and loss.between(out, batch) is batch
+    assert not placed.old.requires_grad and areal.between(out, batch) is batch
     value, _ = areal.loss(out, batch.but(extra={"lag": lag}))
     want = [-math.exp(a) * min(math.exp(1 - a), 1.2) for a in (0, 0, 0.5, 0.75)]
     close(value[batch.mask].tolist(), want)
@@ -262,9 +264,9 @@ def test_the_lag_of_a_token_is_its_own_and_takes_the_place_of_a_score():
     start = Segment.empty().read([4, 14], Role.PROMPT)
     mixed = Said(np.array([0, 1, 3]), np.full(3, -1.0, dtype=np.float32), np.array([2, 3, 5]), Stop.DONE)
     rollout = attempt([3], 1.0).but(segments=(start.wrote(mixed),))
-    world, recipe = toy.world(), methods.load("areal").recipe().but(enrich=(enrich.lag,))
+    world, recipe = toy.world(), methods.load("areal").recipe().but(enrich=(areal.lag,))
     world.engine.version = 5
-    batch = enrich.lag(pack([Group(QUESTION, (rollout, attempt([3], 0.0, 1, version=5)))], 5), world)
+    batch = areal.lag(pack([Group(QUESTION, (rollout, attempt([3], 0.0, 1, version=5)))], 5), world)
     assert batch.extra["lag"].tolist() == [[0, 0, 3, 2, 0], [0, 0, 0, 0, 0]]
     recipe.improve(credited(recipe, batch), recipe, world, LEDGER)
     assert world.meter.of().score == 0 and world.meter.of().updates == 2     # of two rollouts, no more minibatches
@@ -320,7 +322,7 @@ def test_minpro_on_rollouts_of_this_step_is_its_parent():
     with pytest.raises(UserError, match="token, least, sequence; not 'prefix'"):
         surrogate(partial(loss.reweighed, over="prefix"), [1.0], 1.0)
     with pytest.raises(UserError, match="k1, k2, k3; not 'k4'"):
-        surrogate(partial(loss.to_reference, estimate="k4"), [1.0], 1.0)
+        surrogate(partial(isoeasy.to_reference, estimate="k4"), [1.0], 1.0)
 
 
 # VCPO ---------------------------------------------------------------------------------------------------------------
@@ -501,7 +503,7 @@ def test_kimi_ends_where_the_squared_loss_is_least(base, mass):
     def cost():
         descend.zero_grad()
         now = torch.nn.functional.pad(torch.log_softmax(theta, -1)[:, None], (2, 0))
-        total = (loss.regressed(Forward(now, now), batch, tau=tau)[0][:, 2] * odds).sum()
+        total = (kimi.loss(Forward(now, now), batch, tau=tau)[0][:, 2] * odds).sum()
         total.backward()
         return total
 
@@ -521,7 +523,7 @@ def test_kimi_is_the_gradient_of_the_square_of_what_is_left():
     batch = batch.but(old=old)
     slopes = []
     for cost in (
-        lambda now: (loss.regressed(Forward(now, now), batch, tau=0.25)[0] * batch.weight)[batch.mask].sum(),
+        lambda now: (kimi.loss(Forward(now, now), batch, tau=0.25)[0] * batch.weight)[batch.mask].sum(),
         lambda now: ((torch.tensor([0.5, -0.5]) - 0.25 * (now - old).sum(-1)).square() / (2 * 0.25)).sum() / 2,
     ):
         now = (old + shift).requires_grad_()
@@ -656,7 +658,7 @@ def test_a_restored_world_goes_on_with_policy_and_critic_to_the_last_bit(make):
     batch = batch_of([1, 0, 0, 1], [0, 1, 0, 0], lengths=[[1, 3, 2, 4], [5, 1, 2, 2]])
 
     def step(world):
-        here = enrich.values(batch, world)
+        here = ppo.enrich(batch, world)
         recipe.improve(credited(recipe, here), recipe, world, LEDGER)
 
     one, other = make(), make()
@@ -675,7 +677,7 @@ def test_a_world_without_a_critic_says_so():
     world = toy.world()
     world.critic = None
     with pytest.raises(UserError, match="a world with a critic"):
-        enrich.values(batch_of([1.0]), world)
+        ppo.enrich(batch_of([1.0]), world)
 
 
 def test_a_run_of_ppo_keeps_its_critic_in_the_checkpoint(tmp_path):

@@ -17,13 +17,15 @@ from isocost import meter, methods
 from isocost.chance import Purpose
 from isocost.errors import UserError
 from isocost.ledger import Ledger
+from isocost.methods import april, arrol, ettrl, rc, siri, tti
 from isocost.pack import pack
-from isocost.parts import pace, play, reward, rounds, schedule, track, tree
+from isocost.parts import improve, play
+from isocost.recipe import tune
 from isocost.runs import run as runs
 from isocost.runs import shelf
 from isocost.runs.evaluate import evaluate
 from isocost.runs.run import Job
-from isocost.seams import Pace, tune
+from isocost.seams import Pace
 from isocost.types import Message, Place, Role, Sampling, Score, Segment, Stop
 from isocost.worlds import toy
 from isocost.worlds.setting import Setting
@@ -40,7 +42,7 @@ def at(step, fn, **settings):
 
 def lengths(shape, *steps, **settings):
     given = {"max_tokens": 16384, "shortest": 0.5, "period": 640, **settings}
-    return [at(t, pace.cycled, shape=shape, **given).max_tokens for t in steps]
+    return [at(t, siri.pace, shape=shape, **given).max_tokens for t in steps]
 
 
 def test_siri_has_the_lengths_of_its_paper():
@@ -88,7 +90,7 @@ def test_siri_has_dapos_filter_and_clip_and_the_verifiers_word():
 # TTI -----------------------------------------------------------------------------------------------------------------
 
 def turns(*steps, **settings):
-    return [at(t, pace.widened, **settings).max_turns for t in steps]
+    return [at(t, tti.pace, **settings).max_turns for t in steps]
 
 
 def test_tti_has_the_horizons_of_its_paper():
@@ -142,7 +144,7 @@ def paid_and_met(ledger, world):
 
 # APRIL ---------------------------------------------------------------------------------------------------------------
 
-def april(home, rollouts=400, **changes):
+def run_april(home, rollouts=400, **changes):
     world = toy.world()
     recipe = tune(methods.load("april").recipe(groups=10, **changes), "schedule.home", home)
     ledger, steps = run(recipe, world, rollouts)
@@ -150,8 +152,8 @@ def april(home, rollouts=400, **changes):
 
 
 def test_april_trains_on_the_first_groups_home_and_loses_no_token():
-    world, ledger, steps = april(0.5)
-    waiting = [r for g in ledger.unfinished for r in g.rollouts]
+    world, ledger, steps = run_april(0.5)
+    waiting = [r for g in ledger.kept[april.UNFINISHED] for r in g.rollouts]
     assert waiting and len({len(step.groups) for step in steps} | {5}) > 1      # ties in the last tick come along
     assert all(5 <= len(step.groups) < 10 for step in steps[:3])
     home = sum(k for line in ledger.fresh for k in line["lengths"])
@@ -164,7 +166,7 @@ def test_april_trains_on_the_first_groups_home_and_loses_no_token():
 
 
 def test_aprils_resumed_rollouts_were_written_by_several_policies_and_say_so():
-    _, _, steps = april(0.5)
+    _, _, steps = run_april(0.5)
     resumed = [r for step in steps for g in step.groups for r in g.rollouts if r.origin == "resumed"]
     versions = [r.segments[0].version[r.segments[0].own] for r in resumed]
     assert any(len(set(v.tolist())) > 1 for v in versions) and all((np.diff(v) >= 0).all() for v in versions)
@@ -174,24 +176,24 @@ def test_aprils_resumed_rollouts_were_written_by_several_policies_and_say_so():
 
 
 def test_april_that_waits_for_everyone_is_its_parent():
-    _, ledger, steps = april(1.0)
+    _, ledger, steps = run_april(1.0)
     _, plain = run(methods.load("grpo").recipe(groups=10), toy.world(), 400)
-    assert [s.line for s in steps] == [s.line for s in plain] and not ledger.unfinished
+    assert [s.line for s in steps] == [s.line for s in plain] and not ledger.kept[april.UNFINISHED]
 
 
 def test_april_draws_every_problem_once_an_epoch():
     """Groups that were put by are not drawn again when they are taken up again."""
-    _, ledger, _ = april(0.5, 640)
+    _, ledger, _ = run_april(0.5, 640)
     home = Counter(line["id"] for line in ledger.fresh if line["attempts"])
-    home.update(g.problem.id for g in ledger.unfinished)
+    home.update(g.problem.id for g in ledger.kept[april.UNFINISHED])
     assert max(home.values()) - min(home.values()) <= 1 and sum(home.values()) == ledger.drawn
 
 
 def test_what_april_puts_by_outlives_the_process():
-    _, ledger, _ = april(0.5)
-    stored = json.loads(json.dumps(shelf.data(dict(enumerate(ledger.unfinished)))))
+    _, ledger, _ = run_april(0.5)
+    stored = json.loads(json.dumps(shelf.data(ledger.kept[april.UNFINISHED])))
     back = shelf.groups(stored, toy.questions())
-    for there, here in zip(back, ledger.unfinished, strict=True):
+    for there, here in zip(back, ledger.kept[april.UNFINISHED], strict=True):
         assert (there.problem.id, there.place) == (here.problem.id, here.place)
         for a, b in zip(there.rollouts, here.rollouts, strict=True):
             assert (a.stop, a.attempt, a.origin) == (b.stop, b.attempt, b.origin)
@@ -203,15 +205,15 @@ def test_what_is_put_by_is_taken_up_once_the_oldest_first_and_what_is_remembered
     ledger, (a, b, _) = Ledger(drawn=3), toy.questions(3)
     groups = [replace(group([r, 1 - r]), problem=p) for r, p in ((0, a), (1, b), (1, a))]
     for one in groups:
-        ledger.put_by(one)
-        ledger.remember(one, 2)
-    assert [ledger.take_up(p) for p in (replace(a, variant="x"), a, a, a)] == [
+        ledger.kept[april.UNFINISHED].append(one)
+        improve.remember(one, ledger, 2)
+    assert [april.taken_up(p, ledger) for p in (replace(a, variant="x"), a, a, a)] == [
         (), groups[0].rollouts, groups[2].rollouts, ()
     ]
-    assert ledger.unfinished == [groups[1]] and ledger.drawn == 1
-    assert list(ledger.shelf.values()) == [groups[1], groups[2]]
-    ledger.remember(groups[0], 1)
-    assert list(ledger.shelf.values()) == [groups[0]]
+    assert ledger.kept[april.UNFINISHED] == [groups[1]] and ledger.drawn == 1
+    assert [g.rewards.tolist() for g in ledger.kept[improve.SHELF]] == [g.rewards.tolist() for g in groups[1:]]
+    improve.remember(groups[0], ledger, 1)
+    assert [g.rewards.tolist() for g in ledger.kept[improve.SHELF]] == [groups[0].rewards.tolist()]
 
 
 def test_a_run_that_died_goes_on_with_what_it_had_put_by(tmp_path):
@@ -219,7 +221,7 @@ def test_a_run_that_died_goes_on_with_what_it_had_put_by(tmp_path):
     job = Job("april", Setting(data="sums:base=easy,count=60", held_out=0.2), "april", 5, {"rollouts": 96}, 4, 4, 1e-4,
               save_every=2)
     asyncio.run(runs.run(job, tmp_path / "whole"))
-    waiting = kill9.dies_at_step(job, tmp_path / "died", 4, lambda r: bool(r.ledger.unfinished))
+    waiting = kill9.dies_at_step(job, tmp_path / "died", 4, lambda r: bool(r.ledger.kept[april.UNFINISHED]))
     end = asyncio.run(runs.run(job, tmp_path / "died"))
     assert waiting[1]                                       # something was put by where it was saved
     for name in ("metrics.jsonl", "journal.jsonl"):
@@ -279,7 +281,7 @@ def test_engines_count_who_begins_a_first_turn_and_nobody_else(make):
 # ARRoL ---------------------------------------------------------------------------------------------------------------
 
 def goes_on(odds, keep=0.5, aim=0.5):
-    return schedule.chances(odds, keep=keep, aim=aim)
+    return arrol.chances(odds, keep=keep, aim=aim)
 
 
 def test_arrol_keeps_half_and_half_of_it_right():
@@ -300,12 +302,12 @@ def test_arrol_keeps_half_and_half_of_it_right():
 def test_arrols_odds_are_shares_right_of_those_with_an_outlook_alike():
     """Two bins of three: of the lower one of three was right, (1 + 1)/(2 + 3); of the upper all, (1 + 3)/(2 + 3)."""
     ledger = Ledger()
-    ledger._tally("a", "", [1.0, 0.0, 0.0, 1.0], [-3.0, -2.5, -2.0, None])     # the last was never asked
-    ledger._tally("b", "", [1.0, 1.0, 1.0], [-1.0, -0.5, -0.25])
-    assert track.odds(ledger, [-1.0], bins=2, window=9) == [0.5]               # the step is not closed
+    ledger._tally("a", "", [1.0, 0.0, 0.0, 1.0], {arrol.OUTLOOKS: [-3.0, -2.5, -2.0, None]})   # unknown for the last
+    ledger._tally("b", "", [1.0, 1.0, 1.0], {arrol.OUTLOOKS: [-1.0, -0.5, -0.25]})
+    assert arrol.odds(ledger, [-1.0], bins=2, window=9) == [0.5]               # the step is not closed
     ledger.step += 1
-    assert track.odds(ledger, [-9.0, -2.0, -1.0, 0.0], bins=2, window=9) == pytest.approx([0.4, 0.4, 0.8, 0.8])
-    assert track.odds(ledger, [-9.0, 0.0], bins=1, window=3) == pytest.approx([0.8, 0.8])     # the latest three
+    assert arrol.odds(ledger, [-9.0, -2.0, -1.0, 0.0], bins=2, window=9) == pytest.approx([0.4, 0.4, 0.8, 0.8])
+    assert arrol.odds(ledger, [-9.0, 0.0], bins=1, window=3) == pytest.approx([0.8, 0.8])     # the latest three
 
 
 def arrols(**settings):
@@ -315,13 +317,13 @@ def arrols(**settings):
     return recipe
 
 
-def arrol(**settings):
+def run_arrol(**settings):
     world = toy.world()
     return world, *run(arrols(**settings), world, 800)
 
 
 def test_arrol_stops_about_half_of_those_that_are_not_done_and_all_have_a_fate():
-    world, ledger, steps = arrol()
+    world, ledger, steps = run_arrol()
     paid, met = paid_and_met(ledger, world)
     assert paid == met == 800 and ledger.fates["cancelled"] > 0
     lines = [x for x in ledger.fresh if x["attempts"]]
@@ -336,7 +338,7 @@ def test_arrol_stops_about_half_of_those_that_are_not_done_and_all_have_a_fate()
 
 
 def test_arrol_that_keeps_everyone_is_its_parent_but_for_what_it_reads_twice():
-    world, ledger, steps = arrol(keep=1.0, cold=99)
+    world, ledger, steps = run_arrol(keep=1.0, cold=99)
     there, plain = run(methods.load("grpo").recipe(groups=10, rollouts=16), other := toy.world(), 800)
     assert [s.line["reward"] for s in steps] == [s.line["reward"] for s in plain]
     assert world.meter.of().decode == other.meter.of().decode and world.meter.of().prefill > other.meter.of().prefill
@@ -355,20 +357,20 @@ def test_arrol_asks_the_environment_as_often_as_its_parent():
 
 
 def test_arrol_has_nothing_to_tell_from_before_the_first_token():
-    with pytest.raises(KeyError, match=r"schedule:pruned takes a value in \[1, inf\)"):
+    with pytest.raises(KeyError, match=r"arrol:schedule takes a value in \[1, inf\)"):
         arrols(at=0)
     with pytest.raises(UserError, match=r"schedule\.at is 0"):     # a recipe that nobody has checked
-        run(arrols().but(schedule=partial(schedule.pruned, at=0)), toy.world(), 800)
+        run(arrols().but(schedule=partial(arrol.schedule, at=0)), toy.world(), 800)
 
 
 def test_arrols_head_is_learnt_again_from_the_journal():
-    _, ledger, _ = arrol()
+    _, ledger, _ = run_arrol()
     again = Ledger()
     again.replay(json.loads(json.dumps(ledger.fresh)))
     again.step = ledger.step
     assert again.history == ledger.history
     asked = [-2.0, -1.0, -0.3]
-    assert track.odds(again, asked, bins=3, window=99) == track.odds(ledger, asked, bins=3, window=99)
+    assert arrol.odds(again, asked, bins=3, window=99) == arrol.odds(ledger, asked, bins=3, window=99)
 
 
 # RC ------------------------------------------------------------------------------------------------------------------
@@ -388,16 +390,16 @@ class Listened:
         return said
 
 
-def rc(n=22, slot=2, pace=LONG, **settings):
+def run_rc(n=22, slot=2, pace=LONG, **settings):
     world = toy.world()
     world.engine = Listened(world.engine)
     place = Place(7, 3, slot)
-    made = asyncio.run(rounds.continued(world.problems[4], range(n), world, pace, place, **settings))
+    made = asyncio.run(rc.play(world.problems[4], range(n), world, pace, place, **settings))
     return world, made
 
 
 def test_rc_of_no_rounds_is_plain_sampling():
-    world, made = rc(n=8, rounds=0)
+    world, made = run_rc(n=8, rounds=0)
     other = toy.world()
     plain = asyncio.run(play.sample(other.problems[4], range(8), other, LONG, Place(7, 3, 2)))
     assert [r.segments[0].tokens.tolist() for r in made] == [r.segments[0].tokens.tolist() for r in plain]
@@ -407,7 +409,7 @@ def test_rc_of_no_rounds_is_plain_sampling():
 def test_rc_goes_on_from_summaries_alone():
     """Each trace sees the problem and the last summary, each summary the trace and the summary before: by hand."""
     for slot in range(6):
-        world, made = rc(slot=slot, room=2, reason="!{summary}", condense="?{summary}!{trace}")
+        world, made = run_rc(slot=slot, room=2, reason="!{summary}", condense="?{summary}!{trace}")
         depth = max(int(r.cohort.split()[1]) for r in made)
         heard, spell = world.engine.heard, world.text.decode
         summary, opening = "", {0: "4?"}
@@ -428,16 +430,16 @@ def test_rc_goes_on_from_summaries_alone():
 
 
 def test_rc_fills_in_what_it_knows_and_leaves_other_braces():
-    said = rounds._filled(r"{summary} Now {x}: \boxed{7} {trace}", summary="{trace}", trace="t")
+    said = rc._filled(r"{summary} Now {x}: \boxed{7} {trace}", summary="{trace}", trace="t")
     assert said == r"{trace} Now {x}: \boxed{7} t"
 
 
 def test_rc_draws_its_states_evenly_and_spends_half_on_them_at_most():
-    seen = Counter(r for slot in range(60) for r in {r.cohort for r in rc(slot=slot)[1]})
+    seen = Counter(r for slot in range(60) for r in {r.cohort for r in run_rc(slot=slot)[1]})
     assert set(seen) == {f"round {t}" for t in range(4)} and sum(seen.values()) == 120
     assert all(15 <= k <= 45 for k in seen.values())        # 30 each; the spread is 3.9
     for n in (1, 2, 4, 8, 9):
-        sizes = [len(rc(n=n, slot=slot)[1]) for slot in range(8)]
+        sizes = [len(run_rc(n=n, slot=slot)[1]) for slot in range(8)]
         assert min(sizes) >= n / 2 and max(sizes) <= n
 
 
@@ -463,7 +465,7 @@ def test_rc_compares_attempts_that_share_a_summary_and_credits_nothing_else():
 def walked(count, attempts=range(3), purpose=Purpose.EVALUATION):
     world = toy.world()
     world.engine = Listened(world.engine)
-    walk = partial(rounds.walked, rounds=count, room=2, reason="!{summary}", condense="?{summary}!{trace}")
+    walk = partial(rc.walked, rounds=count, room=2, reason="!{summary}", condense="?{summary}!{trace}")
     return world, asyncio.run(walk(world.problems[4], attempts, world, LONG, Place(7, 0, 2, int(purpose))))
 
 
@@ -503,7 +505,7 @@ def test_every_trace_of_a_walk_has_draws_of_its_own():
     """A summary that nobody reads leaves each trace the same prompt: only its draws tell them apart."""
     world = toy.world()
     place = Place(7, 0, 2, int(Purpose.EVALUATION))
-    made = asyncio.run(rounds.walked(world.problems[4], range(8), world, LONG, place, rounds=2, reason=""))
+    made = asyncio.run(rc.walked(world.problems[4], range(8), world, LONG, place, rounds=2, reason=""))
     thoughts = [tuple(replies(world, r)[::2]) for r in made]
     assert {world.text.decode(r.segments[k].tokens[~r.segments[k].own]) for r in made for k in (0, 2, 4)} == {"4?"}
     assert all(len({t[k] for t in thoughts}) > 1 for k in range(3))
@@ -519,12 +521,12 @@ def test_a_longer_walk_goes_on_from_the_answer_of_a_shorter_one():
 
 def test_a_walk_is_measured_by_evaluations_on_their_account_and_refused_in_training():
     world = toy.world()
-    recipe = methods.load("rc").recipe(play=partial(rounds.walked, rounds=3, room=2))
+    recipe = methods.load("rc").recipe(play=partial(rc.walked, rounds=3, room=2))
     found = asyncio.run(evaluate(recipe, world, world.problems, LONG, samples=2, exact=False))
     asked = 2 * len(world.problems)
     assert world.meter.of(meter.EVALUATION).rollouts == 7 * asked and world.meter.of().rollouts == 0
     assert world.meter.of(meter.EVALUATION).verify == asked and len(found.right) == len(world.problems)
-    with pytest.raises(UserError, match=r"rounds\.continued trains"):
+    with pytest.raises(UserError, match=r"play=rc\.play trains"):
         walked(1, purpose=Purpose.TRAIN)
 
 
@@ -545,7 +547,7 @@ def at_each(trunks, world, place):
 
 
 def trees(world, n, **settings):
-    return asyncio.run(tree.forked(world.problems[0], range(n), world, Pace(0.0, 8), PLACE, **settings))
+    return asyncio.run(ettrl.play(world.problems[0], range(n), world, Pace(0.0, 8), PLACE, **settings))
 
 
 def test_ettrl_has_the_leaves_and_the_tokens_of_its_paper():
@@ -606,7 +608,7 @@ def agreed(*finals, stops=()):
     some = group([0.0] * len(finals))
     stops = stops or [Stop.DONE] * len(finals)
     some = some.of(r.but(final=f, stop=s, score=None) for r, f, s in zip(some.rollouts, finals, stops, strict=True))
-    return [r.score and r.score.value for r in asyncio.run(reward.agreed(some, None)).rollouts]
+    return [r.score and r.score.value for r in asyncio.run(ettrl.reward(some, None)).rollouts]
 
 
 def test_ettrl_takes_the_majority_for_right():

@@ -10,7 +10,7 @@ import pytest
 from isocost import methods
 from isocost.ledger import Ledger, _stds
 from isocost.loop import train
-from isocost.runs.record import Stream
+from isocost.runs.files import Stream
 from isocost.seams import Pace
 from isocost.types import Cost, Group, Place, Role, Score
 from isocost.worlds.setting import Setting, open_setting

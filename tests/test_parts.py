@@ -12,10 +12,12 @@ import pytest
 from isocost import chance, methods
 from isocost.errors import UserError
 from isocost.ledger import Ledger
+from isocost.methods import april, arrol, dapo, reinforce
 from isocost.pack import pack
-from isocost.parts import allocate, choose, enrich, pace, play, reward, schedule, select
+from isocost.parts import allocate, choose, enrich, pace, play, reward, select
+from isocost.recipe import tune
 from isocost.runs.evaluate import evaluate
-from isocost.seams import Pace, tune
+from isocost.seams import Pace
 from isocost.types import Message, Place, Role, Sampling, Segment, Stop
 from isocost.worlds import toy
 from toy import attempt, group, run
@@ -232,7 +234,7 @@ def test_rollouts_whose_environment_fails_are_lost_and_billed_and_measured_as_no
     world = toy.world()
     world.env = Third
     recipe = tune(methods.load("grpo").recipe(groups=5, rollouts=4), "pace.max_turns", 3)
-    ledger, steps = run(recipe.but(schedule=partial(schedule.pruned, at=2)), world, 100)
+    ledger, steps = run(recipe.but(schedule=partial(arrol.schedule, at=2)), world, 100)
     assert len(steps) == 5 and sum(ledger.fates.values()) == world.meter.of().rollouts == 100
     assert ledger.fates["lost"] > 10 and next(calls) > world.meter.of().env_steps + 1, "some were taken through again"
     world.env = Broken
@@ -249,7 +251,7 @@ def test_first_back_keeps_the_shortest_and_pays_for_the_rest():
         return await play.sample(problem, which, world, PACE, PLACE, start)
 
     everyone = {r.attempt: int(r.segments[0].own.sum()) for r in sample(toy.world(), range(8))}
-    kept = asyncio.run(schedule.first_back(world.problems[1], range(8), attempts, ledger, keep=0.5))
+    kept = asyncio.run(april.first_back(world.problems[1], range(8), attempts, ledger, keep=0.5))
     best = sorted(everyone, key=lambda a: (everyone[a], a))[:4]
     assert [r.attempt for r in kept] == sorted(best)
     assert world.meter.of().rollouts == 8
@@ -258,7 +260,7 @@ def test_first_back_keeps_the_shortest_and_pays_for_the_rest():
 
 def test_first_back_trains_and_every_rollout_has_a_fate():
     world = toy.world()
-    ledger, steps = run(methods.load("grpo").recipe(schedule=schedule.first_back, groups=5), world, 120)
+    ledger, steps = run(methods.load("grpo").recipe(schedule=april.first_back, groups=5), world, 120)
     assert len(steps) == 3 and ledger.fates["cancelled"] == 30
     assert sum(ledger.fates.values()) == world.meter.of().rollouts == 120
 
@@ -269,7 +271,7 @@ def test_running_out_of_room_is_charged_and_the_verdict_kept_beside_it():
     world = toy.world()
     right, wrong = attempt([0, 3], None), attempt([1, 3], None, 1)
     made = [right.but(final="a"), wrong.but(final="b"), right.but(final="a", stop=Stop.LENGTH, attempt=2)]
-    scored = asyncio.run(reward.verified_unless_cut(group([1]).of(made), world, penalty=0.5))
+    scored = asyncio.run(dapo.reward(group([1]).of(made), world, penalty=0.5))
     assert [r.score.value for r in scored.rollouts] == [1.0, 0.0, -0.5]     # what was cut was not right
     assert [r.score.parts["right"] for r in scored.rollouts] == [1.0, 0.0, 0.0]
     assert [r.score.parts["overlong"] for r in scored.rollouts] == [0, 0, -0.5]
@@ -312,15 +314,15 @@ def test_the_exact_pass_rate_is_the_sampled_one():
 
 
 def test_the_toy_learner_continues_exactly():
-    from isocost.parts import loss, weight
+    from isocost.parts import weight
     from toy import batch_of
 
     world, batch = toy.world(), batch_of([1, 0, 0])
     batch = batch.but(advantage=batch.mask.float(), weight=weight.token_mean(batch))
-    world.learner.update(batch, loss.reinforce, lr=0.1)
+    world.learner.update(batch, reinforce.loss, lr=0.1)
     saved = world.learner.state()
-    world.learner.update(batch, loss.reinforce, lr=0.1)
+    world.learner.update(batch, reinforce.loss, lr=0.1)
     other = toy.world(seed=9)
     other.learner.restore(saved)
-    other.learner.update(batch, loss.reinforce, lr=0.1)
+    other.learner.update(batch, reinforce.loss, lr=0.1)
     assert all(v.equal(other.learner.weights()[k]) for k, v in world.learner.weights().items())

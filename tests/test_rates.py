@@ -12,8 +12,9 @@ from rich.console import Console
 
 from isocost.cli.commands import main
 from isocost.cli.live import Watch
+from isocost.jsonfile import write_json
 from isocost.meter import EVALUATION, LEARN, SAMPLE, SCORE, Meter, on, work_of
-from isocost.runs.record import read_json, read_lines, write_json
+from isocost.runs.files import read_json, read_lines
 from isocost.runs.run import Job, run
 from isocost.runs.speed import WORK, rates, together, told
 from isocost.types import Cost

@@ -1,14 +1,20 @@
 """What a run has paid for is on disk, and a torn file never takes the run with it."""
 
+import hashlib
 import json
+from pathlib import Path
 
 import pytest
 import torch
 
+import isocost
 from isocost.errors import UserError
+from isocost.jsonfile import write_json
 from isocost.meter import LOST, Meter
-from isocost.runs.record import RunRecord, read_json, read_lines, write_json
-from isocost.types import Cost
+from isocost.runs import files
+from isocost.runs.files import read_json, read_lines
+from isocost.runs.record import RunRecord
+from isocost.types import Cost, Fate
 
 
 def checkpoint(record, step, value):
@@ -119,3 +125,16 @@ def test_broken_json_names_the_file(tmp_path):
     path.write_text("{")
     with pytest.raises(UserError, match=r"run\.json"):
         read_json(path)
+
+
+def test_what_became_of_rollouts_has_one_list_of_names():
+    assert set(files.FATES) == {str(f) for f in Fate}
+
+
+def test_a_code_hash_covers_the_whole_package():
+    """It is what a seal carries: a change in any room is another code."""
+    home = Path(isocost.__file__).parent
+    digest = hashlib.sha256()
+    for f in sorted(p for p in home.rglob("*") if p.suffix in (".py", ".cpp", ".h")):
+        digest.update(str(f.relative_to(home)).encode() + f.read_bytes())
+    assert files.code()["sources"] == digest.hexdigest()[:16]

@@ -23,9 +23,10 @@ from fixtures.study_records import NASTY, write_json, write_run, write_study
 from isocost import report
 from isocost.errors import UserError
 from isocost.laws.law import Arm, Fit, Law
-from isocost.report import charts, contest, fit, history, outcome, problems
+from isocost.report import contest, fit, history, outcome, problems, theme
 from isocost.report.html import brief, csv_text, esc, interval, json_in_html, names, rate, sentence, signed, span
-from isocost.report.records import FATES, law_of, load
+from isocost.report.records import law_of, load
+from isocost.runs.files import FATES
 from isocost.stats.intervals import Noise, spread
 from isocost.types import Fate
 
@@ -192,7 +193,7 @@ def test_compute_axes_are_logarithmic(page: str):
 
 
 def test_colours_follow_the_theme(page: str):
-    for name in charts.PALETTE:
+    for name in theme.PALETTE:
         assert page.count(f"--{name}:") == 3, "light, dark and print"
     config_and_specs = " ".join(v for k, v in Page(page).scripts.items() if k.startswith(("spec-", "plot-config")))
     assert not re.findall(r'"#[0-9a-f]{6}"', config_and_specs), "a fixed colour would not turn dark"
@@ -264,7 +265,7 @@ def test_what_was_not_recorded_is_a_dash_and_no_zero(tmp_path: Path):
 
 def test_fates_are_those_of_the_types():
     assert set(FATES) == {str(f) for f in Fate}
-    assert all(f in charts.PALETTE for f in FATES)
+    assert all(f in theme.PALETTE for f in FATES)
 
 
 def test_sizes_are_given_in_every_trainers_words(study: Path, page: str):
@@ -670,10 +671,10 @@ def test_csv_keeps_every_column():
 
 
 def test_colours_of_n_are_ordered_and_apart():
-    assert charts.series_colours(2) == ["var(--n0)", "var(--n6)"]
-    assert len(set(charts.series_colours(7))) == 7
-    assert len(charts.series_colours(9)) == 9
-    assert charts.solid({"a": ["var(--n0)"]}, dark=True) == {"a": ["#fde725"]}
+    assert theme.series_colours(2) == ["var(--n0)", "var(--n6)"]
+    assert len(set(theme.series_colours(7))) == 7
+    assert len(theme.series_colours(9)) == 9
+    assert theme.solid({"a": ["var(--n0)"]}, dark=True) == {"a": ["#fde725"]}
 
 
 def test_the_main_plot_as_a_picture(study: Path, tmp_path: Path):
@@ -682,9 +683,9 @@ def test_the_main_plot_as_a_picture(study: Path, tmp_path: Path):
     assert "var(--" not in light + dark
     assert light.count('stroke-width="3.5"') == 2, "the prescribed n stands out, seen and beyond"
     edge = re.search(r'transform="translate\((\d+),', light)
-    assert edge and int(edge[1]) >= charts.ROOM["left"] + 40, "room for labels in a wider font than was measured with"
-    assert charts.PALETTE["n0"][0] in light
-    assert charts.PALETTE["n0"][1] in dark
+    assert edge and int(edge[1]) >= theme.ROOM["left"] + 40, "room for labels in a wider font than was measured with"
+    assert theme.PALETTE["n0"][0] in light
+    assert theme.PALETTE["n0"][1] in dark
 
 
 # in the browser ---------------------------------------------------------------------------------------------

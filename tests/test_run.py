@@ -20,10 +20,11 @@ import kill9
 from isocost import methods
 from isocost.errors import UserError
 from isocost.laws.curves import curves
+from isocost.recipe import describe
 from isocost.runs import run as runs
-from isocost.runs.record import RunRecord, read_json, read_lines
+from isocost.runs.files import read_json, read_lines
+from isocost.runs.record import RunRecord
 from isocost.runs.run import Job, run
-from isocost.seams import describe
 from isocost.types import Cost
 from isocost.worlds.setting import Setting, open_problems, open_setting
 
@@ -387,7 +388,7 @@ def test_a_full_disk_stops_it_with_the_last_good_checkpoint(whole, tmp_path, roo
 
 FULL_AT_THE_END = """
 import resource, signal, sys
-from isocost import run
+from isocost.runs import run
 from isocost.cli.commands import main
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 finish = run._Run._finish
@@ -408,7 +409,7 @@ def test_a_disk_that_is_full_for_the_trained_policy_is_one_line_and_nothing_is_l
     done = subprocess.run([sys.executable, "-c", FULL_AT_THE_END, *command], env=ENVIRONMENT, capture_output=True,
                           text=True, cwd=tmp_path)
     said = (f"isocost: {os.strerror(errno.EFBIG)} at r/final; the last checkpoint is whole: free some space and run "
-            "the same command again, which goes on from there\n")
+            "the same command again to continue from there\n")
     assert (done.returncode, done.stderr) == (5, said)
     there = {p.name for p in (tmp_path / "r").iterdir()}
     assert not there & {"final", ".final.tmp", "end.json"} and "checkpoints" in there

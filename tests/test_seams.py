@@ -7,7 +7,7 @@ import pytest
 
 from isocost import methods
 from isocost.parts import loss
-from isocost.seams import describe, diff, fingerprint, tune
+from isocost.recipe import describe, diff, fingerprint, tune
 
 
 def test_a_restated_default_is_no_difference():

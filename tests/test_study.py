@@ -169,7 +169,7 @@ def test_steps_speak_json_and_nothing_else(study, step):
 )
 def test_a_study_that_was_asked_something_else_is_refused(study, asked):
     line = said(*WHOLE, "--out", study[0], *asked, code=2).splitlines()[-1]
-    assert line.startswith(f"isocost: {study[0]} holds a study") and "choose another --out" in line
+    assert line.startswith(f"isocost: {study[0]} already contains a study") and "choose another --out" in line
 
 
 def test_what_was_asked_otherwise_is_named_by_its_option(study):
@@ -343,7 +343,7 @@ def test_a_signal_while_workers_are_still_starting_is_heeded_once_they_have(stud
         time.sleep(0.001)
     process.send_signal(signal.SIGTERM)
     _, error = process.communicate(timeout=300)
-    assert process.returncode == 143 and "To go on: isocost quickstart" in error and "Traceback" not in error, error
+    assert process.returncode == 143 and "To continue: isocost quickstart" in error and "Traceback" not in error, error
 
 
 def workers_of(pid):
@@ -378,7 +378,7 @@ def test_a_study_killed_in_its_pilot_goes_on_to_the_same_results(study, tmp_path
         return lambda: len(list(again.glob("runs/*/run.json"))) >= many
 
     code, error = killed(signal.SIGTERM, runs(2))
-    assert code == 143 and "To go on: isocost quickstart" in error and "Traceback" not in error
+    assert code == 143 and "To continue: isocost quickstart" in error and "Traceback" not in error
     code, _ = killed(signal.SIGKILL, runs(9))
     assert code == -signal.SIGKILL
     deadline = time.monotonic() + 60

@@ -9,9 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from isocost.cli.commands import main
+from isocost.jsonfile import write_json
 from isocost.report.problems import profile as problems_section
 from isocost.report.records import load
-from isocost.runs.record import read_json, read_lines, write_json
+from isocost.runs.record import read_json, read_lines
 from isocost.steps.pass_rates import pass_rates
 from isocost.worlds.setting import Setting, open_problems
 

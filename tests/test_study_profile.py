@@ -18,10 +18,11 @@ from isocost.cli.commands import main
 from isocost.cli.text_compare import detectable
 from isocost.compare import steps as comparing
 from isocost.compare.design import design
+from isocost.jsonfile import write_json
 from isocost.laws.curves import Curve
 from isocost.report.accounts import spent
 from isocost.report.records import load
-from isocost.runs.record import read_json, read_lines, write_json
+from isocost.runs.record import read_json, read_lines
 from isocost.steps import pass_rates as profiles
 from isocost.steps.pass_rates import SAMPLES, pass_rates
 from isocost.steps.results import Profile

@@ -12,13 +12,15 @@ import pytest
 import torch
 
 from isocost import methods
+from isocost.batch import Forward
 from isocost.contract.check import Trial
 from isocost.ledger import Ledger
+from isocost.methods import cispo, dapo, drgrpo, isoeasy, mrt, reinforce
 from isocost.ops import mismatch
 from isocost.pack import pack
-from isocost.parts import forced, improve, loss, select, weight
-from isocost.seams import describe, tune
-from isocost.types import Fate, Forward, Group, Place, Problem, Role, Sampling, Stop
+from isocost.parts import improve, loss, select, weight
+from isocost.recipe import describe, tune
+from isocost.types import Fate, Group, Place, Problem, Role, Sampling, Stop
 from isocost.worlds import toy
 from toy import (
     attempt,
@@ -78,7 +80,7 @@ EXCEPT = {
         "otr.advantage": "it has no baseline, so a group that is all right is learned from",
         "ppo.advantage": "its baseline is the critic's, so no group is dead",
         "isoeasy.loss": "its leash and its bonus act on dead groups as well",
-        "loss.regressed": "its square holds every rollout to the sampler, those of dead groups as well",
+        "kimi.loss": "its square holds every rollout to the sampler, those of dead groups as well",
         "gdpo.advantage": "it divides by the spread of the batch, which dead groups make smaller",
         "liteppo.advantage": "it divides by the spread of the batch, to which the place of dead groups belongs",
     },
@@ -123,7 +125,7 @@ BESIDE = 100    # attempts from this number on were not made by hand
 def with_stops(group):
     """Beside those who think on, as many who stopped and answered, and earned the same."""
     at = int(np.flatnonzero(group.rollouts[0].segments[0].own)[0])
-    stops = [r.but(attempt=BESIDE + k, cohort=forced.STOPPED, parent=(0, at)) for k, r in enumerate(group.rollouts)]
+    stops = [r.but(attempt=BESIDE + k, cohort=mrt.STOPPED, parent=(0, at)) for k, r in enumerate(group.rollouts)]
     return group.of([*group.rollouts, *stops])
 
 
@@ -138,8 +140,8 @@ def with_answers(group):
     return group.of([*group.rollouts, *asked])
 
 
-SHAPES = {"forced.halted": with_stops, "forced.anytime": with_answers}   # plays whose attempts credit one another
-UNASKED = {"otr.reward", "reward.agreed"}    # rewards that ask no verifier: what was written down stands
+SHAPES = {"mrt.play": with_stops, "brpo.play": with_answers}   # plays whose attempts credit one another
+UNASKED = {"otr.reward", "ettrl.reward"}    # rewards that ask no verifier: what was written down stands
 
 
 WORLD = toy.world()      # to read and score with; nothing here trains in it
@@ -253,26 +255,26 @@ def test_3_averages_in_closed_form():
 
     assert mean(weight.token_mean) == pytest.approx((2 + 9) / 10)
     assert mean(weight.rollout_mean) == pytest.approx((2 + 1) / 2)
-    assert mean(weight.rollout_sum) == pytest.approx((2 + 9) / 2)
-    assert mean(weight.prompt_mean) == pytest.approx((2 + 9) / 10)
-    assert mean(weight.fixed_length, tokens=4) == pytest.approx((2 + 9) / 8)
+    assert mean(reinforce.weight) == pytest.approx((2 + 9) / 2)
+    assert mean(cispo.weight) == pytest.approx((2 + 9) / 10)
+    assert mean(drgrpo.weight, tokens=4) == pytest.approx((2 + 9) / 8)
 
 
 def test_3_prompts_weigh_the_same_whatever_their_lengths():
     batch = batch_of([1, 0], [1, 0], lengths=[[1, 2], [30, 40]])
-    per_group = torch.zeros(2).index_add(0, batch.group, weight.prompt_mean(batch).sum(-1))
+    per_group = torch.zeros(2).index_add(0, batch.group, cispo.weight(batch).sum(-1))
     torch.testing.assert_close(per_group, torch.tensor([0.5, 0.5]))
 
 
 @pytest.mark.parametrize(("inner", "alone"), [
     (weight.token_mean, [1 / 10, 1 / 10, 0]), (weight.rollout_mean, [1 / 2, 1 / 18, 0]),
-    (weight.rollout_sum, [1 / 2, 1 / 2, 0]), (weight.prompt_mean, [1 / 10, 1 / 10, 0]),
-    (weight.fixed_length, [1 / 2048, 1 / 2048, 0]),
+    (reinforce.weight, [1 / 2, 1 / 2, 0]), (cispo.weight, [1 / 10, 1 / 10, 0]),
+    (drgrpo.weight, [1 / 2048, 1 / 2048, 0]),
 ], ids=lambda x: getattr(x, "__name__", ""))
 def test_4_truncated_rollouts_leave_numerator_and_denominator_once(inner, alone):
     cut = attempt([0, 1, 2, 0], 0.0, 2, stop=Stop.LENGTH)
     batch = pack([group([1, 0], [1, 9]).of([*group([1, 0], [1, 9]).rollouts, cut])], 0)
-    assert per_rollout(weight.unless_cut(batch, inner=inner), batch) == pytest.approx(alone)
+    assert per_rollout(dapo.unless_cut(batch, inner=inner), batch) == pytest.approx(alone)
     assert all(w > 0 for w in per_rollout(inner(batch), batch))
 
 
@@ -396,7 +398,7 @@ def kl_term(estimate, at):
     column = lambda x: torch.nn.functional.pad(x[:, None], (2, 0))  # noqa: E731 - after two tokens of prompt
     batch = batch_of([0.0] * 4, lengths=[[1] * 4]).but(extra={"reference": column(reference)})
     out = Forward(column(logp), column(logp))
-    per_token, _ = loss.to_reference(out, batch, scale=1.0, estimate=estimate)
+    per_token, _ = isoeasy.to_reference(out, batch, scale=1.0, estimate=estimate)
     value = (chance * per_token[:, 2]).sum()
     value.backward()
     return float(value.detach()), theta.grad, logp.detach(), reference
@@ -491,14 +493,14 @@ def test_11_the_correction_is_a_constant_on_policy_where_it_depends_on_the_curre
     batch = batch.but(logp=-1.3 * batch.mask, advantage=batch.mask.float())
     out = Forward(now, now)
     assert not mismatch(out, batch).requires_grad
-    loss.corrected(out, batch, inner=loss.reinforce)[0].sum().backward()
+    loss.corrected(out, batch, inner=reinforce.loss)[0].sum().backward()
     assert now.grad[0, 2] == pytest.approx(-math.exp(0.3))          # moving with it would give -exp(.3)(1 + log π)
 
 
 def test_11_cispo_weighs_by_a_constant():
     _, _, now = ratios([3.0], [1.0])
     out, batch, now = ratios([3.0], [1.0])
-    loss.truncated(out, batch, high=5.0)[0].sum().backward()
+    cispo.loss(out, batch, high=5.0)[0].sum().backward()
     assert now.grad[batch.mask].item() == pytest.approx(-3.0)       # moving with it would give -3(1 + log π)
 
 

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from isocost.batch import Batch, Forward
 from isocost.ledger import Ledger
 from isocost.loop import train
 from isocost.pack import pack
-from isocost.types import Batch, Forward, Group, Place, Problem, Role, Rollout, Said, Sampling, Score, Segment, Stop
+from isocost.types import Group, Place, Problem, Role, Rollout, Said, Sampling, Score, Segment, Stop
 from isocost.worlds.toy import ALPHABET, END, SAYS, Learner, questions
 
 QUESTION = questions()[0]

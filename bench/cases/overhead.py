@@ -28,7 +28,7 @@ from isocost.ledger import Ledger
 from isocost.meter import Meter
 from isocost.pack import pack
 from isocost.parts import pace
-from isocost.runs.record import Stream
+from isocost.runs.files import Stream
 from isocost.types import Cost, Fate, Message, Problem, Rollout, Said, Score, Stop
 from isocost.world import World
 

@@ -12,9 +12,9 @@ from typing import Any
 from bench.options import Options
 from isocost.local.weights import load
 from isocost.planner.learning_rate import starting_rule
-from isocost.planner.pilot import PRESETS
+from isocost.planner.study_runs import PRESETS
+from isocost.runs.files import read_json, read_lines
 from isocost.runs.launch.local import run_all
-from isocost.runs.record import read_json, read_lines
 from isocost.runs.run import Job
 from isocost.worlds.setting import Setting
 

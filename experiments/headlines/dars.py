@@ -31,7 +31,7 @@ def numbers(folder: Path) -> dict[str, float]:
 
     import numpy as np
 
-    from isocost.runs.record import read_json
+    from isocost.runs.files import read_json
     from isocost.tasks.sums import HARD, base_rates, operands
     from isocost.types import Sampling
     from isocost.worlds.setting import Setting, open_setting
@@ -50,7 +50,7 @@ def numbers(folder: Path) -> dict[str, float]:
 
 def curves(record: Mapping[str, Any], halves: Mapping[str, str], alt_text: str) -> dict[str, Any]:
     """pass@k over k of every arm, and before training, on these parts of the problems."""
-    from isocost.report import charts
+    from isocost.report import arm_charts
 
     rows = [{"arm": arm, "half": said, "run": f"{arm}-{seed}", "k": k, "rate": n[f"pass@{k}{half}"]}
             for half, said in halves.items() for arm, own in record["runs"].items() for seed, n in own.items()
@@ -58,7 +58,7 @@ def curves(record: Mapping[str, Any], halves: Mapping[str, str], alt_text: str) 
     some = next(iter(next(iter(record["runs"].values())).values()))     # every run began from the same policy
     rows += [{"arm": BEFORE, "half": said, "run": BEFORE, "k": k, "rate": some[f"pass@{k}{half} before"]}
              for half, said in halves.items() for k in KS]
-    return charts.pass_at_k(rows, alt_text, BEFORE)
+    return arm_charts.pass_at_k(rows, alt_text, BEFORE)
 
 
 def picture(record: Mapping[str, Any]) -> dict[str, Any]:

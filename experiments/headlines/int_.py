@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from headline import Headline, Question
-from isocost.report import charts
+from isocost.report import theme
 
 REPAIRS, PLAIN = "int_@guide.steps=16,play.boundary=;", "drgrpo"
 OWN_WORDS, STRANGERS = REPAIRS + ",play.propose=solution,improve.own=true", "strangers@guide.steps=16"
@@ -41,9 +41,9 @@ def numbers(folder: Path) -> dict[str, float]:
     from isocost.chance import Purpose
     from isocost.ledger import Ledger
     from isocost.methods import load as method
+    from isocost.methods.int_ import REPAIRED
     from isocost.pack import pack
     from isocost.parts.play import opening
-    from isocost.parts.taught import REPAIRED
     from isocost.runs.run import Job, recipe_of
     from isocost.types import Group, Place, Role
     from isocost.worlds.setting import open_setting
@@ -90,7 +90,7 @@ def numbers(folder: Path) -> dict[str, float]:
     }
 
 
-def picture(record: Mapping[str, Any]) -> charts.Spec:
+def picture(record: Mapping[str, Any]) -> theme.Spec:
     """Every arm's held-out reward, under names that can be read."""
     from headline import curves_of
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from headline import Headline, Question
-from isocost.report import charts
+from isocost.report import arm_charts, theme
 
 HELPED = "pope@guide.most=0.75,guide.tries=8"
 ALT = ("Share right over FLOP without help, on the problems trained on and on others, for GRPO and for POPE: thin "
@@ -53,7 +53,7 @@ def numbers(folder: Path) -> dict[str, float]:
     }
 
 
-def picture(record: Mapping[str, Any]) -> charts.Spec:
+def picture(record: Mapping[str, Any]) -> theme.Spec:
     """Each arm twice: the problems trained on, by parts of a run; and held-out ones, whenever they were measured."""
     rows, means = [], []
     for arm, runs in record["runs"].items():
@@ -66,7 +66,7 @@ def picture(record: Mapping[str, Any]) -> charts.Spec:
                 here = [[p for p in points if p[0] == run][k] for run in range(len(runs))]
                 means.append({"arm": name, "C": sum(p[1] for p in here) / len(here),
                               "reward": sum(p[2] for p in here) / len(here)})
-    return charts.arm_curves(rows, means, ALT, "FLOP", "share right without help")
+    return arm_charts.arm_curves(rows, means, ALT, "FLOP", "share right without help")
 
 
 def _parts(runs: list[dict[str, float]], cost: float) -> list[tuple[int, float, float]]:

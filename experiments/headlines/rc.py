@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from headline import Headline, Question
-from isocost.report import charts
+from isocost.report import arm_charts, theme
 
 ROUNDS, TRAINED = (0, 1, 2, 3, 6, 12), 3
 ROOM, CONDENSE = 7, "{summary}{trace}="
@@ -103,7 +103,7 @@ def numbers(folder: Path) -> dict[str, float]:
     An answer after k rounds is what a longer walk goes on from, so that one walk holds them all.
     """
     from isocost import meter, methods
-    from isocost.parts import rounds
+    from isocost.methods import rc as rounds
     from isocost.runs.evaluate import evaluate
     from isocost.runs.run import Job
     from isocost.seams import Pace
@@ -138,13 +138,13 @@ def numbers(folder: Path) -> dict[str, float]:
     return out
 
 
-def picture(record: Mapping[str, Any]) -> charts.Spec:
+def picture(record: Mapping[str, Any]) -> theme.Spec:
     """What rounds are worth to each arm, and to the base."""
     rows = [{"arm": NAMES[label], "run": seed, "rounds": k, "reward": run[f"after {k}"]}
             for label, runs in record["runs"].items() for seed, run in runs.items() for k in ROUNDS]
     rows += [{"arm": BASE, "run": seed, "rounds": k, "reward": run[f"{BASE}, after {k}"]}
              for seed, run in record["runs"][RC].items() for k in ROUNDS]
-    return charts.by_rounds(rows, TRAINED, ALT, BASE)
+    return arm_charts.by_rounds(rows, TRAINED, ALT, BASE)
 
 
 HEADLINE = Headline(

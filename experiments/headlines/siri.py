@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from headline import Headline, Question
-from isocost.report import charts
+from isocost.report import arm_charts, theme
 
 SIRI, PLAIN = "siri@pace.period=40", "dapo"
 STAIR, BOTH = f"{SIRI},pace.shape=stair", f"{SIRI},pace.shape=stair_cosine"
@@ -57,13 +57,13 @@ def numbers(folder: Path) -> dict[str, float]:
         return {"length before": next(x["eval/length"] for x in map(json.loads, lines) if "eval/length" in x)}
 
 
-def picture(record: Mapping[str, Any]) -> charts.Spec:
+def picture(record: Mapping[str, Any]) -> theme.Spec:
     """Where each run ended."""
     rows = [{"arm": NAMES[label], "x": run["length"], "y": run["pass@1"]}
             for label, runs in record["runs"].items() for run in runs.values()]
     before = next(iter(record["runs"][PLAIN].values()))     # every run began from the same policy
     rows.append({"arm": BASE, "x": before["length before"], "y": before["pass@1 before"]})
-    return charts.ends(rows, "tokens an answer", "held-out accuracy", ALT, BASE)
+    return arm_charts.ends(rows, "tokens an answer", "held-out accuracy", ALT, BASE)
 
 
 HEADLINE = Headline(

@@ -16,7 +16,7 @@ from math import inf
 from pathlib import Path
 
 from headline import Headline, Question
-from isocost.runs.record import read_lines
+from isocost.runs.files import read_lines
 
 FRESH, TOKEN, LEAST, WHOLE = "cispo", "cispo@max_age=32", "minpro@max_age=32", "vcpo@max_age=32"
 ALT = "Held-out pass@1 over FLOP of CISPO on fresh rollouts, and of CISPO, MinPRO, VCPO and GRPO on old ones"

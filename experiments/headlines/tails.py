@@ -22,7 +22,7 @@ from typing import Any
 
 from headline import Headline, Question
 from isocost.report import charts
-from isocost.runs.record import read_json, read_lines
+from isocost.runs.files import read_json, read_lines
 
 ARROL = "arrol@schedule.at=4"
 ALT = "Cost per rollout as a share of GRPO's: foretold from GRPO's lengths and measured, for APRIL and ARRoL"

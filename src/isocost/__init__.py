@@ -3,8 +3,9 @@
     profile -> plan -> pilot -> fit -> plan -> train -> audit
 
 `isocost.study(model=..., data=..., out=...)` begins a study and `isocost.open(folder)` opens one; each step is a method
-of it that returns a result. For training one run in a script: `Recipe`, `train`, `evaluate`, `methods`. All names are
-imported when they are first used, so that `import isocost` loads no torch.
+of it that returns a result. `isocost.import_logs(...)` makes a study of another trainer's logs. For training one run in
+a script: `Recipe`, `train`, `evaluate`, `methods`. All names are imported when they are first used, so that
+`import isocost` loads no torch.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ processor.make_mkl_strict()
 _HOMES = {
     "open": ("isocost.steps.api", "open"),
     "study": ("isocost.steps.api", "study"),
+    "import_logs": ("isocost.steps.importing", "import_logs"),
     "Study": ("isocost.steps.api", "Study"),
     "Recipe": ("isocost.seams", "Recipe"),
     "train": ("isocost.loop", "train"),
     "evaluate": ("isocost.runs.evaluate", "evaluate"),
     "methods": ("isocost.methods", None),
 }
-__all__ = ["Recipe", "Study", "evaluate", "methods", "open", "study", "train"]
+__all__ = ["Recipe", "Study", "evaluate", "import_logs", "methods", "open", "study", "train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,8 +1,9 @@
 """JSON files and streams of JSON lines, read and written in one place.
 
 What is written is plain JSON: NaN and infinities, which JSON lacks, become null. What is read is a whole document of
-the shape that `isocost.runs.schema` names for it, or a UserError of one line that names the file, what is wrong in it
-and what to do. The NaN and Infinity that earlier versions wrote are read as null.
+the shape that the caller gives, or a UserError of one line that names the file, what is wrong in it and what to do.
+The NaN and Infinity that earlier versions wrote are read as null. A run's and a study's files have shapes of their own:
+`isocost.runs.files` reads them.
 """
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
-from isocost.runs import schema
-from isocost.shape import Keys, flaw
+from isocost.shape import flaw
 
 LARGEST = 2**30     # bytes of a document; a model's tokenizer, the largest there is, has some 2**25
 STREAM = 2**36      # bytes of a stream that is read whole
@@ -109,11 +109,19 @@ def _null(name: str) -> None:
 
 
 class Damaged(UserError):
-    """A file that cannot be used: `why` follows its name, and after it comes what to do."""
+    """A file that cannot be used: `why` follows its name in the message, then `remedy`, what to do about it."""
 
-    def __init__(self, path: Path, why: str):
-        super().__init__(f"{path}{why}; {schema.remedy(path)}")
+    def __init__(self, path: Path, why: str, remedy: str = "restore it from a copy, or fetch it again"):
+        super().__init__(f"{path}{why}; {remedy}")
         self.path, self.why = path, why
+
+
+class Absent(UserError):
+    """There is no such file; `about` follows that statement."""
+
+    def __init__(self, path: Path, about: str = ""):
+        super().__init__(f"{path} does not exist{about}")
+        self.path = path
 
 
 def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
@@ -127,7 +135,7 @@ def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
                 raise Damaged(path, f" has {about.st_size:,} bytes, and no more than {largest:,} are read")
             return f.read()
     except FileNotFoundError:
-        raise UserError(schema.absent(path)) from None
+        raise Absent(path) from None
     except OSError as e:
         raise Damaged(path, f" cannot be read: {e.strerror}") from None
 
@@ -153,22 +161,10 @@ def read_document(path: Path, *, largest: int = LARGEST) -> Any:
         raise Damaged(path, f" {e}") from None
 
 
-def read_json(path: Path, shape: Any = None, *, partial: bool = False) -> dict[str, Any]:
-    """A record's file: an object of the shape that its name stands for, or of `shape`.
-
-    `partial` is for data of other versions (`shape.flaw`). Raises UserError where it is absent, torn, of a newer schema
-    or of another shape.
-    """
+def read_json(path: Path, shape: Any = dict[str, Any]) -> dict[str, Any]:
+    """A JSON object of a shape. Raises UserError where it is absent, not whole, or of another shape."""
     data = read_document(path)
-    if isinstance(data, dict) and "schema" in data:
-        fit(path, data, Keys({"schema": int}))
-        if data["schema"] > schema.VERSION:
-            raise UserError(f"{path} has schema {data['schema']}; this isocost reads up to {schema.VERSION}: use a "
-                            "newer one")
-    more = schema.beside(path.name)
-    fit(path, data, more, partial=partial)
-    own = {k: v for k, v in data.items() if k not in more.more}
-    fit(path, own, shape or schema.of_file(path.name), partial=partial)
+    fit(path, data, shape)
     return dict(data)
 
 
@@ -178,28 +174,35 @@ def fit(path: Path, data: Any, shape: Any, *, partial: bool = False) -> None:
         raise Damaged(path, f": {wrong}")
 
 
-def read_lines(path: Path, shape: Any = None) -> list[Any]:
+ShapeOf = Callable[[Any], Any]      # the shape that a line must have, from the line
+
+
+def read_lines(path: Path, shape_of: ShapeOf) -> list[Any]:
     """Every whole line of a stream; a torn last line is left out, an absent file is empty.
 
-    Raises UserError, naming the line, for one that is not JSON, or not of the stream's shape or of `shape`.
+    Raises UserError, naming the line, for one that is not JSON or not of its shape.
     """
-    texts = read_bytes(path, largest=STREAM).split(b"\n")[:-1] if os.path.lexists(path) else []
-    return [_line(path, f"line {i}", text, shape) for i, text in enumerate(texts, 1) if text.strip()]
+    return [_line(path, f"line {i}", text, shape_of) for i, text in _texts(path)]
 
 
-def good_lines(path: Path) -> tuple[list[Any], list[str]]:
+def good_lines(path: Path, shape_of: ShapeOf) -> tuple[list[Any], list[str]]:
     """The lines of a stream that can be read, and why the others cannot; of other versions too (`shape.flaw`)."""
     good, bad = [], []
-    texts = read_bytes(path, largest=STREAM).split(b"\n")[:-1] if os.path.lexists(path) else []
-    for i, text in enumerate(texts, 1):
+    for i, text in _texts(path):
         try:
-            good += [_line(path, f"line {i}", text, None, partial=True)] if text.strip() else []
+            good.append(_line(path, f"line {i}", text, shape_of, partial=True))
         except Damaged as e:
             bad.append(e.why)
     return good, bad
 
 
-def tail(path: Path, size: int, shape: Any = None) -> list[Any]:
+def _texts(path: Path) -> list[tuple[int, bytes]]:
+    """(number from 1, text) of every whole line that is not blank; none where there is no file."""
+    texts = read_bytes(path, largest=STREAM).split(b"\n")[:-1] if os.path.lexists(path) else []
+    return [(i, text) for i, text in enumerate(texts, 1) if text.strip()]
+
+
+def tail(path: Path, size: int, shape_of: ShapeOf) -> list[Any]:
     """The whole lines in the last `size` bytes of a stream that may be being written; none where there is no file.
 
     Raises UserError as `read_lines` does.
@@ -211,15 +214,15 @@ def tail(path: Path, size: int, shape: Any = None) -> list[Any]:
             texts = f.read().split(b"\n")[1 if start else 0 : -1]
     except FileNotFoundError:
         return []
-    return [_line(path, f"line {len(texts) - i} from the end", x, shape) for i, x in enumerate(texts) if x.strip()]
+    return [_line(path, f"line {len(texts) - i} from the end", x, shape_of) for i, x in enumerate(texts) if x.strip()]
 
 
-def _line(path: Path, where: str, text: bytes, shape: Any, partial: bool = False) -> Any:
+def _line(path: Path, where: str, text: bytes, shape_of: ShapeOf, partial: bool = False) -> Any:
     """A line of a stream, checked."""
     try:
         data = parsed(text)
     except ValueError as e:
         raise Damaged(path, f", {where}, {e}") from None
-    if wrong := flaw(data, shape or schema.of_line(path.name, data), partial=partial):
+    if wrong := flaw(data, shape_of(data), partial=partial):
         raise Damaged(path, f", {where}: {wrong}")
     return data

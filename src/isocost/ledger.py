@@ -7,7 +7,7 @@ hand. On disk it is the journal (one line per group, written when the group's fa
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,9 +16,12 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy import ndarray
 
-from isocost.types import Cost, Fate, Group, Problem, Rollout
+from isocost.types import Cost, Fate, Group, Rollout
 
 S = TypeVar("S")
+COLUMNS = (     # of a line of the journal; any other is a note
+    "step", "wave", "slot", "id", "variant", "version", "attempts", "rewards", "lengths", "stops", "fates", "cancelled",
+)
 
 
 @dataclass
@@ -43,15 +46,20 @@ class Seen:
     id: str
     variant: str
     rewards: tuple[float, ...]  # scored attempts only, at least one
-    outlooks: tuple[float | None, ...] = ()  # theirs in order, where any had one
+    notes: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)  # their numbers by name, in order
+
+    @property
+    def right(self) -> float:
+        """Right attempts, as a sum; a shaped reward counts by its value, limited to [0, 1]."""
+        return sum(min(max(r, 0.0), 1.0) for r in self.rewards)
 
 
 @dataclass
 class Ledger:
     """`saw` when a group comes home, `settle` when its fate is known, `close` at the end of a step: these only add.
 
-    Groups that wait come and go: a schedule may leave one to be played on (`put_by`, `take_up`), an improvement one to
-    be trained on again (`remember`).
+    A seam may keep groups for a later step in `kept`, under a name of its own: a schedule those to be continued, an
+    improvement those to be trained on again. They are part of a checkpoint.
     """
 
     seed: int = 0
@@ -61,8 +69,7 @@ class Ledger:
     spent: Cost = field(default_factory=Cost)  # the training account at the last close: C and its companions
     tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)
     history: dict[int, list[Seen]] = field(default_factory=dict)  # by step: every group with a score
-    shelf: dict[str, Group] = field(default_factory=dict)  # by problem, oldest first: put by to be trained on again
-    unfinished: list[Group] = field(default_factory=list)  # oldest first: put by to be played on, not yet scored
+    kept: defaultdict[str, list[Group]] = field(default_factory=lambda: defaultdict(list))  # by name, oldest first
     steps: list[dict[str, Any]] = field(default_factory=list)
     fates: Counter[str] = field(default_factory=Counter)
     fresh: list[dict[str, Any]] = field(default_factory=list)  # journal lines not yet written
@@ -91,8 +98,8 @@ class Ledger:
     def saw(self, group: Group) -> None:
         """Count a group that came home, before anything selects from it."""
         rewards = group.rewards.tolist()
-        outlooks = [r.outlook for r in group.rollouts if r.score is not None]
-        self._tally(group.problem.id, group.problem.variant, rewards, outlooks)
+        notes = _columns([r for r in group.rollouts if r.score is not None])
+        self._tally(group.problem.id, group.problem.variant, rewards, notes)
         stops = [str(r.stop) for r in group.rollouts]
         self._seen.append({"rewards": rewards, "lengths": group.lengths, "stops": stops})
 
@@ -103,7 +110,6 @@ class Ledger:
         """
         self.fates.update(map(str, fates))
         self.fates[str(Fate.CANCELLED)] += cancelled
-        outlooks = [None if r.outlook is None else round(r.outlook, 6) for r in group.rollouts]
         self.fresh.append(
             {
                 "step": self.step,
@@ -118,29 +124,9 @@ class Ledger:
                 "stops": [str(r.stop) for r in group.rollouts],
                 "fates": [str(f) for f in fates],
                 "cancelled": cancelled,
-                **({"outlooks": outlooks} if any(x is not None for x in outlooks) else {}),
+                **_columns(group.rollouts),
             }
         )
-
-    def put_by(self, group: Group) -> None:
-        """Keep a group that is not finished, to be played on."""
-        self.unfinished.append(group)
-
-    def take_up(self, problem: Problem) -> tuple[Rollout, ...]:
-        """What was put by of a problem, the oldest first; it was drawn when it was begun, and is not drawn again."""
-        for i, group in enumerate(self.unfinished):
-            if (group.problem.id, group.problem.variant) == (problem.id, problem.variant):
-                del self.unfinished[i]
-                self.drawn -= 1
-                return group.rollouts
-        return ()
-
-    def remember(self, group: Group, room: int) -> None:
-        """Put a group on the shelf, in place of an older one of its problem; of more than `room` the oldest leave."""
-        self.shelf.pop(group.problem.id, None)
-        self.shelf[group.problem.id] = group
-        for name in list(self.shelf)[: max(len(self.shelf) - room, 0)]:
-            del self.shelf[name]
 
     def close(self, spent: Cost, pool: int, metrics: Mapping[str, float]) -> dict[str, Any]:
         """End a step: `spent` is the training account's total. Reward is over what was seen, not what was selected."""
@@ -167,14 +153,17 @@ class Ledger:
             self.fates.update(line["fates"])
             self.fates[str(Fate.CANCELLED)] += line["cancelled"]
         for _, lines in sorted(groups.items()):
-            rows = (zip(x["attempts"], x["rewards"], x.get("outlooks") or [None] * len(x["attempts"]), strict=True)
-                    for x in lines)
+            names = {name: None for x in lines for name in x if name not in COLUMNS}
+            rows = (zip(x["attempts"], x["rewards"], *(x.get(k) or [None] * len(x["attempts"]) for k in names),
+                        strict=True) for x in lines)
             scored = sorted((row for some in rows for row in some if row[1] is not None), key=lambda row: row[0])
+            notes = {k: [row[2 + i] for row in scored] for i, k in enumerate(names)}
             self.step = lines[0]["step"]
-            self._tally(lines[0]["id"], lines[0]["variant"], [r for _, r, _ in scored], [x for _, _, x in scored])
+            self._tally(lines[0]["id"], lines[0]["variant"], [row[1] for row in scored], notes)
 
     def _tally(
-        self, problem_id: str, variant: str, rewards: Sequence[float], outlooks: Sequence[float | None] = ()
+        self, problem_id: str, variant: str, rewards: Sequence[float],
+        notes: Mapping[str, Sequence[float | None]] | None = None,
     ) -> None:
         t = self.tallies.setdefault((problem_id, variant), Tally())
         t.last = self.step
@@ -183,9 +172,19 @@ class Ledger:
             total = float(r.sum())
             t.tries, t.total, t.square = t.tries + len(r), t.total + total, t.square + float((r * r).sum())
             t.recent = [*t.recent[-15:], total / len(r)]
-            told = tuple(None if x is None else round(x, 6) for x in outlooks)
-            told = told if any(x is not None for x in told) else ()
-            self.history.setdefault(self.step, []).append(Seen(problem_id, variant, tuple(r.tolist()), told))
+            known = {k: tuple(each) for k, each in (notes or {}).items() if any(x is not None for x in each)}
+            self.history.setdefault(self.step, []).append(Seen(problem_id, variant, tuple(r.tolist()), known))
+
+
+def _columns(rollouts: Sequence[Rollout]) -> dict[str, list[float | None]]:
+    """The notes of these rollouts that are numbers, to six decimals: a column for each name, None where there is none.
+
+    Raises ValueError for a note that is called like another column of the journal.
+    """
+    names = sorted({name for r in rollouts for name in r.numbers})
+    if taken := next((name for name in names if name in COLUMNS), None):
+        raise ValueError(f"a note cannot be called {taken!r}: the journal has a column of that name")
+    return {k: [None if (x := r.numbers.get(k)) is None else round(x, 6) for r in rollouts] for k in names}
 
 
 def as_measured(line: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 
+from isocost.batch import Batch
 from isocost.feed import Feed
 from isocost.ledger import Ledger
 from isocost.pack import pack
 from isocost.seams import Recipe
-from isocost.types import Batch, Fate, Group
+from isocost.types import Fate, Group
 from isocost.world import World
 
 

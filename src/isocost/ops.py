@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from isocost.batch import Batch, Forward
 from isocost.traits import trait
-from isocost.types import Batch, Forward
 
 EPS = 1e-6
 

@@ -9,7 +9,8 @@ import torch
 from numpy import ndarray
 from torch import Tensor
 
-from isocost.types import Batch, Group, Role, Segment
+from isocost.batch import Batch
+from isocost.types import Group, Role, Segment
 
 _PROMPT, _OWN = int(Role.PROMPT), int(Role.OWN)
 
@@ -58,7 +59,7 @@ def pack(groups: Sequence[Group], version: int) -> Batch:
                 0.0,
                 np.float32,
             )
-            for k in sorted({k for _, r in rollouts for k in r.notes})
+            for k in sorted({k for _, r in rollouts for k in r.notes.keys() - r.numbers.keys()})
         },
     )
 

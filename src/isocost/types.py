@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
-from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,25 +250,31 @@ class Rollout:
     cohort: str = ""                        # siblings for a baseline are of one group *and* one cohort
     origin: str = "policy"                  # or "resumed" (begun in an earlier wave), "replay", "expert", "peer"
     parent: tuple[int, int] | None = None   # forked from which attempt, at which token
-    notes: Mapping[str, tuple[ndarray, ...]] = field(default_factory=dict)  # per segment, (T,)
+    # What seams attach to it, by name: a number, which is a column of the journal, or one (T,) per segment, which is
+    # packed into `batch.extra`.
+    notes: Mapping[str, float | tuple[ndarray, ...]] = field(default_factory=dict)
     mark: Score | None = None               # what the verifier said; `score` is what `reward` made of it
-    outlook: float | None = None            # what was told of its outcome before its end, on any scale
 
     def but(self, **changes) -> Rollout:
         return replace(self, **changes)
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """The notes that are numbers."""
+        return {k: v for k, v in self.notes.items() if not isinstance(v, tuple)}
 
     def scored(self, score: Score | None) -> Rollout:
         """The same with this score. Every rollout comes by here, and `replace` takes three times as long."""
         return Rollout(
             self.problem, self.segments, self.final, self.stop, self.attempt, score, self.cohort, self.origin,
-            self.parent, self.notes, self.mark, self.outlook,
+            self.parent, self.notes, self.mark,
         )
 
     def marked(self, mark: Score | None) -> Rollout:
         """The same with what the verifier said, which is its score until somebody makes more of it."""
         return Rollout(
             self.problem, self.segments, self.final, self.stop, self.attempt, mark, self.cohort, self.origin,
-            self.parent, self.notes, mark, self.outlook,
+            self.parent, self.notes, mark,
         )
 
 
@@ -304,52 +309,6 @@ class Group:
 
     def of(self, rollouts) -> Group:
         return Group(self.problem, tuple(rollouts), self.place)
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Groups, flattened to tensors. Seams fill fields by `but`; nothing is mutated."""
-
-    tokens: Int[Tensor, "N T"]
-    mask: Bool[Tensor, "N T"]            # tokens the policy sampled: the only ones with credit
-    logp: Float[Tensor, "N T"]           # behaviour log-probs, from the engine
-    role: Int[Tensor, "N T"]
-    turn: Int[Tensor, "N T"]
-    length: Int[Tensor, "N"]             # tokens in the row before padding
-    temperature: Float[Tensor, "N"]      # each row's own, for `pace` may change it between waves
-    rollout: Int[Tensor, "N"]            # row -> rollout
-    reward: Float[Tensor, "R"]
-    group: Int[Tensor, "R"]              # rollout -> (group, cohort): whose siblings it is compared with
-    age: Int[Tensor, "R"]                # steps since the oldest of it was sampled
-    groups: tuple[Group, ...]            # where it came from, for whoever needs to read
-    kept: tuple[tuple[ndarray, ...], ...] = ()       # per row, per OWN token: ids drawn from; () when nothing truncates
-    old: Float[Tensor, "N T"] | None = None          # learner's log-probs when it was sampled; None: the current
-    advantage: Float[Tensor, "N T"] | None = None
-    weight: Float[Tensor, "N T"] | None = None
-    extra: Mapping[str, Float[Tensor, "N T"]] = field(default_factory=dict)
-
-    def but(self, **changes) -> Batch:
-        return replace(self, **changes)
-
-    def rows(self, index: Tensor) -> Batch:
-        """Some rows of it. Fields over rollouts stay whole, for `rollout` points into them."""
-        pick = ("tokens", "mask", "logp", "role", "turn", "length", "temperature", "rollout", "old", "advantage",
-                "weight")
-        cut = {k: None if getattr(self, k) is None else getattr(self, k)[index] for k in pick}
-        kept = tuple(self.kept[i] for i in index.tolist()) if self.kept else ()
-        return self.but(**cut, kept=kept, extra={k: v[index] for k, v in self.extra.items()})
-
-
-@dataclass(frozen=True)
-class Forward:
-    """What the learner's forward pass gives a loss. Differentiable.
-
-    Position t holds the log-prob of token t given those before it, and the entropy of the distribution it was
-    drawn from (row's temperature and kept set applied). Position 0 is zero.
-    """
-
-    logp: Float[Tensor, "N T"]
-    entropy: Float[Tensor, "N T"]
 
 
 def plain(x: Any) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from isocost.batch import Batch, Forward
 from isocost.meter import Meter
-from isocost.types import Batch, Forward, Message, Place, Problem, Rollout, Said, Sampling, Score, Segment
+from isocost.types import Message, Place, Problem, Rollout, Said, Sampling, Score, Segment
 
 Weights = Mapping[str, Tensor]
 _CRITIC = "critic."                    # what the names of its tensors begin with in a checkpoint

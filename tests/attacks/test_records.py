@@ -22,17 +22,19 @@ from isocost import jsonfile, report
 from isocost.cli.text_listing import show_listing
 from isocost.console import console
 from isocost.errors import UserError
+from isocost.jsonfile import write_json
 from isocost.laws.curves import curves
 from isocost.ledger import Ledger, as_measured
 from isocost.planner import forecast as forecasts
 from isocost.report.records import load
 from isocost.runs import schema
-from isocost.runs.record import RunRecord, read_json, read_lines, write_json
+from isocost.runs.files import read_json, read_lines
+from isocost.runs.record import RunRecord
 from isocost.worlds.setting import Setting
 
 HERE = Path(__file__).resolve().parent
-SOURCES = HERE.parent.parent / "isocost"
-RECORDS = HERE.parent.parent / "records"
+SOURCES = HERE.parent.parent / "src" / "isocost"
+RECORDS = HERE.parent.parent / "experiments" / "results"
 
 
 @pytest.fixture(scope="module")

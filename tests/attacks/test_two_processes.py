@@ -17,8 +17,9 @@ from click.testing import CliRunner
 
 from isocost.cli.commands import main
 from isocost.errors import UserError
-from isocost.runs import record as records
-from isocost.runs.record import locked, read_json
+from isocost.runs import lock as locks
+from isocost.runs.files import read_json
+from isocost.runs.lock import locked
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 DATA = ("--data", "sums:base=easy,count=120")
@@ -33,7 +34,7 @@ def said(*args, code=0):
 @contextmanager
 def holder(folder):
     """Another process that holds a folder, as a command of its own would: its id."""
-    code = "import sys, pathlib; from isocost.runs.record import locked\n" \
+    code = "import sys, pathlib; from isocost.runs.files import locked\n" \
            "with locked(pathlib.Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     child = subprocess.Popen(
         [sys.executable, "-c", code, folder, "profile", "--seed", "1"], env=ENVIRONMENT, stdin=subprocess.PIPE,
@@ -159,7 +160,7 @@ def test_a_killed_process_holds_nothing(tmp_path):
 
 
 def test_a_child_that_outlives_the_command_does_not_hold_its_folder(tmp_path):
-    code = "import os, sys, pathlib, subprocess; from isocost.runs.record import locked\n" \
+    code = "import os, sys, pathlib, subprocess; from isocost.runs.files import locked\n" \
            "with locked(pathlib.Path(sys.argv[1])):\n" \
            "    child = subprocess.Popen(['sleep', '60'], close_fds=False, stdout=subprocess.DEVNULL)\n" \
            "    print(child.pid, flush=True); os._exit(0)"
@@ -210,7 +211,7 @@ def test_a_lock_that_is_a_symbolic_link_is_refused_and_what_it_points_to_stays(t
     b'{"pid": 7, "command": "' + b"x" * 3000 + b'", "host": "\\u001b]0;x\\u0007"}', b"[" * 4000,
 ], ids=lambda t: repr(t[:24]))
 def test_whatever_a_lock_says_the_refusal_is_one_plain_line(monkeypatch, tmp_path, text):
-    monkeypatch.setattr(records, "PATIENCE", 0.0)
+    monkeypatch.setattr(locks, "PATIENCE", 0.0)
     with open(tmp_path / "lock", "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         lock.write(text)
@@ -224,7 +225,7 @@ def test_whatever_a_lock_says_the_refusal_is_one_plain_line(monkeypatch, tmp_pat
 
 def test_who_looks_whether_a_folder_is_held_refuses_nobody(monkeypatch, tmp_path):
     """`isocost ls` holds the lock for a moment, and a run that began in that moment was refused."""
-    monkeypatch.setattr(records, "PATIENCE", 60.0)
+    monkeypatch.setattr(locks, "PATIENCE", 60.0)
     lock = os.open(tmp_path / "lock", os.O_RDONLY | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_SH)
     threading.Timer(0.1, os.close, (lock,)).start()
@@ -237,9 +238,9 @@ def test_a_lock_that_was_removed_while_it_was_waited_for_is_not_taken(tmp_path):
     path = tmp_path / "lock"
     gone = os.open(path, os.O_RDWR | os.O_CREAT)
     path.unlink()
-    assert not records._take(gone, path)
+    assert not locks._take(gone, path)
     path.write_text("")
-    assert not records._take(gone, path)
+    assert not locks._take(gone, path)
     os.close(gone)
 
 
@@ -247,7 +248,7 @@ def test_a_file_system_without_locks_is_said_and_refuses_nobody(monkeypatch, tmp
     def none(*_):
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr(records.fcntl, "flock", none)
+    monkeypatch.setattr(locks.fcntl, "flock", none)
     with locked(tmp_path):
         pass
     assert "cannot be locked (Function not implemented)" in capsys.readouterr().err

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from isocost.cli.commands import main
 from isocost.errors import RewardFailed, UserError
-from isocost.runs.record import read_json, read_lines
+from isocost.runs.files import read_json, read_lines
 from isocost.runs.run import Job, run
 from isocost.tasks import grade, processes, supervisor, verify, worker
 from isocost.tasks.grade import Grader

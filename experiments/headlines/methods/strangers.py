@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from isocost.methods import Card, int_
-from isocost.parts import taught
+from isocost.parts.improve import imitating
 from isocost.seams import Pace, Recipe
 from isocost.types import Place, Problem, Rollout, Segment
 from isocost.world import World
@@ -25,8 +25,9 @@ async def play(
     boundary: str = ";",
 ) -> list[Rollout]:
     told = {**problem.meta, "solution": in_other_words(str(problem.meta["solution"]))}
-    return await taught.repaired(replace(problem, meta=told), attempts, world, pace, place, start,
-                                 propose="solution", boundary=boundary)
+    return await int_.play(
+        replace(problem, meta=told), attempts, world, pace, place, start, propose="solution", boundary=boundary
+    )
 
 
 def in_other_words(solution: str) -> str:
@@ -36,4 +37,4 @@ def in_other_words(solution: str) -> str:
 
 def recipe(**changes: Any) -> Recipe:
     # All of a reference is imitated, its end too; repairs are imitated without what followed them.
-    return int_.recipe(name="strangers", play=play, improve=partial(taught.imitating, own=True)).but(**changes)
+    return int_.recipe(name="strangers", play=play, improve=partial(imitating, own=True)).but(**changes)

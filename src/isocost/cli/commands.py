@@ -46,7 +46,7 @@ def main() -> None:
     """Plan, predict and audit reinforcement-learning runs.
 
     A study is a folder, and goes: profile, plan, pilot, fit, plan, train, audit, report. Each step reads what the
-    ones before it wrote, can be rerun alone, and goes on where it was stopped. `isocost quickstart` does them all.
+    ones before it wrote, can be rerun alone, and continues where it was stopped. `isocost quickstart` runs them all.
     """
 
 
@@ -62,15 +62,15 @@ def main() -> None:
     "--budget", help="what pilot and training may spend, instead of a preset: 50k-rollouts, 2h, 1e15flop"
 )
 @priced
-@click.option("--method", help="instead of the recipe that the profile's regime asks for")
+@click.option("--method", help="instead of the recipe that follows from the profile")
 @click.option("--out", type=FOLDER, help="the study's folder  [default: studies/quickstart-SEED]")
 @click.option("--workers", type=SOME, help="runs side by side; results do not depend on it")
-@click.option("--dry-run", is_flag=True, help="profile, then say what the rest would cost")
+@click.option("--dry-run", is_flag=True, help="profile, then print the cost of the rest")
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @model_options
 @said
 def quickstart(out: Path | None, as_json: bool, **asked: Any) -> None:
-    """A whole study on the built-in model and problems, or on yours."""
+    """Run a whole study on the built-in model and problems, or on your own."""
     from isocost.cli.printer import observer, printed
     from isocost.steps.whole import whole
 
@@ -81,15 +81,15 @@ def quickstart(out: Path | None, as_json: bool, **asked: Any) -> None:
 
 @main.command()
 @click.option("--out", type=FOLDER, required=True, help="the study's folder")
-@click.option("--seed", type=ANY, default=0, show_default=True, help="of everything that is drawn")
-@click.option("--method", help="instead of the recipe that the regime asks for")
+@click.option("--seed", type=ANY, default=0, show_default=True, help="of everything that is sampled")
+@click.option("--method", help="instead of the recipe that follows from the profile")
 @click.option("--problems", type=SOME, default=512, show_default=True, help="sampled 16 times each")
-@click.option("--dry-run", is_flag=True, help="say what it would cost")
+@click.option("--dry-run", is_flag=True, help="print what it would cost")
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @model_options
 @said
 def profile(out: Path, as_json: bool, **asked: Any) -> None:
-    """Begin a study: what the model can do on the problems before training."""
+    """Start a study: measure what the model can do on the problems before training."""
     from isocost.cli.printer import observer, printed
     from isocost.steps.profile import profile
 
@@ -102,14 +102,14 @@ def profile(out: Path, as_json: bool, **asked: Any) -> None:
 @click.option(
     "--budget",
     help="what pilot and training may spend: 50k-rollouts, 2M-tokens (written), 1e18flop, 2h, 16device-hours, 20usd; "
-    "evaluations count in time and money only. It can be asked anew until a forecast is sealed",
+    "evaluations count in time and money only. It can be changed until a forecast is sealed",
 )
 @priced
-@click.option("--workers", type=SOME, help="runs side by side that hours and money are planned for  [default: as fit]")
+@click.option("--workers", type=SOME, help="runs side by side, for hours and money  [default: by the cores]")
 @click.option(
     "--lr",
     type=POSITIVE,
-    help="the anchor of the learning-rate rule; the probe looks at a quarter and four times of it",
+    help="learning rate at which the rule is anchored; the probe also runs 1/4 and 4 times it",
 )
 @click.option("--lr-exponent", type=float, help="fix the rule's exponent instead of measuring it")
 @click.option("--groups", "-B", type=SOME, help="B: problems per update in the pilot")
@@ -129,7 +129,7 @@ def profile(out: Path, as_json: bool, **asked: Any) -> None:
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
 def plan(study: Path, as_json: bool, **asked: Any) -> None:
-    """Without a law, plan the pilot; with one, prescribe n, B, M, learning rate and seeds."""
+    """Plan the pilot; once there is a law, prescribe n, B, M, learning rate and seeds."""
     from isocost.cli.printer import observer, printed
     from isocost.steps.plan import plan
 
@@ -147,7 +147,7 @@ def plan(study: Path, as_json: bool, **asked: Any) -> None:
 def pilot(study: Path, as_json: bool, **asked: Any) -> None:
     """Run the pilot: the learning-rate probe, then the grid of n, then its edges at half and twice the rate.
 
-    --longer and --seeds add to a pilot what its law or its plan asks for; what was run is not paid for again.
+    --longer and --seeds add the runs that a law or a plan names; what was run is not paid for again.
     """
     from isocost.cli.printer import observer, printed
     from isocost.steps.pilot import pilot
@@ -162,7 +162,7 @@ def pilot(study: Path, as_json: bool, **asked: Any) -> None:
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
 def fit(study: Path, metric: str | None, as_json: bool) -> None:
-    """Fit the law to a study's pilot, or refuse and say what would settle it."""
+    """Fit the law to a study's pilot; if it is not identified, name the runs that would resolve it."""
     from isocost.cli.printer import observer, printed
     from isocost.steps.fit import fit
 
@@ -175,13 +175,13 @@ def fit(study: Path, metric: str | None, as_json: bool) -> None:
     "--plan",
     "study",
     type=FOLDER,
-    help="train what this study's plan prescribes: sealed, paired with its comparator",
+    help="train the prescription of this study's plan: sealed, paired with its comparator",
 )
 @click.option(
-    "--budget", help="what this one run may spend on training: 50k-rollouts, 2M-tokens, 1e15flop, 30m, 8gpu-hours"
+    "--budget", help="what this run may spend on training: 50k-rollouts, 2M-tokens, 1e15flop, 30m, 8gpu-hours"
 )
 @priced
-@click.option("--seed", type=ANY, default=0, show_default=True, help="of everything that is drawn")
+@click.option("--seed", type=ANY, default=0, show_default=True, help="of everything that is sampled")
 @click.option("--out", type=FOLDER, help="the run's folder  [default: runs/METHOD-SEED]")
 @click.option("--rollouts", "-n", type=SOME, help="n: per problem  [default: the method's own, 8 as a rule]")
 @click.option("--groups", "-B", type=SOME, help="B: problems per update  [default: the method's own, 16 as a rule]")
@@ -198,24 +198,24 @@ def fit(study: Path, metric: str | None, as_json: bool) -> None:
     type=ANY,
     default=8,
     show_default=True,
-    help="points of compute at which held-out reward is measured",
+    help="points of compute at which held-out reward is evaluated",
 )
 @click.option(
     "--save-every",
     type=ANY,
     default=0,
     show_default=True,
-    help="steps between checkpoints, beside those at evaluations",
+    help="updates between checkpoints, besides those at evaluations",
 )
 @click.option("--workers", type=SOME, help="with --plan: runs side by side; results do not depend on it")
-@click.option("--dry-run", is_flag=True, help="say what it would cost")
+@click.option("--dry-run", is_flag=True, help="print what it would cost")
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @model_options
 @said
 def train(
     method: str | None, study: Path | None, workers: int | None, dry_run: bool, as_json: bool, **asked: Any
 ) -> int:
-    """Train: METHOD is a name (see `isocost methods`) or a .py file; or --plan STUDY. Run it again to go on."""
+    """Train: METHOD is a name (see `isocost methods`) or a .py file; or --plan STUDY. Run it again to continue."""
     from isocost.cli.printer import observer, printed
 
     if (study is None) == (method is None):
@@ -239,7 +239,7 @@ def train(
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
 def audit(study: Path, as_json: bool) -> int:
-    """Hold the sealed forecast against what happened. Exits 0 hit, 3 miss, 4 cannot tell or uninformative."""
+    """Compare the sealed forecast with the outcome. Exits 0 hit, 3 miss, 4 cannot tell or uninformative."""
     from isocost.cli.printer import observer, printed
     from isocost.steps.audit import audit
 
@@ -277,7 +277,7 @@ def verdict(folder: Path, as_json: bool, **asked: Any) -> None:
 @click.option("--unit", default="rollouts", show_default=True, help="folders: rollouts, tokens, flops or seconds")
 @click.option("--to-parents", is_flag=True, help="methods: compare each with its parent only")
 @click.option("--set", "sets", multiple=True, metavar="SEAM.NAME=VALUE", help="methods: a setting of every arm")
-@click.option("--seed", type=ANY, default=0, show_default=True, help="of everything that is drawn")
+@click.option("--seed", type=ANY, default=0, show_default=True, help="of everything that is sampled")
 @click.option("--out", type=FOLDER, help="folder for the record  [default: comparisons/A-B for methods]")
 @click.option("--workers", type=SOME, help="runs side by side; results do not depend on it")
 @click.option("--dry-run", is_flag=True, help="methods: show the design, its cost and its power")
@@ -325,10 +325,10 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
     type=SOME,
     default=16,
     show_default=True,
-    help="per problem, where exact evaluation is not to be had",
+    help="per problem, when pass@1 cannot be computed exactly",
 )
-@click.option("--data", help="other problems than the run's own held-out ones")
-@click.option("--base", is_flag=True, help="also the policy the run began from, with the paired difference")
+@click.option("--data", help="problems other than the run's held-out ones")
+@click.option("--base", is_flag=True, help="also the policy that the run started from, with the paired difference")
 @click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 @said
 def evaluate(run: Path, as_json: bool, **asked: Any) -> None:
@@ -391,9 +391,9 @@ def import_runs(as_json: bool, **asked: Any) -> None:
 @said
 def export(study: Path, target: str | None, out: Path | None) -> None:
     """Write a study's prescription as another trainer's configuration or launch line."""
-    from isocost import exporters
+    from isocost.steps.export import export as written
 
-    text = exporters.export(study, target)
+    text = written(study, target)
     if out is None:
         echo(text, nl=False)
         return
@@ -548,7 +548,6 @@ def methods_check(name: str, as_json: bool) -> int:
 
     Exits 2 if the method breaks it.
     """
-    from isocost.cli import text_listing  # noqa: F401 - registers its texts
     from isocost.cli.printer import observer, printed
     from isocost.steps.listing import check_method
 

@@ -13,7 +13,8 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from isocost.jsonfile import TAIL, tail
+from isocost.jsonfile import TAIL
+from isocost.runs.files import tail
 from isocost.runs.launch.local import ended
 from isocost.runs.run import Job
 from isocost.runs.speed import Rates, rates, together, told

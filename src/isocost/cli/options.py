@@ -81,14 +81,14 @@ def setting_options(f: Callable) -> Callable:
                 "--held-out",
                 default=0.2,
                 show_default=True,
-                help="share of the problems to measure on, or a number of them",
+                help="share of the problems that are held out to evaluate on, or a number of them",
             ),
-            click.option("--held-out-data", help="a set of its own to measure on, instead"),
-            click.option("--limit", type=SOME, help="take this many problems only"),
+            click.option("--held-out-data", help="a separate data set to evaluate on, instead"),
+            click.option("--limit", type=SOME, help="use only this many problems"),
             click.option(
                 "--skip-broken",
                 is_flag=True,
-                help="go on without the rows that cannot be used; they are listed",
+                help="skip rows that cannot be used; they are listed",
             ),
             click.option("--system", default="", help="a system message put before every problem"),
             click.option(
@@ -110,22 +110,22 @@ def setting_options(f: Callable) -> Callable:
                 type=ANY,
                 default=0,
                 show_default=True,
-                help="sample from so many likeliest tokens; 0 keeps all",
+                help="sample from this many most likely tokens; 0 keeps all",
             ),
-            click.option("--max-tokens", type=SOME, help="per answer; 4 for the built-in short sums, else 64"),
+            click.option("--max-tokens", type=SOME, help="per completion; 4 for the built-in short sums, else 64"),
             click.option(
                 "--samples",
                 type=SOME,
                 default=4,
                 show_default=True,
-                help="per held-out problem where exact evaluation is not to be had",
+                help="per held-out problem, when pass@1 cannot be computed exactly",
             ),
             click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda"),
             click.option(
                 "--dtype",
                 default="auto",
                 show_default=True,
-                help="of the model's body: auto, fp32 or bf16; its head is fp32",
+                help="of the model's body: auto, fp32 or bf16; the head is fp32",
             ),
             click.option(
                 "--kernels",
@@ -134,7 +134,9 @@ def setting_options(f: Callable) -> Callable:
                 help="auto, native (compiled on first use, for processors) or torch",
             ),
             click.option(
-                "--threads", type=SOME, help="per run; bytes depend on it. 1 for small models, else every core"
+                "--threads",
+                type=SOME,
+                help="per run; results are reproducible only at a fixed value. 1 for small models, else every core",
             ),
         )
     ):
@@ -144,7 +146,7 @@ def setting_options(f: Callable) -> Callable:
 
 def priced(f: Callable) -> Callable:
     """The options that turn time into device-hours and money."""
-    devices = click.option("--devices", type=SOME, help="paid for by the hour on the wall  [default: 1]")
+    devices = click.option("--devices", type=SOME, help="devices that are paid for, by wall-clock time  [default: 1]")
     return click.option("--price", help="2.5usd/device-hour, or 20usd/hour for the whole machine")(devices(f))
 
 
@@ -163,7 +165,7 @@ def said(f: Callable) -> Callable:
         except Interrupted as e:
             again = shlex.join(["isocost", *sys.argv[1:]])
             echo(
-                f"\nstopped; all that was paid for is saved. To go on: {e.resume or again}",
+                f"\nstopped; everything paid for is saved. To continue: {e.resume or again}",
                 err=True,
             )
             sys.exit(128 + e.signum)
@@ -174,7 +176,7 @@ def said(f: Callable) -> Callable:
             if e.errno in FULL:
                 echo(
                     f"isocost: {e.strerror}{where}; the last checkpoint is whole: free some space and run the same "
-                    "command again, which goes on from there", err=True,
+                    "command again to continue from there", err=True,
                 )
                 sys.exit(5)
             echo(f"isocost: {e.strerror}{where}; choose a folder that can be written", err=True)

@@ -1,4 +1,4 @@
-"""The page docs/cli.md, written from the commands themselves: what it says cannot go stale.
+"""The page docs/cli.md, written from the commands themselves: so that it is never out of date.
 
     python -m isocost.cli.page > docs/cli.md
 """
@@ -16,16 +16,16 @@ from isocost.cli import commands as cli
 SHARED = "model and problems"
 HEAD = f"""# Commands
 
-Written from the commands by `python -m isocost.cli.page`; a test fails when it is not current. Every command also takes
-`--help`. A STUDY and a RUN are folders. Commands that open a model share the options under
+Generated from the commands by `python -m isocost.cli.page`; a test fails when it is out of date. Every command also
+takes `--help`. A STUDY and a RUN are folders. Commands that open a model share the options under
 [{SHARED}](#{SHARED.replace(" ", "-")}).
 
 A study goes `profile`, `plan`, `pilot`, `fit`, `plan`, `train --plan`, `audit`, `report`. A step that was done is not
-done again; one that was stopped goes on when its command is given again."""
+done again; one that was stopped continues when its command is given again."""
 BUDGETS = """## budgets
 
-A budget is a number with a unit: `50k-rollouts`, `2M-tokens`, `1e15flop`, `90s`, `30m`, `2h`, `1d`. A bare number is
-refused. A study's budget is everything it may spend; evaluations count in seconds only."""
+A budget is a number with a unit: `50k-rollouts`, `2M-tokens`, `1e15flop`, `90s`, `30m`, `2h`, `1d`. A number without a
+unit is an error. A study's budget is everything it may spend; evaluations count in seconds only."""
 
 
 def commands() -> str:

@@ -17,13 +17,13 @@ from isocost.laws.curves import PASS
 from isocost.laws.law import Refusal
 from isocost.laws.tradeoff import Tradeoff, tradeoff
 from isocost.planner.audit import Spread
-from isocost.planner.budget import WALL, Bill
+from isocost.planner.budget import Bill
 from isocost.planner.learning_rate import NOISE, RateRule
 from isocost.planner.more import More
-from isocost.planner.pilot import POWER, detectable
 from isocost.planner.stopping import Verdict
 from isocost.runs import measure
 from isocost.stats.intervals import Interval
+from isocost.stats.power import POWER, detectable
 from isocost.steps.events import Extended, Opening, Sampled
 from isocost.steps.results import (
     Audit,
@@ -38,6 +38,7 @@ from isocost.steps.results import (
     Trained,
     Whole,
 )
+from isocost.units import WALL
 from isocost.words import counted, duration, word
 
 NAMED = 5      # methods named in a line of many
@@ -233,9 +234,9 @@ def pilot(p: Pilot, console: Console) -> None:
 def law(found: Law, console: Console) -> None:
     """What the law predicts at the end of the pilot, or why it is not identified."""
     title = "law" if found.metric == PASS else f"law of {found.metric}"
-    head(console, title if found.refused is None else f"{title}: refused")
+    head(console, title if found.refused is None else f"{title}: not identified")
     if found.refused is not None:
-        console.print(f"  {found.refused.reason}\n  what would settle it: {found.refused.settle}")
+        console.print(f"  {found.refused.reason}\n  to resolve: {found.refused.settle}")
         if found.extendable and found.refused.option:
             console.print(
                 f"      isocost pilot {word(found.folder)} {found.refused.option}", highlight=False, soft_wrap=True
@@ -255,7 +256,7 @@ def law(found: Law, console: Console) -> None:
     if any(f.name == "fixed_batch" for f in found.flags) and found.arms:
         trade(console, tradeoff(found))
     elif isinstance(found.n_star, Refusal):
-        console.print(f"  n*(C) cannot be told: {found.n_star.reason}")
+        console.print(f"  n*(C) is not identified: {found.n_star.reason}")
     elif found.n_star is not None:
         console.print(
             "  n*(C): " + "  ".join(f"{C:.0f}: {found.n_star.at(C).value:.1f}" for C in found.range)
@@ -270,7 +271,7 @@ def trade(console: Console, t: Tradeoff) -> None:
     """n*(M) and B*(M) at one batch, or the winners and why no sigmoid goes through them."""
     if t.growth is None:
         why = t.refused.reason if t.refused else ""
-        console.print(f"  n*(M) at n B = {t.batch} cannot be told: {why}\n  best along the pilot: {t.path}")
+        console.print(f"  n*(M) at n B = {t.batch} is not identified: {why}\n  best along the pilot: {t.path}")
         return
     for w in (t.winners[0], t.winners[-1]):
         n, B = t.n_at(w.M), t.B_at(w.M)
@@ -280,7 +281,7 @@ def trade(console: Console, t: Tradeoff) -> None:
 
 
 def interference(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Held-out problems unlearned, and how evenly the others improved, by n; nothing where no record says."""
+    """By n, held-out problems that regressed and how uniform the gains were; nothing where no record holds them."""
     if not rows:
         return
     told = "  ".join(
@@ -289,8 +290,8 @@ def interference(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
     )
     chance = max((r["chance"] or 0.0 for r in rows), default=0.0)
     note = f" (by sampling alone up to {chance:.1%})" if chance else ""
-    even = ", evenness of progress (1: every problem alike)" if any(r["uniformity"] is not None for r in rows) else ""
-    console.print(f"  held-out problems unlearned since the base{note}{even}: {told}")
+    even = ", uniformity of gains (1: equal on every problem)" if any(r["uniformity"] is not None for r in rows) else ""
+    console.print(f"  held-out problems that regressed vs. base{note}{even}: {told}")
 
 
 @show.register
@@ -323,7 +324,7 @@ def plan(p: Plan, console: Console) -> None:
     if p.sees:
         console.print(f"  {p.sees.text}")
     for rank, run in enumerate(p.next):
-        first = "what would settle it:" if p.fallback else "to be surer:"
+        first = "to resolve:" if p.fallback else "to reduce the uncertainty:"
         console.print(f"  {'  or' if rank else first} {run['text']}")
         if p.extendable and run["option"]:
             console.print(f"      isocost pilot {word(p.folder)} {run['option']}", highlight=False, soft_wrap=True)

@@ -13,8 +13,8 @@ from isocost.cli import text
 from isocost.cli.printer import Printer, Quiet
 from isocost.cli.text import show
 from isocost.console import console as new_console
+from isocost.recipe import calls
 from isocost.runs import measure
-from isocost.seams import calls
 from isocost.steps.importing import ImportedRuns
 from isocost.steps.laws import LawList, PointsFit
 from isocost.steps.listing import (

@@ -16,14 +16,17 @@ from isocost import methods
 from isocost.compare.judge import QUESTIONS, SHARES
 from isocost.compare.many import RATE
 from isocost.errors import UserError
-from isocost.planner.budget import UNITS, Bill, Budget, Prices, expected_timing
+from isocost.planner.budget import Bill, Budget, Prices, expected_timing
+from isocost.planner.evaluation import Evaluation, points
 from isocost.planner.learning_rate import MULTIPLIERS, NOISE, RateRule, given, starting_rule
-from isocost.planner.pilot import Evaluation, points, run_seed, warmup
-from isocost.runs import record as records
+from isocost.planner.study_runs import run_seed, warmup
+from isocost.recipe import describe
+from isocost.runs import files as records
 from isocost.runs.run import compares
-from isocost.seams import Recipe, describe
+from isocost.seams import Recipe
 from isocost.stats.power import effect_seen
 from isocost.steps.single import settings_of
+from isocost.units import UNITS
 from isocost.worlds.setting import Setting
 
 SHARE = 1 / 4           # cost of a probe run over that of a run: shorter probes favour rates that are too low

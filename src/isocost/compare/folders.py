@@ -11,11 +11,12 @@ from isocost.compare.design import labels_of
 from isocost.compare.judge import MARGIN, compare
 from isocost.compare.results import FolderComparison
 from isocost.errors import UserError
-from isocost.importers import TRAINING
 from isocost.laws.curves import PASS
 from isocost.laws.tracks import SPENT, Track, tracks
 from isocost.runs import measure
-from isocost.runs.record import find_runs, read_json
+from isocost.runs.files import find_runs
+from isocost.runs.measure import TRAINING
+from isocost.runs.record import read_json
 from isocost.steps.folder import Home, writing
 from isocost.words import counted
 

@@ -33,12 +33,16 @@ from isocost.laws.tracks import Track, tracks
 from isocost.planner.budget import Bill
 from isocost.planner.forecast import digest
 from isocost.planner.learning_rate import MULTIPLIERS, RateRule, fit_rate, trials
-from isocost.planner.pilot import Run, warmup
-from isocost.runs import record as records
-from isocost.runs.record import find_runs, read_json
+from isocost.planner.pilot import Run
+from isocost.planner.study_runs import warmup
+from isocost.recipe import describe
+from isocost.runs import files as records
+from isocost.runs.files import find_runs
+from isocost.runs.names import today
+from isocost.runs.record import read_json
 from isocost.runs.run import Job, recipe_of
 from isocost.runs.schema import ENDED
-from isocost.seams import Improve, Recipe, describe
+from isocost.seams import Improve, Recipe
 from isocost.stats.power import pooled_sd
 from isocost.steps.events import SILENT, Observer, Sampled, Warned
 from isocost.steps.folder import Home, check, found, writing
@@ -316,7 +320,7 @@ def opened(home: Home) -> Design:
     fit(home.path / "compare.json", sealed["design"], Design)
     d = Design.of(sealed["design"])
     for label in d.labels:
-        if records.canonical(d.recipe(label)) != records.canonical(d.recipes[label]):
+        if records.canonical(d.recipe(label)) != records.canonical(today(d.recipes[label])):
             raise UserError(f"{label} was changed after {home.path} was sealed; choose another --out")
     return d
 

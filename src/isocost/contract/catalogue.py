@@ -1,4 +1,7 @@
-"""The catalogue page of the methods, written from their files: what it says cannot go stale."""
+"""The pages on the methods, generated from their files: an index, and one page for each method.
+
+    python -m isocost.contract.catalogue docs      writes docs/methods.md and docs/methods/<name>.md
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import inspect
 import io
 import json
 import re
+import sys
 import tokenize
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -17,54 +21,125 @@ from typing import Any
 from isocost import methods
 from isocost.ledger import Ledger
 from isocost.loop import train
-from isocost.seams import SIZES, call, calls, describe, diff
+from isocost.recipe import call, calls, describe, diff, functions
+from isocost.seams import SEAMS, SIZES
 from isocost.types import Fate
 from isocost.worlds import toy
 
-REPOSITORY = Path(__file__).resolve().parents[3]     # tests and records lie there; an installed package has neither
+REPOSITORY = Path(__file__).resolve().parents[3]     # an installed package has neither tests nor records
 GENERAL = ("docs", "learn", "local")                 # tests/test_methods_*.py that hold no numbers from papers
 COUNTS = {"sampled": "decode", "scored": "score", "trained": "train"}
 
 HEAD = """# Methods
 
-Written from the method files by `isocost.methods.catalogue()`; a test fails when it is not current. To add one, see
-[Write a method](write_a_method.md). With one update on fresh rollouts every ratio ρ is exactly 1, and methods that
-differ in their clip alone take the same step: the clip matters from the second update (`improve.minibatches`,
-`improve.epochs`) or the first stale rollout (`max_age`) on.
+isocost ships {count} methods. Each is one file in `src/isocost/methods`. Each has a page with its equations, what it
+changes in its parent, its settings, its needs, its cost and the evidence for it. All pages are generated from the files
+by `python -m isocost.contract.catalogue docs`; a test fails when one is out of date. To add a method, see
+[Write a method](write_a_method.md).
 
-What a method costs is read off the meter after four waves of four groups in `isocost.worlds.toy`, at the method's own
-n: tokens sampled, scored without a gradient, and trained on, for each rollout that carried an advantage into an
-update. Prompts are two tokens there, answers about three, and nothing is learned, so it is the factors that carry over,
-and roughly. Where a mechanism finds nothing to act on in so small a world (ARRoL, SIRI, TTI) they are of the method's
-sizes alone. Of its status, *contract* says that it keeps the promises of `isocost methods check`, *numeric* where it is
-held to numbers worked by hand from its paper, and *reproduced* which record shows what its claim says. A *headline*
-([Headlines](headlines.md)) that it was tried in without that is told with what came of the questions about it.
+With one update on a batch of fresh rollouts every importance ratio ρ is exactly 1, so methods that differ only in their
+clip take the same step. The clip matters from the second update on (`improve.minibatches`, `improve.epochs`) and on
+stale rollouts (`max_age`).
+
+**Cost** is read from the meter after four waves of four groups in `isocost.worlds.toy`, at the method's own n. It
+counts tokens sampled, scored without a gradient, and trained on, for each rollout that carried an advantage into an
+update.
+Prompts there have two tokens and answers about three, and nothing is learned. Only the factors relative to the parent
+carry over, and only roughly. A mechanism that has no effect in so small a world shows the factors of its sizes alone.
+
+**Status** lists the evidence:
+
+- *contract*: the method passes `isocost methods check`.
+- *numeric*: a test compares it with numbers worked by hand from its paper.
+- *reproduced*: a record shows the outcome that the method claims.
+- *headline*: a [headline experiment](headlines.md) tested it; the outcome of the questions about it is given.
 """
 
 
-def page() -> str:
-    """The whole page, in Markdown."""
-    cards = {name: methods.load(name).CARD for name in methods.shipped()}
-    rows = [f"| [{n}](#{n}) | {c.title} | {c.year} | {_touched(n)} | {c.claim} |" for n, c in cards.items()]
-    table = "\n".join(["| name | title | year | changes | claim |", "| --- | --- | --- | --- | --- |", *rows])
-    tree = methods.tree(methods.shipped())
-    return "\n\n".join([HEAD.strip(), table, f"```text\n{tree}\n```", *map(_entry, cards)]) + "\n"
+def pages() -> dict[str, str]:
+    """Every generated page in Markdown, by its path below the documentation's folder."""
+    names = methods.shipped()
+    return {"methods.md": index(names), **{f"methods/{name}.md": page(name) for name in names}}
 
 
-def _entry(name: str) -> str:
+def index(names: Sequence[str]) -> str:
+    """The index: a table of these methods, and their family tree."""
+    cards = {name: methods.load(name).CARD for name in names}
+    rows = [
+        f"| [{n}](methods/{n}.md) | {c.title}, {_paper(c)} | {c.year} | {_touched(n)} | {c.claim} | {_states(n)} |"
+        for n, c in cards.items()
+    ]
+    table = ["| name | paper | year | changes | claim | status |", "| --- | --- | --- | --- | --- | --- |", *rows]
+    family = f"A method is indented below the one that it changes.\n\n```text\n{methods.tree(names)}\n```"
+    parts = [HEAD.format(count=len(names)).strip(), "\n".join(table), "## Family tree", family]
+    return "\n\n".join(parts) + "\n"
+
+
+def page(name: str) -> str:
+    """The page of one method."""
     module = methods.load(name)
     idea, _, rest = (inspect.getdoc(module) or "").partition("\n\n")
-    parts = [f"## {name}", f"{_paper(module.CARD)} {idea}", f"```text\n{inspect.cleandoc(rest)}\n```", _changes(name)]
-    said = "\n".join(f"- {line}" for line in remarks(Path(module.__file__).read_text(encoding="utf-8")))
-    parts += [f"Its file says:\n\n{said}"] if said else []
-    shown = status(name, REPOSITORY, _own(name))
-    return "\n\n".join([*parts, _overhead(name), f"Needs: {_needs(name)}", f"Status: {shown}."])
+    said = remarks(Path(module.__file__).read_text(encoding="utf-8"))
+    parts = [
+        f"# {module.CARD.title}",
+        idea,
+        "\n".join(_facts(name, module.CARD)),
+        f"## Equations\n\n```text\n{inspect.cleandoc(rest)}\n```",
+        f"## What it changes\n\n{_changes(name)}",
+        *_section("How it works", "\n\n".join(_own_functions(module))),
+        *_section("Settings", _settable(name)),
+        *_section("Choices and omissions", "\n".join(f"- {line}" for line in said)),
+        f"## Needs\n\n{_needs(name)}",
+        f"## Cost\n\n{_overhead(name)}",
+        "## Status\n\n" + "\n".join(f"- {_shown(*x)}" for x in evidence(name, REPOSITORY, _own(name), "../")),
+        "[All methods](../methods.md)",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _facts(name: str, card: methods.Card) -> list[str]:
+    parent = f"[{card.parent}]({card.parent}.md)" if card.parent else "none, it is the root"
+    facts = {"Name": f"`{name}`", "Paper": f"{_paper(card)}, {card.year}", "Parent": parent, "Claim": card.claim}
+    return [f"- {k}: {v}" for k, v in facts.items()]
+
+
+def _section(title: str, text: str) -> list[str]:
+    return [f"## {title}\n\n{text}"] if text else []
+
+
+def _own_functions(module: Any) -> list[str]:
+    """What the docstrings of the seam functions in a method's file say."""
+    own = [getattr(module, seam, None) for seam in SEAMS]
+    said = {fn.__name__: inspect.getdoc(fn) or "" for fn in own
+            if inspect.isfunction(fn) and fn.__module__ == module.__name__}
+    return [f"`{seam}`: " + "\n\n".join(" ".join(part.split()) for part in doc.split("\n\n"))
+            for seam, doc in said.items() if doc]
+
+
+def _settable(name: str) -> str:
+    """The settings of the seams that a method changes: path, default, allowed values."""
+    module = methods.load(name)
+    recipe, parent = module.recipe(), module.CARD.parent
+    changed = SEAMS if parent is None else diff(methods.load(parent).recipe(), recipe)
+    rows = []
+    for seam in changed:
+        value = getattr(recipe, seam)
+        if seam in SIZES or isinstance(value, tuple):
+            continue
+        used = next(functions(value))
+        for setting, default in used.settings.items():
+            if not callable(default):
+                bounds = used.declared.bounds.get(setting)
+                allowed = bounds.text if bounds else ""
+                rows.append(f"| `{seam}.{setting}` | `{_call(describe(default))}` | {allowed} |")
+    return "\n".join(["| setting | default | allowed values |", "| --- | --- | --- |", *rows]) if rows else ""
 
 
 def remarks(text: str) -> list[str]:
-    """What a file's comments say: why a default is what it is, and the section of the paper that has it.
+    """What a file's comments say of its settings: why a default has its value, and what differs from the paper.
 
-    A comment at the end of a line is told with the line's setting where it holds one; of several it says itself which.
+    A comment on lines of its own counts. One at the end of a line counts where that line sets a name or an argument to
+    a plain value, and is shown with that setting if there is only one.
     """
     out: list[str] = []
     held = _settings(text)
@@ -76,6 +151,8 @@ def remarks(text: str) -> list[str]:
         row, code = token.start[0], token.line[: token.start[1]].strip()
         if not code and out and open_at == row - 1:
             out[-1] += " " + said
+        elif code and row not in held:
+            continue
         else:
             here = held.get(row, []) if code else []
             out.append(f"`{here[0]}`: {said}" if len(here) == 1 else said)
@@ -108,30 +185,54 @@ def _set_by(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 
 
 def status(name: str, repository: Path, own: frozenset[str] = frozenset()) -> str:
-    """What has been shown of a shipped method: contract, numeric, reproduced; each with where.
+    """What has been shown of a shipped method, in one line."""
+    return ", ".join(_shown(*x) for x in evidence(name, repository, own))
 
-    A test that names the method, or a function that only it and its family hold (`own`), holds it to numbers. A record
-    says what it reproduces in `reproduces`, by method; of a headline its file says whose own claim it asks, and which
-    of its questions are about whom.
+
+def evidence(
+    name: str, repository: Path, own: frozenset[str] = frozenset(), docs: str | None = None
+) -> list[tuple[str, str]]:
+    """(what has been shown of a shipped method, where): contract, numeric, reproduced, headline.
+
+    A test that names the method, or a function that only it and its family use (`own`), compares it with numbers. A
+    record names what it reproduces in `reproduces`, by method. The file of a headline names the methods whose own claim
+    it tests, and which of its questions are about which method. With `docs`, the path from the page to the
+    documentation's folder, headlines are links.
     """
-    shown = ["contract"]
-    tests = sorted(repository.glob("tests/test_methods_*.py"))
-    held = [p.name for p in tests if p.stem.rpartition("_")[2] not in GENERAL and {name, *own} & _named_in(p)]
+    shown = [("contract", "")]
+    tests = [p for p in sorted(repository.glob("tests/test_methods_*.py")) if p.stem.rpartition("_")[2] not in GENERAL]
+    tests += [p for p in sorted(repository.glob("tests/methods/test_*.py")) if p.stem == f"test_{name}"]
+    held = [f"`{p.relative_to(repository)}`" for p in tests if {name, *own} & _named_in(p)]
     if held:
-        shown.append("numeric (" + ", ".join(f"`tests/{file}`" for file in held) + ")")
+        shown.append(("numeric", ", ".join(held)))
     for path in sorted(repository.glob("experiments/results/*.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(record, dict) and name in record.get("reproduces", {}):
-            shown.append(f"reproduced ({record['reproduces'][name]}; `{path.relative_to(repository)}`)")
+            shown.append(("reproduced", f"{record['reproduces'][name]}; `{path.relative_to(repository)}`"))
     for path in sorted(repository.glob("experiments/results/headlines/*.json")):
         said = _said_of(repository / "experiments" / "headlines" / f"{path.stem}.py")
         record = json.loads(path.read_text(encoding="utf-8"))
         if name in said["methods"]:
             told = outcome([record["answers"][i]["answer"] for i in said["methods"][name]])
-            asked, where = name in said["own"], f"({said['title']}; `{path.relative_to(repository)}`)"
-            shown.append(f"reproduced {where}" if asked and told == record["outcome"] == "holds" else
-                         f"headline{'' if asked else ' on another claim'}: {told} {where}")
-    return ", ".join(shown)
+            asked, title = name in said["own"], said["title"]
+            link = title if docs is None else f"[{title}]({docs}headlines.md#{_anchor(title)})"
+            state = ("reproduced" if asked and told == record["outcome"] == "holds" else
+                     f"headline{'' if asked else ' on another claim'}: {told}")
+            shown.append((state, f"{link}; `{path.relative_to(repository)}`"))
+    return shown
+
+
+def _shown(state: str, where: str) -> str:
+    return f"{state} ({where})" if where else state
+
+
+def _states(name: str) -> str:
+    return ", ".join(dict.fromkeys(state for state, _ in evidence(name, REPOSITORY, _own(name))))
+
+
+def _anchor(title: str) -> str:
+    """A heading's anchor, as GitHub makes it."""
+    return "".join(c for c in title.lower().replace(" ", "-") if c.isalnum() or c in "-_")
 
 
 def outcome(answers: Sequence[str]) -> str:
@@ -213,7 +314,7 @@ def _each(name: str) -> dict[str, float]:
 
 def _paper(card: methods.Card) -> str:
     known = re.fullmatch(r"\d{4}\.\d{5}", card.paper)
-    return f"[arXiv:{card.paper}](https://arxiv.org/abs/{card.paper})." if known else f"{card.paper}."
+    return f"[arXiv:{card.paper}](https://arxiv.org/abs/{card.paper})" if known else card.paper
 
 
 def _touched(name: str) -> str:
@@ -254,3 +355,19 @@ def _call(x: Any) -> str:
     if isinstance(x, list):
         return f"[{', '.join(map(_call, x))}]"
     return repr(x) if isinstance(x, str) else str(x)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Write every page below the given folder, and remove pages of methods that are gone."""
+    (folder,) = map(Path, arguments)
+    (folder / "methods").mkdir(exist_ok=True)
+    written = pages()
+    for name, text in written.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    for old in (folder / "methods").glob("*.md"):
+        if f"methods/{old.name}" not in written:
+            old.unlink()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from isocost import chance, methods
+from isocost.batch import Batch
 from isocost.contract.conflicts import refuse
 from isocost.errors import Interrupted, UserError
 from isocost.feed import Feed
@@ -24,12 +25,13 @@ from isocost.ledger import Ledger
 from isocost.loop import Step, train
 from isocost.pack import pack
 from isocost.parts import select
-from isocost.seams import Pace, Recipe, describe, diff, fingerprint, functions, paced
-from isocost.types import Batch, Problem
+from isocost.recipe import describe, diff, fingerprint, functions, paced
+from isocost.seams import Pace, Recipe
+from isocost.types import Problem
 from isocost.world import World
 from isocost.worlds import toy
 
-MACHINERY = ("feed", "loop", "pack", "run", "record", "evaluate", "study", "local", "toy", "check", "cli")
+MACHINERY = ("feed", "loop", "runs", "worlds", "local", "contract", "steps", "compare", "planner", "cli")
 ALONE = 16                  # groups of one that are tried
 LEAST, MOST = 4, 512        # groups, and about as many rollouts, of a step that is tried before it is paid for
 
@@ -435,7 +437,8 @@ def _extras(trial: Trial, made: Recipe) -> str:
         ):
             required = {need.thing for x in functions(getattr(made, seam)) for need in x.declared.requires}
             if name not in required and _raises(ask):
-                return f"`{seam}` reads batch.extra[{name!r}]: declare it with @enrich.reads_{name}"
+                declares = f"@requires({name!r}, at='enrich', why=...)"
+                return f"`{seam}` reads batch.extra[{name!r}]: declare it with {declares}"
     return ""
 
 

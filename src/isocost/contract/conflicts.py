@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from isocost.errors import UserError
-from isocost.seams import SEAMS, SIZE_BOUNDS, Recipe, Used, functions
+from isocost.recipe import Used, functions
+from isocost.seams import SEAMS, SIZE_BOUNDS, Recipe
 from isocost.traits import outside
 
 BINARY = ("exact", "final", "words", "numeric", "math")     # verifiers that say 0 or 1 and nothing between

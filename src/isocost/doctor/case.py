@@ -17,6 +17,7 @@ import torch
 from numpy import ndarray
 from torch import Tensor
 
+from isocost.batch import Batch
 from isocost.chance import Purpose
 from isocost.errors import RewardFailed
 from isocost.local.decoder import Decoder
@@ -24,7 +25,7 @@ from isocost.local.roofline import Peaks
 from isocost.pack import pack
 from isocost.parts import play
 from isocost.seams import Pace
-from isocost.types import Batch, Cost, Group, Place, Problem, Role, Rollout, Sampling, Score, Segment
+from isocost.types import Cost, Group, Place, Problem, Role, Rollout, Sampling, Score, Segment
 from isocost.world import World
 from isocost.worlds.setting import Opened
 

@@ -14,6 +14,7 @@ import torch
 from numpy import ndarray
 from torch import Tensor
 
+from isocost.batch import Batch, Forward
 from isocost.chance import Purpose
 from isocost.doctor.case import (
     SEED,
@@ -34,7 +35,7 @@ from isocost.doctor.finding import Finding
 from isocost.local import invariance
 from isocost.local.decoder import Decoder
 from isocost.local.learner import LocalLearner
-from isocost.types import Batch, Cost, Forward, Group, Place, Role, Sampling, Segment
+from isocost.types import Cost, Group, Place, Role, Sampling, Segment
 from isocost.world import Weights
 
 TIMES = 3.0         # sampler's distance from the reference over the learner's; rounding in another order stays below

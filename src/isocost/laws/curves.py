@@ -16,7 +16,7 @@ import numpy as np
 from numpy import ndarray
 
 from isocost.errors import UserError
-from isocost.jsonfile import read_json, read_lines
+from isocost.runs.files import read_json, read_lines
 from isocost.runs.schema import MEASURED
 
 SCHEMA = 1

@@ -15,40 +15,10 @@ from typing import Any
 
 import numpy as np
 from numpy import ndarray
-from scipy.special import betaln
 
-from isocost.jsonfile import read_json, read_lines
+from isocost.runs.files import read_json, read_lines
 from isocost.runs.schema import NAMED, SIZED
-from isocost.stats.passk import beta_binomial
-
-BINS = 16               # bin k holds the rates nearest to k of 16, the samples of a profile
-SOLVED = 1 / 16         # a pass rate from here on is above zero: 1 of 16
-UNSOLVED = 1 / 32       # one below it counts as zero; the gap keeps what only trembles from counting
-
-
-def bins_of(rates: ndarray) -> ndarray:
-    """The bin of each pass rate: (P,) whole numbers 0..16, halves upwards; beyond [0, 1] in the end bins."""
-    return np.clip(np.floor(np.asarray(rates, dtype=float) * BINS + 0.5), 0, BINS).astype(int)
-
-
-def against(rates: Sequence[float] | ndarray, base: Sequence[float | None] | ndarray) -> dict[str, Any]:
-    """What an evaluation keeps of pass rates (P,) now and at the base, as plain data; NaN or None: not scored.
-
-    `histogram` counts problems in each of 17 bins of the rate now; `by_base` is the mean rate now of the problems of
-    each bin of the rate then (None: there were none). `forgotten` counts problems that began at 1/16 or more and are
-    below 1/32 now, `learned` those that went the other way.
-    """
-    now, then = np.array(rates, dtype=float), np.array(base, dtype=float)
-    seen = np.isfinite(now)
-    both = seen & np.isfinite(then)
-    now_of, then_of = now[both], then[both]
-    began = bins_of(then_of)
-    return {
-        "histogram": np.bincount(bins_of(now[seen]), minlength=BINS + 1).tolist(),
-        "by_base": [float(now_of[began == k].mean()) if (began == k).any() else None for k in range(BINS + 1)],
-        "forgotten": int(((then_of >= SOLVED) & (now_of < UNSOLVED)).sum()),
-        "learned": int(((then_of < UNSOLVED) & (now_of >= SOLVED)).sum()),
-    }
+from isocost.stats.progress import against, chance_of_zero, uniformity
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,41 +52,6 @@ class Interference:
 
         arrays = ("C", "histogram", "by_base", "forgotten", "learned", "uniformity")
         return {k: plain(v) if k in arrays else v for k, v in vars(self).items()}
-
-
-def uniformity(by_base: Sequence[float | None] | ndarray, then: Sequence[float | None] | ndarray,
-               weights: Sequence[int] | ndarray) -> float:
-    """How evenly bins (17,) have closed their distance to 1: now against `then`, weighted by their problems.
-
-    With g the share of 1 - then that a bin has closed and m its mean: 1 - mean|g - m| / 2m, Hoover's index from the
-    other side, at least 0; NaN where m <= 0. Bins within 1/32 of 1 have no room and are left out.
-    """
-    now, before, w = (np.array(x, dtype=float) for x in (by_base, then, weights))
-    room = np.isfinite(now) & np.isfinite(before) & (w > 0)
-    room[room] = 1 - before[room] >= UNSOLVED
-    if not room.any():
-        return float("nan")
-    g = (now[room] - before[room]) / (1 - before[room])
-    w = w[room] / w[room].sum()
-    mean = float(w @ g)
-    return max(0.0, 1 - float(w @ np.abs(g - mean)) / (2 * mean)) if mean > 1e-12 else float("nan")
-
-
-def chance_of_zero(histogram: Sequence[int] | ndarray, samples: int | None) -> float | None:
-    """The share of problems with a right sample at first and none at the next look, where no rate has changed.
-
-    From a beta-binomial through the base's histogram: E[(1 - q^s) q^s] with q = 1 - p. None for more than 16 samples,
-    which 17 bins do not tell apart. Looks that share random numbers, as a run's do, differ less: this is a bound.
-    """
-    if samples is None:
-        return 0.0
-    h = np.array(histogram, dtype=float)
-    at = bins_of(np.arange(samples + 1) / samples)
-    if samples > BINS or h[at].sum() < h.sum() or not h.sum():
-        return None
-    a, b = (float(x[0]) for x in beta_binomial(h[at]))
-    once, twice = (np.exp(betaln(a, b + k * samples) - betaln(a, b)) for k in (1, 2))
-    return float(once - twice)
 
 
 def interference(folder: str | Path) -> Interference | None:

@@ -15,8 +15,8 @@ import numpy as np
 from numpy import ndarray
 
 from isocost.errors import UserError
-from isocost.jsonfile import read_json, read_lines
 from isocost.laws.curves import PASS, Curve, curves
+from isocost.runs.files import read_json, read_lines
 
 SPENT = {"rollouts": "rollouts", "tokens": "tokens", "flops": "FLOP", "seconds": "busy seconds"}   # unit: name in text
 LENGTH = "completions/mean_length"      # key in metrics.jsonl: mean tokens of a completion

@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from isocost.batch import Batch
 from isocost.local.decoder import Decoder, wide
 from isocost.local.learner import LocalLearner
-from isocost.types import Batch, Cost
+from isocost.types import Cost
 
 
 class LocalCritic:

@@ -14,7 +14,7 @@ import torch
 from numpy import ndarray
 from torch import Tensor
 
-from isocost.types import Batch
+from isocost.batch import Batch
 
 UNIT = 96        # tokens that the kernel likes to have together at least
 SPLIT = 512      # tokens after which a group is cut in two, so that threads have equal work

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from numpy import ndarray
 from torch import Tensor
 
+from isocost.batch import Batch, Forward
 from isocost.local.cache import NativeCache
 from isocost.local.decoder import Config, Decoder, attention, wide
 from isocost.local.engine import LocalEngine
@@ -27,7 +28,7 @@ from isocost.local.layout import Rows, Shared, Units
 from isocost.local.native import Kernel, Tape, flatten
 from isocost.local.sampling import check, truncate
 from isocost.meter import Meter
-from isocost.types import Batch, Cost, Forward, Sampling
+from isocost.types import Cost, Sampling
 from isocost.world import Weights
 
 LossFn = Callable[[Forward, Batch], tuple[Tensor, dict[str, Tensor]]]

@@ -102,7 +102,7 @@ def parted(name: str) -> tuple[str, str]:
 
 def tuned(recipe: Recipe, sets: Mapping[str, str]) -> Recipe:
     """A recipe with a user's settings, by `seam.name`. Raises UserError for a setting that is none."""
-    from isocost.seams import tune
+    from isocost.recipe import tune
 
     for path, value in sets.items():
         try:
@@ -169,20 +169,6 @@ def tree(of: Sequence[str] = ()) -> str:
 
     roots = dict.fromkeys(card.parent for card in cards.values() if card.parent not in cards)
     return "\n".join([*(line for root in roots for line in below(root, 0)), *broken])
-
-
-def check(name: str) -> list[Any]:
-    """Hold a method, by name or path, to the contract: one `Finding` for each promise of `isocost.contract.check`."""
-    from isocost.contract.check import check as contract
-
-    return contract(name)
-
-
-def catalogue() -> str:
-    """The page docs/methods.md, in Markdown."""
-    from isocost.contract.catalogue import page
-
-    return page()
 
 
 def _by_name(name: str) -> Any:

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from isocost.batch import Batch
 from isocost.methods import Card, grpo
 from isocost.ops import spread
 from isocost.parts import enrich
 from isocost.seams import Advantage, Recipe
 from isocost.traits import bounds
-from isocost.types import Batch
 
 CARD = Card("ACE", "2602.21420", 2026, "grpo", "Errors that training has reinforced are unlearnt faster: pass@k rises.")
 

@@ -8,22 +8,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from isocost.batch import Batch, Forward
 from isocost.methods import Card, grpo, pope
-from isocost.ops import EPS, spread
-from isocost.parts import guide, loss, taught
-from isocost.seams import Recipe
+from isocost.ops import EPS, row_mean, spread
+from isocost.parts import guide, improve, reward
+from isocost.parts.loss import Out, clipped
+from isocost.parts.play import opening, sample
+from isocost.seams import Loss, Pace, Recipe
 from isocost.traits import bounds, trait
-from isocost.types import Batch
+from isocost.types import Place, Problem, Role, Rollout, Segment
+from isocost.world import World
 
 CARD = Card("ADHint", "2512.13095", 2025, "grpo", "Hints by difficulty raise success without hints.")
+HINTED = "hinted"     # the variant whose attempts are given hints, and the cohort of those that were
 
 needs = pope.needs
+
+
+@trait("one_call", "casts_roles")
+@bounds(plain="(0, 1]", most="[0, 1]")
+async def play(
+    problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
+    plain: float = 0.5, most: float = 0.5,
+) -> list[Rollout]:
+    """A share `plain` of the attempts first; the others go on from a hint, the longer the fewer were right (ADHint).
+
+    The hint is the share `most` · (1 − right) of the solution's pieces, rounded, less what says the answer. Where it is
+    empty the others are attempts like the first; else they are the cohort "hinted" (arXiv:2512.13095).
+    """
+    count = min(max(round(plain * len(attempts)), 1), len(attempts))
+    if problem.variant != HINTED or start is not None or count == len(attempts):
+        return await sample(problem, attempts, world, pace, place, start)
+    first = await reward.marked(await sample(problem, attempts[:count], world, pace, place), problem, place, world)
+    hint = hint_for(problem, [r.score.value for r in first if r.score is not None], most)
+    begun = opening(problem, world, pace).read(world.text.encode(hint), Role.TEACHER) if hint else None
+    others = await sample(problem, attempts[count:], world, pace, place, begun)
+    return [*first, *(r.but(cohort=HINTED) if hint else r for r in others)]
+
+
+def hint_for(problem: Problem, rewards: Sequence[float], most: float) -> str:
+    """The hint for a problem of which some attempts earned this much; none where nothing is known."""
+    if not rewards:
+        return ""
+    pieces = guide.pieces_of(str(problem.meta.get("solution") or ""))
+    right = sum(min(max(r, 0.0), 1.0) for r in rewards) / len(rewards)
+    length = min(round(most * (1 - right) * len(pieces)), len(pieces) - 1)
+    while length > 0 and guide.says(problem.answer, "".join(pieces[:length])):
+        length -= 1
+    return "".join(pieces[: max(length, 0)])
 
 
 @trait("compares_siblings", "by_group_spread")
@@ -48,12 +87,24 @@ def difficulty(batch: Batch) -> tuple[Tensor, Tensor]:
     return wrong, usual
 
 
+def loss(out: Forward, batch: Batch, *, inner: Loss) -> Out:
+    """Any loss, of a teacher's tokens only as far as the policy is as decided there as in its own words (ADHint).
+
+    Times min(H_t, H̄) / max(H_t, H̄), a constant: H_t the entropy there, H̄ its mean over the row's own tokens.
+    """
+    loss, seen = inner(out, batch)
+    theirs, entropy = batch.role == int(Role.TEACHER), out.entropy.detach()
+    usual = row_mean(entropy, batch.mask & ~theirs).expand_as(entropy)
+    agreed = (torch.minimum(entropy, usual) + EPS) / (torch.maximum(entropy, usual) + EPS)
+    return torch.where(theirs, agreed * loss, loss), seen
+
+
 def recipe(**changes: Any) -> Recipe:
     return grpo.recipe(
         name="adhint",
-        guide=partial(guide.as_variant, name=taught.HINTED),
-        play=partial(taught.hinted, plain=0.5, most=0.5),   # h_max is not public: half leaves half to be found
+        guide=partial(guide.as_variant, name=HINTED),
+        play=partial(play, plain=0.5, most=0.5),   # h_max is not public: half leaves half to be found
         advantage=advantage,
-        loss=partial(taught.consistently, inner=partial(loss.clipped, low=0.2, high=0.2)),
-        improve=taught.imitating,
+        loss=partial(loss, inner=partial(clipped, low=0.2, high=0.2)),
+        improve=improve.imitating,
     ).but(**changes)

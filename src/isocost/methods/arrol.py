@@ -7,18 +7,106 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from isocost import chance
+from isocost.errors import UserError
 from isocost.methods import Card, grpo
-from isocost.parts import schedule
-from isocost.seams import Recipe
+from isocost.seams import Attempts, Recipe
+from isocost.traits import bounds, trait
+from isocost.types import Problem, Rollout, Segment, Stop
+
+if TYPE_CHECKING:
+    from isocost.ledger import Ledger, Seen
 
 CARD = Card("ARRoL", "2603.24840", 2026, "grpo", "Half the tokens, fewer groups that are all right or all wrong.")
+OUTLOOKS = "outlooks"     # the note with what was predicted of a rollout before its end
+
+
+def confidence(text: Segment) -> float:
+    """Mean log-prob of what the policy wrote."""
+    return float(text.logp[text.own].mean()) if text.written else 0.0
+
+
+@trait("in_parts")
+@trait("leaves_unmarked", keep=("<", 1))
+@bounds(
+    at="[1, inf)", keep="(0, 1]", aim="[0, 1]", cold="[0, inf)", least="[0, inf)", bins="[1, inf)", window="[1, inf)"
+)
+async def schedule(
+    problem: Problem, attempts: Sequence[int], play: Attempts, ledger: Ledger, *,
+    at: int = 512, keep: float = 0.5, aim: float = 0.5, cold: int = 20, least: int = 2, bins: int = 10,
+    window: int = 2048, outlook: Callable[[Segment], float] = confidence,
+) -> list[Rollout]:
+    """Of those who are not done after `at` tokens only some go on, chosen so that half are right (arXiv:2603.24840).
+
+    How likely each will be is told from its `outlook` then, by how earlier ones with such an outlook have ended
+    (`arrol.odds`); `chances` says who goes on. At least `least` of a group come home. In the first `cold` steps
+    everyone goes on, and is learnt from. Who does not go on is cancelled; what it cost is paid. Raises UserError for
+    `at` below 1.
+    """
+    if at < 1:
+        raise UserError(f"schedule.at is {at}; there is nothing to tell from before the first token")
+    early = await play(problem, attempts, max_tokens=at)
+    cut = [r for r in early if r.stop is Stop.LENGTH] if at < play.pace.max_tokens else []
+    told = {r.attempt: outlook(r.segments[-1]) for r in cut}
+    on = [r.attempt for r in cut]
+    if cut and ledger.step >= cold:
+        rng = chance.generator(play.place.seed, chance.Purpose.SELECT, play.place.wave, play.place.slot, attempts[0])
+        right = odds(ledger, list(told.values()), bins=bins, window=window)
+        rank = rng.random(len(cut)) / np.maximum(chances(right, keep=keep, aim=aim), 1e-12)
+        many = max(int((rank < 1).sum()), min(least - (len(early) - len(cut)), len(cut)))
+        on = [cut[i].attempt for i in sorted(np.argsort(rank, kind="stable")[:many].tolist())]
+    home = await asyncio.gather(*(play(problem, [r.attempt], r.segments[-1]) for r in cut if r.attempt in on))
+    rest = [r for r in early if r.attempt not in told]
+    noted = [r.but(notes={**r.notes, OUTLOOKS: told[r.attempt]}) for one in home for r in one]
+    return sorted([*rest, *noted], key=lambda r: r.attempt)
+
+
+def odds(ledger: Ledger, outlooks: Sequence[float], *, bins: int, window: int) -> list[float]:
+    """The chance that attempts with these outlooks end well, by how the latest `window` that had one have ended.
+
+    These are cut into `bins` of as many each by their outlook, and an attempt gets the share right of its bin, from a
+    flat prior: never quite 0 or 1. A half where nothing is known.
+    """
+    known = ledger.fold(partial(_told, window=window), list[tuple[float, float]]())
+    if not known:
+        return [0.5] * len(outlooks)
+    scores, ends = np.array(known).T
+    edges = np.quantile(scores, np.arange(1, bins) / bins)
+    home = np.searchsorted(edges, scores, side="right")
+    right, count = np.bincount(home, ends, bins), np.bincount(home, minlength=bins)
+    return ((1 + right) / (2 + count))[np.searchsorted(edges, outlooks, side="right")].tolist()
+
+
+def _told(known: list[tuple[float, float]], seen: Sequence[Seen], *, window: int) -> list[tuple[float, float]]:
+    known += [
+        (told, min(max(reward, 0.0), 1.0))
+        for s in seen for told, reward in zip(s.notes.get(OUTLOOKS, ()), s.rewards, strict=False) if told is not None
+    ]
+    return known[-window:]
+
+
+def chances(odds: Sequence[float], *, keep: float, aim: float) -> np.ndarray:
+    """With which chance each of a group goes on, so that a share `keep` does, of which a share `aim` will be right.
+
+    keep · (p aim / p̄ + (1 − p)(1 − aim) / (1 − p̄)), in [0, 1]: p are the odds, p̄ their mean. Where nothing is cut off
+    at 1 the mean is exactly `keep`, and with odds of 0 and 1 that come true the share right is exactly `aim`.
+    """
+    p = np.asarray(odds, dtype=np.float64)
+    mean = p.mean()
+    if not 0 < mean < 1:
+        return np.full(len(p), keep)
+    return np.minimum(keep * (p * aim / mean + (1 - p) * (1 - aim) / (1 - mean)), 1.0)
 
 
 def recipe(**changes: Any) -> Recipe:
     # L, κ, ρ and the cold start are the paper's. Its head reads hidden states, which no seam shows: here the mean
     # log-prob of the L tokens is binned as the paper bins its head's output. n counts what is begun, so twice GRPO's.
-    early = partial(schedule.pruned, at=512, keep=0.5, aim=0.5, cold=20, outlook=schedule.confidence)
+    early = partial(schedule, at=512, keep=0.5, aim=0.5, cold=20, outlook=confidence)
     return grpo.recipe(name="arrol", schedule=early, rollouts=16).but(**changes)

@@ -10,17 +10,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from math import ceil, comb, floor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isocost.methods import FAILS, HOLDS, Card, grpo
-from isocost.parts import select
+from isocost.parts.select import mark
 from isocost.seams import Recipe
+from isocost.traits import bounds
+from isocost.types import Group
+
+if TYPE_CHECKING:
+    from isocost.ledger import Ledger
 
 CARD = Card("Balanced difficulty filtering", "2504.03380", 2025, "grpo", "Half-solved groups teach fastest per update.")
 
 LOW, HIGH = 0.25, 0.75   # the paper compares symmetric bands; this one keeps what is worth 3/4 of the best, or more
 LEAST_HELD = 0.1         # share of groups within: below it a step needs more than ten waves
 SIZE = 8                 # n at which that share is told
+
+
+@bounds(low="[0, 1]", high="[0, 1]")
+def select(group: Group, ledger: Ledger, *, low: float = 0.25, high: float = 0.75) -> Group | None:
+    """Nothing of a group whose share of right attempts is not in [low, high] (arXiv:2504.03380), nor of a settled one.
+
+    Right is what the verifier said, whatever the reward made of it.
+    """
+    right = [mark(r) for r in group.rollouts if r.score is not None]
+    held = low <= sum(right) / max(len(right), 1) <= high and len(set(right)) > 1
+    return group if held else None
 
 
 def held(rate: float, size: int = SIZE) -> float:
@@ -41,4 +57,4 @@ def needs(profile: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def recipe(**changes: Any) -> Recipe:
-    return grpo.recipe(name="balanced", select=partial(select.between, low=LOW, high=HIGH), refill=True).but(**changes)
+    return grpo.recipe(name="balanced", select=partial(select, low=LOW, high=HIGH), refill=True).but(**changes)

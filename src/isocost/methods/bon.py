@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from isocost.batch import Batch
 from isocost.errors import UserError
 from isocost.methods import Card, grpo, reinforce
 from isocost.ops import siblings_of, spread
 from isocost.seams import Recipe
 from isocost.traits import bounds, shares, trait
-from isocost.types import Batch
 
 CARD = Card("BoN-aware", "2412.15287", 2024, "reinforce", "It wins at best of N and gives way at one sample.")
 

@@ -11,20 +11,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from math import inf
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from isocost.batch import Batch
 from isocost.errors import UserError
 from isocost.methods import Card, bon
 from isocost.ops import spread
-from isocost.parts import select
 from isocost.parts.reward import verified
 from isocost.seams import Recipe
 from isocost.traits import bounds, gives, requires, shares, trait
-from isocost.types import Batch, Group
+from isocost.types import Group
 from isocost.world import World
+
+if TYPE_CHECKING:
+    from isocost.ledger import Ledger
 
 CARD = Card("BoN-RLB", "2412.15287", 2024, "bon", "Weights on best-of-N's own samples give the gradient of best-of-N.")
 FORMS = {"positive": 0.0, "plus": 1.0, "minus": -1.0}
@@ -39,12 +43,14 @@ async def reward(group: Group, world: World, *, least: float = 0.5) -> Group:
                     for r in group.rollouts)
 
 
-def gains(p: Tensor, n: int, form: str) -> tuple[Tensor, Tensor]:
-    """What a right and a wrong sample of best-of-n are worth at failure rate p; any shape."""
-    if form not in FORMS:
-        raise UserError(f"the form is one of {', '.join(FORMS)}; not {form!r}")
-    right, wrong = n * p ** (n - 1) / (1 - p**n), FORMS[form] * n * p / (1 - p)
-    return (right, wrong) if FORMS[form] else (right * (1 - p), wrong)
+@trait("independent_attempts")
+@shares(best_of="n")
+@bounds(n="[1, inf)")
+def select(group: Group, ledger: Ledger, *, n: int = 4) -> Group | None:
+    """The best of every n attempts in a row, ties to the first: independent draws of best-of-n. What is over goes."""
+    blocks = [group.rollouts[at : at + n] for at in range(0, len(group.rollouts) - n + 1, n)]
+    best = [max(block, key=lambda r: r.score.value if r.score is not None else -inf) for block in blocks]
+    return group.of(best) if best else None
 
 
 @trait("compares_siblings", n=(">", 1))
@@ -64,6 +70,14 @@ def advantage(
     return spread(torch.where(batch.reward >= least, right, wrong), batch)
 
 
+def gains(p: Tensor, n: int, form: str) -> tuple[Tensor, Tensor]:
+    """What a right and a wrong sample of best-of-n are worth at failure rate p; any shape."""
+    if form not in FORMS:
+        raise UserError(f"the form is one of {', '.join(FORMS)}; not {form!r}")
+    right, wrong = n * p ** (n - 1) / (1 - p**n), FORMS[form] * n * p / (1 - p)
+    return (right, wrong) if FORMS[form] else (right * (1 - p), wrong)
+
+
 def recipe(**changes: Any) -> Recipe:
-    best = partial(select.best_of, n=4)
+    best = partial(select, n=4)
     return bon.recipe(name="bonrlb", advantage=advantage, reward=reward, select=best).but(**changes)

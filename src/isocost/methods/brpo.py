@@ -7,20 +7,121 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import cycle, islice
+from math import ceil
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from isocost import chance
+from isocost.batch import Batch
+from isocost.errors import UserError
 from isocost.methods import Card, grpo
 from isocost.ops import EPS, in_groups, spread
-from isocost.parts import forced, weight
-from isocost.seams import Recipe
-from isocost.traits import bounds, shares, trait
-from isocost.types import Batch
+from isocost.parts import weight
+from isocost.parts.play import given, sample
+from isocost.seams import Pace, Recipe
+from isocost.traits import bounds, gives, requires, shares, trait
+from isocost.types import Group, Place, Problem, Rollout, Segment
+from isocost.world import World
 
 CARD = Card("BRPO", "2505.13438", 2025, "grpo", "It beats GRPO at every budget of thought, the full one included.")
+
+reads_budgets = requires(
+    "answers at budgets", at="play",
+    why="it goes by answers at several budgets, and this play asks for none; brpo.play does",
+)
+
+
+@trait("one_call", "casts_roles", "not_as_posed")
+@gives("answers at budgets")
+@shares(budgets="shares")
+@bounds(shares="(0, 1]", answers="[1, inf)", room="[1, inf)")
+async def play(
+    problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
+    shares: tuple[float, ...] = (0.25, 0.5, 0.75, 1.0), answers: int = 2, words: str = "", room: int = 128,
+) -> list[Rollout]:
+    """Traces, and after each share of `max_tokens` some answers to what was thought until then (arXiv:2505.13438).
+
+    A trace comes with `answers` answers per budget; so n attempts hold n // (1 + budgets · answers) traces, at least
+    one, and all others are answers. They begin with `words`, take `room` tokens at most, and say where they come
+    from: `parent` is (trace, token), the cohort "trace.budget". Budgets that a trace does not reach share one.
+    """
+    if place.purpose != chance.Purpose.TRAIN:
+        return await sample(problem, attempts, world, pace, place, start)
+    if len(attempts) <= len(shares):
+        raise UserError(f"a trace with answers at {len(shares)} budgets takes {1 + len(shares)} rollouts or more")
+    count = max(len(attempts) // (1 + len(shares) * answers), 1)
+    traces = await sample(problem, attempts[:count], world, pace, place, start)
+    cells = [(t, cut) for t in traces for cut in _budgets(t.segments[-1], shares, pace, world)]
+    wanted, left = Counter(islice(cycle(range(len(cells))), len(attempts) - count)), iter(attempts[count:])
+    asked: dict[tuple[int, int], list[int]] = {}
+    for k, (trace, cut) in enumerate(cells):
+        asked.setdefault((trace.attempt, cut), []).extend(islice(left, wanted[k]))
+    thought = {t.attempt: t.segments[-1] for t in traces}
+    short, hint = replace(pace, max_tokens=min(room, pace.max_tokens)), world.text.encode(words)
+    said = await asyncio.gather(*(
+        sample(problem, numbers, world, short, place, given(thought[trace], cut, hint))
+        for (trace, cut), numbers in asked.items()
+    ))
+    budget = {key: sum(k[0] == key[0] for k in list(asked)[:at]) for at, key in enumerate(asked)}
+    named = ((f"{key[0]}.{budget[key]}", key, a) for key, group in zip(asked, said, strict=True) for a in group)
+    return [*traces, *(a.but(cohort=cohort, parent=parent) for cohort, parent, a in named)]
+
+
+def _budgets(text: Segment, shares: Sequence[float], pace: Pace, world: World) -> list[int]:
+    """Where each budget cuts a trace; at its end, less the token that ends it, where it was over before."""
+    own = np.flatnonzero(text.own)
+    thought = own[:-1] if len(own) and text.tokens[own[-1]] in world.text.ends else own
+    spent = [min(ceil(share * pace.max_tokens), len(thought)) for share in shares]
+    return [int(thought[k - 1]) + 1 if k else int(own[0]) for k in spent]
+
+
+@trait("compares_siblings", "by_token")
+@reads_budgets
+@shares(budgets="prior")
+@bounds(prior="[0, inf)")
+def advantage(batch: Batch, ledger: object, *, prior: tuple[float, ...] = (0.25,) * 4) -> Tensor:  # -> (N, T)
+    # P: as many numbers as there are budgets, uniform as in one of the paper's two main runs; (0, .., 1) is "base".
+    credit = spread(in_groups(lambda r: r - r.mean(), batch.reward, batch), batch)
+    at = torch.arange(batch.tokens.shape[1])
+    first = 0
+    for group in batch.groups:
+        traces = [(first + i, r.attempt) for i, r in enumerate(group.rollouts) if r.parent is None]
+        cells = [scores(group, attempt, len(prior)) for _, attempt in traces]
+        rest = [c for c, _ in cells if c]
+        leads = iter(lead(torch.tensor(rest), torch.tensor(prior)) if rest else ())
+        for (rollout, _), (known, cuts) in zip(traces, cells, strict=True):
+            mine, each = batch.rollout == rollout, next(leads) if known else torch.zeros(len(prior))
+            stretch = torch.bucketize(at, torch.tensor(cuts[:-1], dtype=torch.long), right=True)
+            credit[mine] = each[stretch] * batch.mask[mine]
+        first += len(group.rollouts)
+    return credit
+
+
+def scores(group: Group, trace: int, budgets: int) -> tuple[list[float], list[int]]:
+    """What the answers to a trace of `anytime` earned at each budget on average, and where the cuts are.
+
+    A trace that ended early has fewer cuts than budgets; the last holds for the rest. Nothing is known of a trace
+    of which all answers at some cut have no score: ([], []).
+    """
+    earned: dict[int, list[float]] = {}
+    for r in group.rollouts:
+        if r.parent is not None and r.parent[0] == trace and r.score is not None:
+            earned.setdefault(int(r.cohort.partition(".")[2]), []).append(r.score.value)
+    cuts = sorted({r.parent[1] for r in group.rollouts if r.parent is not None and r.parent[0] == trace})
+    if not earned or sorted(earned) != list(range(len(cuts))):
+        return [], []
+    if len(cuts) > budgets:
+        raise UserError(f"answers come at {len(cuts)} budgets, of which {budgets} have a prior")
+    return [sum(x) / len(x) for x in (earned[min(s, len(cuts) - 1)] for s in range(budgets))], cuts
 
 
 def lead(c: Tensor, prior: Tensor) -> Tensor:
@@ -32,31 +133,9 @@ def lead(c: Tensor, prior: Tensor) -> Tensor:
     return leads.where(leads.abs() > EPS * returns.abs().max(), 0.0)          # what is settled is so exactly
 
 
-@trait("compares_siblings", "by_token")
-@forced.reads_budgets
-@shares(budgets="prior")
-@bounds(prior="[0, inf)")
-def advantage(batch: Batch, ledger: object, *, prior: tuple[float, ...] = (0.25,) * 4) -> Tensor:  # -> (N, T)
-    # P: as many numbers as there are budgets, uniform as in one of the paper's two main runs; (0, .., 1) is "base".
-    credit = spread(in_groups(lambda r: r - r.mean(), batch.reward, batch), batch)
-    at = torch.arange(batch.tokens.shape[1])
-    first = 0
-    for group in batch.groups:
-        traces = [(first + i, r.attempt) for i, r in enumerate(group.rollouts) if r.parent is None]
-        cells = [forced.scores(group, attempt, len(prior)) for _, attempt in traces]
-        rest = [c for c, _ in cells if c]
-        leads = iter(lead(torch.tensor(rest), torch.tensor(prior)) if rest else ())
-        for (rollout, _), (known, cuts) in zip(traces, cells, strict=True):
-            mine, each = batch.rollout == rollout, next(leads) if known else torch.zeros(len(prior))
-            stretch = torch.bucketize(at, torch.tensor(cuts[:-1], dtype=torch.long), right=True)
-            credit[mine] = each[stretch] * batch.mask[mine]
-        first += len(group.rollouts)
-    return credit
-
-
 def recipe(**changes: Any) -> Recipe:
     # The paper: 8 traces with 4 answers per budget, 136 rollouts. Here 4 with 2, for each is counted in n.
-    # A chat model needs play.words, such as forced.TIME_IS_UP: without, an answer is only going on with less room.
-    asked = partial(forced.anytime, shares=(0.25, 0.5, 0.75, 1.0), answers=2)
+    # A chat model needs play.words, such as scalerl.TIME_IS_UP: without, an answer is only going on with less room.
+    asked = partial(play, shares=(0.25, 0.5, 0.75, 1.0), answers=2)
     average = weight.token_mean      # as the released code's trainer does
     return grpo.recipe(name="brpo", play=asked, advantage=advantage, weight=average, rollouts=36).but(**changes)

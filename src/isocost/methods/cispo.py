@@ -9,13 +9,33 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from isocost.batch import Batch, Forward
 from isocost.methods import Card, grpo
-from isocost.parts import loss, weight
+from isocost.ops import lengths, spread
+from isocost.parts.loss import Out, reweighed
+from isocost.parts.weight import count
 from isocost.seams import Recipe
+from isocost.traits import bounds, gives
 
 CARD = Card("CISPO", "2506.13585", 2025, "grpo", "Rare but pivotal tokens keep their gradient.")
 
 
+def weight(batch: Batch) -> Tensor:
+    """Every group the same, all tokens of its rollouts sharing: 1 / (groups · tokens of the group). -> (N, T)"""
+    tokens = torch.zeros_like(batch.reward).index_add(0, batch.group, lengths(batch))
+    return spread(1 / tokens.clamp(min=1)[batch.group], batch) / count(tokens)
+
+
+@gives("importance ratios")
+@bounds(high="(0, inf]")
+def loss(out: Forward, batch: Batch, *, high: float = 5.0) -> Out:
+    """-sg(min(ρ, high)) A log π: the weight is capped and every token keeps its gradient (CISPO, arXiv:2506.13585)."""
+    return reweighed(out, batch, over="token", high=high)
+
+
 def recipe(**changes: Any) -> Recipe:
-    capped = partial(loss.truncated, high=5.0)
-    return grpo.recipe(name="cispo", loss=capped, weight=weight.prompt_mean).but(**changes)
+    capped = partial(loss, high=5.0)
+    return grpo.recipe(name="cispo", loss=capped, weight=weight).but(**changes)

@@ -9,12 +9,11 @@ from functools import partial
 from typing import Any
 
 from isocost.methods import Card, dars
-from isocost.parts import allocate
 from isocost.seams import Recipe
 
 CARD = Card("DARS, hardness weighted", "2508.13755", 2025, "dars", "Hard problems gain more than by equal treatment.")
 
 
 def recipe(**changes: Any) -> Recipe:
-    more = partial(allocate.by_shortfall, first=0.5, most=64, hard=True)
+    more = partial(dars.allocate, first=0.5, most=64, hard=True)
     return dars.recipe(name="darshw", allocate=more).but(**changes)

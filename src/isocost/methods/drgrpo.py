@@ -11,10 +11,12 @@ from typing import Any
 
 from torch import Tensor
 
+from isocost.batch import Batch
 from isocost.methods import Card, grpo
-from isocost.ops import per_group
-from isocost.parts import weight
+from isocost.ops import lengths, per_group
+from isocost.parts.weight import count
 from isocost.seams import Recipe
+from isocost.traits import bounds
 
 CARD = Card("Dr. GRPO", "2503.20783", 2025, "grpo", "Wrong answers stop growing longer.")
 
@@ -24,6 +26,12 @@ def advantage(r: Tensor) -> Tensor:  # (G,) -> (G,)
     return r - r.mean()
 
 
+@bounds(tokens="[1, inf)")
+def weight(batch: Batch, *, tokens: int = 1024) -> Tensor:
+    """Tokens averaged over a length that does not depend on the rollout: 1 / (R · tokens). -> (N, T)"""
+    return batch.mask / (count(lengths(batch)) * tokens)
+
+
 def recipe(**changes: Any) -> Recipe:
-    average = partial(weight.fixed_length, tokens=1024)   # L_max, a constant: pace.max_tokens as a rule
+    average = partial(weight, tokens=1024)   # L_max, a constant: pace.max_tokens as a rule
     return grpo.recipe(name="drgrpo", advantage=advantage, weight=average).but(**changes)

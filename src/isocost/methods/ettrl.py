@@ -8,22 +8,116 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import cycle, islice
+from math import ceil
 from typing import Any
 
+import numpy as np
+from numpy import ndarray
 from torch import Tensor
 
+from isocost import chance
+from isocost.batch import Batch
 from isocost.methods import Card, grpo
 from isocost.ops import lengths, spread
-from isocost.parts import enrich, reward, tree
-from isocost.seams import Advantage, Recipe
-from isocost.traits import bounds
-from isocost.types import Batch
+from isocost.pack import pack
+from isocost.parts.play import sample
+from isocost.seams import Advantage, Pace, Recipe
+from isocost.traits import bounds, gives, requires, trait
+from isocost.types import Cost, Group, Place, Problem, Rollout, Score, Segment, Stop
+from isocost.world import World
 
 CARD = Card("ETTRL", "2508.11356", 2025, "grpo", "It learns unverified where most are right, in 60% of the tokens.")
 
+reads_entropy = requires(
+    "entropy", at="enrich", why="it goes by how unsure an attempt was; add ettrl.enrich to `enrich`"
+)
 
-@enrich.reads_entropy
+
+def entropies(trunks: Sequence[Rollout], world: World, place: Place) -> list[ndarray]:
+    """The entropy of the distribution that each token was drawn from, per attempt: (T,). Charged as `score` tokens."""
+    known = tuple(t.scored(Score(0.0)) for t in trunks)      # no update: any score will do
+    batch = pack([Group(trunks[0].problem, known, place)], world.engine.version)
+    rows = world.learner.score(batch).entropy.float().cpu().numpy()
+    return [row[: len(t.segments[-1])] for row, t in zip(rows, trunks, strict=True)]
+
+
+@trait("one_call", "not_as_posed", "shares_beginnings")
+@bounds(points="[0, inf)", branches="[0, inf)")
+async def play(
+    problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
+    points: int = 2, branches: int = 2, unsure: Callable[[Sequence[Rollout], World, Place], list[ndarray]] = entropies,
+) -> list[Rollout]:
+    """Trees: whole attempts, each forked where it was least sure (ETTRL's rollouts, arXiv:2508.11356).
+
+    At the `points` of highest entropy in a trunk the token is drawn again, `branches` times, and the attempt goes on
+    from there. n attempts are n leaves in ⌈n / (1 + branches · points)⌉ trees; forks are dealt in turn, so where n is
+    no multiple some points have one less. A leaf's `parent` is (trunk, token). A start is gone on from as it is. Nor is
+    there a tree outside of training: where a whole trunk was least sure is told by its end too, so leaves are not the
+    policy's draws, and a pass rate of theirs is not its own.
+    """
+    if place.purpose != chance.Purpose.TRAIN:
+        return await sample(problem, attempts, world, pace, place, start)
+    count = ceil(len(attempts) / (1 + branches * points))
+    trunks = await sample(problem, attempts[:count], world, pace, place, start)
+    told = unsure(trunks, world, place) if len(attempts) > count else []
+    cells = [(t, at) for t, doubt in zip(trunks, told, strict=False) for at in _most(t.segments[-1], doubt, points)]
+    left = attempts[count:]
+    if not cells:
+        return [*trunks, *await sample(problem, left, world, pace, place, start)]
+    numbers: dict[int, list[int]] = {}
+    for attempt, k in zip(left, islice(cycle(range(len(cells))), len(left)), strict=True):
+        numbers.setdefault(k, []).append(attempt)
+    grown = await asyncio.gather(*(_branch(*cells[k], numbers[k], world, pace, place) for k in numbers))
+    return [*trunks, *(leaf for leaves in grown for leaf in leaves)]
+
+
+def told(rollout: Rollout) -> str:
+    """What an attempt answered: all of what the verifier would read, without the blanks around it."""
+    return rollout.final.strip()
+
+
+def _most(text: Segment, doubt: ndarray, points: int) -> list[int]:
+    """Where the doubt was greatest among the policy's own tokens, in order; ties to the first."""
+    own = np.flatnonzero(text.own)
+    return sorted(own[np.argsort(-doubt[own], kind="stable")[:points]].tolist())
+
+
+async def _branch(
+    trunk: Rollout, at: int, attempts: Sequence[int], world: World, pace: Pace, place: Place
+) -> list[Rollout]:
+    start = trunk.segments[-1].cut(at)
+    if start.written:
+        world.meter.charge(Cost(rollouts=len(attempts)))
+    made = await sample(trunk.problem, attempts, world, pace, place, start)
+    return [r.but(parent=(trunk.attempt, at)) for r in made]
+
+
+@trait("not_whether_right")
+async def reward(group: Group, world: World, *, answer: Callable[[Rollout], str] = told) -> Group:
+    """1 for the answer that most of the group gave, else 0: no verifier is asked (TTRL, arXiv:2504.16084).
+
+    Of answers that as many gave it is the first. What was cut has not answered: it has no vote, and is not right. An
+    attempt whose environment failed has no score.
+    """
+    said = {r.attempt: answer(r) for r in group.rollouts if r.stop in (Stop.DONE, Stop.TURNS)}
+    most = {name for name, _ in Counter(said.values()).most_common(1)}
+    return group.of(
+        r.scored(None if r.stop is Stop.ERROR else Score(float(said.get(r.attempt) in most))) for r in group.rollouts
+    )
+
+
+@gives("entropy")
+def enrich(batch: Batch, world: World) -> Batch:
+    """Entropy of the distribution that each token was drawn from, as `extra["entropy"]`; charged as `score` tokens."""
+    return batch.but(extra={**batch.extra, "entropy": world.learner.score(batch).entropy})
+
+
+@reads_entropy
 @bounds(cap="[0, inf)")
 def advantage(
     batch: Batch, ledger: Any, *, inner: Advantage = grpo.advantage, cap: float = 0.0
@@ -37,6 +131,6 @@ def advantage(
 def recipe(**changes: Any) -> Recipe:
     # The paper has 12 trees of 5, and updates on 32 of the 60 leaves; here 4 trees, and all of them.
     return grpo.recipe(
-        name="ettrl", play=partial(tree.forked, points=2, branches=2), reward=reward.agreed,
-        enrich=(enrich.entropy,), advantage=partial(advantage, inner=grpo.advantage), rollouts=20,
+        name="ettrl", play=partial(play, points=2, branches=2), reward=reward,
+        enrich=(enrich,), advantage=partial(advantage, inner=grpo.advantage), rollouts=20,
     ).but(**changes)

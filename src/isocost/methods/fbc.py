@@ -8,17 +8,32 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from math import ceil
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from isocost.batch import Batch
 from isocost.methods import Card, reinforce
 from isocost.ops import spread
-from isocost.parts import improve, select, weight
+from isocost.parts import improve, weight
 from isocost.seams import Recipe
-from isocost.types import Batch
+from isocost.traits import bounds
+from isocost.types import Group
+
+if TYPE_CHECKING:
+    from isocost.ledger import Ledger
 
 CARD = Card("Filtered BC", "2506.07976", 2025, "reinforce", "Where failures say little, successes alone do as well.")
+
+
+@bounds(shortest="(0, 1]")
+def select(group: Group, ledger: Ledger, *, over: float = 0.0, shortest: float = 1.0) -> Group | None:
+    """The attempts that earned more than `over`, of these the share `shortest`, rounded up; ties to the first."""
+    good = [r for r in group.rollouts if r.score is not None and r.score.value > over]
+    ranked = sorted(good, key=lambda r: (sum(s.written for s in r.segments), r.attempt))
+    kept = ranked[: ceil(shortest * len(good))]
+    return group.of(sorted(kept, key=lambda r: r.attempt)) if kept else None
 
 
 def advantage(batch: Batch, ledger: object, *, over: float = 0.0) -> Tensor:  # -> (N, T)
@@ -29,7 +44,7 @@ def recipe(**changes: Any) -> Recipe:
     # TTI draws each update from a buffer that grows by the right attempts of every iteration; here one half is fresh.
     # What a right attempt was sampled by does not matter: its tokens are targets, not samples.
     learn = partial(improve.replayed, fresh=0.5, room=512, mixed=False, inner=partial(improve.policy, ratios=False))
-    right = partial(select.right, over=0.0, shortest=1.0)
+    right = partial(select, over=0.0, shortest=1.0)
     return reinforce.recipe(
         name="fbc", select=right, advantage=advantage, weight=weight.token_mean, improve=learn
     ).but(**changes)

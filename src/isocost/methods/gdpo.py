@@ -6,21 +6,43 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from isocost.batch import Batch
 from isocost.errors import UserError
 from isocost.methods import Card, grpo
 from isocost.ops import in_groups, spread
-from isocost.parts import reward
+from isocost.parts.reward import verified
 from isocost.seams import Recipe
 from isocost.traits import bounds, trait
-from isocost.types import Batch
+from isocost.types import Group, Rollout
+from isocost.world import World
 
 CARD = Card("GDPO", "2601.05242", 2026, "grpo", "Rewards that are added before they are scaled drown each other.")
+
+
+@trait("not_whether_right")
+@bounds(limit="[0, inf)")
+async def reward(group: Group, world: World, *, limit: int = 4000, given: bool = False) -> Group:
+    """What the verifier says, plus 1 for at most `limit` sampled tokens; with `given`, only if the answer is right.
+
+    Parts: `right` and `short`. The condition keeps a policy from trading the hard reward for the easy one (GDPO,
+    arXiv:2601.05242).
+    """
+    group = await verified(group, world)
+    return group.of(_with_short(r, k <= limit, given) for r, k in zip(group.rollouts, group.lengths, strict=True))
+
+
+def _with_short(rollout: Rollout, within: bool, given: bool) -> Rollout:
+    if (score := rollout.score) is None:
+        return rollout
+    short = float(within and (score.value > 0 or not given))
+    return rollout.scored(replace(score, value=score.value + short, parts={"right": score.value, "short": short}))
 
 
 @trait("compares_siblings", "by_group_spread")
@@ -48,5 +70,5 @@ def _part(batch: Batch, name: str) -> Tensor:
 
 
 def recipe(**changes: Any) -> Recipe:
-    both = partial(reward.verified_and_short, limit=4000, given=False)
+    both = partial(reward, limit=4000, given=False)
     return grpo.recipe(name="gdpo", advantage=advantage, reward=both).but(**changes)

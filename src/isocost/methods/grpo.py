@@ -30,18 +30,6 @@ def advantage(r: Tensor, *, eps: float = EPS) -> Tensor:  # (G,) -> (G,)
     return (r - r.mean()) / (r.std() + eps)
 
 
-def needs(profile: Mapping[str, Any]) -> tuple[str, str]:
-    """Siblings that differ: most problems are right at least once among their samples."""
-    state, why = reinforce.needs(profile)
-    if state != HOLDS:
-        return state, why
-    if not profile.get("histogram"):
-        return UNMEASURED, "no histogram of right samples per problem: `isocost profile` measures it"
-    share, said = unsolved(profile)
-    state = FAILS if share > MOST_UNSOLVED else HOLDS
-    return state, f"{said} (at most {MOST_UNSOLVED:.0%} leaves groups to compare)"
-
-
 def unsolved(profile: Mapping[str, Any]) -> tuple[float, str]:
     """(share of problems that no sample solved, the same in words); of graded rewards, those that all earned the same.
 
@@ -52,6 +40,18 @@ def unsolved(profile: Mapping[str, Any]) -> tuple[float, str]:
         return share, f"on {share:.0%} of problems all samples earned the same, less than 1/2"
     share = profile["histogram"][0] / sum(profile["histogram"])
     return share, f"{share:.0%} of problems were never right"
+
+
+def needs(profile: Mapping[str, Any]) -> tuple[str, str]:
+    """Siblings that differ: most problems are right at least once among their samples."""
+    state, why = reinforce.needs(profile)
+    if state != HOLDS:
+        return state, why
+    if not profile.get("histogram"):
+        return UNMEASURED, "no histogram of right samples per problem: `isocost profile` measures it"
+    share, said = unsolved(profile)
+    state = FAILS if share > MOST_UNSOLVED else HOLDS
+    return state, f"{said} (at most {MOST_UNSOLVED:.0%} leaves groups to compare)"
 
 
 def recipe(**changes: Any) -> Recipe:

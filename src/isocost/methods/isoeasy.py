@@ -6,21 +6,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from isocost import ops
+from isocost.batch import Batch, Forward
+from isocost.errors import UserError
 from isocost.methods import FAILS, HOLDS, UNMEASURED, Card, grpo
 from isocost.ops import EPS, per_group
 from isocost.parts import enrich, pace
-from isocost.parts import loss as losses
-from isocost.seams import Recipe
+from isocost.parts.loss import Out, clipped, corrected
+from isocost.seams import Loss, Recipe
 from isocost.traits import bounds, trait
-from isocost.types import Batch, Forward
 
 CARD = Card("IsoCompute, easy", "2603.12151", 2026, "grpo", "The best n grows with the budget, then saturates.")
+
+ESTIMATES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"k1": ops.k1, "k2": ops.k2, "k3": ops.k3}
 
 
 @trait("by_group_spread", std=True)
@@ -36,10 +41,39 @@ def advantage(r: Tensor, *, std: bool = False, eps: float = EPS) -> Tensor:  # (
 def loss(
     out: Forward, batch: Batch, *, low: float = 0.2, high: float = 0.2, cap: float = 2.0,
     kl: float = 1e-3, entropy: float = 1e-3, estimate: str = "k2",
-) -> losses.Out:
-    surrogate = partial(losses.corrected, inner=partial(losses.clipped, low=low, high=high), cap=cap)
-    leash = partial(losses.to_reference, scale=kl, estimate=estimate)
-    return losses.plus(out, batch, terms=(surrogate, leash, partial(losses.entropy_bonus, scale=entropy)))
+) -> Out:
+    surrogate = partial(corrected, inner=partial(clipped, low=low, high=high), cap=cap)
+    leash = partial(to_reference, scale=kl, estimate=estimate)
+    return plus(out, batch, terms=(surrogate, leash, partial(entropy_bonus, scale=entropy)))
+
+
+@enrich.reads_reference
+@bounds(scale="[0, inf)")
+def to_reference(out: Forward, batch: Batch, *, scale: float = 1e-3, estimate: str = "k2") -> Out:
+    """scale · KL(π ‖ reference), estimated per token; needs `enrich.reference`.
+
+    On samples of π the gradient of k2 is KL's; k3's is that of KL(reference ‖ π), and k1's has zero mean.
+    """
+    if estimate not in ESTIMATES:
+        raise UserError(f"the estimate of a KL is one of {', '.join(ESTIMATES)}; not {estimate!r}")
+    reference = batch.extra["reference"]
+    return scale * ESTIMATES[estimate](out.logp, reference), {"kl": ops.k3(out.logp.detach(), reference)}
+
+
+def plus(out: Forward, batch: Batch, *, terms: Sequence[Loss]) -> Out:
+    """The sum of several losses; a metric that two of them report is the last one's."""
+    total = torch.zeros_like(out.logp)
+    seen: dict[str, Tensor] = {}
+    for term in terms:
+        loss, more = term(out, batch)
+        total, seen = total + loss, {**seen, **more}
+    return total, seen
+
+
+@bounds(scale="[0, inf)")
+def entropy_bonus(out: Forward, batch: Batch, *, scale: float = 1e-3) -> Out:
+    """-scale · H(π): keeps the policy undecided. Not to be used without a leash on hard problems."""
+    return -scale * out.entropy, {}
 
 
 def needs(profile: Mapping[str, Any]) -> tuple[str, str]:

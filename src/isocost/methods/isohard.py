@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from isocost.batch import Batch, Forward
 from isocost.methods import FAILS, HOLDS, UNMEASURED, Card, isoeasy
-from isocost.parts import loss as losses
+from isocost.parts.loss import Out, clipped, corrected
 from isocost.seams import Recipe
 from isocost.traits import bounds, gives
-from isocost.types import Batch, Forward
 
 CARD = Card("IsoCompute, hard", "2603.12151", 2026, "isoeasy", "Hard sets learn only without KL and entropy terms.")
 
@@ -22,8 +22,8 @@ CARD = Card("IsoCompute, hard", "2603.12151", 2026, "isoeasy", "Hard sets learn 
 @bounds(low="[0, 1]", high="[0, inf]", cap="(0, inf]")
 def loss(
     out: Forward, batch: Batch, *, low: float = 0.2, high: float = 0.2, cap: float = 2.0
-) -> losses.Out:
-    return losses.corrected(out, batch, inner=partial(losses.clipped, low=low, high=high), cap=cap)
+) -> Out:
+    return corrected(out, batch, inner=partial(clipped, low=low, high=high), cap=cap)
 
 
 def needs(profile: Mapping[str, Any]) -> tuple[str, str]:

@@ -8,20 +8,48 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from isocost import ops
+from isocost.batch import Batch, Forward
 from isocost.methods import Card, drgrpo, grpo, reinforce
-from isocost.parts import improve, loss
-from isocost.seams import Recipe
+from isocost.parts.improve import policy
+from isocost.parts.loss import Out, credit
+from isocost.seams import Improve, Recipe
+from isocost.traits import bounds
+from isocost.world import World
+
+if TYPE_CHECKING:
+    from isocost.ledger import Ledger
 
 CARD = Card("Kimi k1.5", "2501.12599", 2025, "reinforce", "A squared log-ratio holds many updates near the sampler.")
 
 needs = grpo.needs   # siblings that differ
 
 
+@bounds(tau="[0, inf)")
+def loss(out: Forward, batch: Batch, *, tau: float = 0.1) -> Out:
+    """-A log π + (τ/2) (log ρ)², the ratio being the whole row's: a squared loss on answers (arXiv:2501.12599).
+
+    Its gradient is that of Σ (A - τ log ρ)² / 2τ: the row's log-ratio is pulled to A / τ and no further. The square
+    is shared out over the tokens, so their weights within a row must be equal.
+    """
+    log_ratio = ops.log_ratio(out, batch) * batch.mask
+    whole = log_ratio.sum(-1, keepdim=True)
+    return -credit(batch) * out.logp + tau / 2 * whole * log_ratio, {"log_ratio": whole.expand_as(log_ratio)}
+
+
+def improve(
+    batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *, inner: Improve = policy
+) -> dict[str, float]:
+    """Any improvement, with an optimiser that remembers nothing of the batches before (Kimi k1.5, arXiv:2501.12599)."""
+    world.learner.forget()
+    return inner(batch, recipe, world, ledger)
+
+
 def recipe(**changes: Any) -> Recipe:
     # τ is not published: 0.1 lets an answer that beat its siblings by 1 become e^10 times as likely, no more. Four
     # updates a batch, for with one the square has no gradient.
-    learn = partial(improve.restarted, inner=partial(improve.policy, minibatches=4))
-    square = partial(loss.regressed, tau=0.1)
+    learn = partial(improve, inner=partial(policy, minibatches=4))
+    square = partial(loss, tau=0.1)
     return reinforce.recipe(name="kimi", advantage=drgrpo.advantage, loss=square, improve=learn).but(**changes)

@@ -10,12 +10,12 @@ from typing import Any
 
 from torch import Tensor
 
+from isocost.batch import Batch
 from isocost.methods import Card, grpo
 from isocost.ops import EPS, in_groups, spread
 from isocost.parts import weight
 from isocost.seams import Recipe
 from isocost.traits import bounds, trait
-from isocost.types import Batch
 
 CARD = Card("Lite PPO", "2508.08221", 2025, "grpo", "A spread taken over the batch does not blow up settled groups.")
 

@@ -8,17 +8,22 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from isocost.batch import Batch
 from isocost.methods import Card, grpo
 from isocost.ops import per_group, siblings_of
-from isocost.parts import improve, weight
-from isocost.seams import Recipe, Weight
+from isocost.parts import weight
+from isocost.parts.improve import policy
+from isocost.seams import Improve, Recipe, Weight
 from isocost.traits import bounds, trait
-from isocost.types import Batch
+from isocost.world import World
+
+if TYPE_CHECKING:
+    from isocost.ledger import Ledger
 
 CARD = Card("MC-GRPO", "2601.22582", 2026, "grpo", "At two to four rollouts a median flips fewer signs than a mean.")
 
@@ -39,6 +44,15 @@ def advantage(r: Tensor, *, eps: float = 1e-3, flat: float = 1.0, rescale: bool 
     return credit * len(r) / (credit != 0).sum() if rescale else credit
 
 
+def improve(
+    batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *, inner: Improve = policy
+) -> dict[str, float]:
+    """Any improvement, on the rows that weigh something: what the average leaves out is not paid for either."""
+    assert batch.weight is not None
+    rows = torch.nonzero(batch.weight.any(-1))[:, 0]
+    return inner(batch.rows(rows) if len(rows) else batch, recipe, world, ledger)
+
+
 def unpivoted(batch: Batch, *, inner: Weight = weight.rollout_mean) -> Tensor:
     """Any average over what is left when each group's pivot has gone; an even group has none. -> (N, T)"""
     pivots = [int(mine[(batch.reward[mine] == batch.reward[mine].median()).nonzero()[0]])
@@ -50,6 +64,6 @@ def unpivoted(batch: Batch, *, inner: Weight = weight.rollout_mean) -> Tensor:
 def recipe(**changes: Any) -> Recipe:
     return grpo.recipe(
         name="mcgrpo", advantage=advantage, weight=partial(unpivoted, inner=weight.rollout_mean),
-        improve=partial(improve.weighed, inner=improve.policy),
+        improve=partial(improve, inner=policy),
         rollouts=9,   # 8 + 1: as many train as in GRPO
     ).but(**changes)

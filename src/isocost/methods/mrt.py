@@ -8,29 +8,73 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from torch import Tensor
 
+from isocost import chance
+from isocost.batch import Batch
+from isocost.errors import UserError
 from isocost.methods import Card, grpo
 from isocost.ops import EPS, spread
-from isocost.parts import forced
+from isocost.parts.play import episodes, given, sample
 from isocost.parts.reward import verified
-from isocost.seams import Recipe
-from isocost.traits import gives, requires
-from isocost.types import Batch, Group
+from isocost.seams import Pace, Recipe
+from isocost.traits import bounds, gives, requires, trait
+from isocost.types import Group, Place, Problem, Rollout, Segment
 from isocost.world import World
 
 CARD = Card("MRT", "2503.07572", 2025, "grpo", "Equal accuracy in fewer tokens: every block must raise the chance.")
+SCOUT, STOPPED = "scout", "stopped"     # cohorts; attempts that continue have none
+
+reads_stops = requires(
+    "stops", at="play",
+    why="it measures from siblings that stopped at the same prefix, and here nobody stops; mrt.play stops some",
+)
+
+
+@trait("one_call", "casts_roles", "not_as_posed")
+@gives("stops")
+@bounds(stopping="(0, 1)", room="[1, inf)")
+async def play(
+    problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
+    boundary: str = "\n\n", stopping: float = 0.5, words: str = "", room: int = 128,
+) -> list[Rollout]:
+    """From a random place in a trace some stop and answer, the others think on (MRT, arXiv:2503.07572).
+
+    The first attempt is the scout, whose trace is cut at the end of one of its episodes (`boundary` ends one), or
+    before the first. A `stopping` share of the rest answers there, as `anytime` does; what remains continues.
+    """
+    if place.purpose != chance.Purpose.TRAIN:
+        return await sample(problem, attempts, world, pace, place, start)
+    if len(attempts) < 3:
+        raise UserError("a scout, one that stops and one that goes on take 3 rollouts or more")
+    (scout,) = await sample(problem, attempts[:1], world, pace, place, start)
+    text = scout.segments[-1]
+    rng = chance.generator(place.seed, chance.Purpose.FORK, place.purpose, place.wave, place.slot, scout.attempt)
+    cut = int(rng.choice(episodes(text, boundary, world.text.decode)))
+    at = 1 + min(max(int(stopping * (len(attempts) - 1)), 1), len(attempts) - 2)
+    hint, thought = world.text.encode(words), text.cut(cut).written
+    short = replace(pace, max_tokens=min(room, pace.max_tokens))
+    stopped, others = await asyncio.gather(
+        sample(problem, attempts[1:at], world, short, place, given(text, cut, hint)),
+        sample(problem, attempts[at:], world, replace(pace, max_tokens=max(pace.max_tokens - thought, 1)), place,
+               given(text, cut)),
+    )
+    parent = (scout.attempt, cut)
+    return [scout.but(cohort=SCOUT), *(r.but(cohort=STOPPED, parent=parent) for r in stopped),
+            *(r.but(parent=parent) for r in others)]
 
 
 @gives("the worth of stopping")
 async def reward(group: Group, world: World) -> Group:
     """What the verifier says; for those who go on, part `stopped` is the mean of those who stopped: J(μ|c)."""
     group = await verified(group, world)
-    stops = [r.score.value for r in group.rollouts if r.cohort == forced.STOPPED and r.score is not None]
+    stops = [r.score.value for r in group.rollouts if r.cohort == STOPPED and r.score is not None]
     if not stops:
         return group
     mean = sum(stops) / len(stops)
@@ -46,7 +90,7 @@ def select(group: Group, ledger: object) -> Group | None:
     return group.of(on) if on else None
 
 
-@forced.reads_stops
+@reads_stops
 @requires(
     "the worth of stopping", at="reward",
     why="it measures from siblings that stopped at the same prefix, whose mean mrt.reward notes",
@@ -59,8 +103,8 @@ def advantage(batch: Batch, ledger: object) -> Tensor:  # -> (N, T)
 
 
 def recipe(**changes: Any) -> Recipe:
-    # A chat model needs play.words, such as forced.TIME_IS_UP: without, to stop is only to go on with less room.
-    play = partial(forced.halted, stopping=0.5)
+    # A chat model needs play.words, such as scalerl.TIME_IS_UP: without, to stop is only to go on with less room.
+    stops = partial(play, stopping=0.5)
     return grpo.recipe(
-        name="mrt", play=play, reward=reward, select=select, advantage=advantage, rollouts=16
+        name="mrt", play=stops, reward=reward, select=select, advantage=advantage, rollouts=16
     ).but(**changes)

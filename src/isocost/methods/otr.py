@@ -6,21 +6,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from torch import Tensor
 
+from isocost import chance
+from isocost.batch import Batch
+from isocost.errors import UserError
 from isocost.methods import FAILS, HOLDS, UNMEASURED, Card, reinforce
 from isocost.ops import spread
-from isocost.parts import guide, taught
-from isocost.parts.taught import demonstration
-from isocost.seams import Recipe
-from isocost.types import Batch, Group, Role, Score
+from isocost.parts import guide
+from isocost.parts.play import opening, sample
+from isocost.seams import Pace, Recipe
+from isocost.traits import bounds, trait
+from isocost.types import Group, Place, Problem, Role, Rollout, Score, Segment
 from isocost.world import World
 
 CARD = Card("One-token rollout", "2509.26313", 2025, "reinforce", "It learns demonstrations and forgets less than SFT.")
+ONE_TOKEN = "one-token"     # the variant that is played by single tokens
+
+
+@trait("one_call", "casts_roles")
+@bounds(samples="[1, inf)")
+async def play(
+    problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
+    samples: int = 4,
+) -> list[Rollout]:
+    """Single tokens, `samples` at each of as many places of the reference solution as there is room for (OTR).
+
+    The places are drawn without replacement, its end among them, and again from the first when all had their turn.
+    Raises UserError for a problem without a solution (arXiv:2509.26313).
+    """
+    if problem.variant != ONE_TOKEN or start is not None:
+        return await sample(problem, attempts, world, pace, place, start)
+    target = demonstration(problem, world)
+    rng = chance.generator(place.seed, chance.Purpose.GUIDE, place.purpose, place.wave, place.slot)
+    order = rng.permutation(len(target)).tolist()
+    begun, short = opening(problem, world, pace), replace(pace, max_tokens=1)
+    blocks = [attempts[k : k + samples] for k in range(0, len(attempts), samples)]
+    places = [order[k % len(order)] for k in range(len(blocks))]
+    said = await asyncio.gather(*(
+        sample(problem, block, world, short, place, begun.read(target[:at], Role.TEACHER) if at else begun)
+        for block, at in zip(blocks, places, strict=True)
+    ))
+    return [r for some in said for r in some]
+
+
+def demonstration(problem: Problem, world: World) -> list[int]:
+    """The reference solution's tokens and an end. Raises UserError where there is no solution."""
+    solution = str(problem.meta.get("solution") or "")
+    if not solution:
+        raise UserError(f"problem {problem.id} has no reference solution to imitate: give its row a `solution`")
+    return [*world.text.encode(solution), world.text.ends[0]]
 
 
 async def reward(group: Group, world: World, *, wrong: float = -0.1) -> Group:
@@ -52,8 +93,8 @@ def recipe(**changes: Any) -> Recipe:
     # pace.temperature, 1. A step has all places of a solution in the paper; here n / K of them, drawn for each group.
     return reinforce.recipe(
         name="otr",
-        guide=partial(guide.as_variant, name=taught.ONE_TOKEN),
-        play=partial(taught.one_token, samples=4),
+        guide=partial(guide.as_variant, name=ONE_TOKEN),
+        play=partial(play, samples=4),
         reward=partial(reward, wrong=-0.1),
         advantage=advantage,
     ).but(**changes)

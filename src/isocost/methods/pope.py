@@ -6,17 +6,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from math import ceil, floor
+from typing import TYPE_CHECKING, Any
 
+from isocost import chance
 from isocost.methods import FAILS, HOLDS, UNMEASURED, Card, grpo
-from isocost.parts import guide
+from isocost.parts.guide import pieces_of, says
 from isocost.seams import Recipe
+from isocost.traits import bounds, trait
+from isocost.types import Message, Problem
+from isocost.world import World
+
+if TYPE_CHECKING:
+    from isocost.ledger import Ledger
 
 CARD = Card("POPE", "2601.18779", 2026, "grpo", "Guided success turns into unguided success where RL alone has none.")
 
 LEAST_UNSOLVED = 0.1   # share of problems with no right sample below which there is little to guide
+
+BEGUN = "begun-"    # variant: so many pieces of the reference solution are given
+
+TOLD = (
+    "{problem}\n\nA correct solution begins like this:\n\n{beginning}\n\nStudy what it has established, go on from "
+    "where it stops, and end with the final answer."
+)
+
+
+@trait("poses_twins")
+@bounds(most="(0, 1]", levels="[1, inf)", tries="[0, inf)")
+async def guide(
+    problem: Problem, world: World, ledger: Ledger, *,
+    most: float = 0.25, levels: int = 8, tries: int = 16, told: bool = False, words: str = TOLD,
+) -> list[Problem]:
+    """The problem, and beside it the problem with the beginning of its solution (POPE, arXiv:2601.18779).
+
+    The beginning is the shortest that has led to anything: of up to `levels` lengths, evenly up to the share `most`,
+    one is left for the next when `tries` attempts earned nothing, and kept for good once one did. Where all have
+    failed the length is drawn anew each time. Given in the policy's mouth, or with `told` in the prompt by `words`.
+    A problem without a solution, or whose beginnings all say the answer, is posed alone.
+    """
+    pieces = pieces_of(str(problem.meta.get("solution") or ""))
+    lengths = [k for k in beginnings(len(pieces), most, levels) if not says(problem.answer, "".join(pieces[:k]))]
+    if not lengths:
+        return [problem]
+    length = shortest_that_helped(problem, ledger, lengths, tries)
+    if length is None:
+        rng = chance.generator(ledger.seed, chance.Purpose.GUIDE, ledger.drawn)
+        length = lengths[int(rng.integers(len(lengths)))]
+    beginning = "".join(pieces[:length])
+    guided = replace(problem, variant=f"{BEGUN}{length}", prefix="" if told else beginning)
+    if told:
+        *before, last = problem.prompt
+        said = words.replace("{beginning}", beginning).replace("{problem}", last.content)
+        guided = replace(guided, prompt=(*before, Message(last.role, said)))
+    return [problem, guided]
+
+
+def beginnings(size: int, most: float, levels: int) -> list[int]:
+    """Up to `levels` lengths, evenly up to the share `most` of `size` pieces; one at least, and never all of them."""
+    longest = min(max(floor(most * size), 1), size - 1)
+    return sorted({ceil(k * longest / levels) for k in range(1, levels + 1)}) if longest > 0 else []
+
+
+def shortest_that_helped(problem: Problem, ledger: Ledger, lengths: Sequence[int], tries: int) -> int | None:
+    """The first length that has earned something or is not tried out yet; None where all have failed."""
+    tallies = ((k, ledger.of(problem.id, f"{BEGUN}{k}")) for k in lengths)
+    return next((k for k, seen in tallies if seen.total > 0 or seen.tries < tries), None)
 
 
 def needs(profile: Mapping[str, Any]) -> tuple[str, str]:
@@ -32,5 +90,5 @@ def recipe(**changes: Any) -> Recipe:
     # The paper's hard set, 0 of 128, is chosen before the run, and so are the problems here. Its search is too; here
     # the guided attempts are the search, so that it is paid for and knows the policy as it is. 16 stands for its
     # unstated number. In the mouth, for a base model follows no instruction: guide.told puts it in the prompt.
-    twins = partial(guide.with_beginning, most=0.25, levels=8, tries=16, told=False)
+    twins = partial(guide, most=0.25, levels=8, tries=16, told=False)
     return grpo.recipe(name="pope", guide=twins).but(**changes)

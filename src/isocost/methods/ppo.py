@@ -8,25 +8,43 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from isocost.batch import Batch
+from isocost.errors import UserError
 from isocost.methods import Card, reinforce
 from isocost.ops import EPS, gae
-from isocost.parts import enrich, improve, loss, weight
+from isocost.parts import loss, weight
+from isocost.parts.improve import policy, split
 from isocost.seams import Recipe
-from isocost.traits import bounds, requires, shares, trait
-from isocost.types import Batch
+from isocost.traits import bounds, gives, requires, shares, trait
+from isocost.world import World
+
+if TYPE_CHECKING:
+    from isocost.ledger import Ledger
 
 CARD = Card("PPO", "1707.06347", 2017, "reinforce", "A value function tells tokens of one answer apart.")
 
+reads_values = requires(
+    "values", at="enrich", why="it goes by what a critic foresees, which ppo.enrich asks it; add that to `enrich`"
+)
+
+
+@gives("values")
+def enrich(batch: Batch, world: World) -> Batch:
+    """What the critic foresees at each sampled token, as `extra["values"]`; charged as `score` tokens."""
+    if world.critic is None:
+        raise UserError("this recipe learns a value function: it needs a world with a critic")
+    return batch.but(extra={**batch.extra, "values": world.critic.values(batch)})
+
 
 @trait("by_token")
-@enrich.reads_values
+@reads_values
 @requires(
     "a critic", at="improve",
-    why="it credits by what a critic foresees, which improve.with_critic teaches it",
+    why="it credits by what a critic foresees, which ppo.improve teaches it",
 )
 @shares(gamma="gamma", lam="lam")
 @bounds(gamma="[0, 1]", lam="[0, 1]", eps="[0, inf)")
@@ -38,14 +56,40 @@ def advantage(
     return (credit - here.mean()) / (here.std(correction=0) + eps) * batch.mask if whiten else credit
 
 
+@gives("a critic")
+@reads_values
+@shares(gamma="gamma", lam="lam")
+@bounds(gamma="[0, 1]", lam="[0, 1]", faster="(0, inf)", epochs="[1, inf)", minibatches="[1, inf)")
+def improve(
+    batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *,
+    gamma: float = 1.0, lam: float = 0.95, faster: float = 1.0, epochs: int = 1, minibatches: int = 1,
+) -> dict[str, float]:
+    """`policy`, and beside it as many updates of the critic, towards what it foresaw plus `ops.gae` of that.
+
+    Needs `ppo.enrich`; `gamma` and `lam` are the advantage's. The critic's rate is `faster` times the policy's.
+    """
+    critic, values = world.critic, batch.extra["values"]
+    assert critic is not None
+    returns = values + gae(values, batch, gamma=gamma, lam=lam)
+    parts = split(batch.but(extra={**batch.extra, "returns": returns}), minibatches)
+    lr = recipe.pace(ledger).lr * faster
+    told = [critic.fit(part, part.extra["returns"], lr=lr) for _ in range(epochs) for part in parts]
+    left, whole = (x[batch.mask].var(correction=0) for x in (returns - values, returns))
+    return {
+        **policy(batch, recipe, world, ledger, epochs=epochs, minibatches=minibatches),
+        **{k: sum(t[k] for t in told) / len(told) for k in told[0]},
+        "critic/explained": float(1 - left / whole.clamp(min=EPS**2)),
+    }
+
+
 def recipe(**changes: Any) -> Recipe:
     # The critic is a copy of the policy with a head of its own, at the policy's rate; trainers of language models
     # often give it ten times that. Set gamma and lam in both places.
     return reinforce.recipe(
         name="ppo",
-        enrich=(enrich.values,),
+        enrich=(enrich,),
         advantage=partial(advantage, gamma=1.0, lam=0.95),
         weight=weight.token_mean,
         loss=partial(loss.clipped, low=0.2, high=0.2),
-        improve=partial(improve.with_critic, gamma=1.0, lam=0.95, faster=1.0, minibatches=4),
+        improve=partial(improve, gamma=1.0, lam=0.95, faster=1.0, minibatches=4),
     ).but(**changes)

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from isocost.batch import Batch
 from isocost.ledger import Ledger
 from isocost.methods import Card, drgrpo
-from isocost.parts import track
+from isocost.parts import allocate
 from isocost.seams import Recipe
 from isocost.traits import bounds, trait
-from isocost.types import Batch
 
 CARD = Card("Prompt-GDRO", "2601.19280", 2026, "drgrpo", "Weight moves to the bins that are still being learned.")
 
@@ -36,9 +36,9 @@ def advantage(
     # that knew this step's rewards would bias its gradient. `level` divides by the batch's mean weight, which keeps
     # the size of the step; off, as in the paper, equal scores make every weight exp(η S).
     # `clip` and `cap` are guards for another eta: S is in [0, 1], so at the defaults no weight is above e.
-    known = track.bins(ledger, count=bins, k=k, window=window, margin=margin, beta=beta)
+    known = allocate.bins(ledger, count=bins, k=k, window=window, margin=margin, beta=beta)
     of_bin = {b: min(exp(eta * min(max(s, -clip), clip)), cap) for b, s in known.score.items()}
-    each = [of_bin.get(known.of.get(g.problem.id, track.UNSEEN), 1.0) for g in batch.groups for _ in g.rollouts]
+    each = [of_bin.get(known.of.get(g.problem.id, allocate.UNSEEN), 1.0) for g in batch.groups for _ in g.rollouts]
     weight = torch.tensor(each, dtype=batch.reward.dtype, device=batch.reward.device)
     return drgrpo.advantage(batch, ledger) * (weight / weight.mean() if level else weight)[batch.rollout, None]
 

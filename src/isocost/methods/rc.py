@@ -7,21 +7,119 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from isocost import chance
+from isocost.errors import UserError
 from isocost.methods import Card, grpo
-from isocost.parts import loss, rounds
-from isocost.seams import Recipe
+from isocost.parts import loss
+from isocost.parts.play import sample
+from isocost.seams import Pace, Recipe
+from isocost.traits import bounds, trait
+from isocost.types import Message, Place, Problem, Rollout, Segment
+from isocost.world import World
 
 CARD = Card("Reasoning Cache", "2602.03773", 2026, "grpo", "Accuracy rises with rounds to four times those trained on.")
+
+
+@trait("one_call", "casts_roles", "not_as_posed")
+@bounds(rounds="[0, inf)", states="[1, inf)", room="[1, inf)")
+async def play(
+    problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
+    rounds: int = 3, states: int = 2, room: int = 256, reason: str = "{summary}", condense: str = "{summary}{trace}",
+) -> list[Rollout]:
+    """Attempts from `states` of the summaries that up to `rounds` rounds arrive at (Reasoning Cache, arXiv:2602.03773).
+
+    A round is a trace and then a summary of it and of the summary before, `room` tokens at most; the trace is dropped.
+    The state after 0 rounds is the problem as posed. States are drawn without replacement, and no further than the
+    last of them is rolled in. A round takes two of the attempts, which do not come home (they are charged, and counted
+    as cancelled); no more than half of them are spent so, what is left is dealt out over the states, and each is a
+    cohort. `reason` and `condense` say what is added to the problem's last message. A start is gone on from as it is,
+    and evaluations and profiles measure the policy without summaries; `walked` measures it with them.
+    """
+    if start is not None or place.purpose != chance.Purpose.TRAIN:
+        return await sample(problem, attempts, world, pace, place, start)
+    rng = chance.generator(place.seed, chance.Purpose.FORK, place.purpose, place.wave, place.slot, *attempts[:1])
+    chosen = sorted(rng.permutation(min(rounds, len(attempts) // 4) + 1)[:states].tolist())
+    posed, summary, ours = [problem], "", iter(attempts)
+    for _ in range(chosen[-1]):
+        (trace,) = await sample(posed[-1], [next(ours)], world, pace, place)
+        asked = _added(problem, _filled(condense, summary=summary, trace=trace.final))
+        (said,) = await sample(asked, [next(ours)], world, replace(pace, max_tokens=room), place)
+        summary = said.final
+        posed.append(_posed(problem, reason, summary))
+    left = list(ours)
+    dealt = [left[len(left) * k // len(chosen) : len(left) * (k + 1) // len(chosen)] for k in range(len(chosen))]
+    made = await asyncio.gather(*(
+        sample(posed[state], numbers, world, pace, place) for state, numbers in zip(chosen, dealt, strict=True)
+    ))
+    return [
+        r.but(problem=problem, cohort=f"round {state}") for state, some in zip(chosen, made, strict=True) for r in some
+    ]
+
+
+def _added(problem: Problem, words: str) -> Problem:
+    """The same problem with words at the end of its last message."""
+    *before, last = problem.prompt
+    return replace(problem, prompt=(*before, Message(last.role, last.content + words)))
+
+
+def _filled(words: str, **known: str) -> str:
+    """Words with {name} replaced where it is known; other braces stay, for TeX is full of them."""
+    return re.sub(r"{(\w+)}", lambda found: known.get(found[1], found[0]), words)
+
+
+def _posed(problem: Problem, reason: str, summary: str) -> Problem:
+    """The problem with the summary that is to be gone on from; an empty one leaves it as it is."""
+    return _added(problem, _filled(reason, summary=summary)) if summary else problem
+
+
+@bounds(rounds="[0, inf)", room="[1, inf)")
+async def walked(
+    problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
+    rounds: int = 3, room: int = 256, reason: str = "{summary}", condense: str = "{summary}{trace}",
+) -> list[Rollout]:
+    """Attempts that each go `rounds` rounds of their own and then answer: how Reasoning Cache is measured.
+
+    Settings are those of `continued`; no round is skipped. A round costs two rollouts, each with its tokens, all of
+    them segments of the attempt; the verifier reads the answer alone. Each trace and each summary draws as of a wave
+    of its own, so that an answer after k rounds is, token for token, the trace that a longer walk goes on from, and
+    after none it is a plain sample. Raises UserError in training, where attempts would be compared that had read
+    unlike summaries.
+    """
+    if place.purpose == chance.Purpose.TRAIN:
+        raise UserError("rc.walked is for evaluations; play=rc.play trains on rounds")
+    begun = await sample(problem, attempts, world, pace, place, start)
+    each = (_walk(problem, thought, world, pace, place, rounds, room, reason, condense) for thought in begun)
+    return list(await asyncio.gather(*each))
+
+
+async def _walk(
+    problem: Problem, thought: Rollout, world: World, pace: Pace, place: Place, rounds: int, room: int, reason: str,
+    condense: str,
+) -> Rollout:
+    """So many rounds from a first trace on, and the answer that is the trace after the last of them."""
+    attempt, summary, seen = [thought.attempt], "", thought.segments
+    for k in range(1, rounds + 1):
+        before, now = (replace(place, wave=place.wave + w) for w in (2 * k - 1, 2 * k))
+        asked = _added(problem, _filled(condense, summary=summary, trace=thought.final))
+        (said,) = await sample(asked, attempt, world, replace(pace, max_tokens=room), before)
+        summary = said.final
+        (thought,) = await sample(_posed(problem, reason, summary), attempt, world, pace, now)
+        seen += (*said.segments, *thought.segments)
+    return thought.but(problem=problem, segments=seen)
 
 
 def recipe(**changes: Any) -> Recipe:
     # Three rounds, two states, the empty one among them as in the released code; 8 attempts at each and what three
     # rounds take make 22. A chat model needs words around the summary, which the small worlds here cannot spell:
     # play.reason and play.condense. The KL of 0.001 is left out. Evaluations sample plainly, without summaries; what
-    # rounds are worth, beyond those trained on too, rounds.walked measures.
-    play = partial(rounds.continued, rounds=3, states=2)
+    # rounds are worth, beyond those trained on too, rc.walked measures.
+    rounds = partial(play, rounds=3, states=2)
     clip = partial(loss.clipped, low=0.2, high=0.28)
-    return grpo.recipe(name="rc", play=play, loss=clip, rollouts=22).but(**changes)
+    return grpo.recipe(name="rc", play=rounds, loss=clip, rollouts=22).but(**changes)

@@ -10,11 +10,13 @@ from typing import Any
 
 from torch import Tensor
 
+from isocost.batch import Batch, Forward
 from isocost.methods import FAILS, HOLDS, UNMEASURED, Card
-from isocost.ops import spread
-from isocost.parts import allocate, choose, guide, improve, loss, pace, play, reward, schedule, select, weight
+from isocost.ops import lengths, spread
+from isocost.parts import allocate, choose, guide, improve, pace, play, reward, schedule, select
+from isocost.parts.loss import Out, credit
+from isocost.parts.weight import count
 from isocost.seams import Recipe
-from isocost.types import Batch
 
 CARD = Card("REINFORCE", "Williams 1992", 1992, None, "Following the score function ascends expected reward.")
 
@@ -23,6 +25,16 @@ SOLVED = 0.9   # mean pass@1 above which there is little to learn
 
 def advantage(batch: Batch, ledger: object) -> Tensor:  # -> (N, T)
     return spread(batch.reward - batch.reward.mean(), batch)
+
+
+def weight(batch: Batch) -> Tensor:
+    """Log-probs of whole rollouts, averaged over rollouts: 1 / R a token. -> (N, T)"""
+    return batch.mask / count(lengths(batch))
+
+
+def loss(out: Forward, batch: Batch) -> Out:
+    """-A log π."""
+    return -credit(batch) * out.logp, {}
 
 
 def needs(profile: Mapping[str, Any]) -> tuple[str, str]:
@@ -46,8 +58,8 @@ def recipe(**changes: Any) -> Recipe:
         reward=reward.verified,
         select=select.everything,
         advantage=advantage,
-        weight=weight.rollout_sum,
-        loss=loss.reinforce,
+        weight=weight,
+        loss=loss,
         improve=improve.policy,
         pace=pace.warmed,
     ).but(**changes)

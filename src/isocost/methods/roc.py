@@ -6,14 +6,86 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from isocost import chance
 from isocost.methods import Card, grpo
-from isocost.parts import loss, reward, select, weight
+from isocost.parts import loss, weight
+from isocost.parts.reward import verified
+from isocost.parts.select import mark
 from isocost.seams import Recipe
+from isocost.traits import bounds, gives, requires
+from isocost.types import Group, Role, Rollout, Segment
+from isocost.world import World
+
+if TYPE_CHECKING:
+    from isocost.ledger import Ledger
 
 CARD = Card("GRPO-RoC", "2508.20722", 2025, "grpo", "Right answers come with fewer failed tool calls.")
+
+
+@gives("faults")
+async def reward(
+    group: Group, world: World, *, failed: str = "error", opens: str = "<answer>", closes: str = "</answer>"
+) -> Group:
+    """What the verifier says; beside it, as the part `faults`, how badly it was come by (GRPO-RoC, arXiv:2508.20722).
+
+    Faults of the tools: the share of the environment's answers that hold the word `failed`; a half where nothing was
+    asked. Faults of form: 1 where answer tags are missing or unmatched, else every answer after the first, per turn,
+    1 at most. The value is the verifier's alone.
+    """
+    group = await verified(group, world)
+    return group.of(_with_faults(r, world, failed, opens, closes) for r in group.rollouts)
+
+
+def _with_faults(rollout: Rollout, world: World, failed: str, opens: str, closes: str) -> Rollout:
+    if (score := rollout.score) is None:
+        return rollout
+    told = [text.lower() for s in rollout.segments for text in _spoken(s, int(Role.SEEN), world)]
+    said = [text for s in rollout.segments for text in _spoken(s, int(Role.OWN), world)]
+    tools = sum(failed in text for text in told) / len(told) if told else 0.5
+    begun, ended = ("".join(said).count(tag) for tag in (opens, closes))
+    form = min((begun - 1) / len(said), 1.0) if begun == ended > 0 else 1.0
+    return rollout.scored(replace(score, parts={**score.parts, "faults": tools + form}))
+
+
+def _spoken(text: Segment, role: int, world: World) -> list[str]:
+    """What was said in one role, turn by turn."""
+    own = np.flatnonzero(text.role == role)
+    turns = np.split(own, np.flatnonzero(np.diff(own) > 1) + 1) if len(own) else []
+    return [world.text.decode(text.tokens[at].tolist()) for at in turns]
+
+
+@requires(
+    "faults", at="reward",
+    why="it keeps the right answers with the fewest faults, which roc.reward notes; without it all "
+        "have none",
+)
+@bounds(keep="(0, 1]", least="[0, inf)")
+def select(
+    group: Group, ledger: Ledger, *, keep: float = 0.5, least: int = 2, by: str = "faults"
+) -> Group | None:
+    """A share of a mixed group: of the right those with the fewest faults, of the wrong any (arXiv:2508.20722).
+
+    Right and wrong keep their proportion, rounded half to even, with at least `least` of either where there are as
+    many; ties go to the first attempt, and the wrong are drawn with equal chances. `by` names the score's part that
+    counts faults. Nothing of a group that earned the same throughout.
+    """
+    scored = [r for r in group.rollouts if r.score is not None]
+    right, wrong = [r for r in scored if mark(r) > 0], [r for r in scored if mark(r) <= 0]
+    if not right or not wrong:
+        return None
+    size = max(round(keep * len(scored)), 2)
+    some = round(len(right) * size / len(scored))
+    some = min(max(some, min(least, len(right)), size - len(wrong)), size - min(least, len(wrong)), len(right))
+    rng = chance.generator(ledger.seed, chance.Purpose.SELECT, group.place.wave, group.place.slot)
+    ranked = sorted(right, key=lambda r: (r.score.parts.get(by, 0.0) if r.score else 0.0, r.attempt))
+    drawn = [wrong[i] for i in rng.permutation(len(wrong))[: max(size - some, 0)]]
+    return group.of(sorted(ranked[:some] + drawn, key=lambda r: r.attempt))
 
 
 def recipe(**changes: Any) -> Recipe:
@@ -21,8 +93,8 @@ def recipe(**changes: Any) -> Recipe:
     # for: 32, of which 16 are trained on.
     return grpo.recipe(
         name="roc",
-        reward=reward.verified_with_faults,
-        select=partial(select.clean_right, keep=0.5, least=2),
+        reward=reward,
+        select=partial(select, keep=0.5, least=2),
         loss=partial(loss.clipped, low=0.2, high=0.28),
         weight=weight.token_mean,
         rollouts=32,

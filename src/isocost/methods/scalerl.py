@@ -8,20 +8,130 @@
 
 from __future__ import annotations
 
+import asyncio
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from isocost import chance
+from isocost.batch import Batch
 from isocost.methods import Card, cispo
 from isocost.ops import EPS, in_groups, spread
-from isocost.parts import choose, forced, pace, select
-from isocost.seams import Recipe
+from isocost.parts import pace, select
+from isocost.parts.choose import order
+from isocost.parts.play import sample
+from isocost.seams import Pace, Recipe
 from isocost.traits import bounds, trait
-from isocost.types import Batch
+from isocost.types import Place, Problem, Role, Rollout, Segment, Stop
+from isocost.world import World
+
+if TYPE_CHECKING:
+    from isocost.ledger import Ledger, Seen
 
 CARD = Card("ScaleRL", "2510.13786", 2025, "cispo", "Half of a run's compute foretells the other half's reward.")
+
+TIME_IS_UP = "Okay, time is up. Let me stop thinking and formulate a final answer now. </think>"
+
+
+@trait("tracks_pass_rate")
+@bounds(rate="(0, 1]")
+def choose(
+    pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.Generator, *, rate: float = 0.9
+) -> list[Problem]:
+    """`uniform`, without the problems of which a share `rate` was right when the epoch began (arXiv:2510.13786).
+
+    They never come back; if nothing is left, all do. An epoch is as long as it has problems, so where it begins is
+    counted from the first: by what had been drawn when each step was closed.
+    """
+    since, size = passed(ledger, rate=rate), len(pool)
+    closed = [round(line["epoch"] * size) for line in ledger.steps]
+    out: list[Problem] = []
+    begun = epoch = 0
+    while len(out) < count:
+        steps = bisect_right(closed, begun)      # closed when this epoch began
+        turn = order(ledger.seed, epoch, size).tolist()
+        left = [pool[i] for i in turn if since.get(pool[i].id, steps + 1) > steps] or [pool[i] for i in turn]
+        out += left[max(ledger.drawn + len(out) - begun, 0) :][: count - len(out)]
+        begun, epoch = begun + len(left), epoch + 1
+    return out
+
+
+def passed(ledger: Ledger, *, rate: float) -> dict[str, int]:
+    """By problem, after how many closed steps its share of right attempts first was `rate` or more."""
+    return ledger.fold(partial(_pass, rate=rate), Passed()).since
+
+
+def _pass(known: Passed, seen: Sequence[Seen], *, rate: float) -> Passed:
+    known.steps += 1
+    for s in seen:
+        if not s.variant:
+            right, tries = known.counts.get(s.id, (0.0, 0))
+            known.counts[s.id] = right, tries = right + s.right, tries + len(s.rewards)
+            if right >= rate * tries:
+                known.since.setdefault(s.id, known.steps)
+    return known
+
+
+@dataclass
+class Passed:
+    """Right and all attempts per problem so far, and when a problem's share of right ones first was enough."""
+
+    steps: int = 0
+    counts: dict[str, tuple[float, int]] = field(default_factory=dict)   # right, attempts
+    since: dict[str, int] = field(default_factory=dict)                  # how many steps were closed by then
+
+
+@trait("forces_end")
+@bounds(low="[1, inf)", high="[1, inf)", room="[1, inf)")
+async def play(
+    problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
+    low: int = 10240, high: int = 12288, room: int = 2048, words: str = TIME_IS_UP, closing: str = "</think>",
+) -> list[Rollout]:
+    """Whoever still thinks after `low` to `high` tokens, a number of its own, reads `words` (arXiv:2510.13786).
+
+    It then has `room` tokens to answer (ScaleRL's forced interruption). No credit falls on the words; whoever has
+    written `closing` is left alone. All of it stays within `max_tokens`; with fewer than `low` + `room` this is
+    `sample`.
+    """
+    if pace.max_tokens < low + room:
+        return await sample(problem, attempts, world, pace, place, start)
+    begun = await sample(problem, attempts, world, replace(pace, max_tokens=low, in_parts=True), place, start)
+    limits = replace(pace, max_tokens=min(high, pace.max_tokens - room)), replace(pace, max_tokens=room)
+    return list(await asyncio.gather(*(_told(r, low, world, pace, limits, place, words, closing) for r in begun)))
+
+
+async def _told(
+    r: Rollout, low: int, world: World, pace: Pace, limits: tuple[Pace, Pace], place: Place, words: str, closing: str
+) -> Rollout:
+    """From `low` tokens on: to the cut, and from there to the answer."""
+    rng = chance.generator(place.seed, chance.Purpose.FORK, place.purpose, place.wave, place.slot, r.attempt)
+    cut = int(rng.integers(low, limits[0].max_tokens + 1))
+    if not _cut_at(r, low):
+        return r
+    if cut > low:
+        rest = replace(pace, max_tokens=cut, in_parts=True)
+        (r,) = await sample(r.problem, [r.attempt], world, rest, place, r.segments[-1])
+    text = r.segments[-1]
+    if not _cut_at(r, cut):
+        return r
+    if closing in world.text.decode(text.reply().tolist()):
+        (r,) = await sample(r.problem, [r.attempt], world, pace, place, text)
+        return r
+    told = text.read(world.text.encode(words), Role.HINT)
+    (r,) = await sample(r.problem, [r.attempt], world, limits[1], place, told)
+    return r
+
+
+def _cut_at(r: Rollout, limit: int) -> bool:
+    """Whether an attempt ended because its turn had no more than so many tokens, and not for any other limit."""
+    turn = r.segments[-1].turn
+    return r.stop is Stop.LENGTH and int(np.count_nonzero(turn == turn.max())) == limit
 
 
 @trait("compares_siblings", "by_batch_spread")
@@ -35,8 +145,8 @@ def advantage(batch: Batch, ledger: object, *, eps: float = EPS) -> Tensor:  # -
 def recipe(**changes: Any) -> Recipe:
     return cispo.recipe(
         name="scalerl",
-        choose=partial(choose.unretired, rate=0.9),
-        play=partial(forced.interrupted, low=10240, high=12288, room=2048),
+        choose=partial(choose, rate=0.9),
+        play=partial(play, low=10240, high=12288, room=2048),
         select=select.mixed,
         advantage=advantage,
         # lr is for 768 rollouts a step.

@@ -8,13 +8,81 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import Tensor
+
+from isocost.batch import Batch
+from isocost.errors import UserError
 from isocost.methods import Card, grpo
-from isocost.parts import improve, loss
+from isocost.ops import EPS, of_rollouts, siblings_of, spread
+from isocost.parts import loss
+from isocost.parts.improve import rows_of, with_old
 from isocost.seams import Recipe
+from isocost.traits import bounds, requires, trait
+from isocost.world import World
+
+if TYPE_CHECKING:
+    from isocost.ledger import Ledger
 
 CARD = Card("VCPO", "2602.17616", 2026, "grpo", "Training stays stable on rollouts many steps old.")
+
+
+@trait("by_rollout")
+@requires(
+    "importance ratios", at="loss",
+    why="its baseline and its step count rollouts by their importance ratio, which this loss does not tell; take "
+        "loss.reweighed",
+)
+@bounds(full="(0, inf)", power="[0, inf)")
+def improve(
+    batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *, full: float = 1.0, power: float = 0.5
+) -> dict[str, float]:
+    """One update with each group's baseline of least variance, and a step that shrinks with the rollouts that count.
+
+    A rollout's credit, one for all its tokens, is taken less b = Σ W A / Σ W over its group, W = ‖w ∇ log π(y)‖²,
+    w its importance ratio. The rate is times min(1, ρ / full)^power, where ρ = (Σ w)² / (R Σ w²) of the ratios before
+    any cap, the metric `importance_ratio` of the loss (VCPO, arXiv:2602.17616). Both come out of one backward pass
+    for each rollout, which is all that an update takes. Raises UserError for credit or weights by token, and for
+    a loss without that metric.
+    """
+    batch = with_old(batch, world, updates=1)
+    assert batch.advantage is not None and batch.weight is not None
+    credit, share = (of_rollouts(x, batch) for x in (batch.advantage, batch.weight))
+    if not torch.equal(spread(credit, batch), batch.advantage) or not torch.equal(spread(share, batch), batch.weight):
+        raise UserError("a baseline for whole rollouts needs one credit and one weight for all tokens of a rollout")
+    total = batch.reward.new_zeros(())
+    seen: list[dict[str, float]] = []
+    for siblings in siblings_of(batch):
+        gradient, told = _centred(siblings, credit, share, batch, recipe, world)
+        total, seen = total + gradient, seen + told
+    ratios = [s["importance_ratio"] for s in seen]
+    counting = sum(ratios) ** 2 / (len(ratios) * sum(r * r for r in ratios))
+    lr = recipe.pace(ledger).lr * min(1.0, counting / full) ** power
+    norm = world.learner.step(total, lr=lr)
+    means = {k: sum(s[k] for s in seen) / len(seen) for k in seen[0]}
+    return {**means, "loss": means["loss"] * len(seen), "counting": counting, "grad_norm": norm, "learning_rate": lr}
+
+
+def _centred(
+    siblings: Tensor, credit: Tensor, share: Tensor, batch: Batch, recipe: Recipe, world: World
+) -> tuple[Tensor, list[dict[str, float]]]:
+    """The gradient of a group whose credit is taken less its baseline, and the metrics of each rollout."""
+    unit = batch.mask.to(credit.dtype)
+    rows = batch.but(advantage=unit, weight=unit).rows(rows_of(siblings, batch))
+    rewarded, scores, worth, seen = credit.new_zeros(()), credit.new_zeros(()), [], []
+    for i, (gradient, told) in zip(siblings, world.learner.gradients(rows, recipe.loss), strict=True):
+        if "importance_ratio" not in told:
+            raise UserError("the loss tells no importance_ratio, by which rollouts are counted: take loss.reweighed")
+        scores, rewarded = scores + share[i] * gradient, rewarded + share[i] * credit[i] * gradient
+        worth.append(float(gradient.square().sum()))
+        seen.append(told)
+    weights = credit.new_tensor(worth)
+    base = (weights * credit[siblings]).sum() / weights.sum().clamp(min=EPS**2)
+    for told, here in zip(seen, share[siblings] * (credit[siblings] - base), strict=True):
+        told["loss"] *= float(here)
+    return rewarded - base * scores, seen
 
 
 def recipe(**changes: Any) -> Recipe:
@@ -23,5 +91,5 @@ def recipe(**changes: Any) -> Recipe:
     return grpo.recipe(
         name="vcpo",
         loss=partial(loss.reweighed, over="sequence", high=8.0),
-        improve=partial(improve.least_variance, full=1.0, power=0.5),
+        improve=partial(improve, full=1.0, power=0.5),
     ).but(**changes)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
-from math import ceil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from math import comb, floor
 from typing import TYPE_CHECKING
 
-from isocost.parts import track
-from isocost.traits import bounds, trait
-from isocost.types import Group, Problem
+from isocost.types import Problem
 
 if TYPE_CHECKING:
-    from isocost.ledger import Ledger
+    from isocost.ledger import Ledger, Seen
 
 
 def equal(problems: Sequence[Problem], ledger: Ledger, total: int) -> list[int]:
@@ -21,123 +20,61 @@ def equal(problems: Sequence[Problem], ledger: Ledger, total: int) -> list[int]:
     return [each + (slot < over) for slot in range(len(problems))]
 
 
-@trait("phased")
-@bounds(start="[1, inf)", most="[1, inf)", least="[0, inf)")
-def while_it_pays(
-    problems: Sequence[Problem], ledger: Ledger, total: int, *, gain: Callable[[Group, Ledger], float],
-    start: int = 4, most: int = 16, least: float = 0.0039,
-) -> Generator[list[int], list[Group], None]:
-    """`start` each, then one at a time to all whose `gain` from one more is at least `least`, up to `most`.
+UNSEEN = -1   # the bin of a problem that has not come home yet
 
-    A wave spends its total, so that methods compare at equal cost: the largest gains come first when it runs out,
-    and what nobody needs goes to everyone alike.
+
+@dataclass
+class Bins:
+    """Problems by their windowed pass@k, and how far from solved the problems of each bin have been."""
+
+    window: dict[str, list[tuple[float, float, int]]] = field(default_factory=dict)   # pass@k, right, attempts
+    of: dict[str, int] = field(default_factory=dict)             # problem -> bin
+    score: dict[int, float] = field(default_factory=dict)        # bin -> running mean of its loss
+
+    def rate(self, name: str) -> float:
+        """Share right in the window, from a flat prior: never quite 0 or 1. A half for a problem never seen."""
+        window = self.window.get(name, [])
+        return (1 + sum(r for _, r, _ in window)) / (2 + sum(n for _, _, n in window))
+
+
+def bins(ledger: Ledger, *, count: int, k: int, window: int, margin: float, beta: float = 0.1) -> Bins:
+    """Problems in `count` bins of equal width by their mean pass@k over the latest `window` groups (arXiv:2601.19280).
+
+    A problem leaves its bin only when it is past the edge by `margin`. A bin's score is the running mean, at rate
+    `beta`, of 1 − mean reward of the problems that were in it when a step began: of problems, not of steps times
+    problems, so that a common bin counts no more than a rare one.
     """
-    counts = equal(problems, ledger, min(total, start * len(problems)))
-    while total:
-        groups = yield counts
-        total -= sum(counts)
-        gains = [gain(g, ledger) if len(g.rollouts) < most else -1.0 for g in groups]
-        best = sorted((i for i, x in enumerate(gains) if x >= least), key=lambda i: -gains[i])[:total]
-        counts = [int(i in best) for i in range(len(groups))] if best else equal(problems, ledger, total)
+    return ledger.fold(partial(_sort, count=count, k=k, window=window, margin=margin, beta=beta), Bins())
 
 
-# by what a first look shows ---------------------------------------------------------------------------------------
-
-@trait("phased")
-@trait("favours_rare", std=False)
-@bounds(first="(0, 1]", most="[1, inf)")
-def by_shortfall(
-    problems: Sequence[Problem], ledger: Ledger, total: int, *,
-    first: float = 0.5, most: int = 32, hard: bool = False, std: bool = False,
-) -> Generator[list[int], list[Group], None]:
-    """A first look at everyone, then more for whom few attempts were right (DARS, arXiv:2508.13755).
-
-    The share `first` of the wave is dealt out equally, N each; `missing` says how many more a problem then wants, up
-    to `most` in all. What is left of the wave is dealt by that: in proportion where it does not suffice, and what is
-    over goes to everyone alike, so the sum is exactly `total`. The second phase waits for the slowest of the first.
-    """
-    each = max(int(first * total) // len(problems), 1)
-    groups = yield [each] * len(problems)
-    wanted = [missing(_right(g), each, most=most, hard=hard, std=std) for g in groups]
-    left = total - each * len(problems)
-    over = max(left - sum(wanted), 0)
-    if left:
-        dealt = zip(in_proportion(wanted, left - over), equal(problems, ledger, over), strict=True)
-        yield [a + b for a, b in dealt]
+def _sort(
+    known: Bins, seen: Sequence[Seen], *, count: int, k: int, window: int, margin: float, beta: float
+) -> Bins:
+    seen = [s for s in seen if not s.variant]
+    losses: dict[int, list[float]] = {}
+    for s in seen:
+        losses.setdefault(known.of.get(s.id, UNSEEN), []).append(1 - s.right / len(s.rewards))
+    for b, each in losses.items():
+        mean = sum(each) / len(each)
+        known.score[b] = (1 - beta) * known.score.get(b, mean) + beta * mean
+    for s in seen:
+        mine = (pass_at(s.right, len(s.rewards), k), s.right, len(s.rewards))
+        known.window[s.id] = [*known.window.get(s.id, []), mine][-window:]
+        solved = sum(p for p, _, _ in known.window[s.id]) / len(known.window[s.id])
+        known.of[s.id] = rebin(solved, known.of.get(s.id, UNSEEN), count, margin)
+    return known
 
 
-def missing(rate: float, first: int, *, most: int, hard: bool = False, std: bool = False) -> int:
-    """Attempts that a problem wants beside its `first`, so that its advantages sum to those of one half right.
-
-    In a group of N of which the share a is right, Σ|A| = N · 2a(1 − a), at most N/2 (with `std`, divided by the
-    spread: N · 2√(a(1 − a)), at most N). The aim is that most, or 2(1 − a) times it for the `hard`; none right counts
-    as half a one. A problem of which half or more was right wants nothing.
-    """
-    if rate >= 0.5:
-        return 0
-    a = max(rate, 0.5 / first)
-    per = 2 * (a * (1 - a)) ** (0.5 if std else 1.0)
-    aim = first * (1.0 if std else 0.5) * (2 * (1 - a) if hard else 1.0)
-    return max(min(ceil((aim - first * per) / per - 1e-9), most - first), 0)
+def pass_at(right: float, attempts: int, k: int) -> float:
+    """Chance that one of k of these attempts was right, drawn without replacement; of all of them where k is more."""
+    k, wrong = min(k, attempts), attempts - round(right)
+    return 1 - comb(wrong, k) / comb(attempts, k)
 
 
-def in_proportion(wanted: Sequence[int], total: int) -> list[int]:
-    """`total`, shared in proportion to what each wants, by largest remainder; ties to the first. The sum is exact."""
-    if not total:
-        return [0] * len(wanted)
-    whole = [divmod(w * total, sum(wanted)) for w in wanted]
-    over = total - sum(w for w, _ in whole)
-    order = sorted(range(len(wanted)), key=lambda i: (-whole[i][1], i))
-    return [w + (i in order[:over]) for i, (w, _) in enumerate(whole)]
-
-
-def _right(group: Group) -> float:
-    """Share right, by what the verifier said where the reward was shaped; a half where nothing has a score."""
-    values = [r.mark.value if r.mark else r.score.value for r in group.rollouts if r.score]
-    return sum(min(max(x, 0.0), 1.0) for x in values) / len(values) if values else 0.5
-
-
-# by what is known beforehand --------------------------------------------------------------------------------------
-
-@trait("tracks_pass_rate")
-@bounds(least="[1, inf)", most="[1, inf)", bins="[1, inf)", k="[1, inf)", window="[1, inf)", margin="[0, 1]")
-def by_spread(
-    problems: Sequence[Problem], ledger: Ledger, total: int, *,
-    least: int = 2, most: float = 4.0, bins: int = 10, k: int = 8, window: int = 16, margin: float = 0.02,
-) -> list[int]:
-    """One number of attempts for each difficulty bin, so that the means of all groups are surest (arXiv:2601.19280).
-
-    The numbers minimise Σ_b m_b v_b / n_b, m_b the problems of bin b in this wave and v_b their mean p(1 − p), over
-    whole n_b from `least` to `most` times the average, subject to Σ_b m_b n_b = total exactly. Left real, that is
-    n_b ∝ √v_b.
-    """
-    known = track.bins(ledger, count=bins, k=k, window=window, margin=margin)
-    where = [known.of.get(p.id, track.UNSEEN) for p in problems]
-    rates = [known.rate(p.id) for p in problems]
-    size = Counter(where)
-    spread = {b: sum(p * (1 - p) for p, at in zip(rates, where, strict=True) if at == b) / size[b] for b in size}
-    average, over = divmod(total, len(problems))
-    arms = range(min(least, average), ceil(most * average) + 1)
-    chosen = best_numbers(size, spread, arms, total - over)
-    return [chosen[b] + more for b, more in zip(where, equal(problems, ledger, over), strict=True)]
-
-
-def best_numbers(
-    size: Mapping[int, int], spread: Mapping[int, float], arms: Sequence[int], total: int
-) -> dict[int, int]:
-    """The n_b of `arms` with the least Σ_b size_b spread_b / n_b where Σ_b size_b n_b = total, by dynamic programming.
-
-    Of equals the one with the fewest attempts for the lowest bins. Raises ValueError if no choice meets the total.
-    """
-    best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
-    for b in sorted(size):
-        grown: dict[int, tuple[float, tuple[int, ...]]] = {}
-        for spent, (cost, chosen) in best.items():
-            for n in arms:
-                at, here = spent + size[b] * n, (cost + size[b] * spread[b] / n, (*chosen, n))
-                if at <= total and (at not in grown or here < grown[at]):
-                    grown[at] = here
-        best = grown
-    if total not in best:
-        raise ValueError(f"no numbers from {arms[0]} to {arms[-1]} for bins of {dict(size)} problems sum to {total}")
-    return dict(zip(sorted(size), best[total][1], strict=True))
+def rebin(rate: float, old: int, count: int, margin: float) -> int:
+    """The bin of a rate among `count` on [0, 1], or the old one while its edge is not crossed by `margin`."""
+    new = min(floor(rate * count + 1e-9), count - 1)
+    if old == UNSEEN or new == old:
+        return new
+    crossed = rate - (old + 1) / count if new > old else old / count - rate
+    return new if crossed >= margin - 1e-9 else old

@@ -8,17 +8,18 @@ import torch
 from torch import Tensor
 
 from isocost import chance
-from isocost.errors import UserError
-from isocost.ops import EPS, gae, of_rollouts, siblings_of, spread
+from isocost.batch import Batch
+from isocost.ops import row_mean
 from isocost.pack import pack
-from isocost.parts.enrich import reads_values
 from isocost.seams import Improve, Recipe
-from isocost.traits import bounds, gives, requires, shares, trait
-from isocost.types import Batch, Group
+from isocost.traits import bounds
+from isocost.types import Group, Role
 from isocost.world import World
 
 if TYPE_CHECKING:
     from isocost.ledger import Ledger
+
+SHELF = "shelf"     # the ledger keeps groups for replay under this name
 
 
 @bounds(epochs="[1, inf)", minibatches="[1, inf)")
@@ -33,138 +34,18 @@ def policy(
     """
     if ratios:
         batch = with_old(batch, world, updates=epochs * minibatches)
-    return _descend(batch, recipe, world, ledger, epochs, minibatches)
+    return descend(batch, recipe, world, ledger, epochs, minibatches)
 
 
-@gives("a step's own ratios")
-@requires(
-    "a correction", at="loss",
-    why="its ratios are to the learner as the step begins, so what the sampler was apart from it must be corrected; "
-        "put the loss inside loss.corrected",
-)
-@bounds(epochs="[1, inf)", minibatches="[1, inf)")
-def decoupled(
-    batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *, epochs: int = 1, minibatches: int = 1
-) -> dict[str, float]:
-    """`policy`, with ratios to the learner as it is when the step begins, however old the rollouts (AReaL).
-
-    What the rollouts were sampled by is `loss.corrected`'s business: clipping to a policy of several steps ago would
-    hold the learner back there (arXiv:2505.24298). More than one update scores the whole batch first, unless it
-    carries a `lag`: then `loss.between` puts a policy in between, for nothing (`enrich.lag`).
-    """
-    if epochs * minibatches > 1 and "lag" not in batch.extra:
-        batch = batch.but(old=world.learner.score(batch).logp.to(batch.logp.dtype) * batch.mask)
-    return _descend(batch, recipe, world, ledger, epochs, minibatches)
-
-
-def restarted(
-    batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *, inner: Improve = policy
-) -> dict[str, float]:
-    """Any improvement, with an optimiser that remembers nothing of the batches before (Kimi k1.5, arXiv:2501.12599)."""
-    world.learner.forget()
-    return inner(batch, recipe, world, ledger)
-
-
-@gives("a critic")
-@reads_values
-@shares(gamma="gamma", lam="lam")
-@bounds(gamma="[0, 1]", lam="[0, 1]", faster="(0, inf)", epochs="[1, inf)", minibatches="[1, inf)")
-def with_critic(
-    batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *,
-    gamma: float = 1.0, lam: float = 0.95, faster: float = 1.0, epochs: int = 1, minibatches: int = 1,
-) -> dict[str, float]:
-    """`policy`, and beside it as many updates of the critic, towards what it foresaw plus `ops.gae` of that.
-
-    Needs `enrich.values`; `gamma` and `lam` are the advantage's. The critic's rate is `faster` times the policy's.
-    """
-    critic, values = world.critic, batch.extra["values"]
-    assert critic is not None
-    returns = values + gae(values, batch, gamma=gamma, lam=lam)
-    parts = _split(batch.but(extra={**batch.extra, "returns": returns}), minibatches)
-    lr = recipe.pace(ledger).lr * faster
-    told = [critic.fit(part, part.extra["returns"], lr=lr) for _ in range(epochs) for part in parts]
-    left, whole = (x[batch.mask].var(correction=0) for x in (returns - values, returns))
-    return {
-        **policy(batch, recipe, world, ledger, epochs=epochs, minibatches=minibatches),
-        **{k: sum(t[k] for t in told) / len(told) for k in told[0]},
-        "critic/explained": float(1 - left / whole.clamp(min=EPS**2)),
-    }
-
-
-@trait("by_rollout")
-@requires(
-    "importance ratios", at="loss",
-    why="its baseline and its step count rollouts by their importance ratio, which this loss does not tell; take "
-        "loss.reweighed",
-)
-@bounds(full="(0, inf)", power="[0, inf)")
-def least_variance(
-    batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *, full: float = 1.0, power: float = 0.5
-) -> dict[str, float]:
-    """One update with each group's baseline of least variance, and a step that shrinks with the rollouts that count.
-
-    A rollout's credit, one for all its tokens, is taken less b = Σ W A / Σ W over its group, W = ‖w ∇ log π(y)‖²,
-    w its importance ratio. The rate is times min(1, ρ / full)^power, where ρ = (Σ w)² / (R Σ w²) of the ratios before
-    any cap, the metric `importance_ratio` of the loss (VCPO, arXiv:2602.17616). Both come out of one backward pass
-    for each rollout, which is all that an update takes. Raises UserError for credit or weights by token, and for
-    a loss without that metric.
-    """
-    batch = with_old(batch, world, updates=1)
-    assert batch.advantage is not None and batch.weight is not None
-    credit, share = (of_rollouts(x, batch) for x in (batch.advantage, batch.weight))
-    if not torch.equal(spread(credit, batch), batch.advantage) or not torch.equal(spread(share, batch), batch.weight):
-        raise UserError("a baseline for whole rollouts needs one credit and one weight for all tokens of a rollout")
-    total = batch.reward.new_zeros(())
-    seen: list[dict[str, float]] = []
-    for siblings in siblings_of(batch):
-        gradient, told = _centred(siblings, credit, share, batch, recipe, world)
-        total, seen = total + gradient, seen + told
-    ratios = [s["importance_ratio"] for s in seen]
-    counting = sum(ratios) ** 2 / (len(ratios) * sum(r * r for r in ratios))
-    lr = recipe.pace(ledger).lr * min(1.0, counting / full) ** power
-    norm = world.learner.step(total, lr=lr)
-    means = {k: sum(s[k] for s in seen) / len(seen) for k in seen[0]}
-    return {**means, "loss": means["loss"] * len(seen), "counting": counting, "grad_norm": norm, "learning_rate": lr}
-
-
-def _centred(
-    siblings: Tensor, credit: Tensor, share: Tensor, batch: Batch, recipe: Recipe, world: World
-) -> tuple[Tensor, list[dict[str, float]]]:
-    """The gradient of a group whose credit is taken less its baseline, and the metrics of each rollout."""
-    unit = batch.mask.to(credit.dtype)
-    rows = batch.but(advantage=unit, weight=unit).rows(_rows_of(siblings, batch))
-    rewarded, scores, worth, seen = credit.new_zeros(()), credit.new_zeros(()), [], []
-    for i, (gradient, told) in zip(siblings, world.learner.gradients(rows, recipe.loss), strict=True):
-        if "importance_ratio" not in told:
-            raise UserError("the loss tells no importance_ratio, by which rollouts are counted: take loss.reweighed")
-        scores, rewarded = scores + share[i] * gradient, rewarded + share[i] * credit[i] * gradient
-        worth.append(float(gradient.square().sum()))
-        seen.append(told)
-    weights = credit.new_tensor(worth)
-    base = (weights * credit[siblings]).sum() / weights.sum().clamp(min=EPS**2)
-    for told, here in zip(seen, share[siblings] * (credit[siblings] - base), strict=True):
-        told["loss"] *= float(here)
-    return rewarded - base * scores, seen
-
-
-def _descend(
+def descend(
     batch: Batch, recipe: Recipe, world: World, ledger: Ledger, epochs: int, minibatches: int
 ) -> dict[str, float]:
     """`epochs` times over the batch, in `minibatches` updates each."""
     lr = recipe.pace(ledger).lr
-    parts = [batch] if minibatches == 1 else [p.but(weight=recipe.weight(p)) for p in _split(batch, minibatches)]
+    parts = [batch] if minibatches == 1 else [p.but(weight=recipe.weight(p)) for p in split(batch, minibatches)]
     seen = [world.learner.update(part, recipe.loss, lr=lr) for _ in range(epochs) for part in parts]
     means = {k: sum(s[k] for s in seen) / len(seen) for k in seen[0]}
     return {**means, "learning_rate": lr}
-
-
-def weighed(
-    batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *, inner: Improve = policy
-) -> dict[str, float]:
-    """Any improvement, on the rows that weigh something: what the average leaves out is not paid for either."""
-    assert batch.weight is not None
-    rows = torch.nonzero(batch.weight.any(-1))[:, 0]
-    return inner(batch.rows(rows) if len(rows) else batch, recipe, world, ledger)
 
 
 @bounds(fresh="(0, 1]", room="[1, inf)")
@@ -180,13 +61,13 @@ def replayed(
     "replay", and their ratios are to the sampler's log-probs (`with_old`). Whatever `enrich` adds is computed for the
     whole again.
     """
-    shelf = list(ledger.shelf.values())
+    shelf = list(ledger.kept[SHELF])
     wanted = min(round(len(batch.groups) * (1 - fresh) / fresh), len(shelf))
     draw = chance.generator(ledger.seed, chance.Purpose.REPLAY, ledger.step)
     again = [shelf[i] for i in sorted(draw.permutation(len(shelf))[:wanted].tolist())]
     for group in batch.groups:
         if not mixed or len(set(group.rewards.tolist())) > 1:
-            ledger.remember(_remembered(group), room)
+            remember(group, ledger, room)
     if again:
         batch = pack([*batch.groups, *again], version=world.engine.version)
         for add in recipe.enrich:
@@ -196,8 +77,11 @@ def replayed(
     return {**inner(batch, recipe, world, ledger), "replayed": float(len(again))}
 
 
-def _remembered(group: Group) -> Group:
-    return group.of(r.but(origin="replay") for r in group.rollouts)
+def remember(group: Group, ledger: Ledger, room: int) -> None:
+    """Keep a group for replay in place of an older one of its problem; of more than `room` the oldest are dropped."""
+    shelf = [g for g in ledger.kept[SHELF] if g.problem.id != group.problem.id]
+    shelf.append(group.of(r.but(origin="replay") for r in group.rollouts))
+    ledger.kept[SHELF] = shelf[max(len(shelf) - room, 0) :]
 
 
 def with_old(batch: Batch, world: World, *, updates: int) -> Batch:
@@ -215,10 +99,35 @@ def with_old(batch: Batch, world: World, *, updates: int) -> Batch:
     return batch.but(old=old * batch.mask)
 
 
-def _split(batch: Batch, parts: int) -> list[Batch]:
+def split(batch: Batch, parts: int) -> list[Batch]:
     chunks = torch.arange(len(batch.reward), device=batch.rollout.device).tensor_split(min(parts, len(batch.reward)))
-    return [batch.rows(_rows_of(chunk, batch)) for chunk in chunks]
+    return [batch.rows(rows_of(chunk, batch)) for chunk in chunks]
 
 
-def _rows_of(rollouts: Tensor, batch: Batch) -> Tensor:
+def rows_of(rollouts: Tensor, batch: Batch) -> Tensor:
     return torch.nonzero(torch.isin(batch.rollout, rollouts))[:, 0]
+
+
+def imitating(
+    batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *, own: bool = True, inner: Improve = policy
+) -> dict[str, float]:
+    """Any improvement, in which a teacher's tokens carry the credit of the rollout they stand in, if it is above 0.
+
+    So they are never unlearned, and nothing is where credit is not. Without `own`, where they do the policy's tokens
+    after them do not. Averages are taken anew; the tokens are as old as the step, for nobody sampled them.
+    """
+    given = batch.advantage
+    assert given is not None
+    credit = row_mean(given, batch.mask)                                                   # (N, 1)
+    theirs = (batch.role == int(Role.TEACHER)) & (credit > 0)
+    taught = theirs.any(-1)
+    if not bool(taught.any()):
+        return {**inner(batch, recipe, world, ledger), "taught": 0.0}
+    if bool((batch.age > 0).any()):
+        now = world.learner.score(batch.but(mask=theirs, kept=())).logp.to(batch.logp.dtype)
+        batch = batch.but(logp=torch.where(theirs, now, batch.logp))
+    kept = tuple(() if t else k for t, k in zip(taught.tolist(), batch.kept, strict=True)) if batch.kept else ()
+    mask = batch.mask | theirs if own else torch.where(taught[:, None], theirs, batch.mask)
+    batch = batch.but(mask=mask, kept=kept, advantage=torch.where(theirs, credit, given) * mask)
+    batch = batch.but(weight=recipe.weight(batch))
+    return {**inner(batch, recipe, world, ledger), "taught": float(theirs.sum())}

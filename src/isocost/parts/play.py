@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 import numpy as np
@@ -130,3 +130,19 @@ def _grown(first: Segment, turn: int, said: Sequence[Said]) -> list[Segment]:
 
 def _laid(start: ndarray, more: Sequence[ndarray]) -> ndarray:
     return np.concatenate([part for m in more for part in (start, m)], dtype=start.dtype, casting="same_kind")
+
+
+def given(text: Segment, upto: int, words: Sequence[int] = ()) -> Segment:
+    """The first tokens of an attempt, and then words, as a start that others are given: HINT, no longer OWN."""
+    start, never = text.cut(upto), np.full(upto, -1)
+    role = np.where(start.own, int(Role.HINT), start.role)
+    whole = Segment(start.tokens, role, np.zeros_like(start.logp), never, never, start.sampling)
+    return whole.read(words, Role.HINT) if len(words) else whole
+
+
+def episodes(text: Segment, boundary: str, decode: Callable[[Sequence[int]], str]) -> list[int]:
+    """Where an episode of a trace may end and the next begin: before its first token, and after each boundary."""
+    own = np.flatnonzero(text.own)
+    ends = [t + 1 for t in own[:-1].tolist() if decode(text.tokens[max(own[0], t - 3) : t + 1].tolist())
+            .endswith(boundary)]      # four tokens hold any boundary, however it is split
+    return [int(own[0]), *ends] if len(own) else [len(text)]

@@ -26,9 +26,9 @@ import numpy as np
 from scipy.special import ndtri
 
 from isocost.errors import UserError
-from isocost.jsonfile import read_json
 from isocost.laws.curves import Curve
 from isocost.planner.forecast import Forecast, verify_seal
+from isocost.runs.files import read_json
 from isocost.runs.schema import RUN
 from isocost.stats.intervals import Interval, student
 from isocost.words import counted

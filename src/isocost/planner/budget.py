@@ -20,30 +20,16 @@ from typing import Any
 import numpy as np
 from scipy.optimize import nnls
 
+from isocost import units
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
+from isocost.units import ASKED, CURRENCIES, DEVICE_HOURS, DEVICE_SECONDS, FLOPS, ROLLOUTS, SECONDS, SPELT, TOKENS, WALL
 
-UNITS = ("rollouts", "seconds", "tokens", "flops")     # what plans count in
-CURRENCIES = ("usd", "eur", "gbp", "chf", "jpy", "cny")
-WALL = "seconds on the wall"
-ASKED = (*UNITS, "device-seconds", *CURRENCIES)        # what a budget may be given in
-_WORDS = {
-    "rollout": ("rollouts", 1), "rollouts": ("rollouts", 1),
-    "token": ("tokens", 1), "tokens": ("tokens", 1),
-    "flop": ("flops", 1), "flops": ("flops", 1),
-    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), ("seconds", 1)),
-    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), ("seconds", 60)),
-    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), ("seconds", 3600)),
-    **dict.fromkeys(("d", "day", "days"), ("seconds", 86400)),
-    **{f"{device}-{hour}": ("device-seconds", 3600) for device in ("device", "gpu") for hour in ("hour", "hours", "h")},
-    **{currency: (currency, 1) for currency in CURRENCIES},
-}
 _SCALE = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
 _HELP = ("a budget carries a unit: 50k-rollouts, 2h, 30m (minutes), 90s, 1d, 2M-tokens, 1e18flop, 16device-hours or "
          "20usd")
 _PRICE_HELP = "a price is money for time, such as 2.5usd/device-hour, or 20usd/hour for the whole machine"
 MEASURED = "measured on"
-WRITTEN = {"flops": ("flop", 1), "device-seconds": ("device-hours", 3600)}    # units that a user writes otherwise
 _UPDATE_PRIOR = 0.01    # seconds an update takes beside its rollouts, until measured
 _LEARN_PRIOR = 2.5      # seconds of sampling and learning per second of sampling alone, until measured
 
@@ -83,9 +69,9 @@ class Budget:
         if not word:
             raise UserError(f"{text!r} has no unit: {_HELP}")
         key = word if word == "M" else word.lower()     # 30-M is a million of nothing, 30m half an hour
-        if key not in _WORDS:
+        if key not in SPELT:
             raise UserError(f"{word!r} is no unit of a budget: {_HELP}")
-        unit, factor = _WORDS[key]
+        unit, factor = SPELT[key]
         return Budget(amount * factor, unit)
 
     @property
@@ -112,9 +98,8 @@ def worded(budget: Budget, amount: float, *, up: bool = True) -> str:
     Seconds are written as minutes from 2 minutes on and as hours from 2 hours on.
     """
     asked = budget.as_asked
-    unit, size = WRITTEN.get(asked.unit, (asked.unit, 1))
-    own = amount / budget.amount * asked.amount / size
-    if unit == "seconds" and own >= 120:
+    unit, own = units.asked(asked.unit, amount / budget.amount * asked.amount)
+    if unit == SECONDS and own >= 120:
         unit, own = ("hours", own / 3600) if own >= 7200 else ("minutes", own / 60)
     step = 10.0 ** (floor(log10(own)) - 2)
     return f"{(ceil if up else round)(own / step) * step:.10g} {unit}"
@@ -162,16 +147,16 @@ class Machine:
             UserError: for money without a price, or in another currency than the price.
         """
         unit, amount = budget.unit, budget.amount
-        if unit in ("rollouts", "tokens", "flops"):
+        if unit in (ROLLOUTS, TOKENS, FLOPS):
             return budget
         if unit in CURRENCIES:
             if self.price is None:
                 raise UserError(f"a budget of {budget} needs a --price: {_PRICE_HELP}")
             if unit != self.currency:
                 raise UserError(f"the budget is in {unit} and the price in {self.currency}: give both in one currency")
-            amount, unit = amount / self.price * 3600, "device-seconds"
-        wall = amount / self.devices if unit == "device-seconds" else amount
-        return Budget(wall * self.side_by_side, "seconds", asked or str(budget))
+            amount, unit = amount / self.price * 3600, DEVICE_SECONDS
+        wall = amount / self.devices if unit == DEVICE_SECONDS else amount
+        return Budget(wall * self.side_by_side, SECONDS, asked or str(budget))
 
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -270,7 +255,7 @@ class Bill:
 
     def of_unit(self, unit: str) -> float:
         """The amount in a budget's unit. Raises UserError where FLOPs cannot be known."""
-        amount = {"rollouts": self.rollouts, "tokens": self.tokens, "flops": self.flops, "seconds": self.seconds}[unit]
+        amount = {ROLLOUTS: self.rollouts, TOKENS: self.tokens, FLOPS: self.flops, SECONDS: self.seconds}[unit]
         if amount is None:
             raise UserError("a budget in FLOPs needs the model's number of parameters; give rollouts, tokens or time")
         return float(amount)
@@ -356,7 +341,7 @@ class Prices:
 
 
 @dataclass(frozen=True)
-class Unit:
+class Amounts:
     """One row of a budget in every unit: what pilot and training cost in it, and the whole budget, spent as planned.
 
     `known` is "asked" for the budget's own unit, else how the row follows from the planned rollouts: "planned",
@@ -377,7 +362,7 @@ class Unit:
 
 def in_every_unit(
     pilot: Bill, training: Bill, budget: Budget | None, machine: Machine, timing: Timing, lengths: str
-) -> tuple[Unit, ...]:
+) -> tuple[Amounts, ...]:
     """A study's cost in every unit there is; `lengths` says where tokens per rollout were measured.
 
     What the budget is in other units is the plan's own mix of pilot and training, scaled to spend all of it: the same
@@ -387,15 +372,15 @@ def in_every_unit(
     W, D, run = machine.side_by_side, machine.devices, (pilot.seconds, training.seconds)
     hours = (machine.device_hours(run[0]), machine.device_hours(run[1]))
     rows: list[tuple[str, tuple[float, float], str, str]] = [
-        ("rollouts", (pilot.rollouts, training.rollouts), "planned", "begun for training"),
-        ("tokens", (pilot.tokens, training.tokens), "measured", f"mean length of answers in {lengths}"),
-        ("seconds", run, "measured" if timing.measured else "assumed", f"run time, {timing.source}"),
+        (ROLLOUTS, (pilot.rollouts, training.rollouts), "planned", "begun for training"),
+        (TOKENS, (pilot.tokens, training.tokens), "measured", f"mean length of answers in {lengths}"),
+        (SECONDS, run, "measured" if timing.measured else "assumed", f"run time, {timing.source}"),
         (WALL, (run[0] / W, run[1] / W), "assumed", f"runs side by side throughout: {W}"),
-        ("device-hours", hours, "derived", f"devices for every hour on the wall: {D}"),
+        (DEVICE_HOURS, hours, "derived", f"devices for every hour on the wall: {D}"),
     ]
     if pilot.flops is not None and training.flops is not None:
         why = "2P a token read, written or scored, 6P a token trained"
-        rows.insert(2, ("flops", (pilot.flops, training.flops), "derived", why))
+        rows.insert(2, (FLOPS, (pilot.flops, training.flops), "derived", why))
     if machine.price is not None:
         money = (hours[0] * machine.price, hours[1] * machine.price)
         rows.append((machine.currency, money, "priced", f"{machine.price:g} {machine.currency} a device-hour"))
@@ -403,7 +388,7 @@ def in_every_unit(
     scale = budget.amount / whole[budget.unit] if budget and whole.get(budget.unit) else None
     own = _row_of(budget)
     return tuple(
-        Unit(unit, float(both[0]), float(both[1]), None if scale is None else scale * whole[unit],
+        Amounts(unit, float(both[0]), float(both[1]), None if scale is None else scale * whole[unit],
              "asked" if unit == own else known, f"{budget}" if unit == own else why)
         for unit, both, known, why in rows
     )
@@ -413,5 +398,9 @@ def _row_of(budget: Budget | None) -> str | None:
     """The unit a budget was asked in, as a row's name."""
     if budget is None or not budget.asked:
         return budget.unit if budget else None
-    unit = budget.as_asked.unit
-    return {"seconds": WALL, "device-seconds": "device-hours"}.get(unit, unit)
+    return row_of(budget.as_asked.unit)
+
+
+def row_of(unit: str) -> str:
+    """The row that shows a unit in which a budget was asked: time is that on the wall, device-seconds are hours."""
+    return {SECONDS: WALL, DEVICE_SECONDS: DEVICE_HOURS}.get(unit, unit)

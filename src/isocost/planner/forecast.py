@@ -22,10 +22,10 @@ from typing import Annotated, Any
 import numpy as np
 
 from isocost.errors import UserError
-from isocost.jsonfile import read_json
 from isocost.laws.curves import PASS, Curve
 from isocost.laws.fit import Law
 from isocost.planner.rollouts import BESIDE, Arm, Plan
+from isocost.runs.files import read_json
 from isocost.shape import AtLeast, AtMost
 from isocost.stats.intervals import Interval, student
 from isocost.words import counted

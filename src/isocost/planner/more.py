@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from isocost.laws.law import AUDIT, DRIFT, Law
-from isocost.planner.budget import WALL, Bill, Budget, Machine, Timing
+from isocost.planner.budget import Bill, Budget, Machine, Timing, row_of
 from isocost.planner.pilot import PilotPlan
 from isocost.stats.intervals import Interval, mixture_quantiles, spread
+from isocost.units import DEVICE_SECONDS, ROLLOUTS, SECONDS
 
 TIMES = (2, 4, 8)
 
@@ -88,11 +89,11 @@ def more(
 def _in_unit(bill: Bill, machine: Machine, budget: Budget | None) -> tuple[str, float]:
     """(unit, amount) of a bill in what the budget was asked in."""
     if budget is None:
-        return "rollouts", float(bill.rollouts)
+        return ROLLOUTS, float(bill.rollouts)
     unit = Budget.parse(budget.asked).unit if budget.asked else budget.unit
-    if unit == "seconds":
-        return WALL, bill.seconds / machine.side_by_side
-    if unit == "device-seconds":
-        return "device-hours", machine.device_hours(bill.seconds)
+    if unit == SECONDS:
+        return row_of(unit), bill.seconds / machine.side_by_side
+    if unit == DEVICE_SECONDS:
+        return row_of(unit), machine.device_hours(bill.seconds)
     money = machine.money(bill.seconds)
     return (unit, money) if unit == machine.currency and money is not None else (unit, bill.of_unit(unit))

@@ -20,23 +20,12 @@ from isocost.errors import UserError
 from isocost.laws.curves import Curve
 from isocost.laws.fit import Law
 from isocost.laws.law import SELECT
+from isocost.planner.afford import plan_pilot
 from isocost.planner.budget import Bill, Budget, Prices, Timing, expected_timing, measure_timing, worded
+from isocost.planner.evaluation import Evaluation, points
 from isocost.planner.learning_rate import RateRule, by_n
-from isocost.planner.pilot import (
-    COMMON,
-    EXTRAPOLATION,
-    LEAST_SEEDS,
-    PRESETS,
-    Evaluation,
-    PilotPlan,
-    Preset,
-    Run,
-    detectable,
-    make_runs,
-    plan_pilot,
-    points,
-    warmup,
-)
+from isocost.planner.pilot import EXTRAPOLATION, LEAST_SEEDS, PilotPlan, detectable
+from isocost.planner.study_runs import COMMON, PRESETS, Preset, Run, make_runs, warmup
 from isocost.shape import FILLED
 from isocost.stats.intervals import Interval
 from isocost.words import counted
@@ -49,7 +38,6 @@ __all__ = [
 MARGIN = 0.01           # reward within which two n's are as good as each other
 EPOCHS_FACTOR = 2.0     # beyond this many times the pilot's epochs a plan extrapolates in epochs too
 BESIDE = ("units", "more", "sees", "next", "measure", "evaluating")     # what plan.json holds beside the plan itself
-WRITTEN = {"flops": ("flop", 1), "device-seconds": ("device-hours", 3600)}    # units that a user writes otherwise
 IMPORTED = "imported"   # preset of a pilot made of another trainer's logs, which have one split
 TIMING_NOISE = 0.05     # costs this close are equal, and the better forecast is taken
 

@@ -14,40 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from isocost.errors import UserError
 from isocost.laws.law import Law
-from isocost.planner.pilot import LEVEL, POWER, detectable
 from isocost.planner.rollouts import Arm, Plan
-
-MOST = 10_000       # seeds beyond which an effect is called too small to see
-
-
-def seen(seeds: int, sd: float, *, level: float = LEVEL, power: float = POWER) -> float:
-    """The smallest true difference that so many seeds an arm, paired, see with this power; infinite for one seed.
-
-    (t_level + t_power) sd sqrt(2 / seeds), seeds - 1 degrees of freedom.
-    """
-    return detectable(seeds, 1, sd, level=level, power=power)
-
-
-def seeds_for(effect: float, sd: float, *, level: float = LEVEL, power: float = POWER) -> int | None:
-    """The fewest seeds an arm that see `effect` where runs differ by `sd`; None if that takes more than `MOST`.
-
-    Student's quantiles depend on the seeds, so the number is sought by bisection rather than written down.
-
-    Raises:
-        UserError: for a negative sd or an effect that is not a number.
-    """
-    if not (isfinite(effect) and isfinite(sd) and sd >= 0):
-        raise UserError(f"seeds are counted for a finite effect and spread, not {effect:g} and {sd:g}")
-    effect = abs(effect)
-    if effect == 0 or seen(MOST, sd, level=level, power=power) > effect:
-        return None
-    low, high = 1, MOST
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if seen(middle, sd, level=level, power=power) <= effect else (middle, high)
-    return high
+from isocost.stats.power import POWER, detectable_paired, seeds_for
 
 
 @dataclass(frozen=True)
@@ -82,7 +51,7 @@ def comparison(plan: Plan, law: Law) -> Comparison | None:
     if other is None or arm.confidence is None:
         return None
     sd = _sd(law, arm)
-    least = seen(plan.seeds, sd)
+    least = detectable_paired(plan.seeds, sd)
     difference = None if other.confidence is None else arm.confidence.value - other.confidence.value
     needed = None if difference is None else seeds_for(difference, sd)
     return Comparison(plan.seeds, sd, law.dof, least if isfinite(least) else None, difference, needed,

@@ -2,56 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from isocost import units
 from isocost.errors import UserError
-from isocost.report import aliases, charts
+from isocost.report import charts
 from isocost.report.html import (
     Safe,
-    brief,
     count,
     details,
     figure,
     join,
     p,
     percent,
-    rate,
-    share,
     span,
     table,
     tag,
 )
-from isocost.report.records import FATES, Data, Run, Study, as_dict, as_list, number
+from isocost.report.records import Data, Run, Study, as_dict, number
+from isocost.report.section import Section, empty
+from isocost.runs.files import FATES
 from isocost.runs.speed import WORK
-from isocost.words import counted
+from isocost.trainers import sizes
 
 PURPOSES = ("probe", "pilot", "edge", "train", "run")
 PURPOSE_NAMES = {"probe": "rate probe", "pilot": "pilot", "edge": "rate check", "train": "train", "run": "run"}
-TRAINS = {  # steps that sample or train, and why there will be none where that was another trainer's work
-    "isocost profile": "their logs do not say",
-    "isocost pilot": "their logs do not say",
-    "isocost train --plan": "the one to come is of a trainer of yours, and its forecast is the plan's",
-}
 PHASES = ("profile", "plan", "probe", "pilot", "edge", "fit", "prescribe", "train", "audit", "report")
 SHOWN_PROBLEMS, SHOWN_ATTEMPTS = 3, 4
-
-
-@dataclass(frozen=True)
-class Section:
-    """One part of the page; without a body it says which step would fill it."""
-
-    key: str
-    title: str
-    body: Safe
-
-
-def empty(study: Study, what: str, step: str) -> Safe:
-    """What stands where nothing is yet: what is missing, and the step that fills it, if isocost is to take it."""
-    if study.imported and step in TRAINS:
-        return tag("p", f"{what} The runs were imported: {TRAINS[step]}.", cls="empty")
-    return tag("p", f"{what} Filled by ", tag("code", step), ".", cls="empty")
 
 
 # where the compute went -------------------------------------------------------------------------------------
@@ -122,8 +100,8 @@ def _budget(study: Study) -> Safe:
     beside = {"the profile": amount(as_dict(profile.get("cost")), as_dict(profile.get("lost")))}
     if unit != "seconds":
         beside["evaluations"] = amount(*(r.bill.get("evaluation", {}) for r in study.runs))
-    show = {"seconds": span, "flops": lambda x: f"{x:.2e}"}.get(unit, count)
-    name = {"seconds": "run time", "flops": "FLOP"}.get(unit, unit)
+    show = {units.SECONDS: span, units.FLOPS: lambda x: f"{x:.2e}"}.get(unit, count)
+    name = units.words(unit)
     total = sum(spent.values())
     rows = [*spent.items(), ("both", total), *((f"beside it: {what}", x) for what, x in beside.items())]
     text = f"The preset {planned.preset} names no budget; pilot and training spent {show(total)} {name}."
@@ -335,268 +313,9 @@ def names(study: Study) -> Section:
         f" {b or '–'}, M = {count(m)}"
     )
     lead += f", so nB = {count(n * b)} rollouts per update and C = {count(n * b * m)}." if n and b and m else "."
-    body = [[name, *(tag("code", o) for o in options)] for name, *options in aliases.rows(arm)]
+    body = [[name, *(tag("code", o) for o in options)] for name, *options in sizes.rows(arm)]
     head = ["trainer", "n, rollouts per problem", "B, problems per update", "M, steps"]
     inside = join(
-        p(lead, cls="lead"), table(head, body, "The same run in other trainers"), p(aliases.NOTES, cls="soft")
+        p(lead, cls="lead"), table(head, body, "The same run in other trainers"), p(sizes.NOTES, cls="soft")
     )
     return Section("names", "The same sizes in other trainers", inside)
-
-
-# recipe -----------------------------------------------------------------------------------------------------
-
-
-def recipe(study: Study) -> Section:
-    """Every seam with its settings, what differs from the method's defaults, and what the method changes in its parent.
-    """
-    run = next(iter(study.of("train") or study.of("pilot") or study.runs), None)
-    told = as_dict(run.about.get("recipe")) if run else {}
-    if not run or not told:
-        return Section("recipe", "Recipe", empty(study, "No run has recorded a recipe yet.", "isocost pilot"))
-    method = str(run.about.get("method") or told.get("name") or "")
-    own, parent, parent_name, whence = _origin(run.about, method)
-    lead = f"{method or 'A recipe'}, as run {run.name} recorded it, every default bound.{whence}"
-    body = [
-        [seam, *_seam(value), _was(value, own.get(seam)) if own else "–"]
-        for seam, value in sorted(told.items(), key=_seam_order)
-        if seam != "name"
-    ]
-    seams = table(["seam", "function", "settings", f"default of {method}, where it differs"], body, "Recipe", "quiet")
-    return Section(
-        "recipe", "Recipe", join(p(lead, cls="lead"), _parent_diff(own, parent, method, parent_name), seams)
-    )
-
-
-_ORDER = (
-    "groups",
-    "rollouts",
-    "max_age",
-    "refill",
-    "choose",
-    "guide",
-    "allocate",
-    "play",
-    "schedule",
-    "reward",
-    "select",
-    "enrich",
-    "advantage",
-    "weight",
-    "loss",
-    "improve",
-    "pace",
-)
-
-
-def _seam_order(item: tuple[str, Any]) -> tuple[int, str]:
-    return (_ORDER.index(item[0]) if item[0] in _ORDER else len(_ORDER), item[0])
-
-
-def _seam(value: Any) -> tuple[Any, Any]:
-    """(function, settings) of a seam as `describe` wrote it; sizes have no function."""
-    if isinstance(value, list):
-        parts = [_seam(v) for v in value]
-        return join(*(x[0] for x in parts), by="<br>") or "none", join(*(x[1] for x in parts), by="<br>")
-    data = as_dict(value)
-    if "fn" not in data:
-        return tag("b", "" if value is None else value), ""
-    settings = {k: v for k, v in data.items() if k not in ("fn", "source")}
-    words = join(*(tag("code", f"{k} = {_flat(v)}") for k, v in settings.items()), by=" &nbsp; ")
-    return tag("code", _function(data["fn"])), words
-
-
-def _function(name: Any) -> str:
-    """A part of the package by its own name, for its seam stands beside it; anything else by its whole name."""
-    module, _, function = str(name).rpartition(":")
-    return function if module.startswith("isocost.parts.") else str(name).removeprefix("isocost.")
-
-
-def _flat(value: Any) -> str:
-    data = as_dict(value)
-    if "fn" in data:
-        inner = ", ".join(f"{k} = {_flat(v)}" for k, v in data.items() if k not in ("fn", "source"))
-        return f"{_function(data['fn'])}({inner})"
-    if isinstance(value, (list, tuple)):
-        return ", ".join(map(_flat, value)) or "none"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _was(value: Any, default: Any) -> Any:
-    if value == default:
-        return ""
-    here, there = as_dict(value), as_dict(default)
-    if "fn" in here and here.get("fn") == there.get("fn"):
-        keys = [k for k in dict.fromkeys([*here, *there]) if here.get(k) != there.get(k)]
-        return join(*(tag("code", f"{k} = {_flat(there.get(k))}") for k in keys), by="<br>")
-    return tag("code", _flat(default))
-
-
-def _origin(about: Data, method: str) -> tuple[Data, Data, str, str]:
-    """(the method's own recipe, its parent's, the parent's name, whence they are, if not from the record).
-
-    Runs record both. For an older run they are the installed version's, which may be another code than the run's.
-    """
-    if "defaults" in about:
-        parent = as_dict(about.get("parent"))
-        return as_dict(about["defaults"]), as_dict(parent.get("recipe")), str(parent.get("method") or ""), ""
-    own, parents, name = _installed(method)
-    if not own:
-        return own, parents, name, ""
-    from isocost.runs.record import code
-
-    same = as_dict(about.get("code")).get("sources") == code()["sources"]
-    return own, parents, name, "" if same else (
-        f" The run recorded neither the defaults of {method} nor its parent's recipe, and was made by another version "
-        "of isocost: both are of the version installed here."
-    )
-
-
-def _installed(method: str) -> tuple[Data, Data, str]:
-    """(method's recipe, its parent's, parent's name) as this installation has them; empty for a user's own file.
-
-    A record may come from a stranger, so only methods of the package are loaded: a report never runs a recorded file.
-    """
-    try:
-        from isocost import methods
-        from isocost.seams import describe
-    except ImportError:
-        return {}, {}, ""
-    if method not in methods.names():
-        return {}, {}, ""
-    module = methods.load(method)
-    parent = getattr(module.CARD, "parent", None)
-    known = parent if parent in methods.names() else ""
-    theirs = as_dict(describe(methods.load(known).recipe())) if known else {}
-    return as_dict(describe(module.recipe())), theirs, known or ""
-
-
-def _parent_diff(own: Data, parent: Data, method: str, parent_name: str) -> Safe:
-    if not own or not parent:
-        return Safe("")
-    rows = [
-        [k, tag("code", _flat(parent.get(k))), tag("code", _flat(v))]
-        for k, v in sorted(own.items(), key=_seam_order)
-        if k != "name" and v != parent.get(k)
-    ]
-    if not rows:
-        return Safe("")
-    return table(["seam", parent_name, method], rows, f"What {method} changes in {parent_name}, its parent")
-
-
-# samples ----------------------------------------------------------------------------------------------------
-
-
-def samples(study: Study) -> Section:
-    """What the model said at the first and at the last recorded step, escaped and unedited."""
-    source, lines = _said_by(study)
-    if not lines:
-        return Section("samples", "Samples", empty(study, "No sample has been recorded yet.", "isocost profile"))
-    steps = sorted({number(x.get("step")) or 0 for x in lines})
-    ends = list(dict.fromkeys([steps[0], steps[-1]]))
-    lead = f"From {source}, at its first and its last recorded step; the first attempts of each, as they came."
-    parts = []
-    for step in ends:
-        chosen = [x for x in lines if (number(x.get("step")) or 0) == step][:SHOWN_PROBLEMS]
-        parts.append(join(tag("h3", f"Step {count(step)}"), *map(_sample, chosen)))
-    return Section("samples", "Samples", join(p(lead, cls="lead"), *parts))
-
-
-def _said_by(study: Study) -> tuple[str, list[Data]]:
-    """(whose they are, samples): a trained run's, else any run's, else the profile's."""
-    for run in (*study.of("train"), *study.of("run"), *study.of("pilot"), *study.runs):
-        if lines := run.samples():
-            return f"run {run.name}", lines
-    return "the profile", [as_dict(x) for x in as_list(study["profile"].get("examples"))]
-
-
-def _sample(line: Data) -> Safe:
-    prompt = line.get("prompt")
-    if isinstance(prompt, list):
-        prompt = "\n".join(f"{as_dict(m).get('role', '')}: {as_dict(m).get('content', '')}" for m in prompt)
-    attempts = as_list(line.get("attempts"))
-    rows = [_said("prompt", str(line.get("id") or ""), prompt)]
-    for attempt in map(as_dict, attempts[:SHOWN_ATTEMPTS]):
-        reward = number(attempt.get("reward"))
-        rows.append(
-            _said(
-                "verifier failed" if reward is None else f"reward {reward:g}",
-                str(attempt.get("stop") or ""),
-                attempt.get("text"),
-            )
-        )
-    more = len(attempts) - SHOWN_ATTEMPTS
-    return tag("div", *rows, p(f"and {more} more attempts", cls="soft") if more > 0 else "", cls="sample")
-
-
-def _said(head: str, note: str, text: Any) -> Safe:
-    return tag(
-        "div",
-        tag("span", tag("b", head), Safe("<br>"), note),
-        tag("pre", "" if text is None else text, dir="auto"),
-        cls="attempt",
-    )
-
-
-# provenance -------------------------------------------------------------------------------------------------
-
-
-def provenance(study: Study) -> Section:
-    """Hashes, machine, versions, budget, seed: what it takes to check or repeat the study."""
-    about = study["study"]
-    run = next(iter(study.of("train") or study.runs), None)
-    first = run.about if run else {}
-    facts: list[tuple[str, Any]] = [
-        ("model", _worded(about.get("model") or first.get("model"))),
-        ("problems", _worded(about.get("data") or first.get("problems"))),
-        ("verifier", _worded(about.get("verifier"))),
-        ("method", _worded(about.get("method") or first.get("method"))),
-        asked_for(study),
-        ("seed", _worded(about.get("seed", first.get("seed")))),
-        ("code", _worded(first.get("code") or about.get("code"))),
-        ("machine", _worded(first.get("machine") or about.get("machine"))),
-        ("seal", _worded(study["forecast"].get("seal") or study["forecast"].get("hash") or first.get("seal"))),
-    ]
-    rows = [(k, v) for k, v in facts if v not in ("", "–")]
-    hashes = [(name, tag("code", digest)) for name, digest in study.hashes().items()]
-    parts = [table(["", ""], rows, "What was run, where, and by which code")]
-    if hashes:
-        parts.append(details("SHA-256 of the study's files", table(["file", "sha-256"], hashes, "Hashes")))
-    if study.runs:
-        parts.append(details(f"The {counted(len(study.runs), 'run')}", _runs_table(study.runs)))
-    return Section("provenance", "Provenance", join(*parts))
-
-
-def _worded(value: Any) -> str:
-    """Small plain data as a line of text."""
-    if isinstance(value, Mapping):
-        return ", ".join(f"{k} {_worded(v)}" for k, v in value.items() if v not in (None, "", [], {})) or "–"
-    if isinstance(value, (list, tuple)):
-        return ", ".join(_worded(v) for v in value if v not in (None, "", [], {})) or "–"
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return "–" if value is None else f"{value:,}" if isinstance(value, int) and value >= 100_000 else str(value)
-
-
-def _runs_table(runs: Iterable[Run]) -> Safe:
-    def last(run: Run) -> Any:
-        return (
-            run.evaluations[-1].get("eval/audit", run.evaluations[-1].get("eval/select")) if run.evaluations else None
-        )
-
-    body = [
-        [
-            r.name,
-            r.purpose,
-            _worded(r.arm.get("n")),
-            _worded(r.arm.get("B")),
-            rate(r.lr),
-            _worded(r.seed),
-            brief(r.metered),
-            share(last(r)),
-            r.end.get("reason") or "not finished",
-        ]
-        for r in runs
-    ]
-    return table(
-        ["run", "purpose", "n", "B", "learning rate", "seed", "rollouts", "held-out reward", "ended"], body, "Runs"
-    )

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from isocost.laws.tracks import SPENT
-from isocost.report import charts
-from isocost.report.accounts import Section, empty
+from isocost import units
+from isocost.report import arm_charts, charts
 from isocost.report.html import (
     Safe,
     brief,
@@ -28,6 +27,7 @@ from isocost.report.html import (
 )
 from isocost.report.outcome import SPLIT
 from isocost.report.records import Data, Run, Study, as_dict, as_list, number, read_run
+from isocost.report.section import Section, empty
 from isocost.words import counted
 
 
@@ -43,7 +43,7 @@ def headline(study: Study) -> str:
         arms = list(as_dict(as_dict(study["compare"].get("design")).get("arms")))
         return f"{names(arms)} are being compared; there is no answer yet."
     verdicts = [as_dict(v) for v in as_list(told.get("verdicts"))]
-    counted_in = told.get("counted_in") or SPENT.get(str(told.get("unit")), told.get("unit"))
+    counted_in = told.get("counted_in") or units.compared(str(told.get("unit")))
     where = f"at {brief(told.get('cost'))} {counted_in} a run"
     best = told.get("best")
     if best:
@@ -142,7 +142,7 @@ def curves(study: Study) -> Section:
         f"{a} to {share(r['reward'])} at {brief(r['C'])}" for a, r in ends.items()
     )
     caption = "Thin lines are runs, thick ones the mean of an arm. Click a legend entry to single an arm out."
-    plot = figure("reward", charts.arm_curves(rows, _means(rows), alt_text), alt_text, caption, rows)
+    plot = figure("reward", arm_charts.arm_curves(rows, _means(rows), alt_text), alt_text, caption, rows)
     lead = f"{counted(len({r['run'] for r in rows}), 'run')} of {names(arms)}."
     return Section("curves", title, join(p(lead, cls="lead"), plot, _rates(study)))
 

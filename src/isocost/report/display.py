@@ -16,7 +16,7 @@ import altair as alt
 
 from isocost.display import Shown
 from isocost.errors import UserError
-from isocost.report import charts, fit, headline, outcome, page, problems, reach
+from isocost.report import charts, fit, headline, outcome, page, problems, reach, theme
 from isocost.report.accounts import Section
 from isocost.report.html import Safe, brief, count, join, p, table, tag
 from isocost.report.records import Data, Study, as_dict, as_list, load
@@ -41,10 +41,29 @@ def chart(result: Shown) -> Any:
     study = _study(result)
     for key in result.sections:
         for _, spec in _figures(_drawn(key, study)):
-            drawn = charts.solid({**spec, "width": WIDTH})
-            drawn.pop("autosize", None)     # a chart that has it, or a config, cannot be put beside another
-            return (alt.LayerChart if "layer" in drawn else alt.Chart).from_dict(drawn)
+            return _altair({k: v for k, v in spec.items() if k not in ("autosize", "$schema")} | {"width": WIDTH})
     raise UserError(f"the report has no chart of a {type(result).__name__}")
+
+
+def _altair(spec: charts.Spec) -> Any:
+    """A specification as an Altair chart. Its rows are added last: Altair checks each of them, which takes seconds."""
+    bare = theme.solid(_without_rows(spec))
+    made = (alt.LayerChart if "layer" in spec else alt.Chart).from_dict(bare)
+    _add_rows(made, spec)
+    return made
+
+
+def _without_rows(spec: charts.Spec) -> charts.Spec:
+    data: charts.Spec = {"data": {"values": []}} if "data" in spec else {}
+    layers: charts.Spec = {"layer": [_without_rows(x) for x in spec["layer"]]} if "layer" in spec else {}
+    return {**spec, **data, **layers}
+
+
+def _add_rows(made: Any, spec: charts.Spec) -> None:
+    if "data" in spec:
+        made.data = alt.Data(values=spec["data"]["values"])
+    for part, own in zip(made.layer if "layer" in spec else (), spec.get("layer", ()), strict=True):
+        _add_rows(part, own)
 
 
 def _study(result: Shown) -> Study:
@@ -66,7 +85,7 @@ def _figures(body: str) -> Iterator[tuple[str, charts.Spec]]:
 
 
 def _still(found: re.Match[str]) -> str:
-    return charts.svg(json.loads(found[2]), WIDTH)
+    return theme.svg(json.loads(found[2]), WIDTH)
 
 
 def pilot_plan(study: Study) -> Section:

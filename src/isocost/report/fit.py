@@ -10,10 +10,10 @@ import numpy as np
 from numpy import ndarray
 
 from isocost.report import charts
-from isocost.report.accounts import Section
 from isocost.report.html import Safe, count, figure, join, names, p, percent, sentence, share, signed, table, tag
 from isocost.report.outcome import no_law
 from isocost.report.records import Data, Study, law_of
+from isocost.report.section import Section
 
 if TYPE_CHECKING:
     from isocost.laws.law import Arm, Law

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from isocost.report import contest
-from isocost.report.accounts import Section
 from isocost.report.html import Safe, brief, count, join, names, p, sentence, share, signed, span, tag
 from isocost.report.outcome import equal_set, outcome_of, prescribed_arm, reason_of, verdict_of
 from isocost.report.records import Data, Study, as_dict, as_list, law_of, number
+from isocost.report.section import Section
 from isocost.words import counted
 
 VERDICTS = {

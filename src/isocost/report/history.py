@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from isocost.report.accounts import Section, empty
 from isocost.report.html import (
     Safe,
     brief,
@@ -22,6 +21,7 @@ from isocost.report.html import (
 )
 from isocost.report.outcome import comparator, prescribed_arm, reason_of, trained_means, verdict_of
 from isocost.report.records import Data, Run, Study, as_dict, as_list, law_of, number
+from isocost.report.section import Section, empty
 
 if TYPE_CHECKING:
     from isocost.laws.law import Law

@@ -11,10 +11,10 @@ from numpy import ndarray
 
 from isocost.errors import UserError
 from isocost.report import charts
-from isocost.report.accounts import Section, empty
 from isocost.report.html import Safe, count, figure, join, names, p, percent, share, signed, table, tag
 from isocost.report.outcome import prescribed_n
 from isocost.report.records import Data, Run, Study
+from isocost.report.section import Section, empty
 from isocost.words import counted
 
 if TYPE_CHECKING:

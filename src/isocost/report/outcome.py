@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from isocost.report import charts
-from isocost.report.accounts import Section, empty
+from isocost.report import charts, theme
 from isocost.report.html import (
     Safe,
     count,
@@ -23,6 +22,7 @@ from isocost.report.html import (
     tag,
 )
 from isocost.report.records import Data, Study, as_dict, as_list, law_of, number
+from isocost.report.section import Section, empty
 from isocost.words import counted
 
 SPLIT = "eval/audit"  # what is reported; `select` chose
@@ -220,7 +220,7 @@ def _path(study: Study) -> Safe:
     return figure("path", spec, alt_text, caption, rows)
 
 
-def path_plot(study: Study) -> tuple[charts.Spec, str, list[Data]]:
+def path_plot(study: Study) -> tuple[theme.Spec, str, list[Data]]:
     """The sealed law's forecast over the whole of a run, and the trained runs on it as they came.
 
     Returns (specification, alternative text, the rows behind it); no rows where no run was trained.

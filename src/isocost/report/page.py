@@ -9,10 +9,23 @@ from string import Template
 
 from isocost.jsonfile import write_text
 from isocost.laws.curves import PASS
-from isocost.report import accounts, charts, contest, fit, headline, history, interference, outcome, problems, reach
-from isocost.report.accounts import Section
+from isocost.report import (
+    accounts,
+    contest,
+    evidence,
+    fit,
+    headline,
+    history,
+    interference,
+    outcome,
+    problems,
+    reach,
+    recipe,
+    theme,
+)
 from isocost.report.html import Safe, esc, join, json_in_html, p, tag
 from isocost.report.records import Study, as_dict, load
+from isocost.report.section import Section
 
 HERE = Path(__file__).parent
 SECTIONS = (
@@ -27,20 +40,20 @@ SECTIONS = (
     accounts.spent,
     accounts.time,
     accounts.names,
-    accounts.recipe,
-    accounts.samples,
+    recipe.recipe,
+    evidence.samples,
     headline.flags,
-    accounts.provenance,
+    evidence.provenance,
 )
 CONTEST = (
     contest.answers,
     contest.curves,
     accounts.spent,
     accounts.time,
-    accounts.recipe,
-    accounts.samples,
+    recipe.recipe,
+    evidence.samples,
     headline.flags,
-    accounts.provenance,
+    evidence.provenance,
 )
 
 
@@ -68,19 +81,19 @@ def picture(study_dir: Path, out: Path, *, dark: bool = False) -> Path:
     """The report's main plot as an SVG file, for a page that runs no script. Raises UserError as `write` does."""
     spec, _, _ = reach.reward_plot(load(Path(study_dir)))
     out = Path(out)
-    out.write_text(charts.svg(spec, dark=dark), encoding="utf-8")
+    out.write_text(theme.svg(spec, dark=dark), encoding="utf-8")
     return out
 
 
 def render(study: Study) -> str:
     """The whole page as text."""
     sections = [make(study) for make in (CONTEST if contest.is_comparison(study) else SECTIONS)]
-    drawing, bundle = (HERE / "draw.js").read_text(encoding="utf-8"), charts.bundle()
+    drawing, bundle = (HERE / "draw.js").read_text(encoding="utf-8"), theme.bundle()
     template = Template((HERE / "template.html").read_text(encoding="utf-8"))
     return template.substitute(
         title=esc(f"{study.name}: isocost report"),
-        light=charts.css_variables(False),
-        dark=charts.css_variables(True),
+        light=theme.css_variables(False),
+        dark=theme.css_variables(True),
         script_hashes=f"{_source_hash(bundle)} {_source_hash(drawing)}",
         bundle=bundle,
         drawing=drawing,
@@ -92,7 +105,7 @@ def _body(study: Study, sections: list[Section]) -> Safe:
     menu = tag(
         "nav", tag("ol", *(tag("li", tag("a", s.title, href=f"#{s.key}")) for s in sections)), aria_label="Sections"
     )
-    config = Safe(f'<script type="application/json" id="plot-config">{json_in_html(charts.CONFIG)}</script>')
+    config = Safe(f'<script type="application/json" id="plot-config">{json_in_html(theme.CONFIG)}</script>')
     parts = [tag("section", tag("h2", s.title), s.body, id=s.key) for s in sections]
     note = (
         "This page holds everything it shows and asks no network for anything. Intervals are 90 % unless they say"

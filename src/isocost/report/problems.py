@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from isocost.report import charts
-from isocost.report.accounts import Section, empty
 from isocost.report.html import (
     Safe,
     brief,
@@ -21,6 +20,7 @@ from isocost.report.html import (
     tag,
 )
 from isocost.report.records import Data, Study, as_dict, as_list, number
+from isocost.report.section import Section, empty
 
 
 def profile(study: Study) -> Section:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isocost.planner.learning_rate import reward_at
-from isocost.report import charts
-from isocost.report.accounts import Section, empty
+from isocost.report import arm_charts, charts, theme
 from isocost.report.html import (
     Safe,
     brief,
@@ -37,6 +36,7 @@ from isocost.report.outcome import (
     reach_of,
 )
 from isocost.report.records import Data, Run, Study, as_dict, law_of, number
+from isocost.report.section import Section, empty
 
 if TYPE_CHECKING:
     from isocost.laws.law import Law
@@ -77,7 +77,7 @@ def curves(study: Study) -> Section:
 
 def reward_plot(
     study: Study, points: Sequence[Data] | None = None, law: Law | None = None
-) -> tuple[charts.Spec, str, list[Data]]:
+) -> tuple[theme.Spec, str, list[Data]]:
     """The main plot: (specification, alternative text, the rows behind it)."""
     runs = [r for r in study.of("pilot") if r.evaluations]
     if points is None:
@@ -249,7 +249,7 @@ def _plain(study: Study, title: str) -> Section:
     )
     plot = figure(
         "reward",
-        charts.plain_curves(rows, alt_text),
+        arm_charts.plain_curves(rows, alt_text),
         alt_text,
         "One line for each run. Click a legend entry to single one out.",
         rows,

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isocost.errors import UserError
-from isocost.jsonfile import Damaged, good_lines, read_json
+from isocost.jsonfile import Damaged
 from isocost.laws.curves import PASS
+from isocost.runs.files import good_lines, read_json
 
 if TYPE_CHECKING:
     from isocost.laws.law import Law
@@ -25,7 +26,6 @@ STUDY_FILES = (
     "dry-run",
 )
 SHOWN = 3       # unreadable lines of a stream that are named
-FATES = ("trained", "dead", "filtered", "stale", "surplus", "cancelled", "lost", "evaluation")
 
 Data = dict[str, Any]
 

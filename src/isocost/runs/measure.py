@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from isocost.errors import UserError
-from isocost.importers import HELD_OUT, TRAINING, UNNAMED
-from isocost.planner.budget import UNITS
+from isocost.units import ROLLOUTS
+
+HELD_OUT, TRAINING = "held-out", "training"  # the kinds of reward
+UNNAMED = "not named"  # a model or data that neither a log nor the user names
 
 ONE = {  # what must be one: its name, and what would make it so
     "kind": ("kind of reward", "keep held-out and training reward apart, or name one column for all with "
@@ -33,7 +35,7 @@ def of(run: Mapping[str, Any]) -> dict[str, str]:
         "kind": metric.get("kind") or HELD_OUT,
         "metric": metric.get("name"),
         "scale": f"from {low:g} to {high:g}",
-        "unit": log.get("unit") or UNITS[0],
+        "unit": log.get("unit") or ROLLOUTS,
         "model": (run.get("model") or {}).get("name"),
         "data": (run.get("problems") or {}).get("spec"),
     }

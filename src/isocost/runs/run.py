@@ -19,17 +19,19 @@ import torch
 from isocost import meter as meters
 from isocost.contract.conflicts import refuse
 from isocost.errors import RewardFailed, UserError
-from isocost.jsonfile import fit
-from isocost.laws.interference import against
+from isocost.jsonfile import write_json
 from isocost.ledger import Ledger, as_measured
 from isocost.local.weights import save as save_folder
 from isocost.loop import End, Step, train
-from isocost.runs import record as records
-from isocost.runs import schema, shelf
+from isocost.recipe import describe, fingerprint, functions, paced
+from isocost.runs import files, schema, shelf
 from isocost.runs.evaluate import ATTEMPTS, Evaluation, evaluate
-from isocost.runs.record import GO_ON, REWARD_FAILED, RunRecord, read_json, read_lines, write_json
+from isocost.runs.files import GO_ON, REWARD_FAILED, fit, read_json, read_lines
+from isocost.runs.names import today
+from isocost.runs.record import RunRecord, machine
 from isocost.runs.speed import rates
-from isocost.seams import Recipe, describe, fingerprint, functions, paced
+from isocost.seams import Recipe
+from isocost.stats.progress import against
 from isocost.types import Fate, Problem
 from isocost.worlds.setting import Opened, Setting, open_setting
 
@@ -141,7 +143,7 @@ def _refuse_another(out: Path, job: Job, recipe: Recipe) -> None:
         raise UserError(f"{out} holds a run that was imported; choose another --out")
     fit(out / "run.json", there, schema.TRAINED)
     old, new = there["job"]["setting"], asdict(job)["setting"]
-    left, right = there["recipe"], describe(recipe)
+    left, right = today(there["recipe"]), describe(recipe)
     changed = [f"recipe's {k}" for k in right if fingerprint(left.get(k)) != fingerprint(right[k])]
     changed += [k for k, v in (("budget", dict(job.budget)), ("seed", job.seed)) if there[k] != v]
     changed += [k for k, v in new.items() if k not in ("device", "threads", "kernels") and old.get(k) != v]
@@ -173,7 +175,7 @@ def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:
     """Write run.json, or check that what is there asks for the same run."""
     described = describe(recipe)
     asked = {
-        "schema": records.SCHEMA,
+        "schema": files.SCHEMA,
         "name": job.name,
         "purpose": job.purpose,
         "method": job.method,
@@ -215,8 +217,8 @@ def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:
         {
             **asked,
             **_origin(job.method),
-            "code": records.code(),
-            "machine": records.machine(torch.get_num_threads(), opened.world.extra),
+            "code": files.code(),
+            "machine": machine(torch.get_num_threads(), opened.world.extra),
         },
     )
 
@@ -259,7 +261,7 @@ def _with_mended_reward(record: RunRecord, there: dict[str, Any], source: str | 
 def _source(verifier: str) -> str | None:
     """The hash of a user's reward file: the same name with another file behind it is another run."""
     file = Path(verifier.removeprefix("python:").rpartition(":")[0])
-    return records.file_hash(file) if file.suffix == ".py" and file.is_file() else None
+    return files.file_hash(file) if file.suffix == ".py" and file.is_file() else None
 
 
 class _Run:
@@ -408,6 +410,7 @@ class _Run:
 
     def _save(self) -> None:
         ledger, world = self.ledger, self.world
+        kept = {name: shelf.data(groups) for name, groups in ledger.kept.items() if groups}
         self.record.save(
             ledger.step,
             world.state(),
@@ -418,8 +421,7 @@ class _Run:
                     "waves": ledger.waves,
                     "drawn": ledger.drawn,
                 },
-                **({"shelf": shelf.data(ledger.shelf)} if ledger.shelf else {}),
-                **({"unfinished": shelf.data(dict(enumerate(ledger.unfinished)))} if ledger.unfinished else {}),
+                **({"kept": kept} if kept else {}),
                 "meter": world.meter.state(),
                 "measured": self.measured,
                 "base": self.base,
@@ -441,8 +443,7 @@ class _Run:
         self.ledger.replay(lines)
         for name, value in state["ledger"].items():
             setattr(self.ledger, name, value)
-        self.ledger.shelf = shelf.of(state.get("shelf", []), self.world.problems)
-        self.ledger.unfinished = shelf.groups(state.get("unfinished", []), self.world.problems)
+        self.ledger.kept.update(shelf.kept(state, self.world.problems))
         self.ledger.spent = self.world.meter.of()
         steps = (x for x in read_lines(self.record.path / "metrics.jsonl") if "reward" in x)
         self.ledger.steps = list(map(as_measured, steps))
@@ -464,7 +465,7 @@ class _Run:
         timing = self._timing()
         speed = rates(timing)
         end = {
-            "schema": records.SCHEMA,
+            "schema": files.SCHEMA,
             "reason": reason,
             "detail": self._why(reason),
             "steps": ledger.step,

@@ -138,7 +138,8 @@ STATE = Keys({      # of a checkpoint
     "meter": Keys({"logical": ACCOUNTS, "physical": ACCOUNTS}, {"busy": dict[str, dict[str, float]]}),
 }, {
     "ledger": Keys({"seed": int, "step": Count, "waves": Count, "drawn": int}, rest=UNKNOWN), "measured": Count,
-    "base": list[NUMBER] | None, "version": int, "seconds": float, "shelf": list[OBJECT], "unfinished": list[OBJECT],
+    "base": list[NUMBER] | None, "version": int, "seconds": float, "kept": dict[str, list[OBJECT]],
+    "shelf": list[OBJECT], "unfinished": list[OBJECT],
 })
 
 _FILES: dict[str, Any] = {
@@ -204,9 +205,9 @@ def of_line(name: str, line: Any) -> Any:
 
 
 def absent(path: Path) -> str:
-    """What it means that there is no such file."""
+    """What it means that there is no such file, to follow that statement."""
     kind = {"run.json": "a run record", "study.json": "a study"}.get(path.name)
-    return f"{path} does not exist" + (f": {path.parent} is not {kind}" if kind else "")
+    return f": {path.parent} is not {kind}" if kind else ""
 
 
 def remedy(path: Path) -> str:

@@ -6,7 +6,7 @@ tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,20 +17,21 @@ from isocost.types import Group, Place, Problem, Rollout, Sampling, Score, Segme
 _COLUMNS = {"tokens": np.int64, "role": np.int64, "logp": np.float32, "turn": np.int64, "version": np.int64}
 
 
-def data(shelf: Mapping[Any, Group]) -> list[dict[str, Any]]:
+def data(groups: Iterable[Group]) -> list[dict[str, Any]]:
     """Groups in the order they were put by, ready for JSON. Problems are named, not stored."""
     return [
         {
             "id": g.problem.id, "variant": g.problem.variant, "place": plain(g.place),
             "rollouts": [_rollout(r) for r in g.rollouts],
         }
-        for g in shelf.values()
+        for g in groups
     ]
 
 
-def of(stored: Sequence[Mapping[str, Any]], problems: Sequence[Problem]) -> dict[str, Group]:
-    """The shelf that `data` wrote, by problem; see `groups`."""
-    return {g.problem.id: g for g in groups(stored, problems)}
+def kept(state: Mapping[str, Any], problems: Sequence[Problem]) -> dict[str, list[Group]]:
+    """The groups that a checkpoint's state keeps, by name. Earlier versions had each name as a key of the state."""
+    stored = state.get("kept") or {name: state[name] for name in ("shelf", "unfinished") if name in state}
+    return {name: groups(each, problems) for name, each in stored.items()}
 
 
 def groups(stored: Sequence[Mapping[str, Any]], problems: Sequence[Problem]) -> list[Group]:
@@ -47,7 +48,7 @@ def groups(stored: Sequence[Mapping[str, Any]], problems: Sequence[Problem]) -> 
 def _rollout(r: Rollout) -> dict[str, Any]:
     return {
         "final": r.final, "stop": str(r.stop), "attempt": r.attempt, "cohort": r.cohort, "origin": r.origin,
-        "parent": r.parent, "score": _score(r.score), "mark": _score(r.mark), "outlook": r.outlook,
+        "parent": r.parent, "score": _score(r.score), "mark": _score(r.mark),
         "segments": [
             {
                 **{c: _numbers(getattr(s, c)) for c in _COLUMNS}, "sampling": plain(s.sampling),
@@ -55,7 +56,7 @@ def _rollout(r: Rollout) -> dict[str, Any]:
             }
             for s in r.segments
         ],
-        "notes": {name: [_numbers(x) for x in each] for name, each in r.notes.items()},
+        "notes": {k: [_numbers(x) for x in v] if isinstance(v, tuple) else v for k, v in r.notes.items()},
     }
 
 
@@ -72,11 +73,16 @@ def _rollout_of(x: Mapping[str, Any], problem: Problem) -> Rollout:
         )
         for s in x["segments"]
     )
-    notes = {name: tuple(np.array(n, dtype=np.float32) for n in each) for name, each in x["notes"].items()}
+    notes = {
+        name: tuple(np.array(n, dtype=np.float32) for n in each) if isinstance(each, list) else each
+        for name, each in x["notes"].items()
+    }
+    if x.get("outlook") is not None:        # a key of its own in earlier versions
+        notes["outlooks"] = x["outlook"]
     parent = tuple(x["parent"]) if x["parent"] else None
     return Rollout(
         problem, segments, x["final"], Stop(x["stop"]), x["attempt"], _score_of(x["score"]), x["cohort"], x["origin"],
-        parent, notes, _score_of(x["mark"]), x.get("outlook"),
+        parent, notes, _score_of(x["mark"]),
     )
 
 

@@ -103,9 +103,9 @@ class Study(Shown):
 
     def export(self, to: str | None = None) -> str:
         """The prescription as another trainer's configuration: trl, verl, prime-rl, nemo-rl, skyrl or openrlhf."""
-        from isocost import exporters
+        from isocost.steps.export import export
 
-        return exporters.export(self.path, to)
+        return export(self.path, to)
 
     def runs(self) -> Any:
         """One row for each run: purpose, n, B, lr, seed, rollouts, first and last held-out reward, why it ended.

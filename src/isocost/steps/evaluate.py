@@ -11,8 +11,8 @@ from scipy.special import stdtrit
 
 from isocost import methods
 from isocost.errors import UserError
-from isocost.jsonfile import fit
-from isocost.runs.record import read_json, write_json
+from isocost.jsonfile import fit, write_json
+from isocost.runs.record import read_json
 from isocost.runs.run import EVALUATION_SEED
 from isocost.runs.schema import TRAINED
 from isocost.steps.folder import writes

@@ -86,7 +86,7 @@ def choose_metric(home: Home, metric: str | None, samples: int | None = None) ->
         raise UserError(f"{metric} needs {k} samples per held-out problem and this study's evaluations draw {drawn}: "
                         f"plan its pilot with `isocost plan --metric {metric} --samples {k}`, before it has runs")
     if home.has("forecast.json"):
-        raise UserError(f"{home.path}/forecast.json is sealed for {home.metric}; begin another study for {metric}")
+        raise UserError(f"{home.path}/forecast.json is sealed for {home.metric}; start another study for {metric}")
     if home.runs.exists():
         curves(home.path, metric)    # raises where the runs do not hold it
     home.write("study.json", home.asked | {"metric": metric})

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from isocost.errors import UserError
+from isocost.jsonfile import write_json
 from isocost.laws.curves import PASS
-from isocost.runs import record as records
-from isocost.runs.record import read_json, write_json
+from isocost.runs import files as records
+from isocost.runs.files import read_json
+from isocost.runs.lock import locked
 from isocost.types import Cost
 from isocost.words import word
 from isocost.worlds.setting import Setting
@@ -40,7 +42,7 @@ def writing(path: Path) -> Iterator[None]:
     if where in _held.get():
         yield
         return
-    with records.locked(path):
+    with locked(path):
         token = _held.set(_held.get() | {where})
         try:
             yield
@@ -132,7 +134,7 @@ def check(path: Path, setting: Setting, **asked: Any) -> None:
     if changed:
         said = ", ".join(f"{_ASKED_AS.get(k, k)} was {old.get(k)!r} and is now {new[k]!r}" for k in changed)
         raise UserError(
-            f"{path} holds a study that was asked something else ({said}); choose another --out, or remove it"
+            f"{path} already contains a study with different settings ({said}); choose another --out, or remove it"
         )
 
 

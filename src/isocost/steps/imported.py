@@ -18,20 +18,22 @@ from typing import Any
 import numpy as np
 
 from isocost.errors import UserError
-from isocost.importers import TRAINING
 from isocost.laws.curves import Curve, curves
 from isocost.laws.fit import fit_law
 from isocost.laws.law import Flag, Law
 from isocost.planner import rollouts as plans
-from isocost.planner.budget import MEASURED, UNITS, Bill, Budget, Machine, Prices, Timing, in_every_unit, measure_timing
+from isocost.planner.budget import MEASURED, Bill, Budget, Machine, Prices, Timing, in_every_unit, measure_timing
 from isocost.planner.learning_rate import EXPONENT, NOISE, RateRule, by_n
-from isocost.planner.pilot import COMMON, EXTRAPOLATION, WARMUP_SHARE, Evaluation, PilotPlan, Run, detectable, whole
+from isocost.planner.pilot import COMMON, EXTRAPOLATION, Evaluation, PilotPlan, Run, detectable, whole
 from isocost.planner.rollouts import IMPORTED, Arm, Check, prescribe
+from isocost.planner.study_runs import WARMUP_SHARE
 from isocost.runs import measure, schema
+from isocost.runs.measure import TRAINING
 from isocost.runs.record import read_json
 from isocost.runs.schema import BILLED
 from isocost.steps import results, spending
 from isocost.steps.folder import Home
+from isocost.units import UNITS
 from isocost.words import counted, word
 
 AHEAD = 4  # the run to come over the longest imported one, where no budget is given

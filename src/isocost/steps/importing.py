@@ -8,20 +8,21 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from isocost import importers
 from isocost.display import Shown
 from isocost.errors import UserError
-from isocost.importers import UNNAMED, Log
-from isocost.importers._record import Asked, Imported, about, resolve, write
-from isocost.jsonfile import finite
+from isocost.jsonfile import finite, write_json
 from isocost.laws.curves import curves
 from isocost.planner.pilot import Run
+from isocost.runs import files as records
 from isocost.runs import measure, schema
-from isocost.runs import record as records
+from isocost.runs.measure import UNNAMED
 from isocost.runs.record import read_json
 from isocost.steps.events import SILENT, Observer, Skipped
 from isocost.steps.folder import Home, writing
 from isocost.steps.imported import bills_of, pilot_of, rule_of
+from isocost.trainers import logs
+from isocost.trainers.logs import Log
+from isocost.trainers.record import Asked, Imported, about, resolve, write
 
 STALE = ("law.json", "plan.json")
 SAMPLING = ("temperature", "top_p", "top_k", "max_tokens")  # sampling settings that study.json keeps
@@ -111,8 +112,8 @@ def import_logs(
     skipped: list[str] = []
     for path in map(Path, sources):
         try:
-            found += importers.logs(path, source, mapped, skipped)
-        except importers.Empty as e:
+            found += logs.logs(path, source, mapped, skipped)
+        except logs.Empty as e:
             skipped.append(str(e))
     if not found:
         raise UserError(skipped[0])
@@ -190,7 +191,7 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> tuple[Impo
             "data": asked.data or str(told.get("data") or UNNAMED),
         }
         extra = {k: told[k] for k in SAMPLING if k in told}
-        records.write_json(
+        write_json(
             out / "study.json",
             {
                 "schema": records.SCHEMA,
@@ -207,8 +208,8 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> tuple[Impo
     for name in STALE:
         (out / name).unlink(missing_ok=True)
     seen = curves(out)
-    records.write_json(out / "rate.json", rule_of(seen).data())
-    records.write_json(out / "pilot.json", pilot_of(out, seen, None).data())
+    write_json(out / "rate.json", rule_of(seen).data())
+    write_json(out / "pilot.json", pilot_of(out, seen, None).data())
     return tuple(_imported(run, out / "runs" / name, seed) for run, seed, name in placed)
 
 

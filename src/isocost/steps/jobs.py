@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
+from isocost.planner.evaluation import Evaluation
 from isocost.planner.learning_rate import RateRule
-from isocost.planner.pilot import Evaluation, PilotPlan, Run
+from isocost.planner.pilot import PilotPlan
+from isocost.planner.study_runs import Run
 from isocost.runs.launch.local import run_all
 from isocost.runs.run import Job, reopen
 from isocost.steps import spending

@@ -12,15 +12,17 @@ from typing import Any
 from isocost import methods as catalogue
 from isocost.display import Shown
 from isocost.errors import UserError
-from isocost.importers import TRAINING
 from isocost.jsonfile import finite
-from isocost.planner.pilot import Run
+from isocost.planner.study_runs import Run
+from isocost.recipe import describe, diff
+from isocost.runs import files as records
 from isocost.runs import measure
-from isocost.runs import record as records
+from isocost.runs.files import GO_ON, find_runs, is_run, read_json, read_lines
 from isocost.runs.launch.local import ended
-from isocost.runs.record import GO_ON, find_runs, is_run, read_json, read_lines
+from isocost.runs.measure import TRAINING
+from isocost.runs.names import today
 from isocost.runs.schema import MEASURED
-from isocost.seams import SEAMS, describe, diff
+from isocost.seams import SEAMS
 from isocost.shape import Each, Keys
 from isocost.words import counted
 
@@ -372,7 +374,7 @@ def _described(name: str) -> dict[str, Any]:
                 f"{name} has no recipe on record (logs of other trainers hold none), so its seams are not known; name "
                 "a method, a .py file or a run that isocost trained"
             )
-        return dict(run["recipe"])
+        return dict(today(run["recipe"]))
     return dict(describe(catalogue.recipe(name)))
 
 

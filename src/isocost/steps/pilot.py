@@ -11,8 +11,8 @@ from isocost.laws.curves import curves
 from isocost.planner.budget import Machine, measure_timing, worded
 from isocost.planner.learning_rate import RateRule, fit_rate, shift, trials
 from isocost.planner.pilot import PilotPlan
+from isocost.runs.files import read_json
 from isocost.runs.launch.local import ended
-from isocost.runs.record import read_json
 from isocost.runs.schema import ENDED
 from isocost.steps import imported, results, spending
 from isocost.steps.events import SILENT, Extended, Observer
@@ -83,8 +83,8 @@ def _run(home: Home, planned: PilotPlan, workers: int | None, observer: Observer
 def refuse_sealed(home: Home) -> None:
     """Raises UserError once a forecast is sealed."""
     if home.has("forecast.json"):
-        raise UserError(f"{home.path}/forecast.json is sealed: what it was made from stays as it is; begin another "
-                        "study to plan otherwise")
+        raise UserError(f"{home.path}/forecast.json is sealed, and what it was made from cannot change; to plan again, "
+                        "start another study")
 
 
 def write_pilot(home: Home, planned: PilotPlan, machine: Machine) -> None:

@@ -13,9 +13,10 @@ from isocost.laws.overfit import beyond
 from isocost.meter import LOST, TRAIN
 from isocost.planner import pilot as pilots
 from isocost.planner import rollouts as plans
+from isocost.planner.afford import EVALUATION_SHARE, MOST_SAMPLES, plan_pilot
 from isocost.planner.budget import Bill, Budget, Machine, measure_timing
 from isocost.planner.learning_rate import RateRule, given, starting_rule
-from isocost.planner.pilot import EVALUATION_SHARE, MOST_SAMPLES, Evaluation, plan_pilot
+from isocost.planner.pilot import Evaluation
 from isocost.planner.rollouts import prescribe
 from isocost.runs.record import read_json
 from isocost.runs.run import its_own
@@ -71,22 +72,21 @@ def plan(
     started = home.runs.exists() or home.has("forecast.json")
     choose_metric(home, metric, (samples or home.setting.samples) if changes and not started else None)
     if started and not home.has("pilot.json"):
-        raise UserError(f"{study} has runs but not the pilot.json that they were planned by: put it back, or begin "
+        raise UserError(f"{study} has runs but not the pilot.json that they were planned by: put it back, or start "
                         "another study")
     if started and changes:
         refuse_sealed(home)
         if shape:
-            raise UserError(f"{study} has runs of the pilot that was planned; only --budget, --price, --devices and "
-                            "--workers can be asked anew, and `isocost pilot` adds runs: begin another study to plan "
-                            "the pilot otherwise")
+            raise UserError(f"{study} has runs of the planned pilot: only --budget, --price, --devices and --workers "
+                            "can change, and `isocost pilot` adds runs; to plan another pilot, start another study")
     if changes or not home.has("pilot.json"):
         machine = _machine(home, price, devices, workers)
         spend = spending.plannable(budget, machine)
         if started:
             planned = pilots.PilotPlan.of(home.read("pilot.json", "plan"))
             if planned.direct:
-                raise UserError(f"{study} was planned without a pilot, for its budget, and has runs: begin another "
-                                "study to plan otherwise")
+                raise UserError(f"{study} was planned without a pilot, for its budget, and has runs: to plan "
+                                "again, start another study")
             if spend:
                 planned = measured(home, planned).funded(spend)
             if home.has("law.json"):

@@ -68,7 +68,7 @@ class Profile(Shown):
     seconds: wall-clock seconds. unscored: completions without a reward, by kind in `verifier_failures`.
     recipe: the method that follows, and why; methods: every method's preconditions here.
     found: what was found in the data; examples: completions as text.
-    graded, rewards, tallies, unsolved: only of rewards other than 0 and 1.
+    graded, rewards, tallies, unsolved: only of rewards other than 0 and 1. A field that a record lacks is None.
     """
 
     record: ClassVar[str] = "profile"
@@ -100,12 +100,12 @@ class Profile(Shown):
     bands: Any = None
     exact: bool = False
     solutions: float = 0.0
-    cost: Data = field(default_factory=dict)
-    lost: Data = field(default_factory=dict)
+    cost: Data | None = None
+    lost: Data | None = None
     seconds: float = 0.0
-    unscored: int = 0
-    verifier_failures: Data = field(default_factory=dict)
-    verifier_examples: Data = field(default_factory=dict)
+    unscored: int | None = None
+    verifier_failures: Data | None = None
+    verifier_examples: Data | None = None
     examples: Sequence[Data] = ()
     graded: bool | None = None
     rewards: Sequence[float] | None = None
@@ -121,10 +121,7 @@ class Profile(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """profile.json."""
-        own = _all(self)
-        del own["folder"]
-        extra = ("graded", "rewards", "tallies", "unsolved")
-        return {"schema": SCHEMA} | {k: v for k, v in own.items() if v is not None or k not in extra}
+        return {"schema": SCHEMA} | {k: v for k, v in _all(self).items() if v is not None and k != "folder"}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from isocost import methods
-from isocost.console import Console, console
 from isocost.contract.conflicts import refuse
 from isocost.errors import UserError
 from isocost.seams import Recipe
@@ -98,8 +97,3 @@ def answer_room(data: str) -> int:
 def workers_of(setting: Setting, asked: int | None) -> int:
     """Runs side by side: the requested number, else as many as the cores have room for."""
     return asked or max(1, (os.cpu_count() or 1) // setting.threads)
-
-
-def console_of(quiet: bool) -> Console:
-    """The console of a command; one that prints nothing where it is quiet."""
-    return console(quiet=quiet)

@@ -11,18 +11,23 @@ import numpy as np
 
 from isocost import methods
 from isocost.errors import Interrupted, UserError
-from isocost.jsonfile import TAIL, tail
+from isocost.jsonfile import TAIL
+from isocost.planner.afford import EVALUATION_SHARE
 from isocost.planner.budget import Bill, Budget, Machine, Prices, expected_timing
+from isocost.planner.evaluation import points
 from isocost.planner.learning_rate import starting_rule
-from isocost.planner.pilot import EVALUATION_SHARE, points, warmup
+from isocost.planner.study_runs import warmup
+from isocost.recipe import describe
+from isocost.runs.files import tail
 from isocost.runs.run import Job, its_own, recipe_of
 from isocost.runs.speed import rates
-from isocost.seams import SIZES, Recipe, describe
+from isocost.seams import SIZES, Recipe
 from isocost.steps.events import SILENT, Evaluated, Noted, Observer, Sampled, Started, Warned
 from isocost.steps.folder import bill_dry_run
 from isocost.steps.pass_rates import pass_rates
 from isocost.steps.profile import finished
 from isocost.steps.results import RunCost, RunEnd
+from isocost.units import of_run
 from isocost.words import counted
 from isocost.worlds.setting import Opened, Setting
 
@@ -82,7 +87,7 @@ def train_one(
         setting=setting,
         method=method,
         seed=seed,
-        budget={{"flops": "flop"}.get(spend.unit, spend.unit): spend.amount},
+        budget={of_run(spend.unit): spend.amount},
         n=n,
         B=B,
         lr=lr,

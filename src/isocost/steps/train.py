@@ -10,7 +10,7 @@ from isocost.laws.law import Law
 from isocost.planner import forecast as forecasts
 from isocost.planner import pilot as pilots
 from isocost.planner.learning_rate import RateRule
-from isocost.runs import record as records
+from isocost.runs import files as records
 from isocost.runs.record import read_json
 from isocost.steps import imported
 from isocost.steps.events import SILENT, Observer
@@ -47,7 +47,7 @@ def train(
         forecasts.write(sealed, home.path / "forecast.json")
     read = forecasts.read(home.path / "forecast.json")
     if altered := forecasts.changed(read.hashes, hashes(home, read.seal_version)):
-        raise UserError(f"{', '.join(altered)} was changed after the forecast was sealed: begin another study")
+        raise UserError(f"{', '.join(altered)} was changed after the forecast was sealed: start another study")
     forecast = Forecast.beside(read, metric=home.metric, folder=study)
     observer.on(forecast)
     rule = RateRule.of(home.read("rate.json", "pilot")) if home.has("rate.json") else planned.rate

@@ -9,7 +9,7 @@ from typing import Any
 
 from isocost.display import Shown
 from isocost.errors import UserError
-from isocost.jsonfile import TAIL, finite, tail
+from isocost.jsonfile import TAIL, finite
 from isocost.laws.curves import PASS, curves
 from isocost.laws.law import Law
 from isocost.meter import LEARN, SAMPLE, SCORE
@@ -18,8 +18,8 @@ from isocost.planner.budget import Machine
 from isocost.planner.rollouts import Plan
 from isocost.planner.stopping import Groups, Verdict, judge
 from isocost.runs import measure
+from isocost.runs.files import is_run, read_json, tail
 from isocost.runs.launch.local import ended
-from isocost.runs.record import is_run, read_json
 from isocost.runs.schema import BUDGETED, PLACED
 from isocost.steps.folder import Home
 from isocost.steps.imported import is_imported

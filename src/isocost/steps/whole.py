@@ -8,7 +8,7 @@ from isocost.display import write_report
 from isocost.errors import UserError
 from isocost.planner import pilot as pilots
 from isocost.planner.budget import Budget
-from isocost.planner.pilot import PRESETS
+from isocost.planner.study_runs import PRESETS
 from isocost.runs.record import read_json
 from isocost.steps.audit import audit
 from isocost.steps.events import SILENT, Observer, Opening
@@ -78,4 +78,4 @@ def _refuse_other_size(out: Path, size: str, budget: str | None) -> None:
     same = there.preset == size if wanted is None else there.budget and there.budget.as_asked == wanted
     if (there.budget is None) != (wanted is None) or not same:
         asked = there.preset if there.budget is None else str(there.budget)
-        raise UserError(f"{out} holds a study planned at {asked}; choose another --out, or remove it")
+        raise UserError(f"{out} already contains a study planned at {asked}; choose another --out, or remove it")

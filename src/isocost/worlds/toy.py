@@ -16,8 +16,9 @@ from numpy import ndarray
 from torch import Tensor, nn
 
 from isocost import chance
+from isocost.batch import Batch, Forward
 from isocost.meter import Meter, payer
-from isocost.types import Batch, Cost, Forward, Message, Place, Problem, Rollout, Said, Sampling, Score, Segment, Stop
+from isocost.types import Cost, Message, Place, Problem, Rollout, Said, Sampling, Score, Segment, Stop
 from isocost.world import World
 
 ALPHABET = "abc.0123456789?!"     # the policy says the first four; the rest it only reads

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import Interrupted, RewardFailed, UserError
-from isocost.runs.record import GO_ON, REWARD_FAILED, read_json
+from isocost.runs.files import GO_ON, REWARD_FAILED, read_json
 from isocost.runs.run import Job, run
 
 STOPS = (signal.SIGINT, signal.SIGTERM)

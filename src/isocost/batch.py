@@ -1,0 +1,61 @@
+"""What an update is computed from: groups as padded tensors, and the learner's forward pass over them.
+
+Shapes are in the letters of `isocost.types`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from jaxtyping import Bool, Float, Int
+from numpy import ndarray
+from torch import Tensor
+
+from isocost.types import Group
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Groups, flattened to tensors. Seams fill fields by `but`; nothing is mutated."""
+
+    tokens: Int[Tensor, "N T"]
+    mask: Bool[Tensor, "N T"]            # tokens the policy sampled: the only ones with credit
+    logp: Float[Tensor, "N T"]           # behaviour log-probs, from the engine
+    role: Int[Tensor, "N T"]
+    turn: Int[Tensor, "N T"]
+    length: Int[Tensor, "N"]             # tokens in the row before padding
+    temperature: Float[Tensor, "N"]      # each row's own, for `pace` may change it between waves
+    rollout: Int[Tensor, "N"]            # row -> rollout
+    reward: Float[Tensor, "R"]
+    group: Int[Tensor, "R"]              # rollout -> (group, cohort): whose siblings it is compared with
+    age: Int[Tensor, "R"]                # steps since the oldest of it was sampled
+    groups: tuple[Group, ...]            # where it came from, for whoever needs to read
+    kept: tuple[tuple[ndarray, ...], ...] = ()       # per row, per OWN token: ids drawn from; () when nothing truncates
+    old: Float[Tensor, "N T"] | None = None          # learner's log-probs when it was sampled; None: the current
+    advantage: Float[Tensor, "N T"] | None = None
+    weight: Float[Tensor, "N T"] | None = None
+    extra: Mapping[str, Float[Tensor, "N T"]] = field(default_factory=dict)
+
+    def but(self, **changes) -> Batch:
+        return replace(self, **changes)
+
+    def rows(self, index: Tensor) -> Batch:
+        """Some rows of it. Fields over rollouts stay whole, for `rollout` points into them."""
+        pick = ("tokens", "mask", "logp", "role", "turn", "length", "temperature", "rollout", "old", "advantage",
+                "weight")
+        cut = {k: None if getattr(self, k) is None else getattr(self, k)[index] for k in pick}
+        kept = tuple(self.kept[i] for i in index.tolist()) if self.kept else ()
+        return self.but(**cut, kept=kept, extra={k: v[index] for k, v in self.extra.items()})
+
+
+@dataclass(frozen=True)
+class Forward:
+    """What the learner's forward pass gives a loss. Differentiable.
+
+    Position t holds the log-prob of token t given those before it, and the entropy of the distribution it was
+    drawn from (row's temperature and kept set applied). Position 0 is zero.
+    """
+
+    logp: Float[Tensor, "N T"]
+    entropy: Float[Tensor, "N T"]

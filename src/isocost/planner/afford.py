@@ -1,0 +1,498 @@
+"""The largest pilot that a budget pays for and that is precise enough, or why there is none.
+
+Shapes are tried from the preset's own to smaller ones. The pilot takes at most a third of the budget, so that it costs
+at most half of what training the prescription costs, and its largest run is at least an eighth of the prescribed one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, lcm, sqrt
+from typing import Any
+
+from isocost.errors import UserError
+from isocost.planner.budget import Bill, Budget, Prices, Timing, expected_timing, worded
+from isocost.planner.evaluation import LEAST_POINTS, Evaluation, evaluations_of, points
+from isocost.planner.learning_rate import EDGES, MULTIPLIERS, NOISE, RateRule, starting_rule
+from isocost.planner.pilot import EXTRAPOLATION, LEAST_SEEDS, PilotPlan, over
+from isocost.planner.study_runs import COMMON, PRESETS, Preset, Run, Size, largest_that, make_runs, sizes_of
+from isocost.stats.passk import dead_groups, dead_tallies
+from isocost.stats.power import LEVEL, POWER, detectable
+from isocost.words import counted
+
+WORTH = 0.09            # an effect worth seeing: what varying n moved on an easy set (arXiv 2603.12151)
+PILOT_SHARE = 1 / 3     # of the budget, at most
+LEAST_UPDATES = 16      # of a pilot run at the largest n; fewer say nothing of where it goes
+LEAST_TRAINING = 32     # updates of a trained run, below which a second arm is not worth its rollouts
+DIRECT_BATCH = 64       # rollouts per update where nothing was measured
+DIRECT_EPOCHS = 20      # passes over the training problems that a plan without a pilot warns beyond
+EVALUATION_SHARE = 1 / 4    # what evaluations by sampling cost, at most, of what training costs
+LEAST_EVALUATED = 32    # rollouts of one evaluation that are kept: a mean of fewer has a standard error above 0.12
+MOST_SAMPLES = 16       # samples per held-out problem that a plan goes up to by itself: as many as a profile draws
+MOST_SEEDS = 64         # seeds per arm beyond which a pilot is called impossible
+
+
+def plan_pilot(
+    profile: Mapping[str, Any],
+    *,
+    preset: str = "standard",
+    budget: Budget | None = None,
+    seed: int = 0,
+    parameters: float | None = None,
+    rate: RateRule | None = None,
+    grid: Sequence[int] | None = None,
+    B: int | None = None,
+    batch: int | None = None,
+    evaluation: Evaluation | None = None,
+    timing: Timing | None = None,
+    sd: float | None = None,
+    worth: float = WORTH,
+    attempts: int = 1,
+    evaluation_share: float = EVALUATION_SHARE,
+    most_samples: int = MOST_SAMPLES,
+) -> PilotPlan:
+    """The pilot for this profile: the preset's shape at the preset's size, or at the size a budget allows.
+
+    `rate` (a user's rule) replaces the starting rule and spares the probe when it is marked measured. `sd` is a
+    measured run-to-run standard deviation of held-out reward; without it 0.02 is assumed, and sampling noise is
+    added: that of best@k or worst@k, k `attempts`. With a budget, shapes are tried from the preset's own to smaller
+    ones (fewer n, fewer seeds, smaller B), and the first is taken whose runs are long enough and whose detectable
+    effect is at most `worth`; if there is none the plan is `direct`. `batch` fixes n B instead of B: the n of the grid
+    that divide it, each with batch / n problems per update, all at one learning rate and equally many updates.
+
+    `evaluation` gets as many samples per held-out problem more, up to `most_samples`, as it takes to detect `worth`. It
+    is cut until it costs at most `evaluation_share` of training in the budget's unit: first the early points, then
+    samples, then held-out problems. Best@k and worst@k keep k samples.
+
+    Raises:
+        UserError: for an unknown preset, a grid below 2, a batch that the common default or fewer than two n of the
+            grid divide, both B and batch, or a FLOP budget without the model's size.
+    """
+    shape = _shape(preset, grid, B, batch)
+    evaluation = evaluation or Evaluation.of_profile(profile)
+    if not evaluation_share > 0:
+        raise UserError(f"evaluations cost a share of training: more than 0, not {evaluation_share:g}")
+    prices = Prices.of(profile, parameters)
+    base = _Ask(
+        preset, budget, seed, prices, timing or expected_timing(profile, evaluation.problems, evaluation.samples),
+        evaluation, evaluation_share, most_samples, attempts, rate or starting_rule(prices.parameters or 1e8), sd,
+        worth, int(profile.get("pool") or 0), *_live_n(profile, shape.grid),
+    )
+    if budget is None:
+        return base.pilot(shape, shape.C, shape.train_C)
+    found = base.largest(shape)
+    if found is None:
+        return base.direct(shape, base.limit(shape))
+    smaller, C = found
+    shape, train_C = base.training(smaller, C)
+    return base.pilot(shape, C, train_C)
+
+
+def _shape(preset: str, grid: Sequence[int] | None, B: int | None, batch: int | None) -> Preset:
+    if preset not in PRESETS:
+        raise UserError(f"there is no preset {preset!r}; there are {', '.join(PRESETS)}")
+    shape = PRESETS[preset]
+    if grid is not None:
+        if len(set(grid)) < 2 or min(grid) < 2:
+            raise UserError("a grid needs two or more n, none below 2 (the least a group baseline can have), "
+                            f"not {list(grid)}")
+        shape = replace(shape, grid=tuple(sorted(set(grid))))
+    if B is not None:
+        if B < 1:
+            raise UserError(f"B is problems per update: at least 1, not {B}")
+        shape = replace(shape, B=B)
+    if batch is not None:
+        shape = _fixed(shape, batch, B)
+    unit = shape.unit
+    sizes = {k: max(1, round(getattr(shape, k) / unit)) * unit for k in ("C", "probe_C", "train_C")}
+    return replace(shape, **sizes)
+
+
+def _fixed(shape: Preset, batch: int, B: int | None) -> Preset:
+    """The shape at a fixed n B: of its grid the n that divide it."""
+    if B is not None:
+        raise UserError(f"B = {B} and n B = {batch} cannot both be fixed: with a fixed batch, B is {batch} / n")
+    if batch < 1 or batch % (2 * COMMON):
+        raise UserError(f"a fixed batch is n B rollouts per update, a multiple of {2 * COMMON} (so that the common "
+                        f"default n = {COMMON} and its double can be compared), not {batch}")
+    grid = tuple(n for n in shape.grid if batch % n == 0)
+    if len(grid) < 2:
+        raise UserError(f"fewer than two n of {list(shape.grid)} divide a batch of {batch}: nothing to trade")
+    return replace(shape, grid=grid, B=batch // COMMON, batch=batch)
+
+
+def _ladder(shape: Preset) -> Iterator[Preset]:
+    """The shape, then smaller ones: B halves down to 4, the grid loses its largest n, seeds fall to 3 and to 2.
+
+    A batch that is fixed stays.
+    """
+    Bs = [shape.B, *(b for b in (shape.B // 2, shape.B // 4) if b >= 4 and not shape.batch)]
+    grids = [shape.grid[:k] for k in range(len(shape.grid), min(3, len(shape.grid)) - 1, -1)]
+    for seeds in dict.fromkeys((shape.seeds, min(3, shape.seeds), 2)):
+        for grid in grids:
+            for B in Bs:
+                yield replace(shape, grid=grid, B=B, seeds=seeds, probe_seeds=1 if seeds < 5 else shape.probe_seeds,
+                              edge_seeds=1 if seeds < 5 else shape.edge_seeds, train_seeds=max(LEAST_SEEDS, seeds))
+
+
+def _live_n(profile: Mapping[str, Any], grid: Sequence[int]) -> tuple[int, str]:
+    """The n to take when nothing was compared: the smallest of which half of the groups carry signal."""
+    ns = sorted({n for n in (*grid, COMMON) if n >= 4}) or [max(grid)]
+    dead = {d["n"]: d["share"] for d in profile.get("dead", ())}
+    if not set(ns) <= set(dead) and profile.get("right"):
+        m, told = int(profile["samples"]), profile.get("tallies")
+        found = dead_tallies(told, m, ns, draws=2) if told else dead_groups(profile["right"], m, ns, draws=2)
+        dead |= {d.n: d.share for d in found}
+    known = [n for n in ns if n in dead]
+    if not known:
+        return COMMON, f"n = {COMMON}, the common default: the profile has no dead-group shares"
+    for n in known:
+        if dead[n] <= 0.5:
+            return n, (f"n = {n}, the smallest from 4 on with at most half of its groups dead "
+                       f"({dead[n]:.0%} by the profile)")
+    n = min(known, key=lambda k: (dead[k], k))
+    return n, f"n = {n}, with the fewest dead groups ({dead[n]:.0%} by the profile; no n tried has half of them alive)"
+
+
+@dataclass(frozen=True)
+class _Ask:
+    """What stays the same over the shapes a budget is tried on. `evaluation` and `timing` are those asked for."""
+
+    preset: str
+    budget: Budget | None
+    seed: int
+    prices: Prices
+    timing: Timing
+    evaluation: Evaluation
+    share: float
+    most_samples: int
+    attempts: int
+    rate: RateRule
+    measured_sd: float | None
+    worth: float
+    pool: int
+    live_n: int
+    live_why: str
+
+    # evaluations ----------------------------------------------------------------------------------------------
+
+    def timed(self, e: Evaluation) -> Timing:
+        """Seconds of runs that are evaluated so: an evaluation takes as long as its rollouts do."""
+        asked = self.evaluation.rollouts
+        return replace(self.timing, evaluation=self.timing.evaluation * e.rollouts / asked) if asked else self.timing
+
+    def sd(self, e: Evaluation) -> float:
+        """Standard deviation between runs of one n, as this evaluation reads them."""
+        return sqrt(NOISE**2 + e.sd_of(self.attempts) ** 2) if self.measured_sd is None else self.measured_sd
+
+    def sd_source(self, e: Evaluation) -> str:
+        if self.measured_sd is not None:
+            return "measured"
+        sampled = e.sd_of(self.attempts)
+        return f"assumed: {NOISE:g} between runs" + (f", {sampled:.3f} of sampling" if sampled else "")
+
+    def effect(self, shape: Preset, e: Evaluation) -> float:
+        """The smallest difference between two n that a grid of this shape detects."""
+        return detectable(shape.seeds, len(shape.grid), self.sd(e))
+
+    def cost(self, runs: Sequence[Size], many: int, e: Evaluation) -> float:
+        """What evaluating runs so `many` times in all costs over what training them does."""
+        seconds = self.timed(e).evaluation
+        training = self.prices.bill([(*run, 0) for run in runs], self.timing)
+        return over(self.prices.sampling(many * e.rollouts, many * seconds), training, self.budget)
+
+    def needed(self, shape: Preset) -> float:
+        """Rollouts over one split, in lots of the metric's attempts, with which this shape detects what is worth it."""
+        per = detectable(shape.seeds, len(shape.grid), 1.0)
+        return 0.25 / max((self.worth / per) ** 2 - NOISE**2, 1e-9) * (1 - 1e-9)
+
+    def precise(self, shape: Preset) -> Evaluation:
+        """The evaluation asked for, with as many samples more as this shape needs, and as there may be."""
+        e = self.evaluation
+        if e.samples is None or self.effect(shape, e) <= self.worth:
+            return e
+        samples = ceil(self.needed(shape) / (e.problems / 2)) * self.attempts
+        return replace(e, samples=max(e.samples, min(samples, self.most_samples)))
+
+    def evaluated(self, shape: Preset, runs: Sequence[Size]) -> Evaluation:
+        """The evaluation that a grid of this shape needs, cut to what its runs may spend on it."""
+        asked = self.precise(shape)
+        if asked.samples is None:
+            return asked
+        every = asked.points(max(C for *_, C in runs), shape.unit)
+        for first in (None, *every[1 : len(every) - LEAST_POINTS + 1]):
+            e = replace(asked, first=first)
+            cost = self.cost(runs, evaluations_of(e, runs, shape.unit), e)
+            if cost <= self.share:
+                return e
+        return self.fewer(e, cost)
+
+    def fewer(self, e: Evaluation, cost: float) -> Evaluation:
+        """An evaluation that costs `cost` of training with as many samples, then problems, as cost the share allowed.
+
+        At least `LEAST_EVALUATED` rollouts are kept, and as many samples as the metric is of.
+        """
+        if e.samples is None or cost <= self.share:
+            return e
+        most = max(int(e.rollouts * self.share / cost), min(LEAST_EVALUATED, e.problems * self.attempts))
+        samples = max(min(e.samples, most // e.problems), self.attempts)
+        problems = min(e.problems, max(most // samples, 2))
+        return replace(e, samples=samples, problems=problems, held_out=e.problems if problems < e.problems else None)
+
+    def told(self, e: Evaluation, cost: float) -> tuple[str, ...]:
+        """What a user should know of an evaluation: what it was cut from, or that it costs more than it should."""
+        asked, out = self.evaluation, []
+        assert e.samples is None or asked.samples is not None
+        if e != asked:
+            samples = f"{e.samples} instead of {asked.samples} samples per held-out problem"
+            kept = [samples if e.samples != asked.samples else "",
+                    f"{e.problems} of {asked.problems} held-out problems" if e.problems != asked.problems else "",
+                    f"no evaluation between the base and {e.first:,} rollouts" if e.first else ""]
+            out.append(f"evaluations are planned to cost at most {self.share:.0%} of training: "
+                       f"{', '.join(filter(None, kept))}. The standard error of one is at most "
+                       f"{e.sd_of(self.attempts):.3f}, as asked for it would be {asked.sd_of(self.attempts):.3f}")
+        if cost > self.share:
+            out.append(f"evaluations cost {cost:.3g} times what training costs, more than {self.share:g}: fewer than "
+                       f"{LEAST_EVALUATED} rollouts an evaluation measure nothing")
+        return tuple(out)
+
+    # the pilot ------------------------------------------------------------------------------------------------
+
+    def pilot_runs(self, shape: Preset, C: int) -> tuple[Run, ...]:
+        unit = shape.unit
+        ends = (min(shape.grid), max(shape.grid))
+        probe_C = max(unit, round(C * shape.probe_C / shape.C / unit) * unit)
+        probes = () if self.rate.measured else make_runs(
+            self.seed, "probe", ends, shape.B, probe_C, shape.probe_seeds, MULTIPLIERS, shape.batch
+        )
+        grid = make_runs(self.seed, "pilot", shape.grid, shape.B, C, shape.seeds, batch=shape.batch)
+        edges = make_runs(self.seed, "edge", ends, shape.B, C, shape.edge_seeds, EDGES, shape.batch)
+        return (*probes, *grid, *edges)
+
+    def pilot_evaluation(self, shape: Preset, C: int) -> Evaluation:
+        """How the runs of such a pilot, and those trained after it, are evaluated."""
+        return self.evaluated(shape, sizes_of(self.pilot_runs(shape, C)))
+
+    def bill(self, shape: Preset, runs: Sequence[Size], e: Evaluation) -> Bill:
+        each = {C: 1 + len(e.points(C, shape.unit)) for C in {C for *_, C in runs}}
+        return self.prices.bill([(*run, each[run[2]]) for run in runs], self.timed(e))
+
+    def pilot_bill(self, shape: Preset, C: int) -> Bill:
+        return self.bill(shape, sizes_of(self.pilot_runs(shape, C)), self.pilot_evaluation(shape, C))
+
+    def train_bill(self, shape: Preset, C: int, e: Evaluation) -> Bill:
+        """Expected before the law: arms at the grid's middle n and at the common default."""
+        arms = (shape.grid[len(shape.grid) // 2], COMMON)
+        return self.bill(shape, [(n, shape.B_of(n), C) for n in arms for _ in range(shape.train_seeds)], e)
+
+    def largest(self, shape: Preset) -> tuple[Preset, int] | None:
+        """(shape, C) of the first pilot on the ladder that the budget pays for and that is precise enough, if any."""
+        for smaller in _ladder(shape):
+            least = self.shortest(smaller)
+            if least is None or not self.within(smaller, least):
+                continue
+            C = self.largest_pilot(smaller)
+            if least <= C and self.detects(smaller, C):
+                return smaller, C
+        return None
+
+    def detects(self, shape: Preset, C: int) -> bool:
+        """Whether a pilot of runs of C rollouts is evaluated precisely enough."""
+        return self.effect(shape, self.pilot_evaluation(shape, C)) <= self.worth
+
+    def shortest(self, shape: Preset) -> int | None:
+        """The fewest rollouts per run that are updates enough and pay for evaluations precise enough; None if none."""
+        least = ceil(LEAST_UPDATES * max(n * shape.B_of(n) for n in shape.grid) / shape.unit)
+        if self.effect(shape, self.precise(shape)) > self.worth:
+            return None
+        short = largest_that(lambda k: not self.detects(shape, (least + k - 1) * shape.unit), 2**24)
+        return (least + short) * shape.unit if short < 2**24 else None
+
+    def within(self, shape: Preset, C: int) -> bool:
+        """Whether a pilot of runs of C rollouts costs at most its share of the budget."""
+        assert self.budget is not None
+        return self.pilot_bill(shape, C).of_unit(self.budget.unit) <= PILOT_SHARE * self.budget.amount
+
+    def largest_pilot(self, shape: Preset) -> int:
+        """The largest C per run whose pilot costs at most a third of the budget, and half of training; 0 if none."""
+        assert self.budget is not None
+        name, unit = self.budget.unit, shape.unit
+
+        def pilot(k: int) -> float:
+            return self.pilot_bill(shape, k * unit).of_unit(name)
+
+        k = largest_that(lambda k: self.within(shape, k * unit))
+        for _ in range(24):     # whole updates and whole seeds leave a remainder that training cannot spend
+            if k and 2 * pilot(k) > self.trained(shape, k * unit).of_unit(name):
+                k = min(k - 1, int(0.97 * k))
+        return k * unit
+
+    def trained(self, shape: Preset, C: int) -> Bill:
+        """What is trained after a pilot of runs of C rollouts."""
+        larger, train_C = self.training(shape, C)
+        return self.train_bill(larger, train_C, self.pilot_evaluation(shape, C))
+
+    def training(self, shape: Preset, C: int) -> tuple[Preset, int]:
+        """(shape, rollouts per trained run) that the rest of the budget pays for, at most eight times the pilot's.
+
+        What that cap leaves over buys more seeds, up to twice as many: they narrow the forecast.
+        """
+        assert self.budget is not None
+        name, unit, seeds, e = self.budget.unit, shape.unit, shape.train_seeds, self.pilot_evaluation(shape, C)
+        left = self.budget.amount - self.pilot_bill(shape, C).of_unit(name)
+        k = largest_that(lambda k: self.train_bill(shape, k * unit, e).of_unit(name) <= left, EXTRAPOLATION * C // unit)
+        train_C = max(1, k) * unit
+        more = int(left / self.train_bill(replace(shape, train_seeds=1), train_C, e).of_unit(name))
+        return replace(shape, train_seeds=min(max(seeds, more), 2 * seeds)), train_C
+
+    def pilot(self, shape: Preset, C: int, train_C: int) -> PilotPlan:
+        unit = shape.unit
+        runs, e = self.pilot_runs(shape, C), self.pilot_evaluation(shape, C)
+        probe_C = next((r.C for r in runs if r.purpose == "probe"), C)
+        effect = self.effect(shape, e)
+        sizes = f"n B = {shape.batch}, {counted(C // shape.batch, 'update')} each" if shape.batch else f"B = {shape.B}"
+        why = (f"{len(shape.grid)} n x {shape.seeds} seeds x {C} rollouts, {sizes}; "
+               f"sees differences of {effect:.3f} between two n ({POWER:.0%} power, {LEVEL:.0%} level)")
+        cost = self.cost(sizes_of(runs), evaluations_of(e, sizes_of(runs), unit), e)
+        flags = self.told(e, cost)
+        if effect > self.worth and self.effect(shape, replace(e, samples=None)) <= self.worth:
+            flags += (f"imprecise evaluations: this pilot detects no difference below {effect:.3f} between two n "
+                      f"(worth detecting: {self.worth:g}). {self.enough(shape, e)}",)
+        return self._plan(
+            shape, False, why, e, runs=runs, C=C, points=e.points(C, unit), probe_points=e.points(probe_C, unit),
+            train_C=train_C, train_arms=2, train_seeds=shape.train_seeds, detectable=effect, flags=flags,
+            pilot_bill=self.pilot_bill(shape, C), train_bill=self.train_bill(shape, train_C, e),
+        )
+
+    # no pilot -------------------------------------------------------------------------------------------------
+
+    def limit(self, shape: Preset) -> str:
+        """Why the budget is planned without a pilot: what is too small, and the least of it that would do."""
+        assert self.budget is not None
+        best = max(_ladder(shape), key=lambda s: (s.seeds, len(s.grid)))
+        e = self.precise(best)
+        effect = self.effect(best, e)
+        if effect <= self.worth:
+            least, share = self.least_budget(shape), self.least_share(shape)
+            dearer = f"evaluations that cost more (`isocost plan --evaluation-share {share:g}`)" if share else ""
+            would = [f"a budget of at least {least}" if least else "", dearer]
+            more = f". What would do: {', or '.join(filter(None, would))}" if any(would) else ""
+            return (f"{self.budget} cannot pay for a pilot whose runs are long enough ({LEAST_UPDATES} updates of the "
+                    f"largest n) and which detects differences of {self.worth:g} between two n{more}")
+        known = f"{counted(best.seeds, 'seed')} of {len(best.grid)} n detect only differences above {effect:.3f}"
+        if e.samples is not None and self.effect(best, replace(e, samples=None)) <= self.worth:
+            return (f"no budget pays for a pilot here: {e.problems} held-out problems with at most "
+                    f"{counted(e.samples, 'sample')} each are too few. {known} (worth detecting: {self.worth:g}). "
+                    f"{self.enough(best, e)}")
+        seeds = next((k for k in range(best.seeds, MOST_SEEDS) if detectable(k, len(best.grid), self.sd(e))
+                      <= self.worth), None)
+        needed = f"it would take {seeds} seeds" if seeds else f"more than {MOST_SEEDS} seeds would not do either"
+        return (f"no budget pays for a pilot here: runs of one n differ by {self.sd(e):.3f} ({self.sd_source(e)}), so "
+                f"{known} (worth detecting: {self.worth:g}); {needed}")
+
+    def enough(self, shape: Preset, e: Evaluation) -> str:
+        """The fewest samples, or held-out problems, with which this shape detects what is worth it."""
+        assert e.samples is not None
+        needed, held_out = self.needed(shape), self.evaluation.problems
+        samples = ceil(needed / (held_out / 2)) * self.attempts
+        problems = 2 * ceil(needed / max(e.samples // self.attempts, 1))
+        whole = self.pool + held_out
+        more = f"`isocost profile --held-out {problems}`"
+        if self.pool and problems >= whole:
+            more = f"a set of at least {ceil(problems * whole / held_out):,} problems; this one has {whole:,}"
+        return (f"What would do: {samples} samples per held-out problem (`isocost plan --samples {samples}`), or "
+                f"{problems:,} held-out problems ({more})")
+
+    def least_budget(self, shape: Preset) -> str:
+        """The smallest budget that pays for a pilot, as a user writes it; empty where none is found."""
+        assert self.budget is not None
+        own, costs = self.budget, []
+        for smaller in _ladder(shape):
+            least = self.shortest(smaller)
+            if least is not None:
+                costs.append(self.pilot_bill(smaller, least).of_unit(own.unit) / PILOT_SHARE)
+
+        def pays(amount: float) -> bool:
+            return replace(self, budget=replace(own, amount=amount)).largest(shape) is not None
+
+        tried = [1.1**k * min(costs) for k in range(40) if costs]       # whole updates take a little more than this
+        high = next((amount for amount in tried if pays(amount)), None)
+        if high is None:
+            return ""
+        low = max(high / 1.1, own.amount)
+        while high > 1.005 * low:
+            middle = sqrt(low * high)
+            low, high = (low, middle) if pays(middle) else (middle, high)
+        return worded(own, high)
+
+    def least_share(self, shape: Preset) -> float | None:
+        """The share of training that evaluations need for this budget to pay for a pilot; None if none would do."""
+        free = replace(self, share=float("inf"))
+        found = None if self.evaluation.samples is None else free.largest(shape)
+        if found is None:
+            return None
+        runs, e = sizes_of(free.pilot_runs(*found)), free.pilot_evaluation(*found)
+        low, high = self.share, free.cost(runs, evaluations_of(e, runs, found[0].unit), e)
+        while high - low > 0.01:
+            middle = (low + high) / 2
+            low, high = (low, middle) if replace(self, share=middle).largest(shape) else (middle, high)
+        return ceil(100 * high) / 100
+
+    def direct(self, shape: Preset, why: str) -> PilotPlan:
+        """No pilot: the whole budget trains the fallback, against the common default where two arms are affordable."""
+        assert self.budget is not None
+        name, n = self.budget.unit, self.live_n
+        B = max(1, DIRECT_BATCH // n)
+        shape = replace(shape, B=shape.B if shape.batch else B, grid=())
+        unit = shape.batch or lcm(n * B, COMMON * B)
+        for arms, seeds in ((2, 3), (1, 3), (1, 1)):
+            ns = (n, COMMON if n != COMMON else 2 * n)[:arms]
+
+            def runs(C: int, ns: tuple[int, ...] = ns, seeds: int = seeds) -> list[Size]:
+                return [(k, shape.B_of(k), C) for k in ns for _ in range(seeds)]
+
+            def read(C: int, runs: Any = runs) -> Evaluation:
+                return self.fewer(self.evaluation, self.cost(runs(C), 3 * len(runs(C)), self.evaluation))
+
+            def bill(C: int, runs: Any = runs, read: Any = read) -> Bill:
+                return self.prices.bill([(*run, 1 + len(points(C, unit, 0))) for run in runs(C)], self.timed(read(C)))
+
+            C = unit * largest_that(lambda k, bill=bill: bill(k * unit).of_unit(name) <= self.budget.amount)
+            if C // unit >= LEAST_TRAINING:
+                break
+        if C == 0:
+            raise UserError(f"{self.budget} does not pay for one update of {unit} rollouts"
+                            f"{'' if self.evaluation.samples is None else ' and its evaluations'}: give at least "
+                            f"{worded(self.budget, bill(unit).of_unit(name))}")
+        nothing = Bill(0, 0.0, None if self.prices.parameters is None else 0.0, 0.0, 0, None, None)
+        e = read(C)
+        flags = self.told(e, self.cost(runs(C), 3 * len(runs(C)), e))
+        if not self.rate.measured:
+            flags += ("the learning rate is " + self.rate.why,)
+        flags += (self.unknown(arms, seeds),)
+        if self.pool and DIRECT_EPOCHS * n * self.pool < C:
+            flags += (f"each run makes {C / (n * self.pool):,.0f} passes over {self.pool} training problems, and "
+                      "nothing measured here says that reward still rises so late: a smaller budget may do as well",)
+        return self._plan(
+            shape, True, why, e, runs=(), C=0, points=(), probe_points=(), train_C=C, train_arms=arms,
+            train_seeds=seeds, detectable=None, pilot_bill=nothing, train_bill=bill(C), flags=flags,
+        )
+
+    @staticmethod
+    def unknown(arms: int, seeds: int) -> str:
+        """What a plan without a pilot cannot say, and what its runs will show."""
+        lead = "not known without a pilot: which n is best and what reward to expect, so nothing is forecast and the " \
+               "audit answers \"cannot tell\""
+        if seeds == 1:
+            return f"{lead}. What one run shows is its own gain over the base, and nothing about other runs"
+        both = " and the difference between the two n" if arms > 1 else ""
+        return f"{lead}. What the runs will show: the gain over the base{both}, with intervals over {seeds} seeds"
+
+    def _plan(self, shape: Preset, direct: bool, why: str, e: Evaluation, **rest: Any) -> PilotPlan:
+        return PilotPlan(
+            preset=self.preset, budget=self.budget, seed=self.seed, direct=direct, why=why, grid=shape.grid, B=shape.B,
+            seeds=0 if direct else shape.seeds, rate=self.rate, prices=self.prices, timing=self.timed(e),
+            evaluation=e, sd=self.sd(e), sd_source=self.sd_source(e), fallback_n=self.live_n,
+            fallback_why=self.live_why, batch=shape.batch, **rest,
+        )

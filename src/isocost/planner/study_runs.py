@@ -1,0 +1,139 @@
+"""The runs of a study: sizes, seeds, presets, and the compute at which runs are evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from math import floor, lcm
+from typing import Any
+
+from isocost.chance import Purpose, generator
+from isocost.planner.learning_rate import RateRule
+
+COMMON = 8              # the default n that a prescription is compared with
+WARMUP_SHARE, WARMUP_MOST = 0.05, 10
+_ORDER = ("probe", "pilot", "edge", "train")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A study's shape and, without a budget, its size. `C` are rollouts per run."""
+
+    grid: tuple[int, ...]
+    B: int
+    C: int
+    seeds: int
+    probe_C: int
+    probe_seeds: int
+    edge_seeds: int
+    train_C: int
+    train_seeds: int
+    batch: int | None = None    # n B, where that is what is fixed; B is then the common default's
+
+    def B_of(self, n: int) -> int:
+        """Problems per update of arm n."""
+        return problems_of(n, self.B, self.batch)
+
+    @property
+    def unit(self) -> int:
+        """The fewest rollouts that are a whole number of updates for every n, and for the common default."""
+        return self.batch or whole(self.grid, self.B)
+
+
+def problems_of(n: int, B: int, batch: int | None = None) -> int:
+    """Problems per update at n: B, or as many as make n B the fixed `batch`."""
+    return batch // n if batch else B
+
+
+PRESETS = {
+    "tiny": Preset((2, 4, 8), 1, 32, 2, 16, 1, 1, 144, 3),
+    "quick": Preset((2, 4, 8, 16, 32), 8, 6144, 3, 2048, 1, 1, 36864, 4),
+    "standard": Preset((2, 4, 8, 16, 32), 8, 16384, 5, 8192, 2, 2, 131072, 5),
+    "long": Preset((2, 4, 8, 16, 32), 8, 65536, 3, 4096, 1, 1, 524288, 3),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a study: what it is for, its sizes, and which seed. Its learning rate is a rule's at n B."""
+
+    purpose: str            # probe, pilot, edge or train
+    n: int
+    B: int
+    C: int
+    multiplier: float
+    index: int              # which of its arm's seeds: runs of one index are paired across arms
+    seed: int
+    first_C: int | None = None      # rollouts it was first to have, where it was continued since
+
+    @property
+    def name(self) -> str:
+        times = "" if self.multiplier == 1 else f"-x{self.multiplier:g}"
+        return f"{self.purpose}-n{self.n}{times}-s{self.index}"
+
+    @property
+    def M(self) -> int:
+        """Updates."""
+        return self.C // (self.n * self.B)
+
+    @property
+    def warmup(self) -> int:
+        """Updates of linear warm-up: at most 5 % of the run as it was begun, and at most 10."""
+        return warmup((self.first_C or self.C) // (self.n * self.B))
+
+    @staticmethod
+    def of(data: Mapping[str, Any]) -> Run:
+        """A run from the plain data of a record; what follows from its fields may stand there and is not read."""
+        return Run(**{f.name: data[f.name] for f in fields(Run) if f.name in data})
+
+    def lr(self, rule: RateRule) -> float:
+        """The rate this run takes under a rule: the starting rule for probes, the fitted one for all others."""
+        return rule.at(self.n * self.B, self.multiplier)
+
+
+def warmup(M: int) -> int:
+    """Updates of linear warm-up in a run of M: at most 5 % of it, and at most 10."""
+    return min(WARMUP_MOST, floor(WARMUP_SHARE * M))
+
+
+@cache
+def run_seed(seed: int, purpose: str, index: int) -> int:
+    """The seed of a study's run. Runs that are trained never share one with the pilot that predicts them."""
+    kind = "train" if purpose == "train" else "pilot"
+    return int(generator(seed, Purpose.INIT, _ORDER.index(kind), index).integers(2**31))
+
+
+def make_runs(
+    seed: int, purpose: str, ns: Sequence[int], B: int, C: int, seeds: int, multipliers: Sequence[float] = (1.0,),
+    batch: int | None = None,
+) -> tuple[Run, ...]:
+    """Every combination, seeds outermost: a phase cut short has whole replicates. With `batch`, n B is that."""
+    return tuple(
+        Run(purpose, n, problems_of(n, B, batch), C, x, i, run_seed(seed, purpose, i))
+        for i in range(seeds) for n in ns for x in multipliers
+    )
+
+
+def whole(grid: Sequence[int], B: int) -> int:
+    """The fewest rollouts that are a whole number of updates for every n of a grid, and for the common default."""
+    return lcm(*(n * B for n in (*grid, COMMON)))
+
+
+Size = tuple[int, int, int]     # n, B and C of a run
+
+
+def sizes_of(runs: Sequence[Run]) -> list[Size]:
+    return [(r.n, r.B, r.C) for r in runs]
+
+
+def largest_that(fits: Any, cap: int = 2**40) -> int:
+    """The largest k in 0..cap that fits, where fitting once false stays false."""
+    low, high = 0, 1
+    while high <= cap and fits(high):
+        low, high = high, 2 * high
+    high = min(high, cap + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

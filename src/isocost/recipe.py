@@ -1,0 +1,215 @@
+"""Recipes as data: describe one, compare two, list the functions of one, set one setting."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import types as pytypes
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isocost.errors import UserError
+from isocost.seams import SEAMS, SIZE_BOUNDS, SIZES, Recipe
+from isocost.traits import Declared, declared, outside
+
+
+def describe(x: Any) -> Any:
+    """A recipe as plain data: every parameter with its value, defaults bound. Records store it, `diff` compares it.
+
+    A function from outside the package is described with the hash of its source file, for its name alone says little.
+    Raises UserError for one that has no name to be found by: a lambda, a function within another, a callable object.
+    """
+    if isinstance(x, partial) or (callable(x) and not isinstance(x, type)):
+        fn, args, keywords = (x.func, x.args, x.keywords) if isinstance(x, partial) else (x, (), {})
+        _refuse_nameless(fn)
+        settings = {k: p.default for k, p in _settings(fn).items()}
+        out: dict[str, Any] = {"fn": _named(fn)}
+        if not fn.__module__.startswith("isocost."):
+            out["source"] = _source_hash(fn)
+        out |= {k: describe(v) for k, v in {**settings, **keywords}.items() if v is not inspect.Parameter.empty}
+        return out | ({"args": [describe(a) for a in args]} if args else {})
+    if is_dataclass(x) and not isinstance(x, type):
+        return {f.name: describe(getattr(x, f.name)) for f in fields(x)}
+    if isinstance(x, (list, tuple)):
+        return [describe(i) for i in x]
+    if isinstance(x, dict):
+        return {str(k): describe(v) for k, v in x.items()}
+    return x.item() if isinstance(x, np.generic) else x
+
+
+def calls(x: Any) -> Iterator[Mapping[str, Any]]:
+    """Every function in a described seam or recipe, the outermost first."""
+    if isinstance(x, Mapping):
+        if "fn" in x:
+            yield x
+        for value in x.values():
+            yield from calls(value)
+    elif isinstance(x, list):
+        for value in x:
+            yield from calls(value)
+
+
+def call(x: Mapping[str, Any]) -> str:
+    """The short name of a described function, such as "grpo.advantage"."""
+    return _short(x["fn"])
+
+
+@dataclass(frozen=True)
+class Used:
+    """A function as a recipe uses it, with its settings, every default bound."""
+
+    fn: Callable[..., Any]
+    settings: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Its short name, such as "grpo.advantage"."""
+        return _short(_named(self.fn))
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it is from outside the package: what it calls inside cannot be known."""
+        return not self.fn.__module__.startswith("isocost.")
+
+    @property
+    def declared(self) -> Declared:
+        return declared(self.fn)
+
+
+def functions(x: Any) -> Iterator[Used]:
+    """Every function in a seam's value, at any depth, the outermost first. Raises UserError as `describe` does."""
+    if isinstance(x, partial) or (callable(x) and not isinstance(x, type)):
+        fn, keywords = (x.func, x.keywords) if isinstance(x, partial) else (x, {})
+        _refuse_nameless(fn)
+        defaults = {k: p.default for k, p in _settings(fn).items() if p.default is not p.empty}
+        settings = {**defaults, **keywords}
+        yield Used(fn, settings)
+        for value in (*(x.args if isinstance(x, partial) else ()), *settings.values()):
+            yield from functions(value)
+    elif isinstance(x, (list, tuple, dict)):
+        for value in x.values() if isinstance(x, dict) else x:
+            yield from functions(value)
+
+
+def fingerprint(x: Any) -> str:
+    """A short hash of plain data, the same on every machine."""
+    return hashlib.sha256(json.dumps(x, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def diff(a: Recipe, b: Recipe) -> dict[str, tuple[Any, Any]]:
+    """The seams and sizes at which two recipes differ, defaults bound: {name: (in a, in b)}."""
+    left, right = describe(a), describe(b)
+    return {k: (left[k], right[k]) for k in left if left[k] != right[k] and k != "name"}
+
+
+def tune(recipe: Recipe, path: str, value: Any) -> Recipe:
+    """`tune(r, "loss.high", 0.28)`, `tune(r, "rollouts", 16)`. The function's own signature is the schema.
+
+    A string is read as the type of the setting it replaces. Raises KeyError naming what would be right, for a value
+    out of the bounds that the function declares too.
+    """
+    seam, *rest = path.split(".")
+    if seam not in {f.name for f in fields(Recipe)} or seam == "name":
+        raise KeyError(f"{seam!r} is neither a seam ({', '.join(SEAMS)}) nor a size ({', '.join(SIZES)})")
+    old = getattr(recipe, seam)
+    if not rest:
+        if seam not in SIZES:
+            knob = next(iter(_knobs(old)), "name")
+            raise KeyError(f"{seam} is a function; set one of its settings, such as {seam}.{knob}")
+        size = _read(value, old, path)
+        if type(size) is not type(old) or size < 0:
+            raise KeyError(f"{path} is {old!r}, a {'whole number' if type(old) is int else 'truth'}; {value!r} is none")
+        if seam in SIZE_BOUNDS and not SIZE_BOUNDS[seam].hold(size):
+            raise KeyError(f"it takes a value in {SIZE_BOUNDS[seam].text}")
+        return recipe.but(**{seam: size})
+    name = ".".join(rest)
+    if seam in SIZES:
+        raise KeyError(f"{seam} is a size, {old!r}: it has no setting {name!r}")
+    if isinstance(old, tuple):
+        raise KeyError(f"{seam} is several functions: their settings are given in a method's file")
+    fn, keywords = (old.func, old.keywords) if isinstance(old, partial) else (old, {})
+    knobs = _knobs(old)
+    if name not in knobs:
+        takes = ", ".join(knobs) or "no settings"
+        raise KeyError(f"{seam} is {fn.__module__}:{fn.__qualname__}, which takes {takes}; not {name!r}")
+    read = _read(value, knobs[name], path)
+    for _, _, allowed in outside({name: read}, declared(fn)):
+        raise KeyError(f"{_named(fn)} takes a value in {allowed}")
+    return recipe.but(**{seam: partial(fn, **{**keywords, name: read})})
+
+
+def paced(recipe: Recipe, **planned: Any) -> Recipe:
+    """A recipe whose pace has the planned settings, those of them that it takes.
+
+    Raises UserError if it takes no `lr`: every run plans and tunes that.
+    """
+    pace = recipe.pace
+    fn, keywords = (pace.func, pace.keywords) if isinstance(pace, partial) else (pace, {})
+    takes = inspect.signature(fn).parameters
+    if "lr" not in takes:
+        raise UserError(f"{_where(fn)} takes no `lr`, which is planned and tuned: give it the keyword lr")
+    return recipe.but(pace=partial(fn, **{**keywords, **{k: v for k, v in planned.items() if k in takes}}))
+
+
+def _refuse_nameless(fn: Callable) -> None:
+    if "<" in getattr(fn, "__qualname__", "<"):
+        raise UserError(f"{_where(fn)} cannot be recorded: a recipe holds top-level functions and partials of them")
+
+
+def _named(fn: Callable) -> str:
+    return f"{fn.__module__}:{fn.__qualname__}"
+
+
+def _short(name: str) -> str:
+    module, _, function = name.rpartition(":")
+    return f"{module.rpartition('.')[2]}.{function}"
+
+
+def _settings(fn: Callable) -> dict[str, inspect.Parameter]:
+    parameters = inspect.signature(fn).parameters
+    return {
+        k: p for k, p in parameters.items()
+        if p.kind is p.KEYWORD_ONLY or (p.default is not p.empty and k not in ("start", "ledger"))
+    }
+
+
+def _knobs(value: Any) -> dict[str, Any]:
+    if not callable(value):
+        return {}
+    fn, keywords = (value.func, value.keywords) if isinstance(value, partial) else (value, {})
+    return {k: keywords.get(k, p.default) for k, p in _settings(fn).items()}
+
+
+def _read(value: Any, old: Any, path: str) -> Any:
+    """A command line's string as the type of what it replaces; anything else as it is."""
+    if not isinstance(value, str) or isinstance(old, str):
+        return value
+    try:
+        parsed = json.loads(value.lower() if value.lower() in ("true", "false") else value)
+    except json.JSONDecodeError as e:
+        raise KeyError(f"{path} is {old!r}; {value!r} is not a number, true or false") from e
+    if isinstance(old, bool) != isinstance(parsed, bool) or (
+        isinstance(old, int | float) and not isinstance(parsed, int | float)
+    ):
+        raise KeyError(f"{path} is {old!r}; {value!r} is of another kind")
+    if isinstance(old, bool) or not isinstance(old, int):
+        return parsed
+    if not float(parsed).is_integer():
+        raise KeyError(f"{path} is {old!r}, a whole number; {value!r} is none")
+    return int(parsed)
+
+
+def _where(fn: Callable) -> str:
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    return f"{fn.__qualname__} ({code.co_filename}, line {code.co_firstlineno})" if code else repr(fn)
+
+
+def _source_hash(fn: Callable) -> str:
+    file = inspect.getsourcefile(inspect.unwrap(fn)) if isinstance(fn, pytypes.FunctionType) else None
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else ""

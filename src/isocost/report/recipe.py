@@ -1,0 +1,155 @@
+"""Which recipe ran: every seam with its settings, and what it changed of the method it descends from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isocost.report.html import (
+    Safe,
+    join,
+    p,
+    table,
+    tag,
+)
+from isocost.report.records import Data, Study, as_dict
+from isocost.report.section import Section, empty
+from isocost.runs.files import code
+from isocost.runs.names import today
+
+# recipe -----------------------------------------------------------------------------------------------------
+
+
+def recipe(study: Study) -> Section:
+    """Every seam with its settings, what differs from the method's defaults, and what the method changes in its parent.
+    """
+    run = next(iter(study.of("train") or study.of("pilot") or study.runs), None)
+    told = as_dict(today(run.about.get("recipe"))) if run else {}
+    if not run or not told:
+        return Section("recipe", "Recipe", empty(study, "No run has recorded a recipe yet.", "isocost pilot"))
+    method = str(run.about.get("method") or told.get("name") or "")
+    own, parent, parent_name, whence = _origin(run.about, method)
+    lead = f"{method or 'A recipe'}, as run {run.name} recorded it, every default bound.{whence}"
+    body = [
+        [seam, *_seam(value), _was(value, own.get(seam)) if own else "–"]
+        for seam, value in sorted(told.items(), key=_seam_order)
+        if seam != "name"
+    ]
+    seams = table(["seam", "function", "settings", f"default of {method}, where it differs"], body, "Recipe", "quiet")
+    return Section(
+        "recipe", "Recipe", join(p(lead, cls="lead"), _parent_diff(own, parent, method, parent_name), seams)
+    )
+
+
+_ORDER = (
+    "groups",
+    "rollouts",
+    "max_age",
+    "refill",
+    "choose",
+    "guide",
+    "allocate",
+    "play",
+    "schedule",
+    "reward",
+    "select",
+    "enrich",
+    "advantage",
+    "weight",
+    "loss",
+    "improve",
+    "pace",
+)
+
+
+def _seam_order(item: tuple[str, Any]) -> tuple[int, str]:
+    return (_ORDER.index(item[0]) if item[0] in _ORDER else len(_ORDER), item[0])
+
+
+def _seam(value: Any) -> tuple[Any, Any]:
+    """(function, settings) of a seam as `describe` wrote it; sizes have no function."""
+    if isinstance(value, list):
+        parts = [_seam(v) for v in value]
+        return join(*(x[0] for x in parts), by="<br>") or "none", join(*(x[1] for x in parts), by="<br>")
+    data = as_dict(value)
+    if "fn" not in data:
+        return tag("b", "" if value is None else value), ""
+    settings = {k: v for k, v in data.items() if k not in ("fn", "source")}
+    words = join(*(tag("code", f"{k} = {_flat(v)}") for k, v in settings.items()), by=" &nbsp; ")
+    return tag("code", _function(data["fn"])), words
+
+
+def _function(name: Any) -> str:
+    """A part of the package by its own name, for its seam stands beside it; anything else by its whole name."""
+    module, _, function = str(name).rpartition(":")
+    return function if module.startswith("isocost.parts.") else str(name).removeprefix("isocost.")
+
+
+def _flat(value: Any) -> str:
+    data = as_dict(value)
+    if "fn" in data:
+        inner = ", ".join(f"{k} = {_flat(v)}" for k, v in data.items() if k not in ("fn", "source"))
+        return f"{_function(data['fn'])}({inner})"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_flat, value)) or "none"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _was(value: Any, default: Any) -> Any:
+    if value == default:
+        return ""
+    here, there = as_dict(value), as_dict(default)
+    if "fn" in here and here.get("fn") == there.get("fn"):
+        keys = [k for k in dict.fromkeys([*here, *there]) if here.get(k) != there.get(k)]
+        return join(*(tag("code", f"{k} = {_flat(there.get(k))}") for k in keys), by="<br>")
+    return tag("code", _flat(default))
+
+
+def _origin(about: Data, method: str) -> tuple[Data, Data, str, str]:
+    """(the method's own recipe, its parent's, the parent's name, whence they are, if not from the record).
+
+    Runs record both. For an older run they are the installed version's, which may be another code than the run's.
+    """
+    if "defaults" in about:
+        parent = as_dict(today(about.get("parent")))
+        return as_dict(today(about["defaults"])), as_dict(parent.get("recipe")), str(parent.get("method") or ""), ""
+    own, parents, name = _installed(method)
+    if not own:
+        return own, parents, name, ""
+
+    same = as_dict(about.get("code")).get("sources") == code()["sources"]
+    return own, parents, name, "" if same else (
+        f" The run recorded neither the defaults of {method} nor its parent's recipe, and was made by another version "
+        "of isocost: both are of the version installed here."
+    )
+
+
+def _installed(method: str) -> tuple[Data, Data, str]:
+    """(method's recipe, its parent's, parent's name) as this installation has them; empty for a user's own file.
+
+    A record may come from a stranger, so only methods of the package are loaded: a report never runs a recorded file.
+    """
+    try:
+        from isocost import methods
+        from isocost.recipe import describe
+    except ImportError:
+        return {}, {}, ""
+    if method not in methods.names():
+        return {}, {}, ""
+    module = methods.load(method)
+    parent = getattr(module.CARD, "parent", None)
+    known = parent if parent in methods.names() else ""
+    theirs = as_dict(describe(methods.load(known).recipe())) if known else {}
+    return as_dict(describe(module.recipe())), theirs, known or ""
+
+
+def _parent_diff(own: Data, parent: Data, method: str, parent_name: str) -> Safe:
+    if not own or not parent:
+        return Safe("")
+    rows = [
+        [k, tag("code", _flat(parent.get(k))), tag("code", _flat(v))]
+        for k, v in sorted(own.items(), key=_seam_order)
+        if k != "name" and v != parent.get(k)
+    ]
+    if not rows:
+        return Safe("")
+    return table(["seam", parent_name, method], rows, f"What {method} changes in {parent_name}, its parent")

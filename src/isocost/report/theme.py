@@ -1,0 +1,203 @@
+"""How charts are drawn: colours in light and dark, axes, Vega-Lite specifications to SVG."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import altair as alt
+
+Rows = Sequence[Mapping[str, Any]]
+Spec = dict[str, Any]
+
+# Light and dark values of each variable. n is ordered, so its colours are viridis (safe for every kind of colour
+# blindness, monotone in lightness); fates are categories, so theirs are Okabe and Ito's.
+PALETTE: Mapping[str, tuple[str, str]] = {
+    "ink": ("#1b1f24", "#e9ebee"),
+    "soft": ("#5c6670", "#a3adb8"),
+    "line": ("#dfe3e8", "#31373e"),
+    "paper": ("#ffffff", "#14171a"),
+    "wash": ("#f6f7f9", "#1c2024"),
+    "accent": ("#0b6a88", "#58c0dc"),
+    "unknown": ("#f6efe2", "#2c2820"),
+    "mid": ("#9cc3d0", "#2c5f6e"),
+    "n0": ("#440154", "#fde725"),
+    "n1": ("#46327e", "#b5de2b"),
+    "n2": ("#365c8d", "#6ece58"),
+    "n3": ("#277f8e", "#35b779"),
+    "n4": ("#1fa187", "#26a28a"),
+    "n5": ("#4ac16d", "#3a8fa3"),
+    "n6": ("#8fca3a", "#6b86c4"),
+    "trained": ("#0b6a88", "#58c0dc"),
+    "dead": ("#b4bcc4", "#6b747d"),
+    "filtered": ("#e69f00", "#e69f00"),
+    "stale": ("#cc79a7", "#cc79a7"),
+    "surplus": ("#f0e442", "#f0e442"),
+    "cancelled": ("#d55e00", "#d55e00"),
+    "lost": ("#1b1f24", "#ffffff"),
+    "evaluation": ("#009e73", "#2fbf96"),
+}
+N_SLOTS = 7
+STANDINGS = {"best": "accent", "equal to the best": "mid", "worse": "line", "not known": "unknown"}
+CATEGORIES = ("accent", "filtered", "evaluation", "stale", "cancelled", "ink", "n6")
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
+
+FONT = "ui-sans-serif, system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'Liberation Sans', Arial, sans-serif"
+
+CONFIG: Spec = {
+    "background": "transparent",
+    "font": FONT,
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": "var(--soft)",
+        "titleColor": "var(--soft)",
+        "gridColor": "var(--line)",
+        "domain": False,
+        "tickColor": "var(--line)",
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "titlePadding": 10,
+        "labelPadding": 6,
+        "gridOpacity": 1,
+        "ticks": False,
+    },
+    "axisX": {"grid": False, "domain": True, "domainColor": "var(--line)", "ticks": True},
+    "legend": {
+        "labelColor": "var(--ink)",
+        "titleColor": "var(--soft)",
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "orient": "top",
+        "direction": "horizontal",
+        "symbolType": "circle",
+        "symbolStrokeWidth": 2,
+        "offset": 12,
+        "symbolOpacity": 1,
+        "columnPadding": 18,
+        "titleOrient": "left",
+        "titlePadding": 8,
+    },
+    "rule": {"color": "var(--soft)"},
+    "text": {"color": "var(--ink)", "fontSize": 12},
+    "bar": {"color": "var(--accent)"},
+    "line": {"color": "var(--accent)", "strokeWidth": 2},
+    "area": {"color": "var(--accent)"},
+    "point": {"color": "var(--accent)", "size": 56, "filled": True, "opacity": 1},
+}
+
+
+def css_variables(dark: bool) -> str:
+    return " ".join(f"--{name}: {pair[dark]};" for name, pair in PALETTE.items())
+
+
+def solid(spec: Any, dark: bool = False) -> Any:
+    """The same specification with variables replaced by colours, for renderers that know no CSS."""
+    if isinstance(spec, Mapping):
+        return {k: solid(v, dark) for k, v in spec.items()}
+    if isinstance(spec, list):
+        return [solid(v, dark) for v in spec]
+    if isinstance(spec, str) and spec.startswith("var(--"):
+        return PALETTE[spec[len("var(--") : -1]][dark]
+    return spec
+
+
+@cache
+def bundle() -> str:
+    """Vega, Vega-Lite and vega-embed as one script of about 0.9 MB that needs no network."""
+    import vl_convert
+
+    script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=_vega_lite())
+    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+ROOM = {"left": 32, "right": 12, "top": 5, "bottom": 5}  # a reader's font may be wider than the one measured with
+
+
+def svg(spec: Spec, width: int = 820, dark: bool = False) -> str:
+    """A still picture of a plot, for a page that runs no script. One plot gives one text, whatever was drawn before."""
+    import vl_convert
+
+    whole = solid({**spec, "width": width, "config": CONFIG, "padding": ROOM}, dark)
+    drawn = vl_convert.vegalite_to_svg(whole, vl_version=_vega_lite())
+    numbered = {name: f"clip{i}" for i, name in enumerate(dict.fromkeys(re.findall(r"\bclip\d+", drawn)))}
+    return re.sub(r"\bclip\d+", lambda found: numbered[found[0]], drawn)  # the library counts on between plots
+
+
+def _vega_lite() -> str:
+    return alt.SCHEMA_VERSION.lstrip("v").rsplit(".", 1)[0]
+
+
+def series_colours(count: int) -> list[str]:
+    """`count` of the ordered colours, as far apart as they go."""
+    if count <= 1:
+        return ["var(--n2)"]
+    slots = [round(i * (N_SLOTS - 1) / (min(count, N_SLOTS) - 1)) for i in range(min(count, N_SLOTS))]
+    return [f"var(--n{slots[i % len(slots)]})" for i in range(count)]
+
+
+def variables(*names: str) -> list[str]:
+    return [f"var(--{n})" for n in names]
+
+
+def data_of(rows: Rows) -> alt.Data:
+    return alt.Data(values=[dict(r) for r in rows])
+
+
+def kilo_axis() -> alt.Axis:
+    return alt.Axis(labelExpr="format(datum.value, '~s')", tickCount=6)
+
+
+def log_axis() -> alt.Axis:
+    """Labels at 1, 2 and 5 times powers of ten, however far one zooms."""
+    return alt.Axis(
+        labelExpr="indexof('125', slice(toString(datum.value), 0, 1)) >= 0 ? format(datum.value, '~s') : ''"
+    )
+
+
+def compute_axis(unit: str = "rollouts") -> alt.X:
+    scale = alt.Scale(type="log", nice=False, padding=10)
+    return alt.X("C:Q", title=f"C, training {unit} per run (log scale)", scale=scale, axis=log_axis())
+
+
+def reward_axis(what: str = "held-out reward") -> alt.Y:
+    return alt.Y(
+        "reward:Q", title=what, scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(format=".2f")
+    )
+
+
+def level_line(value: float, text: str, channel: str) -> list[alt.Chart]:
+    data = alt.Chart(data_of([{channel: value, "text": text}]))
+    rule = data.mark_rule(strokeDash=[3, 3]).encode(y=alt.Y(f"{channel}:Q"))
+    return [
+        rule,
+        data.mark_text(align="left", x=4, dy=-7, color="var(--soft)").encode(y=alt.Y(f"{channel}:Q"), text="text:N"),
+    ]
+
+
+def finish(chart: Any, alt_text: str, height: int, zoom: bool = False) -> Spec:
+    """Sizes, description and, where there is something to look into, pan by dragging, zoom by ctrl + wheel."""
+    if zoom:
+        axes = [(x.encoding.x, x.encoding.y) for x in chart.layer]
+        place = next(i for i, (x, y) in enumerate(axes) if isinstance(x, alt.X) and isinstance(y, alt.Y))
+        # a layer that lacks an axis cannot carry the selection that moves both
+        params = alt.selection_interval(bind="scales", name="zoom", zoom="wheel![event.ctrlKey]")
+        chart.layer[place] = chart.layer[place].add_params(params)
+    # altair's own check of every row against the grammar takes longer than all the rest of a page
+    spec = chart.properties(width="container", height=height, description=alt_text).to_dict(validate=False)
+    spec.pop("config", None)
+    return _numbered({**spec, "autosize": {"type": "fit-x", "contains": "padding"}})
+
+
+def _numbered(spec: Spec) -> Spec:
+    """Views renamed in order: altair counts them over the life of a process, and bytes must not depend on it."""
+    text = json.dumps(spec)
+    found = dict.fromkeys(re.findall(r'"(view_\d+)"', text))
+    for i, name in enumerate(found):
+        text = text.replace(f'"{name}"', f'"plot_{i}"')
+    renamed: Spec = json.loads(text)
+    return renamed

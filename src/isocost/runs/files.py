@@ -1,0 +1,178 @@
+"""The files of runs and studies, read and written in one place, without torch.
+
+`isocost.runs.schema` says what each must hold, by its name. A file that does not hold it is a UserError of one line:
+the file, what is wrong in it, and what to do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from isocost import jsonfile
+from isocost.errors import UserError
+from isocost.jsonfile import Absent, Damaged
+from isocost.runs import schema
+from isocost.shape import Keys
+
+SCHEMA = schema.VERSION
+REWARD_FAILED = "reward failed"
+GO_ON = ("interrupted", REWARD_FAILED)  # reasons for an end after which a run goes on where it was
+# What became of each rollout: the values of `isocost.types.Fate`, in the order that tables and charts have them.
+FATES = ("trained", "dead", "filtered", "stale", "surplus", "cancelled", "lost", "evaluation")
+
+# reading ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _advised() -> Iterator[None]:
+    """Adds to an error of the JSON reader what to do about a record's file."""
+    try:
+        yield
+    except Absent as e:
+        raise Absent(e.path, schema.absent(e.path)) from None
+    except Damaged as e:
+        raise Damaged(e.path, e.why, schema.remedy(e.path)) from None
+
+
+def read_json(path: Path, shape: Any = None, *, partial: bool = False) -> dict[str, Any]:
+    """A record's file: an object of the shape that its name stands for, or of `shape`.
+
+    `partial` is for data of other versions (`shape.flaw`). Raises UserError where it is absent, torn, of a newer schema
+    or of another shape.
+    """
+    with _advised():
+        data = jsonfile.read_document(path)
+        if isinstance(data, dict) and "schema" in data:
+            jsonfile.fit(path, data, Keys({"schema": int}))
+            if data["schema"] > SCHEMA:
+                raise UserError(f"{path} has schema {data['schema']}; this isocost reads up to {SCHEMA}: use a newer "
+                                "one")
+        more = schema.beside(path.name)
+        jsonfile.fit(path, data, more, partial=partial)
+        own = {k: v for k, v in data.items() if k not in more.more}
+        jsonfile.fit(path, own, shape or schema.of_file(path.name), partial=partial)
+    return dict(data)
+
+
+def fit(path: Path, data: Any, shape: Any) -> None:
+    """Raises UserError, naming the file, where data that was read from it is not of a shape."""
+    with _advised():
+        jsonfile.fit(path, data, shape)
+
+
+def read_lines(path: Path, shape: Any = None) -> list[Any]:
+    """Every whole line of a stream; a torn last line is left out, an absent file is empty.
+
+    Raises UserError, naming the line, for one that is not JSON, or not of the stream's shape or of `shape`.
+    """
+    with _advised():
+        return jsonfile.read_lines(path, _shape_of(path, shape))
+
+
+def good_lines(path: Path) -> tuple[list[Any], list[str]]:
+    """The lines of a stream that can be read, and why the others cannot; of other versions too (`shape.flaw`)."""
+    with _advised():
+        return jsonfile.good_lines(path, _shape_of(path))
+
+
+def tail(path: Path, size: int, shape: Any = None) -> list[Any]:
+    """The whole lines in the last `size` bytes of a stream that may be being written; none where there is no file.
+
+    Raises UserError as `read_lines` does.
+    """
+    with _advised():
+        return jsonfile.tail(path, size, _shape_of(path, shape))
+
+
+def _shape_of(path: Path, shape: Any = None) -> jsonfile.ShapeOf:
+    return lambda line: shape or schema.of_line(path.name, line)
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder is a run's."""
+    return (path / "run.json").is_file()
+
+
+def find_runs(path: Path) -> list[Path]:
+    """Run directories at or below a folder, in order of name."""
+    if is_run(path):
+        return [path]
+    return sorted(p.parent for p in path.glob("**/run.json"))
+
+
+# writing ------------------------------------------------------------------------------------------------------
+
+
+class Stream:
+    """An append-only JSONL file. A line is written in one call, so that a killed process leaves whole lines behind."""
+
+    def __init__(self, path: Path):
+        no_link(path)
+        self.path = path
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
+
+    def write(self, *lines: Mapping[str, Any] | list[Any]) -> None:
+        data = "".join([jsonfile.line(x) + "\n" for x in lines]).encode()
+        while data:
+            data = data[os.write(self._file, data) :]
+
+    def offset(self) -> int:
+        return os.fstat(self._file).st_size
+
+    def cut(self, offset: int) -> None:
+        os.ftruncate(self._file, offset)
+
+    def sync(self) -> None:
+        os.fsync(self._file)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def no_link(path: Path) -> None:
+    """Raises UserError for a symbolic link."""
+    if path.is_symlink():
+        raise UserError(f"{path} is a symbolic link, and what it points to would be written to: put the file itself "
+                        "there, or remove the link")
+
+
+# what identifies data and code ---------------------------------------------------------------------------------
+
+
+def canonical(data: Any) -> str:
+    """Data as a record would hold it, for comparing: tuples are lists, keys are sorted."""
+    return json.dumps(data, sort_keys=True, default=jsonfile.plain)
+
+
+def file_hash(path: Path) -> str:
+    """sha256 of a file, in hexadecimal."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def code() -> dict[str, str]:
+    """Which code this is: the installed version, and the hash of the package's own sources."""
+    return {"version": package_version(), "sources": _sources_hash()}
+
+
+def package_version() -> str:
+    try:
+        return version("isocost")
+    except PackageNotFoundError:
+        return "source"
+
+
+@cache
+def _sources_hash() -> str:
+    home = Path(__file__).parent.parent
+    digest = hashlib.sha256()
+    for f in sorted(p for p in home.rglob("*") if p.suffix in (".py", ".cpp", ".h")):
+        digest.update(str(f.relative_to(home)).encode() + f.read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,181 @@
+"""A study's prescription for another trainer: the plan's arm, the setting's sampling, the method as plain data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from isocost.errors import UserError
+from isocost.runs import measure
+from isocost.runs.files import read_json, read_lines
+from isocost.runs.measure import TRAINING, UNNAMED
+from isocost.shape import flaw
+from isocost.steps.folder import opened
+from isocost.trainers import export as targets
+from isocost.trainers.export import Prescription
+from isocost.trainers.logs import DECAYED
+from isocost.trainers.loss import loss_of
+from isocost.units import ROLLOUTS
+from isocost.words import word
+
+LONGEST = "completions/max_length"  # tokens of the longest completion of a step, in the lines of a record
+
+Data = dict[str, Any]
+
+
+def export(folder: Path, target: str | None) -> str:
+    """The prescription of a study in a target's own words. Raises UserError for no target, or nothing prescribed."""
+    to = targets.load(target)
+    return str(to.write(prescription(folder)))
+
+
+class _Study:
+    """A study's records, as an export reads them; a file that is not there yet is empty."""
+
+    def __init__(self, folder: Path):
+        opened(folder)
+        self.folder, self.name = folder, folder.resolve().name
+        self.study, self.profile, self.pilot, self.law, self.plan = (
+            _data(folder / f"{name}.json") for name in ("study", "profile", "pilot", "law", "plan")
+        )
+        self.runs = [_Run(p.parent) for p in sorted((folder / "runs").glob("*/run.json"))]
+
+
+class _Run:
+    """One run's records."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.about, self.end = folder, read_json(folder / "run.json"), _data(folder / "end.json")
+
+    def numbers(self, key: str) -> Iterator[float]:
+        """The numbers that its lines have under a key."""
+        for line in read_lines(self.folder / "metrics.jsonl"):
+            value = line.get(key)
+            if value is not None:
+                yield float(value)
+
+
+def _data(path: Path) -> Data:
+    return read_json(path) if os.path.lexists(path) else {}
+
+
+def prescription(folder: Path) -> Prescription:
+    """What a study prescribes. Raises UserError for a run's folder, or with the commands still to run."""
+    study = _Study(folder)
+    arm: Data = study.plan.get("arm") or next(iter(study.plan.get("arms") or []), {})
+    if not arm:
+        raise UserError(_unprescribed(folder, study))
+    about = study.runs[0].about if study.runs else {}
+    unit = measure.of(about)["unit"]
+    if unit != ROLLOUTS:
+        raise UserError(
+            f"{folder} counts C in {unit}: its n are environments and its B the steps of each, and the trainers that "
+            f"an export is for have neither; take n, B, M and the rate as `isocost plan {word(folder)}` tells them"
+        )
+    setting = study.study["setting"]
+    recipe = _recipe(study)
+    pace = recipe.get("pace") or {}
+    train = [r for r in study.plan.get("runs") or [] if r.get("n") == arm["n"]]
+    prediction = arm.get("prediction")
+    expected = ""
+    if prediction:
+        value, low, high = (prediction[k] for k in ("value", "low", "high"))
+        told = measure.in_its_units(measure.scale_of(about), value, low, high)
+        kind = "training reward" if measure.of(about)["kind"] == TRAINING else "reward"
+        expected = (
+            f"Expected {kind} {value:.3f} [{low:.3f}, {high:.3f}], {prediction.get('level', 0.9):.0%} prediction "
+            f"interval{told and f': {told}'}."
+        )
+    known = {k: setting.get(k, pace.get(k)) for k in ("temperature", "top_p", "top_k", "max_tokens")}
+    model = setting.get("model")
+    found = Prescription(
+        study.name,
+        int(arm["n"]),
+        int(arm["B"]),
+        int(arm["M"]),
+        float(arm["lr"]),
+        int(arm.get("warmup") or 0),
+        int(train[0]["seed"]) if train else 0,
+        known["temperature"],
+        known["top_p"],
+        known["top_k"],
+        known["max_tokens"],
+        None if model in (None, UNNAMED) else str(model),
+        recipe.get("name"),
+        study.profile.get("pool"),
+        expected,
+        loss_of(recipe) if recipe else None,
+        _as_run(study) if not recipe else (),
+        _longest(study),
+    )
+    if wrong := flaw(asdict(found), Prescription):      # a word in place of a number would be a word of a launch line
+        raise UserError(f"{folder} has a setting or a recipe that cannot be exported: {wrong}")
+    return found
+
+
+def _longest(study: _Study) -> int | None:
+    """Tokens of the longest completion in the runs' lines."""
+    lengths = [x for run in study.runs for x in run.numbers(LONGEST)]
+    return round(max(lengths)) if lengths else None
+
+
+def _unprescribed(folder: Path, study: _Study) -> str:
+    """Why a study has no prescription yet, and the commands that lead to one."""
+    steps, pilot = ["fit", "plan"], study.pilot
+    if study.law or pilot.get("direct"):
+        state, steps = "is ready for one", ["plan"]
+    elif study.study.get("imported"):
+        state = "was imported and has no law yet"
+    elif not study.profile:
+        state, steps = "is not profiled yet", [f"profile --out {word(folder)}", "plan", "pilot", *steps]
+    elif not pilot:
+        state, steps = "has no pilot yet", ["plan", "pilot", *steps]
+    else:
+        there = pilot.get("runs") or []
+        runs = [r for r in study.runs if r.about.get("purpose") in ("probe", "pilot", "edge")]
+        over = sum(r.end.get("reason") not in (None, "interrupted") for r in runs)
+        if over < len(there):
+            state, steps = f"has a pilot with {over} of {len(there)} runs done", ["pilot", *steps]
+        else:
+            state = "has a pilot and no law yet"
+    commands = ", ".join(f"`isocost {s}{'' if '--out' in s else f' {word(folder)}'}`" for s in steps)
+    return (
+        f"{folder} has no prescription (n, B, M and learning rate of the training runs) to export: it {state}. "
+        f"Run {commands}{' in this order' if len(steps) > 1 else ''}, then export again"
+    )
+
+
+def _as_run(study: _Study) -> tuple[str, ...]:
+    """The method of an imported study, which is the trainer's own, as far as its logs tell it."""
+    told: dict[str, set[str]] = {}
+    for run in study.runs:
+        says = ((run.about.get("imported") or {}).get("about") or {}).get("trainer_says") or {}
+        for key, value in says.items():
+            told.setdefault(str(key), set()).add(str(value))
+    same = ", ".join(f"{k}: {next(iter(v))}" for k, v in sorted(told.items()) if len(v) == 1)
+    seen = f" (their logs say {same})" if same else ""
+    fell = any(str(m).startswith(DECAYED) for run in study.runs for m in run.about.get("missing") or ())
+    return (
+        f"the method: the runs were imported, so set the loss, its clipping and its averaging as they had them{seen}",
+        *(("the decay of the learning rate that the imported runs had: here it is constant, and the forecast is of "
+           "runs whose rate fell",) if fell else ()),
+    )
+
+
+def _recipe(study: _Study) -> dict[str, Any]:
+    """The recipe that the pilot ran, as its records have it; else the method's own; nothing for an imported study."""
+    ran = next((r.about["recipe"] for r in study.runs if r.about.get("recipe")), None)
+    if ran or study.study.get("imported"):
+        return dict(ran or {})
+    name = study.study.get("method") or (study.profile.get("recipe") or {}).get("method")
+    if not name:
+        return {}
+    from isocost import methods
+    from isocost.recipe import describe
+
+    return dict(describe(methods.recipe(str(name))))
+
+

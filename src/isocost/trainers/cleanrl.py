@@ -1,0 +1,96 @@
+"""CleanRL (1.0): the TensorBoard file of a run, with `charts/episodic_return` and a table of hyperparameters.
+
+Steps are steps of the environment, and so is C. One update takes num_envs x num_steps of them, so n = num_envs and
+B = num_steps: n B M is then what was spent. Episodes are averaged over one update's worth of steps. There is no
+evaluation of its own: the reward is that of training.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from isocost.errors import UserError
+from isocost.trainers.logs import Log, Point, Row, reward_only
+from isocost.trainers.points import decayed
+from isocost.trainers.tensorboard import board, files_of
+from isocost.trainers.text import collapsed, number, unread, whole
+from isocost.units import ENV_STEPS
+
+TITLE = "CleanRL"
+READS = "CleanRL TensorBoard file"
+GIVES = "training return per episode, environment steps, wall time, n (num_envs), B (num_steps), rate, seed"
+LACKS = "rollouts (it counts environment steps); held-out reward"
+RATE = "charts/learning_rate"
+RETURN = "charts/episodic_return"
+
+
+def recognise(path: Path) -> bool:
+    found = files_of(path)
+    return bool(found) and any(RETURN.encode() in p.read_bytes() for p in found)
+
+
+def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
+    reward_only(columns, "cleanrl")
+    found = files_of(path)
+    rows, texts = board(found, apart=True)
+    told = dict(re.findall(r"^\|([^|\n]+)\|([^|\n]*)\|$", texts.get("hyperparameters/text_summary", ""), re.M))
+    envs, steps = whole(told.get("num_envs")), whole(told.get("num_steps"))
+    reward = columns.get("reward", RETURN)
+    if not any(reward in row for row in rows):
+        raise UserError(f"{path} has no column {reward!r}")
+    rates = [x for r in rows if (x := number(r.get(RATE))) is not None]
+    facts = {
+        "n": envs,
+        "B": steps,
+        "seed": whole(told.get("seed")),
+        "lr": max(rates, default=None),
+    }
+    about = {"model": told.get("exp_name"), "data": told.get("env_id")}
+    size = (envs or 0) * (steps or 0)
+    points = windows(rows, reward, size) if size else ()
+    if not points:
+        raise UserError(
+            f"{path}: its hyperparameters do not say num_envs and num_steps, so an update's length is not "
+            "known; write its episodes as CSV and name the columns with --map"
+        )
+    return [
+        Log(
+            "cleanrl",
+            path.resolve().name,
+            tuple(found),
+            points,
+            (),
+            reward,
+            None,
+            {k: v for k, v in facts.items() if v is not None},
+            {k: v for k, v in about.items() if v},
+            ENV_STEPS,
+            (
+                "rollouts: the log counts environment steps, and so does C",
+                *unread(rows, (reward, RATE)),
+                *decayed(rates),
+            ),
+            "diverged" if collapsed(rows, reward) else None,
+        )
+    ]
+
+
+def windows(rows: list[Row], reward: str, size: int) -> tuple[Point, ...]:
+    """The mean return of the episodes that ended within each update, placed before it."""
+    by: dict[int, list[Row]] = {}
+    for row in rows:
+        if number(row.get(reward)) is not None and row["step"] > 0:
+            by.setdefault((int(row["step"]) - 1) // size, []).append(row)
+    return tuple(
+        Point(
+            float(u),
+            sum(float(r[reward]) for r in ended) / len(ended),
+            float(u * size),
+            float(ended[0]["wall"]),
+            done=u + 1.0,
+            after=float((u + 1) * size),
+        )
+        for u, ended in sorted(by.items())
+    )

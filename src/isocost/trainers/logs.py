@@ -1,0 +1,174 @@
+"""Runs of other trainers, read from the logs they left: what a log holds, and finding and recognising logs.
+
+A file is recognised by its content, so that it may have any name. What a log does not say is left out here and named
+later, by `isocost.trainers.record`, which writes the run records that all the rest of the program reads. Nothing is
+guessed, unpickled or executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from isocost import trainers
+from isocost.errors import UserError
+from isocost.units import ROLLOUTS
+
+Row = dict[str, Any]
+
+COLUMNS = ("step", "reward", "held_out", "rollouts", "seconds", "epoch", "lr", "length", "seed", "n", "B", "run")
+STACKED = ("run", "n", "B", "seed")  # columns of COLUMNS whose values separate the runs of one table
+FACTS = ("n", "B", "lr", "seed")
+DECAYED = "a constant learning rate:"  # how a log's `missing` begins where its rate fell
+PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".tar", ".tgz")
+
+
+@dataclass(frozen=True)
+class Point:
+    """One logged line: the policy had made `updates` updates when it earned `reward`.
+
+    `rollouts` begun by then, before any filter, `seconds` since the start, `epoch` passes over the problems; None
+    where the log does not say. A training reward is of the step that ended as the `done`-th update, with `after`
+    rollouts begun. `updates` is NaN where only `rollouts` are counted. `more` are other logged numbers under this
+    program's names.
+    """
+
+    updates: float
+    reward: float
+    rollouts: float | None = None
+    seconds: float | None = None
+    epoch: float | None = None
+    done: float | None = None
+    after: float | None = None
+    more: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Log:
+    """One run as its log tells it.
+
+    `train` are training rewards, `held` held-out ones; `reward_column` and `held_column` what the log calls them.
+    `facts` are n, B, lr and seed as far as the log holds them; `about` is model, data, temperature, max_tokens and
+    what else is worth keeping. `unit` is what `rollouts` counts where it is not rollouts. `missing` is what a reader
+    should know is not there; `end` is why the run ended, as end.json has it, if the log says so. `rate` is the
+    least of rollouts / updates where the log counts both. `parts` are the columns that the fitted reward is the sum of,
+    by the kind of reward. `rounding` is how far from its logged value a fact may be, where the log rounds it.
+    """
+
+    source: str
+    name: str
+    files: tuple[Path, ...]
+    train: tuple[Point, ...] = ()
+    held: tuple[Point, ...] = ()
+    reward_column: str | None = None
+    held_column: str | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
+    unit: str = ROLLOUTS
+    missing: tuple[str, ...] = ()
+    end: str | None = None
+    rate: float | None = None
+    parts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    rounding: Mapping[str, float] = field(default_factory=dict)
+
+
+class Empty(UserError):
+    """A log without a reward: a run that crashed before it logged one. Among other runs it is skipped and named."""
+
+
+def names() -> list[str]:
+    """Every source there is, as `--from` takes them, the most special first."""
+    return list(trainers.modules("read"))
+
+
+def load(name: str) -> Any:
+    """The module of a source. Raises UserError if there is none of that name."""
+    if name not in names():
+        raise UserError(f"there is no source {name!r}; there are {', '.join(names())}")
+    return trainers.modules("read")[name]
+
+
+def logs(
+    path: Path,
+    source: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    skipped: list[str] | None = None,
+) -> list[Log]:
+    """The runs that a file or folder holds, by a named source or by the first that recognises it.
+
+    A folder that no source recognises is what it holds, file by file and folder by folder, as far as that is
+    recognised. Of several runs those without any reward are left out, and the reason for each is added to `skipped`.
+    Raises UserError where there is nothing, nothing is recognised, no run has a reward, or a log cannot be read.
+    """
+    if not path.exists():
+        raise UserError(f"there is no file or folder {path}")
+    unknown = sorted(set(columns or {}) - set(COLUMNS))
+    if unknown:
+        raise UserError(f"--map knows no {unknown[0]!r}; it maps {', '.join(COLUMNS)}, such as --map reward=my_column")
+    runs = _runs(path, names() if source is None else [source]) or [(path, source or _by_name(path))]
+    once = {at.resolve(): (at, own) for at, own in reversed(runs)}  # a link to a run beside it is that run
+    found: list[Log] = []
+    empty: list[Empty] = []
+    for at, own in reversed(once.values()):
+        try:
+            found += _read(at, own, dict(columns or {}))
+        except Empty as e:
+            empty.append(e)
+    if empty and not found:
+        raise empty[0]
+    if skipped is not None:
+        skipped += map(str, empty)
+    return found
+
+
+def _runs(path: Path, sources: Sequence[str], above: tuple[Path, ...] = ()) -> list[tuple[Path, str]]:
+    """(path, source) of what is recognised: the path itself, or all that is below it."""
+    own = next((n for n in sources if load(n).recognise(path)), None)
+    if own is not None:
+        return [(path, own)]
+    here = path.resolve()
+    if not path.is_dir() or here in above:  # a link may lead back to a folder that holds it
+        return []
+    return [run for child in sorted(path.iterdir()) for run in _runs(child, sources, (*above, here))]
+
+
+def _by_name(path: Path) -> str:
+    """The plain source of a file that none recognises, by its name or its first character: it reads with --map."""
+    if path.suffix in PACKED:
+        raise UserError(f"{path} is packed: unpack it first")
+    if path.suffix == ".csv":
+        return "csv"
+    if path.is_file():
+        with path.open("rb") as f:
+            first, second = (f.readline(65_536).decode("utf-8-sig", "replace").strip() for _ in range(2))
+        if path.suffix == ".jsonl" or first.startswith(("{", "[")):
+            return "jsonl"
+        if 0 < first.count(",") == second.count(",") and first.isprintable():
+            return "csv"
+    raise UserError(
+        f"{path} is not a log of a known format ({', '.join(names())}): name its format with --from, or write its "
+        "numbers as CSV and name the columns with --map"
+    )
+
+
+def _read(path: Path, source: str, columns: dict[str, str]) -> list[Log]:
+    found: list[Log] = load(source).read(path, columns)
+    if not found:
+        raise UserError(f"{path} holds no run that {source} can read")
+    return found
+
+
+def reward_only(columns: Mapping[str, str], source: str) -> None:
+    """Raises UserError for a column named with --map in a log whose other columns have one meaning."""
+    other = next((name for name in columns if name != "reward"), None)
+    if other is not None:
+        raise UserError(f"--map {other}=... is not for {source}, whose columns are known: it takes reward=COLUMN only")
+
+
+def catalogue() -> str:
+    """The sources as a table in Markdown, for docs/import.md."""
+    rows = [(f"`{n}`", *(getattr(load(n), k) for k in ("READS", "GIVES", "LACKS"))) for n in names()]
+    lines = ["| `--from` | what is read | what it gives | what it lacks |", "| --- | --- | --- | --- |"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"

@@ -1,0 +1,102 @@
+"""NeMo-RL: a launch line of overrides for examples/run_grpo.py over examples/configs/grpo_math_1B.yaml.
+
+num_prompts_per_step counts problems; train_global_batch_size counts rollouts, and is the whole batch where one step
+is one update.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from isocost.trainers.export import Prescription, aged, command, epochs, options, preamble, uncounted, unsaid
+
+TITLE = "NeMo-RL"
+SIZES = (
+    "grpo.num_generations_per_prompt = {n}",
+    "grpo.num_prompts_per_step = {B}",
+    "grpo.max_num_steps = {M}",
+)
+VERSION = "NeMo-RL 0.7 (examples/configs/grpo_math_1B.yaml)"
+DEFAULTS = {
+    "max_tokens": ("policy.generation.max_new_tokens", "policy.max_total_sequence_length, 512"),
+    "temperature": ("policy.generation.temperature", "1"),
+    "top_p": ("policy.generation.top_p", "1"),
+    "top_k": ("policy.generation.top_k", "null"),
+}
+
+
+def write(p: Prescription) -> str:
+    values, left = settings(p)
+    how = ["Give it policy.model_name, data and env. policy.max_total_sequence_length holds prompt and answer."]
+    words = ["uv run examples/run_grpo.py --config examples/configs/grpo_math_1B.yaml", *options(values)]
+    return preamble(p, sys.modules[__name__], how, left) + command(words)
+
+
+def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
+    """(overrides, what they cannot say)."""
+    generation = "policy.generation"
+    values: dict[str, Any] = {
+        "grpo.num_prompts_per_step": p.B,
+        "grpo.num_generations_per_prompt": p.n,
+        "grpo.max_num_steps": p.M,
+        "grpo.max_num_epochs": epochs(p),
+        "grpo.seed": p.seed,
+        "policy.train_global_batch_size": p.nB,
+        "policy.optimizer.kwargs.lr": float(p.lr),
+        f"{generation}.temperature": p.temperature,
+        f"{generation}.top_p": p.top_p,
+        f"{generation}.top_k": p.top_k or None,
+        f"{generation}.max_new_tokens": p.max_tokens,
+    }
+    if p.warmup:
+        values |= {"policy.scheduler.0.kwargs.total_iters": p.warmup, "policy.scheduler.2.milestones": f"[{p.warmup}]"}
+        left = ["a warm-up from 0: the schedule's first part begins at a tenth of the rate (start_factor)"]
+    else:
+        values |= {"policy.scheduler.0.kwargs.start_factor": 1.0}
+        left = []
+    left += [*uncounted(p), *unsaid(p, DEFAULTS)]
+    if p.loss is None:
+        return values, left
+    loss = p.loss
+    values |= {
+        "grpo.normalize_rewards": loss.advantage == "spread",
+        "grpo.use_leave_one_out_baseline": loss.advantage == "others",
+        "grpo.use_dynamic_sampling": loss.keep_mixed and loss.refill,
+        "loss_fn.reference_policy_kl_penalty": loss.kl,
+        "loss_fn.ratio_clip_min": loss.low,
+        "loss_fn.ratio_clip_max": loss.high,
+        "loss_fn.token_level_loss": loss.average == "token",
+        "loss_fn.sequence_level_importance_ratios": loss.surrogate == "sequence",
+        "loss_fn.use_cispo": loss.surrogate == "truncated",
+        "loss_fn.disable_ppo_ratio": loss.surrogate == "reinforce",
+        "policy.train_global_batch_size": max(p.n, p.nB // loss.minibatches),
+    }
+    if loss.surrogate == "truncated":
+        values |= {
+            "loss_fn.ratio_clip_min": 1.0,
+            "loss_fn.ratio_clip_max": loss.high - 1,
+            "loss_fn.token_level_loss": True,
+        }
+    if loss.kl:
+        values["loss_fn.reference_policy_kl_type"] = loss.estimate
+    if loss.cap is not None:
+        values |= {
+            "loss_fn.use_importance_sampling_correction": True,
+            "loss_fn.truncated_importance_sampling_type": "tis",
+            "loss_fn.truncated_importance_sampling_ratio": loss.cap,
+        }
+    if loss.dual:
+        values["loss_fn.ratio_clip_c"] = loss.dual
+    if loss.entropy:
+        left.append(f"the entropy bonus {loss.entropy:g}")
+    if loss.average not in ("token", "rollout") or (loss.surrogate == "truncated" and loss.average != "token"):
+        over = "tokens, as CISPO asks there" if loss.surrogate == "truncated" else "tokens or over rollouts"
+        left.append(f"the average per {loss.average}: the loss averages over {over}")
+    if loss.epochs > 1:
+        left.append(f"{loss.epochs} passes over a batch: NeMo-RL makes one")
+    if loss.keep_mixed and not loss.refill:
+        left.append("leaving out groups that earned the same throughout, without refilling")
+    if loss.advantage == "batch":
+        left.append("a baseline over the batch: its baseline is of the group")
+    return values, [*left, *aged(loss, "grpo.async_grpo.enabled and its settings"), *loss.odd]

@@ -1,0 +1,378 @@
+"""From a log's rows to points: which policy a logged number is of, and what had been spent by then.
+
+A trainer's step is one of two kinds. Where steps count from 1, the training reward at step s was earned before the
+s-th update, so by a policy with s - 1 updates; averaged over k steps, with s - (k + 1) / 2. Where they count from 0
+it is of a policy with s updates. Held-out rewards are measured between updates.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import Any
+
+from isocost.errors import UserError
+from isocost.runs.measure import HELD_OUT, TRAINING
+from isocost.trainers.logs import DECAYED, STACKED, Empty, Log, Point, Row
+from isocost.trainers.names import Names, columns_of, match
+from isocost.trainers.text import collapsed, number, unread, whole
+
+EVALUATED = ("eval_runtime", "eval/runtime")  # seconds of an evaluation: transformers', and as its loggers have it
+RISEN = 0.99  # a learning rate has risen to its highest where it is this share of it
+CONSTANT = 0.9  # a learning rate that never falls below this share of its highest counts as constant
+SUMS = ("reward", "eval_reward", "train/reward", "eval/reward")  # what TRL adds up from several reward functions
+MOST = 20  # columns of which pairs are tried, where the runs of one table are to be separated
+
+
+def logs_of(
+    source: str,
+    path: Path,
+    files: Sequence[Path],
+    rows: Sequence[Row],
+    names: Names,
+    columns: Mapping[str, str],
+    *,
+    facts: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    **told: Any,
+) -> list[Log]:
+    """Rows as logs, by a trainer's names and those the user gave instead; the options are those of `_log`.
+
+    One log, or one for each value of the columns that the user gave for seed, n, B and run (`STACKED`): the rows of
+    several runs in one table. Raises UserError for a column that is not there, for a seed, n or B that is no integer,
+    and for steps that go back or are below 0; Empty where no row holds a reward.
+    """
+    if not rows:
+        raise Empty(f"{path} holds no logged line")
+    there = columns_of(rows)
+    wrong = next((c for c in columns.values() if c not in there), None)
+    if wrong is not None:
+        raise UserError(f"{path} has no column {wrong!r}; it has {_some(there)}")
+    by = {k: columns[k] for k in STACKED if k in columns}
+    own = {k: v for k, v in columns.items() if k not in by}
+    plain = name or (path.stem if path.is_file() else path.resolve().name)
+    found = []
+    for key, block in _blocks(path, rows, by).items():
+        stated = {k: v for k, v in key if k != "run"}
+        parts = [str(v) if k == "run" else f"{'s' if k == 'seed' else k}{v}" for k, v in key]
+        label = "-".join([*([] if "run" in by else [plain]), *parts])
+        found.append(_log(source, path, files, block, names, own, {**(facts or {}), **stated}, label, **told))
+    return found
+
+
+def _blocks(path: Path, rows: Sequence[Row], by: Mapping[str, str]) -> dict[tuple[tuple[str, Any], ...], list[Row]]:
+    """((fact, value), ...) -> its rows, in order of appearance, for the columns `by` fact."""
+    out: dict[tuple[tuple[str, Any], ...], list[Row]] = {}
+    for row in rows:
+        key: list[tuple[str, Any]] = []
+        for fact, column in by.items():
+            cell = row.get(column)
+            value = whole(cell)
+            if cell in (None, ""):
+                raise UserError(f"{path}: {column} is empty in a line, so which run that line is of is not known")
+            if value is None and fact != "run":
+                raise UserError(f"{path}: expected an integer in {column}, got {cell!r}: give --map run={column}")
+            key.append((fact, cell if value is None else value))
+        out.setdefault(tuple(key), []).append(row)
+    return out
+
+
+def _log(
+    source: str,
+    path: Path,
+    files: Sequence[Path],
+    rows: Sequence[Row],
+    names: Names,
+    columns: Mapping[str, str],
+    facts: Mapping[str, Any],
+    name: str,
+    *,
+    about: Mapping[str, Any] | None = None,
+    missing: Sequence[str] = (),
+    uncounted: str = "",
+    rounding: Mapping[str, float] | None = None,
+) -> Log:
+    """One run's rows as a log.
+
+    `uncounted` says what C is where no column counts rollouts; `rounding` how far from its logged value a fact may be.
+    """
+    there = columns_of(rows)
+    step = columns.get("step", names.step)
+    if step not in there:
+        raise UserError(
+            f"{path} has no column {step!r}, which counts steps; it has {_some(there)}: name it with --map step=COLUMN"
+        )
+    reward = columns.get("reward") or _first(names.reward, there, ())
+    held = columns.get("held_out") or _first(names.held, there, (reward,))
+    if not reward and not held:
+        raise Empty(
+            f"{path} has no column {_plain(names.reward)}; it has {_some(there)}: name the one that holds "
+            "rewards with --map reward=COLUMN (training) or --map held_out=COLUMN"
+        )
+    for column in (reward, held):
+        _in_order(path, rows, step, column, names.again and column == held)
+    below = next((x for r in rows if (x := number(r.get(step))) is not None and x < 0), None)
+    if below is not None:
+        raise UserError(f"{path}: {step} is {below:g}; steps count from 0 or 1, so leave out the lines below 0")
+    rates = _numbers(rows, columns.get("lr", names.lr))
+    known, told = dict(facts), dict(about or {})
+    if rates and known.get("lr") is None:
+        known["lr"] = max(rates)
+    if "warmup" not in told and (rose := _warmed(rows, step, columns.get("lr", names.lr), names.first)):
+        told["warmup"] = rose
+    clock = _clock(names, columns)
+    lacks = [*missing, *unread(rows, (step, reward, held, clock, *_used(names, columns)))]
+    if uncounted and "rollouts" not in columns:
+        lacks.append(f"rollouts before filtering: {uncounted}")
+    lacks += decayed(rates)
+    if "held_out" not in columns:
+        lacks += _others(names.held, there, held, reward)
+    lacks += _again(rows, step, held) if held else []
+    times = _numbers(rows, clock)
+    if any(b < a for a, b in pairwise(times)):
+        lacks.append(f"seconds: {clock} runs backwards, so what a step took is not known")
+        names, columns = replace(names, span="", seconds=""), {k: v for k, v in columns.items() if k != "seconds"}
+    return Log(
+        source,
+        name,
+        tuple(files),
+        tuple(_train(rows, step, reward, names, columns)) if reward else (),
+        tuple(_held(rows, step, held, names, columns)) if held else (),
+        reward or None,
+        held or None,
+        known,
+        told,
+        missing=tuple(lacks),
+        end="diverged" if collapsed(rows, held or reward or "") else None,
+        rate=_rate(rows, step, columns.get("rollouts")),
+        parts={
+            TRAINING: [c for c in there if reward in SUMS and re.fullmatch(names.parts, c)],
+            HELD_OUT: [c for c in there if held in SUMS and re.fullmatch(names.held_parts, c)],
+        },
+        rounding=dict(rounding or {}),
+    )
+
+
+def _in_order(path: Path, rows: Sequence[Row], step: str, column: str | None, again: bool) -> None:
+    """Raises UserError where the steps of the lines that hold this column go back, or repeat and may not (`again`):
+    then the table holds several runs, or one that was resumed, and which policy a line is of is not known."""
+    lines = [row for row in rows if column and None not in (number(row.get(step)), number(row.get(column)))]
+    for before, after in pairwise(row[step] for row in lines):
+        if before < after or (again and before == after):
+            continue
+        moved = f"goes back from {before:g} to {after:g}" if after < before else f"is {after:g} in two lines"
+        apart = sorted((STACKED.index(_fact(c)), c) for c in _apart(lines, step, column))
+        options = " ".join(f"--map {STACKED[place]}={c}" for place, c in apart)
+        how = options or (
+            "--map seed=COLUMN (or n=, B=, run=), or import each from its own file; of a resumed run, remove the lines "
+            "that were logged again"
+        )
+        raise UserError(
+            f"{path}: {step} {moved}, so this is more than one run, or one that was resumed: separate the runs with "
+            f"{how}"
+        )
+
+
+def _apart(lines: Sequence[Row], step: str, column: str | None) -> tuple[str, ...]:
+    """The columns, one or two, by which these lines are runs whose steps only rise; none where no columns do it."""
+    few = [
+        c for c in columns_of(lines)
+        if c not in (step, column) and 1 < len({str(row.get(c)) for row in lines}) <= len(lines) / 2
+    ]
+    few.sort(key=lambda c: -STACKED.index(_fact(c)))  # a seed first, a column of unknown meaning last
+    for columns in (*((c,) for c in few), *combinations(few[:MOST], 2)):
+        runs: dict[tuple[Any, ...], list[float]] = {}
+        for row in lines:
+            runs.setdefault(tuple(row.get(c) for c in columns), []).append(row[step])
+        if len({_fact(c) for c in columns}) == len(columns) and all(
+            a < b for steps in runs.values() for a, b in pairwise(steps)
+        ):
+            return columns
+    return ()
+
+
+def _fact(column: str) -> str:
+    """Which of `STACKED` a column tells, by its name."""
+    if "seed" in column.lower():
+        return "seed"
+    return "n" if column in ("n", "num_generations", "group_size") else "B" if column == "B" else "run"
+
+
+def _again(rows: Sequence[Row], step: str, held: str) -> list[str]:
+    """What is missing where a policy was evaluated more than once: each measure of it by itself."""
+    count = Counter(row[step] for row in rows if None not in (number(row.get(step)), number(row.get(held))))
+    more = {at: k for at, k in count.items() if k > 1}
+    if not more:
+        return []
+    first = next(iter(more))
+    others = f" and at {len(more) - 1} other steps" if len(more) > 1 else ""
+    return [
+        f"a single evaluation per policy: {held} was measured {more[first]} times at {step} {first:g}{others} (a "
+        "resumed run, for example, evaluates again at its start); the mean is used"
+    ]
+
+
+def _rate(rows: Sequence[Row], step: str, column: str | None) -> float | None:
+    """The least of rollouts / steps in a row. The policy that a row tells of has had as many updates as its step, or
+    one fewer and trained on that step's own rollouts."""
+    told = [(number(row.get(column)), number(row.get(step))) for row in rows] if column else []
+    return min((count / at for count, at in told if count is not None and at), default=None)
+
+
+def _warmed(rows: Sequence[Row], step: str, column: str, first: int) -> int | None:
+    """Updates before the first line whose learning rate is the highest; None where that is the first line with one."""
+    told = [(number(r.get(step)), number(r.get(column))) for r in rows]
+    lines = [(at, lr) for at, lr in told if at is not None and lr is not None]
+    highest = max((lr for _, lr in lines), default=0.0)
+    top = next((at for at, lr in lines if lr >= RISEN * highest), None)
+    return None if top is None or top == lines[0][0] else round(top - first + 1)
+
+
+def decayed(rates: Sequence[float]) -> list[str]:
+    """What is missing where a logged learning rate, in order of time, falls after its highest."""
+    after = rates[rates.index(max(rates)) :] if rates else ()
+    if not after or min(after) >= CONSTANT * after[0]:
+        return []
+    return [f"{DECAYED} the logged one decayed, and a run is not at its end where a shorter one ends"]
+
+
+def _others(patterns: Sequence[str], there: Sequence[str], held: str | None, reward: str | None) -> list[str]:
+    """What is missing where a log has several held-out rewards, and one of them is read."""
+    left = [c for c in there if held and c not in (held, reward) and any(re.fullmatch(p, c) for p in patterns)]
+    return [f"other held-out rewards: {held} is read, {_some(left)} not (--map held_out=COLUMN)"] if left else []
+
+
+@dataclass(frozen=True)
+class _Total:
+    """What a run had spent when it had made `updates` updates; None where the log does not count."""
+
+    updates: float
+    rollouts: float | None
+    seconds: float | None
+    epoch: float | None
+
+
+def _totals(rows: Sequence[Row], step: str, names: Names, columns: Mapping[str, str]) -> list[_Total]:
+    """After each row that tells something of the step it is of, in order."""
+    out: list[_Total] = []
+    begun = clock = last = 0.0
+    counts = times = False
+    for row in rows:
+        at = number(row.get(step))
+        own, span = (number(row.get(k)) if k else None for k in (names.per_step, names.span))
+        counted, when = (number(row.get(k)) if k else None for k in (columns.get("rollouts"), _clock(names, columns)))
+        clock += next((x for k in EVALUATED if (x := number(row.get(k))) is not None), 0.0)
+        if at is None or all(x is None for x in (own, span, counted, when)):
+            continue
+        done = at - names.first + 1
+        new = max(0.0, done - last)  # two rows of one step, a sampler's and a trainer's, count once
+        begun = counted if counted is not None else begun + new * (own or 0.0)
+        clock = when if when is not None else clock + new * (span or 0.0)
+        counts, times = counts or (counted, own) != (None, None), times or (when, span) != (None, None)
+        last = max(last, done)
+        epoch = number(row.get(columns.get("epoch", names.epoch)))
+        out.append(_Total(done, begun if counts else None, clock if times else None, epoch))
+    return out
+
+
+def _used(names: Names, columns: Mapping[str, str]) -> list[str | None]:
+    """The columns that are read beside steps, rewards and the clock."""
+    by = {"rollouts": names.per_step, "epoch": names.epoch, "lr": names.lr, "length": names.length}
+    return [*(columns.get(ours, theirs) for ours, theirs in by.items()), names.span]
+
+
+def _clock(names: Names, columns: Mapping[str, str]) -> str:
+    return columns.get("seconds", names.seconds)
+
+
+def _spent(totals: Sequence[_Total], updates: float) -> _Total:
+    """Totals when the policy had so many updates; nothing is spent before the first."""
+    if updates <= 0:
+        counts, times = (any(getattr(t, k) is not None for t in totals) for k in ("rollouts", "seconds"))
+        return _Total(0.0, 0.0 if counts else None, 0.0 if times else None, None)
+    return next((t for t in reversed(totals) if t.updates <= updates), _Total(updates, None, None, None))
+
+
+def _train(rows: Sequence[Row], step: str, reward: str, names: Names, columns: Mapping[str, str]) -> list[Point]:
+    out: list[Point] = []
+    totals = _totals(rows, step, names, columns)
+    lines = [
+        (row, at, x)
+        for row in rows
+        if (at := number(row.get(step))) is not None and (x := number(row.get(reward))) is not None
+    ]
+    # A log that begins late, as of a resumed run, begins with a mean over no more steps than its next line's.
+    last = max(0.0, 2 * lines[0][1] - lines[1][1] - names.first + 1) if len(lines) > 1 else 0.0
+    for row, at, value in lines:
+        done = at - names.first + 1
+        k = done - last
+        policy = max(0.0, done - (k + 1) / 2)
+        spent = _spent(totals, policy)
+        more = {ours: x for ours, theirs in names.more.items() if (x := number(row.get(theirs))) is not None}
+        length = number(row.get(columns.get("length", names.length)))
+        if length is not None:
+            turns = None if "length" in columns else number(row.get(names.turns))
+            more["completions/mean_length"] = length * (1.0 if turns is None else turns)
+        epoch = number(row.get(columns.get("epoch", names.epoch)))
+        out.append(
+            Point(policy, value, spent.rollouts, spent.seconds, epoch, done, _spent(totals, done).rollouts, more)
+        )
+        last = done
+    return out
+
+
+def _held(rows: Sequence[Row], step: str, held: str, names: Names, columns: Mapping[str, str]) -> list[Point]:
+    out: list[Point] = []
+    values: list[float] = []  # of the policy that `out` ends with
+    totals, last = _totals(rows, step, names, columns), None
+    for row in rows:
+        at, value = number(row.get(step)), number(row.get(held))
+        if at is None or value is None:
+            continue
+        if at == last:
+            values.append(value)
+            out[-1] = replace(out[-1], reward=sum(values) / len(values))
+            continue
+        values, last = [value], at
+        policy = next(
+            (
+                x
+                for k, v in row.items()
+                if names.policy and re.fullmatch(names.policy, k)
+                if (x := number(v)) is not None
+            ),
+            at,
+        )
+        spent = _spent(totals, policy)
+        own, when = (number(row.get(k)) if k else None for k in (columns.get("rollouts"), _clock(names, columns)))
+        out.append(
+            Point(
+                policy,
+                value,
+                spent.rollouts if own is None else own,
+                spent.seconds if when is None else when,
+                number(row.get(columns.get("epoch", names.epoch))),
+            )
+        )
+    return out
+
+
+def _numbers(rows: Sequence[Row], column: str) -> list[float]:
+    return [x for x in (number(row.get(column)) for row in rows) if x is not None]
+
+
+def _first(patterns: Sequence[str], columns: Sequence[str], but: Any) -> str | None:
+    left = [c for c in columns if c not in but]
+    return next((c for p in patterns if (c := match(p, left))), None)
+
+
+def _some(columns: Sequence[str], most: int = 8) -> str:
+    return ", ".join(columns[:most]) + (f" and {len(columns) - most} more" if len(columns) > most else "")
+
+
+def _plain(patterns: Sequence[str]) -> str:
+    return " or ".join(repr(re.sub(r"\(\?:.*?\)\?|\\d\+", "N", p)) for p in patterns) or "for the reward"

@@ -1,0 +1,165 @@
+"""prime-rl (0.8): `metrics.jsonl` of the orchestrator's file monitor, which is on by default.
+
+One row per step and one per evaluation: {"step": ..., "time": ..., metrics}. `progress/rollouts` counts all rollouts
+that came home in a step, before any filter, so C is counted. Training reward is `train/agg/all/AGENT/reward/mean`, of
+all that came home; held-out reward `eval/ENV/effective/AGENT/avg@k`, of those without an error. Training is
+asynchronous: the policy of an evaluation is its `policy_version`, the number of updates it had; training reward at
+step s is of a policy with s - 1 updates or a few fewer. n, B and learning rate are in `configs/rl.json` beside it, or
+in the TOML file that was launched.
+
+Writing: a TOML file for `uv run rl @ FILE`, to be laid over one that names the model and the environments.
+
+orchestrator.batch_size counts rollouts (nB); group_size is n. Warm-up then constant is its linear schedule without
+decay.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from isocost.errors import UserError
+from isocost.trainers.export import Prescription, preamble, shown, unsaid
+from isocost.trainers.logs import Log
+from isocost.trainers.names import Names, Settings, facts_of
+from isocost.trainers.points import logs_of
+from isocost.trainers.text import head, json_of, json_rows, metrics_file
+
+TITLE = "prime-rl"
+SIZES = ("group_size = {n}", "batch_size = {nB}", "max_steps = {M}")
+READS = "prime-rl metrics.jsonl"
+GIVES = "training and held-out reward, steps, rollouts before filtering, seconds; n, B and rate from its configuration"
+LACKS = "seed; a second held-out half; how old each rollout was"
+PLACES = ("metrics.jsonl", "orchestrator/metrics.jsonl")
+SETTINGS = Settings(
+    n=("orchestrator.group_size", "group_size"), rollouts=("orchestrator.batch_size",), lr=("trainer.optim.lr",),
+    model=("model.name",), temperature=("orchestrator.train.sampling.temperature",),
+    max_tokens=("orchestrator.train.sampling.max_completion_tokens",), warmup=("trainer.scheduler.warmup_steps",),
+    schedule=("trainer.scheduler.type",),
+)
+LOGGED = Names(
+    "prime-rl",
+    "step",
+    (r"train/agg/all/[^/]+/reward/mean", r"reward/all/mean", r"reward/mean"),
+    (r"eval/.+/effective/[^/]+/avg@\d+", r"eval/.+/avg@\d+"),
+    lr="optim/lr",
+    span="time/step",
+    length="train/agg/all/num_output_tokens/mean",
+    per_step="progress/rollouts",
+    policy=r"eval/.+/policy_version",
+)
+NAMES = (LOGGED,)
+UNCOUNTED = f"the log has no {LOGGED.per_step}, and C is steps x n x B"
+
+
+def recognise(path: Path) -> bool:
+    found = metrics_file(path, PLACES)
+    if found is None:
+        return False
+    text = head(found)
+    return text.startswith("{") and ('"train/agg/' in text or '"progress/total_rollouts"' in text)
+
+
+def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
+    found = metrics_file(path, PLACES)
+    if found is None:
+        raise UserError(f"{path} holds no metrics.jsonl; prime-rl's file monitor writes it into the output folder")
+    rows, missing = json_rows(found)
+    folder = found.parent
+    configs = [p for p in (folder / "configs" / "rl.json", folder / "rl.toml") if p.is_file()][:1]
+    facts, about = facts_of(_config(configs))
+    missing.append("how old each rollout was: training is asynchronous, and its reward is placed at steps - 1")
+    return logs_of(
+        "prime-rl",
+        found,
+        [found, *configs],
+        rows,
+        LOGGED,
+        columns,
+        facts=facts,
+        about=about,
+        missing=missing,
+        uncounted="" if any(LOGGED.per_step in row for row in rows) else UNCOUNTED,
+        name=folder.resolve().name if path.is_dir() else None,
+    )
+
+
+def _config(paths: list[Path]) -> dict[str, Any]:
+    """The options of a run, from what prime-rl resolved them to or from the file that was launched."""
+    for path in paths:
+        if path.suffix == ".json":
+            found = json_of(path)
+            return found if isinstance(found, dict) else {}
+        try:
+            return tomllib.loads(path.read_text(encoding="utf-8"))
+        except tomllib.TOMLDecodeError as e:
+            raise UserError(f"{path} is not TOML: {e}") from None
+    return {}
+
+
+# writing a configuration ---------------------------------------------------------------------------------------
+
+VERSION = "prime-rl 0.8 (packages/prime-rl-configs/src/prime_rl/configs)"
+DEFAULTS = {
+    "max_tokens": ("max_completion_tokens", "unset (up to the model's context)"),
+    "temperature": ("temperature", "1"),
+    "top_p": ("top_p", "1"),
+    "top_k": ("top_k", "-1"),
+}
+
+
+def write(p: Prescription) -> str:
+    tables, left = settings(p)
+    how = ["Give it [model] and [[orchestrator.train.source]]; for `isocost import`, [orchestrator.eval] too."]
+    text = "".join(f"{k} = {_toml(v)}\n" for k, v in tables.pop("").items() if v is not None)
+    for name, table in tables.items():
+        rows = "".join(f"{k} = {_toml(v)}\n" for k, v in table.items() if v is not None)
+        text += f"\n[{name}]\n{rows}" if rows else ""
+    return preamble(p, sys.modules[__name__], how, left) + text
+
+
+def settings(p: Prescription) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """(tables of the file, what they cannot say)."""
+    tables: dict[str, dict[str, Any]] = {
+        "": {"max_steps": p.M},
+        "orchestrator": {"batch_size": p.nB, "group_size": p.n},
+        "orchestrator.train.sampling": {"temperature": p.temperature, "max_completion_tokens": p.max_tokens},
+        "trainer.optim": {"lr": float(p.lr)},
+        "trainer.scheduler": {"type": "linear", "warmup_steps": p.warmup, "decay_steps": 0},
+    }
+    extra = {"top_p": p.top_p if p.top_p not in (None, 1.0) else None, "top_k": p.top_k or None}
+    tables["orchestrator.train.sampling.extra_body"] = extra
+    left = [f"seed {p.seed}: the standard sampler takes none", *unsaid(p, DEFAULTS)]
+    if p.loss is None:
+        return tables, left
+    loss = p.loss
+    tables["orchestrator"]["max_off_policy_steps"] = loss.max_age
+    tables["orchestrator.algo"] = {"type": "grpo"}
+    tables["orchestrator.train"] = {"filter_zero_advantages": loss.keep_mixed}
+    tables["trainer.loss"] = {"type": "default"} | ({"kl_tau": 0.0} if not loss.kl else {})
+    left.append(
+        f"the {loss.surrogate} surrogate [{loss.low:g}, {loss.high:g}] and its average per {loss.average}: prime-rl "
+        "masks by probability difference (dppo_mask_low, dppo_mask_high) and averages over tokens"
+    )
+    if loss.advantage == "spread":
+        left.append("the spread in the advantage: prime-rl's grpo is r - mean r")
+    elif loss.advantage != "mean":
+        left.append(f"the baseline ({loss.advantage}): prime-rl's grpo is r - mean r")
+    if loss.kl:
+        left.append(f"KL {loss.kl:g} to the start of the run: kl_tau is of the policy that sampled")
+    if loss.entropy:
+        left.append(f"the entropy bonus {loss.entropy:g}")
+    if loss.cap is not None:
+        left.append(f"the cap {loss.cap:g} on learner over sampler: its loss handles that in its own way")
+    if loss.epochs * loss.minibatches > 1:
+        left.append(f"{loss.epochs * loss.minibatches} updates per batch: prime-rl makes one")
+    if loss.refill:
+        left.append("refilling the batch: filtered tokens are dropped after the batch is collected")
+    return tables, left + list(loss.odd)
+
+
+def _toml(x: Any) -> str:
+    return f'"{x}"' if isinstance(x, str) else shown(x)

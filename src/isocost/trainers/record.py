@@ -1,0 +1,383 @@
+"""A log as a run record: the files that fit, plan, compare, report and ls read, with what is missing named in them.
+
+run.json, metrics.jsonl, timing.jsonl and end.json as `isocost.runs.record` has them (docs/records.md). Besides,
+run.json says where each number came from (`imported`) and what the log does not hold (`missing`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite, isnan
+from pathlib import Path
+from typing import Any
+
+from isocost.errors import UserError
+from isocost.jsonfile import write_json
+from isocost.laws.tracks import LENGTH, written
+from isocost.runs import files as records
+from isocost.runs.measure import HELD_OUT, TRAINING, UNNAMED
+from isocost.trainers.logs import FACTS, Empty, Log, Point
+
+OPTION = {"n": "rollouts per problem", "B": "problems per update", "lr": "learning rate"}
+# How a name spells each fact; a match gives nothing back (?>), so that 1.5e-6 is never read as 1 or 1.5.
+SPELT = dict.fromkeys(FACTS, r"(?>[0-9]+)") | {"lr": r"(?>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)"}
+ENDED = {None: "the log ends here", "diverged": "{} is NaN or infinite to the log's end"}  # by the log's `end`
+EXACT = 1e-9  # what rounding may add to or take from a number
+APART = {"lr": 0.01}  # by how much, of the smaller, two tellings of a fact may differ; others not at all
+STANDS = 0.05  # share of a run's updates over which its first logged mean may reach and still stand for the base
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user said beside the logs. `scale` is the least and the most a rollout can earn, `base` the reward of
+    the policy before training, in the log's own units, `pattern` how a run's name tells its sizes: 'n{n}-s{seed}'."""
+
+    n: int | None = None
+    B: int | None = None
+    lr: float | None = None
+    seed: int | None = None
+    scale: tuple[float, float] | None = None
+    base: float | None = None
+    pattern: str | None = None
+    model: str | None = None
+    data: str | None = None
+
+
+@dataclass(frozen=True)
+class Imported:
+    """One run, resolved: its sizes, and its points as (C, point), rewards in [0, 1], in order of C."""
+
+    log: Log
+    n: int
+    B: int
+    lr: float
+    seed: int | None
+    metric: str
+    kind: str
+    evaluations: tuple[tuple[float, Point], ...]
+    missing: tuple[str, ...]
+    stated: Mapping[str, Any]
+    digest: str
+
+    @property
+    def C(self) -> float:
+        """All that the run had begun at the last line of its log that holds a reward."""
+        ends = [p.after if p.after is not None else (p.done or 0) * self.n * self.B for p in self.log.train]
+        return max([self.evaluations[-1][0], *ends])
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds to the last line that has any."""
+        told = [p.seconds for _, p in self.evaluations if p.seconds is not None]
+        return max(told) if told else None
+
+
+def resolve(log: Log, asked: Asked) -> Imported:
+    """What a log and a user say together.
+
+    Raises UserError where n, B or the learning rate are in neither, where the two disagree, where fewer rollouts
+    were begun than updates take, or where a reward is outside [0, 1].
+    """
+    facts = _facts(log, asked)
+    n, B = int(facts["n"]), int(facts["B"])
+    if n < 1 or B < 1:
+        raise UserError(f"{log.name}: n and B are at least 1, not {n} and {B}")
+    if asked.scale is not None and not all(map(isfinite, asked.scale)):
+        raise UserError(f"--scale takes two finite numbers, not {asked.scale[0]:g},{asked.scale[1]:g}")
+    if log.rate is not None and log.rate < n * B * (1 - EXACT):
+        raise UserError(
+            f"{log.name}: its rollouts are {log.rate:g} a step, fewer than n x B = {n} x {B} = {n * B}; a filter can "
+            "make them more, not fewer: check n and B, and that the column counts rollouts and not problems"
+        )
+    kind, metric = (HELD_OUT, log.held_column) if log.held else (TRAINING, log.reward_column)
+    evaluations = _evaluations(log, n, B, metric or "", asked)
+    shown = {k: v for k, v in (("model", asked.model), ("data", asked.data)) if v is not None}
+    own = {k: getattr(asked, k) for k in (*FACTS, "scale", "base", "pattern")}
+    return Imported(
+        replace(log, about={**log.about, **shown}),
+        n,
+        B,
+        float(facts["lr"]),
+        None if facts["seed"] is None else int(facts["seed"]),
+        metric or "",
+        kind,
+        tuple(evaluations),
+        _missing(log, kind, metric, evaluations, facts["seed"], asked),
+        {k: v for k, v in own.items() if v is not None},
+        _digest(log),
+    )
+
+
+def _facts(log: Log, asked: Asked) -> dict[str, Any]:
+    """n, B, learning rate and seed by log, name and user; B of what an update takes, where only that is known.
+
+    Raises UserError where two of them disagree.
+    """
+    named = _named(log, asked.pattern)
+    facts: dict[str, Any] = {}
+    for key in FACTS:
+        told = {"the log": log.facts.get(key), "the name": named.get(key), f"--{key}": getattr(asked, key)}
+        facts[key] = _agreed(log, key, {k: v for k, v in told.items() if v is not None})
+    size = log.facts.get("nB")
+    if facts["B"] is None and facts["n"] and size:
+        if size % facts["n"]:
+            raise UserError(
+                f"{log.name}: an update takes {size} {log.unit}, which {facts['n']} does not divide; give the n it "
+                "was run with"
+            )
+        facts["B"] = size // facts["n"]
+    lacking = next((key for key in OPTION if facts[key] is None), None)
+    if lacking is not None:
+        by_name = ", or --names 'n{n}-s{seed}' where its name says it" if lacking == "n" else ""
+        raise UserError(f"{log.name}: the log does not say {lacking} ({OPTION[lacking]}): give --{lacking}{by_name}")
+    return facts
+
+
+def _evaluations(log: Log, n: int, B: int, metric: str, asked: Asked) -> list[tuple[float, Point]]:
+    """(C, point) in order of C, rewards in [0, 1]; the stated base first where there is one.
+
+    Without it the first logged mean stands at C = 0 where `_stands` says so.
+    """
+    points = [_placed(p, n, B) for p in (log.held or log.train)]
+    out = [(C, _scaled(log, p, metric, asked.scale)) for C, p in sorted(points, key=lambda x: x[0])]
+    if not out:
+        raise Empty(f"{log.name}: its log has no line with a reward")
+    if asked.base is None and _stands(log):
+        first = out[0][1]
+        rollouts, seconds = (None if x is None else 0.0 for x in (first.rollouts, first.seconds))
+        return [(0.0, replace(first, updates=0.0, rollouts=rollouts, seconds=seconds)), *out[1:]]
+    if asked.base is None:
+        return out
+    if out[0][0] == 0:
+        raise UserError(f"{log.name}: its log has the base's reward; leave --base out")
+    base = Point(0.0, asked.base, 0.0, None if out[0][1].seconds is None else 0.0)
+    return [(0.0, _scaled(log, base, "--base", asked.scale)), *out]
+
+
+def _averaged(log: Log) -> int:
+    """How many updates the first logged training reward is the mean of, where training reward is what is fitted; 0 for
+    a held-out one, and where the log begins later than its own spacing."""
+    if log.held or len(log.train) < 2 or log.train[0].done is None or log.train[1].done is None:
+        return 0
+    first, second = log.train[0].done, log.train[1].done
+    return round(first) if first <= (second - first) * (1 + EXACT) else 0
+
+
+def _stands(log: Log) -> bool:
+    """Whether the first logged mean is of so few updates of the run that it may stand for the policy before them."""
+    k = _averaged(log)
+    return k > 1 and k <= STANDS * (log.train[-1].done or 0)
+
+
+def _digest(log: Log) -> str:
+    """A hash of the rewards a log holds: two runs of one name differ in it, one run under two names does not."""
+    told = [[p.updates, p.rollouts, p.reward] for p in (*log.train, *log.held)]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+
+
+def _named(log: Log, pattern: str | None) -> dict[str, Any]:
+    """Sizes that a run's name tells by a pattern such as 'n{n}-s{seed}'."""
+    if pattern is None:
+        return {}
+    parts = re.split(r"\{(\w+)\}", pattern)
+    unknown = next((p for p in parts[1::2] if p not in FACTS), None)
+    if unknown is not None or len(parts) < 3:
+        raise UserError(
+            f"--names {pattern!r} holds {'{' + unknown + '}' if unknown else 'no {n}'}; it may hold "
+            + ", ".join(f"{{{f}}}" for f in FACTS)
+        )
+    twice = next((p for p in FACTS if parts[1::2].count(p) > 1), None)
+    if twice is not None:
+        raise UserError(f"--names {pattern!r} holds {{{twice}}} twice; a name tells each once")
+    shape = "".join(f"(?P<{p}>{SPELT[p]})" if i % 2 else re.escape(p) for i, p in enumerate(parts))
+    found = re.search(r"(?<![A-Za-z0-9])" + shape + r"(?![A-Za-z0-9.])", log.name)
+    if found is None:
+        raise UserError(
+            f"the name {log.name!r} does not fit --names {pattern!r}: n, B and seed are whole numbers, lr such as 1e-6"
+        )
+    return {k: float(v) if k == "lr" else int(v) for k, v in found.groupdict().items()}
+
+
+def _agreed(log: Log, key: str, told: Mapping[str, Any]) -> Any:
+    values = list(told.values())
+    if values and max(values) - log.rounding.get(key, 0.0) > min(values) * (1 + APART.get(key, 0.0)):
+        said = ", ".join(f"{v:g} by {who}" for who, v in told.items())
+        raise UserError(f"{log.name}: {key} is {said}; leave out what is wrong")
+    return values[-1] if values else None
+
+
+def _placed(point: Point, n: int, B: int) -> tuple[float, Point]:
+    """(C, the point with its updates)."""
+    if point.rollouts is not None:
+        updates = point.rollouts / (n * B) if isnan(point.updates) else point.updates
+        return point.rollouts, replace(point, updates=updates)
+    return point.updates * n * B, point
+
+
+def _scaled(log: Log, point: Point, metric: str, scale: tuple[float, float] | None) -> Point:
+    low, high = scale or (0.0, 1.0)
+    reward = (point.reward - low) / (high - low)
+    if not (isfinite(reward) and -EXACT <= reward <= 1 + EXACT):
+        if scale is None:
+            raise UserError(f"{log.name}: {metric} is {point.reward:g}, outside [0, 1]{_to_scale(log)}")
+        raise UserError(
+            f"{log.name}: {metric} is {point.reward:g}, outside --scale {low:g},{high:g}: give the least and "
+            "the most a rollout can earn"
+        )
+    return replace(point, reward=min(1.0, max(0.0, reward)))
+
+
+def _to_scale(log: Log) -> str:
+    """What to do about a reward outside [0, 1]: give its scale; of a sum of rewards, or fit one of its parts."""
+    scale = "--scale LOW,HIGH, the least and the most a rollout can earn"
+    kind, option = (HELD_OUT, "held_out") if log.held else (TRAINING, "reward")
+    parts = log.parts.get(kind) or ()
+    if len(parts) < 2:
+        return f", and the laws are for rewards in [0, 1]: give {scale}; or another column, --map {option}=COLUMN"
+    return (
+        f"; it is the sum of {', '.join(parts[:4])}{' and others' * (len(parts) > 4)}: fit one of them with "
+        f"--map {option}={parts[0]}, or give {scale} in all of them together"
+    )
+
+
+def _missing(
+    log: Log, kind: str, metric: str | None, evaluations: Sequence[tuple[float, Point]], seed: Any, asked: Asked
+) -> tuple[str, ...]:
+    out = list(log.missing)
+    if kind == TRAINING:
+        out.append(f"a held-out measure: the log has training reward only ({metric}), and that is what is fitted")
+    else:
+        out.append(f"a second held-out half: {metric} both chooses and is reported")
+        out.append("the number of held-out problems, and of samples of each")
+    k = _averaged(log)
+    if evaluations[0][0] > 0:
+        why = f"; the first one logged is the mean over updates 0 to {k - 1} (logging_steps)" if k > 1 else ""
+        out.append(f"the base: no reward before the first update (C = 0){why}; `isocost fit` needs it: --base")
+    elif k > 1 and asked.base is None:
+        out.append(
+            f"the base's own reward: the first logged reward, the mean over updates 0 to {k - 1}, is used at C = 0 "
+            "instead (--base sets it)"
+        )
+    if log.rounding.get("lr") and asked.lr is None:
+        out.append(f"the exact learning rate: the log rounds it to within {log.rounding['lr']:.2g} (--lr sets it)")
+    told = [p for _, p in evaluations]
+    if all(p.seconds is None for p in told) and not any(m.startswith("seconds") for m in out):
+        out.append("seconds")
+    if all(p.epoch is None for p in told):
+        out.append("epochs: passes over the training problems")
+    if not any(LENGTH in p.more for p in log.train):
+        out.append("tokens of an answer")
+    if seed is None:
+        out.append("the seed: runs are numbered in the order given, and runs of one number are not paired")
+    return tuple(out)
+
+
+def write(run: Imported, folder: Path, *, name: str, purpose: str, seed: int) -> None:
+    """The record of one imported run. What was there under this name is replaced."""
+    folder.mkdir(parents=True, exist_ok=True)
+    size = run.n * run.B
+    scale = run.stated.get("scale") or (0.0, 1.0)
+    steps = [_step(p, size, scale) for p in run.log.train]
+    points = [(C, _evaluation(C, p)) for C, p in run.evaluations]
+    lines = _together(steps, [line for _, line in points])
+    tokens = {"decode": round(told[-1][1])} if (told := written(lines)) else {}
+    _write_lines(folder / "metrics.jsonl", lines)
+    _write_lines(
+        folder / "timing.jsonl",
+        [
+            {"step": line["step"], "rollouts": line["rollouts"], "seconds": p.seconds}
+            for (C, p), (_, line) in zip(run.evaluations, points, strict=True)
+            if p.seconds is not None
+        ],
+    )
+    write_json(folder / "run.json", about(run, name, purpose, seed))
+    bill = {"rollouts": _whole(run.C), "updates": round(run.C / size), **tokens}
+    write_json(
+        folder / "end.json",
+        {
+            "schema": records.SCHEMA,
+            "reason": run.log.end or "spent",
+            "detail": f"imported: {ENDED[run.log.end].format(run.metric)}",
+            "steps": bill["updates"],
+            "seconds": run.seconds or 0.0,
+            "signal": None,
+            "bill": {"train": bill},
+            "physical": {},
+            "fates": {},
+            "notes": [f"missing: {m}" for m in run.missing] if purpose == "run" else [],
+            "verifier_failures": {},
+        },
+    )
+
+
+def about(run: Imported, name: str, purpose: str, seed: int) -> dict[str, Any]:
+    """run.json of an imported run."""
+    log, told = run.log, run.log.about
+    return {
+        "schema": records.SCHEMA,
+        "name": name,
+        "purpose": purpose,
+        "method": log.source,
+        "recipe": {},
+        "arm": {"n": run.n, "B": run.B, "lr": run.lr, "warmup": told.get("warmup"), "multiplier": 1.0},
+        "seed": seed,
+        "budget": {"rollouts": _whole(run.C)},
+        "model": {"name": str(told.get("model") or UNNAMED), "parameters": None},
+        "problems": {"spec": str(told.get("data") or UNNAMED)},
+        "seal": None,
+        "code": records.code(),
+        "machine": {},
+        "imported": {
+            "source": log.source,
+            "name": log.name,
+            "unit": log.unit,
+            "stated": dict(run.stated),
+            "metric": {"name": run.metric, "kind": run.kind},
+            "about": dict(told),
+            "digest": run.digest,
+            "files": [{"name": p.name, "sha256": records.file_hash(p)} for p in log.files],
+        },
+        "missing": list(run.missing),
+    }
+
+
+def _step(point: Point, size: int, scale: Sequence[float]) -> dict[str, Any]:
+    """A training line; rewards outside the scale (the log's own, where held-out ones are fitted) are kept as scaled."""
+    after = point.after if point.after is not None else (point.done or 0) * size
+    done = point.done if point.done is not None else after / size
+    low, high = scale
+    more = {k: v for k, v in point.more.items() if k not in ("reward",)}
+    if "reward_std" in more:
+        more["reward_std"] = more["reward_std"] / (high - low)
+    line = {"step": _whole(done - 1), "rollouts": _whole(after), "reward": (point.reward - low) / (high - low), **more}
+    return {**line, **({} if point.epoch is None else {"epoch": point.epoch})}
+
+
+def _evaluation(C: float, point: Point) -> dict[str, Any]:
+    line = {
+        "step": _whole(point.updates),
+        "rollouts": _whole(C),
+        "eval/select": point.reward,
+        "eval/audit": point.reward,
+        "eval/exact": False,
+    }
+    return {**line, **({} if point.epoch is None else {"epoch": point.epoch})}
+
+
+def _together(steps: Sequence[dict[str, Any]], evaluations: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """In the order of what was spent; an evaluation after the step that ends where it stands."""
+    every = [(s["rollouts"], 0, i, s) for i, s in enumerate(steps)]
+    every += [(e["rollouts"], 1, i, e) for i, e in enumerate(evaluations)]
+    return [line for *_, line in sorted(every, key=lambda x: x[:3])]
+
+
+def _whole(x: float) -> float:
+    return int(x) if float(x).is_integer() else x
+
+
+def _write_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")

@@ -1,0 +1,106 @@
+"""SkyRL: a launch line of overrides for skyrl.train.entrypoints.main_base.
+
+train_batch_size and policy_mini_batch_size count problems (prompts).
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from isocost.trainers.export import Prescription, aged, command, epochs, options, preamble, uncounted, unsaid
+
+TITLE = "SkyRL"
+SIZES = (
+    "generator.n_samples_per_prompt = {n}",
+    "trainer.train_batch_size = {B}",
+    "trainer.max_training_steps = {M}",
+)
+VERSION = "SkyRL, skyrl_train 0.4 (skyrl/train/config/config.py)"
+DEFAULTS = {
+    "max_tokens": ("generator.sampling_params.max_generate_length", "1024"),
+    "temperature": ("generator.sampling_params.temperature", "1"),
+    "top_p": ("generator.sampling_params.top_p", "1"),
+    "top_k": ("generator.sampling_params.top_k", "-1"),
+}
+AVERAGES = {
+    "rollout": "sequence_mean",
+    "token": "token_mean",
+    "prompt": "prompt_mean",
+    "length": "seq_mean_token_sum_norm",
+    "sum": "seq_mean_token_sum_norm",
+}
+LOSSES = {"sequence": "gspo", "truncated": "cispo"}
+
+
+def write(p: Prescription) -> str:
+    values, left = settings(p)
+    how = ["Give it trainer.policy.model.path, data.train_data, data.val_data and environment.env_class."]
+    words = ["uv run --isolated --extra fsdp -m skyrl.train.entrypoints.main_base", *options(values)]
+    return preamble(p, sys.modules[__name__], how, left) + command(words)
+
+
+def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
+    """(overrides, what they cannot say)."""
+    algorithm, sampling = "trainer.algorithm", "generator.sampling_params"
+    values: dict[str, Any] = {
+        "generator.n_samples_per_prompt": p.n,
+        "trainer.train_batch_size": p.B,
+        "trainer.policy_mini_batch_size": p.B,
+        "trainer.max_training_steps": p.M,
+        "trainer.epochs": epochs(p),
+        "trainer.update_epochs_per_batch": 1,
+        "trainer.seed": p.seed,
+        "trainer.policy.optimizer_config.lr": float(p.lr),
+        "trainer.policy.optimizer_config.num_warmup_steps": p.warmup,
+        "trainer.policy.optimizer_config.scheduler": "constant_with_warmup",
+        f"{sampling}.temperature": p.temperature,
+        f"{sampling}.top_p": p.top_p,
+        f"{sampling}.top_k": (p.top_k or -1) if p.top_k is not None else None,
+        f"{sampling}.max_generate_length": p.max_tokens,
+    }
+    left = [*uncounted(p), *unsaid(p, DEFAULTS)]
+    if p.loss is None:
+        return values, left
+    loss = p.loss
+    values |= {
+        f"{algorithm}.advantage_estimator": "rloo" if loss.advantage == "others" else "grpo",
+        f"{algorithm}.grpo_norm_by_std": loss.advantage == "spread",
+        f"{algorithm}.policy_loss_type": "dual_clip" if loss.dual else LOSSES.get(loss.surrogate, "regular"),
+        f"{algorithm}.loss_reduction": AVERAGES[loss.average],
+        f"{algorithm}.eps_clip_low": loss.low,
+        f"{algorithm}.eps_clip_high": loss.high,
+        f"{algorithm}.use_kl_loss": bool(loss.kl),
+        f"{algorithm}.use_entropy_loss": bool(loss.entropy),
+        "trainer.update_epochs_per_batch": loss.epochs,
+        "trainer.policy_mini_batch_size": max(1, p.B // loss.minibatches),
+    }
+    if loss.dual:
+        values[f"{algorithm}.clip_ratio_c"] = loss.dual
+    if loss.surrogate == "truncated":
+        values |= {
+            f"{algorithm}.cispo.cispo_eps_clip_low": 1.0,
+            f"{algorithm}.cispo.cispo_eps_clip_high": loss.high - 1,
+        }
+    if loss.surrogate == "reinforce":
+        left.append("the plain policy gradient: with one update per batch the clipped loss has the same gradient")
+    if loss.kl:
+        values |= {f"{algorithm}.kl_loss_coef": loss.kl, f"{algorithm}.kl_estimator_type": loss.estimate}
+    if loss.entropy:
+        values[f"{algorithm}.entropy_loss_coef"] = loss.entropy
+    if loss.cap is not None:
+        values |= {
+            f"{algorithm}.off_policy_correction.tis_ratio_type": "token",
+            f"{algorithm}.off_policy_correction.token_tis_ratio_clip_high": loss.cap,
+        }
+    if loss.average == "length":
+        values[f"{algorithm}.max_seq_len"] = loss.tokens
+    if loss.average == "sum":
+        values[f"{algorithm}.max_seq_len"] = p.max_tokens
+        left.append("the sum over a rollout's tokens: here it is divided by max_seq_len, which Adam undoes")
+    if loss.keep_mixed:
+        values[f"{algorithm}.dynamic_sampling.type"] = "filter" if loss.refill else None
+        values[f"{algorithm}.zero_variance_filter"] = True
+    if loss.advantage == "batch":
+        left.append("a baseline over the batch: grpo's is of the group")
+    return values, [*left, *aged(loss, "trainer.fully_async and its entry point"), *loss.odd]

@@ -1,0 +1,90 @@
+"""TensorBoard event files, read without TensorBoard: the scalars that TRL or verl wrote, or columns you name.
+
+transformers writes its training arguments as text into the same file, and they are read for n, B, learning rate and
+seed. Seconds are wall time since the first event.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from isocost.errors import UserError
+from isocost.trainers.logs import Log, Row
+from isocost.trainers.names import Names, facts_of, spoken
+from isocost.trainers.points import logs_of
+from isocost.trainers.trl import BOARD
+from isocost.trainers.wire import events, is_events
+
+TITLE = "TensorBoard"
+READS = "TensorBoard event files"
+GIVES = "every scalar with step and wall time; n, B, rate and seed where transformers wrote its arguments"
+LACKS = "n, B and seed elsewhere; rollouts before filtering; a second held-out half"
+PATTERN = "events.out.tfevents.*"
+DATED = re.compile(r"\w+\d\d_\d\d-\d\d-\d\d_.+")  # %b%d_%H-%M-%S_HOST, as PyTorch's writer has it
+UNKNOWN = Names("", "step", (), seconds="wall")
+
+
+def recognise(path: Path) -> bool:
+    return bool(files_of(path))
+
+
+def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
+    found = files_of(path)
+    if not found:
+        raise UserError(f"{path} holds no event file ({PATTERN})")
+    rows, texts = board(found)
+    told = texts.get("args/text_summary") or texts.get("args")
+    facts, about = facts_of(json.loads(told)) if told else ({}, {})
+    known = spoken(rows) or UNKNOWN
+    counted = known is BOARD
+    # Here a step is the scalar's own, whoever logged it, and so is its time.
+    known = replace(known, step="step", span="", seconds="wall")
+    return logs_of(
+        "tensorboard",
+        path,
+        found,
+        rows,
+        known,
+        columns,
+        facts=facts,
+        about=about,
+        uncounted="" if counted else "the log counts steps, and C is steps x n x B",
+        name=name_of(found[0].parent) if ".tfevents." in found[0].name else None,
+    )
+
+
+def files_of(path: Path) -> list[Path]:
+    """The event files of a path, not of folders in it, in order of name, which is that of time."""
+    if path.is_file():
+        return [path] if is_events(path) else []
+    return sorted(path.glob(PATTERN))
+
+
+def name_of(folder: Path) -> str:
+    """What a run is called: the nearest folder that is neither `runs` nor, as transformers has it, a date inside it."""
+    folder = folder.resolve()
+    if folder.parent.name == "runs" and DATED.fullmatch(folder.name):
+        folder = folder.parent
+    return folder.parent.name if folder.name == "runs" else folder.name
+
+
+def board(paths: list[Path], *, apart: bool = False) -> tuple[list[Row], dict[str, str]]:
+    """(one row per step with its scalars, texts). `wall` is seconds from the first event to the step's first scalar.
+
+    `apart` gives every event a row of its own, where several of one step count: episodes may end together.
+    """
+    rows: dict[tuple[int, int], Row] = {}
+    texts: dict[str, str] = {}
+    start: float | None = None
+    for path in paths:
+        for step, wall, scalars, said in events(path):
+            start = wall if start is None else start
+            texts |= said
+            if scalars:
+                row = rows.setdefault((step, len(rows) if apart else 0), {"step": step, "wall": wall - start})
+                row |= scalars
+    return [rows[at] for at in sorted(rows)], texts

@@ -1,0 +1,260 @@
+"""TRL's GRPOTrainer (1.16): its names, its logs and its configuration.
+
+Reading: `trainer_state.json`, which transformers writes into every checkpoint and on save_state().
+Its log_history has one entry per logging step and one per evaluation. It does not hold the configuration; where
+TensorBoard was on, the event file beside it does, and is read for n, B, learning rate and seed. A rollout is never
+filtered before the step that trains on it, so C = steps x n x B is what was begun. `step_time` is seconds per step,
+`eval_runtime` those of an evaluation. A file of any name is read by its content, as is a log_history saved by itself.
+
+Writing: a YAML file for `trl grpo --config FILE`, or for GRPOConfig(**yaml): the keys are GRPOConfig's own.
+Batches count rollouts: per_device_train_batch_size x processes x gradient_accumulation_steps = nB, and
+generation_batch_size follows as the same, so that one generation is one update.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from isocost.errors import UserError
+from isocost.trainers.export import Prescription, aged, preamble, shown, unmixed, unsaid
+from isocost.trainers.logs import Log
+from isocost.trainers.names import Names, Settings, facts_of, over
+from isocost.trainers.points import logs_of
+from isocost.trainers.text import head, json_of, whole
+from isocost.trainers.wire import events
+
+TITLE = "TRL"
+SIZES = ("num_generations = {n}", "generation_batch_size = {nB}", "max_steps = {M}")
+READS = "TRL trainer_state.json"
+GIVES = "training and held-out reward, steps, epochs, learning rate, seconds; n, B and seed where TensorBoard was on"
+LACKS = "n, B and seed without TensorBoard; a second held-out half; the number of held-out problems"
+STATE = "trainer_state.json"
+OBJECT = re.compile(r'\s*\{.*"log_history"\s*:\s*\[', re.S)
+ENTRIES = re.compile(r'\s*\[\s*\{.*"(reward_std|frac_reward_zero_std|completions/mean_length)"\s*:', re.S)
+
+
+def _batch(flat: Mapping[str, Any]) -> int | None:
+    """Rollouts per update: generation_batch_size x gradient_accumulation_steps / steps_per_generation, divided by
+    num_iterations; None where the configuration is not TRL's or does not say them."""
+    if "num_generations" not in flat:
+        return None
+    batch, per, steps, again = (
+        whole(flat.get(k))
+        for k in ("generation_batch_size", "steps_per_generation", "gradient_accumulation_steps", "num_iterations")
+    )
+    return over(batch * steps, per * (again or 1)) if batch and per and steps else None
+
+
+SETTINGS = Settings(
+    n=("num_generations",), lr=("learning_rate",), seed=("seed",), model=("model_name_or_path", "_name_or_path"),
+    temperature=("temperature",), max_tokens=("max_completion_length",), top_p=("top_p",), top_k=("top_k",),
+    warmup=("warmup_steps",), schedule=("lr_scheduler_type",),
+    method=("loss_type", "beta", "epsilon", "lr_scheduler_type", "warmup_steps", "num_iterations"), batch=_batch,
+)
+HISTORY = Names(
+    "TRL",
+    "step",
+    (r"reward", r"rewards/mean"),
+    (r"eval_reward", r"eval_[^/]+_reward"),
+    lr="learning_rate",
+    epoch="epoch",
+    span="step_time",
+    length="completions/mean_length",
+    more={
+        k: k
+        for k in (
+            "reward_std",
+            "frac_reward_zero_std",
+            "loss",
+            "grad_norm",
+            "entropy",
+            "kl",
+            "completions/mean_length",
+            "completions/max_length",
+            "completions/clipped_ratio",
+            "clip_ratio/region_mean",
+        )
+    },
+    again=True,
+    parts=r"rewards/[^/]+(/mean)?",
+    held_parts=r"eval_rewards/[^/]+(/mean)?",
+)
+BOARD = Names(
+    "TRL",
+    "train/global_step",
+    (r"train/reward",),
+    (r"eval/reward", r"eval/[^/]+_reward"),
+    lr="train/learning_rate",
+    epoch="train/epoch",
+    span="train/step_time",
+    length="train/completions/mean_length",
+    more={k: f"train/{k}" for k in HISTORY.more},
+    again=True,
+    parts=r"train/rewards/[^/]+(/mean)?",
+    held_parts=r"eval/rewards/[^/]+(/mean)?",
+)
+NAMES = (BOARD, HISTORY)
+
+
+def recognise(path: Path) -> bool:
+    found = _state(path)
+    return found is not None and (found.name == STATE or _is_history(found))
+
+
+def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
+    found = _state(path)
+    if found is None:
+        raise UserError(
+            f"{path} holds no {STATE}, neither itself nor in checkpoint-*; TRL writes it with "
+            "trainer.save_state() or at a checkpoint"
+        )
+    state = json_of(found)
+    history = state.get("log_history") if isinstance(state, dict) else state
+    if not isinstance(history, list):
+        raise UserError(f"{found} has no list log_history, so it is not a trainer's state")
+    own = found.name == STATE  # under another name, nothing says that what lies beside it is of the same run
+    folder = found.resolve().parent
+    folder = folder.parent if folder.name.startswith("checkpoint-") else folder
+    boards = sorted(folder.glob("runs/**/events.out.tfevents.*")) if own else []
+    config = _args(boards)
+    facts, about = facts_of(config)
+    rows = [row for row in history if isinstance(row, dict)]
+    files = [found, *(boards if config else [])]
+    name = folder.name if own else None
+    return logs_of("trl", found, files, rows, HISTORY, columns, facts=facts, about=about, name=name)
+
+
+def _is_history(path: Path) -> bool:
+    """Whether a file holds a state with a log_history, or a log_history of TRL's alone."""
+    text = head(path)
+    return bool(OBJECT.match(text) or ENTRIES.match(text))
+
+
+def _state(path: Path) -> Path | None:
+    if path.is_file():
+        return path
+    if (path / STATE).is_file():
+        return path / STATE
+    steps = {
+        int(p.parent.name.rsplit("-", 1)[1]): p
+        for p in path.glob(f"checkpoint-*/{STATE}")
+        if p.parent.name.rsplit("-", 1)[1].isdecimal()
+    }
+    return steps[max(steps)] if steps else None
+
+
+def _args(boards: list[Path]) -> dict[str, Any]:
+    """The training arguments as transformers writes them into its event file."""
+    for path in boards:
+        for _, _, _, texts in events(path):
+            told = texts.get("args/text_summary") or texts.get("args")
+            if told:
+                return dict(json.loads(told))
+    return {}
+
+
+# writing a configuration ---------------------------------------------------------------------------------------
+
+VERSION = "TRL 1.16 (trl/trainer/grpo_config.py)"
+DEFAULTS = {
+    "max_tokens": ("max_completion_length", "512"),
+    "temperature": ("temperature", "1"),
+    "top_p": ("top_p", "1"),
+    "top_k": ("top_k", "0"),
+}
+LOSSES = {"rollout": "grpo", "token": "dapo", "length": "dr_grpo", "sum": "dr_grpo", "prompt": "dapo"}
+
+
+def write(p: Prescription) -> str:
+    values, left = settings(p)
+    how = [
+        f"One process: {p.n} rollouts a device step x {p.B} accumulated = nB = {p.nB}.",
+        "With P processes divide gradient_accumulation_steps by P.",
+        "Give it model_name_or_path, dataset_name and your reward function.",
+        "To bring the run back with `isocost import`: eval_on_start: true, eval_strategy: steps, and "
+        "trainer.save_state() at the end.",
+    ]
+    body = "".join(f"{k}: {shown(v)}\n" for k, v in values.items() if v is not None)
+    return preamble(p, sys.modules[__name__], how, left) + body
+
+
+def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
+    """(GRPOConfig's arguments, what they cannot say)."""
+    values: dict[str, Any] = {
+        "num_generations": p.n,
+        "per_device_train_batch_size": p.n,
+        "gradient_accumulation_steps": p.B,
+        "max_steps": p.M,
+        "learning_rate": float(p.lr),
+        "lr_scheduler_type": "constant_with_warmup",
+        "warmup_steps": p.warmup,
+        "temperature": p.temperature,
+        "top_p": p.top_p,
+        "top_k": p.top_k,
+        "max_completion_length": p.max_tokens,
+        "seed": p.seed,
+        "logging_steps": 1,
+    }
+    left = ["the first rung of the warm-up: transformers begins it at a rate of 0"] if p.warmup else []
+    left += unsaid(p, DEFAULTS)
+    if p.loss is None:
+        return values, left
+    loss = p.loss
+    values |= {
+        "beta": loss.kl,
+        "num_iterations": loss.epochs,
+        "scale_rewards": "group" if loss.advantage == "spread" else "none",
+        "loss_type": LOSSES[loss.average],
+        "entropy_coef": loss.entropy,
+    }
+    if loss.surrogate == "truncated":
+        values |= {"loss_type": "cispo", "epsilon_high": loss.high}
+        if loss.average != "token":
+            left.append(f"the average per {loss.average}: cispo averages over all tokens of the batch")
+    elif loss.surrogate == "reinforce":
+        left.append("the plain policy gradient: with one update per batch the clipped loss has the same gradient")
+    else:
+        values |= {
+            "epsilon": loss.low,
+            "epsilon_high": loss.high,
+            "importance_sampling_level": "sequence" if loss.surrogate == "sequence" else "token",
+        }
+    if loss.surrogate != "truncated" and loss.average == "prompt":
+        left.append("the average per prompt: dapo averages over all tokens of the batch")
+    if loss.average == "length" and loss.tokens != p.max_tokens:
+        left.append(f"the constant length {loss.tokens} of the average: dr_grpo divides by max_completion_length")
+    if loss.average == "sum":
+        left.append(
+            "the sum over a rollout's tokens: dr_grpo is that divided by max_completion_length, which Adam undoes"
+        )
+    if loss.advantage == "others":
+        left.append("leave-one-out: it is r - mean r times n / (n - 1), a constant that Adam undoes")
+    if loss.advantage == "batch":
+        left.append("a baseline over the batch: TRL's is of the group")
+    if loss.kl and loss.estimate != "k3":
+        left.append(f"KL by {loss.estimate}: TRL estimates it by k3")
+    if loss.cap is not None:
+        values |= {
+            "vllm_importance_sampling_correction": True,
+            "vllm_importance_sampling_mode": "token_truncate",
+            "vllm_importance_sampling_clip_max": loss.cap,
+        }
+        left.append(
+            "the correction of the sampler works with use_vllm: true only; without it there is nothing to correct"
+        )
+    if loss.dual:
+        left.append(f"the dual clip at {loss.dual}")
+    if loss.minibatches > 1:
+        values["gradient_accumulation_steps"] = max(1, p.B // loss.minibatches)
+        values["steps_per_generation"] = p.B
+        values["max_steps"], values["warmup_steps"] = p.M * loss.minibatches, p.warmup * loss.minibatches
+        left.append(
+            f"M as such: a step is one of {loss.minibatches} mini-batches here, so max_steps is {loss.minibatches} M"
+        )
+    left += unmixed(loss, "TRL trains on all")
+    return values, [*left, *aged(loss, "GRPOTrainer is synchronous"), *loss.odd]

@@ -1,0 +1,86 @@
+"""The units that costs are counted in: one table for plans, comparisons, runs, reports, importers and the command line.
+
+A unit's key is what plans, comparisons and their records call it. A run's own budget and a user's text may call it
+otherwise; the table says how, so that no other file translates a unit's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from isocost.errors import UserError
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One unit. `words` name it for people, after an amount or as a column's head.
+
+    `asked` is the word that a budget spells it with, and `size` how many of the unit one of that word is. `spelt` maps
+    every word that a budget may use to its size. `compared` is what runs of one comparison have equal in this unit.
+    `of_run` is the key in a run's own budget; empty where a run cannot be stopped by it.
+    """
+
+    key: str
+    words: str
+    asked: str
+    size: float
+    spelt: Mapping[str, float]
+    compared: str = ""
+    of_run: str = ""
+
+
+ROLLOUTS, SECONDS, TOKENS, FLOPS = "rollouts", "seconds", "tokens", "flops"
+DEVICE_SECONDS, DEVICE_HOURS = "device-seconds", "device-hours"
+WALL = "seconds on the wall"            # where runs go side by side; of a row of a budget, never asked for
+ENV_STEPS = "environment steps"         # of imported logs of value-based and actor-critic trainers
+CURRENCIES = ("usd", "eur", "gbp", "chf", "jpy", "cny")
+
+_HOUR = 3600
+_TIME = {
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), _HOUR),
+    **dict.fromkeys(("d", "day", "days"), 24 * _HOUR),
+}
+_DEVICES = {f"{device}-{hour}": _HOUR for device in ("device", "gpu") for hour in ("hour", "hours", "h")}
+
+TABLE: Mapping[str, Unit] = {
+    unit.key: unit
+    for unit in (
+        Unit(ROLLOUTS, "rollouts", "rollouts", 1, {"rollout": 1, "rollouts": 1}, "rollouts", "rollouts"),
+        Unit(SECONDS, "run time", "seconds", 1, _TIME, "busy seconds", "seconds"),
+        Unit(TOKENS, "tokens", "tokens", 1, {"token": 1, "tokens": 1}, "tokens", "tokens"),
+        Unit(FLOPS, "FLOP", "flop", 1, {"flop": 1, "flops": 1}, "FLOP", "flop"),
+        Unit(DEVICE_SECONDS, "device-seconds", DEVICE_HOURS, _HOUR, _DEVICES),
+        *(Unit(currency, currency, currency, 1, {currency: 1}) for currency in CURRENCIES),
+        Unit(WALL, "time on the wall", WALL, 1, {}),
+        Unit(ENV_STEPS, ENV_STEPS, ENV_STEPS, 1, {}),
+    )
+}
+UNITS = (ROLLOUTS, SECONDS, TOKENS, FLOPS)              # what plans count in and runs can be stopped by
+ASKED = (*UNITS, DEVICE_SECONDS, *CURRENCIES)           # what a budget may be given in
+SPELT = {spelt: (unit.key, size) for unit in TABLE.values() for spelt, size in unit.spelt.items()}
+
+
+def words(key: str) -> str:
+    """A unit for people; a key that is not in the table, such as a log's own, as it is."""
+    return TABLE[key].words if key in TABLE else key
+
+
+def compared(key: str) -> str:
+    """What runs of one comparison have equal: seconds are those busy with training."""
+    return (TABLE[key].compared if key in TABLE else "") or key
+
+
+def of_run(key: str) -> str:
+    """The key in a run's own budget. Raises UserError where a run cannot be stopped by this unit."""
+    if key not in TABLE or not TABLE[key].of_run:
+        raise UserError(f"a run cannot be stopped by {words(key)}: {', '.join(UNITS)} can")
+    return TABLE[key].of_run
+
+
+def asked(key: str, amount: float) -> tuple[str, float]:
+    """(word, amount) as a budget spells an amount of this unit."""
+    unit = TABLE[key]
+    return unit.asked, amount / unit.size

@@ -1,0 +1,36 @@
+"""Every example runs as its first lines say, and prints what it promises."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HOME = Path(__file__).resolve().parents[1]
+EXAMPLES = {
+    "first_run.py": "step  64: training reward",
+    "plan_object.py": "train n = 16, B = 8 for M = 698 updates",
+    "own_method.py": "kept      It trains",
+    "own_reward.py": "over 8 problems, 16 completions each",
+    "imported_log.py": "law: n = 4, 8, 16",
+}
+
+
+def test_every_example_is_here():
+    assert {p.name for p in (HOME / "examples").glob("*.py")} == set(EXAMPLES)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_runs(tmp_path, name):
+    done = subprocess.run(
+        [sys.executable, HOME / "examples" / name], cwd=tmp_path, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(HOME / "src"), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"},
+    )
+    assert done.returncode == 0 and EXAMPLES[name] in done.stdout, (done.stdout, done.stderr)
+    assert "BROKEN" not in done.stdout and not list(tmp_path.iterdir())
+
+
+def test_the_first_run_has_25_lines_at_most():
+    lines = (HOME / "examples" / "first_run.py").read_text().splitlines()
+    assert len(lines) <= 25

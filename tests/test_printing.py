@@ -1,0 +1,55 @@
+"""Only the command line prints: read off the syntax trees."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+HOME = Path(__file__).resolve().parents[1] / "src" / "isocost"
+PRINTERS = ("cli/", "terminal.py", "console.py")
+
+# Files that still print a line to stderr, far below the steps and their observers. None may be added.
+EXCEPTIONS = {
+    "local/native.py": "that the kernel is compiled, once",
+    "local/store.py": "that a model is unpacked, once",
+    "runs/lock.py": "that a folder cannot be locked",
+    "worlds/setting.py": "a caution on the setting",
+}
+
+
+def prints(source: str) -> list[int]:
+    """Lines that print: print, echo, click.echo, secho, and print of anything called a console."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call):
+            continue
+        f = node.func
+        if isinstance(f, ast.Name) and f.id in ("print", "echo", "secho"):
+            found.append(node.lineno)
+        elif isinstance(f, ast.Attribute):
+            owner = f.value.id if isinstance(f.value, ast.Name) else getattr(f.value, "attr", "")
+            console = f.attr in ("print", "print_json", "rule") and "console" in owner.lower()
+            stream = f.attr == "write" and owner in ("stdout", "stderr")
+            if console or stream or (owner == "click" and f.attr in ("echo", "secho")):
+                found.append(node.lineno)
+    return found
+
+
+def files() -> dict[str, Path]:
+    return {str(p.relative_to(HOME)): p for p in sorted(HOME.rglob("*.py"))}
+
+
+@pytest.mark.parametrize("name", [n for n in files() if not n.startswith(PRINTERS) and n not in EXCEPTIONS])
+def test_a_module_outside_the_command_line_prints_nothing(name):
+    assert prints(files()[name].read_text()) == []
+
+
+@pytest.mark.parametrize("name", EXCEPTIONS)
+def test_an_exception_is_still_one(name):
+    assert prints(files()[name].read_text()), f"{name} prints nothing: remove it from EXCEPTIONS"
+
+
+@pytest.mark.parametrize("line", ["print(1)", "echo(1)", "click.echo(1)", "console.print(1)", "self.console.print(1)",
+                                  "sys.stderr.write('x')"])
+def test_a_line_that_prints_is_found(line):
+    assert prints(f"def f():\n    {line}\n") == [2]

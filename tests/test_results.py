@@ -1,0 +1,349 @@
+"""Steps as functions: what they return, print and draw, and a study from Python."""
+
+import asyncio
+import json
+import sys
+import tarfile
+from contextlib import contextmanager
+from dataclasses import FrozenInstanceError, fields, replace
+from pathlib import Path
+from types import ModuleType
+
+import altair as alt
+import pytest
+from click.testing import CliRunner
+
+import isocost
+from isocost.cli import commands
+from isocost.cli.text import show
+from isocost.errors import UserError
+from isocost.jsonfile import page
+from isocost.planner import pilot as pilots
+from isocost.planner import rollouts as plans
+from isocost.runs.record import read_json
+from isocost.steps import api, results
+from isocost.steps.audit import audit
+from isocost.steps.evaluate import evaluate
+from isocost.steps.events import Evaluated, Observer, Skipped, Started, Warned
+from isocost.steps.fit import fit
+from isocost.steps.importing import import_logs
+from isocost.steps.pilot import pilot
+from isocost.steps.plan import plan
+from isocost.steps.profile import finished, profile
+from isocost.steps.settings import setting_with
+from isocost.steps.single import train_one
+from isocost.steps.train import train
+from isocost.worlds.setting import Setting
+
+ARCHIVE = Path(__file__).parent / "fixtures" / "records_cf90da5.tar.xz"
+DATA = "sums:base=easy,count=40"
+
+
+class Kept(Observer):
+    """Keeps what a step says."""
+
+    def __init__(self):
+        self.events, self.ran = [], []
+
+    def on(self, event):
+        self.events.append(event)
+
+    @contextmanager
+    def running(self, title, folder, jobs):
+        self.ran.append((title, [job.name for job in jobs]))
+        yield lambda: None
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory):
+    """Recorded studies: `tiny`, sealed and audited, and `imp`, of imported logs."""
+    here = tmp_path_factory.mktemp("records")
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(here, filter="data")
+    return here / "before"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run of 64 rollouts: its folder, its result, and what it said."""
+    out, kept = tmp_path_factory.mktemp("runs") / "r", Kept()
+    end = train_one("grpo", setting_with(data=DATA), budget="64-rollouts", out=out, rollouts=4, groups=4, lr=1e-4,
+                    evaluations=1, observer=kept)
+    return out, end, kept
+
+
+def printed(*args, code=0):
+    """What a command printed."""
+    done = CliRunner().invoke(commands.main, [str(a) for a in args])
+    assert done.exit_code == code, (done.output, done.stderr)
+    return done.stdout
+
+
+def plain(result):
+    return json.loads(page(result.to_dict()))
+
+
+# results and --json ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("command", "step", "kind"), [
+    (("plan", "tiny"), lambda old: plan(old / "tiny"), results.Plan),
+    (("plan", "imp"), lambda old: plan(old / "imp"), results.Plan),
+    (("fit", "tiny"), lambda old: fit(old / "tiny"), results.Law),
+    (("fit", "imp"), lambda old: fit(old / "imp"), results.Law),
+    (("pilot", "tiny"), lambda old: pilot(old / "tiny"), results.Pilot),
+    (("pilot", "tiny", "--dry-run"), lambda old: pilot(old / "tiny", dry_run=True), results.PilotPlan),
+    (("train", "--plan", "tiny"), lambda old: train(old / "tiny"), results.Trained),
+    (("train", "--plan", "tiny", "--dry-run"), lambda old: train(old / "tiny", dry_run=True), results.Plan),
+    (("audit", "tiny"), lambda old: audit(old / "tiny"), results.Audit),
+], ids=lambda x: " ".join(x) if isinstance(x, tuple) else "")
+def test_to_dict_is_what_the_command_prints_as_json(old, monkeypatch, command, step, kind):
+    monkeypatch.chdir(old)
+    found = step(old)
+    assert type(found) is kind
+    code = found.exit_code if isinstance(found, results.Audit) else 0
+    assert json.loads(printed(*command, "--json", code=code)) == plain(found)
+
+
+def test_a_profile_is_its_record_and_its_dry_run_a_cost(tmp_path):
+    options = ("--data", DATA, "--problems", 6, "--out", tmp_path / "s")
+    setting = setting_with(data=DATA)
+    cost = profile(tmp_path / "s", setting, problems=6, dry_run=True)
+    assert json.loads(printed("profile", *options, "--dry-run", "--json")) == plain(cost)
+    assert cost.rollouts == 96 and not (tmp_path / "s").exists()
+    found = profile(tmp_path / "s", setting, problems=6)
+    assert json.loads(printed("profile", *options, "--json")) == plain(found)
+    assert plain(found) == read_json(tmp_path / "s" / "profile.json")
+    planned = plan(tmp_path / "s", size="tiny")
+    assert json.loads(printed("plan", tmp_path / "s", "--json")) == plain(planned)
+    assert plain(planned) == read_json(tmp_path / "s" / "pilot.json")
+    assert planned.profiled == 96 and isinstance(planned, pilots.PilotPlan)
+
+
+def test_a_run_returns_its_end_and_says_what_it_does(run):
+    out, end, kept = run
+    assert end.exit_code == 0 and plain(end) == read_json(out / "end.json")
+    assert type(kept.events[0]) is Started
+    points = [e for e in kept.events if isinstance(e, Evaluated)]
+    assert [e.rollouts for e in points] == [0, 16, 64] and all(0 <= e.reward <= 1 for e in points)
+    again = printed("train", "grpo", "--data", DATA, "--budget", "64-rollouts", "-n", 4, "-B", 4, "--lr", "1e-4",
+                    "--evaluations", 1, "--out", out, "--json")
+    assert json.loads(again) == plain(end)
+
+
+def test_the_dry_run_of_a_run_is_a_cost(run, tmp_path):
+    cost = train_one("grpo", setting_with(data=DATA), budget="64-rollouts", out=tmp_path / "r", rollouts=4, groups=4,
+                     dry_run=True)
+    assert cost.bill.rollouts == 64 and cost.to_dict() == cost.bill.data() | {"pricing": dict(cost.pricing)}
+    assert read_json(tmp_path / "r" / "dry-run.json")["cost"] == cost.pricing
+
+
+def test_a_policy_measured_again_has_intervals_and_a_paired_difference(run):
+    out, _, _ = run
+    found = evaluate(out, base=True)
+    assert plain(found) == read_json(out / "eval.json")
+    assert found.difference.value == pytest.approx(found.final.value - found.base.value)
+    told = json.loads(printed("eval", out, "--base", "--json"))
+    assert set(told) == set(plain(found)) and told["final"] == plain(found)["final"]
+
+
+def test_results_are_frozen_and_every_one_has_a_text(old, run):
+    _, end, _ = run
+    made = [plan(old / "tiny"), fit(old / "tiny"), audit(old / "tiny"), end]
+    for result in made:
+        with pytest.raises(FrozenInstanceError):
+            result.folder = None
+    for name in ("Profile", "ProfileCost", "PilotPlan", "Pilot", "Law", "NoLaw", "Plan", "Forecast", "Trained", "Audit",
+                 "Whole", "RunCost", "RunEnd", "Measured"):
+        kind = getattr(results, name)
+        import isocost.cli.printer  # noqa: F401 - registers the texts
+
+        assert show.dispatch(kind) is not show.dispatch(object), name
+        assert kind.__doc__ and not kind.__doc__.startswith(f"{name}("), f"{name} has no docstring of its own"
+
+
+def test_what_stands_beside_a_plan_is_not_in_what_a_forecast_is_sealed_from(old):
+    found = plan(old / "tiny")
+    written = read_json(old / "tiny" / "plan.json")
+    assert found.data() == plans.Plan.of(written).data()
+    assert not set(plans.BESIDE) & set(found.data())
+    sizes = ("n", "B", "M", "C", "lr")
+    assert tuple(getattr(found, k) for k in sizes) == tuple(written["arm"][k] for k in sizes)
+    assert found.forecast.interval == found.arm.prediction and found.forecast.runs == found.seeds
+
+
+def test_a_planner_field_that_is_added_reaches_the_result():
+    for own, base in ((results.Plan, plans.Plan), (results.PilotPlan, pilots.PilotPlan)):
+        assert {f.name for f in fields(base)} <= {f.name for f in fields(own)}
+
+
+# observers ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_step_hands_its_rule_its_forecast_and_its_jobs_to_the_observer(old):
+    kept = Kept()
+    pilot(old / "tiny", observer=kept)
+    train(old / "tiny", workers=7, observer=kept)
+    kinds = [type(e).__name__ for e in kept.events]
+    assert kinds == ["RateRule", "Forecast", "Warned"]
+    assert isinstance(kept.events[2], Warned) and "run with 7" in kept.events[2].text
+    assert [title for title, _ in kept.ran] == ["learning-rate probe", "pilot", "training"]
+
+
+def test_a_step_without_an_observer_prints_nothing(old, capfd):
+    pilot(old / "tiny")
+    fit(old / "tiny")
+    plan(old / "tiny")
+    train(old / "tiny")
+    audit(old / "tiny")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_skipped_log_is_an_event(tmp_path):
+    rows = [f"{i},{0.1 + i / 100},{0.1 + i / 100}" for i in range(0, 40, 4)]
+    good, bare = tmp_path / "good.csv", tmp_path / "bare.csv"
+    good.write_text("\n".join(("step,reward,eval_reward", *rows)))
+    bare.write_text("\n".join(("step,loss", *(f"{i},1.0" for i in range(10)))))
+    kept = Kept()
+    found = import_logs([good, bare], tmp_path / "r", n=4, B=8, lr=1e-4, observer=kept)
+    assert len(found.runs) == 1 and [type(e) for e in kept.events] == [Skipped]
+
+
+# in a notebook --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("of", "title", "pictures"), [
+    (lambda s: s.fit(), "Reward against compute", 1),
+    (lambda s: s.pilot(), "Learning rate", 1),
+    (lambda s: s.audit(), "Forecast against outcome", 1),
+    (lambda s: s.plan(), "Flags", 1),
+    (lambda s: s, 'id="answer"', 1),
+], ids=["law", "pilot", "audit", "plan", "study"])
+def test_a_notebook_shows_the_report_s_section_without_scripts(old, of, title, pictures):
+    html = of(isocost.open(old / "tiny"))._repr_html_()
+    assert title in html and html.count("<svg") >= pictures
+    assert "<script" not in html and "data-spec" not in html and "Click a" not in html
+
+
+def test_a_profile_and_a_pilot_s_plan_show_what_they_hold():
+    counts = [3, *(0 for _ in range(15)), 2]
+    found = results.Profile(16, [16, 16, 0, 0, 0], 0.4, counts, "mixed", "2 of 5 are solved", [],
+                            {"method": "grpo", "why": "none"}, [], {}, {}, [])
+    html = found._repr_html_()
+    assert "Mixed: 2 of 5 are solved." in html and html.count("<svg") == 1
+    assert isinstance(found.plot(), (alt.Chart, alt.LayerChart))
+
+
+def test_the_html_is_of_the_result_and_not_of_the_file(old):
+    found = audit(old / "tiny")
+    assert found.verdict != "hit" and "<b>Verdict: hit. </b>" in replace(found, verdict="hit")._repr_html_()
+    assert "what would falsify it" in found._repr_html_()       # of the forecast, which is another file
+    assert "what would falsify it" not in replace(found, folder=None)._repr_html_()
+
+
+def test_the_plan_of_a_pilot_shows_its_runs(old):
+    told = read_json(old / "tiny" / "pilot.json")
+    shown = results.PilotPlan.beside(pilots.PilotPlan.of(told), units=told.get("units"))._repr_html_()
+    assert "The pilot" in shown and "probe" in shown and shown.count("<tr>") > len(told["grid"])
+
+
+def test_charts_are_altair_and_can_be_combined(old):
+    study = isocost.open(old / "tiny")
+    chart = study.fit().plot()
+    assert isinstance(chart, alt.LayerChart)
+    rows = [layer.data.values for layer in chart.layer if layer.data is not alt.Undefined]
+    assert any(rows)
+    assert isinstance(alt.vconcat(chart, study.profile().plot()), alt.VConcatChart)
+
+
+def test_a_result_that_the_report_does_not_draw_says_so(run):
+    _, end, _ = run
+    assert end._repr_html_() is None
+    with pytest.raises(UserError, match="no chart of a RunEnd"):
+        end.plot()
+
+
+def test_a_step_runs_inside_an_event_loop():
+    """As a notebook's cells do."""
+
+    async def inner():
+        return 3
+
+    async def cell():
+        return finished(inner())
+
+    assert asyncio.run(cell()) == 3 == finished(inner())
+
+
+# a study --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_study_creates_nothing_until_its_first_step(tmp_path):
+    out = tmp_path / "s"
+    study = isocost.study(data=DATA, out=out, problems=6)
+    assert not out.exists() and repr(study) == f"Study({str(out)!r})"
+    with pytest.raises(UserError, match="begin one with `isocost profile"):
+        study.plan()
+    assert study.profile().problems == 6 and (out / "profile.json").exists()
+    again = isocost.open(out)
+    assert again.profile().to_dict() == study.profile().to_dict() and again.to_dict()["profiled"] == 6
+    assert isinstance(again.plan(budget="20k-rollouts"), results.PilotPlan)
+    with pytest.raises(UserError, match="different settings"):
+        isocost.study(data=DATA, out=out, problems=7).profile()
+
+
+def test_a_study_that_is_none_and_a_setting_that_is_none_are_named(tmp_path):
+    with pytest.raises(UserError, match=r"no study\.json"):
+        isocost.open(tmp_path)
+    with pytest.raises((UserError, TypeError), match="temprature"):
+        isocost.study(out=tmp_path, temprature=1.0)
+
+
+def test_every_step_of_a_finished_study_returns_its_result(old):
+    study = isocost.open(old / "tiny")
+    law, found = study.fit(), study.plan()
+    kinds = [study.profile(), found, study.pilot(), law, study.train(), study.audit()]
+    assert [type(x).__name__ for x in kinds] == ["Profile", "Plan", "Pilot", "Law", "Trained", "Audit"]
+    at = law.predict(n=8, C=100_000)
+    assert at == (at.confidence, at.prediction) and at.prediction.width >= at.confidence.width
+    assert study.report(old / "page.html") == old / "page.html" and (old / "page.html").exists()
+    assert "TRL" in study.export("trl") and len(study.verdict().runs) == len(study.train().runs)
+
+
+def test_runs_are_rows_with_a_run_each(old, monkeypatch):
+    study = isocost.open(old / "tiny")
+    monkeypatch.setattr(api, "find_spec", lambda name: None)
+    rows = study.runs()
+    assert len(rows) == len(list((old / "tiny" / "runs").glob("*/run.json")))
+    assert {"purpose", "n", "B", "lr", "seed", "rollouts", "last", "ended"} <= set(rows[0]) and "kind" not in rows[0]
+
+
+def test_runs_are_a_frame_where_pandas_is_installed(old, monkeypatch):
+    """With a module in its place: pandas is not among this package's dependencies."""
+    frames = ModuleType("pandas")
+    frames.DataFrame = lambda rows: ("frame", rows)
+    monkeypatch.setitem(sys.modules, "pandas", frames)
+    monkeypatch.setattr(api, "find_spec", lambda name: object())
+    kind, rows = isocost.open(old / "tiny").runs()
+    assert kind == "frame" and rows[0]["purpose"]
+
+
+# the package's names --------------------------------------------------------------------------------------------------
+
+
+def test_the_package_offers_its_names_and_no_others():
+    assert set(isocost.__all__) <= set(dir(isocost))
+    for name in isocost.__all__:
+        assert getattr(isocost, name) is not None
+    with pytest.raises(AttributeError, match="isocost has no 'plam'"):
+        _ = isocost.plam
+
+
+def test_commands_and_python_have_the_same_defaults():
+    options = commands.main.commands["profile"].make_context("profile", ["--out", "s"]).params
+    for field in fields(Setting):
+        if field.name in options and field.name not in ("max_tokens", "threads"):
+            assert options[field.name] == field.default, field.name
+    python = isocost.study.__kwdefaults__
+    assert {k: options[k] for k in ("model", "data", "seed", "method", "problems")} == {
+        k: python[k] for k in ("model", "data", "seed", "method", "problems")}
