@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from isocost import methods
 from isocost.cli.commands import main
+from isocost.compare import compare_methods, plan_comparison
 from isocost.compare.design import Design, arm_of, design, expected, labels_of
 from isocost.compare.parents import with_parents
 from isocost.compare.steps import PRICED
@@ -110,6 +111,10 @@ def test_done_again_it_does_nothing_again_and_says_the_same(compared):
     before = {p: p.stat().st_mtime_ns for p in compared[0].glob("runs/*/*.json*")}
     again = said(*ASK, "--out", compared[0], "--json", code=(0, 3, 4))
     assert json.loads(again) == read_json(compared[0] / "comparison.json")
+    found = compare_methods(["grpo", "reinforce"], budget="800-rollouts", seeds=2, rollouts=4, groups=2, evaluations=4,
+                            data="sums:base=easy,count=120", held_out=0.3, workers=1, out=compared[0])
+    assert found.to_dict() == json.loads(again) and found.file == compared[0] / "comparison.json"
+    assert found.exit_code == found.comparison.exit_code and set(found.rates) == {"grpo", "reinforce"}
     assert before == {p: p.stat().st_mtime_ns for p in compared[0].glob("runs/*/*.json*")}
 
 
@@ -139,6 +144,15 @@ def test_a_plan_costs_nothing(tmp_path):
     found = json.loads(said(*ASK, "--out", out, "--dry-run", "--json"))
     assert found["pricing"]["rollouts"] == 16 * PRICED
     assert found["cost"] * 4 + found["probe_cost"] * 6 <= 800 and len(found["seeds"]) == 2 and not out.exists()
+    plan = plan_comparison(["grpo", "reinforce"], budget="800-rollouts", seeds=2, rollouts=4, groups=2, evaluations=4,
+                           data="sums:base=easy,count=120", held_out=0.3, workers=1, out=out)
+    assert plan.to_dict().keys() == found.keys() and plan.workers == 1 and not out.exists()
+    assert {**plan.to_dict(), "expected": 0, "pricing": 0} == {**found, "expected": 0, "pricing": 0}
+
+
+def test_a_setting_that_does_not_exist_is_named():
+    with pytest.raises(UserError, match="'colour' is not a setting; settings are model, data"):
+        compare_methods(["grpo", "dapo"], budget="9k-rollouts", colour="red")
 
 
 @pytest.mark.parametrize(("args", "words"), [
@@ -269,7 +283,7 @@ def test_with_own_sizes_every_arm_is_its_methods_own(tmp_path):
         k: (r.rollouts, r.groups) for k, r in own.items()} == {"grpo": (8, 16), "mcgrpo": (9, 16), "dots": (8, 8)}
     assert (d["n"], d["B"]) == (Recipe.rollouts, Recipe.groups) and d["sizes"] == {"mcgrpo": [9, 16], "dots": [8, 8]}
     text = said(*arms, "--own-sizes", "--dry-run", "--out", tmp_path / "c")
-    assert "arms of   n = 9, B = 16: mcgrpo; learning rate: " in text and "mcgrpo: of its own it takes n = 9\n" in text
+    assert "arms with n = 9, B = 16: mcgrpo; learning rates: " in text and "mcgrpo: of its own it takes n = 9\n" in text
     shared = said(*arms[:2], *arms[3:], "--dry-run", "--out", tmp_path / "c")
     assert "1 method against" not in text and "\nmethod against its parent: " in shared
     assert "mcgrpo: not taken: n = 9 (here 8)\n" in shared and ", n = 8, B = 16\n" in shared

@@ -11,6 +11,7 @@ from isocost.compare.design import Design
 from isocost.compare.judge import Comparison
 from isocost.compare.many import Wave
 from isocost.display import Shown
+from isocost.jsonfile import finite
 from isocost.planner.budget import Bill
 from isocost.runs import record as records
 from isocost.worlds.setting import Setting
@@ -39,7 +40,8 @@ class ComparisonPlan(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, as `isocost compare --dry-run --json` prints it."""
-        return {**self.design.data(), "expected": self.expected.data(), "pricing": dict(self.pricing)}
+        data = {**self.design.data(), "expected": self.expected.data(), "pricing": self.pricing}
+        return dict(finite(data))
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,9 @@ class MethodComparison(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: comparison.json, and what `isocost compare --json` prints."""
-        return {**self.comparison.data(), "seal": self.seal, "metric": self.metric, "rates": dict(self.rates),
-                "bill": {k: dict(v) for k, v in self.bill.items()}}
+        data = {**self.comparison.data(), "seal": self.seal, "metric": self.metric, "rates": self.rates,
+                "bill": self.bill}
+        return dict(finite(data))
 
 
 @dataclass(frozen=True)
@@ -92,9 +95,9 @@ class ParentComparison(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: wave.json, and what `isocost compare --to-parents --json` prints."""
-        return {"schema": records.SCHEMA, **self.wave.data(), "seal": self.seal, "metric": self.metric,
-                "rates": dict(self.rates), "bill": {k: dict(v) for k, v in self.bill.items()},
-                "ended": list(self.ended)}
+        data = {"schema": records.SCHEMA, **self.wave.data(), "seal": self.seal, "metric": self.metric,
+                "rates": self.rates, "bill": self.bill, "ended": self.ended}
+        return dict(finite(data))
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,7 @@ class FolderComparison(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, as `isocost compare --json` prints it."""
-        return self.comparison.data()
+        return dict(finite(self.comparison.data()))
 
 
 # notices ------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from isocost.doctor import marks, policy, speed, words
 from isocost.doctor.case import Case, examine
 from isocost.doctor.finding import Finding, Subject
 from isocost.errors import UserError
+from isocost.jsonfile import finite
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.settings import setting_with
 from isocost.types import Cost, plain
@@ -51,10 +52,11 @@ class Diagnosis(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, as `isocost doctor --json` prints it."""
-        return {
+        data = {
             **self.subject.to_dict(), "schema": 1, "findings": [plain(f) for f in self.findings],
             "cost": self.cost.data(), "seconds": round(self.seconds, 2), "sound": self.sound,
         }
+        return dict(finite(data))
 
 
 def diagnose(

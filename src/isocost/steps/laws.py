@@ -9,6 +9,7 @@ from typing import Any
 
 from isocost.display import Shown
 from isocost.errors import UserError
+from isocost.jsonfile import finite
 from isocost.laws.papers.known import LAWS, Points, estimate, read_points
 
 
@@ -70,8 +71,8 @@ class PointsFit(Shown):
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, as `isocost laws fit --json` prints it."""
         fields = {k: v for k, v in asdict(self).items() if k != "parameters"}
-        return {**fields, "parameters": {p.name: {"value": p.value, "low": p.low, "high": p.high}
-                                         for p in self.parameters}}
+        found = {p.name: {"value": p.value, "low": p.low, "high": p.high} for p in self.parameters}
+        return dict(finite({**fields, "parameters": found}))
 
 
 def fit_points(law: str, path: str | Path, *, x: str = "x", y: str = "y", run: str = "run", level: float = 0.9

@@ -12,7 +12,8 @@ from typing import Any
 from isocost import methods as catalogue
 from isocost.display import Shown
 from isocost.errors import UserError
-from isocost.planner.study_runs import Run
+from isocost.jsonfile import finite
+from isocost.planner.pilot import Run
 from isocost.recipe import describe, diff
 from isocost.runs import files as records
 from isocost.runs import measure
@@ -102,7 +103,7 @@ class Listing(Shown):
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Plain data for JSON, as `isocost ls --json` prints it: a list with an entry per row."""
-        return [row.to_dict() for row in self.rows]
+        return list(finite([row.to_dict() for row in self.rows]))
 
 
 def list_folder(folder: str | Path) -> Listing:
@@ -197,6 +198,10 @@ class MetricsTable(Shown):
     path: Path
     rows: int
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"path": str(self.path), "rows": self.rows}
+
 
 def write_parquet(folder: str | Path, out: str | Path) -> MetricsTable:
     """Write every line of metrics.jsonl of the runs below a folder as one Parquet table, one row per line.
@@ -266,7 +271,7 @@ class MethodList(Shown):
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Plain data for JSON, as `isocost methods list --json` prints it: a list with an entry per method."""
-        return [m.to_dict() for m in self.methods]
+        return list(finite([m.to_dict() for m in self.methods]))
 
 
 def list_methods(seam: str | None = None) -> MethodList:
@@ -338,7 +343,7 @@ class Difference(Shown):
 
     def to_dict(self) -> dict[str, list[Any]]:
         """Plain data for JSON, as `isocost diff --json` prints it: {name: [in a, in b]}."""
-        return {k: list(v) for k, v in self.changed.items()}
+        return dict(finite(self.changed))
 
 
 def compare_recipes(a: str, b: str) -> Difference:

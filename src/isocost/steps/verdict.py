@@ -9,7 +9,7 @@ from typing import Any
 
 from isocost.display import Shown
 from isocost.errors import UserError
-from isocost.jsonfile import TAIL
+from isocost.jsonfile import TAIL, finite
 from isocost.laws.curves import PASS, curves
 from isocost.laws.law import Law
 from isocost.meter import LEARN, SAMPLE, SCORE
@@ -163,8 +163,9 @@ def short(said: Verdict) -> str:
 class RunVerdict:
     """The verdict on one run.
 
-    `per_cost` is the expected gain in reward per unit of cost, by unit (`per_cost`). `reason` and `detail` say why the
-    run ended; both are empty while it trains. `measured` is what its rewards are (`isocost.runs.measure.of`).
+    `per_cost` is the expected gain in reward per unit of cost, by unit (see the function of that name). `reason` and
+    `detail` say why the run ended; both are empty while it trains. `measured` is what its rewards are
+    (`isocost.runs.measure.of`).
     """
 
     path: str
@@ -189,7 +190,7 @@ class Verdicts(Shown):
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Plain data for JSON, as `isocost verdict --json` prints it: a list with an entry per run."""
-        return [v.to_dict() for v in self.runs]
+        return list(finite([v.to_dict() for v in self.runs]))
 
 
 def verdict(path: str | Path, *, target: float | None = None, worth: float | None = None) -> Verdicts:

@@ -1,0 +1,118 @@
+"""What a function returns is what its command prints: `to_dict()` is exactly the JSON, and texts are printed by cli."""
+
+import ast
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from fixtures.study_records import write_run
+from isocost.cli.commands import main
+from isocost.compare import compare_folders
+from isocost.errors import UserError
+from isocost.steps.events import Observer, Skipped
+from isocost.steps.importing import import_logs
+from isocost.steps.laws import fit_points, list_laws
+from isocost.steps.listing import check_method, compare_recipes, list_folder, list_methods, write_parquet
+from isocost.steps.verdict import verdict
+
+PACKAGE = Path(__file__).parents[1] / "src" / "isocost"
+
+
+@pytest.fixture
+def runs(tmp_path):
+    for seed in range(3):
+        write_run(tmp_path / "a", f"a{seed}", "pilot", 4, 512, seed)
+        write_run(tmp_path / "b", f"b{seed}", "pilot", 8, 512, seed)
+    return tmp_path
+
+
+@pytest.fixture
+def logs(tmp_path):
+    for seed in range(2):
+        rows = "".join(f"{step},{0.2 + 0.1 * math.log(1 + step):.4f}\n" for step in (0, 1, 2, 4, 8))
+        (tmp_path / f"n4-s{seed}.csv").write_text("step,held_out\n" + rows.replace("0.2", f"0.2{seed}"))
+    return sorted(tmp_path.glob("*.csv"))
+
+
+def printed(*args, code=0):
+    done = CliRunner().invoke(main, [*map(str, args), "--json"])
+    assert done.exit_code == code, (done.output, done.exception)
+    return json.loads(done.stdout)
+
+
+def test_listings(runs):
+    (runs / "broken").mkdir()
+    (runs / "broken" / "study.json").write_text("{")
+    found = list_folder(runs)
+    assert found.to_dict() == printed("ls", runs) and len(found.rows) == 7
+    with pytest.raises(UserError, match="there is no folder"):
+        list_folder(runs / "none")
+
+
+def test_methods_and_their_differences():
+    assert list_methods("weight").to_dict() == printed("methods", "list", "--seam", "weight")
+    found = compare_recipes("grpo", "dapo")
+    assert found.to_dict() == printed("diff", "grpo", "dapo") and "loss" in found.changed
+    assert check_method("grpo").to_dict() == printed("methods", "check", "grpo") and not check_method("grpo").broken
+
+
+def test_laws(tmp_path):
+    path, x = tmp_path / "points.csv", np.geomspace(1, 100, 8)
+    path.write_text("x,y\n" + "".join(f"{a},{7 * a**-0.4}\n" for a in x))
+    assert list_laws().to_dict() == printed("laws", "list")
+    found = fit_points("power", path)
+    assert found.to_dict() == printed("laws", "fit", "power", path)
+    assert {p.name: round(p.value, 6) for p in found.parameters} == {"D": 7, "b": 0.4} and found.runs is None
+
+
+def test_comparisons_of_folders(runs):
+    found = compare_folders([runs / "a", runs / "b"], out=runs / "c")
+    assert found.to_dict() == printed("compare", runs / "a", runs / "b", code=found.exit_code)
+    assert found.file == runs / "c" / "comparison.json" and found.counted_in == "rollouts"
+
+
+def test_verdicts(runs):
+    found = verdict(runs / "a" / "a0", target=0.5)
+    assert found.to_dict() == printed("verdict", runs / "a" / "a0", "--target", 0.5)
+    assert [v.path for v in found.runs] == [str(runs / "a" / "a0")]
+
+
+def test_imports(logs, tmp_path):
+    class Heard(Observer):
+        def __init__(self):
+            self.events = []
+
+        def on(self, event):
+            self.events.append(event)
+
+    (tmp_path / "empty.csv").write_text("step,nothing\n1,2\n")
+    heard, sizes = Heard(), {"n": 4, "B": 2, "lr": 1e-4, "names": "n{n}-s{seed}"}
+    found = import_logs([*logs, tmp_path / "empty.csv"], tmp_path / "s", observer=heard, **sizes)
+    (skipped,) = heard.events
+    assert isinstance(skipped, Skipped) and "empty.csv" in skipped.text
+    options = ("-n", 4, "-B", 2, "--lr", 1e-4, "--names", "n{n}-s{seed}")
+    again = printed("import", *logs, *options, "--out", tmp_path / "t")
+    told = [{**row, "run": row["run"].replace(str(tmp_path / "s"), str(tmp_path / "t"))} for row in found.to_dict()]
+    assert told == again and found.path == tmp_path / "s"
+
+
+def test_tables_of_metrics(runs, tmp_path):
+    pytest.importorskip("pyarrow")
+    found = write_parquet(runs, tmp_path / "x.parquet")
+    assert found.path.is_file() and found.rows > 6
+
+
+def test_comparisons_checks_and_listings_print_nothing():
+    """No import of the command line, no `print`, no console."""
+    owned = [*PACKAGE.glob("compare/*.py"), *PACKAGE.glob("doctor/*.py"),
+             *(PACKAGE / "steps" / f"{n}.py" for n in ("listing", "laws", "verdict", "imported", "importing"))]
+    for path in owned:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                names = {node.module, *(f"{node.module}.{a.name}" for a in node.names)}
+                assert not [x for x in names if x.startswith(("isocost.cli", "isocost.terminal", "rich"))], path
+            assert not (isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("print", "echo")), path
