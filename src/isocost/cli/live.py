@@ -1,4 +1,4 @@
-"""What a user sees while runs go on: which run, reward so far, how far, time left. Reads the records, nothing else."""
+"""Progress of running jobs: reward so far, share of the budget, time left. It reads the records only."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ SPEEDS = ("tokens/s", "rollouts/s", "sampling", "scoring", "learning")
 
 @dataclass(frozen=True)
 class Standing:
-    """How far a run is, as its record says."""
+    """How far a run is, by its record."""
 
     share: float = 0.0  # of its budget, below 1 until it has ended
     reward: float | None = None  # held out, latest
     clock: Mapping[str, Any] = field(default_factory=dict)  # the last line of timing.jsonl
     at: float = 0.0  # rollouts at its latest evaluation
     advice: str = ""  # the verdict on a trained run: go on for how much, stop, or change n
-    waits: bool = False  # for a worker: left by an earlier command, and not gone on with yet
+    waits: bool = False  # for a worker: stopped by an earlier command, and not continued yet
 
     @property
     def going(self) -> bool:
-        """Whether a worker is at it: it has written something, has not ended and does not wait."""
+        """Whether a worker runs it: it has written something, has not ended and does not wait."""
         return 0 < self.share < 1 and not self.waits
 
 
@@ -70,7 +70,7 @@ class Watch:
             self.live.stop()
 
     def __call__(self) -> None:
-        """Show how things stand now."""
+        """Show the progress now."""
         if self.live:
             self.live.update(self._table(self._look()))
         elif time.perf_counter() - self.said > 15:
@@ -79,7 +79,7 @@ class Watch:
             self.console.print(f"  {self.title}: {said}", highlight=False)
 
     def _look(self) -> list[Standing]:
-        """Where every job is, in their order. The records are read once, and those of ended runs never again."""
+        """The progress of every job, in order. Records of ended runs are not read again."""
         stand = []
         for job in self.jobs:
             now = self.over.get(job.name) or standing(job, self.folder / job.name)
@@ -93,7 +93,7 @@ class Watch:
         return stand
 
     def _advice(self, job: Job, at: float) -> str:
-        """The verdict on a run at its latest evaluation; each is judged once."""
+        """The verdict on a run at its latest evaluation, computed once for each."""
         from isocost.steps.verdict import Bearings, judge_run, short
 
         if self.advised.get(job.name, (0.0, ""))[0] != at:
@@ -104,7 +104,7 @@ class Watch:
         return self.advised[job.name][1]
 
     def _warnings(self, stand: Sequence[Standing]) -> list[str]:
-        """The runs under way that should not just go on, and what is advised."""
+        """The running jobs with other advice than to continue, and the advice."""
         pairs = [(j.name, s.advice) for j, s in zip(self.jobs, stand, strict=True) if s.going and s.advice]
         return [f"advised for {name}: {advice}" for name, advice in pairs if advice[0] not in "+-"]
 
@@ -142,7 +142,7 @@ class Watch:
 
 
 def standing(job: Job, run: Path) -> Standing:
-    """How far a job is in its folder, which may not exist yet."""
+    """The progress of a job by its folder, which may not exist yet."""
     lines = tail(run / "metrics.jsonl", TAIL)
     unit, limit = next(iter(job.budget.items()))
     spent = max((x.get(unit, 0) for x in lines), default=0)
@@ -159,7 +159,7 @@ def _clock(run: Path) -> Mapping[str, Any]:
 
 
 def _speed(stand: Sequence[Standing]) -> list[str]:
-    """What the runs under way do together, as a line; none before they have done anything."""
+    """The speed of the running jobs together, as a line; none before the first update."""
     speed = together([s.clock for s in stand if s.going])
     return [told(speed)] if speed else []
 

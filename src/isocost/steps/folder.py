@@ -1,4 +1,4 @@
-"""A study's directory: what it was asked, and how long each of its phases took.
+"""A study's folder: its settings, its records, and the seconds of each of its phases.
 
 study.json  profile.json  pilot.json  rate.json  law.json  plan.json  forecast.json  audit.json  report.html  runs/
 """
@@ -24,19 +24,19 @@ from isocost.types import Cost
 from isocost.words import word
 from isocost.worlds.setting import Setting
 
-_ASKED_AS = {"profiled": "--problems"}      # what is asked by an option of another name
+_ASKED_AS = {"profiled": "--problems"}      # settings whose option has another name
 
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_held: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())   # folders that this command writes to
+_held: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())   # folders that this process holds
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Hold a study's or a run's folder for one command; the steps that it consists of may hold it again.
+    """Hold the lock of a study's or a run's folder; a step inside may hold it again.
 
-    Raises UserError, naming the process, if another one writes there.
+    Raises UserError, naming the process, if another process writes there.
     """
     where = path.resolve()
     if where in _held.get():
@@ -51,10 +51,10 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def writes(*, new: bool = False) -> Callable[[Callable[Concatenate[Path, P], R]], Callable[Concatenate[Path, P], R]]:
-    """Of a command whose first argument is the folder that it writes to: `writing` around all of it.
+    """Decorates a step whose first argument is the folder that it writes to: `writing` around all of it.
 
-    Not where nothing will be written: in a dry run, and in a folder that is not there, unless the command makes a
-    `new` one.
+    Not where nothing will be written: in a dry run, and in a folder that does not exist, unless the step makes a `new`
+    one.
     """
 
     def of(command: Callable[Concatenate[Path, P], R]) -> Callable[Concatenate[Path, P], R]:
@@ -72,7 +72,7 @@ def writes(*, new: bool = False) -> Callable[[Callable[Concatenate[Path, P], R]]
 
 @dataclass(frozen=True)
 class Home:
-    """Where a study lives."""
+    """A study's folder."""
 
     path: Path
 
@@ -103,12 +103,12 @@ class Home:
 
     @property
     def metric(self) -> str:
-        """What the study's laws are of: pass@1 unless another metric was asked for."""
+        """The metric of the study's laws: pass@1 unless another was requested."""
         return str(self.asked.get("metric", PASS))
 
     @contextmanager
     def phase(self, name: str, began: float | None = None) -> Iterator[None]:
-        """Time a phase, since `began` if that was before; one gone through again (after a resume) adds to its time."""
+        """Time a phase, since `began` if given; a phase that is continued adds to its time."""
         began = time.perf_counter() if began is None else began
         try:
             yield
@@ -120,9 +120,9 @@ class Home:
 
 
 def check(path: Path, setting: Setting, **asked: Any) -> None:
-    """Raises UserError, naming what differs, if the study in `path` was asked something else.
+    """Raises UserError, naming what differs, if the study in `path` has different settings.
 
-    What a study of an earlier version does not know of was not asked of it.
+    A setting that the record of an earlier version lacks differs only if it is set now.
     """
     home = Home(path)
     if not home.has("study.json"):
@@ -139,7 +139,7 @@ def check(path: Path, setting: Setting, **asked: Any) -> None:
 
 
 def found(path: Path, setting: Setting, **asked: Any) -> Home:
-    """Begin a study, or go on with the one that is there. Raises UserError if that one was asked something else."""
+    """Start a study, or open the one in `path`. Raises UserError if that one has different settings."""
     check(path, setting, **asked)
     home = Home(path)
     if not home.has("study.json"):
@@ -150,7 +150,7 @@ def found(path: Path, setting: Setting, **asked: Any) -> Home:
 
 
 def bill_dry_run(path: Path, cost: Mapping[str, Any]) -> None:
-    """Add what a dry run has sampled to dry-run.json in the folder that it was asked for: it is in no other bill.
+    """Add what a dry run has sampled to dry-run.json in its folder: no other bill counts it.
 
     `cost` is that of the last dry run, `spent` of all of them.
     """

@@ -126,7 +126,7 @@ def _cost(
 
 
 def _evaluating(job: Job, spend: Budget, evaluations: int, opened: Opened | None) -> str:
-    """What a run's evaluations cost, where that is more than a quarter of its training; empty where it is not known."""
+    """A caution if a run's evaluations cost more than a quarter of its training; empty where that is not known."""
     if opened is None or opened.world.exact is not None or spend.unit != "rollouts":
         return ""
     problems, samples, many = len(opened.sides.held_out), job.setting.samples, 1 + len(job.points)
@@ -139,7 +139,7 @@ def _evaluating(job: Job, spend: Budget, evaluations: int, opened: Opened | None
 
 
 def expected_bill(job: Job, spend: Budget, evaluations: int, known: Mapping[str, Any]) -> Bill:
-    """What a run will cost here, from the length and speed of the few answers that are known.
+    """What a run will cost here, from the length and speed of a few sampled completions.
 
     Raises UserError if the budget pays for no update.
     """
@@ -157,7 +157,7 @@ def expected_bill(job: Job, spend: Budget, evaluations: int, known: Mapping[str,
 
 
 def parameters_of(model: str) -> int:
-    """How many numbers a model learns. Loads it."""
+    """The number of weights of a model, which is loaded."""
     from isocost.local.weights import load
 
     return sum(w.numel() for w in load(model).weights.values())
@@ -171,7 +171,7 @@ OPTIONS = {
     "pace.temperature": "--temperature",
     "pace.top_p": "--top-p",
     "pace.top_k": "--top-k",
-}  # settings that more than the recipe depends on: the rate, evaluation points, profile and evaluations
+}  # settings with an option of their own: the rate, evaluation points, profile and evaluations depend on them
 
 
 def settings_of(pairs: Sequence[str], arm: str = "") -> Mapping[str, str]:
@@ -191,7 +191,7 @@ def settings_of(pairs: Sequence[str], arm: str = "") -> Mapping[str, str]:
 
 
 def _points(spend: Budget, size: int, evaluations: int) -> tuple[float, ...]:
-    """Evaluation points in rollouts, log-spaced; doubling from the first update where the budget is in another unit."""
+    """Evaluation points in rollouts, log-spaced; doubling from the first update if the budget is in another unit."""
     if spend.unit != "rollouts":
         return tuple(float(size * 2**k) for k in range(24))[:: max(1, 24 // max(evaluations, 1))]
     every = points(int(spend.amount // size) * size, size, 2)
@@ -200,9 +200,9 @@ def _points(spend: Budget, size: int, evaluations: int) -> tuple[float, ...]:
 
 
 def _opened(job: Job, recipe: Recipe) -> Opened:
-    """A run's setting, every problem's own answer checked and two steps of its recipe tried before it begins.
+    """A run's setting, opened: every problem's own answer is checked and two steps of the recipe are tried first.
 
-    Raises UserError for a mistake in either, which so costs nothing and leaves no folder behind.
+    Raises UserError for a mistake in either, before anything is paid for or written.
     """
     from isocost.contract.check import tried
     from isocost.worlds.setting import open_setting

@@ -1,7 +1,7 @@
-"""What a plan says of money and seeds beside itself: the budget in every unit, what more would buy, what it can see,
-and which runs would tell most for their cost.
+"""What follows from a plan and its law: the budget in every unit, the gain of more compute, the minimum detectable
+difference, and the runs that would resolve most for their cost.
 
-All of it follows from the plan and the law, so it stands in pilot.json and plan.json beside the plan, outside its seal.
+pilot.json and plan.json hold it beside the plan, outside the seal.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ PROFILED, PILOTED = "the profile", "the pilot's runs"
 
 
 def of_pilot(planned: PilotPlan, machine: Machine) -> dict[str, Any]:
-    """Beside a pilot's plan: `units`, with the machine they are told for."""
+    """Beside a pilot's plan: `units`, with the machine that they are for."""
     lengths = PILOTED if planned.timing.measured else PROFILED      # both are of the same runs, or of none
     rows = in_every_unit(planned.pilot_bill, planned.train_bill, planned.budget, machine, planned.timing, lengths)
     return {"units": {"machine": machine.data(), "rows": [r.data() for r in rows]}}
 
 
 def of_plan(home: Home, plan: Plan, planned: PilotPlan, machine: Machine) -> dict[str, Any]:
-    """Beside a prescription: `units`, `evaluating` (what its evaluations cost), `more` (reward for more compute),
-    `sees` (what its seeds can see) and `next`.
+    """Beside a prescription: `units`, `evaluating` (the cost of its evaluations), `more` (reward for more compute),
+    `sees` (the minimum detectable difference of its seeds) and `next`.
 
-    `next` are runs to add to the pilot that cost no more than the pilot did, and what they would settle; where the law
-    refuses, what would make it speak.
+    `next` are runs to add to the pilot, at most at the pilot's cost, and what they would resolve; where the law is not
+    identified, the runs that would identify it.
     """
     lengths = PROFILED if planned.direct else PILOTED
     rows = in_every_unit(plan.pilot_bill, plan.bill, plan.budget, machine, plan.timing, lengths)
@@ -46,7 +46,7 @@ def of_plan(home: Home, plan: Plan, planned: PilotPlan, machine: Machine) -> dic
 
 
 def _evaluating(plan: Plan, planned: PilotPlan) -> dict[str, Any] | None:
-    """What the evaluations of the trained runs cost and how precise they are; None where they are exact."""
+    """Cost and standard error of the evaluations of the trained runs; None where they are exact."""
     e = planned.evaluation
     if e.samples is None:
         return None
@@ -60,17 +60,17 @@ def _evaluating(plan: Plan, planned: PilotPlan) -> dict[str, Any] | None:
 def of_law(
     law: Law | None, plan: Plan, planned: PilotPlan, machine: Machine, *, most: float, seeds: int | None = None
 ) -> dict[str, Any]:
-    """`more`, `sees` and `next` beside a prescription, each empty where there is no law to tell it.
+    """`more`, `sees` and `next` beside a prescription, each empty without a law.
 
-    `next` are runs of at most `most` rollouts together. A plan of one arm compares nothing: with `seeds` given, what is
-    seen is what so many of the prescribed n and of the best other see, were both trained.
+    `next` are runs of at most `most` rollouts together. A plan of one arm compares nothing: with `seeds` given, `sees`
+    is of that many seeds of the prescribed n and of the best other n.
     """
     speaks = law is not None and law.refused is None and not planned.direct
     curve = more(law, planned, [a.n for a in plan.arms], plan.arm.C, plan.timing, machine, plan.budget) if (
         law is not None and speaks) else ()
     apart = planned.train_arms == 1 and plan.budget is not None and plan.budget.unit != "rollouts"
     seen = None
-    if law is not None and not apart:       # where each n has a C of its own, nothing is told of all at one
+    if law is not None and not apart:       # where each n has a C of its own, there is no common one
         seen = comparison(plan, law) if seeds is None else _between(law, plan, seeds)
     return {
         "more": [m.data() for m in curve],
@@ -80,7 +80,7 @@ def of_law(
 
 
 def _next(law: Law, C: float, most: float) -> list[dict[str, Any]]:
-    """What to add to the pilot: of a law that refuses what settles that, and nothing else."""
+    """Runs to add to the pilot; for a law that is not identified, only those that would identify it."""
     if law.refused is not None:
         told = law.refused
         return [{"text": told.settle, "option": told.option, "rollouts": told.rollouts}]
@@ -88,7 +88,7 @@ def _next(law: Law, C: float, most: float) -> list[dict[str, Any]]:
 
 
 def _between(law: Law, plan: Plan, seeds: int) -> Comparison | None:
-    """What `seeds` of the prescribed n and of the best other at the same C see; None where the law has no other."""
+    """The comparison of the prescribed n with the best other at the same C; None where the law has no other."""
     arm = plan.arm
     others = {n: law.predict(n, arm.C)[0] for n in law.ns if n != arm.n}
     if law.refused is not None or not others:
@@ -99,7 +99,7 @@ def _between(law: Law, plan: Plan, seeds: int) -> Comparison | None:
 
 
 def machine_of(home: Home) -> Machine:
-    """The machine that a study was planned on; one device and one run at a time where it does not say."""
+    """The machine that a study was planned for; one device and one run at a time where the record has none."""
     told = home.read("pilot.json", "plan").get("units") if home.has("pilot.json") else None
     return Machine(**told["machine"]) if told else Machine()
 
