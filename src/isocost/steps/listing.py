@@ -13,11 +13,7 @@ from isocost import methods as catalogue
 from isocost.display import Shown
 from isocost.errors import UserError
 from isocost.jsonfile import finite
-<<<<<<< HEAD
 from isocost.planner.study_runs import Run
-=======
-from isocost.planner.pilot import Run
->>>>>>> w-move
 from isocost.recipe import describe, diff
 from isocost.runs import files as records
 from isocost.runs import measure
