@@ -571,7 +571,7 @@ def test_importing_again_changes_nothing_and_another_run_is_refused(tmp_path):
     before = {p.name: p.read_bytes() for p in (tmp_path / "mine").iterdir()}
     said("import", TRL / "n2-s1", *ask)
     assert before == {p.name: p.read_bytes() for p in (tmp_path / "mine").iterdir()}
-    assert "holds another run" in said("import", TRL / "n2-s2", *ask, code=2)
+    assert "already contains another run" in said("import", TRL / "n2-s2", *ask, code=2)
 
 
 # studies ------------------------------------------------------------------------------------------------------

@@ -180,7 +180,7 @@ def test_seconds_of_logs_are_not_called_busy(single, tmp_path):
     done = CliRunner().invoke(main, ["compare", *map(str, arms), "--unit", "seconds", "--out", str(tmp_path / "c")])
     text = " ".join(done.output.split())
     assert done.exit_code in (0, 3, 4), done.output
-    assert "298 wall-clock seconds (logged) a run" in text and "busy" not in text
+    assert "298 wall-clock seconds (logged) per run" in text and "busy" not in text
     assert "wall-clock time in their logs, with evaluations and pauses" in text
     assert "which problems the runs were trained on is not in their logs" in text
     report = page(tmp_path / "c")

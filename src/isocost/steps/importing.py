@@ -12,11 +12,11 @@ from isocost.display import Shown
 from isocost.errors import UserError
 from isocost.jsonfile import finite, write_json
 from isocost.laws.curves import curves
-from isocost.planner.pilot import Run
+from isocost.planner.study_runs import Run
 from isocost.runs import files as records
 from isocost.runs import measure, schema
+from isocost.runs.files import read_json
 from isocost.runs.measure import UNNAMED
-from isocost.runs.record import read_json
 from isocost.steps.events import SILENT, Observer, Skipped
 from isocost.steps.folder import Home, writing
 from isocost.steps.imported import bills_of, pilot_of, rule_of
