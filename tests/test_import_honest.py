@@ -82,7 +82,7 @@ def test_a_curve_that_misses_its_own_tail_is_flagged_in_fit_plan_and_report(sing
     arm = law.arm(4)
     seen, curve = arm.audit[0, -20:].mean(), law.curve(4, arm.C[-20:]).value.mean()  # a tenth of 200
     assert seen > 0.8 and curve < seen - 0.1
-    assert f"the curve of n=4 does not fit what it saw: fitted {curve:.3f}, mean of the last 20 evaluations " in text
+    assert f"the curve of n=4 does not fit its runs: fitted {curve:.3f}, mean of the last 20 evaluations " in text
     assert f"{seen:.3f} (standard error 0.0" in text
     assert text in fitted and text in planned and text[1:] in report
 
@@ -122,7 +122,7 @@ def test_what_was_not_measured_is_called_assumed_and_never_counted(single):
     assert not Law.of(read_json(out / "law.json")).measured
     for text in (fitted, planned, report):
         assert "no interval can be given" not in text and "degrees of freedom" not in text
-        assert "how much runs differ was not measured, so every interval assumes a run-to-run sd of 0.040" in text
+        assert "the standard deviation between runs was not measured, so every interval assumes 0.040" in text
     assert "run-to-run sd 0.040 at reward 1/2: assumed, not measured, because no n has two runs" in fitted
     assert "n=4 has 1, n=8 has 1; the noise is assumed" in fitted
 

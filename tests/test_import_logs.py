@@ -387,7 +387,7 @@ def test_one_run_gives_its_curve_and_says_what_is_missing(tmp_path):
     before = sorted(p.name for p in out.iterdir())
     text = " ".join(said("fit", out).split())
     assert "4 8 1.4e-04 1 5,120 0." in text
-    assert "how much runs differ was not measured" in text and "the only n with a curve" in text
+    assert "the standard deviation between runs was not measured" in text and "the only n with a curve" in text
     assert "isocost import LOG... --study --out STUDY" in text and "isocost pilot" not in text
     assert sorted(p.name for p in out.iterdir()) == before  # nothing is written
     assert json.loads(said("fit", out, "--json"))["arms"][0]["n"] == 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ import pytest
 import isocost.laws.fit as fit
 from isocost.errors import UserError
 from isocost.laws import Curve, Growth, Law, Refusal, fit_law
-from isocost.laws.identify import cautions
+from isocost.laws.identify import cautions, refusal
+from isocost.laws.law import SELECT
 from isocost.stats.forms import SIGMOID
 from law_truths import curve
 from truth import Design, plant
@@ -188,7 +190,7 @@ def test_intervals_far_beyond_the_pilot_hold_inside_and_outside_the_forms(monkey
 def test_stopped_before_the_knee_is_refused_or_wide():
     """Trap 45: with a third of the gain seen, no asymptote is claimed to better than a tenth of reward."""
     law = fit_law(pilot({n: rising(0.9, 20000, 1.0) for n in (4, 8)}, sd=0.01), draws=60)
-    assert any(f.name == "identifiability" and "its asymptote lies anywhere" in f.text for f in law.flags)
+    assert any(f.name == "identifiability" and "asymptote not identified (" in f.text for f in law.flags)
     assert law.refused is not None or law.predict(8, 8 * END)[1].width > 0.2
     whole = fit_law(pilot({n: rising(0.9, 600, 1.5) for n in (4, 8)}, sd=0.01), draws=60)
     assert not any(f.name == "identifiability" for f in whole.flags) and whole.refused is None
@@ -201,20 +203,20 @@ def test_a_law_that_refuses_asks_for_one_thing():
     flags = [f.text for f in law.flags if f.name == "identifiability"]
     assert law.refused is not None and isinstance(law.n_star, Refusal)
     assert law.n_star.settle == law.refused.settle and law.n_star.reason != law.refused.reason
-    assert flags and not any("would tell" in text for text in flags)
+    assert flags and not any("to resolve" in text for text in flags)
     speaking = cautions(replace(law, refused=None))
-    assert all("would tell" in f.text for f in speaking if f.name == "identifiability")
+    assert all("to resolve" in f.text for f in speaking if f.name == "identifiability")
 
 
 def test_the_edge_of_the_grid_is_flagged_and_two_is_a_bound():
     """Trap 48."""
     top = fit_law(pilot({n: rising(0.5 + 0.1 * np.log2(n), 800) for n in (2, 4, 8)}), draws=40)
     edge = [f for f in top.flags if f.name == "edge_of_grid"]
-    assert len(edge) == 1 and "n=8" in edge[0].text and "n=16 would tell" in edge[0].text
+    assert len(edge) == 1 and "n=8" in edge[0].text and "an arm at n=16 resolves it" in edge[0].text
     low = {n: rising(0.9 - 0.1 * np.log2(n), 800) for n in (2, 4, 8)}
     assert [f.name for f in fit_law(pilot(low), draws=40).flags].count("natural_bound") == 1
     smallest = fit_law(pilot({n: low[n] for n in (4, 8)}), draws=40)
-    assert any(f.name == "edge_of_grid" and "n=2 would tell" in f.text for f in smallest.flags)
+    assert any(f.name == "edge_of_grid" and "an arm at n=2 resolves it" in f.text for f in smallest.flags)
     inside = fit_law(pilot({2: low[8], 4: low[2], 8: low[8]}), draws=40)
     assert not {"edge_of_grid", "natural_bound"} & {f.name for f in inside.flags}
 
@@ -239,14 +241,14 @@ def test_growth_of_n_is_recovered_where_it_is_identified():
 
 def test_growth_is_refused_where_it_is_not_and_the_refusal_says_what_it_costs(law):
     ties = fit_law(pilot(dict.fromkeys((2, 4, 8), rising())), draws=40).n_star
-    assert isinstance(ties, Refusal) and "cannot be told from the best" in ties.reason
+    assert isinstance(ties, Refusal) and "equal to the best within margin or noise" in ties.reason
     assert "seeds per n" in ties.settle and ties.rollouts > 0
     one = fit_law(pilot({2: rising(0.9), 4: rising(0.7), 8: rising(0.6)}, sd=0.005), draws=40).n_star
     assert isinstance(one, Refusal) and "n=2 is best at every C" in one.reason
     assert one.rollouts == pytest.approx(3 * 9 * END)
     edge = {n: rising(A, 60 * n**1.35, 1.5) for n, A in ((2, 0.55), (4, 0.68), (8, 0.8), (16, 0.9))}
     refused = fit_law(pilot(edge, sd=0.004), draws=40).n_star
-    assert isinstance(refused, Refusal) and "where n* saturates is not seen" in refused.reason
+    assert isinstance(refused, Refusal) and "n* has not saturated" in refused.reason
     assert "n=32" in refused.settle and refused.rollouts == 3 * END
 
 
@@ -262,7 +264,7 @@ def test_refusals_of_the_whole_law():
     gone = fit_law([replace(c, diverged=True) for c in pilot({2: rising()})], draws=40)
     assert gone.refused is not None and "quarter of the learning rate" in gone.refused.settle and gone.arms == ()
     assert Law.of(json.loads(json.dumps(gone.data(), allow_nan=False))).refused == gone.refused
-    with pytest.raises(UserError, match="no n has a run that held"):
+    with pytest.raises(UserError, match="no n has a stable run"):
         gone.best(100)
 
 
@@ -410,3 +412,24 @@ def test_records_that_cannot_mean_one_thing_are_refused_by_name():
         fixed.predict(5, 100)
     with pytest.raises(UserError, match="above 0 and finite"):
         fixed.predict(2, 0.0)
+
+
+@pytest.mark.parametrize(("passed", "width", "said"), [
+    (0.31, 0.2, "pilot too short to identify the curves: no arm is likely (p >= 0.5) to be past half of its gain; "
+                "highest: n=4, p = 0.31"),
+    (0.9, 0.52, "pilot too short to identify the curves: at 8 times its largest run the narrowest prediction interval, "
+                "that of n=4, is 0.52 wide (limit 0.4)"),
+    (0.31, 0.52, "p = 0.31; and at 8 times"),
+    (0.5, 0.4, None),
+])
+def test_a_law_that_is_not_identified_says_which_condition_failed(passed, width, said):
+    """With its value and its threshold, and nothing about the condition that holds."""
+    draws = np.zeros((100, 3))
+    draws[round(100 * passed):, 2] = 1e9
+    arm = SimpleNamespace(n=4, C=np.array([100.0]), fits={SELECT: SimpleNamespace(draws=draws)}, runs=(1,))
+    law = SimpleNamespace(arms=(arm,), ns=(4,), flat=False, range=(1.0, 100.0), fallback=lambda: 4, arm=lambda n: arm,
+                          predict=lambda n, C: (None, SimpleNamespace(width=width)))
+    found = refusal(law, True, [100.0])
+    assert found is None if said is None else said in found.reason
+    if said and not said.startswith("p ="):
+        assert found.reason == said and found.option == "--longer 4=4x"

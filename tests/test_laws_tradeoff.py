@@ -76,10 +76,10 @@ def test_n_rises_and_B_falls_along_updates():
 def test_on_a_hard_set_no_rising_sigmoid_is_fitted_and_the_winners_are_shown():
     found = tradeoff(fit_law(pilot(hard), draws=60))
     assert found.growth is None and found.refused is not None and found.parameters == {}
-    assert "does not only rise" in found.refused.reason
+    assert "is not monotone in C" in found.refused.reason
     ns = [w.n for w in found.winners]
     assert ns != sorted(ns) and "then n=2, B=128" in found.path
-    with pytest.raises(UserError, match="cannot be told: the best n does not only rise"):
+    with pytest.raises(UserError, match="not identified: the best n is not monotone"):
         found.B_at(5)
 
 

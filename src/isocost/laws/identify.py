@@ -1,6 +1,6 @@
-"""What a law should not be asked: its flags, its refusals, and n*(C) only where it is identified.
+"""Whether a pilot identifies the law, and n*(C); and the flags of a law that it does identify.
 
-A refusal is a result. Each says what would settle it and about how many training rollouts that costs.
+"Not identified" is a result. Each says why, what would resolve it, and about how many training rollouts that costs.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from isocost.stats.forms import LOG_SIGMOID, fit_many, peak
 from isocost.stats.intervals import PRIOR_SD, Interval, student
 
 FURTHEST = 8.0      # a plan prescribes at most this many times the pilot's largest run
-USELESS = 0.4       # a prediction interval wider than this, for the surest n at FURTHEST, predicts nothing
-HALF = 0.5          # probability, for the arm furthest on, that half of its gain lies within the pilot; below it more
-                    # is to come than was seen, and where it ends is the prior's word, not the pilot's
+USELESS = 0.4       # width beyond which the narrowest prediction interval at FURTHEST predicts nothing
+HALF = 0.5          # probability that half of the gain of the most advanced arm lies within the pilot; below it the
+                    # prior decides where the curve ends, not the pilot
 SEEDS = 3           # fewer runs in an arm are flagged
 LEAST = 2           # the least n a group baseline can have: a natural bound, not an edge of the grid
 STEPS = 24          # points of ln C at which the winner is read
@@ -29,14 +29,14 @@ SURE = 0.997        # fewer than 3 of 1000 arms
 
 
 def refusal(law: Law, measured: bool, ends: list[float]) -> Refusal | None:
-    """Why the law as a whole should not be used, if so; `ends` are the largest C of all the pilot's runs."""
+    """Why the law as a whole is not identified, or None; `ends` are the largest C of all the pilot's runs."""
     whole = float(sum(ends))
     if not law.arms:
-        return Refusal("no n has a run that held and enough evaluations: each diverged (NaN, or below its start) or "
+        return Refusal("no n has a stable run with enough evaluations: every run diverged (NaN, or below its start) or "
                        "ended early", "the pilot again at a quarter of the learning rate", whole)
     if not measured:
-        return Refusal("one run per n: how much runs differ was not measured, so every interval assumes a run-to-run "
-                       f"sd of {PRIOR_SD:.3f} at reward 1/2",
+        return Refusal("one run per n: the standard deviation between runs was not measured, so every interval "
+                       f"assumes {PRIOR_SD:.3f} at reward 1/2",
                        "a second seed for every n (three are better)", whole, "--seeds all=1")
     best = law.arm(law.fallback())
     if law.flat:
@@ -45,21 +45,28 @@ def refusal(law: Law, measured: bool, ends: list[float]) -> Refusal | None:
                f"errors of {error:.3f}")
         if gain <= 0:       # more of the same would fall further
             return Refusal(why, "another study at a quarter of the learning rate", whole)
-        return Refusal(why, "a pilot four times as long, at another learning rate if the probe's flags ask for one",
+        return Refusal(why, "a pilot four times as long, at another learning rate if the probe's flags suggest one",
                        4 * whole, "--longer all=4x")
     passed = {arm.n: float((arm.fits[SELECT].draws[:, 2] < arm.C[-1]).mean()) for arm in law.arms}
     widths = {n: law.predict(n, FURTHEST * law.range[1])[1].width for n in law.ns}
     surest = min(widths, key=lambda n: (widths[n], n))
-    if max(passed.values()) < HALF or widths[surest] > USELESS:
-        return Refusal(f"every curve stops before its knee: {FURTHEST:.0f} times further even the surest, "
-                       f"n={surest}, is open by {widths[surest]:.2f}, and none has surely made half of its gain",
+    furthest = max(passed, key=lambda n: (passed[n], -n))
+    short = []
+    if passed[furthest] < HALF:
+        short.append(f"no arm is likely (p >= {HALF:g}) to be past half of its gain; highest: n={furthest}, "
+                     f"p = {passed[furthest]:.2f}")
+    if widths[surest] > USELESS:
+        short.append(f"at {FURTHEST:.0f} times its largest run the narrowest prediction interval, that of "
+                     f"n={surest}, is {widths[surest]:.2f} wide (limit {USELESS:g})")
+    if short:
+        return Refusal(f"pilot too short to identify the curves: {'; and '.join(short)}",
                        f"the runs of n={best.n} continued to 4 times their length",
                        3 * float(best.C[-1]) * len(best.runs), f"--longer {best.n}=4x")
     return None
 
 
 def cautions(law: Law) -> list[Flag]:
-    """The flags that do not depend on where the law is asked."""
+    """The flags that do not depend on where the law is evaluated."""
     if not law.arms:
         return []
     found = (*_edge(law), _few(law), _falling(law), *_misfits(law), _bent(law), *_open(law))
@@ -79,7 +86,7 @@ def _edge(law: Law) -> list[Flag]:
         else:
             side, beyond = ("largest", 2 * n) if n == law.ns[-1] else ("smallest", max(n // 2, LEAST))
             out.append(Flag("edge_of_grid", f"n={n} is best {where} and is the {side} n with a curve: the optimum "
-                                            f"may lie beyond; n={beyond} would tell"))
+                                            f"may lie beyond; an arm at n={beyond} resolves it"))
     return out
 
 
@@ -87,13 +94,13 @@ def _few(law: Law) -> Flag | None:
     few = [arm for arm in law.arms if len(arm.runs) < SEEDS]
     if not few:
         return None
-    told = ", ".join(f"n={arm.n} has {len(arm.runs)}" for arm in few)
+    counts = ", ".join(f"n={arm.n} has {len(arm.runs)}" for arm in few)
     known = f"the pooled noise has {law.dof:.0f} degrees of freedom" if law.measured else "the noise is assumed"
-    return Flag("few_seeds", f"fewer than {SEEDS} runs: {told}; {known}")
+    return Flag("few_seeds", f"fewer than {SEEDS} runs: {counts}; {known}")
 
 
 def _falling(law: Law) -> Flag | None:
-    """Arms whose mean ends below its own best by more than noise: no rising curve describes them."""
+    """Arms whose mean ends more than noise below its own maximum: no rising curve describes them."""
     fallen = []
     for arm in law.arms:
         mean = arm.select.mean(0)
@@ -102,14 +109,14 @@ def _falling(law: Law) -> Flag | None:
             fallen.append(f"n={arm.n} by {mean.max() - mean[-1]:.3f}")
     if not fallen:
         return None
-    return Flag("falling", f"below its own best at the end: {', '.join(fallen)}; the curves only rise or only fall, so "
-                           "what is predicted for it is too high")
+    return Flag("falling", f"reward ends below its own maximum: {', '.join(fallen)}; fitted curves are monotone, so "
+                           "their predictions for it are too high")
 
 
 def _misfits(law: Law) -> list[Flag]:
-    """Arms whose curve misses what their own runs ended with, by more than the scatter of their evaluations allows.
+    """Arms whose curve misses the end of their own runs by more than the scatter of their evaluations allows.
 
-    The mean of an arm's last evaluations (`TAIL` of them, `LAST` or more) is held against its curve at the same C. The
+    The mean of an arm's last evaluations (`TAIL` of them, `LAST` or more) is compared with its curve at the same C. The
     scatter is that of second differences of the arm's mean: y(k) - (y(k-1) + y(k+1)) / 2 has 3/2 of the variance of one
     point, and nothing of a smooth curve.
     """
@@ -123,7 +130,7 @@ def _misfits(law: Law) -> list[Flag]:
         second = mean[1:-1] - (mean[:-2] + mean[2:]) / 2
         error = math.sqrt(float((second**2).mean()) / 1.5 / last)
         if abs(curve - seen) > max(MISSED, student(SURE, len(second)) * error):
-            out.append(Flag("misfit", f"the curve of n={arm.n} does not fit what it saw: fitted {curve:.3f}, mean of "
+            out.append(Flag("misfit", f"the curve of n={arm.n} does not fit its runs: fitted {curve:.3f}, mean of "
                                       f"the last {last} evaluations {seen:.3f} (standard error {error:.3f}); "
                                       f"predictions for n={arm.n} may be off by as much"))
     return out
@@ -133,34 +140,34 @@ def _bent(law: Law) -> Flag | None:
     """Runs that rise again at their end, when every form has them level off."""
     if law.bend <= BENT:
         return None
-    return Flag("bent", f"the last evaluations bend upward, by {law.bend:.1f} standard errors: a second rise may have "
-                        f"begun, which no curve here has; intervals reach further up for it, from four times the "
-                        f"pilot on {ABOVE:g} times as far")
+    return Flag("bent", f"at the end of the runs reward bends upward, by {law.bend:.1f} standard errors: a second "
+                        "rise may "
+                        "have started, which no fitted form has; the upper side of intervals is widened for it, from "
+                        f"four times the pilot on by a factor of {ABOVE:g}")
 
 
 def _open(law: Law) -> list[Flag]:
-    """Arms whose asymptote is not fixed by the pilot; with the runs that would fix it where the law asks for no others.
-    """
+    """Arms whose asymptote is not identified; with the runs that resolve it where the law itself is identified."""
     out = []
     for arm in law.arms:
         low, high = np.quantile(arm.fits[SELECT].draws[:, 1], [(1 - law.level) / 2, (1 + law.level) / 2])
         if arm.moved and (high - low) / 2 <= KNOWN:
             continue
-        why = f"its asymptote lies anywhere in {low:.2f} to {high:.2f}" if arm.moved else "it has not moved yet"
+        why = f"asymptote not identified ({low:.2f} to {high:.2f})" if arm.moved else "no measurable gain yet"
         if law.refused is not None:
             out.append(Flag("identifiability", f"n={arm.n}: {why}"))
             continue
         further = max(4 * min(arm.fits[SELECT].parameters["Cmid"], 8 * arm.C[-1]), 2 * float(arm.C[-1]))
         cost = (further - arm.C[-1]) * len(arm.runs)
-        out.append(Flag("identifiability", f"n={arm.n}: {why}; its runs continued to {further:,.0f} rollouts "
-                                           f"({cost:,.0f} more) would tell"))
+        out.append(Flag("identifiability", f"n={arm.n}: {why}; to resolve: its runs continued to "
+                                           f"{further:,.0f} rollouts ({cost:,.0f} more)"))
     return out
 
 
 def optimum(law: Law) -> Growth | Refusal | None:
     """n*(C) as a sigmoid of log2 n in ln C where the pilot identifies it, else why not; None without arms.
 
-    Of a law that refuses, what settles that comes first, and is all that is asked for.
+    Where the law itself is not identified, what resolves that comes first, and is all that is proposed.
     """
     if not law.arms:
         return None
@@ -171,7 +178,7 @@ def optimum(law: Law) -> Growth | Refusal | None:
 
 
 def _path(law: Law) -> Growth | Refusal:
-    reached = min(float(arm.C[-1]) for arm in law.arms)     # by all: what one alone was continued to is no contest
+    reached = min(float(arm.C[-1]) for arm in law.arms)     # by all arms: beyond it there is nothing to compare
     C = np.geomspace(min(_off_the_base(law), reached), reached, STEPS)
     winners = law.ns_at(C)
     refused = _no_path(law, C, winners)
@@ -180,7 +187,7 @@ def _path(law: Law) -> Growth | Refusal:
     growth = _growth(law, C)
     rise = growth.draws[:, 1] - growth.draws[:, 0]
     if np.quantile(rise, (1 - law.level) / 2) <= 0:
-        return Refusal("n* rises with compute in the fitted curves, but not in every draw of the noise",
+        return Refusal("n* rises with compute in the fitted curves, but not in every posterior draw",
                        "as many seeds again for every n", _whole(law))
     return growth
 
@@ -202,30 +209,30 @@ def _no_path(law: Law, C: ndarray, winners: ndarray) -> Refusal | None:
     shown = " then ".join(f"n={n}" for n in distinct)
     per_run = law.range[1] * max(len(arm.runs) for arm in law.arms)
     if len(law.ns) == 1:
-        return Refusal(f"n={law.ns[0]} is the only n with a curve, so there is none to compare it with",
+        return Refusal(f"n={law.ns[0]} is the only n with a curve: no other to compare it with",
                        "runs of the same length at another n", per_run)
     always = np.array(law.ns)[law.equal(C, law.margin).all(1)]
     if len(distinct) == 1 and len(always) <= 1:
-        return Refusal(f"{shown} is best at every C of the pilot: where n* moves, if it does, is not seen",
+        return Refusal(f"{shown} is best at every C of the pilot: no change of n* was observed",
                        "runs four times as long for every n", 3 * _whole(law))
     if len(always):
-        seeds, extra = _seeds_to_tell(law)
-        return Refusal(f"n={', '.join(map(str, always))} cannot be told from the best at any C of the pilot "
-                       f"(the curves' best is {shown})", seeds, extra)
+        seeds, extra = _seeds_to_separate(law)
+        return Refusal(f"n={', '.join(map(str, always))} is equal to the best within margin or noise at every C of "
+                       f"the pilot (best by the curves: {shown})", seeds, extra)
     if len(distinct) < 3:
-        return Refusal(f"four parameters need three winning n or more inside the pilot, it has {shown}",
+        return Refusal(f"the four parameters of n*(C) need three winning n or more inside the pilot; it has {shown}",
                        "runs four times as long for every n", 3 * _whole(law))
     if np.any(np.diff(winners) < 0):
-        return Refusal(f"the best n does not only rise with C ({shown}), so a rising sigmoid does not describe it",
+        return Refusal(f"the best n is not monotone in C ({shown}), so a rising sigmoid does not describe it",
                        "as many seeds again for every n", _whole(law))
     if distinct[-1] == law.ns[-1]:
-        return Refusal(f"n={distinct[-1]}, the largest tried, is best at the end: where n* saturates is not seen",
+        return Refusal(f"n={distinct[-1]}, the largest tried, is best at the end: n* has not saturated",
                        f"an arm at n={2 * distinct[-1]}", per_run)
     return None
 
 
-def _seeds_to_tell(law: Law) -> tuple[str, float]:
-    """How many seeds would tell the best from the next at the pilot's end, and their cost."""
+def _seeds_to_separate(law: Law) -> tuple[str, float]:
+    """How many seeds separate the best n from the next at the pilot's end, and their cost."""
     end = law.range[1]
     values = sorted((float(law.paths(n, np.array([end]), SELECT).mean()) for n in law.ns), reverse=True)
     gap = max(values[0] - values[1], law.margin)
@@ -233,10 +240,10 @@ def _seeds_to_tell(law: Law) -> tuple[str, float]:
     have = min(len(arm.runs) for arm in law.arms)
     need = max(math.ceil(2 * (student(law.level, law.dof) * sd / gap) ** 2), have + 1)
     if values[0] - values[1] < law.margin:
-        told = f"{need} seeds per n would show a difference of {law.margin:g}, and there may be none to find"
+        proposed = f"{need} seeds per n, to detect a difference of {law.margin:g}; there may be none"
     else:
-        told = f"{need} seeds per n, to tell the best from the next at the pilot's end ({gap:.3f} apart)"
-    return told, (need - have) * end * len(law.ns)
+        proposed = f"{need} seeds per n, to separate the best from the next at the pilot's end ({gap:.3f} apart)"
+    return proposed, (need - have) * end * len(law.ns)
 
 
 def _growth(law: Law, C: ndarray) -> Growth:

@@ -43,7 +43,7 @@ DECADE = 10.0       # IsoCompute reads its laws within one decade of extrapolati
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What the records cannot tell (`reason`), what would settle it, and about how many rollouts that costs.
+    """What the records do not identify (`reason`), what would resolve it, and about how many rollouts that costs.
 
     `option` is that of `isocost pilot` which adds it to the pilot, where it is an addition.
     """

@@ -22,7 +22,7 @@ POINTS = 6      # at which the winners are told, log-spaced over the pilot
 
 @dataclass(frozen=True)
 class Winner:
-    """At M updates: the n with the highest curve, its B, and every n that cannot be told from it."""
+    """At M updates: the n with the highest curve, its B, and every n equal to it within margin or noise."""
 
     M: float
     n: int
@@ -32,7 +32,7 @@ class Winner:
 
 @dataclass(frozen=True, eq=False)
 class Tradeoff:
-    """n*(M) and B*(M) at one batch of `batch` = nB rollouts, or why they cannot be told; `winners` either way.
+    """n*(M) and B*(M) at one batch of `batch` = nB rollouts, or why they are not identified; `winners` either way.
 
     `growth` is the sigmoid of log2 n* in ln C, C = nB M; its saturation is n = 2^U, B = nB / 2^U.
     """
@@ -44,14 +44,14 @@ class Tradeoff:
     level: float
 
     def n_at(self, M: float) -> Interval:
-        """n*(M), not rounded, with its confidence interval. Raises UserError where it cannot be told."""
+        """n*(M), not rounded, with its confidence interval. Raises UserError where it is not identified."""
         if self.growth is None:
             why = self.refused.reason if self.refused else "the law has no curve"
-            raise UserError(f"n*(M) cannot be told: {why}")
+            raise UserError(f"n*(M) is not identified: {why}")
         return self.growth.at(self.batch * M)
 
     def B_at(self, M: float) -> Interval:
-        """B*(M) = nB / n*(M): its interval is that of n*, turned round. Raises UserError where it cannot be told."""
+        """B*(M) = nB / n*(M): its interval is that of n*, turned round. Raises UserError where it is not identified."""
         n = self.n_at(M)
         return Interval(self.batch / n.value, self.batch / n.high, self.batch / n.low, n.level, n.kind, n.dof)
 

@@ -168,8 +168,8 @@ def detectable_paired(seeds: int, sd: float, *, level: float = LEVEL, power: flo
 def effect_seen(seeds: int, sd: float, alpha: float) -> float:
     """The same of a comparison (`difference`): in pairs from `PAIRS` seeds on, else by Welch's test, which has about
     one degree of freedom fewer than a test that pools the two spreads."""
-    return smallest(sd * sqrt(2 / seeds), seeds - 1 if seeds >= PAIRS else max(1, 2 * seeds - 3) if seeds > 1 else 0,
-                    alpha)
+    welch = max(1, 2 * seeds - 3) if seeds > 1 else 0
+    return smallest(sd * sqrt(2 / seeds), seeds - 1 if seeds >= PAIRS else welch, alpha)
 
 
 def seeds_for(effect: float, sd: float, *, level: float = LEVEL, power: float = POWER) -> int | None:
