@@ -26,7 +26,7 @@ html_title = "isocost"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
-html_show_sphinx = False
+html_show_sphinx = html_show_copyright = False
 templates_path: list[str] = []
 pygments_style, pygments_dark_style = "friendly", "monokai"
 

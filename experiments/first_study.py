@@ -64,7 +64,7 @@ def picture() -> dict[str, Any]:
     x = alt.X(
         "C:Q", title="training rollouts per run",
         axis=alt.Axis(format="~s", values=[300, 1000, 3000, 10_000, 30_000]),
-        scale=alt.Scale(type="log", domain=[min(r["C"] for r in pilot), 5.2 * C], nice=False),
+        scale=alt.Scale(type="log", domain=[min(r["C"] for r in pilot), 5.6 * C], nice=False),
     )
     y = alt.Y("reward:Q", title="held-out reward", scale=alt.Scale(domain=[0.6, 1.0]))
     soft = [
@@ -74,7 +74,7 @@ def picture() -> dict[str, Any]:
     words = [
         (high - 0.002, f"forecast {value:.3f}"),
         (high - 0.021, f"90 %: {low:.3f} to {high:.3f}"),
-        (ends[n] + 0.004, f"outcome {ends[n]:.3f}, {told['runs']} runs"),
+        (ends[n] + 0.004, f"outcome {ends[n]:.3f}"),
         (ends[other] - 0.012, f"default n = {other}: {ends[other]:.3f}"),
     ]
 
@@ -93,7 +93,7 @@ def picture() -> dict[str, Any]:
             orient="horizontal", thickness=3, size=26, color="var(--accent)").encode(x=x, y=y),
         rows(*({"C": after, "reward": ends[k], "arm": names[k]} for k in ends)).mark_point(size=90).encode(
             x=x, y=y, color=colour),
-        *(rows({"C": 1.62 * C, "reward": height, "text": text}).mark_text(align="left", fontSize=13).encode(
+        *(rows({"C": 1.62 * C, "reward": height, "text": text}).mark_text(align="left", fontSize=12).encode(
             x=x, y=y, text="text:N") for height, text in words),
     ]
     alt_text = (

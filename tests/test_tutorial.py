@@ -84,7 +84,7 @@ def test_a_missed_target_is_called_missed(tmp_path: Path):
         pytest.skip("no comparison has been recorded")
     compare = {**whole["compare"], "summary": {**whole["compare"]["summary"], "wrong verdicts": 0.0612}}
     page = how_sure.page({"compare": compare})
-    row = next(x for x in page.splitlines() if "called better and wrong" in x)
+    row = next(x for x in page.splitlines() if "names a worse arm as better" in x)
     assert "6.1 %" in row and "**missed**" in row
     assert "targets is missed." in page
 
