@@ -15,20 +15,20 @@ Records = Mapping[str, Mapping[str, Any]]
 PAGE, IMAGES = ROOT / "docs" / "speed.md", ROOT / "docs" / "images"
 HEAD = """# Speed
 
-This page compares the speed of isocost with TRL and with `generate` of Hugging Face, and with the peaks of the machine.
-`make bench` measures it on your machine; `python -m bench page` writes the page from `experiments/results/bench`. Each
-contender runs in its own process, and they take turns. A ratio is computed within each turn. Its interval is the sign
-test's for the median (95 %, or the whole range with fewer than six turns). Peak memory is that of each contender's own
-process.
+This page compares the speed of isocost with TRL and with `generate` of Hugging Face, and with the peaks of the
+machine. `make bench` measures it on your machine; `python -m bench page` writes the page from
+`experiments/results/bench`. Each contender runs in its own process, and they take turns. A ratio is computed within
+each turn. Its interval is the sign test's for the median (95 %, or the whole range with fewer than six turns). Peak
+memory is that of each contender's own process.
 """
 
 
 WHY = """## Why it is fast
 
-- The prompt of a group is read once, in sampling and in learning. Rollouts keep their own length: there is no padding,
-  and no rollout waits for the longest.
-- Each thread computes its own rows through all layers, so activations stay in its cache, and threads do not wait between
-  operations. There is no Python per token.
+- The prompt of a group is read once, in sampling and in learning. Rollouts keep their own length: there is no
+  padding, and no rollout waits for the longest.
+- Each thread computes its own rows through all layers, so activations stay in its cache, and threads do not wait
+  between operations. There is no Python per token.
 - Sampler and learner compute the same bits, so an on-policy update reuses the forward pass of sampling.
 - The backward pass skips dead groups.
 
@@ -168,7 +168,7 @@ def _learner(record: Mapping[str, Any]) -> str:
     flops = ", ".join(f"{k} {v / 1e9:.0f} GFLOP/s" for k, v in peaks["flops"].items())
     return (
         f"## Learner\n\nOne update on 256 rollouts. Measured peaks of {peaks['threads']} threads: {flops}, memory "
-        f"{peaks['bytes'] / 1e9:.0f} GB/s. Only operations that every update needs are counted (shared prompts once).\n\n"
+        f"{peaks['bytes'] / 1e9:.0f} GB/s. Counted are operations that every update needs (shared prompts once).\n\n"
         + markdown_table(head, rows) + "".join(f"\nLeft out: {x}.\n" for x in record["missing"])
     )
 

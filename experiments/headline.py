@@ -55,20 +55,20 @@ IMPORTS = re.compile(r"(?:^ +(?:from|import) .*\n)+", re.M)
 
 HEAD = """# Headlines
 
-This page tests claims of papers in the situations that the methods were made for, such as problems that are never solved,
-stale rollouts, or answers of very different lengths. Each situation is built from the embedded model and its sums, small
-enough for anyone to run again. `python experiments/headline.py page` writes the page from
-`experiments/results/headlines/`. Arms, settings, questions, margins and the function that reads the numbers were fixed
-and hashed before the first run (constants that it uses, and words, are not hashed). Learning rates are tuned alike, within
-the budget, unless stated. Runs of all arms share their seeds and cost the same. Settings were searched on other seeds,
-until the situation was there (plain RL fails in it), not until the claim held.
+This page tests claims of papers in the situations that the methods were made for, such as problems that are never
+solved, stale rollouts, or answers of very different lengths. Each situation is built from the embedded model and its
+sums, small enough for anyone to run again. `python experiments/headline.py page` writes the page from
+`experiments/results/headlines/`. Arms, settings, questions, margins and the function that reads the numbers were
+fixed and hashed before the first run (constants that it uses, and words, are not hashed). Learning rates are tuned
+alike, within the budget, unless stated. Runs of all arms share their seeds and cost the same. Settings were searched
+on other seeds, until the situation was there (plain RL fails in it), not until the claim held.
 
 A claim *holds* if the whole interval lies in the claimed range. It *does not hold* if no part of the interval does.
 Otherwise the answer is *cannot tell*. Each record's bill contains the cost of training, probes and evaluations. It
-excludes reading the ends afterwards (pass@k on either half, InT's trial repairs) and making the bases of RC and SIRI, but
-includes RC's rounds, which its runs count themselves. Intervals are Student's, over seeds, of 95 % for all questions of a
-headline together. That a claim holds here means that the mechanism works as described. That it does not hold means only
-that this tiny world does not show it.
+excludes reading the ends afterwards (pass@k on either half, InT's trial repairs) and making the bases of RC and SIRI,
+but includes RC's rounds, which its runs count themselves. Intervals are Student's, over seeds, of 95 % for all
+questions of a headline together. That a claim holds here means that the mechanism works as described. That it does
+not hold means only that this tiny world does not show it.
 """
 
 

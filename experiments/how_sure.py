@@ -27,9 +27,9 @@ Rows = Sequence[Mapping[str, Any]]
 NAMES = ("calibration", "backtest", "compare", "verdicts", "quickstart_seeds")
 HEAD = """# How accurate the forecasts are
 
-This page tests the 90 % intervals of isocost on hundreds of simulated studies whose truth is known, and on real studies
-whose outcome came later. Missed targets are marked. `python experiments/how_sure.py` writes the page from the files in
-`experiments/results`; the command that made each file is given. Terms are in the [glossary](glossary.md).
+This page tests the 90 % intervals of isocost on hundreds of simulated studies whose truth is known, and on real
+studies whose outcome came later. Missed targets are marked. `python experiments/how_sure.py` writes the page from the
+files in `experiments/results`; the command that made each file is given. Terms are in the [glossary](glossary.md).
 """
 
 
@@ -323,7 +323,8 @@ def _cover_part(r: Record) -> str:
         + picture(
             "coverage", "Coverage against nominal level, a line for each kind of truth; on the diagonal they agree"
         )
-        + "\nOn the dashed line, coverage equals the nominal level. Below it intervals are too narrow, above it too wide."
+        + "\nOn the dashed line, coverage equals the nominal level. Below it intervals are too narrow, above it too"
+          " wide."
         f" Coverage is lowest for the truth `{worst[1]}` ({_name(worst[0])}): {percent(worst[2])} at 90 %. The table"
         " shows the coverage of 90 % prediction intervals (mean of three new runs), by distance beyond the pilot's"
         " longest run:\n\n" + markdown_table(head, rows) + _unrelated(r)
@@ -369,8 +370,10 @@ def _width_part(r: Record) -> str:
     return (
         "### Width of the intervals\n\n"
         + picture("width", "Median width of prediction intervals against extrapolation, and the oracle's at four times")
-        + "\nThe table shows the median width of 90 % prediction intervals, in reward, by extrapolation. The oracle knows"
-        " the curve form and the noise, and has the same runs. Its width, computed at 4 times, is a lower bound.\n\n" + markdown_table(head, rows)
+        + "\nThe table shows the median width of 90 % prediction intervals, in reward, by extrapolation. The oracle"
+          " knows"
+        " the curve form and the noise, and has the same runs. Its width, computed at 4 times, is a lower"
+        " bound.\n\n" + markdown_table(head, rows)
     )
 
 
@@ -426,7 +429,8 @@ def _choice_part(r: Record) -> str:
         + picture(
             "regret", "Extra compute that the prescribed n needs, at the median, 75th and 90th percentile of studies"
         )
-        + "\nExtra compute is what the prescribed n needs beyond C to reach the reward that the truly best n has at C, at"
+        + "\nExtra compute is what the prescribed n needs beyond C to reach the reward that the truly best n has at"
+          " C, at"
         " equal seconds per rollout. *Never*: its asymptote is lower. The *oracle* knows the curve form and the noise,"
         " and chooses by the same rule from the same runs.\n\n"
         + markdown_table(head, rows)
@@ -446,7 +450,8 @@ def _calibration_pictures(r: Record) -> Iterable[tuple[str, charts.Spec]]:
     ]
     if rows:
         marks = [("at most 10 %", 0.1), ("at least 90 %", 0.9)]
-        yield "refusals", _dots(rows, "share of studies without an identified law", marks, "Studies without an identified law, by pilot")
+        title = "share of studies without an identified law"
+        yield "refusals", _dots(rows, title, marks, "Studies without an identified law, by pilot")
     yield "regret", _regret(r)
 
 
@@ -593,13 +598,15 @@ def _real(r: Record) -> str:
         side = "above" if above > len(errors) / 2 else "below"
         lean = (
             f" The outcome is {side} the forecast in {max(above, len(errors) - above)} of {len(errors)}: on these"
-            " problems the forecast is biased. The intervals are wide enough to cover this bias, but it remains an error."
+            " problems the forecast is biased. The intervals are wide enough to cover this bias, but it remains an"
+            " error."
         )
     verdicts = ", ".join(f"{v} {k}" for k, v in s["verdicts"].items())
     return (
         "## Real studies\n\n"
         + picture("real", "Sealed forecast intervals of real studies and the outcomes that came later")
-        + f"\nThese are {len(rows)} quickstarts, one for each seed, with the forecast sealed before training: {verdicts}."
+        + f"\nThese are {len(rows)} quickstarts, one for each seed, with the forecast sealed before training:"
+          f" {verdicts}."
         f" The outcome lay in the 90 % interval in {s['inside_interval']}. The median width is {s['median_width']:.3f},"
         f" the median error {s['median_error']:+.3f}.{lean} All share one model and one set of problems, so they"
         f" measure one setting. The forecast beat both naive ones by interval score in {s['beats_both_naive']}.\n\n"
@@ -610,14 +617,15 @@ def _real(r: Record) -> str:
 def _backtest(r: Record) -> str:
     head = ["law", "predicted at", "predictions", "coverage at 90 %", "outcome minus prediction", "width"]
     rows = [
-        ["not identified" if x["refused"] else "identified", f"{x['times']} times", str(x["predictions"]), percent(x["held"]),
-         f"{x['above']:+.3f}", f"{x['width']:.3f}"]
+        ["not identified" if x["refused"] else "identified", f"{x['times']} times", str(x["predictions"]),
+         percent(x["held"]), f"{x['above']:+.3f}", f"{x['width']:.3f}"]
         for x in sorted(r["summary"], key=lambda x: (x["refused"], x["times"]))
     ]
     above = [x["above"] for x in r["summary"]]
     lean = (
         " Outcomes are above predictions, the more so the further the prediction extrapolates. A likely reason is that"
-        " reward is a mean over problems that are learned one after the other, and rises for longer than the law's forms."
+        " reward is a mean over problems that are learned one after the other, and rises for longer than the law's"
+        " forms."
         if min(above) > 0 else ""
     )
     return (
@@ -711,17 +719,20 @@ def _verdicts(r: Record) -> str:
         "## Verdicts while a run trains\n\n"
         + picture("verdicts", "Wrong stops and compute saved, for each kind of truth")
         + f"\nThis is `isocost verdict` on {r['all']['runs']:,} simulated runs of {r['studies']} studies whose end is"
-        " known. A stop is wrong if the run would have reached its target. Regret is in budgets of a run, relative to an"
+        " known. A stop is wrong if the run would have reached its target. Regret is in budgets of a run, relative"
+        " to an"
         " oracle that knows the end; two alternatives are never stopping, and stopping below the forecast's band. A"
         " `sound` run follows the law's truth, a `low` run gains less, a `slow` run takes 2 to 8 times as long, and an"
         " `asked` run has another target reward. Sampled rewards are of 128 problems, four samples each, the"
         " default.\n\n"
         + markdown_table(head, rows)
         + f"\nStops because less than {w['worth']:g} was left to gain: {percent(w['wrong_of_stops'])} of {w['stopped']}"
-        f" were wrong, and they saved {percent(w['saved_of_oracle'])} of what the oracle saves. `change n` was advised in"
+        f" were wrong, and they saved {percent(w['saved_of_oracle'])} of what the oracle saves. `change n` was"
+        " advised in"
         f" {percent(c['just_below_half']['changed'])} of runs whose share of dead groups stays just below one half"
         f" (wrong) and in {percent(c['to_0.7']['changed'])} of those whose share rises to 0.7 (right).\n\n"
-        f"`{r['command'].replace('records/', 'experiments/', 1)} --out experiments/results/verdicts.json`, seed {r['seed']}\n"
+        f"`{r['command'].replace('records/', 'experiments/', 1)} --out experiments/results/verdicts.json`, seed"
+        f" {r['seed']}\n"
     )
 
 
@@ -808,7 +819,8 @@ def _compare(r: Record) -> str:
     return (
         "## Comparisons\n\n"
         + picture("compare", "Shares of comparisons that were wrong, and of those that found a true difference")
-        + f"\nThis is `isocost compare` on {r['summary']['studies']:,} pairs of arms with a known truth. A true difference"
+        + f"\nThis is `isocost compare` on {r['summary']['studies']:,} pairs of arms with a known truth. A true"
+          " difference"
         " is twice the minimum detectable difference, computed from the true noise. With the minimum detectable"
         f" difference that the comparison states, from the noise it measured, {percent(own)} are right.\n\n"
         + markdown_table(head, rows)

@@ -29,28 +29,29 @@ LATER = "best@4"        # a metric that was not sealed: the same runs, looked at
 ORDER = ("better", "worse", "same", "cannot tell")
 
 
-CARE = """One small world says little about a method. Most of these methods were made for models that reason at length,
-for stale rollouts, or for problems that are never solved. Here answers have at most four tokens, rollouts are fresh except
-those of AReaL and ScaleRL, and the base is right half of the time. Some methods have nothing to act on here and equal
-their parents to the last digit, or nearly: MinPRO (ratios of fresh rollouts are 1), ARRoL (no answer is long enough to be
-stopped), TTI (one turn), Rollout-GDRO (by pass@8 nearly all problems share a bin), GDPO (no answer is too long).
-`isocost profile` reports beforehand that the preconditions of POPE, InT and ADHint fail on these problems, and that those
-of SCALER hold. MRT spends rollouts on answers that are not trained on, and RC on such rounds; equal cost counts both. FBC
-and TTI were billed about an eighth more FLOP than they need, for log-probs that their loss does not read.
+CARE = """One small world says little about a method. Most of these methods were made for models that reason at
+length, for stale rollouts, or for problems that are never solved. Here answers have at most four tokens, rollouts are
+fresh except those of AReaL and ScaleRL, and the base is right half of the time. Some methods have nothing to act on
+here and equal their parents to the last digit, or nearly: MinPRO (ratios of fresh rollouts are 1), ARRoL (no answer
+is long enough to be stopped), TTI (one turn), Rollout-GDRO (by pass@8 nearly all problems share a bin), GDPO (no
+answer is too long). `isocost profile` reports beforehand that the preconditions of POPE, InT and ADHint fail on these
+problems, and that those of SCALER hold. MRT spends rollouts on answers that are not trained on, and RC on such
+rounds; equal cost counts both. FBC and TTI were billed about an eighth more FLOP than they need, for log-probs that
+their loss does not read.
 """
 ONE_SIZE = """\
-All arms ran at one n and B, whatever their own file says. The table shows a method's own sizes where they differ. This is
-a handicap for methods made for larger groups: eight rollouts of BRPO are one trace and its answers, without another trace
-to compare it with, and most of them carry no advantage. MC-GRPO needs an odd n. For methods with sizes of their own, the
-wave measures them at these sizes, not as published.
+All arms ran at one n and B, whatever their own file says. The table shows a method's own sizes where they differ.
+This is a handicap for methods made for larger groups: eight rollouts of BRPO are one trace and its answers, without
+another trace to compare it with, and most of them carry no advantage. MC-GRPO needs an odd n. For methods with sizes
+of their own, the wave measures them at these sizes, not as published.
 """
 OWN_SIZES = """\
-Every arm ran at its method's own n and B, which the table shows. All cost the same, so an arm with larger updates made
-fewer of them.
+Every arm ran at its method's own n and B, which the table shows. All cost the same, so an arm with larger updates
+made fewer of them.
 """
 AGAIN = """\
-mcgrpo, mrt, brpo, scaler and v05 were trained again under the same seal, after a review had found faults in them. No number
-here includes the cost of their first runs.
+mcgrpo, mrt, brpo, scaler and v05 were trained again under the same seal, after a review had found faults in them. No
+number here includes the cost of their first runs.
 """
 
 
@@ -93,7 +94,8 @@ def page(data: Record) -> str:
         f"{len(found['changes'])} methods were tried, each at three learning rates and then with {seeds} of {cost} on "
         f"`{data['setting']['data']}` with {data['setting']['model']}, {at}. Parents ran once "
         f"and are shared. This took {runs:,} runs and {hours:.1f} hours of run time. Results: {told}.\n",
-        f"{found['called']} of {found['asked']} answers are significant by the Benjamini-Hochberg procedure, which keeps "
+        f"{found['called']} of {found['asked']} answers are significant by the Benjamini-Hochberg procedure, which"
+        " keeps "
         f"the expected share of false differences at {RATE:.0%} or less. Intervals are "
         f"{100 * (1 - found['alpha']):.3g} % intervals.\n",
         CARE,

@@ -100,7 +100,8 @@ def test_a_wrong_option_is_found():
 def test_make_targets_exist():
     makefile = (HOME / "Makefile").read_text(encoding="utf-8")
     for page in PAGES:
-        for target in re.findall(r"\bmake (quickstart|test|docs|lint|bench|attack|clean)\b", page.read_text(encoding="utf-8")):
+        text = page.read_text(encoding="utf-8")
+        for target in re.findall(r"\bmake (quickstart|test|docs|lint|bench|attack|clean)\b", text):
             assert re.search(rf"^{target}:", makefile, flags=re.M)
 
 
@@ -135,7 +136,7 @@ def test_the_glossary_is_alphabetical_and_each_term_is_explained_once():
     for entry in terms:
         head = re.match(r"\*\*([^*]+(?:\\\*[^*]*)?)\.\*\* \S", entry)
         assert head, f"an entry is **Term.** and its explanation, got {entry[:60]!r}"
-        assert len(re.findall(r"[.:]\)?(?=\s|$)", entry.partition(".** ")[2])) <= 5, f"too long for a glossary: {head[1]}"
+        assert len(re.findall(r"[.:]\)?(?=\s|$)", entry.partition(".** ")[2])) <= 5, f"too long: {head[1]}"
         names.append(head[1].replace("\\", ""))
     keys = [re.sub(r"[^a-z0-9]", "", n.split("(")[0].lower()) for n in names]
     assert keys == sorted(keys) and len(set(names)) == len(names)
@@ -178,7 +179,8 @@ def test_every_measurement_names_its_record():
     found = SECTION.findall((HOME / "docs" / "evidence.md").read_text(encoding="utf-8"))
     assert len(found) == 9
     for name, text in found:
-        named = re.findall(r"`(experiments/results/[\w./]+)`", text) + [f"docs/{p}" for p in re.findall(r"\((\w+\.md)", text)]
+        named = re.findall(r"`(experiments/results/[\w./]+)`", text)
+        named += [f"docs/{page}" for page in re.findall(r"\((\w+\.md)", text)]
         assert named and all((HOME / x).exists() for x in named), name
 
 

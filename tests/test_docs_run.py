@@ -82,8 +82,10 @@ def mine(shell: Shell) -> None:
 
 
 def readme(shell: Shell) -> None:
-    """The files of a checkout, the study that `make quickstart` leaves, and 200 problems for the embedded model in place
-    of examples/mine.jsonl, of which it solves about as many groups completely as SmolLM2 does of those."""
+    """The files of a checkout, the study that `make quickstart` leaves, and 200 problems for the embedded model.
+
+    They replace examples/mine.jsonl: the embedded model solves about as many groups completely as SmolLM2 does there.
+    """
     given(shell, "examples", "tests/fixtures/logs/trl")
     shutil.copytree(HOME / "experiments" / "results" / "quickstart", shell.here / "studies" / "quickstart-0")
     rows = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a in range(20, 60) for b in (11, 17, 23, 38, 56)]

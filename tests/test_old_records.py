@@ -1,8 +1,8 @@
 """Records that the code of commit cf90da5 wrote, one of each kind, load, audit and resume as before.
 
 The archive holds a sealed and audited study (`tiny`), a comparison (`cmp`), one against parents (`wave`), a study of
-imported logs (`imp`), a run (`run1`), runs that were killed (`killed`) with their model (`mini`), and the recipes of all
-methods as they were described then.
+imported logs (`imp`), a run (`run1`), runs that were killed (`killed`) with their model (`mini`), and the recipes of
+all methods as they were described then.
 """
 
 import asyncio

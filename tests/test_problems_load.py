@@ -104,7 +104,7 @@ def test_a_prompt_that_the_model_cannot_be_given_is_a_broken_row(tmp_path):
     with pytest.raises(UserError, match="can be given none of the 2 rows") as error:
         load_problems(none, reads=reads)
     assert "\n" not in str(error.value)
-    with pytest.raises(UserError, match="holds no problem that can be used\n  line 1: the model cannot read"):
+    with pytest.raises(UserError, match="contains no usable problem\n  line 1: the model cannot read"):
         load_problems(none, reads=reads, skip_broken=True)
 
 
