@@ -171,7 +171,7 @@ def test_parquet(tmp_path):
 @pytest.mark.parametrize("spec", ["nothing", "nothing.jsonl", "pyproject.toml"])
 def test_what_is_no_source_is_refused(spec, monkeypatch):
     monkeypatch.chdir(EXAMPLES.parent)
-    with pytest.raises(UserError, match=r"jsonl|no file"):
+    with pytest.raises(UserError, match=r"jsonl|not a file"):
         load_problems(spec)
 
 
