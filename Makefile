@@ -1,12 +1,12 @@
-# `make quickstart` runs a whole study, `make test` passes the suite, `make bench` measures how fast it all is, and
-# `make attack` attacks it and kills it. Each sets itself up.
+# `make quickstart` runs a whole study, `make test` runs the tests, `make docs` builds the pages as a site in build/docs,
+# `make bench` measures speed, and `make attack` runs the attacks and kills runs. Each target installs what it needs.
 PYTHON ?= python3
 VENV ?= .venv
 SEED ?= 0
 export OMP_WAIT_POLICY = passive
 export OMP_NUM_THREADS = 1
 
-.PHONY: quickstart test lint attack bench chromium clean
+.PHONY: quickstart test lint docs attack bench chromium clean
 
 quickstart: $(VENV)/run
 	$(VENV)/bin/isocost quickstart --seed $(SEED)
@@ -18,12 +18,17 @@ lint: $(VENV)/dev
 	$(VENV)/bin/ruff check src tests experiments bench
 	$(VENV)/bin/mypy
 
+# A warning, such as a link that leads nowhere, is an error. Open build/docs/index.html; it needs no server.
+docs: $(VENV)/docs
+	$(VENV)/bin/python -m sphinx -q -W --keep-going -E -b html -d build/doctrees docs build/docs
+	@echo "build/docs/index.html"
+
 # Bad inputs, hostile rewards, and runs killed at random instants: the count is printed at the end.
 attack: $(VENV)/dev chromium
 	$(VENV)/bin/python tests/attack.py
 
-# What it is measured against lives in a virtual environment of its own: `make bench BENCH_TRL_PYTHON=...` takes
-# another one that has it. `make bench BENCH="step --variants base"` runs a part; see `python -m bench --help`.
+# TRL, the baseline, is installed in a virtual environment of its own: `make bench BENCH_TRL_PYTHON=...` uses another
+# one that has it. `make bench BENCH="step --variants base"` runs a part; see `python -m bench --help`.
 BENCH ?=
 TRL_VENV = .venv-trl
 BENCH_TRL_PYTHON ?= $(CURDIR)/$(TRL_VENV)/bin/python
@@ -47,10 +52,15 @@ $(VENV)/dev: pyproject.toml constraints.txt
 	$(VENV)/bin/pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@ $(VENV)/run
 
-# The report is tested in a real browser where one is to be had; without one those tests say that they were skipped.
+$(VENV)/docs: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install -q --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@ $(VENV)/run
+
+# The report is tested in a real browser; without one those tests are skipped and say so.
 chromium:
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	  apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } || echo "no chromium: browser tests will be skipped"
 
 clean:
-	rm -rf $(VENV) $(TRL_VENV) .pytest_cache .mypy_cache .ruff_cache *.egg-info
+	rm -rf $(VENV) $(TRL_VENV) .pytest_cache .mypy_cache .ruff_cache build *.egg-info

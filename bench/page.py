@@ -15,24 +15,24 @@ Records = Mapping[str, Mapping[str, Any]]
 PAGE, IMAGES = ROOT / "docs" / "speed.md", ROOT / "docs" / "images"
 HEAD = """# Speed
 
-Written by `python -m bench page` from `experiments/results/bench`; `make bench` measures again, on your machine.
-Contenders live in processes of their own and take turns, block by block; a ratio is taken within each turn, and its
-interval is the sign test's for the median (95 %, or the whole range where there are fewer than six turns). Peak memory
-is of each contender's own process.
+This page compares the speed of isocost with TRL and with `generate` of Hugging Face, and with the peaks of the
+machine. `make bench` measures it on your machine; `python -m bench page` writes the page from
+`experiments/results/bench`. Each contender runs in its own process, and they take turns. A ratio is computed within
+each turn. Its interval is the sign test's for the median (95 %, or the whole range with fewer than six turns). Peak
+memory is that of each contender's own process.
 """
 
 
-WHY = """## Where it comes from
+WHY = """## Why it is fast
 
-- The prompt of a group is read once, in sampling and in learning, and rollouts are as long as they are: nothing is
-  padded, nothing waits for the longest.
-- Each thread takes its own rows through all layers, so activations stay in its cache and nobody waits between
-  operations. There is no Python per token.
-- Sampler and learner compute alike to the last bit, so the forward pass of an on-policy update is the one that sampling
-  made.
-- Groups that earned the same throughout are passed over on the way back.
+- The prompt of a group is read once, in sampling and in learning. Rollouts keep their own length: there is no
+  padding, and no rollout waits for the longest.
+- Each thread computes its own rows through all layers, so activations stay in its cache, and threads do not wait
+  between operations. There is no Python per token.
+- Sampler and learner compute the same bits, so an on-policy update reuses the forward pass of sampling.
+- The backward pass skips dead groups.
 
-Not done: matrix units (AMX), CUDA graphs, anything narrower than bf16.
+Not implemented: matrix units (AMX), CUDA graphs, formats smaller than bf16.
 """
 
 
@@ -95,7 +95,7 @@ def _machines(found: Records) -> str:
 
     head = ["command", "processor", "GPU", "versions", "load before", "seconds"]
     none = [] if any(r["machine"]["gpu"] for r in found.values()) else [
-        "", "No GPU was at hand: the GPU rows, which the same commands add where torch finds one, are absent.", ""
+        "", "This machine had no GPU. The same commands add GPU rows where torch finds one.", ""
     ]
     return markdown_table(head, map(row, found)) + "\n".join(none)
 
@@ -111,11 +111,11 @@ def _step(record: Mapping[str, Any]) -> str:
         "of tokens with an id below 16), GRPO loss, AdamW, clipping and rate. `base`: prompts of 8 and 24 new tokens. "
         "`long`: prompts of 256. `ragged`: up to 192 new tokens by a policy that ends after 24 on average, but not at "
         "all after one prompt in ten.\n",
-        picture("ratios", "How many times faster than TRL's best settings each contender is, with intervals"),
+        picture("ratios", "Speed of each contender relative to TRL's best settings, with intervals"),
     ]
     head = [
         "contender", "s/step", "µs/sampled token", "times TRL's best", "at equal tokens", "CPU s/step", "first step s",
-        "peak MiB", "late reward", "less TRL's",
+        "peak MiB", "late reward", "minus TRL's",
     ]
     for v in record["variants"]:
         rows = [_step_row(r, v["best_trl"]) for r in v["rows"]]
@@ -152,7 +152,7 @@ def _decode(record: Mapping[str, Any]) -> str:
     out += markdown_table(head, rows)
     if logp:
         sizes = ["mean", "99th percentile", "largest", "mean with its sign"]
-        out += "\nLog-probs recorded while decoding, less those of Hugging Face's forward pass in float32, by size:\n\n"
+        out += "\nLog-probs recorded while decoding minus those of Hugging Face's forward pass in float32, by size:\n\n"
         out += markdown_table(["model", "precision", "contender", "tokens", *sizes], logp)
     return out + "".join(f"\nLeft out: {x}.\n" for x in record["missing"])
 
@@ -168,7 +168,7 @@ def _learner(record: Mapping[str, Any]) -> str:
     flops = ", ".join(f"{k} {v / 1e9:.0f} GFLOP/s" for k, v in peaks["flops"].items())
     return (
         f"## Learner\n\nOne update on 256 rollouts. Measured peaks of {peaks['threads']} threads: {flops}, memory "
-        f"{peaks['bytes'] / 1e9:.0f} GB/s. Operations are those an update cannot do without (shared prompts once).\n\n"
+        f"{peaks['bytes'] / 1e9:.0f} GB/s. Counted are operations that every update needs (shared prompts once).\n\n"
         + markdown_table(head, rows) + "".join(f"\nLeft out: {x}.\n" for x in record["missing"])
     )
 
@@ -177,7 +177,7 @@ def _study(record: Mapping[str, Any]) -> str:
     last = sum(r["last"] - r["first"] for r in record["rows"]) / len(record["rows"])
     return (
         f"## A study\n\n{record['runs']} runs of the built-in problems (ten arms, three seeds, {record['C']} rollouts "
-        f"each) by {record['workers']} workers: {record['seconds_wall'] / 60:.1f} minutes on the wall, "
+        f"each) by {record['workers']} workers: {record['seconds_wall'] / 60:.1f} minutes of wall-clock time, "
         f"{record['cpu'] / 60:.1f} of CPU, {record['rollouts']:,} rollouts, {record['updates']:,} updates, at most "
         f"{record['peak_mb']} MiB per worker. Held-out reward rose by {last:.3f} on average.\n"
     )
@@ -193,7 +193,7 @@ def _scaling(record: Mapping[str, Any]) -> str:
         ] for r in record["rows"]
     ]
     return (
-        "## Scaling\n\nA Llama of 4 layers, 128 wide where nothing else is said; per sampled token.\n\n"
+        "## Scaling\n\nA Llama of 4 layers, 128 wide unless stated; per sampled token.\n\n"
         + picture("roofline", "Operations per byte against GFLOP/s reached, under the measured roofs")
         + picture("axes", "Microseconds per token along batch, length, width and group size, with the floor")
         + "\n" + markdown_table(head, rows) + "".join(f"\nLeft out: {x}.\n" for x in record["missing"])
@@ -205,6 +205,6 @@ def _overhead(record: Mapping[str, Any]) -> str:
             for r in record["rows"]]
     head = ["problems per step", "rollouts per problem", "rollouts/s", "a plain loop", "share"]
     return (
-        "## Our own Python\n\nFeed, pack and journal around an engine that costs nothing, on one core, against a "
+        "## Overhead of Python\n\nFeed, pack and journal with an engine that costs nothing, on one core, against a "
         "hand-written loop that makes the same arrays and lines.\n\n" + markdown_table(head, rows)
     )

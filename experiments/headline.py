@@ -58,20 +58,20 @@ IMPORTS = re.compile(r"(?:^ +(?:from|import) .*\n)+", re.M)
 
 HEAD = """# Headlines
 
-Written by `python experiments/headline.py page` from `experiments/results/headlines/`. Each method of the first wave
-was made for a situation: problems that are never solved, rollouts that are old, answers of very unlike length. Here
-that situation is built from the embedded model and its sums, small enough to be run again by anyone, and the method's
-claim is asked there. Arms, settings, questions, margins and the function that reads the numbers were fixed before the
-first run and carry a hash (constants that it uses, and words, do not); learning rates are tuned alike, within the
-budget, unless it says otherwise; runs of all arms share their seeds and cost the same. Settings were looked for on
-other seeds, until the situation was there (plain RL fails in it), not until the claim held.
+This page tests claims of papers in the situations that the methods were made for, such as problems that are never
+solved, stale rollouts, or answers of very different lengths. Each situation is built from the embedded model and its
+sums, small enough for anyone to run again. `python experiments/headline.py page` writes the page from
+`experiments/results/headlines/`. Arms, settings, questions, margins and the function that reads the numbers were
+fixed and hashed before the first run (constants that it uses, and words, are not hashed). Learning rates are tuned
+alike, within the budget, unless stated. Runs of all arms share their seeds and cost the same. Settings were searched
+on other seeds, until the situation was there (plain RL fails in it), not until the claim held.
 
-A claim *holds* where the whole interval lies in what is claimed, it *does not hold* where none of it does, and else
-nobody can tell. What training, probes and evaluations cost is in each record's bill; what reading the ends
-afterwards cost (pass@k on either half, InT's trial repairs) and making the bases of RC and SIRI is not, but for RC's
-rounds, which its runs count themselves. Intervals are Student's, over seeds, of 95 % for all questions of a headline
-together. That a claim holds here says that the mechanism works as described; that it does not, that this tiny world
-does not show it.
+A claim *holds* if the whole interval lies in the claimed range. It *does not hold* if no part of the interval does.
+Otherwise the answer is *cannot tell*. Each record's bill contains the cost of training, probes and evaluations. It
+excludes reading the ends afterwards (pass@k on either half, InT's trial repairs) and making the bases of RC and SIRI,
+but includes RC's rounds, which its runs count themselves. Intervals are Student's, over seeds, of 95 % for all
+questions of a headline together. That a claim holds here means that the mechanism works as described. That it does
+not hold means only that this tiny world does not show it.
 """
 
 
@@ -267,21 +267,21 @@ def _part(name: str, module: ModuleType, record: Mapping[str, Any]) -> str:
         rates = f"learning rate {headline.rate:g}, not tuned"
     notes = "".join(f"- {n}\n" for n in record["ended"])
     if record["code"]["probe"] != record["code"]["train"]:
-        notes += "- the package's sources changed between the probes of the learning rate and the runs\n"
+        notes += "- The package's sources changed between the learning-rate probes and the runs.\n"
     if len(record["code"]["train"]) > 1:
-        notes += "- the package's sources changed while the runs were made\n"
+        notes += "- The package's sources changed during the runs.\n"
     return "\n".join([
         f"## {headline.title}\n",
         f"{record['claim']} **{record['outcome'].capitalize()}**. {_whose(headline)}\n",
         situation + "\n",
         f'<picture>\n  <source media="(prefers-color-scheme: dark)" srcset="images/headline-{name}-dark.svg">\n'
         f'  <img alt="{module.ALT}" src="images/headline-{name}-light.svg">\n</picture>\n',
-        markdown_table(("asked", "", "against", "difference", "claimed", "answer"), [
+        markdown_table(("question", "", "baseline", "difference", "claimed", "answer"), [
             (a["says"], _short(a["of"]), _short(a["less"]),
              f"{_signed(a['value'])} [{_signed(a['low'])}, {_signed(a['high'])}]", _claimed(q.claimed), a["answer"])
             for a, q in zip(record["answers"], headline.questions, strict=True)]),
         f"{seeds} an arm, {amount} a run, n = {record['n']}, B = {record['B']}; {rates}. "
-        f"{counted(runs, 'run')}, probes among them, {seconds / 60:.0f} minutes of run time.\n",
+        f"{counted(runs, 'run')} including probes, {seconds / 60:.0f} minutes of run time.\n",
         *([notes] if notes else []),
         "```sh", f"python experiments/headline.py run {name}", "```\n",
     ])
@@ -291,7 +291,8 @@ def _whose(headline: Headline) -> str:
     """Of which methods this is their own claim, and which claim something else."""
     others = [name for name in headline.methods if name not in headline.own]
     said = [f"This is the claim of {_listed(headline.own)}."] if headline.own else []
-    said += [f"The claim of {_listed(others)} is another ([Methods](methods.md))."] if others else []
+    differ = "has a different claim" if len(others) == 1 else "have different claims"
+    said += [f"{_listed(others)} {differ} ([Methods](methods.md))."] if others else []
     return " ".join(said)
 
 

@@ -25,11 +25,11 @@ RECORDS, PAGE, IMAGES = HOME / "experiments" / "results", HOME / "docs" / "how_s
 Record = Mapping[str, Any]
 Rows = Sequence[Mapping[str, Any]]
 NAMES = ("calibration", "backtest", "compare", "verdicts", "quickstart_seeds")
-HEAD = """# How sure are we
+HEAD = """# How accurate the forecasts are
 
-Written by `python experiments/how_sure.py` from the files in `records`; the command that made each stands beside it. A
-law that says 90 % is held here against hundreds of studies whose truth is known, because somebody planted it, and
-against real ones whose outcome came later. What was missed is marked as missed.
+This page tests the 90 % intervals of isocost on hundreds of simulated studies whose truth is known, and on real
+studies whose outcome came later. Missed targets are marked. `python experiments/how_sure.py` writes the page from the
+files in `experiments/results`; the command that made each file is given. Terms are in the [glossary](glossary.md).
 """
 
 
@@ -109,7 +109,7 @@ def met(holds: bool | str | None) -> str:
 
 def covers(share: float) -> bool | str:
     """Whether the coverage of a 90 % interval is in 85 to 95 %, or on which side it is not."""
-    return "too sure" if share < 0.85 else "too modest, wider than it need be" if share > 0.95 else True
+    return "intervals too narrow" if share < 0.85 else "intervals wider than necessary" if share > 0.95 else True
 
 
 # targets ------------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def _targets(found: Mapping[str, Record]) -> str:
     text = f"{missed} of {len(rows)} targets {'is' if missed == 1 else 'are'} missed."
     if not missed:
         text = f"All {len(rows)} targets are met."
-    return "## What must hold\n\n" + markdown_table(["what", "target", "measured", ""], rows) + f"\n{text}\n"
+    return "## Targets\n\n" + markdown_table(["what", "target", "measured", ""], rows) + f"\n{text}\n"
 
 
 Target = tuple[str, str, str, bool | str | None]
@@ -139,13 +139,13 @@ def _compare_targets(r: Record) -> list[Target]:
     right, least = s["right at equal cost at twice the detectable"], s["the same, worst cell"]
     return [
         (
-            "comparison: called better and wrong",
+            "comparison: names a worse arm as better",
             "at most 5 %",
             f"{percent(wrong)} (worst case {percent(worst)})",
             wrong <= 0.05 and worst <= 0.05,
         ),
         (
-            "comparison: right at twice the detectable effect",
+            "comparison: correct at twice the minimum detectable difference",
             "at least 80 %",
             f"{percent(right)} (worst case {percent(least)})",
             right >= 0.8 and least >= 0.8,
@@ -191,27 +191,27 @@ def _calibration_targets(r: Record) -> list[Target]:
         for group in ("moving", "inside"):
             star = r["groups"].get(group, {}).get("cover", {}).get("n_star")
             if star and star["count"] >= FEW:
-                named[f"n\\*, {_name(group)} ({star['count']} given)"] = star["confidence_90"]
+                named[f"n\\*, {_name(group)} ({star['count']} intervals)"] = star["confidence_90"]
         out += [(f"90 % interval covers: {k}", "85 to 95 %", percent(v), covers(v)) for k, v in named.items()]
     if "cover" in outside:
         for kind in ("prediction", "confidence"):
             v = outside["cover"]["reward@4"][kind][AT_90]
             word = {"prediction": "prediction", "confidence": "mean curve"}[kind]
-            out.append((f"the same on truths outside the law's forms, {word}", "at least 80 %", percent(v), v >= 0.8))
+            out.append((f"the same, truth outside the law's forms, {word}", "at least 80 %", percent(v), v >= 0.8))
     if "oracle" in inside:
         v = inside["oracle"]["ratio_of_prediction"]
-        out.append(("width against one who knows form and noise, median", "at most 1.5", f"{v:.2f}", v <= 1.5))
+        out.append(("width relative to the oracle's, median", "at most 1.5", f"{v:.2f}", v <= 1.5))
     if inside:
         out.append(
-            ("designs that can tell: refused", "at most 10 %", percent(inside["refused"]), inside["refused"] <= 0.1)
+            ("sufficient pilots: not identified", "at most 10 %", percent(inside["refused"]), inside["refused"] <= 0.1)
         )
     if "unidentifiable" in r:
-        for word, key in (("refused", "refused"), ("refused, or the asymptote said to be open", "asymptote")):
+        for word, key in (("not identified", "refused"), ("not identified, or the asymptote flagged", "asymptote")):
             v = r["unidentifiable"][key]
-            out.append((f"designs that cannot tell: {word}", "at least 90 %", percent(v), v >= 0.9))
+            out.append((f"insufficient pilots: {word}", "at least 90 %", percent(v), v >= 0.9))
     if "repeats" in inside:
         twice, often = (inside["repeats"][k] for k in ("twice", "four_times_as_often"))
-        out.append(("width when every checkpoint is handed in twice", "no less", f"{twice:.3f} times", twice >= 0.99))
+        out.append(("width when every checkpoint is given twice", "no less", f"{twice:.3f} times", twice >= 0.99))
         out.append(
             (
                 "width when runs are evaluated four times as often",
@@ -225,14 +225,14 @@ def _calibration_targets(r: Record) -> list[Target]:
         for place, word, most in ((0, "median", 0.05), (2, "90th percentile", 0.15)):
             v = inside["choice"]["@4"]["extra"][place]
             hopeless = known is not None and not _least(known["extra"][place], most)
-            holds = _least(v, most) or ("so does one who knows form and noise" if hopeless else False)
+            holds = _least(v, most) or ("the oracle misses it too" if hopeless else False)
             out.append((f"prescribed n: extra compute, {word}", f"at most {100 * most:.0f} %", _reached(v), holds))
     return out
 
 
 def _reached(x: float | None) -> str:
     """Compute beyond C as a share; None is a reward that is never reached."""
-    return "never there" if x is None else percent(x)
+    return "never" if x is None else percent(x)
 
 
 def _least(x: float | None, most: float) -> bool:
@@ -246,21 +246,21 @@ PARAMETERS = ("A", "Cmid", "b")
 FEW = 30        # intervals below which a share says too little to be held against a target
 GROUPS = {
     "inside": "inside the forms",
-    "rough": "n in no order",
+    "rough": "n not ordered",
     "moving": "n* rises in the pilot",
     "outside": "outside the forms",
-    "unrelated": "no n like another",
+    "unrelated": "curves unrelated across n",
 }
 
 
 def _calibration(r: Record) -> str:
     parts = [
         "## Simulated studies\n\n"
-        f"{r['studies']:,} pilots of truths that were planted, with the noise real runs have: seeds that differ in"
-        " speed, checkpoints that share their run's luck, finite held-out sets, runs that stop early or crash. The"
-        f" system draws the seed when the command is run, and it is kept in the record ({r['seed']}): nobody tunes on"
-        " these. How far bands lean beyond the pilot (`BELOW`, `BENT`, `ABOVE` in `src/isocost/laws/law.py`) was chosen"
-        " on 290 others, of seed 777, truths outside the forms among them.\n\n"
+        f"These are {r['studies']:,} simulated pilots with a known truth and the noise of real runs: seeds that differ"
+        " in speed, checkpoints with correlated errors within a run, finite held-out sets, runs that stop early or"
+        f" crash. The system chose the seed when the command ran and recorded it ({r['seed']}), so nothing was tuned on"
+        " these studies. The widening of bands beyond the pilot (`BELOW`, `BENT`, `ABOVE` in"
+        " `src/isocost/laws/law.py`) was tuned on 290 other studies, of seed 777, some of them outside the forms.\n\n"
         "`python experiments/calibration.py --studies 500 --out experiments/results/calibration.json`\n",
         _cover_part(r),
         _width_part(r),
@@ -319,15 +319,15 @@ def _cover_part(r: Record) -> str:
     ]
     worst = min(low, key=lambda x: x[2])
     return (
-        "### Does 90 % mean 90 %?\n\n"
+        "### Coverage of 90 % intervals\n\n"
         + picture(
             "coverage", "Coverage against nominal level, a line for each kind of truth; on the diagonal they agree"
         )
-        + "\nOn the dashed line an interval does what it says; below it the law is too sure, above it too modest. Of"
-        f" the kinds of truth, `{worst[1]}` ({_name(worst[0])}) is covered least: {percent(worst[2])} at"
-        " 90 %. Shares of prediction intervals (mean of three new runs) that held, at 90 %, by how far beyond the"
-        " pilot's longest"
-        " run they reach:\n\n" + markdown_table(head, rows) + _unrelated(r)
+        + "\nOn the dashed line, coverage equals the nominal level. Below it intervals are too narrow, above it too"
+          " wide."
+        f" Coverage is lowest for the truth `{worst[1]}` ({_name(worst[0])}): {percent(worst[2])} at 90 %. The table"
+        " shows the coverage of 90 % prediction intervals (mean of three new runs), by distance beyond the pilot's"
+        " longest run:\n\n" + markdown_table(head, rows) + _unrelated(r)
     )
 
 
@@ -338,9 +338,9 @@ def _unrelated(r: Record) -> str:
     related, apart = (r["groups"][g]["cover"]["reward@4"] for g in ("inside", "unrelated"))
     mean, new = (apart[kind][AT_90] for kind in ("confidence", "prediction"))
     return (
-        "\nThe law takes n that are neighbours to be alike, as they are in published sweeps, and lets an arm that is"
-        " late lean on those that are not. Where every n is of a truth of its own that is wrong: "
-        f"{percent(mean)} of mean curves and {percent(new)} of new runs are then covered at 4 times, for"
+        "\nThe law assumes that neighbouring n have similar curves, as in published sweeps. An arm whose runs are too"
+        " short borrows strength from the others. If every n has an unrelated truth, this assumption is wrong: coverage"
+        f" at 4 times is then {percent(mean)} for mean curves and {percent(new)} for new runs, against"
         f" {percent(related['confidence'][AT_90])} and {percent(related['prediction'][AT_90])} inside the forms.\n"
     )
 
@@ -352,7 +352,7 @@ def _width_part(r: Record) -> str:
         *(f"at {t} times" for t in r["times"][1:]),
         "error at 4 times",
         "bias at 4 times",
-        "width over the oracle's at 4 times: mean curve",
+        "width relative to the oracle's at 4 times: mean curve",
         "prediction",
     ]
     rows = []
@@ -368,30 +368,31 @@ def _width_part(r: Record) -> str:
             ]
         )
     return (
-        "### How wide, and how wide it would have to be\n\n"
+        "### Width of the intervals\n\n"
         + picture("width", "Median width of prediction intervals against extrapolation, and the oracle's at four times")
-        + "\nMedian width of 90 % prediction intervals, in reward, against how far they extrapolate. The oracle knows"
-        " the form of the curve and the noise, and has the same runs: what it needs cannot be had for less. It is asked"
-        " at 4"
-        " times.\n\n" + markdown_table(head, rows)
+        + "\nThe table shows the median width of 90 % prediction intervals, in reward, by extrapolation. The oracle"
+          " knows"
+        " the curve form and the noise, and has the same runs. Its width, computed at 4 times, is a lower"
+        " bound.\n\n" + markdown_table(head, rows)
     )
 
 
 def _refusal_part(r: Record) -> str:
     rows = [
-        [name, "can tell", v["studies"], percent(v["refused"]), ""]
+        [name, "sufficient", v["studies"], percent(v["refused"]), ""]
         for name, v in r["groups"].get("inside", {}).get("by_design", {}).items()
     ]
     rows += [
-        [name, "cannot tell", v["studies"], percent(v["refused"]), percent(v["asymptote"])]
+        [name, "insufficient", v["studies"], percent(v["refused"]), percent(v["asymptote"])]
         for name, v in r.get("unidentifiable", {}).get("by_design", {}).items()
     ]
     return (
-        "### Does it refuse when it should, and only then?\n\n"
-        + picture("refusals", "Share of studies refused, for designs that can tell and for designs that cannot")
-        + "\nDesigns of the pilot that identify the law, where a refusal is a failure, and designs that do not, where"
-        " an answer is. *Said to be open*: refused, or the asymptote flagged as not identified.\n\n"
-        + markdown_table(["design", "", "studies", "refused", "said to be open"], rows)
+        "### When the law is not identified\n\n"
+        + picture("refusals", "Share of studies without an identified law, for sufficient and insufficient pilots")
+        + "\nA sufficient pilot contains enough runs to identify the law, so "
+        '"not identified" is an error there. For an insufficient pilot, a fitted law is the error. The last column also'
+        " counts laws whose asymptote is flagged as not identified.\n\n"
+        + markdown_table(["pilot", "", "studies", "not identified", "or asymptote flagged"], rows)
     )
 
 
@@ -424,13 +425,14 @@ def _choice_part(r: Record) -> str:
                 ]
             )
     return (
-        "### What a wrong n costs\n\n"
+        "### Cost of a wrong n\n\n"
         + picture(
             "regret", "Extra compute that the prescribed n needs, at the median, 75th and 90th percentile of studies"
         )
-        + "\nThe compute that the prescribed n needs beyond C to reach what the truly best n has at C, at equal"
-        " seconds per rollout. *Never there*: its asymptote lies below. The *oracle* knows the form of the curve and"
-        " the noise, and chooses by the same rule from the same runs.\n\n"
+        + "\nExtra compute is what the prescribed n needs beyond C to reach the reward that the truly best n has at"
+          " C, at"
+        " equal seconds per rollout. *Never*: its asymptote is lower. The *oracle* knows the curve form and the noise,"
+        " and chooses by the same rule from the same runs.\n\n"
         + markdown_table(head, rows)
     )
 
@@ -439,16 +441,17 @@ def _calibration_pictures(r: Record) -> Iterable[tuple[str, theme.Spec]]:
     yield "coverage", _nominal(r)
     yield "width", _widths(r)
     rows = [
-        {"label": k, "what": "design can tell", "value": v["refused"], **_bounds(v["refused"], v["studies"])}
+        {"label": k, "what": "sufficient pilot", "value": v["refused"], **_bounds(v["refused"], v["studies"])}
         for k, v in r["groups"].get("inside", {}).get("by_design", {}).items()
     ]
     rows += [
-        {"label": k, "what": "design cannot tell", "value": v["refused"], **_bounds(v["refused"], v["studies"])}
+        {"label": k, "what": "insufficient pilot", "value": v["refused"], **_bounds(v["refused"], v["studies"])}
         for k, v in r.get("unidentifiable", {}).get("by_design", {}).items()
     ]
     if rows:
         marks = [("at most 10 %", 0.1), ("at least 90 %", 0.9)]
-        yield "refusals", _dots(rows, "share of studies refused", marks, "Refusals by design")
+        title = "share of studies without an identified law"
+        yield "refusals", _dots(rows, title, marks, "Studies without an identified law, by pilot")
     yield "regret", _regret(r)
 
 
@@ -504,7 +507,7 @@ def _nominal(r: Record) -> theme.Spec:
     least = min(r["share"] for r in rows)
     y = alt.Y(
         "share:Q",
-        title="share of intervals that held",
+        title="coverage",
         axis=alt.Axis(format="%"),
         scale=alt.Scale(domain=[min(0.4, least - 0.03), 1], nice=False),
     )
@@ -578,7 +581,7 @@ def _regret(r: Record) -> theme.Spec:
     top = max([0.2, *(1.08 * r["value"] for r in rows)])
     rows += [{**x, "value": top} for x in never]
     marks = [("5 %", 0.05), ("15 %", 0.15)]
-    title = "extra compute" + ("; at the right edge: never there" if never else "")
+    title = "extra compute" + ("; at the right edge: never" if never else "")
     text = "Extra compute of the prescribed n; a mark at the right edge never reaches the best n's reward"
     return _dots(rows, title, marks, text, top, alt.Scale(type="symlog", constant=0.1, domain=[0, top], nice=False))
 
@@ -594,39 +597,42 @@ def _real(r: Record) -> str:
     if above in (0, len(errors)) or min(above, len(errors) - above) / len(errors) < 0.2:
         side = "above" if above > len(errors) / 2 else "below"
         lean = (
-            f" The outcome lies {side} the forecast in {max(above, len(errors) - above)} of {len(errors)}: on these"
-            " problems the forecast leans, which its width covers and does not excuse."
+            f" The outcome is {side} the forecast in {max(above, len(errors) - above)} of {len(errors)}: on these"
+            " problems the forecast is biased. The intervals are wide enough to cover this bias, but it remains an"
+            " error."
         )
     verdicts = ", ".join(f"{v} {k}" for k, v in s["verdicts"].items())
     return (
         "## Real studies\n\n"
         + picture("real", "Sealed forecast intervals of real studies and the outcomes that came later")
-        + f"\n{len(rows)} quickstarts, one for each seed, forecast sealed before training: {verdicts}. The outcome lay"
-        f" in the 90 % interval in {s['inside_interval']}; the median width is {s['median_width']:.3f}, the median"
-        f" error {s['median_error']:+.3f}.{lean} They share one model and one set of problems, so they are many looks"
-        f" at one setting. The forecast beat both naive ones by interval score in {s['beats_both_naive']}.\n\n"
+        + f"\nThese are {len(rows)} quickstarts, one for each seed, with the forecast sealed before training:"
+          f" {verdicts}."
+        f" The outcome lay in the 90 % interval in {s['inside_interval']}. The median width is {s['median_width']:.3f},"
+        f" the median error {s['median_error']:+.3f}.{lean} All share one model and one set of problems, so they"
+        f" measure one setting. The forecast beat both naive ones by interval score in {s['beats_both_naive']}.\n\n"
         "`python experiments/quickstart_seeds.py --seeds 16 --out experiments/results/quickstart_seeds.json`\n"
     )
 
 
 def _backtest(r: Record) -> str:
-    head = ["the law", "asked at", "predictions", "held at 90 %", "outcome above the value predicted", "width"]
+    head = ["law", "predicted at", "predictions", "coverage at 90 %", "outcome minus prediction", "width"]
     rows = [
-        ["refused" if x["refused"] else "spoke", f"{x['times']} times", str(x["predictions"]), percent(x["held"]),
-         f"{x['above']:+.3f}", f"{x['width']:.3f}"]
+        ["not identified" if x["refused"] else "identified", f"{x['times']} times", str(x["predictions"]),
+         percent(x["held"]), f"{x['above']:+.3f}", f"{x['width']:.3f}"]
         for x in sorted(r["summary"], key=lambda x: (x["refused"], x["times"]))
     ]
     above = [x["above"] for x in r["summary"]]
     lean = (
-        " Outcomes lie above what was predicted, the more the further it reaches. A likely reason: reward is a mean"
-        " over problems that are learned one after the other, and rises for longer than any of the law's forms."
+        " Outcomes are above predictions, the more so the further the prediction extrapolates. A likely reason is that"
+        " reward is a mean over problems that are learned one after the other, and rises for longer than the law's"
+        " forms."
         if min(above) > 0 else ""
     )
     return (
         "### The first part of real runs against the rest\n\n"
-        "The law is fitted to what had been evaluated by a cut, for five n on the built-in easy and hard problems, and"
-        f" asked about the same runs later. Cuts of one set of runs are not independent.{lean} A law that refuses still"
-        " draws its curves; they are counted apart.\n\n"
+        "The law is fitted to the evaluations before a cut, for five n on the built-in easy and hard problems, and"
+        f" predicts the rest of the same runs. Cuts of one set of runs are not independent.{lean} A law that is not"
+        " identified still has curves; these are counted separately.\n\n"
         + markdown_table(head, rows)
         + "\n`python experiments/backtest.py --out experiments/results/backtest.json`\n"
     )
@@ -696,8 +702,8 @@ def _verdicts(r: Record) -> str:
         ("truths inside the law's forms", r["inside"]),
         ("outside", r["outside"]),
         *((f"{k}", v) for k, v in r["by_role"].items()),
-        ("rewards read exactly", r["exact"]),
-        ("rewards sampled", r["sampled"]),
+        ("exact rewards", r["exact"]),
+        ("sampled rewards", r["sampled"]),
     ]
     rows = [
         [
@@ -712,17 +718,21 @@ def _verdicts(r: Record) -> str:
     return (
         "## Verdicts while a run trains\n\n"
         + picture("verdicts", "Wrong stops and compute saved, for each kind of truth")
-        + f"\n`isocost verdict` on {r['all']['runs']:,} simulated runs of {r['studies']} studies whose end is known. A"
-        " stop is wrong if the run would have reached its target. Regret is in budgets of a run, beyond an oracle that"
-        " knows the end: against never stopping, and against stopping below the forecast's own band. A `sound` run is"
-        " as the law's truth has it, a `low` one gains less, a `slow` one takes 2 to 8 times as long, and of an `asked`"
-        " one some other reward is wanted. Sampled rewards are of 128 problems, four samples each, as by default.\n\n"
+        + f"\nThis is `isocost verdict` on {r['all']['runs']:,} simulated runs of {r['studies']} studies whose end is"
+        " known. A stop is wrong if the run would have reached its target. Regret is in budgets of a run, relative"
+        " to an"
+        " oracle that knows the end; two alternatives are never stopping, and stopping below the forecast's band. A"
+        " `sound` run follows the law's truth, a `low` run gains less, a `slow` run takes 2 to 8 times as long, and an"
+        " `asked` run has another target reward. Sampled rewards are of 128 problems, four samples each, the"
+        " default.\n\n"
         + markdown_table(head, rows)
-        + f"\nStopping for too little left to gain ({w['worth']:g}): {percent(w['wrong_of_stops'])} of {w['stopped']}"
-        f" stops were wrong, {percent(w['saved_of_oracle'])} of the oracle's saving. `change n`: said in"
-        f" {percent(c['just_below_half']['changed'])} of runs whose dead groups stay just below one half (wrong) and in"
-        f" {percent(c['to_0.7']['changed'])} of those whose share climbs to 0.7 (right).\n\n"
-        f"`{r['command']} --out experiments/results/verdicts.json`, seed {r['seed']}\n"
+        + f"\nStops because less than {w['worth']:g} was left to gain: {percent(w['wrong_of_stops'])} of {w['stopped']}"
+        f" were wrong, and they saved {percent(w['saved_of_oracle'])} of what the oracle saves. `change n` was"
+        " advised in"
+        f" {percent(c['just_below_half']['changed'])} of runs whose share of dead groups stays just below one half"
+        f" (wrong) and in {percent(c['to_0.7']['changed'])} of those whose share rises to 0.7 (right).\n\n"
+        f"`{r['command'].replace('records/', 'experiments/', 1)} --out experiments/results/verdicts.json`, seed"
+        f" {r['seed']}\n"
     )
 
 
@@ -808,10 +818,11 @@ def _compare(r: Record) -> str:
     own = r["summary"]["right at equal cost at twice what the comparison states itself"]
     return (
         "## Comparisons\n\n"
-        + picture("compare", "Shares of comparisons that were wrong, and right where there was something to see")
-        + f"\n`isocost compare` on {r['summary']['studies']:,} pairs of arms with a known truth. Where there is a"
-        " difference, it is twice what the comparison says it can detect; where the comparison's own statement, made"
-        f" from the noise it measured, is taken instead of the true noise, it is right in {percent(own)}.\n\n"
+        + picture("compare", "Shares of comparisons that were wrong, and of those that found a true difference")
+        + f"\nThis is `isocost compare` on {r['summary']['studies']:,} pairs of arms with a known truth. A true"
+          " difference"
+        " is twice the minimum detectable difference, computed from the true noise. With the minimum detectable"
+        f" difference that the comparison states, from the noise it measured, {percent(own)} are right.\n\n"
         + markdown_table(head, rows)
         + f"\n`python experiments/compare.py --out experiments/results/compare.json`, key {r['key']}\n"
     )
@@ -822,7 +833,7 @@ def _compare_picture(r: Record) -> Iterable[tuple[str, theme.Spec]]:
     for c in (c for c in r["cells"] if c["arms"] == 2):
         label = f"{PAIRS[c['pair']]}, noise {c['noise']}"
         for what, share in (
-            ("called better, and wrong", c["verdict"].get("wrong", 0.0)),
+            ("wrong arm named", c["verdict"].get("wrong", 0.0)),
             ("right at equal cost", c["equal cost"].get("right", 0.0)),
         ):
             if what.startswith("right") and c["pair"] not in ("lower", "slower"):

@@ -38,8 +38,8 @@ STUDY = "studies/tutorial"      # what the page calls it; its records are copied
 # the study ----------------------------------------------------------------------------------------------------
 
 
-def study(work: Path, budget: str | None = None) -> None:
-    """Make the study in `work`, going on where it was stopped, and copy its records here."""
+def study(work: Path, records: Path, budget: str | None = None) -> None:
+    """Make the study in `work`, continuing where it was stopped, and copy what is kept of it to `records`."""
     for step in PILOT:
         planned = step == "plan" and (work / "pilot.json").exists()
         _isocost(f"plan --budget {budget}" if step == "plan" and budget and not planned else step, work)
@@ -47,9 +47,9 @@ def study(work: Path, budget: str | None = None) -> None:
     for step in TRAINING:
         _isocost(step, work)
     _cut(work, trained=True)
-    shutil.rmtree(RECORDS, ignore_errors=True)
+    shutil.rmtree(records, ignore_errors=True)
     for path in sorted([*work.glob("*.json"), *(f for k in KEPT for f in work.glob(f"runs/*/{k}"))]):
-        there = RECORDS / path.relative_to(work)
+        there = records / path.relative_to(work)
         there.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, there)
 
@@ -85,14 +85,14 @@ def _lines(path: Path) -> list[str]:
 
 def refreshed(text: str) -> str:
     """The page with each block's output as the code prints it now, its blocks run in order on a copy of the records."""
-    with tempfile.TemporaryDirectory() as folder, _inside(Path(folder)):
+    with tempfile.TemporaryDirectory() as folder, inside(Path(folder)):
         shutil.copytree(RECORDS, STUDY)
         names: dict[str, object] = {}
         return BLOCK.sub(lambda found: _ran(found[1], found[2], names), text)
 
 
 def _ran(kind: str, code: str, names: dict[str, object]) -> str:
-    said = _python(code, names) if kind == "python" else "".join(map(_command, code.splitlines()))
+    said = _python(code, names) if kind == "python" else "".join(map(printed, code.splitlines()))
     output = "\n".join(line.rstrip() for line in said.strip("\n").splitlines())
     return f"```{kind}\n{code}```\n" + (f"\n```text\n{output}\n```\n" if output else "")
 
@@ -104,7 +104,7 @@ def _python(code: str, names: dict[str, object]) -> str:
     return out.getvalue()
 
 
-def _command(line: str) -> str:
+def printed(line: str) -> str:
     """What `isocost ...` prints, without a process of its own."""
     from click.testing import CliRunner
 
@@ -117,7 +117,7 @@ def _command(line: str) -> str:
 
 
 @contextlib.contextmanager
-def _inside(folder: Path) -> Iterator[None]:
+def inside(folder: Path) -> Iterator[None]:
     before = Path.cwd()
     os.chdir(folder)
     try:
@@ -159,4 +159,4 @@ if __name__ == "__main__":
     options.add_argument("--work", type=Path, default=Path("studies/tutorial"))
     options.add_argument("--budget", help="of the study, instead of the default size")
     asked = options.parse_args()
-    study(asked.work, asked.budget) if asked.what == "study" else write_page()
+    study(asked.work, RECORDS, asked.budget) if asked.what == "study" else write_page()

@@ -29,28 +29,29 @@ LATER = "best@4"        # a metric that was not sealed: the same runs, looked at
 ORDER = ("better", "worse", "same", "cannot tell")
 
 
-CARE = """A wave on one small world says little of a method. Most of these were made for models that reason at length,
-for stale rollouts, for problems that are never solved; here answers are four tokens long at most, rollouts are fresh
-but for AReaL's and ScaleRL's, and the base is right half of the time. Some have nothing to act on here and are their
-parents to the last digit, or nearly: MinPRO (ratios of fresh rollouts are 1), ARRoL (nobody writes long enough to be
-stopped), TTI (one turn), Rollout-GDRO (by pass@8 nearly all problems share a bin), GDPO (no answer is too long). Of
-POPE, InT and ADHint `isocost profile` says beforehand that their preconditions fail on these problems; SCALER's hold.
-MRT spends rollouts on answers that are not trained on, and RC on rounds that are not, which equal cost counts. FBC and
-TTI were billed about an eighth more FLOP than they need, for log-probs that their loss does not read.
+CARE = """One small world says little about a method. Most of these methods were made for models that reason at
+length, for stale rollouts, or for problems that are never solved. Here answers have at most four tokens, rollouts are
+fresh except those of AReaL and ScaleRL, and the base is right half of the time. Some methods have nothing to act on
+here and equal their parents to the last digit, or nearly: MinPRO (ratios of fresh rollouts are 1), ARRoL (no answer
+is long enough to be stopped), TTI (one turn), Rollout-GDRO (by pass@8 nearly all problems share a bin), GDPO (no
+answer is too long). `isocost profile` reports beforehand that the preconditions of POPE, InT and ADHint fail on these
+problems, and that those of SCALER hold. MRT spends rollouts on answers that are not trained on, and RC on such
+rounds; equal cost counts both. FBC and TTI were billed about an eighth more FLOP than they need, for log-probs that
+their loss does not read.
 """
 ONE_SIZE = """\
-All arms ran at one n and B, whatever their own file says; the table has a method's own sizes beside it where they are
-others. That handicaps those that were made for larger groups: eight rollouts of BRPO's are one trace and its answers,
-there is no other trace to hold it against, and most of them carry no advantage. MC-GRPO wants an odd n. Of methods
-with sizes of their own the wave tells what they do at these, not what they do as they were published.
+All arms ran at one n and B, whatever their own file says. The table shows a method's own sizes where they differ.
+This is a handicap for methods made for larger groups: eight rollouts of BRPO are one trace and its answers, without
+another trace to compare it with, and most of them carry no advantage. MC-GRPO needs an odd n. For methods with sizes
+of their own, the wave measures them at these sizes, not as published.
 """
 OWN_SIZES = """\
-Every arm ran at its method's own n and B, which the table has; all cost the same, so that one with larger updates made
-fewer of them.
+Every arm ran at its method's own n and B, which the table shows. All cost the same, so an arm with larger updates
+made fewer of them.
 """
 AGAIN = """\
-mcgrpo, mrt, brpo, scaler and v05 were trained again under the same seal, after a review had found faults in them; what
-their first runs cost is in none of these numbers.
+mcgrpo, mrt, brpo, scaler and v05 were trained again under the same seal, after a review had found faults in them. No
+number here includes the cost of their first runs.
 """
 
 
@@ -84,23 +85,25 @@ def page(data: Record) -> str:
                      for x, names in said.items() if names)
     parts = [
         "# A wave of methods, each against its parent\n",
-        "Written by `python experiments/wave.py` from `experiments/results/wave.json`. The situation, metric, "
-        "budget, seeds and margin were sealed before the first run.\n",
+        "This page compares every method of a wave with its parent, the method that it changes, at equal cost. The "
+        "situation, metric, budget, seeds and margin were sealed before the first run. `python experiments/wave.py` "
+        "writes the page from `experiments/results/wave.json`.\n",
         "```sh", f"isocost compare {tried} --to-parents {'--own-sizes ' if own else ''}--data "
         f"{data['setting']['data']} --seeds {len(d['seeds'])} --budget {amount} --out comparisons/wave",
         "python experiments/wave.py comparisons/wave", "```\n",
         f"{len(found['changes'])} methods were tried, each at three learning rates and then with {seeds} of {cost} on "
-        f"`{data['setting']['data']}` with {data['setting']['model']}, {at}; parents ran once "
-        f"and are shared. {runs:,} runs, {hours:.1f} hours of run time. Found: {told}.\n",
-        f"Of {found['asked']} answers {found['called']} are believed: Benjamini and Hochberg's rule, so that of all "
-        f"differences that are called at most {RATE:.0%} are expected to be none. Intervals are of "
-        f"{100 * (1 - found['alpha']):.3g} %.\n",
+        f"`{data['setting']['data']}` with {data['setting']['model']}, {at}. Parents ran once "
+        f"and are shared. This took {runs:,} runs and {hours:.1f} hours of run time. Results: {told}.\n",
+        f"{found['called']} of {found['asked']} answers are significant by the Benjamini-Hochberg procedure, which"
+        " keeps "
+        f"the expected share of false differences at {RATE:.0%} or less. Intervals are "
+        f"{100 * (1 - found['alpha']):.3g} % intervals.\n",
         CARE,
         *([OWN_SIZES] if own else [ONE_SIZE, AGAIN]),
         _picture("wave-cost", "Held-out reward of every method less its parent's at equal cost, with intervals"),
         _picture("wave", "Effect of every method on the asymptote against its effect on efficiency, with intervals"),
-        "In the second picture are the methods of which both effects are known: how many times a method's cost its "
-        "parent needs for the same reward (right of 1 the method is cheaper), and where the fitted curves end.\n",
+        "The second picture shows the methods with both effects known: the parent's cost for the same reward as a "
+        "multiple of the method's (right of 1 the method is cheaper), and the difference of the asymptotes.\n",
         markdown_table(
             ("method", "n, B" if own else "own n, B", "parent", "verdict", "rate", "reward", "parent's", "equal cost",
              "efficiency", "asymptote"),
@@ -109,9 +112,10 @@ def page(data: Record) -> str:
     told = [c for c in data["later"]["changes"] if c["verdict"] in ("better", "worse")]
     parts += [
         f"## The same runs by {LATER}\n",
-        f"Not sealed: looked at afterwards, by the same rule ({data['later']['called']} of {data['later']['asked']} "
-        "answers believed). None of those that are made to lift the best of several (BoN, DARS, ACE) is told to do so "
-        "here, where the base's best of four is right nine times in ten. Told apart:\n",
+        f"This metric was not sealed; it was computed afterwards by the same procedure ({data['later']['called']} of "
+        f"{data['later']['asked']} answers significant). None of the methods made to raise the best of several (BoN, "
+        "DARS, ACE) significantly does so here, where the base's best of four is right nine times in ten. Significant "
+        "differences:\n",
         markdown_table(("method", "parent", "verdict", LATER, "parent's", "equal cost"), [
             (f"`{c['method']}`", f"`{c['parent']}`", f"{c['verdict']} ({c['by']})", *(f"{x:.3f}" for x in c["means"]),
              _told({a["question"]: a for a in c["answers"]}["equal cost"], "+.3f"))
@@ -119,7 +123,7 @@ def page(data: Record) -> str:
     ]
     notes = [*found["ended"], *(n for c in found["changes"] for n in c["notes"])]
     if notes:
-        parts += ["Runs that should be known of:\n", *(f"- {n}" for n in dict.fromkeys(notes))]
+        parts += ["Notes on runs:\n", *(f"- {n}" for n in dict.fromkeys(notes))]
     lines = "\n".join(parts).rstrip("\n").split("\n")
     return "\n".join(line if line[:1] in ("|", "<", " ") or line.startswith("isocost ") else
                      textwrap.fill(line, 120, break_on_hyphens=False) for line in lines) + "\n"

@@ -166,7 +166,7 @@ def test_a_record_of_overhead_gives_its_page():
     record = {"case": "overhead", "command": command, "machine": machine, "seconds": 3.0, "rows": [row]}
     told = page.page({"overhead": record})
     assert "| 16 | 8 | 25,000 | 50,000 | 0.50 (0.40 to 0.60) |" in told
-    assert "No GPU was at hand" in told and "| at least 20,000 |" in told
+    assert "This machine had no GPU" in told and "| at least 20,000 |" in told
 
 
 def test_the_page_is_what_the_records_give():

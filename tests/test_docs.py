@@ -1,6 +1,7 @@
 """The pages say what is so: links lead somewhere, commands parse, lists are complete."""
 
 import dataclasses
+import json
 import re
 import shlex
 from pathlib import Path
@@ -48,7 +49,7 @@ def named(text: str) -> set[str]:
 # links and names ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(HOME)))
 def test_links_lead_somewhere(page):
     text = page.read_text(encoding="utf-8")
     found = re.findall(r"\]\(([^)\s]+)\)", prose(text)) + re.findall(r'(?:src|srcset)="([^"]+)"', text)
@@ -60,14 +61,14 @@ def test_links_lead_somewhere(page):
             assert anchor in slugs(target.read_text(encoding="utf-8")), f"{page.name}: {link}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(HOME)))
 def test_files_that_are_named_exist(page):
     for name in named(page.read_text(encoding="utf-8")):
-        if re.fullmatch(r"(isocost|tests|docs|examples)(/[\w.]+)+", name):
+        if re.fullmatch(r"(src|isocost|tests|docs|examples|experiments)(/[\w.]+)+/?", name):
             assert (HOME / name).exists(), f"{page.name}: {name}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(HOME)))
 def test_commands_parse(page):
     for line in lines(page.read_text(encoding="utf-8")):
         try:
@@ -99,7 +100,8 @@ def test_a_wrong_option_is_found():
 def test_make_targets_exist():
     makefile = (HOME / "Makefile").read_text(encoding="utf-8")
     for page in PAGES:
-        for target in re.findall(r"\bmake (quickstart|test|lint|clean)\b", page.read_text(encoding="utf-8")):
+        text = page.read_text(encoding="utf-8")
+        for target in re.findall(r"\bmake (quickstart|test|docs|lint|bench|attack|clean)\b", text):
             assert re.search(rf"^{target}:", makefile, flags=re.M)
 
 
@@ -111,8 +113,8 @@ def test_the_commands_page_is_current():
     assert said == docs.commands(), "python -m isocost.cli.page > docs/cli.md"
 
 
-def test_the_notation_has_every_trainers_names():
-    said = (HOME / "docs" / "notation.md").read_text(encoding="utf-8")
+def test_the_glossary_has_every_trainers_names():
+    said = (HOME / "docs" / "glossary.md").read_text(encoding="utf-8")
     for row in sizes.rows({}):
         assert "| " + " | ".join(row) + " |" in said
 
@@ -125,6 +127,61 @@ def test_the_tour_is_of_this_code():
     for name in ("_launch_ahead", "_sift", "RunRecord.save", "RunRecord.restore", "_Run.go"):
         sources = "".join(p.read_text(encoding="utf-8") for p in (HOME / "src" / "isocost").rglob("*.py"))
         assert name in said and f"def {name.split('.')[-1]}(" in sources
+
+
+def test_the_glossary_is_alphabetical_and_each_term_is_explained_once():
+    said = (HOME / "docs" / "glossary.md").read_text(encoding="utf-8")
+    terms = said.split("## Terms\n")[1].split("\n## ")[0].strip().split("\n\n")
+    names = []
+    for entry in terms:
+        head = re.match(r"\*\*([^*]+(?:\\\*[^*]*)?)\.\*\* \S", entry)
+        assert head, f"an entry is **Term.** and its explanation, got {entry[:60]!r}"
+        assert len(re.findall(r"[.:]\)?(?=\s|$)", entry.partition(".** ")[2])) <= 5, f"too long: {head[1]}"
+        names.append(head[1].replace("\\", ""))
+    keys = [re.sub(r"[^a-z0-9]", "", n.split("(")[0].lower()) for n in names]
+    assert keys == sorted(keys) and len(set(names)) == len(names)
+    assert len(names) >= 70
+
+
+# the README and the evidence ----------------------------------------------------------------------------------
+
+
+def test_the_readme_is_short():
+    said = (HOME / "README.md").read_text(encoding="utf-8")
+    assert len(said.split()) <= 1300
+    limits = said.split("\n## Limits\n")[1].split("\n## ")[0]
+    claims = said.split("\n## What we claim, and the evidence\n")[1].split("\n## ")[0]
+    assert len(re.findall(r"^\d\. ", limits, flags=re.M)) == 6
+    assert len(re.findall(r"^\d\. ", claims, flags=re.M)) == 5
+    assert all(re.search(r"\]\(docs/\w+\.md", claim) for claim in re.split(r"^\d\. ", claims, flags=re.M)[1:])
+
+
+def test_the_one_result_of_the_readme_is_that_of_its_record():
+    home = HOME / "experiments" / "results" / "quickstart"
+    said, sealed = (json.loads((home / f"{name}.json").read_text()) for name in ("audit", "forecast"))
+    plan = json.loads((home / "plan.json").read_text())
+    interval, gain, arm = sealed["interval"], said["difference"], plan["arm"]
+    for page in ("README.md", "docs/evidence.md"):
+        text = " ".join((HOME / page).read_text(encoding="utf-8").split())
+        for number in (
+            f"{interval['value']:.3f}", f"{interval['low']:.3f} to {interval['high']:.3f}",
+            f"{said['outcome']['mean']:.3f}", f"{said['outcome']['count']} runs", f"{arm['C']:,}",
+            f"{gain['mean']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}]",
+        ):
+            assert number in text, (page, number)
+
+
+SECTION = re.compile(r"<!-- records: ([\w-]+) -->\n(.*?)(?=<!-- records|^## |\Z)", flags=re.M | re.S)
+
+
+def test_every_measurement_names_its_record():
+    """A section that begins with `<!-- records: NAME -->` names a file of experiments/results, or a page of them."""
+    found = SECTION.findall((HOME / "docs" / "evidence.md").read_text(encoding="utf-8"))
+    assert len(found) == 9
+    for name, text in found:
+        named = re.findall(r"`(experiments/results/[\w./]+)`", text)
+        named += [f"docs/{page}" for page in re.findall(r"\((\w+\.md)", text)]
+        assert named and all((HOME / x).exists() for x in named), name
 
 
 STEPS = {

@@ -82,9 +82,12 @@ def mine(shell: Shell) -> None:
 
 
 def readme(shell: Shell) -> None:
-    """What the page finds in a checkout; and 200 problems for the embedded model in place of examples/mine.jsonl, of
-    which it solves about as many groups whole as SmolLM2 does of those."""
+    """The files of a checkout, the study that `make quickstart` leaves, and 200 problems for the embedded model.
+
+    They replace examples/mine.jsonl: the embedded model solves about as many groups completely as SmolLM2 does there.
+    """
     given(shell, "examples", "tests/fixtures/logs/trl")
+    shutil.copytree(HOME / "experiments" / "results" / "quickstart", shell.here / "studies" / "quickstart-0")
     rows = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a in range(20, 60) for b in (11, 17, 23, 38, 56)]
     (shell.here / "sums.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows), encoding="utf-8")
 
@@ -151,25 +154,18 @@ WALKS = {
             "--model smollm2": "--model tiny",
             "doctor smollm2": "doctor tiny",
             OWN: TINY,
-            "--budget 2h": "--budget 20k-rollouts --workers 1",
-            "--budget 1k-rollouts": "--budget 256-rollouts --evaluations 2 --limit 60",
-            "--budget 4k-rollouts": "--budget 512-rollouts",
+            "--budget 2h": "--budget 3k-rollouts --workers 1",
         },
-        full={"--budget 2h": "--budget 5min", "--budget 1k-rollouts": "--budget 256-rollouts"},
-        slow=("isocost compare",),          # one like it runs in docs/compare.md
-        ends={
-            "examples/broken.jsonl": TEN_LINES,
-            "doctor smollm2": ((3,), "the prompt read back earns 0.22"),
-        },
+        full={"--budget 2h": "--budget 5min"},
+        ends={"doctor smollm2": ((3,), "the prompt read back earns 0.22")},
         leaves=("studies/mine/profile.json", "studies/mine/plan.json", "studies/mine/audit.json",
-                "studies/mine/report.html", "runs/grpo-0/end.json", "runs/clip_higher-0/end.json",
-                "studies/theirs/plan.json"),
+                "studies/mine/report.html", "studies/theirs/plan.json"),
     ),
     "CONTRIBUTING.md": Walk(checkout, slow=("python -m isocost.contract",)),     # pages on methods, in ten seconds
     "docs/compare.md": Walk(
         comparing,
         quick={
-            "--budget 2h --seeds 8 --model smollm2": f"{FEW} --budget 5k-rollouts --max-tokens 4",
+            "--budget 2h --seeds 8 --model smollm2": f"{FEW} --budget 2k-rollouts --max-tokens 4",
             "--budget 240k-rollouts": "--budget 240k-rollouts --dry-run",
             "--budget 400k-rollouts": "--budget 400k-rollouts --dry-run",
         },
@@ -177,7 +173,9 @@ WALKS = {
         leaves=("comparisons/mine/comparison.json",),
     ),
     "docs/doctor.md": Walk(
-        doctor, quick={"smollm2 --max-tokens 64": "tiny --max-tokens 8", "--top-p 0.9": "--top-p 0.9 --limit 60"}
+        doctor,
+        quick={"doctor tiny": "doctor tiny --limit 60", "--top-p 0.9": "--top-p 0.9 --limit 60"},
+        slow=("isocost doctor smollm2",),
     ),
     "docs/from_runs_to_a_plan.md": Walk(tutorial),
     "docs/headlines.md": Walk(headlines, slow=("python experiments/headline.py run",)),
@@ -191,18 +189,27 @@ WALKS = {
         lambda shell: given(shell, "examples"),
         quick={
             "--model smollm2 --data examples/broken.jsonl": "--model tiny --data examples/broken.jsonl",
-            "--budget 1k-rollouts": "--budget 512-rollouts",
-            "--reward my_reward.py:reward": "--reward my_reward.py:reward --evaluations 2 --limit 60",
-            "--data mine.jsonl --max-tokens 4 --out studies/own": "--data sums:base=easy,count=60 --out studies/own",
-            "--budget 300k-rollouts": "--size tiny --workers 1",
+            "--max-tokens 4 --out studies/mine": "--max-tokens 4 --problems 64 --out studies/mine",
+            "--limit 200": "--limit 60",
+            "--budget 1k-rollouts": "--budget 256-rollouts --evaluations 2",
+            "--budget 512-rollouts": "--budget 256-rollouts --evaluations 2",
+            "--reward my_reward.py:reward": "--reward my_reward.py:reward --limit 60",
         },
         full={"--budget 2h": "--budget 5min", "--out studies/chain-sum": "--problems 32 --out studies/chain-sum"},
         slow=("isocost profile --model smollm2 --data reasoning-gym",       # text that the embedded model cannot read
               "isocost profile --model smollm2 --data examples/mine.jsonl",     # as in the README
-              "isocost quickstart"),                                            # its steps follow, one by one
+              "isocost quickstart"),                            # as in the README; step by step in use_a_study.md
         ends={"examples/broken.jsonl": TEN_LINES},
-        leaves=("studies/mine/profile.json", "studies/mixed/profile.json", "runs/second/eval.json",
-                "studies/own/law.json", "studies/own/forecast.json", "studies/own/report.html"),
+        leaves=("studies/mine/profile.json", "studies/mixed/profile.json", "runs/second/eval.json"),
+    ),
+    "docs/use_a_study.md": Walk(
+        mine,
+        quick={
+            "--data mine.jsonl --max-tokens 4 --out studies/own": "--data sums:base=easy,count=60 --out studies/own",
+            "--budget 300k-rollouts": "--size tiny --workers 1",
+        },
+        slow=("isocost report",),                               # the README's quickstart ends with one
+        leaves=("studies/own/law.json", "studies/own/forecast.json", "studies/own/audit.json"),
     ),
     "docs/wave.md": Walk(
         checkout,

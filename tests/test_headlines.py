@@ -139,8 +139,8 @@ def test_only_those_whose_claim_it_is_are_reproduced_and_only_where_it_holds():
 
 def test_the_page_says_whose_claim_it_is():
     page = " ".join(headline.PAGE.read_text(encoding="utf-8").split())
-    assert "This is the claim of `april`. The claim of `arrol` is another ([Methods](methods.md))." in page
-    assert "The claim of `rolloutgdro` and `promptgdro` is another" in page
+    assert "This is the claim of `april`. `arrol` has a different claim ([Methods](methods.md))." in page
+    assert "`rolloutgdro` and `promptgdro` have different claims" in page
 
 
 def test_page_and_pictures_are_of_the_records_that_are_kept():

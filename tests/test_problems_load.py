@@ -104,7 +104,7 @@ def test_a_prompt_that_the_model_cannot_be_given_is_a_broken_row(tmp_path):
     with pytest.raises(UserError, match="can be given none of the 2 rows") as error:
         load_problems(none, reads=reads)
     assert "\n" not in str(error.value)
-    with pytest.raises(UserError, match="holds no problem that can be used\n  line 1: the model cannot read"):
+    with pytest.raises(UserError, match="contains no usable problem\n  line 1: the model cannot read"):
         load_problems(none, reads=reads, skip_broken=True)
 
 
@@ -171,7 +171,7 @@ def test_parquet(tmp_path):
 @pytest.mark.parametrize("spec", ["nothing", "nothing.jsonl", "pyproject.toml"])
 def test_what_is_no_source_is_refused(spec, monkeypatch):
     monkeypatch.chdir(EXAMPLES.parent)
-    with pytest.raises(UserError, match=r"jsonl|no file"):
+    with pytest.raises(UserError, match=r"jsonl|not a file"):
         load_problems(spec)
 
 

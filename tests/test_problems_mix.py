@@ -73,7 +73,7 @@ def test_parts_that_disagree_are_named(tmp_path):
     for name, rows in (("a", [("1+1?", "2", "x")]), ("b", [("1+1?", "3", "y")]), ("c", [("2+2?", "4", "x")])):
         lines = [json.dumps({"prompt": p, "answer": a, "id": i}) for p, a, i in rows]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
-    for pair, why in (("ab", "answer one prompt differently"), ("ac", "call different problems 'x'")):
+    for pair, why in (("ab", "answer one prompt differently"), ("ac", "give different problems the id 'x'")):
         with pytest.raises(UserError, match=why):
             load_problems(" + ".join(str(tmp_path / f"{x}.jsonl") for x in pair))
 

@@ -51,22 +51,41 @@ def test_the_tutorials_pictures_are_of_its_records():
         assert f'"images/{name}"' in text
 
 
-def test_the_tutorials_records_are_small_and_sealed():
+# the study of the README --------------------------------------------------------------------------------------
+
+
+def test_the_readme_shows_the_output_and_the_picture_of_the_kept_study(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(HOME / "experiments")
+    first = load("first_study")
+    text = first.PAGE.read_text(encoding="utf-8")
+    assert first.refreshed(text) == text, "python experiments/first_study.py page"
+    with pytest.raises(SystemExit, match="not once"):
+        first.refreshed("# isocost\n")
+    for name, picture in first.pictures().items():
+        assert (first.IMAGES / name).read_text(encoding="utf-8") == picture, "python experiments/first_study.py page"
+        assert f'docs/images/{name}"' in text
+    said = first.pictures()["first-light.svg"]
+    assert all(word in said for word in ("forecast 0.911", "outcome 0.923", "default n = 8: 0.911", "the pilot ends here"))
+
+
+@pytest.mark.parametrize("name", ["tutorial", "quickstart"])
+def test_a_kept_study_is_small_and_sealed(name: str):
     from isocost.planner.forecast import digest_of, read, records_hash
 
-    files = [p for p in tutorial.RECORDS.rglob("*") if p.is_file()]
+    home = tutorial.RECORDS.parent / name
+    files = [p for p in home.rglob("*") if p.is_file()]
     assert sum(p.stat().st_size for p in files) < 1_500_000
     assert {p.name for p in files if p.parent.parent.name == "runs"} == set(tutorial.KEPT)
-    sealed = read(tutorial.RECORDS / "forecast.json")
-    assert sealed.hashes["records"] == records_hash(tutorial.RECORDS)
-    for name in ("law", "plan"):
-        file = json.loads((tutorial.RECORDS / f"{name}.json").read_text())
-        assert sealed.hashes[name] == digest_of(file, sealed.seal_version)
-    assert all(json.loads((tutorial.RECORDS / "runs" / r / "run.json").read_text())["seal"] == sealed.seal
+    sealed = read(home / "forecast.json")
+    assert sealed.hashes["records"] == records_hash(home)
+    for step in ("law", "plan"):
+        file = json.loads((home / f"{step}.json").read_text())
+        assert sealed.hashes[step] == digest_of(file, sealed.seal_version)
+    assert all(json.loads((home / "runs" / r / "run.json").read_text())["seal"] == sealed.seal
                for r in (*sealed.runs, *sealed.comparator_runs))
 
 
-# how sure are we ----------------------------------------------------------------------------------------------
+# how accurate the forecasts are -------------------------------------------------------------------------------
 
 
 def test_the_page_of_trust_is_written_from_the_records():
@@ -84,7 +103,7 @@ def test_a_missed_target_is_called_missed(tmp_path: Path):
         pytest.skip("no comparison has been recorded")
     compare = {**whole["compare"], "summary": {**whole["compare"]["summary"], "wrong verdicts": 0.0612}}
     page = how_sure.page({"compare": compare})
-    row = next(x for x in page.splitlines() if "called better and wrong" in x)
+    row = next(x for x in page.splitlines() if "names a worse arm as better" in x)
     assert "6.1 %" in row and "**missed**" in row
     assert "targets is missed." in page
 

@@ -142,7 +142,9 @@ def test_the_page_names_the_methods_whose_needs_fail_on_its_problems(tmp_path):
     assert end.value.code in (0, None)
     told = json.loads((tmp_path / "profile.json").read_text(encoding="utf-8"))["methods"]
     fail = {m["name"] for m in told if m["state"] == "fails"} & set(data["design"]["parents"])
-    (names,) = re.findall(r"Of (\w+(?:, \w+)* and \w+) `isocost profile` says", " ".join(record.CARE.split()))
+    (names,) = re.findall(
+        r"the preconditions of (\w+(?:, \w+)* and \w+) fail on these problems", " ".join(record.CARE.split())
+    )
     assert set(re.split(", | and ", names)) == {methods.load(name).CARD.title for name in fail}
 
 

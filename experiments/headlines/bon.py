@@ -1,15 +1,15 @@
 """BoN-aware RL: better at best-of-N than plain RL, worse at one sample.
 
-Sums, one half right at most once in 16 attempts of the base, the other three to six times in ten. REINFORCE follows the
-chance that one attempt is right, and has most to gain where that is near a half; what is seldom right it gives up.
-BoN-aware RL follows the chance that one of 4 is right: a right answer counts the more the more of its siblings were
-wrong, and hardly at all where most are right. Its form for best-of-N's own samples (BoN-RLB) trains on the best of
-every 4, which leaves less to train on, so that equal cost buys it more rollouts. The paper trains with N of 16 and 32
-for sets of its own difficulty; here N is 4, of groups of 8. The two aims part where a problem is right about half the
-time. Where hard problems can be learnt within the budget, as here, both aims want them, and the one that looks for them
-gets there first: one sample over all problems then gains as well. It gives way on the easy half alone. Measured is the
-chance that one of k attempts at a held-out problem is right, from the policy's exact pass rates. No setting of the
-methods was tried but their own.
+Half of the sums are right at most once in 16 attempts of the base, the other half three to six times in ten. REINFORCE
+optimises the chance that one attempt is right. Its gradient is largest where that chance is near one half, and small
+for problems that are seldom right. BoN-aware RL optimises the chance that one of 4 is right: a right answer counts more
+if more of its siblings are wrong, and hardly at all if most are right. Its form for best-of-N's own samples (BoN-RLB)
+trains on the best of every 4; this leaves less to train on, so equal cost allows more rollouts. The paper trains with N
+of 16 and 32 on sets of its own difficulty; here N is 4, with groups of 8. The two objectives differ for problems that
+are right about half the time. If hard problems can be learned within the budget, as here, both objectives favour them,
+and the one that weights them more learns them first; one sample over all problems then gains as well. BoN-aware RL is
+worse at one sample on the easy half alone. The measurement is the chance that one of k attempts at a held-out problem
+is right, from the policy's exact pass rates. The methods ran with their own settings only.
 """
 
 from collections.abc import Mapping

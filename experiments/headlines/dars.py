@@ -1,14 +1,14 @@
 """DARS: depth for hard problems raises pass@k on the half that the base finds hard.
 
 Half of the sums are right at most once in 16 attempts of the base, the other half three to six times in ten. A group of
-16 equal rollouts spends as much on either, and the sum of its advantages is small where few are right: what is gained
-goes to what was nearly known, and pass@64 on the hard half falls below the base's. DARS looks at every problem with 8
-rollouts, as in the paper, and deals out the other 8 a problem where few were right, for equal treatment (at most 32) or
-weighted by hardness (at most 64); groups that are all wrong or all right are not trained on. Its parent here is Dr.
-GRPO. Measured is the chance that one of k attempts at a held-out problem is right, from the policy's exact pass rates,
-so k may be larger than any sample. The paper's k is 128, for policies of billions of parameters. No setting of the
-methods was tried but their own. At equal FLOP DARS made a fifth more updates than its parent, for groups that are all
-wrong or all right cost no training. On the easy half its pass@1 is lower.
+16 equal rollouts spends as much on either half, and the sum of its advantages is small where few are right. Progress
+then goes to problems that were nearly solved, and pass@64 on the hard half falls below the base's. DARS first gives
+every problem 8 rollouts, as in the paper, and distributes the other 8 per problem to problems with few right answers,
+for equal treatment (at most 32) or weighted by hardness (at most 64). Groups that are all wrong or all right are not
+trained on. Its parent here is Dr. GRPO. The measurement is the chance that one of k attempts at a held-out problem is
+right, from the policy's exact pass rates, so k may be larger than any sample. The paper's k is 128, for policies of
+billions of parameters. The methods ran with their own settings only. At equal FLOP DARS made a fifth more updates than
+its parent, because groups that are all wrong or all right cost no training. On the easy half its pass@1 is lower.
 """
 
 from collections.abc import Mapping

@@ -1,12 +1,12 @@
 """GDRO: rollouts, or weight, by difficulty bins raise pass@k on the half that the base finds hard.
 
 Half of the sums are right at most once in 16 attempts of the base, the other half three to six times in ten. Both forms
-sort problems in ten bins by how often they have been solved, which takes problems that are met again: a fifth of them
-is trained on, each about three times. Prompt-GDRO weighs a group by how far from solved its bin is. Rollout-GDRO deals
-rollouts to bins so that the groups' means are surest, after the paper's theory, which gives most where outcomes are
-least sure: at one half right, not where all are wrong. The paper claims a higher mean pass@8 over its benchmarks, with
-4 rollouts a problem on average; asked here is pass@8 on the hard half, with 16, each against its own parent. No setting
-of the methods was tried but their own.
+sort problems into ten bins by how often they have been solved. This needs problems that are sampled repeatedly:
+training uses a fifth of them, each about three times. Prompt-GDRO weights a group by how far from solved its bin is.
+Rollout-GDRO allocates rollouts to bins to minimise the variance of the groups' means, as in the paper's theory, which
+gives most to the most uncertain outcomes: at one half right, not where all are wrong. The paper claims a higher mean
+pass@8 over its benchmarks, with 4 rollouts a problem on average. The question here is pass@8 on the hard half, with 16
+rollouts, each method against its own parent. The methods ran with their own settings only.
 """
 
 from collections.abc import Mapping

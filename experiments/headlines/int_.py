@@ -1,18 +1,18 @@
 """InT: repaired attempts as a start for RL, against reference solutions as a start.
 
-Worked sums of two digits that carry twice. The base has seen few of them; it writes the columns in the right form and
-mostly goes wrong at a carry, so that one attempt in twenty is right. InT lets it try until it fails, puts the right
-step in the place of the first wrong one, and imitates the attempt up to there and that step, if anything right comes of
-going on from it. After 16 updates of that, about a sixth of a run, it is Dr. GRPO. (The paper's start is 67 updates of
-64 repairs.) In the paper the policy, shown a reference solution, finds the step and words it; this model follows no
-instruction, so the step comes from a perfect policy's answer: InT whose proposals have no fault. What reference
-solutions teach depends on whose words they are in. In the paper they are people's, and unlikely to be said by the
-policy: so they are here, with the digits of a column the other way round, 4+6=10 where the policy writes 6+4=10, and as
-right. A second control imitates them in the policy's own words, 4.5 nats where those of the repaired problems in other
-words are 31. There a sum has one way to be written and a repair is a part of its reference: whole references are a far
-better start than repairs, and that is where the claim ends. No other start length and no other words were tried, and
-each arm was seen once on another seed before the questions were put. Plain RL's short probe chose it a lower rate than
-InT's.
+The problems are worked sums of two digits that carry twice. The base has seen few of them. It writes the columns in the
+right form and mostly fails at a carry, so one attempt in twenty is right. InT samples until an attempt fails, replaces
+the first wrong step by the right one, and imitates the attempt up to and including that step, if a continuation from it
+is right. After 16 updates of this, about a sixth of a run, it continues as Dr. GRPO. (The paper's start is 67 updates
+of 64 repairs.) In the paper the policy, given a reference solution, finds the step and phrases it. This model follows
+no instructions, so the step comes from a perfect policy's answer: InT with faultless proposals. What reference
+solutions teach depends on their wording. In the paper people wrote them, and the policy is unlikely to produce them.
+Here they have the digits of a column in the other order, 4+6=10 where the policy writes 6+4=10, and are as right. A
+second control imitates references in the policy's own words: 4.5 nats, against 31 for those in other words, of the
+repaired problems. In those words a sum has one way to be written, and a repair is a part of its reference: whole
+references are a far better start than repairs, and the claim does not extend to them. No other start length and no
+other words were tried, and each arm ran once on another seed before the questions were fixed. Plain RL's short probe
+chose a lower rate for it than for InT.
 """
 
 import asyncio

@@ -1,14 +1,14 @@
-"""POPE: help in training becomes skill without help, where plain RL has nothing to learn from.
+"""POPE: help in training becomes success without help, where plain RL has no signal.
 
-Sums of three digits that carry twice. The base was taught sums of two digits: it stops one digit early, and of these
-512 problems it gets none right as often as once in 300 attempts. Advantages within a group whose attempts are all wrong
-are zero, so GRPO has nothing to go on. (Where a few problems of a set are now and then solved, it learns these by
-heart; the sums were chosen so that there are none.) POPE poses every problem twice, once with the beginning of its
-solution already written, and what is written is never trained on. As in the paper the question is about the hard
-problems themselves, posed without help: the chance that the final policy is right on them, which is computed and not
-sampled. What becomes of problems that it never saw is in the picture beside it. The paper gives at most a quarter of a
-solution, which is one digit here; here it is up to three quarters, three digits of four, after which the base is right
-about once in 270 attempts. Each length has 8 tries. No other lengths and tries were tried.
+The problems are sums of three digits that carry twice. The base was taught sums of two digits: it stops one digit
+early, and it solves none of these 512 problems as often as once in 300 attempts. Advantages within a group whose
+attempts are all wrong are zero, so GRPO has no signal. (If a few problems of a set are solved now and then, it
+memorises these; the sums were chosen so that there are none.) POPE poses every problem twice, once with the beginning
+of its solution as a prefix, and never trains on the prefix. As in the paper the question is about the hard problems
+themselves, posed without help: the exact chance that the final policy is right on them. The picture also shows problems
+that were never trained on. The paper gives at most a quarter of a solution, which is one digit here. Here it is up to
+three quarters, three digits of four, after which the base is right about once in 270 attempts. Each length has 8
+attempts. No other lengths and numbers of attempts were tried.
 """
 
 import asyncio

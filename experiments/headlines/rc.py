@@ -1,23 +1,23 @@
-"""RC: thinking in rounds goes on getting better for four times as many rounds as were trained on.
+"""RC: accuracy rises for four times as many rounds as were trained on.
 
-Chains: from a number, so often add seven, modulo a hundred. "85:11;" is a problem and means 11 times from 85; every
-step writes the number and how often is left, "92:10;", and the last one the number alone. An answer has 15 tokens, and
-a step takes 6, so that an answer has room for three steps, and each round before it for two more: 3 rounds make 9 and
-12 make 27. Trained on are chains of 1 to 9 steps. Of the held-out ones a quarter fits an answer, a quarter wants up to
-3 rounds, a quarter up to 6, a quarter up to 12.
+The problems are chains: from a number, add seven a given number of times, modulo a hundred. "85:11;" is a problem and
+means 11 times from 85. Every step writes the number and the remaining count, "92:10;", and the last step writes the
+number alone. An answer has 15 tokens, and a step takes 6, so an answer has room for three steps, and each round before
+it for two more: 3 rounds make 9 and 12 make 27. Training uses chains of 1 to 9 steps. Of the held-out chains a quarter
+fits an answer, a quarter needs up to 3 rounds, a quarter up to 6, a quarter up to 12.
 
-A summary is the last whole step, 6 tokens and an end. The embedded model cannot sum up: in what it has read an answer
-is gone on with and never told again, and of seven wordings none carried more than one round's work to the next. So the
-base is another of its kind, made here in a minute, which has seen what a model that follows instructions has: chains
-from any step on, and after "=" the last whole step told again. Of its steps one in five was one too far, which is what
-there is to learn. It is the same policy that thinks and sums up, and RC never trains the second, as in the paper.
+A summary is the last whole step, 6 tokens and an end. The embedded model cannot summarise: in its training data an
+answer continues and never repeats a step, and of seven wordings none carried more than one round's work to the next. So
+the base is another small model, made here in a minute, trained on what an instruction-following model can do: chains
+from any step on, and after "=" the last whole step repeated. One in five of its steps was one too far; this is what RL
+can improve. The same policy thinks and summarises, and RC never trains the summary, as in the paper.
 
-Measured are the policies at the end of training, played in up to 12 rounds, with four attempts at every held-out
-problem and draws of each run's own seed. The line of GRPO is of the same rounds, after training without any, at equal
-cost. Learning rates are tuned as everywhere, by answers without rounds and in short probes, and come out high, 0.0002.
-Summing up does not bear that as well: nothing rewards it, it wears off, and after training two policies of eight could
-no longer do it. Rates judged
-after three rounds were tried as well, came out no lower, and that run was not finished.
+The measurement is the policies at the end of training, played for up to 12 rounds, with four attempts at every held-out
+problem and random numbers of each run's own seed. The line of GRPO shows the same rounds after training without any, at
+equal cost. Learning rates are tuned as everywhere, by answers without rounds and in short probes, and are high, 0.0002.
+Summaries suffer from this rate: nothing rewards them, they degrade, and after training two policies of eight could no
+longer summarise. Rates chosen by reward after three rounds were tried as well; they were no lower, and that run was not
+finished.
 """
 
 import asyncio

@@ -1,17 +1,17 @@
-"""SIRI: answers grow shorter while their room shrinks and widens, and are right as often.
+"""SIRI: answers get shorter while their limit shrinks and grows, at equal accuracy.
 
-Two-digit sums that may be worked out in full, column by column (15 to 20 tokens), or by the columns' totals alone (7 to
-10). The verifier reads what follows the last step, so both are right. The embedded model writes what the prompt asks
-for and nothing else: one answer in twelve thousand was right and a step shorter, too few for a squeeze to choose from.
-So the base is another of its kind, made here, which has read both ways to answer, the short one a little more often. It
-is surer of the full one (96 in a hundred right, against 92), and RL that is left alone moves to it. Two bases before it
-had a short way that was wrong half of the time or nearly always; those answers were gone before the squeeze came. An
-answer has room for 20 tokens, and at the narrowest for 10, SIRI's half, which is room for the short way only. A cycle
-is 40 updates (the paper's 640 are a third of its run, and so are these); another length was tried on an earlier base,
-20, and shortened as much. A probe is a quarter of a run and ends in its first squeeze, so the rates told for SIRI lie
-below all that were probed; at DAPO's own rate, on another seed, it came to the same. Measured is every policy with room
-for 20 tokens, four attempts at each held-out problem. The question is about the cosine, SIRI's own choice; the stairs
-run beside it.
+The problems are two-digit sums that may be worked out in full, column by column (15 to 20 tokens), or by the columns'
+totals alone (7 to 10). The verifier reads what follows the last step, so both are right. The embedded model writes the
+form that the prompt requests and nothing else: one answer in twelve thousand was right and a step shorter, too few for
+SIRI to select. So the base is another small model, made here, trained on both forms, the short one a little more often.
+It is more accurate in the full form (96 in a hundred right, against 92), and RL without SIRI moves to it. Two bases
+before it had a short form that was wrong half of the time or nearly always; those answers disappeared before the first
+compression. An answer has room for 20 tokens, and at the narrowest for 10, SIRI's half, which fits the short form only.
+A cycle is 40 updates (the paper's 640 are a third of its run, and so are these). A length of 20 was tried on an earlier
+base, and shortened answers as much. A probe is a quarter of a run and ends in its first compression, so the rates
+reported for SIRI are below all probed rates. At DAPO's own rate, on another seed, the result was the same. Every policy
+is measured with room for 20 tokens and four attempts at each held-out problem. The question is about the cosine
+schedule, SIRI's own choice; the stairs schedule is shown for comparison.
 """
 
 import json

@@ -1,18 +1,18 @@
-"""APRIL and ARRoL in a world of unlike lengths: they cut what the tail costs, by what the lengths foretell.
+"""APRIL and ARRoL in a world of unequal lengths: they cut the cost of the tail by what the lengths predict.
 
-Seven in ten problems are answered in four tokens, two take about eight and one seventeen. Where a whole wave is decoded
-at once a step of GRPO lasts as many ticks (tokens after one another) as its longest rollout has tokens. APRIL stops the
-wave when half of its groups are home, and goes on with the others in the next; ARRoL looks at whoever is not done after
-4 tokens (the paper's 512 of several thousand), and lets half of them go on, from the 21st step.
+Seven in ten problems are answered in four tokens, two take about eight and one seventeen. If a whole wave is decoded at
+once, a step of GRPO lasts as many ticks (sequential tokens) as its longest rollout has tokens. APRIL stops the wave
+when half of its groups have returned, and continues the others in the next. ARRoL evaluates every rollout that is not
+done after 4 tokens (the paper's 512 of several thousand), and continues half of them, from the 21st step.
 
-Both costs follow from the lengths alone, so they are foretold from GRPO's own runs of the same seeds: waves of 16
-groups as long as their longest rollouts, drawn anew and played on until half are home; and the tokens of all rollouts,
-those beyond the fourth halved. What is foretold to be saved may be missed by a tenth, for lengths are of other problems
-and other policies. Ticks are counted from the journal, which says of every group when it was begun, when it was home
-and how long it was. They are what a machine waits for that writes a token for every rollout in the same time. This
-processor does not: for as many tokens sampling took APRIL 2.4 times GRPO's seconds, and ARRoL 1.4 times, for waves are
-smaller and what is gone on with is read again; at equal tokens APRIL made 1.7 times GRPO's updates with 1.3 times its
-FLOP. Accuracy is asked for at equal tokens, to 0.05, which is half of what training adds.
+Both costs follow from the lengths alone, so they are predicted from GRPO's own runs of the same seeds: from waves of 16
+groups as long as their longest rollouts, sampled again and run until half have returned; and from the tokens of all
+rollouts, with those beyond the fourth halved. The tolerance for the predicted saving is a tenth, because lengths are of
+other problems and other policies. Ticks are counted from the journal, which records for every group when it started,
+when it returned and how long it was. They are the time of a machine that writes a token for every rollout at once. This
+processor does not: for the same number of tokens sampling took APRIL 2.4 times GRPO's seconds, and ARRoL 1.4 times,
+because waves are smaller and continued rollouts are read again. At equal tokens APRIL made 1.7 times GRPO's updates
+with 1.3 times its FLOP. Accuracy is compared at equal tokens, with a margin of 0.05, half of what training adds.
 """
 
 from collections.abc import Mapping

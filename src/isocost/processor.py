@@ -1,7 +1,7 @@
 """The processor, and the settings under which torch's matrix libraries give a row the same bits in any batch.
 
-Both libraries choose a routine by the shape of a product, and another routine may round another way: a row's last bits
-then depend on the rows beside it. Each library reads its setting from the environment, once, at its first product.
+Both libraries choose a routine by the shape of a product, and routines round differently, so a row's last bits can
+depend on the other rows of its batch. Each library reads its setting from the environment, once, at its first product.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ONEDNN_NAMES = (ONEDNN, "DNNL_MAX_CPU_ISA")
 
 @cache
 def cpuinfo() -> dict[str, str]:
-    """What Linux says of the first processor, by the names in /proc/cpuinfo; empty elsewhere."""
+    """The first processor's fields of /proc/cpuinfo, by name; empty except on Linux."""
     out: dict[str, str] = {}
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
@@ -58,7 +58,9 @@ def make_mkl_strict() -> None:
 
 
 def keep_onednn_off_amx(first_product: Callable[[], object]) -> None:
-    """Keep oneDNN from AMX in this process, unless the user chose an instruction set; `first_product` makes it look.
+    """Keep oneDNN from AMX in this process, unless the user chose an instruction set.
+
+    `first_product` makes it read the setting.
 
     The variable is removed again: other processes started from here keep AMX. No effect after oneDNN's first product.
     """

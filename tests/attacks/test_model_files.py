@@ -169,8 +169,8 @@ WEIGHTS: dict[str, tuple[Damage, str]] = {
     "flat": (tensors(lambda t: t.update({Q: torch.ones(256)})), r"q_proj.weight has the shape \(256,\)"),
     "a scalar": (tensors(lambda t: t.update({Q: torch.tensor(1.0)})), r"q_proj.weight has the shape \(\)"),
     "another vocabulary": (tensors(lambda t: t.update({EMBED: torch.ones(50, 16)})), r"has the shape \(50, 16\)"),
-    "NaN": (at(Q, math.nan), "q_proj.weight holds NaN"),
-    "infinity": (at(EMBED, math.inf), "embed_tokens.weight holds NaN or infinite"),
+    "NaN": (at(Q, math.nan), "q_proj.weight contains NaN"),
+    "infinity": (at(EMBED, math.inf), "embed_tokens.weight contains NaN or infinite"),
     "int8": (cast(Q, torch.int8), "stored as I8; quantised weights are not read"),
     "uint8": (cast(Q, torch.uint8), "stored as U8; quantised weights are not read"),
     "int32": (cast(EMBED, torch.int32), "stored as I32; quantised weights are not read"),
@@ -411,7 +411,7 @@ def integers(stored: dict[str, Any]) -> None:
     stored["blk.0.attn_q.weight"] = np.ones((16, 16), dtype=np.int8)
 
 
-EDITS = {"NaN": (nan, "ffn_up.weight holds NaN"), "another shape": (shifted, "attn_q.weight has the shape"),
+EDITS = {"NaN": (nan, "ffn_up.weight contains NaN"), "another shape": (shifted, "attn_q.weight has the shape"),
          "int8": (integers, "attn_q.weight cannot be read"),
          "a tensor missing": (lambda stored: stored.pop("output_norm.weight"), "lack output_norm.weight")}
 

@@ -1,1 +1,1 @@
-"""One machine: a Llama-family decoder that writes, learns, and agrees with itself."""
+"""One machine: a Llama-family decoder for sampling and training, with equal log-probs in both."""

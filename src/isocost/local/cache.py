@@ -1,7 +1,7 @@
-"""Keys and values of the rows being written, and the decoder that reads and extends them.
+"""Keys and values of the rows in flight, and the decoder that reads and extends them.
 
-The engine knows rows, requests and draws; a cache knows slots, and how to get from tokens to logits. There are two:
-in torch, for every device and dtype, and over the kernel, for processors.
+The engine handles rows, requests and sampling; a cache handles slots, and computes logits from tokens. There are two:
+in torch, for every device and dtype, and over the kernel, for CPUs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Cache(Protocol):
     """Slots 0, 1, 2, ... hold rows; what a row was given to read is its start, what it wrote is its own."""
 
     decoder: Decoder            # holds the weights
-    bursts: bool                # `burst` is to be had
+    bursts: bool                # `burst` is available
 
     def load(self, weights: Weights) -> None: ...
 
@@ -56,7 +56,7 @@ class Cache(Protocol):
         ...
 
     def tape(self, start: ndarray, rows: int, own: int) -> Tape | None:
-        """A tape for a start and so many rows of up to `own` tokens; None where none is kept, or none has room now."""
+        """A tape for a start and so many rows of up to `own` tokens; None if tapes are off, or none has room."""
         ...
 
     def read_again(self, starts: list[ndarray], own: list[ndarray]) -> None:
@@ -87,7 +87,7 @@ class Cache(Protocol):
         ...
 
     def free(self, first: int) -> None:
-        """Slots from `first` on hold nothing now."""
+        """Free the slots from `first` on."""
         ...
 
 
@@ -101,7 +101,7 @@ def open_cache(
 
 
 class TorchCache:
-    """Starts of a group are read once and copied; rows and keys are padded so that neighbours cannot change a row.
+    """Starts of a group are read once and copied; rows and keys are padded so that other rows cannot change a row.
 
     That needs products whose rows do not depend on the number of rows: see `isocost.processor` and `invariance`.
     """
@@ -265,7 +265,7 @@ class TorchCache:
         return hidden[torch.arange(len(contexts), device=self.device), ends]
 
     def _fit(self, slots: int, keys: int) -> None:
-        """Room for so many slots and keys; what is there stays."""
+        """Make room for so many slots and keys; existing ones stay."""
         c, old = self.config, self._cache
         has_slots, has_keys = (old.shape[2], old.shape[4]) if old.ndim == 6 else (0, 0)
         slots, keys = max(slots, has_slots), self._keys(keys)
@@ -299,7 +299,7 @@ NOWHERE = Home(np.zeros(0, dtype=np.int64), torch.zeros(0))
 
 
 class NativeCache:
-    """A start's keys are kept once, whoever goes on from it; a slot points to them and to memory of its own."""
+    """A start's keys are kept once for all its rows; a slot points to them and to its own memory."""
 
     bursts = True
 
@@ -404,7 +404,7 @@ class NativeCache:
         return self.kernel.read(np.array(spans, dtype=np.int64), np.concatenate([h.start for h in homes]))
 
     def _fit(self, slots: int, own: int) -> None:
-        """Room for so many slots and own tokens; what is there stays."""
+        """Make room for so many slots and own tokens; existing ones stay."""
         room = self.kernel.room(own)
         if room > self._own_room:
             self._memory = [self._grown(x, room) for x in self._memory]

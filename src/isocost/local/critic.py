@@ -1,4 +1,4 @@
-"""What a rollout will earn, foreseen at every token: a decoder beside the policy's, with a head of one number."""
+"""A value function: the expected reward of a rollout at every token, from a decoder with a head of one number."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from isocost.types import Cost
 class LocalCritic:
     """`isocost.world.Critic` on one device.
 
-    It begins when first asked, as a copy of the policy of that time with a head of zeros, and costs nothing before.
-    From then on it shares nothing with the policy but its size and AdamW's settings.
+    It is created at the first call, as a copy of the current policy with a head of zeros, and costs nothing before.
+    Afterwards it shares only its size and AdamW's settings with the policy.
     """
 
     def __init__(self, learner: LocalLearner):
@@ -28,7 +28,7 @@ class LocalCritic:
 
     @torch.no_grad()
     def values(self, batch: Batch) -> Tensor:
-        """(N, T) what was to be expected before each sampled token, on the batch's device."""
+        """(N, T) values before each sampled token, on the batch's device."""
         began, out = time.perf_counter(), torch.zeros_like(batch.logp)
         for rows in self._chunks(batch):
             out[rows] = self._foreseen(batch.rows(rows)).to(out)
@@ -36,7 +36,7 @@ class LocalCritic:
         return out
 
     def fit(self, batch: Batch, target: Tensor, *, lr: float) -> dict[str, float]:
-        """One AdamW update on half the mean square of values less targets, over the mask."""
+        """One AdamW update on half the mean square of values minus targets, over the mask."""
         began, count, loss = time.perf_counter(), int(batch.mask.sum()), 0.0
         self._awake()
         self.adam.zero_grad()
@@ -54,7 +54,7 @@ class LocalCritic:
         return {"critic/loss": loss, "critic/grad_norm": float(norm)}
 
     def state(self) -> dict[str, Tensor]:
-        """A copy of all that an exact continuation needs; nothing before it has begun."""
+        """A copy of all that an exact continuation needs; empty before it is created."""
         if self.decoder is None:
             return {}
         named = {f"decoder.{k}": p for k, p in self.decoder.named_parameters()} | {"head": self.head}

@@ -1,6 +1,7 @@
 """The Llama family in one file: Llama, SmolLM2, Qwen2, Qwen2.5 and Qwen3 are settings of `Config`.
 
-Rows are padded on the right and positions start at 0, so padding is never seen and needs no mask. The residual stream
+Rows are padded on the right and positions start at 0, so causal attention never
+reads padding, and no mask is needed. The residual stream
 and the head are float32 whatever the body's dtype is: the sampler and the learner run this same code, so their
 log-probs differ by rounding only.
 """
@@ -56,7 +57,7 @@ class Config:
         if data.get("use_sliding_window"):
             raise UserError("use_sliding_window is true; only full attention is supported")
         if data.get("mlp_bias") or (family == "llama" and data.get("attention_bias")):
-            raise UserError("the model has biases in its attention or feed-forward that this decoder has not")
+            raise UserError("the model has biases in its attention or feed-forward that this decoder does not support")
         if data.get("hidden_act", "silu") != "silu":
             raise UserError(f"hidden_act is {data['hidden_act']!r}; this decoder has silu only")
         if data.get("quantization_config"):
@@ -214,7 +215,7 @@ class Decoder(nn.Module):
         return self.run(tokens, self.turns[: tokens.shape[1]], lambda layer: causal)
 
     def run(self, tokens: Tensor, turn: Tensor, attend: Callable[[int], Attend]) -> Tensor:
-        """Tokens of any shape, each with its rotation (.., 1, D/2); `attend(layer)` is what they look with."""
+        """Tokens of any shape, each with its rotation (.., 1, D/2); `attend(layer)` is their attention."""
         x = F.embedding(tokens, self.embed)
         for i, block in enumerate(self.layers):
             x = block.forward(x, turn, attend(i))
@@ -243,7 +244,7 @@ def _scaled(frequency: Tensor, config: Config) -> Tensor:
     kind = scaling.get("rope_type", scaling.get("type"))
     if kind == "linear":
         return frequency / float(scaling["factor"])
-    # Llama 3.1: long waves are slowed by `factor`, short ones left alone, those between blended
+    # Llama 3.1: low frequencies are divided by `factor`, high ones are unchanged, those between are interpolated
     low, high = float(scaling["low_freq_factor"]), float(scaling["high_freq_factor"])
     turns = float(scaling["original_max_position_embeddings"]) * frequency / (2 * math.pi)
     blend = ((turns - low) / (high - low)).clamp(0.0, 1.0)

@@ -1,8 +1,8 @@
-"""Writes tokens: whoever waits is decoded together, one token per row and tick.
+"""Samples tokens: all waiting rollouts are decoded together, one token per row and tick.
 
 On a processor a rollout's bytes depend on nothing else in flight. Each row's products are summed in the same order in
 any batch: the native kernel does so by construction; for torch see `cache`, `isocost.processor` and `invariance`, which
-measures it. Random numbers are addressed, not drawn. Memory is bounded by `cache_bytes`.
+measures it. Random numbers are addressed, not drawn in sequence. Memory is bounded by `cache_bytes`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from isocost.world import Text, Weights
 
 TAPE_BYTES = 2**29    # what tapes may take together
 WINDOW = 32      # positions whose random numbers are made at a time
-REACT = 4        # turns of the event loop in which those whose tokens came back may cancel others, or ask for more
+REACT = 4        # turns of the event loop in which callers whose tokens returned may cancel others, or request more
 
 
 @dataclass(eq=False)
@@ -47,7 +47,7 @@ class Request:
     tail: list[int]             # what the policy had already written of this turn
     future: asyncio.Future[None]
     said: list[Said | None]
-    tapes: bool                 # the learner will want what is read of it
+    tapes: bool                 # the learner will use what is computed for it
     tape: Tape | None = None
     begun: int = 0              # attempts that got a slot
     ended: int = 0
@@ -102,7 +102,7 @@ class Slots:
 
 
 class LocalEngine:
-    """`isocost.world.Engine` on one device. Start it from within an event loop; it decodes while somebody waits."""
+    """`isocost.world.Engine` on one device. Start it from within an event loop; it decodes while requests wait."""
 
     def __init__(
         self, config: Config, text: Text, meter: Meter, *, device: torch.device, body: torch.dtype = torch.float32,
@@ -111,7 +111,7 @@ class LocalEngine:
     ):
         self.config, self.text, self.meter, self.device = config, text, meter, device
         self.version, self.max_slots, self.cache_bytes = 0, max_slots, cache_bytes
-        self.burst = min(burst, WINDOW)      # ticks during which nobody else is looked at, at most
+        self.burst = min(burst, WINDOW)      # ticks without a check for new requests, at most
         self.cache = open_cache(config, body, device, kernels, threads, tape_bytes)
         self.tapes: dict[Place, Tape] = {}   # of groups written whole under the present weights, for the learner
         self._names = {name for name, _ in self.cache.decoder.named_parameters()}
@@ -121,10 +121,10 @@ class LocalEngine:
         self._slots = Slots(0, 0)
         self._kept: dict[tuple[Request, int], list[ndarray]] = {}
         self._driver: asyncio.Task[None] | None = None
-        self._news = False                   # somebody's tokens came back in the last tick
+        self._news = False                   # a request's tokens returned in the last tick
         self._halted: set[tuple[int, int, int]] = set()     # waves, by seed, number and purpose
 
-    # what others call -----------------------------------------------------------------------------------------
+    # what callers use -----------------------------------------------------------------------------------------
 
     async def generate(
         self,
@@ -166,22 +166,22 @@ class LocalEngine:
         return [s for s in request.said if s is not None]
 
     def halt(self, place: Place) -> None:
-        """Send home whoever writes for this wave, or still waits to, as far as it got; and whoever asks later."""
+        """Return the unfinished rows and waiting requests of this wave as they are, and later requests at once."""
         self._halted.add(_wave(place))
         asked = {id(r): r for r in [*(r for r, _ in self._slots.owner), *self._waiting]}.values()
         for request in [r for r in asked if _wave(r.place) == _wave(place)]:
-            request.tapes = False            # what is read of half a text is read again
+            request.tapes = False            # an incomplete text is read again
             if request in self._waiting:
                 self._waiting.remove(request)
             rows = np.array([i for i, (r, _) in enumerate(self._slots.owner) if r is request], dtype=np.int64)
             request.said = [s or _nothing(Stop.CANCELLED) for s in request.said]
             request.ended = len(request.attempts) - len(rows)
             self._finish(rows, np.zeros(len(rows), dtype=bool), cut=Stop.CANCELLED)
-            if not request.future.done():    # none of it had begun
+            if not request.future.done():    # it had not started
                 request.future.set_result(None)
 
     async def load(self, weights: Weights) -> None:
-        """Copy these weights; `version` grows by one. What was read under the old ones is read again."""
+        """Copy these weights; `version` grows by one. Keys and values of the old ones are computed again."""
         self.restore(weights, self.version + 1)
 
     def restore(self, weights: Weights, version: int) -> None:
@@ -192,7 +192,7 @@ class LocalEngine:
         self.version = version
         self.tapes.clear()
         for request in {id(r): r for r, _ in self._slots.owner}.values():
-            request.tapes = False            # begun under other weights
+            request.tapes = False            # started under other weights
         if self._slots.live:
             self._read_again()
 
@@ -220,7 +220,7 @@ class LocalEngine:
         )
 
     async def _drive(self) -> None:
-        """Decode until nobody waits. Others run between ticks, so whoever is ready joins the next one."""
+        """Decode until no request waits. Other tasks run between ticks, so new requests join the next one."""
         try:
             while True:
                 for _ in range(REACT if self._news else 1):
@@ -309,7 +309,7 @@ class LocalEngine:
         return first
 
     def _finish(self, done: ndarray, stopped: ndarray, cut: Stop = Stop.LENGTH) -> None:
-        """Send rows home, close the holes they leave, and wake whoever has all attempts back."""
+        """Return rows, close the holes they leave, and complete requests that have all attempts."""
         s = self._slots
         tokens, logp, version = s.tokens[done], s.logp[done], s.version[done]
         waited = s.seconds[done].tolist()
@@ -345,7 +345,7 @@ class LocalEngine:
         self.cache.free(left)
 
     def _drop(self, request: Request) -> None:
-        """Take a cancelled request's rows off; what they had written is added to its bill."""
+        """Remove a cancelled request's rows; their tokens are added to its bill."""
         if request in self._waiting:
             self._waiting.remove(request)
         rows = np.array([i for i, (r, _) in enumerate(self._slots.owner) if r is request], dtype=np.int64)
@@ -356,21 +356,21 @@ class LocalEngine:
             self._close(rows)
 
     def _bill(self, rows: Iterable[int]) -> None:
-        """Rows that do not come home: what they wrote, and took, is paid for all the same."""
+        """Charge rows that do not return: their tokens and their prompts."""
         for i in rows:
             request, _ = self._slots.owner[i]
             request.decoded += int(self._slots.wrote[i])
             request.seconds += float(self._slots.seconds[i])
 
     def _heed_numbers(self, tokens: ndarray) -> None:
-        """Raises FloatingPointError where a row's newest is no token, for its logits were not finite."""
+        """Raises FloatingPointError if a row's newest id is not a token, because its logits were not finite."""
         if tokens.max() >= self.config.vocab:
             raise FloatingPointError(f"the policy's logits are not finite at version {self.version}")
 
     # tokens ---------------------------------------------------------------------------------------------------
 
     def _advance(self) -> None:
-        """One tick; or as many in one call as nobody would notice, where the cache can do that."""
+        """One tick; or, if the cache can, several in one call, as long as no request could act in between."""
         s = self._slots
         live = s.live
         plain = not (s.heeds[:live].any() or (s.top_p[:live] < 1.0).any() or (s.top_k[:live] > 0).any())
@@ -393,7 +393,7 @@ class LocalEngine:
         self._write(logits, 0)
 
     def _burst(self, most: int) -> None:
-        """Up to `most` ticks in one call. It ends early when a request has all its rows back: somebody may then act."""
+        """Up to `most` ticks in one call. It ends early when a request has all its rows."""
         began, s = time.perf_counter(), self._slots
         live = s.live
         rows, wrote = np.arange(live), s.wrote[:live].copy()
@@ -423,7 +423,7 @@ class LocalEngine:
             self._finish(done, stopped[done])
 
     def _write(self, logits: Tensor, first: int) -> None:
-        """Draw a token for each row from `first` on, and send home those that are done."""
+        """Sample a token for each row from `first` on, and return the rows that are done."""
         began, s = time.perf_counter(), self._slots
         last = first + len(logits)
         rows = np.arange(first, last)
@@ -449,7 +449,7 @@ class LocalEngine:
             self._finish(first + done, stopped[done])
 
     def _keep(self, rows: ndarray, first: int, logits: Tensor) -> None:
-        """Record the ids each of these rows was drawn from."""
+        """Record the ids that each of these rows was sampled from."""
         some = logits[torch.from_numpy(rows).to(logits.device)]
         row, ids = torch.nonzero(some > -torch.inf, as_tuple=True)
         cuts = np.cumsum(np.bincount(row.cpu().numpy(), minlength=len(rows)))[:-1]
@@ -457,7 +457,7 @@ class LocalEngine:
             self._kept.setdefault(self._slots.owner[first + i], []).append(kept)
 
     def _heed_strings(self, stopped: ndarray, first: int) -> None:
-        """A stop string counts once the text of the turn holds it; only the turn's end is looked at."""
+        """A stop string counts once the text of the turn holds it; only the end of the turn is checked."""
         s = self._slots
         for i in np.flatnonzero(s.heeds[first : first + len(stopped)] & ~stopped).tolist():
             request, slot = s.owner[first + i][0], first + i

@@ -84,12 +84,12 @@ def _opened(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise UserError("reading GGUF needs the library `gguf`: pip install 'isocost[gguf]'") from e
 
     class Bounded(GGUFReader):
-        """Reads nothing beyond the end of the file: there, arrays of absurd lengths would be read for ever."""
+        """Reads nothing beyond the end of the file, where arrays of implausible lengths would be read without end."""
 
         def _get(self, offset: Any, dtype: Any, count: Any = 1, *more: Any, **options: Any) -> Any:
             end = int(offset) + int(count) * np.dtype(dtype).itemsize
             if end > len(self.data):
-                raise ValueError(f"it ends after {len(self.data):,} bytes, and says that it has {end:,}")
+                raise ValueError(f"it ends after {len(self.data):,} bytes, but declares {end:,}")
             return super()._get(offset, dtype, count, *more, **options)
 
     with foreign(path, FETCH):
@@ -106,11 +106,11 @@ def _tensor(stored: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> Ten
     t = stored[name]
     there = tuple(int(k) for k in reversed(t.shape))
     if there != shape:
-        raise UserError(f"{name} has the shape {there}, and the file's own facts make it {shape}; {FETCH}")
+        raise UserError(f"{name} has the shape {there}, but the file's metadata requires {shape}; {FETCH}")
     with foreign(name, "give the model in another quantisation"):
         made = torch.from_numpy(np.array(dequantize(t.data, t.tensor_type), dtype=np.float32))
     if not bool(made.isfinite().all()):
-        raise UserError(f"{name} holds NaN or infinite values; {FETCH}")
+        raise UserError(f"{name} contains NaN or infinite values; {FETCH}")
     return made
 
 

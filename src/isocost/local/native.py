@@ -1,6 +1,6 @@
-"""Builds the kernel once per machine and calls it: the decoder in machine code, for processors.
+"""Build the kernel once per machine and call it: the decoder in machine code, for CPUs.
 
-A machine without a C++ compiler runs the same mathematics in torch, slower, and is told why (`available`).
+Without a C++ compiler torch does the same computation, more slowly; `available` gives the reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From logits to the distribution that is drawn from, and to a draw. Row by row: no row can move another's bits."""
+"""From logits to the sampling distribution, and to a sample. Row by row: no row can change another's bits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from isocost.types import Sampling
 
 
 def check(sampling: Sampling) -> None:
-    """Raises UserError for settings that are no distribution."""
+    """Raises UserError for settings that do not define a distribution."""
     if not sampling.temperature > 0:
         raise UserError(f"temperature is {sampling.temperature}; it must be above 0 (top_k=1 is greedy)")
     if not 0 < sampling.top_p <= 1:

@@ -26,7 +26,7 @@ from pathlib import Path
 
 WAIT = 180.0             # seconds to wait for another process that builds the same kernel; then build it too
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
-UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENOENT)    # a home that is no place for it
+UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENOENT)    # a home that is unusable
 _DIGEST = hashlib.sha256().digest_size
 
 
@@ -107,7 +107,7 @@ def _read(folder: int, name: str, source: bytes, *, warn: bool = False) -> bytes
 
 
 def _write(folder: int, name: str, data: bytes) -> None:
-    """Whole or not at all: to a temporary name, onto the disk, then renamed."""
+    """Write atomically: to a temporary name, synced to disk, then renamed."""
     for stale in os.listdir(folder):             # of processes that were killed
         if stale.startswith(f".{name}."):
             with suppress(FileNotFoundError):
@@ -169,7 +169,7 @@ def _folders() -> Iterator[Path]:
 
 
 def _not_private(about: os.stat_result) -> str:
-    """"" for what belongs to this user and only this user can write to, else why not."""
+    """"" if it belongs to this user and only this user can write to it, else the reason."""
     if about.st_uid != os.geteuid():
         return f"it belongs to another user (uid {about.st_uid})"
     if about.st_mode & OTHERS:

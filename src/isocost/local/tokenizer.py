@@ -31,8 +31,8 @@ class Characters:
             return [self._id[c] for c in text]
         except KeyError as e:
             raise UserError(
-                f"{e.args[0]!r} in {text[:60]!r} is not in this model's alphabet {self.alphabet!r}, which is all that "
-                "it reads and writes: give problems in it, or a model of words with --model (such as smollm2)"
+                f"{e.args[0]!r} in {text[:60]!r} is not in this model's alphabet {self.alphabet!r}, the only "
+                "characters it supports: use problems in this alphabet, or another model with --model (such as smollm2)"
             ) from None
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -42,8 +42,8 @@ class Characters:
 class HubTokenizer:
     """A Hugging Face tokenizer.json with its chat template.
 
-    Special-token spellings inside a message stay plain text, so nobody's words can open a turn. Without a template
-    a prompt is the contents joined by newlines. Raises UserError when the template refuses the messages.
+    Special-token spellings inside a message stay plain text, so message text cannot open a turn. Without a template
+    a prompt is the contents joined by newlines. Raises UserError if the template rejects the messages.
     """
 
     def __init__(self, tokenizer_json: str, ends: Sequence[int], template: str | None = None,
@@ -99,7 +99,7 @@ class HubTokenizer:
             for m in data:
                 m["content"] = self._marks.sub(lambda found: found[0][0] + guard + found[0][1:], m["content"])
         assert self._template is not None
-        with foreign("the chat template", "correct it, or give problems that it takes"):
+        with foreign("the chat template", "correct it, or use problems that it supports"):
             return self._template.render(messages=data, add_generation_prompt=generation, **self._names), guard
 
     def _encode_rendered(self, text: str, guard: str) -> list[int]:
@@ -117,7 +117,7 @@ class HubTokenizer:
 def compile_template(source: str) -> Any:
     """A chat template as Hugging Face compiles it: sandboxed, and without a clock.
 
-    The sandbox keeps a template from Python and from files; how long it takes, and how much it writes, is its maker's.
+    The sandbox keeps a template from Python and from files; its time and the size of its output are not limited.
     Raises UserError where it is not a template.
     """
     try:
@@ -127,7 +127,7 @@ def compile_template(source: str) -> Any:
         raise UserError("this model's chat template needs `jinja2`: pip install 'isocost[llm]'") from e
 
     def refuse(message: str) -> None:
-        raise UserError(f"the chat template refuses these messages: {message}")
+        raise UserError(f"the chat template rejects these messages: {message}")
 
     env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
     env.filters["tojson"] = lambda x, indent=None: json.dumps(x, ensure_ascii=False, indent=indent)

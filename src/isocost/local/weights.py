@@ -143,7 +143,7 @@ def fitting(text: Characters | HubTokenizer, config: Config) -> None:
     """Raises UserError where a tokenizer makes tokens that the model has no row for."""
     if text.size > config.vocab:
         raise UserError(f"the tokenizer has tokens up to {text.size - 1} and the model's vocab_size is {config.vocab}: "
-                        "take the tokenizer that the model was trained with")
+                        "use the tokenizer that the model was trained with")
     if bad := [end for end in text.ends if not 0 <= end < config.vocab]:
         raise UserError(f"the end token {bad[0]} is not below the model's vocab_size {config.vocab}: correct "
                         "eos_token_id in generation_config.json and config.json")
@@ -233,7 +233,7 @@ class Stored(Mapping[str, Tensor]):
         with foreign(path, FETCH):
             tensor: Tensor = file.get_tensor(name).float()
         if not bool(tensor.isfinite().all()):
-            raise UserError(f"{path}: {name} holds NaN or infinite values; {FETCH}")
+            raise UserError(f"{path}: {name} contains NaN or infinite values; {FETCH}")
         return tensor
 
     def __contains__(self, name: object) -> bool:
@@ -303,8 +303,8 @@ def from_hub(config: Config, hub: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if name not in hub:
             raise UserError(f"the weights lack {name}, which config.json asks for")
         if (tensor := hub[name]).shape != shape:
-            raise UserError(f"{name} has the shape {tuple(tensor.shape)}, and config.json makes it {shape}: the two "
-                            "files are not of one model")
+            raise UserError(f"{name} has the shape {tuple(tensor.shape)}, but config.json requires {shape}: the two "
+                            "files belong to different models")
         return tensor
 
     out = {"embed": get("model.embed_tokens.weight", c.vocab, c.hidden), "norm": get("model.norm.weight", c.hidden)}

@@ -29,17 +29,17 @@ def open_world(
     dtype: str = "auto", kernels: str = "auto", threads: int = 1, reference: bool = False, exact: bool = False,
     micro_tokens: int = 16384, max_slots: int = 512, cache_bytes: int | None = None, adam: Adam = Adam(),
 ) -> World:
-    """Load a model and make it write and learn.
+    """Load a model for sampling and training.
 
     `dtype` is the body's: weights, gradients, moments, the residual stream and the head are float32 always; "auto"
     is bf16 on a GPU and for models of more than 20 million parameters, else fp32; fp64, wide throughout, is for checks.
     `kernels` "native" is the compiled decoder, on so many `threads`; "torch" is the plain one; "auto" is the first of
-    them that is to be had.
+    them that is available.
     With `exact`, problems carry their one right text in `answer` and pass@1 is computed, not sampled. Raises UserError
-    for what is not to be had.
+    for what is not available.
 
-    On a processor a rollout's bits do not depend on the rollouts computed with it. Where torch's libraries do not keep
-    to that, which is measured at the model's shapes, `extra["batch_dependent"]` says what was seen.
+    On a processor a rollout's bits do not depend on the rollouts computed with it. If torch's libraries violate
+    this, which is measured at the model's shapes, `extra["batch_dependent"]` describes the difference.
     """
     source = load(model) if isinstance(model, str) else model
     meter, where = Meter() if meter is None else meter, _device(device)
@@ -73,7 +73,7 @@ def open_world(
 
 
 class Exactly:
-    """`isocost.world.Exact` for problems whose verifier accepts one string: the chance of that string and an end."""
+    """`isocost.world.Exact` for problems whose verifier accepts one string: its probability with an end."""
 
     def __init__(self, text: Text, learner: LocalLearner):
         self.text, self.learner = text, learner
@@ -119,7 +119,7 @@ def _kernels(name: str, config: Config, body: torch.dtype, device: torch.device)
 
 
 def _product() -> torch.Tensor:
-    """One in bfloat16, large enough for oneDNN."""
+    """A matrix in bfloat16, large enough for oneDNN."""
     one = torch.ones(64, 64, dtype=torch.bfloat16)
     return one @ one
 

@@ -1,4 +1,4 @@
-"""Problems, the verifiers that mark them, and how they are divided."""
+"""Problems, their verifiers, and their splits."""
 
 from isocost.tasks.load import ProblemSet, load_problems
 from isocost.tasks.split import Split, split, split_given

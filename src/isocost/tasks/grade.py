@@ -1,13 +1,13 @@
 """Marks finished rollouts. A verifier that fails gives no score, never a zero, and is counted by how it failed.
 
-One that fails too often ends what asked for it (`RewardFailed`): rollouts without a score are paid for and teach
-nothing. Too often is, whichever comes first:
+A verifier that fails too often raises `RewardFailed`, because rollouts without a score cost compute and give no
+signal. The limits are:
 
 - `RESTARTS_IN_A_ROW` calls in a row that ended or hung the verifier's process;
 - `FAILURES_IN_A_ROW` calls in a row without a score;
 - of the last `WINDOW` calls (`LEAST` at least), more than `FAILED` failed or more than `RESTARTED` cost a process.
 
-A call that returned None is no failure but gives no score: only the second rule counts it.
+A call that returned None gives no score but is not a failure: only the second limit counts it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Grader:
             try:
                 for w in waiting:
                     timed.append(await asyncio.wrap_future(w))
-            finally:     # whoever cancels pays for what is marked by then
+            finally:     # a cancelled call pays for what was marked before
                 self.meter.charge(Cost(seconds=sum((seconds for _, seconds in timed), 0.0)))
             outcomes = [o for o, _ in timed]
         if self._record.stopped:
@@ -76,7 +76,7 @@ class Grader:
         return [_score(o) for o in outcomes]
 
     def mark(self, pairs: Sequence[tuple[str, Problem]]) -> list[float | str]:
-        """What each (text, problem) earns, or in words why it has no score.
+        """The score of each (text, problem), or the reason why it has none.
 
         Charged like any marking; no failure is counted.
         """
@@ -93,7 +93,7 @@ class Grader:
                 for kind, value in outcomes]
 
     def close(self) -> None:
-        """End the workers. The grader starts new ones if it is asked again."""
+        """End the workers. The next call starts new ones."""
         if self._pool is not None:
             self._pool.close()
 
@@ -105,10 +105,10 @@ class Grader:
 
 
 class _Record:
-    """The latest outcomes of one verifier, and why nothing more is to be asked of it. Threads may share it."""
+    """The latest outcomes of one verifier, and the reason to stop calling it. Threads may share it."""
 
     def __init__(self, verifier: str):
-        self.stopped = ""                 # why, once it failed too often
+        self.stopped = ""                 # the reason, after too many failures
         self.failures: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
         self._verifier, self._first = verifier, ""
@@ -132,7 +132,7 @@ class _Record:
             self._count(outcome, problem, failed, replaced)
 
     def checked(self, outcome: Outcome, problem: str, replaced: bool) -> None:
-        """Count an answer to a text that no policy wrote: a verifier may raise on those, and may not hang or die."""
+        """Count an answer to a text that no policy wrote: a verifier may raise on these, but must not hang or exit."""
         with self._lock:
             self._count(outcome, problem, replaced, replaced)
 

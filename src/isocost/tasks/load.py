@@ -1,4 +1,4 @@
-"""Problems from a name or a file, with every broken row reported by its line and what is wrong with it."""
+"""Load problems from a name or a file, and report every invalid row with its line and its error."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ SHOWN = 20                                    # broken rows listed before "and s
 MOST_BROKEN = 100_000                         # broken rows after which no more are read
 LONGEST = 2**26                               # bytes of a row of JSON
 BATCH, GROUP = 1024, 2**28                    # of Parquet: rows and bytes that are decoded together
-UNPACKED = 1000                               # bytes that one of a Parquet file may stand for; of text it is some ten
-ROOM, COUNT = 2**28, 2**24                    # bytes, and rows or values, of a Parquet file that are never absurd
+UNPACKED = 1000                               # bytes decoded per byte of a Parquet file; about ten for text
+ROOM, COUNT = 2**28, 2**24                    # bytes, and rows or values, below which a Parquet file is never rejected
 ABSURD = "such a file is broken or made to fill the memory; write it again, or as .jsonl"
 PROMPTS = ("prompt", "messages", "question", "problem")
 ANSWERS = ("answer", "ground_truth", "final_answer", "solution")
@@ -50,14 +50,14 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found while loading: nothing is left out in silence."""
+    """What was found while loading: everything that was left out, and why."""
 
     rows: int                                    # rows read, blank lines apart
     broken: tuple[Broken, ...] = ()
     duplicates: tuple[tuple[str, str], ...] = () # (where, where the same prompt and answer stood first)
     warnings: tuple[str, ...] = ()
     solutions: float = 0.0                       # share of problems with a reference solution
-    rewards: tuple[float, float] = (0.0, 1.0)    # the least and the most that a user's reward paid when it was tried
+    rewards: tuple[float, float] = (0.0, 1.0)    # the lowest and highest reward when the user's function was tried
 
     def lines(self) -> list[str]:
         """The report for a reader, one finding a line."""
@@ -72,7 +72,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class ProblemSet:
-    """Problems ready to use, the verifier that marks them, and what was found on the way."""
+    """Loaded problems, their verifier, and what was found while loading."""
 
     problems: tuple[Problem, ...]
     verifier: str
@@ -84,13 +84,13 @@ class ProblemSet:
 
 @dataclass(frozen=True)
 class Reads:
-    """What a policy can be given: its `text`, and the tokens of `context` that a prompt and its answer share."""
+    """What a policy can read: its `text`, and `context`, the tokens that a prompt and its answer share."""
 
     text: Text
     context: int
 
     def refused(self, problem: Problem) -> str:
-        """Why the policy cannot be given a problem, with its id: it cannot read it, or has no room; empty if it can."""
+        """Why the policy cannot be given a problem, with its id: unreadable or too long; empty if it can."""
         try:
             tokens = len(self.text.prompt(problem.prompt))
         except UserError as e:
@@ -113,8 +113,8 @@ def load_problems(
     `final_answer`, `solution`, or verl's `reward_model.ground_truth`; "#### 72" at its end is the answer), and may
     have `system`, `solution`, `level` and `id`. Everything else is kept as columns for rewards that name them.
     `limit` takes the first so many good rows; `system` is put before problems that have no system message. With
-    `check`, every problem's own answer must be right by its verifier: what that costs goes to the account `check` of
-    the `meter`. A user's reward is tried on a few rows first (`verify.try_reward`), without `check` too if `tried`.
+    `check`, every problem's own answer must be right by its verifier; the cost goes to the account `check` of the
+    `meter`. A user's reward is tried on a few rows first (`verify.try_reward`), without `check` too if `tried`.
     With `reads`, called at the first row, a prompt that the policy cannot be given makes its row a broken one.
 
     Raises UserError naming the broken rows (the first 20), unless `skip_broken` leaves them out and reports them;
@@ -143,7 +143,7 @@ def load_problems(
     fit = [(where, p) for where, p in good if where not in unfit]
     if fit or skip_broken or not good:
         broken += [Broken(where, unfit[where]) for where, _ in good if where in unfit]
-    elif not broken:        # else what is wrong with the file itself comes first
+    elif not broken:        # errors of the file itself come first
         raise UserError(f"{spec}: the model can be given none of the {count} rows. {good[0][0]}: {unfit[good[0][0]]}")
     good = fit
     problems = tuple(_marked_exact(p, name) for _, p in good)
@@ -155,12 +155,12 @@ def load_problems(
         head = f"{spec}: {len(broken)} of {count} rows cannot be used (marked by {how}; --skip-broken leaves them out):"
         raise UserError(f"{head}\n  {shown}")
     if not problems:
-        raise UserError("\n  ".join((f"{spec} holds no problem that can be used", *report.lines())))
+        raise UserError("\n  ".join((f"{spec} contains no usable problem", *report.lines())))
     return ProblemSet(problems, name, report)
 
 
 def _mixed(parts: Sequence[mix.Part], loaded: Sequence[ProblemSet], limit: int | None) -> ProblemSet:
-    """Parts as one set under one verifier. Raises UserError where they disagree on it, or on a problem."""
+    """Parts as one set under one verifier. Raises UserError if they conflict."""
     named = list(dict.fromkeys(s.verifier for s in loaded))
     if len(named) > 1:
         raise UserError(f"the parts of a mix are marked by {' and '.join(named)}: name one for all with --verifier")
@@ -188,7 +188,7 @@ def _source(spec: str) -> tuple[Iterator[Row], Callable[[Any], Problem], str | N
         return rows, partial(_gym_problem, task), "reasoning-gym"
     path = Path(spec)
     if not path.is_file():
-        raise UserError(f"{spec!r} is no file, nor sums[:...], nor reasoning-gym:TASK")
+        raise UserError(f"{spec!r} is not a file, sums[:...] or reasoning-gym:TASK")
     if path.suffix == ".parquet":
         return _parquet(path), _problem, None
     if path.suffix in (".jsonl", ".ndjson"):
@@ -263,7 +263,7 @@ def _agree(
 
 
 def _marked_exact(problem: Problem, verifier: str) -> Problem:
-    """Only the sums' own short form under its own verifier is right in one spelling."""
+    """Whether answers are right in one spelling only: the short form of the sums, under its own verifier."""
     if problem.meta.get("exact") and verifier != "exact":
         return replace(problem, meta={**problem.meta, "exact": False})
     return problem
@@ -290,16 +290,16 @@ def _numbered(noun: str, items: Iterator[Any]) -> Iterator[Row]:
 
 
 def _lines(path: Path) -> Iterator[Row]:
-    """Rows of a JSON-lines file; a line that cannot be read is handed on as its error.
+    """Rows of a JSON-lines file; an unreadable line is returned as its error.
 
-    Of a line too long to be a problem no more is kept than its beginning.
+    Only the beginning of a line that is too long is kept.
     """
     with path.open("rb") as file:
         for i, raw in enumerate(iter(partial(file.readline, LONGEST + 1), b""), 1):
             if len(raw) > LONGEST:
                 while raw and not raw.endswith(b"\n"):
                     raw = file.readline(LONGEST)
-                yield f"line {i}", ValueError(f"longer than {LONGEST:,} bytes, which no problem is")
+                yield f"line {i}", ValueError(f"longer than {LONGEST:,} bytes, the limit for a problem")
                 continue
             if i == 1:
                 raw = raw.removeprefix(b"\xef\xbb\xbf")
@@ -340,7 +340,7 @@ def _parquet(path: Path) -> Iterator[Row]:
 
 
 def _rows(path: Path, file: Any, batch: int) -> Iterator[Any]:
-    """The rows of a Parquet file. Raises UserError where a page is broken, or they decode to an absurd amount."""
+    """The rows of a Parquet file. Raises UserError if a page is broken, or the rows decode to an implausible size."""
     batches, decoded, most = file.iter_batches(batch), 0, UNPACKED * path.stat().st_size + GROUP
     while True:
         with foreign(path, "a page of it is broken: write it again, or as .jsonl"):
@@ -356,7 +356,7 @@ def _rows(path: Path, file: Any, batch: int) -> Iterator[Any]:
 
 
 def _spelled_out(column: Any) -> Any:
-    """A column with a value for every row, which its size then tells, rather than an index into a dictionary."""
+    """A column with a value for every row instead of an index into a dictionary, so that its size is known."""
     return column.dictionary_decode() if hasattr(column, "dictionary_decode") else column
 
 
@@ -368,7 +368,7 @@ def _batch(path: Path, about: Any) -> int:
     """
     size, largest = path.stat().st_size, 1
     if about.num_rows > size + COUNT:
-        raise UserError(f"{path} says that it has {about.num_rows:,} rows in {size:,} bytes: {ABSURD}")
+        raise UserError(f"{path} declares {about.num_rows:,} rows in {size:,} bytes: {ABSURD}")
     for group in map(about.row_group, range(about.num_row_groups)):
         for column in map(group.column, range(group.num_columns)):
             small, large = column.total_compressed_size, column.total_uncompressed_size
@@ -382,7 +382,7 @@ def _batch(path: Path, about: Any) -> int:
 
 
 def _problem(row: Any) -> Problem:
-    """One row as a problem. Raises ValueError saying what is wrong and what would be right."""
+    """One row as a problem. Raises ValueError that names the error and the correct form."""
     if not isinstance(row, Mapping):
         raise ValueError(f"a row is an object like {{\"prompt\": ..., \"answer\": ...}}, not {_kind(row)}")
     prompt, ending, chat = _prompt(row)
@@ -404,17 +404,17 @@ def _prompt(row: Mapping[str, Any]) -> tuple[tuple[Message, ...], str | None, bo
     messages = list(_messages(value, key)) if chat else [Message("user", value)]
     ending = messages.pop().content if messages and messages[-1].role == "assistant" else None
     if not any(m.role == "user" and m.content.strip() for m in messages):
-        raise ValueError(f"{key!r} " + ("has no message of the user that asks anything" if chat else "asks nothing"))
+        raise ValueError(f"{key!r} " + ("has no message of the user with text" if chat else "asks nothing"))
     system = row.get("system")
     if system is not None and not isinstance(system, str):
-        raise ValueError(f"'system' is text, not {_kind(system)}")
+        raise ValueError(f"'system' must be text, got {_kind(system)}")
     if system and messages[0].role != "system":
         messages.insert(0, Message("system", system))
     return tuple(messages), ending, chat
 
 
 def _meant(row: Mapping[str, Any], names: Iterable[str]) -> str:
-    """A question that names the column which a row seems to misspell; empty if none is close."""
+    """A question that names the column that a row probably misspells; empty if no name is close."""
     for name in names:
         if close := get_close_matches(name, [k for k in row if isinstance(k, str)], n=1, cutoff=0.75):
             return f"; the row has {close[0]!r}: did you mean {name!r}?"
@@ -423,7 +423,7 @@ def _meant(row: Mapping[str, Any], names: Iterable[str]) -> str:
 
 def _messages(value: Any, key: str) -> Iterator[Message]:
     if not isinstance(value, Sequence):
-        raise ValueError(f"{key!r} is text or a list of messages, not {_kind(value)}")
+        raise ValueError(f"{key!r} must be text or a list of messages, got {_kind(value)}")
     for i, m in enumerate(value, 1):
         if not isinstance(m, Mapping) or not isinstance(m.get("role"), str) or not isinstance(m.get("content"), str):
             raise ValueError(f"message {i} of {key!r} is not {{\"role\": text, \"content\": text}}")
@@ -442,7 +442,7 @@ def _answer(row: Mapping[str, Any], ending: str | None) -> tuple[str, str | None
     if value is None:
         raise ValueError(f"no answer: give one under {' or '.join(repr(k) for k in ANSWERS)}{_meant(row, ANSWERS)}")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"{where!r} is text or a number, not {_kind(value)}")
+        raise ValueError(f"{where!r} must be text or a number, got {_kind(value)}")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{where!r} is {value}, not a number that can be checked")
     said, solution = str(value).strip(), row.get("solution") if key != "solution" else None
@@ -454,7 +454,7 @@ def _answer(row: Mapping[str, Any], ending: str | None) -> tuple[str, str | None
     if solution is None and ending is not None and ending.strip() != said:
         solution = ending
     if solution is not None and not isinstance(solution, str):
-        raise ValueError(f"'solution' is text, not {_kind(solution)}")
+        raise ValueError(f"'solution' must be text, got {_kind(solution)}")
     return said, solution or None
 
 
@@ -463,7 +463,7 @@ def _level(row: Mapping[str, Any]) -> int | float | str | None:
     if level is None or isinstance(level, str):
         return level or None
     if isinstance(level, bool) or not isinstance(level, int | float) or not math.isfinite(level):
-        raise ValueError(f"'level' is a number or a word, not {_kind(level)}")
+        raise ValueError(f"'level' must be a number or text, got {_kind(level)}")
     return level
 
 
@@ -472,12 +472,12 @@ def _id(row: Mapping[str, Any]) -> str:
     if value is None:
         return ""
     if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
-        raise ValueError(f"'id' is text or a whole number, not {_kind(value)}")
+        raise ValueError(f"'id' must be text or an integer, got {_kind(value)}")
     return str(value)
 
 
 def _jsonable(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row for rewards that name its columns; what JSON cannot hold (images, dates) is written as text."""
+    """The row for rewards that name its columns; values that JSON does not support (images, dates) become text."""
     return json.loads(json.dumps(dict(row), default=str))
 
 
@@ -494,7 +494,7 @@ def _kind(value: Any) -> str:
 
 
 def _gym(spec: str) -> tuple[str, Iterator[Row]]:
-    """The task and its entries: "reasoning-gym:TASK[:key=value,...]", 1000 entries of seed 0 unless told."""
+    """The task and its entries: "reasoning-gym:TASK[:key=value,...]", by default 1000 entries of seed 0."""
     try:
         import reasoning_gym
         from reasoning_gym.factory import DATASETS
@@ -509,7 +509,7 @@ def _gym(spec: str) -> tuple[str, Iterator[Row]]:
     for option in filter(None, options.split(",")):
         key, equals, value = option.partition("=")
         if not equals:
-            raise UserError(f"{spec!r}: options are key=value, not {option!r}")
+            raise UserError(f"{spec!r}: options must be key=value, got {option!r}")
         config[key.strip()] = _value(value.strip())
     try:
         dataset = reasoning_gym.create_dataset(task, **config)
@@ -521,7 +521,7 @@ def _gym(spec: str) -> tuple[str, Iterator[Row]]:
 def _gym_problem(task: str, entry: Mapping[str, Any]) -> Problem:
     """One entry. Its metadata goes through JSON once, so that it is the same here, in a worker and on disk."""
     if entry.get("answer") is None:
-        raise ValueError(f"{task} gives no answer to check this one's reading against")
+        raise ValueError(f"{task} has no reference answer to check the parsed answer")
     prompt = (Message("user", entry["question"]),)
     plain = json.loads(json.dumps(dict(entry), default=str))
     difficulty = plain.get("metadata", {}).get("difficulty")
@@ -532,7 +532,7 @@ def _gym_problem(task: str, entry: Mapping[str, Any]) -> Problem:
 
 
 def _value(value: str) -> Any:
-    """An option's value: whole number, number, true or false, or the word itself."""
+    """An option's value: integer, number, true or false, or text."""
     try:
         return json.loads(value)
     except json.JSONDecodeError:

@@ -25,7 +25,7 @@ class Part:
 
 
 def parts(spec: str) -> list[Part]:
-    """What a name is made of: "50% sums:base=hard + 50% sums:base=easy" has two parts, "sums" one.
+    """The parts of a name: "50% sums:base=hard + 50% sums:base=easy" has two parts, "sums" one.
 
     Raises UserError for an empty part, shares that do not sum to 100 %, or shares of some parts only.
     """
@@ -42,12 +42,12 @@ def parts(spec: str) -> list[Part]:
 
 def _part(said: str, spec: str) -> Part:
     if not said:
-        raise UserError(f"{spec!r}: a mix has a problem set on either side of each +")
+        raise UserError(f"{spec!r}: expected a problem set on each side of +")
     shared = _SHARE.fullmatch(said)
     if shared is None:
         return Part(said)
     if not float(shared[1]) > 0:
-        raise UserError(f"{spec!r}: a share is above 0 %")
+        raise UserError(f"{spec!r}: a share must be above 0 %")
     return Part(shared[2], float(shared[1]) / 100)
 
 
@@ -56,8 +56,8 @@ def mixed(
 ) -> tuple[Problem, ...]:
     """The problems of all parts in one fixed order that mixes them; in shares, as many as the parts allow.
 
-    A problem of two parts counts with the first. Which problems of a part are taken is a draw by address: it depends
-    on the parts and the limit alone. Raises UserError where two parts give one id, or one prompt, different meanings.
+    A problem of two parts counts with the first. The choice of problems from a part is random by address: it depends
+    on the parts and the limit alone. Raises UserError if two parts give one id, or one prompt, different meanings.
     """
     pools = _distinct(problems)
     pools = [[pool[i] for i in chance.generator(0, chance.Purpose.CHOOSE, place, len(pool)).permutation(len(pool))]
@@ -74,7 +74,7 @@ def mixed(
 
 
 def counts(shares: Sequence[float], whole: int) -> list[int]:
-    """Whole numbers nearest to shares of `whole` that sum to it: the largest remainders are rounded up."""
+    """Integers nearest to shares of `whole` that sum to it; the largest remainders are rounded up."""
     exact = [whole * s for s in shares]
     out = [math.floor(x + 1e-9) for x in exact]
     short = sorted(range(len(out)), key=lambda i: (out[i] - exact[i], i))
@@ -84,7 +84,7 @@ def counts(shares: Sequence[float], whole: int) -> list[int]:
 
 
 def _distinct(problems: Sequence[Sequence[Problem]]) -> list[list[Problem]]:
-    """Each part without what an earlier one holds."""
+    """Each part without the problems of earlier parts."""
     prompts: dict[str, Problem] = {}
     ids: dict[str, Problem] = {}
     out: list[list[Problem]] = []
@@ -95,7 +95,7 @@ def _distinct(problems: Sequence[Sequence[Problem]]) -> list[list[Problem]]:
             if there is not None and there.answer != p.answer:
                 raise UserError(f"two parts of the mix answer one prompt differently: {p.id!r} and {there.id!r}")
             if there is None and p.id in ids:
-                raise UserError(f"two parts of the mix call different problems {p.id!r}")
+                raise UserError(f"two parts of the mix give different problems the id {p.id!r}")
             if there is None:
                 prompts[text.normal(p.prompt)] = ids[p.id] = p
                 out[-1].append(p)

@@ -1,7 +1,7 @@
-"""Verifiers: named plain functions from what was said, and the problem, to what it is worth.
+"""Verifiers: plain functions, by name, from an answer and its problem to a score.
 
-A verifier gets the text of the final answer and returns a number, or None when it has no opinion. It may raise, hang
-or exit: `grade.Grader` turns all of that into "no score", never into a zero.
+A verifier gets the text of the final answer and returns a number, or None for no score. It may raise, hang or exit:
+`grade.Grader` turns each of these into "no score", never into a zero.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Kind:
     """What is known about a verifier besides how it marks."""
 
     mark: Verifier
-    slow: bool = False         # wants a process of its own and a time limit
-    must_agree: bool = True    # the reference answer has to be right by it
+    slow: bool = False         # needs its own process and a time limit
+    must_agree: bool = True    # the reference answer must be right by it
     library: str = ""          # that it imports
 
 
@@ -95,8 +95,8 @@ def math(text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:
 class ReasoningGym:
     """The scorer of the reasoning-gym task a problem came from.
 
-    Scorers of that library pay partly for answers that merely contain the right one, so unless `partial`, at least
-    0.99 counts as 1 and everything else as 0.
+    Scorers of that library give partial credit to answers that only contain the right one. Unless `partial`, at
+    least 0.99 counts as 1 and everything else as 0.
     """
 
     partial: bool = False
@@ -128,7 +128,7 @@ class Python:
     def load(self, digest: str = "") -> None:
         """Import the file. Raises UserError if it does not import, has no such function, or has another digest."""
         if digest and hashlib.sha256(_source(self.path)).hexdigest() != digest:
-            raise UserError(f"{self.path} was changed while it was in use: give the command again")
+            raise UserError(f"{self.path} was changed while it was in use: run the command again")
         _function(self.path, self.function)
 
     def __call__(self, text: str, problem: Problem, tokens: Sequence[int] = ()) -> float | None:
@@ -141,7 +141,7 @@ class Python:
         listed = isinstance(out, Iterable) and not isinstance(out, str | bytes | Mapping)
         values = list(islice(out, 2)) if listed else []
         if len(values) != 1:
-            raise ValueError(f"{self.function} was asked for 1 reward and returned {_shown(out)}: return a list of one")
+            raise ValueError(f"{self.function} must return 1 reward, but returned {_shown(out)}: return a list of one")
         return None if values[0] is None else _as_number(values[0], self.function)
 
 
@@ -153,7 +153,7 @@ def _as_number(value: Any, function: str) -> float:
 
 
 def _shown(value: Any) -> str:
-    """A value for a message: its type, and the beginning of what it looks like."""
+    """A value for a message: the beginning of its text, and its type."""
     text = repr(value) if isinstance(value, str | bytes | int | float | Sequence) else str(value)
     return f"{text[:60]} ({type(value).__name__})"
 
@@ -172,7 +172,7 @@ BUILT_IN: dict[str, Kind] = {
 def find(name: str) -> Kind:
     """The verifier of this name: a built-in one, or `file.py:function`. Raises UserError if there is none.
 
-    A user's file is only looked for: its code runs in a worker, never in the run's own process.
+    Only the existence of a user's file is checked: its code runs in a worker, never in the run's own process.
     """
     if name in BUILT_IN:
         return BUILT_IN[name]
@@ -181,7 +181,7 @@ def find(name: str) -> Kind:
         if not path or not function:
             raise UserError(f"verifier {name!r} names no function: write file.py:function")
         if not Path(path).is_file():
-            raise UserError(f"there is no file {path} that could hold the reward {function!r}")
+            raise UserError(f"there is no file {path} with the reward {function!r}")
         return Kind(Python(path, function), slow=True, must_agree=False)
     raise UserError(f"there is no verifier {name!r}; there are {', '.join(BUILT_IN)} and file.py:function")
 
@@ -196,7 +196,7 @@ def number(text: str) -> Fraction | None:
     r"""The number a text ends on: in its \boxed, else after the last "####", else the last one; None if there is none.
 
     Reads signs, thousands commas, decimals, exponents up to three digits, a/b and \frac, in ASCII digits. A per
-    cent sign is passed over. Several \boxed that differ are no answer.
+    cent sign is ignored. Several \boxed that differ are no answer.
     """
     if values := {number(b) for b in _boxes(text, innermost=True)}:
         return values.pop() if len(values) == 1 else None
@@ -332,7 +332,7 @@ class Disagreement:
 
 
 def reference(problem: Problem, verifier: str) -> str:
-    """The text that ought to be right: the written solution where the verifier reads one, else the answer."""
+    """The text that should be right: the written solution if the verifier reads one, else the answer."""
     solved = problem.meta.get("solution")
     if solved is not None and (verifier == "final" or isinstance(find(verifier).mark, Python)):
         return str(solved)
@@ -359,7 +359,7 @@ def check_gold(problems: Sequence[Problem], verifier: str, mark: Mark) -> list[D
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a user's reward did on a few rows: where it failed, and the least and the most that it paid."""
+    """The result of a user's reward on a few rows: its failures, its lowest and highest value."""
 
     warnings: tuple[str, ...]
     low: float
@@ -425,7 +425,7 @@ def _at(case: Case, why: float | str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """What a verifier pays for cheating, and how steady it is."""
+    """What a verifier gives for cheating, and whether its marks are stable."""
 
     earned: Mapping[str, float]          # probe -> mean over problems; no score counts as none
     failed: Mapping[str, int]            # probe -> how often there was no score
@@ -435,11 +435,11 @@ class Probes:
 
 
 def probe(problems: Sequence[Problem], verifier: str, mark: Mark, bar: float = 0.05) -> Probes:
-    """Mark answers that nobody should be paid for, and everything twice.
+    """Mark answers that should earn nothing, and everything twice.
 
-    The probes: nothing, one constant for all (the commonest answer), the prompt read back, many boxes (every answer
-    of the set), the right digits in another script, a rounded fraction. A probe that earns more than `bar` on
-    average is named in `warnings`, except that a constant may earn what its share of the answers is.
+    The probes: an empty answer, one constant for all (the commonest answer), the prompt repeated, many boxes (every
+    answer of the set), the right digits in another script, a rounded fraction. A probe that earns more than `bar` on
+    average is named in `warnings`, except that a constant may earn its share of the answers.
     """
     cheats = _cheats(problems)
     earned, failed, changed, total = {}, {}, 0, 0

@@ -4,13 +4,12 @@ A request is its length in 8 bytes, JSON, and after it 32 characters that nobody
 JSON, `[those characters, kind, value or reason]`. While a verifier runs, its request's characters are still in the
 pipe, unread: neither the memory of a forked child nor a byte on an inherited descriptor can answer in its place.
 
-What is kept apart: both pipes are closed on exec and in every child that Python forks; descriptors 0, 1 and 2, which a
+Isolation: both pipes are closed on exec and in every child that Python forks; descriptors 0, 1 and 2, which a
 reward reads and prints to, are the null device. A fork in which a reward returns ends there. The memory, CPU time and
 core files of this process are limited, and `isocost.tasks.supervisor` ends it with all that it started.
 
-What is not: code in this process can find both pipes if it looks for them, read what is to be read there and answer
-what it likes. The reward is the user's own, and says what answers are worth in any case. A reward that runs what the
-model wrote must do so in a process of its own.
+Not isolated: code in this process can find both pipes, read requests and write any answer. The reward is the user's
+own code and decides the scores in any case. A reward that executes model output must do so in its own process.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from isocost.types import Message, Problem
 
 LENGTH, NONCE = 8, 32  # bytes
 SHOWN = 500            # characters of an exception
-MEMORY = 4 * 2**30     # bytes of address space for a built-in verifier: a tower of powers must not eat the machine
+MEMORY = 4 * 2**30     # bytes of address space for a built-in verifier: a tower of powers must not use all memory
 Answer = tuple[str, float | str | None]
 _HIGH = 960            # descriptors from here on: few programs close or write to numbers that they did not open
 
@@ -46,7 +45,7 @@ def main() -> None:
     The first is `{"verifier", "source" (hash of a user's file), "limit" (seconds of a request), "memory" (bytes)}`, and
     is answered with "ready" or "refused". Others are `[text, tokens, problem]`, each answered as `marked` says.
     """
-    np.random.seed()         # forked from one process, all workers would draw the same
+    np.random.seed()         # forked from one process, all workers would have the same random numbers
     requests, answers = (_private(number) for number in (0, 1))
     me = os.getpid()
     mark: verify.Verifier = verify.exact
