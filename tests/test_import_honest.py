@@ -181,7 +181,7 @@ def test_seconds_of_logs_are_not_called_busy(single, tmp_path):
     text = " ".join(done.output.split())
     assert done.exit_code in (0, 3, 4), done.output
     assert "298 wall-clock seconds (logged) per run" in text and "busy" not in text
-    assert "wall-clock time in their logs, with evaluations and pauses" in text
+    assert "wall-clock time from their logs, with evaluations and pauses" in text
     assert "which problems the runs were trained on is not in their logs" in text
     report = page(tmp_path / "c")
     assert "wall-clock seconds (logged)" in report and "busy" not in report
