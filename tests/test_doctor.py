@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from isocost import meter
 from isocost.cli.commands import main
-from isocost.doctor import CHECKS, marks, policy, run_checks, speed, words
+from isocost.doctor import CHECKS, diagnose, marks, policy, run_checks, speed, words
 from isocost.doctor.case import ATTEMPTS, distribution, examine, size
 from isocost.local import roofline
 from isocost.local.decoder import Config, Decoder
@@ -486,10 +486,10 @@ def said(*args, code=0):
 
 def test_the_command_prints_json_and_its_exit_code_tells(monkeypatch):
     made = []
-    monkeypatch.setattr("isocost.doctor.diagnose", lambda **asked: made.append(diagnose(**asked)) or made[-1])
-    data = json.loads(said("tiny", "--json", "--limit", "40").stdout)
+    with monkeypatch.context() as patched:
+        patched.setattr("isocost.doctor.diagnose", lambda **asked: made.append(diagnose(**asked)) or made[-1])
+        data = json.loads(said("tiny", "--json", "--limit", "40").stdout)
     assert data == made[0].to_dict() and made[0].sound
-    monkeypatch.undo()
     assert data["model"] == "tiny" and data["sound"] and data["cost"]["rollouts"] > 0
     assert {f["verdict"] for f in data["findings"]} <= {"ok", "warn", "cannot tell"}
     monkeypatch.setitem(verify.BUILT_IN, "exact", paying(lambda t, p: 1.0))
