@@ -39,7 +39,7 @@ def picture() -> dict[str, Any]:
     """Pilot, sealed forecast, outcome and comparator in one plot, as a Vega-Lite specification."""
     import altair as alt
 
-    from isocost.report import charts, outcome, reach
+    from isocost.report import charts, outcome, reach, theme
     from isocost.report.records import load
 
     found = load(RECORDS)
@@ -101,14 +101,14 @@ def picture() -> dict[str, Any]:
         f" forecast {value:.3f} ({low:.3f} to {high:.3f}), the outcome {ends[n]:.3f}, and the default"
         f" n = {other} at {ends[other]:.3f}"
     )
-    return charts.finish(alt.layer(*layers), alt_text, 340)
+    return theme.finish(alt.layer(*layers), alt_text, 340)
 
 
 def pictures() -> dict[str, str]:
     """File name -> SVG, in light and dark."""
-    from isocost.report import charts
+    from isocost.report import theme
 
-    return {f"first-{side}.svg": charts.svg(picture(), dark=side == "dark") for side in ("light", "dark")}
+    return {f"first-{side}.svg": theme.svg(picture(), dark=side == "dark") for side in ("light", "dark")}
 
 
 def write_page() -> None:
