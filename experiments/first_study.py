@@ -39,7 +39,7 @@ def picture() -> dict[str, Any]:
     """Pilot, sealed forecast, outcome and comparator in one plot, as a Vega-Lite specification."""
     import altair as alt
 
-    from isocost.report import charts, outcome, reach, theme
+    from isocost.report import outcome, reach, theme
     from isocost.report.records import load
 
     found = load(RECORDS)

@@ -58,7 +58,7 @@ def tuned(name, path, value, **changes):
 CASES = {
     "spread x shortfall": (has("dars", advantage=grpo.advantage), "already", has("dars")),
     "spread inside another x shortfall": (
-        has("ace", allocate=TWICE), "grpo.advantage does not go with dars.allocate",
+        has("ace", allocate=TWICE), "grpo.advantage conflicts with dars.allocate",
         tuned("ace", "allocate.std", True, allocate=TWICE)),
     "parts by spread x shortfall": (
         has("gdpo", allocate=TWICE), "gdpo.advantage", tuned("gdpo", "allocate.std", True, allocate=TWICE)),
@@ -68,12 +68,12 @@ CASES = {
     "beliefs x giving up": (
         has("vade", schedule=QUICK), "never marked", has("vade", schedule=partial(QUICK, keep=1.0))),
     "predictions x giving up": (
-        has("dots", schedule=QUICK), r"dots.choose does not go with april.first_back\(keep=0.75\)", has("dots")),
+        has("dots", schedule=QUICK), r"dots.choose conflicts with april.first_back\(keep=0.75\)", has("dots")),
     "beliefs x pruning": (
         has("arrol", choose=vade.choose), "never marked",
         tuned("arrol", "schedule.keep", 1, choose=vade.choose)),
     "retirement x pruning": (
-        has("arrol", choose=scalerl.choose), r"scalerl.choose does not go with arrol.schedule\(keep=0.5\)",
+        has("arrol", choose=scalerl.choose), r"scalerl.choose conflicts with arrol.schedule\(keep=0.5\)",
         has("arrol")),
     "dials x giving up": (has("scaler", schedule=QUICK), "scaler.choose", has("grpo", schedule=QUICK)),
     "bins x giving up": (has("rolloutgdro", schedule=QUICK), "rolloutgdro.allocate", has("rolloutgdro")),
@@ -84,37 +84,37 @@ CASES = {
     "trackers x agreement": (
         has("vade", reward=ettrl.reward), "not whether it is right", has("grpo", reward=ettrl.reward)),
     "trackers x two rewards": (has("gdpo", choose=vade.choose), "gdpo.reward", has("gdpo")),
-    "trackers x forks": (has("mrt", choose=vade.choose), "not the policy's pass rate", has("vade")),
+    "trackers x forks": (has("mrt", choose=vade.choose), "does not count the policy's pass rate", has("vade")),
     "trackers x summaries": (
         has("rc", choose=vade.choose), "rc.play: .* on the problem as posed", has("rc")),
     "trackers x trees": (
-        has("ettrl", choose=vade.choose, reward=reward.verified), "vade.choose does not go with ettrl.play",
+        has("ettrl", choose=vade.choose, reward=reward.verified), "vade.choose conflicts with ettrl.play",
         has("ettrl")),
     "interruptions x putting by": (
-        has("april", play=has("scalerl").play), "after one token more", has("scalerl")),
-    "trees x best of N": (has("bon", play=ettrl.play), "ettrl.play does not go with bon.advantage", has("bon")),
-    "critic not asked": (has("ppo", enrich=()), "ppo.enrich asks", has("ppo")),
+        has("april", play=has("scalerl").play), "one token after it is continued", has("scalerl")),
+    "trees x best of N": (has("bon", play=ettrl.play), "ettrl.play conflicts with bon.advantage", has("bon")),
+    "critic not asked": (has("ppo", enrich=()), "add ppo.enrich", has("ppo")),
     "critic not taught": (
-        has("ppo", improve=improve.policy), "a critic from `improve`, .* which ppo.improve teaches",
+        has("ppo", improve=improve.policy), "a critic from `improve`, .* ppo.improve trains one",
         has("ppo")),
     "doubt": (has("ettrl", enrich=()), "add ettrl.enrich", has("ettrl")),
     "forks x putting by": (has("brpo", schedule=april.schedule), "brpo.play", has("brpo")),
     "forks x pruning": (
         has("brpo", schedule=partial(arrol.schedule, keep=1.0)), "in parts", has("grpo", schedule=arrol.schedule)),
     "summaries x one by one": (
-        has("rc", schedule=QUICK), "rc.play does not go with april.first_back", has("rc")),
-    "trees x one by one": (has("ettrl", schedule=QUICK), "ettrl.play does not go with april.first_back",
+        has("rc", schedule=QUICK), "rc.play conflicts with april.first_back", has("rc")),
+    "trees x one by one": (has("ettrl", schedule=QUICK), "ettrl.play conflicts with april.first_back",
                            has("ettrl")),
     "hints x one by one": (has("adhint", schedule=partial(QUICK, keep=1.0)), "adhint.play", has("adhint")),
     "repairs x one by one": (has("int_", schedule=arrol.schedule), "int_.play", has("int_")),
     "places x one by one": (has("otr", schedule=QUICK), "otr.play", has("otr")),
     "summaries x phases": (
-        has("rc", advantage=drgrpo.advantage, allocate=TWICE), "each phase would lay out its own", has("rc")),
+        has("rc", advantage=drgrpo.advantage, allocate=TWICE), "each phase would have its own", has("rc")),
     "putting by x phases": (
         has("april", advantage=drgrpo.advantage, allocate=TWICE), "not in a later phase", has("april")),
-    "putting by x twins": (has("april", guide=pope.guide), "guided twin", has("pope")),
+    "putting by x twins": (has("april", guide=pope.guide), "guided variant", has("pope")),
     "putting by x waves ahead": (
-        has("april", max_age=1), "april.schedule does not go with max_age 1", has("grpo", max_age=1)),
+        has("april", max_age=1), "april.schedule conflicts with max_age 1", has("grpo", max_age=1)),
     "putting by x any choice": (has("april", choose=choose.uniform), "draws it next", has("april")),
     "hints by spread x shortfall": (has("adhint", allocate=TWICE), "adhint.advantage", has("adhint")),
     "batch spread x tiny batch": (has("gdpo", groups=3, rollouts=5), "batch 15", has("gdpo", groups=4, rollouts=4)),
@@ -139,13 +139,13 @@ CASES = {
     "decoupled, not corrected": (
         has("areal", loss=loss.clipped), "inside loss.corrected",
         has("areal", loss=partial(loss.corrected, inner=loss.clipped))),
-    "faults": (has("roc", reward=reward.verified), "notes; without it all have none", has("roc")),
+    "faults": (has("roc", reward=reward.verified), "records; without it all have none", has("roc")),
     "best of more than there are": (
-        has("bon", rollouts=3), r"bon.advantage\(n=4\) does not go with rollouts=3", has("bon", rollouts=4)),
+        has("bon", rollouts=3), r"bon.advantage\(n=4\) conflicts with rollouts=3", has("bon", rollouts=4)),
     "handed out of more than there are": (
         has("bonrlb", rollouts=3), "bonrlb.select", has("bonrlb", rollouts=4)),
     "two Ns": (
-        tuned("bonrlb", "select.n", 2), r"bonrlb.advantage\(n=4\) does not go with bonrlb.select\(n=2\)",
+        tuned("bonrlb", "select.n", 2), r"bonrlb.advantage\(n=4\) conflicts with bonrlb.select\(n=2\)",
         tune(tuned("bonrlb", "select.n", 2), "advantage.n", 2)),
     "two Ns, plain groups": (
         has("bon", select=partial(bonrlb.select, n=2)), r"bon.advantage\(n=4\)",
@@ -154,10 +154,10 @@ CASES = {
         has("brpo", advantage=partial(brpo.advantage, prior=(0.5, 0.5))), "one number for each budget",
         has("brpo", advantage=partial(brpo.advantage, prior=(0, 0, 0.5, 0.5)))),
     "credit against siblings x nobody": (
-        has("grpo", rollouts=1), "rollouts 1 does not go with grpo.advantage: it compares", has("grpo", rollouts=2)),
+        has("grpo", rollouts=1), "rollouts 1 conflicts with grpo.advantage: it compares", has("grpo", rollouts=2)),
     "two gammas": (tuned("ppo", "advantage.gamma", 0.9), "gamma=1.0", tune(
         tuned("ppo", "advantage.gamma", 0.9), "improve.gamma", 0.9)),
-    "two lambdas": (tuned("ppo", "improve.lam", 1.0), r"advantage\(lam=0.95\) does not go with", tune(
+    "two lambdas": (tuned("ppo", "improve.lam", 1.0), r"advantage\(lam=0.95\) conflicts with", tune(
         tuned("ppo", "improve.lam", 1.0), "advantage.lam", 1.0)),
 }
 BINARY = (tuned("mcgrpo", "advantage.flat", 0.0), "1/eps", tuned("mcgrpo", "advantage.flat", 1.0))
@@ -278,10 +278,10 @@ def recipe(**changes):
     train = ["train", "--data", "sums:base=easy,count=40", "--budget", "64-rollouts", "--dry-run", "-n", "4", "-B", "4"]
     for asked in (["./both.py"], ["mcgrpo", "--set", "advantage.flat=0"], ["gdpo", "-B", "3"]):
         done = CliRunner().invoke(main, [*train, *asked])
-        assert done.exit_code == 2 and "does not go with" in done.output and done.output.count("\n") == 1, done.output
+        assert done.exit_code == 2 and "conflicts with" in done.output and done.output.count("\n") == 1, done.output
     assert {p.name for p in tmp_path.iterdir()} <= {"both.py", "__pycache__"}
     (why,) = [f.why for f in check("both.py") if not f.kept]
-    assert "does not go with dars.allocate" in why
+    assert "conflicts with dars.allocate" in why
 
 
 def test_groups_of_one_are_refused_where_nothing_earns_credit_and_nowhere_else():

@@ -100,7 +100,7 @@ def test_tti_has_the_horizons_of_its_paper():
     assert turns(0, 1, 2, 3, 14, listed=(10, 20, 20, 30)) == [10, 20, 20, 30, 30]          # as released
     assert turns(0, 99, 100, 250, listed=(6, 13, 20), each=100) == [6, 6, 13, 20]          # ScalingInter on BabyAI
     assert turns(0, 4, 5, each=5) == [10, 10, 20]
-    with pytest.raises(UserError, match="there are times and plus"):
+    with pytest.raises(UserError, match="expected times or plus"):
         turns(0, rule="add")
 
 
@@ -357,7 +357,7 @@ def test_arrol_asks_the_environment_as_often_as_its_parent():
 
 
 def test_arrol_has_nothing_to_tell_from_before_the_first_token():
-    with pytest.raises(KeyError, match=r"arrol:schedule takes a value in \[1, inf\)"):
+    with pytest.raises(KeyError, match=r"arrol:schedule expects a value in \[1, inf\)"):
         arrols(at=0)
     with pytest.raises(UserError, match=r"schedule\.at is 0"):     # a recipe that nobody has checked
         run(arrols().but(schedule=partial(arrol.schedule, at=0)), toy.world(), 800)

@@ -44,9 +44,9 @@ def test_tune_reads_a_string_as_the_type_it_replaces():
         ("lossy.high", 1, "neither a seam"),
         ("loss.hihg", 1, "not 'hihg'"),
         ("loss", 1, "set one of its settings"),
-        ("rollouts", "many", "not a number"),
-        ("rollouts", "true", "another kind"),
-        ("improve.minibatches", "2.5", "a whole number"),
+        ("rollouts", "many", "expected a number"),
+        ("rollouts", "true", "another type"),
+        ("improve.minibatches", "2.5", "expected an integer"),
         ("enrich.reference", "1", "several functions"),
     ],
 )

@@ -44,7 +44,7 @@ def test_bounds_hold_what_they_say(text, inside, out):
 def test_bounds_that_cannot_be_read_are_a_mistake_in_the_file(text):
     with pytest.raises(ValueError):
         bounds(low=text)
-    with pytest.raises(ValueError, match="no trait 'compares_sibling'; there are compares_siblings"):
+    with pytest.raises(ValueError, match="unknown trait 'compares_sibling'; expected one of compares_siblings"):
         trait("compares_sibling")
 
 
@@ -96,12 +96,12 @@ def seam_like(fn):
 
 
 @pytest.mark.parametrize(("path", "value", "allowed"), [
-    ("loss.low", "-0.3", "isocost.parts.loss:clipped takes a value in [0, 1]"),
+    ("loss.low", "-0.3", "isocost.parts.loss:clipped expects a value in [0, 1]"),
     ("loss.dual", "0.5", "0 or [1, inf)"),
-    ("advantage.eps", "-1", "isocost.methods.grpo:advantage takes a value in [0, inf)"),
-    ("improve.epochs", "0", "isocost.parts.improve:policy takes a value in [1, inf)"),
-    ("pace.warmup", "-1", "isocost.parts.pace:warmed takes a value in [0, inf)"),
-    ("rollouts", "0", "it takes a value in [1, inf)"),
+    ("advantage.eps", "-1", "isocost.methods.grpo:advantage expects a value in [0, inf)"),
+    ("improve.epochs", "0", "isocost.parts.improve:policy expects a value in [1, inf)"),
+    ("pace.warmup", "-1", "isocost.parts.pace:warmed expects a value in [0, inf)"),
+    ("rollouts", "0", "expected a value in [1, inf)"),
 ])
 def test_a_value_out_of_bounds_is_refused_when_it_is_set(path, value, allowed):
     with pytest.raises(KeyError) as told:
@@ -136,8 +136,8 @@ def test_a_value_out_of_bounds_is_refused_wherever_it_is_given(mine, tmp_path, m
                   ("train", str(mine), *run), ("diff", "grpo", "grpo@loss.low=-0.3"),
                   ("profile", "--out", "s", "--method", "grpo@loss.low=-0.3")):
         done = CliRunner().invoke(main, list(asked))
-        assert done.exit_code == 2 and "takes a value in [0, 1]" in done.output and done.output.count("\n") == 1, asked
-    with pytest.raises(UserError, match=r"loss: loss.clipped has low=-0.3, and takes a value in \[0, 1\]"):
+        assert done.exit_code == 2 and "value in [0, 1]" in done.output and done.output.count("\n") == 1, asked
+    with pytest.raises(UserError, match=r"loss: loss.clipped has low=-0.3; expected a value in \[0, 1\]"):
         refuse(methods.load(str(mine)).recipe())
     (told,) = [f.why for f in check.check(str(mine), promises=(check.compatible,))]
     assert "low=-0.3" in told
@@ -230,7 +230,7 @@ def recipe(**changes):
 ''')
     recipe = methods.load(str(path)).recipe(groups=4, rollouts=1)
     refuse(recipe)
-    with pytest.raises(UserError, match=r"rollouts 1 does not go with mine_\w+.advantage: it compares siblings"):
+    with pytest.raises(UserError, match=r"rollouts 1 conflicts with mine_\w+.advantage: it compares siblings"):
         check.tried(str(path), recipe)
     check.tried(str(path), recipe.but(rollouts=4))
     check.tried("reinforce", methods.load("reinforce").recipe(groups=4, rollouts=1))

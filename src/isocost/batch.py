@@ -17,7 +17,7 @@ from isocost.types import Group
 
 @dataclass(frozen=True)
 class Batch:
-    """Groups, flattened to tensors. Seams fill fields by `but`; nothing is mutated."""
+    """Groups as tensors. Seams set fields with `but`; nothing is mutated."""
 
     tokens: Int[Tensor, "N T"]
     mask: Bool[Tensor, "N T"]            # tokens the policy sampled: the only ones with credit
@@ -25,12 +25,12 @@ class Batch:
     role: Int[Tensor, "N T"]
     turn: Int[Tensor, "N T"]
     length: Int[Tensor, "N"]             # tokens in the row before padding
-    temperature: Float[Tensor, "N"]      # each row's own, for `pace` may change it between waves
+    temperature: Float[Tensor, "N"]      # one for each row, because `pace` may change it between waves
     rollout: Int[Tensor, "N"]            # row -> rollout
     reward: Float[Tensor, "R"]
-    group: Int[Tensor, "R"]              # rollout -> (group, cohort): whose siblings it is compared with
+    group: Int[Tensor, "R"]              # rollout -> (group, cohort), within which siblings are compared
     age: Int[Tensor, "R"]                # steps since the oldest of it was sampled
-    groups: tuple[Group, ...]            # where it came from, for whoever needs to read
+    groups: tuple[Group, ...]            # the groups that it was packed from
     kept: tuple[tuple[ndarray, ...], ...] = ()       # per row, per OWN token: ids drawn from; () when nothing truncates
     old: Float[Tensor, "N T"] | None = None          # learner's log-probs when it was sampled; None: the current
     advantage: Float[Tensor, "N T"] | None = None
@@ -41,7 +41,7 @@ class Batch:
         return replace(self, **changes)
 
     def rows(self, index: Tensor) -> Batch:
-        """Some rows of it. Fields over rollouts stay whole, for `rollout` points into them."""
+        """Some rows of it. Fields over rollouts stay whole, because `rollout` points into them."""
         pick = ("tokens", "mask", "logp", "role", "turn", "length", "temperature", "rollout", "old", "advantage",
                 "weight")
         cut = {k: None if getattr(self, k) is None else getattr(self, k)[index] for k in pick}
@@ -51,10 +51,10 @@ class Batch:
 
 @dataclass(frozen=True)
 class Forward:
-    """What the learner's forward pass gives a loss. Differentiable.
+    """The learner's forward pass, as a loss receives it. Differentiable.
 
-    Position t holds the log-prob of token t given those before it, and the entropy of the distribution it was
-    drawn from (row's temperature and kept set applied). Position 0 is zero.
+    Position t holds the log-prob of token t given those before it, and the entropy of the distribution it was drawn
+    from (the row's temperature and kept set applied). Position 0 is zero.
     """
 
     logp: Float[Tensor, "N T"]

@@ -1,4 +1,4 @@
-"""Random numbers with addresses: counter-based, so that no draw depends on any other having been made.
+"""Random numbers with addresses: counter-based, so that no draw depends on another one.
 
 Philox-4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"), vectorised over attempts and
 positions. Key: run seed and purpose. Counter: wave, slot, attempt and turn, position. There is no global
@@ -15,7 +15,7 @@ import numpy as np
 from numpy import ndarray
 
 if TYPE_CHECKING:
-    from isocost.types import Place  # the laws draw too, and do without torch
+    from isocost.types import Place  # for the annotation alone
 
 
 class Purpose(IntEnum):
@@ -53,8 +53,8 @@ def philox(counter: tuple[ndarray, ndarray, ndarray, ndarray], key: tuple[int, i
 def uniforms(place: Place, attempts: Sequence[int], turn: int, start: int, count: int) -> ndarray:
     """(attempts, count) numbers in (0, 1), for token positions start .. start + count of one turn.
 
-    A position's number is the same whatever range it is asked for in, so a rollout resumed from a prefix draws
-    what it would have drawn.
+    The number of a position does not depend on the requested range, so a rollout resumed from a prefix draws what it
+    would have drawn without the interruption.
     """
     first, attempt = start // 4, np.asarray(attempts, dtype=np.int64)
     wave, slot, turns, firsts = (np.full_like(attempt, x) for x in (place.wave, place.slot, turn, first))
@@ -78,5 +78,5 @@ def blocks(
 
 
 def generator(seed: int, purpose: Purpose, *address: int) -> np.random.Generator:
-    """A numpy generator of its own for one address, for draws that are not tokens."""
+    """A separate numpy generator for one address, for draws that are not tokens."""
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, int(purpose), *address])))

@@ -1,11 +1,11 @@
-"""Plays waves of groups ahead of the learner: the only place where sampling and training overlap.
+"""Samples waves of groups ahead of the learner: the only place where sampling and training overlap.
 
     choose -> guide -> allocate -> schedule(play) -> reward   =  one wave, launched whole
                                                       |
     take:   saw (ledger)  ->  too old? -> select?  ->  B groups for a step; every other rollout gets its fate here
 
-A wave is `groups` posed variants, whole problems only, each with a slot; (wave, slot) is a group's identity and the
-address of its random numbers. Nothing is launched that the budget cannot pay for.
+A wave is `groups` posed variants of whole problems, each with a slot; (wave, slot) is a group's identity and the
+address of its random numbers. A wave is launched only if the budget can pay for it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ UNITS: Mapping[str, Callable[[Cost, int, float], float]] = {
 
 @dataclass(frozen=True)
 class Played:
-    """A group that came home, and how many of its rollouts did not.
+    """A complete group, and how many of its rollouts were cancelled.
 
-    Those that come home later than with their wave were counted with it, so they are taken off then: less than 0.
+    Rollouts that are completed in a later wave were counted as cancelled in their own, so the number can be negative.
     """
 
     group: Group
@@ -46,10 +46,10 @@ class Played:
 
 
 class Feed:
-    """`max_age = 0` is the synchronous loop; anything larger overlaps. There is no second loop.
+    """`max_age = 0` is the synchronous loop; a larger value overlaps sampling and training. There is no second loop.
 
-    `clock` tells the run's seconds, its evaluations and pauses included: what a budget of time pays for. Without one
-    they are those that training was busy, by which methods are compared.
+    `clock` gives the run's seconds, with its evaluations and pauses: what a budget of time pays for. Without one they
+    are the seconds in which training was busy, by which methods are compared.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""All of a run's memory that seams may read: what each problem has yielded, and what everything has cost.
+"""The memory of a run that seams may read: the rewards of each problem, and what everything cost.
 
-Curricula, baselines and controllers are functions of the ledger, so testing a curriculum is writing a ledger by
-hand. On disk it is the journal (one line per group, written when the group's fate is known) and the step lines.
+Curricula, baselines and controllers are functions of the ledger, so a test of a curriculum writes a ledger by hand. On
+disk the ledger is the journal (one line per group, written when the group's fate is known) and the step lines.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COLUMNS = (     # of a line of the journal; any other is a note
 
 @dataclass
 class Tally:
-    """What one problem variant has yielded: scored attempts only."""
+    """The rewards of one variant of a problem: scored attempts only."""
 
     tries: int = 0
     total: float = 0.0
@@ -41,7 +41,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One group as it came home: what curricula and controllers learn from."""
+    """One complete group as curricula and controllers read it."""
 
     id: str
     variant: str
@@ -56,7 +56,7 @@ class Seen:
 
 @dataclass
 class Ledger:
-    """`saw` when a group comes home, `settle` when its fate is known, `close` at the end of a step: these only add.
+    """`saw` when a group is complete, `settle` when its fate is known, `close` at the end of a step: these only add.
 
     A seam may keep groups for a later step in `kept`, under a name of its own: a schedule those to be continued, an
     improvement those to be trained on again. They are part of a checkpoint.
@@ -75,18 +75,18 @@ class Ledger:
     fresh: list[dict[str, Any]] = field(default_factory=list)  # journal lines not yet written
     _seen: list[dict[str, Any]] = field(
         default_factory=list
-    )  # groups since the last close, before any selection
-    _folds: dict[Any, tuple[int, Any]] = field(default_factory=dict)  # of `fold`: steps taken in, and the outcome
+    )  # groups since the last close, before selection
+    _folds: dict[Any, tuple[int, Any]] = field(default_factory=dict)  # of `fold`: steps included, and the outcome
 
     def of(self, problem_id: str, variant: str = "") -> Tally:
         return self.tallies.get((problem_id, variant), Tally())
 
     def fold(self, f: Callable[[S, Sequence[Seen]], S], start: S) -> S:
-        """f(.. f(f(start, step 0), step 1) .., the last closed step): what a curriculum has learned so far.
+        """f(.. f(f(start, step 0), step 1) .., the last closed step): the state of a curriculum.
 
-        `f` is a top-level function or a partial of one, and may write into the state it is given; nobody else may.
-        The outcome is kept, so a call takes in only the steps that were closed since the last. It needs no
-        checkpoint: the journal holds all of it.
+        `f` is a top-level function or a partial of one. It may modify the state that it receives; no other code may.
+        The outcome is kept, so a call includes only the steps that were closed since the last call. It is not part of a
+        checkpoint: the journal contains all of it.
         """
         key = (f.func, f.args, *sorted(f.keywords.items())) if isinstance(f, partial) else f
         done, state = self._folds.get(key, (0, start))
@@ -96,7 +96,7 @@ class Ledger:
         return state
 
     def saw(self, group: Group) -> None:
-        """Count a group that came home, before anything selects from it."""
+        """Count a complete group, before anything is selected from it."""
         rewards = group.rewards.tolist()
         notes = _columns([r for r in group.rollouts if r.score is not None])
         self._tally(group.problem.id, group.problem.variant, rewards, notes)
@@ -104,9 +104,9 @@ class Ledger:
         self._seen.append({"rewards": rewards, "lengths": group.lengths, "stops": stops})
 
     def settle(self, group: Group, fates: Sequence[Fate], cancelled: int = 0) -> None:
-        """Record what became of each rollout of a group, and how many more were begun and given up on.
+        """Record the fate of each rollout of a group, and how many more were started and cancelled.
 
-        `cancelled` below 0 takes back: so many that were given up on have come home after all.
+        A negative `cancelled` subtracts: so many that were counted as cancelled are complete after all.
         """
         self.fates.update(map(str, fates))
         self.fates[str(Fate.CANCELLED)] += cancelled
@@ -129,7 +129,7 @@ class Ledger:
         )
 
     def close(self, spent: Cost, pool: int, metrics: Mapping[str, float]) -> dict[str, Any]:
-        """End a step: `spent` is the training account's total. Reward is over what was seen, not what was selected."""
+        """End a step: `spent` is the training account's total. Rewards are of all groups, not of the selected ones."""
         self.spent = spent
         line = {
             "step": self.step,
@@ -143,9 +143,9 @@ class Ledger:
         return line
 
     def replay(self, journal: Sequence[Mapping[str, Any]]) -> None:
-        """Take back what a journal says: tallies and fates. Counters come from the checkpoint that goes with it.
+        """Restore tallies and fates from a journal. Counters come from the checkpoint that belongs to it.
 
-        A group of which `select` kept a part has two lines; it was seen whole, so it is tallied whole.
+        A group of which `select` kept a part has two lines; it was counted whole, so it is tallied whole.
         """
         groups: dict[tuple[int, int], list[Mapping[str, Any]]] = {}
         for line in journal:
@@ -188,12 +188,12 @@ def _columns(rollouts: Sequence[Rollout]) -> dict[str, list[float | None]]:
 
 
 def as_measured(line: Mapping[str, Any]) -> dict[str, Any]:
-    """A step's line as it was when the step was closed: what was not a number is null on disk."""
+    """A step's line as it was when the step was closed: null on disk means not a number."""
     return {k: math.nan if v is None else v for k, v in line.items()}
 
 
 def _summary(seen: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Metrics of the groups seen in a step, under the names TRL's users know."""
+    """Metrics of the groups of a step, under TRL's names."""
     groups = [g["rewards"] for g in seen if g["rewards"]]
     every = np.array([r for rewards in groups for r in rewards] or [np.nan])
     stds = _stds(groups) if groups else np.full(1, np.nan)
@@ -210,7 +210,7 @@ def _summary(seen: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def _stds(groups: Sequence[Sequence[float]]) -> ndarray:
-    """Each group's standard deviation. Groups of one size go together: numpy costs more a call than a number."""
+    """Each group's standard deviation. Groups of one size are computed together, which is faster."""
     if len(set(map(len, groups))) == 1:
         return np.array(groups).std(axis=1)
     return np.array([np.std(g) for g in groups])

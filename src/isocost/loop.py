@@ -16,7 +16,7 @@ from isocost.world import World
 
 @dataclass(frozen=True)
 class Step:
-    """One turn of the loop, after its update. Whoever iterates evaluates, saves and prints between steps."""
+    """One step of the loop, after its update. The caller evaluates, saves and prints between steps."""
 
     line: dict[str, float]
     groups: tuple[Group, ...]
@@ -33,10 +33,10 @@ async def train(
     recipe: Recipe, world: World, ledger: Ledger, budget: Mapping[str, float], end: End | None = None,
     clock: Callable[[], float] | None = None,
 ) -> AsyncGenerator[Step, None]:
-    """Run a recipe in a world until no further wave can be paid for, yielding after every step.
+    """Run a recipe in a world until the budget cannot pay for another wave, yielding after every step.
 
-    A budget in seconds is held against `clock`. Whoever stops early closes it: what is in the air is then given up on,
-    and paid for.
+    A budget in seconds is compared with `clock`. A caller that stops early closes the generator: unfinished rollouts
+    are then cancelled and charged.
     """
     async with Feed(recipe, world, ledger, budget, clock) as feed:
         while groups := await feed.take():                                    # sampled, scored, selected
@@ -57,7 +57,7 @@ async def train(
 
 
 def fates_of(batch: Batch) -> list[list[Fate]]:
-    """Per group, whether each rollout carried an advantage into the update, or none at all."""
+    """Per group, whether each rollout had an advantage in the update."""
     assert batch.advantage is not None
     signal = batch.reward.new_zeros(len(batch.reward)).index_add(0, batch.rollout, batch.advantage.abs().sum(-1))
     fates = iter([Fate.TRAINED if s > 0 else Fate.DEAD for s in signal.tolist()])

@@ -1,9 +1,9 @@
-"""Whoever computes holds the meter, so no method can forget what it spent.
+"""Every computation charges the meter, so that no cost of a method is left out.
 
-Whatever is decoded, scored or trained inside `on(account)`, however deep and whether or not anyone keeps the
-result, is charged to that account: abandoned rollouts, best-of-n's losers, the side rollouts of a value estimate.
-Accounts: "train" is the laws' C; "evaluation", "probe", "check" (of the answer key) and "lost" are never in C and
-always in the bill.
+Everything decoded, scored or trained inside `on(account)`, at any depth and whether or not the result is used, is
+charged to that account: cancelled rollouts, the losers of best-of-n, the side rollouts of a value estimate. Accounts:
+"train" is the C of the laws; "evaluation", "probe", "check" (of the answer key) and "lost" are never part of C and
+always part of the bill.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ SAMPLE, SCORE, LEARN = "sample", "score", "learn"  # what seconds are spent on
 
 @dataclass
 class Tab:
-    """What one stretch of work has cost so far, however deep: a group knows what its abandoned rollouts cost."""
+    """The cost of one stretch of work so far, at any depth, such as all rollouts of a group."""
 
     cost: Cost = field(default_factory=Cost)
-    around: Tab | None = None  # of the stretch that this one is a part of
+    around: Tab | None = None  # the tab of the enclosing work
 
 
 @dataclass(frozen=True)
 class Payer:
-    """Who pays for a computation: an account, and the tab it is also written on. Captured when work is asked for."""
+    """Who pays for a computation: an account, and a tab. Captured when the work is requested."""
 
     account: str = TRAIN
     tab: Tab | None = None
@@ -51,7 +51,7 @@ def on(account: str) -> Iterator[None]:
 
 @contextmanager
 def tab() -> Iterator[Tab]:
-    """Write everything charged inside (child tasks too) on one tab as well, and on those around it."""
+    """Write everything charged inside (child tasks too) on one tab as well, and on the tabs around it."""
     fresh = Tab(around=_payer.get().tab)
     token = _payer.set(Payer(_payer.get().account, fresh))
     try:
@@ -66,10 +66,10 @@ def payer() -> Payer:
 
 
 def work_of(cost: Cost) -> str:
-    """What a charge's seconds were spent on, told by what else it counts.
+    """The kind of work that a charge's seconds were spent on, derived from its other counts.
 
-    Whoever trains, or reads without gradient for training's sake (a reference, old log-probs), learns; whoever else
-    reads or writes tokens samples; and whoever moves no token scores: verifiers.
+    Training, and forward passes for training (a reference, old log-probs), are LEARN; other reading or writing of
+    tokens is SAMPLE; a charge without tokens is SCORE: verifiers.
     """
     if cost.train or cost.score or cost.updates:
         return LEARN
@@ -77,19 +77,19 @@ def work_of(cost: Cost) -> str:
 
 
 class Meter:
-    """Running totals per account: what was asked for (`logical`) and what the machine did (`physical`).
+    """Running totals per account: what was requested (`logical`) and what the machine did (`physical`).
 
-    `busy` splits each account's seconds by what they were spent on: account -> work -> seconds.
+    `busy` splits each account's seconds by the kind of work: account -> work -> seconds.
     """
 
     def __init__(self) -> None:
         self.logical: dict[str, Cost] = {}
         self.physical: dict[str, Cost] = {}
         self.busy: dict[str, dict[str, float]] = {}
-        self.observer: Callable[[str, Cost], None] | None = None  # told of every charge as it is made
+        self.observer: Callable[[str, Cost], None] | None = None  # called with every charge
 
     def charge(self, cost: Cost, physical: Cost | None = None, to: Payer | None = None) -> None:
-        """Add to the payer's account, or to one captured before. No `physical`: it did what was asked."""
+        """Add to the payer's account, or to one captured before. Without `physical` it equals `cost`."""
         to = _payer.get() if to is None else to
         self.logical[to.account] = self.logical.get(to.account, Cost()) + cost
         self.physical[to.account] = self.physical.get(to.account, Cost()) + (
@@ -129,5 +129,5 @@ class Meter:
     def restore(self, state: dict[str, dict[str, dict[str, float]]]) -> None:
         self.logical = {k: Cost.of(v) for k, v in state["logical"].items()}
         self.physical = {k: Cost.of(v) for k, v in state["physical"].items()}
-        # Checkpoints of earlier versions did not split seconds: the split then begins where the run goes on.
+        # Checkpoints of earlier versions did not split seconds: the split then starts where the run is resumed.
         self.busy = {k: dict(v) for k, v in state.get("busy", {}).items()}

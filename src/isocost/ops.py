@@ -1,4 +1,4 @@
-"""Small pure functions on tensors. Nothing here knows about policies, engines or papers."""
+"""Small pure functions on tensors, independent of policies, engines and methods."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ EPS = 1e-6
 
 
 def per_group(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Lift f: (G,) rewards -> (G,) credit to a whole batch: every sampled token of a rollout shares it.
+    """Turn f: (G,) rewards -> (G,) advantages into an advantage of a whole batch, shared by a rollout's sampled tokens.
 
-    A group that earned the same throughout gets exactly 0, whatever f does to rounding noise: credit is a comparison
-    of siblings, which is declared here for all of these.
+    A group with equal rewards gets exactly 0, whatever rounding errors f makes. All such advantages compare siblings,
+    which is declared here.
     """
 
     @trait("compares_siblings")
@@ -31,7 +31,7 @@ def per_group(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def in_groups(f: Callable[[Tensor], Tensor], x: Float[Tensor, "R"], batch: Batch) -> Float[Tensor, "R"]:
-    """f: (G,) -> (G,) of one number per rollout, for each group by itself; exactly 0 where a group's x is all one."""
+    """f: (G,) -> (G,) on one number per rollout, for each group separately; exactly 0 where a group's x are equal."""
     out = torch.zeros_like(x)
     for siblings in siblings_of(batch):
         theirs = x[siblings]
@@ -47,12 +47,12 @@ def siblings_of(batch: Batch) -> list[Tensor]:
 
 
 def spread(x: Float[Tensor, "R"], batch: Batch) -> Float[Tensor, "N T"]:
-    """One number per rollout onto all of its sampled tokens; zero elsewhere."""
+    """One number per rollout to all of its sampled tokens; zero elsewhere."""
     return x[batch.rollout, None] * batch.mask
 
 
 def of_rollouts(x: Float[Tensor, "N T"], batch: Batch) -> Float[Tensor, "R"]:
-    """The largest of what a rollout's sampled tokens have, 0 where there are none: undoes `spread`."""
+    """The largest value among a rollout's sampled tokens, 0 if there are none: the inverse of `spread`."""
     row, at = torch.nonzero(batch.mask, as_tuple=True)
     out = x.new_zeros(len(batch.reward))
     return out.scatter_reduce(0, batch.rollout[row], x[row, at], "amax", include_self=False)
@@ -61,10 +61,10 @@ def of_rollouts(x: Float[Tensor, "N T"], batch: Batch) -> Float[Tensor, "R"]:
 def gae(
     values: Float[Tensor, "N T"], batch: Batch, *, gamma: float = 1.0, lam: float = 0.95
 ) -> Float[Tensor, "N T"]:
-    """Generalised advantages of a rollout's sampled tokens, all its reward coming with the last (arXiv:1506.02438).
+    """Generalised advantages of a rollout's sampled tokens, with all its reward at the last (arXiv:1506.02438).
 
-    A_t = δ_t + γ λ A_{t+1}, δ_t = r_t + γ V_{t+1} − V_t, V_t the value before token t and 0 after the last. What
-    others wrote takes no time. `lam` 1 is what was earned less V_t; 0 is δ_t.
+    A_t = δ_t + γ λ A_{t+1}, δ_t = r_t + γ V_{t+1} − V_t, V_t the value before token t and 0 after the last. Tokens that
+    the policy did not write take no time. `lam` 1 is the return minus V_t; 0 is δ_t.
     """
     row, at = torch.nonzero(batch.mask, as_tuple=True)
     count = torch.bincount(batch.rollout[row], minlength=len(batch.reward))
@@ -92,12 +92,12 @@ def lengths(batch: Batch) -> Float[Tensor, "R"]:
 
 
 def log_ratio(out: Forward, batch: Batch) -> Float[Tensor, "N T"]:
-    """log of current over old policy, per token. On the first epoch of an on-policy batch it is exactly 0."""
+    """log of current over old policy, per token. Exactly 0 in the first epoch of an on-policy batch."""
     return out.logp - (out.logp.detach() if batch.old is None else batch.old)
 
 
 def mismatch(out: Forward, batch: Batch) -> Float[Tensor, "N T"]:
-    """log of the learner's old policy over the sampler's: what a truncated correction corrects. No gradient."""
+    """log of the learner's old policy over the sampler's, which `loss.corrected` corrects. No gradient."""
     return (out.logp.detach() if batch.old is None else batch.old) - batch.logp
 
 
@@ -107,7 +107,7 @@ def k1(logp: Tensor, reference: Tensor) -> Tensor:
 
 
 def k2(logp: Tensor, reference: Tensor) -> Tensor:
-    """(log pi - log ref)^2 / 2: as an on-policy loss its gradient is KL's."""
+    """(log pi - log ref)^2 / 2: as an on-policy loss its gradient is that of the KL."""
     return (logp - reference).square() / 2
 
 

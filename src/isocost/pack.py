@@ -1,4 +1,4 @@
-"""Groups -> Batch. The one place that pads."""
+"""Groups -> Batch: the only place that pads."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from isocost.types import Group, Role, Segment
 _PROMPT, _OWN = int(Role.PROMPT), int(Role.OWN)
 
 def pack(groups: Sequence[Group], version: int) -> Batch:
-    """Flatten groups to right-padded rows, one per segment, in order of (wave, slot, attempt).
+    """Groups as right-padded rows, one per segment, in order of (wave, slot, attempt).
 
-    `version` is the policy's now; a rollout's age counts the steps since its oldest token was sampled. Rollouts
-    without a score have no place in an update: the feed leaves them out.
+    `version` is the policy's now; a rollout's age is the number of steps since its oldest token was sampled. Raises
+    ValueError for a rollout without a score: the feed leaves those out.
     """
     groups = tuple(sorted(groups, key=lambda g: (g.place.wave, g.place.slot)))
     rollouts = [(g, r) for g, group in enumerate(groups) for r in group.rollouts]

@@ -124,15 +124,16 @@ def tune(recipe: Recipe, path: str, value: Any) -> Recipe:
             raise KeyError(f"{seam} is a function; set one of its settings, such as {seam}.{knob}")
         size = _read(value, old, path)
         if type(size) is not type(old) or size < 0:
-            raise KeyError(f"{path} is {old!r}, a {'whole number' if type(old) is int else 'truth'}; {value!r} is none")
+            kind = "an integer" if type(old) is int else "true or false"
+            raise KeyError(f"{path} is {old!r}; expected {kind}, got {value!r}")
         if seam in SIZE_BOUNDS and not SIZE_BOUNDS[seam].hold(size):
-            raise KeyError(f"it takes a value in {SIZE_BOUNDS[seam].text}")
+            raise KeyError(f"expected a value in {SIZE_BOUNDS[seam].text}")
         return recipe.but(**{seam: size})
     name = ".".join(rest)
     if seam in SIZES:
-        raise KeyError(f"{seam} is a size, {old!r}: it has no setting {name!r}")
+        raise KeyError(f"{seam} is a size, {old!r}, and has no setting {name!r}")
     if isinstance(old, tuple):
-        raise KeyError(f"{seam} is several functions: their settings are given in a method's file")
+        raise KeyError(f"{seam} is several functions; change their settings in a method's file")
     fn, keywords = (old.func, old.keywords) if isinstance(old, partial) else (old, {})
     knobs = _knobs(old)
     if name not in knobs:
@@ -140,7 +141,7 @@ def tune(recipe: Recipe, path: str, value: Any) -> Recipe:
         raise KeyError(f"{seam} is {fn.__module__}:{fn.__qualname__}, which takes {takes}; not {name!r}")
     read = _read(value, knobs[name], path)
     for _, _, allowed in outside({name: read}, declared(fn)):
-        raise KeyError(f"{_named(fn)} takes a value in {allowed}")
+        raise KeyError(f"{_named(fn)} expects a value in {allowed}")
     return recipe.but(**{seam: partial(fn, **{**keywords, name: read})})
 
 
@@ -153,13 +154,13 @@ def paced(recipe: Recipe, **planned: Any) -> Recipe:
     fn, keywords = (pace.func, pace.keywords) if isinstance(pace, partial) else (pace, {})
     takes = inspect.signature(fn).parameters
     if "lr" not in takes:
-        raise UserError(f"{_where(fn)} takes no `lr`, which is planned and tuned: give it the keyword lr")
+        raise UserError(f"{_where(fn)} has no keyword `lr`, which isocost plans and tunes: add it")
     return recipe.but(pace=partial(fn, **{**keywords, **{k: v for k, v in planned.items() if k in takes}}))
 
 
 def _refuse_nameless(fn: Callable) -> None:
     if "<" in getattr(fn, "__qualname__", "<"):
-        raise UserError(f"{_where(fn)} cannot be recorded: a recipe holds top-level functions and partials of them")
+        raise UserError(f"{_where(fn)} cannot be recorded: use top-level functions and partials of them in a recipe")
 
 
 def _named(fn: Callable) -> str:
@@ -193,15 +194,15 @@ def _read(value: Any, old: Any, path: str) -> Any:
     try:
         parsed = json.loads(value.lower() if value.lower() in ("true", "false") else value)
     except json.JSONDecodeError as e:
-        raise KeyError(f"{path} is {old!r}; {value!r} is not a number, true or false") from e
+        raise KeyError(f"{path} is {old!r}; expected a number, true or false, got {value!r}") from e
     if isinstance(old, bool) != isinstance(parsed, bool) or (
         isinstance(old, int | float) and not isinstance(parsed, int | float)
     ):
-        raise KeyError(f"{path} is {old!r}; {value!r} is of another kind")
+        raise KeyError(f"{path} is {old!r}; got {value!r}, which has another type")
     if isinstance(old, bool) or not isinstance(old, int):
         return parsed
     if not float(parsed).is_integer():
-        raise KeyError(f"{path} is {old!r}, a whole number; {value!r} is none")
+        raise KeyError(f"{path} is {old!r}; expected an integer, got {value!r}")
     return int(parsed)
 
 

@@ -1,13 +1,13 @@
-"""What a seam function declares about itself, beside its definition: a new method has no entry anywhere else.
+"""Declarations of a seam function, written beside its definition, so that a new method needs no entry elsewhere.
 
-    @trait("compares_siblings")                     what other functions, or sizes, may not go with
-    @requires("reference", at="enrich", why="...")  what it cannot do without, and the seam that must give it
-    @gives("reference")                             what it gives to functions that require it
-    @shares(gamma="gamma")                          a setting that must have one value wherever it stands
-    @bounds(low="[0, 1]", high="[0, inf)")          the values that a setting may have
+    @trait("compares_siblings")                     a property that some functions or sizes conflict with
+    @requires("reference", at="enrich", why="...")  what it needs, and the seam that must provide it
+    @gives("reference")                             what it provides to functions that require it
+    @shares(gamma="gamma")                          a setting that must have one value in the whole recipe
+    @bounds(low="[0, 1]", high="[0, inf)")          the allowed values of a setting
 
-`isocost.contract.conflicts` refuses recipes by these, and `isocost methods check` holds some of them against what the
-function does. A decorator returns the function that it was given.
+`isocost.contract.conflicts` checks recipes by these, and `isocost methods check` compares some of them with what the
+function does. A decorator returns the function itself.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 TRAITS = {
     # advantage
-    "compares_siblings": "credit is a comparison within the group, so a group of one earns none",
-    "by_group_spread": "credit is divided by the spread of the group's rewards",
-    "by_batch_spread": "credit is divided by a spread over the whole batch",
-    "by_token": "the tokens of one rollout have credits of their own",
-    "needs_graded_rewards": "credit grows without bound where rewards are 0 and 1 alone",
-    "independent_attempts": "it counts on attempts that are independent draws (select too)",
+    "compares_siblings": "the advantage is a comparison within the group, so a group of one has none",
+    "by_group_spread": "the advantage is divided by the spread of the group's rewards",
+    "by_batch_spread": "the advantage is divided by a spread over the whole batch",
+    "by_token": "the tokens of one rollout have different advantages",
+    "needs_graded_rewards": "the advantage is unbounded if all rewards are 0 or 1",
+    "independent_attempts": "it needs attempts that are independent draws (select too)",
     # choose, allocate, advantage
-    "tracks_pass_rate": "it depends on the pass rates that the ledger has counted",
+    "tracks_pass_rate": "it uses the pass rates in the ledger",
     # allocate
     "phased": "attempts are allocated in several phases",
-    "favours_rare": "problems of which few attempts were right get more attempts",
+    "favours_rare": "problems with few right attempts get more attempts",
     # guide
     "poses_twins": "a problem is posed in several variants at once",
     # play
     "one_call": "the attempts of a group must be made in one call",
-    "casts_roles": "the attempts of one call have different roles, and each call has its own",
-    "not_as_posed": "attempts continue or end where another one was, so they are no draws on the problem as posed",
+    "casts_roles": "the attempts of one call have different roles, assigned within the call",
+    "not_as_posed": "attempts continue or end inside another one, so they are not draws on the problem as posed",
     "shares_beginnings": "attempts share beginnings that the policy wrote",
     "forces_end": "attempts are interrupted and made to end",
     # schedule
     "in_parts": "a group's attempts are played one by one, or in parts",
-    "leaves_unmarked": "some attempts are given up on before they are marked",
-    "defers_groups": "groups are put off, and continued in a later wave",
+    "leaves_unmarked": "some attempts are cancelled before they are marked",
+    "defers_groups": "groups are deferred, and continued in a later wave",
     # reward
-    "not_whether_right": "the value is another than whether the attempt is right",
+    "not_whether_right": "the value is not whether the attempt is right",
     # improve
-    "by_rollout": "it takes one credit and one weight for all tokens of a rollout",
+    "by_rollout": "it needs one advantage and one weight for all tokens of a rollout",
 }
 COMPARED = {"<": operator.lt, ">": operator.gt}
 
 
 @dataclass(frozen=True)
 class Trait:
-    """A name of `TRAITS`, and the settings at which the function has it: a value each, or ("<", 1)."""
+    """A name of `TRAITS`, and the settings at which the function has it: a value for each, or ("<", 1)."""
 
     name: str
     when: Mapping[str, Any] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Trait:
 
 @dataclass(frozen=True)
 class Requirement:
-    """A thing that a function at another seam must give, and why, with what would."""
+    """What a function at another seam must provide, and why, with what would provide it."""
 
     thing: str
     at: str
@@ -75,14 +75,14 @@ class Requirement:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The numbers that a setting may have: intervals and single numbers, as they were written."""
+    """The allowed numbers of a setting: intervals and single numbers, as written."""
 
     text: str                                           # "0 or [1, inf)"
     parts: tuple[tuple[float, bool, float, bool], ...]  # low, whether it is one of them, high, whether it is
 
     @staticmethod
     def of(text: str) -> Bounds:
-        """Raises ValueError for what is neither a number nor an interval such as [0, 1)."""
+        """Raises ValueError for text that is neither a number nor an interval such as [0, 1)."""
         parts = []
         for part in text.split(" or "):
             found = re.fullmatch(r"([\[(])\s*(\S+)\s*,\s*(\S+?)\s*([\])])", part.strip())
@@ -91,7 +91,7 @@ class Bounds:
         return Bounds(text, tuple(parts))
 
     def hold(self, value: Any) -> bool:
-        """Whether a number is one of these, or all of several are; what is no number is not judged."""
+        """Whether a number is allowed, or all of several are; True for anything that is not a number."""
         if isinstance(value, (list, tuple)):
             return all(map(self.hold, value))
         if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -104,7 +104,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Declared:
-    """All that one function declares."""
+    """All declarations of one function."""
 
     traits: tuple[Trait, ...] = ()
     requires: tuple[Requirement, ...] = ()
@@ -118,46 +118,46 @@ class Declared:
 
 
 def declared(fn: Any) -> Declared:
-    """What a function declares; nothing where it does not."""
+    """The declarations of a function; empty if there are none."""
     return getattr(fn, _ATTRIBUTE, Declared())
 
 
 def trait(*names: str, **when: Any) -> Callable[[F], F]:
     """The function has these traits; with settings, only at these values: `trait("by_group_spread", std=True)`.
 
-    Raises ValueError for a name that is not in `TRAITS`: a misspelt trait would switch its checks off.
+    Raises ValueError for a name that is not in `TRAITS`, because a misspelt trait would disable its checks.
     """
     if bad := next((name for name in names if name not in TRAITS), None):
-        raise ValueError(f"there is no trait {bad!r}; there are {', '.join(TRAITS)}")
+        raise ValueError(f"unknown trait {bad!r}; expected one of {', '.join(TRAITS)}")
     return _adds(lambda d: replace(d, traits=(*(Trait(name, when) for name in names), *d.traits)))
 
 
 def requires(thing: str, *, at: str, why: str) -> Callable[[F], F]:
-    """The function needs a thing that a function of the seam `at` gives; `why` says so, and what would give it."""
+    """The function needs what a function of the seam `at` provides; `why` says so, and what would provide it."""
     return _adds(lambda d: replace(d, requires=(Requirement(thing, at, why), *d.requires)))
 
 
 def gives(*things: str) -> Callable[[F], F]:
-    """The function gives these things to functions that require them."""
+    """The function provides these things to functions that require them."""
     return _adds(lambda d: replace(d, gives=d.gives | set(things)))
 
 
 def shares(**numbers: str) -> Callable[[F], F]:
-    """Settings that stand for a number of the whole recipe: `shares(best_of="n")`. Of a list it is the length."""
+    """Settings that represent a number of the whole recipe: `shares(best_of="n")`. Of a list it is the length."""
     return _adds(lambda d: replace(d, shares={**d.shares, **numbers}))
 
 
 def bounds(**ranges: str) -> Callable[[F], F]:
-    """The values that settings may have: `bounds(low="[0, 1]", dual="0 or [1, inf)")`; of a list, each of its numbers.
+    """Allowed values of settings: `bounds(low="[0, 1]", dual="0 or [1, inf)")`; of a list, of each of its numbers.
 
-    Raises ValueError for what cannot be read.
+    Raises ValueError for text that cannot be parsed.
     """
     read = {name: Bounds.of(text) for name, text in ranges.items()}
     return _adds(lambda d: replace(d, bounds={**d.bounds, **read}))
 
 
 def outside(settings: Mapping[str, Any], known: Declared) -> Iterator[tuple[str, Any, str]]:
-    """(setting, value, what it may be) of each that is out of its bounds."""
+    """(setting, value, allowed values) of each setting that is out of its bounds."""
     for name, allowed in known.bounds.items():
         if name in settings and not allowed.hold(settings[name]):
             yield name, settings[name], allowed.text
@@ -166,7 +166,7 @@ def outside(settings: Mapping[str, Any], known: Declared) -> Iterator[tuple[str,
 _ATTRIBUTE = "__isocost_declared__"
 
 
-# Decorators apply from the one below upwards: what each adds goes first, so that a list reads as it was written.
+# Decorators apply from the lowest upwards: each adds in front, so that a list has the order of the source.
 def _adds(change: Callable[[Declared], Declared]) -> Callable[[F], F]:
     def decorate(fn: F) -> F:
         setattr(fn, _ATTRIBUTE, change(declared(fn)))

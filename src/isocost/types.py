@@ -1,4 +1,4 @@
-"""The nouns. Everything that crosses a seam is one of these.
+"""The nouns: everything that crosses a seam is one of these, or a `isocost.batch.Batch`.
 
 Letters used for shapes, everywhere:
     T  tokens in one row (ragged, or padded to the longest row of a batch)
@@ -24,7 +24,7 @@ from numpy import ndarray
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a dialogue, as the user of a chat model knows it."""
+    """One message of a dialogue."""
 
     role: str      # "system", "user", "assistant", "tool"
     content: str
@@ -32,13 +32,13 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A question the verifier can mark. Guidance makes variants of it, never edits it."""
+    """A question that the verifier can mark. Guides make variants of it and never change it."""
 
     id: str                                # stable across runs: the ledger's key
-    prompt: tuple[Message, ...]            # what the policy sees
-    answer: Any = None                     # what the verifier sees, and the policy never does
-    prefix: str = ""                       # words put into the policy's mouth
-    variant: str = ""                      # "" is the problem as posed; guides name theirs
+    prompt: tuple[Message, ...]            # what the policy reads
+    answer: Any = None                     # for the verifier alone
+    prefix: str = ""                       # words before the policy's first token, as part of its answer
+    variant: str = ""                      # "" is the problem as posed; guides name their variants
     meta: Mapping[str, Any] = field(default_factory=dict, hash=False)  # source, solution, level
 
     @property
@@ -47,12 +47,12 @@ class Problem:
 
 
 class Role(IntEnum):
-    """Who put a token there. Only OWN tokens carry credit unless a method says otherwise."""
+    """Who wrote a token. Only OWN tokens have credit unless a method changes that."""
 
     PROMPT = 0
     OWN = 1       # the policy chose it
     SEEN = 2      # the environment answered
-    HINT = 3      # a guide put it into the policy's mouth
+    HINT = 3      # given by a guide as part of the answer
     TEACHER = 4   # another model, or a correction
 
 
@@ -66,32 +66,32 @@ class Stop(StrEnum):
     DONE = "done"            # an end token or a stop string
     LENGTH = "length"        # out of tokens: truncated, so it has no end token
     TURNS = "turns"          # out of turns
-    CANCELLED = "cancelled"  # given up on by its schedule
+    CANCELLED = "cancelled"  # stopped by its schedule
     ERROR = "error"          # its environment failed
 
 
 class Fate(StrEnum):
-    """What became of a rollout that was paid for. Every rollout begun has exactly one; they sum to the meter."""
+    """The outcome of a rollout that was paid for. Every started rollout has exactly one; they sum to the meter."""
 
     TRAINED = "trained"        # carried an advantage into an update
-    DEAD = "dead"              # no advantage in its update: its group earned the same throughout, or it was the pivot
+    DEAD = "dead"              # no advantage in its update: its group had equal rewards, or it was the pivot
     FILTERED = "filtered"      # dropped by `select`
-    STALE = "stale"            # older than `max_age` steps when it came home
+    STALE = "stale"            # older than `max_age` steps when it was complete
     SURPLUS = "surplus"        # more than the step had room for
-    CANCELLED = "cancelled"    # given up on by `schedule`, or in the air when the run was stopped
+    CANCELLED = "cancelled"    # stopped by `schedule`, or unfinished when the run was stopped
     LOST = "lost"              # its verifier failed, or the process died before the next checkpoint
     EVALUATION = "evaluation"  # measured, never trained on
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What was spent, in units that add. FLOPs and money are derived, never stored.
+    """The cost of a computation, in units that add. FLOPs and money are derived, never stored.
 
-    Token counts are *logical*: what the method asked for. What the machine did (after prefix sharing and
-    skipped rows) is a second Cost beside it, so that a faster engine never moves a law.
+    Token counts are *logical*: what the method requested. What the machine did (after prefix sharing and skipped rows)
+    is a second Cost, so that a faster engine never changes a law.
     """
 
-    rollouts: int = 0    # attempts begun: cancelled ones, best-of-n losers and side rollouts included
+    rollouts: int = 0    # attempts started: cancelled ones, best-of-n losers and side rollouts included
     prefill: int = 0     # tokens read by the engine
     decode: int = 0      # tokens written by the engine
     score: int = 0       # tokens through a forward pass without gradient: reference, old log-probs, critic
@@ -143,7 +143,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in a run's order a group stands: its identity, and the address of its random numbers."""
+    """The position of a group in a run: its identity, and the address of its random numbers."""
 
     seed: int
     wave: int
@@ -164,9 +164,9 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One context the policy saw, end to end. Append-only dialogue is a single segment.
+    """One context of the policy, from its first token to its last. An append-only dialogue is a single segment.
 
-    Grows by `read` and `wrote`, each returning a new segment; `cut` gives back a start to resume or fork from.
+    `read` and `wrote` append and return a new segment; `cut` returns a start to resume or fork from.
     """
 
     tokens: Int[ndarray, "T"]
@@ -191,7 +191,7 @@ class Segment:
 
     @property
     def written(self) -> int:
-        """How many tokens of it the policy chose."""
+        """How many tokens of it the policy sampled."""
         return int(np.count_nonzero(self.role == _OWN))
 
     def cut(self, t: int) -> Segment:
@@ -214,7 +214,7 @@ class Segment:
         return self._append(said.tokens, np.full(k, _OWN), said.logp, np.full(k, turn), said.version, said.kept)
 
     def reply(self) -> Int[ndarray, "T"]:
-        """Everything since the last thing the policy was shown (hints put into its mouth included)."""
+        """Everything since the last token that the policy was given, hints included."""
         shown = np.flatnonzero((self.role == _PROMPT) | (self.role == _SEEN))
         return self.tokens[shown[-1] + 1 if len(shown) else 0 :]
 
@@ -230,7 +230,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What an attempt was worth. A verifier that failed gives no Score at all, never a zero."""
+    """The score of an attempt. If the verifier failed there is no Score, never a zero."""
 
     value: float                                                  # the scalar the method optimises
     parts: Mapping[str, float] = field(default_factory=dict)      # named components
@@ -246,14 +246,14 @@ class Rollout:
     final: str                              # what the verifier reads
     stop: Stop = Stop.DONE
     attempt: int = 0                        # its number within the group, over all phases
-    score: Score | None = None              # None until scored, and for ever if the verifier failed
-    cohort: str = ""                        # siblings for a baseline are of one group *and* one cohort
-    origin: str = "policy"                  # or "resumed" (begun in an earlier wave), "replay", "expert", "peer"
+    score: Score | None = None              # None until scored, and if the verifier failed
+    cohort: str = ""                        # a baseline compares siblings of one group *and* one cohort
+    origin: str = "policy"                  # or "resumed" (started in an earlier wave), "replay", "expert", "peer"
     parent: tuple[int, int] | None = None   # forked from which attempt, at which token
     # What seams attach to it, by name: a number, which is a column of the journal, or one (T,) per segment, which is
     # packed into `batch.extra`.
     notes: Mapping[str, float | tuple[ndarray, ...]] = field(default_factory=dict)
-    mark: Score | None = None               # what the verifier said; `score` is what `reward` made of it
+    mark: Score | None = None               # the verifier's score; `score` is what `reward` made of it
 
     def but(self, **changes) -> Rollout:
         return replace(self, **changes)
@@ -264,14 +264,14 @@ class Rollout:
         return {k: v for k, v in self.notes.items() if not isinstance(v, tuple)}
 
     def scored(self, score: Score | None) -> Rollout:
-        """The same with this score. Every rollout comes by here, and `replace` takes three times as long."""
+        """The same rollout with this score. Called for every rollout; `replace` takes three times as long."""
         return Rollout(
             self.problem, self.segments, self.final, self.stop, self.attempt, score, self.cohort, self.origin,
             self.parent, self.notes, self.mark,
         )
 
     def marked(self, mark: Score | None) -> Rollout:
-        """The same with what the verifier said, which is its score until somebody makes more of it."""
+        """The same rollout with the verifier's mark, which is its score until `reward` changes it."""
         return Rollout(
             self.problem, self.segments, self.final, self.stop, self.attempt, mark, self.cohort, self.origin,
             self.parent, self.notes, mark,
@@ -292,7 +292,7 @@ class Group:
 
     @cached_property
     def version(self) -> int:
-        """The oldest policy version that wrote any of it, replays and what an earlier wave began apart."""
+        """The oldest policy version that wrote any of it, without replays and what an earlier wave started."""
         fresh = [s.version for r in self.rollouts if r.origin == "policy" for s in r.segments]
         chosen = np.concatenate(fresh) if fresh else np.zeros(0, dtype=np.int64)
         chosen = chosen[chosen >= 0]
@@ -300,7 +300,7 @@ class Group:
 
     @cached_property
     def lengths(self) -> list[int]:
-        """Tokens the policy chose in each rollout, all its segments together."""
+        """Tokens that the policy sampled in each rollout, over all its segments."""
         roles = [s.role for r in self.rollouts for s in r.segments]
         if not roles:
             return [0] * len(self.rollouts)
@@ -312,5 +312,5 @@ class Group:
 
 
 def plain(x: Any) -> dict[str, Any]:
-    """A small frozen noun as JSON-ready data."""
+    """A small frozen dataclass as JSON-ready data."""
     return {f.name: getattr(x, f.name) for f in fields(x)}

@@ -1,7 +1,7 @@
-"""What a run happens in. A laptop and a cluster differ in the `World` handed to the same loop, never in the loop.
+"""The environment of a run. A laptop and a cluster differ in the `World` passed to the loop, never in the loop.
 
-"Policy" is deliberately two objects: what writes (Engine, at some version) and what learns (Learner). The contract
-of every world is that the two agree on the log-probs of sampled tokens, after updates too.
+The policy is two objects: the Engine samples, at some version, and the Learner is trained. The contract of every world
+is that the two agree on the log-probs of sampled tokens, after updates too.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from isocost.meter import Meter
 from isocost.types import Message, Place, Problem, Rollout, Said, Sampling, Score, Segment
 
 Weights = Mapping[str, Tensor]
-_CRITIC = "critic."                    # what the names of its tensors begin with in a checkpoint
+_CRITIC = "critic."                    # prefix of the names of its tensors in a checkpoint
 Surrogate = Callable[[Forward, Batch], tuple[Tensor, dict[str, Tensor]]]   # unreduced (N, T), and metrics like it
 
 
 class Engine(Protocol):
-    """Writes tokens. Knows nothing of rewards, tools or groups, and charges the meter for every token."""
+    """Samples tokens. Independent of rewards, tools and groups; charges the meter for every token."""
 
     version: int
 
@@ -38,17 +38,17 @@ class Engine(Protocol):
     ) -> list[Said]:
         """Continue one start once per attempt, under `start.sampling`.
 
-        Asked once per group: the start is read once physically, once per attempt logically. `place`, `turn` and the
-        attempt's number address the random numbers, so what an attempt says depends on nothing else in flight. A
-        start that ends in OWN tokens is resumed, and draws what it would have drawn.
-        Cancelling the awaiting task stops decoding; what was decoded by then is charged.
+        Called once per group: the start is read once physically, and charged once per attempt. `place`, `turn` and the
+        number of an attempt address its random numbers, so its tokens depend on nothing else that is sampled. A start
+        that ends in OWN tokens is resumed, and draws what it would have drawn. Cancelling the awaiting task stops
+        decoding; what was decoded by then is charged.
         """
         ...
 
     def halt(self, place: Place) -> None:
-        """Send home whoever writes for a wave (seed, number and purpose of `place`) as far as it got: `Stop.CANCELLED`.
+        """Stop all decoding for a wave (seed, number and purpose of `place`): rollouts return with `Stop.CANCELLED`.
 
-        So it is with whoever asks for that wave later. What a start ends with when it is resumed is not lost.
+        Later calls for that wave return at once. The tokens written so far are kept in the returned rollouts.
         """
         ...
 
@@ -57,12 +57,12 @@ class Engine(Protocol):
         ...
 
     def restore(self, weights: Weights, version: int) -> None:
-        """Take weights as of a version, when a run goes on from a checkpoint. Nothing may be in flight."""
+        """Take weights as of a version, when a run is resumed from a checkpoint. No call may be unfinished."""
         ...
 
 
 class Learner(Protocol):
-    """The policy as a differentiable thing."""
+    """The policy that is trained."""
 
     parameters: int                                 # how many numbers it learns
 
@@ -86,45 +86,45 @@ class Learner(Protocol):
         ...
 
     def step(self, gradient: Tensor, *, lr: float) -> float:
-        """One optimiser update down such a gradient, or a sum of some, and its norm: what `update` ends with."""
+        """One optimiser update with such a gradient, or a sum of some; returns its norm. The last part of `update`."""
         ...
 
     def forget(self) -> None:
-        """Begin the optimiser's moments and counters again; the weights stay."""
+        """Reset the optimiser's moments and counters; the weights stay."""
         ...
 
     def weights(self) -> Weights: ...
 
     def state(self) -> dict[str, Tensor]:
-        """All that an exact continuation needs: weights, optimiser moments, counters, as tensors."""
+        """All tensors that an exact continuation needs: weights, optimiser moments, counters."""
         ...
 
     def restore(self, state: Mapping[str, Tensor]) -> None: ...
 
 
 class Critic(Protocol):
-    """Foresees at every token what its rollout will earn: another learner, whose parameters are its own."""
+    """Predicts at every token the reward of its rollout; a second learner with its own parameters."""
 
     def values(self, batch: Batch) -> Tensor:
-        """(N, T), for each sampled token what was to be expected before it was chosen; 0 elsewhere.
+        """(N, T), for each sampled token the value predicted before it was sampled; 0 elsewhere.
 
         Without gradient, charged as `score` tokens.
         """
         ...
 
     def fit(self, batch: Batch, target: Tensor, *, lr: float) -> dict[str, float]:
-        """One update down the mean square of values less targets, halved; charged like `Learner.update`."""
+        """One update on half the mean squared error of the values; charged like `Learner.update`."""
         ...
 
     def state(self) -> dict[str, Tensor]:
-        """All that an exact continuation needs; nothing as long as nobody has asked for a value."""
+        """All tensors that an exact continuation needs; empty before the first value was requested."""
         ...
 
     def restore(self, state: Mapping[str, Tensor]) -> None: ...
 
 
 class Text(Protocol):
-    """Between messages and tokens. The one place that knows a chat template."""
+    """Converts between messages and tokens. The only place with a chat template."""
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """What the policy reads before its first word, generation prompt included."""
@@ -149,11 +149,11 @@ class Text(Protocol):
 
 
 class Env(Protocol):
-    """One episode; single use: build it, play it, drop it."""
+    """One episode, for a single use."""
 
     def open(self) -> Sequence[Message]: ...
     async def step(self, said: str) -> tuple[Sequence[Message], bool]:
-        """What comes back, and whether that was all."""
+        """The messages that come back, and whether the episode is over."""
         ...
     def final(self) -> str:
         """What the verifier reads."""
@@ -161,13 +161,13 @@ class Env(Protocol):
 
 
 class Grade(Protocol):
-    """Marks finished rollouts, charging one verifier call each. None where the verifier failed or ran out of time."""
+    """Marks finished rollouts, charging one verifier call each. None if the verifier failed or timed out."""
 
     async def __call__(self, rollouts: Sequence[Rollout]) -> list[Score | None]: ...
 
 
 class Exact(Protocol):
-    """The chance in [0, 1], per problem, that one attempt at this sampling is right. No sampling noise."""
+    """The probability in [0, 1], per problem, that one attempt at this sampling is right. No sampling noise."""
 
     def __call__(self, problems: Sequence[Problem], sampling: Sampling) -> list[float]: ...
 
@@ -191,7 +191,7 @@ class Ask:
 
 @dataclass
 class World:
-    """Everything a run happens in."""
+    """Everything that a run happens in."""
 
     problems: Sequence[Problem]               # the training pool
     engine: Engine
@@ -199,14 +199,14 @@ class World:
     text: Text
     grade: Grade
     meter: Meter
-    reference: Learner | None = None          # where the run began, for KL terms
-    exact: Exact | None = None                # pass@1 without sampling, where the problems allow it
+    reference: Learner | None = None          # the policy before training, for KL terms
+    exact: Exact | None = None                # pass@1 without sampling, if the problems allow it
     env: Callable[[Problem], Env] = Ask
     critic: Critic | None = None              # a value function, for methods that learn one
-    extra: dict[str, Any] = field(default_factory=dict)   # teachers: named by the methods that need them
+    extra: dict[str, Any] = field(default_factory=dict)   # for example teachers, named by the methods that need them
 
     def state(self) -> dict[str, Tensor]:
-        """What all that learns needs to go on exactly: a checkpoint's tensors."""
+        """The tensors of a checkpoint: all that an exact continuation needs."""
         critic = self.critic.state() if self.critic else {}
         return {**self.learner.state(), **{f"{_CRITIC}{k}": v for k, v in critic.items()}}
 

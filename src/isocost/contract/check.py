@@ -38,9 +38,9 @@ LEAST, MOST = 4, 512        # groups, and about as many rollouts, of a step that
 
 @dataclass(frozen=True)
 class Finding:
-    """One promise, and why it is not kept; `why` is empty where it is.
+    """One promise, and why it is broken; `why` is empty if it is kept.
 
-    `tried` is False where it rests on another that is not kept: of one mistake it is told once what it breaks.
+    `tried` is False if it depends on another promise that is broken, so that one mistake is reported once.
     """
 
     promise: str
@@ -58,7 +58,7 @@ class Finding:
 
 
 class Trial:
-    """A method on trial: its batch before and its world after a few steps, made when first asked for."""
+    """A method on trial: its batch before and its world after a few steps, made on first use."""
 
     def __init__(self, method: Any, make_world: Callable[[], World]):
         self.method, self.make_world = method, make_world
@@ -86,14 +86,14 @@ class Trial:
 
 
 class _Letters(toy.Letters):
-    """Reads what it has no letter for as if it had: a method's own words are not made of four."""
+    """Reads unknown letters as known ones: a method's own words have more than four letters."""
 
     def encode(self, text: str) -> list[int]:
         return super().encode("".join(c if c in toy.ALPHABET else "!" for c in text))
 
 
 def _toy() -> World:
-    """The toy world, for methods that put words of their own before the policy."""
+    """The toy world, for methods that add words of their own to the prompt."""
     world = toy.world()
     world.text = _Letters()
     return world
@@ -105,7 +105,7 @@ Promise = Callable[[Trial], str]   # why it is broken; empty where it is kept
 def check(
     name: str, make_world: Callable[[], World] = _toy, promises: Sequence[Promise] | None = None
 ) -> list[Finding]:
-    """Hold a method, by name or path, to every promise (or to some). `make_world` opens the world it is tried in."""
+    """Check a method, by name or path, against every promise (or some). `make_world` opens the world of the trial."""
     trial, found = Trial(methods.load(name), make_world), dict[str, Finding]()
     for promise in promises or PROMISES:
         broken = next((r for r in RESTS.get(promise.__name__, ()) if r in found and not found[r].kept), "")
@@ -117,12 +117,12 @@ def check(
 
 
 def tried(method: str, recipe: Recipe, *, sets: Mapping[str, str] | None = None, like: Sequence[Problem] = ()) -> None:
-    """Make two steps of a recipe in `isocost.worlds.toy`, at its own n: what raises there would have cost money.
+    """Run two steps of a recipe in `isocost.worlds.toy`, at its own n, before a run is paid for.
 
-    Of groups there are no more than make some 512 rollouts. `method` is what the user calls it, a name, a path or
-    METHOD@SETTINGS, and `sets` the settings given beside that; `like` are problems that it is meant for, whose `meta`
-    the toy's carry. Raises UserError naming both, the error, and the last line of the method's file that led to it, or
-    of the package where none did.
+    The number of groups is limited to about 512 rollouts. `method` is the user's name for it: a name, a path or
+    METHOD@SETTINGS. `sets` are the settings given besides; `like` are the problems that it is meant for, whose `meta`
+    the toy's problems get. Raises UserError with method, settings, the error, and the last line of the method's file
+    that led to it, or of the package if none did.
     """
     world, n = _toy(), recipe.rollouts
     recipe = recipe.but(groups=min(recipe.groups, max(LEAST, MOST // max(n, 1))))
@@ -143,7 +143,7 @@ def tried(method: str, recipe: Recipe, *, sets: Mapping[str, str] | None = None,
             f"{method}{' with ' + given if given else ''} does not run: a step of it in the toy world (n = {n}) raises "
             f"{methods.told(error, methods.load(method).__file__)}"
         ) from error
-    if n < 2 and earns_nothing_alone(recipe, _toy):     # where it is declared, it was refused before this
+    if n < 2 and earns_nothing_alone(recipe, _toy):     # a declared trait was refused before this
         refuse(recipe, shows=("compares_siblings",))
 
 
@@ -159,7 +159,7 @@ def _sentence(promise: Promise) -> str:
 
 
 def card(trial: Trial) -> str:
-    """The file opens with a docstring, and its card makes one claim and names a parent that exists."""
+    """The file starts with a docstring, and its card makes one claim and names a parent that exists."""
     method = trial.method
     if not (method.__doc__ or "").strip():
         return "the file has no docstring: one sentence of idea, the equation, the paper"
@@ -174,30 +174,31 @@ def card(trial: Trial) -> str:
 
 
 def recipe(trial: Trial) -> str:
-    """`recipe(**changes)` gives a Recipe that carries the changes."""
+    """`recipe(**changes)` returns a Recipe with the changes."""
     method = trial.method
     made = method.recipe(groups=3, rollouts=5)
     if not isinstance(made, Recipe):
-        return f"recipe() gave a {type(made).__name__}"
-    return "" if (made.groups, made.rollouts) == (3, 5) else "it has other sizes: end with .but(**changes)"
+        return f"recipe() returned a {type(made).__name__}"
+    return "" if (made.groups, made.rollouts) == (3, 5) else "it ignores the sizes: end with .but(**changes)"
 
 
 def plain(trial: Trial) -> str:
-    """The recipe is plain data: top-level functions and partials of them, found by their names, and settings that JSON
-    holds."""
+    """The recipe is plain data: top-level functions and partials of them, found by their names, and settings that fit
+    JSON.
+    """
     made = trial.method.recipe()
-    told = describe(made)           # which raises UserError for a lambda
+    told = describe(made)           # raises UserError for a lambda
     if json.loads(json.dumps(told, allow_nan=False)) != told:
         return "a setting is not the same after JSON: use numbers, text, lists and dicts with text for keys"
     lost = next((f for seam in vars(made).values() for f in _functions(seam) if _named(f) is not f), None)
     if lost is not None:
         return f"{lost.__module__}.{lost.__qualname__} is another function than the recipe holds: define it once"
     again = describe(trial.method.recipe())
-    return "" if fingerprint(again) == fingerprint(told) else "recipe() gives another recipe each time"
+    return "" if fingerprint(again) == fingerprint(told) else "recipe() returns a different recipe each time"
 
 
 def _functions(x: Any) -> Iterator[Any]:
-    """The functions in a seam: itself, what it is a partial of, and those among its settings."""
+    """The functions in a seam: itself, the function of a partial, and those among its settings."""
     if isinstance(x, partial):
         yield from (f for part in (x.func, *x.args, *x.keywords.values()) for f in _functions(part))
     elif isinstance(x, tuple | list):
@@ -207,7 +208,7 @@ def _functions(x: Any) -> Iterator[Any]:
 
 
 def _named(function: Any) -> Any:
-    """What a function's module holds under its name, as a process that is told the name would find it."""
+    """The function that a module has under this function's name."""
     found: Any = sys.modules.get(function.__module__)
     for name in function.__qualname__.split("."):
         found = getattr(found, name, None)
@@ -223,7 +224,7 @@ def differs(trial: Trial) -> str:
 
 
 def compatible(trial: Trial) -> str:
-    """It holds nothing together that is known to conflict."""
+    """It has no combination that is known to conflict."""
     try:
         refuse(trial.method.recipe())
     except UserError as error:
@@ -232,7 +233,7 @@ def compatible(trial: Trial) -> str:
 
 
 def imports(trial: Trial) -> str:
-    """It imports the parts, never the machinery that runs them."""
+    """It imports the parts, not the machinery that runs them."""
     method = trial.method
     modules = []
     for node in ast.walk(ast.parse(Path(method.__file__).read_text(encoding="utf-8"))):
@@ -245,29 +246,29 @@ def imports(trial: Trial) -> str:
 
 
 def pace(trial: Trial) -> str:
-    """`pace` takes `lr`, which is planned and tuned, and gives a Pace."""
+    """`pace` takes `lr`, which isocost plans and tunes, and returns a Pace."""
     rate = 0.125
     given = paced(trial.method.recipe(), lr=rate).pace(Ledger())
-    return "" if isinstance(given, Pace) else f"it gave a {type(given).__name__}"
+    return "" if isinstance(given, Pace) else f"it returned a {type(given).__name__}"
 
 
 def plays(trial: Trial) -> str:
-    """A wave is chosen, played, marked, credited and weighed without an error."""
+    """A wave is chosen, played, scored, and its advantages and weights are computed, without an error."""
     assert trial.credited
     return ""
 
 
 def credit(trial: Trial) -> str:
-    """Credit is finite, falls on sampled tokens only, and is not all zero."""
+    """Advantages are finite, zero on tokens that were not sampled, and not all zero."""
     batch, _, _ = trial.credited
     a = batch.advantage
     if a is None or a.shape != batch.tokens.shape:
         return f"advantage has shape {None if a is None else tuple(a.shape)}, the batch {tuple(batch.tokens.shape)}"
     if not bool(torch.isfinite(a).all()):
-        return "some of it is not finite"
+        return "some are not finite"
     if bool((a[~batch.mask] != 0).any()):
-        return "some of it falls on tokens that the policy did not sample"
-    return "" if bool((a != 0).any()) else "all of it is zero although groups earned different rewards"
+        return "some are not zero on tokens that the policy did not sample"
+    return "" if bool((a != 0).any()) else "all are zero although rewards differ within groups"
 
 
 def average(trial: Trial) -> str:
@@ -277,33 +278,33 @@ def average(trial: Trial) -> str:
     if w is None or w.shape != batch.tokens.shape or not bool(torch.isfinite(w).all()):
         return "weights must be finite, one for each token"
     if bool((w < 0).any()) or bool((w[~batch.mask] != 0).any()):
-        return "some are negative, or fall on tokens that the policy did not sample"
+        return "some are negative, or not zero on tokens that the policy did not sample"
     return "" if bool((w > 0).any()) else "all of them are zero"
 
 
 def surrogate(trial: Trial) -> str:
-    """The loss is not reduced: it gives what each token costs, (N, T), and a dict of metrics like it."""
+    """The loss is not reduced: it returns one value per token, (N, T), and a dict of metrics of the same shape."""
     batch, _, world = trial.credited
     given = trial.method.recipe().loss(world.learner.forward(batch), batch)
     if not isinstance(given, tuple) or len(given) != 2 or not isinstance(given[1], Mapping):
-        return f"it gave a {type(given).__name__}, not (loss, {{name: metric}}); the dict may be empty"
+        return f"it returned a {type(given).__name__}, not (loss, {{name: metric}}); the dict may be empty"
     for name, value in {"the loss": given[0], **{f"metric {k}": v for k, v in given[1].items()}}.items():
         if not isinstance(value, Tensor) or value.shape != batch.tokens.shape:
             shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-            return f"{name} has shape {shape}, the batch {tuple(batch.tokens.shape)}: `weight` averages, no loss"
+            return f"{name} has shape {shape}, the batch {tuple(batch.tokens.shape)}: `weight` averages, not the loss"
     return ""
 
 
 def pool(trial: Trial) -> str:
-    """`choose` gives problems of the pool, as they are there."""
+    """`choose` returns problems of the pool, unchanged."""
     _, ledger, world = trial.trained
     rng = chance.generator(ledger.seed, chance.Purpose.CHOOSE, ledger.waves)
     foreign = [p for p in trial.method.recipe().choose(world.problems, ledger, 8, rng) if p not in world.problems]
-    return f"{foreign[0].id!r} is none, or another than there: variants are `guide`'s" if foreign else ""
+    return f"{foreign[0].id!r} is not in the pool, or was changed: only `guide` makes variants" if foreign else ""
 
 
 def again(trial: Trial) -> str:
-    """Two runs alike are alike: no seam draws, or remembers, anything by itself."""
+    """Two runs with the same seed are equal: no seam has random numbers or memory of its own."""
     (first, one, _), (second, other, _) = trial.trained, trial.train()
     for was, now in zip(one.fresh, other.fresh, strict=False):
         if changed := [k for k in was if was[k] != now.get(k)]:
@@ -314,7 +315,7 @@ def again(trial: Trial) -> str:
 
 
 def pure(trial: Trial) -> str:
-    """Advantage, weight and loss change nothing, and say the same when asked twice."""
+    """Advantage, weight and loss change nothing, and return the same value when called twice."""
     (batch, ledger, world), made = trial.credited, trial.method.recipe()
     before = {k: v.clone() for k, v in vars(batch).items() if isinstance(v, torch.Tensor)}
     for name, ask in {
@@ -323,7 +324,7 @@ def pure(trial: Trial) -> str:
         "loss": lambda: made.loss(world.learner.forward(batch), batch)[0].detach(),
     }.items():
         if not torch.equal(ask(), ask()):
-            return f"{name} says something else the second time"
+            return f"{name} returns another value the second time"
         changed = [k for k, v in before.items() if not torch.equal(v, getattr(batch, k))]
         if changed:
             return f"{name} wrote into batch.{', batch.'.join(changed)}: make a new tensor"
@@ -331,16 +332,16 @@ def pure(trial: Trial) -> str:
 
 
 def order(trial: Trial) -> str:
-    """Credit follows the group, not its place in the batch."""
+    """Advantages depend on the group, not on its position in the batch."""
     (batch, ledger, _), made = trial.credited, trial.method.recipe()
     turned = torch.arange(len(batch.tokens)).flip(0)
     back = batch.but(group=batch.group.max() - batch.group).rows(turned)
     there, here = made.advantage(back, ledger).flip(0), made.advantage(batch, ledger)
-    return "" if torch.allclose(there, here, atol=1e-6) else "it changes when groups are renumbered and rows turned"
+    return "" if torch.allclose(there, here, atol=1e-6) else "they change when groups are renumbered and rows reversed"
 
 
 def micro(trial: Trial) -> str:
-    """The gradient does not depend on how a batch is cut into micro-batches."""
+    """The gradient does not depend on how a batch is split into micro-batches."""
     batch, _, world = Trial(trial.method, _toy).credited   # where double precision hides nothing
     learner: Any = world.learner
     grads = []
@@ -349,11 +350,11 @@ def micro(trial: Trial) -> str:
         learner.gradient(batch, trial.method.recipe().loss)
         grads.append(torch.cat([p.grad.flatten().clone() for p in learner.policy.parameters()]))
     gap = max(float((g - grads[0]).abs().max()) for g in grads)
-    return "" if gap <= 1e-10 else f"it moves by {gap:.1e}"
+    return "" if gap <= 1e-10 else f"it differs by {gap:.1e}"
 
 
 def agree(trial: Trial) -> str:
-    """After an update the learner gives the log-probs that the sampler recorded."""
+    """After an update the learner computes the log-probs that the sampler recorded."""
     _, _, world = trial.trained
     batch, _ = _batch(trial.method, world)
     with torch.no_grad():
@@ -363,25 +364,25 @@ def agree(trial: Trial) -> str:
 
 
 def runs(trial: Trial) -> str:
-    """It trains: finite metrics, and every rollout that was paid for meets exactly one fate."""
+    """It trains: metrics are finite, and every rollout that was paid for has exactly one fate."""
     steps, ledger, world = trial.trained
     if not steps:
-        return "no step was made: nothing survived `select`"
+        return "no step was made: `select` left nothing"
     bad = {k for s in steps for k in ("loss", "grad_norm") if not torch.isfinite(torch.tensor(s.line[k]))}
     if bad:
         return f"{', '.join(sorted(bad))} became infinite or not a number"
     paid, met = world.meter.of().rollouts, sum(ledger.fates.values())
-    return "" if paid == met else f"{paid} rollouts were paid for and {met} have a fate"
+    return "" if paid == met else f"{paid} rollouts were paid for, but {met} have a fate"
 
 
 def declares(trial: Trial) -> str:
-    """What its functions declare (`isocost.traits`) is what they do, as far as that can be tried."""
+    """What its functions declare (`isocost.traits`) is what they do, as far as a trial can show."""
     made = trial.method.recipe()
     return _siblings(trial, made) or _phases(trial, made) or _extras(trial, made) or _pass_rates(trial, made)
 
 
 def earns_nothing_alone(recipe: Recipe, make_world: Callable[[], World]) -> bool:
-    """Whether no rollout of a group of one earns credit, in two steps. False where such groups cannot be played."""
+    """Whether no rollout of a group of one has an advantage, in two steps. False if such groups cannot be played."""
     one = recipe.but(rollouts=1, groups=ALONE, select=select.everything, refill=False, max_age=0)
     ledger = Ledger()
 
@@ -393,7 +394,7 @@ def earns_nothing_alone(recipe: Recipe, make_world: Callable[[], World]) -> bool
         asyncio.run(go())
     except Interrupted:
         raise
-    except Exception:       # its play or its credit says that one is too few
+    except Exception:       # its play or its advantage needs more than one rollout
         return False
     return not ledger.fates["trained"]
 
@@ -402,7 +403,7 @@ def _siblings(trial: Trial, made: Recipe) -> str:
     alone = earns_nothing_alone(made, trial.make_world)
     declared = _has("compares_siblings", made.advantage)
     if alone and not declared:
-        return f"a rollout without siblings earns no credit: {_declare('compares_siblings', 'advantage')}"
+        return f"a rollout without siblings has no advantage: {_declare('compares_siblings', 'advantage')}"
     if alone or not declared:
         return ""
     batch, ledger, _ = trial.credited
@@ -413,7 +414,7 @@ def _siblings(trial: Trial, made: Recipe) -> str:
         moved = made.advantage(_rewarded(batch, reward), ledger) != made.advantage(batch, ledger)
         if bool(moved[others].any()):
             return ""
-    return "`advantage` declares compares_siblings, and nobody's credit changes with the reward of a sibling"
+    return "`advantage` declares compares_siblings, but no advantage changes with the reward of a sibling"
 
 
 def _phases(trial: Trial, made: Recipe) -> str:
@@ -422,11 +423,11 @@ def _phases(trial: Trial, made: Recipe) -> str:
     phased, said = inspect.isgenerator(plan), _has("phased", made.allocate)
     if phased and not said:
         return f"`allocate` is a generator: {_declare('phased', 'allocate')}"
-    return "" if phased == said else "`allocate` declares phased, and is no generator"
+    return "" if phased == said else "`allocate` declares phased, but is not a generator"
 
 
 def _extras(trial: Trial, made: Recipe) -> str:
-    """What the package's `enrich` gives and is read has to be required, so that a recipe without it is refused."""
+    """An `extra` of `enrich` that is read has to be required, so that a recipe without it is refused."""
     batch, ledger, world = trial.credited
     given = {thing for x in functions(made.enrich) for thing in x.declared.gives}
     for name in given & batch.extra.keys():
@@ -443,7 +444,7 @@ def _extras(trial: Trial, made: Recipe) -> str:
 
 
 def _pass_rates(trial: Trial, made: Recipe) -> str:
-    """Whether a seam goes by the rewards in the ledger: it says something else where they were the other way round."""
+    """Whether a seam depends on the rewards in the ledger: it returns another value if they are inverted."""
     (batch, _, world), (_, trained, _) = trial.credited, trial.trained
     ledgers = []
     for turn in (lambda r: r, lambda r: None if r is None else 1 - r):
@@ -467,7 +468,7 @@ def _pass_rates(trial: Trial, made: Recipe) -> str:
     for seam, ask in (("choose", chosen), ("allocate", counts), ("advantage", credited)):
         one, other = map(ask, ledgers)
         if one != other and not _has("tracks_pass_rate", getattr(made, seam)):
-            return f"`{seam}` goes by the rewards that the ledger has counted: {_declare('tracks_pass_rate', seam)}"
+            return f"`{seam}` depends on the rewards in the ledger: {_declare('tracks_pass_rate', seam)}"
     return ""
 
 
@@ -485,7 +486,7 @@ def _raises(ask: Callable[[], Any]) -> bool:
         ask()
     except Interrupted:
         raise
-    except Exception:       # whatever a missing name leads to
+    except Exception:       # any error that a missing name causes
         return True
     return False
 
@@ -517,7 +518,7 @@ DRAWS = {       # what a journal's line tells of which seams
 
 
 def _batch(method: Any, world: World) -> tuple[Batch, Ledger]:
-    """One batch of the method in this world, credited and weighed; nothing filtered, so that it is never empty."""
+    """One batch of the method in this world, with advantages and weights; not filtered, so it is never empty."""
     made, ledger = method.recipe(groups=8, select=select.everything), Ledger()
 
     async def take() -> Batch:

@@ -1,11 +1,10 @@
-"""What a recipe may not hold together, and why: a table between traits, which names no function and no method.
+"""Which combinations a recipe must not have, and why: a table between traits, which names no function and no method.
 
-Functions declare their traits beside themselves (`isocost.traits`), wherever they are: at a seam, or inside another
-function as `inner` or one of the `terms`. Sizes and the verifier have traits too (`FACTS`). What one function requires
-another must give; and settings that stand for one number must agree. `isocost train`, `compare` and `methods check`
-refuse what is listed here. What cannot come about is not listed: pass rates are counted before anything is selected,
-every sampled token keeps the log-prob and the version it was drawn with, and a scaled rate is applied after the
-gradient was clipped.
+Functions declare their traits beside themselves (`isocost.traits`), at a seam or inside another function as `inner` or
+one of the `terms`. Sizes and the verifier have traits too (`FACTS`). What one function requires another must provide,
+and settings that represent one number must be equal. `isocost train`, `compare` and `methods check` apply this table.
+Combinations that cannot occur are not listed: pass rates are counted before selection, every sampled token keeps the
+log-prob and the version it was drawn with, and a scaled learning rate is applied after the gradient was clipped.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from isocost.recipe import Used, functions
 from isocost.seams import SEAMS, SIZE_BOUNDS, Recipe
 from isocost.traits import outside
 
-BINARY = ("exact", "final", "words", "numeric", "math")     # verifiers that say 0 or 1 and nothing between
+BINARY = ("exact", "final", "words", "numeric", "math")     # verifiers whose score is 0 or 1
 
 
 @dataclass(frozen=True)
@@ -28,10 +27,10 @@ class Conflict:
 
     one: str
     other: str
-    why: str        # and what would be right
+    why: str        # and how to change it
 
 
-# A trait of a recipe's sizes or its verifier: what it reads like where it is there, empty where it is not.
+# Traits of a recipe's sizes or its verifier: a text if the recipe has the trait, empty if not.
 FACTS: dict[str, Callable[[Recipe, str], str]] = {
     "group_of_one": lambda r, verifier: f"rollouts {r.rollouts}" if r.rollouts < 2 else "",
     "small_batch": lambda r, verifier: f"batch {r.groups * r.rollouts}" if r.groups * r.rollouts < 16 else "",
@@ -41,82 +40,83 @@ FACTS: dict[str, Callable[[Recipe, str], str]] = {
 CONFLICTS = (
     Conflict(
         "by_group_spread", "favours_rare",
-        "dividing by the spread weighs rare answers up already, and these counts do so again; allocate.std=true "
-        "counts for credit in units of a spread, or take credit without one",
+        "dividing by the spread already gives rare answers more weight, and these counts do so again; set "
+        "allocate.std=true, which counts in units of the spread, or use an advantage without a spread",
     ),
     Conflict(
         "needs_graded_rewards", "binary_rewards",
-        "with right and wrong alone most of a group is at the median, its deviation is 0, and one attempt has a "
-        "credit of 1/eps; advantage.flat=1 takes the reward's own unit there",
+        "with rewards of 0 and 1 most of a group is at the median, its deviation is 0, and one attempt has an "
+        "advantage of 1/eps; set advantage.flat=1, which uses the unit of the reward",
     ),
     Conflict(
         "tracks_pass_rate", "leaves_unmarked",
-        "whoever is given up on is never marked, so pass rates are not the policy's; keep all (schedule.keep=1)",
+        "cancelled attempts are never marked, so pass rates are biased; keep all attempts (schedule.keep=1)",
     ),
     Conflict(
         "tracks_pass_rate", "not_whether_right",
-        "the ledger counts what the reward makes of an attempt, which here is not whether it is right",
+        "the ledger counts the reward of an attempt, which here is not whether it is right",
     ),
     Conflict(
         "tracks_pass_rate", "not_as_posed",
-        "most attempts of this play go on from what another began, or stop there, so what the ledger counts of them is "
-        "not the policy's pass rate on the problem as posed",
+        "most attempts of this play continue from another attempt, or stop there, so the ledger does not count the "
+        "policy's pass rate on the problem as posed",
     ),
     Conflict(
         "forces_end", "defers_groups",
-        "an attempt that was put by beyond the interruption would end after one token more when it is taken up",
+        "an attempt that was deferred after its interruption would end one token after it is continued",
     ),
     Conflict(
         "shares_beginnings", "independent_attempts",
-        "leaves of a tree share what they were forked from, and it counts on attempts that are independent draws",
+        "leaves of a tree share their beginnings, and the other needs attempts that are independent draws",
     ),
     Conflict(
         "one_call", "in_parts",
-        "the play compares attempts that it makes in one call, and this schedule asks for them one by one or in parts",
+        "the play compares attempts that it makes in one call, and this schedule requests them one by one or in parts",
     ),
     Conflict(
         "casts_roles", "phased",
-        "the play lays out the attempts of one call, and each phase would lay out its own, to be compared as if alike",
+        "the play assigns roles within one call, so each phase would have its own, and they would be compared",
     ),
     *(Conflict(
         "defers_groups", other,
-        "a group that was put by is taken up as it was posed, once: not in a later phase of a wave that is over, nor "
-        "beside a guided twin",
+        "a deferred group is continued once, as it was posed: not in a later phase of a wave that is over, and not "
+        "together with a guided variant",
     ) for other in ("phased", "poses_twins")),
     Conflict(
         "defers_groups", "runs_ahead",
-        "a wave that is launched ahead is posed before the one in the air takes up what was put by, and poses the same "
-        "unfinished problems once more; wait for each (max_age=0)",
+        "a wave that is launched ahead is posed before the current one has continued its deferred groups, and would "
+        "pose the same problems again; set max_age=0",
     ),
     Conflict(
         "by_batch_spread", "small_batch",
-        "a spread of fewer than 16 rollouts is off by a fifth or more as often as not, and by less in a larger batch; "
-        "raise rollouts (-n) or groups (-B)",
+        "half of the time the spread of fewer than 16 rollouts has an error of a fifth or more; raise rollouts (-n) or "
+        "groups (-B)",
     ),
     Conflict(
         "group_of_one", "compares_siblings",
-        "it compares siblings, and a group of one has none, so that nothing would earn credit; give 2 rollouts or more "
-        "(-n)",
+        "it compares siblings, and a group of one has none, so no rollout would have an advantage; set 2 rollouts or "
+        "more (-n)",
     ),
     Conflict(
         "by_rollout", "by_token",
-        "its baseline is for whole rollouts, and this credit differs from token to token",
+        "its baseline is for whole rollouts, and this advantage differs from token to token",
     ),
 )
 SHARED = {      # numbers that settings share: why they must agree
-    "best_of": "the credit is for the N that attempts were drawn by; set both alike",
+    "best_of": "the advantage must use the N that attempts were drawn with; set both to one value",
     "budgets": "the prior has one number for each budget",
-    "gamma": "the critic would be taught other returns than the credit counts with; set both alike",
-    "lam": "the critic would be taught other returns than the credit counts with; set both alike",
+    "gamma": "the critic would be trained on other returns than the advantage uses; set both to one value",
+    "lam": "the critic would be trained on other returns than the advantage uses; set both to one value",
 }
-AT_MOST = {"best_of": ("rollouts", "a group that is smaller than N says nothing about the best of N")}
-ONE_NUMBER = "they stand for one number; set both alike"
+AT_MOST = {"best_of": ("rollouts", "a group smaller than N cannot estimate the best of N")}
+ONE_NUMBER = "they represent one number; set both to one value"
 
 
 def refuse(recipe: Recipe, *, verifier: str = "", shows: Sequence[str] = ()) -> None:
-    """Raises UserError, with the reason, for a recipe with a value out of its bounds, or that holds what conflicts.
+    """Raises UserError, with the reason, for a recipe with a value out of its bounds or with a conflict.
 
-    `verifier` is its name, if known; `shows` are traits of its credit that no function declares, but that were seen.
+    `verifier` is its name, if known; `shows` are traits of its advantage that no function declares, but that were
+    observed.
     """
     used = {seam: list(functions(getattr(recipe, seam))) for seam in SEAMS}
     for said in (*_out_of_bounds(recipe, used), *_conflicting(recipe, used, verifier, shows), *_lacking(used),
@@ -127,11 +127,11 @@ def refuse(recipe: Recipe, *, verifier: str = "", shows: Sequence[str] = ()) -> 
 def _out_of_bounds(recipe: Recipe, used: dict[str, list[Used]]) -> Iterator[str]:
     for size, allowed in SIZE_BOUNDS.items():
         if not allowed.hold(value := getattr(recipe, size)):
-            yield f"{size} is {value!r}: it takes a value in {allowed.text}"
+            yield f"{size} is {value!r}; expected a value in {allowed.text}"
     for seam, there in used.items():
         for x in there:
             for setting, value, text in outside(x.settings, x.declared):
-                yield f"{seam}: {x.name} has {setting}={value!r}, and takes a value in {text}"
+                yield f"{seam}: {x.name} has {setting}={value!r}; expected a value in {text}"
 
 
 def _conflicting(recipe: Recipe, used: dict[str, list[Used]], verifier: str, shows: Sequence[str]) -> Iterator[str]:
@@ -147,11 +147,11 @@ def _conflicting(recipe: Recipe, used: dict[str, list[Used]], verifier: str, sho
 
     for conflict in CONFLICTS:
         if (one := found(conflict.one)) and (other := found(conflict.other)):
-            yield f"{one} does not go with {other}: {conflict.why}"
+            yield f"{one} conflicts with {other}: {conflict.why}"
 
 
 def _lacking(used: dict[str, list[Used]]) -> Iterator[str]:
-    """What no function gives. One from outside the package may call another inside that does: it is let be."""
+    """What no function provides. A function from outside the package may provide it inside, so it is accepted."""
     for x in (x for there in used.values() for x in there):
         for need in x.declared.requires:
             there = used[need.at]
@@ -163,7 +163,7 @@ def _lacking(used: dict[str, list[Used]]) -> Iterator[str]:
 def _apart(recipe: Recipe, used: dict[str, list[Used]]) -> Iterator[str]:
     """Settings that share a number and differ, and those beyond a size. Of a list the number is its length."""
     found: dict[str, list[tuple[str, Any]]] = {}
-    for seam in sorted(used, key=lambda seam: seam != "advantage"):     # credit is told first
+    for seam in sorted(used, key=lambda seam: seam != "advantage"):     # the advantage is named first
         for x in used[seam]:
             for number, setting in x.declared.shares.items():
                 value = x.settings[setting]
@@ -172,10 +172,10 @@ def _apart(recipe: Recipe, used: dict[str, list[Used]]) -> Iterator[str]:
     for number, there in found.items():
         if number in AT_MOST:
             size, why = AT_MOST[number]
-            for said, value in reversed(there):     # what hands the attempts out is told first, their credit next
+            for said, value in reversed(there):     # the function that selects attempts is named first
                 if value > (most := getattr(recipe, size)):
-                    yield f"{said} does not go with {size}={most}: {why}"
+                    yield f"{said} conflicts with {size}={most}: {why}"
         (first, value), *others = there
         for said, other in others:
             if other != value:
-                yield f"{first} does not go with {said}: {SHARED.get(number, ONE_NUMBER)}"
+                yield f"{first} conflicts with {said}: {SHARED.get(number, ONE_NUMBER)}"

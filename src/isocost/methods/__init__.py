@@ -1,7 +1,8 @@
-"""One paper, one file. A file here is a method: there is nothing to register.
+"""One paper, one file: each file here is a method, without registration.
 
-A method file holds `CARD`, at most a few functions named after the seam they fill, and `recipe(**changes)`; it may
-hold `needs(profile)`. Files of other people count the same: by path, or through the entry points `isocost.methods`.
+A method's file has a docstring with its equations, `CARD`, its functions, named after the seams that they fill, and
+`recipe(**changes)`; it may have `needs(profile)`. Other people's files work the same, by path or through the entry
+points `isocost.methods`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ HOLDS, FAILS, UNMEASURED = "holds", "fails", "not measured"
 
 @dataclass(frozen=True)
 class Card:
-    """Where a method comes from, and what it says of itself."""
+    """The source of a method, and its claim."""
 
     title: str
     paper: str              # arXiv id, or a citation where there is none
@@ -38,14 +39,14 @@ class Card:
 
 
 class _Set:
-    """A method with settings: its module, but for a recipe that has them. Who asks for a recipe has the last word."""
+    """A method with settings: its module, with a recipe that has them. Later changes override the settings."""
 
     def __init__(self, module: Any, name: str, pairs: Sequence[str]):
         if bad := next((p for p in pairs if "=" not in p), None):
             raise UserError(f"{name}: {bad!r} has no value; write METHOD@SEAM.NAME=VALUE, such as grpo@loss.high=0.28")
         self._module, self._sets = module, dict(p.split("=", 1) for p in pairs)
         self.__doc__ = module.__doc__
-        self.recipe()       # a setting that is none is told now
+        self.recipe()       # an unknown setting raises here
 
     def recipe(self, **changes: Any) -> Recipe:
         return tuned(self._module.recipe(**changes), self._sets).but(**changes)
@@ -55,20 +56,19 @@ class _Set:
 
 
 def names() -> list[str]:
-    """Every method there is by name: those of this package and of installed plug-ins, sorted."""
+    """The names of all methods: those of this package and of installed plug-ins, sorted."""
     return sorted({*shipped(), *(e.name for e in entry_points(group="isocost.methods"))})
 
 
 def shipped() -> list[str]:
-    """The methods of this package by name, sorted. A plug-in of the same name does not take their place."""
+    """The names of the methods of this package, sorted. A plug-in of the same name does not replace them."""
     return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
 
 
 def load(name: str) -> Any:
     """The module of a method, by its name or by the path of a .py file; METHOD@SETTINGS is one with these settings.
 
-    Raises UserError if there is none, if it does not import, if it lacks `CARD` or `recipe`, and for settings that
-    are none.
+    Raises UserError if it does not exist, does not import, lacks `CARD` or `recipe`, or lacks one of the settings.
     """
     method, own = parted(name)
     found = _from_file(Path(method)) if method.endswith(".py") else _by_name(method)
@@ -79,7 +79,7 @@ def load(name: str) -> Any:
 
 
 def recipe(name: str, **changes: Any) -> Recipe:
-    """A method's recipe, with these sizes or seams. Raises UserError also where its file fails to make one."""
+    """A method's recipe, with these sizes or seams. Raises UserError also if its file fails to make one."""
     from isocost.seams import Recipe
 
     method = load(name)
@@ -90,18 +90,18 @@ def recipe(name: str, **changes: Any) -> Recipe:
     except Exception as e:      # other people's files may raise anything
         raise UserError(f"{name} makes no recipe: {told(e, method.__file__)}") from e
     if not isinstance(made, Recipe):
-        raise UserError(f"{name} makes no recipe: its `recipe` gives a {type(made).__name__}; is a `return` missing?")
+        raise UserError(f"{name} makes no recipe: its `recipe` returns a {type(made).__name__}; is a `return` missing?")
     return made
 
 
 def parted(name: str) -> tuple[str, str]:
-    """A method and its settings as they were written; a path may hold an @ of its own."""
+    """A method and its settings, as written; a path may contain an @."""
     method, at, own = name.rpartition("@")
     return (method, own) if at and ("=" in own or not ("/" in own or own.endswith(".py"))) else (name, "")
 
 
 def tuned(recipe: Recipe, sets: Mapping[str, str]) -> Recipe:
-    """A recipe with a user's settings, by `seam.name`. Raises UserError for a setting that is none."""
+    """A recipe with a user's settings, by `seam.name`. Raises UserError for an unknown setting."""
     from isocost.recipe import tune
 
     for path, value in sets.items():
@@ -113,7 +113,7 @@ def tuned(recipe: Recipe, sets: Mapping[str, str]) -> Recipe:
 
 
 def told(error: BaseException, file: str) -> str:
-    """An error with the last line of this file that led to it, or of the package where none did."""
+    """An error with the last line of this file that led to it, or of the package if none did."""
     if isinstance(error, UserError):
         return str(error)
     said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -131,8 +131,8 @@ def told(error: BaseException, file: str) -> str:
 def needs(name: str, profile: Mapping[str, Any]) -> tuple[str, str]:
     """Whether a method's preconditions hold on a profiled problem set: (state, why).
 
-    State is `holds`, `fails` or `not measured`; so it is with a method that does not load or whose `needs` raises. A
-    method without a `needs` of its own has its parent's.
+    State is `holds`, `fails` or `not measured`; the last also for a method that does not load or whose `needs` raises.
+    A method without `needs` has its parent's.
     """
     try:
         method = load(name)
@@ -150,9 +150,9 @@ def needs(name: str, profile: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def tree(of: Sequence[str] = ()) -> str:
-    """The methods as a family tree, children indented under the method they change; all, or these.
+    """The methods as a family tree, children indented below the method that they change; all, or these.
 
-    One of an installed package that does not load comes last, with why.
+    Methods of installed packages that do not load come last, with the reason.
     """
     cards, broken = {}, []
     for name in of or names():
@@ -172,11 +172,11 @@ def tree(of: Sequence[str] = ()) -> str:
 
 
 def _by_name(name: str) -> Any:
-    if name in shipped():       # first, and without a look at what is installed, which takes a hundred times as long
+    if name in shipped():       # first, because reading the installed packages takes a hundred times as long
         return importlib.import_module(f"{__name__}.{name}")
     found = next((e for e in entry_points(group="isocost.methods") if e.name == name), None)
     if found is None:
-        raise UserError(f"there is no method {name!r}; there are {', '.join(names())}, or give the path of a .py file")
+        raise UserError(f"unknown method {name!r}; expected one of {', '.join(names())}, or the path of a .py file")
     try:
         return found.load()
     except Exception as e:      # other people's files may raise anything
@@ -185,7 +185,7 @@ def _by_name(name: str) -> Any:
 
 
 def _origin(module: str) -> str:
-    """The file of a module that may not import; empty where there is none."""
+    """The file of a module that may not import; empty if it is not found."""
     try:
         spec = importlib.util.find_spec(module)
     except Exception:       # what it lies in may raise anything
@@ -196,8 +196,8 @@ def _origin(module: str) -> str:
 def _from_file(path: Path) -> Any:
     if not path.is_file():
         raise UserError(f"there is no file {path}")
-    # The name must be the same in every process and wherever the file lies, for what was begun or sealed with it; and
-    # two files called alike must not be taken for one another.
+    # The module's name must be the same in every process and wherever the file is, for runs and seals made with it; two
+    # files of one name must have different modules.
     name = f"{path.stem}_{hashlib.sha256(path.read_bytes()).hexdigest()[:8]}"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, path)

@@ -1,4 +1,4 @@
-"""ADHint: the harder the problem the longer the hint; learn it where it led to success, but count success without more.
+"""ADHint: give longer hints for harder problems; weight success by the difficulty with and without a hint.
 
     hint ratio h = h_max (1 − p), p the share right without          Â: GRPO's, within those with and those without
     A = Â D_c / D̄ if Â > 0, else Â (1 − D_c) / (1 − D̄),   D_c the share wrong of either, D̄ the mean of the two
@@ -38,10 +38,11 @@ async def play(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
     plain: float = 0.5, most: float = 0.5,
 ) -> list[Rollout]:
-    """A share `plain` of the attempts first; the others go on from a hint, the longer the fewer were right (ADHint).
+    """A share `plain` of the attempts runs first; the others continue from a hint (ADHint, arXiv:2512.13095).
 
-    The hint is the share `most` · (1 − right) of the solution's pieces, rounded, less what says the answer. Where it is
-    empty the others are attempts like the first; else they are the cohort "hinted" (arXiv:2512.13095).
+    The fewer of the first were right, the longer the hint: the share `most` · (1 − right) of the solution's pieces,
+    rounded, without the part that contains the answer. Attempts with a hint are the cohort "hinted". If the hint is
+    empty, the others are attempts like the first.
     """
     count = min(max(round(plain * len(attempts)), 1), len(attempts))
     if problem.variant != HINTED or start is not None or count == len(attempts):
@@ -54,7 +55,7 @@ async def play(
 
 
 def hint_for(problem: Problem, rewards: Sequence[float], most: float) -> str:
-    """The hint for a problem of which some attempts earned this much; none where nothing is known."""
+    """The hint for a problem whose plain attempts earned these rewards; empty if there are none."""
     if not rewards:
         return ""
     pieces = guide.pieces_of(str(problem.meta.get("solution") or ""))
@@ -88,9 +89,10 @@ def difficulty(batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def loss(out: Forward, batch: Batch, *, inner: Loss) -> Out:
-    """Any loss, of a teacher's tokens only as far as the policy is as decided there as in its own words (ADHint).
+    """Any loss, with a teacher's tokens weighted by how close their entropy is to the policy's own (ADHint).
 
-    Times min(H_t, H̄) / max(H_t, H̄), a constant: H_t the entropy there, H̄ its mean over the row's own tokens.
+    The weight is min(H_t, H̄) / max(H_t, H̄), a constant: H_t is the entropy at the token, H̄ its mean over the row's
+    own tokens.
     """
     loss, seen = inner(out, batch)
     theirs, entropy = batch.role == int(Role.TEACHER), out.entropy.detach()
@@ -103,7 +105,7 @@ def recipe(**changes: Any) -> Recipe:
     return grpo.recipe(
         name="adhint",
         guide=partial(guide.as_variant, name=HINTED),
-        play=partial(play, plain=0.5, most=0.5),   # h_max is not public: half leaves half to be found
+        play=partial(play, plain=0.5, most=0.5),   # h_max is not public; half leaves half to be solved
         advantage=advantage,
         loss=partial(loss, inner=partial(clipped, low=0.2, high=0.2)),
         improve=improve.imitating,

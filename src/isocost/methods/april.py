@@ -1,4 +1,4 @@
-"""APRIL: launch more groups than a step needs, stop when enough are home, and go on with the others in the next.
+"""APRIL: launch more groups than a step needs, stop when enough are complete, and continue the rest later.
 
     of B groups launched the first B/2 to be complete are trained on; the rest keep what they wrote, with its log-probs
     log ρ_t = log π(y_t) − log μ_t,   μ_t the policy that wrote token t: of a resumed rollout there are several
@@ -24,7 +24,7 @@ from isocost.types import Group, Problem, Rollout, Stop
 if TYPE_CHECKING:
     from isocost.ledger import Ledger
 
-CARD = Card("APRIL", "2509.18521", 2025, "grpo", "No step waits for its longest rollouts; no token is lost.")
+CARD = Card("APRIL", "2509.18521", 2025, "grpo", "No step waits for its longest rollouts, and no token is lost.")
 UNFINISHED = "unfinished"     # the ledger keeps deferred groups under this name
 
 
@@ -32,7 +32,7 @@ UNFINISHED = "unfinished"     # the ledger keeps deferred groups under this name
 def choose(
     pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.Generator, *, inner: Choose = uniform
 ) -> list[Problem]:
-    """The problems whose groups were put by to be played on, oldest first; then as `inner` has it."""
+    """First the problems of deferred groups, oldest first; then problems chosen by `inner`."""
     first = [group.problem for group in ledger.kept[UNFINISHED][:count]]
     return [*first, *inner(pool, ledger, count - len(first), rng)]
 
@@ -40,24 +40,24 @@ def choose(
 @trait("in_parts", "defers_groups")
 @requires(
     "deferred groups first", at="choose",
-    why="what was put by would wait for its problem to be drawn again; april.choose draws it next",
+    why="a deferred group would wait until its problem is drawn again; april.choose draws it next",
 )
 @bounds(home="(0, 1]")
 async def schedule(
     problem: Problem, attempts: Sequence[int], play: Attempts, ledger: Ledger, *, home: float = 0.5
 ) -> list[Rollout]:
-    """When the first share of a wave's groups is home the others stop where they are, and are put by: none is lost.
+    """Stop the wave when a share `home` of its groups is complete, and defer the rest (APRIL, arXiv:2509.18521).
 
-    A problem whose group was put by takes it up again in place of new attempts (`april.choose` sees to it
-    that this is soon): who had ended has ended, who was cut goes on from there under the weights of the day. Such
-    rollouts are marked "resumed". It holds for attempts of one segment (APRIL, arXiv:2509.18521).
+    A deferred group keeps its rollouts. When its problem is chosen again (`april.choose` chooses it next), the group is
+    continued instead of new attempts: finished rollouts stay, stopped ones continue under the current policy. Such
+    rollouts have the origin "resumed". Requires attempts of one segment.
     """
     put_by = taken_up(problem, ledger)
     ended = [r.but(origin="resumed") for r in put_by if r.stop is not Stop.CANCELLED]
     cut = [r for r in put_by if r.stop is Stop.CANCELLED]
     plays = [play(problem, [r.attempt], r.segments[-1]) for r in cut] if put_by else [play(problem, attempts)]
     played = [rollout for made in await asyncio.gather(*plays) for rollout in made]
-    begun = {r.attempt for r in cut if r.segments[-1].written}      # who never got a slot begins only now
+    begun = {r.attempt for r in cut if r.segments[-1].written}      # a rollout without a token is started only now
     back = [r.but(origin="resumed") if r.attempt in begun else r for r in played]
     whole = sorted([*ended, *back], key=lambda r: r.attempt)
     if any(r.stop is Stop.CANCELLED for r in whole):
@@ -89,10 +89,10 @@ def taken_up(problem: Problem, ledger: Ledger) -> tuple[Rollout, ...]:
 async def first_back(
     problem: Problem, attempts: Sequence[int], play: Attempts, ledger: Ledger, *, keep: float = 0.75
 ) -> list[Rollout]:
-    """Start them all, keep the first share home, give up on the rest (APRIL's over-provisioning, arXiv:2509.18521).
+    """Start all attempts, keep the first share that finishes, cancel the rest (APRIL's over-provisioning).
 
-    First means fewest tokens written, ties by attempt number, so the wall clock decides nothing. Those given up on
-    do not come home; what they cost until then is charged.
+    First means the fewest tokens written, ties by attempt number, so wall-clock time decides nothing. The cost of
+    cancelled attempts up to that point is charged (arXiv:2509.18521).
     """
     wanted = ceil(keep * len(attempts))
     pending = {asyncio.create_task(play(problem, [attempt])) for attempt in attempts}
@@ -110,7 +110,7 @@ async def first_back(
 
 
 def recipe(**changes: Any) -> Recipe:
-    # 64 launched for 32 in the released script. B counts what is launched, so half as many groups make an update.
+    # The released script launches 64 groups for 32. B counts launched groups, so half as many make an update.
     return grpo.recipe(
         name="april",
         choose=partial(choose, inner=uniform),

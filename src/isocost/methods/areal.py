@@ -1,4 +1,4 @@
-"""AReaL's decoupled PPO: correct for who sampled, and clip against who is learning; these are two policies.
+"""AReaL, decoupled PPO: correct for the policy that sampled, and clip to the policy at the start of the step.
 
     L = (1/R) Σ_i (1/|y_i|) Σ_t (π_prox / π_sampler) · max(−A ρ, −A clip(ρ, 1 ± 0.2)),   ρ = π_θ / π_prox
     π_prox the learner when the step begins; a token with π_prox / π_sampler > 5 is left out     rollouts η = 4 old
@@ -23,26 +23,27 @@ from isocost.world import World
 if TYPE_CHECKING:
     from isocost.ledger import Ledger
 
-CARD = Card("AReaL", "2505.24298", 2025, "grpo", "With a clip of its own, PPO bears rollouts that are steps old.")
+CARD = Card("AReaL", "2505.24298", 2025, "grpo", "PPO with a separate clip tolerates rollouts several steps old.")
 
 
 @gives("a correction")
 @requires(
     "a step's own ratios", at="improve",
-    why="it corrects from the sampler to the learner as the step begins, which areal.improve scores the batch for",
+    why="it corrects from the sampler to the learner at the start of the step, which areal.improve scores",
 )
 @bounds(low="[0, 1]", high="[0, inf]", cap="(0, inf]")
 def loss(
     out: Forward, batch: Batch, *, low: float = 0.2, high: float = 0.2, cap: float = 5.0, reject: bool = True
 ) -> Out:
+    """PPO's clipped loss relative to the policy at the start of the step, corrected for the sampler (AReaL)."""
     clip = partial(clipped, low=low, high=high)
     return corrected(out, between(out, batch), inner=clip, cap=cap, reject=reject)
 
 
 def between(out: Forward, batch: Batch) -> Batch:
-    """A batch with a `lag` gets for its old policy one between sampler and learner, and any other stays as it is.
+    """The batch with an old policy interpolated between sampler and learner, if it has a `lag`; else unchanged.
 
-    log π_old = log μ + α (log π − log μ), α = (lag − 1) / lag: a guess of the learner one step ago, which costs no
+    log π_old = log μ + α (log π − log μ), α = (lag − 1) / lag: an estimate of the learner one step ago, without a
     forward pass (AReaL, arXiv:2505.24298). Tokens of this step, or of the last, keep their sampler.
     """
     if "lag" not in batch.extra:
@@ -54,18 +55,18 @@ def between(out: Forward, batch: Batch) -> Batch:
 @gives("a step's own ratios")
 @requires(
     "a correction", at="loss",
-    why="its ratios are to the learner as the step begins, so what the sampler was apart from it must be corrected; "
-        "put the loss inside loss.corrected",
+    why="its ratios are to the learner at the start of the step, so the difference to the sampler must be "
+        "corrected; put the loss inside loss.corrected",
 )
 @bounds(epochs="[1, inf)", minibatches="[1, inf)")
 def improve(
     batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *, epochs: int = 1, minibatches: int = 1
 ) -> dict[str, float]:
-    """`policy`, with ratios to the learner as it is when the step begins, however old the rollouts (AReaL).
+    """`improve.policy` with ratios to the learner at the start of the step, however old the rollouts (AReaL).
 
-    What the rollouts were sampled by is `loss.corrected`'s business: clipping to a policy of several steps ago would
-    hold the learner back there (arXiv:2505.24298). More than one update scores the whole batch first, unless it
-    carries a `lag`: then `areal.between` puts a policy in between, for nothing (`areal.lag`).
+    `loss.corrected` corrects for the policy that sampled: clipping to a policy of several steps ago would hold the
+    learner back (arXiv:2505.24298). More than one update scores the whole batch first, unless it has a `lag`: then
+    `areal.between` interpolates an old policy at no cost (`areal.lag`).
     """
     if epochs * minibatches > 1 and "lag" not in batch.extra:
         batch = batch.but(old=world.learner.score(batch).logp.to(batch.logp.dtype) * batch.mask)
@@ -74,7 +75,7 @@ def improve(
 
 @gives("lag")
 def lag(batch: Batch, world: World) -> Batch:
-    """How many steps ago each token was sampled, as `extra["lag"]`; 0 where none was."""
+    """How many steps ago each token was sampled, as `extra["lag"]`; 0 for tokens that were not sampled."""
     out, now = torch.zeros_like(batch.logp), world.engine.version
     segments = [s for g in batch.groups for r in g.rollouts for s in r.segments]
     for row, text in enumerate(segments):
@@ -83,7 +84,7 @@ def lag(batch: Batch, world: World) -> Batch:
 
 
 def recipe(**changes: Any) -> Recipe:
-    # As released, what is beyond the cap is rejected and stays in the average. With enrich=(areal.lag,) π_prox is
-    # put between sampler and learner by age instead of scored. Four updates a step: with one, ρ is 1.
+    # As released: a token beyond the cap is rejected and stays in the average. With enrich=(areal.lag,) π_prox is
+    # interpolated between sampler and learner by age instead of scored. Four updates per step: with one, ρ is 1.
     learn = partial(improve, minibatches=4)
     return grpo.recipe(name="areal", loss=loss, improve=learn, max_age=4).but(**changes)

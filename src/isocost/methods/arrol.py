@@ -1,4 +1,4 @@
-"""ARRoL: tell early which attempts will be right, and let only so many of each kind go on.
+"""ARRoL: predict early which attempts will be right, and continue only a share of each kind.
 
     P(keep i) = κ (p̂_i ρ / p̄ + (1 − p̂_i)(1 − ρ) / (1 − p̄)), in [0, 1], after L tokens;   p̄ the group's mean of p̂
     mean P = κ, and of those kept a share ρ is right if p̂ is; p̂ is a share right among earlier attempts alike
@@ -29,7 +29,7 @@ OUTLOOKS = "outlooks"     # the note with what was predicted of a rollout before
 
 
 def confidence(text: Segment) -> float:
-    """Mean log-prob of what the policy wrote."""
+    """Mean log-prob of the tokens that the policy wrote; 0 if there are none."""
     return float(text.logp[text.own].mean()) if text.written else 0.0
 
 
@@ -43,15 +43,15 @@ async def schedule(
     at: int = 512, keep: float = 0.5, aim: float = 0.5, cold: int = 20, least: int = 2, bins: int = 10,
     window: int = 2048, outlook: Callable[[Segment], float] = confidence,
 ) -> list[Rollout]:
-    """Of those who are not done after `at` tokens only some go on, chosen so that half are right (arXiv:2603.24840).
+    """Pause attempts after `at` tokens and continue only some, so that half of them are right (arXiv:2603.24840).
 
-    How likely each will be is told from its `outlook` then, by how earlier ones with such an outlook have ended
-    (`arrol.odds`); `chances` says who goes on. At least `least` of a group come home. In the first `cold` steps
-    everyone goes on, and is learnt from. Who does not go on is cancelled; what it cost is paid. Raises UserError for
-    `at` below 1.
+    The probability that an attempt will be right is estimated from its `outlook` at that point, by how earlier attempts
+    with such a value ended (`arrol.odds`); `chances` decides which continue. At least `least` of a group are kept. In
+    the first `cold` steps all continue, and their outcomes are recorded. The others are cancelled; their cost is
+    charged. Raises UserError for `at` below 1.
     """
     if at < 1:
-        raise UserError(f"schedule.at is {at}; there is nothing to tell from before the first token")
+        raise UserError(f"schedule.at is {at}: there is nothing to predict from before the first token; set 1 or more")
     early = await play(problem, attempts, max_tokens=at)
     cut = [r for r in early if r.stop is Stop.LENGTH] if at < play.pace.max_tokens else []
     told = {r.attempt: outlook(r.segments[-1]) for r in cut}
@@ -69,10 +69,10 @@ async def schedule(
 
 
 def odds(ledger: Ledger, outlooks: Sequence[float], *, bins: int, window: int) -> list[float]:
-    """The chance that attempts with these outlooks end well, by how the latest `window` that had one have ended.
+    """The estimated probabilities that attempts with these outlooks are right, from the latest `window` outcomes.
 
-    These are cut into `bins` of as many each by their outlook, and an attempt gets the share right of its bin, from a
-    flat prior: never quite 0 or 1. A half where nothing is known.
+    Outcomes are sorted into `bins` of equal size by outlook; an attempt gets the share right of its bin, from a flat
+    prior, so never exactly 0 or 1. 0.5 if there are no outcomes.
     """
     known = ledger.fold(partial(_told, window=window), list[tuple[float, float]]())
     if not known:
@@ -93,10 +93,10 @@ def _told(known: list[tuple[float, float]], seen: Sequence[Seen], *, window: int
 
 
 def chances(odds: Sequence[float], *, keep: float, aim: float) -> np.ndarray:
-    """With which chance each of a group goes on, so that a share `keep` does, of which a share `aim` will be right.
+    """The probability of each attempt to continue, so that a share `keep` does, of which a share `aim` is right.
 
-    keep · (p aim / p̄ + (1 − p)(1 − aim) / (1 − p̄)), in [0, 1]: p are the odds, p̄ their mean. Where nothing is cut off
-    at 1 the mean is exactly `keep`, and with odds of 0 and 1 that come true the share right is exactly `aim`.
+    keep · (p aim / p̄ + (1 − p)(1 − aim) / (1 − p̄)), in [0, 1]: p are the odds, p̄ their mean. Where nothing is cut
+    off at 1 the mean is exactly `keep`, and with odds of 0 and 1 that come true the share right is exactly `aim`.
     """
     p = np.asarray(odds, dtype=np.float64)
     mean = p.mean()
@@ -106,7 +106,8 @@ def chances(odds: Sequence[float], *, keep: float, aim: float) -> np.ndarray:
 
 
 def recipe(**changes: Any) -> Recipe:
-    # L, κ, ρ and the cold start are the paper's. Its head reads hidden states, which no seam shows: here the mean
-    # log-prob of the L tokens is binned as the paper bins its head's output. n counts what is begun, so twice GRPO's.
+    # L, κ, ρ and the cold start are the paper's. Its head reads hidden states, which no seam provides: here the mean
+    # log-prob of the L tokens is binned as the paper bins its head's output. n counts started attempts, so it is twice
+    # GRPO's.
     early = partial(schedule, at=512, keep=0.5, aim=0.5, cold=20, outlook=confidence)
     return grpo.recipe(name="arrol", schedule=early, rollouts=16).but(**changes)

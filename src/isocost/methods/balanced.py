@@ -1,4 +1,4 @@
-"""Balanced online difficulty filtering: train on the groups that were right about half the time, sample until B are.
+"""Balanced online difficulty filtering: train on groups that are right about half the time; sample until B are.
 
     keep x  iff  T_low ≤ p̂(x) ≤ T_high,   p̂(x) the share right of its n rollouts
     KL(π_0 ‖ π*) = log(1 − p + p e^{1/β}) − p/β ≈ p(1 − p) / (2β²): what there is to learn is most at p = ½
@@ -21,18 +21,22 @@ from isocost.types import Group
 if TYPE_CHECKING:
     from isocost.ledger import Ledger
 
-CARD = Card("Balanced difficulty filtering", "2504.03380", 2025, "grpo", "Half-solved groups teach fastest per update.")
+CARD = Card(
+    "Balanced difficulty filtering", "2504.03380", 2025, "grpo",
+    "Groups that are half right improve the policy most per update.",
+)
 
-LOW, HIGH = 0.25, 0.75   # the paper compares symmetric bands; this one keeps what is worth 3/4 of the best, or more
-LEAST_HELD = 0.1         # share of groups within: below it a step needs more than ten waves
-SIZE = 8                 # n at which that share is told
+LOW, HIGH = 0.25, 0.75   # the paper compares symmetric bands; p(1 − p) is at least 3/4 of its maximum in this one
+LEAST_HELD = 0.1         # least share of groups in the band: below it a step needs more than ten waves
+SIZE = 8                 # n at which that share is computed
 
 
 @bounds(low="[0, 1]", high="[0, 1]")
 def select(group: Group, ledger: Ledger, *, low: float = 0.25, high: float = 0.75) -> Group | None:
-    """Nothing of a group whose share of right attempts is not in [low, high] (arXiv:2504.03380), nor of a settled one.
+    """The group if its share of right attempts is in [low, high] and not all are equal; else nothing
+    (arXiv:2504.03380).
 
-    Right is what the verifier said, whatever the reward made of it.
+    Right is the verifier's mark, whatever the reward made of it.
     """
     right = [mark(r) for r in group.rollouts if r.score is not None]
     held = low <= sum(right) / max(len(right), 1) <= high and len(set(right)) > 1
@@ -40,7 +44,7 @@ def select(group: Group, ledger: Ledger, *, low: float = 0.25, high: float = 0.7
 
 
 def held(rate: float, size: int = SIZE) -> float:
-    """Chance that a group of a problem solved at this rate is within the band."""
+    """Probability that a group of a problem with this pass rate is within the band."""
     within = range(ceil(LOW * size), floor(HIGH * size) + 1)
     return sum(comb(size, k) * rate**k * (1 - rate) ** (size - k) for k in within)
 

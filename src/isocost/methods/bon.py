@@ -1,4 +1,4 @@
-"""BoN-aware RL on plain groups: a right answer counts as often as it would be the only right one of N.
+"""BoN-aware RL on plain groups: weight a right answer by how often it would be the only right one of N.
 
     A_i = N · C(w, N−1) / C(n−1, N−1) if r_i is right, else 0;   w wrong of n ≥ N
     the mean over a group is unbiased for ∇(1 − p^N) = N p^{N−1} E[1{right} ∇log π],   p = P(wrong)
@@ -19,7 +19,7 @@ from isocost.ops import siblings_of, spread
 from isocost.seams import Recipe
 from isocost.traits import bounds, shares, trait
 
-CARD = Card("BoN-aware", "2412.15287", 2024, "reinforce", "It wins at best of N and gives way at one sample.")
+CARD = Card("BoN-aware", "2412.15287", 2024, "reinforce", "It improves best-of-N and is worse at one sample.")
 
 needs = grpo.needs   # siblings that differ: a group that is all wrong or all right says nothing about N > 1
 
@@ -28,9 +28,9 @@ needs = grpo.needs   # siblings that differ: a group that is all wrong or all ri
 @shares(best_of="n")
 @bounds(n="[1, inf)")
 def advantage(batch: Batch, ledger: object, *, n: int = 4, least: float = 0.5) -> Tensor:  # -> (N, T)
-    # N is the N of deployment; the paper trains with 16 and 32, which groups of 8 cannot tell.
-    # `least`: the reward from which an answer is right.
-    # No baseline: this is already the gain over the best of N − 1 of the others, whether i is right or wrong.
+    # N is the N of deployment; the paper trains with 16 and 32, which groups of 8 cannot estimate. `least`: the reward
+    # from which an answer is right. No baseline: this is already the gain over the best of N − 1 of the others, whether
+    # i is right or wrong.
     credit = torch.zeros_like(batch.reward)
     groups = siblings_of(batch)
     if max(map(len, groups)) < n:

@@ -1,4 +1,4 @@
-"""BRPO: answer at every budget, and credit each stretch of thought with what it added to the answers after it.
+"""BRPO: answer at every budget, and credit each stretch of a trace with what it added to the answers after it.
 
     R_s = Σ_{k≥s} P_k c_k,   A_s = R_s − (s V1_s + (S − s) V2_s) / S,   s = 0..S−1,   c_s the mean score at budget s
     V1_s = (Σ_{k<s} 2^k c_k / Σ_{k<s} 2^k) Σ_{k≥s} P_k   the trace so far,   V2_s = mean of R_s over the traces
@@ -36,7 +36,7 @@ CARD = Card("BRPO", "2505.13438", 2025, "grpo", "It beats GRPO at every budget o
 
 reads_budgets = requires(
     "answers at budgets", at="play",
-    why="it goes by answers at several budgets, and this play asks for none; brpo.play does",
+    why="it needs answers at several budgets, and this play makes none; brpo.play does",
 )
 
 
@@ -48,11 +48,11 @@ async def play(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
     shares: tuple[float, ...] = (0.25, 0.5, 0.75, 1.0), answers: int = 2, words: str = "", room: int = 128,
 ) -> list[Rollout]:
-    """Traces, and after each share of `max_tokens` some answers to what was thought until then (arXiv:2505.13438).
+    """Traces, and after each share of `max_tokens` several answers to the trace so far (arXiv:2505.13438).
 
-    A trace comes with `answers` answers per budget; so n attempts hold n // (1 + budgets · answers) traces, at least
-    one, and all others are answers. They begin with `words`, take `room` tokens at most, and say where they come
-    from: `parent` is (trace, token), the cohort "trace.budget". Budgets that a trace does not reach share one.
+    A trace has `answers` answers per budget. Of n attempts, n // (1 + budgets · answers) are traces, at least one, and
+    all others are answers. An answer begins with `words` and has `room` tokens at most; its `parent` is (trace, token),
+    its cohort "trace.budget". Budgets that a trace does not reach share one cut.
     """
     if place.purpose != chance.Purpose.TRAIN:
         return await sample(problem, attempts, world, pace, place, start)
@@ -77,7 +77,7 @@ async def play(
 
 
 def _budgets(text: Segment, shares: Sequence[float], pace: Pace, world: World) -> list[int]:
-    """Where each budget cuts a trace; at its end, less the token that ends it, where it was over before."""
+    """The token at which each budget cuts a trace; its end, without the end token, if the trace ended before."""
     own = np.flatnonzero(text.own)
     thought = own[:-1] if len(own) and text.tokens[own[-1]] in world.text.ends else own
     spent = [min(ceil(share * pace.max_tokens), len(thought)) for share in shares]
@@ -89,7 +89,7 @@ def _budgets(text: Segment, shares: Sequence[float], pace: Pace, world: World) -
 @shares(budgets="prior")
 @bounds(prior="[0, inf)")
 def advantage(batch: Batch, ledger: object, *, prior: tuple[float, ...] = (0.25,) * 4) -> Tensor:  # -> (N, T)
-    # P: as many numbers as there are budgets, uniform as in one of the paper's two main runs; (0, .., 1) is "base".
+    # P: one number for each budget, uniform as in one of the paper's two main runs; (0, .., 1) is "base".
     credit = spread(in_groups(lambda r: r - r.mean(), batch.reward, batch), batch)
     at = torch.arange(batch.tokens.shape[1])
     first = 0
@@ -107,10 +107,10 @@ def advantage(batch: Batch, ledger: object, *, prior: tuple[float, ...] = (0.25,
 
 
 def scores(group: Group, trace: int, budgets: int) -> tuple[list[float], list[int]]:
-    """What the answers to a trace of `anytime` earned at each budget on average, and where the cuts are.
+    """Mean score of the answers to a trace at each budget, and where the cuts are.
 
-    A trace that ended early has fewer cuts than budgets; the last holds for the rest. Nothing is known of a trace
-    of which all answers at some cut have no score: ([], []).
+    A trace that ended early has fewer cuts than budgets; the last cut serves the rest. ([], []) if all answers at some
+    cut have no score.
     """
     earned: dict[int, list[float]] = {}
     for r in group.rollouts:
@@ -129,13 +129,13 @@ def lead(c: Tensor, prior: Tensor) -> Tensor:
     s, ahead = torch.arange(len(prior)), prior.flip(0).cumsum(0).flip(0)
     returns, recent = (c * prior).flip(1).cumsum(1).flip(1), 2.0**s
     v1 = torch.nn.functional.pad((c * recent).cumsum(1) / recent.cumsum(0), (1, -1)) * ahead
-    leads = returns - (s * v1 + (len(s) - s) * returns.mean(0)) / len(s)      # V2: of a trace alone, its own
-    return leads.where(leads.abs() > EPS * returns.abs().max(), 0.0)          # what is settled is so exactly
+    leads = returns - (s * v1 + (len(s) - s) * returns.mean(0)) / len(s)      # V2: of a single trace, its own
+    return leads.where(leads.abs() > EPS * returns.abs().max(), 0.0)          # a rounding error becomes exactly 0
 
 
 def recipe(**changes: Any) -> Recipe:
-    # The paper: 8 traces with 4 answers per budget, 136 rollouts. Here 4 with 2, for each is counted in n.
-    # A chat model needs play.words, such as scalerl.TIME_IS_UP: without, an answer is only going on with less room.
+    # The paper: 8 traces with 4 answers per budget, 136 rollouts. Here 4 with 2, because n counts each of them. A chat
+    # model needs play.words, such as scalerl.TIME_IS_UP; without it an answer is only a continuation with fewer tokens.
     asked = partial(play, shares=(0.25, 0.5, 0.75, 1.0), answers=2)
     average = weight.token_mean      # as the released code's trainer does
     return grpo.recipe(name="brpo", play=asked, advantage=advantage, weight=average, rollouts=36).but(**changes)

@@ -1,4 +1,4 @@
-"""CISPO: cap the weight of a token, not its update, so that no token loses its gradient.
+"""CISPO: cap the importance weight of a token instead of clipping, so that every token keeps its gradient.
 
     L = −mean_groups (1/Σ|y_i|) Σ_i Σ_t sg(min(ρ, ε)) A log π,   A of GRPO, ε = 5
     MiniMax 2025, arXiv:2506.13585; cap 5 and average per prompt as in ScaleRL, arXiv:2510.13786
@@ -24,7 +24,8 @@ CARD = Card("CISPO", "2506.13585", 2025, "grpo", "Rare but pivotal tokens keep t
 
 
 def weight(batch: Batch) -> Tensor:
-    """Every group the same, all tokens of its rollouts sharing: 1 / (groups · tokens of the group). -> (N, T)"""
+    """Every group has equal weight, shared by all tokens of its rollouts: 1 / (groups · tokens of the group). -> (N, T)
+    """
     tokens = torch.zeros_like(batch.reward).index_add(0, batch.group, lengths(batch))
     return spread(1 / tokens.clamp(min=1)[batch.group], batch) / count(tokens)
 

@@ -1,4 +1,4 @@
-"""DAPO: clip higher, average over tokens, refill what settled groups leave, charge for running out of room.
+"""DAPO: clip higher, average over tokens, refill uniform groups, and penalise running out of tokens.
 
     L = (1/Σ|y_i|) Σ_i Σ_t max(−A ρ, −A clip(ρ, 1 − 0.2, 1 + 0.28)),   groups with 0 < #right < n only
     r_i ← r_i − ½ · clip((|y_i| − (L_max − L_cache)) / L_cache, 0, 1)          Yu et al. 2025, arXiv:2503.14476
@@ -26,17 +26,17 @@ from isocost.world import World
 CARD = Card("DAPO", "2503.14476", 2025, "grpo", "Four small changes keep entropy up and gradients alive.")
 
 SIZE = 16              # n of the paper's runs
-MOST_DROPPED = 0.9     # share of groups that may be settled: above it a step needs more than ten waves
+MOST_DROPPED = 0.9     # largest share of uniform groups: above it a step needs more than ten waves
 
 
 @bounds(penalty="[0, inf)", limit="[0, inf)", cache="[0, inf)")
 async def reward(
     group: Group, world: World, *, penalty: float = 0.5, limit: int = 0, cache: int = 0
 ) -> Group:
-    """What the verifier says, less a penalty for running out of room (DAPO, arXiv:2503.14476).
+    """The verifier's score, minus a penalty for running out of tokens (DAPO, arXiv:2503.14476).
 
-    The penalty is 0 up to `limit - cache` sampled tokens, grows linearly to `penalty` at `limit`, and is `penalty`
-    for whatever was cut. With `cache` 0 only what was cut is charged. Parts: `right` (unshaped) and `overlong`.
+    The penalty is 0 up to `limit - cache` sampled tokens, grows linearly to `penalty` at `limit`, and is `penalty` for
+    truncated attempts. With `cache` 0 only truncated attempts are penalised. Parts: `right` (unshaped) and `overlong`.
     """
     group = await verified(group, world)
     return group.of(_charged(r, penalty * _overlong(r, limit, cache)) for r in group.rollouts)
@@ -57,16 +57,16 @@ def _overlong(rollout: Rollout, limit: int, cache: int) -> float:
 
 
 def unless_cut(batch: Batch, *, inner: Weight) -> Tensor:
-    """Any average, over the rollouts that ended by themselves: the truncated ones count in baselines only.
+    """Any average, over the rollouts that ended by themselves; truncated ones count in baselines only. -> (N, T)
 
-    DAPO's overlong filtering (arXiv:2503.14476). -> (N, T)
+    DAPO's overlong filtering (arXiv:2503.14476).
     """
     cut = torch.tensor([r.stop is Stop.LENGTH for g in batch.groups for r in g.rollouts], device=batch.mask.device)
     return inner(batch.but(mask=batch.mask & ~cut[batch.rollout, None]))
 
 
 def needs(profile: Mapping[str, Any]) -> tuple[str, str]:
-    """A filter that leaves something: not nearly every group settled at the paper's n."""
+    """A filter that leaves enough: not nearly every group is uniform at the paper's n."""
     state, why = grpo.needs(profile)
     if state != HOLDS:
         return state, why

@@ -1,4 +1,4 @@
-"""DARS: a first look at every problem, then more rollouts where few were right, until advantages sum alike.
+"""DARS: sample every problem once, then give more rollouts to problems where few were right.
 
     Σ|A| = N · S(a),  S(a) = 2a(1 − a)          ΔN = ⌈(N/2 − N S(a)) / S(a)⌉ for a < ½, N + ΔN ≤ N_max; else 0
     A_i = r_i − mean r over both looks          a = 0 counts as ½/N          Yang et al. 2025, arXiv:2508.13755
@@ -31,11 +31,11 @@ def allocate(
     problems: Sequence[Problem], ledger: Ledger, total: int, *,
     first: float = 0.5, most: int = 32, hard: bool = False, std: bool = False,
 ) -> Generator[list[int], list[Group], None]:
-    """A first look at everyone, then more for whom few attempts were right (DARS, arXiv:2508.13755).
+    """Two phases: equal counts first, then more for problems where few attempts were right (DARS, arXiv:2508.13755).
 
-    The share `first` of the wave is dealt out equally, N each; `missing` says how many more a problem then wants, up
-    to `most` in all. What is left of the wave is dealt by that: in proportion where it does not suffice, and what is
-    over goes to everyone alike, so the sum is exactly `total`. The second phase waits for the slowest of the first.
+    The share `first` of the wave is distributed equally, N each; `missing` gives how many more a problem needs, up to
+    `most` in all. The rest of the wave is distributed by that: in proportion if it does not suffice; a surplus goes to
+    all equally, so the sum is exactly `total`. The second phase waits for the slowest attempt of the first.
     """
     each = max(int(first * total) // len(problems), 1)
     groups = yield [each] * len(problems)
@@ -48,11 +48,11 @@ def allocate(
 
 
 def missing(rate: float, first: int, *, most: int, hard: bool = False, std: bool = False) -> int:
-    """Attempts that a problem wants beside its `first`, so that its advantages sum to those of one half right.
+    """Attempts that a problem needs beyond its `first`, so that Σ|A| equals that of a problem half right.
 
-    In a group of N of which the share a is right, Σ|A| = N · 2a(1 − a), at most N/2 (with `std`, divided by the
-    spread: N · 2√(a(1 − a)), at most N). The aim is that most, or 2(1 − a) times it for the `hard`; none right counts
-    as half a one. A problem of which half or more was right wants nothing.
+    In a group of N with share a right, Σ|A| = N · 2a(1 − a), at most N/2 (with `std`, divided by the spread: N · 2√(a(1
+    − a)), at most N). The target is that maximum, or 2(1 − a) times it if `hard`; none right counts as half an attempt
+    right. A problem with half or more right needs none.
     """
     if rate >= 0.5:
         return 0
@@ -63,13 +63,13 @@ def missing(rate: float, first: int, *, most: int, hard: bool = False, std: bool
 
 
 def _right(group: Group) -> float:
-    """Share right, by what the verifier said where the reward was shaped; a half where nothing has a score."""
+    """Share right by the verifier's marks, where the reward was shaped too; 0.5 if nothing has a score."""
     values = [r.mark.value if r.mark else r.score.value for r in group.rollouts if r.score]
     return sum(min(max(x, 0.0), 1.0) for x in values) / len(values) if values else 0.5
 
 
 def in_proportion(wanted: Sequence[int], total: int) -> list[int]:
-    """`total`, shared in proportion to what each wants, by largest remainder; ties to the first. The sum is exact."""
+    """`total`, shared in proportion to the needs by largest remainder; ties to the first. The sum is exact."""
     if not total:
         return [0] * len(wanted)
     whole = [divmod(w * total, sum(wanted)) for w in wanted]
@@ -79,7 +79,8 @@ def in_proportion(wanted: Sequence[int], total: int) -> list[int]:
 
 
 def recipe(**changes: Any) -> Recipe:
-    # A wave has n rollouts for each problem on average, so both looks together cost what the parent's one does at the
-    # same n: the first takes half (the paper's N = 8), the second deals out the rest. DARS-B is improve.epochs=2.
+    # A wave has n rollouts per problem on average, so both phases together cost what one phase of the parent costs at
+    # the same n. The first phase takes half (the paper's N = 8), the second distributes the rest. DARS-B is
+    # improve.epochs=2.
     more = partial(allocate, first=0.5, most=32)
     return drgrpo.recipe(name="dars", allocate=more, select=select.mixed, rollouts=16).but(**changes)

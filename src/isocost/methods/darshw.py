@@ -1,4 +1,4 @@
-"""DARS, weighted by hardness: the rarer a right answer, the more than its share a problem gets.
+"""DARS, weighted by hardness: the rarer a right answer, the larger the share of rollouts a problem gets.
 
     ΔN = ⌈(2(1 − a) · N/2 − N S(a)) / S(a)⌉ for a < ½,  S(a) = 2a(1 − a)          Yang et al. 2025, arXiv:2508.13755
 """

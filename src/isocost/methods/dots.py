@@ -1,4 +1,4 @@
-"""DOTS with rollout replay: pose problems of a predicted pass rate near ½, and train on each good group twice or more.
+"""DOTS with rollout replay: choose problems of a predicted pass rate near ½, and train on mixed groups again.
 
     p̂ = σ(w logit(Σ_j softmax_j(q·k_j/τ_a) r_j) + b)          x drawn ∝ exp(−|p̂(x) − α| / τ), without replacement
     a batch is σ fresh and 1 − σ remembered mixed groups, their ratios π_θ / π_sampler as stored
@@ -29,7 +29,7 @@ CARD = Card("DOTS with rollout replay", "2506.05316", 2025, "grpo", "Equal rewar
 
 
 def trigrams(problem: Problem) -> ndarray:
-    """(256,) how often each triple of characters occurs, hashed, at length 1; or `meta["embedding"]`, where given."""
+    """(256,) hashed counts of character triples, normalised to length 1; or `meta["embedding"]` if present."""
     given = problem.meta.get("embedding")
     return _trigrams(problem.text) if given is None else _unit(np.asarray(given, dtype=np.float64))
 
@@ -43,8 +43,8 @@ def choose(
 ) -> list[Problem]:
     """Drawn without replacement by exp(−|p − aim| / spread), p being a predicted pass rate (DOTS, arXiv:2506.05316).
 
-    The share `probes` of a wave is drawn evenly instead: without such problems the prediction would learn only of
-    those it likes. They are trained on as well, for they are paid for.
+    The share `probes` of a wave is drawn uniformly instead: otherwise the prediction would only learn from problems
+    that it prefers. They are trained on as well, because they are paid for.
     """
     guess = predicted(pool, ledger, references=references, sharpness=sharpness, embed=embed)
     order = -np.abs(guess - aim) / spread + rng.gumbel(size=len(pool))
@@ -56,11 +56,11 @@ def predicted(
     pool: Sequence[Problem], ledger: Ledger, *,
     references: int, sharpness: float, embed: Callable[[Problem], ndarray],
 ) -> ndarray:
-    """(P,) pass rates of problems, most of which never came home, from those that did (DOTS, arXiv:2506.05316).
+    """(P,) predicted pass rates of problems, from the latest ones that were sampled (DOTS, arXiv:2506.05316).
 
-    The `references` that came home last are the keys of an attention over embeddings, their latest mean rewards its
-    values: p = softmax(cos(q, k) / sharpness) · r. Then p ← σ(w logit p + b), with w and b fitted to predict each
-    reference from the others. A reference is what it last told; a half where nothing is known.
+    The `references`, the latest sampled problems, are the keys of an attention over embeddings, their latest mean
+    rewards its values: p = softmax(cos(q, k) / sharpness) · r. Then p ← σ(w logit p + b), with w and b fitted to
+    predict each reference from the others. A reference has its own latest mean reward; 0.5 if nothing was sampled yet.
     """
     tallies = [ledger.of(p.id) for p in pool]
     known = sorted((i for i, t in enumerate(tallies) if t.recent), key=lambda i: -tallies[i].last)[:references]
@@ -85,10 +85,10 @@ def _attend(alike: ndarray, values: ndarray) -> ndarray:
 
 
 def calibration(guess: ndarray, truth: ndarray, *, steps: int = 50) -> tuple[float, float]:
-    """w ≥ 0 and b with the least cross-entropy of σ(w logit(guess) + b) to `truth`, by Newton's method in short steps.
+    """w ≥ 0 and b with the least cross-entropy of σ(w logit(guess) + b) to `truth`, by damped Newton steps.
 
-    Held at (1, 0), no calibration, by a quadratic that weighs as much as one observation. A guess that is worse than
-    none counts for nothing: w = 0, and b is the logit of the mean.
+    A quadratic with the weight of one observation pulls towards (1, 0), no calibration. A guess that is worse than none
+    gets w = 0, and b is the logit of the mean.
     """
     x = np.stack([_logit(guess), np.ones(len(guess))], 1)
     at = none = np.array([1.0, 0.0])
@@ -123,8 +123,8 @@ def _unit(x: ndarray) -> ndarray:
 
 
 def recipe(**changes: Any) -> Recipe:
-    # 256 references for 512 chosen problems: a third. Their keys are hashed trigrams, or what the problems bring as
-    # meta["embedding"]; the paper's trained adapter over a frozen model is not here.
+    # 256 references for 512 chosen problems: a third. Their keys are hashed trigrams, or meta["embedding"] where
+    # problems have it; the paper's trained adapter over a frozen model is not implemented.
     chosen = partial(
         choose, aim=0.5, spread=1e-3, probes=1 / 3, references=256, sharpness=0.05, embed=trigrams
     )

@@ -1,4 +1,4 @@
-"""Dr. GRPO: drop the two biases, the spread in the advantage and the length in the average.
+"""Dr. GRPO: remove two biases, the spread in the advantage and the length in the average.
 
     A_i = r_i − mean r          L = (1/R) Σ_i (1/L_max) Σ_t max(−A ρ, −A clip(ρ, 1 ± 0.2))
     Liu et al. 2025, arXiv:2503.20783
@@ -28,7 +28,7 @@ def advantage(r: Tensor) -> Tensor:  # (G,) -> (G,)
 
 @bounds(tokens="[1, inf)")
 def weight(batch: Batch, *, tokens: int = 1024) -> Tensor:
-    """Tokens averaged over a length that does not depend on the rollout: 1 / (R · tokens). -> (N, T)"""
+    """Tokens averaged over a length that is the same for all rollouts: 1 / (R · tokens). -> (N, T)"""
     return batch.mask / (count(lengths(batch)) * tokens)
 
 

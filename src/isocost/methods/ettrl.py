@@ -1,4 +1,4 @@
-"""ETTRL: fork attempts where they were least sure, let the majority say what is right, and doubt the doubtful.
+"""ETTRL: fork attempts at high entropy, take the majority answer as right, and scale down uncertain attempts.
 
     a tree: one attempt, and B more from each of its N tokens of highest entropy;   r_i = 1[answer_i = majority]
     tokens, forks being anywhere: (1 + BN/2) / (1 + BN) of as many attempts from the start
@@ -31,16 +31,19 @@ from isocost.traits import bounds, gives, requires, trait
 from isocost.types import Cost, Group, Place, Problem, Rollout, Score, Segment, Stop
 from isocost.world import World
 
-CARD = Card("ETTRL", "2508.11356", 2025, "grpo", "It learns unverified where most are right, in 60% of the tokens.")
+CARD = Card(
+    "ETTRL", "2508.11356", 2025, "grpo",
+    "It learns without a verifier where most are right, with 60% of the tokens.",
+)
 
 reads_entropy = requires(
-    "entropy", at="enrich", why="it goes by how unsure an attempt was; add ettrl.enrich to `enrich`"
+    "entropy", at="enrich", why="it needs the entropy of each token; add ettrl.enrich to `enrich`"
 )
 
 
 def entropies(trunks: Sequence[Rollout], world: World, place: Place) -> list[ndarray]:
-    """The entropy of the distribution that each token was drawn from, per attempt: (T,). Charged as `score` tokens."""
-    known = tuple(t.scored(Score(0.0)) for t in trunks)      # no update: any score will do
+    """Per attempt (T,), the entropy of the distribution that each token was drawn from. Charged as `score` tokens."""
+    known = tuple(t.scored(Score(0.0)) for t in trunks)      # there is no update: any score serves
     batch = pack([Group(trunks[0].problem, known, place)], world.engine.version)
     rows = world.learner.score(batch).entropy.float().cpu().numpy()
     return [row[: len(t.segments[-1])] for row, t in zip(rows, trunks, strict=True)]
@@ -52,13 +55,16 @@ async def play(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
     points: int = 2, branches: int = 2, unsure: Callable[[Sequence[Rollout], World, Place], list[ndarray]] = entropies,
 ) -> list[Rollout]:
-    """Trees: whole attempts, each forked where it was least sure (ETTRL's rollouts, arXiv:2508.11356).
+    """Trees: whole attempts, each forked where its entropy was highest (ETTRL's rollouts, arXiv:2508.11356).
 
-    At the `points` of highest entropy in a trunk the token is drawn again, `branches` times, and the attempt goes on
-    from there. n attempts are n leaves in ⌈n / (1 + branches · points)⌉ trees; forks are dealt in turn, so where n is
-    no multiple some points have one less. A leaf's `parent` is (trunk, token). A start is gone on from as it is. Nor is
-    there a tree outside of training: where a whole trunk was least sure is told by its end too, so leaves are not the
-    policy's draws, and a pass rate of theirs is not its own.
+    At the `points` of highest entropy in a trunk the token is drawn again, `branches` times, and the attempt continues
+    from there. n attempts are n leaves in ⌈n / (1 + branches · points)⌉ trees; forks are distributed in turn, so if n
+    is not a multiple some points have one less. A leaf's `parent` is (trunk, token). A start is continued without a
+    tree. Outside of training there is no tree either: the points of highest entropy depend on the whole trunk, so
+    leaves are not independent draws of the policy, and their pass rate is not the policy's.
+
+    The shared beginning was written by the policy and has credit in every leaf. The engine charges only the trunk, so
+    each leaf is charged here.
     """
     if place.purpose != chance.Purpose.TRAIN:
         return await sample(problem, attempts, world, pace, place, start)
@@ -77,12 +83,12 @@ async def play(
 
 
 def told(rollout: Rollout) -> str:
-    """What an attempt answered: all of what the verifier would read, without the blanks around it."""
+    """The answer of an attempt: what the verifier would read, without surrounding white space."""
     return rollout.final.strip()
 
 
 def _most(text: Segment, doubt: ndarray, points: int) -> list[int]:
-    """Where the doubt was greatest among the policy's own tokens, in order; ties to the first."""
+    """Positions of highest entropy among the policy's own tokens, in order; ties to the first."""
     own = np.flatnonzero(text.own)
     return sorted(own[np.argsort(-doubt[own], kind="stable")[:points]].tolist())
 
@@ -99,10 +105,10 @@ async def _branch(
 
 @trait("not_whether_right")
 async def reward(group: Group, world: World, *, answer: Callable[[Rollout], str] = told) -> Group:
-    """1 for the answer that most of the group gave, else 0: no verifier is asked (TTRL, arXiv:2504.16084).
+    """1 for the most frequent answer of the group, else 0; no verifier is called (TTRL, arXiv:2504.16084).
 
-    Of answers that as many gave it is the first. What was cut has not answered: it has no vote, and is not right. An
-    attempt whose environment failed has no score.
+    Ties go to the first answer. A truncated attempt has no answer: it has no vote and scores 0. An attempt whose
+    environment failed has no score.
     """
     said = {r.attempt: answer(r) for r in group.rollouts if r.stop in (Stop.DONE, Stop.TURNS)}
     most = {name for name, _ in Counter(said.values()).most_common(1)}
@@ -129,7 +135,7 @@ def advantage(
 
 
 def recipe(**changes: Any) -> Recipe:
-    # The paper has 12 trees of 5, and updates on 32 of the 60 leaves; here 4 trees, and all of them.
+    # The paper has 12 trees of 5, and updates on 32 of the 60 leaves; here 4 trees, and all leaves are trained on.
     return grpo.recipe(
         name="ettrl", play=partial(play, points=2, branches=2), reward=reward,
         enrich=(enrich,), advantage=partial(advantage, inner=grpo.advantage), rollouts=20,

@@ -1,4 +1,4 @@
-"""GDPO: bring each reward to one scale within the group before adding them up, not after.
+"""GDPO: normalise each reward within the group before adding them up, not after.
 
     A_i = Σ_k w_k (r_ki − mean_g r_k) / (std_g r_k + ε),   then (A − mean_batch A) / (std_batch A + ε)
     r_1 = right, r_2 = |y| ≤ L (of right answers, if `given`)          Liu et al. 2026, arXiv:2601.05242
@@ -23,15 +23,15 @@ from isocost.traits import bounds, trait
 from isocost.types import Group, Rollout
 from isocost.world import World
 
-CARD = Card("GDPO", "2601.05242", 2026, "grpo", "Rewards that are added before they are scaled drown each other.")
+CARD = Card("GDPO", "2601.05242", 2026, "grpo", "Rewards that are added before normalisation hide each other.")
 
 
 @trait("not_whether_right")
 @bounds(limit="[0, inf)")
 async def reward(group: Group, world: World, *, limit: int = 4000, given: bool = False) -> Group:
-    """What the verifier says, plus 1 for at most `limit` sampled tokens; with `given`, only if the answer is right.
+    """The verifier's score, plus 1 for at most `limit` sampled tokens; with `given`, only if the answer is right.
 
-    Parts: `right` and `short`. The condition keeps a policy from trading the hard reward for the easy one (GDPO,
+    Parts: `right` and `short`. The condition prevents a policy from trading the hard reward for the easy one (GDPO,
     arXiv:2601.05242).
     """
     group = await verified(group, world)
@@ -56,7 +56,7 @@ def advantage(
     for name, share in zip(parts, weights or (1.0,) * len(parts), strict=True):
         credit += share * in_groups(lambda r: (r - r.mean()) / (r.std() + eps), _part(batch, name), batch)
     if whiten and len(credit) > 1:
-        settled = credit == 0      # what is settled stays so exactly: a mean of rounding noise is no signal
+        settled = credit == 0      # uniform groups stay exactly 0: a rounding error is no signal
         credit = ((credit - credit.mean()) / (credit.std() + eps)).masked_fill(settled, 0.0)
     return spread(credit, batch)
 
@@ -65,7 +65,7 @@ def _part(batch: Batch, name: str) -> Tensor:
     scores = [r.score.parts for g in batch.groups for r in g.rollouts if r.score is not None]
     lacking = next((s for s in scores if name not in s), None)
     if lacking is not None:
-        raise UserError(f"GDPO asks for the reward {name!r}; the score has {', '.join(lacking) or 'no parts'}")
+        raise UserError(f"GDPO needs the reward {name!r}; the score has {', '.join(lacking) or 'no parts'}")
     return batch.reward.new_tensor([s[name] for s in scores])
 
 

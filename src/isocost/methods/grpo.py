@@ -1,4 +1,4 @@
-"""GRPO: credit a rollout by how far it beat its siblings, in units of their spread.
+"""GRPO: the advantage of a rollout is its distance from its siblings' mean, in units of their spread.
 
     A_i = (r_i − mean r) / (std r + ε)          L = (1/R) Σ_i (1/|y_i|) Σ_t max(−A ρ, −A clip(ρ, 1 ± 0.2))
     Shao et al. 2024, arXiv:2402.03300 (without its KL term, as is usual since; `isoeasy` has one)
@@ -20,7 +20,7 @@ from isocost.traits import bounds, trait
 
 CARD = Card("GRPO", "2402.03300", 2024, "reinforce", "A group of siblings replaces the critic.")
 
-MOST_UNSOLVED = 0.9   # share of problems with no right sample above which groups have nothing to compare
+MOST_UNSOLVED = 0.9   # largest share of problems with no right sample: above it groups have nothing to compare
 
 
 @trait("by_group_spread")
@@ -31,7 +31,7 @@ def advantage(r: Tensor, *, eps: float = EPS) -> Tensor:  # (G,) -> (G,)
 
 
 def unsolved(profile: Mapping[str, Any]) -> tuple[float, str]:
-    """(share of problems that no sample solved, the same in words); of graded rewards, those that all earned the same.
+    """(share of problems that no sample solved, the same in words); of graded rewards, those with equal low rewards.
 
     Equal rewards of at least 1/2 count as solved.
     """
@@ -43,7 +43,7 @@ def unsolved(profile: Mapping[str, Any]) -> tuple[float, str]:
 
 
 def needs(profile: Mapping[str, Any]) -> tuple[str, str]:
-    """Siblings that differ: most problems are right at least once among their samples."""
+    """Siblings that differ: most problems have at least one right sample."""
     state, why = reinforce.needs(profile)
     if state != HOLDS:
         return state, why

@@ -22,7 +22,7 @@ CARD = Card("GSPO", "2507.18071", 2025, "grpo", "Ratios at the level of the rewa
 
 @bounds(low="[0, 1]", high="[0, inf]")
 def loss(out: Forward, batch: Batch, *, low: float = 3e-4, high: float = 4e-4) -> Out:
-    """PPO's surrogate with one ratio per row, the geometric mean of its tokens' (GSPO, arXiv:2507.18071)."""
+    """PPO's surrogate with one ratio per row, the geometric mean of its tokens' ratios (GSPO, arXiv:2507.18071)."""
     ratio = ops.row_mean(ops.log_ratio(out, batch), batch.mask).exp().expand_as(out.logp)
     return pessimistic(ratio, credit(batch), low, high, 0.0)
 

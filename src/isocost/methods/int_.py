@@ -1,4 +1,4 @@
-"""InT: replace the first wrong step of a failed attempt, imitate the attempt up to there and the new step, then do RL.
+"""InT: replace the first wrong step of a failed attempt, imitate up to and including the new step, then do RL.
 
     keep (x, y_<t*, ỹ) if any continuation of it is right:   L = −log π(ỹ | x, y_<t*) − Σ_{t<t*} log π(y_t | x, y_<t)
     after `steps` steps: A_i = r_i − mean r, on the problems as they are          Yang et al. 2026, arXiv:2601.14209
@@ -53,15 +53,16 @@ async def play(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
     propose: str = "reference", boundary: str = "\n\n",
 ) -> list[Rollout]:
-    """Attempts until one fails; the rest go on from it with its first wrong step replaced (InT, arXiv:2601.14209).
+    """Attempts until one fails; the rest continue from it with its first wrong step replaced (InT, arXiv:2601.14209).
 
-    `boundary` ends a step. `propose` names who finds the wrong step and what to put there: a key of `PROPOSERS`. All
-    up to and with the new step is the teacher's; those who go on are the cohort "repaired", their parent the failure.
+    `boundary` ends a step. `propose` names how the wrong step and its replacement are found: a key of `PROPOSERS`.
+    Tokens up to and including the new step have the role TEACHER; attempts that continue are the cohort "repaired",
+    their parent is the failed attempt.
     """
     if problem.variant != REPAIR or start is not None:
         return await sample(problem, attempts, world, pace, place, start)
     if propose not in PROPOSERS:
-        raise UserError(f"play.propose is {propose!r}; there are {', '.join(PROPOSERS)}")
+        raise UserError(f"play.propose is {propose!r}; expected one of {', '.join(PROPOSERS)}")
     tried: list[Rollout] = []
     while len(tried) < len(attempts):
         (one,) = await reward.marked(
@@ -88,9 +89,9 @@ async def play(
 async def by_reference(
     failed: Rollout, steps: list[str], boundary: str, world: World, pace: Pace, place: Place
 ) -> Fix:
-    """The first step that is not the reference solution's, and that one: where a problem has one way to be solved.
+    """The first step that differs from the reference solution's, and that step: for problems with one solution.
 
-    Nothing where the step would be the last, or says the answer.
+    None if the step would be the last, or contains the answer.
     """
     right = re.findall(rf".*?{re.escape(boundary)}|.+$", str(failed.problem.meta.get("solution") or ""), re.DOTALL)
     same = [a.strip() == b.strip() for a, b in zip(steps, right, strict=False)]
@@ -103,10 +104,10 @@ async def by_reference(
 async def by_itself(
     failed: Rollout, steps: list[str], boundary: str, world: World, pace: Pace, place: Place
 ) -> Fix:
-    """What the policy itself proposes, shown its attempt and the reference solution.
+    """A repair proposed by the policy itself, given its attempt and the reference solution.
 
-    A proposal that is begun is one more rollout on the bill; it does not come home, so it is counted as cancelled.
-    Nothing where its answer cannot be read, names no step, or states the answer.
+    A proposal is charged as one more rollout and counted as cancelled, because it is not trained on. None if it cannot
+    be parsed, names no step, or states the answer.
     """
     problem = failed.problem
     *before, last = problem.prompt
@@ -117,10 +118,10 @@ async def by_itself(
     )
     try:
         with meter.tab() as tab:
-            (said,) = await world.engine.generate(     # a turn of its own: other draws than the attempt's
+            (said,) = await world.engine.generate(     # a separate turn: other random numbers than the attempt's
                 asked, [failed.attempt], place=place, turn=1, max_tokens=pace.max_tokens, stop=pace.stop
             )
-    finally:      # engines count who begins a first turn
+    finally:      # engines count only attempts that start a first turn
         world.meter.charge(Cost(rollouts=int(tab.cost.decode > 0)))
     text = world.text.decode(said.tokens.tolist())
     step, instead = re.search(r"<step>\s*(\d+)", text), re.search(r"<instead>(.*?)</instead>", text, re.DOTALL)
@@ -132,7 +133,7 @@ async def by_itself(
 async def by_solution(
     failed: Rollout, steps: list[str], boundary: str, world: World, pace: Pace, place: Place
 ) -> Fix:
-    """The whole reference solution in the place of everything: what imitation without repair would learn."""
+    """The whole reference solution in place of all steps: imitation without repair."""
     solution = str(failed.problem.meta.get("solution") or "")
     return (0, solution) if solution else None
 
@@ -141,7 +142,7 @@ PROPOSERS: dict[str, Propose] = {"reference": by_reference, "itself": by_itself,
 
 
 def corrected(text: Segment, upto: int, words: Sequence[int]) -> Segment:
-    """The first tokens of an attempt and then words, all of it a teacher's but the prompt, as a start."""
+    """A start: the first tokens of an attempt and then `words`, all but the prompt with the role TEACHER."""
     start, never = text.cut(upto), np.full(upto, -1)
     role = np.where(start.own, int(Role.TEACHER), start.role)
     return Segment(start.tokens, role, np.zeros_like(start.logp), never, never, start.sampling).read(
@@ -150,8 +151,8 @@ def corrected(text: Segment, upto: int, words: Sequence[int]) -> Segment:
 
 
 def select(group: Group, ledger: Ledger) -> Group | None:
-    # One right continuation stands for all: what is imitated is the same in each. What could not be repaired is
-    # trained on like any mixed group; on problems that are never solved there is none.
+    # One right continuation represents all: what is imitated is the same in each. A failed attempt without a repair is
+    # trained on like any mixed group; problems that are never solved have none.
     if group.problem.variant != REPAIR:
         return group
     repaired = [r for r in group.rollouts if r.cohort == REPAIRED]
@@ -167,16 +168,17 @@ def advantage(batch: Batch, ledger: object) -> Tensor:  # -> (N, T)
 
 
 def loss(out: Forward, batch: Batch, *, inner: Loss) -> Out:
-    """Any loss; -A log π of a teacher's tokens, which have no policy to be clipped to."""
+    """Any loss; -A log π for a teacher's tokens, which have no old policy to clip to."""
     loss, seen = inner(out, batch)
     assert batch.advantage is not None
     return torch.where(batch.role == int(Role.TEACHER), -batch.advantage * out.logp, loss), seen
 
 
 def recipe(**changes: Any) -> Recipe:
-    # The paper repairs once, with 32 continuations, and makes 67 updates of 64 repairs; here every step repairs anew,
-    # with the attempts that are left, for 64 of them. Its policy proposes: play.propose=itself. That takes one that
-    # follows instructions; where problems have one way to be solved, comparing with the reference finds the same step.
+    # The paper repairs once, with 32 continuations, and makes 67 updates of 64 repairs; here every one of the first 64
+    # steps repairs anew, with the attempts that are left. The paper's policy proposes repairs: play.propose=itself.
+    # That needs a policy that follows instructions; where problems have only one solution, comparing with the reference
+    # finds the same step.
     return drgrpo.recipe(
         name="int_",
         guide=partial(guide.as_variant, name=REPAIR, steps=64),

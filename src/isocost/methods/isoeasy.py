@@ -1,4 +1,4 @@
-"""IsoCompute's recipe for easy problems: GRPO's group mean, a corrected sampler, a leash and an entropy bonus.
+"""IsoCompute's recipe for easy problems: the group mean, a corrected sampler, a KL penalty, an entropy bonus.
 
     A_i = r_i − mean r          L = min(π_old/μ, 2) · max(−A ρ, −A clip(ρ, 1 ± 0.2)) + β KL(π ‖ π_0) − γ H(π)
     arXiv:2603.12151 (β, γ and the estimate of KL are not stated there; those here are common defaults)
@@ -32,7 +32,7 @@ ESTIMATES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"k1": ops.k1, "k2": 
 @bounds(eps="[0, inf)")
 @per_group
 def advantage(r: Tensor, *, std: bool = False, eps: float = EPS) -> Tensor:  # (G,) -> (G,)
-    # Off: the spread weighs problems by 1/√(p(1−p)), more so as n grows, and a sweep of n would change the objective.
+    # Off: the spread weights problems by 1/√(p(1−p)), more so as n grows, and a sweep of n would change the objective.
     return (r - r.mean()) / (r.std() + eps if std else 1.0)
 
 
@@ -52,16 +52,17 @@ def loss(
 def to_reference(out: Forward, batch: Batch, *, scale: float = 1e-3, estimate: str = "k2") -> Out:
     """scale · KL(π ‖ reference), estimated per token; needs `enrich.reference`.
 
-    On samples of π the gradient of k2 is KL's; k3's is that of KL(reference ‖ π), and k1's has zero mean.
+    On samples of π the gradient of k2 is that of KL(π ‖ reference); k3's is that of KL(reference ‖ π), and k1's has
+    zero mean.
     """
     if estimate not in ESTIMATES:
-        raise UserError(f"the estimate of a KL is one of {', '.join(ESTIMATES)}; not {estimate!r}")
+        raise UserError(f"loss.estimate is {estimate!r}; expected one of {', '.join(ESTIMATES)}")
     reference = batch.extra["reference"]
     return scale * ESTIMATES[estimate](out.logp, reference), {"kl": ops.k3(out.logp.detach(), reference)}
 
 
 def plus(out: Forward, batch: Batch, *, terms: Sequence[Loss]) -> Out:
-    """The sum of several losses; a metric that two of them report is the last one's."""
+    """The sum of several losses. If two report a metric of the same name, the last one is kept."""
     total = torch.zeros_like(out.logp)
     seen: dict[str, Tensor] = {}
     for term in terms:
@@ -72,12 +73,12 @@ def plus(out: Forward, batch: Batch, *, terms: Sequence[Loss]) -> Out:
 
 @bounds(scale="[0, inf)")
 def entropy_bonus(out: Forward, batch: Batch, *, scale: float = 1e-3) -> Out:
-    """-scale · H(π): keeps the policy undecided. Not to be used without a leash on hard problems."""
+    """-scale · H(π): keeps the entropy up. Use it together with a KL penalty on hard problems."""
     return -scale * out.entropy, {}
 
 
 def needs(profile: Mapping[str, Any]) -> tuple[str, str]:
-    """An easy set: few problems the policy never solves."""
+    """An easy set: few problems that the policy never solves."""
     if profile.get("regime") is None:
         return UNMEASURED, "no regime: `isocost profile` measures it"
     return HOLDS if profile["regime"] == "easy" else FAILS, f"the problems are {profile['regime']}"

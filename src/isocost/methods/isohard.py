@@ -1,4 +1,4 @@
-"""IsoCompute's recipe for hard and mixed problems: its easy recipe without leash and entropy bonus.
+"""IsoCompute's recipe for hard and mixed problems: its easy recipe without KL penalty and entropy bonus.
 
     A_i = r_i − mean r          L = min(π_old/μ, 2) · max(−A ρ, −A clip(ρ, 1 ± 0.2))          arXiv:2603.12151
 """
@@ -27,7 +27,7 @@ def loss(
 
 
 def needs(profile: Mapping[str, Any]) -> tuple[str, str]:
-    """A hard set, or a mixed one: many problems the policy seldom or never solves."""
+    """A hard or mixed set: many problems that the policy seldom or never solves."""
     if profile.get("regime") is None:
         return UNMEASURED, "no regime: `isocost profile` measures it"
     return HOLDS if profile["regime"] in ("hard", "mixed") else FAILS, f"the problems are {profile['regime']}"

@@ -1,4 +1,4 @@
-"""Kimi k1.5: REINFORCE, and a squared log-ratio that keeps each answer near the policy that sampled it.
+"""Kimi k1.5: REINFORCE with a squared log-ratio that keeps each answer near the policy that sampled it.
 
     L = (1/R) Σ_i [ −A_i log π(y_i) + (τ/2) (log π(y_i) / π_i(y_i))² ],   A_i = r_i − mean r
     = E (r − r̄ − τ log π/π_i)² / 2τ up to a constant;   π_i the policy that sampled, the optimiser new with each batch
@@ -22,17 +22,17 @@ from isocost.world import World
 if TYPE_CHECKING:
     from isocost.ledger import Ledger
 
-CARD = Card("Kimi k1.5", "2501.12599", 2025, "reinforce", "A squared log-ratio holds many updates near the sampler.")
+CARD = Card("Kimi k1.5", "2501.12599", 2025, "reinforce", "A squared log-ratio keeps many updates near the sampler.")
 
-needs = grpo.needs   # siblings that differ
+needs = grpo.needs   # the group must have different rewards
 
 
 @bounds(tau="[0, inf)")
 def loss(out: Forward, batch: Batch, *, tau: float = 0.1) -> Out:
-    """-A log π + (τ/2) (log ρ)², the ratio being the whole row's: a squared loss on answers (arXiv:2501.12599).
+    """-A log π + (τ/2) (log ρ)², with the ratio of the whole row: a squared loss on answers (arXiv:2501.12599).
 
-    Its gradient is that of Σ (A - τ log ρ)² / 2τ: the row's log-ratio is pulled to A / τ and no further. The square
-    is shared out over the tokens, so their weights within a row must be equal.
+    Its gradient is that of Σ (A - τ log ρ)² / 2τ: it pulls the row's log-ratio to A / τ and no further. The square is
+    shared by the tokens, so their weights within a row must be equal.
     """
     log_ratio = ops.log_ratio(out, batch) * batch.mask
     whole = log_ratio.sum(-1, keepdim=True)
@@ -42,14 +42,14 @@ def loss(out: Forward, batch: Batch, *, tau: float = 0.1) -> Out:
 def improve(
     batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *, inner: Improve = policy
 ) -> dict[str, float]:
-    """Any improvement, with an optimiser that remembers nothing of the batches before (Kimi k1.5, arXiv:2501.12599)."""
+    """`inner`, with the optimiser's state reset before each batch (Kimi k1.5, arXiv:2501.12599)."""
     world.learner.forget()
     return inner(batch, recipe, world, ledger)
 
 
 def recipe(**changes: Any) -> Recipe:
-    # τ is not published: 0.1 lets an answer that beat its siblings by 1 become e^10 times as likely, no more. Four
-    # updates a batch, for with one the square has no gradient.
+    # τ is not published: 0.1 lets an answer that is 1 above its siblings' mean become at most e^10 times as likely.
+    # Four updates per batch, because with one the square has no gradient.
     learn = partial(improve, inner=partial(policy, minibatches=4))
     square = partial(loss, tau=0.1)
     return reinforce.recipe(name="kimi", advantage=drgrpo.advantage, loss=square, improve=learn).but(**changes)

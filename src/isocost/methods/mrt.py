@@ -1,4 +1,4 @@
-"""MRT: think on only where that beats stopping here and answering.
+"""MRT: continue thinking only where that gives a higher reward than stopping and answering.
 
     A_i = r_i − J(μ|c),   J(μ|c) the mean score of siblings that stop at the prefix c and answer
     the progress of what follows c;  over episodes Σ_j J(μ|z_≤j) − J(μ|z_<j) = J(μ|z) − J(μ|x)
@@ -33,7 +33,7 @@ SCOUT, STOPPED = "scout", "stopped"     # cohorts; attempts that continue have n
 
 reads_stops = requires(
     "stops", at="play",
-    why="it measures from siblings that stopped at the same prefix, and here nobody stops; mrt.play stops some",
+    why="its baseline is siblings that stopped at the same prefix, and this play has none; mrt.play has",
 )
 
 
@@ -44,15 +44,16 @@ async def play(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
     boundary: str = "\n\n", stopping: float = 0.5, words: str = "", room: int = 128,
 ) -> list[Rollout]:
-    """From a random place in a trace some stop and answer, the others think on (MRT, arXiv:2503.07572).
+    """From a random cut in a trace, some attempts stop and answer, the others continue (MRT, arXiv:2503.07572).
 
-    The first attempt is the scout, whose trace is cut at the end of one of its episodes (`boundary` ends one), or
-    before the first. A `stopping` share of the rest answers there, as `anytime` does; what remains continues.
+    The first attempt is the scout; its trace is cut at the end of one of its episodes (`boundary` ends one), or before
+    the first. A `stopping` share of the rest answers there, with `words` and `room` tokens as in `brpo.play`; the
+    others continue.
     """
     if place.purpose != chance.Purpose.TRAIN:
         return await sample(problem, attempts, world, pace, place, start)
     if len(attempts) < 3:
-        raise UserError("a scout, one that stops and one that goes on take 3 rollouts or more")
+        raise UserError("mrt.play needs 3 rollouts or more: a scout, one that stops and one that continues")
     (scout,) = await sample(problem, attempts[:1], world, pace, place, start)
     text = scout.segments[-1]
     rng = chance.generator(place.seed, chance.Purpose.FORK, place.purpose, place.wave, place.slot, scout.attempt)
@@ -72,7 +73,7 @@ async def play(
 
 @gives("the worth of stopping")
 async def reward(group: Group, world: World) -> Group:
-    """What the verifier says; for those who go on, part `stopped` is the mean of those who stopped: J(μ|c)."""
+    """The verifier's score; attempts that continue get the part `stopped`, the mean of those that stopped: J(μ|c)."""
     group = await verified(group, world)
     stops = [r.score.value for r in group.rollouts if r.cohort == STOPPED and r.score is not None]
     if not stops:
@@ -85,7 +86,7 @@ async def reward(group: Group, world: World) -> Group:
 
 
 def select(group: Group, ledger: object) -> Group | None:
-    # The loss is on continuations alone: the scout and those who stopped have done their part.
+    # Only continuations are trained on; the scout and the attempts that stopped are needed for the baseline alone.
     on = [r for r in group.rollouts if r.score is not None and "stopped" in r.score.parts]
     return group.of(on) if on else None
 
@@ -93,17 +94,19 @@ def select(group: Group, ledger: object) -> Group | None:
 @reads_stops
 @requires(
     "the worth of stopping", at="reward",
-    why="it measures from siblings that stopped at the same prefix, whose mean mrt.reward notes",
+    why="its baseline is siblings that stopped at the same prefix; mrt.reward records their mean",
 )
 def advantage(batch: Batch, ledger: object) -> Tensor:  # -> (N, T)
-    # As released: the stop replaces the siblings' mean, and there is no spread. α, the bonus's weight, is then a scale.
+    # As released: the stop replaces the siblings' mean, and there is no spread. α, the weight of the bonus, is then a
+    # scale.
     scores = [r.score for g in batch.groups for r in g.rollouts if r.score is not None]
     lead = batch.reward.new_tensor([s.value - s.parts.get("stopped", s.value) for s in scores])
-    return spread(lead.where(lead.abs() > EPS * batch.reward.abs(), 0.0), batch)    # a mean's rounding is no lead
+    return spread(lead.where(lead.abs() > EPS * batch.reward.abs(), 0.0), batch)  # a rounding error is no advantage
 
 
 def recipe(**changes: Any) -> Recipe:
-    # A chat model needs play.words, such as scalerl.TIME_IS_UP: without, to stop is only to go on with less room.
+    # A chat model needs play.words, such as scalerl.TIME_IS_UP; without it stopping is only a continuation with fewer
+    # tokens.
     stops = partial(play, stopping=0.5)
     return grpo.recipe(
         name="mrt", play=stops, reward=reward, select=select, advantage=advantage, rollouts=16

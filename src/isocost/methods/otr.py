@@ -1,4 +1,4 @@
-"""OTR: imitate by trying: write one token where the reference has one, and be rewarded if it is the reference's.
+"""OTR: sample one token where the reference has one, and reward it if it is the reference's token.
 
     L = −(1/K) Σ_k R_k log π(a_k | x, z_<t),   a_1 .. a_K ~ π(· | x, z_<t),   R = 1 if a = z_t, else β
     in expectation (1 − β) π(z_t) times the gradient of −log π(z_t)          Ming et al. 2025, arXiv:2509.26313
@@ -36,10 +36,10 @@ async def play(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
     samples: int = 4,
 ) -> list[Rollout]:
-    """Single tokens, `samples` at each of as many places of the reference solution as there is room for (OTR).
+    """Single tokens, `samples` at each of several positions of the reference solution (OTR, arXiv:2509.26313).
 
-    The places are drawn without replacement, its end among them, and again from the first when all had their turn.
-    Raises UserError for a problem without a solution (arXiv:2509.26313).
+    Positions, its end among them, are drawn without replacement, and again from the first when all were used. Raises
+    UserError for a problem without a solution.
     """
     if problem.variant != ONE_TOKEN or start is not None:
         return await sample(problem, attempts, world, pace, place, start)
@@ -57,7 +57,7 @@ async def play(
 
 
 def demonstration(problem: Problem, world: World) -> list[int]:
-    """The reference solution's tokens and an end. Raises UserError where there is no solution."""
+    """The reference solution's tokens and an end token. Raises UserError if there is no solution."""
     solution = str(problem.meta.get("solution") or "")
     if not solution:
         raise UserError(f"problem {problem.id} has no reference solution to imitate: give its row a `solution`")
@@ -65,7 +65,8 @@ def demonstration(problem: Problem, world: World) -> list[int]:
 
 
 async def reward(group: Group, world: World, *, wrong: float = -0.1) -> Group:
-    """1 for the token that the reference has there, any end for its end; else `wrong`, which is β. No verifier."""
+    """1 for the reference's token at that position (any end token for its end), else `wrong`, which is β. No verifier.
+    """
     target, ends = demonstration(group.problem, world), world.text.ends
     scored = []
     for r in group.rollouts:
@@ -77,11 +78,11 @@ async def reward(group: Group, world: World, *, wrong: float = -0.1) -> Group:
 
 
 def advantage(batch: Batch, ledger: object) -> Tensor:  # -> (N, T)
-    return spread(batch.reward, batch)   # no baseline: β stands for it
+    return spread(batch.reward, batch)   # no baseline: β replaces it
 
 
 def needs(profile: Mapping[str, Any]) -> tuple[str, str]:
-    """Reference solutions of all problems."""
+    """Reference solutions for all problems."""
     share = profile.get("solutions")
     if share is None:
         return UNMEASURED, "no share of problems with solutions: `isocost profile` measures it"
@@ -89,8 +90,9 @@ def needs(profile: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def recipe(**changes: Any) -> Recipe:
-    # β, K and κ are not public. β weighs in the noise alone, for the gradient's mean only scales with 1 − β; κ is
-    # pace.temperature, 1. A step has all places of a solution in the paper; here n / K of them, drawn for each group.
+    # β, K and κ are not public. β affects only the noise, because the mean gradient scales with 1 − β; κ is
+    # pace.temperature, 1. A step has all positions of a solution in the paper; here n / K of them, drawn for each
+    # group.
     return reinforce.recipe(
         name="otr",
         guide=partial(guide.as_variant, name=ONE_TOKEN),

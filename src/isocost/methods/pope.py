@@ -1,4 +1,4 @@
-"""POPE: beside each hard problem, pose it with just enough of its solution that something is ever right.
+"""POPE: pose each hard problem a second time, with just enough of its solution to earn a reward.
 
     i*(x) = min { i ≤ L/4 : E r(x, y) > 0 for y ~ π(·|x, z_1..z_i) }          half the groups are x, half (x, z_1..z_i*)
     A_i = (r_i − mean r) / (std r + ε) within either; no loss on z          Qu et al. 2026, arXiv:2601.18779
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 CARD = Card("POPE", "2601.18779", 2026, "grpo", "Guided success turns into unguided success where RL alone has none.")
 
-LEAST_UNSOLVED = 0.1   # share of problems with no right sample below which there is little to guide
+LEAST_UNSOLVED = 0.1   # least share of problems with no right sample: below it there is little to guide
 
-BEGUN = "begun-"    # variant: so many pieces of the reference solution are given
+BEGUN = "begun-"    # a variant's name begins so; the number of pieces of the solution follows
 
 TOLD = (
     "{problem}\n\nA correct solution begins like this:\n\n{beginning}\n\nStudy what it has established, go on from "
@@ -41,12 +41,12 @@ async def guide(
     problem: Problem, world: World, ledger: Ledger, *,
     most: float = 0.25, levels: int = 8, tries: int = 16, told: bool = False, words: str = TOLD,
 ) -> list[Problem]:
-    """The problem, and beside it the problem with the beginning of its solution (POPE, arXiv:2601.18779).
+    """The problem, and a second variant with the beginning of its solution (POPE, arXiv:2601.18779).
 
-    The beginning is the shortest that has led to anything: of up to `levels` lengths, evenly up to the share `most`,
-    one is left for the next when `tries` attempts earned nothing, and kept for good once one did. Where all have
-    failed the length is drawn anew each time. Given in the policy's mouth, or with `told` in the prompt by `words`.
-    A problem without a solution, or whose beginnings all say the answer, is posed alone.
+    The beginning is the shortest that has earned anything. There are up to `levels` lengths, evenly spaced up to the
+    share `most`; a length is skipped once `tries` attempts earned nothing, and kept for good once one did. If all
+    failed, the length is drawn at random each time. The beginning is put into the answer, or with `told` into the
+    prompt by `words`. A problem without a solution, or whose beginnings all contain the answer, is posed alone.
     """
     pieces = pieces_of(str(problem.meta.get("solution") or ""))
     lengths = [k for k in beginnings(len(pieces), most, levels) if not says(problem.answer, "".join(pieces[:k]))]
@@ -66,13 +66,13 @@ async def guide(
 
 
 def beginnings(size: int, most: float, levels: int) -> list[int]:
-    """Up to `levels` lengths, evenly up to the share `most` of `size` pieces; one at least, and never all of them."""
+    """Up to `levels` lengths, evenly spaced up to the share `most` of `size` pieces; at least one, never all pieces."""
     longest = min(max(floor(most * size), 1), size - 1)
     return sorted({ceil(k * longest / levels) for k in range(1, levels + 1)}) if longest > 0 else []
 
 
 def shortest_that_helped(problem: Problem, ledger: Ledger, lengths: Sequence[int], tries: int) -> int | None:
-    """The first length that has earned something or is not tried out yet; None where all have failed."""
+    """The first length that earned something or has fewer than `tries` attempts; None if all failed."""
     tallies = ((k, ledger.of(problem.id, f"{BEGUN}{k}")) for k in lengths)
     return next((k for k, seen in tallies if seen.total > 0 or seen.tries < tries), None)
 
@@ -87,8 +87,9 @@ def needs(profile: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def recipe(**changes: Any) -> Recipe:
-    # The paper's hard set, 0 of 128, is chosen before the run, and so are the problems here. Its search is too; here
-    # the guided attempts are the search, so that it is paid for and knows the policy as it is. 16 stands for its
-    # unstated number. In the mouth, for a base model follows no instruction: guide.told puts it in the prompt.
+    # The paper selects its hard set, 0 of 128 right, before the run, and so are the problems here. Its search also
+    # precedes the run; here the guided attempts are the search, so it is part of the budget and uses the current
+    # policy. 16 is a substitute for its unstated number. The beginning is put into the answer, because a base model
+    # follows no instruction; guide.told=true puts it into the prompt.
     twins = partial(guide, most=0.25, levels=8, tries=16, told=False)
     return grpo.recipe(name="pope", guide=twins).but(**changes)

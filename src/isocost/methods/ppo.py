@@ -1,4 +1,4 @@
-"""PPO with a critic: credit each token by how much better things went than was foreseen before it.
+"""PPO with a critic: credit each token by how much the outcome exceeded the value predicted before it.
 
     A_t = Σ_k (γ λ)^k δ_{t+k},   δ_t = r_t + γ V(s_{t+1}) − V(s_t),   then brought to mean 0 and spread 1
     L = (1/Σ|y_i|) Σ_i Σ_t max(−A ρ, −A clip(ρ, 1 ± 0.2)),   V to A + V by half the mean square
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 CARD = Card("PPO", "1707.06347", 2017, "reinforce", "A value function tells tokens of one answer apart.")
 
 reads_values = requires(
-    "values", at="enrich", why="it goes by what a critic foresees, which ppo.enrich asks it; add that to `enrich`"
+    "values", at="enrich", why="it needs a critic's values; add ppo.enrich to `enrich`"
 )
 
 
 @gives("values")
 def enrich(batch: Batch, world: World) -> Batch:
-    """What the critic foresees at each sampled token, as `extra["values"]`; charged as `score` tokens."""
+    """The critic's values at each sampled token, as `extra["values"]`; charged as `score` tokens."""
     if world.critic is None:
         raise UserError("this recipe learns a value function: it needs a world with a critic")
     return batch.but(extra={**batch.extra, "values": world.critic.values(batch)})
@@ -44,7 +44,7 @@ def enrich(batch: Batch, world: World) -> Batch:
 @reads_values
 @requires(
     "a critic", at="improve",
-    why="it credits by what a critic foresees, which ppo.improve teaches it",
+    why="it needs a critic that is trained; ppo.improve trains one",
 )
 @shares(gamma="gamma", lam="lam")
 @bounds(gamma="[0, 1]", lam="[0, 1]", eps="[0, inf)")
@@ -64,9 +64,10 @@ def improve(
     batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *,
     gamma: float = 1.0, lam: float = 0.95, faster: float = 1.0, epochs: int = 1, minibatches: int = 1,
 ) -> dict[str, float]:
-    """`policy`, and beside it as many updates of the critic, towards what it foresaw plus `ops.gae` of that.
+    """`improve.policy`, and as many updates of the critic towards its old values plus `ops.gae` of them.
 
-    Needs `ppo.enrich`; `gamma` and `lam` are the advantage's. The critic's rate is `faster` times the policy's.
+    Needs `ppo.enrich`; `gamma` and `lam` must equal the advantage's. The critic's learning rate is `faster` times the
+    policy's.
     """
     critic, values = world.critic, batch.extra["values"]
     assert critic is not None
@@ -83,7 +84,7 @@ def improve(
 
 
 def recipe(**changes: Any) -> Recipe:
-    # The critic is a copy of the policy with a head of its own, at the policy's rate; trainers of language models
+    # The critic is a copy of the policy with its own head, at the policy's learning rate; trainers of language models
     # often give it ten times that. Set gamma and lam in both places.
     return reinforce.recipe(
         name="ppo",

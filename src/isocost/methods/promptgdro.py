@@ -1,4 +1,4 @@
-"""Prompt-GDRO: sort problems by how often they are solved, and weigh each bin by how far from solved it is.
+"""Prompt-GDRO: sort problems by pass rate, and weight each bin by its distance from solved.
 
     S_b ← (1 − β) S_b + β ℓ̄_b          ω_b = exp(η clip(S_b, ±C))          A_i ← A_i · min(ω_b(i), ω_max)
     Panaganti et al. 2026, arXiv:2601.19280
@@ -32,10 +32,10 @@ def advantage(
     bins: int = 10, k: int = 8, window: int = 16, margin: float = 0.02, beta: float = 0.1,
 ) -> Tensor:  # -> (N, T)
     # The paper's ℓ is the negative surrogate. On fresh rollouts centred on their group that is 0 for every group, so
-    # here it is what the paper says it stands for, 1 − mean reward. Bins and scores are of closed steps: a weight
-    # that knew this step's rewards would bias its gradient. `level` divides by the batch's mean weight, which keeps
-    # the size of the step; off, as in the paper, equal scores make every weight exp(η S).
-    # `clip` and `cap` are guards for another eta: S is in [0, 1], so at the defaults no weight is above e.
+    # here it is what the paper says it represents, 1 − mean reward. Bins and scores are of closed steps: a weight that
+    # used this step's rewards would bias its gradient. `level` divides by the batch's mean weight, which keeps the size
+    # of the step; off, as in the paper, equal scores make every weight exp(η S). `clip` and `cap` are guards for
+    # another eta: S is in [0, 1], so at the defaults no weight is above e.
     known = allocate.bins(ledger, count=bins, k=k, window=window, margin=margin, beta=beta)
     of_bin = {b: min(exp(eta * min(max(s, -clip), clip)), cap) for b, s in known.score.items()}
     each = [of_bin.get(known.of.get(g.problem.id, allocate.UNSEEN), 1.0) for g in batch.groups for _ in g.rollouts]
@@ -44,5 +44,5 @@ def advantage(
 
 
 def recipe(**changes: Any) -> Recipe:
-    # Not on GRPO's credit: its spread weighs by difficulty already.
+    # Not with GRPO's advantage: its spread already weights by difficulty.
     return drgrpo.recipe(name="promptgdro", advantage=advantage).but(**changes)

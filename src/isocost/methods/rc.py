@@ -1,4 +1,4 @@
-"""RC: train to go on from a summary of what was thought before, and thinking outlasts any one answer's length.
+"""RC: train to continue from a summary of earlier thoughts, so that thinking can exceed one answer's length.
 
     s_t ~ π(x, s_{t−1}, z_t),  z_t ~ π(x, s_{t−1});   max E_{t, s_t} E_{z ~ π(x, s_t)} r(z),  s_0 empty
     A_i = (r_i − mean r) / std r among those who share (x, s_t); none for s, nor for the z that led to it
@@ -33,14 +33,14 @@ async def play(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
     rounds: int = 3, states: int = 2, room: int = 256, reason: str = "{summary}", condense: str = "{summary}{trace}",
 ) -> list[Rollout]:
-    """Attempts from `states` of the summaries that up to `rounds` rounds arrive at (Reasoning Cache, arXiv:2602.03773).
+    """Attempts from `states` of the summaries after up to `rounds` rounds (Reasoning Cache, arXiv:2602.03773).
 
-    A round is a trace and then a summary of it and of the summary before, `room` tokens at most; the trace is dropped.
-    The state after 0 rounds is the problem as posed. States are drawn without replacement, and no further than the
-    last of them is rolled in. A round takes two of the attempts, which do not come home (they are charged, and counted
-    as cancelled); no more than half of them are spent so, what is left is dealt out over the states, and each is a
-    cohort. `reason` and `condense` say what is added to the problem's last message. A start is gone on from as it is,
-    and evaluations and profiles measure the policy without summaries; `walked` measures it with them.
+    A round is a trace and then a summary of it and of the previous summary, at most `room` tokens; the trace is
+    dropped. The state after 0 rounds is the problem as posed. States are drawn without replacement, and rounds end at
+    the last state drawn. A round uses two of the attempts, which are charged and counted as cancelled; at most half of
+    the attempts are used so. The rest are distributed over the states, and each state is a cohort. `reason` and
+    `condense` are the words added to the problem's last message. A start is continued as it is. Evaluations and
+    profiles measure the policy without summaries; `walked` measures it with them.
     """
     if start is not None or place.purpose != chance.Purpose.TRAIN:
         return await sample(problem, attempts, world, pace, place, start)
@@ -70,12 +70,12 @@ def _added(problem: Problem, words: str) -> Problem:
 
 
 def _filled(words: str, **known: str) -> str:
-    """Words with {name} replaced where it is known; other braces stay, for TeX is full of them."""
+    """Words with {name} replaced where a value is known; other braces stay, because TeX uses them."""
     return re.sub(r"{(\w+)}", lambda found: known.get(found[1], found[0]), words)
 
 
 def _posed(problem: Problem, reason: str, summary: str) -> Problem:
-    """The problem with the summary that is to be gone on from; an empty one leaves it as it is."""
+    """The problem with the summary to continue from; unchanged if the summary is empty."""
     return _added(problem, _filled(reason, summary=summary)) if summary else problem
 
 
@@ -84,16 +84,16 @@ async def walked(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
     rounds: int = 3, room: int = 256, reason: str = "{summary}", condense: str = "{summary}{trace}",
 ) -> list[Rollout]:
-    """Attempts that each go `rounds` rounds of their own and then answer: how Reasoning Cache is measured.
+    """Attempts with `rounds` rounds each and then an answer: the evaluation of Reasoning Cache.
 
-    Settings are those of `continued`; no round is skipped. A round costs two rollouts, each with its tokens, all of
-    them segments of the attempt; the verifier reads the answer alone. Each trace and each summary draws as of a wave
-    of its own, so that an answer after k rounds is, token for token, the trace that a longer walk goes on from, and
-    after none it is a plain sample. Raises UserError in training, where attempts would be compared that had read
-    unlike summaries.
+    Settings are those of `rc.play`; no round is skipped. A round costs two rollouts, each with its tokens, all of them
+    segments of the attempt; the verifier reads the answer alone. Each trace and each summary has the random numbers of
+    a separate wave, so an answer after k rounds is, token for token, the trace that a longer walk continues from, and
+    after none it is a plain sample. Raises UserError in training, where attempts with different summaries would be
+    compared.
     """
     if place.purpose == chance.Purpose.TRAIN:
-        raise UserError("rc.walked is for evaluations; play=rc.play trains on rounds")
+        raise UserError("rc.walked is for evaluations only; to train on rounds use play=rc.play")
     begun = await sample(problem, attempts, world, pace, place, start)
     each = (_walk(problem, thought, world, pace, place, rounds, room, reason, condense) for thought in begun)
     return list(await asyncio.gather(*each))
@@ -103,7 +103,7 @@ async def _walk(
     problem: Problem, thought: Rollout, world: World, pace: Pace, place: Place, rounds: int, room: int, reason: str,
     condense: str,
 ) -> Rollout:
-    """So many rounds from a first trace on, and the answer that is the trace after the last of them."""
+    """The given number of rounds from a first trace; the answer is the trace after the last round."""
     attempt, summary, seen = [thought.attempt], "", thought.segments
     for k in range(1, rounds + 1):
         before, now = (replace(place, wave=place.wave + w) for w in (2 * k - 1, 2 * k))
@@ -116,10 +116,10 @@ async def _walk(
 
 
 def recipe(**changes: Any) -> Recipe:
-    # Three rounds, two states, the empty one among them as in the released code; 8 attempts at each and what three
-    # rounds take make 22. A chat model needs words around the summary, which the small worlds here cannot spell:
-    # play.reason and play.condense. The KL of 0.001 is left out. Evaluations sample plainly, without summaries; what
-    # rounds are worth, beyond those trained on too, rc.walked measures.
+    # Three rounds, two states, the empty one among them as in the released code; 8 attempts at each and those that
+    # three rounds use make 22. A chat model needs words around the summary, which the small worlds here cannot spell:
+    # play.reason and play.condense. The KL of 0.001 is left out. Evaluations sample without summaries; rc.walked
+    # measures the effect of rounds, also beyond those trained on.
     rounds = partial(play, rounds=3, states=2)
     clip = partial(loss.clipped, low=0.2, high=0.28)
     return grpo.recipe(name="rc", play=rounds, loss=clip, rollouts=22).but(**changes)

@@ -1,4 +1,4 @@
-"""REINFORCE: make likelier what earned more than the average of the batch. The root of the tree.
+"""REINFORCE: raise the probability of attempts that earned more than the batch average. The root of the tree.
 
     A_i = r_i − mean r          L = −(1/R) Σ_i A_i Σ_t log π(y_it)          Williams 1992, Machine Learning 8
 """
@@ -20,7 +20,7 @@ from isocost.seams import Recipe
 
 CARD = Card("REINFORCE", "Williams 1992", 1992, None, "Following the score function ascends expected reward.")
 
-SOLVED = 0.9   # mean pass@1 above which there is little to learn
+SOLVED = 0.9   # mean pass@1 above which there is little left to learn
 
 
 def advantage(batch: Batch, ledger: object) -> Tensor:  # -> (N, T)
@@ -28,7 +28,7 @@ def advantage(batch: Batch, ledger: object) -> Tensor:  # -> (N, T)
 
 
 def weight(batch: Batch) -> Tensor:
-    """Log-probs of whole rollouts, averaged over rollouts: 1 / R a token. -> (N, T)"""
+    """Log-probs of whole rollouts, averaged over rollouts: 1 / R per token. -> (N, T)"""
     return batch.mask / count(lengths(batch))
 
 

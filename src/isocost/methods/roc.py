@@ -1,4 +1,4 @@
-"""GRPO-RoC: sample twice as many as are trained on, and of the right ones keep those that were come by cleanly.
+"""GRPO-RoC: sample twice as many as are trained on; of the right ones keep those with the fewest faults.
 
     n_pos = round(|P| G/2G) of least failed/calls + form,   n_neg = G − n_pos at random,   each at least min(2, there)
     rStar2-Agent: Shang et al. 2025, arXiv:2508.20722
@@ -32,11 +32,11 @@ CARD = Card("GRPO-RoC", "2508.20722", 2025, "grpo", "Right answers come with few
 async def reward(
     group: Group, world: World, *, failed: str = "error", opens: str = "<answer>", closes: str = "</answer>"
 ) -> Group:
-    """What the verifier says; beside it, as the part `faults`, how badly it was come by (GRPO-RoC, arXiv:2508.20722).
+    """The verifier's score; the part `faults` measures the quality of the trace (GRPO-RoC, arXiv:2508.20722).
 
-    Faults of the tools: the share of the environment's answers that hold the word `failed`; a half where nothing was
-    asked. Faults of form: 1 where answer tags are missing or unmatched, else every answer after the first, per turn,
-    1 at most. The value is the verifier's alone.
+    Faults of tools: the share of the environment's answers that contain the word `failed`; 0.5 if no tool was called.
+    Faults of form: 1 if answer tags are missing or unmatched, else every answer after the first, per turn, at most 1.
+    The value is the verifier's alone.
     """
     group = await verified(group, world)
     return group.of(_with_faults(r, world, failed, opens, closes) for r in group.rollouts)
@@ -54,7 +54,7 @@ def _with_faults(rollout: Rollout, world: World, failed: str, opens: str, closes
 
 
 def _spoken(text: Segment, role: int, world: World) -> list[str]:
-    """What was said in one role, turn by turn."""
+    """The texts of one role, one for each turn."""
     own = np.flatnonzero(text.role == role)
     turns = np.split(own, np.flatnonzero(np.diff(own) > 1) + 1) if len(own) else []
     return [world.text.decode(text.tokens[at].tolist()) for at in turns]
@@ -62,18 +62,18 @@ def _spoken(text: Segment, role: int, world: World) -> list[str]:
 
 @requires(
     "faults", at="reward",
-    why="it keeps the right answers with the fewest faults, which roc.reward notes; without it all "
+    why="it keeps the right answers with the fewest faults, which roc.reward records; without it all "
         "have none",
 )
 @bounds(keep="(0, 1]", least="[0, inf)")
 def select(
     group: Group, ledger: Ledger, *, keep: float = 0.5, least: int = 2, by: str = "faults"
 ) -> Group | None:
-    """A share of a mixed group: of the right those with the fewest faults, of the wrong any (arXiv:2508.20722).
+    """A share of a mixed group: right attempts with the fewest faults, wrong ones at random (arXiv:2508.20722).
 
-    Right and wrong keep their proportion, rounded half to even, with at least `least` of either where there are as
-    many; ties go to the first attempt, and the wrong are drawn with equal chances. `by` names the score's part that
-    counts faults. Nothing of a group that earned the same throughout.
+    Right and wrong keep their proportion, rounded half to even, with at least `least` of each if there are as many;
+    ties go to the first attempt, and the wrong are drawn with equal probability. `by` names the score's part that
+    counts faults. Nothing of a group with equal rewards.
     """
     scored = [r for r in group.rollouts if r.score is not None]
     right, wrong = [r for r in scored if mark(r) > 0], [r for r in scored if mark(r) <= 0]
@@ -89,8 +89,8 @@ def select(
 
 
 def recipe(**changes: Any) -> Recipe:
-    # The paper draws the wrong ones evenly; its code sorts them by penalty too. n counts all that are sampled and paid
-    # for: 32, of which 16 are trained on.
+    # The paper draws the wrong ones uniformly; its code also sorts them by penalty. n counts all that are sampled and
+    # paid for: 32, of which 16 are trained on.
     return grpo.recipe(
         name="roc",
         reward=reward,

@@ -1,4 +1,4 @@
-"""Rollout-GDRO: sort problems by how often they are solved, and give each bin the rollouts that make it surest.
+"""Rollout-GDRO: sort problems by pass rate, and give each bin the rollouts that minimise the variance.
 
     min_n Σ_b q̂_b v_b / n_b   s.t.   Σ_b q̂_b n_b = n̄,   n_b whole;   left real, n_b ∝ √v_b
     Panaganti et al. 2026, arXiv:2601.19280
@@ -21,7 +21,7 @@ from isocost.types import Problem
 if TYPE_CHECKING:
     from isocost.ledger import Ledger
 
-CARD = Card("Rollout-GDRO", "2601.19280", 2026, "grpo", "Rollouts teach more where outcomes are unsure.")
+CARD = Card("Rollout-GDRO", "2601.19280", 2026, "grpo", "Rollouts teach more where outcomes are uncertain.")
 
 
 @trait("tracks_pass_rate")
@@ -30,11 +30,11 @@ def allocate(
     problems: Sequence[Problem], ledger: Ledger, total: int, *,
     least: int = 2, most: float = 4.0, bins: int = 10, k: int = 8, window: int = 16, margin: float = 0.02,
 ) -> list[int]:
-    """One number of attempts for each difficulty bin, so that the means of all groups are surest (arXiv:2601.19280).
+    """One count for each difficulty bin, which minimises the variance of the group means (arXiv:2601.19280).
 
-    The numbers minimise Σ_b m_b v_b / n_b, m_b the problems of bin b in this wave and v_b their mean p(1 − p), over
-    whole n_b from `least` to `most` times the average, subject to Σ_b m_b n_b = total exactly. Left real, that is
-    n_b ∝ √v_b.
+    The counts minimise Σ_b m_b v_b / n_b, where m_b is the number of problems of bin b in this wave and v_b their mean
+    p(1 − p), over integer n_b from `least` to `most` times the average, subject to Σ_b m_b n_b = total exactly. Without
+    the integer constraint, n_b ∝ √v_b.
     """
     known = allocation.bins(ledger, count=bins, k=k, window=window, margin=margin)
     where = [known.of.get(p.id, allocation.UNSEEN) for p in problems]
@@ -50,9 +50,9 @@ def allocate(
 def best_numbers(
     size: Mapping[int, int], spread: Mapping[int, float], arms: Sequence[int], total: int
 ) -> dict[int, int]:
-    """The n_b of `arms` with the least Σ_b size_b spread_b / n_b where Σ_b size_b n_b = total, by dynamic programming.
+    """The n_b in `arms` with the least Σ_b size_b spread_b / n_b where Σ_b size_b n_b = total, by dynamic programming.
 
-    Of equals the one with the fewest attempts for the lowest bins. Raises ValueError if no choice meets the total.
+    Ties go to the fewest attempts for the lowest bins. Raises ValueError if no choice meets the total.
     """
     best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
     for b in sorted(size):
@@ -69,10 +69,10 @@ def best_numbers(
 
 
 def recipe(**changes: Any) -> Recipe:
-    # The paper learns the worth of each n_b with a bandit, from the surrogate's value at the n_b played, and prices
-    # rollouts with a multiplier. On fresh rollouts that value is 0 at every n; and under an exact budget the price is
-    # the same for all choices. What remains is its theory's proxy, v_b / n_b, known for all n_b at once: the dynamic
-    # program over it is the paper's, the bandit is not here. v is p(1 − p), p from a flat prior, so that a bin of
-    # which nothing was right is not written off.
+    # The paper learns the value of each n_b with a bandit, from the surrogate at the n_b played, and prices rollouts
+    # with a multiplier. On fresh rollouts that surrogate is 0 at every n, and under an exact budget the price is the
+    # same for all choices. What remains is its theory's proxy, v_b / n_b, known for all n_b at once: the dynamic
+    # program over it is the paper's, the bandit is not implemented. v is p(1 − p), with p from a flat prior, so that a
+    # bin with no right attempt still gets rollouts.
     by_bin = partial(allocate, least=2, most=4.0, bins=10, k=8, window=16, margin=0.02)
     return grpo.recipe(name="rolloutgdro", allocate=by_bin).but(**changes)

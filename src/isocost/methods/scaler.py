@@ -1,4 +1,4 @@
-"""SCALER: each environment has a dial for its level, turned so that half of the attempts are right.
+"""SCALER: one difficulty dial for each environment, adjusted so that half of the attempts are right.
 
     d ← clip(d + clip(k (acc − τ), ±1), 0, D)          levels ⌊d⌋ and ⌈d⌉ mixed so that their mean is d
     retire after 5 steps of nothing right, 5 at level D, or 10 without a rise of d
@@ -38,10 +38,10 @@ def choose(
     window: int = 64, gain: float = 2.0, aim: float = 0.5, step: float = 1.0, never: int = 5, full: int = 5,
     slope: int = 10,
 ) -> list[Problem]:
-    """As many from each environment in use, at the levels beside its dial, mixed so that their mean is the dial's.
+    """An equal number from each active environment, at the two levels next to its dial, with the dial as mean level.
 
-    `scaler.dials` says how dials turn and which environments are in use. What is left of a whole problem
-    is one by chance, so the mean is the dial's on average, however few each gets.
+    `scaler.dials` defines how dials move and which environments are active. A fraction of a problem becomes one by
+    chance, so the mean level equals the dial in expectation, however few problems an environment gets.
     """
     known = dials(
         ledger, pool, window=window, gain=gain, aim=aim, step=step, never=never, full=full, slope=slope
@@ -63,12 +63,12 @@ def dials(
     ledger: Ledger, pool: Sequence[Problem], *,
     window: int, gain: float, aim: float, step: float, never: int, full: int, slope: int,
 ) -> Dials:
-    """Environments with a dial each, turned towards a share `aim` of right attempts (SCALER, arXiv:2601.04809).
+    """Environments with a dial each, moved towards a share `aim` of right attempts (SCALER, arXiv:2601.04809).
 
-    After a step, d ← clip(d + clip(gain · (right − aim), ±step), 0, highest level). Up to `window` environments are in
-    use. One is put back, and another taken at random, when nothing was right for `never` steps in a row, when it
-    stood at its highest level for `full`, or when the line through its last `slope` levels does not rise. An
-    environment is `meta["environment"]`, or `meta["source"]`; its levels are the values of `meta["level"]`, in order.
+    After a step, d ← clip(d + clip(gain · (right − aim), ±step), 0, highest level). Up to `window` environments are
+    active. One is replaced by another at random when nothing was right for `never` steps in a row, when it was at its
+    highest level for `full` steps, or when the line through its last `slope` levels does not rise. An environment is
+    `meta["environment"]`, or `meta["source"]`; its levels are the values of `meta["level"]`, in order.
     """
     start = _dials(pool, window, ledger.seed)
     turn = partial(
@@ -79,17 +79,17 @@ def dials(
 
 @dataclass
 class Dial:
-    """One environment's difficulty, a real number of levels, and what became of it since it was taken up."""
+    """The difficulty of one environment, a real number of levels, and its history since it became active."""
 
     at: float = 0.0
-    past: list[float] = field(default_factory=list)   # where it stood, step by step
+    past: list[float] = field(default_factory=list)   # its values, step by step
     never: int = 0                                    # steps in a row with nothing right
     full: int = 0                                     # steps in a row at the highest level
 
 
 @dataclass
 class Dials:
-    """The environments there are, and the few that are in use."""
+    """All environments, and the few that are active."""
 
     where: Mapping[str, tuple[str, int]]              # problem -> environment, level
     top: Mapping[str, int]                            # environment -> highest level
@@ -121,10 +121,10 @@ def _turn(
     known: Dials, seen: Sequence[Seen], *,
     seed: int, gain: float, aim: float, step: float, never: int, full: int, slope: int,
 ) -> Dials:
-    """The dials a step on. Every group counts alike, by its share of right attempts; those of variants do not count.
+    """The dials after one more step. Every group counts equally, by its share right; groups of variants do not count.
 
-    A dial goes by its environment's levels on either side of it, each the mean of its groups, weighed by how near it
-    is; by all levels where neither was played. An environment that was not played stands still.
+    The share right at a dial is interpolated from the two levels next to it, each the mean of its groups; if neither
+    was sampled, it is the mean over all levels. The dial of an environment that was not sampled does not change.
     """
     marks: dict[str, dict[int, list[float]]] = {}
     for s in seen:
@@ -151,7 +151,7 @@ def _turn(
 
 
 def _between(at: float, right: Mapping[int, float]) -> float:
-    """Share right at a level that was played as a mix of the two beside it."""
+    """Share right at a dial between two levels that were sampled as a mix."""
     near = {level: max(1 - abs(at - level), 0.0) for level in right}
     if not any(near.values()):
         return sum(right.values()) / len(right)
@@ -165,7 +165,7 @@ def rise(y: Sequence[float]) -> float:
 
 
 def mixed_levels(at: float, count: int, rng: np.random.Generator) -> list[tuple[int, int]]:
-    """How many at the level below and at the one above: their mean is `at` up to a problem, and expected to be `at`."""
+    """Counts at the levels below and above: their mean is `at` up to one problem, and exactly `at` in expectation."""
     above = floor(count * (at - floor(at)) + rng.random())
     return [(floor(at), count - above), (ceil(at), above)]
 
@@ -176,12 +176,12 @@ def needs(profile: Mapping[str, Any]) -> tuple[str, str]:
     if len(levels) == 1:
         level = levels.pop()
         said = "no problem has a `level`" if level is None else f"every problem has the same level, {level}"
-        return FAILS, f"{said}: there is no dial to turn"
+        return FAILS, f"{said}: a dial needs several levels"
     return grpo.needs(profile)
 
 
 def recipe(**changes: Any) -> Recipe:
-    # A dial starts at the lowest level, as the paper's does. An environment that stays at acc = τ is retired with those
-    # that fall: the rule is "does not rise". Its own pool stands for the paper's generator.
+    # A dial starts at the lowest level, as in the paper. An environment that stays at acc = τ is retired with those
+    # that fall: the rule is "does not rise". The environment's own problems replace the paper's generator.
     chosen = partial(choose, window=64, gain=2.0, aim=0.5, step=1.0, never=5, full=5, slope=10)
     return grpo.recipe(name="scaler", choose=chosen).but(**changes)

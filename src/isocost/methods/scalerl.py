@@ -1,4 +1,4 @@
-"""ScaleRL: of each choice the one whose curve ends highest; together they make reward at scale foreseeable.
+"""ScaleRL: of each design choice the one with the highest asymptote, combined so that scaling is predictable.
 
     L = −mean_x (1/Σ|y_i|) Σ_i Σ_t sg(min(ρ, 5)) Â log π,   Â_i = (r_i − mean_x r) / std of what is left of all batch
     settled groups leave the average and are not replaced; problems with 90% right leave for ever, between epochs
@@ -34,7 +34,10 @@ from isocost.world import World
 if TYPE_CHECKING:
     from isocost.ledger import Ledger, Seen
 
-CARD = Card("ScaleRL", "2510.13786", 2025, "cispo", "Half of a run's compute foretells the other half's reward.")
+CARD = Card(
+    "ScaleRL", "2510.13786", 2025, "cispo",
+    "The first half of a run's compute predicts the reward of the second.",
+)
 
 TIME_IS_UP = "Okay, time is up. Let me stop thinking and formulate a final answer now. </think>"
 
@@ -44,10 +47,10 @@ TIME_IS_UP = "Okay, time is up. Let me stop thinking and formulate a final answe
 def choose(
     pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.Generator, *, rate: float = 0.9
 ) -> list[Problem]:
-    """`uniform`, without the problems of which a share `rate` was right when the epoch began (arXiv:2510.13786).
+    """`uniform`, without problems whose share right reached `rate` before the epoch began (arXiv:2510.13786).
 
-    They never come back; if nothing is left, all do. An epoch is as long as it has problems, so where it begins is
-    counted from the first: by what had been drawn when each step was closed.
+    They are dropped for good; if none is left, all are used. An epoch has as many problems as are left, so its start is
+    computed from the first epoch on, by the number of problems drawn when each step was closed.
     """
     since, size = passed(ledger, rate=rate), len(pool)
     closed = [round(line["epoch"] * size) for line in ledger.steps]
@@ -63,7 +66,7 @@ def choose(
 
 
 def passed(ledger: Ledger, *, rate: float) -> dict[str, int]:
-    """By problem, after how many closed steps its share of right attempts first was `rate` or more."""
+    """For each problem, the number of closed steps after which its share right first reached `rate`."""
     return ledger.fold(partial(_pass, rate=rate), Passed()).since
 
 
@@ -93,11 +96,11 @@ async def play(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
     low: int = 10240, high: int = 12288, room: int = 2048, words: str = TIME_IS_UP, closing: str = "</think>",
 ) -> list[Rollout]:
-    """Whoever still thinks after `low` to `high` tokens, a number of its own, reads `words` (arXiv:2510.13786).
+    """Attempts still thinking after `low` to `high` tokens, a random number each, are interrupted (arXiv:2510.13786).
 
-    It then has `room` tokens to answer (ScaleRL's forced interruption). No credit falls on the words; whoever has
-    written `closing` is left alone. All of it stays within `max_tokens`; with fewer than `low` + `room` this is
-    `sample`.
+    The attempt reads `words` and then has `room` tokens to answer (ScaleRL's forced interruption). The words have no
+    credit. An attempt that has written `closing` is not interrupted. Everything stays within `max_tokens`; with fewer
+    than `low` + `room` this is `play.sample`.
     """
     if pace.max_tokens < low + room:
         return await sample(problem, attempts, world, pace, place, start)
@@ -109,7 +112,7 @@ async def play(
 async def _told(
     r: Rollout, low: int, world: World, pace: Pace, limits: tuple[Pace, Pace], place: Place, words: str, closing: str
 ) -> Rollout:
-    """From `low` tokens on: to the cut, and from there to the answer."""
+    """An attempt from `low` tokens on: to its cut, and from there to the answer."""
     rng = chance.generator(place.seed, chance.Purpose.FORK, place.purpose, place.wave, place.slot, r.attempt)
     cut = int(rng.integers(low, limits[0].max_tokens + 1))
     if not _cut_at(r, low):
@@ -129,7 +132,7 @@ async def _told(
 
 
 def _cut_at(r: Rollout, limit: int) -> bool:
-    """Whether an attempt ended because its turn had no more than so many tokens, and not for any other limit."""
+    """Whether an attempt ended because its turn reached this token limit, and not for any other reason."""
     turn = r.segments[-1].turn
     return r.stop is Stop.LENGTH and int(np.count_nonzero(turn == turn.max())) == limit
 
@@ -138,7 +141,7 @@ def _cut_at(r: Rollout, limit: int) -> bool:
 @bounds(eps="[0, inf)")
 def advantage(batch: Batch, ledger: object, *, eps: float = EPS) -> Tensor:  # -> (N, T)
     lead = in_groups(lambda r: r - r.mean(), batch.reward, batch)
-    left = in_groups(torch.ones_like, batch.reward, batch).sum().clamp(min=1)    # settled groups are in no average
+    left = in_groups(torch.ones_like, batch.reward, batch).sum().clamp(min=1)  # without uniform groups
     return spread(lead / ((lead.square().sum() / left).sqrt() + eps), batch)
 
 
@@ -149,7 +152,7 @@ def recipe(**changes: Any) -> Recipe:
         play=partial(play, low=10240, high=12288, room=2048),
         select=select.mixed,
         advantage=advantage,
-        # lr is for 768 rollouts a step.
+        # lr is for 768 rollouts per step.
         pace=partial(pace.warmed, lr=5e-7, warmup=100, max_tokens=14336),
         groups=48, rollouts=16, max_age=8,
     ).but(**changes)

@@ -1,4 +1,4 @@
-"""TTI: let dialogues grow longer as training goes on, so that acting is learnt before exploring is.
+"""TTI: let dialogues grow longer during training, so that acting is learned before exploring.
 
     h_i = min(h_min · i, h_max), i = 1, 2, ..;   with rule "plus" h_i = min(h_min + c · i, h_max)
     Shen et al. 2025, "Thinking vs. doing", arXiv:2506.07976
@@ -19,7 +19,7 @@ from isocost.traits import bounds
 if TYPE_CHECKING:
     from isocost.ledger import Ledger
 
-CARD = Card("TTI", "2506.07976", 2025, "fbc", "A horizon that grows beats short and long fixed ones.")
+CARD = Card("TTI", "2506.07976", 2025, "fbc", "A growing horizon beats short and long fixed ones.")
 
 
 @bounds(first="[1, inf)", by="[0, inf)", each="[1, inf)", listed="[1, inf)", **PLANNED)
@@ -28,13 +28,13 @@ def pace(
     lr: float = 1e-6, warmup: int = 10, max_tokens: int = 1024, temperature: float = 1.0, top_p: float = 1.0,
     top_k: int = 0, max_turns: int = 30, stop: tuple[str, ...] = (),
 ) -> Pace:
-    """As `warmed`, with turns that grow to `max_turns` (TTI, arXiv:2506.07976).
+    """`pace.warmed`, with a number of turns that grows to `max_turns` (TTI, arXiv:2506.07976).
 
-    In the i-th iteration of `each` steps, i from 1, a dialogue has `first` · i turns with the rule "times", and
-    `first` + `by` · i with "plus". Or the i-th of `listed`, and its last ever after. Raises UserError for another rule.
+    In the i-th iteration of `each` steps, i from 1, a dialogue has `first` · i turns with the rule "times", and `first`
+    + `by` · i with "plus"; or the i-th of `listed`, and its last from then on. Raises UserError for another rule.
     """
     if rule not in ("times", "plus"):
-        raise UserError(f"pace.rule is {rule!r}; there are times and plus")
+        raise UserError(f"pace.rule is {rule!r}; expected times or plus")
     now = warmed(
         ledger, lr=lr, warmup=warmup, max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k,
         max_turns=max_turns, stop=stop,
@@ -48,6 +48,6 @@ def pace(
 
 def recipe(**changes: Any) -> Recipe:
     # 10, 20, 30, 30 is the paper's better rule; its script has listed=(10, 20, 20, 30). An iteration of the paper is
-    # 512 trajectories, here `each` steps. This pace over GRPO, listed=(10, 20, 30), each=100, is ScalingInter-RL. What
-    # max_turns says is also what evaluations have: success under the limit of the day is not success.
+    # 512 trajectories, here `each` steps. This pace over GRPO, listed=(10, 20, 30), each=100, is ScalingInter-RL.
+    # Evaluations always have max_turns, because success under the current limit is not success.
     return fbc.recipe(name="tti", pace=partial(pace, rule="times", first=10, max_turns=30)).but(**changes)

@@ -1,4 +1,4 @@
-"""V_0.5: a baseline between what the group earned and what was expected of it, by how far the two disagree.
+"""V_0.5: a baseline between the group's mean and its expected reward, weighted by how far the two disagree.
 
     A_i = (r_i − b) / the batch's spread (by default: `whiten`),   r in {−1, 1}
     b = ŵ v̄ + (1 − ŵ) V,   ŵ = Δ̂² / (Δ̂² + 1/k),   Δ̂² = max(0, (v̄ − V)² − 1/k)
@@ -27,7 +27,7 @@ from isocost.types import Group, Problem
 if TYPE_CHECKING:
     from isocost.ledger import Ledger
 
-CARD = Card("V_0.5", "2603.10848", 2026, "grpo", "Given a prior, a group of four has the baseline of a larger one.")
+CARD = Card("V_0.5", "2603.10848", 2026, "grpo", "With a prior, a group of four has the baseline of a larger one.")
 
 
 @trait("phased")
@@ -36,10 +36,10 @@ def allocate(
     problems: Sequence[Problem], ledger: Ledger, total: int, *, gain: Callable[[Group, Ledger], float],
     start: int = 4, most: int = 16, least: float = 0.0039,
 ) -> Generator[list[int], list[Group], None]:
-    """`start` each, then one at a time to all whose `gain` from one more is at least `least`, up to `most`.
+    """`start` attempts each, then one at a time while `gain` from one more is at least `least`, up to `most`.
 
-    A wave spends its total, so that methods compare at equal cost: the largest gains come first when it runs out,
-    and what nobody needs goes to everyone alike.
+    A wave spends its total, so that methods are compared at equal cost: the largest gains come first when it runs out,
+    and attempts that no group needs are distributed equally.
     """
     counts = equal(problems, ledger, min(total, start * len(problems)))
     while total:
@@ -51,7 +51,7 @@ def allocate(
 
 
 def gain(group: Group, ledger: Ledger) -> float:
-    """What one more attempt takes off the baseline's error; the ledger has not counted the group yet."""
+    """The reduction of the baseline's error from one more attempt; the ledger has not counted the group yet."""
     mean, prior, k = _evidence(group, ledger, [])
     return error_drop(mean, prior, k) if k else 0.0
 
@@ -64,10 +64,11 @@ def _evidence(group: Group, ledger: Ledger, own: list[float]) -> tuple[float, fl
 
 
 def remembered(problem: Problem, ledger: Ledger, own: Sequence[float] = (), *, last: int = 4) -> float | None:
-    """Mean reward of the problem's latest groups; of one that is new, of all problems; None when nothing is known.
+    """Mean reward of the problem's latest groups; of a new problem, of all problems; None if nothing is known.
 
-    `own` are the rewards of the group that asks, where the ledger has counted it already: they are left out, for a
-    baseline that knows the reward it is subtracted from is biased. `last` groups, at most 15: the policy moves.
+    `own` are the rewards of the current group, if the ledger has counted it already: they are left out, because a
+    baseline that includes the reward it is subtracted from is biased. `last` groups, at most 15, because the policy
+    changes.
     """
     known = list(ledger.of(problem.id, problem.variant).recent)
     if len(own) and known:
@@ -80,13 +81,13 @@ def remembered(problem: Problem, ledger: Ledger, own: Sequence[float] = (), *, l
 
 
 def error_drop(mean: float, prior: float, k: int) -> float:
-    """What one more reward takes off the squared error of `fused`, MSE(k) = Δ̂² / (k Δ̂² + 1); Δ̂² is held."""
+    """Reduction of the squared error of `fused` from one more reward, MSE(k) = Δ̂² / (k Δ̂² + 1), with Δ̂² fixed."""
     gap = _gap(mean, prior, k)
     return gap / (k * gap + 1) - gap / ((k + 1) * gap + 1)
 
 
 def _gap(mean: float, prior: float, k: int) -> float:
-    """Δ̂²: the prior's squared bias, less what k draws bring about by chance."""
+    """Δ̂²: the squared bias of the prior, minus the variance of k draws."""
     return max(0.0, (mean - prior) ** 2 - 1 / k)
 
 
@@ -97,8 +98,8 @@ def advantage(batch: Batch, ledger: Ledger, *, whiten: bool = True, eps: float =
     bases = [fused(*_evidence(g, ledger, g.rewards.tolist())) for g in batch.groups]
     sizes = torch.tensor([len(g.rollouts) for g in batch.groups], device=batch.reward.device)
     credit = 2 * batch.reward - 1 - batch.reward.new_tensor(bases).repeat_interleave(sizes)
-    # The paper whitens as its base algorithm does. The mean stays in: to take it out would undo half of b. Where the
-    # whole batch has one credit, as when nothing was right yet, there is no spread to divide by.
+    # The paper whitens as its base algorithm does. The mean stays in: subtracting it would undo half of b. If the whole
+    # batch has one advantage, for example before anything was right, there is no spread to divide by.
     scale = credit.std(correction=0)
     return spread(credit / (scale + eps) if whiten and scale > eps else credit, batch)
 

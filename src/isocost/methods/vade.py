@@ -1,4 +1,4 @@
-"""VADE: believe something of every problem's pass rate, and pose those from which the most is to be learned.
+"""VADE: keep a posterior of every problem's pass rate, and choose the problems with the most to learn.
 
     p_i ~ Beta(α_0 + a_i, β_0 + b_i)          top B of p_i (1 − p_i)²
     (a_i, b_i) ← λ_s (a_i, b_i) + (right, wrong)  if posed,   λ_g (a_i, b_i)  if not
@@ -23,7 +23,10 @@ from isocost.types import Problem
 if TYPE_CHECKING:
     from isocost.ledger import Ledger, Seen
 
-CARD = Card("VADE", "2511.18902", 2025, "grpo", "Choosing by a forgetful posterior leaves fewer dead groups.")
+CARD = Card(
+    "VADE", "2511.18902", 2025, "grpo",
+    "Choosing by a discounted posterior leaves fewer groups with equal rewards.",
+)
 
 
 @trait("tracks_pass_rate")
@@ -32,11 +35,11 @@ def choose(
     pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.Generator, *,
     lean: float = 2.0, right: float = 1.0, wrong: float = 1.0, touched: float = 0.5, idle: float = 0.99,
 ) -> list[Problem]:
-    """The `count` with the largest p (1 − p)^lean, p drawn for each from what is believed of it (VADE).
+    """The `count` problems with the largest p (1 − p)^lean, with p drawn from each problem's posterior (VADE).
 
-    Beliefs are Beta(right + a, wrong + b), with a and b the attempts that were right and wrong; what a problem has
-    told counts `touched` times as much when it has told something new, and `idle` times in every other step. The
-    score is largest at p = 1 / (1 + lean).
+    Posteriors are Beta(right + a, wrong + b), where a and b count right and wrong attempts. Old counts are multiplied
+    by `touched` in a step with new attempts at the problem, and by `idle` in every other step. The score is largest at
+    p = 1 / (1 + lean).
     """
     known = beliefs(ledger, touched=touched, idle=idle)
     counts = np.array([known.get(p.id, (0.0, 0.0)) for p in pool])
@@ -45,11 +48,11 @@ def choose(
 
 
 def beliefs(ledger: Ledger, *, touched: float, idle: float) -> dict[str, tuple[float, float]]:
-    """Discounted (right, wrong) counts of every problem that came home.
+    """Discounted (right, wrong) counts of every problem that was sampled.
 
-    What was known is multiplied by `touched` when a problem comes home again, before the new counts are added, and
-    by `idle` in every step in which it does not. With both at 1 these are plain counts, and a Beta prior plus them
-    is the exact posterior.
+    Counts are multiplied by `touched` when the problem is sampled again, before the new counts are added, and by `idle`
+    in every step in which it is not. With both at 1 these are plain counts, and a Beta prior plus them is the exact
+    posterior.
     """
     known = ledger.fold(partial(_believe, touched=touched, idle=idle), Beliefs())
     return {k: (a * idle ** (known.steps - t), b * idle ** (known.steps - t)) for k, (a, b, t) in known.counts.items()}
@@ -72,7 +75,7 @@ def _believe(known: Beliefs, seen: Sequence[Seen], *, touched: float, idle: floa
 
 @dataclass
 class Beliefs:
-    """Right and wrong attempts per problem, each counting the less the older it is."""
+    """Right and wrong attempts per problem, discounted by age."""
 
     steps: int = 0
     counts: dict[str, tuple[float, float, int]] = field(default_factory=dict)   # right, wrong, as of which step
@@ -80,7 +83,7 @@ class Beliefs:
 
 def recipe(**changes: Any) -> Recipe:
     # lean: the published form, largest at 1/3; 1 is the variance, largest at 1/2. The decays are not published: n
-    # attempts say nearly all there is to know of a rate that moves, so a second look halves the first; and a problem
-    # left alone is half forgotten in 70 steps, about what a policy takes to change.
+    # attempts determine a changing rate almost fully, so a second visit halves the weight of the first; a problem that
+    # is not visited loses half its weight in 70 steps, about the time in which a policy changes.
     chosen = partial(choose, lean=2.0, right=1.0, wrong=1.0, touched=0.5, idle=0.99)
     return grpo.recipe(name="vade", choose=chosen).but(**changes)

@@ -1,4 +1,4 @@
-"""VCPO: of stale rollouts take the baseline of least variance, and a step as long as the rollouts that count allow.
+"""VCPO: a minimum-variance baseline for stale rollouts, and a step scaled by the effective sample size.
 
     L = −(1/R) Σ_i (1/|y_i|) Σ_t sg(min(w_i, 8)) (r_i − b) / std r · log π,   w_i = Π_t π_θ / π_sampler
     b = Σ_i w_i² ‖∇ log π(y_i)‖² r_i / Σ_i w_i² ‖∇ log π(y_i)‖²  in each group
@@ -32,26 +32,26 @@ CARD = Card("VCPO", "2602.17616", 2026, "grpo", "Training stays stable on rollou
 @trait("by_rollout")
 @requires(
     "importance ratios", at="loss",
-    why="its baseline and its step count rollouts by their importance ratio, which this loss does not tell; take "
+    why="its baseline and its step need importance ratios, which this loss does not report; use "
         "loss.reweighed",
 )
 @bounds(full="(0, inf)", power="[0, inf)")
 def improve(
     batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *, full: float = 1.0, power: float = 0.5
 ) -> dict[str, float]:
-    """One update with each group's baseline of least variance, and a step that shrinks with the rollouts that count.
+    """One update with each group's minimum-variance baseline, and a step scaled by the effective sample size.
 
-    A rollout's credit, one for all its tokens, is taken less b = Σ W A / Σ W over its group, W = ‖w ∇ log π(y)‖²,
-    w its importance ratio. The rate is times min(1, ρ / full)^power, where ρ = (Σ w)² / (R Σ w²) of the ratios before
-    any cap, the metric `importance_ratio` of the loss (VCPO, arXiv:2602.17616). Both come out of one backward pass
-    for each rollout, which is all that an update takes. Raises UserError for credit or weights by token, and for
-    a loss without that metric.
+    A rollout's advantage, one for all its tokens, is reduced by b = Σ W A / Σ W over its group, W = ‖w ∇ log π(y)‖², w
+    its importance ratio. The learning rate is multiplied by min(1, ρ / full)^power, where ρ = (Σ w)² / (R Σ w²) of the
+    ratios before any cap, the metric `importance_ratio` of the loss (VCPO, arXiv:2602.17616). Both come from one
+    backward pass per rollout, which is all that the update needs. Raises UserError for advantages or weights that
+    differ between tokens, and for a loss without that metric.
     """
     batch = with_old(batch, world, updates=1)
     assert batch.advantage is not None and batch.weight is not None
     credit, share = (of_rollouts(x, batch) for x in (batch.advantage, batch.weight))
     if not torch.equal(spread(credit, batch), batch.advantage) or not torch.equal(spread(share, batch), batch.weight):
-        raise UserError("a baseline for whole rollouts needs one credit and one weight for all tokens of a rollout")
+        raise UserError("a baseline for whole rollouts needs one advantage and one weight for all tokens of a rollout")
     total = batch.reward.new_zeros(())
     seen: list[dict[str, float]] = []
     for siblings in siblings_of(batch):
@@ -68,13 +68,13 @@ def improve(
 def _centred(
     siblings: Tensor, credit: Tensor, share: Tensor, batch: Batch, recipe: Recipe, world: World
 ) -> tuple[Tensor, list[dict[str, float]]]:
-    """The gradient of a group whose credit is taken less its baseline, and the metrics of each rollout."""
+    """The gradient of a group with its baseline subtracted, and the metrics of each rollout."""
     unit = batch.mask.to(credit.dtype)
     rows = batch.but(advantage=unit, weight=unit).rows(rows_of(siblings, batch))
     rewarded, scores, worth, seen = credit.new_zeros(()), credit.new_zeros(()), [], []
     for i, (gradient, told) in zip(siblings, world.learner.gradients(rows, recipe.loss), strict=True):
         if "importance_ratio" not in told:
-            raise UserError("the loss tells no importance_ratio, by which rollouts are counted: take loss.reweighed")
+            raise UserError("the loss reports no importance_ratio, which the step needs: use loss.reweighed")
         scores, rewarded = scores + share[i] * gradient, rewarded + share[i] * credit[i] * gradient
         worth.append(float(gradient.square().sum()))
         seen.append(told)
@@ -86,8 +86,8 @@ def _centred(
 
 
 def recipe(**changes: Any) -> Recipe:
-    # The credit is the parent's: b moves with it, so (r − b) / std r is what is left of (r − mean r) / std r.
-    # ρ counts by ratios as they are; b by those of the gradient, which are capped (as released, b's are not).
+    # The advantage is the parent's: b moves with it, so (r − b) / std r is what remains of (r − mean r) / std r. ρ uses
+    # the ratios before the cap; b uses those of the gradient, which are capped (in the released code b's are not).
     return grpo.recipe(
         name="vcpo",
         loss=partial(loss.reweighed, over="sequence", high=8.0),

@@ -1,1 +1,1 @@
-"""Ready-made values for the seams: one file per seam, one function per way of filling it."""
+"""Values for the seams that two methods or more use, one file for each seam."""

@@ -1,4 +1,4 @@
-"""How many attempts each slot of a wave gets."""
+"""How many attempts each slot of a wave gets, and problems in bins by pass rate."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ if TYPE_CHECKING:
 
 
 def equal(problems: Sequence[Problem], ledger: Ledger, total: int) -> list[int]:
-    """The same for everyone; what does not divide goes to the first, one each. The sum is exactly `total`."""
+    """The same count for every slot; a remainder goes to the first slots, one each. The sum is exactly `total`."""
     each, over = divmod(total, len(problems))
     return [each + (slot < over) for slot in range(len(problems))]
 
 
-UNSEEN = -1   # the bin of a problem that has not come home yet
+UNSEEN = -1   # the bin of a problem that was not sampled yet
 
 
 @dataclass
 class Bins:
-    """Problems by their windowed pass@k, and how far from solved the problems of each bin have been."""
+    """Problems by their windowed pass@k, and the distance from solved of the problems of each bin."""
 
     window: dict[str, list[tuple[float, float, int]]] = field(default_factory=dict)   # pass@k, right, attempts
     of: dict[str, int] = field(default_factory=dict)             # problem -> bin
     score: dict[int, float] = field(default_factory=dict)        # bin -> running mean of its loss
 
     def rate(self, name: str) -> float:
-        """Share right in the window, from a flat prior: never quite 0 or 1. A half for a problem never seen."""
+        """Share right in the window, from a flat prior, so never exactly 0 or 1. 0.5 for a new problem."""
         window = self.window.get(name, [])
         return (1 + sum(r for _, r, _ in window)) / (2 + sum(n for _, _, n in window))
 
 
 def bins(ledger: Ledger, *, count: int, k: int, window: int, margin: float, beta: float = 0.1) -> Bins:
-    """Problems in `count` bins of equal width by their mean pass@k over the latest `window` groups (arXiv:2601.19280).
+    """Problems in `count` bins of equal width by mean pass@k over the latest `window` groups (arXiv:2601.19280).
 
     A problem leaves its bin only when it is past the edge by `margin`. A bin's score is the running mean, at rate
-    `beta`, of 1 − mean reward of the problems that were in it when a step began: of problems, not of steps times
-    problems, so that a common bin counts no more than a rare one.
+    `beta`, of 1 − mean reward of the problems that were in it when a step started. The mean is over problems, so a
+    common bin counts no more than a rare one.
     """
     return ledger.fold(partial(_sort, count=count, k=k, window=window, margin=margin, beta=beta), Bins())
 
@@ -66,13 +66,13 @@ def _sort(
 
 
 def pass_at(right: float, attempts: int, k: int) -> float:
-    """Chance that one of k of these attempts was right, drawn without replacement; of all of them where k is more."""
+    """Probability that one of k attempts, drawn from these without replacement, is right; of all if there are fewer."""
     k, wrong = min(k, attempts), attempts - round(right)
     return 1 - comb(wrong, k) / comb(attempts, k)
 
 
 def rebin(rate: float, old: int, count: int, margin: float) -> int:
-    """The bin of a rate among `count` on [0, 1], or the old one while its edge is not crossed by `margin`."""
+    """The bin of a rate among `count` on [0, 1], or the old bin while its edge is not crossed by `margin`."""
     new = min(floor(rate * count + 1e-9), count - 1)
     if old == UNSEEN or new == old:
         return new

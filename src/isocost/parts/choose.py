@@ -1,4 +1,4 @@
-"""Which problems next."""
+"""Which problems come next."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def uniform(pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.Generator) -> list[Problem]:
-    """Every problem once per epoch, in an order of its own for each epoch.
+    """Every problem once per epoch, in a random order for each epoch.
 
-    The order is addressed by (seed, epoch) and the place in it by how many problems have been drawn, so a resumed
-    run, and one that drops or refills groups, goes on where it was. A wave may span two epochs. `rng` is not used.
+    The order is addressed by (seed, epoch), and the position in it by the number of problems drawn. A resumed run, and
+    one that drops or refills groups, therefore continues where it was. A wave may span two epochs. `rng` is not used.
     """
     places = range(ledger.drawn, ledger.drawn + count)
     return [pool[order(ledger.seed, at // len(pool), len(pool))[at % len(pool)]] for at in places]
@@ -28,9 +28,10 @@ def uniform(pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.
 
 @lru_cache(maxsize=8)
 def order(seed: int, epoch: int, size: int) -> np.ndarray:
+    """(size,) the order of the problems of an epoch."""
     return chance.generator(seed, chance.Purpose.CHOOSE, epoch).permutation(size)
 
 
 def first(pool: Sequence[Problem], order: ndarray, count: int) -> list[Problem]:
-    """The first `count` in this order, which begins again where the pool is smaller."""
+    """The first `count` problems in this order, which repeats if the pool is smaller."""
     return [pool[i] for i in np.resize(order, count)]

@@ -1,4 +1,4 @@
-"""What else a batch must carry before credit is assigned. Each returns a batch with one more `extra`."""
+"""What is added to a batch before advantages are computed. Each returns a batch with one more `extra`."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from isocost.errors import UserError
 from isocost.traits import gives, requires
 from isocost.world import World
 
-# What a function declares that reads one of them from `batch.extra`.
+# The declaration of a function that reads `batch.extra["reference"]`.
 reads_reference = requires(
     "reference", at="enrich",
-    why="it compares with the policy that the run began with; add enrich.reference to `enrich`",
+    why="it compares with the policy before training; add enrich.reference to `enrich`",
 )
 
 
 @gives("reference")
 def reference(batch: Batch, world: World) -> Batch:
-    """Log-probs of the policy the run began with, as `extra["reference"]`; charged as `score` tokens."""
+    """Log-probs of the policy before training, as `extra["reference"]`; charged as `score` tokens."""
     if world.reference is None:
-        raise UserError("this recipe compares with the policy it began with: open the world with reference=True")
+        raise UserError("this recipe compares with the policy before training: open the world with reference=True")
     return batch.but(extra={**batch.extra, "reference": world.reference.score(batch).logp})

@@ -1,6 +1,6 @@
 """In which variants a problem is posed.
 
-A guided variant is a question of its own: siblings are compared within it, curricula and evaluations never see it.
+A guided variant is a separate question: siblings are compared within it, and curricula and evaluations never use it.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 
 async def unguided(problem: Problem, world: World, ledger: Ledger) -> list[Problem]:
-    """The problem as it is."""
+    """The problem as posed."""
     return [problem]
 
 
 @bounds(steps="[0, inf)")
 async def as_variant(problem: Problem, world: World, ledger: Ledger, *, name: str, steps: int = 0) -> list[Problem]:
-    """The problem under a variant's name, which a `play` goes by; with `steps`, as it is after so many of them."""
+    """The problem under a variant's name, which a `play` checks; as posed after `steps` steps, if given."""
     return [problem if steps and ledger.step >= steps else replace(problem, variant=name)]
 
 
 def pieces_of(text: str) -> list[str]:
-    """Words with the space before them; single characters where the text is one word. Joined they are the text."""
+    """Words with the space before them; single characters if the text is one word. Joined, they are the text."""
     words = re.findall(r"\s*\S+|\s+$", text)
     return words if len(words) > 1 else list(text)
 
 
 def says(answer: object, text: str) -> bool:
-    """Whether the text holds the answer, as a word or number of its own."""
+    """Whether the text contains the answer as a separate word or number."""
     return answer is not None and re.search(rf"(?<![\w.]){re.escape(str(answer))}(?![\w.]*\w)", text) is not None

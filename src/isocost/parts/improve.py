@@ -1,4 +1,4 @@
-"""How a batch becomes one or more updates. The coarse seam: what will not fit the fine ones goes here."""
+"""How a batch becomes one or more updates: the coarsest seam, for what the finer ones cannot express."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def policy(
 ) -> dict[str, float]:
     """Descend the recipe's loss, `epochs` times over the batch, in `minibatches` updates each.
 
-    Minibatches hold whole rollouts, and the recipe's average is taken over each by itself. Metrics are means over
-    the updates. Without `ratios` nothing is scored to take them to: for a loss that has none, as imitation's.
+    Minibatches hold whole rollouts, and the recipe's average is computed on each. Metrics are means over the updates.
+    Without `ratios` no old log-probs are scored: for a loss without ratios, such as imitation's.
     """
     if ratios:
         batch = with_old(batch, world, updates=epochs * minibatches)
@@ -53,13 +53,13 @@ def replayed(
     batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *,
     fresh: float = 0.5, room: int = 512, mixed: bool = True, inner: Improve = policy,
 ) -> dict[str, float]:
-    """Any improvement, on the fresh groups and on remembered ones beside them (DOTS, arXiv:2506.05316).
+    """Any improvement, on the fresh groups and on groups kept from earlier steps (DOTS, arXiv:2506.05316).
 
-    The update has the share `fresh` of new groups; the others are drawn evenly from the ledger's shelf, which holds
-    the newest group of each problem, or the newest `mixed` one, `room` at most, the oldest leaving first. They were
-    paid for and met their fate when they were sampled: here they cost training tokens alone. Their rollouts are marked
-    "replay", and their ratios are to the sampler's log-probs (`with_old`). Whatever `enrich` adds is computed for the
-    whole again.
+    The update has a share `fresh` of new groups; the others are drawn uniformly from the ledger's shelf. The shelf
+    holds the newest group of each problem, or the newest `mixed` one, at most `room`; the oldest are dropped first.
+    They were paid for when they were sampled, so here they cost training tokens alone. Their rollouts have the origin
+    "replay", and their ratios are to the sampler's log-probs (`with_old`). `enrich` is computed again for the whole
+    update.
     """
     shelf = list(ledger.kept[SHELF])
     wanted = min(round(len(batch.groups) * (1 - fresh) / fresh), len(shelf))
@@ -85,10 +85,10 @@ def remember(group: Group, ledger: Ledger, room: int) -> None:
 
 
 def with_old(batch: Batch, world: World, *, updates: int) -> Batch:
-    """The batch with `old` where it is needed: the learner's log-probs at the version that sampled. -> (N, T)
+    """The batch with `old` where needed: the learner's log-probs at the version that sampled. -> (N, T)
 
-    One update on fresh rollouts needs none: the current forward, detached, is the same and free. Otherwise rows of
-    this step are scored (and charged); of older ones the sampler's log-probs are all that is left.
+    One update on fresh rollouts needs none: the current forward pass, detached, is the same. Otherwise rows of this
+    step are scored (and charged); older rows use the sampler's log-probs.
     """
     aged = batch.age[batch.rollout] > 0
     if updates == 1 and not bool(aged.any()):
@@ -100,21 +100,23 @@ def with_old(batch: Batch, world: World, *, updates: int) -> Batch:
 
 
 def split(batch: Batch, parts: int) -> list[Batch]:
+    """The batch in so many parts of whole rollouts, or one for each rollout if there are fewer."""
     chunks = torch.arange(len(batch.reward), device=batch.rollout.device).tensor_split(min(parts, len(batch.reward)))
     return [batch.rows(rows_of(chunk, batch)) for chunk in chunks]
 
 
 def rows_of(rollouts: Tensor, batch: Batch) -> Tensor:
+    """Indices of the rows of these rollouts."""
     return torch.nonzero(torch.isin(batch.rollout, rollouts))[:, 0]
 
 
 def imitating(
     batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *, own: bool = True, inner: Improve = policy
 ) -> dict[str, float]:
-    """Any improvement, in which a teacher's tokens carry the credit of the rollout they stand in, if it is above 0.
+    """Any improvement, in which a teacher's tokens get the advantage of their rollout, if it is above 0.
 
-    So they are never unlearned, and nothing is where credit is not. Without `own`, where they do the policy's tokens
-    after them do not. Averages are taken anew; the tokens are as old as the step, for nobody sampled them.
+    They are therefore never made less likely. Without `own`, the policy's tokens in the same rows get no advantage.
+    Weights are computed again. The tokens have the age of the step, because no policy sampled them.
     """
     given = batch.advantage
     assert given is not None

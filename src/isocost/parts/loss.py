@@ -1,7 +1,7 @@
-"""Per-token surrogates, unreduced: a loss says what a token costs, `weight` says how tokens are averaged.
+"""Surrogate losses per token, unreduced: `weight` defines how tokens are averaged.
 
-Every one returns ((N, T), {name: (N, T)}). Ratios are current over old policy, through `ops.log_ratio`; where the
-sampler's own log-probs enter, they do so through `corrected`.
+Each returns ((N, T), {name: (N, T)}). Ratios are current over old policy, by `ops.log_ratio`. The sampler's own
+log-probs enter through `corrected` alone.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from isocost.seams import Loss
 from isocost.traits import bounds, gives
 
 Out = tuple[Tensor, dict[str, Tensor]]
-FINITE = 60.0       # a product of ratios has a log within ±this: a sum of thousands is a float32 yet, and none is 0
+FINITE = 60.0       # limit of the log of a product of ratios: sums of thousands stay finite in float32, and none is 0
 
 
 @bounds(low="[0, 1]", high="[0, inf]", dual="0 or [1, inf)")
 def clipped(out: Forward, batch: Batch, *, low: float = 0.2, high: float = 0.2, dual: float = 0.0) -> Out:
     """PPO's pessimistic surrogate, max(-A ρ, -A clip(ρ, 1 - low, 1 + high)) (arXiv:1707.06347).
 
-    `dual` above 1 bounds what a bad token costs by -A dual (dual clip, arXiv:1912.09729); 0 leaves it off.
+    `dual` above 1 limits the loss of a token with negative advantage to -A dual (dual clip, arXiv:1912.09729); 0 is
+    off.
     """
     return pessimistic(ops.log_ratio(out, batch).exp(), credit(batch), low, high, dual)
 
@@ -34,13 +35,13 @@ def clipped(out: Forward, batch: Batch, *, low: float = 0.2, high: float = 0.2, 
 @gives("importance ratios")
 @bounds(high="(0, inf]")
 def reweighed(out: Forward, batch: Batch, *, over: str = "token", high: float = 5.0) -> Out:
-    """-sg(min(w, high)) A log π, where w looks at one token's ratio, or at those before it as well.
+    """-sg(min(w, high)) A log π, where w is the ratio of one token, or includes the tokens before it.
 
-    `over` "token" takes w_t = ρ_t (CISPO), "least" ρ_t times the smallest ratio before it (MinPRO,
-    arXiv:2601.22718), "sequence" the product over the row: what importance sampling of whole answers asks for.
+    `over` "token" takes w_t = ρ_t (CISPO), "least" ρ_t times the smallest ratio before it (MinPRO, arXiv:2601.22718),
+    "sequence" the product over the row: the importance weight of a whole answer.
     """
     if over not in RATIOS:
-        raise UserError(f"ratios are taken over one of {', '.join(RATIOS)}; not {over!r}")
+        raise UserError(f"loss.over is {over!r}; expected one of {', '.join(RATIOS)}")
     ratio = RATIOS[over](ops.log_ratio(out, batch).detach(), batch.mask).clamp(-FINITE, FINITE).exp()
     seen = {"clip_ratio/region_mean": (ratio > high).float(), "importance_ratio": ratio}
     return -credit(batch) * ratio.clamp(max=high) * out.logp, seen
@@ -49,11 +50,11 @@ def reweighed(out: Forward, batch: Batch, *, over: str = "token", high: float = 
 @gives("a correction")
 @bounds(cap="(0, inf]")
 def corrected(out: Forward, batch: Batch, *, inner: Loss, cap: float = 2.0, reject: bool = False) -> Out:
-    """Any loss, weighed by min(old / sampler, cap), a constant: truncated importance sampling.
+    """Any loss, times min(old / sampler, cap), a constant: truncated importance sampling.
 
-    It corrects for a sampler that is not quite the learner (other kernels, other precision), and does nothing where
+    It corrects for a sampler that differs from the learner (other kernels, other precision), and has no effect where
     the two agree (Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training"). With
-    `reject` a token beyond the cap weighs nothing; it stays in the average.
+    `reject` a token beyond the cap has no loss; it stays in the average.
     """
     loss, seen = inner(out, batch)
     ratio = ops.mismatch(out, batch).detach().exp()
@@ -92,5 +93,5 @@ def pessimistic(ratio: Tensor, credit: Tensor, low: float, high: float, dual: fl
 
 def credit(batch: Batch) -> Tensor:
     if batch.advantage is None:
-        raise ValueError("a loss needs batch.advantage: the loop fills it from the recipe's `advantage`")
+        raise ValueError("a loss needs batch.advantage, which the loop sets from the recipe's `advantage`")
     return batch.advantage

@@ -1,4 +1,4 @@
-"""What changes as the run goes on."""
+"""What changes during a run: learning rate, sampling, limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from isocost.ledger import Ledger
 
 
-PLANNED = {     # what every pace here takes
+PLANNED = {     # settings of every pace of this package
     "lr": "[0, inf)", "warmup": "[0, inf)", "max_tokens": "[1, inf)", "temperature": "(0, inf)", "top_p": "(0, 1]",
     "top_k": "[0, inf)", "max_turns": "[1, inf)",
 }
@@ -31,9 +31,9 @@ def warmed(
     max_turns: int = 1,
     stop: tuple[str, ...] = (),
 ) -> Pace:
-    """A learning rate that rises linearly over `warmup` steps and stays; everything else constant.
+    """A learning rate that rises linearly over `warmup` steps and then stays; everything else is constant.
 
-    A constant rate is what lets a checkpoint stand for a run of its length when laws are fitted.
+    With a constant rate, a checkpoint equals the end of a shorter run, which laws are fitted on.
     """
     now = lr * min(1.0, (ledger.step + 1) / warmup) if warmup > 0 else lr
     return Pace(now, max_tokens, Sampling(temperature, top_p, top_k), max_turns, tuple(stop))

@@ -1,6 +1,6 @@
 """Decode strategies: how attempts at one problem are made.
 
-The engine is asked once per group and turn while attempts share their start; batching beyond that is its business.
+The engine is called once per group and turn while attempts share their start; it does any further batching.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ _OWN, _SEEN = int(Role.OWN), int(Role.SEEN)  # plain ints: numpy compares with t
 async def sample(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None
 ) -> list[Rollout]:
-    """Talk to the environment until it is done; one question and one answer is a dialogue of one turn.
+    """Talk to the environment until the episode ends; one question and one answer is a dialogue of one turn.
 
-    `start` resumes or forks: the environment is taken through the turns it already holds, and a turn that was
-    under way keeps what is left of its `max_tokens`. An environment that raises once it is open gives a rollout that
-    stopped with `Stop.ERROR` and is never scored. Attempts of one group open alike: `Env.open` depends on the problem
-    alone.
+    `start` resumes or forks: the environment replays the turns that it already holds, and an unfinished turn keeps the
+    rest of its `max_tokens`. If an environment raises after it is open, the rollout has `Stop.ERROR` and no score.
+    Attempts of one group open alike: `Env.open` depends on the problem alone.
     """
     if not attempts:
         return []
@@ -60,9 +59,9 @@ async def _converse(
     except Exception as error:
         return _failed(problem, text, attempt, error)
     while True:
-        if said.stop is Stop.CANCELLED or (pace.in_parts and said.stop is Stop.LENGTH):   # its turn is not over
+        if said.stop is Stop.CANCELLED or (pace.in_parts and said.stop is Stop.LENGTH):   # its turn may be continued
             return Rollout(problem, (text,), "", said.stop, attempt)
-        world.meter.charge(Cost(env_steps=1))      # not those that a resumed dialogue is taken through again
+        world.meter.charge(Cost(env_steps=1))      # replayed steps of a resumed dialogue are not charged
         try:
             seen, over = await env.step(_words(text, world))
             ended = over or said.stop is Stop.LENGTH
@@ -88,7 +87,7 @@ async def _say(
 
 
 def opening(problem: Problem, world: World, pace: Pace, posed: Sequence[Message] | None = None) -> Segment:
-    """What the policy reads before its first word; `posed` is what its environment opened with, if that is known."""
+    """The tokens before the first one of the policy; `posed` are the environment's first messages, if known."""
     if posed is None:
         posed = problem.prompt if world.env is Ask else world.env(problem).open()
     text = Segment.empty(pace.sampling).read(world.text.prompt(posed), Role.PROMPT)
@@ -133,7 +132,10 @@ def _laid(start: ndarray, more: Sequence[ndarray]) -> ndarray:
 
 
 def given(text: Segment, upto: int, words: Sequence[int] = ()) -> Segment:
-    """The first tokens of an attempt, and then words, as a start that others are given: HINT, no longer OWN."""
+    """A start: the first tokens of an attempt and then `words`, with the role HINT instead of OWN.
+
+    A continuation is an attempt like any other, counted and charged; no credit falls on the tokens of its start.
+    """
     start, never = text.cut(upto), np.full(upto, -1)
     role = np.where(start.own, int(Role.HINT), start.role)
     whole = Segment(start.tokens, role, np.zeros_like(start.logp), never, never, start.sampling)
@@ -141,7 +143,7 @@ def given(text: Segment, upto: int, words: Sequence[int] = ()) -> Segment:
 
 
 def episodes(text: Segment, boundary: str, decode: Callable[[Sequence[int]], str]) -> list[int]:
-    """Where an episode of a trace may end and the next begin: before its first token, and after each boundary."""
+    """Positions where an episode of a trace ends: before its first token, and after each boundary."""
     own = np.flatnonzero(text.own)
     ends = [t + 1 for t in own[:-1].tolist() if decode(text.tokens[max(own[0], t - 3) : t + 1].tolist())
             .endswith(boundary)]      # four tokens hold any boundary, however it is split

@@ -1,4 +1,4 @@
-"""What each attempt of a finished group was worth. A verifier that failed gives no score, never a zero."""
+"""The score of each attempt of a finished group. A verifier that failed gives no score, never a zero."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from isocost.world import World
 
 
 async def verified(group: Group, world: World) -> Group:
-    """What the verifier says, asked once. An attempt whose environment failed is not shown to it, and has no score.
+    """The verifier's score, computed once. An attempt whose environment failed is not verified and has no score.
 
-    A group that is added to in phases is scored after each; who has a mark keeps it.
+    A group that grows in phases is scored after each; attempts with a mark keep it.
     """
     unseen = [r for r in group.rollouts if r.mark is None and r.stop is not Stop.ERROR]
     marks = iter(await world.grade(unseen))
@@ -22,4 +22,5 @@ async def verified(group: Group, world: World) -> Group:
 
 
 async def marked(rollouts: list[Rollout], problem: Problem, place: Place, world: World) -> Sequence[Rollout]:
+    """The rollouts with the verifier's marks, before their group is complete."""
     return (await verified(Group(problem, tuple(rollouts), place), world)).rollouts

@@ -1,4 +1,4 @@
-"""In what order attempts are made, and whom to stop."""
+"""The order of attempts, and which to stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a group is worth an update. The ledger and the meter have already seen all of it."""
+"""The part of a group that is trained on. The ledger and the meter have already counted all of it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 
 def everything(group: Group, ledger: Ledger) -> Group | None:
-    """All of it."""
+    """The whole group."""
     return group
 
 
 def mixed(group: Group, ledger: Ledger, *, part: str = "") -> Group | None:
-    """Nothing of a group that earned the same throughout, for it has no siblings to learn from.
+    """The group, or nothing if all its rewards are equal: it has no siblings to learn from.
 
-    `part` names a component of the score to look at in place of its value, where a score has one: a shaped reward
-    makes a group look mixed in which nobody was right.
+    `part` names a component of the score to compare instead of its value, where a score has one: with a shaped reward,
+    a group without a right attempt can have different values.
     """
     scores = [r.score for r in group.rollouts if r.score is not None]
     seen = {s.parts.get(part, s.value) if part else s.value for s in scores}
@@ -27,5 +27,6 @@ def mixed(group: Group, ledger: Ledger, *, part: str = "") -> Group | None:
 
 
 def mark(rollout: Rollout) -> float:
+    """The verifier's mark, or the score where there is none; 0 without both."""
     score = rollout.mark or rollout.score
     return score.value if score else 0.0
