@@ -236,7 +236,7 @@ def test_the_law_says_what_more_would_buy_what_seeds_see_and_what_to_run_next(tm
     assert (twice["times"], twice["cost"], twice["unit"]) == (2, made["arm"]["C"], "rollouts")
     assert "2 x the rollouts would buy +" in text and "to reduce the uncertainty: " in text
     n, seen = made["arm"]["n"], made["sees"]
-    other = re.match(rf"n = {n} against n = (\d+): 3 seeds an arm see a difference", seen["text"])
+    other = re.match(rf"n = {n} against n = (\d+): minimum detectable difference with 3 seeds per arm", seen["text"])
     law = Law.of(read_json(out / "law.json"))
     best = max((k for k in law.ns if k != n), key=lambda k: law.predict(k, made["arm"]["C"])[0].value)
     assert int(other[1]) == best and seen["text"] in text

@@ -438,7 +438,8 @@ def test_a_refusal_falls_back_to_the_best_at_the_pilots_end_and_is_named():
                       (Flag("short", "stopped before the knee"),))
     plan = prescription(refused, pilot, curves=seen)
     assert plan.arm.n == 4 and plan.equal == (4,) and plan.comparator.n == 8
-    assert "law refuses: the knee was not reached" in plan.fallback and plan.settle == "four times the rollouts"
+    assert "law is not identified: the knee was not reached" in plan.fallback
+    assert plan.settle == "four times the rollouts"
     assert plan.marginal is None and "stopped before the knee" in plan.flags
     assert plan.arm.prediction is not None         # the arm's own curve
 
@@ -580,7 +581,7 @@ def test_an_n_that_joins_the_grid_is_as_long_as_the_others_and_moves_no_evaluati
     assert [r.C for r in wider.of_purpose("pilot") if r.n == 64] == [6144] * 3
     assert all(wider.points_of(r) == p.points for r in wider.of_purpose("pilot"))
     sees = wider.extended({}, dict.fromkeys(wider.grid, 9))
-    assert sees.detectable < 0.6 * p.detectable and f"{sees.detectable:.3f} between" in sees.why
+    assert sees.detectable < 0.6 * p.detectable and f"two n: {sees.detectable:.3f} (80% power" in sees.why
 
 
 def test_a_plan_reaches_as_far_as_its_own_arms_allow():

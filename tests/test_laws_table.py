@@ -57,7 +57,7 @@ def test_metrics_cut_short_of_their_end_are_refused(tmp_path):
     assert len(curves(tmp_path)[0].C) == 3
     path = tmp_path / "runs" / "a" / "metrics.jsonl"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-2]))
-    with pytest.raises(UserError, match=r"a/metrics\.jsonl holds 2 steps, and end.json tells of 3"):
+    with pytest.raises(UserError, match=r"a/metrics\.jsonl holds 2 steps, and end.json records 3"):
         curves(tmp_path)
     (path.parent / "end.json").write_text(json.dumps(spent | {"reason": "interrupted"}))    # it may go on from before
     assert len(curves(tmp_path)[0].C) == 2

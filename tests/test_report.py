@@ -227,7 +227,7 @@ def test_a_budget_is_held_against_what_was_spent_in_its_unit(study: Path, tmp_pa
     show = {"flops": lambda x: f"{x:.2e}"}.get(unit, lambda x: f"{x:,.0f}")
     assert f"the training {show(trained)} {100 * trained / whole / 2:.1f} % both {show(whole)} 50.0 %" in text
     evaluated = len(found.runs) * 107_000 * 2 * 256 * 9 * 11 if unit == "flops" else 0
-    assert f"beside it: evaluations {show(evaluated)}" in text
+    assert f"not in the budget: evaluations {show(evaluated)}" in text
     assert f"spent {show(whole)}, 50.0 % of it." in text
 
 
@@ -302,7 +302,7 @@ def test_a_refusal_leads(study: Path, tmp_path: Path):
     write_json(tmp_path / "law.json", law)
     top = Page(report.write(tmp_path).read_text().split("<nav")[0]).text
     assert "The pilot cannot support a law. The fallback is" in top and "Two arms have one run each." in top
-    assert "What would settle it: two more seeds an arm (about 81.9k rollouts)." in top
+    assert "To resolve: two more seeds an arm (about 81.9k rollouts)." in top
 
 
 def test_hashes_are_of_the_files(study: Path, page: str):
@@ -451,7 +451,7 @@ def test_a_law_or_a_forecast_changed_after_the_seal_shows(study: Path, tmp_path:
     write_json(tmp_path / "s" / "forecast.json", forecast | {"falsifier": "nothing"})
     page = report.write(tmp_path / "s").read_text()
     text, top = _part(page, "history"), Page(page.split("<nav")[0]).text
-    assert "Changed since it was sealed: forecast.json, law.json." in top and "cannot be told whether that held" in top
+    assert "Changed since it was sealed: forecast.json, law.json." in top and "whether it held is not known" in top
     assert "The forecast held" not in Page(page).text and "the forecast held" not in top
     assert text.count("changed since") == 2, "the law, and the forecast"
     assert "this path is not the one that was sealed" in text

@@ -31,8 +31,8 @@ class Curve:
     """One run's held-out reward at its evaluation points, K of them, the base policy (C = 0) first.
 
     `C` is in training rollouts, `seconds` is active time since the start, `epochs` passes over the training
-    problems. `select` is the mean held-out reward on the problems that choose an arm, `audit` on the problems that
-    are reported; no number that chose an arm is reported as its value. `multiplier` is the learning rate relative
+    problems. `select` is the mean held-out reward on the validation split, which chooses an arm, `audit` on the test
+    split; no number that chose an arm is reported as its value. `multiplier` is the learning rate relative
     to the fitted rule. Missing seconds or epochs are NaN.
 
     `metric` says what `select` and `audit` are means of. `train` (K,) is the mean reward of what was sampled for
@@ -152,7 +152,7 @@ def _whole(folder: Path, lines: Sequence[dict[str, Any]], ended: dict[str, Any])
     if steps is None or ended.get("reason") in ("interrupted", "reward failed"):
         return
     if there < steps:
-        raise UserError(f"{folder}/metrics.jsonl holds {there} steps, and end.json tells of {steps}: lines are "
+        raise UserError(f"{folder}/metrics.jsonl holds {there} steps, and end.json records {steps}: lines are "
                         "missing; put the file back, or remove the folder to run it again")
 
 

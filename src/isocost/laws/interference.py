@@ -3,7 +3,7 @@
 A mean hides interference: two runs of one mean differ where one lifts every problem a little and the other masters a
 few and loses some (arXiv 2603.12151, which finds that a larger n lifts more evenly). An evaluation writes the
 histogram of pass rates in 17 bins, what has become of the problems of each bin since the base, and how many were
-unlearned. Training problems are read from the journal, which has every attempt.
+forgotten. Training problems are read from the journal, which has every attempt.
 """
 
 from __future__ import annotations

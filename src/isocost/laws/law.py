@@ -440,7 +440,7 @@ class Law:
                        f"a pilot whose runs reach {C / DECADE:,.0f} rollouts", need)
 
     def fallback(self) -> int:
-        """What to take if the law refuses: the n of the best mean `select` reward at the largest C that all reached."""
+        """What to take if the law is not identified: the n of the best mean `select` reward at the largest common C."""
         self._some()
         end = np.log(min(arm.C[-1] for arm in self.arms))
         means = {arm.n: float(np.interp(end, np.log(arm.C), arm.select.mean(0))) for arm in self.arms}
@@ -537,7 +537,7 @@ def _tails(level: float) -> tuple[float, float]:
 def _grid(C: float | ndarray) -> ndarray:
     grid = np.atleast_1d(np.asarray(C, dtype=float))
     if not (np.all(np.isfinite(grid)) and np.all(grid > 0)):
-        raise UserError(f"a law is asked at rollouts above 0 and finite, got {C}")
+        raise UserError(f"a law is evaluated at finite rollouts above 0, got {C}")
     return grid
 
 

@@ -15,10 +15,10 @@ from isocost.errors import UserError
 from isocost.planner.budget import Bill, Budget, Prices, Timing, expected_timing, worded
 from isocost.planner.evaluation import LEAST_POINTS, Evaluation, evaluations_of, points
 from isocost.planner.learning_rate import EDGES, MULTIPLIERS, NOISE, RateRule, starting_rule
-from isocost.planner.pilot import EXTRAPOLATION, LEAST_SEEDS, PilotPlan, over
+from isocost.planner.pilot import EXTRAPOLATION, LEAST_SEEDS, PilotPlan, detects, over
 from isocost.planner.study_runs import COMMON, PRESETS, Preset, Run, Size, largest_that, make_runs, sizes_of
 from isocost.stats.passk import dead_groups, dead_tallies
-from isocost.stats.power import LEVEL, POWER, detectable
+from isocost.stats.power import detectable
 from isocost.words import counted
 
 WORTH = 0.09            # an effect worth seeing: what varying n moved on an easy set (arXiv 2603.12151)
@@ -251,7 +251,7 @@ class _Ask:
                     f"no evaluation between the base and {e.first:,} rollouts" if e.first else ""]
             out.append(f"evaluations are planned to cost at most {self.share:.0%} of training: "
                        f"{', '.join(filter(None, kept))}. The standard error of one is at most "
-                       f"{e.sd_of(self.attempts):.3f}, as asked for it would be {asked.sd_of(self.attempts):.3f}")
+                       f"{e.sd_of(self.attempts):.3f}, with those requested {asked.sd_of(self.attempts):.3f}")
         if cost > self.share:
             out.append(f"evaluations cost {cost:.3g} times what training costs, more than {self.share:g}: fewer than "
                        f"{LEAST_EVALUATED} rollouts an evaluation measure nothing")
@@ -353,7 +353,7 @@ class _Ask:
         effect = self.effect(shape, e)
         sizes = f"n B = {shape.batch}, {counted(C // shape.batch, 'update')} each" if shape.batch else f"B = {shape.B}"
         why = (f"{len(shape.grid)} n x {shape.seeds} seeds x {C} rollouts, {sizes}; "
-               f"sees differences of {effect:.3f} between two n ({POWER:.0%} power, {LEVEL:.0%} level)")
+               f"{detects(effect)}")
         cost = self.cost(sizes_of(runs), evaluations_of(e, sizes_of(runs), unit), e)
         flags = self.told(e, cost)
         if effect > self.worth and self.effect(shape, replace(e, samples=None)) <= self.worth:

@@ -372,7 +372,7 @@ def in_every_unit(
     W, D, run = machine.side_by_side, machine.devices, (pilot.seconds, training.seconds)
     hours = (machine.device_hours(run[0]), machine.device_hours(run[1]))
     rows: list[tuple[str, tuple[float, float], str, str]] = [
-        (ROLLOUTS, (pilot.rollouts, training.rollouts), "planned", "begun for training"),
+        (ROLLOUTS, (pilot.rollouts, training.rollouts), "planned", "started for training"),
         (TOKENS, (pilot.tokens, training.tokens), "measured", f"mean length of answers in {lengths}"),
         (SECONDS, run, "measured" if timing.measured else "assumed", f"run time, {timing.source}"),
         (WALL, (run[0] / W, run[1] / W), "assumed", f"runs side by side throughout: {W}"),

@@ -187,11 +187,11 @@ def _why(plan: Plan, law: Law | None) -> str:
     if plan.arm.prediction is None:
         return f"no value is forecast: {plan.fallback or 'there is no law'}"
     if law is not None and law.refused:
-        return f"the law refuses, so this is the arm's own curve: {law.refused.reason}"
+        return f"the law is not identified, so this is the arm's own curve: {law.refused.reason}"
     if len(plan.equal) < 2:
         return f"n = {plan.arm.n} alone is within {plan.margin:g} of the best n"
     others = ", ".join(map(str, plan.equal))
-    return f"n = {plan.arm.n} is prescribed; n = {others} are within {plan.margin:g} of the best, or not told apart"
+    return f"n = {plan.arm.n} is prescribed; n = {others} are within {plan.margin:g} of the best, or equal within noise"
 
 
 def _falsifier(plan: Plan, metric: str) -> str:

@@ -142,7 +142,7 @@ def fit_rate(
     flags = _flags(results, refused, batches)
     why = f"measured at {' and '.join(map(str, batches))} rollouts per update: {_rule(lr0, reference, exponent)}"
     if refused:
-        why += f"; {len(refused)} of {len(results)} settings fell below the base and were refused"
+        why += f"; {len(refused)} of {len(results)} settings fell below the base and were rejected"
     return RateRule(lr0, reference, exponent, ceilings, refused, True, flags, why)
 
 

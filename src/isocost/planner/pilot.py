@@ -13,6 +13,7 @@ curve has the same noise. Exact evaluations sample nothing and are never cut.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -29,6 +30,11 @@ from isocost.words import counted
 
 EXTRAPOLATION = 8       # prescribed C over the pilot's largest, at most
 LEAST_SEEDS = 3         # of a trained arm, where there is a pilot
+
+
+def detects(effect: float) -> str:
+    """What a pilot detects, for the reader of a plan."""
+    return f"minimum detectable difference between two n: {effect:.3f} ({POWER:.0%} power, {LEVEL:.0%} level)"
 
 
 @dataclass(frozen=True)
@@ -125,8 +131,8 @@ class PilotPlan:
         told = [f"n = {n} continued to {C} rollouts" for n, C in ends.items()]
         told += [f"{counted(k, 'more run')} of n = {n}" for n, k in seeds.items()]
         bill = self.prices.bill(sizes, self.timing)
-        why = (f"{self.why.partition('; sees')[0]}; then {', '.join(told)}; sees differences of {effect:.3f} between "
-               f"two n ({POWER:.0%} power, {LEVEL:.0%} level)")
+        before = re.split("; (?:sees|minimum detectable) difference", self.why)[0]    # or as once worded
+        why = f"{before}; then {', '.join(told)}; {detects(effect)}"
         return replace(made, pilot_bill=bill, why=why, seeds=fewest, detectable=effect)
 
     def repriced(self, prices: Prices, timing: Timing) -> PilotPlan:

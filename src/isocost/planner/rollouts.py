@@ -2,8 +2,8 @@
 
 What is prescribed is a set: every n whose predicted reward is within the margin of the best. Inside it the n is taken
 that needs the fewest seconds on this machine to the same reward: where curves are nearly flat, a rollout that is a
-little cheaper is no saving if it takes twice as many to make up for a reward a little lower. Where the law refuses, a
-fallback is named and used.
+little cheaper is no saving if it takes twice as many to make up for a reward a little lower. Where the law is not
+identified, a fallback is named and used.
 """
 
 from __future__ import annotations
@@ -359,7 +359,7 @@ class _Ask:
             if len(equal) == 1:
                 return _Choice(n, equal, f"n = {n} alone is within {self.margin:g} of the best at {C} rollouts")
             names = ", ".join(map(str, equal))
-            said = f"n = {names} are within {self.margin:g}, or cannot be told apart, at {C} rollouts"
+            said = f"n = {names} are within {self.margin:g}, or equal within noise, at {C} rollouts"
             if not timed:
                 return _Choice(n, equal, f"{said}; n = {n} needs the fewest to the same reward, {cost[n]:.3g} rollouts "
                                          f"a run (the most: {max(cost.values()):.3g})")
@@ -378,7 +378,7 @@ class _Ask:
         if len(equal) == 1:
             return _Choice(n, equal, f"n = {n} alone is within {self.margin:g} of the best {said}")
         names = ", ".join(map(str, equal))
-        return _Choice(n, equal, f"n = {names} are within {self.margin:g}, or cannot be told apart, {said}; the "
+        return _Choice(n, equal, f"n = {names} are within {self.margin:g}, or equal within noise, {said}; the "
                                  f"forecast of n = {n} is the highest")
 
     def standing(self, own: Mapping[int, int]) -> dict[int, np.ndarray]:
@@ -411,7 +411,8 @@ class _Ask:
             told = f"nothing improved measurably in the pilot, so its end does not rank n. By the profile: {told}"
         refused = self.law.refused if self.law else None
         if refused:
-            return _Choice(n, (n,), told, f"{told}, because the law refuses: {refused.reason}", refused.settle)
+            why = f"{told}, because the law is not identified: {refused.reason}"
+            return _Choice(n, (n,), told, why, refused.settle)
         why = f"there was no pilot: {self.pilot.why}" if self.pilot.direct else "there is no law"
         return _Choice(n, (n,), told, f"{told}; {why}")
 

@@ -1,4 +1,4 @@
-"""Seeds: the smallest difference between two arms that a comparison can see, and how many seeds one needs.
+"""Seeds: the minimum detectable difference between two arms of a prescription, and how many seeds one takes.
 
 The comparison is the audit's: runs paired by seed, a Student interval of the mean difference with seeds - 1 degrees of
 freedom. A shared seed shares the order of the problems but hardly how far a run gets, so the two runs of a pair are
@@ -16,14 +16,14 @@ import numpy as np
 
 from isocost.laws.law import Law
 from isocost.planner.rollouts import Arm, Plan
-from isocost.stats.power import POWER, detectable_paired, seeds_for
+from isocost.stats.power import MOST, POWER, detectable_paired, seeds_for
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a prescription's comparison will see: `detectable` with `seeds` an arm, and what the law expects.
+    """What a prescription's comparison detects with `seeds` per arm (`detectable`), and what the law expects.
 
-    `sd` is of one run's reward there, from `dof` degrees of freedom; `needed` seeds would see the `difference` the law
+    `sd` is of one run's reward there, from `dof` degrees of freedom; `needed` seeds detect the `difference` the law
     predicts, None where none is predicted or no number would.
     """
 
@@ -65,11 +65,11 @@ def _sd(law: Law, arm: Arm) -> float:
 
 
 def _text(seeds: int, least: float, difference: float | None, needed: int | None) -> str:
-    said = (f"{seeds} seeds an arm see a difference of {least:.3f} ({POWER:.0%} power)" if isfinite(least)
-            else "one seed an arm cannot tell a difference from noise")
+    said = (f"minimum detectable difference with {seeds} seeds per arm: {least:.3f} ({POWER:.0%} power)"
+            if isfinite(least) else "one seed per arm detects no difference: the noise is not measured")
     if difference is None:
-        return f"{said}; the law predicts no difference, for it has no curve of the comparator"
+        return f"{said}; the law predicts no difference: it has no curve of the comparator"
     expected = f"{said}; the predicted difference is {difference:+.3f}"
     if needed is None:
-        return f"{expected}, too small to see with any number of seeds"
+        return f"{expected}, too small to detect with {MOST:,} seeds"
     return f"{expected} and {'needs' if needed <= seeds else 'would need'} {needed} seeds"

@@ -72,7 +72,7 @@ class Groups:
 class Verdict:
     """What to do with a run, and what that rests on.
 
-    `C` rollouts are spent of `end`; `reward` is the latest on the problems that choose. `target` is held-out reward at
+    `C` rollouts are spent of `end`; `reward` is the latest on the validation split. `target` is held-out reward at
     the end and `reach` the chance of it; None without a target. `final` is the reward predicted at the end. `gain` is
     the change of the run's own level over the next `stretch` rollouts, `remaining` that over all that is left; `worth`
     what the latter must be at least, `worthy` the chance that it is. `dead` are dead-group shares now, the run's n
@@ -305,7 +305,7 @@ class _Ahead:
                       own, noise.dof + len(y))
 
     def shown(self, target: float) -> float:
-        """A target of audit reward, on the problems that choose: the law knows how the two halves differ."""
+        """A target of audit reward, on the validation split: the law knows how the two halves differ."""
         return target - self.gap
 
     def chance(self, target: float) -> float:

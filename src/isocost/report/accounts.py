@@ -44,10 +44,10 @@ def spent(study: Study) -> Section:
     everything = sum(total.values())
     if not everything and study.imported:
         begun = count(sum(r.metered for r in study.runs))
-        text = f"{begun} rollouts were begun. Imported logs do not say what became of each."
+        text = f"{begun} rollouts were started. Imported logs do not record the fate of each."
         return Section("spent", "Where the compute went", join(p(text, cls="lead"), _cost_table(study)))
     alt_text = "Rollouts by fate. " + ", ".join(f"{f} {percent(v / everything)}" for f, v in total.items() if v)
-    caption = "Every rollout begun has one fate. Click a name in the legend to single it out; hover for numbers."
+    caption = "Every rollout started has one fate. Click a name in the legend to single it out; hover for numbers."
     plot = figure("fates", charts.fates(rows, FATES, alt_text), alt_text, caption, rows) if everything else ""
     return Section(
         "spent",
@@ -103,19 +103,19 @@ def _budget(study: Study) -> Safe:
     show = {units.SECONDS: span, units.FLOPS: lambda x: f"{x:.2e}"}.get(unit, count)
     name = units.words(unit)
     total = sum(spent.values())
-    rows = [*spent.items(), ("both", total), *((f"beside it: {what}", x) for what, x in beside.items())]
+    rows = [*spent.items(), ("both", total), *((f"not in the budget: {what}", x) for what, x in beside.items())]
     text = f"The preset {planned.preset} names no budget; pilot and training spent {show(total)} {name}."
     head, body = ["", name], [[what, show(x)] for what, x in rows]
     if planned.budget:
         most, asked = planned.budget.amount, planned.budget.asked
-        text = f"{asked or f'{show(most)} {name}'} were asked for"
+        text = f"{asked or f'{show(most)} {name}'} were requested"
         text += f", that is {show(most)} of {name}" if asked else ""
         text += f"; pilot and training spent {show(total)}, {percent(total / most)} of it."
         head.append("of the budget")
         body = [[what, show(x), percent(x / most)] for what, x in rows]
-    note = "What was lost on the way counts; the profile and the evaluations are beside it."
+    note = "Work lost to interruptions counts; profiling and evaluations are not in the budget."
     if unit == "seconds":
-        note = "What was lost on the way counts, and so do evaluations; the profile is beside it."
+        note = "Work lost to interruptions and evaluations count; profiling is not in the budget."
     return join(tag("h3", "The budget"), p(text), table(head, body, "The budget", "quiet"), p(note, cls="soft"))
 
 
@@ -236,7 +236,7 @@ def _cost_table(study: Study) -> Safe:
         "time",
     ]
     note = (
-        "Only the account train is in C. Tokens are logical: what the method asked for, whatever the engine shared or"
+        "Only the account train is in C. Tokens are logical: what the method requested, whatever the engine shared or"
         " skipped."
     )
     return details("The bill, by account", p(note, cls="soft"), table(head, body, "Cost by account"))

@@ -461,7 +461,7 @@ def fates(rows: Rows, order: Sequence[str], alt_text: str) -> Spec:
         height={"band": 0.62}, cornerRadius=1
     )
     chart = base.encode(
-        x=alt.X("sum(rollouts):Q", title="rollouts begun", axis=kilo_axis(), scale=alt.Scale(nice=True)),
+        x=alt.X("sum(rollouts):Q", title="rollouts started", axis=kilo_axis(), scale=alt.Scale(nice=True)),
         y=alt.Y(
             "what:N", title=None, sort=whats, axis=alt.Axis(labelLimit=260, labelFontSize=13, labelColor="var(--ink)")
         ),

@@ -52,10 +52,10 @@ def headline(study: Study) -> str:
     won = [v for v in verdicts if v.get("better") in (v.get("a"), v.get("b"))]
     if won:
         over = [f"{v['better']} over {v['b'] if v['better'] == v['a'] else v['a']}" for v in won]
-        return f"No arm is better than all others {where}; told apart: {names(over)}."
+        return f"No arm is better than all others {where}; differences found: {names(over)}."
     if verdicts and all(v.get("better") == "same" for v in verdicts):
         return f"The same within {number(told.get('margin')) or 0:g}, {where}."
-    return f"It cannot be told which is better {where}."
+    return f"No difference found {where}: which arm is better is not known."
 
 
 def answers(study: Study) -> Section:

@@ -200,7 +200,7 @@ def _pooled(law: Law, held: Arm, i: int, dof: int) -> ndarray:
 
 
 def _coverage(law: Law) -> Safe:
-    head, rows = tag("h3", "Would the other runs have foretold this one?"), left_out(law)
+    head, rows = tag("h3", "Is each run inside the prediction interval from the other runs?"), left_out(law)
     by = {run: [r["held"] for r in rows if r["run"] == run] for run in dict.fromkeys(r["run"] for r in rows)}
     if len(by) < 2:     # none, or all of one name
         words = "This takes two runs of an n, and two arms that moved and have them: there are too few."

@@ -33,7 +33,7 @@ def answer(study: Study) -> Safe:
     verdict = verdict_of(study)
     badge: Any = ""
     if refusal:
-        badge = tag("p", "The law refuses", cls="verdict caution")
+        badge = tag("p", "Law: not identified", cls="verdict caution")
     elif verdict:
         badge = tag(
             "p", VERDICTS.get(verdict, verdict.capitalize()), cls="verdict" if verdict == "hit" else "verdict caution"
@@ -77,7 +77,7 @@ def _prescription(study: Study, arm: Data, equal: list[int]) -> str:
     if study["plan"].get("direct"):
         return f"Nothing was compared: n = {arm['n']} is taken {at}."
     if len(equal) > 1:
-        return f"Take n = {arm['n']}: {at}, n = {names(equal)} cannot be told apart, and it is the cheapest."
+        return f"Take n = {arm['n']}: {at}, n = {names(equal)} are equal within margin or noise, and it is cheapest."
     return f"Take n = {arm['n']}: {at}, nothing else comes as far."
 
 
@@ -98,7 +98,7 @@ def _came_true(study: Study) -> str:
     ends = {
         "hit": "the forecast held",
         "miss": "the forecast missed",
-        "cannot tell": "it cannot be told whether that held",
+        "cannot tell": "whether it held is not known",
         "uninformative": "an interval too wide to say anything",
     }
     return (
@@ -136,7 +136,7 @@ def _support(study: Study, refusal: Data) -> list[Safe]:
         cost = f" (about {brief(refusal.get('rollouts'))} rollouts)" if number(refusal.get("rollouts")) else ""
         if not plan.get("fallback"):
             out.append(p(sentence(refusal.get("reason", ""))))
-        out.append(p("What would settle it: ", str(refusal.get("settle", "")).strip().rstrip("."), cost, "."))
+        out.append(p("To resolve: ", str(refusal.get("settle", "")).strip().rstrip("."), cost, "."))
     told = outcome_of(study)
     if told.get("difference"):
         out.append(p(_difference(told)))
@@ -153,7 +153,7 @@ def _difference(told: Data) -> str:
         f" [{signed(low)}, {signed(high)}]: "
     )
     if low is None or high is None or low <= 0 <= high:
-        return text + "it cannot be told from nothing."
+        return text + "it does not differ significantly from zero."
     return text + ("the prescription is better." if low > 0 else "the prescription is worse.")
 
 
@@ -205,8 +205,8 @@ def flags(study: Study) -> Section:
     """Refusals with what would settle them, cautions, what broke, and what was left out."""
     parts = [*_refusals(study), *_cautions(study), *_checks(study), *_trouble(study)]
     if not parts:
-        parts = [p("Nothing was refused and nothing was flagged.", cls="empty")]
-    return Section("flags", "Flags and refusals", join(*parts))
+        parts = [p("Everything is identified and nothing was flagged.", cls="empty")]
+    return Section("flags", "Flags", join(*parts))
 
 
 def _flag(title: str, *texts: Any) -> Safe:
@@ -214,7 +214,7 @@ def _flag(title: str, *texts: Any) -> Safe:
 
 
 def _refusals(study: Study) -> list[Safe]:
-    found = [("The law refuses", as_dict(study["law"].get("refused")))]
+    found = [("Law: not identified", as_dict(study["law"].get("refused")))]
     growth = as_dict(study["law"].get("n_star"))
     if "reason" in growth:
         found.append(("n*(C) is not identified", growth))
@@ -222,7 +222,7 @@ def _refusals(study: Study) -> list[Safe]:
     for title, refusal in found:
         if refusal:
             cost = f" (about {brief(refusal.get('rollouts'))} rollouts)" if number(refusal.get("rollouts")) else ""
-            settle = f"What would settle it: {str(refusal.get('settle', '')).strip().rstrip('.')}{cost}."
+            settle = f"To resolve: {str(refusal.get('settle', '')).strip().rstrip('.')}{cost}."
             out.append(_flag(title, sentence(refusal.get("reason", "")), "" if settle in asked else settle))
             asked.add(settle)
     return out

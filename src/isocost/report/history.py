@@ -120,7 +120,7 @@ def _law_words(study: Study) -> str:
     if law is None:
         return "written by another version"
     if refused:
-        return f"refused: {str(refused.get('reason', '')).rstrip('.')}"
+        return f"not identified: {str(refused.get('reason', '')).rstrip('.')}"
     if not law.measured:
         return law.how_runs_differ
     return f"runs differ by {share(law.sd)} at reward 1/2 (standard deviation, {law.dof:.0f} degrees of freedom)"

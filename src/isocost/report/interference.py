@@ -1,4 +1,4 @@
-"""How each problem's pass rate moved: the mean hides which problems were learned, and which were unlearned for it."""
+"""How each problem's pass rate moved: the mean hides which problems improved, and which regressed vs. the base."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def _table(runs: Sequence[Interference]) -> Safe:
          known(r["uniformity"], lambda x: share(x, 2))]
         for r in by_n(runs)
     ]
-    head = ["n", "runs", "learned", "forgotten", "forgotten by chance, at most", "evenness"]
+    head = ["n", "runs", "learned", "forgotten", "forgotten by chance, at most", "uniformity of gains"]
     note = (
         "Learned: from a pass rate near 0 to 1 in 16 or more; forgotten: the other way. Evenness is 1 where problems of"
         " every start have closed the same share of their distance to 1."

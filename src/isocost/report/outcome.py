@@ -152,7 +152,7 @@ def _mean(values: Any) -> float | None:
 
 
 def _finals(study: Study, arm: Data) -> dict[str, float]:
-    """Run name -> last held-out reward on the problems that are reported, for the trained runs of an arm that ended."""
+    """Run name -> last held-out reward on the test split, for the trained runs of an arm that ended."""
     if not arm:
         return {}
     runs = [r for r in study.of("train") if r.finished and r.n == arm.get("n") and r.evaluations]
@@ -327,7 +327,7 @@ def _difference_plot(study: Study, told: Data) -> Safe:
     )
     better = {"prescribed": "The prescription is better.", "comparator": f"n = {told['other_n']} is better."}
     text = f"{signed(d['value'])} {bounds} over {counted(len(pairs), 'pair')}. "
-    text += better.get(str(study["audit"].get("better")), "Which of the two is better cannot be told.")
+    text += better.get(str(study["audit"].get("better")), "Which of the two is better is not known.")
     claim = (
         ""
         if study["plan"].get("claim")

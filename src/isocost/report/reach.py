@@ -179,7 +179,7 @@ def _order(runs: Sequence[Run]) -> str:
         return "no run has been evaluated"
     (first, highest), (last, lowest) = ends[0], ends[-1]
     if len(ends) == 1:
-        return f"n = {first} stands at {share(highest)}"
+        return f"n = {first} is at {share(highest)}"
     return f"n = {first} leads with {share(highest)} and n = {last} is last with {share(lowest)}"
 
 
@@ -330,7 +330,7 @@ def _which(study: Study, law: Law, low: float, top: float, fence: float | None) 
         f" {names(sets[1])} at the end of the pilot."
     )
     caption = (
-        f"At each C, the n whose predicted reward is within {law.margin:g}, or within what can be told apart, of the"
+        f"At each C, the n whose predicted reward is within {law.margin:g}, or within the noise, of the"
         " best. "
     )
     caption += "Not known: the pilot leaves that n's reward there open."
@@ -341,7 +341,7 @@ def _which(study: Study, law: Law, low: float, top: float, fence: float | None) 
 def _why_not(refusal: Any) -> Safe:
     if refusal is None:
         return Safe("")
-    return p(f"n*(C) is not drawn: {sentence(refusal.reason)} {sentence(refusal.settle)}")
+    return p(f"n*(C) is not identified: {sentence(refusal.reason)} To resolve: {sentence(refusal.settle)}")
 
 
 def _standing(law: Law, grid: np.ndarray) -> list[Data]:
@@ -376,10 +376,10 @@ def _set_sentence(study: Study, law: Law) -> Safe:
     equal = equal or law.equal_set(c)
     lead = (
         f"{where} n = {names(equal)} {'is best' if len(equal) == 1 else 'are equal'} to within {law.margin:g}, or to"
-        " within what can be told apart."
+        " within the noise."
     )
     if plan.get("fallback"):
-        lead = f"The law refuses: {where[0].lower()}{where[1:]} no n is called best."
+        lead = f"Law: not identified: {where[0].lower()}{where[1:]} no n is called best."
     more: list[Any] = []
     twice = as_dict(plan.get("marginal"))
     if twice:

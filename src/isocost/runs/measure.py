@@ -16,9 +16,9 @@ ONE = {  # what must be one: its name, and what would make it so
                                "`isocost import --map`"),
     "metric": ("metric", "name the same measure in all logs with `isocost import --map held_out=COLUMN`"),
     "scale": ("scale", "count the rewards of all logs alike, and import them with one --scale"),
-    "unit": ("unit of C", "keep runs apart whose cost is counted otherwise"),
-    "model": ("model", "keep runs apart that began from another model"),
-    "data": ("data", "keep runs apart that were trained on other problems"),
+    "unit": ("unit of C", "keep runs whose cost is counted in different units apart"),
+    "model": ("model", "keep runs of different models apart"),
+    "data": ("data", "keep runs trained on different problems apart"),
 }
 
 UNIT = (0.0, 1.0)  # the scale of rewards in records

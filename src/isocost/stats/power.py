@@ -23,7 +23,7 @@ POWER = 0.8
 PAIRS = 5               # seeds that both arms have from which on runs are compared in pairs: see `difference`
 LEVEL = 0.9             # of intervals that describe
 RESAMPLES = 2000
-MOST = 1000             # seeds per arm beyond which an effect is called too small to detect
+MOST = 10_000           # seeds per arm beyond which an effect is called too small to detect
 
 
 def iqm(values: ndarray) -> ndarray:

@@ -192,7 +192,7 @@ def _named(log: Log, pattern: str | None) -> dict[str, Any]:
         )
     twice = next((p for p in FACTS if parts[1::2].count(p) > 1), None)
     if twice is not None:
-        raise UserError(f"--names {pattern!r} holds {{{twice}}} twice; a name tells each once")
+        raise UserError(f"--names {pattern!r} holds {{{twice}}} twice: each fact once")
     shape = "".join(f"(?P<{p}>{SPELT[p]})" if i % 2 else re.escape(p) for i, p in enumerate(parts))
     found = re.search(r"(?<![A-Za-z0-9])" + shape + r"(?![A-Za-z0-9.])", log.name)
     if found is None:

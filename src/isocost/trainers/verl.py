@@ -100,9 +100,9 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
         missing, printed = [], _printed(lines, CONFIG)
     facts, about = facts_of(printed if isinstance(printed, dict) else {})
     uncounted = (
-        f"{BATCHES} counts batches of a size that the log does not hold, so more were begun than C = steps x n x B"
+        f"{BATCHES} counts batches of a size that the log does not hold, so more were started than C = steps x n x B"
         if any(BATCHES in row for row in rows)
-        else "if groups were filtered (DAPO), more were begun than steps x n x B"
+        else "if groups were filtered (DAPO), more were started than steps x n x B"
     )
     return logs_of(
         "verl",
