@@ -27,7 +27,7 @@ def test_a_name_is_read_into_its_parts():
 
 @pytest.mark.parametrize(("spec", "why"), [
     ("50% sums + sums", "every part a share"), ("50% sums + 40% sums", "sum to 90 %"),
-    ("0% sums + 100% sums", "above 0"), ("sums + ", "either side"),
+    ("0% sums + 100% sums", "above 0"), ("sums + ", "each side"),
 ])
 def test_what_is_no_mix_is_said(spec, why):
     with pytest.raises(UserError, match=why):

@@ -98,7 +98,7 @@ def test_a_users_reward_gets_what_it_names(tmp_path):
     talk = gold("x", chat=True)
     assert verify.Python(str(path), "chat")(talk.text, talk) == 1.0
     assert verify.Python(str(path), "none")("abc", plain) is None
-    with pytest.raises(ValueError, match="asked for 1 reward"):
+    with pytest.raises(ValueError, match="must return 1 reward"):
         verify.Python(str(path), "two")("abc", plain)
     with pytest.raises(TypeError, match="where a number was expected"):
         verify.Python(str(path), "word")("abc", plain)

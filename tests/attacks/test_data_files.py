@@ -28,8 +28,8 @@ def row(**changes: Any) -> Make:
 
 
 LINES: dict[str, tuple[Make, str]] = {
-    "empty": (written(""), "holds no problem"),
-    "blank lines": (written("\n \n\t\n"), "holds no problem"),
+    "empty": (written(""), "contains no usable problem"),
+    "blank lines": (written("\n \n\t\n"), "contains no usable problem"),
     "one document over lines": (written(json.dumps(ROW, indent=1)), "line 1: not JSON"),
     "a list": (written("[1, 2]\n"), "line 1: a row is an object"),
     "text": (written("to be or not to be\n"), "line 1: not JSON"),
@@ -165,8 +165,8 @@ PARQUET: dict[str, tuple[Make, str]] = {
     "a broken footer": (damaged(rows(), 0.9), "p.parquet cannot be read"),
     "no prompt column": (table(question_text=["a"], answer=["1"]), "row 1: no prompt"),
     "prompts that are null": (table(prompt=[None, None], answer=["1", "2"]), "row 1: no prompt"),
-    "answers that are lists": (table(prompt=["a"], answer=[["1"]]), "row 1: 'answer' is text or a number"),
-    "no rows": (table(prompt=[], answer=[]), "holds no problem"),
+    "answers that are lists": (table(prompt=["a"], answer=[["1"]]), "row 1: 'answer' must be text or a number"),
+    "no rows": (table(prompt=[], answer=[]), "contains no usable problem"),
     "a text of 20 MB in kilobytes": (one_value(20 * 2**20, 4), "unpacks from"),
     "a hundred thousand rows of one megabyte": (one_value(2**20, 100_000), "decodes to more than"),
     "a row of 20 million nulls": (nulls(20_000_000), "values in"),
@@ -199,11 +199,11 @@ OTHERS: dict[str, tuple[str, Make, str]] = {
     "a tar": ("p.tar", written(b"\0" * 512), "from .jsonl or .parquet files"),
     "a pickle": ("p.pkl", written(b"\x80\x04"), "from .jsonl or .parquet files"),
     "no ending": ("problems", written("{}"), "from .jsonl or .parquet files"),
-    "a folder": ("p.jsonl", lambda path: path.mkdir(), "is no file"),
-    "a pipe": ("p.jsonl", os.mkfifo, "is no file"),
-    "a link to nothing": ("p.jsonl", lambda path: path.symlink_to("nowhere"), "is no file"),
-    "a link to itself": ("p.jsonl", lambda path: path.symlink_to(path), "is no file"),
-    "a device": ("p.jsonl", lambda path: path.symlink_to("/dev/zero"), "is no file"),
+    "a folder": ("p.jsonl", lambda path: path.mkdir(), "is not a file"),
+    "a pipe": ("p.jsonl", os.mkfifo, "is not a file"),
+    "a link to nothing": ("p.jsonl", lambda path: path.symlink_to("nowhere"), "is not a file"),
+    "a link to itself": ("p.jsonl", lambda path: path.symlink_to(path), "is not a file"),
+    "a device": ("p.jsonl", lambda path: path.symlink_to("/dev/zero"), "is not a file"),
 }
 
 

@@ -390,7 +390,7 @@ MADE: dict[str, tuple[dict[str, Any], str]] = {
     "a text for a size": ({"llama.embedding_length": "wide"}, "embedding_length is 'wide'"),
     "10**9 layers": ({"llama.block_count": 10**9}, "expected at most 2048"),
     "more layers than it has": ({"llama.block_count": 3}, "the weights lack blk.1"),
-    "another width": ({"llama.embedding_length": 32}, "make it"),
+    "another width": ({"llama.embedding_length": 32}, "requires"),
     "another tokenizer": ({"tokenizer.ggml.pre": "qwen2"}, "only gpt2/smollm is read"),
     "no tokens": ({"tokenizer.ggml.tokens": ...}, "tokenizer.ggml.tokens is missing"),
     "an end beyond its tokens": ({"tokenizer.ggml.eos_token_id": 5000}, "eos_token_id is 5000"),

@@ -326,10 +326,10 @@ def test_when_the_run_is_killed_the_workers_and_what_they_started_end(rewards):
     ("text", "act returned '1.0' (str) where a number was expected"),
     ("bytes", "act returned b'1' (bytes) where a number was expected"),
     ("complex", "act returned 1j (complex) where a number was expected"),
-    ("bare", "asked for 1 reward and returned 1.0 (float): return a list of one"),
-    ("dict", "asked for 1 reward and returned {'score': 1.0} (dict)"),
+    ("bare", "must return 1 reward, but returned 1.0 (float): return a list of one"),
+    ("dict", "must return 1 reward, but returned {'score': 1.0} (dict)"),
     ("ink", "ValueError: one ?[2Jtwo [/red] ??[bold (rewards.py, line "),
-    ("two", "asked for 1 reward and returned [1.0, 2.0] (list)"),
+    ("two", "must return 1 reward, but returned [1.0, 2.0] (list)"),
 ])
 def test_whatever_is_raised_is_an_exception_and_costs_no_process(grader, why, text, said):
     before, failed, after = marks(grader, "pid", text, "pid")

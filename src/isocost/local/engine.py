@@ -115,7 +115,7 @@ class LocalEngine:
         self.cache = open_cache(config, body, device, kernels, threads, tape_bytes)
         self.tapes: dict[Place, Tape] = {}   # of groups written whole under the present weights, for the learner
         self._names = {name for name, _ in self.cache.decoder.named_parameters()}
-        self._is_end = np.zeros(config.vocab + 1, dtype=bool)     # the last one is no token: see `_heed_numbers`
+        self._is_end = np.zeros(config.vocab + 1, dtype=bool)     # the last one is no token: see `_require_finite`
         self._is_end[list(text.ends)] = True
         self._waiting: deque[Request] = deque()
         self._slots = Slots(0, 0)
@@ -362,7 +362,7 @@ class LocalEngine:
             request.decoded += int(self._slots.wrote[i])
             request.seconds += float(self._slots.seconds[i])
 
-    def _heed_numbers(self, tokens: ndarray) -> None:
+    def _require_finite(self, tokens: ndarray) -> None:
         """Raises FloatingPointError if a row's newest id is not a token, because its logits were not finite."""
         if tokens.max() >= self.config.vocab:
             raise FloatingPointError(f"the policy's logits are not finite at version {self.version}")
@@ -416,7 +416,7 @@ class LocalEngine:
         s.wrote[:live] += new - (last >= self.config.vocab)
         s.length[:live] += new
         s.seconds[:live] += (time.perf_counter() - began) * new / new.sum()
-        self._heed_numbers(last)
+        self._require_finite(last)
         stopped = self._is_end[last]
         done = np.flatnonzero(stopped | (new >= left))
         if len(done):
@@ -444,7 +444,7 @@ class LocalEngine:
         self._heed_strings(stopped, first)
         done = np.flatnonzero(stopped | (s.wrote[first:last] >= s.limit[first:last]))
         s.seconds[first:last] += (time.perf_counter() - began) / len(rows)
-        self._heed_numbers(token)
+        self._require_finite(token)
         if len(done):
             self._finish(first + done, stopped[done])
 
