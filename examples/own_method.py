@@ -22,7 +22,7 @@ def recipe(**changes):
 
 
 if __name__ == "__main__":
-    import isocost
+    from isocost.contract.check import check
 
-    for finding in isocost.methods.check(__file__):
+    for finding in check(__file__):
         print(f"{finding.state:9} {finding.promise}")

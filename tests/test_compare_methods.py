@@ -230,8 +230,8 @@ def test_an_arm_may_be_a_method_with_settings(tmp_path):
     ("grpo@improve.minibatches=2.5", "expected an integer"),
     ("grpo@max_age=-1", "max_age is 0; expected an integer, got '-1'"),
     ("grpo@max_age=1.5", "max_age is 0; expected an integer, got '1.5'"),
-    ("grpo@max_age=null", "max_age is 0; 'null' is of another kind"),
-    ("grpo@max_age.x=1", "max_age is a size, 0: it has no setting 'x'"),
+    ("grpo@max_age=null", "max_age is 0; got 'null', which has another type"),
+    ("grpo@max_age.x=1", "max_age is a size, 0, and has no setting 'x'"),
 ])
 def test_a_wrong_setting_of_an_arm_is_told_before_anything_is_sampled(arm, words, tmp_path, monkeypatch):
     monkeypatch.setattr("isocost.compare.steps._priced", lambda opened: pytest.fail("answers were sampled"))

@@ -40,5 +40,5 @@ def test_what_the_page_says_was_measured_is_in_the_record():
                  "wrong anything, no difference in truth", "wrong anything, worst cell",
                  "right at equal cost at twice the detectable", "the same, worst cell"):
         assert f"| {100 * said[name]:.1f} % |" in PAGE, name
-    assert f"Measured on {said['studies']:,} simulated comparisons" in PAGE
+    assert f"measured on {said['studies']:,} simulated comparisons" in PAGE
     assert record["levels"] == dict(zip(QUESTIONS, SHARES, strict=True))

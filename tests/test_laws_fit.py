@@ -410,7 +410,7 @@ def test_records_that_cannot_mean_one_thing_are_refused_by_name():
     assert any(f.name == "fixed_batch" for f in fixed.flags)
     with pytest.raises(UserError, match="no curve for n=5; it has 2, 8"):
         fixed.predict(5, 100)
-    with pytest.raises(UserError, match="above 0 and finite"):
+    with pytest.raises(UserError, match="finite rollouts above 0"):
         fixed.predict(2, 0.0)
 
 

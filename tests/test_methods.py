@@ -132,7 +132,7 @@ def test_a_mistake_is_told_once_with_its_line_and_what_rests_on_it_is_not_tried(
 
 
 @pytest.mark.parametrize(("loss", "says"), [
-    ("-batch.advantage * out.logp", r"it gave a Tensor, not \(loss, \{name: metric\}\)"),
+    ("-batch.advantage * out.logp", r"it returned a Tensor, not \(loss, \{name: metric\}\)"),
     ("-(batch.advantage * out.logp).mean(), {}", r"the loss has shape \(\), the batch \(64, \d+\)"),
     ("-batch.advantage * out.logp, {'kl': out.logp.sum()}", r"metric kl has shape \(\)"),
 ])
@@ -340,7 +340,7 @@ def test_needs_that_raise_stop_nobody(tmp_path):
 
 
 def test_mistakes_are_named(tmp_path):
-    with pytest.raises(UserError, match=f"no method 'gpro'; there are {', '.join(ALL[:3])}"):
+    with pytest.raises(UserError, match=f"unknown method 'gpro'; expected one of {', '.join(ALL[:3])}"):
         methods.load("gpro")
     with pytest.raises(UserError, match="there is no file"):
         methods.load(str(tmp_path / "none.py"))

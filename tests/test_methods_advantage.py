@@ -125,7 +125,7 @@ def test_gdpo_with_one_reward_is_grpo_up_to_the_batch():
     plain, ours = grpo_advantage(batch, LEDGER), gdpo.advantage(batch, LEDGER, parts=("a",))
     close(ours / ours[0, 2], plain / plain[0, 2], 1e-3)
     assert per_rollout(ours, batch)[8:] == [0, 0, 0, 0]
-    with pytest.raises(UserError, match="asks for the reward 'right'; the score has a"):
+    with pytest.raises(UserError, match="GDPO needs the reward 'right'; the score has a"):
         gdpo.advantage(batch, LEDGER)
 
 

@@ -456,7 +456,7 @@ def test_int_by_the_whole_solution_is_imitation_of_the_reference():
     kept = recipe.select(group, Ledger())
     given = taught_batch([kept], tune(recipe, "improve.own", True), toy.world())
     assert given.tokens[given.mask].tolist() == letters("bcaca.")
-    with pytest.raises(UserError, match="there are reference, itself, solution"):
+    with pytest.raises(UserError, match="expected one of reference, itself, solution"):
         played(world, tune(recipe, "play.propose", "nobody"))
 
 

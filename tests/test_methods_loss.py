@@ -319,7 +319,7 @@ def test_minpro_on_rollouts_of_this_step_is_its_parent():
     torch.testing.assert_close(
         gradient(methods.load("minpro").recipe(), batch), gradient(methods.load("cispo").recipe(), batch)
     )
-    with pytest.raises(UserError, match="token, least, sequence; not 'prefix'"):
+    with pytest.raises(UserError, match="is 'prefix'; expected one of token, least, sequence"):
         surrogate(partial(loss.reweighed, over="prefix"), [1.0], 1.0)
     with pytest.raises(UserError, match="k1, k2, k3; not 'k4'"):
         surrogate(partial(isoeasy.to_reference, estimate="k4"), [1.0], 1.0)
@@ -425,7 +425,7 @@ def test_vcpo_pays_for_one_pass_and_refuses_what_it_cannot_do():
     recipe.improve(batch, recipe, world, LEDGER)
     spent = world.meter.of()
     assert (spent.train, spent.updates, spent.score) == (int(batch.length.sum()), 1, 0)
-    with pytest.raises(UserError, match=r"take loss\.reweighed"):
+    with pytest.raises(UserError, match=r"use loss\.reweighed"):
         other = recipe.but(loss=loss.clipped)
         other.improve(batch, other, world, LEDGER)
     with pytest.raises(UserError, match="one credit"):

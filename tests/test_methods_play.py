@@ -83,7 +83,7 @@ def test_siri_has_dapos_filter_and_clip_and_the_verifiers_word():
     recipe, dapo = methods.load("siri").recipe(), methods.load("dapo").recipe()
     assert recipe.reward.__name__ == "verified" and recipe.refill
     assert (recipe.loss.keywords, recipe.select.keywords) == (dapo.loss.keywords, dapo.select.keywords)
-    with pytest.raises(UserError, match="there are stair, cosine, stair_cosine"):
+    with pytest.raises(UserError, match="expected one of stair, cosine, stair_cosine"):
         lengths("sine", 0)
 
 
@@ -526,7 +526,7 @@ def test_a_walk_is_measured_by_evaluations_on_their_account_and_refused_in_train
     asked = 2 * len(world.problems)
     assert world.meter.of(meter.EVALUATION).rollouts == 7 * asked and world.meter.of().rollouts == 0
     assert world.meter.of(meter.EVALUATION).verify == asked and len(found.right) == len(world.problems)
-    with pytest.raises(UserError, match=r"play=rc\.play trains"):
+    with pytest.raises(UserError, match=r"use play=rc\.play"):
         walked(1, purpose=Purpose.TRAIN)
 
 

@@ -96,7 +96,7 @@ def test_a_policy_that_stays_as_it_is_is_evaluated_as_it_was_whatever_its_pace(t
     seen = [x["eval/audit"] for x in read_lines(tmp_path / "r" / "metrics.jsonl") if "eval/audit" in x]
     assert len(seen) >= 3 and max(seen) - min(seen) < 1e-4
     (tmp_path / "cooler.py").write_text(COOLER.replace("lr=1e-6, ", ""))
-    with pytest.raises(UserError, match="takes no `lr`"):
+    with pytest.raises(UserError, match="has no keyword `lr`"):
         go(replace(JOB, method=str(tmp_path / "cooler.py")), tmp_path / "s")
 
 

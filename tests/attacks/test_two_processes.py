@@ -34,7 +34,7 @@ def said(*args, code=0):
 @contextmanager
 def holder(folder):
     """Another process that holds a folder, as a command of its own would: its id."""
-    code = "import sys, pathlib; from isocost.runs.files import locked\n" \
+    code = "import sys, pathlib; from isocost.runs.lock import locked\n" \
            "with locked(pathlib.Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     child = subprocess.Popen(
         [sys.executable, "-c", code, folder, "profile", "--seed", "1"], env=ENVIRONMENT, stdin=subprocess.PIPE,
@@ -160,7 +160,7 @@ def test_a_killed_process_holds_nothing(tmp_path):
 
 
 def test_a_child_that_outlives_the_command_does_not_hold_its_folder(tmp_path):
-    code = "import os, sys, pathlib, subprocess; from isocost.runs.files import locked\n" \
+    code = "import os, sys, pathlib, subprocess; from isocost.runs.lock import locked\n" \
            "with locked(pathlib.Path(sys.argv[1])):\n" \
            "    child = subprocess.Popen(['sleep', '60'], close_fds=False, stdout=subprocess.DEVNULL)\n" \
            "    print(child.pid, flush=True); os._exit(0)"
