@@ -22,7 +22,7 @@ def recipe(**changes):
 
 
 if __name__ == "__main__":
-    from isocost.contract.check import check
+    import subprocess
+    import sys
 
-    for finding in check(__file__):
-        print(f"{finding.state:9} {finding.promise}")
+    subprocess.run([sys.executable, "-m", "isocost", "methods", "check", __file__], check=True)

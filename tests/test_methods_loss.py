@@ -321,7 +321,7 @@ def test_minpro_on_rollouts_of_this_step_is_its_parent():
     )
     with pytest.raises(UserError, match="is 'prefix'; expected one of token, least, sequence"):
         surrogate(partial(loss.reweighed, over="prefix"), [1.0], 1.0)
-    with pytest.raises(UserError, match="k1, k2, k3; not 'k4'"):
+    with pytest.raises(UserError, match="is 'k4'; expected one of k1, k2, k3"):
         surrogate(partial(isoeasy.to_reference, estimate="k4"), [1.0], 1.0)
 
 
@@ -428,7 +428,7 @@ def test_vcpo_pays_for_one_pass_and_refuses_what_it_cannot_do():
     with pytest.raises(UserError, match=r"use loss\.reweighed"):
         other = recipe.but(loss=loss.clipped)
         other.improve(batch, other, world, LEDGER)
-    with pytest.raises(UserError, match="one credit"):
+    with pytest.raises(UserError, match="one advantage and one weight"):
         recipe.improve(batch.but(advantage=batch.advantage * torch.arange(5)), recipe, world, LEDGER)
 
 

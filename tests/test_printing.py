@@ -1,6 +1,8 @@
 """Only the command line prints: read off the syntax trees."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,3 +55,11 @@ def test_an_exception_is_still_one(name):
                                   "sys.stderr.write('x')"])
 def test_a_line_that_prints_is_found(line):
     assert prints(f"def f():\n    {line}\n") == [2]
+
+
+def test_a_result_of_any_command_has_its_text_in_a_fresh_process(tmp_path):
+    """No command depends on what another one has imported."""
+    for command in (["methods", "check", "grpo"], ["methods", "list"], ["laws", "list"], ["ls", str(tmp_path)],
+                    ["diff", "grpo", "dapo"]):
+        done = subprocess.run([sys.executable, "-m", "isocost", *command], capture_output=True, text=True)
+        assert done.returncode == 0 and done.stdout, (command, done.stderr)

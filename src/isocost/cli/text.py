@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import singledispatch
 from pathlib import Path
@@ -41,6 +42,7 @@ from isocost.steps.results import (
 from isocost.units import WALL
 from isocost.words import counted, duration, word
 
+OTHERS = ("text_run", "text_listing", "text_compare", "text_doctor")     # register their texts when imported
 NAMED = 5      # methods named in a line of many
 SHOWN = 20      # evaluation points that are listed
 BARS = " ▁▂▃▄▅▆▇█"
@@ -49,7 +51,12 @@ BARS = " ▁▂▃▄▅▆▇█"
 @singledispatch
 def show(result: object, console: Console) -> None:
     """Print a result, or an event of a step. Raises TypeError for a type that no function is registered for."""
-    raise TypeError(f"no text for {type(result).__name__}")
+    for name in OTHERS:
+        importlib.import_module(f"isocost.cli.{name}")
+    registered = show.dispatch(type(result))
+    if registered is show.dispatch(object):
+        raise TypeError(f"no text for {type(result).__name__}")
+    registered(result, console)
 
 
 def head(console: Console, title: str) -> None:
