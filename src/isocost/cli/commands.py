@@ -256,7 +256,6 @@ def audit(study: Path, as_json: bool) -> int:
 @said
 def verdict(folder: Path, as_json: bool, **asked: Any) -> None:
     """Advise to continue, stop or change n: for a run, or for a study's runs, while they train. Stops nothing."""
-    from isocost.cli import text_listing  # noqa: F401 - registers its texts
     from isocost.cli.printer import observer, printed
     from isocost.steps.verdict import verdict
 
@@ -291,7 +290,6 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
     own settings, including n and B (rollouts=9). Every method's learning rate is tuned alike within the budget.
     Exits 0 if arms differ, 3 if they are the same within the margin, 4 if the comparison cannot tell.
     """
-    from isocost.cli import text_compare  # noqa: F401 - registers its texts
     from isocost.cli.printer import observer, printed
     from isocost.compare import steps
     from isocost.compare.folders import compare_folders
@@ -376,7 +374,6 @@ def import_runs(as_json: bool, **asked: Any) -> None:
     One log becomes a run; several become a study for `fit`, `plan`, `compare` and `report`. What the logs lack is
     listed.
     """
-    from isocost.cli import text_listing  # noqa: F401 - registers its texts
     from isocost.cli.printer import observer, printed
     from isocost.steps.importing import import_logs
 
@@ -412,7 +409,6 @@ def doctor(as_json: bool, **asked: Any) -> int:
 
     MODEL is what --model is elsewhere: 'tiny', 'smollm2' or a Hugging Face folder. Nothing is written.
     """
-    from isocost.cli import text_doctor  # noqa: F401 - registers its texts
     from isocost.cli.printer import observer, printed
     from isocost.doctor import diagnose
 
@@ -470,7 +466,6 @@ def laws(context: click.Context) -> None:
 @said
 def laws_list(as_json: bool = False) -> None:
     """List every law: its equation, the data it takes, its source."""
-    from isocost.cli import text_listing  # noqa: F401 - registers its texts
     from isocost.cli.printer import observer, printed
     from isocost.steps.laws import list_laws
 
@@ -488,7 +483,6 @@ def laws_list(as_json: bool = False) -> None:
 @said
 def laws_fit(law: str, points: Path, as_json: bool, **asked: Any) -> None:
     """Fit LAW to a CSV file with columns x, y and, if known, run: parameters with intervals."""
-    from isocost.cli import text_listing  # noqa: F401 - registers its texts
     from isocost.cli.printer import observer, printed
     from isocost.steps.laws import fit_points
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from isocost.cli import text_run  # noqa: F401 - its texts are registered with `show`
 from isocost.cli.live import Watch
 from isocost.cli.text import show
 from isocost.console import console as new_console

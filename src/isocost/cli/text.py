@@ -42,7 +42,7 @@ from isocost.steps.results import (
 from isocost.units import WALL
 from isocost.words import counted, duration, word
 
-OTHERS = ("text_run", "text_listing", "text_compare", "text_doctor")     # register their texts when imported
+OTHERS = ("text_run", "text_listing", "text_compare", "text_doctor")     # each registers its texts when it is imported
 NAMED = 5      # methods named in a line of many
 SHOWN = 20      # evaluation points that are listed
 BARS = " ▁▂▃▄▅▆▇█"
@@ -51,12 +51,12 @@ BARS = " ▁▂▃▄▅▆▇█"
 @singledispatch
 def show(result: object, console: Console) -> None:
     """Print a result, or an event of a step. Raises TypeError for a type that no function is registered for."""
-    for name in OTHERS:
+    for name in OTHERS:     # one after the other, so that no command waits for modules that it does not need
         importlib.import_module(f"isocost.cli.{name}")
-    registered = show.dispatch(type(result))
-    if registered is show.dispatch(object):
-        raise TypeError(f"no text for {type(result).__name__}")
-    registered(result, console)
+        registered = show.dispatch(type(result))
+        if registered is not show.dispatch(object):
+            return registered(result, console)
+    raise TypeError(f"no text for {type(result).__name__}")
 
 
 def head(console: Console, title: str) -> None:
