@@ -43,7 +43,8 @@ def in_page(page: str, *, output: bool = True) -> list[str]:
 
 
 def files(room: str) -> list[Path]:
-    return sorted(SOURCE.glob("*.py") if room == "core" else (SOURCE / room).rglob("*.[ph][yt]*"))
+    found = SOURCE.glob("*.py") if room == "core" else (SOURCE / room).rglob("*")
+    return sorted(f for f in found if f.suffix in (".py", ".html"))
 
 
 def shown(tree: ast.AST) -> Iterator[tuple[int, str]]:
