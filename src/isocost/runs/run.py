@@ -279,6 +279,7 @@ class _Run:
         self.world, self.ledger = opened.world, Ledger(seed=job.seed)
         self.points = sorted(p for p in job.points if p > 0)
         self.measured = 0  # evaluations made, the one of the base included
+        self.peak = 0  # MB
         self.base: list[float | None] | None = None  # pass rates there, per held-out problem
         self.seconds, self.began = 0.0, time.perf_counter()
         self.stop: int | None = None  # a signal that asked for an end
@@ -355,8 +356,14 @@ class _Run:
             "seconds": round(self._active(), 4),
             **{work: round(meter.seconds(work), 4) for work in (meters.SAMPLE, meters.SCORE, meters.LEARN)},
             "evaluate": round(meter.of(meters.EVALUATION).seconds, 4),
-            "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+            "rss_mb": self._peak_memory(),
         }
+
+    def _peak_memory(self) -> int:
+        """Peak memory in MB, read every 16th step: a system call that takes half a millisecond in some sandboxes."""
+        if not self.peak or self.ledger.step % 16 == 0:
+            self.peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        return self.peak
 
     async def _evaluate(self) -> None:
         """Held-out reward now, on both sides. Due points are passed together when a step went over several."""
@@ -462,6 +469,7 @@ class _Run:
         fates["lost"] += world.meter.of(meters.LOST).rollouts
         if self.recipe.max_age:  # waves that were in the air when a process died were begun, and came to nothing
             fates["lost"] += world.meter.of().rollouts - sum(ledger.fates.values())
+        self.peak = 0
         timing = self._timing()
         speed = rates(timing)
         end = {

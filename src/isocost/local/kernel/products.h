@@ -87,18 +87,22 @@ struct Panels {
         N = columns, K = depth / P::per;
         int panels = (N + NR - 1) / NR;
         words.resize((size_t)panels * K * NR);
-        for (int p = 0; p < panels; p++)
-            for (int j = 0; j < NR; j++) {
-                long n = split ? (long)p * L + j % L + (j / L) * split : (long)p * NR + j;
-                uint32_t* to = words.data() + (size_t)p * K * NR + j;
-                if (n < N)
-                    for (int k = 0; k < K; k++) {
-                        const float* at = w + n * sn + (long)k * P::per * sk;
-                        to[(size_t)k * NR] = P::word(at[0], P::per > 1 ? at[sk] : 0.0f);
-                    }
-                else
-                    for (int k = 0; k < K; k++) to[(size_t)k * NR] = 0;
+        auto column = [&](int p, int j) { return split ? (long)p * L + j % L + (j / L) * split : (long)p * NR + j; };
+        auto word = [&](const float* at) { return P::word(at[0], P::per > 1 ? at[sk] : 0.0f); };
+        for (int p = 0; p < panels; p++) {
+            uint32_t* to = words.data() + (size_t)p * K * NR;
+            if (sn == 1 && !split && (p + 1) * NR <= N) {  // neighbours stay neighbours: whole lines are copied
+                const float* from = w + (long)p * NR;
+                for (int k = 0; k < K; k++)
+                    for (int j = 0; j < NR; j++) to[(size_t)k * NR + j] = word(from + (long)k * P::per * sk + j);
+                continue;
             }
+            for (int j = 0; j < NR; j++) {
+                long n = column(p, j);
+                for (int k = 0; k < K; k++)
+                    to[(size_t)k * NR + j] = n < N ? word(w + n * sn + (long)k * P::per * sk) : 0;
+            }
+        }
     }
     template <class P, class End> void times(const typename P::T* A, int M, const End& end) const {
         product<P>((const uint32_t*)A, K, 1, M, words.data(), (long)K * NR, NR, N, K, end);
