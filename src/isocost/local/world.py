@@ -15,7 +15,8 @@ from isocost.local.critic import LocalCritic
 from isocost.local.decoder import Config
 from isocost.local.engine import LocalEngine
 from isocost.local.learner import Adam, LocalLearner
-from isocost.local.weights import Model, load
+from isocost.local.models import load
+from isocost.local.weights import Model
 from isocost.meter import Meter
 from isocost.types import Problem, Sampling
 from isocost.world import Grade, Text, World

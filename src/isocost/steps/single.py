@@ -158,7 +158,7 @@ def expected_bill(job: Job, spend: Budget, evaluations: int, known: Mapping[str,
 
 def parameters_of(model: str) -> int:
     """The number of weights of a model, which is loaded."""
-    from isocost.local.weights import load
+    from isocost.local.models import load
 
     return sum(w.numel() for w in load(model).weights.values())
 
