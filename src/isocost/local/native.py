@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import logging
 import os
 import platform
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from functools import cache, partial
@@ -26,6 +26,8 @@ from torch import Tensor, nn
 from isocost.local import store
 from isocost.local.decoder import Config, Decoder, rotations
 from isocost.local.layout import Units
+
+log = logging.getLogger("isocost")
 
 FOLDER = Path(__file__).with_name("kernel")
 SOURCE = FOLDER / "kernel.cpp"
@@ -282,7 +284,7 @@ def _built(compiler: str, *, anew: bool = False) -> bytes:
 
 def _compiled(compiler: str) -> bytes:
     """Compile, in a folder for temporary files that only this user can open."""
-    print("isocost: building its kernel for this machine, once (about ten seconds)", file=sys.stderr, flush=True)
+    log.info("building the kernel for this machine, once (about ten seconds)")
     with tempfile.TemporaryDirectory(prefix="isocost-") as scratch:
         out = Path(scratch) / "kernel.so"
         for some in (TARGET, ()):

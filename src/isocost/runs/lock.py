@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 import platform
 import shlex
@@ -17,6 +18,8 @@ from typing import Any
 from isocost import jsonfile
 from isocost.errors import UserError
 
+log = logging.getLogger("isocost")
+
 PATIENCE = 0.5  # seconds to wait for a lock
 
 
@@ -26,7 +29,7 @@ def locked(folder: Path) -> Iterator[None]:
 
     The system lets go of the lock when the process ends, however it ends. The file `lock` names the process, and is
     removed with the lock; so are folders that were made for it and hold nothing else. Raises UserError, naming that
-    process, if another one holds the folder. Where the file system has no locks a line on stderr says so.
+    process, if another one holds the folder. Where the file system has no locks, this is logged as a warning.
     """
     made = [p for p in (folder, *folder.parents) if not p.exists()]
     folder.mkdir(parents=True, exist_ok=True)
@@ -55,8 +58,7 @@ def _lock(path: Path) -> int | None:
                 return lock
         except OSError as e:
             os.close(lock)
-            print(f"isocost: {path.parent} cannot be locked ({e.strerror}); let no other isocost write to it",
-                  file=sys.stderr)
+            log.warning("%s cannot be locked (%s); let no other isocost write to it", path.parent, e.strerror)
             return None
         os.close(lock)
         if time.monotonic() > until:

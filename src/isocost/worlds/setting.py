@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -12,7 +12,7 @@ import torch
 
 from isocost.errors import UserError
 from isocost.local.invariance import remedy
-from isocost.local.weights import reading
+from isocost.local.models import reading
 from isocost.local.world import open_world
 from isocost.meter import Meter
 from isocost.tasks.grade import Grader
@@ -21,6 +21,8 @@ from isocost.tasks.split import Split, split, split_given
 from isocost.tasks.verify import find
 from isocost.types import Sampling
 from isocost.world import World
+
+log = logging.getLogger("isocost")
 
 
 @dataclass(frozen=True)
@@ -131,10 +133,11 @@ def open_setting(
     )
     extra = world.extra
     if setting.kernels == "auto" and extra["device"] == "cpu" and extra["kernels_why"]:
-        _tell(f"torch computes the model, which is slower: {extra['kernels_why']}")
+        _warn_once(f"torch computes the model, which is slower: {extra['kernels_why']}")
     if extra["batch_dependent"]:
         do = remedy(getattr(torch, extra["dtype"]), extra["kernels_why"])
-        _tell(f"a rollout's last bits depend here on the rollouts computed with it ({extra['batch_dependent']}); {do}")
+        _warn_once("a rollout's last bits depend here on the rollouts computed with it "
+                   f"({extra['batch_dependent']}); {do}")
     return Opened(setting, loaded, sides, world, grader)
 
 
@@ -147,6 +150,6 @@ def refuse_unbounded(problems: ProblemSet) -> None:
 
 
 @cache
-def _tell(text: str) -> None:
-    """Print it once in this process."""
-    print(f"isocost: {text}", file=sys.stderr)
+def _warn_once(text: str) -> None:
+    """Log it once in this process."""
+    log.warning(text)

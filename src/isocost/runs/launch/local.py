@@ -20,6 +20,7 @@ from typing import Any
 from isocost.errors import Interrupted, RewardFailed, UserError
 from isocost.runs.files import GO_ON, REWARD_FAILED, read_json
 from isocost.runs.run import Job, run
+from isocost.terminal import log_is_shown, show_log
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
@@ -54,7 +55,7 @@ def _run(jobs: Sequence[Job], folder: Path, workers: int, watch: Callable[[], No
     threads = max(j.setting.threads for j in jobs)
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(
-        workers, mp_context=context, initializer=_settle_in, initargs=(threads, os.getpid())
+        workers, mp_context=context, initializer=_settle_in, initargs=(threads, os.getpid(), log_is_shown())
     )
     try:
         with _held_back():  # a worker begins as its parent is: until it has settled in, a signal waits
@@ -95,8 +96,10 @@ def _raise_first(futures: Sequence[Future[None]]) -> None:
             raise error
 
 
-def _settle_in(threads: int, parent: int) -> None:
+def _settle_in(threads: int, parent: int, logs: bool) -> None:
     """Before torch is imported: threads that do not spin, Ctrl-C left to the parent, and no life without it."""
+    if logs:
+        show_log()
     os.environ["OMP_NUM_THREADS"] = str(threads)
     os.environ["OMP_WAIT_POLICY"] = "passive"
     signal.signal(signal.SIGINT, signal.SIG_IGN)
