@@ -80,20 +80,20 @@ def recipe_of(job: Job) -> Recipe:
     return recipe
 
 
-def its_own(method: str, used: Mapping[str, Any]) -> str:
-    """What of the sizes and the pace that a method's file names a run takes, and what not; empty where it names none.
+def method_defaults(method: str, used: Mapping[str, Any]) -> str:
+    """Which of the sizes and pace settings of a method's file a run uses, and which it overrides; empty if it has none.
 
-    Named is what its recipe has otherwise than the root of all methods. `used` are the run's own values by name: `n`,
-    `B` and those of the pace; a word stands for what is not known yet.
+    The method's own are those that differ from the root of all methods. `used` are the run's values by name: `n`, `B`
+    and those of the pace; a text describes a value that is not known yet.
     """
     from isocost import methods
 
     recipes = (methods.recipe(name) for name in (method, "reinforce"))
     own, root = ({"n": r.rollouts, "B": r.groups, **describe(r.pace)} for r in recipes)
     named = {k: own[k] for k in PLANNED if k in own and k in used and own[k] != root.get(k)}
-    taken = ", ".join(f"{k} = {_short(v)}" for k, v in named.items() if v == used[k])
-    others = ", ".join(f"{k} = {_short(v)} (here {_short(used[k])})" for k, v in named.items() if v != used[k])
-    return "; ".join(filter(None, (taken and f"of its own it takes {taken}", others and f"not taken: {others}")))
+    kept = ", ".join(f"{k} = {_short(v)}" for k, v in named.items() if v == used[k])
+    others = ", ".join(f"{k} = {_short(used[k])} (default {_short(v)})" for k, v in named.items() if v != used[k])
+    return "; ".join(filter(None, (kept and f"method defaults: {kept}", others and f"overridden here: {others}")))
 
 
 def _short(x: Any) -> str:
