@@ -19,7 +19,7 @@ BINS = 17       # of a histogram of pass rates
 
 @dataclass(frozen=True)
 class Costs:
-    """What an account was charged, in the fields of `isocost.types.Cost`; imported logs count what they count."""
+    """The charges of an account, in the fields of `isocost.types.Cost`; imported logs have some of them."""
 
     rollouts: float = 0
     prefill: float = 0
@@ -34,7 +34,7 @@ class Costs:
 
 NUMBER = float | None       # null is not a number
 OBJECT = dict[str, Any]
-HELD_OUT = Count | list[str] | None     # how many problems, or which
+HELD_OUT = Count | list[str] | None     # the number of problems, or their ids
 
 SETTING = Keys({}, {
     "model": str, "data": str, "verifier": str | None, "held_out": float, "held_out_data": str | None,
@@ -48,7 +48,7 @@ PROBLEMS = Keys({}, {
     "spec": str, "train": Count, "select": HELD_OUT, "audit": HELD_OUT, "hash": str, "verifier": str,
     "verifier_source": str | None,
 })
-LOG = Keys({}, {        # what an imported run's log told
+LOG = Keys({}, {        # the log of an imported run
     "source": str, "name": str, "unit": str, "digest": str, "files": list[OBJECT], "about": OBJECT,
     "stated": Keys({}, {"scale": tuple[float, float] | None}), "metric": Keys({}, {"name": str | None, "kind": str}),
 })
@@ -62,7 +62,7 @@ RUN = Keys({}, {
 SIZED = RUN.needing(name=str, seed=int, arm=ARM.needing(n=Size, B=Size))
 MEASURED = SIZED.needing(arm=ARM.needing(n=Size, B=Size, lr=float))     # a curve for the planner, or a row of a list
 BUDGETED = MEASURED.needing(purpose=str, budget=BUDGET, model=MODEL)
-TRAINED = BUDGETED.needing(     # by this program: what going on with it, and measuring it again, needs
+TRAINED = BUDGETED.needing(     # by isocost: what resuming and evaluating it again need
     method=str, recipe=OBJECT, job=Keys({"setting": SETTING}), problems=PROBLEMS
 )
 IMPORTED = MEASURED.needing(imported=LOG.needing(name=str, digest=str))
@@ -72,7 +72,7 @@ END = Keys({"reason": str}, {
     "timing": dict[str, NUMBER], "shares": dict[str, float], "tokens_per_second": NUMBER,
     "rollouts_per_second": NUMBER,
 })
-ENDED = END.needing(bill=dict[str, Costs], seconds=float)       # what adding up its cost needs
+ENDED = END.needing(bill=dict[str, Costs], seconds=float)       # what summing its cost needs
 BILLED = ENDED.needing(bill=Keys({"train": Costs}))             # and of an imported run
 STUDY = Keys({"setting": SETTING}, {
     "seed": int, "method": str | None, "profiled": int, "metric": str, "phases": dict[str, float], "code": OBJECT,
@@ -112,7 +112,7 @@ EVALUATION = Keys({"step": float, "rollouts": float}, {
     "eval/unscored": int, "eval/length": NUMBER,
     "eval/histogram": list[Any], "eval/by_base": list[Any],
 }, rest=NUMBER)
-COUNTED = EVALUATION.needing(**{        # with what became of single problems, bin by bin
+COUNTED = EVALUATION.needing(**{        # with the changes of single problems, by bin
     "eval/histogram": Row(Count, BINS), "eval/by_base": Row(NUMBER, BINS), "eval/forgotten": Count,
     "eval/learned": Count,
 })
@@ -129,7 +129,7 @@ KEPT = Keys({"slot": int | None, "id": str | None, "rewards": list[NUMBER], "cos
     "lengths": list[int], "stops": list[str], "example": SAID,
 })
 
-STREAMS = ("metrics.jsonl", "journal.jsonl", "samples.jsonl", "timing.jsonl")      # that a checkpoint goes with
+STREAMS = ("metrics.jsonl", "journal.jsonl", "samples.jsonl", "timing.jsonl")      # that a checkpoint truncates
 ACCOUNTS = dict[str, Costs]
 STATE = Keys({      # of a checkpoint
     "step": Count, "offsets": Keys(dict.fromkeys(STREAMS, Count)), "sha256": str,
@@ -182,7 +182,7 @@ def beside(name: str) -> Keys:
 
 
 def of_line(name: str, line: Any) -> Any:
-    """The shape of this line of a stream of this name."""
+    """The shape of a line of the stream of this name."""
     if name.startswith("paid-"):
         return list[Any]
     if name == "metrics.jsonl" and isinstance(line, dict) and ("eval/select" in line or "eval/audit" in line):
@@ -191,13 +191,13 @@ def of_line(name: str, line: Any) -> Any:
 
 
 def absent(path: Path) -> str:
-    """What it means that there is no such file, to follow that statement."""
+    """The meaning of a missing file, to append to the message that it is missing."""
     kind = {"run.json": "a run record", "study.json": "a study"}.get(path.name)
     return f": {path.parent} is not {kind}" if kind else ""
 
 
 def remedy(path: Path) -> str:
-    """What to do about a file that cannot be used."""
+    """How to recover from a file that cannot be used."""
     name = path.name
     if (name in ("run.json", "end.json", *_STREAMS) and name != "profile.jsonl") or name.startswith("paid-"):
         return f"restore it from a copy, or remove the run's folder {path.parent} and run it again"
