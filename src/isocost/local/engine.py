@@ -233,7 +233,7 @@ class LocalEngine:
                         continue
                     return
                 self._advance()
-        except Exception as error:
+        except Exception as error:      # any error goes to the callers that wait
             self._bill(range(self._slots.live))
             self._kept.clear()
             for request in {id(r): r for r in [*(r for r, _ in self._slots.owner), *self._waiting]}.values():

@@ -192,7 +192,7 @@ def _alone(folder: int) -> Iterator[None]:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             held = True
         except BlockingIOError:
-            time.sleep(0.1)
+            time.sleep(0.1)     # poll: flock has no timeout
         except OSError:
             break
     try:

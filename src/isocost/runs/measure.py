@@ -22,7 +22,6 @@ ONE = {  # what runs must agree on: its name, and how to make them agree
 }
 
 UNIT = (0.0, 1.0)  # the scale of rewards in records
-CHOOSES = ("on the problems that choose", "on the validation split")  # what a training reward is not measured on
 
 
 def of(run: Mapping[str, Any]) -> dict[str, str]:
@@ -68,10 +67,7 @@ def from_to(scale: Sequence[float], first: float, last: float) -> str:
 
 def worded(text: str, kind: str) -> str:
     """A sentence about held-out reward, reworded for the kind of reward that was measured."""
-    if kind == TRAINING:
-        for words in CHOOSES:
-            text = text.replace(words, "in training reward")
-    return text
+    return text.replace("on the validation split", "in training reward") if kind == TRAINING else text
 
 
 def one(runs_of: Sequence[tuple[str, Mapping[str, str]]], keys: Sequence[str] = tuple(ONE)) -> None:

@@ -128,7 +128,7 @@ def _end(worker: int) -> None:
             for pid in left:
                 with contextlib.suppress(OSError):
                     os.kill(pid, number)
-        time.sleep(0.002)
+        time.sleep(0.002)       # poll: a killed process takes a moment to end
         _reaped()
 
 
