@@ -8,8 +8,9 @@ import torch
 
 from bench.task import END, FIRST, MARK, VOCAB, Task, written
 from isocost.local.decoder import Config, Decoder
+from isocost.local.models import load
 from isocost.local.tokenizer import Characters
-from isocost.local.weights import Model, load, save_model
+from isocost.local.weights import Model, save_model
 
 MEAN = 24           # tokens the fitted policy writes before it ends, on average
 FIT_STEPS, FIT_ROWS, FIT_LENGTH = 150, 24, 160

@@ -17,7 +17,7 @@ from bench.task import Task, fingerprint, reward
 from bench.worker import serve
 from isocost import meter, methods
 from isocost.ledger import Ledger
-from isocost.local.weights import load
+from isocost.local.models import load
 from isocost.local.world import open_world
 from isocost.loop import Step, train
 from isocost.meter import Meter

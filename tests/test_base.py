@@ -8,8 +8,9 @@ import pytest
 import torch
 
 import make_base as make
-from isocost.local import weights
 from isocost.local.decoder import Decoder
+from isocost.local.models import load
+from isocost.local.weights import BASE
 from isocost.tasks import sums as family
 
 SMALL = make.Lessons(hidden=32, layers=1, steps=40, rows=64)
@@ -17,7 +18,7 @@ SMALL = make.Lessons(hidden=32, layers=1, steps=40, rows=64)
 
 @pytest.fixture(scope="module")
 def shipped():
-    model = weights.load("tiny")
+    model = load("tiny")
     decoder = Decoder(model.config)
     decoder.load_state_dict(model.weights)
     return model, decoder
@@ -76,14 +77,14 @@ def test_a_smaller_base_can_be_made_and_made_again():
 def test_what_is_written_reads_back(tmp_path):
     model = make.teach(make.Lessons(hidden=16, layers=1, heads=2, steps=2, rows=8))
     facts = make.write(tmp_path, model, SMALL)
-    read = weights.load(str(tmp_path))
+    read = load(str(tmp_path))
     assert all(torch.equal(read.weights[k], v) for k, v in model.named_parameters())
     assert read.extra["made"] == {"lessons": json.loads(json.dumps(asdict(SMALL))), "pass_at_1": facts}
     assert read.text.decode(read.text.encode("47+38=?:;")) == "47+38=?:;" and read.text.ends == (make.END,)
 
 
 def test_it_is_small():
-    folder = weights.BASE
+    folder = BASE
     assert folder.name == "base" and folder.parent.name == "local"
     assert sum(f.stat().st_size for f in folder.glob("*.*") if f.suffix != ".py") < 2 * 2**20
 

@@ -200,13 +200,13 @@ def test_a_mistake_is_one_line_that_says_what_would_be_right_and_leaves_nothing_
 
 @pytest.mark.parametrize(("method", "sizes", "told"), [
     ("grpo", (), "n = 8, B = 16, lr = 0.00021, seed 0, 4000 rollouts\n  would cost 3968 "),
-    ("mcgrpo", (), "n = 9, B = 16, lr = 0.00022, seed 0, 4000 rollouts\n  of its own it takes n = 9\n"),
-    ("mcgrpo", ("-n", "8"), "\n  not taken: n = 9 (here 8)\n"),
-    ("isoeasy", (), "B = 32; not taken: lr = 5e-07 (here 0.0003), max_tokens = 8192 (here 4), temperature = 0.6 ("),
-    ("scalerl", ("-B", "4"), "takes n = 16; not taken: B = 48 (here 4), lr = 5e-07 (here 0.00015), warmup = 100 ("),
-    ("scalerl", ("--set", "pace.warmup=100"), "of its own it takes n = 16, B = 48, warmup = 100; not taken: lr ="),
+    ("mcgrpo", (), "n = 9, B = 16, lr = 0.00022, seed 0, 4000 rollouts\n  method defaults: n = 9\n"),
+    ("mcgrpo", ("-n", "8"), "\n  overridden here: n = 8 (default 9)\n"),
+    ("isoeasy", (), "overridden here: lr = 0.0003 (default 5e-07), max_tokens = 4 (default 8192), "),
+    ("scalerl", ("-B", "4"), "defaults: n = 16; overridden here: B = 4 (default 48), lr = 0.00015 (default 5e-07), "),
+    ("scalerl", ("--set", "pace.warmup=100"), "method defaults: n = 16, B = 48, warmup = 100; overridden here: lr ="),
 ])
-def test_a_run_has_its_methods_own_sizes_and_says_what_else_of_its_own_it_has_not(here, method, sizes, told):
+def test_a_run_has_the_sizes_of_its_method_and_lists_the_defaults_that_it_overrides(here, method, sizes, told):
     """5e-7 for a model of 7B is no rate for a small one: lr, warm-up and lengths go by what is trained."""
     assert told in said("train", method, *DATA, "--budget", "4k-rollouts", *sizes, "--dry-run")
 

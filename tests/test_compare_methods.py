@@ -283,10 +283,10 @@ def test_with_own_sizes_every_arm_is_its_methods_own(tmp_path):
         k: (r.rollouts, r.groups) for k, r in own.items()} == {"grpo": (8, 16), "mcgrpo": (9, 16), "dots": (8, 8)}
     assert (d["n"], d["B"]) == (Recipe.rollouts, Recipe.groups) and d["sizes"] == {"mcgrpo": [9, 16], "dots": [8, 8]}
     text = said(*arms, "--own-sizes", "--dry-run", "--out", tmp_path / "c")
-    assert "arms with n = 9, B = 16: mcgrpo; learning rates: " in text and "mcgrpo: of its own it takes n = 9\n" in text
+    assert "arms with n = 9, B = 16: mcgrpo; learning rates: " in text and "mcgrpo: method defaults: n = 9\n" in text
     shared = said(*arms[:2], *arms[3:], "--dry-run", "--out", tmp_path / "c")
     assert "1 method against" not in text and "\nmethod against its parent: " in shared
-    assert "mcgrpo: not taken: n = 9 (here 8)\n" in shared and ", n = 8, B = 16\n" in shared
+    assert "mcgrpo: overridden here: n = 8 (default 9)\n" in shared and ", n = 8, B = 16\n" in shared
     assert "leave -n and -B out" in said(*arms, "--own-sizes", "-n", "4", code=2)
 
 

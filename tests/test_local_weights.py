@@ -9,8 +9,9 @@ import torch
 
 from isocost.errors import UserError
 from isocost.local.decoder import Config, Decoder, rotations
+from isocost.local.models import load
 from isocost.local.tokenizer import Characters, HubTokenizer
-from isocost.local.weights import from_hub, load, save, save_model, to_hub
+from isocost.local.weights import from_hub, save, save_model, to_hub
 from isocost.types import Message, Place, Role, Sampling, Segment
 from local_world import model, say, world
 

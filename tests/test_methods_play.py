@@ -201,13 +201,13 @@ def test_what_april_puts_by_outlives_the_process():
                        for c in ("tokens", "role", "logp", "turn", "version"))
 
 
-def test_what_is_put_by_is_taken_up_once_the_oldest_first_and_what_is_remembered_is_the_newest():
+def test_deferred_groups_resume_once_oldest_first_and_the_shelf_keeps_the_newest():
     ledger, (a, b, _) = Ledger(drawn=3), toy.questions(3)
     groups = [replace(group([r, 1 - r]), problem=p) for r, p in ((0, a), (1, b), (1, a))]
     for one in groups:
         ledger.kept[april.UNFINISHED].append(one)
         improve.remember(one, ledger, 2)
-    assert [april.taken_up(p, ledger) for p in (replace(a, variant="x"), a, a, a)] == [
+    assert [april.resumed_group(p, ledger) for p in (replace(a, variant="x"), a, a, a)] == [
         (), groups[0].rollouts, groups[2].rollouts, ()
     ]
     assert ledger.kept[april.UNFINISHED] == [groups[1]] and ledger.drawn == 1

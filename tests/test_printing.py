@@ -7,16 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from isocost.words import visible
+
 HOME = Path(__file__).resolve().parents[1] / "src" / "isocost"
 PRINTERS = ("cli/", "terminal.py", "console.py")
-
-# Files that still print a line to stderr, far below the steps and their observers. None may be added.
-EXCEPTIONS = {
-    "local/native.py": "that the kernel is compiled, once",
-    "local/store.py": "that a model is unpacked, once",
-    "runs/lock.py": "that a folder cannot be locked",
-    "worlds/setting.py": "a caution on the setting",
-}
 
 
 def prints(source: str) -> list[int]:
@@ -41,20 +35,39 @@ def files() -> dict[str, Path]:
     return {str(p.relative_to(HOME)): p for p in sorted(HOME.rglob("*.py"))}
 
 
-@pytest.mark.parametrize("name", [n for n in files() if not n.startswith(PRINTERS) and n not in EXCEPTIONS])
+@pytest.mark.parametrize("name", [n for n in files() if not n.startswith(PRINTERS)])
 def test_a_module_outside_the_command_line_prints_nothing(name):
     assert prints(files()[name].read_text()) == []
-
-
-@pytest.mark.parametrize("name", EXCEPTIONS)
-def test_an_exception_is_still_one(name):
-    assert prints(files()[name].read_text()), f"{name} prints nothing: remove it from EXCEPTIONS"
 
 
 @pytest.mark.parametrize("line", ["print(1)", "echo(1)", "click.echo(1)", "console.print(1)", "self.console.print(1)",
                                   "sys.stderr.write('x')"])
 def test_a_line_that_prints_is_found(line):
     assert prints(f"def f():\n    {line}\n") == [2]
+
+
+LINE = "a \x1b[2J line"
+LOG = f"import logging; logging.getLogger('isocost').LEVEL({LINE!r})"
+
+
+@pytest.mark.parametrize(("level", "library"), [("info", ""), ("warning", LINE + "\n")])
+def test_the_commands_show_what_the_package_logs_and_a_library_leaves_it_to_logging(level, library):
+    log = LOG.replace("LEVEL", level)
+    twice = f"from isocost.terminal import show_log; show_log(); show_log(); {log}"
+    done = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True) for code in (log, twice)]
+    assert [d.stderr for d in done] == [library, f"isocost: {visible(LINE)}\n"]
+
+
+def test_every_command_shows_the_log():
+    code = """
+from click.testing import CliRunner
+from isocost.cli import main
+from isocost.terminal import log_is_shown
+before = log_is_shown()
+CliRunner().invoke(main, ["laws", "list"])
+print(before, log_is_shown())
+"""
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False True\n"
 
 
 def test_a_result_of_any_command_has_its_text_in_a_fresh_process(tmp_path):

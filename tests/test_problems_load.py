@@ -12,7 +12,7 @@ from isocost.tasks.load import SHOWN, Reads
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 BROKEN = {   # line -> what the reason must say
-    13: "not JSON", 27: "not a list", 41: "no prompt", 58: "asks nothing", 74: "no answer", 92: "text or a number",
+    13: "not JSON", 27: "not a list", 41: "no prompt", 58: "is empty", 74: "no answer", 92: "text or a number",
     111: "not UTF-8", 130: "message 1", 163: "the prompt of line 5 again", 190: "cannot mark its own answer",
 }
 

@@ -67,15 +67,15 @@ def test_overlap_with_a_given_set_is_taken_out_and_named():
     assert not {p.id for p in s.train} & set(s.removed) and "40 training problems" in s.warnings[0]
 
 
-def test_an_empty_side_is_an_error():
-    with pytest.raises(UserError, match="leaves none"):
+def test_an_empty_split_is_an_error():
+    with pytest.raises(UserError, match=r"leaves the \w+ split empty"):
         split(POOL[:2], 0.01)
     with pytest.raises(UserError, match="share below 1"):
         split(POOL, 0)
 
 
 def test_small_held_out_sets_are_warned_about():
-    assert "show differences of about" in split(POOL, 0.2, samples=4).warnings[0]
+    assert "minimum detectable difference with" in split(POOL, 0.2, samples=4).warnings[0]
     assert not split(sums(), 0.2).warnings
     assert not split(sums(), 0.2, samples=4).warnings     # sums are evaluated exactly
 

@@ -325,13 +325,13 @@ def test_steps_in_the_wrong_order_name_the_step_that_is_missing(tmp_path):
     assert read_json(out / "pilot.json")["budget"]["amount"] == 300
 
 
-def test_what_of_a_methods_own_sizes_the_study_overrides_is_said(tmp_path):
+def test_a_plan_lists_the_method_defaults_that_the_study_overrides(tmp_path):
     out = tmp_path / "s"
     said("profile", "--out", out, *DATA, "--problems", "20", "--method", "mcgrpo@advantage.eps=0.1")
     told = " ".join(said("plan", out, "--size", "tiny").split())
-    assert "mcgrpo@advantage.eps=0.1: not taken: n = 9 (here 2, 4, 8)" in told
+    assert "mcgrpo@advantage.eps=0.1: overridden here: n = 2, 4, 8 (default 9)" in told
     said("profile", "--out", tmp_path / "g", *DATA, "--problems", "20", "--method", "grpo@loss.high=0.3")
-    assert "not taken" not in said("plan", tmp_path / "g", "--size", "tiny")      # it has no sizes of its own
+    assert "overridden" not in said("plan", tmp_path / "g", "--size", "tiny")      # it has no sizes of its own
 
 
 def test_a_signal_while_workers_are_still_starting_is_heeded_once_they_have(study, tmp_path):

@@ -19,8 +19,9 @@ from bench.roofs import Phase
 from bench.worker import ROOT, Failed, Worker
 from isocost.errors import UserError
 from isocost.local.decoder import Config
+from isocost.local.models import load
 from isocost.local.roofline import Peaks
-from isocost.local.weights import load, load_folder
+from isocost.local.weights import load_folder
 
 WARM = 4        # tokens written before the clock starts
 JUDGED = 64     # rows whose recorded log-probs are held against a float32 forward pass

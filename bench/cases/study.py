@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.options import Options
-from isocost.local.weights import load
+from isocost.local.models import load
 from isocost.planner.learning_rate import starting_rule
 from isocost.planner.study_runs import PRESETS
 from isocost.runs.files import read_json, read_lines

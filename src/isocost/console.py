@@ -1,7 +1,7 @@
 """The console that tables and coloured lines are printed on; plain text goes through `isocost.terminal.echo`.
 
-A folder may be called `\x1b[2J`, an answer may hold `[/bold]`: both are text. What `Console` obeys are the few tags
-that this package writes itself (`TAGS`).
+A folder may be called `\x1b[2J`, an answer may hold `[/bold]`: both are text. `Console` interprets only the tags that
+this package writes itself (`TAGS`).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def console(*, quiet: bool = False, width: int = 120) -> Console:
 class Console(RichConsole):
     """Rich's console, for which data is never markup and a control character never a command."""
 
-    def render_str(self, text: str, **options: Any) -> Text:  # type: ignore[override]
+    def render_str(self, text: str, **options: Any) -> Text:  # type: ignore[override]  # rich types markup
         """Text with this package's own tags as styles and everything else as it is."""
         text = visible(text)
         if options.get("markup") is False:
             return super().render_str(text, **options)
         try:
             return super().render_str(_TAG.sub(_literal, text), **options)
-        except MarkupError:     # a name closed a tag of ours: then none is obeyed
+        except MarkupError:     # a name closed one of our tags: print it all literally
             return super().render_str(text, **{**options, "markup": False})
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
@@ -50,6 +50,6 @@ class Console(RichConsole):
 
 def _literal(found: re.Match[str]) -> str:
     slashes, tag = found.groups()
-    if tag in TAGS or len(slashes) % 2:     # ours, or literal already
+    if tag in TAGS or len(slashes) % 2:     # ours, or already literal
         return found[0]
     return f"{slashes}\\[{tag}]"

@@ -1,4 +1,4 @@
-"""What a user can put right, and what a user asked for. Neither shows a traceback; all else is a bug and does."""
+"""Errors that a user can correct, and interruptions. Neither shows a traceback; any other exception is a bug."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 
 class UserError(Exception):
-    """A mistake in what was asked: the message names the thing and says what would be right."""
+    """A mistake in a request: the message names the wrong value and the correction."""
 
 
 class Interrupted(Exception):
-    """Asked to stop by a signal, with all paid for on disk. `resume` is the command that goes on, if another."""
+    """Stopped by a signal, with everything saved. `resume` is the command that continues, if it is another one."""
 
     def __init__(self, signum: int, resume: str = ""):
         super().__init__(f"stopped by signal {signum}")
@@ -20,12 +20,12 @@ class Interrupted(Exception):
 
 
 class RewardFailed(UserError):
-    """A verifier failed too often to go on. What was paid for is kept, and once it is mended the run can go on."""
+    """A verifier failed too often. Everything charged is saved, and the run can be resumed with a corrected reward."""
 
 
 @contextmanager
 def naming(path: Path | str) -> Iterator[None]:
-    """Put the name of what is read before every UserError that does not have it."""
+    """Put the name of the file before every UserError that does not contain it."""
     try:
         yield
     except UserError as e:
@@ -36,9 +36,9 @@ def naming(path: Path | str) -> Iterator[None]:
 
 @contextmanager
 def foreign(what: Path | str, fix: str) -> Iterator[None]:
-    """Around a call into another library's parser: whatever it raises for a broken file becomes one line.
+    """Turns any error of another library's parser into one line.
 
-    Such a parser may raise anything, down to the panics of Rust, which are no Exception; its error stays the cause.
+    A parser may raise anything for a broken file, also Rust's panics, which are not an Exception; it stays the cause.
     Raises UserError naming `what` was read, the first line of the error, and the `fix`.
     """
     try:

@@ -66,13 +66,13 @@ class Feed:
                 f"a run's budget counts {', '.join(UNITS)}; not {', '.join(sorted(unknown)) or 'nothing'}"
             )
         self.recipe, self.world, self.ledger, self.budget = recipe, world, ledger, budget
-        self.flying: deque[asyncio.Task[list[Played]]] = deque()
-        self.begun: list[tuple[Group, meter.Tab]] = []  # what each play of a group in the air has begun so far
-        self.held: list[Played] = []  # survivors that the last step had no room for, while still young enough
-        self.posing = asyncio.Lock()  # a guide may wait; two waves must not draw the same problems meanwhile
+        self.in_flight: deque[asyncio.Task[list[Played]]] = deque()
+        self.started: list[tuple[Group, meter.Tab]] = []  # groups in flight, and the cost of each so far
+        self.held: list[Played] = []  # selected groups beyond the last step's size, not yet stale
+        self.posing = asyncio.Lock()  # a guide may await; two waves must not draw the same problems
         self.clock = clock or (lambda: world.meter.of().seconds)
-        self.before = (self.clock(), ledger.waves)  # seconds and waves that no wave of this feed took
-        self.ended = ""  # why `take` gave nothing: "spent" or "starved"
+        self.before = (self.clock(), ledger.waves)  # seconds and waves before this feed
+        self.ended = ""  # why `take` returned nothing: "spent" or "starved"
 
     async def take(self) -> list[Group]:
         """The groups of the next step, none older than `max_age` steps; empty when the run is over (see `ended`)."""
@@ -80,17 +80,17 @@ class Feed:
         self.held = []
         while len(kept) < self.recipe.groups and (self.recipe.refill or not kept):
             self._launch_ahead()
-            if not self.flying:
+            if not self.in_flight:
                 break
             waves += 1
             try:
-                home = await self.flying.popleft()
+                wave = await self.in_flight.popleft()
             except BaseException:
-                self.held = kept          # given up on with what is in the air, when this is closed
+                self.held = kept          # cancelled with the waves in flight, when this is closed
                 raise
-            oldest = self.ledger.waves - len(self.flying)  # of the waves that are still in the air
-            self.begun = [x for x in self.begun if x[0].place.wave >= oldest]
-            kept += self._sift(home)
+            oldest = self.ledger.waves - len(self.in_flight)  # of the waves still in flight
+            self.started = [x for x in self.started if x[0].place.wave >= oldest]
+            kept += self._sift(wave)
         if not kept:
             self.ended = "starved" if waves else "spent"
         over = kept[self.recipe.groups :]
@@ -102,7 +102,7 @@ class Feed:
         return [one.group for one in kept[: self.recipe.groups]]
 
     def _sift(self, wave: list[Played]) -> list[Played]:
-        """Show a finished wave to the ledger; what may be trained on comes back, the rest meets its fate."""
+        """Count a finished wave in the ledger; returns the groups to train on and settles the fates of the rest."""
         for one in wave:
             self.ledger.saw(one.group)
         out = []
@@ -125,7 +125,7 @@ class Feed:
         now = self.world.engine.version
         young: list[Played] = []
         for one in played:
-            fresh = any(r.origin == "policy" for r in one.group.rollouts)   # the rest waited for them
+            fresh = any(r.origin == "policy" for r in one.group.rollouts)   # the others do not age
             if not fresh or now - one.group.version <= self.recipe.max_age:
                 young.append(one)
             else:
@@ -138,7 +138,7 @@ class Feed:
             self.ledger.settle(one.group, fates, one.cancelled)
 
     def _settle_cancelled(self, played: Sequence[Played]) -> None:
-        """The loop settles what it trains on; what its schedule gave up on is known only here."""
+        """Settle the rollouts that the schedule cancelled; the loop settles those that are trained on."""
         for one in played:
             if one.cancelled:
                 self.ledger.settle(one.group.of(()), [], one.cancelled)
@@ -146,20 +146,20 @@ class Feed:
     # launching ------------------------------------------------------------------------------------------------
 
     def _launch_ahead(self) -> None:
-        while len(self.flying) < 1 + self.recipe.max_age and self._affordable():
-            self.flying.append(asyncio.create_task(self._wave(self.ledger.waves)))
+        while len(self.in_flight) < 1 + self.recipe.max_age and self._affordable():
+            self.in_flight.append(asyncio.create_task(self._wave(self.ledger.waves)))
             self.ledger.waves += 1
 
     def _affordable(self) -> bool:
-        """Whether one more wave, and all in the air, can be paid for. Waves still flying are priced at the mean."""
+        """Whether the budget pays for one more wave and all in flight, each at the mean cost of finished waves."""
         size, parameters = self.recipe.groups * self.recipe.rollouts, self.world.learner.parameters
-        spent, clock, landed = self.world.meter.of(), self.clock(), self.ledger.waves - len(self.flying)
+        spent, clock, landed = self.world.meter.of(), self.clock(), self.ledger.waves - len(self.in_flight)
         for unit, limit in self.budget.items():
             amount = UNITS[unit](spent, parameters, clock)
             before, waves = self.before if unit == "seconds" else (0.0, 0)
             each = (amount - before) / (landed - waves) if landed > waves else 0.0
             each = max(each, size if unit == "rollouts" else 0.0)
-            if amount + each * (1 + len(self.flying)) > limit:
+            if amount + each * (1 + len(self.in_flight)) > limit:
                 return False
         return True
 
@@ -168,24 +168,24 @@ class Feed:
         pace = r.pace(ledger)
         async with self.posing:
             posed = await self._pose(number)
-        total, dealt = r.rollouts * len(posed), 0
+        total, allocated = r.rollouts * len(posed), 0
         attempts = partial(Attempts, r.play, self.world, pace, Wave(len(posed), self.world.engine.halt))
         plan = r.allocate(posed, ledger, total)
         played: list[Played] = [
             Played(Group(p, (), Place(ledger.seed, number, slot)), 0) for slot, p in enumerate(posed)
         ]
         if isinstance(plan, list):
-            dealt = _dealt(0, plan, total)
+            allocated = _allocated(0, plan, total)
             played = await self._phase(played, plan, lambda one, k: self._play_and_score(one, k, attempts))
         else:
             counts: list[int] | None = next(plan)
             while counts is not None:
-                dealt = _dealt(dealt, counts, total)
+                allocated = _allocated(allocated, counts, total)
                 played = await self._phase(played, counts, lambda one, k: self._play(one, k, attempts))
-                played = await together(*map(self._score, played))   # whole groups: siblings compare
+                played = await together(*map(self._score, played))   # after all phases: siblings are compared
                 counts = _send(plan, [h.group for h in played])
-        if dealt < total:
-            raise _not_the_total(dealt, total)
+        if allocated < total:
+            raise _not_the_total(allocated, total)
         return [h for h in played if h.group.rollouts or h.cancelled]
 
     async def _pose(self, number: int) -> list[Problem]:
@@ -204,7 +204,7 @@ class Feed:
     async def _phase(
         self, played: list[Played], counts: Sequence[int], play: Callable[[Played, int], Coroutine[Any, Any, Played]]
     ) -> list[Played]:
-        """Slots that get attempts play at once, each in a task of its own, for the engine to batch; others wait."""
+        """Slots with attempts play concurrently, each in its own task, so that the engine batches them."""
         if len(counts) != len(played) or any(k < 0 for k in counts):
             raise ValueError(
                 f"allocate gave {list(counts)} for {len(played)} slots: one count of at least 0 each"
@@ -213,7 +213,7 @@ class Feed:
         return [next(more) if k else h for h, k in zip(played, counts, strict=True)]
 
     async def _play_and_score(self, one: Played, count: int, attempts: Callable[[Place], Attempts]) -> Played:
-        """A group that no later phase adds to is scored as soon as it is home, while its siblings still decode."""
+        """Without later phases a group is scored as soon as it is complete, while other groups still decode."""
         return await self._score(await self._play(one, count, attempts))
 
     async def _score(self, one: Played) -> Played:
@@ -222,38 +222,38 @@ class Feed:
         return Played(await self.recipe.reward(one.group, self.world), one.cancelled)
 
     async def _play(self, one: Played, count: int, attempts: Callable[[Place], Attempts]) -> Played:
-        """Add `count` attempts to a slot. Attempt numbers go on from earlier phases."""
+        """Add `count` attempts to a slot. Attempt numbers continue from earlier phases."""
         group, play = one.group, attempts(one.group.place)
         first = max((a.attempt for a in group.rollouts), default=-1) + 1 + max(one.cancelled, 0)
         with meter.tab() as tab:
-            self.begun.append((group, tab))
+            self.started.append((group, tab))
             rollouts = await self.recipe.schedule(group.problem, range(first, first + count), play, self.ledger)
-        begun = sum(a.origin in ("policy", "resumed") for a in rollouts)     # now or in an earlier wave
+        started = sum(a.origin in ("policy", "resumed") for a in rollouts)     # now or in an earlier wave
         whole = sorted((*group.rollouts, *rollouts), key=lambda a: a.attempt)
-        return Played(group.of(whole), one.cancelled + tab.cost.rollouts - begun)
+        return Played(group.of(whole), one.cancelled + tab.cost.rollouts - started)
 
     async def __aenter__(self) -> Feed:
         return self
 
     async def __aexit__(self, *exc: Any) -> None:
-        """What is in the air, and what was held for a later step, is given up on: begun and paid for, so cancelled."""
-        for task in self.flying:
+        """Cancel the waves in flight and the groups held for a later step; they stay charged."""
+        for task in self.in_flight:
             task.cancel()
-        await asyncio.gather(*self.flying, return_exceptions=True)
-        self._settle_cancelled([Played(group, tab.cost.rollouts) for group, tab in self.begun])
+        await asyncio.gather(*self.in_flight, return_exceptions=True)
+        self._settle_cancelled([Played(group, tab.cost.rollouts) for group, tab in self.started])
         self._settle(self.held, Fate.CANCELLED)
 
 
-def _dealt(before: int, counts: Sequence[int], total: int) -> int:
-    """How many attempts are dealt with these. Raises ValueError before more are begun than the wave has."""
-    dealt = before + sum(counts)
-    if dealt > total:
-        raise _not_the_total(dealt, total)
-    return dealt
+def _allocated(before: int, counts: Sequence[int], total: int) -> int:
+    """Attempts allocated so far. Raises ValueError before more are started than the wave has."""
+    allocated = before + sum(counts)
+    if allocated > total:
+        raise _not_the_total(allocated, total)
+    return allocated
 
 
-def _not_the_total(dealt: int, total: int) -> ValueError:
-    return ValueError(f"allocate gave {dealt} attempts where the wave has {total}: its counts must sum to the total")
+def _not_the_total(allocated: int, total: int) -> ValueError:
+    return ValueError(f"allocate gave {allocated} attempts for a wave of {total}: its counts must sum to the total")
 
 
 def _send(plan: Any, groups: list[Group]) -> list[int] | None:

@@ -1,4 +1,4 @@
-"""Several tasks at once, all of them over when one fails."""
+"""Concurrent tasks that are all cancelled when one fails."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ T = TypeVar("T")
 
 
 async def together(*work: Coroutine[Any, Any, T]) -> list[T]:
-    """What each returns, in order. If one raises, or this is cancelled, the others are cancelled and waited for first.
+    """The results in order. If one raises, or this is cancelled, the others are cancelled and awaited first.
 
-    `asyncio.gather` leaves the others to go on: they would still sample, and be charged, after a run was written off.
+    `asyncio.gather` lets the others continue: they would still sample, and be charged, after the run failed.
     """
     tasks = [asyncio.ensure_future(one) for one in work]
     try:

@@ -25,7 +25,7 @@ TAIL = 8192         # bytes of a stream's end that hold its last lines
 
 
 def plain(x: Any) -> Any:
-    """What a record may hold besides JSON's own types: numpy's numbers, and paths as text.
+    """Values in a record besides JSON's own types: numpy's numbers, and paths as text.
 
     Raises TypeError for anything else.
     """
@@ -76,10 +76,10 @@ def write_json(path: Path, data: Any) -> None:
 def write_text(path: Path, text: str, *, several: bool = False) -> None:
     """Write whole or not at all: to a temporary name, synced, then renamed. No symbolic link is written through.
 
-    `several` processes may write the same file at once: each then has a temporary name of its own.
+    `several` processes may write the same file at once: each then has its own temporary name.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp" if several else f".{path.name}.tmp")
-    temporary.unlink(missing_ok=True)       # left by a killed process, or a link that somebody put there
+    temporary.unlink(missing_ok=True)       # left by a killed process, or a planted link
     with open(temporary, "x", encoding="utf-8") as f:
         f.write(text)
         f.flush()
@@ -91,7 +91,7 @@ def write_text(path: Path, text: str, *, several: bool = False) -> None:
 
 
 def parsed(text: str | bytes) -> Any:
-    """A JSON text; NaN and infinities as None. Raises ValueError, in words that follow the name of what was read."""
+    """A JSON text; NaN and infinities as None. Raises ValueError, whose text continues a file's name."""
     try:
         return json.loads(text.decode("utf-8") if isinstance(text, bytes) else text, parse_constant=_null)
     except UnicodeDecodeError as e:
@@ -109,7 +109,7 @@ def _null(name: str) -> None:
 
 
 class Damaged(UserError):
-    """A file that cannot be used: `why` follows its name in the message, then `remedy`, what to do about it."""
+    """A file that cannot be used: the message is its name, `why`, and the `remedy`."""
 
     def __init__(self, path: Path, why: str, remedy: str = "restore it from a copy, or fetch it again"):
         super().__init__(f"{path}{why}; {remedy}")
@@ -117,7 +117,7 @@ class Damaged(UserError):
 
 
 class Absent(UserError):
-    """There is no such file; `about` follows that statement."""
+    """A missing file; `about` is appended to the message."""
 
     def __init__(self, path: Path, about: str = ""):
         super().__init__(f"{path} does not exist{about}")
@@ -125,7 +125,7 @@ class Absent(UserError):
 
 
 def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
-    """What a regular file holds. Raises UserError where there is none, it may not be read, or it is too large."""
+    """The bytes of a regular file. Raises UserError if it is missing, not readable, or too large."""
     try:
         with open(path, "rb", opener=_without_waiting) as f:
             about = os.fstat(f.fileno())
@@ -141,11 +141,11 @@ def read_bytes(path: Path, largest: int = LARGEST) -> bytes:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)     # the open of a pipe that nobody writes to would never return
+    return os.open(path, flags | os.O_NONBLOCK)     # opening a pipe without a writer would block
 
 
 def read_text(path: Path) -> str:
-    """A file of UTF-8 text. Raises UserError where it is not."""
+    """A file of UTF-8 text. Raises UserError if it is not."""
     try:
         return read_bytes(path).decode("utf-8")
     except UnicodeDecodeError as e:
@@ -162,14 +162,14 @@ def read_document(path: Path, *, largest: int = LARGEST) -> Any:
 
 
 def read_json(path: Path, shape: Any = dict[str, Any]) -> dict[str, Any]:
-    """A JSON object of a shape. Raises UserError where it is absent, not whole, or of another shape."""
+    """A JSON object of a shape. Raises UserError if it is absent, truncated, or of another shape."""
     data = read_document(path)
     fit(path, data, shape)
     return dict(data)
 
 
 def fit(path: Path, data: Any, shape: Any, *, partial: bool = False) -> None:
-    """Raises UserError, naming the file, where data that was read from it is not of a shape."""
+    """Raises UserError, naming the file, if data read from it does not have the shape."""
     if wrong := flaw(data, shape, partial=partial):
         raise Damaged(path, f": {wrong}")
 
@@ -178,7 +178,7 @@ ShapeOf = Callable[[Any], Any]      # the shape that a line must have, from the 
 
 
 def read_lines(path: Path, shape_of: ShapeOf) -> list[Any]:
-    """Every whole line of a stream; a torn last line is left out, an absent file is empty.
+    """Every whole line of a stream; a truncated last line is left out, an absent file is empty.
 
     Raises UserError, naming the line, for one that is not JSON or not of its shape.
     """
@@ -197,20 +197,20 @@ def good_lines(path: Path, shape_of: ShapeOf) -> tuple[list[Any], list[str]]:
 
 
 def _texts(path: Path) -> list[tuple[int, bytes]]:
-    """(number from 1, text) of every whole line that is not blank; none where there is no file."""
+    """(number from 1, text) of every whole line that is not blank; empty if there is no file."""
     texts = read_bytes(path, largest=STREAM).split(b"\n")[:-1] if os.path.lexists(path) else []
     return [(i, text) for i, text in enumerate(texts, 1) if text.strip()]
 
 
 def tail(path: Path, size: int, shape_of: ShapeOf) -> list[Any]:
-    """The whole lines in the last `size` bytes of a stream that may be being written; none where there is no file.
+    """The whole lines in the last `size` bytes of a stream that may still grow; empty if there is no file.
 
     Raises UserError as `read_lines` does.
     """
     try:
         with open(path, "rb", opener=_without_waiting) as f:
             start = max(f.seek(0, os.SEEK_END) - size, 0)
-            f.seek(max(start - 1, 0))       # the byte before tells whether a line starts there
+            f.seek(max(start - 1, 0))       # the byte before shows whether a line starts there
             texts = f.read().split(b"\n")[1 if start else 0 : -1]
     except FileNotFoundError:
         return []

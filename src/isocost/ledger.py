@@ -58,8 +58,8 @@ class Seen:
 class Ledger:
     """`saw` when a group is complete, `settle` when its fate is known, `close` at the end of a step: these only add.
 
-    A seam may keep groups for a later step in `kept`, under a name of its own: a schedule those to be continued, an
-    improvement those to be trained on again. They are part of a checkpoint.
+    A seam may keep groups for a later step in `kept`, by name: a schedule those to continue, an `improve`
+    those to train on again. They are part of a checkpoint.
     """
 
     seed: int = 0
@@ -106,7 +106,7 @@ class Ledger:
     def settle(self, group: Group, fates: Sequence[Fate], cancelled: int = 0) -> None:
         """Record the fate of each rollout of a group, and how many more were started and cancelled.
 
-        A negative `cancelled` subtracts: so many that were counted as cancelled are complete after all.
+        A negative `cancelled` subtracts: these were counted as cancelled in an earlier wave and are now complete.
         """
         self.fates.update(map(str, fates))
         self.fates[str(Fate.CANCELLED)] += cancelled
@@ -156,7 +156,7 @@ class Ledger:
             names = {name: None for x in lines for name in x if name not in COLUMNS}
             rows = (zip(x["attempts"], x["rewards"], *(x.get(k) or [None] * len(x["attempts"]) for k in names),
                         strict=True) for x in lines)
-            scored = sorted((row for some in rows for row in some if row[1] is not None), key=lambda row: row[0])
+            scored = sorted((row for each in rows for row in each if row[1] is not None), key=lambda row: row[0])
             notes = {k: [row[2 + i] for row in scored] for i, k in enumerate(names)}
             self.step = lines[0]["step"]
             self._tally(lines[0]["id"], lines[0]["variant"], [row[1] for row in scored], notes)

@@ -29,7 +29,7 @@ class Tab:
 
 @dataclass(frozen=True)
 class Payer:
-    """Who pays for a computation: an account, and a tab. Captured when the work is requested."""
+    """Where a computation is charged: an account, and a tab. Captured when the work is requested."""
 
     account: str = TRAIN
     tab: Tab | None = None
@@ -51,7 +51,7 @@ def on(account: str) -> Iterator[None]:
 
 @contextmanager
 def tab() -> Iterator[Tab]:
-    """Write everything charged inside (child tasks too) on one tab as well, and on the tabs around it."""
+    """Add everything charged inside (child tasks too) to one tab as well, and to the tabs around it."""
     fresh = Tab(around=_payer.get().tab)
     token = _payer.set(Payer(_payer.get().account, fresh))
     try:

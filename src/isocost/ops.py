@@ -34,9 +34,9 @@ def in_groups(f: Callable[[Tensor], Tensor], x: Float[Tensor, "R"], batch: Batch
     """f: (G,) -> (G,) on one number per rollout, for each group separately; exactly 0 where a group's x are equal."""
     out = torch.zeros_like(x)
     for siblings in siblings_of(batch):
-        theirs = x[siblings]
-        if bool((theirs != theirs[0]).any()):
-            out[siblings] = f(theirs)
+        values = x[siblings]
+        if bool((values != values[0]).any()):
+            out[siblings] = f(values)
     return out
 
 
@@ -68,16 +68,16 @@ def gae(
     """
     row, at = torch.nonzero(batch.mask, as_tuple=True)
     count = torch.bincount(batch.rollout[row], minlength=len(batch.reward))
-    whose, order = batch.rollout[row].sort(stable=True)
+    owner, order = batch.rollout[row].sort(stable=True)
     row, at = row[order], at[order]
-    turn = torch.arange(len(whose), device=whose.device) - (count.cumsum(0) - count)[whose]
-    foreseen = values.new_zeros(len(count), int(count.max()) + 1).index_put((whose, turn), values[row, at])
-    delta = gamma * foreseen[:, 1:] - foreseen[:, :-1]
-    some = torch.nonzero(count)[:, 0]
-    delta[some, count[some] - 1] += batch.reward[some].to(delta.dtype)
+    turn = torch.arange(len(owner), device=owner.device) - (count.cumsum(0) - count)[owner]
+    predicted = values.new_zeros(len(count), int(count.max()) + 1).index_put((owner, turn), values[row, at])
+    delta = gamma * predicted[:, 1:] - predicted[:, :-1]
+    nonempty = torch.nonzero(count)[:, 0]
+    delta[nonempty, count[nonempty] - 1] += batch.reward[nonempty].to(delta.dtype)
     for k in reversed(range(delta.shape[1] - 1)):
         delta[:, k] += gamma * lam * delta[:, k + 1]
-    return torch.zeros_like(values).index_put((row, at), delta[whose, turn])
+    return torch.zeros_like(values).index_put((row, at), delta[owner, turn])
 
 
 def row_mean(x: Float[Tensor, "N T"], mask: Bool[Tensor, "N T"]) -> Float[Tensor, "N 1"]:

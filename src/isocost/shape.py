@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 import numpy as np
 
 SHOWN = 40          # characters of a value that a message quotes
-LARGEST = 2**63     # what no integer of a record reaches: beyond it arithmetic with floats overflows
+LARGEST = 2**63     # above all integers of a record; float arithmetic overflows beyond it
 UNKNOWN = "a key that is not named is an error"         # Keys(rest=UNKNOWN)
 FILLED = "not empty"                                    # Annotated[tuple[X, ...], FILLED]
 OPEN = "null stands for an infinite value"      # Annotated[float, OPEN]
@@ -31,8 +31,8 @@ class AtLeast(NamedTuple):
 
 
 class Keys:
-    """An object with these keys: those that it needs, and `more` that it may have. A record can grow: `rest` is what a
-    key holds that is not named here, anything if not given."""
+    """An object with these keys: those that it needs, and `more` that it may have. A record can grow: `rest` is the
+    shape of other keys, by default anything."""
 
     def __init__(self, needs: Mapping[str, Any], more: Mapping[str, Any] | None = None, rest: Any = Any):
         self.needs, self.more, self.rest = dict(needs), dict(more or {}), rest
@@ -87,7 +87,7 @@ Check = Callable[[Any], Flaw | None]
 
 
 def flaw(data: Any, shape: Any, *, partial: bool = False) -> str:
-    """What does not fit the shape, in words; empty where everything fits.
+    """What does not fit the shape, as text; empty if everything fits.
 
     `partial` is for data of other versions: keys that are needed may be absent, and unknown ones present.
     """
@@ -140,7 +140,7 @@ def _check(shape: Any, partial: bool) -> Check:
 
 
 def _later(shape: Any, partial: bool) -> Check:
-    """A check that is made when it is needed: a property may be of its own class."""
+    """A check that is made when it is needed: a property may have the type of its class."""
     return lambda x: _check(shape, partial)(x)
 
 
@@ -186,7 +186,7 @@ def _union(checks: Sequence[Check], words: str) -> Check:
             if (wrong := one(x)) is None:
                 return None
             found.append(wrong)
-        deepest = max(found, key=lambda f: len(f[0]))       # of {...} | None the flaw inside says more
+        deepest = max(found, key=lambda f: len(f[0]))       # for {...} | None the inner flaw is more specific
         return deepest if deepest[0] else ("", f"is {_said(x)}, expected {words}")
 
     return check
@@ -209,7 +209,7 @@ def _each(inner: Any, partial: bool) -> Check:
 
 
 def _simple(shape: Any) -> frozenset[type]:
-    """The types that fit a shape whatever their value; empty where the value matters."""
+    """The types that fit a shape whatever their value; empty if the value matters."""
     parts = get_args(shape) if get_origin(shape) in (Union, types.UnionType) else (shape,)
     return frozenset(parts) if set(parts) <= {int, str, bool, type(None)} else frozenset()
 
@@ -239,7 +239,7 @@ def _values(check: Check) -> Check:
 
 
 def _unknown(x: Any) -> Flaw:
-    """What becomes of a key that nothing reads."""
+    """The flaw of a key that nothing reads."""
     return "", "is not a key that this version of isocost knows"
 
 
@@ -272,7 +272,7 @@ def _numbers(x: Any) -> Flaw | None:
 
 
 def _derived(shape: Any) -> dict[str, Any]:
-    """A dataclass's properties with their types: what follows from the fields may stand beside them."""
+    """A dataclass's properties with their types: a record may contain them too."""
     found = {k: v.fget if isinstance(v, property) else v.func for k, v in vars(shape).items()
              if isinstance(v, property | cached_property)}
     return {k: get_type_hints(f, include_extras=True).get("return", Any) for k, f in found.items()}

@@ -1,7 +1,7 @@
 """The units that costs are counted in: one table for plans, comparisons, runs, reports, importers and the command line.
 
-A unit's key is what plans, comparisons and their records call it. A run's own budget and a user's text may call it
-otherwise; the table says how, so that no other file translates a unit's name.
+A unit's key is its name in plans, comparisons and their records. The table has its names in a run's budget and in a
+user's text, so that no other file translates them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from isocost.errors import UserError
 
 @dataclass(frozen=True)
 class Unit:
-    """One unit. `words` name it for people, after an amount or as a column's head.
+    """One unit. `words` is its name in text, after an amount or as a column's head.
 
-    `asked` is the word that a budget spells it with, and `size` how many of the unit one of that word is. `spelt` maps
-    every word that a budget may use to its size. `compared` is what runs of one comparison have equal in this unit.
-    `of_run` is the key in a run's own budget; empty where a run cannot be stopped by it.
+    `asked` is its name in a budget, worth `size` of the unit. `spelt` maps every name that a budget may use to its
+    size. `compared` is the quantity that runs of one comparison have equal in this unit. `of_run` is the key in a run's
+    budget; empty if a run cannot be stopped by it.
     """
 
     key: str
@@ -32,7 +32,7 @@ class Unit:
 
 ROLLOUTS, SECONDS, TOKENS, FLOPS = "rollouts", "seconds", "tokens", "flops"
 DEVICE_SECONDS, DEVICE_HOURS = "device-seconds", "device-hours"
-WALL = "seconds on the wall"            # where runs go side by side; of a row of a budget, never asked for
+WALL = "seconds on the wall"            # with runs in parallel; in a row of a budget, never given by a user
 ENV_STEPS = "environment steps"         # of imported logs of value-based and actor-critic trainers
 CURRENCIES = ("usd", "eur", "gbp", "chf", "jpy", "cny")
 
@@ -64,17 +64,17 @@ SPELT = {spelt: (unit.key, size) for unit in TABLE.values() for spelt, size in u
 
 
 def words(key: str) -> str:
-    """A unit for people; a key that is not in the table, such as a log's own, as it is."""
+    """A unit for people; a key that is not in the table, such as a log's own, is unchanged."""
     return TABLE[key].words if key in TABLE else key
 
 
 def compared(key: str) -> str:
-    """What runs of one comparison have equal: seconds are those busy with training."""
+    """The quantity that runs of one comparison have equal: seconds are busy seconds of training."""
     return (TABLE[key].compared if key in TABLE else "") or key
 
 
 def of_run(key: str) -> str:
-    """The key in a run's own budget. Raises UserError where a run cannot be stopped by this unit."""
+    """The key in a run's own budget. Raises UserError if a run cannot be stopped by this unit."""
     if key not in TABLE or not TABLE[key].of_run:
         raise UserError(f"a run cannot be stopped by {words(key)}: {', '.join(UNITS)} can")
     return TABLE[key].of_run

@@ -20,7 +20,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from isocost.local.weights import load
+from isocost.local.models import load
 from isocost.types import Message
 
 SHAPE = {

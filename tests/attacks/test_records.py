@@ -8,6 +8,8 @@ import json
 import math
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
@@ -149,6 +151,21 @@ VALUES: dict[str, tuple[str, tuple[Any, ...], Any, str]] = {
 def test_the_shape_of_a_setting_has_the_fields_that_settings_have():
     """A field that the shape lacks would make every record with it unreadable."""
     assert schema.SETTING.more.keys() == {f.name for f in fields(Setting)}
+
+
+READERS = ("isocost.steps.folder", "isocost.report.records", "isocost.planner.forecast")
+
+
+@pytest.mark.parametrize("module", READERS)
+def test_what_reads_a_study_checks_its_files(module: str):
+    code = f"import {module}; from isocost.runs.schema import _FILES, _LATER; print(*sorted(_FILES.keys() & _LATER))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == sorted(schema._LATER)
+
+
+def test_only_a_known_file_can_be_registered():
+    with pytest.raises(KeyError, match="later room"):
+        schema.register("other.json", Setting)
 
 
 @pytest.mark.parametrize("case", VALUES)

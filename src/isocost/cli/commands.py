@@ -28,7 +28,7 @@ from isocost.cli.options import (
     setting_options,
 )
 from isocost.errors import UserError
-from isocost.terminal import echo
+from isocost.terminal import echo, show_log
 
 READS = ("arms", "unit", "metric", "margin", "seed", "out", "as_json")      # options of a comparison of folders
 
@@ -48,6 +48,7 @@ def main() -> None:
     A study is a folder, and goes: profile, plan, pilot, fit, plan, train, audit, report. Each step reads what the
     ones before it wrote, can be rerun alone, and continues where it was stopped. `isocost quickstart` runs them all.
     """
+    show_log()
 
 
 @main.command()

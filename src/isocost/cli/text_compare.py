@@ -22,7 +22,7 @@ from isocost.compare.results import (
     Sealed,
 )
 from isocost.laws.tracks import SPENT
-from isocost.runs.run import its_own
+from isocost.runs.run import method_defaults
 from isocost.stats.power import POWER, seeds_that_see
 from isocost.words import counted, duration
 
@@ -60,7 +60,7 @@ def show_plan(plan: ComparisonPlan, console: Console) -> None:
               f"at most {100 * sum(SHARES):g} of 100 comparisons report a false difference")
     console.print(f"  margin    {d.margin:g}; {errors}", soft_wrap=True)
     for label in d.labels:
-        if note := its_own(d.arms[label], d.used(label, setting)):
+        if note := method_defaults(d.arms[label], d.used(label, setting)):
             console.print(f"  {label}: {note}", soft_wrap=True)
     if uneven := [label for label in d.labels if d.rollouts % d.batch(label)]:
         console.print(f"  {', '.join(uneven)}: {d.rollouts:,} rollouts are not a whole number of updates; rewards "

@@ -23,15 +23,15 @@ from isocost.local.sampling import draw, truncate
 from isocost.local.weights import checksum
 from isocost.world import Weights
 
-TILE = 16        # rows and keys come in multiples of it: measured, products of 4 rows and more keep their rows' bits
+TILE = 16        # rows and keys are padded to multiples of it: measured, products of 4 rows or more keep rows' bits
 SMALL = 512      # multiplications of one attention product; below 400 torch takes another kernel
-BLOCK = 256      # keys of one product: libraries split longer sums at places that depend on the number of keys
-PREFILL = 8192   # tokens of starts read at a time
-_FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu    # what torch calls, with the log of the sum
+BLOCK = 256      # keys of one product: libraries split longer sums at positions that depend on the number of keys
+PREFILL = 8192   # tokens of starts read in one pass
+_FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu    # with the log of the sum
 
 
 class Cache(Protocol):
-    """Slots 0, 1, 2, ... hold rows; what a row was given to read is its start, what it wrote is its own."""
+    """Slots 0, 1, 2, ... hold rows. A row has a start, which it was given, and its own tokens, which it wrote."""
 
     decoder: Decoder            # holds the weights
     bursts: bool                # `burst` is available
@@ -39,11 +39,11 @@ class Cache(Protocol):
     def load(self, weights: Weights) -> None: ...
 
     def checksum(self, weights: Weights | None = None) -> str:
-        """A hash of its weights; or of others, as it would hold them."""
+        """A hash of its weights; or of others, converted as `load` would."""
         ...
 
     def bytes(self, tokens: int) -> int:
-        """Memory of one slot whose row has up to so many tokens."""
+        """Bytes of one slot whose row has up to `tokens` tokens."""
         ...
 
     def read(
@@ -56,11 +56,11 @@ class Cache(Protocol):
         ...
 
     def tape(self, start: ndarray, rows: int, own: int) -> Tape | None:
-        """A tape for a start and so many rows of up to `own` tokens; None if tapes are off, or none has room."""
+        """A tape for a start and its rows of up to `own` tokens; None if tapes are off or out of memory."""
         ...
 
     def read_again(self, starts: list[ndarray], own: list[ndarray]) -> None:
-        """Read what slots 0, 1, 2, ... hold, start and own tokens, under the weights loaded since."""
+        """Read the start and own tokens of slots 0, 1, 2, ... again, with the current weights."""
         ...
 
     def tick(self, last: ndarray, length: ndarray) -> Tensor:
@@ -68,11 +68,11 @@ class Cache(Protocol):
         ...
 
     def truncate(self, logits: Tensor, temperature: ndarray, top_p: ndarray, top_k: ndarray) -> Tensor:
-        """(N, V) logits, spent -> tempered, and -inf outside each row's kept set."""
+        """(N, V) logits, overwritten -> tempered, and -inf outside each row's kept set."""
         ...
 
     def draw(self, logits: Tensor, temperature: ndarray, u: ndarray) -> tuple[ndarray, ndarray]:
-        """(N, V) logits, spent -> (N,) ids and their log-probs at these temperatures."""
+        """(N, V) logits, overwritten -> (N,) ids and their log-probs at these temperatures."""
         ...
 
     def burst(
@@ -83,7 +83,7 @@ class Cache(Protocol):
         ...
 
     def move(self, source: ndarray, target: ndarray) -> None:
-        """Put rows of some slots into others."""
+        """Copy rows from slots to other slots."""
         ...
 
     def free(self, first: int) -> None:
@@ -103,7 +103,7 @@ def open_cache(
 class TorchCache:
     """Starts of a group are read once and copied; rows and keys are padded so that other rows cannot change a row.
 
-    That needs products whose rows do not depend on the number of rows: see `isocost.processor` and `invariance`.
+    This requires products whose rows do not depend on the number of rows: see `isocost.processor` and `invariance`.
     """
 
     bursts = False
@@ -183,12 +183,12 @@ class TorchCache:
         self._cache[:, :, self._to(target)] = self._cache[:, :, self._to(source)]
 
     def free(self, first: int) -> None:
-        """Memory stays for the rows to come."""
+        """The memory is kept for later rows."""
 
     # inside ---------------------------------------------------------------------------------------------------
 
     def _keys(self, tokens: int) -> int:
-        """Keys so many tokens take: whole blocks, and the rest as a multiple of a tile, so that products are alike."""
+        """Keys for this many tokens: whole blocks, and the rest padded to a tile, so that shapes repeat."""
         whole, rest = divmod(tokens, BLOCK)
         return whole * BLOCK + (min(max(_padded(rest), self._least_keys), BLOCK) if rest else 0)
 
@@ -200,7 +200,7 @@ class TorchCache:
         hidden = torch.arange(keys, device=self.device) > where[:, None]
         bias = torch.zeros(rows, keys, device=self.device, dtype=self.decoder.body).masked_fill_(hidden, -torch.inf)
         bias = bias[:, None, None].expand(rows, c.kv_heads, grouped, keys)
-        plain = self.decoder.body != torch.bfloat16    # there is no quick kernel for one query in float32
+        plain = self.decoder.body != torch.bfloat16    # there is no fast kernel for one query in float32
         if plain:
             bias = bias.reshape(-1, grouped, keys)
         begun = where[:, None, None] >= torch.arange(0, keys, BLOCK, device=self.device)
@@ -265,7 +265,7 @@ class TorchCache:
         return hidden[torch.arange(len(contexts), device=self.device), ends]
 
     def _fit(self, slots: int, keys: int) -> None:
-        """Make room for so many slots and keys; existing ones stay."""
+        """Allocate slots and keys; existing ones stay."""
         c, old = self.config, self._cache
         has_slots, has_keys = (old.shape[2], old.shape[4]) if old.ndim == 6 else (0, 0)
         slots, keys = max(slots, has_slots), self._keys(keys)
@@ -287,7 +287,7 @@ class TorchCache:
 
 
 class Home:
-    """The keys and values of a start, in memory of their own or on a tape."""
+    """The keys and values of a start, in separate memory or on a tape."""
 
     def __init__(self, start: ndarray, kept: Tensor | Tape):
         self.start, self.kept = start, kept
@@ -311,7 +311,7 @@ class NativeCache:
         self._own_room = 0
         self.tape_bytes = tape_bytes
         self._taped: WeakKeyDictionary[Tape, int] = WeakKeyDictionary()     # tapes in use, and their memory
-        self._memory: list[Tensor] = []                          # per slot, of its own tokens where it is on no tape
+        self._memory: list[Tensor] = []                          # per slot, for its own tokens if it has no tape
         self._homes: list[Home] = []                             # per slot, of its start
         self._spans = np.zeros((0, native.SPAN), dtype=np.int64)
 
@@ -404,7 +404,7 @@ class NativeCache:
         return self.kernel.read(np.array(spans, dtype=np.int64), np.concatenate([h.start for h in homes]))
 
     def _fit(self, slots: int, own: int) -> None:
-        """Make room for so many slots and own tokens; existing ones stay."""
+        """Allocate slots and own tokens; existing ones stay."""
         room = self.kernel.room(own)
         if room > self._own_room:
             self._memory = [self._grown(x, room) for x in self._memory]
@@ -428,7 +428,7 @@ class NativeCache:
 
 
 def _weighted(p: Tensor, v: Tensor) -> Tensor:
-    """(N, G, keys) weights of (N, keys, D) values -> (N, G, D): block after block, so that zeros behind add nothing."""
+    """(N, G, keys) weights of (N, keys, D) values -> (N, G, D): by blocks, so that zeros at the end add nothing."""
     out = torch.bmm(p[..., :BLOCK], v[:, :BLOCK])
     for at in range(BLOCK, v.shape[1], BLOCK):
         out = torch.baddbmm(out, p[..., at : at + BLOCK], v[:, at : at + BLOCK])
@@ -436,7 +436,7 @@ def _weighted(p: Tensor, v: Tensor) -> Tensor:
 
 
 def _attended(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, begun: Tensor) -> Tensor:
-    """Attention of (N, K, G, D) on (N, K, keys, D) in bfloat16 with a bias of (N, K, G, keys): block after block.
+    """Attention of (N, K, G, D) on (N, K, keys, D) in bfloat16 with a bias of (N, K, G, keys): block by block.
 
     `begun` (N, 1, blocks) says which blocks hold a key of the row. Their results are weighted by the share of the
     softmax's sum that each block has, in float32; the first block's alone is what torch makes of it.

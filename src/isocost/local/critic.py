@@ -31,19 +31,19 @@ class LocalCritic:
         """(N, T) values before each sampled token, on the batch's device."""
         began, out = time.perf_counter(), torch.zeros_like(batch.logp)
         for rows in self._chunks(batch):
-            out[rows] = self._foreseen(batch.rows(rows)).to(out)
+            out[rows] = self._predicted(batch.rows(rows)).to(out)
         self.meter.charge(Cost(score=int(batch.length.sum()), seconds=time.perf_counter() - began))
         return out
 
     def fit(self, batch: Batch, target: Tensor, *, lr: float) -> dict[str, float]:
         """One AdamW update on half the mean square of values minus targets, over the mask."""
         began, count, loss = time.perf_counter(), int(batch.mask.sum()), 0.0
-        self._awake()
+        self._created()
         self.adam.zero_grad()
         for rows in self._chunks(batch):
             part = batch.rows(rows)
-            miss = (self._foreseen(part) - target[rows].to(self.device))[part.mask.to(self.device)]
-            total = miss.square().sum() / (2 * max(count, 1))
+            error = (self._predicted(part) - target[rows].to(self.device))[part.mask.to(self.device)]
+            total = error.square().sum() / (2 * max(count, 1))
             total.backward()
             loss += float(total.detach())
         norm = nn.utils.clip_grad_norm_(self.adam.param_groups[0]["params"], self.learner.adam.max_norm)
@@ -68,7 +68,7 @@ class LocalCritic:
         self.decoder = None
         if not state:
             return
-        self._awake()
+        self._created()
         assert self.decoder is not None
         with torch.no_grad():
             for name, p in self.decoder.named_parameters():
@@ -79,7 +79,7 @@ class LocalCritic:
             moments.setdefault(int(at), {})[name] = state[f"adam.{at}.{name}"].clone()
         self.adam.load_state_dict({"state": moments, "param_groups": self.adam.state_dict()["param_groups"]})
 
-    def _awake(self) -> Decoder:
+    def _created(self) -> Decoder:
         if self.decoder is None:
             mine, a = self.learner.decoder, self.learner.adam
             self.decoder = Decoder(self.learner.config, body=mine.body, device=self.device)
@@ -94,11 +94,11 @@ class LocalCritic:
             )
         return self.decoder
 
-    def _foreseen(self, batch: Batch) -> Tensor:
-        hidden = self._awake()(batch.tokens.to(self.device))
+    def _predicted(self, batch: Batch) -> Tensor:
+        hidden = self._created()(batch.tokens.to(self.device))
         after = F.linear(hidden, self.head[None, :-1], self.head[-1:])[..., 0]
         return F.pad(after[:, :-1], (1, 0)).masked_fill(~batch.mask.to(self.device), 0.0)
 
     def _chunks(self, batch: Batch) -> Iterator[Tensor]:
-        """Neighbouring rows, each lot within the learner's budget of tokens."""
+        """Neighbouring rows, within the learner's budget of tokens."""
         yield from torch.arange(len(batch.tokens)).split(max(self.learner.micro_tokens // batch.tokens.shape[1], 1))

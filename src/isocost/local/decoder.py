@@ -50,7 +50,7 @@ class Config:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Config:
-        """From the contents of a Hugging Face config.json; UserError for what this decoder does not do."""
+        """From the contents of a Hugging Face config.json; UserError for unsupported settings."""
         family = data.get("model_type", "llama")
         if family not in FAMILIES:
             raise UserError(f"model_type is {family!r}; this decoder reads {', '.join(FAMILIES)}")
@@ -103,7 +103,7 @@ class Config:
 
 
 def rotate(x: Tensor, turn: Tensor) -> Tensor:
-    """Rotary positions on (.., heads, D): each pair of neighbours is a complex number, and is turned."""
+    """Rotary positions on (.., heads, D): each pair of neighbours is a complex number, which is rotated."""
     pairs = torch.view_as_complex(x.view(*x.shape[:-1], -1, 2))
     return torch.view_as_real(pairs * turn).flatten(-2)
 
@@ -122,12 +122,12 @@ def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def wide(body: torch.dtype) -> torch.dtype:
-    """What the residual stream, the head and the master weights are in: at least float32."""
+    """The type of the residual stream, the head and the master weights: at least float32."""
     return torch.float64 if body == torch.float64 else torch.float32
 
 
 class Block(nn.Module):
-    """Attention, then the gated feed-forward, each behind its norm; q, k, v share a matrix, and so do gate and up.
+    """Attention, then the gated feed-forward, each after its norm; q, k, v share a matrix, and so do gate and up.
 
     Rows of q and k that rotate together are neighbours, as in Meta's own files; Hugging Face's stand half a head apart,
     and `weights` carries them over.
@@ -200,7 +200,7 @@ class Decoder(nn.Module):
     def from_config(
         cls, config: Config, generator: torch.Generator | None = None, *, body: torch.dtype = torch.float32
     ) -> Decoder:
-        """Random weights: normal of variance 1/inputs; of what writes to the residual stream, over 2 x layers more."""
+        """Random weights: normal with variance 1/inputs; for outputs to the residual stream over 2 x layers."""
         self = cls(config, body=body)
         with torch.no_grad():
             for name, p in self.named_parameters():
@@ -215,7 +215,7 @@ class Decoder(nn.Module):
         return self.run(tokens, self.turns[: tokens.shape[1]], lambda layer: causal)
 
     def run(self, tokens: Tensor, turn: Tensor, attend: Callable[[int], Attend]) -> Tensor:
-        """Tokens of any shape, each with its rotation (.., 1, D/2); `attend(layer)` is their attention."""
+        """Tokens of any shape, each with its rotation (.., 1, D/2); `attend(layer)` computes their attention."""
         x = F.embedding(tokens, self.embed)
         for i, block in enumerate(self.layers):
             x = block.forward(x, turn, attend(i))

@@ -1,8 +1,8 @@
 """Samples tokens: all waiting rollouts are decoded together, one token per row and tick.
 
-On a processor a rollout's bytes depend on nothing else in flight. Each row's products are summed in the same order in
-any batch: the native kernel does so by construction; for torch see `cache`, `isocost.processor` and `invariance`, which
-measures it. Random numbers are addressed, not drawn in sequence. Memory is bounded by `cache_bytes`.
+On a CPU a rollout's bytes do not depend on other rollouts in flight. Each row's products are summed in the same order
+in any batch: the native kernel does so by construction; for torch see `cache`, `isocost.processor` and `invariance`,
+which measures it. Random numbers are addressed, not drawn in sequence. Memory is bounded by `cache_bytes`.
 """
 
 from __future__ import annotations
@@ -28,40 +28,40 @@ from isocost.meter import TRAIN, Meter, payer
 from isocost.types import Cost, Place, Role, Said, Sampling, Segment, Stop
 from isocost.world import Text, Weights
 
-TAPE_BYTES = 2**29    # what tapes may take together
+TAPE_BYTES = 2**29    # memory of all tapes together, at most
 WINDOW = 32      # positions whose random numbers are made at a time
 REACT = 4        # turns of the event loop in which callers whose tokens returned may cancel others, or request more
 
 
 @dataclass(eq=False)
 class Request:
-    """One call of `generate`: its attempts are rows in slots, or still wait for one."""
+    """One call of `generate`: its attempts are rows in slots, or wait for one."""
 
     tokens: ndarray             # (T,) the start
     sampling: Sampling
     attempts: Sequence[int]
     place: Place
     turn: int
-    limit: int                  # tokens it may write
+    limit: int                  # tokens to write, at most
     stop: tuple[str, ...]
-    tail: list[int]             # what the policy had already written of this turn
+    tail: list[int]             # the tokens of this turn in the start
     future: asyncio.Future[None]
     said: list[Said | None]
-    tapes: bool                 # the learner will use what is computed for it
+    tapes: bool                 # the learner will use its activations
     tape: Tape | None = None
     begun: int = 0              # attempts that got a slot
     ended: int = 0
     decoded: int = 0
-    read: int = 0               # tokens of prefill that the machine did
+    read: int = 0               # tokens of prefill that were computed
     seconds: float = 0.0
 
 
 @dataclass(eq=False)
 class Slots:
-    """Rows being written, one per attempt; the first `live` of them, without holes."""
+    """Rows being written, one per attempt; the first `live` slots, without gaps."""
 
     size: int
-    width: int                                              # tokens a row may write
+    width: int                                              # tokens of a row, at most
     live: int = 0
     owner: list[tuple[Request, int]] = field(default_factory=list)   # request, and which of its attempts
 
@@ -70,9 +70,9 @@ class Slots:
         self.length = np.zeros(n, dtype=np.int64)           # tokens whose keys are in the cache
         self.wrote = np.zeros(n, dtype=np.int64)            # tokens written in this call
         self.limit = np.zeros(n, dtype=np.int64)
-        self.offset = np.zeros(n, dtype=np.int64)           # the turn's position of token 0, less the window's start
+        self.offset = np.zeros(n, dtype=np.int64)           # the turn's position of token 0, minus the window's start
         self.last = np.zeros(n, dtype=np.int64)
-        self.seconds = np.zeros(n, dtype=np.float64)        # each tick's, shared out over its rows
+        self.seconds = np.zeros(n, dtype=np.float64)        # of each tick, divided among its rows
         self.temperature = np.ones(n, dtype=np.float32)
         self.top_p = np.ones(n, dtype=np.float32)
         self.top_k = np.zeros(n, dtype=np.int64)
@@ -113,9 +113,9 @@ class LocalEngine:
         self.version, self.max_slots, self.cache_bytes = 0, max_slots, cache_bytes
         self.burst = min(burst, WINDOW)      # ticks without a check for new requests, at most
         self.cache = open_cache(config, body, device, kernels, threads, tape_bytes)
-        self.tapes: dict[Place, Tape] = {}   # of groups written whole under the present weights, for the learner
+        self.tapes: dict[Place, Tape] = {}   # of groups sampled entirely with the current weights, for the learner
         self._names = {name for name, _ in self.cache.decoder.named_parameters()}
-        self._is_end = np.zeros(config.vocab + 1, dtype=bool)     # the last one is no token: see `_require_finite`
+        self._is_end = np.zeros(config.vocab + 1, dtype=bool)     # the last id is not a token: see `_require_finite`
         self._is_end[list(text.ends)] = True
         self._waiting: deque[Request] = deque()
         self._slots = Slots(0, 0)
@@ -166,7 +166,7 @@ class LocalEngine:
         return [s for s in request.said if s is not None]
 
     def halt(self, place: Place) -> None:
-        """Return the unfinished rows and waiting requests of this wave as they are, and later requests at once."""
+        """Return the unfinished rows and waiting requests of this wave as they are, and its later ones at once."""
         self._halted.add(_wave(place))
         asked = {id(r): r for r in [*(r for r, _ in self._slots.owner), *self._waiting]}.values()
         for request in [r for r in asked if _wave(r.place) == _wave(place)]:
@@ -185,7 +185,7 @@ class LocalEngine:
         self.restore(weights, self.version + 1)
 
     def restore(self, weights: Weights, version: int) -> None:
-        """Take these weights as those of `version`."""
+        """Load these weights as those of `version`."""
         if weights.keys() != self._names:
             raise ValueError(f"weights do not fit: {sorted(weights.keys() ^ self._names)}")
         self.cache.load(weights)
@@ -197,7 +197,7 @@ class LocalEngine:
             self._read_again()
 
     def checksum(self, weights: Weights | None = None) -> str:
-        """A hash of the weights it writes with; or of others, as it would hold them."""
+        """A hash of the weights in use; or of others, converted as `load` would."""
         return self.cache.checksum(weights)
 
     # in and out -----------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ class LocalEngine:
                         continue
                     return
                 self._advance()
-        except Exception as error:
+        except Exception as error:      # any error goes to the callers that wait
             self._bill(range(self._slots.live))
             self._kept.clear()
             for request in {id(r): r for r in [*(r for r, _ in self._slots.owner), *self._waiting]}.values():
@@ -261,7 +261,7 @@ class LocalEngine:
             self._begin(new)
 
     def _room(self, longest: int, busy: int) -> int:
-        """Slots left for rows of up to `longest` tokens; one is always found when nothing else is in flight."""
+        """Slots left for rows of up to `longest` tokens; at least one if nothing else is in flight."""
         room = self.cache_bytes // self.cache.bytes(longest)
         return max(min(self.max_slots, room) - busy, 1 if busy == 0 else 0)
 
@@ -309,7 +309,7 @@ class LocalEngine:
         return first
 
     def _finish(self, done: ndarray, stopped: ndarray, cut: Stop = Stop.LENGTH) -> None:
-        """Return rows, close the holes they leave, and complete requests that have all attempts."""
+        """Return rows, close the gaps, and complete requests that have all attempts."""
         s = self._slots
         tokens, logp, version = s.tokens[done], s.logp[done], s.version[done]
         waited = s.seconds[done].tolist()
@@ -457,7 +457,7 @@ class LocalEngine:
             self._kept.setdefault(self._slots.owner[first + i], []).append(kept)
 
     def _heed_strings(self, stopped: ndarray, first: int) -> None:
-        """A stop string counts once the text of the turn holds it; only the end of the turn is checked."""
+        """Whether a stop string is in the text of the turn; only the end of the turn is checked."""
         s = self._slots
         for i in np.flatnonzero(s.heeds[first : first + len(stopped)] & ~stopped).tolist():
             request, slot = s.owner[first + i][0], first + i
@@ -484,7 +484,7 @@ class LocalEngine:
         s.offset[rows] = position - 4 * block - s.wrote[rows]
 
     def _read_again(self) -> None:
-        """New weights: read everything that live rows have read or written so far."""
+        """With new weights, compute the keys and values of all tokens of live rows again."""
         began, s = time.perf_counter(), self._slots
         own = [s.tokens[i, : s.length[i] - len(r.tokens)] for i, (r, _) in enumerate(s.owner)]
         for (request, _), some in zip(s.owner, own, strict=True):

@@ -1,8 +1,8 @@
 """Batch invariance: a row's logits, log-probs and tokens have the same bits alone and in any batch.
 
-It is measured at a model's own shapes, through the cache that samples: one layer with random weights, the same rows
-alone and together. Matrix libraries break it where the routine, and so the order of a sum, depends on the shape of a
-product: He et al. 2025, "Defeating Nondeterminism in LLM Inference".
+It is measured at a model's own shapes, with the sampling cache: one layer with random weights, the same rows alone and
+together. Matrix libraries violate it if the routine, and so the order of a sum, depends on the shape of a product: He
+et al. 2025, "Defeating Nondeterminism in LLM Inference".
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from isocost.local.cache import Cache, open_cache
 from isocost.local.decoder import Config, Decoder
 
 TICKS = 2            # tokens each row writes
-VOCABULARY = 4096    # ids of the head that are looked at
+VOCABULARY = 4096    # ids of the head that are compared
 LENGTHS = (2, 5, 9, 12, 16, 17, 64)         # tokens of prompts: below, at and above a tile's edge
-CROWDS = (20, 130)                          # rows that go on from the same prompts together
-MANY_LENGTHS = (2, 5, 9, 12, 16, 17, 33, 65, 129, 257, 300, 600)    # and around the blocks of a long row's keys
+CROWDS = (20, 130)                          # rows that continue the same prompts in one batch
+MANY_LENGTHS = (2, 5, 9, 12, 16, 17, 33, 65, 129, 257, 300, 600)    # and around the block sizes of a long row's keys
 MANY_CROWDS = (20, 50, 130)
 
 

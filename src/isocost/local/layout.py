@@ -1,7 +1,7 @@
-"""A batch laid out around the prompts that rows of a group have in common, so that each is read once.
+"""A batch laid out by shared prompts: the prompt that rows of a group have in common is read once.
 
-A row is a prompt (all before its first masked token) and what goes on from it; its last token is left out, for nothing
-follows it. The torch learner reads blocks (`Shared`), the kernel ragged spans (`Units`).
+A row is a prompt (all before its first masked token) and its continuation, without the last token, which predicts
+nothing. The torch learner reads blocks (`Shared`), the kernel ragged spans (`Units`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from torch import Tensor
 
 from isocost.batch import Batch
 
-UNIT = 96        # tokens that the kernel likes to have together at least
-SPLIT = 512      # tokens after which a group is cut in two, so that threads have equal work
+UNIT = 96        # tokens that make a unit for the kernel, at least
+SPLIT = 512      # tokens after which a group is split, so that threads have equal work
 
 
 @dataclass(frozen=True)
@@ -31,16 +31,16 @@ class Rows:
 
     @classmethod
     def of(cls, batch: Batch) -> Rows:
-        """Raises ValueError for a mask at position 0: nothing stands before it to predict it from."""
+        """Raises ValueError for a mask at position 0: no token before it predicts it."""
         tokens, mask, length = batch.tokens.cpu().numpy(), batch.mask.cpu().numpy(), batch.length.cpu().numpy()
         if mask[:, 0].any():
-            raise ValueError("a row's first token is masked: nothing stands before it to predict it from")
+            raise ValueError("a row's first token is masked: no token before it predicts it")
         prompt = np.where(mask.any(1), mask.argmax(1), length)
         return cls(tokens, prompt, length, _owners(tokens, prompt, batch.group[batch.rollout].cpu().numpy()))
 
     @classmethod
     def apart(cls, rows: Sequence[Sequence[int]], prompt: Sequence[int]) -> Rows:
-        """Rows that share nothing."""
+        """Rows without shared prompts."""
         length = np.array([len(r) for r in rows])
         tokens = np.zeros((len(rows), length.max()), dtype=np.int64)
         for to, row in zip(tokens, rows, strict=True):
@@ -50,14 +50,14 @@ class Rows:
 
 @dataclass(frozen=True)
 class Shared:
-    """Blocks of one prompt and several rows that go on from it; K masked tokens."""
+    """Blocks of one prompt and several rows that continue it; K masked tokens."""
 
     tokens: Tensor       # (blocks, L)
     position: Tensor     # (blocks, L)
-    bias: Tensor         # (blocks, 1, L, L): 0 where a token may look, -inf where not
-    before: Tensor       # (K,) for each masked token, where in the flattened blocks the one before it stands
-    spot: Tensor         # (K,) where in the flattened (N, T) batch it stands itself
-    read: int            # tokens of it that are not padding
+    bias: Tensor         # (blocks, 1, L, L): 0 where a token may attend, else -inf
+    before: Tensor       # (K,) for each masked token, the index of the one before it in the flattened blocks
+    spot: Tensor         # (K,) its own index in the flattened (N, T) batch
+    read: int            # tokens that are not padding
 
     @classmethod
     def of(cls, rows: Rows, mask: ndarray, widest: int, body: torch.dtype, device: torch.device) -> Shared:
@@ -89,16 +89,16 @@ class Shared:
 
 @dataclass(frozen=True)
 class Units:
-    """What the kernel learns from: spans of tokens, each a prompt or a row that goes on from one; K masked tokens."""
+    """The kernel's layout: spans of tokens, each a prompt or a row that continues one; K masked tokens."""
 
-    first_span: ndarray      # (units + 1,) where each unit's spans begin; a unit is what one thread does at a time
+    first_span: ndarray      # (units + 1,) where each unit's spans begin; one thread computes a unit
     counts: ndarray          # (spans,) tokens
-    lead: ndarray            # (spans,) the span, earlier in its unit, that this one goes on from; -1 for a prompt
+    lead: ndarray            # (spans,) the span, earlier in its unit, that this one continues; -1 for a prompt
     tokens: ndarray          # all tokens, span after span
     first_mask: ndarray      # (units + 1,) where each unit's masked tokens begin
     at: ndarray              # (K,) which of `tokens` predicts the masked token
-    row: ndarray             # (K,) the row it stands in
-    position: ndarray        # (K,) and where there
+    row: ndarray             # (K,) its row
+    position: ndarray        # (K,) its position in the row
     target: ndarray          # (K,) its id
     temperature: ndarray     # (K,)
     owner: ndarray           # (units,) the first row of each
@@ -108,15 +108,15 @@ class Units:
         cls, rows: Rows, row: ndarray, position: ndarray, target: ndarray, temperature: ndarray,
         whole: ndarray | None = None,
     ) -> Units:
-        """Rows, and for K tokens their row, position, id, and their temperature; the K come back in another order.
+        """From rows, and row, position, id and temperature of K tokens; the K are returned in another order.
 
-        Rows that are `whole` (N,) make a unit with those of the same owner, all of them and no others.
+        Rows that are `whole` (N,) form a unit with exactly the rows of the same owner.
         """
         own = np.maximum(rows.length - 1 - rows.prompt, 0)
         most = max(1, max(SPLIT, 4 * int(rows.prompt.max())) // max(int(own.max()), 1))
         whole = np.zeros(len(own), dtype=bool) if whole is None else whole
         block, place = _blocks(rows.owner, np.where(whole, len(own), most))
-        order = np.lexsort((place, block))                       # rows as their spans stand
+        order = np.lexsort((place, block))                       # rows in the order of their spans
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
         opens = np.flatnonzero(np.diff(block[order], prepend=-1))    # the first row of each block
@@ -156,7 +156,7 @@ def _owners(tokens: ndarray, prompt: ndarray, group: ndarray) -> ndarray:
 
 
 def _blocks(owner: ndarray, most: int | ndarray) -> tuple[ndarray, ndarray]:
-    """(N,) block of each row and (N,) its place there: rows of one owner together, at most `most` to a block.
+    """(N,) block of each row and (N,) its place in it: rows of one owner, at most `most` in a block.
 
     `most` is one number, or one for each row, the same for those of one owner.
     """

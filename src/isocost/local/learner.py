@@ -1,8 +1,8 @@
-"""The policy as a differentiable thing: forward, score, update, exact log-probs of given answers.
+"""The trained policy: forward, score, update, exact log-probs of given answers.
 
-Rows of one group share their prompt, so it goes through the decoder once, in one block with what the rows add to it;
-a row's tokens look at the prompt and at their own row. Logits are computed where the mask is and nowhere else. Weights,
-gradients and moments are float32 and lie flat, one vector each.
+Rows of one group share their prompt, so the decoder reads it once, in one block with the rows that continue it; a
+row's tokens attend to the prompt and to their own row. Logits are computed at masked tokens only. Weights, gradients
+and moments are float32, one flat vector each.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from isocost.world import Weights
 LossFn = Callable[[Forward, Batch], tuple[Tensor, dict[str, Tensor]]]
 
 LOGITS = 2**26       # numbers of logits in one micro-batch
-NEVER = -1e30        # the logit of what a token was not drawn from; finite, so that 0 * log 0 is 0
+NEVER = -1e30        # the logit of ids outside a token's kept set; finite, so that 0 * log 0 is 0
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Adam:
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0
-    max_norm: float = 1.0        # the gradient's norm is clipped to it
+    max_norm: float = 1.0        # the gradient is clipped to this norm
 
 
 class LocalLearner:
@@ -62,22 +62,22 @@ class LocalLearner:
         self._flatten(weights)
         self.parameters = self._flat.numel()
         layer = sum(p.numel() for p in self.decoder.layers[0].parameters())
-        self._widest = layer // (4 * config.heads * config.head_dim)   # where attention costs half of the rest
+        self._widest = layer // (4 * config.heads * config.head_dim)   # where attention costs half as much as the rest
         self._moments = torch.zeros(0, device=device), torch.zeros(0, device=device)
         self._steps = torch.zeros((), device=device)
         self._read = 0      # tokens through the decoder since the last bill, shared prompts once
-        self.spared = 0     # of all of them, those that the sampler's tapes brought and nobody read again
+        self.spared = 0     # of all tokens, those on the sampler's tapes, which were not read again
         self._kernel = Kernel(self.decoder, body, threads) if kernels == "native" else None
         self._loaded = self._passes = -1
-        self.sampler: LocalEngine | None = None              # whose tapes spare reading what it has read
-        self._hook = torch.zeros((), requires_grad=True)     # what makes autograd walk back into the kernel
+        self.sampler: LocalEngine | None = None              # its tapes save a second forward pass
+        self._hook = torch.zeros((), requires_grad=True)     # makes autograd call the kernel's backward pass
 
     # the contract ---------------------------------------------------------------------------------------------
 
     def forward(self, batch: Batch) -> Forward:
         """Log-probs and entropies at the masked tokens, (N, T) each, zero elsewhere; on the learner's device.
 
-        Raises ValueError for a mask at position 0: nothing stands before it to predict it from.
+        Raises ValueError for a mask at position 0: no token before it predicts it.
         """
         if self._kernel is not None and not batch.kept:
             return self._forward_native(batch)
@@ -114,9 +114,9 @@ class LocalLearner:
         return self._placed(logp, entropy, spot, batch)
 
     def _left(self, batch: Batch) -> list[Tape | None]:
-        """For each row what the sampler left of its group, if it wrote it with the weights that the learner has now.
+        """For each row the sampler's tape of its group, if it was sampled with the learner's current weights.
 
-        Only for a gradient: whoever scores without one asks what the learner itself makes of the tokens.
+        Only for a gradient: a score without one is computed by the learner alone.
         """
         engine = self.sampler
         cache = None if engine is None else engine.cache
@@ -138,7 +138,7 @@ class LocalLearner:
         return tape if tape is not None and np.array_equal(here, tape.tokens) else None
 
     def _placed(self, logp: Tensor, entropy: Tensor, spot: Tensor, batch: Batch) -> Forward:
-        """(K,) each, put where they belong in (N, T)."""
+        """(K,) each, scattered into (N, T)."""
         zero = torch.zeros(batch.tokens.numel(), device=self.device, dtype=logp.dtype)
         return Forward(*(zero.index_copy(0, spot, x).view(batch.tokens.shape) for x in (logp, entropy)))
 
@@ -152,10 +152,10 @@ class LocalLearner:
         return Forward(logp, entropy)
 
     def update(self, batch: Batch, loss: LossFn, *, lr: float) -> dict[str, float]:
-        """One AdamW update on the sum of loss * weight over the mask, whatever micro-batches it takes.
+        """One AdamW update on the sum of loss * weight over the mask, in any number of micro-batches.
 
-        Returns the loss, the gradient's norm before clipping, and means over the mask of the entropy and of what the
-        loss reports. A gradient that is not finite changes nothing: its norm in the metrics says so.
+        Returns the loss, the gradient's norm before clipping, and means over the mask of the entropy and of the
+        loss's metrics. A gradient that is not finite changes nothing; its norm is in the metrics.
         """
         began, self._read = time.perf_counter(), 0
         seen = self.gradient(batch, loss)
@@ -167,7 +167,7 @@ class LocalLearner:
     def gradients(self, batch: Batch, loss: LossFn) -> Iterator[tuple[Tensor, dict[str, float]]]:
         """Each rollout's own gradient, flat, and `update`'s metrics of it; prompts are read once for each rollout.
 
-        The gradient is the learner's own vector: take from it what is wanted before asking for the next.
+        The gradient is the learner's own vector, which the next one overwrites.
         """
         for one in batch.rollout.unique():
             began, self._read = time.perf_counter(), 0
@@ -177,7 +177,7 @@ class LocalLearner:
             yield self._grad, seen
 
     def step(self, gradient: Tensor, *, lr: float) -> float:
-        """One AdamW update down this flat gradient, clipped like any other; its norm before that."""
+        """One AdamW update down this flat gradient, clipped as in `update`; returns its norm before clipping."""
         began = time.perf_counter()
         self._grad.copy_(gradient)
         norm = self._descend(lr)
@@ -185,7 +185,7 @@ class LocalLearner:
         return norm
 
     def forget(self) -> None:
-        """Begin AdamW's moments and its count of steps again."""
+        """Reset AdamW's moments and its count of steps."""
         none = torch.zeros(0, device=self.device)
         self._moments, self._steps = (none, none), torch.zeros((), device=self.device)
 
@@ -209,7 +209,7 @@ class LocalLearner:
         return {"loss": loss_sum} | {k: v / max(count, 1.0) for k, v in zip(names, of_mask, strict=True)}
 
     def weights(self) -> dict[str, Tensor]:
-        """The weights themselves, not a copy: an update changes them."""
+        """The weights, not a copy: an update changes them."""
         return {k: p.detach() for k, p in self.decoder.named_parameters()}
 
     def state(self) -> dict[str, Tensor]:
@@ -219,7 +219,7 @@ class LocalLearner:
         return out | {"adam.first": first.clone(), "adam.second": second.clone(), "adam.steps": self._steps.clone()}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Continue from `state()`; ValueError when it is of another model."""
+        """Continue from `state()`; ValueError for the state of another model."""
         mine = self.weights()
         if {f"weights.{k}" for k in mine} != {k for k in state if k.startswith("weights.")}:
             raise ValueError("the state is of a model of another shape")
@@ -231,7 +231,7 @@ class LocalLearner:
     # beyond it ------------------------------------------------------------------------------------------------
 
     def frozen(self) -> LocalLearner:
-        """A copy that stays as the policy is now: a reference to score with."""
+        """A copy of the current policy that is never updated: a reference to score with."""
         out = copy.copy(self)
         out.decoder = Decoder(self.config, body=self.decoder.body, device=self.device).requires_grad_(False)
         for mine, theirs in zip(out.decoder.parameters(), self.decoder.parameters(), strict=True):
@@ -250,7 +250,7 @@ class LocalLearner:
     ) -> ndarray:
         """(len(prompts),) log-probability that the policy, at this sampling, writes exactly these tokens, then ends.
 
-        Any end token will do. Charged as `score` tokens: those of the prompt, the answer and the end.
+        Any end token counts. Charged as `score` tokens: prompt, answer and end.
         """
         began = time.perf_counter()
         check(sampling)
@@ -290,7 +290,7 @@ class LocalLearner:
     def _endings_native(
         self, laid: Rows, row: ndarray, at: ndarray, after: ndarray, is_end: ndarray, temperature: float
     ) -> ndarray:
-        """(K,) log-probs of what follows each place: the answer's next token, or any of the end tokens."""
+        """(K,) log-probs after each position: of the answer's next token, or of any end token."""
         ends = self.ends.numpy()
         times = np.where(is_end, len(ends), 1)
         which = np.repeat(np.arange(len(row)), times)
@@ -306,7 +306,7 @@ class LocalLearner:
         return out
 
     def _flatten(self, weights: Weights) -> None:
-        """Lay weights and gradients out as two vectors that the parameters are views of."""
+        """Copy weights and gradients to two flat vectors, of which the parameters become views."""
         named = dict(self.decoder.named_parameters())
         if named.keys() != weights.keys():
             raise ValueError(f"weights do not fit: {sorted(named.keys() ^ weights.keys())}")
@@ -319,7 +319,7 @@ class LocalLearner:
             p.data, p.grad, at = self._flat[here].view(p.shape), self._grad[here].view(p.shape), at + p.numel()
 
     def _descend(self, lr: float) -> float:
-        """Clip the gradient, and step unless it is not finite. Returns its norm before."""
+        """Clip the gradient, and step if it is finite. Returns its norm before clipping."""
         norm = torch.linalg.vector_norm(self._grad)
         if np.isfinite(float(norm)):
             self._grad.mul_((self.adam.max_norm / (norm + 1e-6)).clamp(max=1.0))
@@ -338,7 +338,7 @@ class LocalLearner:
             self._flat.mul_(1 - lr * a.weight_decay)
         first.lerp_(self._grad, 1 - b1)
         second.mul_(b2).addcmul_(self._grad, self._grad, value=1 - b2)
-        denominator = torch.sqrt(second, out=self._grad).div_((1 - b2**k) ** 0.5).add_(a.eps)   # the gradient is spent
+        denominator = torch.sqrt(second, out=self._grad).div_((1 - b2**k) ** 0.5).add_(a.eps)    # into the gradient
         self._flat.addcdiv_(first, denominator, value=-lr / (1 - b1**k))
 
     def _parts(self, batch: Batch) -> Iterator[Batch]:
@@ -357,12 +357,12 @@ class LocalLearner:
         yield batch.rows(torch.arange(first, len(length)))
 
     def _bill(self, batch: Batch, kind: str, seconds: float) -> tuple[Cost, Cost]:
-        """Logical: every row whole. Physical: shared prompts once, and no last tokens, for nothing follows them."""
+        """Logical: all tokens of every row. Physical: shared prompts once, no last tokens (they predict nothing)."""
         tokens = {"logical": int(batch.length.sum()), "physical": self._read}
         return Cost(**{kind: tokens["logical"]}, seconds=seconds), Cost(**{kind: tokens["physical"]}, seconds=seconds)
 
     def _native(self) -> Kernel:
-        """The kernel, with the weights as they are now."""
+        """The kernel, with the current weights."""
         assert self._kernel is not None
         now = self._flat._version + sum(p._version for p in self.decoder.parameters())
         if now != self._loaded:
@@ -372,7 +372,7 @@ class LocalLearner:
 
 
 class _Native(torch.autograd.Function):
-    """The kernel's forward pass; on the way back it adds to the learner's gradient, which autograd never sees."""
+    """The kernel's forward pass; its backward pass adds to the learner's gradient, outside of autograd."""
 
     @staticmethod
     def forward(
@@ -392,7 +392,7 @@ class _Native(torch.autograd.Function):
 
 
 def _kept(batch: Batch, logits: Tensor) -> Tensor:
-    """(K, V) which ids each masked token was drawn from; everything for rows that recorded nothing."""
+    """(K, V) the kept set of each masked token; all ids for rows without kept sets."""
     counts = batch.mask.sum(1).tolist()
     kept = torch.zeros(logits.shape, dtype=torch.bool)
     at = 0

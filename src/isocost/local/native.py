@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import logging
 import os
 import platform
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from functools import cache, partial
@@ -26,6 +26,8 @@ from torch import Tensor, nn
 from isocost.local import store
 from isocost.local.decoder import Config, Decoder, rotations
 from isocost.local.layout import Units
+
+log = logging.getLogger("isocost")
 
 FOLDER = Path(__file__).with_name("kernel")
 SOURCE = FOLDER / "kernel.cpp"
@@ -79,30 +81,30 @@ class Kernel:
             ctypes.c_int64(len(turns)),
         ))
         self._flat = torch.zeros(0)
-        self._taped: Sequence[Tape | None] = ()      # the way back still reads them
+        self._taped: Sequence[Tape | None] = ()      # the backward pass reads them
 
     def __del__(self) -> None:
         if getattr(self, "_model", None):
             self._call.isocost_close(self._model)
 
     def load(self, flat: Tensor, *, backward: bool = False) -> None:
-        """Take these weights: (parameters,) float32, in the order of `Decoder.named_parameters()`.
+        """Use these weights: (parameters,) float32, in the order of `Decoder.named_parameters()`.
 
-        The vector is kept, not copied: embeddings and norms are read from it. `backward` readies `backward()` too.
+        The vector is kept, not copied: embeddings and norms are read from it. `backward` prepares `backward()` too.
         """
         self._flat = flat
         self._call.isocost_load(self._model, ctypes.c_void_p(flat.data_ptr()), ctypes.c_int(backward))
 
     def memory(self, tokens: int) -> int:
-        """Numbers that the keys and values of so many tokens take, all layers; see `room`."""
+        """Numbers in the keys and values of this many tokens, all layers; see `room`."""
         return 2 * self.config.layers * self.config.kv_heads * self.config.head_dim * self.room(tokens)
 
     def tape_bytes(self, tokens: int) -> int:
-        """Memory of a tape for so many tokens, about."""
+        """Approximate bytes of a tape for this many tokens."""
         return self._call.isocost_tape_bytes(self._model, ctypes.c_int64(tokens))
 
     def room(self, tokens: int) -> int:
-        """Tokens as the kernel pads them."""
+        """The number of tokens, padded to the kernel's lanes."""
         lanes = self._call.isocost_lanes()
         return -(-tokens // lanes) * lanes
 
@@ -124,7 +126,7 @@ class Kernel:
         return out
 
     def draw(self, logits: Tensor, temperature: ndarray, u: ndarray) -> tuple[ndarray, ndarray]:
-        """(N, V) logits, spent; (N,) temperatures and numbers in (0, 1) -> (N,) ids and log-probs."""
+        """(N, V) logits, overwritten; (N,) temperatures and numbers in (0, 1) -> (N,) ids and log-probs."""
         ids, logp = np.empty(len(u), dtype=np.int64), np.empty(len(u), dtype=np.float32)
         self._call.isocost_draw(
             self._model, ctypes.c_int64(len(u)), ctypes.c_void_p(logits.data_ptr()), _at(temperature), _at(u), _at(ids),
@@ -144,10 +146,10 @@ class Kernel:
         self, spans: ndarray, last: ndarray, left: ndarray, of: ndarray, to_go: ndarray, ends: ndarray,
         temperature: ndarray, u: ndarray,
     ) -> tuple[ndarray, ndarray, ndarray]:
-        """Write up to u.shape[1] tokens for each of N rows: (N, ticks) ids and log-probs, and (N,) how many.
+        """Write up to u.shape[1] tokens for each of N rows: (N, ticks) ids and log-probs, and (N,) counts.
 
-        Stops early after the tick in which a request (`of`, with `to_go` rows each) has no row left; or in which the
-        logits of a row were not finite, whose last id is then V, which is no token.
+        Stops after the tick in which a request (`of`, with `to_go` rows each) has no unfinished row, or in which the
+        logits of a row were not finite; that row's last id is then V, which is not a token.
         """
         ids, logp = np.zeros(u.shape, dtype=np.int64), np.zeros(u.shape, dtype=np.float32)
         wrote = np.zeros(len(last), dtype=np.int64)
@@ -161,7 +163,7 @@ class Kernel:
     def forward(self, units: Units, *, keep: bool, tapes: Sequence[Tape | None] = ()) -> tuple[Tensor, Tensor]:
         """Log-probs and entropies, (K,) each, of the masked tokens; `keep` makes `backward` possible.
 
-        `tapes` are those that the sampler left, one for each unit or None: such a unit is not read again.
+        `tapes` are the sampler's, one for each unit or None; a unit with a tape is not read again.
         """
         logp, entropy = torch.empty(len(units.at)), torch.empty(len(units.at))
         self._taped = tapes if keep else ()
@@ -175,7 +177,7 @@ class Kernel:
         return logp, entropy
 
     def backward(self, units: Units, logp: Tensor, entropy: Tensor, grad: Tensor) -> None:
-        """Add to `grad` (parameters,) what the gradients (K,) of the last forward's log-probs and entropies make."""
+        """Add to `grad` (parameters,) the gradient, from those (K,) of the last forward's log-probs and entropies."""
         logp, entropy = logp.contiguous(), entropy.contiguous()
         self._call.isocost_backward(
             self._model, ctypes.c_int64(len(units.first_span) - 1), _at(units.first_span), _at(units.counts),
@@ -186,7 +188,7 @@ class Kernel:
 
 
 class Tape:
-    """What the sampler leaves of a prompt and the rows that went on from it, so that nobody need read them again.
+    """Activations of a prompt and its sampled rows, kept so that the learner does not read them again.
 
     `where` (rows + 1,) is the memory for the keys and values of the prompt and of each row.
     """
@@ -195,13 +197,13 @@ class Tape:
         self.prompt, self.rows, self.own = prompt, rows, own
         self._call, self._model = kernel._call, kernel._model
         self.where = np.zeros(rows + 1, dtype=np.int64)
-        self.tokens = np.zeros(0, dtype=np.int64)       # of the prompt and then of each row, once it is closed
+        self.tokens = np.zeros(0, dtype=np.int64)       # of the prompt and then of each row, after `close`
         self.pointer: int = self._call.isocost_tape(
             self._model, *map(ctypes.c_int64, (len(prompt), rows, own)), _at(self.where)
         )
 
     def close(self, wrote: Sequence[ndarray]) -> None:
-        """All rows are written: the tokens of each. The last one of a row was never read."""
+        """Finish the tape with the tokens of each row. The last token of a row was never read."""
         read = [w[:-1] for w in wrote]
         self.tokens = np.concatenate((self.prompt, *read))
         counts = np.array([len(self.prompt), *map(len, read)], dtype=np.int64)
@@ -232,7 +234,7 @@ def _offsets(decoder: Decoder) -> tuple[ndarray, int]:
 
 
 def flatten(module: nn.Module) -> Tensor:
-    """Lay a module's parameters out as one vector that they become views of."""
+    """Copy a module's parameters to one flat vector, of which they become views."""
     named = list(module.parameters())
     flat = torch.cat([p.detach().flatten() for p in named])
     at = 0
@@ -246,16 +248,16 @@ def flatten(module: nn.Module) -> Tensor:
 
 @cache
 def _library() -> tuple[Any, str]:
-    """The loaded kernel, or None and why there is none."""
+    """The loaded kernel, or None and the reason."""
     if os.environ.get("ISOCOST_KERNELS") == "torch":
-        return None, "ISOCOST_KERNELS=torch asks for torch"
+        return None, "ISOCOST_KERNELS=torch is set"
     compiler = next((c for c in map(shutil.which, COMPILERS) if c), None)
     if compiler is None:
         return None, f"there is no C++ compiler here ({', '.join(COMPILERS)}); install one, and runs get faster"
     try:
         try:
             return _loaded(_built(compiler)), ""
-        except (OSError, AttributeError):    # a sound copy that this system cannot load, of other system libraries
+        except (OSError, AttributeError):    # an intact copy, built with other system libraries
             return _loaded(_built(compiler, anew=True)), ""
     except (OSError, AttributeError, subprocess.SubprocessError) as e:
         said = str(getattr(e, "stderr", "") or e).strip().splitlines()
@@ -282,7 +284,7 @@ def _built(compiler: str, *, anew: bool = False) -> bytes:
 
 def _compiled(compiler: str) -> bytes:
     """Compile, in a folder for temporary files that only this user can open."""
-    print("isocost: building its kernel for this machine, once (about ten seconds)", file=sys.stderr, flush=True)
+    log.info("building the kernel for this machine, once (about ten seconds)")
     with tempfile.TemporaryDirectory(prefix="isocost-") as scratch:
         out = Path(scratch) / "kernel.so"
         for some in (TARGET, ()):

@@ -1,9 +1,9 @@
-"""How fast a machine could do it: operations and bytes counted from a decoder's shape, and the machine's own peaks.
+"""The roofline model: operations and bytes of a decoder from its shape, and the measured peaks of the machine.
 
-Counted is what no implementation can do without: matrix products and attention (2 operations per multiply-add), and
-every byte of weights, keys, gradients and moments moved as seldom as can be. Softmax, norms, draws and what stays in a
-processor's cache between two products are left out, so the time that follows is a floor. The model of time is the
-roofline's (Williams, Waterman & Patterson 2009): whichever of arithmetic and memory takes longer.
+Counted are operations and bytes that every implementation needs: matrix products and attention (2 operations per
+multiply-add), and weights, keys, gradients and moments, each moved as rarely as possible. Softmax, norms, sampling and
+reuse in the CPU cache are left out, so the resulting time is a lower bound: the longer of arithmetic and memory time
+(Williams, Waterman & Patterson 2009).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from isocost.local.decoder import Config
 WIDE = 4                                       # bytes of a number of the head, of gradients and of moments
 SHAPES = ((512, 512, 512), (1024, 1024, 1024), (256, 1024, 4096), (2048, 512, 2048))   # rows, inputs, outputs
 GPU_SHAPES = ((4096, 4096, 4096), (8192, 8192, 8192), (8192, 4096, 16384))
-READS = (2**20, 2**22, 2**24, 2**26, 2**28)    # bytes; the last lies in no processor's cache
+READS = (2**20, 2**22, 2**24, 2**26, 2**28)    # bytes; the last exceeds every processor's cache
 GPU_READS = (2**24, 2**26, 2**28, 2**30)
 KINDS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
 class Work:
-    """What one call has to do: floating-point operations, and bytes between memory and processor. Counted."""
+    """The work of one call: floating-point operations, and bytes between memory and processor. Counted."""
 
     flops: float
     bytes: float
@@ -44,15 +44,15 @@ class Work:
 
 @dataclass(frozen=True)
 class Peaks:
-    """What a machine reaches. Measured."""
+    """The peak rates of a machine. Measured."""
 
     flops: dict[str, float]                       # of matrix products in "fp32" and "bf16", per second
     bytes: float                                  # read from memory, per second
     threads: int
-    reads: tuple[tuple[float, float], ...] = ()   # (bytes read over and over, bytes per second): caches are quicker
+    reads: tuple[tuple[float, float], ...] = ()   # (bytes read repeatedly, bytes per second): caches are faster
 
     def bandwidth(self, size: float) -> float:
-        """Bytes per second when `size` bytes are read over and over; between measured sizes, linear in log size."""
+        """Bytes per second when `size` bytes are read repeatedly; between measured sizes, linear in log size."""
         if not self.reads:
             return self.bytes
         sizes, rates = np.array(self.reads).T
@@ -63,13 +63,13 @@ class Peaks:
 
 
 def body_weights(config: Config) -> int:
-    """Numbers in the matrices of all layers: those every token is multiplied with."""
+    """Weights in the matrices of all layers, which every token is multiplied with."""
     c, q, kv = config, config.heads * config.head_dim, config.kv_heads * config.head_dim
     return c.layers * c.hidden * ((q + 2 * kv) + q + 3 * c.mlp)
 
 
 def head_weights(config: Config) -> int:
-    """Numbers in the head: what a token is multiplied with where logits are wanted."""
+    """Weights in the head, which a token is multiplied with to get logits."""
     return config.vocab * config.hidden
 
 
@@ -78,8 +78,8 @@ def decode_work(
 ) -> Work:
     """One token for each of `rows` rows whose cache holds `context` keys before it.
 
-    `prompt` of those keys are shared by `group` rows and need be read once for them. `body` is bytes per number of the
-    layers' weights and of the cache; the head is float32. The token looks at its own key too, which is written.
+    `prompt` of those keys are shared by `group` rows and read once for them. `body` is the bytes per number of the
+    layers' weights and of the cache; the head is float32. The token also attends to its own key, which is written.
     """
     flops = rows * (_token(config, context + 1) + 2 * head_weights(config))
     keys = rows * (context - prompt) + rows / group * prompt + rows
@@ -91,11 +91,11 @@ def prefill_work(
 ) -> Work:
     """A forward pass over `tokens` tokens, with logits at `predicted` of them: reading starts, or scoring.
 
-    `context` is how many keys a token looks at on average, its own included; left out, all are one causal row, whose
-    mean is (tokens + 1) / 2. Keys and values are written once.
+    `context` is the mean number of keys that a token attends to, its own included; by default all are one causal row,
+    with mean (tokens + 1) / 2. Keys and values are written once.
     """
-    looks = (tokens + 1) / 2 if context is None else context
-    flops = tokens * _token(config, looks) + 2 * head_weights(config) * predicted
+    keys_seen = (tokens + 1) / 2 if context is None else context
+    flops = tokens * _token(config, keys_seen) + 2 * head_weights(config) * predicted
     return Work(flops, _weights(config, body, predicted) + tokens * _key(config, body))
 
 
@@ -103,32 +103,32 @@ def train_work(
     config: Config, tokens: float, *, context: float | None = None, predicted: float | None = None, body: int = 4,
     parts: int = 1,
 ) -> Work:
-    """Forward, backward and one AdamW update on `tokens` tokens, the loss on `predicted` of them (all, left out).
+    """Forward, backward and one AdamW update on `tokens` tokens, the loss on `predicted` of them (default: all).
 
-    Backward is twice forward: every product has two of its own. Bytes: weights twice per micro-batch of `parts`, the
-    activations that backward needs written and read once, gradients gathered over micro-batches, read for their norm,
-    and the update's four reads and three writes of float32.
+    Backward is twice forward: two products for each one. Bytes: weights twice per micro-batch of `parts`, the
+    activations that backward needs written and read once, gradients accumulated over micro-batches, read for their
+    norm, and the update's four reads and three writes of float32.
     """
-    many = tokens if predicted is None else predicted
-    forward = prefill_work(config, tokens, context=context, predicted=many, body=body)
-    activations = 2 * (tokens * _activations(config) * body + many * config.hidden * WIDE)
+    predictions = tokens if predicted is None else predicted
+    forward = prefill_work(config, tokens, context=context, predicted=predictions, body=body)
+    activations = 2 * (tokens * _activations(config) * body + predictions * config.hidden * WIDE)
     numbers = parameters(config)
     gradients = WIDE * numbers * ((2 * parts - 1) + 1)
-    weights = 2 * parts * _weights(config, body, many)
+    weights = 2 * parts * _weights(config, body, predictions)
     return Work(3 * forward.flops, weights + activations + gradients + 7 * WIDE * numbers)
 
 
 def parameters(config: Config) -> int:
-    """Every number that is learned, norms and biases included."""
+    """All parameters, norms and biases included."""
     c, q, kv = config, config.heads * config.head_dim, config.kv_heads * config.head_dim
     extras = 2 * c.hidden + c.qkv_bias * (q + 2 * kv) + c.qk_norm * 2 * c.head_dim
     embedding = head_weights(c) * (1 if c.tied else 2)
     return body_weights(c) + c.layers * extras + embedding + c.hidden
 
 
-def _token(config: Config, looks: float) -> float:
-    """Operations of one token through all layers when it looks at so many keys."""
-    return 2 * body_weights(config) + 4 * config.layers * config.heads * config.head_dim * looks
+def _token(config: Config, keys_seen: float) -> float:
+    """Operations of one token through all layers that attends to this predictions keys."""
+    return 2 * body_weights(config) + 4 * config.layers * config.heads * config.head_dim * keys_seen
 
 
 def _key(config: Config, body: int) -> int:
@@ -150,20 +150,20 @@ def _activations(config: Config) -> int:
 
 
 def floor(work: Work, peaks: Peaks, dtype: str) -> float:
-    """Seconds below which this machine cannot go: the longer of arithmetic and memory.
+    """The lower bound in seconds on this machine: the longer of arithmetic and memory time.
 
-    `dtype` is the body's; a head in float32 beside a bf16 body is counted at bf16's peak, which keeps it a floor.
+    `dtype` is the body's; a float32 head of a bf16 body is counted at bf16's peak, so the result stays a lower bound.
     """
     return max(work.flops / peaks.flops[dtype], work.bytes / peaks.bandwidth(work.bytes))
 
 
 def bound(work: Work, peaks: Peaks, dtype: str) -> str:
-    """Which of the two the floor is: "arithmetic" or "memory"."""
+    """Which of the two is longer: "arithmetic" or "memory"."""
     return "arithmetic" if work.flops / peaks.flops[dtype] >= work.bytes / peaks.bandwidth(work.bytes) else "memory"
 
 
 def measure(threads: int, device: str = "cpu", seconds: float = 2.0) -> Peaks:
-    """Measure what torch reaches on this machine, in about so many seconds.
+    """Measure the rates that torch reaches on this machine, in about `seconds` seconds.
 
     A rate is the median of a shape's three best repeats, and a peak that of the best shape: other work on the machine
     can only slow a repeat down.
@@ -187,7 +187,7 @@ def _products(shape: tuple[int, int, int], kind: torch.dtype, device: torch.devi
 
 
 def _reading(x: Tensor, seconds: float) -> float:
-    """Bytes per second; a sum over columns and a product with a vector both read all once, the quicker counts."""
+    """Bytes per second; the faster of a sum and a product with a vector, which both read all once."""
     square = x.view(-1, 1024)
     line = torch.ones(1024, device=x.device)
     ways: tuple[Callable[[], Tensor], ...] = (lambda: square.mv(line), x.sum)
@@ -195,7 +195,7 @@ def _reading(x: Tensor, seconds: float) -> float:
 
 
 def _falling(rates: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
-    """A smaller set is read no slower than a larger one: where it seems so, the call's own overhead was measured."""
+    """The rates, made non-increasing in size: a smaller set measures slower only by the overhead of the call."""
     best = np.maximum.accumulate([rate for _, rate in rates][::-1])[::-1]
     return tuple((size, float(rate)) for (size, _), rate in zip(rates, best, strict=True))
 

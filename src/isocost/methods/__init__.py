@@ -188,7 +188,7 @@ def _origin(module: str) -> str:
     """The file of a module that may not import; empty if it is not found."""
     try:
         spec = importlib.util.find_spec(module)
-    except Exception:       # what it lies in may raise anything
+    except Exception:       # it imports the parent package, which may raise anything
         return ""
     return (spec.origin or "") if spec else ""
 

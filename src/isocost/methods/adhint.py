@@ -3,7 +3,7 @@
     hint ratio h = h_max (1 − p), p the share right without          Â: GRPO's, within those with and those without
     A = Â D_c / D̄ if Â > 0, else Â (1 − D_c) / (1 − D̄),   D_c the share wrong of either, D̄ the mean of the two
     hint tokens: A c_t if A > 0, else 0,   c_t = min(H_t, H̄) / max(H_t, H̄)          Zhang et al. 2025, arXiv:2512.13095
-    (what is public says that D and c_t do this, not by which factors: those here are the plainest that are 1 without)
+    (the roles of D and c_t are public, their factors are not: these are the simplest that are 1 without a hint)
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ async def play(
         return await sample(problem, attempts, world, pace, place, start)
     first = await reward.marked(await sample(problem, attempts[:count], world, pace, place), problem, place, world)
     hint = hint_for(problem, [r.score.value for r in first if r.score is not None], most)
-    begun = opening(problem, world, pace).read(world.text.encode(hint), Role.TEACHER) if hint else None
-    others = await sample(problem, attempts[count:], world, pace, place, begun)
+    with_hint = opening(problem, world, pace).read(world.text.encode(hint), Role.TEACHER) if hint else None
+    others = await sample(problem, attempts[count:], world, pace, place, with_hint)
     return [*first, *(r.but(cohort=HINTED) if hint else r for r in others)]
 
 
@@ -80,11 +80,11 @@ def difficulty(batch: Batch) -> tuple[Tensor, Tensor]:
     """(R,) the share wrong of each rollout's cohort, and the mean of its group's cohorts."""
     sizes = torch.tensor([len(g.rollouts) for g in batch.groups])
     wrong, usual = torch.zeros_like(batch.reward), torch.zeros_like(batch.reward)
-    for mine in torch.arange(len(batch.reward)).split(sizes.tolist()):
-        cohorts = [mine[batch.group[mine] == c] for c in batch.group[mine].unique()]
+    for members in torch.arange(len(batch.reward)).split(sizes.tolist()):
+        cohorts = [members[batch.group[members] == c] for c in batch.group[members].unique()]
         for cohort in cohorts:
             wrong[cohort] = 1 - batch.reward[cohort].clamp(0, 1).mean()
-        usual[mine] = torch.stack([wrong[c[0]] for c in cohorts]).mean()
+        usual[members] = torch.stack([wrong[c[0]] for c in cohorts]).mean()
     return wrong, usual
 
 
@@ -95,10 +95,10 @@ def loss(out: Forward, batch: Batch, *, inner: Loss) -> Out:
     own tokens.
     """
     loss, seen = inner(out, batch)
-    theirs, entropy = batch.role == int(Role.TEACHER), out.entropy.detach()
-    usual = row_mean(entropy, batch.mask & ~theirs).expand_as(entropy)
+    taught, entropy = batch.role == int(Role.TEACHER), out.entropy.detach()
+    usual = row_mean(entropy, batch.mask & ~taught).expand_as(entropy)
     agreed = (torch.minimum(entropy, usual) + EPS) / (torch.maximum(entropy, usual) + EPS)
-    return torch.where(theirs, agreed * loss, loss), seen
+    return torch.where(taught, agreed * loss, loss), seen
 
 
 def recipe(**changes: Any) -> Recipe:

@@ -52,10 +52,10 @@ async def schedule(
     continued instead of new attempts: finished rollouts stay, stopped ones continue under the current policy. Such
     rollouts have the origin "resumed". Requires attempts of one segment.
     """
-    put_by = taken_up(problem, ledger)
-    ended = [r.but(origin="resumed") for r in put_by if r.stop is not Stop.CANCELLED]
-    cut = [r for r in put_by if r.stop is Stop.CANCELLED]
-    plays = [play(problem, [r.attempt], r.segments[-1]) for r in cut] if put_by else [play(problem, attempts)]
+    deferred_before = resumed_group(problem, ledger)
+    ended = [r.but(origin="resumed") for r in deferred_before if r.stop is not Stop.CANCELLED]
+    cut = [r for r in deferred_before if r.stop is Stop.CANCELLED]
+    plays = [play(problem, [r.attempt], r.segments[-1]) for r in cut] if deferred_before else [play(problem, attempts)]
     played = [rollout for made in await asyncio.gather(*plays) for rollout in made]
     begun = {r.attempt for r in cut if r.segments[-1].written}      # a rollout without a token is started only now
     back = [r.but(origin="resumed") if r.attempt in begun else r for r in played]
@@ -69,7 +69,7 @@ async def schedule(
     return whole
 
 
-def taken_up(problem: Problem, ledger: Ledger) -> tuple[Rollout, ...]:
+def resumed_group(problem: Problem, ledger: Ledger) -> tuple[Rollout, ...]:
     """The rollouts of the oldest deferred group of a problem, which is no longer kept; empty if there is none.
 
     The problem was counted as drawn when the group was started, and is not counted again.
@@ -94,19 +94,19 @@ async def first_back(
     First means the fewest tokens written, ties by attempt number, so wall-clock time decides nothing. The cost of
     cancelled attempts up to that point is charged (arXiv:2509.18521).
     """
-    wanted = ceil(keep * len(attempts))
+    needed = ceil(keep * len(attempts))
     pending = {asyncio.create_task(play(problem, [attempt])) for attempt in attempts}
-    home: list[Rollout] = []
+    finished: list[Rollout] = []
     try:
-        while len(home) < wanted:
+        while len(finished) < needed:
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-            home += [rollout for task in done for rollout in task.result()]
+            finished += [rollout for task in done for rollout in task.result()]
     finally:
         for task in pending:
             task.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
-    home.sort(key=lambda r: (sum(int(s.own.sum()) for s in r.segments), r.attempt))
-    return sorted(home[:wanted], key=lambda r: r.attempt)
+    finished.sort(key=lambda r: (sum(int(s.own.sum()) for s in r.segments), r.attempt))
+    return sorted(finished[:needed], key=lambda r: r.attempt)
 
 
 def recipe(**changes: Any) -> Recipe:

@@ -54,17 +54,17 @@ async def schedule(
         raise UserError(f"schedule.at is {at}: there is nothing to predict from before the first token; set 1 or more")
     early = await play(problem, attempts, max_tokens=at)
     cut = [r for r in early if r.stop is Stop.LENGTH] if at < play.pace.max_tokens else []
-    told = {r.attempt: outlook(r.segments[-1]) for r in cut}
+    outlooks = {r.attempt: outlook(r.segments[-1]) for r in cut}
     on = [r.attempt for r in cut]
     if cut and ledger.step >= cold:
         rng = chance.generator(play.place.seed, chance.Purpose.SELECT, play.place.wave, play.place.slot, attempts[0])
-        right = odds(ledger, list(told.values()), bins=bins, window=window)
+        right = odds(ledger, list(outlooks.values()), bins=bins, window=window)
         rank = rng.random(len(cut)) / np.maximum(chances(right, keep=keep, aim=aim), 1e-12)
         many = max(int((rank < 1).sum()), min(least - (len(early) - len(cut)), len(cut)))
         on = [cut[i].attempt for i in sorted(np.argsort(rank, kind="stable")[:many].tolist())]
-    home = await asyncio.gather(*(play(problem, [r.attempt], r.segments[-1]) for r in cut if r.attempt in on))
-    rest = [r for r in early if r.attempt not in told]
-    noted = [r.but(notes={**r.notes, OUTLOOKS: told[r.attempt]}) for one in home for r in one]
+    ended = await asyncio.gather(*(play(problem, [r.attempt], r.segments[-1]) for r in cut if r.attempt in on))
+    rest = [r for r in early if r.attempt not in outlooks]
+    noted = [r.but(notes={**r.notes, OUTLOOKS: outlooks[r.attempt]}) for one in ended for r in one]
     return sorted([*rest, *noted], key=lambda r: r.attempt)
 
 
@@ -74,20 +74,21 @@ def odds(ledger: Ledger, outlooks: Sequence[float], *, bins: int, window: int) -
     Outcomes are sorted into `bins` of equal size by outlook; an attempt gets the share right of its bin, from a flat
     prior, so never exactly 0 or 1. 0.5 if there are no outcomes.
     """
-    known = ledger.fold(partial(_told, window=window), list[tuple[float, float]]())
-    if not known:
+    recent = ledger.fold(partial(_outcomes, window=window), list[tuple[float, float]]())
+    if not recent:
         return [0.5] * len(outlooks)
-    scores, ends = np.array(known).T
+    scores, ends = np.array(recent).T
     edges = np.quantile(scores, np.arange(1, bins) / bins)
-    home = np.searchsorted(edges, scores, side="right")
-    right, count = np.bincount(home, ends, bins), np.bincount(home, minlength=bins)
+    where = np.searchsorted(edges, scores, side="right")
+    right, count = np.bincount(where, ends, bins), np.bincount(where, minlength=bins)
     return ((1 + right) / (2 + count))[np.searchsorted(edges, outlooks, side="right")].tolist()
 
 
-def _told(known: list[tuple[float, float]], seen: Sequence[Seen], *, window: int) -> list[tuple[float, float]]:
+def _outcomes(known: list[tuple[float, float]], seen: Sequence[Seen], *, window: int) -> list[tuple[float, float]]:
     known += [
-        (told, min(max(reward, 0.0), 1.0))
-        for s in seen for told, reward in zip(s.notes.get(OUTLOOKS, ()), s.rewards, strict=False) if told is not None
+        (outlook, min(max(reward, 0.0), 1.0))
+        for s in seen for outlook, reward in zip(s.notes.get(OUTLOOKS, ()), s.rewards, strict=False)
+        if outlook is not None
     ]
     return known[-window:]
 

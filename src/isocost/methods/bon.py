@@ -21,7 +21,7 @@ from isocost.traits import bounds, shares, trait
 
 CARD = Card("BoN-aware", "2412.15287", 2024, "reinforce", "It improves best-of-N and is worse at one sample.")
 
-needs = grpo.needs   # siblings that differ: a group that is all wrong or all right says nothing about N > 1
+needs = grpo.needs   # siblings that differ: a group that is all wrong or all right has no information about N > 1
 
 
 @trait("compares_siblings", "independent_attempts")
@@ -34,7 +34,7 @@ def advantage(batch: Batch, ledger: object, *, n: int = 4, least: float = 0.5) -
     credit = torch.zeros_like(batch.reward)
     groups = siblings_of(batch)
     if max(map(len, groups)) < n:
-        raise UserError(f"groups of {max(map(len, groups))} say nothing about the best of {n}: rollouts must be >= n")
+        raise UserError(f"groups of {max(map(len, groups))} are too small for the best of {n}: rollouts must be >= n")
     for mine in groups:
         if len(mine) < n:      # it lost members to a verifier that failed
             continue

@@ -61,19 +61,19 @@ async def play(
     count = max(len(attempts) // (1 + len(shares) * answers), 1)
     traces = await sample(problem, attempts[:count], world, pace, place, start)
     cells = [(t, cut) for t in traces for cut in _budgets(t.segments[-1], shares, pace, world)]
-    wanted, left = Counter(islice(cycle(range(len(cells))), len(attempts) - count)), iter(attempts[count:])
-    asked: dict[tuple[int, int], list[int]] = {}
+    per_cell, left = Counter(islice(cycle(range(len(cells))), len(attempts) - count)), iter(attempts[count:])
+    requests: dict[tuple[int, int], list[int]] = {}
     for k, (trace, cut) in enumerate(cells):
-        asked.setdefault((trace.attempt, cut), []).extend(islice(left, wanted[k]))
+        requests.setdefault((trace.attempt, cut), []).extend(islice(left, per_cell[k]))
     thought = {t.attempt: t.segments[-1] for t in traces}
     short, hint = replace(pace, max_tokens=min(room, pace.max_tokens)), world.text.encode(words)
     said = await asyncio.gather(*(
         sample(problem, numbers, world, short, place, given(thought[trace], cut, hint))
-        for (trace, cut), numbers in asked.items()
+        for (trace, cut), numbers in requests.items()
     ))
-    budget = {key: sum(k[0] == key[0] for k in list(asked)[:at]) for at, key in enumerate(asked)}
-    named = ((f"{key[0]}.{budget[key]}", key, a) for key, group in zip(asked, said, strict=True) for a in group)
-    return [*traces, *(a.but(cohort=cohort, parent=parent) for cohort, parent, a in named)]
+    budget = {key: sum(k[0] == key[0] for k in list(requests)[:at]) for at, key in enumerate(requests)}
+    answered = ((f"{key[0]}.{budget[key]}", key, a) for key, group in zip(requests, said, strict=True) for a in group)
+    return [*traces, *(a.but(cohort=cohort, parent=parent) for cohort, parent, a in answered)]
 
 
 def _budgets(text: Segment, shares: Sequence[float], pace: Pace, world: World) -> list[int]:
@@ -99,9 +99,9 @@ def advantage(batch: Batch, ledger: object, *, prior: tuple[float, ...] = (0.25,
         rest = [c for c, _ in cells if c]
         leads = iter(lead(torch.tensor(rest), torch.tensor(prior)) if rest else ())
         for (rollout, _), (known, cuts) in zip(traces, cells, strict=True):
-            mine, each = batch.rollout == rollout, next(leads) if known else torch.zeros(len(prior))
+            own_rows, each = batch.rollout == rollout, next(leads) if known else torch.zeros(len(prior))
             stretch = torch.bucketize(at, torch.tensor(cuts[:-1], dtype=torch.long), right=True)
-            credit[mine] = each[stretch] * batch.mask[mine]
+            credit[own_rows] = each[stretch] * batch.mask[own_rows]
         first += len(group.rollouts)
     return credit
 
@@ -136,6 +136,6 @@ def lead(c: Tensor, prior: Tensor) -> Tensor:
 def recipe(**changes: Any) -> Recipe:
     # The paper: 8 traces with 4 answers per budget, 136 rollouts. Here 4 with 2, because n counts each of them. A chat
     # model needs play.words, such as scalerl.TIME_IS_UP; without it an answer is only a continuation with fewer tokens.
-    asked = partial(play, shares=(0.25, 0.5, 0.75, 1.0), answers=2)
+    requests = partial(play, shares=(0.25, 0.5, 0.75, 1.0), answers=2)
     average = weight.token_mean      # as the released code's trainer does
-    return grpo.recipe(name="brpo", play=asked, advantage=advantage, weight=average, rollouts=36).but(**changes)
+    return grpo.recipe(name="brpo", play=requests, advantage=advantage, weight=average, rollouts=36).but(**changes)

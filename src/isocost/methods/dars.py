@@ -39,11 +39,11 @@ def allocate(
     """
     each = max(int(first * total) // len(problems), 1)
     groups = yield [each] * len(problems)
-    wanted = [missing(_right(g), each, most=most, hard=hard, std=std) for g in groups]
+    needs_of = [missing(_right(g), each, most=most, hard=hard, std=std) for g in groups]
     left = total - each * len(problems)
-    over = max(left - sum(wanted), 0)
+    over = max(left - sum(needs_of), 0)
     if left:
-        dealt = zip(in_proportion(wanted, left - over), equal(problems, ledger, over), strict=True)
+        dealt = zip(in_proportion(needs_of, left - over), equal(problems, ledger, over), strict=True)
         yield [a + b for a, b in dealt]
 
 
@@ -68,13 +68,13 @@ def _right(group: Group) -> float:
     return sum(min(max(x, 0.0), 1.0) for x in values) / len(values) if values else 0.5
 
 
-def in_proportion(wanted: Sequence[int], total: int) -> list[int]:
+def in_proportion(needs_of: Sequence[int], total: int) -> list[int]:
     """`total`, shared in proportion to the needs by largest remainder; ties to the first. The sum is exact."""
     if not total:
-        return [0] * len(wanted)
-    whole = [divmod(w * total, sum(wanted)) for w in wanted]
+        return [0] * len(needs_of)
+    whole = [divmod(w * total, sum(needs_of)) for w in needs_of]
     over = total - sum(w for w, _ in whole)
-    order = sorted(range(len(wanted)), key=lambda i: (-whole[i][1], i))
+    order = sorted(range(len(needs_of)), key=lambda i: (-whole[i][1], i))
     return [w + (i in order[:over]) for i, (w, _) in enumerate(whole)]
 
 

@@ -39,7 +39,7 @@ REPAIR = "repair"           # the variant whose failed attempts are repaired
 REPAIRED = "repaired"       # the cohort of attempts that continue from a correction
 Fix = tuple[int, str] | None     # the first wrong step, from 0, and what to write in its place
 Propose = Callable[[Rollout, list[str], str, World, Pace, Place], Awaitable[Fix]]
-ASKED = (
+REPAIR_PROMPT = (
     "{problem}\n\nA correct solution:\n\n{solution}\n\nAn attempt that went wrong, step by step:\n\n{steps}\n\n"
     "Check the steps in order. Name the first one that is wrong, as <step>number</step>, and write one step to take in "
     "its place, without the final answer, as <instead>step</instead>."
@@ -63,13 +63,13 @@ async def play(
         return await sample(problem, attempts, world, pace, place, start)
     if propose not in PROPOSERS:
         raise UserError(f"play.propose is {propose!r}; expected one of {', '.join(PROPOSERS)}")
-    tried: list[Rollout] = []
-    while len(tried) < len(attempts):
+    attempted: list[Rollout] = []
+    while len(attempted) < len(attempts):
         (one,) = await reward.marked(
-            await sample(problem, [attempts[len(tried)]], world, pace, place), problem, place, world
+            await sample(problem, [attempts[len(attempted)]], world, pace, place), problem, place, world
         )
-        tried.append(one)
-        if one.score is None or one.score.value > 0 or len(tried) == len(attempts):
+        attempted.append(one)
+        if one.score is None or one.score.value > 0 or len(attempted) == len(attempts):
             continue
         text, ends = one.segments[-1], world.text.ends
         cuts = [*episodes(text, boundary, world.text.decode), len(text)]
@@ -79,11 +79,11 @@ async def play(
         if found is None:
             continue
         wrong, instead = found
-        begun = corrected(text, cuts[wrong], world.text.encode(instead))
-        room = replace(pace, max_tokens=max(pace.max_tokens - int((begun.role == int(Role.TEACHER)).sum()), 1))
-        more = await sample(problem, attempts[len(tried) :], world, room, place, begun)
-        return [*tried, *(r.but(cohort=REPAIRED, parent=(one.attempt, cuts[wrong])) for r in more)]
-    return tried
+        restart = corrected(text, cuts[wrong], world.text.encode(instead))
+        room = replace(pace, max_tokens=max(pace.max_tokens - int((restart.role == int(Role.TEACHER)).sum()), 1))
+        more = await sample(problem, attempts[len(attempted) :], world, room, place, restart)
+        return [*attempted, *(r.but(cohort=REPAIRED, parent=(one.attempt, cuts[wrong])) for r in more)]
+    return attempted
 
 
 async def by_reference(
@@ -111,15 +111,15 @@ async def by_itself(
     """
     problem = failed.problem
     *before, last = problem.prompt
-    words = ASKED.replace("{steps}", "\n".join(f"{k}. {s.strip()}" for k, s in enumerate(steps, 1)))
+    words = REPAIR_PROMPT.replace("{steps}", "\n".join(f"{k}. {s.strip()}" for k, s in enumerate(steps, 1)))
     words = words.replace("{solution}", str(problem.meta.get("solution") or "")).replace("{problem}", last.content)
-    asked = Segment.empty(pace.sampling).read(
+    request = Segment.empty(pace.sampling).read(
         world.text.prompt((*before, Message(last.role, words))), Role.PROMPT
     )
     try:
         with meter.tab() as tab:
             (said,) = await world.engine.generate(     # a separate turn: other random numbers than the attempt's
-                asked, [failed.attempt], place=place, turn=1, max_tokens=pace.max_tokens, stop=pace.stop
+                request, [failed.attempt], place=place, turn=1, max_tokens=pace.max_tokens, stop=pace.stop
             )
     finally:      # engines count only attempts that start a first turn
         world.meter.charge(Cost(rollouts=int(tab.cost.decode > 0)))
@@ -151,7 +151,7 @@ def corrected(text: Segment, upto: int, words: Sequence[int]) -> Segment:
 
 
 def select(group: Group, ledger: Ledger) -> Group | None:
-    # One right continuation represents all: what is imitated is the same in each. A failed attempt without a repair is
+    # One right continuation represents all: each imitates the same tokens. A failed attempt without a repair is
     # trained on like any mixed group; problems that are never solved have none.
     if group.problem.variant != REPAIR:
         return group

@@ -55,8 +55,8 @@ def improve(
 
 def unpivoted(batch: Batch, *, inner: Weight = weight.rollout_mean) -> Tensor:
     """Any average over the rollouts without each group's pivot; an even group has none. -> (N, T)"""
-    pivots = [int(mine[(batch.reward[mine] == batch.reward[mine].median()).nonzero()[0]])
-              for mine in siblings_of(batch) if len(mine) > 1 and len(mine) % 2]
+    pivots = [int(members[(batch.reward[members] == batch.reward[members].median()).nonzero()[0]])
+              for members in siblings_of(batch) if len(members) > 1 and len(members) % 2]
     gone = torch.isin(batch.rollout, torch.tensor(pivots, dtype=batch.rollout.dtype, device=batch.rollout.device))
     return inner(batch.but(mask=batch.mask & ~gone[:, None]))
 

@@ -46,14 +46,14 @@ async def play(
     target = demonstration(problem, world)
     rng = chance.generator(place.seed, chance.Purpose.GUIDE, place.purpose, place.wave, place.slot)
     order = rng.permutation(len(target)).tolist()
-    begun, short = opening(problem, world, pace), replace(pace, max_tokens=1)
+    opened, short = opening(problem, world, pace), replace(pace, max_tokens=1)
     blocks = [attempts[k : k + samples] for k in range(0, len(attempts), samples)]
     places = [order[k % len(order)] for k in range(len(blocks))]
     said = await asyncio.gather(*(
-        sample(problem, block, world, short, place, begun.read(target[:at], Role.TEACHER) if at else begun)
+        sample(problem, block, world, short, place, opened.read(target[:at], Role.TEACHER) if at else opened)
         for block, at in zip(blocks, places, strict=True)
     ))
-    return [r for some in said for r in some]
+    return [r for rollouts in said for r in rollouts]
 
 
 def demonstration(problem: Problem, world: World) -> list[int]:

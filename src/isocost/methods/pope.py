@@ -27,9 +27,9 @@ CARD = Card("POPE", "2601.18779", 2026, "grpo", "Guided success turns into ungui
 
 LEAST_UNSOLVED = 0.1   # least share of problems with no right sample: below it there is little to guide
 
-BEGUN = "begun-"    # a variant's name begins so; the number of pieces of the solution follows
+GUIDED = "begun-"    # the start of a variant's name; the number of pieces of the solution follows
 
-TOLD = (
+PROMPT = (
     "{problem}\n\nA correct solution begins like this:\n\n{beginning}\n\nStudy what it has established, go on from "
     "where it stops, and end with the final answer."
 )
@@ -39,7 +39,7 @@ TOLD = (
 @bounds(most="(0, 1]", levels="[1, inf)", tries="[0, inf)")
 async def guide(
     problem: Problem, world: World, ledger: Ledger, *,
-    most: float = 0.25, levels: int = 8, tries: int = 16, told: bool = False, words: str = TOLD,
+    most: float = 0.25, levels: int = 8, tries: int = 16, told: bool = False, words: str = PROMPT,
 ) -> list[Problem]:
     """The problem, and a second variant with the beginning of its solution (POPE, arXiv:2601.18779).
 
@@ -57,7 +57,7 @@ async def guide(
         rng = chance.generator(ledger.seed, chance.Purpose.GUIDE, ledger.drawn)
         length = lengths[int(rng.integers(len(lengths)))]
     beginning = "".join(pieces[:length])
-    guided = replace(problem, variant=f"{BEGUN}{length}", prefix="" if told else beginning)
+    guided = replace(problem, variant=f"{GUIDED}{length}", prefix="" if told else beginning)
     if told:
         *before, last = problem.prompt
         said = words.replace("{beginning}", beginning).replace("{problem}", last.content)
@@ -73,7 +73,7 @@ def beginnings(size: int, most: float, levels: int) -> list[int]:
 
 def shortest_that_helped(problem: Problem, ledger: Ledger, lengths: Sequence[int], tries: int) -> int | None:
     """The first length that earned something or has fewer than `tries` attempts; None if all failed."""
-    tallies = ((k, ledger.of(problem.id, f"{BEGUN}{k}")) for k in lengths)
+    tallies = ((k, ledger.of(problem.id, f"{GUIDED}{k}")) for k in lengths)
     return next((k for k, seen in tallies if seen.total > 0 or seen.tries < tries), None)
 
 

@@ -25,7 +25,7 @@ from isocost.world import World
 if TYPE_CHECKING:
     from isocost.ledger import Ledger
 
-CARD = Card("PPO", "1707.06347", 2017, "reinforce", "A value function tells tokens of one answer apart.")
+CARD = Card("PPO", "1707.06347", 2017, "reinforce", "A value function distinguishes the tokens of one answer.")
 
 reads_values = requires(
     "values", at="enrich", why="it needs a critic's values; add ppo.enrich to `enrich`"
@@ -74,11 +74,11 @@ def improve(
     returns = values + gae(values, batch, gamma=gamma, lam=lam)
     parts = split(batch.but(extra={**batch.extra, "returns": returns}), minibatches)
     lr = recipe.pace(ledger).lr * faster
-    told = [critic.fit(part, part.extra["returns"], lr=lr) for _ in range(epochs) for part in parts]
+    fits = [critic.fit(part, part.extra["returns"], lr=lr) for _ in range(epochs) for part in parts]
     left, whole = (x[batch.mask].var(correction=0) for x in (returns - values, returns))
     return {
         **policy(batch, recipe, world, ledger, epochs=epochs, minibatches=minibatches),
-        **{k: sum(t[k] for t in told) / len(told) for k in told[0]},
+        **{k: sum(t[k] for t in fits) / len(fits) for k in fits[0]},
         "critic/explained": float(1 - left / whole.clamp(min=EPS**2)),
     }
 

@@ -59,7 +59,8 @@ async def play(
         sample(posed[state], numbers, world, pace, place) for state, numbers in zip(chosen, dealt, strict=True)
     ))
     return [
-        r.but(problem=problem, cohort=f"round {state}") for state, some in zip(chosen, made, strict=True) for r in some
+        r.but(problem=problem, cohort=f"round {state}")
+        for state, rollouts in zip(chosen, made, strict=True) for r in rollouts
     ]
 
 
@@ -94,8 +95,8 @@ async def walked(
     """
     if place.purpose == chance.Purpose.TRAIN:
         raise UserError("rc.walked is for evaluations only; to train on rounds use play=rc.play")
-    begun = await sample(problem, attempts, world, pace, place, start)
-    each = (_walk(problem, thought, world, pace, place, rounds, room, reason, condense) for thought in begun)
+    first_traces = await sample(problem, attempts, world, pace, place, start)
+    each = (_walk(problem, thought, world, pace, place, rounds, room, reason, condense) for thought in first_traces)
     return list(await asyncio.gather(*each))
 
 

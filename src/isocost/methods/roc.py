@@ -45,11 +45,11 @@ async def reward(
 def _with_faults(rollout: Rollout, world: World, failed: str, opens: str, closes: str) -> Rollout:
     if (score := rollout.score) is None:
         return rollout
-    told = [text.lower() for s in rollout.segments for text in _spoken(s, int(Role.SEEN), world)]
+    replies = [text.lower() for s in rollout.segments for text in _spoken(s, int(Role.SEEN), world)]
     said = [text for s in rollout.segments for text in _spoken(s, int(Role.OWN), world)]
-    tools = sum(failed in text for text in told) / len(told) if told else 0.5
-    begun, ended = ("".join(said).count(tag) for tag in (opens, closes))
-    form = min((begun - 1) / len(said), 1.0) if begun == ended > 0 else 1.0
+    tools = sum(failed in text for text in replies) / len(replies) if replies else 0.5
+    opened, closed = ("".join(said).count(tag) for tag in (opens, closes))
+    form = min((opened - 1) / len(said), 1.0) if opened == closed > 0 else 1.0
     return rollout.scored(replace(score, parts={**score.parts, "faults": tools + form}))
 
 
@@ -80,12 +80,12 @@ def select(
     if not right or not wrong:
         return None
     size = max(round(keep * len(scored)), 2)
-    some = round(len(right) * size / len(scored))
-    some = min(max(some, min(least, len(right)), size - len(wrong)), size - min(least, len(wrong)), len(right))
+    kept = round(len(right) * size / len(scored))
+    kept = min(max(kept, min(least, len(right)), size - len(wrong)), size - min(least, len(wrong)), len(right))
     rng = chance.generator(ledger.seed, chance.Purpose.SELECT, group.place.wave, group.place.slot)
     ranked = sorted(right, key=lambda r: (r.score.parts.get(by, 0.0) if r.score else 0.0, r.attempt))
-    drawn = [wrong[i] for i in rng.permutation(len(wrong))[: max(size - some, 0)]]
-    return group.of(sorted(ranked[:some] + drawn, key=lambda r: r.attempt))
+    drawn = [wrong[i] for i in rng.permutation(len(wrong))[: max(size - kept, 0)]]
+    return group.of(sorted(ranked[:kept] + drawn, key=lambda r: r.attempt))
 
 
 def recipe(**changes: Any) -> Recipe:

@@ -53,9 +53,9 @@ def choose(
     out: list[Problem] = []
     for k, slot in enumerate(rng.permutation(len(known.active)).tolist()):
         name = known.active[slot]
-        for level, some in mixed_levels(known.of[name].at, each + (k < over), rng):
+        for level, many in mixed_levels(known.of[name].at, each + (k < over), rng):
             shelf = shelves[name, level]
-            out += first(shelf, rng.permutation(len(shelf)), some)
+            out += first(shelf, rng.permutation(len(shelf)), many)
     return out
 
 
@@ -175,8 +175,8 @@ def needs(profile: Mapping[str, Any]) -> tuple[str, str]:
     levels = set(profile.get("levels", ()))
     if len(levels) == 1:
         level = levels.pop()
-        said = "no problem has a `level`" if level is None else f"every problem has the same level, {level}"
-        return FAILS, f"{said}: a dial needs several levels"
+        why = "no problem has a `level`" if level is None else f"every problem has the same level, {level}"
+        return FAILS, f"{why}: a dial needs several levels"
     return grpo.needs(profile)
 
 

@@ -104,12 +104,13 @@ async def play(
     """
     if pace.max_tokens < low + room:
         return await sample(problem, attempts, world, pace, place, start)
-    begun = await sample(problem, attempts, world, replace(pace, max_tokens=low, in_parts=True), place, start)
+    started = await sample(problem, attempts, world, replace(pace, max_tokens=low, in_parts=True), place, start)
     limits = replace(pace, max_tokens=min(high, pace.max_tokens - room)), replace(pace, max_tokens=room)
-    return list(await asyncio.gather(*(_told(r, low, world, pace, limits, place, words, closing) for r in begun)))
+    ended = (_interrupted(r, low, world, pace, limits, place, words, closing) for r in started)
+    return list(await asyncio.gather(*ended))
 
 
-async def _told(
+async def _interrupted(
     r: Rollout, low: int, world: World, pace: Pace, limits: tuple[Pace, Pace], place: Place, words: str, closing: str
 ) -> Rollout:
     """An attempt from `low` tokens on: to its cut, and from there to the answer."""
@@ -126,8 +127,8 @@ async def _told(
     if closing in world.text.decode(text.reply().tolist()):
         (r,) = await sample(r.problem, [r.attempt], world, pace, place, text)
         return r
-    told = text.read(world.text.encode(words), Role.HINT)
-    (r,) = await sample(r.problem, [r.attempt], world, limits[1], place, told)
+    prompted = text.read(world.text.encode(words), Role.HINT)
+    (r,) = await sample(r.problem, [r.attempt], world, limits[1], place, prompted)
     return r
 
 

@@ -55,8 +55,8 @@ def improve(
     total = batch.reward.new_zeros(())
     seen: list[dict[str, float]] = []
     for siblings in siblings_of(batch):
-        gradient, told = _centred(siblings, credit, share, batch, recipe, world)
-        total, seen = total + gradient, seen + told
+        gradient, metrics = _centred(siblings, credit, share, batch, recipe, world)
+        total, seen = total + gradient, seen + metrics
     ratios = [s["importance_ratio"] for s in seen]
     counting = sum(ratios) ** 2 / (len(ratios) * sum(r * r for r in ratios))
     lr = recipe.pace(ledger).lr * min(1.0, counting / full) ** power
@@ -69,19 +69,19 @@ def _centred(
     siblings: Tensor, credit: Tensor, share: Tensor, batch: Batch, recipe: Recipe, world: World
 ) -> tuple[Tensor, list[dict[str, float]]]:
     """The gradient of a group with its baseline subtracted, and the metrics of each rollout."""
-    unit = batch.mask.to(credit.dtype)
-    rows = batch.but(advantage=unit, weight=unit).rows(rows_of(siblings, batch))
-    rewarded, scores, worth, seen = credit.new_zeros(()), credit.new_zeros(()), [], []
-    for i, (gradient, told) in zip(siblings, world.learner.gradients(rows, recipe.loss), strict=True):
-        if "importance_ratio" not in told:
+    ones = batch.mask.to(credit.dtype)
+    rows = batch.but(advantage=ones, weight=ones).rows(rows_of(siblings, batch))
+    rewarded, scores, square_norms, seen = credit.new_zeros(()), credit.new_zeros(()), [], []
+    for i, (gradient, measured) in zip(siblings, world.learner.gradients(rows, recipe.loss), strict=True):
+        if "importance_ratio" not in measured:
             raise UserError("the loss reports no importance_ratio, which the step needs: use loss.reweighed")
         scores, rewarded = scores + share[i] * gradient, rewarded + share[i] * credit[i] * gradient
-        worth.append(float(gradient.square().sum()))
-        seen.append(told)
-    weights = credit.new_tensor(worth)
+        square_norms.append(float(gradient.square().sum()))
+        seen.append(measured)
+    weights = credit.new_tensor(square_norms)
     base = (weights * credit[siblings]).sum() / weights.sum().clamp(min=EPS**2)
-    for told, here in zip(seen, share[siblings] * (credit[siblings] - base), strict=True):
-        told["loss"] *= float(here)
+    for measured, here in zip(seen, share[siblings] * (credit[siblings] - base), strict=True):
+        measured["loss"] *= float(here)
     return rewarded - base * scores, seen
 
 

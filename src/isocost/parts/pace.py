@@ -38,5 +38,3 @@ def warmed(
     now = lr * min(1.0, (ledger.step + 1) / warmup) if warmup > 0 else lr
     return Pace(now, max_tokens, Sampling(temperature, top_p, top_k), max_turns, tuple(stop))
 
-
-# limits that move; an evaluation always has the run's `max_tokens`, and `max_turns` -----------------------------------

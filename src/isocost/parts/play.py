@@ -56,7 +56,7 @@ async def _converse(
     try:
         for at in _answered(text):
             await env.step(_words(text.cut(at), world))
-    except Exception as error:
+    except Exception as error:      # an environment may raise anything: its rollout then has no score
         return _failed(problem, text, attempt, error)
     while True:
         if said.stop is Stop.CANCELLED or (pace.in_parts and said.stop is Stop.LENGTH):   # its turn may be continued
@@ -67,7 +67,7 @@ async def _converse(
             ended = over or said.stop is Stop.LENGTH
             if ended or _turn(text) + 1 >= pace.max_turns:
                 return Rollout(problem, (text,), env.final(), said.stop if ended else Stop.TURNS, attempt)
-        except Exception as error:
+        except Exception as error:      # as above
             return _failed(problem, text, attempt, error)
         text = text.read(world.text.answer(seen))
         (said,) = await _say(text, _turn(text), [attempt], world, pace, place)

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import isocost.planner  # noqa: F401 (registers the shapes of a study's files)
 from isocost.errors import UserError
 from isocost.jsonfile import Damaged
 from isocost.laws.curves import PASS

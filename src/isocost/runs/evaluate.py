@@ -1,7 +1,7 @@
-"""Measure a policy on problems: exactly where the problems allow it, by sampling where they do not.
+"""Measure a policy on problems: exactly if the world can compute pass@1, else by sampling.
 
-What is evaluated with (the `play` and `pace` of a recipe) is what is trained with. Everything is charged to the
-account it is called under; the caller names it (`evaluation` or `probe`), so it is never in C and always in the bill.
+Evaluations use the recipe's own `play` and `pace`. Their cost goes to the account that the caller names (`evaluation`
+or `probe`), so it is never part of C and always in the bill.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from isocost.seams import Pace, Recipe
 from isocost.types import Group, Place, Problem, Stop
 from isocost.world import World
 
-ATTEMPTS = 4  # k of the best@k and worst@k that evaluations write down (IsoCompute, arXiv 2603.12151)
+ATTEMPTS = 4  # k of the best@k and worst@k in the record (IsoCompute, arXiv 2603.12151)
 
 
 def best_of(scores: Sequence[float], k: int) -> float:
-    """The mean over all k-subsets of a problem's scores of their highest: unbiased; NaN with fewer than k scores.
+    """The mean, over all k-subsets of a problem's scores, of the highest: unbiased; NaN with fewer than k scores.
 
-    Of right-or-wrong scores, c of s right, this is 1 - C(s-c, k) / C(s, k) (Chen et al. 2021, arXiv 2107.03374,
+    For right-or-wrong scores, c of s right, this is 1 - C(s-c, k) / C(s, k) (Chen et al. 2021, arXiv 2107.03374,
     equation 1): the i-th score from below is the highest of C(i-1, k-1) subsets.
     """
     s = len(scores)
@@ -37,17 +37,17 @@ def best_of(scores: Sequence[float], k: int) -> float:
 
 
 def worst_of(scores: Sequence[float], k: int) -> float:
-    """The same of the lowest of k; of right-or-wrong scores C(c, k) / C(s, k)."""
+    """The same for the lowest of k; for right-or-wrong scores C(c, k) / C(s, k)."""
     return 1 - best_of([1 - x for x in scores], k)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Pass rate per problem, and how it was had."""
+    """Pass rate per problem, and whether it is exact or sampled."""
 
     right: Float[ndarray, "P"]  # in [0, 1]; a mean over samples, or exact
     exact: bool
-    groups: tuple[Group, ...] = ()  # what was sampled; empty when exact
+    groups: tuple[Group, ...] = ()  # the samples; empty when exact
     unscored: int = 0  # attempts whose verifier or environment failed: in no mean
 
     @property
@@ -86,7 +86,7 @@ async def evaluate(
     account: str = meter.EVALUATION,
     exact: bool = True,
 ) -> Evaluation:
-    """Pass@1 of each problem. Sampled sets share random numbers: one `seed` draws the same across arms and steps."""
+    """Pass@1 of each problem. Samples with one `seed` share their random numbers across arms and steps."""
     with meter.on(account):
         if exact and world.exact is not None:
             return Evaluation(np.asarray(world.exact(problems, pace.sampling), dtype=np.float64), exact=True)
@@ -105,7 +105,7 @@ async def evaluate(
 async def group_of(
     recipe: Recipe, world: World, problem: Problem, place: Place, samples: int, pace: Pace
 ) -> Group:
-    """This many attempts at one problem, marked as far as their environment did not fail. Charged to whoever asks."""
+    """This many attempts at one problem; those whose environment did not fail are scored. Charged to the caller."""
     rollouts = await recipe.play(problem, range(samples), world, pace, place)
     whole = [r for r in rollouts if r.stop is not Stop.ERROR]
     scores = dict(zip((r.attempt for r in whole), await world.grade(whole), strict=True))

@@ -1,7 +1,7 @@
 """The files of runs and studies, read and written in one place, without torch.
 
-`isocost.runs.schema` says what each must hold, by its name. A file that does not hold it is a UserError of one line:
-the file, what is wrong in it, and what to do.
+`isocost.runs.schema` has the shape of each, by its name. A file of another shape raises a UserError of one line: the
+file, what is wrong in it, and what to do.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from isocost.shape import Keys
 
 SCHEMA = schema.VERSION
 REWARD_FAILED = "reward failed"
-GO_ON = ("interrupted", REWARD_FAILED)  # reasons for an end after which a run goes on where it was
-# What became of each rollout: the values of `isocost.types.Fate`, in the order that tables and charts have them.
+GO_ON = ("interrupted", REWARD_FAILED)  # reasons for an end after which a run can be continued
+# The fates of rollouts: the values of `isocost.types.Fate`, in the order of tables and charts.
 FATES = ("trained", "dead", "filtered", "stale", "surplus", "cancelled", "lost", "evaluation")
 
 # reading ------------------------------------------------------------------------------------------------------
@@ -33,7 +33,7 @@ FATES = ("trained", "dead", "filtered", "stale", "surplus", "cancelled", "lost",
 
 @contextmanager
 def _advised() -> Iterator[None]:
-    """Adds to an error of the JSON reader what to do about a record's file."""
+    """Adds to an error of the JSON reader how to repair a record's file."""
     try:
         yield
     except Absent as e:
@@ -43,10 +43,10 @@ def _advised() -> Iterator[None]:
 
 
 def read_json(path: Path, shape: Any = None, *, partial: bool = False) -> dict[str, Any]:
-    """A record's file: an object of the shape that its name stands for, or of `shape`.
+    """A record's file: an object of the shape for its name, or of `shape`.
 
-    `partial` is for data of other versions (`shape.flaw`). Raises UserError where it is absent, torn, of a newer schema
-    or of another shape.
+    `partial` is for data of other versions (`shape.flaw`). Raises UserError if it is absent, truncated, of a newer
+    schema or of another shape.
     """
     with _advised():
         data = jsonfile.read_document(path)
@@ -63,13 +63,13 @@ def read_json(path: Path, shape: Any = None, *, partial: bool = False) -> dict[s
 
 
 def fit(path: Path, data: Any, shape: Any) -> None:
-    """Raises UserError, naming the file, where data that was read from it is not of a shape."""
+    """Raises UserError, naming the file, if data read from it does not have the shape."""
     with _advised():
         jsonfile.fit(path, data, shape)
 
 
 def read_lines(path: Path, shape: Any = None) -> list[Any]:
-    """Every whole line of a stream; a torn last line is left out, an absent file is empty.
+    """Every whole line of a stream; a truncated last line is left out, an absent file is empty.
 
     Raises UserError, naming the line, for one that is not JSON, or not of the stream's shape or of `shape`.
     """
@@ -78,13 +78,13 @@ def read_lines(path: Path, shape: Any = None) -> list[Any]:
 
 
 def good_lines(path: Path) -> tuple[list[Any], list[str]]:
-    """The lines of a stream that can be read, and why the others cannot; of other versions too (`shape.flaw`)."""
+    """The lines of a stream that can be read, and the errors of the others; accepts other versions (`shape.flaw`)."""
     with _advised():
         return jsonfile.good_lines(path, _shape_of(path))
 
 
 def tail(path: Path, size: int, shape: Any = None) -> list[Any]:
-    """The whole lines in the last `size` bytes of a stream that may be being written; none where there is no file.
+    """The whole lines in the last `size` bytes of a stream that may still grow; empty if there is no file.
 
     Raises UserError as `read_lines` does.
     """
@@ -97,7 +97,7 @@ def _shape_of(path: Path, shape: Any = None) -> jsonfile.ShapeOf:
 
 
 def is_run(path: Path) -> bool:
-    """Whether a folder is a run's."""
+    """Whether a folder is the record of a run."""
     return (path / "run.json").is_file()
 
 
@@ -112,7 +112,7 @@ def find_runs(path: Path) -> list[Path]:
 
 
 class Stream:
-    """An append-only JSONL file. A line is written in one call, so that a killed process leaves whole lines behind."""
+    """An append-only JSONL file. A line is written in one call, so that a killed process leaves whole lines."""
 
     def __init__(self, path: Path):
         no_link(path)
@@ -148,7 +148,7 @@ def no_link(path: Path) -> None:
 
 
 def canonical(data: Any) -> str:
-    """Data as a record would hold it, for comparing: tuples are lists, keys are sorted."""
+    """Data as JSON text to compare: tuples become lists, keys are sorted."""
     return json.dumps(data, sort_keys=True, default=jsonfile.plain)
 
 
@@ -158,7 +158,7 @@ def file_hash(path: Path) -> str:
 
 
 def code() -> dict[str, str]:
-    """Which code this is: the installed version, and the hash of the package's own sources."""
+    """The installed version, and the hash of the package's sources."""
     return {"version": package_version(), "sources": _sources_hash()}
 
 

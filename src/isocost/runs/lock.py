@@ -1,9 +1,10 @@
-"""One writer per folder: a lock that the operating system releases when the process ends, however it ends."""
+"""One writer per folder, by a lock that the operating system releases when the process ends, even by a crash."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 import platform
 import shlex
@@ -17,16 +18,18 @@ from typing import Any
 from isocost import jsonfile
 from isocost.errors import UserError
 
+log = logging.getLogger("isocost")
+
 PATIENCE = 0.5  # seconds to wait for a lock
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder, made if it is missing, while this process writes there.
+    """Lock a folder, made if it is missing, while this process writes there.
 
-    The system lets go of the lock when the process ends, however it ends. The file `lock` names the process, and is
-    removed with the lock; so are folders that were made for it and hold nothing else. Raises UserError, naming that
-    process, if another one holds the folder. Where the file system has no locks a line on stderr says so.
+    The operating system releases the lock when the process ends. The file `lock` names the process, and is removed with
+    the lock; so are folders that were made for it and are empty. Raises UserError, naming that process, if another one
+    holds the lock. Where the file system has no locks, this is logged as a warning.
     """
     made = [p for p in (folder, *folder.parents) if not p.exists()]
     folder.mkdir(parents=True, exist_ok=True)
@@ -47,7 +50,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def _lock(path: Path) -> int | None:
-    """A descriptor that holds the lock; None where there is none to hold."""
+    """A descriptor that holds the lock; None if the folder cannot be locked."""
     until = time.monotonic() + PATIENCE
     while (lock := _lock_file(path)) is not None:
         try:
@@ -55,37 +58,36 @@ def _lock(path: Path) -> int | None:
                 return lock
         except OSError as e:
             os.close(lock)
-            print(f"isocost: {path.parent} cannot be locked ({e.strerror}); let no other isocost write to it",
-                  file=sys.stderr)
+            log.warning("%s cannot be locked (%s); let no other isocost write to it", path.parent, e.strerror)
             return None
         os.close(lock)
         if time.monotonic() > until:
             raise UserError(_held(path))
-        time.sleep(0.02)            # who only looks whether a folder is held holds its lock for a moment too
+        time.sleep(0.02)            # a process that only tests the lock holds it for a moment too
     return None
 
 
 def _lock_file(path: Path) -> int | None:
-    """The file, open; None in a folder that cannot be written to, where whatever would write fails by itself."""
-    path.parent.mkdir(parents=True, exist_ok=True)      # the one that held the lock may have removed the folder too
+    """The open file; None if the folder is not writable: every later write there fails with its own error."""
+    path.parent.mkdir(parents=True, exist_ok=True)      # the previous holder may have removed the folder too
     flags = os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o644)
     except OSError as e:
         if e.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise UserError(f"{path} cannot be used as a lock ({e.strerror}): remove it") from None
-    with suppress(OSError):         # another user's: it can be held, and not written to
+    with suppress(OSError):         # another user's: it can be locked but not written
         return os.open(path, os.O_RDONLY | flags)
     return None
 
 
 def _take(lock: int, path: Path) -> bool:
-    """Whether the lock is ours now, and says so. Raises OSError where the file system has no locks."""
+    """Whether this process got the lock; then the file names it. Raises OSError if the file system has no locks."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not os.path.samestat(os.fstat(lock), os.stat(path)):
             return False
-    except (BlockingIOError, FileNotFoundError):        # held; or just removed, and another file may be there next
+    except (BlockingIOError, FileNotFoundError):        # held; or just removed, and another file may take its place
         return False
     with suppress(OSError):
         os.ftruncate(lock, 0)
@@ -95,12 +97,12 @@ def _take(lock: int, path: Path) -> bool:
 
 
 def _command() -> str:
-    """This command as it was given, at most 200 characters of it."""
+    """This command line, at most 200 characters of it."""
     return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])[:200]
 
 
 def _held(path: Path) -> str:
-    """That a folder is held, and by which process as far as its lock says."""
+    """The message for a locked folder, with the process that its lock file names, if any."""
     holder: Any = None
     with suppress(OSError, ValueError):
         holder = jsonfile.parsed(path.read_bytes()[:4096])

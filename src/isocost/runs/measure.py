@@ -1,4 +1,4 @@
-"""What a run's rewards are and what its C counts: what must be one for rewards to be compared, or to make one law."""
+"""What a run's rewards measure and what its C counts. Runs must agree on both to be compared, or to fit one law."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from isocost.units import ROLLOUTS
 HELD_OUT, TRAINING = "held-out", "training"  # the kinds of reward
 UNNAMED = "not named"  # a model or data that neither a log nor the user names
 
-ONE = {  # what must be one: its name, and what would make it so
-    "kind": ("kind of reward", "keep held-out and training reward apart, or name one column for all with "
+ONE = {  # what runs must agree on: its name, and how to make them agree
+    "kind": ("kind of reward", "separate held-out from training reward, or name one column for all with "
                                "`isocost import --map`"),
     "metric": ("metric", "name the same measure in all logs with `isocost import --map held_out=COLUMN`"),
     "scale": ("scale", "count the rewards of all logs alike, and import them with one --scale"),
@@ -22,16 +22,15 @@ ONE = {  # what must be one: its name, and what would make it so
 }
 
 UNIT = (0.0, 1.0)  # the scale of rewards in records
-CHOOSES = ("on the problems that choose", "on the validation split")  # what a training reward is not measured on
 
 
 def of(run: Mapping[str, Any]) -> dict[str, str]:
-    """What a run.json says of each key of `ONE`, in words, empty where it does not; isocost's own runs name no metric
+    """The value of each key of `ONE` in a run.json, as text; empty if it has none. isocost's own runs name no metric
     and have held-out rewards from 0 to 1 at a C in rollouts."""
     log = run.get("imported") or {}
     metric = log.get("metric") or {}
     low, high = scale_of(run)
-    said = {
+    values = {
         "kind": metric.get("kind") or HELD_OUT,
         "metric": metric.get("name"),
         "scale": f"from {low:g} to {high:g}",
@@ -39,17 +38,17 @@ def of(run: Mapping[str, Any]) -> dict[str, str]:
         "model": (run.get("model") or {}).get("name"),
         "data": (run.get("problems") or {}).get("spec"),
     }
-    return {k: "" if v in (None, UNNAMED) else str(v) for k, v in said.items()}
+    return {k: "" if v in (None, UNNAMED) else str(v) for k, v in values.items()}
 
 
 def scale_of(run: Mapping[str, Any]) -> tuple[float, float]:
-    """The least and the most that a rollout of this run.json can earn, in the units of its log."""
+    """The least and the greatest reward of a rollout of this run.json, on the scale of its log."""
     low, high = ((run.get("imported") or {}).get("stated") or {}).get("scale") or UNIT
     return float(low), float(high)
 
 
 def in_its_units(scale: Sequence[float], *rewards: float) -> str:
-    """A reward and its interval (value, low, high; 0 to 1) on the scale of a log; nothing where that is 0 to 1."""
+    """A reward and its interval (value, low, high; 0 to 1) on the scale of a log; empty if that is 0 to 1."""
     least, most = scale
     if (least, most) == UNIT:
         return ""
@@ -58,7 +57,7 @@ def in_its_units(scale: Sequence[float], *rewards: float) -> str:
 
 
 def from_to(scale: Sequence[float], first: float, last: float) -> str:
-    """Where a reward began and ended (0 to 1) on the scale of its log; nothing where that is 0 to 1."""
+    """The first and last reward (0 to 1) on the scale of its log; empty if that is 0 to 1."""
     least, most = scale
     if (least, most) == UNIT:
         return ""
@@ -67,19 +66,16 @@ def from_to(scale: Sequence[float], first: float, last: float) -> str:
 
 
 def worded(text: str, kind: str) -> str:
-    """A sentence about held-out reward, in the words of the reward that was measured."""
-    if kind == TRAINING:
-        for words in CHOOSES:
-            text = text.replace(words, "in training reward")
-    return text
+    """A sentence about held-out reward, reworded for the kind of reward that was measured."""
+    return text.replace("on the validation split", "in training reward") if kind == TRAINING else text
 
 
-def one(told: Sequence[tuple[str, Mapping[str, str]]], keys: Sequence[str] = tuple(ONE)) -> None:
-    """Raises UserError, naming both, where two of these (name, what `of` says) differ in what must be one."""
+def one(runs_of: Sequence[tuple[str, Mapping[str, str]]], keys: Sequence[str] = tuple(ONE)) -> None:
+    """Raises UserError, naming both, if two of these (name, result of `of`) differ in a key that they must agree on."""
     for key in keys:
         what, right = ONE[key]
-        said = [(name, own[key]) for name, own in told if own[key]]
-        for name, value in said:
-            if value != said[0][1]:
-                other = f"of {name} {value}" if name != said[0][0] else f"{value} in another of its runs"
-                raise UserError(f"the {what} of {said[0][0]} is {said[0][1]}, {other}: {right}")
+        values = [(name, own[key]) for name, own in runs_of if own[key]]
+        for name, value in values:
+            if value != values[0][1]:
+                other = f"of {name} {value}" if name != values[0][0] else f"{value} in another of its runs"
+                raise UserError(f"the {what} of {values[0][0]} is {values[0][1]}, {other}: {right}")

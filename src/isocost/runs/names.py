@@ -1,4 +1,4 @@
-"""Function names in recorded recipes: what earlier versions of isocost called them, and what they are called today.
+"""Function names in recorded recipes: their names in earlier versions, and today's.
 
 A record holds a recipe as `isocost.recipe.describe` wrote it, with qualified function names ("module:function"). When a
 function moves, its old name is added to `MOVED`. Every comparison of a recorded recipe with a recipe of this version

@@ -1,12 +1,12 @@
-"""One directory per run: what a run was asked, what its seed determined, what its clock did, and how to go on with it.
+"""One directory per run: its job, its metrics, its timing, and the checkpoints to resume from.
 
-    run.json        what was asked: recipe with every default bound, arm, budget, seed, code, machine, seal
-    metrics.jsonl   what the seed determines: one line per step and per evaluation     } cut back to the checkpoint's
+    run.json        the job: recipe with all defaults, arm, budget, seed, code, machine, seal
+    metrics.jsonl   one line per step and per evaluation; determined by the seed       } truncated to the checkpoint's
     journal.jsonl   the ledger: one line per group, with every rollout's fate          } offsets on resume, so that
-    samples.jsonl   some of what was said                                              } they end equal byte for byte
-    timing.jsonl    what the clock does: seconds, rates, memory
-    paid-L-S.jsonl  costs since checkpoint S in the run's L-th life, written as they are charged
-    lost.jsonl      one line per death: what had been computed and was lost
+    samples.jsonl   some of the completions                                            } they end equal byte for byte
+    timing.jsonl    wall-clock seconds, rates, memory
+    paid-L-S.jsonl  costs since checkpoint S in the run's L-th process, written as they are charged
+    lost.jsonl      one line per killed process: the cost of the work that was lost
     checkpoints/    step-XXXXXX/{learner.safetensors, state.json}; the last two
     end.json        why it ended, the bill by account, the fates
 
@@ -42,7 +42,7 @@ from isocost.runs.lock import locked
 from isocost.runs.schema import STREAMS
 from isocost.types import Cost
 
-KEEP = 2  # checkpoints kept: the last may be torn, the one before is whole
+KEEP = 2  # checkpoints kept: if the last is damaged, the one before is used
 
 
 @dataclass
@@ -52,7 +52,7 @@ class RunRecord:
     path: Path
     life: int = 0
     streams: dict[str, Stream] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)  # what a user should be told, such as a torn checkpoint
+    notes: list[str] = field(default_factory=list)  # messages for the user, such as a damaged checkpoint
     _paid: Stream | None = None
 
     @classmethod
@@ -60,8 +60,8 @@ class RunRecord:
     def opened(cls, path: Path) -> Iterator[RunRecord]:
         """Lock the directory and open its streams.
 
-        Raises UserError if another process holds it, or if something in it is a symbolic link: a run that somebody
-        sent could have links in place of its files, and what they point to would be written to.
+        Raises UserError if another process holds it, or if something in it is a symbolic link: a copied run could
+        have links in place of its files, and their targets would be overwritten.
         """
         with locked(path):
             for folder, folders, files in os.walk(path):
@@ -86,7 +86,7 @@ class RunRecord:
         temporary, final = home / f".step-{step:06d}.tmp", home / f"step-{step:06d}"
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
-        weights, told = temporary / "learner.safetensors", temporary / "state.json"
+        weights, described = temporary / "learner.safetensors", temporary / "state.json"
         save_tensors(learner, weights)
         whole = {
             **state,
@@ -95,24 +95,24 @@ class RunRecord:
             "offsets": {name: s.offset() for name, s in self.streams.items()},
             "sha256": file_hash(weights),
         }
-        told.write_text(jsonfile.page(whole) + "\n")
-        _sync(weights, told, *(s.path for s in self.streams.values()))
+        described.write_text(jsonfile.page(whole) + "\n")
+        _sync(weights, described, *(s.path for s in self.streams.values()))
         shutil.rmtree(final, ignore_errors=True)
         os.rename(temporary, final)
         _sync(home)
         for old in (*self.checkpoints()[:-KEEP], *home.glob(".step-*.broken")):
             shutil.rmtree(old)
-        self._forget_paid()
+        self._remove_paid()
         self.pay_since(step)
 
     def checkpoints(self) -> list[Path]:
         return sorted((self.path / "checkpoints").glob("step-*"))
 
     def restore(self, meter: Meter) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """The newest whole checkpoint, with every stream cut back to it and lost work charged; None if there is none.
+        """The newest whole checkpoint, with every stream truncated to it and lost work charged; None if there is none.
 
-        What was computed after it was paid for: it goes to the account `lost` of the meter and to lost.jsonl. Raises
-        UserError, with nothing changed, where a stream is shorter than it was at the checkpoint.
+        The cost of work after the checkpoint goes to the account `lost` of the meter and to lost.jsonl. Raises
+        UserError, with nothing changed, if a stream is shorter than it was at the checkpoint.
         """
         found = next((c for c in map(self._whole, reversed(self.checkpoints())) if c), None)
         state: dict[str, Any] = found[1] if found else {"step": 0, "offsets": dict.fromkeys(STREAMS, 0)}
@@ -120,7 +120,7 @@ class RunRecord:
             if (size := stream.offset()) < state["offsets"][name]:
                 raise UserError(f"{stream.path} has {size:,} bytes, and had {state['offsets'][name]:,} at checkpoint "
                                 f"{state['step']}: lines are missing; {schema.remedy(stream.path)}")
-        self._write_down_lost(state["step"])
+        self._record_lost(state["step"])
         for name, stream in self.streams.items():
             stream.cut(state["offsets"][name])
         if found:
@@ -139,7 +139,7 @@ class RunRecord:
             return load_file(path / "learner.safetensors"), state
         except (OSError, ValueError, SafetensorError, UserError) as e:
             self.notes.append(f"checkpoint {path.name} is not whole ({e}); falling back to the one before")
-            aside = path.with_name(f".{path.name}.broken")      # until the next checkpoint stands
+            aside = path.with_name(f".{path.name}.broken")      # until the next checkpoint is written
             shutil.rmtree(aside, ignore_errors=True)
             os.rename(path, aside)
             return None
@@ -147,7 +147,7 @@ class RunRecord:
     # paid and lost --------------------------------------------------------------------------------------------
 
     def pay_since(self, step: int) -> None:
-        """Start the file that `paid` writes to: costs since this checkpoint, in this life."""
+        """Start the file that `paid` writes to: costs since this checkpoint, in this process."""
         if self._paid:
             self._paid.close()
         self._paid = Stream(self.path / f"paid-{self.life:03d}-{step:06d}.jsonl")
@@ -156,8 +156,8 @@ class RunRecord:
         if self._paid is not None:
             self._paid.write([account, *cost.data().values()])
 
-    def _write_down_lost(self, step: int) -> None:
-        """What this life computed after `step` is lost: one line in lost.jsonl, and the next life begins."""
+    def _record_lost(self, step: int) -> None:
+        """Record the cost of the lost work after `step` in lost.jsonl, and increment `life`."""
         files = sorted(self.path.glob(f"paid-{self.life:03d}-*.jsonl"))
         since = [f for f in files if int(f.stem.rsplit("-", 1)[1]) >= step]
         cost = sum((Cost(*line[1:]) for f in since for line in read_lines(f)), Cost())
@@ -170,10 +170,10 @@ class RunRecord:
         for f in self.path.glob("paid-*.jsonl"):
             f.unlink()
 
-    def _forget_paid(self) -> None:
-        """Costs before the oldest checkpoint that could be fallen back to are in that checkpoint's own totals.
+    def _remove_paid(self) -> None:
+        """Remove costs from before the oldest checkpoint: that checkpoint's totals include them.
 
-        So are those of the first one's own step, the base's evaluation: nothing older is there to fall back to.
+        The totals of the first checkpoint also include its own step, the evaluation of the base.
         """
         kept = [int(c.name.rsplit("-", 1)[1]) for c in self.checkpoints()]
         for f in self.path.glob(f"paid-{self.life:03d}-*.jsonl"):
@@ -182,7 +182,7 @@ class RunRecord:
 
 
 def _sync(*paths: Path) -> None:
-    """Onto the disk, all at once: a file system commits together what waits together, several times as fast."""
+    """Sync files to disk in parallel: a file system commits concurrent requests together, several times as fast."""
     with ThreadPoolExecutor(len(paths)) as pool:
         list(pool.map(_sync_one, paths))
 
@@ -196,7 +196,7 @@ def _sync_one(path: Path) -> None:
 
 
 def machine(threads: int, world: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run's bytes and seconds depend on; `world` says its device, dtype and kernels."""
+    """What a run's bytes and seconds depend on; `world` has its device, dtype and kernels."""
     device = world.get("device", "cpu")
     return {
         "python": platform.python_version(),

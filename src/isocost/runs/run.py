@@ -1,4 +1,4 @@
-"""One run: a job turned into a record. Evaluates at fixed compute, saves, resumes, and says why it ended."""
+"""One run: a job turned into a record. Evaluates at given rollouts, saves, resumes, and records why it ended."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from isocost.stats.progress import against
 from isocost.types import Fate, Problem
 from isocost.worlds.setting import Opened, Setting, open_setting
 
-EVALUATION_SEED = 20_260_101  # one for all runs, so that sampled evaluations share their random numbers
-PLANNED = ("n", "B", "lr", "warmup", "max_tokens", "temperature", "top_p", "top_k")  # for a run, whatever its method
+EVALUATION_SEED = 20_260_101  # the same for all runs, so that sampled evaluations share their random numbers
+PLANNED = ("n", "B", "lr", "warmup", "max_tokens", "temperature", "top_p", "top_k")  # by a study, for any method
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run, as plain data: all that a worker process needs."""
+    """One run, as plain data: everything that a worker process needs."""
 
     name: str
     setting: Setting
@@ -52,10 +52,10 @@ class Job:
     B: int
     lr: float
     warmup: int = 0  # steps
-    points: tuple[float, ...] = ()  # rollouts at which to evaluate, beside the start and the end
+    points: tuple[float, ...] = ()  # rollouts at which to evaluate, besides the start and the end
     sets: Mapping[str, str] = field(default_factory=dict)
     purpose: str = "run"
-    multiplier: float = 1.0  # of the learning rate over the rule's
+    multiplier: float = 1.0  # of the learning rate, relative to the rule's
     seal: str | None = None
     save_every: int = 0  # steps; 0 saves at evaluations only
     export: bool = False  # write the final policy as a Hugging Face folder
@@ -68,7 +68,7 @@ class Job:
 def recipe_of(job: Job) -> Recipe:
     """The method's recipe at this job's sizes, learning rate and sampling, then the user's own settings.
 
-    Raises UserError for a setting that is none, and for a combination that conflicts.
+    Raises UserError for an unknown setting, and for a combination that conflicts.
     """
     from isocost import methods
 
@@ -80,20 +80,20 @@ def recipe_of(job: Job) -> Recipe:
     return recipe
 
 
-def its_own(method: str, used: Mapping[str, Any]) -> str:
-    """What of the sizes and the pace that a method's file names a run takes, and what not; empty where it names none.
+def method_defaults(method: str, used: Mapping[str, Any]) -> str:
+    """Which of the sizes and pace settings of a method's file a run uses, and which it overrides; empty if it has none.
 
-    Named is what its recipe has otherwise than the root of all methods. `used` are the run's own values by name: `n`,
-    `B` and those of the pace; a word stands for what is not known yet.
+    The method's own are those that differ from the root of all methods. `used` are the run's values by name: `n`, `B`
+    and those of the pace; a text describes a value that is not known yet.
     """
     from isocost import methods
 
     recipes = (methods.recipe(name) for name in (method, "reinforce"))
     own, root = ({"n": r.rollouts, "B": r.groups, **describe(r.pace)} for r in recipes)
     named = {k: own[k] for k in PLANNED if k in own and k in used and own[k] != root.get(k)}
-    taken = ", ".join(f"{k} = {_short(v)}" for k, v in named.items() if v == used[k])
-    others = ", ".join(f"{k} = {_short(v)} (here {_short(used[k])})" for k, v in named.items() if v != used[k])
-    return "; ".join(filter(None, (taken and f"of its own it takes {taken}", others and f"not taken: {others}")))
+    kept = ", ".join(f"{k} = {_short(v)}" for k, v in named.items() if v == used[k])
+    others = ", ".join(f"{k} = {_short(used[k])} (default {_short(v)})" for k, v in named.items() if v != used[k])
+    return "; ".join(filter(None, (kept and f"method defaults: {kept}", others and f"overridden here: {others}")))
 
 
 def _short(x: Any) -> str:
@@ -107,10 +107,10 @@ async def run(
     opened: Opened | None = None,
     on_step: Callable[[Mapping[str, Any]], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Run a job in `out`, or go on with it there. Returns what end.json says.
+    """Run a job in `out`, or resume it there. Returns the contents of end.json.
 
-    At max_age 0, on the same machine and threads, a run that was killed and resumed leaves the same metrics,
-    journal, samples and weights, byte for byte, as one that was not.
+    At max_age 0, on the same machine and threads, a killed and resumed run has the same metrics, journal,
+    samples and weights, byte for byte, as an uninterrupted one.
     """
     recipe = recipe_of(job)
     with RunRecord.opened(out) as record:
@@ -119,7 +119,7 @@ async def run(
             return ended
         opened = opened or open_setting(job.setting, reference=compares(recipe))
         _claim(record, job, recipe, opened)
-        gc.freeze()  # what is loaded by now stays: the collector need not walk it again and again
+        gc.freeze()  # the collector skips what is loaded by now
         try:
             return await _Run(job, recipe, opened, record, on_step).go()
         finally:
@@ -127,14 +127,14 @@ async def run(
 
 
 def compares(recipe: Recipe) -> bool:
-    """Whether it asks for the policy it began with; an enrichment from outside the package may."""
+    """Whether it may need the policy before training: an `enrich` declares it, or is from outside the package."""
     return any("reference" in used.declared.gives or used.foreign for used in functions(recipe.enrich))
 
 
 def _refuse_another(out: Path, job: Job, recipe: Recipe) -> None:
-    """Raises UserError, naming what differs, if the run in `out` was asked something else, ended or not.
+    """Raises UserError, naming what differs, if the run in `out`, ended or not, has different settings.
 
-    Device, threads and kernels may differ: they change bytes, never what is asked.
+    Device, threads and kernels may differ: they change bytes, but not the settings.
     """
     if not (out / "run.json").exists():
         return
@@ -153,9 +153,9 @@ def _refuse_another(out: Path, job: Job, recipe: Recipe) -> None:
 
 
 def reopen(out: Path, job: Job) -> bool:
-    """Whether the run in `out` spent a smaller budget than this job's, and so was made ready to go on to it.
+    """Raise the budget of the run in `out` to this job's if it is smaller; returns whether it was.
 
-    Nothing in a step depends on how many are to come, so it then is the run that had the larger budget from the start.
+    No step depends on the number of later steps, so the result equals a run with the larger budget from the start.
     """
     if not (out / "run.json").exists():
         return False
@@ -165,16 +165,16 @@ def reopen(out: Path, job: Job) -> bool:
     end = out / "end.json"
     if end.exists() and read_json(end)["reason"] not in ("spent", *GO_ON):
         return False
-    end.unlink(missing_ok=True)     # first: whoever is killed in between finds a run that is not over
-    asked = {**there["job"], "budget": dict(job.budget), "points": list(job.points)}
-    write_json(out / "run.json", {**there, "budget": dict(job.budget), "job": asked})
+    end.unlink(missing_ok=True)     # first: after a crash here the run is unfinished, not ended with a larger budget
+    job_now = {**there["job"], "budget": dict(job.budget), "points": list(job.points)}
+    write_json(out / "run.json", {**there, "budget": dict(job.budget), "job": job_now})
     return True
 
 
 def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:
-    """Write run.json, or check that what is there asks for the same run."""
+    """Write run.json, or check that the one in place describes the same run."""
     described = describe(recipe)
-    asked = {
+    described_run = {
         "schema": files.SCHEMA,
         "name": job.name,
         "purpose": job.purpose,
@@ -205,8 +205,8 @@ def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:
     path = record.path / "run.json"
     if path.exists():
         there = read_json(path, schema.TRAINED)
-        there = _with_mended_reward(record, there, asked["problems"]["verifier_source"])
-        changed = [k for k in ("problems", "model") if fingerprint(there[k]) != fingerprint(asked[k])]
+        there = _with_changed_reward(record, there, described_run["problems"]["verifier_source"])
+        changed = [k for k in ("problems", "model") if fingerprint(there[k]) != fingerprint(described_run[k])]
         if changed:
             raise UserError(
                 f"{record.path} holds another run: its {' and '.join(changed)} have changed since; choose another --out"
@@ -215,7 +215,7 @@ def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:
     write_json(
         path,
         {
-            **asked,
+            **described_run,
             **_origin(job.method),
             "code": files.code(),
             "machine": machine(torch.get_num_threads(), opened.world.extra),
@@ -224,9 +224,9 @@ def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:
 
 
 def _origin(method: str) -> dict[str, Any]:
-    """A method's own recipe and its parent's, as plain data: what this run's recipe can be compared with later.
+    """The default recipes of a method and of its parent, as plain data: later comparisons use them.
 
-    They are of the code that runs now, and another version's may differ. None for what makes no recipe.
+    They are those of this version; another version's may differ. None for a method that makes no recipe.
     """
     from isocost import methods
 
@@ -244,10 +244,10 @@ def _origin(method: str) -> dict[str, Any]:
     }
 
 
-def _with_mended_reward(record: RunRecord, there: dict[str, Any], source: str | None) -> dict[str, Any]:
-    """What run.json says, with another text of the reward's file if the run ended because that failed.
+def _with_changed_reward(record: RunRecord, there: dict[str, Any], source: str | None) -> dict[str, Any]:
+    """run.json with the hash of a changed reward file, if the run ended because the reward failed.
 
-    Earlier texts stay on record as `rewards_before`: what they marked may have been trained on.
+    Earlier hashes stay on record as `rewards_before`: rollouts that they scored may have been trained on.
     """
     end, before = record.path / "end.json", there["problems"].get("verifier_source")
     if source == before or not end.exists() or read_json(end)["reason"] != REWARD_FAILED:
@@ -259,7 +259,7 @@ def _with_mended_reward(record: RunRecord, there: dict[str, Any], source: str | 
 
 
 def _source(verifier: str) -> str | None:
-    """The hash of a user's reward file: the same name with another file behind it is another run."""
+    """The hash of a user's reward file: with another content it is another run."""
     file = Path(verifier.removeprefix("python:").rpartition(":")[0])
     return files.file_hash(file) if file.suffix == ".py" and file.is_file() else None
 
@@ -278,22 +278,22 @@ class _Run:
         self.job, self.recipe, self.opened, self.record, self.on_step = job, recipe, opened, record, on_step
         self.world, self.ledger = opened.world, Ledger(seed=job.seed)
         self.points = sorted(p for p in job.points if p > 0)
-        self.measured = 0  # evaluations made, the one of the base included
-        self.peak = 0  # MB
-        self.base: list[float | None] | None = None  # pass rates there, per held-out problem
+        self.measured = 0  # number of evaluations, including that of the base
+        self.peak = 0  # MB of memory
+        self.base: list[float | None] | None = None  # its pass rate per held-out problem
         self.seconds, self.began = 0.0, time.perf_counter()
-        self.stop: int | None = None  # a signal that asked for an end
-        self.failed = ""  # why the verifier can be asked no more
+        self.stop: int | None = None  # the signal that requested a stop
+        self.failed = ""  # why the verifier cannot be called any more
 
     async def go(self) -> dict[str, Any]:
         self._restore()
         meter = self.world.meter
         meter.observer = self.record.paid
         end = End()
-        with _signals(self._ask_to_stop):
+        with _signals(self._request_stop):
             try:
                 await self._train(end)
-            except RewardFailed as why:  # between two steps: what was begun for the next one is given up on by now
+            except RewardFailed as why:  # between two steps: rollouts for the next one are cancelled by now
                 end.reason, self.failed = REWARD_FAILED, str(why)
                 self._journal()
             self._save()
@@ -324,7 +324,7 @@ class _Run:
         if end.reason in ("spent", "starved") and self._last_evaluated() < now:
             await self._evaluate()
 
-    def _ask_to_stop(self, signum: int) -> None:
+    def _request_stop(self, signum: int) -> None:
         self.stop = signum
 
     # between steps --------------------------------------------------------------------------------------------
@@ -334,7 +334,7 @@ class _Run:
         self._journal()
         if (
             self.ledger.step & (self.ledger.step - 1) == 0
-        ):  # at steps 1, 2, 4, 8, ...: enough to read, cheap to keep
+        ):  # at steps 1, 2, 4, 8, ..., to keep the file small
             self.record.write("samples.jsonl", *samples(step.groups[:2], self.ledger.step - 1))
         self._clock()
         self.on_step(step.line)
@@ -347,7 +347,7 @@ class _Run:
         self.record.write("timing.jsonl", self._timing())
 
     def _timing(self) -> dict[str, float]:
-        """The clock's seconds so far, and the busy ones by what they were spent on."""
+        """Wall-clock seconds so far, and busy seconds by activity."""
         meter, spent = self.world.meter, self.ledger.spent
         return {
             "step": self.ledger.step,
@@ -366,7 +366,7 @@ class _Run:
         return self.peak
 
     async def _evaluate(self) -> None:
-        """Held-out reward now, on both sides. Due points are passed together when a step went over several."""
+        """Held-out reward now, on both splits. If a step passed several points, there is one evaluation for all."""
         spent = self.ledger.spent.rollouts
         setting, sides = self.job.setting, self.opened.sides
         pace = self.recipe.pace(self.ledger).evaluated(setting.max_tokens, setting.sampling)
@@ -388,7 +388,7 @@ class _Run:
         }
         if not self.measured:
             self.base = [None if x != x else float(x) for x in found.right]
-        if self.base is not None:  # a run begun by a version that did not keep it goes on without
+        if self.base is not None:  # None in a run of an earlier version, which did not save it
             line |= {f"eval/{k}": v for k, v in against(found.right, self.base).items()}
         self.record.write("metrics.jsonl", line)
         if found.groups:
@@ -398,11 +398,11 @@ class _Run:
         self.on_step(line)
 
     def _due(self) -> bool:
-        """Whether a point at which to evaluate was reached, and the evaluation was not made yet."""
+        """Whether a point at which to evaluate is reached and not yet evaluated."""
         return bool(self.points) and self.ledger.spent.rollouts >= self.points[0]
 
     def _last_evaluated(self) -> tuple[int, float]:
-        """Step and rollouts: stale waves are paid for some steps before the last."""
+        """Step and rollouts of the last evaluation: with stale waves, the last steps add no rollouts."""
         lines = [x for x in read_lines(self.record.path / "metrics.jsonl") if "eval/select" in x]
         return (lines[-1]["step"], lines[-1]["rollouts"]) if lines else (-1, -1)
 
@@ -410,7 +410,7 @@ class _Run:
         return self.seconds + time.perf_counter() - self.began
 
     def _bound(self) -> float:
-        """The active seconds, and those of the evaluation that is still to come when training ends."""
+        """The active seconds, plus those expected for the evaluation at the end."""
         return self._active() + self.world.meter.of(meters.EVALUATION).seconds / max(self.measured, 1)
 
     # checkpoints ----------------------------------------------------------------------------------------------
@@ -441,7 +441,7 @@ class _Run:
         found = self.record.restore(self.world.meter)
         if found is None:
             self.record.pay_since(0)
-            self.record.paid(meters.CHECK, self.world.meter.of(meters.CHECK))  # before there was a record
+            self.record.paid(meters.CHECK, self.world.meter.of(meters.CHECK))  # charged before the record existed
             return
         tensors, state = found
         self.world.restore(tensors)
@@ -467,9 +467,9 @@ class _Run:
         fates = {str(f): ledger.fates.get(str(f), 0) for f in Fate}
         fates["evaluation"] = world.meter.of(meters.EVALUATION).rollouts
         fates["lost"] += world.meter.of(meters.LOST).rollouts
-        if self.recipe.max_age:  # waves that were in the air when a process died were begun, and came to nothing
+        if self.recipe.max_age:  # waves in flight when a process was killed were started, and are lost
             fates["lost"] += world.meter.of().rollouts - sum(ledger.fates.values())
-        self.peak = 0
+        self.peak = 0  # read it again
         timing = self._timing()
         speed = rates(timing)
         end = {
@@ -492,7 +492,7 @@ class _Run:
         return end
 
     def _unmeasured(self) -> list[str]:
-        """What evaluations of so few samples cannot say."""
+        """A note if evaluations have too few samples for best@k and worst@k."""
         samples = self.job.setting.samples
         if self.world.exact is not None or samples >= ATTEMPTS:
             return []
@@ -517,7 +517,7 @@ class _Run:
 
 
 def samples(groups: Sequence[Any], step: int) -> list[dict[str, Any]]:
-    """What was said, for reading: a few attempts of each group."""
+    """Example completions: a few attempts of each group."""
     return [
         {
             "step": step,
@@ -534,9 +534,9 @@ def samples(groups: Sequence[Any], step: int) -> list[dict[str, Any]]:
 
 
 def _of_several(found: Evaluation, half: int) -> dict[str, float]:
-    """Means of best@k and worst@k on either half, over the problems with k scored attempts; absent without any.
+    """Means of best@k and worst@k on each split, over the problems with k scored attempts; absent without any.
 
-    Beside them the mean length of what was sampled, in tokens; exact evaluations sample nothing.
+    Also the mean length of the samples, in tokens; exact evaluations have none.
     """
     means = {}
     for name, values in (("best", found.best(ATTEMPTS)), ("worst", found.worst(ATTEMPTS))):
@@ -553,7 +553,7 @@ def _mean(x: Any) -> float:
 
 
 class _signals:
-    """Ctrl-C and SIGTERM ask the run to stop after its step; a second one is taken at its word."""
+    """Ctrl-C and SIGTERM request a stop after the current step; a second one has its usual effect."""
 
     def __init__(self, ask: Callable[[int], None]):
         self.ask = ask

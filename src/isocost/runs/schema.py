@@ -1,14 +1,12 @@
-"""What every file of a record must hold, by its name: what docs/records.md says in words, in shapes that are checked.
+"""The shape of every file of a record, by its name: docs/records.md as shapes that are checked on reading.
 
-A shape needs what every reader of such a file indexes and every version has written; a reader that needs more names a
-shape of its own. What the planner writes has the shape of its dataclasses.
+A shape needs the keys that every reader indexes and every version has written; a reader that needs more gives a shape
+of its own. Files of `laws` and `planner` have the shapes of their dataclasses, which those rooms register.
 """
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ BINS = 17       # of a histogram of pass rates
 
 @dataclass(frozen=True)
 class Costs:
-    """What an account was charged, in the fields of `isocost.types.Cost`; imported logs count what they count."""
+    """The charges of an account, in the fields of `isocost.types.Cost`; imported logs have some of them."""
 
     rollouts: float = 0
     prefill: float = 0
@@ -36,7 +34,7 @@ class Costs:
 
 NUMBER = float | None       # null is not a number
 OBJECT = dict[str, Any]
-HELD_OUT = Count | list[str] | None     # how many problems, or which
+HELD_OUT = Count | list[str] | None     # the number of problems, or their ids
 
 SETTING = Keys({}, {
     "model": str, "data": str, "verifier": str | None, "held_out": float, "held_out_data": str | None,
@@ -50,7 +48,7 @@ PROBLEMS = Keys({}, {
     "spec": str, "train": Count, "select": HELD_OUT, "audit": HELD_OUT, "hash": str, "verifier": str,
     "verifier_source": str | None,
 })
-LOG = Keys({}, {        # what an imported run's log told
+LOG = Keys({}, {        # the log of an imported run
     "source": str, "name": str, "unit": str, "digest": str, "files": list[OBJECT], "about": OBJECT,
     "stated": Keys({}, {"scale": tuple[float, float] | None}), "metric": Keys({}, {"name": str | None, "kind": str}),
 })
@@ -64,7 +62,7 @@ RUN = Keys({}, {
 SIZED = RUN.needing(name=str, seed=int, arm=ARM.needing(n=Size, B=Size))
 MEASURED = SIZED.needing(arm=ARM.needing(n=Size, B=Size, lr=float))     # a curve for the planner, or a row of a list
 BUDGETED = MEASURED.needing(purpose=str, budget=BUDGET, model=MODEL)
-TRAINED = BUDGETED.needing(     # by this program: what going on with it, and measuring it again, needs
+TRAINED = BUDGETED.needing(     # by isocost: what resuming and evaluating it again need
     method=str, recipe=OBJECT, job=Keys({"setting": SETTING}), problems=PROBLEMS
 )
 IMPORTED = MEASURED.needing(imported=LOG.needing(name=str, digest=str))
@@ -74,7 +72,7 @@ END = Keys({"reason": str}, {
     "timing": dict[str, NUMBER], "shares": dict[str, float], "tokens_per_second": NUMBER,
     "rollouts_per_second": NUMBER,
 })
-ENDED = END.needing(bill=dict[str, Costs], seconds=float)       # what adding up its cost needs
+ENDED = END.needing(bill=dict[str, Costs], seconds=float)       # what summing its cost needs
 BILLED = ENDED.needing(bill=Keys({"train": Costs}))             # and of an imported run
 STUDY = Keys({"setting": SETTING}, {
     "seed": int, "method": str | None, "profiled": int, "metric": str, "phases": dict[str, float], "code": OBJECT,
@@ -114,7 +112,7 @@ EVALUATION = Keys({"step": float, "rollouts": float}, {
     "eval/unscored": int, "eval/length": NUMBER,
     "eval/histogram": list[Any], "eval/by_base": list[Any],
 }, rest=NUMBER)
-COUNTED = EVALUATION.needing(**{        # with what became of single problems, bin by bin
+COUNTED = EVALUATION.needing(**{        # with the changes of single problems, by bin
     "eval/histogram": Row(Count, BINS), "eval/by_base": Row(NUMBER, BINS), "eval/forgotten": Count,
     "eval/learned": Count,
 })
@@ -131,7 +129,7 @@ KEPT = Keys({"slot": int | None, "id": str | None, "rewards": list[NUMBER], "cos
     "lengths": list[int], "stops": list[str], "example": SAID,
 })
 
-STREAMS = ("metrics.jsonl", "journal.jsonl", "samples.jsonl", "timing.jsonl")      # that a checkpoint goes with
+STREAMS = ("metrics.jsonl", "journal.jsonl", "samples.jsonl", "timing.jsonl")      # that a checkpoint truncates
 ACCOUNTS = dict[str, Costs]
 STATE = Keys({      # of a checkpoint
     "step": Count, "offsets": Keys(dict.fromkeys(STREAMS, Count)), "sha256": str,
@@ -146,57 +144,45 @@ _FILES: dict[str, Any] = {
     "run.json": RUN, "end.json": END, "study.json": STUDY, "profile.json": PROFILE,
     "eval.json": Keys({}, {"spent": Costs, "cost": Costs}), "compare.json": COMPARE, "comparison.json": COMPARISON,
     "rates.json": Keys({"rates": dict[str, OBJECT]}, {"noise": dict[str, float] | None}),
-    "pilot.json": "planner.pilot:PilotPlan", "rate.json": "planner.learning_rate:RateRule",
-    "shift.json": "planner.learning_rate:Shift", "law.json": "laws.law:Law", "plan.json": "planner.rollouts:Plan",
-    "forecast.json": "planner.forecast:Forecast", "audit.json": "planner.audit:Audit",
 }
+# Files of later rooms, which register their shapes: each with the command that makes it, if it can be made again.
+_LATER = {
+    "pilot.json": "plan", "rate.json": "pilot", "shift.json": "pilot", "law.json": "fit", "plan.json": "plan",
+    "forecast.json": "", "audit.json": "audit",
+}
+_BESIDE: dict[str, Keys] = {}       # what may be in a registered file besides the fields of its dataclass
+_NOTHING = Keys({})
 _STREAMS: dict[str, Any] = {
     "metrics.jsonl": STEP, "journal.jsonl": GROUP, "samples.jsonl": SAID, "timing.jsonl": CLOCK,
     "lost.jsonl": Keys({"cost": Costs}, {"life": int, "step": int}), "profile.jsonl": KEPT,
 }
-_UNITS = Keys({
-    "machine": Keys({}, {"devices": Size, "side_by_side": Size, "price": NUMBER, "currency": str}, rest=UNKNOWN),
-    "rows": Each(Keys({"unit": str, "pilot": NUMBER, "training": NUMBER, "budget": NUMBER, "known": str, "why": str})),
-})
-_BESIDE: dict[str, dict[str, Any]] = {      # what stands in a file beside the dataclass that gives its shape
-    "pilot.json": {"units": _UNITS}, "law.json": {"metric": str}, "plan.json": {
-        "units": _UNITS, "more": "planner.more:More", "sees": Maybe(Keys({"text": str})),
-        "next": Each(Keys({"text": str, "option": str})),
-        "measure": Keys({}, {"kind": str, "unit": str, "scale": tuple[float, float]}),
-        "evaluating": Maybe(Keys({}, {
-            "problems": Size, "samples": Size, "rollouts": Count, "share": float, "unit": str, "sd": float,
-        })),
-    },
-}
-_MADE = {       # by which command a study's file is made again
-    "pilot.json": "plan", "plan.json": "plan", "rate.json": "pilot", "shift.json": "pilot", "law.json": "fit",
-    "audit.json": "audit",
-}
 
 
-@cache
+def register(name: str, shape: type, beside: dict[str, Any] | None = None) -> None:
+    """Give the file of this name the shape of a dataclass of a later room; `beside` are keys that it may have besides.
+
+    Raises KeyError for a name that is not in `_LATER`.
+    """
+    if name not in _LATER:
+        raise KeyError(f"{name} is not a file that a later room registers")
+    _FILES[name], _BESIDE[name] = shape, Keys({}, beside)
+
+
 def of_file(name: str) -> Any:
-    """The shape of a record's file of this name; any object where it has none of its own."""
-    return _planned(_FILES.get(name, OBJECT))
+    """The shape of a record's file of this name; any object if it has none, or none is registered.
+
+    What reads a study imports `isocost.planner`, which registers all of `_LATER`.
+    """
+    return _FILES.get(name, OBJECT)
 
 
-@cache
 def beside(name: str) -> Keys:
-    """What may stand in a file of this name beside what its dataclass has."""
-    own = {k: Each(_planned(v)) if isinstance(v, str) else v for k, v in _BESIDE.get(name, {}).items()}
-    return Keys({}, own)
-
-
-def _planned(shape: Any) -> Any:
-    """The planner's dataclasses need numpy and more, so they are loaded when they are asked for."""
-    if not isinstance(shape, str):
-        return shape
-    module, _, attribute = shape.partition(":")
-    return getattr(importlib.import_module(f"isocost.{module}"), attribute)
+    """The keys that a file of this name may have besides the fields of its dataclass."""
+    return _BESIDE.get(name, _NOTHING)
 
 
 def of_line(name: str, line: Any) -> Any:
-    """The shape of this line of a stream of this name."""
+    """The shape of a line of the stream of this name."""
     if name.startswith("paid-"):
         return list[Any]
     if name == "metrics.jsonl" and isinstance(line, dict) and ("eval/select" in line or "eval/audit" in line):
@@ -205,18 +191,18 @@ def of_line(name: str, line: Any) -> Any:
 
 
 def absent(path: Path) -> str:
-    """What it means that there is no such file, to follow that statement."""
+    """The meaning of a missing file, to append to the message that it is missing."""
     kind = {"run.json": "a run record", "study.json": "a study"}.get(path.name)
     return f": {path.parent} is not {kind}" if kind else ""
 
 
 def remedy(path: Path) -> str:
-    """What to do about a file that cannot be used."""
+    """How to recover from a file that cannot be used."""
     name = path.name
     if (name in ("run.json", "end.json", *_STREAMS) and name != "profile.jsonl") or name.startswith("paid-"):
         return f"restore it from a copy, or remove the run's folder {path.parent} and run it again"
-    if name in _MADE:
-        return f"restore it from a copy, or remove it and run `isocost {_MADE[name]} {word(path.parent)}` again"
-    if name in _FILES or name == "profile.jsonl":
-        return f"restore it from a copy, or begin again in another folder than {path.parent}"
+    if _LATER.get(name):
+        return f"restore it from a copy, or remove it and run `isocost {_LATER[name]} {word(path.parent)}` again"
+    if name in (*_FILES, *_LATER, "profile.jsonl"):
+        return f"restore it from a copy, or start again in another folder than {path.parent}"
     return "restore it from a copy, or fetch it again"

@@ -1,7 +1,6 @@
-"""Groups that the ledger keeps as plain data: those that will be trained on again, or played on, outlive the process.
+"""Groups that the ledger keeps, as plain data in a checkpoint: to be trained on again, or continued, after a resume.
 
-JSON like the rest of a checkpoint's state, so it suits shelves of thousands of short rollouts, not of millions of
-tokens.
+It is JSON like the rest of a checkpoint's state: fit for thousands of short rollouts, not for millions of tokens.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _COLUMNS = {"tokens": np.int64, "role": np.int64, "logp": np.float32, "turn": np
 
 
 def data(groups: Iterable[Group]) -> list[dict[str, Any]]:
-    """Groups in the order they were put by, ready for JSON. Problems are named, not stored."""
+    """Groups as JSON data, in the order they were kept. Problems are named by id, not stored."""
     return [
         {
             "id": g.problem.id, "variant": g.problem.variant, "place": plain(g.place),
@@ -29,13 +28,13 @@ def data(groups: Iterable[Group]) -> list[dict[str, Any]]:
 
 
 def kept(state: Mapping[str, Any], problems: Sequence[Problem]) -> dict[str, list[Group]]:
-    """The groups that a checkpoint's state keeps, by name. Earlier versions had each name as a key of the state."""
+    """The groups that a checkpoint's state keeps, by name. In earlier versions each name is a key of the state."""
     stored = state.get("kept") or {name: state[name] for name in ("shelf", "unfinished") if name in state}
     return {name: groups(each, problems) for name, each in stored.items()}
 
 
 def groups(stored: Sequence[Mapping[str, Any]], problems: Sequence[Problem]) -> list[Group]:
-    """The groups that `data` wrote; problems are looked up among these. Exact to the last bit of a log-prob."""
+    """The groups that `data` wrote; `problems` has their problems. Log-probs are exact to the last bit."""
     known = {p.id: p for p in problems}
     out = []
     for x in stored:
@@ -61,7 +60,7 @@ def _rollout(r: Rollout) -> dict[str, Any]:
 
 
 def _numbers(x: np.ndarray) -> list[Any]:
-    """An array for JSON, which has no infinities: those are spelled out, as numpy reads them back."""
+    """An array for JSON, which has no infinities: they become text that numpy reads back."""
     return [v if np.isfinite(v) else str(v) for v in x.tolist()] if not np.isfinite(x).all() else x.tolist()
 
 
@@ -77,7 +76,7 @@ def _rollout_of(x: Mapping[str, Any], problem: Problem) -> Rollout:
         name: tuple(np.array(n, dtype=np.float32) for n in each) if isinstance(each, list) else each
         for name, each in x["notes"].items()
     }
-    if x.get("outlook") is not None:        # a key of its own in earlier versions
+    if x.get("outlook") is not None:        # a separate key in earlier versions
         notes["outlooks"] = x["outlook"]
     parent = tuple(x["parent"]) if x["parent"] else None
     return Rollout(

@@ -1,4 +1,4 @@
-"""How fast a run goes, and what its time goes to: read off a line of timing.jsonl, and off nothing else."""
+"""The throughput of a run, and the shares of its time by activity, from a line of timing.jsonl."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-WORK = {"sample": "sampling", "score": "scoring", "learn": "learning", "evaluate": "evaluating"}  # as it is told
+WORK = {"sample": "sampling", "score": "scoring", "learn": "learning", "evaluate": "evaluating"}  # names in output
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Of the training account, over all of the clock's seconds; shares are of the seconds, `rest` is what is left."""
+    """Rates of the training account over wall-clock time, and the shares of that time; `rest` is the remainder."""
 
-    tokens_per_second: float  # written by the policy
+    tokens_per_second: float  # sampled by the policy
     rollouts_per_second: float
-    shares: Mapping[str, float]  # by the names of WORK, and `rest`: each in [0, 1], 1 in all
+    shares: Mapping[str, float]  # by the keys of WORK, and `rest`: each in [0, 1], with sum 1
 
     def data(self) -> dict[str, Any]:
         return {
@@ -28,8 +28,8 @@ class Rates:
 def rates(line: Mapping[str, Any]) -> Rates | None:
     """The rates up to a line of timing.jsonl; None before the first second's work, and for lines without them.
 
-    Busy seconds are measured where the work is done. Where work overlaps (several verifier processes, an engine that
-    writes while the learner learns) they add up to more than the clock's, and shares are of their sum.
+    Busy seconds are measured where the work is done. If work overlaps (several verifier processes, an engine that
+    samples during an update) their sum is above the wall-clock time, and shares are of that sum.
     """
     if not all(k in line for k in ("seconds", "rollouts", "tokens", *WORK)) or not line["seconds"]:
         return None
@@ -40,7 +40,7 @@ def rates(line: Mapping[str, Any]) -> Rates | None:
 
 
 def together(lines: Sequence[Mapping[str, Any]]) -> Rates | None:
-    """Of runs that go on side by side, from the last line of each: speeds add up, shares are of all their seconds."""
+    """Rates of runs in parallel, from the last line of each: rates add up, shares are averaged over time."""
     each = [(line, r) for line in lines if (r := rates(line)) is not None]
     if not each:
         return None
@@ -54,7 +54,7 @@ def together(lines: Sequence[Mapping[str, Any]]) -> Rates | None:
 
 
 def told(r: Rates) -> str:
-    """In one line, for people: '1,234 tokens/s, 410 rollouts/s; sampling 43 %, scoring 1 %, learning 35 %, ...'."""
+    """One line of text: '1,234 tokens/s, 410 rollouts/s; sampling 43 %, scoring 1 %, learning 35 %, ...'."""
     shares = ", ".join(f"{name} {100 * r.shares[k]:.0f} %" for k, name in WORK.items() if k != "evaluate")
     evaluating = f", evaluating {100 * r.shares['evaluate']:.0f} %" if r.shares["evaluate"] >= 0.005 else ""
     return f"{r.tokens_per_second:,.0f} tokens/s, {r.rollouts_per_second:,.0f} rollouts/s; {shares}{evaluating}"

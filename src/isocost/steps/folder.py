@@ -14,6 +14,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+import isocost.planner  # noqa: F401 (registers the shapes of a study's files)
 from isocost.errors import UserError
 from isocost.jsonfile import write_json
 from isocost.laws.curves import PASS

@@ -19,7 +19,7 @@ from isocost.planner.learning_rate import RateRule, given, starting_rule
 from isocost.planner.pilot import Evaluation
 from isocost.planner.rollouts import prescribe
 from isocost.runs.record import read_json
-from isocost.runs.run import its_own
+from isocost.runs.run import method_defaults
 from isocost.runs.schema import ENDED
 from isocost.steps import imported, spending
 from isocost.steps.fit import choose_metric, overfitted
@@ -145,7 +145,7 @@ def _overridden(home: Home, planned: pilots.PilotPlan) -> str:
     used = {**asdict(home.setting), "lr": "by the rule", "warmup": "at most 5 % of the updates",
             "n": ", ".join(map(str, planned.grid or (planned.fallback_n,))),
             "B": f"{planned.batch} / n" if planned.batch else planned.B}
-    differs = its_own(method, used)
+    differs = method_defaults(method, used)
     return f"{method}: {differs}" if differs else ""
 
 

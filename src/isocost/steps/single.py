@@ -19,7 +19,7 @@ from isocost.planner.learning_rate import starting_rule
 from isocost.planner.study_runs import warmup
 from isocost.recipe import describe
 from isocost.runs.files import tail
-from isocost.runs.run import Job, its_own, recipe_of
+from isocost.runs.run import Job, method_defaults, recipe_of
 from isocost.runs.speed import rates
 from isocost.seams import SIZES, Recipe
 from isocost.steps.events import SILENT, Evaluated, Noted, Observer, Sampled, Started, Warned
@@ -103,7 +103,7 @@ def train_one(
     observer.on(Started(job))
     for text in opened.problems.report.warnings[:SHOWN] if opened else ():
         observer.on(Warned(text))
-    if differs := its_own(method, {"n": n, "B": B, **describe(recipe.pace)}):
+    if differs := method_defaults(method, {"n": n, "B": B, **describe(recipe.pace)}):
         observer.on(Noted(differs))
     if dear := _evaluating(job, spend, evaluations, opened):
         observer.on(Warned(dear))
@@ -158,7 +158,7 @@ def expected_bill(job: Job, spend: Budget, evaluations: int, known: Mapping[str,
 
 def parameters_of(model: str) -> int:
     """The number of weights of a model, which is loaded."""
-    from isocost.local.weights import load
+    from isocost.local.models import load
 
     return sum(w.numel() for w in load(model).weights.values())
 

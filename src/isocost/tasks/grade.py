@@ -112,13 +112,13 @@ class _Record:
         self.failures: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
         self._verifier, self._first = verifier, ""
-        self._latest: deque[tuple[bool, bool]] = deque()    # (failed, cost a process), at most WINDOW
+        self._latest: deque[tuple[bool, bool]] = deque()    # (failed, process replaced), at most WINDOW
         self._failed = self._restarted = 0     # how many of these
         self._unscored = self._restarts = 0    # in a row
         self._lock = threading.Lock()
 
     def saw(self, outcome: Outcome, problem: str, replaced: bool = False) -> None:
-        """Count an answer; `replaced` says that it cost a process."""
+        """Count an answer; `replaced`: a process was replaced for it."""
         failed = outcome[0] not in ("score", "none")
         with self._lock:
             if outcome[0] != "score":

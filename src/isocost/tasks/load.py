@@ -34,7 +34,7 @@ PROMPTS = ("prompt", "messages", "question", "problem")
 ANSWERS = ("answer", "ground_truth", "final_answer", "solution")
 ROLES = ("system", "user", "assistant", "tool")
 _NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(?:e[-+]?\d+)?", re.ASCII | re.IGNORECASE)
-Row = tuple[str, Any]                         # where it stands ("line 3"), and what was read there
+Row = tuple[str, Any]                         # its place ("line 3"), and what was read there
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found while loading: everything that was left out, and why."""
+    """The findings while loading: every row that was left out, and why."""
 
-    rows: int                                    # rows read, blank lines apart
+    rows: int                                    # rows read, without blank lines
     broken: tuple[Broken, ...] = ()
-    duplicates: tuple[tuple[str, str], ...] = () # (where, where the same prompt and answer stood first)
+    duplicates: tuple[tuple[str, str], ...] = () # (place, place of the first one with the same prompt and answer)
     warnings: tuple[str, ...] = ()
     solutions: float = 0.0                       # share of problems with a reference solution
     rewards: tuple[float, float] = (0.0, 1.0)    # the lowest and highest reward when the user's function was tried
@@ -404,7 +404,7 @@ def _prompt(row: Mapping[str, Any]) -> tuple[tuple[Message, ...], str | None, bo
     messages = list(_messages(value, key)) if chat else [Message("user", value)]
     ending = messages.pop().content if messages and messages[-1].role == "assistant" else None
     if not any(m.role == "user" and m.content.strip() for m in messages):
-        raise ValueError(f"{key!r} " + ("has no message of the user with text" if chat else "asks nothing"))
+        raise ValueError(f"{key!r} " + ("has no message of the user with text" if chat else "is empty"))
     system = row.get("system")
     if system is not None and not isinstance(system, str):
         raise ValueError(f"'system' must be text, got {_kind(system)}")

@@ -1,4 +1,4 @@
-"""Processes that mark answers beside the run: started when first needed, replaced when they hang or die."""
+"""Verifier processes beside the run: started when first needed, replaced when they hang or die."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ LEAST_MEMORY = 4       # GiB of data that a user's reward may have on any machin
 RESTARTS = ("timeout", "died", "malformed")    # outcomes after which the process is replaced
 CAUSES = {"SIGKILL": " (out of memory?)", "SIGXCPU": " (it used more CPU time than it may)"}
 LARGEST = 1e12         # of a reward: squares of larger ones, summed over a batch, overflow float32
-Outcome = tuple[str, float | str | None]       # ("score", value), or the kind of failure and what is known of it
+Outcome = tuple[str, float | str | None]       # ("score", value), or the kind of failure and its details
 
 
 class Pool:
-    """Workers, each driven by one thread, so that a busy event loop does not eat into a time limit.
+    """Workers, each driven by one thread, so that a busy event loop does not consume a request's time limit.
 
-    `stopped` says why nothing more is to be asked, or "".
+    `stopped` returns why no more requests are sent, or "".
     """
 
     def __init__(self, verifier: str, workers: int, timeout: float, stopped: Callable[[], str]):
@@ -53,12 +53,12 @@ class Pool:
         self._lock = threading.Lock()
 
     def submit(
-        self, text: str, problem: Problem, tokens: Sequence[int], saw: Callable[[Outcome, str, bool], None]
+        self, text: str, problem: Problem, tokens: Sequence[int], on_outcome: Callable[[Outcome, str, bool], None]
     ) -> Future[tuple[Outcome, float]]:
-        """A future of the outcome and the seconds a worker was busy with it; ("stopped", why) once `stopped` says so.
+        """A future of the outcome and the seconds a worker was busy with it; ("stopped", why) once `stopped` gives one.
 
-        `saw(outcome, problem's id, whether it cost a process)` is called first, in another thread. The future raises
-        UserError if a user's file cannot be used, RewardFailed if it no longer can.
+        `on_outcome(outcome, problem's id, whether a process was replaced)` is called first, in another thread. The
+        future raises UserError if a user's file cannot be used, RewardFailed if it no longer can.
         """
         body = f"[{json.dumps(text)}, {json.dumps(list(tokens))}, {verify.row(problem)}]".encode()
         with self._lock:
@@ -66,9 +66,11 @@ class Pool:
                 self._threads = ThreadPoolExecutor(self._workers, "verifier")
                 for _ in range(self._workers):
                     self._idle.put(_Worker(self._starter, self._opening))
-        return self._threads.submit(self._run, body, problem.id, saw)
+        return self._threads.submit(self._run, body, problem.id, on_outcome)
 
-    def _run(self, body: bytes, problem: str, saw: Callable[[Outcome, str, bool], None]) -> tuple[Outcome, float]:
+    def _run(
+        self, body: bytes, problem: str, on_outcome: Callable[[Outcome, str, bool], None]
+    ) -> tuple[Outcome, float]:
         if why := self._stopped():
             return ("stopped", why), 0.0
         worker = self._idle.get()
@@ -80,7 +82,7 @@ class Pool:
         if outcome[0] == "refused":
             raise (RewardFailed if self._used else UserError)(str(outcome[1]))
         self._used, outcome = True, finite(outcome)
-        saw(outcome, problem, replaced)
+        on_outcome(outcome, problem, replaced)
         return outcome, time.perf_counter() - began
 
     def close(self) -> None:
@@ -94,7 +96,7 @@ class Pool:
 
 
 def finite(outcome: Outcome) -> Outcome:
-    """None is "none", NaN and infinities are "not finite", beyond `LARGEST` is "too large"; the rest stays."""
+    """A score of None is "none", NaN or infinite is "not finite", beyond `LARGEST` is "too large"; others unchanged."""
     kind, value = outcome
     if kind != "score":
         return outcome
@@ -109,14 +111,14 @@ def finite(outcome: Outcome) -> Outcome:
 
 
 def printable(text: str) -> str:
-    """A reason as one line without control characters: an exception may quote what a model wrote."""
+    """A reason as one line without control characters: an exception may quote a completion."""
     return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
 
 
 def reward_memory() -> int:
-    """Bytes of data that the process of a user's reward may have: half of the machine's, 4 GiB at least.
+    """Bytes of data that the process of a user's reward may have: half of the machine's, at least 4 GiB.
 
-    ISOCOST_REWARD_MEMORY gives another number of GiB. Raises UserError if that is none.
+    ISOCOST_REWARD_MEMORY sets another number of GiB. Raises UserError if it is not a number above 0.
     """
     asked = os.environ.get("ISOCOST_REWARD_MEMORY")
     if asked is None:
@@ -133,13 +135,13 @@ def reward_memory() -> int:
 def _machine_memory() -> int:
     """Bytes of memory of this machine, or of the container if that has less."""
     whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    with contextlib.suppress(OSError, ValueError):       # "max" is no number
+    with contextlib.suppress(OSError, ValueError):       # "max" means no limit
         return min(whole, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     return whole
 
 
 class _Starter:
-    """The process that forks workers: started when the first is needed, and again if it was lost."""
+    """The process that forks workers: started when the first is needed, and again if it ended."""
 
     def __init__(self, library: str):
         self._library = library       # that every worker imports
@@ -148,13 +150,13 @@ class _Starter:
         self._lock = threading.Lock()
 
     def start(self, *given: int) -> None:
-        """Have a worker started with these descriptors."""
+        """Start a worker with these descriptors."""
         with self._lock:
             if self._process is None or self._process.poll() is not None:
                 self._close()
                 self._open()
             assert self._socket is not None
-            with contextlib.suppress(BrokenPipeError):      # it ended just now: the worker's pipes say so too
+            with contextlib.suppress(BrokenPipeError):      # it ended just now: the worker's pipes are closed too
                 socket.send_fds(self._socket, [b"."], given)
 
     def close(self) -> None:
@@ -162,8 +164,8 @@ class _Starter:
             self._close()
 
     def _open(self) -> None:
-        mine, theirs = socket.socketpair()
-        # -P: what lies in the current folder is data, and a json.py there must not be imported in place of Python's
+        own_end, theirs = socket.socketpair()
+        # -P: the current folder holds data, and a json.py there must not be imported in place of Python's
         command = [sys.executable, "-P", supervisor.__file__, str(theirs.fileno()), *filter(None, [self._library])]
         env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         with theirs:
@@ -171,18 +173,18 @@ class _Starter:
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env,
                 start_new_session=True, pass_fds=(theirs.fileno(),),
             )
-        self._socket = mine
+        self._socket = own_end
 
     def _close(self) -> None:
         if self._socket is not None and self._process is not None:
             self._socket.close()
-            self._process.kill()        # no worker of its own is left
+            self._process.kill()        # its workers have ended
             self._process.wait()
         self._socket = self._process = None
 
 
 class _Worker:
-    """One process of `isocost.tasks.worker`, started when first asked and again after it was lost."""
+    """One process of `isocost.tasks.worker`, started at the first request and again after it ended."""
 
     def __init__(self, starter: _Starter, opening: dict[str, Any]):
         self._starter, self._opening = starter, opening
@@ -192,7 +194,7 @@ class _Worker:
         """The outcome of one request, and whether the process was replaced before it or has to be after it."""
         replaced = False
         if self._ends is not None and not self._quiet():
-            self.end()          # it ended or wrote something since its last answer: not this request's fault
+            self.end()          # it ended or wrote something since its last answer: this request is not the cause
             replaced = True
         if self._ends is None and (started := self._start())[0] != "ready":
             self.end()
@@ -229,7 +231,7 @@ class _Worker:
         return "refused", f"{self._opening['verifier']} cannot be loaded: {value}"
 
     def _quiet(self) -> bool:
-        """Whether nothing came, and the process did not end, since its last answer."""
+        """Whether the process has written nothing, and not ended, since its last answer."""
         assert self._ends is not None
         seen = select.poll()
         seen.register(self._ends[2], select.POLLIN)
@@ -251,7 +253,7 @@ class _Worker:
                 except BlockingIOError:
                     pass
                 except BrokenPipeError:
-                    return "died", _how(_status(report, 2.0))
+                    return "died", _ending(_status(report, 2.0))
                 if left:
                     seen.register(asks, select.POLLOUT)
                 else:
@@ -263,7 +265,7 @@ class _Worker:
             if says in ready:
                 more = os.read(says, 65536)
                 if not more:
-                    return "died", _how(_status(report, 2.0))
+                    return "died", _ending(_status(report, 2.0))
                 answer += more
                 if len(answer) > LONGEST:
                     return "malformed", f"the process answered with more than {LONGEST} bytes"
@@ -290,7 +292,7 @@ def _read(answer: bytes, nonce: str) -> Outcome:
 
 
 def _status(report: int, limit: float) -> int | None:
-    """What the supervisor says of how a worker ended; None if it says nothing within `limit` seconds."""
+    """The status that the supervisor reports for an ended worker; None without a report within `limit` seconds."""
     seen = select.poll()
     seen.register(report, select.POLLIN)
     with contextlib.suppress(ValueError):       # it was killed
@@ -298,7 +300,7 @@ def _status(report: int, limit: float) -> int | None:
     return None
 
 
-def _how(status: int | None) -> str:
+def _ending(status: int | None) -> str:
     """How a worker whose pipe is closed has ended, by its status."""
     if status is None:
         return "its process closed the pipe of its answers"

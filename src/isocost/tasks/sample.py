@@ -1,4 +1,4 @@
-"""A few problems that stand for a whole set."""
+"""A representative sample of a problem set."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from isocost.types import Problem
 
 
 def sample(problems: Sequence[Problem], count: int, seed: int = 0) -> tuple[Problem, ...]:
-    """So many of the problems, at random by seed, each level in proportion to its share; in their own order.
+    """`count` of the problems, at random by seed, each level in proportion to its share; in their own order.
 
     Problems are sorted by level (`meta["level"]`; those without one first, then numbers, then words) and within a level
-    by the hash of what they ask and the seed; every N / count-th is taken from a random start (systematic sampling). So
-    the sample does not depend on the order of the problems. All of them are returned where there are no more.
+    by the hash of prompt and seed; every N / count-th is taken from a random start (systematic sampling). So
+    the sample does not depend on the order of the problems. All are returned if there are no more than `count`.
     """
     if count >= len(problems):
         return tuple(problems)

@@ -1,8 +1,8 @@
-"""Training and held-out problems, divided by what they ask and by nothing else.
+"""Training and held-out problems, split by a hash of their prompts.
 
-A problem's side is decided by the hash of its prompt (case, spacing and compatibility forms apart), so the same
-question always lands on the same side, and adding problems moves none that were there. Held-out problems are
-divided once more: `select` may choose between arms, `audit` gives the values that are reported.
+The hash ignores case, spacing and compatibility forms, so the same question is always in the same split, and added
+problems move no others. Held-out problems are split again: `select`, the validation split, chooses between arms;
+`audit`, the test split, gives the reported values.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from isocost.errors import UserError
 from isocost.tasks import text
 from isocost.types import Problem
 
-EFFECT = 0.02          # the difference in mean reward that a held-out set should be able to show
+EFFECT = 0.02          # the difference in mean reward that a held-out set should detect
 SPREAD = 0.1           # assumed standard deviation over problems of the true difference between two arms
 QUANTILES = 1.645 + 0.842   # one-sided 5 % error, 80 % power
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Who learns from what: `train`; held out: `select` chooses, `audit` reports."""
+    """Training problems, and held out: `select`, the validation split, and `audit`, the test split."""
 
     train: tuple[Problem, ...]
     select: tuple[Problem, ...]
     audit: tuple[Problem, ...]
     warnings: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()   # ids of training problems taken out because they are held out too
+    removed: tuple[str, ...] = ()   # ids of training problems left out because they are held out too
 
     @property
     def held_out(self) -> tuple[Problem, ...]:
         return self.select + self.audit
 
     def evaluated(self, problems: int, *, salt: int = 0) -> Split:
-        """The same with so many held-out problems, from both halves in proportion and at least one of each.
+        """The same with this many held-out problems, from both splits in proportion and at least one of each.
 
-        Which ones is decided by the hash of what they ask, as the sides are: it does not depend on their order.
+        They are chosen by the hash of their prompts, like the splits, so the order of problems has no effect.
         """
         first = min(max(round(problems * len(self.select) / len(self.held_out)), 1), max(problems - 1, 1))
         return replace(self, select=_some(self.select, first, salt), audit=_some(self.audit, problems - first, salt))
@@ -47,14 +47,14 @@ class Split:
 def split(
     problems: Sequence[Problem], held_out: int | float = 0.2, *, salt: int = 0, samples: int | None = None
 ) -> Split:
-    """Hold out a share (below 1), or about so many (1 and more), of the problems.
+    """Hold out a share (below 1), or about a number (1 or more), of the problems.
 
-    A share keeps every problem's side for ever. A number becomes the share it is of these problems, rounded up to
-    a multiple of 1/1024 so that a few more rows seldom move it; the size is then met only about. `salt` makes
-    another division; `samples` is how many attempts per held-out problem will be drawn (None, and for problems that
-    allow it: evaluated exactly).
+    With a share, a problem never changes its split. A number becomes its share of these problems, rounded up to a
+    multiple of 1/1024 so that a few more rows rarely change it; the size is then approximate. `salt` makes another
+    split; `samples` is the number of attempts per held-out problem (None: evaluated exactly, as are problems that
+    allow it).
 
-    Raises UserError when a side would be empty.
+    Raises UserError if a split would be empty.
     """
     share = _share(held_out, len(problems))
     train: list[Problem] = []
@@ -63,45 +63,46 @@ def split(
     for problem in problems:
         side, half = _hash(problem, salt)
         (train if side >= share else select if half < 0.5 else audit).append(problem)
-    for name, side_ in (("train on", train), ("choose by", select), ("audit with", audit)):
+    for name, side_ in (("training", train), ("validation", select), ("test", audit)):
         if not side_:
-            raise UserError(f"holding out {held_out:g} of {len(problems)} problems leaves none to {name}")
+            raise UserError(f"holding out {held_out:g} of {len(problems)} problems leaves the {name} split empty")
     return Split(tuple(train), tuple(select), tuple(audit), tuple(_small(select, audit, samples)))
 
 
 def split_given(
     train: Sequence[Problem], held_out: Sequence[Problem], *, salt: int = 0, samples: int | None = None
 ) -> Split:
-    """Use a held-out set of its own. Training problems that ask the same are taken out and named in `removed`.
+    """Use a separate held-out set. Training problems with the same prompts are left out and named in `removed`.
 
-    Raises UserError when a side would be empty.
+    Raises UserError if a split would be empty.
     """
     known = {text.kin(p) for p in held_out}
     kept = tuple(p for p in train if text.kin(p) not in known)
     removed = tuple(p.id for p in train if text.kin(p) in known)
     select = tuple(p for p in held_out if _hash(p, salt)[1] < 0.5)
     audit = tuple(p for p in held_out if _hash(p, salt)[1] >= 0.5)
-    for name, side in (("train on", kept), ("choose by", select), ("audit with", audit)):
+    for name, side in (("training", kept), ("validation", select), ("test", audit)):
         if not side:
-            raise UserError(f"{len(held_out)} held-out problems beside {len(train)} leave none to {name}")
-    warnings = [f"{len(removed)} training problems ask what held-out ones ask, and were taken out"] if removed else []
+            raise UserError(f"{len(held_out)} held-out and {len(train)} training problems leave the {name} split empty")
+    same = f"{len(removed)} training problems have the prompts of held-out ones, and were left out"
+    warnings = [same] if removed else []
     return Split(kept, select, audit, (*warnings, *_small(select, audit, samples)), removed)
 
 
 def _some(problems: Sequence[Problem], count: int, salt: int) -> tuple[Problem, ...]:
-    """So many of these, by another hash of what they ask than the one that chose their half; in their order."""
+    """`count` of these, chosen by another hash of their prompts than the one for the split; in their order."""
     first = sorted(range(len(problems)), key=lambda i: _hash(problems[i], salt + 1)[1])[:count]
     return tuple(problems[i] for i in sorted(first))
 
 
 def overlap(train: Sequence[Problem], held_out: Sequence[Problem]) -> list[tuple[str, str]]:
-    """Pairs of ids (training, held out) that ask the same, case, spacing and compatibility forms apart."""
+    """Pairs of ids (training, held out) with the same prompt, ignoring case, spacing and compatibility forms."""
     known = {text.kin(p): p.id for p in held_out}
     return [(p.id, known[text.kin(p)]) for p in train if text.kin(p) in known]
 
 
 def detectable(problems: int, samples: int | None = None) -> float:
-    """The smallest difference in mean reward between two arms that so many held-out problems would show.
+    """The minimum detectable difference in mean reward between two arms with this many held-out problems.
 
     One-sided 5 % error, 80 % power, both arms on the same problems. Per problem the variance is that of the true
     difference (assumed 0.1^2) plus, with `samples` attempts drawn per arm, at most 2 x (1/4) / samples.
@@ -111,7 +112,7 @@ def detectable(problems: int, samples: int | None = None) -> float:
 
 
 def needed(effect: float = EFFECT, samples: int | None = None) -> int:
-    """How many held-out problems show this difference, by the rule of `detectable`."""
+    """The number of held-out problems that detect this difference, by the rule of `detectable`."""
     return math.ceil((detectable(1, samples) / effect) ** 2)
 
 
@@ -128,7 +129,7 @@ def _share(held_out: int | float, problems: int) -> float:
 
 
 def _hash(problem: Problem, salt: int) -> tuple[float, float]:
-    """Two numbers in [0, 1) that depend on what is asked and the salt alone."""
+    """Two numbers in [0, 1) that depend only on the prompt and the salt."""
     digest = hashlib.sha256(f"{salt}\n{text.kin(problem)}".encode()).digest()
     return int.from_bytes(digest[:6]) / 2**48, int.from_bytes(digest[6:12]) / 2**48
 
@@ -141,6 +142,7 @@ def _small(select: Sequence[Problem], audit: Sequence[Problem], samples: int | N
         return []
     how = "exactly" if samples is None else f"with {samples} samples each"
     return [
-        f"{len(select)} problems to choose by and {len(audit)} to audit with, evaluated {how}, show differences of "
-        f"about {detectable(smallest, samples):.3f}; for {EFFECT:g} each side needs about {needed(EFFECT, samples)}"
+        f"minimum detectable difference with {len(select)} validation and {len(audit)} test problems, evaluated {how}: "
+        f"about {detectable(smallest, samples):.3f} (80 % power); for {EFFECT:g} each split needs about "
+        f"{needed(EFFECT, samples)} problems"
     ]

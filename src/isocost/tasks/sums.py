@@ -1,9 +1,9 @@
-"""The built-in problems: sums of two numbers, with a dial for difficulty and one for the length of the answer.
+"""The built-in problems: sums of two numbers, with settings for difficulty and for the length of the answer.
 
-Every ordered pair of two-digit numbers is one problem. How many columns carry is its level. The dial `work` asks
-for more of the reasoning: 0 wants the sum alone, 1 the column totals first, 2 the whole column addition. The last
-character of the prompt says which. The sum alone is accepted in one spelling only, so the chance of being right is
-the chance of one string, and can be computed instead of sampled.
+Every ordered pair of two-digit numbers is one problem. Its level is the number of carries. The setting `work` adds
+reasoning to the answer: 0 is the sum alone, 1 the column totals first, 2 the whole column addition; the last character
+of the prompt encodes it. The sum alone has one right spelling, so pass@1 is the probability of one string, and is
+computed instead of sampled.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ RATES = Path(__file__).parent.parent / "local" / "base" / "rates.json"
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Which sums are meant. `str` gives the name that `Sums.of` reads back."""
+    """A set of sums. `str` gives the name that `Sums.of` reads back."""
 
     level: int | None = None      # exactly so many carries
     carry: int | None = None      # 0: none, 1: at least one
     digits: int = 2               # of either operand
     work: int = 0                 # 0 the sum, 1 column totals first, 2 the whole column addition
-    count: int | None = None      # so many, drawn without replacement; None: every one (two digits only)
+    count: int | None = None      # this many, drawn without replacement; None: all (two digits only)
     seed: int = 0                 # of that draw
     base: str = ""                # "easy", "hard" or "very-easy": by the embedded base's exact pass rate
 
@@ -51,7 +51,7 @@ class Sums:
             if key not in cls.__slots__:
                 raise UserError(f"{name!r}: sums have no option {key!r}; there are {', '.join(cls.__slots__)}")
             if key != "base" and not value.lstrip("-").isdecimal():
-                raise UserError(f"{name!r}: {key} takes a whole number, not {value!r}")
+                raise UserError(f"{name!r}: {key} must be an integer, got {value!r}")
             given[key] = value if key == "base" else int(value)
         return cls(**given)  # type: ignore[arg-type]  # each value was converted by its key just above
 
@@ -181,7 +181,7 @@ def _steps(a: int, b: int, work: int) -> list[str]:
 def _pairs(which: Sums) -> ndarray:
     """(pairs, 2) operands in a fixed order, after every filter."""
     low, high = (10 ** (which.digits - 1) if which.digits > 1 else 0), 10**which.digits
-    if which.digits > 2:  # too many to list: a seeded sample large enough to draw `count` from
+    if which.digits > 2:  # too many to list: a seeded sample, large enough for `count`
         draw = chance.generator(which.seed, chance.Purpose.CHOOSE, which.digits, 1)
         pairs = np.unique(draw.integers(low, high, size=(40 * (which.count or 1000), 2)), axis=0)
     else:

@@ -1,15 +1,15 @@
-"""Starts the processes that mark answers, and ends each together with everything that it started.
+"""Starts the verifier processes, and ends each together with every process that it started.
 
-    the run -- this process -- a supervisor -- a worker (`isocost.tasks.worker`) -- whatever a reward starts
+    the run -- this process -- a supervisor -- a worker (`isocost.tasks.worker`) -- processes that a reward starts
 
 This process imports what every worker needs once (on Linux; elsewhere a fork after that is not safe) and forks a
-supervisor for each worker, so that a worker that was lost is replaced in milliseconds. A supervisor adopts orphans
+supervisor for each worker, so that a lost worker is replaced in milliseconds. A supervisor adopts orphans
 (Linux: PR_SET_CHILD_SUBREAPER), so a process that a reward detached with `setsid` or a double fork ends with its worker
 too. Elsewhere the worker's process group ends.
 
 Run as a script by `isocost.tasks.processes`, with the number of a socket: one message with four descriptors for each
 worker. `life`: the supervisor ends everything when its other end is closed. `requests` and `answers` are the worker's.
-`report`: how it ended is written there once everything has ended, as its exit status, or minus a signal's number.
+`report`: once everything has ended, its exit status, or minus the number of the signal that ended it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import time
 from pathlib import Path
 
 LEFT = 64 + 4 * (os.cpu_count() or 1)     # processes that a reward may have running at a time
-TOO_MANY = 1000                           # for a status: it had more
+TOO_MANY = 1000                           # a status: it had more
 TICK = 1.0                                # seconds between counts
 _PDEATHSIG, _SUBREAPER = 1, 36            # of Linux' prctl
 
@@ -37,7 +37,7 @@ def main(control: int, imports: list[str]) -> None:
     run.set_inheritable(False)
     if sys.platform == "linux":
         for name in ("isocost.tasks.worker", *imports):
-            with contextlib.suppress(ImportError):      # a library that is missing is missed when it is used
+            with contextlib.suppress(ImportError):      # a missing library raises when it is used
                 importlib.import_module(name)
     while True:
         message, given, _, _ = socket.recv_fds(run, 1, 4)
@@ -50,11 +50,11 @@ def main(control: int, imports: list[str]) -> None:
             os._exit(0)
         for one in given:
             os.close(one)
-        _ended()
+        _reaped()
 
 
 def _supervise(life: int, requests: int, answers: int, report: int) -> None:
-    """Fork the worker, wait until it ends or `life` is closed at its other end, end the rest, and say how it ended."""
+    """Fork the worker, wait until it ends or `life` is closed at its other end, end the rest, and report its status."""
     os.setsid()
     _prctl(_SUBREAPER, 1)
     own = os.getpid()
@@ -70,9 +70,9 @@ def _supervise(life: int, requests: int, answers: int, report: int) -> None:
         try:
             if os.getppid() == own:       # or it ended before the lines above
                 _work()
-        finally:                          # nothing that a reward has registered for the end of its process is run
+        finally:                          # without running what a reward registered for its process's exit
             os._exit(0 if sys.exc_info()[0] is None else 1)
-    os.close(requests)                    # the worker alone holds them: when it ends, the run sees them closed
+    os.close(requests)                    # only the worker holds them, so the run's ends close with it
     os.close(answers)
     status = _watch(worker, life)
     _end(worker)
@@ -81,7 +81,7 @@ def _supervise(life: int, requests: int, answers: int, report: int) -> None:
 
 
 def _work() -> None:
-    with contextlib.suppress(OSError):    # if memory runs out, this process is to be killed and not the run
+    with contextlib.suppress(OSError):    # if memory runs out, the system should kill this process and not the run
         Path("/proc/self/oom_score_adj").write_text("1000")
     from isocost.tasks.worker import main as work
 
@@ -89,17 +89,17 @@ def _work() -> None:
 
 
 def _watch(worker: int, life: int) -> int:
-    """The worker's status, `TOO_MANY`, or 0 where the run asked for its end."""
+    """The worker's status, `TOO_MANY`, or 0 if the run requested its end."""
     wake, woken = os.pipe()
     for end in (wake, woken):
         os.set_blocking(end, False)
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     while True:
-        for pid, status in _ended():
+        for pid, status in _reaped():
             if pid == worker:
                 return os.waitstatus_to_exitcode(status)
-        if len(_below(os.getpid())) > LEFT:
+        if len(_descendants(os.getpid())) > LEFT:
             return TOO_MANY
         ready, _, _ = select.select([life, wake], [], [], TICK)
         if life in ready:
@@ -109,8 +109,8 @@ def _watch(worker: int, life: int) -> int:
                 os.read(wake, 4096)
 
 
-def _ended() -> list[tuple[int, int]]:
-    """Take note of every child that has ended: (process id, wait status)."""
+def _reaped() -> list[tuple[int, int]]:
+    """Reap the children that have ended: (process id, wait status) of each."""
     found = []
     with contextlib.suppress(ChildProcessError):
         while (one := os.waitpid(-1, os.WNOHANG))[0]:
@@ -119,21 +119,21 @@ def _ended() -> list[tuple[int, int]]:
 
 
 def _end(worker: int) -> None:
-    """Kill the worker's group, then whatever is left, until nothing is; gives up on what cannot be killed."""
+    """Kill the worker's group, then its other processes until none is left, or 5 s have passed."""
     with contextlib.suppress(OSError):
         os.killpg(worker, signal.SIGKILL)
     until = time.monotonic() + 5.0
-    while (left := _below(os.getpid())) and time.monotonic() < until:
-        for number in (signal.SIGSTOP, signal.SIGKILL):     # none can start another while the rest is being killed
+    while (left := _descendants(os.getpid())) and time.monotonic() < until:
+        for number in (signal.SIGSTOP, signal.SIGKILL):     # stopped first, so that none starts another meanwhile
             for pid in left:
                 with contextlib.suppress(OSError):
                     os.kill(pid, number)
-        time.sleep(0.002)
-        _ended()
+        time.sleep(0.002)       # poll: a killed process takes a moment to end
+        _reaped()
 
 
-def _below(pid: int) -> list[int]:
-    """Ids of the processes that descend from one; none where the system does not tell."""
+def _descendants(pid: int) -> list[int]:
+    """Ids of the descendants of a process; empty if the system has no /proc."""
     found: list[int] = []
     waiting = [pid]
     while waiting:

@@ -1,4 +1,4 @@
-"""When two prompts are the same: for identity, and more loosely for keeping held-out problems unseen."""
+"""Whether two prompts are the same: for identity, and more loosely to keep held-out problems out of training."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from isocost.types import Message, Problem
 
 
 def normal(prompt: Sequence[Message]) -> str:
-    """The prompt as identity sees it: Unicode composed (NFC), runs of space as one, roles kept."""
+    """The prompt for identity: Unicode composed (NFC), runs of space as one, roles kept."""
     return "\n".join(f"{m.role}: {squeeze(unicodedata.normalize('NFC', m.content))}" for m in prompt)
 
 
 def loose(prompt: Sequence[Message]) -> str:
-    """The prompt as leakage sees it: also without case, compatibility forms and system messages."""
+    """The prompt for leakage: also without case, compatibility forms and system messages."""
     said = (unicodedata.normalize("NFKC", m.content).casefold() for m in prompt if m.role != "system")
     return "\n".join(squeeze(x) for x in said)
 
@@ -31,5 +31,5 @@ def name(prompt: Sequence[Message]) -> str:
 
 
 def kin(problem: Problem) -> str:
-    """What must stay on one side of a split: `meta["kin"]` where the source gives it, else the loose prompt."""
+    """The key whose problems stay in one split: `meta["kin"]` if the source gives it, else the loose prompt."""
     return str(problem.meta.get("kin") or loose(problem.prompt))

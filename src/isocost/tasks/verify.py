@@ -41,7 +41,7 @@ class Verifier(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is known about a verifier besides how it marks."""
+    """A verifier's function and its properties."""
 
     mark: Verifier
     slow: bool = False         # needs its own process and a time limit
@@ -216,11 +216,11 @@ _BRACE = re.compile(r"\\boxed\s*\{|[{}]")
 def _boxes(text: str, *, innermost: bool = False) -> list[str]:
     r"""`boxed`, in one pass over the text; or only those that hold no other.
 
-    A model may write thousands of \boxed{ within each other, whose contents together are longer than any memory: what
-    reads them must ask for the innermost, whose contents do not overlap.
+    A model may nest thousands of \boxed{, whose contents together exceed memory: use the innermost, which do not
+    overlap.
     """
     found: list[tuple[int, int]] = []
-    begun: list[tuple[int, int]] = []        # of every open brace: where a box's content begins or -1, boxes before it
+    begun: list[tuple[int, int]] = []        # of every open brace: the start of a box's content or -1, boxes before it
     for brace in _BRACE.finditer(text):
         if brace[0] == "}":
             if begun:

@@ -1,6 +1,6 @@
-"""The process that marks answers: one verifier, one request at a time.
+"""The verifier process: one verifier, one request at a time.
 
-A request is its length in 8 bytes, JSON, and after it 32 characters that nobody can guess. The answer is one line of
+A request is its length in 8 bytes, JSON, and then 32 random characters. The answer is one line of
 JSON, `[those characters, kind, value or reason]`. While a verifier runs, its request's characters are still in the
 pipe, unread: neither the memory of a forked child nor a byte on an inherited descriptor can answer in its place.
 
@@ -34,7 +34,7 @@ from isocost.types import Message, Problem
 
 LENGTH, NONCE = 8, 32  # bytes
 SHOWN = 500            # characters of an exception
-MEMORY = 4 * 2**30     # bytes of address space for a built-in verifier: a tower of powers must not use all memory
+MEMORY = 4 * 2**30     # bytes of address space for a built-in verifier: nested powers must not use all memory
 Answer = tuple[str, float | str | None]
 _HIGH = 960            # descriptors from here on: few programs close or write to numbers that they did not open
 
@@ -43,13 +43,13 @@ def main() -> None:
     """Answer the requests that arrive at descriptor 0 on descriptor 1 until there are no more.
 
     The first is `{"verifier", "source" (hash of a user's file), "limit" (seconds of a request), "memory" (bytes)}`, and
-    is answered with "ready" or "refused". Others are `[text, tokens, problem]`, each answered as `marked` says.
+    is answered with "ready" or "refused". Others are `[text, tokens, problem]`, each answered by `marked`.
     """
     np.random.seed()         # forked from one process, all workers would have the same random numbers
     requests, answers = (_private(number) for number in (0, 1))
-    me = os.getpid()
+    own_pid = os.getpid()
     mark: verify.Verifier = verify.exact
-    seconds = allowed = 0.0       # of CPU time: for one request, and of this process so far
+    seconds = allowed = 0.0       # of CPU time: for one request, and this process's limit so far
     outcome: Answer
     while (body := _body(requests)) is not None:
         request = json.loads(body)
@@ -61,8 +61,8 @@ def main() -> None:
             problem = Problem(id, tuple(Message(*m) for m in prompt), answer, meta=meta)
             allowed = _allow_cpu(seconds, allowed)
             outcome = marked(mark, text, tokens, problem)
-        if os.getpid() != me:
-            os._exit(0)          # a fork of the reward's own, which returned like its parent
+        if os.getpid() != own_pid:
+            os._exit(0)          # a process that the reward forked, and that returned like its parent
         if (nonce := _exactly(requests, NONCE)) is None:
             return
         line = memoryview(json.dumps([nonce.decode(), *outcome]).encode() + b"\n")
@@ -75,7 +75,7 @@ def marked(mark: verify.Verifier, text: str, tokens: list[int], problem: Problem
     try:
         value = mark(text, problem, tokens)
         return ("none", None) if value is None else ("score", float(value))
-    except BaseException as e:   # KeyboardInterrupt and GeneratorExit too: what is raised here is the verifier's own
+    except BaseException as e:   # KeyboardInterrupt and GeneratorExit too: the verifier raised it
         return "exception", _in_words(e, mark)
 
 
@@ -97,15 +97,15 @@ def _opened(request: dict[str, Any]) -> tuple[verify.Verifier, Answer]:
 
 
 def _private(number: int) -> int:
-    """Another descriptor for what is open at `number`, which is then the null device."""
+    """A new descriptor of the file open at `number`; `number` is then the null device."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     high = _HIGH if soft == resource.RLIM_INFINITY or soft > _HIGH + 16 else 3
-    mine = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, high)
+    private = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, high)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, number)
     os.close(nothing)
-    os.register_at_fork(after_in_child=lambda: _close(mine))
-    return mine
+    os.register_at_fork(after_in_child=lambda: _close(private))
+    return private
 
 
 def _close(number: int) -> None:
@@ -119,7 +119,7 @@ def _body(requests: int) -> bytes | None:
 
 
 def _exactly(requests: int, count: int) -> bytes | None:
-    """So many bytes and none after them; None once the other end is closed."""
+    """Exactly `count` bytes; None once the other end is closed."""
     parts = []
     while count:
         part = os.read(requests, min(count, 2**20))
@@ -143,22 +143,22 @@ def _in_words(e: BaseException, mark: verify.Verifier) -> str:
 
 
 def _limit(which: int, amount: int) -> None:
-    """Lower a limit of this process and its children; one that is lower already stays."""
+    """Lower a limit of this process and its children; a lower one stays."""
     _, most = resource.getrlimit(which)
     amount = amount if most == resource.RLIM_INFINITY else min(amount, most)
     resource.setrlimit(which, (amount, amount))
 
 
 def _allow_cpu(request: float, allowed: float) -> float:
-    """Limit this process to `request` more CPU seconds, and return the limit; twice that until it is moved again.
+    """Limit this process to `request` more CPU seconds; returns the limit, which is set for two requests at a time.
 
-    `allowed` is the limit so far. A child that is left behind inherits it.
+    `allowed` is the limit so far. Child processes inherit it.
     """
     used = time.process_time()
     if allowed - used >= request:
         return allowed
     amount = math.ceil(used + 2 * request)
     _, most = resource.getrlimit(resource.RLIMIT_CPU)
-    with contextlib.suppress(ValueError):      # a reward may have set limits of its own
+    with contextlib.suppress(ValueError):      # a reward may have lowered the limit
         resource.setrlimit(resource.RLIMIT_CPU, (amount if most == resource.RLIM_INFINITY else min(amount, most), most))
     return float(amount)

@@ -1,8 +1,8 @@
-"""What runs of one study share, and how it is made real: the problems on their sides, the world they are played in."""
+"""The setting that all runs of a study share, and how it is opened: the problems by split, and their world."""
 
 from __future__ import annotations
 
-import sys
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -12,7 +12,7 @@ import torch
 
 from isocost.errors import UserError
 from isocost.local.invariance import remedy
-from isocost.local.weights import reading
+from isocost.local.models import reading
 from isocost.local.world import open_world
 from isocost.meter import Meter
 from isocost.tasks.grade import Grader
@@ -22,38 +22,40 @@ from isocost.tasks.verify import find
 from isocost.types import Sampling
 from isocost.world import World
 
+log = logging.getLogger("isocost")
+
 
 @dataclass(frozen=True)
 class Setting:
-    """What runs of one study share: the model, the problems and how they are marked."""
+    """What all runs of a study share: the model, the problems and their verifier."""
 
     model: str = "tiny"
     data: str = "sums:level=1"
     verifier: str | None = None
-    held_out: float = 0.2  # share of problems, or a count when 1 or more; half chooses, half is reported
-    held_out_data: str | None = None  # or a set of their own
+    held_out: float = 0.2  # share of problems, or a count when 1 or more; half validation, half test split
+    held_out_data: str | None = None  # or a separate set
     limit: int | None = None
     skip_broken: bool = False
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
     max_tokens: int = 4
-    samples: int = 4  # per held-out problem at an evaluation, where exact is not to be had
+    samples: int = 4  # per held-out problem and evaluation, when pass@1 cannot be computed exactly
     system: str = ""
     device: str = "auto"
     dtype: str = "auto"
-    kernels: str = "auto"  # or "native", "torch": what computes the model on a processor
+    kernels: str = "auto"  # or "native", "torch": the implementation of the model on a CPU
     threads: int = 1
-    evaluated: int | None = None  # held-out problems that evaluations are of, both halves together; None: all
+    evaluated: int | None = None  # held-out problems to evaluate, both splits together; None: all
 
     @property
     def sampling(self) -> Sampling:
-        """How tokens are drawn, in training and in every evaluation."""
+        """Temperature and truncation, the same in training and in every evaluation."""
         return Sampling(self.temperature, self.top_p, self.top_k)
 
     @property
     def marks(self) -> str:
-        """The verifier's name as far as the setting tells it: empty where the problems choose."""
+        """The verifier's name if it follows from the setting; empty if the problem set decides."""
         return self.verifier or ("exact" if self.data.startswith("sums") else "")
 
     @classmethod
@@ -64,7 +66,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Opened:
-    """A setting made real: the problems on their sides, and the world."""
+    """An opened setting: the problems by split, and the world."""
 
     setting: Setting
     problems: ProblemSet
@@ -77,11 +79,11 @@ def open_problems(
     setting: Setting, *, check: bool = False, tried: bool = False, meter: Meter | None = None,
     reads: Callable[[], Reads] | None = None,
 ) -> tuple[ProblemSet, Split]:
-    """Load and split the problems of a setting; with `check`, every problem's own answer must be right.
+    """Load and split the problems of a setting; with `check`, every problem's own answer must pass the verifier.
 
-    What is left out of the broken rows is left out in every run, so those whose answer is refused are looked for then
-    too. A user's reward is tried on a few rows with `check`, or `tried` alone; `reads` is what the model can be given.
-    What checks cost goes to the account `check` of the `meter`. Raises UserError naming what is wrong with them.
+    With `skip_broken` that check is made in any case, so that every run leaves out the same rows. A user's reward is
+    tried on a few rows with `check` or `tried`; `reads` describes the prompts that the model can read. The cost of
+    checks goes to the account `check` of the `meter`. Raises UserError naming what is wrong with the problems.
     """
     own = setting.verifier is not None and not find(setting.verifier).must_agree
     load = partial(
@@ -106,9 +108,9 @@ def open_problems(
 def open_setting(
     setting: Setting, *, reference: bool = False, check: bool = False, tried: bool = False
 ) -> Opened:
-    """Load problems and model. Sets torch's thread count, which the bytes of a run depend on.
+    """Load problems and model. Sets torch's thread count: a run is reproducible only at a fixed number of threads.
 
-    Raises UserError for problems that cannot be used, among them prompts that the model cannot be given: see
+    Raises UserError for problems that cannot be used, including prompts that the model cannot read: see
     `open_problems`.
     """
     torch.set_num_threads(setting.threads)
@@ -131,15 +133,16 @@ def open_setting(
     )
     extra = world.extra
     if setting.kernels == "auto" and extra["device"] == "cpu" and extra["kernels_why"]:
-        _tell(f"torch computes the model, which is slower: {extra['kernels_why']}")
+        _warn_once(f"torch computes the model, which is slower: {extra['kernels_why']}")
     if extra["batch_dependent"]:
         do = remedy(getattr(torch, extra["dtype"]), extra["kernels_why"])
-        _tell(f"a rollout's last bits depend here on the rollouts computed with it ({extra['batch_dependent']}); {do}")
+        _warn_once("a rollout's last bits depend here on the rollouts computed with it "
+                   f"({extra['batch_dependent']}); {do}")
     return Opened(setting, loaded, sides, world, grader)
 
 
 def refuse_unbounded(problems: ProblemSet) -> None:
-    """Raises UserError for a user's reward that was seen to pay outside [0, 1], where laws and comparisons follow."""
+    """Raises UserError for a user's reward that was outside [0, 1] when tried: laws and comparisons need that range."""
     low, high = problems.report.rewards
     if low < 0 or high > 1:
         raise UserError(f"the reward {problems.verifier} paid {low:g} to {high:g} on the rows it was tried on, and a "
@@ -147,6 +150,6 @@ def refuse_unbounded(problems: ProblemSet) -> None:
 
 
 @cache
-def _tell(text: str) -> None:
-    """Print it once in this process."""
-    print(f"isocost: {text}", file=sys.stderr)
+def _warn_once(text: str) -> None:
+    """Log it once in this process."""
+    log.warning(text)

@@ -1,7 +1,7 @@
-"""The smallest world that is one: a table of logits over four tokens, whose every reply can be listed.
+"""The smallest world: a table of logits over four tokens, so that all replies can be enumerated.
 
-It keeps the promises that the large worlds keep, in double precision and milliseconds: method files are checked in
-it, and what a paper says in expectation can be computed in it.
+It meets the contract of the large worlds, in double precision and milliseconds. Method files are checked in it, and
+expectations from papers can be computed in it exactly.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from isocost.meter import Meter, payer
 from isocost.types import Cost, Message, Place, Problem, Rollout, Said, Sampling, Score, Segment, Stop
 from isocost.world import World
 
-ALPHABET = "abc.0123456789?!"     # the policy says the first four; the rest it only reads
+ALPHABET = "abc.0123456789?!"     # the policy writes the first four; it only reads the rest
 SAYS, END = 4, 3
-LONGEST = 8                       # tokens of one turn, whatever is allowed
+LONGEST = 8                       # tokens of one turn at most
 
 
 class Policy(nn.Module):
-    """logits(t) = first[token 0] + last[token t]: what the question says plus what the last token says."""
+    """logits(t) = first[token 0] + last[token t]: a term of the question plus a term of the last token."""
 
     def __init__(self, seed: int, right: Mapping[int, int]):
         super().__init__()
         noise = torch.from_numpy(chance.generator(seed, chance.Purpose.INIT).normal(size=(2, len(ALPHABET), SAYS)))
         self.first, self.last = nn.Parameter(0.3 * noise[0]), nn.Parameter(0.3 * noise[1])
-        with torch.no_grad():       # warm enough that groups of a few are mixed
-            for asked, answer in right.items():
-                self.first[asked, answer] += 1.0
+        with torch.no_grad():       # so that small groups have right and wrong attempts
+            for question, answer in right.items():
+                self.first[question, answer] += 1.0
             self.last[:SAYS, END] += 1.5
 
     def forward(self, tokens: Tensor) -> Tensor:  # (N, T) -> (N, T, 4), the logits of the token after each
@@ -72,7 +72,7 @@ def distribution(logits: Tensor, sampling: Sampling) -> Tensor:
 
 @dataclass
 class _Row:
-    """What one attempt has said so far in a call."""
+    """The tokens of one attempt so far in a call."""
 
     tokens: list[int]
     logp: list[float]
@@ -81,7 +81,7 @@ class _Row:
 
 
 class Engine:
-    """Writes a token for every attempt, then lets others run, until all of its attempts have ended."""
+    """Writes one token for each attempt, then yields to the event loop, until all of its attempts have ended."""
 
     def __init__(self, policy: Policy, meter: Meter, text: Letters):
         self.policy, self.meter, self.text, self.version = policy, meter, text, 0
@@ -114,10 +114,10 @@ class Engine:
                     break
                 await asyncio.sleep(0)
         finally:
-            begun = sum(bool(row.tokens) for row in rows)
+            started = sum(bool(row.tokens) for row in rows)
             first = not turn and not start.own.any()
             decoded = sum(len(row.tokens) for row in rows)
-            self.meter.charge(Cost(begun if first else 0, prefill=len(start) * begun, decode=decoded), to=paying)
+            self.meter.charge(Cost(started if first else 0, prefill=len(start) * started, decode=decoded), to=paying)
         return [self._said(row, start.sampling) for row in rows]
 
     def halt(self, place: Place) -> None:
@@ -153,7 +153,7 @@ class Engine:
 
 
 class Adam:
-    """Adam (Kingma & Ba, 2015) as `torch.optim` has it, which loads a compiler before its first step."""
+    """Adam (Kingma & Ba, 2015) with the equations of `torch.optim`, which would import a compiler at its first step."""
 
     def __init__(self, parameters: Iterable[nn.Parameter]):
         self.parameters, self.steps = list(parameters), 0
@@ -185,7 +185,7 @@ class Adam:
 
 
 class Learner:
-    """Adam on the table. `micro` rows at a time; None takes the batch whole."""
+    """Adam on the table. `micro` rows at a time; None: the whole batch at once."""
 
     def __init__(self, policy: Policy, meter: Meter, micro: int | None = None):
         self.policy, self.meter, self.micro = policy, meter, micro
@@ -262,24 +262,24 @@ class Learner:
 
 
 class Critic:
-    """Adam on another such table: what the question promises plus what the last token does. It begins at 0."""
+    """Adam on another table: a term of the question plus a term of the last token. It starts at 0."""
 
     def __init__(self, meter: Meter):
         self.meter = meter
         self.restore({})
 
-    def _foreseen(self, batch: Batch) -> Tensor:
+    def _predicted(self, batch: Batch) -> Tensor:
         before = self.first[batch.tokens[:, :1]] + self.last[batch.tokens[:, :-1]]
         return nn.functional.pad(before, (1, 0)) * batch.mask
 
     @torch.no_grad()
     def values(self, batch: Batch) -> Tensor:
         self.meter.charge(Cost(score=int(batch.length.sum())))
-        return self._foreseen(batch).to(batch.logp)
+        return self._predicted(batch).to(batch.logp)
 
     def fit(self, batch: Batch, target: Tensor, *, lr: float) -> dict[str, float]:
         self.adam.zero_grad()
-        loss = (self._foreseen(batch) - target)[batch.mask].square().mean() / 2
+        loss = (self._predicted(batch) - target)[batch.mask].square().mean() / 2
         loss.backward()
         self.adam.step(lr)
         self.meter.charge(Cost(train=int(batch.length.sum()), updates=1))
@@ -299,7 +299,7 @@ class Critic:
 
 
 def _kept(batch: Batch) -> Tensor:
-    """Which tokens each was drawn from: (N, T, 4); all of them in rows that recorded nothing."""
+    """The tokens that each was drawn from: (N, T, 4); all four in rows that recorded none."""
     kept = torch.ones(*batch.tokens.shape, SAYS, dtype=torch.bool)
     for row, ids in ((i, ids) for i, ids in enumerate(batch.kept) if ids):
         for at, some in zip(torch.nonzero(batch.mask[row])[:, 0].tolist(), ids, strict=True):
@@ -310,7 +310,7 @@ def _kept(batch: Batch) -> Tensor:
 
 @dataclass
 class Grader:
-    """Right is one letter and the end, and nothing else. Problems named in `broken` make it fail."""
+    """Right is the one letter of the answer and then the end. It fails for the problems in `broken`."""
 
     meter: Meter
     broken: set[str] = field(default_factory=set)
@@ -325,23 +325,23 @@ def _right(rollout: Rollout) -> bool:
 
 
 def questions(count: int = 10) -> list[Problem]:
-    """Up to ten questions, "0?" to "9?", each with a letter for an answer, which is its solution too."""
+    """Up to ten questions, "0?" to "9?", each with a letter as answer and reference solution."""
     letters = ["abc"[k % 3] for k in range(count)]
     return [Problem(str(k), (Message("user", f"{k}?"),), x, meta={"solution": x}) for k, x in enumerate(letters)]
 
 
 def world(seed: int = 0, *, count: int = 10, micro: int | None = None) -> World:
-    """A world of `count` questions at a base of about one right answer in four."""
+    """A world of `count` questions with a base pass rate of about one in four."""
     problems, text, meter = questions(count), Letters(), Meter()
     right = {ALPHABET.index(p.id): ALPHABET.index(p.answer) for p in problems}
-    writer, pupil, start = (Policy(seed, right) for _ in range(3))
+    sampled, learned, start = (Policy(seed, right) for _ in range(3))
 
     def exact(problems: Sequence[Problem], sampling: Sampling) -> list[float]:
         rows = torch.tensor([text.prompt(p.prompt) + text.encode(p.answer) for p in problems])
-        logp = distribution(pupil(rows).detach()[:, 1:], sampling)
+        logp = distribution(learned(rows).detach()[:, 1:], sampling)
         return (logp[:, 0].gather(-1, rows[:, 2:])[:, 0] + logp[:, 1, END]).exp().tolist()
 
     return World(
-        problems, Engine(writer, meter, text), Learner(pupil, meter, micro), text, Grader(meter), meter,
+        problems, Engine(sampled, meter, text), Learner(learned, meter, micro), text, Grader(meter), meter,
         reference=Learner(start, meter), exact=exact, critic=Critic(meter),
     )

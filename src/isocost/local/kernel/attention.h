@@ -1,4 +1,4 @@
-// Attention of one token on its sequence, and where a sequence's keys and values stand.
+// Attention of one token on its sequence, and the layout of a sequence's keys and values.
 #pragma once
 
 #include <type_traits>
@@ -25,7 +25,7 @@ static inline void remember(const Shape& s, const Token& t, int layer, const typ
     }
 }
 
-// Products of one vector with `count` others that stand in blocks. Four sums a block, so that none waits long.
+// Products of one vector with `count` others that are stored in blocks. Four sums per block hide the latency of adds.
 template <class P>
 static inline void scores(const typename P::T* vector, const typename P::T* blocks, int count, int D, float* out) {
     const uint32_t* q = (const uint32_t*)vector;
@@ -40,7 +40,7 @@ static inline void scores(const typename P::T* vector, const typename P::T* bloc
     }
 }
 
-struct Look {  // one query's weights, still to be scaled, over what was before and what is its own
+struct Look {  // one query's weights, still to be scaled, over the keys of the shared start and its own
     int before, own, own_from, end;  // numbers of keys, where the own ones' weights begin, and where all end
     float scale;
 };
@@ -98,7 +98,7 @@ static inline void attend_with(const Shape& s, const Token& t, int layer, const 
     }
 }
 
-// Runs f with the number of vectors to a head as a constant, where it is one of the usual ones.
+// Runs f with the number of vectors to a head as a constant, for the usual numbers.
 template <class F> static inline void with_width(int n, const F& f) {
     switch (n) {
         case 1:

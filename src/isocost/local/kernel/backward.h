@@ -1,10 +1,10 @@
-// The way back through all layers.
+// The backward pass through all layers.
 #pragma once
 
 #include "attention.h"
 
-// Columns of x (M, N) in strips of `width`, each a word deep per token (F32) or pair of tokens (BF16): what a sum over
-// tokens reads, without strides that fight for the same lines of the cache.
+// Columns of x (M, N) in strips of `width`, each a word deep per token (F32) or pair of tokens (BF16): the layout for
+// sums over tokens, whose strides do not compete for the same cache lines.
 template <class P> static const uint32_t* strips(const typename P::T* x, int M, int N, int width, Arena& arena) {
     int words = (M + P::per - 1) / P::per, count = (N + width - 1) / width;
     uint32_t* out = arena.take<uint32_t>((size_t)count * words * width);
@@ -38,7 +38,7 @@ static void learn(const typename P::T* dY, int N, const typename P::T* X, int K,
     arena.used = mark;
 }
 
-// dx += the norm's way back of dy, and the gradient of its weight.
+// dx += the backward pass of the norm for dy; and the gradient of its weight.
 static void unnorm(const float* x, const float* w, const float* dy, int n, float eps, float* dx, float* dw) {
     V s{}, c{};
     for (int i = 0; i < n; i += L) s += get(x + i) * get(x + i), c += get(dy + i) * get(w + i) * get(x + i);
@@ -54,7 +54,7 @@ template <class P> static void narrow(const float* x, long count, typename P::T*
     for (long i = 0; i < count; i += L) put(y + i, get(x + i));
 }
 
-// The way back through one token's attention: adds to the gradients (M, qkv) of its query and of all keys and values.
+// The backward pass of one token's attention: adds to the gradients (M, qkv) of its query and of all keys and values.
 // `turned` holds the unit's values of this layer in blocks, as keys are.
 template <int N, class P>
 static inline void unattend(const Shape& s, const Tape& tape, int layer, int i, const typename P::T* qkv,

@@ -4,7 +4,7 @@
 #include <utility>
 #include "vectors.h"
 
-constexpr int SUMS = 8 * L;  // numbers that are summed in float32 before their sum joins a double
+constexpr int SUMS = 8 * L;  // numbers summed in float32 before the sum is added to a double
 
 struct Drawn {
     float logp, entropy;
@@ -84,8 +84,8 @@ static double mass(const float* z, int count, float top) {
     return total;
 }
 
-// Tempered logits outside the kept set become -inf: the top_k likeliest (0: all), then of those, renormalised, the fewest
-// that hold top_p. Ties are kept in order of id. Only what can be kept is sorted.
+// Tempered logits outside the kept set become -inf: the top_k most likely (0: all), then of those, renormalised, the
+// fewest with total probability top_p. Ties are kept in order of id. Only candidates are sorted.
 static void truncate(float* z, int V_, float temperature, float top_p, int64_t top_k,
                      std::vector<std::pair<float, int>>& some) {
     auto before = [](const std::pair<float, int>& a, const std::pair<float, int>& b) {
@@ -94,13 +94,13 @@ static void truncate(float* z, int V_, float temperature, float top_p, int64_t t
     const float never = -std::numeric_limits<float>::infinity();
     float top = never;
     for (int j = 0; j < V_; j++) z[j] /= temperature, top = std::max(top, z[j]);
-    if ((top_p >= 1 && !top_k) || !(top < -never && top > never)) return;  // not finite: the draw says so
-    for (float reach = 8;; reach *= 2) {  // candidates: within `reach` of the top, more if they do not do
+    if ((top_p >= 1 && !top_k) || !(top < -never && top > never)) return;  // not finite: reported by the draw
+    for (float reach = 8;; reach *= 2) {  // candidates: within `reach` of the top, more if these are too few
         some.clear();
         for (int j = 0; j < V_; j++)
             if (z[j] >= top - reach) some.push_back({z[j], j});
         bool all = (int)some.size() == V_ || reach > 1e30f;
-        double left = 0, passed = 0;  // what the others weigh at most
+        double left = 0, passed = 0;  // an upper bound of the others' weight
         if (!all) left = (V_ - (double)some.size()) * std::exp(-(double)reach);
         if (top_k > 0) {
             if ((int64_t)some.size() < std::min<int64_t>(top_k, V_) && !all) continue;

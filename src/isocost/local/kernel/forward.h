@@ -71,7 +71,7 @@ template <class P> static void layers(const Model& m, Arena& arena, const Token*
 }
 
 // Spans to read, nine numbers each: tokens, the place of the first in its own row, that row's memory and room, the
-// memory, length and room of what stands before it; a tape or 0, and the row there of the row's first token.
+// memory, length and room of its shared start; a tape or 0, and the row there of the row's first token.
 struct Span {
     int64_t count, at, own, room, before, read, before_room, tape, row;
 };

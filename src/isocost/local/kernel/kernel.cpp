@@ -1,12 +1,12 @@
 // The decoder of decoder.py for processors: forward with a cache, draws, and the backward pass, each thread on its own
-// rows from the embedding to the last norm, so that nobody waits for anybody and activations stay in the cache.
+// rows from the embedding to the last norm, so that no thread waits for another and activations stay in the cache.
 //
-// A row's numbers never depend on its neighbours: every product sums over k in order, whatever the tile it stands in.
-// `F32` computes in float32. `BF16` rounds what enters a product to bfloat16 and sums in float32. Norms, the residual
+// A row's numbers never depend on its neighbours: every product sums over k in order, in any tile.
+// `F32` computes in float32. `BF16` rounds the inputs of products to bfloat16 and sums in float32. Norms, the residual
 // stream, attention's sums, the head and all gradients of weights are float32 in both.
 //
 // Vectors are the compiler's own (GCC, Clang), as wide as the machine's. Lengths that vectors run along (hidden, the
-// feed-forward's width, the head's width) are multiples of `L`; native.py sees to it.
+// feed-forward's width, the head's width) are multiples of `L`, as native.py checks.
 //
 // Read in this order: vectors, products, threads, model, attention, forward, draws, backward, units; here are the calls.
 
@@ -56,7 +56,7 @@ void isocost_close(Model* m) {
     if (!--m->users) delete m;
 }
 
-// Take the weights in `flat`, which stays where it is; `backward` also lays them out for the way back.
+// Use the weights in `flat`, which is not copied; `backward` also lays them out for the backward pass.
 void isocost_load(Model* m, const float* flat, int backward) {
     const Shape& s = m->s;
     m->flat = flat;
@@ -103,7 +103,7 @@ void isocost_logits(Model* m, int64_t rows, const float* hidden, float* z) {
     });
 }
 
-// A draw from each row of logits (rows, vocab), which are spent; `id` is vocab where they are not finite.
+// A draw from each row of logits (rows, vocab), which are overwritten; `id` is vocab if they are not finite.
 void isocost_draw(Model* m, int64_t rows, float* z, const float* temperature, const double* u, int64_t* id,
                   float* logp) {
     int V_ = m->s.vocab;
@@ -132,7 +132,7 @@ void isocost_truncate(Model* m, int64_t rows, float* z, const float* temperature
 // Decode `rows` rows by up to `ticks` tokens each. Row i reads its `last` token at span i and writes on until it has
 // written left[i] tokens or one that ends it. It stops early after the tick in which some request has no row left:
 // row i is of request of[i], with open[of[i]] rows to go. u, ids and logp are (rows, ticks); wrote[i] says how many.
-// Where the logits of some row are not finite its last id is that of no token, and all stop after that tick.
+// If the logits of a row are not finite its last id is not a token, and all stop after that tick.
 void isocost_decode(Model* m, int64_t rows, int64_t ticks, const Span* spans, const int64_t* last, const int64_t* left,
                     const int64_t* of, int64_t* open, const uint8_t* ends, const float* temperature, const double* u,
                     int64_t* ids, float* logp, int64_t* wrote) {
@@ -145,7 +145,7 @@ void isocost_decode(Model* m, int64_t rows, int64_t ticks, const Span* spans, co
         bool bad = false;
     };
     int H = m->s.hidden, V_ = m->s.vocab;
-    constexpr int few = 48;  // rows whose logits are made together
+    constexpr int few = 48;  // rows whose logits are computed together
     std::vector<Part> parts(m->s.threads);
     auto cut = shares(rows, m->s.threads, [&](long i) { return (double)std::min(left[i], ticks); });
     for (int t = 0; t < m->s.threads; t++) {
@@ -195,10 +195,10 @@ void isocost_decode(Model* m, int64_t rows, int64_t ticks, const Span* spans, co
     }
 }
 
-// The learner's forward pass over units: prompts, and rows that go on from them. Unit k's spans are first_span[k] to
-// first_span[k + 1]; lead[j] is the span, earlier in its unit, that span j goes on from, or -1. Its masked tokens are
+// The learner's forward pass over units: prompts, and rows that continue them. Unit k's spans are first_span[k] to
+// first_span[k + 1]; lead[j] is the span, earlier in its unit, that span j continues, or -1. Its masked tokens are
 // first_mask[k] to first_mask[k + 1]: `at` is the token (among all ids) whose state predicts it, `target` its id. Where
-// given[k] is a tape, the sampler has read the unit already. With `keep` the way back stays possible.
+// given[k] is a tape, the sampler has read the unit already. `keep` makes the backward pass possible.
 void isocost_forward(Model* m, int64_t units, const int64_t* first_span, const int64_t* counts, const int64_t* lead,
                      const int64_t* ids, const int64_t* first_mask, const int64_t* at, const int64_t* target,
                      const float* temperature, const int64_t* given, float* logp, float* entropy, int keep) {
@@ -239,8 +239,8 @@ void isocost_forward(Model* m, int64_t units, const int64_t* first_span, const i
     });
 }
 
-// Add the gradient of sum(d_logp logp + d_entropy entropy) to `grad`, for what `isocost_forward` kept. Units whose
-// masked tokens all have zeros are passed over.
+// Add the gradient of sum(d_logp logp + d_entropy entropy) to `grad`, with the activations of `isocost_forward`. Units whose
+// masked tokens all have zeros are skipped.
 void isocost_backward(Model* m, int64_t units, const int64_t* first_span, const int64_t* counts,
                       const int64_t* first_mask, const int64_t* at, const int64_t* target, const float* temperature,
                       const float* d_logp, const float* d_entropy, float* grad) {
@@ -321,7 +321,7 @@ void isocost_tape_free(Model* m, Tape* tape) {
     isocost_close(m);
 }
 
-int64_t isocost_tape_bytes(Model* m, int64_t tokens) {  // of one tape for so many tokens, about
+int64_t isocost_tape_bytes(Model* m, int64_t tokens) {  // of one tape for this many tokens, approximately
     const Shape& s = m->s;
     int64_t item = s.bf16 ? 2 : 4;
     return tokens * (s.layers * (8 * s.hidden + item * (s.qkv() + s.q() + 2 * s.mlp + 2 * s.kv())) + 4 * s.hidden);

@@ -1,4 +1,4 @@
-// A model, what is remembered on the way through it, and scratch.
+// A model, the activations kept for the backward pass, and scratch memory.
 #pragma once
 
 #include <cstdlib>
@@ -16,10 +16,10 @@ struct Shape {
 struct Block {
     long norm1, qkv, qkv_bias, q_norm, k_norm, out, norm2, gate_up, down;  // where in the flat vector they begin
     Panels to_qkv, to_out, to_gate_up, to_down;
-    Panels of_qkv, of_out, of_gate_up, of_down;  // the same matrices for the way back
+    Panels of_qkv, of_out, of_gate_up, of_down;  // the same matrices for the backward pass
 };
 
-struct Arena {  // scratch that is taken in order and given back at once
+struct Arena {  // scratch memory, allocated in order and freed at once
     std::vector<char> room;
     size_t used = 0, wanted = 0;
     template <class X> X* take(size_t n) {
@@ -51,26 +51,26 @@ struct Token {  // one position to read: its sequence is `before`, shared, then 
     long room;
     const char* before;
     long read, before_room;
-    Tape* tape;  // what is to be remembered of it goes to this row there
+    Tape* tape;  // its activations are stored in this row of the tape
     int row;
 };
 
-// What the way back needs of one unit, M tokens in all layers: a unit is some prompts and the rows that go on from them.
+// Activations of one unit for the backward pass, M tokens in all layers: a unit is prompts and the rows after them.
 struct Tape {
-    int M = 0, most = 0;  // tokens, and how many there is room for
+    int M = 0, most = 0;  // tokens, and the capacity
     char* memory = nullptr;
     size_t size = 0;
     char *x, *qkv, *o, *middle, *gate_up, *cache;  // [layers][most][width] each; keys and values
     float* last;  // [most][hidden]
     long rooms = 0;  // positions that its rows' keys and values take, each row padded to L
     std::vector<Token> tokens;
-    std::vector<int> first, lead;  // where in the unit each token's own row begins, and what stands before that row
-    std::vector<int> blocks;  // for each token, how many blocks of L positions stand before its row
+    std::vector<int> first, lead;  // where in the unit each token's own row begins, and the span before that row
+    std::vector<int> blocks;  // for each token, the number of blocks of L positions before its row
     Tape() = default;
     Tape(const Tape&) = delete;
     ~Tape() { free(memory); }
 
-    // A place for M tokens whose rows' keys and values take `positions`. Memory stays what it was if it is enough.
+    // A place for M tokens whose rows' keys and values take `positions`. Memory is reused if it is large enough.
     template <class T> void open(const Shape& s, int tokens_, long positions) {
         M = 0, most = tokens_, rooms = positions;
         size_t n = (size_t)tokens_, used = 0, bytes[7];
@@ -96,7 +96,7 @@ struct Tape {
 };
 
 struct Model {
-    int users = 1;  // Python's handle and its tapes, which Python may let go of in any order
+    int users = 1;  // Python's handle and its tapes, which Python may free in any order
     Shape s;
     float eps;
     long size, embed, norm, head;
@@ -107,8 +107,8 @@ struct Model {
     std::vector<Arena> arenas;
     std::vector<std::unique_ptr<Tape>> tapes;  // of units that the learner read itself
     std::vector<Tape*> taped;  // of all units of the last forward pass
-    std::vector<std::unique_ptr<Tape>> spare;  // the sampler's, that nobody uses now
-    std::vector<std::vector<float>> sums;  // gradients of the threads but the first
+    std::vector<std::unique_ptr<Tape>> spare;  // the sampler's, not in use
+    std::vector<std::vector<float>> sums;  // gradients of the threads other than the first
 };
 
 template <class Y> static inline void norm(const float* x, const float* w, int n, float eps, Y* y) {

@@ -45,7 +45,7 @@ struct BF16 {
     static inline uint32_t word(float a, float b) { return one(a) | (uint32_t)one(b) << 16; }
 };
 
-// R rows by NR columns of A B, K words deep: A's word (i, k) stands at i ri + k rk, B's row k at k bk.
+// R rows by NR columns of A B, K words deep: A's word (i, k) is at i ri + k rk, B's row k at k bk.
 template <class P, int R, class End>
 static inline void tile(const uint32_t* A, long ri, long rk, const uint32_t* B, long bk, int K, const End& end) {
     V c0[R], c1[R];
@@ -62,7 +62,7 @@ static inline void tile(const uint32_t* A, long ri, long rk, const uint32_t* B, 
     for (int i = 0; i < R; i++) end(i, c0[i], c1[i]);
 }
 
-// All of A B, M by N. `end(m, n, c0, c1)` takes columns n to n + L, and n + L to n + 2 L; those beyond N are rubbish.
+// All of A B, M by N. `end(m, n, c0, c1)` takes columns n to n + L, and n + L to n + 2 L; those beyond N are undefined.
 template <class P, class End>
 static void product(const uint32_t* A, long ri, long rk, int M, const uint32_t* B, long bn, long bk, int N, int K,
                     const End& end) {

@@ -1,4 +1,4 @@
-// Work side by side.
+// A thread pool.
 #pragma once
 
 #include <atomic>
@@ -9,8 +9,8 @@
 #include <thread>
 #include <pthread.h>
 
-// Workers that wait for something to do: awake for some microseconds, then asleep, so that a core which another process
-// wants is not spent on waiting. Made when first needed, never ended; a forked child makes its own.
+// Workers wait for work: they spin for some microseconds, then sleep, so that other processes can use the core.
+// They are made when first needed and never end; a forked child makes its own.
 struct Pool {
     std::mutex one, mutex;
     std::condition_variable wake, done;
@@ -30,7 +30,7 @@ struct Pool {
             for (int i = 0; i < SPINS && round.load(std::memory_order_acquire) == seen; i++) pause();
             std::unique_lock<std::mutex> lock(mutex);
             wake.wait(lock, [&] { return round.load() != seen; });
-            seen = round.load();  // who is wanted cannot miss a round: `run` waits for it
+            seen = round.load();  // no worker misses a round that needs it: `run` waits
             bool mine = index < wanted;
             auto* f = job;
             lock.unlock();
@@ -57,7 +57,7 @@ struct Pool {
     }
 };
 
-// f(0), f(1), ... f(threads - 1), side by side.
+// f(0), f(1), ... f(threads - 1), in parallel.
 static void each(int threads, const std::function<void(int)>& f) {
     static Pool* pool = (pthread_atfork(nullptr, nullptr, [] { pool = new Pool; }), new Pool);
     if (threads > 1) pool->run(threads, f);

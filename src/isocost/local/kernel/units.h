@@ -1,11 +1,11 @@
-// What the learner does with one unit: prompts, and the rows that go on from them.
+// The learner's work on one unit: prompts, and the rows that continue them.
 #pragma once
 
 #include "backward.h"
 #include "draws.h"
 #include "forward.h"
 
-// Units to threads: in order, each to who has the least to do so far.
+// Units to threads: in order, each to the thread with the least work so far.
 static std::vector<int> owners(const Model& m, int64_t units, const int64_t* first_span, const int64_t* counts) {
     std::vector<double> load(m.s.threads, 0);
     std::vector<int> owner(units);
@@ -18,7 +18,7 @@ static std::vector<int> owners(const Model& m, int64_t units, const int64_t* fir
 
 static long padded(int64_t n) { return (n + L - 1) / L * L; }
 
-// Note on a tape the tokens of its spans, whose keys and values lie one after the other, each with room for rooms[j].
+// Store on a tape the tokens of its spans, whose keys and values lie one after the other, each with room for rooms[j].
 static void write_tokens(const Shape& s, size_t item, Tape& tape, int64_t spans, const int64_t* counts,
                          const int64_t* lead, const int64_t* rooms, const int64_t* ids) {
     std::vector<std::pair<Span, int>> seen;  // spans so far, and where their tokens begin
@@ -42,7 +42,7 @@ static void write_tokens(const Shape& s, size_t item, Tape& tape, int64_t spans,
     tape.M = (int)tape.tokens.size();
 }
 
-constexpr int HEAD = 64;  // masked tokens whose logits are made together
+constexpr int HEAD = 64;  // masked tokens whose logits are computed together
 
 template <class P>
 static void forward_unit(const Model& m, Arena& arena, Tape& tape, bool read, int64_t masks, const int64_t* at,

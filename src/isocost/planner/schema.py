@@ -1,0 +1,33 @@
+"""The shapes of the files that laws and the planner write, registered by import: see `isocost.runs.schema`."""
+
+from __future__ import annotations
+
+from isocost.laws.law import Law
+from isocost.planner.audit import Audit
+from isocost.planner.forecast import Forecast
+from isocost.planner.learning_rate import RateRule, Shift
+from isocost.planner.more import More
+from isocost.planner.pilot import PilotPlan
+from isocost.planner.rollouts import Plan
+from isocost.runs.schema import NUMBER, register
+from isocost.shape import UNKNOWN, Count, Each, Keys, Maybe, Size
+
+_UNITS = Keys({
+    "machine": Keys({}, {"devices": Size, "side_by_side": Size, "price": NUMBER, "currency": str}, rest=UNKNOWN),
+    "rows": Each(Keys({"unit": str, "pilot": NUMBER, "training": NUMBER, "budget": NUMBER, "known": str, "why": str})),
+})
+
+register("pilot.json", PilotPlan, {"units": _UNITS})
+register("rate.json", RateRule)
+register("shift.json", Shift)
+register("law.json", Law, {"metric": str})
+register("plan.json", Plan, {
+    "units": _UNITS, "more": Each(More), "sees": Maybe(Keys({"text": str})),
+    "next": Each(Keys({"text": str, "option": str})),
+    "measure": Keys({}, {"kind": str, "unit": str, "scale": tuple[float, float]}),
+    "evaluating": Maybe(Keys({}, {
+        "problems": Size, "samples": Size, "rollouts": Count, "share": float, "unit": str, "sd": float,
+    })),
+})
+register("forecast.json", Forecast)
+register("audit.json", Audit)
