@@ -2,9 +2,12 @@
 
 import asyncio
 import json
+import signal
 import sys
 import tarfile
+import threading
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import FrozenInstanceError, fields, replace
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +20,7 @@ import isocost
 from isocost.cli import commands
 from isocost.cli.text import show
 from isocost.errors import UserError
+from isocost.gather import finished
 from isocost.jsonfile import page
 from isocost.planner import pilot as pilots
 from isocost.planner import rollouts as plans
@@ -29,7 +33,7 @@ from isocost.steps.fit import fit
 from isocost.steps.importing import import_logs
 from isocost.steps.pilot import pilot
 from isocost.steps.plan import plan
-from isocost.steps.profile import finished, profile
+from isocost.steps.profile import profile
 from isocost.steps.settings import setting_with
 from isocost.steps.single import train_one
 from isocost.steps.train import train
@@ -263,16 +267,67 @@ def test_a_result_that_the_report_does_not_draw_says_so(run):
         end.plot()
 
 
-def test_a_step_runs_inside_an_event_loop():
-    """As a notebook's cells do."""
-
-    async def inner():
-        return 3
+def in_a_loop(call):
+    """The result of a call from inside a running event loop, as the cells of a notebook are run."""
 
     async def cell():
-        return finished(inner())
+        return call()
 
-    assert asyncio.run(cell()) == 3 == finished(inner())
+    loop = asyncio.new_event_loop()
+    try:
+        return loop.run_until_complete(cell())
+    finally:
+        loop.close()
+
+
+def test_a_coroutine_ends_with_and_without_a_running_loop():
+    async def work():
+        return 3
+
+    assert in_a_loop(lambda: finished(work())) == 3 == finished(work())
+
+
+def test_a_coroutine_in_a_loop_keeps_the_context_and_raises():
+    context = ContextVar("context", default=0)
+
+    async def work():
+        raise UserError(f"context {context.get()}")
+
+    context.set(7)
+    with pytest.raises(UserError, match="context 7"):
+        in_a_loop(lambda: finished(work()))
+
+
+def test_ctrl_c_in_a_loop_cancels_the_coroutine():
+    ended = []
+
+    async def work():
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        in_a_loop(lambda: finished(work()))
+    assert ended == [True]
+
+
+def test_steps_run_inside_an_event_loop(tmp_path):
+    """A diagnosis, a price and a run: each of them runs coroutines."""
+    sizes = {"budget": "32-rollouts", "rollouts": 4, "groups": 4, "lr": 1e-4, "evaluations": 1}
+    setting = setting_with(data=DATA)
+    cost = in_a_loop(lambda: train_one("grpo", setting, out=tmp_path / "r", dry_run=True, **sizes))
+    assert isinstance(cost, results.RunCost)
+    assert in_a_loop(lambda: train_one("grpo", setting, out=tmp_path / "r", **sizes)).reason == "spent"
+    assert isinstance(in_a_loop(lambda: evaluate(tmp_path / "r")), results.Measured)
+
+
+def test_coroutines_are_run_in_one_place():
+    """`asyncio.run` raises inside a running event loop: everything else calls `finished`."""
+    package = Path(isocost.__file__).parent
+    found = {str(p.relative_to(package)) for p in package.rglob("*.py") if "asyncio.run(" in p.read_text()}
+    assert found == {"gather.py"}
 
 
 # a study --------------------------------------------------------------------------------------------------------------

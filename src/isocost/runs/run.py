@@ -6,6 +6,7 @@ import gc
 import math
 import resource
 import signal
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -545,7 +546,10 @@ def _mean(x: Any) -> float:
 
 
 class _signals:
-    """Ctrl-C and SIGTERM ask the run to stop after its step; a second one is taken at its word."""
+    """Ctrl-C and SIGTERM ask the run to stop after its step; a second one has its usual effect.
+
+    Only the main thread may set handlers: a run in another one, of a notebook, is stopped by cancelling it.
+    """
 
     def __init__(self, ask: Callable[[int], None]):
         self.ask = ask
@@ -556,6 +560,8 @@ class _signals:
             self.ask(signum)
             signal.signal(signum, self.before[signum])
 
+        if threading.current_thread() is not threading.main_thread():
+            return
         for s in (signal.SIGINT, signal.SIGTERM):
             self.before[s] = signal.signal(s, handle)
 

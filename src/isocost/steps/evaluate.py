@@ -11,12 +11,12 @@ from scipy.special import stdtrit
 
 from isocost import methods
 from isocost.errors import UserError
+from isocost.gather import finished
 from isocost.jsonfile import fit, write_json
 from isocost.runs.record import read_json
 from isocost.runs.run import EVALUATION_SEED
 from isocost.runs.schema import TRAINED
 from isocost.steps.folder import writes
-from isocost.steps.profile import finished
 from isocost.steps.results import Mean, Measured
 from isocost.types import Cost
 from isocost.worlds.setting import Setting

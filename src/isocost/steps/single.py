@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from isocost import methods
 from isocost.errors import Interrupted, UserError
+from isocost.gather import finished
 from isocost.jsonfile import TAIL
 from isocost.planner.afford import EVALUATION_SHARE
 from isocost.planner.budget import Bill, Budget, Machine, Prices, expected_timing
@@ -25,7 +25,6 @@ from isocost.seams import SIZES, Recipe
 from isocost.steps.events import SILENT, Evaluated, Noted, Observer, Sampled, Started, Warned
 from isocost.steps.folder import bill_dry_run
 from isocost.steps.pass_rates import pass_rates
-from isocost.steps.profile import finished
 from isocost.steps.results import RunCost, RunEnd
 from isocost.units import of_run
 from isocost.words import counted
@@ -225,7 +224,7 @@ def _go(job: Job, out: Path, opened: Opened | None, observer: Observer) -> RunEn
             speed = rates(clock[-1]) if clock and line["step"] else None
             observer.on(Evaluated(line["rollouts"], line["step"], line["eval/audit"], speed))
 
-    end = asyncio.run(run(job, out, opened=opened, on_step=on_step))
+    end = finished(run(job, out, opened=opened, on_step=on_step))
     if end["reason"] == "interrupted":
         raise Interrupted(end["signal"])
     return RunEnd.of(end, out)
