@@ -249,7 +249,7 @@ def law(found: Law, console: Console) -> None:
                 f"      isocost pilot {word(found.folder)} {found.refused.option}", highlight=False, soft_wrap=True
             )
     table = Table(box=None, pad_edge=False, show_header=True)
-    end = "at their end, test split" if found.extendable else "at their end"      # an imported log has one split
+    end = "at their end, test split" if found.splits else "at their end"
     for name in ("  n", "B", "lr", "runs", "rollouts", end, "diverged"):
         table.add_column(name, justify="right")
     for arm in found.arms:

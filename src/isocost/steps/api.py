@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from isocost.display import Shown, write_report
+from isocost.runs.source import Can
 from isocost.steps import results
 from isocost.steps.audit import audit
 from isocost.steps.events import SILENT, Observer
@@ -61,6 +62,7 @@ class Study(Shown):
             home = opened(self.path)
             if home.has("profile.json"):
                 return results.Profile.of(home.read("profile.json", "profile"), self.path)
+            home.source.require(Can.PROFILE, home.path)
             asked = home.asked
             setting, seed, method, problems = home.setting, asked["seed"], asked["method"], asked["profiled"]
         return profile(self.path, setting, seed=seed, method=method, problems=problems, dry_run=dry_run)

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
-from isocost.runs import measure
+from isocost.runs import measure, source
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.measure import TRAINING, UNNAMED
+from isocost.runs.source import Can
 from isocost.shape import flaw
 from isocost.steps.folder import opened
 from isocost.trainers import export as targets
@@ -127,8 +128,8 @@ def _unprescribed(folder: Path, study: _Study) -> str:
     steps, pilot = ["fit", "plan"], study.pilot
     if study.law or pilot.get("direct"):
         state, steps = "is ready for one", ["plan"]
-    elif study.study.get("imported"):
-        state = "was imported and has no law yet"
+    elif not source.of(study.study).can(Can.PILOT):
+        state = f"{source.of(study.study).described} and has no law yet"
     elif not study.profile:
         state, steps = "is not profiled yet", [f"profile --out {word(folder)}", "plan", "pilot", *steps]
     elif not pilot:
@@ -166,9 +167,10 @@ def _as_run(study: _Study) -> tuple[str, ...]:
 
 
 def _recipe(study: _Study) -> dict[str, Any]:
-    """The recipe that the pilot ran, as its records have it; else the method's own; nothing for an imported study."""
+    """The recipe that the pilot ran, as its records have it; else the method's own; empty where the
+    source has no recipe on record."""
     ran = next((r.about["recipe"] for r in study.runs if r.about.get("recipe")), None)
-    if ran or study.study.get("imported"):
+    if ran or not source.of(study.study).can(Can.RECIPE):
         return dict(ran or {})
     name = study.study.get("method") or (study.profile.get("recipe") or {}).get("method")
     if not name:

@@ -18,6 +18,7 @@ from isocost.errors import UserError
 from isocost.jsonfile import write_json
 from isocost.laws.curves import PASS
 from isocost.runs import files as records
+from isocost.runs import source
 from isocost.runs.files import read_json
 from isocost.runs.lock import locked
 from isocost.types import Cost
@@ -98,6 +99,11 @@ class Home:
         return self.read("study.json", "profile")
 
     @property
+    def source(self) -> source.Source:
+        """Where the study's runs come from, and what isocost can do with them."""
+        return source.of(self.asked)
+
+    @property
     def setting(self) -> Setting:
         return Setting.of(self.asked["setting"])
 
@@ -105,6 +111,11 @@ class Home:
     def metric(self) -> str:
         """The metric of the study's laws: pass@1 unless another was requested."""
         return str(self.asked.get("metric", PASS))
+
+    @property
+    def any_run(self) -> dict[str, Any]:
+        """run.json of one of the study's runs: rewards and C of all of them are measured alike."""
+        return read_json(next(self.runs.glob("*/run.json")))
 
     @contextmanager
     def phase(self, name: str, began: float | None = None) -> Iterator[None]:
@@ -164,13 +175,6 @@ def opened(path: Path) -> Home:
     """An existing study. Raises UserError if there is none."""
     if not (path / "study.json").exists():
         run = read_json(path / "run.json") if (path / "run.json").exists() else None
-        if run and run.get("imported"):
-            raise UserError(
-                f"{path} is one imported run, not a study: import its log again, alone or with the others of its "
-                "sweep: `isocost import LOG... --study --out STUDY`"
-            )
-        raise UserError(
-            f"{path} is {'a run, not' if run else 'not'} a study: it has no study.json; begin one with "
-            f"`isocost profile --out {'STUDY' if run else word(path)}`"
-        )
+        start = source.of(run or {}).start.format(path="STUDY" if run else word(path))
+        raise UserError(f"{path} is {'a run, not' if run else 'not'} a study: it has no study.json; {start}")
     return Home(path)

@@ -19,8 +19,7 @@ import numpy as np
 
 from isocost.errors import UserError
 from isocost.laws.curves import Curve, curves
-from isocost.laws.fit import fit_law
-from isocost.laws.law import Flag, Law
+from isocost.laws.law import Law
 from isocost.planner import rollouts as plans
 from isocost.planner.budget import MEASURED, Bill, Budget, Machine, Prices, Timing, in_every_unit, measure_timing
 from isocost.planner.learning_rate import EXPONENT, NOISE, RateRule, by_n
@@ -28,13 +27,11 @@ from isocost.planner.pilot import COMMON, EXTRAPOLATION, Evaluation, PilotPlan, 
 from isocost.planner.rollouts import IMPORTED, Arm, Check, prescribe
 from isocost.planner.study_runs import WARMUP_SHARE
 from isocost.runs import measure, schema
-from isocost.runs.measure import TRAINING
 from isocost.runs.record import read_json
 from isocost.runs.schema import BILLED
 from isocost.steps import results, spending
 from isocost.steps.folder import Home
-from isocost.units import UNITS
-from isocost.words import counted, word
+from isocost.words import counted
 
 AHEAD = 4  # the run to come over the longest imported one, where no budget is given
 HELD = 256  # held-out problems assumed
@@ -176,103 +173,6 @@ def lacking(folder: Path) -> list[tuple[str, int]]:
     return Counter(m for run in found for m in run).most_common()
 
 
-def is_imported(home: Home) -> bool:
-    """Whether a study's runs came from another trainer."""
-    return bool(home.asked.get("imported"))
-
-
-def not_imported(home: Home) -> Home:
-    """The study, where isocost can train for it. Raises UserError for one whose trainer is somebody else's."""
-    if is_imported(home):
-        raise UserError(
-            f"{home.path} was imported, and its trainer is yours: `isocost export {word(home.path)} --to ...` "
-            "writes what is prescribed as its configuration"
-        )
-    return home
-
-
-def is_training(home: Home) -> bool:
-    """Whether the rewards of an imported study are training rewards, so that nothing in it is held out."""
-    return is_imported(home) and _said(home)["kind"] == TRAINING
-
-
-def flagged(home: Home, law: Law) -> Law:
-    """The law of an imported study, saying what its rewards are; any other law as it is."""
-    return _flagged(law, _a_run(home)) if is_imported(home) else law
-
-
-def _flagged(law: Law, run: Mapping[str, Any]) -> Law:
-    said = measure.of(run)
-    name = said["metric"]
-    if said["kind"] == TRAINING:
-        flags = [
-            Flag(
-                "training_reward",
-                f"these are training rewards ({name}), earned on the problems that were trained on: nothing here is "
-                "held out, so over-fitting cannot be detected and reward on other problems is not predicted",
-            )
-        ]
-    else:
-        flags = [
-            Flag(
-                "one_half",
-                f"one held-out number ({name}) both chooses n and is reported: the value of the n it "
-                "chose is a little too high",
-            )
-        ]
-    if said["unit"] != UNITS[0]:
-        flags.append(Flag("unit", f"C is in {said['unit']}, not in rollouts"))
-    low, high = measure.scale_of(run)
-    if (low, high) != measure.UNIT:
-        flags.append(Flag("scale", f"rewards are on a scale from 0 to 1, which is {low:g} to {high:g} in the logs"))
-    return replace(law, flags=(*flags, *law.flags))
-
-
-def with_base(path: Path, seen: Sequence[Curve]) -> list[Curve]:
-    """The curves of imported runs. Raises UserError, with what to do, where none of them begins at the base."""
-    if not any(c.C[0] == 0 for c in seen):
-        raise UserError(
-            f"{path}: no log holds the reward of the policy before training (C = 0), which a law needs: import again "
-            "with --base REWARD; to log it, evaluate at the start (TRL: eval_on_start: true, verl: "
-            "trainer.val_before_train=true) or log every step (TRL: logging_steps: 1)"
-        )
-    return list(seen)
-
-
-def is_imported_run(path: Path) -> bool:
-    """Whether a folder is one run that was brought in from another trainer."""
-    return (path / "run.json").exists() and bool(read_json(path / "run.json").get("imported"))
-
-
-def refuse_imported(folder: Path, instead: str) -> None:
-    """Raises UserError for an imported study or run, with what to do instead."""
-    found = [read_json(p) for p in (folder / "study.json", folder / "run.json") if p.exists()]
-    if any(x.get("imported") for x in found):
-        raise UserError(f"{folder} was imported: {instead}")
-
-
-def fit_alone(run: Path) -> results.Law:
-    """The curve of one imported run, and what a plan needs beside it; nothing is written.
-
-    Raises UserError where its log does not hold the base's reward.
-    """
-    record = read_json(run / "run.json")
-    law = _flagged(fit_law(with_base(run, curves([run]))), record)
-    advice = ("one run: to plan from it, import its log again as `isocost import LOG... --study --out STUDY`, with "
-              f"other seeds of n = {record['arm']['n']} and runs of other n where there are any")
-    return results.Law.beside(law, advice=advice, folder=run)
-
-
-def _said(home: Home) -> dict[str, str]:
-    """What the rewards of an imported study are and its C counts, which is one for all its runs."""
-    return measure.of(_a_run(home))
-
-
-def _a_run(home: Home) -> dict[str, Any]:
-    """What any of its runs records: all are measured alike."""
-    return read_json(next(home.runs.glob("*/run.json")))
-
-
 def timing_of(seen: Sequence[Curve]) -> Timing:
     """What the logs' seconds say a run takes, evaluations included where they cannot be told apart.
 
@@ -303,7 +203,9 @@ def planned(
             (`others`).
     """
     if others:
-        raise UserError(f"{home.path} was imported: its runs and rates are what they are; a plan takes --budget only")
+        raise UserError(
+            f"{home.path} {home.source.described}: its runs and rates are what they are; a plan takes --budget only"
+        )
     law = Law.of(home.read("law.json", "fit"))
     seen = curves(home.path)
     if budget is not None or price is not None or devices is not None:
@@ -318,7 +220,7 @@ def planned(
         made = ask(problems=_problems(seen, ask().arm.n))
         kept = tuple(c for c in made.checks if c.name not in OURS)
         arms = tuple(replace(a, warmup=min(_warmup(home, a.n), a.M)) for a in made.arms)
-        said = measure.worded(made.fallback, _said(home)["kind"]) if made.fallback else made.fallback
+        said = measure.worded(made.fallback, measure.of(home.any_run)["kind"]) if made.fallback else made.fallback
         checks = (*kept, _warms_up(home, arms[0]))
         made = replace(made, arms=arms, checks=checks, flags=(THEIRS, *made.flags), fallback=said)
         home.write("plan.json", {**made.data(), **_beside(home, made, pilot)})
@@ -354,13 +256,13 @@ def _beside(home: Home, made: plans.Plan, pilot: PilotPlan) -> dict[str, Any]:
     timed = made.bill.seconds > 0
     machine = spending.machine_of(home)
     rows = in_every_unit(NOTHING, made.bill, made.budget, machine, made.timing, "the imported runs")
-    said = _said(home)
+    said = measure.of(home.any_run)
     law = Law.of(home.read("law.json", "fit"))
     own = replace(pilot, prices=_prices(home.path).get(made.arm.n, pilot.prices))
     return {
         **spending.of_law(law, made, own, machine, most=pilot.pilot_bill.rollouts, seeds=pilot.seeds),
         "units": {"machine": machine.data(), "rows": [r.data() for r in rows if units.get(r.unit, timed)]},
-        "measure": {"kind": said["kind"], "unit": said["unit"], "scale": measure.scale_of(_a_run(home))},
+        "measure": {"kind": said["kind"], "unit": said["unit"], "scale": measure.scale_of(home.any_run)},
     }
 
 

@@ -14,7 +14,8 @@ from isocost.planner.pilot import PilotPlan
 from isocost.runs.files import read_json
 from isocost.runs.launch.local import ended
 from isocost.runs.schema import ENDED
-from isocost.steps import imported, results, spending
+from isocost.runs.source import Can
+from isocost.steps import results, spending
 from isocost.steps.events import SILENT, Extended, Observer
 from isocost.steps.folder import Home, opened, writes
 from isocost.steps.jobs import run_phase, workers_for
@@ -40,10 +41,12 @@ def pilot(
     with its cost, at what the runs so far have cost.
 
     Raises:
-        UserError: for an imported study, before there is a plan, and where the pilot leaves nothing for training.
+        UserError: for a source whose runs cannot be launched, before there is a plan, and where the pilot leaves
+            nothing for training.
         Interrupted: after a signal, with everything paid for on disk.
     """
-    home = imported.not_imported(opened(study))
+    home = opened(study)
+    home.source.require(Can.PILOT, study)
     planned = PilotPlan.of(home.read("pilot.json", "plan"))
     if longer or seeds:
         there = measured(home, planned)

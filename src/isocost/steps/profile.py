@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from isocost.gather import finished
+from isocost.runs.source import Can
 from isocost.steps.folder import check, found, opened, writes
 from isocost.steps.pass_rates import PROBLEMS, SAMPLES, pass_rates
 from isocost.steps.results import Profile, ProfileCost
@@ -28,12 +29,14 @@ def profile(
 
     Raises:
         UserError: for a setting that cannot be used, which leaves no study, and where `out` already contains a study
-            with different settings.
+            with different settings, or one whose policy cannot be sampled.
     """
     if method is not None:
         method_of(method, setting)
     if dry_run:
         return _cost(setting, problems, seed)
+    if (out / "study.json").exists():
+        opened(out).source.require(Can.PROFILE, out)
     check(out, setting, seed=seed, method=method, profiled=problems)
     if not (out / "profile.json").exists():
         began, kept = time.perf_counter(), out / "profile.jsonl"

@@ -206,7 +206,8 @@ class Law(laws.Law, Shown):
     metric: what its rewards are: pass@1, best@4 or worst@4.
     interference: per n, the shares of held-out problems that regressed and how uniform the gains were; not in
         `to_dict()`.
-    extendable: whether runs can be added to the study's pilot. advice: what one imported run needs for a plan.
+    extendable: whether runs can be added to the study's pilot. splits: whether held-out problems are divided into a
+        validation and a test split. advice: what one imported run needs for a plan.
     """
 
     record: ClassVar[str] = "law"
@@ -215,6 +216,7 @@ class Law(laws.Law, Shown):
     metric: str = PASS
     interference: tuple[Data, ...] = ()
     extendable: bool = False
+    splits: bool = True
     advice: str = ""
     folder: Path | None = folder_field()
 

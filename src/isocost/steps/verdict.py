@@ -21,8 +21,8 @@ from isocost.runs import measure
 from isocost.runs.files import is_run, read_json, tail
 from isocost.runs.launch.local import ended
 from isocost.runs.schema import BUDGETED, PLACED
+from isocost.runs.source import Can
 from isocost.steps.folder import Home
-from isocost.steps.imported import is_imported
 from isocost.steps.spending import machine_of
 from isocost.types import Cost
 from isocost.words import word
@@ -225,10 +225,7 @@ def _runs(path: Path) -> list[Path]:
         return [path]
     if not (path / "study.json").exists():
         raise UserError(f"{path} is neither a study nor a run: it has no study.json and no run.json")
-    if is_imported(Home(path)):
-        raise UserError(f"{path} was imported: its runs ended with their logs and cannot be stopped. See "
-                        f"`isocost fit {word(path)}` for the end of each n, "
-                        f"`isocost verdict {word(path / 'runs')}/NAME` for that of one run")
+    Home(path).source.require(Can.STOP, path)
     trained = [p.parent for p in sorted((path / "runs").glob("*/run.json")) if read_json(p).get("purpose") == "train"]
     if not trained:
         raise UserError(f"{path} has no training run yet: start them with `isocost train --plan {word(path)}`. To "
