@@ -36,7 +36,7 @@ def test_a_step_asks_for_the_capability_that_it_needs(studies, monkeypatch, capa
     """Of any source: the text says what it is, and what to do instead."""
     other = Source("other", "is of another trainer", "start", {capability: "do this in {path}"})
     monkeypatch.setattr(source, "of", lambda record: other)
-    with pytest.raises(UserError, match="tiny.* is of another trainer: do this in .*tiny"):
+    with pytest.raises(UserError, match=r"tiny.* is of another trainer: do this in .*tiny"):
         STEPS[capability](isocost.open(studies / "tiny"))
 
 
@@ -58,7 +58,7 @@ def test_a_source_that_cannot_launch_runs_is_planned_from_those_it_has(studies, 
 def test_an_export_names_the_source(studies):
     for name in ("law", "plan"):
         (studies / "imp" / f"{name}.json").unlink()
-    with pytest.raises(UserError, match="it was imported and has no law yet. Run `isocost fit"):
+    with pytest.raises(UserError, match=r"it was imported and has no law yet\. Run `isocost fit"):
         export(studies / "imp", "trl")
 
 

@@ -49,6 +49,9 @@ class OneLine(click.Group):
             sys.exit(130)
 
 
+json_option = click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
+
+
 def model_options(f: Callable) -> Callable:
     """The options of every command that opens a model and problems."""
     model = click.option(

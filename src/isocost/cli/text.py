@@ -14,6 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from isocost.display import Text
 from isocost.laws.curves import PASS
 from isocost.laws.law import Refusal
 from isocost.laws.tradeoff import Tradeoff, tradeoff
@@ -39,6 +40,7 @@ from isocost.steps.results import (
     Trained,
     Whole,
 )
+from isocost.terminal import echo
 from isocost.units import WALL
 from isocost.words import counted, duration, word
 
@@ -458,6 +460,12 @@ def audit(a: Audit, console: Console) -> None:
 def spread(s: Spread) -> str:
     bounds = "" if s.low is None or s.high is None else f" [{s.low:+.3f}, {s.high:+.3f}]"
     return f"{s.mean:+.3f}{bounds} over {counted(s.count, 'seed')}"
+
+
+@show.register
+def plain_text(t: Text, console: Console) -> None:
+    """The text as it is, in lines of any length."""
+    echo(str(t), nl=False)
 
 
 @show.register

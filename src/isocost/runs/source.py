@@ -56,6 +56,8 @@ class Source:
             raise UserError(f"{path} {self.described}: {self.lacks[capability].format(path=word(path))}")
 
 
+THEIRS = "its trainer is yours: `isocost export {path} --to ...` writes the prescription as its configuration"
+
 OWN = Source(
     "isocost",
     "was trained by isocost",
@@ -69,9 +71,8 @@ IMPORTED = Source(
     {
         Can.PROFILE: "logs hold no policy that could be profiled; its law is `isocost fit {path}`. To profile a model, "
                      "choose another --out",
-        Can.PILOT: "its trainer is yours. Import further runs of it with `isocost import LOG... --out {path}`",
-        Can.TRAIN: "its trainer is yours. `isocost export {path} --to ...` writes the prescription as its "
-                   "configuration",
+        Can.PILOT: THEIRS,
+        Can.TRAIN: THEIRS,
         Can.SEAL: "no forecast of its trainer's run is sealed; bring that run in with `isocost import`, and compare it "
                   "with the interval that `isocost plan {path}` prints",
         Can.STOP: "its runs ended with their logs and cannot be stopped. See `isocost fit {path}` for the end of each "

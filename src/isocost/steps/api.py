@@ -12,6 +12,7 @@ from isocost.runs.source import Can
 from isocost.steps import results
 from isocost.steps.audit import audit
 from isocost.steps.events import SILENT, Observer
+from isocost.steps.export import Export, export
 from isocost.steps.fit import fit
 from isocost.steps.folder import opened
 from isocost.steps.pass_rates import PROBLEMS
@@ -103,10 +104,8 @@ class Study(Shown):
         """Write the report as one HTML file and return its path, by default report.html in the study's folder."""
         return write_report(self.path, None if out is None else Path(out))
 
-    def export(self, to: str | None = None) -> str:
+    def export(self, to: str | None = None) -> Export:
         """The prescription as another trainer's configuration: trl, verl, prime-rl, nemo-rl, skyrl or openrlhf."""
-        from isocost.steps.export import export
-
         return export(self.path, to)
 
     def runs(self) -> Any:

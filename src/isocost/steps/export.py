@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from isocost.display import Text
 from isocost.errors import UserError
 from isocost.runs import measure, source
 from isocost.runs.files import read_json, read_lines
@@ -15,6 +16,7 @@ from isocost.runs.measure import TRAINING, UNNAMED
 from isocost.runs.source import Can
 from isocost.shape import flaw
 from isocost.steps.folder import opened
+from isocost.steps.results import folder_field
 from isocost.trainers import export as targets
 from isocost.trainers.export import Prescription
 from isocost.trainers.logs import DECAYED
@@ -27,10 +29,30 @@ LONGEST = "completions/max_length"  # tokens of the longest completion of a step
 Data = dict[str, Any]
 
 
-def export(folder: Path, target: str | None) -> str:
-    """The prescription of a study in a target's own words. Raises UserError for no target, or nothing prescribed."""
+@dataclass(frozen=True)
+class Export(Text):
+    """A study's prescription as the configuration or launch line of a trainer: `text` is the file, `to` the trainer."""
+
+    to: str
+    text: str
+    folder: Path | None = folder_field()
+
+    def __str__(self) -> str:
+        return self.text
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, as `isocost export --json` prints it."""
+        return {"to": self.to, "text": self.text}
+
+
+def export(folder: Path, target: str | None) -> Export:
+    """The prescription of a study as the configuration of `target`: trl, verl, prime-rl, nemo-rl, skyrl or openrlhf.
+
+    Raises:
+        UserError: for an unknown target or none, and for a study without a prescription.
+    """
     to = targets.load(target)
-    return str(to.write(prescription(folder)))
+    return Export(str(target), str(to.write(prescription(folder))), folder)
 
 
 class _Study:
