@@ -3,7 +3,6 @@
 import asyncio
 import importlib
 import json
-import signal
 import tarfile
 import threading
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 import isocost
+from isocost import gather
 from isocost.cli import commands
 from isocost.cli.text import OTHERS, show
 from isocost.errors import UserError
@@ -297,16 +297,22 @@ def test_a_coroutine_in_a_loop_keeps_the_context_and_raises():
         in_a_loop(lambda: finished(work()))
 
 
-def test_ctrl_c_in_a_loop_cancels_the_coroutine():
-    ended = []
+def test_ctrl_c_in_a_loop_cancels_the_coroutine(monkeypatch):
+    """The waiting thread is interrupted once the coroutine has begun."""
+    begun, ended = threading.Event(), []
 
     async def work():
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        begun.set()
         try:
             await asyncio.Event().wait()
         finally:
             ended.append(True)
 
+    def interrupted(*args, **kwargs):
+        begun.wait()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gather, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         in_a_loop(lambda: finished(work()))
     assert ended == [True]

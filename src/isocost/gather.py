@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+POLL = 0.5      # seconds: a signal that comes just before a thread waits is handled only when it wakes
 
 
 async def together(*work: Coroutine[Any, Any, T]) -> list[T]:
@@ -37,21 +38,26 @@ def finished(work: Coroutine[Any, Any, T]) -> T:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
-    cancel: Future[Callable[[], object]] = Future()
+    task: asyncio.Task[Any] | None = None
+    interrupted = False
 
     async def cancellable() -> T:
+        nonlocal task
         task = asyncio.current_task()
-        assert task is not None     # a coroutine that runs is in a task
-        loop = asyncio.get_running_loop()
-        cancel.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
+        if interrupted:     # before this began
+            work.close()
+            raise asyncio.CancelledError
         return await work
 
     with ThreadPoolExecutor(1) as thread:
-        result = thread.submit(contextvars.copy_context().run, asyncio.run, cancellable())
         try:
+            result = thread.submit(contextvars.copy_context().run, asyncio.run, cancellable())
+            while not wait([result], timeout=POLL).done:
+                pass
             return result.result()
         except BaseException:
-            if not result.done():
-                with suppress(RuntimeError):    # the loop may have been closed since
-                    cancel.result()()
+            interrupted = True
+            if task is not None:
+                with suppress(RuntimeError):    # its loop is closed: the coroutine itself raised
+                    task.get_loop().call_soon_threadsafe(task.cancel)
             raise

@@ -41,7 +41,7 @@ from isocost.steps.results import (
     Whole,
 )
 from isocost.terminal import echo
-from isocost.units import WALL
+from isocost.units import FLOPS, ROLLOUTS, SECONDS, WALL, words
 from isocost.words import counted, duration, word
 
 OTHERS = ("text_run", "text_listing", "text_compare", "text_doctor")     # each registers its texts when it is imported
@@ -140,13 +140,13 @@ def preconditions(methods: Sequence[Mapping[str, str]]) -> list[str]:
     return lines
 
 
-def bill(b: Bill, unit: str = "rollouts") -> str:
+def bill(b: Bill, unit: str = ROLLOUTS) -> str:
     """What runs cost, in words; what is not known is left out."""
     parts = [f"{b.rollouts} {unit}"]
     if b.seconds:
         parts.append(duration(b.seconds) + " of run time")
     if b.flops:
-        parts.append(f"{b.flops:.1e} FLOP")
+        parts.append(f"{b.flops:.1e} {words(FLOPS)}")
     if b.memory_mb:
         parts.append(f"{b.memory_mb:.0f} MB of memory a run")
     if b.disk_mb:
@@ -185,9 +185,9 @@ def precision(console: Console, p: PilotPlan) -> None:
     e = p.evaluation
     if e.samples is None:
         return
-    unit = "rollouts" if p.budget is None else p.budget.unit
-    own = "" if p.direct else f"{p.evaluating(p.pilot_bill):.0%} of training in {unit} in the pilot, "
-    after = f"{p.evaluating(p.train_bill):.0%} " + ("of training in " + unit if p.direct else "after it")
+    unit = ROLLOUTS if p.budget is None else p.budget.unit
+    own = "" if p.direct else f"{p.evaluating(p.pilot_bill):.0%} of training in {words(unit)} in the pilot, "
+    after = f"{p.evaluating(p.train_bill):.0%} " + ("of training in " + words(unit) if p.direct else "after it")
     console.print(
         f"  evaluation: {e.problems} held-out problems x {counted(e.samples, 'sample')}, standard error at most "
         f"{e.sd:.3f} on each split; it costs {own}{after}", highlight=False
@@ -306,7 +306,7 @@ def interference(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
 @show.register
 def plan(p: Plan, console: Console) -> None:
     """The prescription, and what follows from it: more compute, what its seeds can detect, runs to add, its cost."""
-    measured = {"kind": "held-out", "unit": "rollouts", "scale": measure.UNIT, **(p.measure or {})}
+    measured = {"kind": "held-out", "unit": ROLLOUTS, "scale": measure.UNIT, **(p.measure or {})}
     a = p.arm
     head(console, f"prescription: n = {a.n}, B = {a.B}, M = {a.M}, lr = {a.lr:.2g}")
     if p.fallback:
@@ -342,7 +342,7 @@ def plan(p: Plan, console: Console) -> None:
         console.print(
             f"  evaluation: {counted(p.bill.evaluations, 'evaluation')} of {e['problems']} held-out problems x "
             f"{counted(e['samples'], 'sample')}, {e['rollouts']:,} rollouts: {e['share']:.0%} of the cost of training "
-            f"in {e['unit']}; standard error at most {e['sd']:.3f} on each split", highlight=False
+            f"in {words(e['unit'])}; standard error at most {e['sd']:.3f} on each split", highlight=False
         )
     units(console, p.units)
     for check in p.checks:
@@ -369,14 +369,12 @@ def units(console: Console, found: Mapping[str, Any] | None) -> None:
 
 
 def _unit(unit: str) -> tuple[str, Callable[[float], str]]:
-    """A unit's name for a reader, and how its amounts are written."""
-    if unit == "seconds":
-        return "run time", duration
-    if unit == WALL:
-        return "on the wall", duration
-    if unit == "flops":
-        return "FLOP", lambda x: f"{x:.1e}"
-    return unit, lambda x: f"{x:,.0f}" if 100 <= x < 1e10 else f"{x:.3g}"
+    """A unit's name for a reader, and the function that writes its amounts."""
+    if unit in (SECONDS, WALL):
+        return words(unit), duration
+    if unit == FLOPS:
+        return words(unit), lambda x: f"{x:.1e}"
+    return words(unit), lambda x: f"{x:,.0f}" if 100 <= x < 1e10 else f"{x:.3g}"
 
 
 def more(console: Console, rows: Sequence[More]) -> None:
@@ -395,9 +393,9 @@ def more(console: Console, rows: Sequence[More]) -> None:
 def verdict(
     console: Console, v: Verdict, per_cost: Mapping[str, float], *, over: Mapping[str, str], measured: Mapping[str, str]
 ) -> None:
-    """A verdict on one run: the word first, then what it rests on. `over` is the reason and the detail of its end,
-    both empty while it trains. `measured` is what its rewards are, by `measure.of`; isocost's own have no name there,
-    and are of the problems that choose."""
+    """A verdict on one run: the word first, then its reasons. `over` is the reason and the detail of its end, both
+    empty while it trains. `measured` is what its rewards are, by `measure.of`; those of isocost's own runs have no name
+    there, and are on the validation split."""
     colour = {"continue": "green", "stop": "red", "change n": "yellow"}[v.word]
     word = f"change n to {v.n}" if v.word == "change n" else v.word
     what = "" if v.metric == PASS else f"{v.metric} "

@@ -21,9 +21,9 @@ from isocost.compare.results import (
     Probed,
     Sealed,
 )
-from isocost.laws.tracks import SPENT
 from isocost.runs.run import its_own
 from isocost.stats.power import POWER, seeds_that_see
+from isocost.units import FLOPS, compared
 from isocost.words import counted, duration
 
 WORDS = {"better": "better", "worse": "[bold]worse[/]", "same": "the same", "cannot tell": "cannot tell"}
@@ -194,9 +194,9 @@ def show_wave(found: Wave, console: Console, rates: Mapping[str, float]) -> None
 
 def _amount(x: float, unit: str, counted_in: str | None = None) -> str:
     """A cost with its unit in words (`counted_in` if given), small amounts to three digits."""
-    if unit == "flops":
-        return f"{x:.2g} FLOP"
-    words = counted_in or SPENT[unit]
+    words = counted_in or compared(unit)
+    if unit == FLOPS:
+        return f"{x:.2g} {words}"
     return f"{x:,.0f} {words}" if x >= 100 else f"{x:.3g} {words}"
 
 

@@ -25,6 +25,7 @@ from isocost.runs.source import Can
 from isocost.steps.folder import Home
 from isocost.steps.spending import machine_of
 from isocost.types import Cost
+from isocost.units import FLOPS, ROLLOUTS, SECONDS, TOKENS, compared, of_run
 from isocost.words import word
 
 JOURNAL = 1 << 20       # bytes of a journal's end that hold the latest groups
@@ -101,7 +102,7 @@ def judge_run(
 def _end(run: Path, record: Mapping[str, Any]) -> float | None:
     """The rollouts that a run's budget pays for; in other units, at the run's cost per rollout so far."""
     unit, limit = next(iter(record["budget"].items()))
-    if unit == "rollouts":
+    if unit == of_run(ROLLOUTS):
         return float(limit)
     steps = [x for x in tail(run / "metrics.jsonl", TAIL) if "reward" in x]
     clock = tail(run / "timing.jsonl", 1024)
@@ -111,7 +112,8 @@ def _end(run: Path, record: Mapping[str, Any]) -> float | None:
     parameters = record["model"]["parameters"]
     busy = sum(clock[-1].get(work, 0.0) for work in (SAMPLE, SCORE, LEARN))
     spent = {
-        "tokens": cost.decode, "flop": cost.flops(parameters), "seconds": clock[-1]["seconds"], "busy seconds": busy
+        of_run(TOKENS): cost.decode, of_run(FLOPS): cost.flops(parameters), of_run(SECONDS): clock[-1]["seconds"],
+        compared(SECONDS): busy,
     }[unit]
     return float(steps[-1]["rollouts"] * max(limit / spent, 1.0)) if spent else None
 
