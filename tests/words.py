@@ -69,10 +69,10 @@ INSTEAD = {
 
 # Rooms of src/isocost, and pages, whose words are still to be rewritten. Remove an entry when it is done.
 ROOMS_TO_DO = {
-    "cli", "compare", "contract", "core", "doctor", "exporters", "importers", "laws", "methods", "parts", "planner",
-    "report", "runs", "stats", "steps", "trainers", "worlds",
+    "compare", "contract", "core", "doctor", "exporters", "importers", "laws", "methods", "parts", "planner",
+    "report", "runs", "stats", "trainers", "worlds",
 }
-PAGES_TO_DO = {"docs/cli.md", "docs/methods.md"}            # written from the code
+PAGES_TO_DO = {"docs/methods.md"}            # written from the code
 OUTPUT_TO_DO = {                                            # pages that show what commands print
     "README.md", "docs/compare.md", "docs/from_runs_to_a_plan.md", "docs/import.md", "docs/safety.md",
 }

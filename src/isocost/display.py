@@ -1,8 +1,7 @@
-"""How a result shows itself: as plain data, as HTML in a notebook, and as a chart.
+"""The base of every result: plain data, HTML in a notebook, and a chart.
 
-Results of steps hold numbers; the report draws them. `isocost.report` stands below the results in the import order, so
-that this module is the only place above it that reaches it, by name and when a result is shown: no other module of the
-core, the laws, the planner or the steps imports the report to draw.
+Results hold numbers; the report draws them. `isocost.report` comes after the results in the import order, so this
+module imports it by name, when a result is drawn. No other module of the core, the laws, the planner or the steps does.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from typing import Any, ClassVar
 
 
 class Shown(ABC):
-    """What every result can do. `record` names the file of the study that holds it, without `.json`; `sections` are the
-    keys of the report's sections that show it, empty where the report has none."""
+    """A result. `record` names the file of the study that holds it, without `.json`; `sections` are the keys of the
+    report's sections that show it, empty where the report has none."""
 
     record: ClassVar[str] = ""
     sections: ClassVar[tuple[str, ...]] = ()
 
     @property
     def place(self) -> Path | None:
-        """The study's folder, which the drawings take the runs from; None without one."""
+        """The study's folder, from which charts read the runs; None without one."""
         return getattr(self, "folder", None)
 
     @abstractmethod

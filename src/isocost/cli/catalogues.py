@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from isocost.cli.options import json_option, said
+from isocost.cli.options import json_option, reported
 
 
 @click.group(invoke_without_command=True)
@@ -20,7 +20,7 @@ def laws(context: click.Context) -> None:
 
 @laws.command(name="list")
 @json_option
-@said
+@reported
 def laws_list(as_json: bool = False) -> None:
     """List every law: its equation, the data it takes, its source."""
     from isocost.cli.printer import observer, printed
@@ -37,7 +37,7 @@ def laws_list(as_json: bool = False) -> None:
 @click.option("--run", default="run", show_default=True, help="the column that names the run of a point")
 @click.option("--level", type=click.FloatRange(0.5, 0.999), default=0.9, show_default=True, help="of the intervals")
 @json_option
-@said
+@reported
 def laws_fit(law: str, points: Path, as_json: bool, **asked: Any) -> None:
     """Fit LAW to a CSV file with columns x, y and, if known, run: parameters with intervals."""
     from isocost.cli.printer import observer, printed
@@ -61,7 +61,7 @@ def methods(context: click.Context, seam: str | None, as_json: bool) -> None:
 @methods.command(name="list")
 @click.option("--seam", help="only methods that change this seam")
 @json_option
-@said
+@reported
 def methods_list(seam: str | None = None, as_json: bool = False) -> None:
     """List every method: name, year, the seams it changes in its parent, its claim."""
     from isocost.cli import text_listing
@@ -73,7 +73,7 @@ def methods_list(seam: str | None = None, as_json: bool = False) -> None:
 
 @methods.command(name="tree")
 @json_option
-@said
+@reported
 def methods_tree(as_json: bool) -> None:
     """Show the methods as a family tree."""
     from isocost.cli.printer import observer, printed
@@ -85,7 +85,7 @@ def methods_tree(as_json: bool) -> None:
 @methods.command(name="show")
 @click.argument("name")
 @json_option
-@said
+@reported
 def methods_show(name: str, as_json: bool) -> None:
     """Print a method's own file."""
     from isocost.cli.printer import observer, printed
@@ -97,7 +97,7 @@ def methods_show(name: str, as_json: bool) -> None:
 @methods.command(name="check")
 @click.argument("name")
 @json_option
-@said
+@reported
 def methods_check(name: str, as_json: bool) -> int:
     """Check the contract of method files on a name, METHOD@SETTINGS or your own .py file.
 

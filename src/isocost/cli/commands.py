@@ -1,10 +1,10 @@
 """The commands. Each parses, calls one function of the package and prints its result.
 
-Heavy imports are inside the commands, so that `--help` answers at once.
+Heavy imports are inside the commands, so that `--help` is fast.
 
 Exit codes: 0 done (audit: hit; compare: a difference), 1 a bug, 2 a user's mistake, 3 audit: miss (doctor: something
-fails; compare: the same), 4 audit: cannot tell, or uninformative (compare: cannot tell), 5 a run that could not go on
-(starved, diverged, reward failed), 130 and 143 stopped by Ctrl-C and SIGTERM with everything saved.
+fails; compare: the same), 4 audit: cannot tell, or uninformative (compare: cannot tell), 5 a run that could not
+continue (starved, diverged, reward failed), 130 and 143 stopped by Ctrl-C and SIGTERM with everything saved.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from isocost.cli.options import (
     json_option,
     model_options,
     priced,
-    said,
+    reported,
     setting_options,
 )
 from isocost.errors import UserError
@@ -70,7 +70,7 @@ def main() -> None:
 @click.option("--dry-run", is_flag=True, help="profile, then print the cost of the rest")
 @json_option
 @model_options
-@said
+@reported
 def quickstart(out: Path | None, as_json: bool, **asked: Any) -> None:
     """Run a whole study on the built-in model and problems, or on your own."""
     from isocost.cli.printer import observer, printed
@@ -89,7 +89,7 @@ def quickstart(out: Path | None, as_json: bool, **asked: Any) -> None:
 @click.option("--dry-run", is_flag=True, help="print what it would cost")
 @json_option
 @model_options
-@said
+@reported
 def profile(out: Path, as_json: bool, **asked: Any) -> None:
     """Start a study: measure what the model can do on the problems before training."""
     from isocost.cli.printer import observer, printed
@@ -129,7 +129,7 @@ def profile(out: Path, as_json: bool, **asked: Any) -> None:
     help="evaluations cost at most this share of training, in the budget's unit  [default: 0.25]",
 )
 @json_option
-@said
+@reported
 def plan(study: Path, as_json: bool, **asked: Any) -> None:
     """Plan the pilot; once there is a law, prescribe n, B, M, learning rate and seeds."""
     from isocost.cli.printer import observer, printed
@@ -145,7 +145,7 @@ def plan(study: Path, as_json: bool, **asked: Any) -> None:
 @click.option("--workers", type=SOME, help="runs side by side; results do not depend on it  [default: as planned]")
 @click.option("--dry-run", is_flag=True, help="list the runs and their cost")
 @json_option
-@said
+@reported
 def pilot(study: Path, as_json: bool, **asked: Any) -> None:
     """Run the pilot: the learning-rate probe, then the grid of n, then its edges at half and twice the rate.
 
@@ -162,7 +162,7 @@ def pilot(study: Path, as_json: bool, **asked: Any) -> None:
 @click.argument("study", type=FOLDER)
 @click.option("--metric", help="what the law is of: pass@1, best@4 or worst@4 (one, or all, of 4 right)")
 @json_option
-@said
+@reported
 def fit(study: Path, metric: str | None, as_json: bool) -> None:
     """Fit the law to a study's pilot; if it is not identified, name the runs that would resolve it."""
     from isocost.cli.printer import observer, printed
@@ -213,7 +213,7 @@ def fit(study: Path, metric: str | None, as_json: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="print what it would cost")
 @json_option
 @model_options
-@said
+@reported
 def train(
     method: str | None, study: Path | None, workers: int | None, dry_run: bool, as_json: bool, **asked: Any
 ) -> int:
@@ -221,7 +221,7 @@ def train(
     from isocost.cli.printer import observer, printed
 
     if (study is None) == (method is None):
-        raise UserError("say what to train: a METHOD (see `isocost methods`), or --plan STUDY")
+        raise UserError("name what to train: a METHOD (see `isocost methods`), or --plan STUDY")
     shown = observer(as_json)
     if study is not None:
         from isocost.steps.train import train
@@ -239,7 +239,7 @@ def train(
 @main.command()
 @click.argument("study", type=FOLDER)
 @json_option
-@said
+@reported
 def audit(study: Path, as_json: bool) -> int:
     """Compare the sealed forecast with the outcome. Exits 0 hit, 3 miss, 4 cannot tell or uninformative."""
     from isocost.cli.printer import observer, printed
@@ -255,7 +255,7 @@ def audit(study: Path, as_json: bool) -> int:
 @click.option("--target", type=SHARE, help="held-out reward at the end  [default: the forecast's lower bound]")
 @click.option("--worth", type=SHARE, help="stop if the rest of the run is expected to gain less than this")
 @json_option
-@said
+@reported
 def verdict(folder: Path, as_json: bool, **asked: Any) -> None:
     """Advise to continue, stop or change n: for a run, or for a study's runs, while they train. Stops nothing."""
     from isocost.cli.printer import observer, printed
@@ -284,7 +284,7 @@ def verdict(folder: Path, as_json: bool, **asked: Any) -> None:
 @click.option("--dry-run", is_flag=True, help="methods: show the design, its cost and its power")
 @json_option
 @model_options
-@said
+@reported
 def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -> int:
     """Judge which is better at equal cost: methods, which are trained, or folders of runs, which are read.
 
@@ -330,7 +330,7 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
 @click.option("--data", help="problems other than the run's held-out ones")
 @click.option("--base", is_flag=True, help="also the policy that the run started from, with the paired difference")
 @json_option
-@said
+@reported
 def evaluate(run: Path, as_json: bool, **asked: Any) -> None:
     """Measure a run's policy on held-out problems, with an interval over problems."""
     from isocost.cli.printer import observer, printed
@@ -342,7 +342,7 @@ def evaluate(run: Path, as_json: bool, **asked: Any) -> None:
 @main.command()
 @click.argument("study", type=FOLDER)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="[default: STUDY/report.html]")
-@said
+@reported
 def report(study: Path, out: Path | None) -> None:
     """Write the study as one HTML file that opens without a network."""
     from isocost.report import write
@@ -369,7 +369,7 @@ def report(study: Path, out: Path | None) -> None:
 @click.option("--model", help="the model that was trained, as a label")
 @click.option("--data", help="the problems it was trained on, as a label")
 @json_option
-@said
+@reported
 def import_runs(as_json: bool, **asked: Any) -> None:
     """Import runs of TRL, verl, prime-rl, tinker, wandb, TensorBoard, SB3, CleanRL, or from CSV or JSON lines.
 
@@ -388,7 +388,7 @@ def import_runs(as_json: bool, **asked: Any) -> None:
 @click.option("--to", "target", help="trl, verl, prime-rl, nemo-rl, skyrl or openrlhf")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="[default: printed]")
 @json_option
-@said
+@reported
 def export(study: Path, target: str | None, out: Path | None, as_json: bool) -> None:
     """Write a study's prescription as another trainer's configuration or launch line."""
     from isocost.cli.printer import observer, printed
@@ -408,7 +408,7 @@ def export(study: Path, target: str | None, out: Path | None, as_json: bool) -> 
 @click.argument("model", default="tiny")
 @json_option
 @setting_options
-@said
+@reported
 def doctor(as_json: bool, **asked: Any) -> int:
     """Check MODEL, its template, sampler, verifier and speed here, in about a minute. Exits 3 if a check fails.
 
@@ -431,7 +431,7 @@ def doctor(as_json: bool, **asked: Any) -> int:
     type=click.Path(dir_okay=False, path_type=Path),
     help="write every run's metrics to this file as one table, and nothing else",
 )
-@said
+@reported
 def ls(folder: Path, as_json: bool, parquet: Path | None) -> None:
     """List the studies and runs below a folder."""
     from isocost.cli import text_listing
@@ -448,7 +448,7 @@ def ls(folder: Path, as_json: bool, parquet: Path | None) -> None:
 @click.argument("a")
 @click.argument("b")
 @json_option
-@said
+@reported
 def diff(a: str, b: str, as_json: bool) -> None:
     """Show the seams at which two methods, runs or method files differ, with all defaults."""
     from isocost.cli import text_listing

@@ -1,4 +1,4 @@
-"""What a terminal shows of the results of a study: the answer first, numbers with their intervals, then cautions.
+"""The terminal's text of the results of a study: the answer first, numbers with their intervals, then warnings.
 
 `show(result, console)` prints one result or event by its type. Its functions for other types are in `text_*.py`.
 """
@@ -53,7 +53,7 @@ BARS = " ▁▂▃▄▅▆▇█"
 @singledispatch
 def show(result: object, console: Console) -> None:
     """Print a result, or an event of a step. Raises TypeError for a type that no function is registered for."""
-    for name in OTHERS:     # one after the other, so that no command waits for modules that it does not need
+    for name in OTHERS:     # in turn, so that no command imports modules that it does not need
         importlib.import_module(f"isocost.cli.{name}")
         registered = show.dispatch(type(result))
         if registered is not show.dispatch(object):
@@ -215,7 +215,7 @@ def beside(console: Console, p: PilotPlan, profiled: int) -> None:
 
 @show.register
 def no_law(n: NoLaw, console: Console) -> None:
-    """What `fit` says of a plan without a pilot."""
+    """The result of `fit` for a plan without a pilot."""
     head(console, "no law")
     console.print(f"  nothing to fit: the study is planned without a pilot. {n.why}", highlight=False)
     console.print(f"  go on with `isocost train --plan {word(n.folder)}`", highlight=False, soft_wrap=True)
@@ -352,7 +352,7 @@ def plan(p: Plan, console: Console) -> None:
 
 
 def units(console: Console, found: Mapping[str, Any] | None) -> None:
-    """A budget in every unit, and how each is known; nothing where none was written, no column of nothing."""
+    """A budget in every unit, and how each is known; nothing where none was written; empty columns are left out."""
     rows = (found or {}).get("rows", ())
     if not rows:
         return
@@ -378,7 +378,7 @@ def _unit(unit: str) -> tuple[str, Callable[[float], str]]:
 
 
 def more(console: Console, rows: Sequence[More]) -> None:
-    """What more rollouts per run would buy and cost, as far as the law reaches."""
+    """Gain and cost of more rollouts per run, up to the longest run that the law covers."""
     for m in rows:
         if m.gain is None or m.cost is None:
             continue
@@ -399,20 +399,20 @@ def verdict(
     colour = {"continue": "green", "stop": "red", "change n": "yellow"}[v.word]
     word = f"change n to {v.n}" if v.word == "change n" else v.word
     what = "" if v.metric == PASS else f"{v.metric} "
-    stands = f"{what}{v.reward:.3f} on the validation split"
+    latest = f"{what}{v.reward:.3f} on the validation split"
     if measured["metric"]:
-        stands = f"{measured['metric']} {v.reward:.3f} ({measured['kind']} reward)"
-    stands += f" after {v.C:.0f} of {v.end:.0f} {measured['unit']}"
+        latest = f"{measured['metric']} {v.reward:.3f} ({measured['kind']} reward)"
+    latest += f" after {v.C:.0f} of {v.end:.0f} {measured['unit']}"
     if over["reason"]:
         detail = f" ({over['detail']})" if over["detail"] else ""
-        console.print(f"[bold]{v.run}[/]: ended, {over['reason']}{detail}\n  {stands}", highlight=False, soft_wrap=True)
+        console.print(f"[bold]{v.run}[/]: ended, {over['reason']}{detail}\n  {latest}", highlight=False, soft_wrap=True)
         return
     console.print(f"[bold]{v.run}[/]: [{colour}]{word}[/]", highlight=False)
     f = v.final
     prior = "the law and its own curve" if v.prior == "law" else "its own curve alone"
     where = "" if measured["metric"] else ", on the test split"
     console.print(
-        f"  {stands}; expected at the end{where}, {interval(f)} ({f.level:.0%} prediction interval, by "
+        f"  {latest}; expected at the end{where}, {interval(f)} ({f.level:.0%} prediction interval, by "
         f"{prior}, {counted(v.looks, 'evaluation')})", highlight=False
     )
     console.print(f"  {v.why}", markup=False, highlight=False)
@@ -423,7 +423,7 @@ def verdict(
 
 @show.register
 def forecast(f: Forecast, console: Console) -> None:
-    """The sealed forecast, and what would falsify it."""
+    """The sealed forecast, and the outcome that would falsify it."""
     head(console, f"forecast, sealed {f.seal[:12]}")
     console.print(f"  {f.why}")
     if f.value is not None and f.low is not None and f.high is not None:
@@ -468,7 +468,7 @@ def plain_text(t: Text, console: Console) -> None:
 
 @show.register
 def whole(w: Whole, console: Console) -> None:
-    """Where the time went, and where the report is."""
+    """Seconds by phase, and the path of the report."""
     head(console, "time")
     seconds = "  ".join(f"{k} {v:.0f} s" for k, v in w.phases.items())
     console.print(f"  {seconds}  = {sum(w.phases.values()):.0f} s")
@@ -484,5 +484,5 @@ def extended(e: Extended, console: Console) -> None:
 
 
 def pricing(console: Console, cost: Mapping[str, Any], folder: Path | None = None) -> None:
-    """What estimating a cost has sampled, and the folder where that is written down, if it is."""
+    """What estimating a cost has sampled, and the folder where that is recorded, if it is."""
     show(Sampled.of(cost, folder), console)

@@ -1,4 +1,4 @@
-"""What `isocost compare` prints: the design and its cost first, then the answer, then what the answer rests on."""
+"""The terminal's text of `isocost compare`: the design and its cost, then the answer, then the reasons for it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def detectable(d: Design, noise: Mapping[str, float] | None) -> str:
 
 @show.register
 def show_sealed(event: Sealed, console: Console) -> None:
-    """The seal, and where it is."""
+    """The seal, and its file."""
     console.print(f"  sealed {event.seal[:12]} in {event.file}")
 
 
@@ -128,7 +128,7 @@ def show_parents(found: ParentComparison, console: Console) -> None:
 
 
 def show_record(path: Path, console: Console) -> None:
-    """Where the answer is kept."""
+    """The file of the record."""
     console.print(f"\nrecord: {path}")
 
 

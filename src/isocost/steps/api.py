@@ -28,8 +28,8 @@ from isocost.worlds.setting import Setting
 class Study(Shown):
     """A study: a folder, and the steps profile, plan, pilot, fit, plan, train, audit, report.
 
-    Each step reads what the ones before it wrote, returns its result, and writes it to the folder. A step that was done
-    is not done again; one that was stopped is continued by the same call. Steps raise `isocost.errors.UserError` with a
+    Each step reads what the ones before it wrote, returns its result, and writes it to the folder. A finished step
+    is not repeated; the same call continues one that was stopped. Steps raise `isocost.errors.UserError` with a
     message that names the mistake and its fix. They print nothing: an `observer`
     (`isocost.steps.events.Observer`) receives warnings, intermediate results and running jobs.
     """
@@ -129,7 +129,7 @@ def study(
     problems: int = PROBLEMS, observer: Observer = SILENT, **settings: Any,
 ) -> Study:
     """A study of a model on a data set in the folder `out`. Nothing is read or written before its first step,
-    `profile()`; where `out` already contains the study, the steps go on with it.
+    `profile()`; if `out` already contains the study, the steps continue it.
 
     model: "tiny", "smollm2", or a Hugging Face folder. data: as the option --data of the commands.
     seed: of every run and every interval. method: replaces the recipe that the profile chooses.

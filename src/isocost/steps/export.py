@@ -96,7 +96,7 @@ def prescription(folder: Path) -> Prescription:
     if unit != ROLLOUTS:
         raise UserError(
             f"{folder} counts C in {unit}: its n are environments and its B the steps of each, and the trainers that "
-            f"an export is for have neither; take n, B, M and the rate as `isocost plan {word(folder)}` tells them"
+            f"an export is for have neither; take n, B, M and the rate as `isocost plan {word(folder)}` prints them"
         )
     setting = study.study["setting"]
     recipe = _recipe(study)
@@ -106,11 +106,11 @@ def prescription(folder: Path) -> Prescription:
     expected = ""
     if prediction:
         value, low, high = (prediction[k] for k in ("value", "low", "high"))
-        told = measure.in_its_units(measure.scale_of(about), value, low, high)
+        in_log = measure.in_its_units(measure.scale_of(about), value, low, high)
         kind = "training reward" if measure.of(about)["kind"] == TRAINING else "reward"
         expected = (
             f"Expected {kind} {value:.3f} [{low:.3f}, {high:.3f}], {prediction.get('level', 0.9):.0%} prediction "
-            f"interval{told and f': {told}'}."
+            f"interval{in_log and f': {in_log}'}."
         )
     known = {k: setting.get(k, pace.get(k)) for k in ("temperature", "top_p", "top_k", "max_tokens")}
     model = setting.get("model")
@@ -134,7 +134,7 @@ def prescription(folder: Path) -> Prescription:
         _as_run(study) if not recipe else (),
         _longest(study),
     )
-    if wrong := flaw(asdict(found), Prescription):      # a word in place of a number would be a word of a launch line
+    if wrong := flaw(asdict(found), Prescription):      # text in place of a number would become part of a launch line
         raise UserError(f"{folder} has a setting or a recipe that cannot be exported: {wrong}")
     return found
 
@@ -172,13 +172,13 @@ def _unprescribed(folder: Path, study: _Study) -> str:
 
 
 def _as_run(study: _Study) -> tuple[str, ...]:
-    """The method of an imported study, which is the trainer's own, as far as its logs tell it."""
-    told: dict[str, set[str]] = {}
+    """What is not carried over of an imported study: the trainer's method, with its settings in the logs."""
+    settings: dict[str, set[str]] = {}
     for run in study.runs:
         says = ((run.about.get("imported") or {}).get("about") or {}).get("trainer_says") or {}
         for key, value in says.items():
-            told.setdefault(str(key), set()).add(str(value))
-    same = ", ".join(f"{k}: {next(iter(v))}" for k, v in sorted(told.items()) if len(v) == 1)
+            settings.setdefault(str(key), set()).add(str(value))
+    same = ", ".join(f"{k}: {next(iter(v))}" for k, v in sorted(settings.items()) if len(v) == 1)
     seen = f" (their logs say {same})" if same else ""
     fell = any(str(m).startswith(DECAYED) for run in study.runs for m in run.about.get("missing") or ())
     return (

@@ -30,7 +30,7 @@ from isocost.words import word
 def fit(study: Path, *, metric: str | None = None) -> Law | NoLaw:
     """Fit the law to the pilot's curves and write law.json; a law that is there is read.
 
-    `metric` (pass@1, best@4, worst@4) changes what laws are of from here on. Of one imported run the curve is fitted
+    `metric` (pass@1, best@4, worst@4) changes what later laws are of. Of one imported run the curve is fitted
     and nothing is written.
 
     Raises:

@@ -25,12 +25,12 @@ from isocost.types import Cost
 from isocost.words import word
 from isocost.worlds.setting import Setting
 
-_ASKED_AS = {"profiled": "--problems"}      # settings whose option has another name
+_OPTION = {"profiled": "--problems"}      # settings whose option has another name
 
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_held: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())   # folders that this process holds
+_held: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())   # folders whose lock this process has
 
 
 @contextmanager
@@ -54,8 +54,8 @@ def writing(path: Path) -> Iterator[None]:
 def writes(*, new: bool = False) -> Callable[[Callable[Concatenate[Path, P], R]], Callable[Concatenate[Path, P], R]]:
     """Decorates a step whose first argument is the folder that it writes to: `writing` around all of it.
 
-    Not where nothing will be written: in a dry run, and in a folder that does not exist, unless the step makes a `new`
-    one.
+    No lock is taken where nothing will be written: in a dry run, and in a folder that does not exist, unless the step
+    makes a `new` one.
     """
 
     def of(command: Callable[Concatenate[Path, P], R]) -> Callable[Concatenate[Path, P], R]:
@@ -85,10 +85,10 @@ class Home:
         return (self.path / name).exists()
 
     def read(self, name: str, step: str) -> dict[str, Any]:
-        """A step's record. Raises UserError naming the step that writes it."""
+        """A step's record. Raises UserError, naming the step that writes it, if there is none."""
         if not self.has(name):
-            said = f"profile --out {word(self.path)}" if step == "profile" else f"{step} {word(self.path)}"
-            raise UserError(f"{self.path} has no {name} yet: run `isocost {said}` first")
+            command = f"profile --out {word(self.path)}" if step == "profile" else f"{step} {word(self.path)}"
+            raise UserError(f"{self.path} has no {name} yet: run `isocost {command}` first")
         return read_json(self.path / name)
 
     def write(self, name: str, data: Mapping[str, Any]) -> None:
@@ -143,9 +143,10 @@ def check(path: Path, setting: Setting, **asked: Any) -> None:
     changed = sorted(k for k in new if (k in old or new[k])
                      and records.canonical(old.get(k)) != records.canonical(new[k]))
     if changed:
-        said = ", ".join(f"{_ASKED_AS.get(k, k)} was {old.get(k)!r} and is now {new[k]!r}" for k in changed)
+        differences = ", ".join(f"{_OPTION.get(k, k)} was {old.get(k)!r} and is now {new[k]!r}" for k in changed)
         raise UserError(
-            f"{path} already contains a study with different settings ({said}); choose another --out, or remove it"
+            f"{path} already contains a study with different settings ({differences}); choose another --out, or "
+            "remove it"
         )
 
 

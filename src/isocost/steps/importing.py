@@ -185,12 +185,12 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> tuple[Impo
     for run, seed, name in placed:
         write(run, out / "runs" / name, name=name, purpose="pilot", seed=seed)
     if not (out / "study.json").exists():
-        told = {k: v for run in reversed(runs) for k, v in run.log.about.items()}
+        logged = {k: v for run in reversed(runs) for k, v in run.log.about.items()}
         setting = {
-            "model": asked.model or str(told.get("model") or UNNAMED),
-            "data": asked.data or str(told.get("data") or UNNAMED),
+            "model": asked.model or str(logged.get("model") or UNNAMED),
+            "data": asked.data or str(logged.get("data") or UNNAMED),
         }
-        extra = {k: told[k] for k in SAMPLING if k in told}
+        extra = {k: logged[k] for k in SAMPLING if k in logged}
         write_json(
             out / "study.json",
             {

@@ -73,7 +73,7 @@ def plan(
     started = home.runs.exists() or home.has("forecast.json")
     choose_metric(home, metric, (samples or home.setting.samples) if changes and not started else None)
     if started and not home.has("pilot.json"):
-        raise UserError(f"{study} has runs but not the pilot.json that they were planned by: put it back, or start "
+        raise UserError(f"{study} has runs but not the pilot.json that they were planned by: restore it, or start "
                         "another study")
     if started and changes:
         refuse_sealed(home)

@@ -104,8 +104,8 @@ def train_one(
         observer.on(Warned(text))
     if differs := its_own(method, {"n": n, "B": B, **describe(recipe.pace)}):
         observer.on(Noted(differs))
-    if dear := _evaluating(job, spend, evaluations, opened):
-        observer.on(Warned(dear))
+    if warning := _evaluating(job, spend, evaluations, opened):
+        observer.on(Warned(warning))
     if dry_run:
         return _cost(job, spend, evaluations, opened, folder, observer)
     return _go(job, folder, opened, observer)
@@ -114,7 +114,7 @@ def train_one(
 def _cost(
     job: Job, spend: Budget, evaluations: int, opened: Opened | None, folder: Path, observer: Observer
 ) -> RunCost:
-    """What a run would cost. What that has sampled is written down even where the budget pays for no update."""
+    """What a run would cost. What that sampled is recorded even if the budget pays for no update."""
     known = finished(pass_rates(job.setting, problems=2, method=job.method, opened=opened, bounded=False))
     bill_dry_run(folder, known["cost"])
     try:
@@ -125,7 +125,7 @@ def _cost(
 
 
 def _evaluating(job: Job, spend: Budget, evaluations: int, opened: Opened | None) -> str:
-    """A caution if a run's evaluations cost more than a quarter of its training; empty where that is not known."""
+    """A warning if a run's evaluations cost more than a quarter of its training; empty where that is not known."""
     if opened is None or opened.world.exact is not None or spend.unit != "rollouts":
         return ""
     problems, samples, many = len(opened.sides.held_out), job.setting.samples, 1 + len(job.points)

@@ -1,4 +1,4 @@
-"""Verdicts on runs while they train, from their records alone: any process can ask for them."""
+"""Verdicts on runs while they train, from their records alone: any process can request them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ JOURNAL = 1 << 20       # bytes of a journal's end that hold the latest groups
 
 @dataclass(frozen=True)
 class Bearings:
-    """What a study holds on its trained runs: the law, the target reward of each n, equally good n, and the price.
+    """What a study predicts for its trained runs: the law, the target reward of each n, equally good n, and the price.
 
     Law and targets are of `metric`, and the curve of a run must be of the same metric.
     """
@@ -134,31 +134,31 @@ def groups_of(run: Path, record: Mapping[str, Any]) -> Groups | None:
     return Groups(n, tuple(right))
 
 
-def per_cost(said: Verdict, run: Path, machine: Machine) -> dict[str, float]:
+def per_cost(verdict: Verdict, run: Path, machine: Machine) -> dict[str, float]:
     """Expected gain in reward over the next stretch: per 1,000 rollouts, run-hour, device-hour and unit of money.
 
     Time is by the run's own seconds per rollout.
     """
-    if not said.stretch > 0:
+    if not verdict.stretch > 0:
         return {}
-    out = {"per_1000_rollouts": said.gain.value / said.stretch * 1000}
+    out = {"per_1000_rollouts": verdict.gain.value / verdict.stretch * 1000}
     clock = tail(run / "timing.jsonl", 1024)
     if clock and clock[-1]["rollouts"] and clock[-1]["seconds"] > 0:
-        seconds = said.stretch * clock[-1]["seconds"] / clock[-1]["rollouts"]
+        seconds = verdict.stretch * clock[-1]["seconds"] / clock[-1]["rollouts"]
         hours, money = machine.device_hours(seconds), machine.money(seconds)
-        out |= {"per_run_hour": said.gain.value / seconds * 3600, "per_device_hour": said.gain.value / hours}
+        out |= {"per_run_hour": verdict.gain.value / seconds * 3600, "per_device_hour": verdict.gain.value / hours}
         if money:
-            out[f"per_{machine.currency}"] = said.gain.value / money
+            out[f"per_{machine.currency}"] = verdict.gain.value / money
     return out
 
 
-def short(said: Verdict) -> str:
+def short(verdict: Verdict) -> str:
     """A verdict in a few letters, for a table."""
-    if said.word == "change n":
-        return f"n = {said.n}"
-    if said.word == "stop":
+    if verdict.word == "change n":
+        return f"n = {verdict.n}"
+    if verdict.word == "stop":
         return "stop"
-    return f"{said.gain.value:+.3f}" if said.stretch > 0 else ""
+    return f"{verdict.gain.value:+.3f}" if verdict.stretch > 0 else ""
 
 
 @dataclass(frozen=True)
