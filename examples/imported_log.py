@@ -38,4 +38,4 @@ if __name__ == "__main__":
         print(f"law: {law.refused.reason if law.refused else 'n = ' + ', '.join(map(str, law.ns))}")
         print(f"train n = {plan.n}, B = {plan.B}, M = {plan.M} updates, learning rate {plan.lr:.2g}")
         print(f"predicted reward {plan.forecast.interval}")
-        print(study.export("trl").splitlines()[0])
+        print(study.export("trl").text.splitlines()[0])

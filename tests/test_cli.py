@@ -234,7 +234,7 @@ def test_what_a_plan_without_a_pilot_and_a_study_without_its_plan_need_is_said(h
     kept = (here / "s" / "pilot.json").read_bytes()
     (here / "s" / "pilot.json").unlink()
     plan = (here / "s" / "plan.json").read_bytes()
-    assert "put it back" in said("plan", "s", code=2) and (here / "s" / "plan.json").read_bytes() == plan
+    assert "restore it" in said("plan", "s", code=2) and (here / "s" / "plan.json").read_bytes() == plan
     (here / "s" / "pilot.json").write_bytes(kept)
     assert "planned without a pilot" in said("plan", "s", "--budget", "3k-rollouts", code=2)
 

@@ -393,7 +393,7 @@ def test_one_run_gives_its_curve_and_says_what_is_missing(tmp_path):
     assert json.loads(said("fit", out, "--json"))["arms"][0]["n"] == 4
     for command in (("plan", out), ("export", out, "--to", "trl")):
         text = said(*command, code=2)
-        assert "is one imported run, not a study" in text and "--study --out STUDY" in text and "profile" not in text
+        assert "is a run, not a study" in text and "--study --out STUDY" in text and "profile" not in text
 
 
 def test_a_law_without_a_base_says_how_to_get_one(tmp_path):
@@ -403,7 +403,7 @@ def test_a_law_without_a_base_says_how_to_get_one(tmp_path):
         out = tmp_path / f"out{len(study)}"
         said("import", path, "--n", 4, "--B", 8, *study, "--out", out)
         text = said("fit", out, code=2)
-        assert "before training (C = 0), which a law needs: import again with --base REWARD" in text
+        assert "before training (C = 0), which a law needs. Import again with --base REWARD" in text
         assert "eval_on_start: true" in text and "logging_steps: 1" in text
 
 

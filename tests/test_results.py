@@ -1,22 +1,25 @@
 """Steps as functions: what they return, print and draw, and a study from Python."""
 
 import asyncio
+import importlib
 import json
-import sys
 import tarfile
+import threading
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import FrozenInstanceError, fields, replace
 from pathlib import Path
-from types import ModuleType
 
 import altair as alt
 import pytest
 from click.testing import CliRunner
 
 import isocost
+from isocost import gather
 from isocost.cli import commands
-from isocost.cli.text import show
+from isocost.cli.text import OTHERS, show
 from isocost.errors import UserError
+from isocost.gather import finished
 from isocost.jsonfile import page
 from isocost.planner import pilot as pilots
 from isocost.planner import rollouts as plans
@@ -29,7 +32,7 @@ from isocost.steps.fit import fit
 from isocost.steps.importing import import_logs
 from isocost.steps.pilot import pilot
 from isocost.steps.plan import plan
-from isocost.steps.profile import finished, profile
+from isocost.steps.profile import profile
 from isocost.steps.settings import setting_with
 from isocost.steps.single import train_one
 from isocost.steps.train import train
@@ -153,11 +156,11 @@ def test_results_are_frozen_and_every_one_has_a_text(old, run):
     for result in made:
         with pytest.raises(FrozenInstanceError):
             result.folder = None
+    for name in OTHERS:
+        importlib.import_module(f"isocost.cli.{name}")
     for name in ("Profile", "ProfileCost", "PilotPlan", "Pilot", "Law", "NoLaw", "Plan", "Forecast", "Trained", "Audit",
                  "Whole", "RunCost", "RunEnd", "Measured"):
         kind = getattr(results, name)
-        import isocost.cli.printer  # noqa: F401 - registers the texts
-
         assert show.dispatch(kind) is not show.dispatch(object), name
         assert kind.__doc__ and not kind.__doc__.startswith(f"{name}("), f"{name} has no docstring of its own"
 
@@ -263,16 +266,73 @@ def test_a_result_that_the_report_does_not_draw_says_so(run):
         end.plot()
 
 
-def test_a_step_runs_inside_an_event_loop():
-    """As a notebook's cells do."""
-
-    async def inner():
-        return 3
+def in_a_loop(call):
+    """The result of a call from inside a running event loop, as the cells of a notebook are run."""
 
     async def cell():
-        return finished(inner())
+        return call()
 
-    assert asyncio.run(cell()) == 3 == finished(inner())
+    loop = asyncio.new_event_loop()
+    try:
+        return loop.run_until_complete(cell())
+    finally:
+        loop.close()
+
+
+def test_a_coroutine_ends_with_and_without_a_running_loop():
+    async def work():
+        return 3
+
+    assert in_a_loop(lambda: finished(work())) == 3 == finished(work())
+
+
+def test_a_coroutine_in_a_loop_keeps_the_context_and_raises():
+    context = ContextVar("context", default=0)
+
+    async def work():
+        raise UserError(f"context {context.get()}")
+
+    context.set(7)
+    with pytest.raises(UserError, match="context 7"):
+        in_a_loop(lambda: finished(work()))
+
+
+def test_ctrl_c_in_a_loop_cancels_the_coroutine(monkeypatch):
+    """The waiting thread is interrupted once the coroutine has begun."""
+    begun, ended = threading.Event(), []
+
+    async def work():
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    def interrupted(*args, **kwargs):
+        begun.wait()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gather, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        in_a_loop(lambda: finished(work()))
+    assert ended == [True]
+
+
+def test_steps_run_inside_an_event_loop(tmp_path):
+    """A diagnosis, a price and a run: each of them runs coroutines."""
+    sizes = {"budget": "32-rollouts", "rollouts": 4, "groups": 4, "lr": 1e-4, "evaluations": 1}
+    setting = setting_with(data=DATA)
+    cost = in_a_loop(lambda: train_one("grpo", setting, out=tmp_path / "r", dry_run=True, **sizes))
+    assert isinstance(cost, results.RunCost)
+    assert in_a_loop(lambda: train_one("grpo", setting, out=tmp_path / "r", **sizes)).reason == "spent"
+    assert isinstance(in_a_loop(lambda: evaluate(tmp_path / "r")), results.Measured)
+
+
+def test_coroutines_are_run_in_one_place():
+    """`asyncio.run` raises inside a running event loop: everything else calls `finished`."""
+    package = Path(isocost.__file__).parent
+    found = {str(p.relative_to(package)) for p in package.rglob("*.py") if "asyncio.run(" in p.read_text()}
+    assert found == {"gather.py"}
 
 
 # a study --------------------------------------------------------------------------------------------------------------
@@ -307,7 +367,7 @@ def test_every_step_of_a_finished_study_returns_its_result(old):
     at = law.predict(n=8, C=100_000)
     assert at == (at.confidence, at.prediction) and at.prediction.width >= at.confidence.width
     assert study.report(old / "page.html") == old / "page.html" and (old / "page.html").exists()
-    assert "TRL" in study.export("trl") and len(study.verdict().runs) == len(study.train().runs)
+    assert "TRL" in str(study.export("trl")) and len(study.verdict().runs) == len(study.train().runs)
 
 
 def test_runs_are_rows_with_a_run_each(old, monkeypatch):
@@ -318,14 +378,11 @@ def test_runs_are_rows_with_a_run_each(old, monkeypatch):
     assert {"purpose", "n", "B", "lr", "seed", "rollouts", "last", "ended"} <= set(rows[0]) and "kind" not in rows[0]
 
 
-def test_runs_are_a_frame_where_pandas_is_installed(old, monkeypatch):
-    """With a module in its place: pandas is not among this package's dependencies."""
-    frames = ModuleType("pandas")
-    frames.DataFrame = lambda rows: ("frame", rows)
-    monkeypatch.setitem(sys.modules, "pandas", frames)
-    monkeypatch.setattr(api, "find_spec", lambda name: object())
-    kind, rows = isocost.open(old / "tiny").runs()
-    assert kind == "frame" and rows[0]["purpose"]
+def test_runs_are_a_frame_where_pandas_is_installed(old):
+    pandas = pytest.importorskip("pandas")
+    frame = isocost.open(old / "tiny").runs()
+    assert isinstance(frame, pandas.DataFrame) and len(frame) == len(list((old / "tiny" / "runs").glob("*/run.json")))
+    assert {"purpose", "n", "last"} <= set(frame.columns) and "kind" not in frame.columns
 
 
 # the package's names --------------------------------------------------------------------------------------------------

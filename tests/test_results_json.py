@@ -1,8 +1,10 @@
 """What a function returns is what its command prints: `to_dict()` is exactly the JSON, and texts are printed by cli."""
 
 import ast
+import html
 import json
 import math
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +14,20 @@ from click.testing import CliRunner
 from fixtures.study_records import write_run
 from isocost.cli.commands import main
 from isocost.compare import compare_folders
+from isocost.display import Shown
 from isocost.errors import UserError
 from isocost.steps.events import Observer, Skipped
 from isocost.steps.importing import import_logs
 from isocost.steps.laws import fit_points, list_laws
-from isocost.steps.listing import check_method, compare_recipes, list_folder, list_methods, write_parquet
+from isocost.steps.listing import (
+    check_method,
+    compare_recipes,
+    list_folder,
+    list_methods,
+    method_file,
+    method_tree,
+    write_parquet,
+)
 from isocost.steps.verdict import verdict
 
 PACKAGE = Path(__file__).parents[1] / "src" / "isocost"
@@ -58,6 +69,31 @@ def test_methods_and_their_differences():
     found = compare_recipes("grpo", "dapo")
     assert found.to_dict() == printed("diff", "grpo", "dapo") and "loss" in found.changed
     assert check_method("grpo").to_dict() == printed("methods", "check", "grpo") and not check_method("grpo").broken
+
+
+def test_texts_are_results():
+    """A notebook shows the text that the command prints, and JSON is its data."""
+    tree, file = method_tree(), method_file("grpo")
+    assert tree.to_dict() == printed("methods", "tree") and tree.methods[0].depth == 0
+    assert file.to_dict() == printed("methods", "show", "grpo") and file.path.name == "grpo.py"
+    for found, command in ((tree, "tree"), (file, "show grpo")):
+        assert str(found) == CliRunner().invoke(main, ["methods", *command.split()]).stdout
+    assert tree._repr_html_() == f"<pre>{tree}</pre>"
+    assert html.unescape(file._repr_html_()) == f"<pre>{file}</pre>"
+    with pytest.raises(FrozenInstanceError):
+        file.source = ""
+    with pytest.raises(UserError, match="no-such"):
+        method_file("no-such")
+
+
+def test_a_result_without_its_data_is_no_result():
+    """`to_dict` is abstract: a result that lacks it cannot be made."""
+
+    class Half(Shown):
+        pass
+
+    with pytest.raises(TypeError, match="to_dict"):
+        Half()
 
 
 def test_laws(tmp_path):

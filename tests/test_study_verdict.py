@@ -225,7 +225,8 @@ def test_what_an_imported_study_cannot_have_says_what_to_do_instead(tmp_path, co
 
 def test_of_one_imported_run_its_curve_is_told_and_what_a_plan_needs(tmp_path):
     told = said("fit", brought(tmp_path / "one", 1))
-    assert "one run: to plan from it, import its log again as `isocost import LOG... --study --out STUDY`" in told
+    assert "one run: a plan needs a study, with other seeds of n = 8" in told
+    assert "import its log again, alone or with the others of its sweep: `isocost import LOG... --study" in told
     assert "not a study" in said("plan", tmp_path / "one" / "out", code=2)
 
 

@@ -69,9 +69,9 @@ INSTEAD = {
 
 # Rooms of src/isocost, and pages, whose words are still to be rewritten. Remove an entry when it is done.
 ROOMS_TO_DO = {
-    "cli", "compare", "doctor", "exporters", "importers", "laws", "planner", "report", "stats", "steps", "trainers",
+    "compare", "doctor", "exporters", "importers", "laws", "planner", "report", "stats", "trainers",
 }
-PAGES_TO_DO = {"docs/cli.md", "docs/methods.md"}            # written from the code
+PAGES_TO_DO = {"docs/methods.md"}            # written from the code
 OUTPUT_TO_DO = {                                            # pages that show what commands print
     "README.md", "docs/compare.md", "docs/from_runs_to_a_plan.md", "docs/import.md", "docs/safety.md",
 }

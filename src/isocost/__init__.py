@@ -2,7 +2,7 @@
 
     profile -> plan -> pilot -> fit -> plan -> train -> audit
 
-`isocost.study(model=..., data=..., out=...)` begins a study and `isocost.open(folder)` opens one; each step is a method
+`isocost.study(model=..., data=..., out=...)` starts a study and `isocost.open(folder)` opens one; each step is a method
 of it that returns a result. `isocost.import_logs(...)` makes a study of another trainer's logs. For training one run in
 a script: `Recipe`, `train`, `evaluate`, `methods`. All names are imported when they are first used, so that
 `import isocost` loads no torch.
@@ -16,8 +16,8 @@ from typing import Any
 
 from isocost import processor
 
-# Before torch is imported: waiting OpenMP threads sleep instead of spinning, or another busy process on the same
-# cores slows every operation many times over. And a row's products have the same bits in every batch.
+# Before torch is imported. Waiting OpenMP threads sleep instead of spinning: otherwise another busy process on the same
+# cores slows every operation many times over. MKL computes a row's products with the same bits in every batch.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 processor.make_mkl_strict()
 

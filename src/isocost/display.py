@@ -1,32 +1,33 @@
-"""How a result shows itself: as plain data, as HTML in a notebook, and as a chart.
+"""The base of every result: plain data, HTML in a notebook, and a chart.
 
-Results of steps hold numbers; the report draws them. `isocost.report` stands below the results in the import order, so
-that this module is the only place above it that reaches it, by name and when a result is shown: no other module of the
-core, the laws, the planner or the steps imports the report to draw.
+Results hold numbers; the report draws them. `isocost.report` comes after the results in the import order, so this
+module imports it by name, when a result is drawn. No other module of the core, the laws, the planner or the steps does.
 """
 
 from __future__ import annotations
 
+import html
 import importlib
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar
 
 
-class Shown:
-    """What every result can do. `record` names the file of the study that holds it, without `.json`; `sections` are the
-    keys of the report's sections that show it, empty where the report has none."""
+class Shown(ABC):
+    """A result. `record` names the file of the study that holds it, without `.json`; `sections` are the keys of the
+    report's sections that show it, empty where the report has none."""
 
     record: ClassVar[str] = ""
     sections: ClassVar[tuple[str, ...]] = ()
 
     @property
     def place(self) -> Path | None:
-        """The study's folder, which the drawings take the runs from; None without one."""
+        """The study's folder, from which charts read the runs; None without one."""
         return getattr(self, "folder", None)
 
+    @abstractmethod
     def to_dict(self) -> Any:
         """Plain data, a dict or a list: exactly what the command prints with --json."""
-        raise NotImplementedError
 
     def plot(self) -> Any:
         """The result's main chart, an `altair` chart. Raises UserError where the report has no chart of it."""
@@ -35,6 +36,17 @@ class Shown:
     def _repr_html_(self) -> str | None:
         """What a notebook shows: the report's sections on this result, its charts as still pictures."""
         return str(_report().html(self)) if self.sections else None
+
+
+class Text(Shown):
+    """A result that is a text, such as a file: `str()` of it is what the command prints, and a notebook shows that."""
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """The text, with its last newline."""
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
 
 
 def write_report(study: Path, out: Path | None = None) -> Path:

@@ -1,12 +1,16 @@
-"""Concurrent tasks that are all cancelled when one fails."""
+"""Run coroutines: several at once, and one from code that is not a coroutine."""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+POLL = 0.5      # seconds: a signal that comes just before a thread waits is handled only when it wakes
 
 
 async def together(*work: Coroutine[Any, Any, T]) -> list[T]:
@@ -22,3 +26,38 @@ async def together(*work: Coroutine[Any, Any, T]) -> list[T]:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
+
+
+def finished(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine, run to its end.
+
+    `asyncio.run` raises where this thread already runs an event loop, as a notebook's cells do. There the coroutine
+    runs in a thread of its own, with this thread's context variables; Ctrl-C cancels it.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    task: asyncio.Task[Any] | None = None
+    interrupted = False
+
+    async def cancellable() -> T:
+        nonlocal task
+        task = asyncio.current_task()
+        if interrupted:     # before this began
+            work.close()
+            raise asyncio.CancelledError
+        return await work
+
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            result = thread.submit(contextvars.copy_context().run, asyncio.run, cancellable())
+            while not wait([result], timeout=POLL).done:
+                pass
+            return result.result()
+        except BaseException:
+            interrupted = True
+            if task is not None:
+                with suppress(RuntimeError):    # its loop is closed: the coroutine itself raised
+                    task.get_loop().call_soon_threadsafe(task.cancel)
+            raise

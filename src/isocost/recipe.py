@@ -22,8 +22,9 @@ from isocost.traits import Declared, declared, outside
 def describe(x: Any) -> Any:
     """A recipe as plain data: every parameter with its value, defaults bound. Records store it, `diff` compares it.
 
-    A function from outside the package is described with the hash of its source file, for its name alone says little.
-    Raises UserError for one that has no name to be found by: a lambda, a function within another, a callable object.
+    A function from outside the package is described with the hash of its source file, because its name alone does not
+    identify it. Raises UserError for one that cannot be found by its name: a lambda, a function within another, a
+    callable object.
     """
     if isinstance(x, partial) or (callable(x) and not isinstance(x, type)):
         fn, args, keywords = (x.func, x.args, x.keywords) if isinstance(x, partial) else (x, (), {})
@@ -111,8 +112,8 @@ def diff(a: Recipe, b: Recipe) -> dict[str, tuple[Any, Any]]:
 def tune(recipe: Recipe, path: str, value: Any) -> Recipe:
     """`tune(r, "loss.high", 0.28)`, `tune(r, "rollouts", 16)`. The function's own signature is the schema.
 
-    A string is read as the type of the setting it replaces. Raises KeyError naming what would be right, for a value
-    out of the bounds that the function declares too.
+    A string is read as the type of the setting it replaces. Raises KeyError, with what is expected, for an unknown
+    setting and for a value outside the bounds that the function declares.
     """
     seam, *rest = path.split(".")
     if seam not in {f.name for f in fields(Recipe)} or seam == "name":
@@ -148,7 +149,7 @@ def tune(recipe: Recipe, path: str, value: Any) -> Recipe:
 def paced(recipe: Recipe, **planned: Any) -> Recipe:
     """A recipe whose pace has the planned settings, those of them that it takes.
 
-    Raises UserError if it takes no `lr`: every run plans and tunes that.
+    Raises UserError if it takes no `lr`, which every run plans and tunes.
     """
     pace = recipe.pace
     fn, keywords = (pace.func, pace.keywords) if isinstance(pace, partial) else (pace, {})

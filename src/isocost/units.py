@@ -54,7 +54,7 @@ TABLE: Mapping[str, Unit] = {
         Unit(FLOPS, "FLOP", "flop", 1, {"flop": 1, "flops": 1}, "FLOP", "flop"),
         Unit(DEVICE_SECONDS, "device-seconds", DEVICE_HOURS, _HOUR, _DEVICES),
         *(Unit(currency, currency, currency, 1, {currency: 1}) for currency in CURRENCIES),
-        Unit(WALL, "time on the wall", WALL, 1, {}),
+        Unit(WALL, "wall-clock time", WALL, 1, {}),
         Unit(ENV_STEPS, ENV_STEPS, ENV_STEPS, 1, {}),
     )
 }

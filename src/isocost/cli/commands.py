@@ -1,10 +1,10 @@
 """The commands. Each parses, calls one function of the package and prints its result.
 
-Heavy imports are inside the commands, so that `--help` answers at once.
+Heavy imports are inside the commands, so that `--help` is fast.
 
 Exit codes: 0 done (audit: hit; compare: a difference), 1 a bug, 2 a user's mistake, 3 audit: miss (doctor: something
-fails; compare: the same), 4 audit: cannot tell, or uninformative (compare: cannot tell), 5 a run that could not go on
-(starved, diverged, reward failed), 130 and 143 stopped by Ctrl-C and SIGTERM with everything saved.
+fails; compare: the same), 4 audit: cannot tell, or uninformative (compare: cannot tell), 5 a run that could not
+continue (starved, diverged, reward failed), 130 and 143 stopped by Ctrl-C and SIGTERM with everything saved.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from isocost.cli.catalogues import laws, methods
 from isocost.cli.options import (
     ANY,
     FOLDER,
@@ -22,9 +23,10 @@ from isocost.cli.options import (
     SOME,
     OneLine,
     given,
+    json_option,
     model_options,
     priced,
-    said,
+    reported,
     setting_options,
 )
 from isocost.errors import UserError
@@ -67,9 +69,9 @@ def main() -> None:
 @click.option("--out", type=FOLDER, help="the study's folder  [default: studies/quickstart-SEED]")
 @click.option("--workers", type=SOME, help="runs side by side; results do not depend on it")
 @click.option("--dry-run", is_flag=True, help="profile, then print the cost of the rest")
-@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
+@json_option
 @model_options
-@said
+@reported
 def quickstart(out: Path | None, as_json: bool, **asked: Any) -> None:
     """Run a whole study on the built-in model and problems, or on your own."""
     from isocost.cli.printer import observer, printed
@@ -86,9 +88,9 @@ def quickstart(out: Path | None, as_json: bool, **asked: Any) -> None:
 @click.option("--method", help="instead of the recipe that follows from the profile")
 @click.option("--problems", type=SOME, default=512, show_default=True, help="sampled 16 times each")
 @click.option("--dry-run", is_flag=True, help="print what it would cost")
-@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
+@json_option
 @model_options
-@said
+@reported
 def profile(out: Path, as_json: bool, **asked: Any) -> None:
     """Start a study: measure what the model can do on the problems before training."""
     from isocost.cli.printer import observer, printed
@@ -127,8 +129,8 @@ def profile(out: Path, as_json: bool, **asked: Any) -> None:
     type=POSITIVE,
     help="evaluations cost at most this share of training, in the budget's unit  [default: 0.25]",
 )
-@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
-@said
+@json_option
+@reported
 def plan(study: Path, as_json: bool, **asked: Any) -> None:
     """Plan the pilot; once there is a law, prescribe n, B, M, learning rate and seeds."""
     from isocost.cli.printer import observer, printed
@@ -143,8 +145,8 @@ def plan(study: Path, as_json: bool, **asked: Any) -> None:
 @click.option("--seeds", multiple=True, metavar="N=K", help="K more runs of n, in the grid or new to it: 8=2, all=2")
 @click.option("--workers", type=SOME, help="runs side by side; results do not depend on it  [default: as planned]")
 @click.option("--dry-run", is_flag=True, help="list the runs and their cost")
-@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
-@said
+@json_option
+@reported
 def pilot(study: Path, as_json: bool, **asked: Any) -> None:
     """Run the pilot: the learning-rate probe, then the grid of n, then its edges at half and twice the rate.
 
@@ -160,8 +162,8 @@ def pilot(study: Path, as_json: bool, **asked: Any) -> None:
 @main.command()
 @click.argument("study", type=FOLDER)
 @click.option("--metric", help="what the law is of: pass@1, best@4 or worst@4 (one, or all, of 4 right)")
-@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
-@said
+@json_option
+@reported
 def fit(study: Path, metric: str | None, as_json: bool) -> None:
     """Fit the law to a study's pilot; if it is not identified, name the runs that would resolve it."""
     from isocost.cli.printer import observer, printed
@@ -210,9 +212,9 @@ def fit(study: Path, metric: str | None, as_json: bool) -> None:
 )
 @click.option("--workers", type=SOME, help="with --plan: runs side by side; results do not depend on it")
 @click.option("--dry-run", is_flag=True, help="print what it would cost")
-@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
+@json_option
 @model_options
-@said
+@reported
 def train(
     method: str | None, study: Path | None, workers: int | None, dry_run: bool, as_json: bool, **asked: Any
 ) -> int:
@@ -220,7 +222,7 @@ def train(
     from isocost.cli.printer import observer, printed
 
     if (study is None) == (method is None):
-        raise UserError("say what to train: a METHOD (see `isocost methods`), or --plan STUDY")
+        raise UserError("name what to train: a METHOD (see `isocost methods`), or --plan STUDY")
     shown = observer(as_json)
     if study is not None:
         from isocost.steps.train import train
@@ -237,8 +239,8 @@ def train(
 
 @main.command()
 @click.argument("study", type=FOLDER)
-@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
-@said
+@json_option
+@reported
 def audit(study: Path, as_json: bool) -> int:
     """Compare the sealed forecast with the outcome. Exits 0 hit, 3 miss, 4 cannot tell or uninformative."""
     from isocost.cli.printer import observer, printed
@@ -253,8 +255,8 @@ def audit(study: Path, as_json: bool) -> int:
 @click.argument("folder", type=FOLDER)
 @click.option("--target", type=SHARE, help="held-out reward at the end  [default: the forecast's lower bound]")
 @click.option("--worth", type=SHARE, help="stop if the rest of the run is expected to gain less than this")
-@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
-@said
+@json_option
+@reported
 def verdict(folder: Path, as_json: bool, **asked: Any) -> None:
     """Advise to continue, stop or change n: for a run, or for a study's runs, while they train. Stops nothing."""
     from isocost.cli.printer import observer, printed
@@ -281,9 +283,9 @@ def verdict(folder: Path, as_json: bool, **asked: Any) -> None:
 @click.option("--out", type=FOLDER, help="folder for the record  [default: comparisons/A-B for methods]")
 @click.option("--workers", type=SOME, help="runs side by side; results do not depend on it")
 @click.option("--dry-run", is_flag=True, help="methods: show the design, its cost and its power")
-@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
+@json_option
 @model_options
-@said
+@reported
 def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -> int:
     """Judge which is better at equal cost: methods, which are trained, or folders of runs, which are read.
 
@@ -328,8 +330,8 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
 )
 @click.option("--data", help="problems other than the run's held-out ones")
 @click.option("--base", is_flag=True, help="also the policy that the run started from, with the paired difference")
-@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
-@said
+@json_option
+@reported
 def evaluate(run: Path, as_json: bool, **asked: Any) -> None:
     """Measure a run's policy on held-out problems, with an interval over problems."""
     from isocost.cli.printer import observer, printed
@@ -341,7 +343,7 @@ def evaluate(run: Path, as_json: bool, **asked: Any) -> None:
 @main.command()
 @click.argument("study", type=FOLDER)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="[default: STUDY/report.html]")
-@said
+@reported
 def report(study: Path, out: Path | None) -> None:
     """Write the study as one HTML file that opens without a network."""
     from isocost.report import write
@@ -367,8 +369,8 @@ def report(study: Path, out: Path | None) -> None:
 @click.option("--base", type=float, help="reward of the policy before training, in the log's units, if missing")
 @click.option("--model", help="the model that was trained, as a label")
 @click.option("--data", help="the problems it was trained on, as a label")
-@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
-@said
+@json_option
+@reported
 def import_runs(as_json: bool, **asked: Any) -> None:
     """Import runs of TRL, verl, prime-rl, tinker, wandb, TensorBoard, SB3, CleanRL, or from CSV or JSON lines.
 
@@ -386,25 +388,28 @@ def import_runs(as_json: bool, **asked: Any) -> None:
 @click.argument("study", type=FOLDER)
 @click.option("--to", "target", help="trl, verl, prime-rl, nemo-rl, skyrl or openrlhf")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="[default: printed]")
-@said
-def export(study: Path, target: str | None, out: Path | None) -> None:
+@json_option
+@reported
+def export(study: Path, target: str | None, out: Path | None, as_json: bool) -> None:
     """Write a study's prescription as another trainer's configuration or launch line."""
-    from isocost.steps.export import export as written
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.export import export
 
-    text = written(study, target)
-    if out is None:
-        echo(text, nl=False)
-        return
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(text, encoding="utf-8")
-    echo(out)
+    found = export(study, target)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(found.text, encoding="utf-8")
+    if out is None or as_json:
+        printed(found, observer(as_json), as_json)
+    else:
+        echo(out)
 
 
 @main.command()
 @click.argument("model", default="tiny")
-@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
+@json_option
 @setting_options
-@said
+@reported
 def doctor(as_json: bool, **asked: Any) -> int:
     """Check MODEL, its template, sampler, verifier and speed here, in about a minute. Exits 3 if a check fails.
 
@@ -421,13 +426,13 @@ def doctor(as_json: bool, **asked: Any) -> int:
 
 @main.command()
 @click.argument("folder", type=FOLDER, default=Path("."))
-@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
+@json_option
 @click.option(
     "--parquet",
     type=click.Path(dir_okay=False, path_type=Path),
     help="write every run's metrics to this file as one table, and nothing else",
 )
-@said
+@reported
 def ls(folder: Path, as_json: bool, parquet: Path | None) -> None:
     """List the studies and runs below a folder."""
     from isocost.cli import text_listing
@@ -443,8 +448,8 @@ def ls(folder: Path, as_json: bool, parquet: Path | None) -> None:
 @main.command()
 @click.argument("a")
 @click.argument("b")
-@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
-@said
+@json_option
+@reported
 def diff(a: str, b: str, as_json: bool) -> None:
     """Show the seams at which two methods, runs or method files differ, with all defaults."""
     from isocost.cli import text_listing
@@ -454,98 +459,5 @@ def diff(a: str, b: str, as_json: bool) -> None:
     printed(compare_recipes(a, b), text_listing.wide(as_json), as_json)
 
 
-@main.group(invoke_without_command=True)
-@click.pass_context
-def laws(context: click.Context) -> None:
-    """List the published laws, or fit one to a table of points."""
-    if context.invoked_subcommand is None:
-        context.invoke(laws_list)
-
-
-@laws.command(name="list")
-@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
-@said
-def laws_list(as_json: bool = False) -> None:
-    """List every law: its equation, the data it takes, its source."""
-    from isocost.cli.printer import observer, printed
-    from isocost.steps.laws import list_laws
-
-    printed(list_laws(), observer(as_json), as_json)
-
-
-@laws.command(name="fit")
-@click.argument("law")
-@click.argument("points", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--x", default="x", show_default=True, help="the column of x")
-@click.option("--y", default="y", show_default=True, help="the column of y")
-@click.option("--run", default="run", show_default=True, help="the column that names the run of a point")
-@click.option("--level", type=click.FloatRange(0.5, 0.999), default=0.9, show_default=True, help="of the intervals")
-@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
-@said
-def laws_fit(law: str, points: Path, as_json: bool, **asked: Any) -> None:
-    """Fit LAW to a CSV file with columns x, y and, if known, run: parameters with intervals."""
-    from isocost.cli.printer import observer, printed
-    from isocost.steps.laws import fit_points
-
-    printed(fit_points(law, points, **asked), observer(as_json), as_json)
-
-
-@main.group(invoke_without_command=True)
-@click.option("--seam", help="only methods that change this seam")
-@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
-@click.pass_context
-def methods(context: click.Context, seam: str | None, as_json: bool) -> None:
-    """The catalogue of methods: list, tree, show, check."""
-    if context.invoked_subcommand is None:
-        context.invoke(methods_list, seam=seam, as_json=as_json)
-    elif seam or as_json:
-        raise click.UsageError(f"give --seam and --json after {context.invoked_subcommand}, if it takes them", context)
-
-
-@methods.command(name="list")
-@click.option("--seam", help="only methods that change this seam")
-@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
-@said
-def methods_list(seam: str | None = None, as_json: bool = False) -> None:
-    """List every method: name, year, the seams it changes in its parent, its claim."""
-    from isocost.cli import text_listing
-    from isocost.cli.printer import printed
-    from isocost.steps.listing import list_methods
-
-    printed(list_methods(seam), text_listing.wide(as_json), as_json)
-
-
-@methods.command(name="tree")
-@said
-def methods_tree() -> None:
-    """Show the methods as a family tree."""
-    from isocost.methods import tree
-
-    echo(tree())
-
-
-@methods.command(name="show")
-@click.argument("name")
-@said
-def methods_show(name: str) -> None:
-    """Print a method's own file."""
-    from isocost.methods import load
-
-    echo(Path(load(name).__file__).read_text())
-
-
-@methods.command(name="check")
-@click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
-@said
-def methods_check(name: str, as_json: bool) -> int:
-    """Check the contract of method files on a name, METHOD@SETTINGS or your own .py file.
-
-    Exits 2 if the method breaks it.
-    """
-    from isocost.cli.printer import observer, printed
-    from isocost.steps.listing import check_method
-
-    found = check_method(name)
-    printed(found, observer(as_json), as_json)
-    return 2 if found.broken else 0
+main.add_command(laws)
+main.add_command(methods)

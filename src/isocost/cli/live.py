@@ -21,7 +21,7 @@ from isocost.runs.speed import Rates, rates, together, told
 from isocost.words import counted, duration
 
 if TYPE_CHECKING:
-    from isocost.steps.verdict import Bearings  # the laws are loaded when there is something to judge
+    from isocost.steps.verdict import Bearings  # laws are loaded only when a run is judged
 
 WIDE = 130  # columns of a terminal that has room for every run's own rates
 SPEEDS = ("tokens/s", "rollouts/s", "sampling", "scoring", "learning")
@@ -36,7 +36,7 @@ class Standing:
     clock: Mapping[str, Any] = field(default_factory=dict)  # the last line of timing.jsonl
     at: float = 0.0  # rollouts at its latest evaluation
     advice: str = ""  # the verdict on a trained run: go on for how much, stop, or change n
-    waits: bool = False  # for a worker: stopped by an earlier command, and not continued yet
+    waits: bool = False  # for a worker: an earlier command stopped it, and no worker has continued it
 
     @property
     def going(self) -> bool:
@@ -45,7 +45,7 @@ class Standing:
 
 
 class Watch:
-    """A live table over running jobs; on something that is not a terminal, a line now and then."""
+    """A live table over running jobs; without a terminal, a line every 15 s."""
 
     def __init__(self, title: str, jobs: Sequence[Job], folder: Path, console: Console):
         self.title, self.jobs, self.folder, self.console = title, jobs, folder, console
@@ -53,9 +53,9 @@ class Watch:
             Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
         )
         self.bearings: Bearings | None = None
-        self.advised: dict[str, tuple[float, str]] = {}  # run: where it was judged last, and what was said
+        self.advised: dict[str, tuple[float, str]] = {}  # run: rollouts at the latest verdict, and the verdict
         self.over: dict[str, Standing] = {}  # runs that have ended: their records do not change
-        # Where earlier commands left the runs: one that has written nothing since then waits for a worker.
+        # The clocks when this command started: a run that has written nothing since then waits for a worker.
         self.left = {job.name: _clock(folder / job.name) for job in jobs}
         self.began, self.done_before = time.perf_counter(), self._done(self._look())
         self.said = self.began

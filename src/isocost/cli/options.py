@@ -1,6 +1,6 @@
 """The options that commands share, the types of their values, and how a command ends.
 
-Nothing heavy is imported here, so that `--help` answers at once.
+Nothing heavy is imported here, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -47,6 +47,9 @@ class OneLine(click.Group):
             sys.exit(2)
         except click.Abort:
             sys.exit(130)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="print what was found as JSON, and nothing else")
 
 
 def model_options(f: Callable) -> Callable:
@@ -150,8 +153,8 @@ def priced(f: Callable) -> Callable:
     return click.option("--price", help="2.5usd/device-hour, or 20usd/hour for the whole machine")(devices(f))
 
 
-def said(f: Callable) -> Callable:
-    """Around a command: a user's mistake is one line and exit code 2; after a signal, the command to continue with."""
+def reported(f: Callable) -> Callable:
+    """Decorates a command: a user's mistake is one line and exit code 2; a signal prints the command that continues."""
 
     @wraps(f)
     def command(*args: Any, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""The page docs/cli.md, written from the commands themselves: so that it is never out of date.
+"""The page docs/cli.md, written from the commands themselves: so it is never out of date.
 
     python -m isocost.cli.page > docs/cli.md
 """
@@ -69,7 +69,7 @@ def _entry(name: str, command: click.Command) -> str:
 
 
 def _options(options: Iterable[click.Option]) -> str:
-    rows = (f"| {_spelling(o)} | {_default(o)} | {_cell(_said(o))} |" for o in options)
+    rows = (f"| {_spelling(o)} | {_default(o)} | {_cell(_help(o))} |" for o in options)
     return "\n".join(["| option | default | |", "| --- | --- | --- |", *rows])
 
 
@@ -85,7 +85,7 @@ def _default(option: click.Option) -> str:
     return f"`{option.default}`" if option.show_default else "required" if option.required else ""
 
 
-def _said(option: click.Option) -> str:
+def _help(option: click.Option) -> str:
     return re.sub(r"\s*\[default: .*?\]", "", option.help or "")
 
 

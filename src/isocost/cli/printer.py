@@ -19,7 +19,7 @@ from isocost.terminal import echo
 
 
 class Printer(Observer):
-    """Prints what a step says to a console as it comes."""
+    """Prints the events and results of a step to a console when they occur."""
 
     def __init__(self, console: Console | None = None):
         self.console = console or new_console()
@@ -30,13 +30,13 @@ class Printer(Observer):
 
     @contextmanager
     def running(self, title: str, folder: Path, jobs: Sequence[Job]) -> Iterator[Callable[[], None]]:
-        """A live table over the jobs; on something that is not a terminal, a line now and then."""
+        """A live table over the jobs; without a terminal, a line every 15 s."""
         with Watch(title, jobs, folder, self.console) as watch:
             yield watch
 
 
 class Quiet(Printer):
-    """Prints what belongs on stderr, and nothing else: for commands that print JSON."""
+    """Prints only what goes to stderr: for commands that print JSON."""
 
     def on(self, event: object) -> None:
         """Print a skipped log."""

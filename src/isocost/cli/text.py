@@ -1,4 +1,4 @@
-"""What a terminal shows of the results of a study: the answer first, numbers with their intervals, then cautions.
+"""The terminal's text of the results of a study: the answer first, numbers with their intervals, then warnings.
 
 `show(result, console)` prints one result or event by its type. Its functions for other types are in `text_*.py`.
 """
@@ -14,6 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from isocost.display import Text
 from isocost.laws.curves import PASS
 from isocost.laws.law import Refusal
 from isocost.laws.tradeoff import Tradeoff, tradeoff
@@ -39,7 +40,8 @@ from isocost.steps.results import (
     Trained,
     Whole,
 )
-from isocost.units import WALL
+from isocost.terminal import echo
+from isocost.units import FLOPS, ROLLOUTS, SECONDS, WALL, words
 from isocost.words import counted, duration, word
 
 OTHERS = ("text_run", "text_listing", "text_compare", "text_doctor")     # each registers its texts when it is imported
@@ -51,7 +53,7 @@ BARS = " ▁▂▃▄▅▆▇█"
 @singledispatch
 def show(result: object, console: Console) -> None:
     """Print a result, or an event of a step. Raises TypeError for a type that no function is registered for."""
-    for name in OTHERS:     # one after the other, so that no command waits for modules that it does not need
+    for name in OTHERS:     # in turn, so that no command imports modules that it does not need
         importlib.import_module(f"isocost.cli.{name}")
         registered = show.dispatch(type(result))
         if registered is not show.dispatch(object):
@@ -138,13 +140,13 @@ def preconditions(methods: Sequence[Mapping[str, str]]) -> list[str]:
     return lines
 
 
-def bill(b: Bill, unit: str = "rollouts") -> str:
+def bill(b: Bill, unit: str = ROLLOUTS) -> str:
     """What runs cost, in words; what is not known is left out."""
     parts = [f"{b.rollouts} {unit}"]
     if b.seconds:
         parts.append(duration(b.seconds) + " of run time")
     if b.flops:
-        parts.append(f"{b.flops:.1e} FLOP")
+        parts.append(f"{b.flops:.1e} {words(FLOPS)}")
     if b.memory_mb:
         parts.append(f"{b.memory_mb:.0f} MB of memory a run")
     if b.disk_mb:
@@ -183,9 +185,9 @@ def precision(console: Console, p: PilotPlan) -> None:
     e = p.evaluation
     if e.samples is None:
         return
-    unit = "rollouts" if p.budget is None else p.budget.unit
-    own = "" if p.direct else f"{p.evaluating(p.pilot_bill):.0%} of training in {unit} in the pilot, "
-    after = f"{p.evaluating(p.train_bill):.0%} " + ("of training in " + unit if p.direct else "after it")
+    unit = ROLLOUTS if p.budget is None else p.budget.unit
+    own = "" if p.direct else f"{p.evaluating(p.pilot_bill):.0%} of training in {words(unit)} in the pilot, "
+    after = f"{p.evaluating(p.train_bill):.0%} " + ("of training in " + words(unit) if p.direct else "after it")
     console.print(
         f"  evaluation: {e.problems} held-out problems x {counted(e.samples, 'sample')}, standard error at most "
         f"{e.sd:.3f} on each split; it costs {own}{after}", highlight=False
@@ -213,7 +215,7 @@ def beside(console: Console, p: PilotPlan, profiled: int) -> None:
 
 @show.register
 def no_law(n: NoLaw, console: Console) -> None:
-    """What `fit` says of a plan without a pilot."""
+    """The result of `fit` for a plan without a pilot."""
     head(console, "no law")
     console.print(f"  nothing to fit: the study is planned without a pilot. {n.why}", highlight=False)
     console.print(f"  go on with `isocost train --plan {word(n.folder)}`", highlight=False, soft_wrap=True)
@@ -249,7 +251,7 @@ def law(found: Law, console: Console) -> None:
                 f"      isocost pilot {word(found.folder)} {found.refused.option}", highlight=False, soft_wrap=True
             )
     table = Table(box=None, pad_edge=False, show_header=True)
-    end = "at their end, test split" if found.extendable else "at their end"      # an imported log has one split
+    end = "at their end, test split" if found.splits else "at their end"
     for name in ("  n", "B", "lr", "runs", "rollouts", end, "diverged"):
         table.add_column(name, justify="right")
     for arm in found.arms:
@@ -304,7 +306,7 @@ def interference(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
 @show.register
 def plan(p: Plan, console: Console) -> None:
     """The prescription, and what follows from it: more compute, what its seeds can detect, runs to add, its cost."""
-    measured = {"kind": "held-out", "unit": "rollouts", "scale": measure.UNIT, **(p.measure or {})}
+    measured = {"kind": "held-out", "unit": ROLLOUTS, "scale": measure.UNIT, **(p.measure or {})}
     a = p.arm
     head(console, f"prescription: n = {a.n}, B = {a.B}, M = {a.M}, lr = {a.lr:.2g}")
     if p.fallback:
@@ -340,7 +342,7 @@ def plan(p: Plan, console: Console) -> None:
         console.print(
             f"  evaluation: {counted(p.bill.evaluations, 'evaluation')} of {e['problems']} held-out problems x "
             f"{counted(e['samples'], 'sample')}, {e['rollouts']:,} rollouts: {e['share']:.0%} of the cost of training "
-            f"in {e['unit']}; standard error at most {e['sd']:.3f} on each split", highlight=False
+            f"in {words(e['unit'])}; standard error at most {e['sd']:.3f} on each split", highlight=False
         )
     units(console, p.units)
     for check in p.checks:
@@ -350,7 +352,7 @@ def plan(p: Plan, console: Console) -> None:
 
 
 def units(console: Console, found: Mapping[str, Any] | None) -> None:
-    """A budget in every unit, and how each is known; nothing where none was written, no column of nothing."""
+    """A budget in every unit, and how each is known; nothing where none was written; empty columns are left out."""
     rows = (found or {}).get("rows", ())
     if not rows:
         return
@@ -367,18 +369,16 @@ def units(console: Console, found: Mapping[str, Any] | None) -> None:
 
 
 def _unit(unit: str) -> tuple[str, Callable[[float], str]]:
-    """A unit's name for a reader, and how its amounts are written."""
-    if unit == "seconds":
-        return "run time", duration
-    if unit == WALL:
-        return "on the wall", duration
-    if unit == "flops":
-        return "FLOP", lambda x: f"{x:.1e}"
-    return unit, lambda x: f"{x:,.0f}" if 100 <= x < 1e10 else f"{x:.3g}"
+    """A unit's name for a reader, and the function that writes its amounts."""
+    if unit in (SECONDS, WALL):
+        return words(unit), duration
+    if unit == FLOPS:
+        return words(unit), lambda x: f"{x:.1e}"
+    return words(unit), lambda x: f"{x:,.0f}" if 100 <= x < 1e10 else f"{x:.3g}"
 
 
 def more(console: Console, rows: Sequence[More]) -> None:
-    """What more rollouts per run would buy and cost, as far as the law reaches."""
+    """Gain and cost of more rollouts per run, up to the longest run that the law covers."""
     for m in rows:
         if m.gain is None or m.cost is None:
             continue
@@ -393,26 +393,26 @@ def more(console: Console, rows: Sequence[More]) -> None:
 def verdict(
     console: Console, v: Verdict, per_cost: Mapping[str, float], *, over: Mapping[str, str], measured: Mapping[str, str]
 ) -> None:
-    """A verdict on one run: the word first, then what it rests on. `over` is the reason and the detail of its end,
-    both empty while it trains. `measured` is what its rewards are, by `measure.of`; isocost's own have no name there,
-    and are of the problems that choose."""
+    """A verdict on one run: the word first, then its reasons. `over` is the reason and the detail of its end, both
+    empty while it trains. `measured` is what its rewards are, by `measure.of`; those of isocost's own runs have no name
+    there, and are on the validation split."""
     colour = {"continue": "green", "stop": "red", "change n": "yellow"}[v.word]
     word = f"change n to {v.n}" if v.word == "change n" else v.word
     what = "" if v.metric == PASS else f"{v.metric} "
-    stands = f"{what}{v.reward:.3f} on the validation split"
+    latest = f"{what}{v.reward:.3f} on the validation split"
     if measured["metric"]:
-        stands = f"{measured['metric']} {v.reward:.3f} ({measured['kind']} reward)"
-    stands += f" after {v.C:.0f} of {v.end:.0f} {measured['unit']}"
+        latest = f"{measured['metric']} {v.reward:.3f} ({measured['kind']} reward)"
+    latest += f" after {v.C:.0f} of {v.end:.0f} {measured['unit']}"
     if over["reason"]:
         detail = f" ({over['detail']})" if over["detail"] else ""
-        console.print(f"[bold]{v.run}[/]: ended, {over['reason']}{detail}\n  {stands}", highlight=False, soft_wrap=True)
+        console.print(f"[bold]{v.run}[/]: ended, {over['reason']}{detail}\n  {latest}", highlight=False, soft_wrap=True)
         return
     console.print(f"[bold]{v.run}[/]: [{colour}]{word}[/]", highlight=False)
     f = v.final
     prior = "the law and its own curve" if v.prior == "law" else "its own curve alone"
     where = "" if measured["metric"] else ", on the test split"
     console.print(
-        f"  {stands}; expected at the end{where}, {interval(f)} ({f.level:.0%} prediction interval, by "
+        f"  {latest}; expected at the end{where}, {interval(f)} ({f.level:.0%} prediction interval, by "
         f"{prior}, {counted(v.looks, 'evaluation')})", highlight=False
     )
     console.print(f"  {v.why}", markup=False, highlight=False)
@@ -423,7 +423,7 @@ def verdict(
 
 @show.register
 def forecast(f: Forecast, console: Console) -> None:
-    """The sealed forecast, and what would falsify it."""
+    """The sealed forecast, and the outcome that would falsify it."""
     head(console, f"forecast, sealed {f.seal[:12]}")
     console.print(f"  {f.why}")
     if f.value is not None and f.low is not None and f.high is not None:
@@ -461,8 +461,14 @@ def spread(s: Spread) -> str:
 
 
 @show.register
+def plain_text(t: Text, console: Console) -> None:
+    """The text as it is, in lines of any length."""
+    echo(str(t), nl=False)
+
+
+@show.register
 def whole(w: Whole, console: Console) -> None:
-    """Where the time went, and where the report is."""
+    """Seconds by phase, and the path of the report."""
     head(console, "time")
     seconds = "  ".join(f"{k} {v:.0f} s" for k, v in w.phases.items())
     console.print(f"  {seconds}  = {sum(w.phases.values()):.0f} s")
@@ -478,5 +484,5 @@ def extended(e: Extended, console: Console) -> None:
 
 
 def pricing(console: Console, cost: Mapping[str, Any], folder: Path | None = None) -> None:
-    """What estimating a cost has sampled, and the folder where that is written down, if it is."""
+    """What estimating a cost has sampled, and the folder where that is recorded, if it is."""
     show(Sampled.of(cost, folder), console)

@@ -1,4 +1,4 @@
-"""What `isocost compare` prints: the design and its cost first, then the answer, then what the answer rests on."""
+"""The terminal's text of `isocost compare`: the design and its cost, then the answer, then the reasons for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from isocost.compare.results import (
 )
 from isocost.laws.tracks import SPENT
 from isocost.runs.run import method_defaults
+from isocost.runs.run import its_own
 from isocost.stats.power import POWER, seeds_that_see
+from isocost.units import FLOPS, compared
 from isocost.words import counted, duration
 
 WORDS = {"better": "better", "worse": "[bold]worse[/]", "same": "the same", "cannot tell": "cannot tell"}
@@ -88,7 +90,7 @@ def detectable(d: Design, noise: Mapping[str, float] | None) -> str:
 
 @show.register
 def show_sealed(event: Sealed, console: Console) -> None:
-    """The seal, and where it is."""
+    """The seal, and its file."""
     console.print(f"  sealed {event.seal[:12]} in {event.file}")
 
 
@@ -128,7 +130,7 @@ def show_parents(found: ParentComparison, console: Console) -> None:
 
 
 def show_record(path: Path, console: Console) -> None:
-    """Where the answer is kept."""
+    """The file of the record."""
     console.print(f"\nrecord: {path}")
 
 
@@ -194,9 +196,9 @@ def show_wave(found: Wave, console: Console, rates: Mapping[str, float]) -> None
 
 def _amount(x: float, unit: str, counted_in: str | None = None) -> str:
     """A cost with its unit in words (`counted_in` if given), small amounts to three digits."""
-    if unit == "flops":
-        return f"{x:.2g} FLOP"
-    words = counted_in or SPENT[unit]
+    words = counted_in or compared(unit)
+    if unit == FLOPS:
+        return f"{x:.2g} {words}"
     return f"{x:,.0f} {words}" if x >= 100 else f"{x:.3g} {words}"
 
 

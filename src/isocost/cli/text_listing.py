@@ -1,4 +1,4 @@
-"""What `ls`, `methods`, `diff`, `laws`, `import` and `verdict` print."""
+"""The terminal's text of `ls`, `methods`, `diff`, `laws`, `import` and `verdict`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def wide(as_json: bool) -> Printer:
 
 @show.register
 def show_listing(found: Listing, console: Console) -> None:
-    """Studies a line each, runs as a table, then what cannot be read."""
+    """Studies a line each, runs as a table, then the folders that cannot be read."""
     runs = [r for r in found.rows if isinstance(r, RunRow)]
     for s in (r for r in found.rows if isinstance(r, StudyRow)):
         name, steps = visible(s.path, lines=False), ", ".join(s.steps) or "no step yet"

@@ -1,4 +1,4 @@
-"""What a terminal shows of one run, and of the events that any step may have."""
+"""The terminal's text of one run, and of the events of any step."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def run_end(e: RunEnd, console: Console) -> None:
     fates = ", ".join(f"{k} {v}" for k, v in e.fates.items() if v)
     console.print(
         f"  {e.reason}: {e.detail}\n  {e.steps} steps in {duration(e.seconds)}; rollouts: {fates}",
-        markup=False,       # what a verifier raised may hold brackets
+        markup=False,       # a verifier's error may contain brackets
     )
     flags(console, e.notes)
     for kind, count in e.verifier_failures.items():

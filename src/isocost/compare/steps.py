@@ -11,7 +11,6 @@ A comparison that was stopped continues when it is called again with the same ar
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,6 +26,7 @@ from isocost.compare.many import wave
 from isocost.compare.parents import with_parents
 from isocost.compare.results import ComparisonPlan, MethodComparison, ParentComparison, Probed, Sealed
 from isocost.errors import UserError
+from isocost.gather import finished
 from isocost.jsonfile import fit
 from isocost.laws.curves import PASS, Curve, curves
 from isocost.laws.tracks import Track, tracks
@@ -329,7 +329,7 @@ def _priced(opened: Opened) -> dict[str, Any]:
     """A profile of a few sampled problems; its cost is billed as `pricing`."""
     from isocost.steps.pass_rates import pass_rates
 
-    return asyncio.run(pass_rates(opened.setting, problems=PRICED, opened=opened))
+    return finished(pass_rates(opened.setting, problems=PRICED, opened=opened))
 
 
 # running ------------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 import inspect
 import io
 import json
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from isocost import methods
+from isocost.gather import finished
 from isocost.ledger import Ledger
 from isocost.loop import train
 from isocost.recipe import call, calls, describe, diff, functions
@@ -307,7 +307,7 @@ def _each(name: str) -> dict[str, float]:
         async for _ in train(recipe, world, ledger, {"rollouts": recipe.groups * recipe.rollouts * 4}):
             pass
 
-    asyncio.run(go())
+    finished(go())
     spent, trained = world.meter.of(), max(ledger.fates[str(Fate.TRAINED)], 1)
     return {word: getattr(spent, count) / trained for word, count in COUNTS.items()}
 

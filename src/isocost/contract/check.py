@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 import inspect
 import json
 import sys
@@ -21,6 +20,7 @@ from isocost.batch import Batch
 from isocost.contract.conflicts import refuse
 from isocost.errors import Interrupted, UserError
 from isocost.feed import Feed
+from isocost.gather import finished
 from isocost.ledger import Ledger
 from isocost.loop import Step, train
 from isocost.pack import pack
@@ -82,7 +82,7 @@ class Trial:
         async def go() -> list[Step]:
             return [step async for step in train(made, world, ledger, budget)]
 
-        return asyncio.run(go()), ledger, world
+        return finished(go()), ledger, world
 
 
 class _Letters(toy.Letters):
@@ -134,7 +134,7 @@ def tried(method: str, recipe: Recipe, *, sets: Mapping[str, str] | None = None,
             pass
 
     try:
-        asyncio.run(go())
+        finished(go())
     except Interrupted:
         raise
     except Exception as error:      # other people's files may raise anything
@@ -391,7 +391,7 @@ def earns_nothing_alone(recipe: Recipe, make_world: Callable[[], World]) -> bool
             pass
 
     try:
-        asyncio.run(go())
+        finished(go())
     except Interrupted:
         raise
     except Exception:       # its play or its advantage needs more than one rollout
@@ -526,7 +526,7 @@ def _batch(method: Any, world: World) -> tuple[Batch, Ledger]:
         async with Feed(made, world, ledger, {"rollouts": limit}) as feed:
             return pack(await feed.take(), version=world.engine.version)
 
-    batch = asyncio.run(take())
+    batch = finished(take())
     for add in made.enrich:
         batch = add(batch, world)
     batch = batch.but(advantage=made.advantage(batch, ledger))

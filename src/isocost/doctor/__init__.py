@@ -10,7 +10,6 @@ Each check is one function from a `Case` to a `Finding`. `CHECKS` is their order
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from isocost.doctor import marks, policy, speed, words
 from isocost.doctor.case import Case, examine
 from isocost.doctor.finding import Finding, Subject
 from isocost.errors import UserError
+from isocost.gather import finished
 from isocost.jsonfile import finite
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.settings import setting_with
@@ -72,7 +72,7 @@ def diagnose(
     """
     opened = open_setting(setting_with(model=model, data=data, **setting), tried=True)
     try:
-        return asyncio.run(run_checks(opened, observer=observer))
+        return finished(run_checks(opened, observer=observer))
     finally:
         opened.grader.close()
 

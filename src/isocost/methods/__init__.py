@@ -149,10 +149,10 @@ def needs(name: str, profile: Mapping[str, Any]) -> tuple[str, str]:
     return state, why
 
 
-def tree(of: Sequence[str] = ()) -> str:
-    """The methods as a family tree, children indented below the method that they change; all, or these.
+def family(of: Sequence[str] = ()) -> tuple[list[tuple[str, int]], list[str]]:
+    """The methods, or these, as a family tree: ([(name, depth)], [reason]).
 
-    Methods of installed packages that do not load come last, with the reason.
+    Each method comes after its parent, one level deeper. A reason is of a method that does not load.
     """
     cards, broken = {}, []
     for name in of or names():
@@ -161,14 +161,20 @@ def tree(of: Sequence[str] = ()) -> str:
         except UserError as e:
             broken.append(str(e))
 
-    def below(parent: str | None, depth: int) -> list[str]:
-        lines = []
+    def below(parent: str | None, depth: int) -> list[tuple[str, int]]:
+        out = []
         for name in [n for n, card in cards.items() if card.parent == parent]:
-            lines += ["  " * depth + name, *below(name, depth + 1)]
-        return lines
+            out += [(name, depth), *below(name, depth + 1)]
+        return out
 
     roots = dict.fromkeys(card.parent for card in cards.values() if card.parent not in cards)
-    return "\n".join([*(line for root in roots for line in below(root, 0)), *broken])
+    return [row for root in roots for row in below(root, 0)], broken
+
+
+def tree(of: Sequence[str] = ()) -> str:
+    """The family tree as text, children indented; methods that do not load come last, with the reason."""
+    rows, broken = family(of)
+    return "\n".join([*("  " * depth + name for name, depth in rows), *broken])
 
 
 def _by_name(name: str) -> Any:

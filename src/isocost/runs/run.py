@@ -6,6 +6,7 @@ import gc
 import math
 import resource
 import signal
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -553,7 +554,10 @@ def _mean(x: Any) -> float:
 
 
 class _signals:
-    """Ctrl-C and SIGTERM request a stop after the current step; a second one has its usual effect."""
+    """Ctrl-C and SIGTERM request a stop after the current step; a second one has its usual effect.
+
+    Only the main thread may set handlers: a run in another thread, as in a notebook, is stopped by cancelling it.
+    """
 
     def __init__(self, ask: Callable[[int], None]):
         self.ask = ask
@@ -564,6 +568,8 @@ class _signals:
             self.ask(signum)
             signal.signal(signum, self.before[signum])
 
+        if threading.current_thread() is not threading.main_thread():
+            return
         for s in (signal.SIGINT, signal.SIGTERM):
             self.before[s] = signal.signal(s, handle)
 

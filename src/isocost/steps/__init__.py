@@ -1,1 +1,1 @@
-"""A study: profile, plan, pilot, fit, train, audit and report in one directory, each step rerunnable alone."""
+"""A study: profile, plan, pilot, fit, train, audit and report in one directory, each step can be rerun alone."""

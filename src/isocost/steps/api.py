@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from isocost.display import Shown, write_report
+from isocost.runs.source import Can
 from isocost.steps import results
 from isocost.steps.audit import audit
 from isocost.steps.events import SILENT, Observer
+from isocost.steps.export import Export, export
 from isocost.steps.fit import fit
 from isocost.steps.folder import opened
 from isocost.steps.pass_rates import PROBLEMS
@@ -26,8 +28,8 @@ from isocost.worlds.setting import Setting
 class Study(Shown):
     """A study: a folder, and the steps profile, plan, pilot, fit, plan, train, audit, report.
 
-    Each step reads what the ones before it wrote, returns its result, and writes it to the folder. A step that was done
-    is not done again; one that was stopped is continued by the same call. Steps raise `isocost.errors.UserError` with a
+    Each step reads what the ones before it wrote, returns its result, and writes it to the folder. A finished step
+    is not repeated; the same call continues one that was stopped. Steps raise `isocost.errors.UserError` with a
     message that names the mistake and its fix. They print nothing: an `observer`
     (`isocost.steps.events.Observer`) receives warnings, intermediate results and running jobs.
     """
@@ -61,6 +63,7 @@ class Study(Shown):
             home = opened(self.path)
             if home.has("profile.json"):
                 return results.Profile.of(home.read("profile.json", "profile"), self.path)
+            home.source.require(Can.PROFILE, home.path)
             asked = home.asked
             setting, seed, method, problems = home.setting, asked["seed"], asked["method"], asked["profiled"]
         return profile(self.path, setting, seed=seed, method=method, problems=problems, dry_run=dry_run)
@@ -101,10 +104,8 @@ class Study(Shown):
         """Write the report as one HTML file and return its path, by default report.html in the study's folder."""
         return write_report(self.path, None if out is None else Path(out))
 
-    def export(self, to: str | None = None) -> str:
+    def export(self, to: str | None = None) -> Export:
         """The prescription as another trainer's configuration: trl, verl, prime-rl, nemo-rl, skyrl or openrlhf."""
-        from isocost.steps.export import export
-
         return export(self.path, to)
 
     def runs(self) -> Any:
@@ -128,7 +129,7 @@ def study(
     problems: int = PROBLEMS, observer: Observer = SILENT, **settings: Any,
 ) -> Study:
     """A study of a model on a data set in the folder `out`. Nothing is read or written before its first step,
-    `profile()`; where `out` already contains the study, the steps go on with it.
+    `profile()`; if `out` already contains the study, the steps continue it.
 
     model: "tiny", "smollm2", or a Hugging Face folder. data: as the option --data of the commands.
     seed: of every run and every interval. method: replaces the recipe that the profile chooses.

@@ -8,11 +8,10 @@ from isocost.laws.curves import attempts_of, curves
 from isocost.planner import audit as audits
 from isocost.planner import forecast as forecasts
 from isocost.planner import pilot as pilots
-from isocost.steps import imported
+from isocost.runs.source import Can
 from isocost.steps.folder import opened, writes
 from isocost.steps.results import Audit
 from isocost.steps.train import hashes
-from isocost.words import word
 
 
 @writes()
@@ -22,14 +21,11 @@ def audit(study: Path) -> Audit:
     `verdict` is hit, miss, cannot tell or uninformative, and `exit_code` its number for scripts.
 
     Raises:
-        UserError: before a forecast is sealed, and where a run or the forecast does not carry the seal.
+        UserError: before a forecast is sealed, for a source without sealed forecasts, and where a run or the forecast
+            does not carry the seal.
     """
-    imported.refuse_imported(
-        study,
-        "no forecast of its trainer's run is sealed; bring that run in with `isocost import`, and hold it against the "
-        f"interval that `isocost plan {word(study)}` says",
-    )
     home = opened(study)
+    home.source.require(Can.SEAL, study)
     forecast = forecasts.read(home.path / "forecast.json")
     planned = pilots.PilotPlan.of(home.read("pilot.json", "plan"))
     metric = home.metric

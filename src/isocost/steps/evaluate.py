@@ -11,12 +11,14 @@ from scipy.special import stdtrit
 
 from isocost import methods
 from isocost.errors import UserError
+from isocost.gather import finished
 from isocost.jsonfile import fit, write_json
+from isocost.runs import source
 from isocost.runs.record import read_json
 from isocost.runs.run import EVALUATION_SEED
 from isocost.runs.schema import TRAINED
+from isocost.runs.source import Can
 from isocost.steps.folder import writes
-from isocost.steps.profile import finished
 from isocost.steps.results import Mean, Measured
 from isocost.types import Cost
 from isocost.worlds.setting import Setting
@@ -36,8 +38,7 @@ def evaluate(run: Path, *, samples: int = 16, data: str | None = None, base: boo
         UserError: if the run has no final policy.
     """
     record = read_json(run / "run.json")
-    if "imported" in record:
-        raise UserError(f"{run} was imported, and holds no policy that could be measured")
+    source.of(record).require(Can.EVALUATE, run)
     if not (run / "final").is_dir():
         raise UserError(
             f"{run} has no final policy: it did not end, or is a pilot's (only trained runs are exported)"

@@ -1,6 +1,6 @@
-"""What a step says while it works. A step prints nothing: it hands events and results to an `Observer`.
+"""Events of a step that runs. A step prints nothing: it passes events and results to an `Observer`.
 
-The command line implements `Observer` with its printer and its live display; from Python nothing is said unless an
+The command line implements `Observer` with its printer and its live display. From Python nothing is printed unless an
 observer is given.
 """
 
@@ -17,15 +17,15 @@ from isocost.runs.speed import Rates
 
 
 class Observer:
-    """Receives what a step says. This one ignores all of it; override either method."""
+    """Receives the events of a step. This one ignores them; override either method."""
 
     def on(self, event: object) -> None:
-        """Called with each event of this module, and with each result that a step has before its last one: a learning
-        rate rule, a sealed forecast, and in a whole study what every step returned."""
+        """Called with each event of this module, and with each intermediate result of a step: a learning-rate rule, a
+        sealed forecast, and in a whole study what every step returned."""
 
     @contextmanager
     def running(self, title: str, folder: Path, jobs: Sequence[Job]) -> Iterator[Callable[[], None]]:
-        """Surrounds jobs that run side by side, each in `folder`/name; what it yields is called a few times a second.
+        """Surrounds jobs that run side by side, each in `folder`/name; what it yields is called several times a second.
         """
         yield _nothing
 
@@ -39,14 +39,14 @@ SILENT = Observer()
 
 @dataclass(frozen=True)
 class Warned:
-    """A caution that does not stop the step: one line of text."""
+    """A warning that does not stop the step: one line of text."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Noted:
-    """A fact about what was asked: one line of text."""
+    """A fact about the requested settings: one line of text."""
 
     text: str
 
@@ -60,7 +60,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Opening:
-    """A whole study begins, or goes on, in `folder`: `size` is the preset's name."""
+    """A whole study starts or continues in `folder`: `size` is the preset's name."""
 
     folder: Path
     size: str
@@ -71,7 +71,7 @@ class Opening:
 class Extended:
     """Runs were added to a pilot of `before` rollouts: `rollouts` more, taking about `seconds` more of run time.
 
-    `source` says how the time is known.
+    `source` says how the time was estimated.
     """
 
     rollouts: int
@@ -82,7 +82,7 @@ class Extended:
 
 @dataclass(frozen=True)
 class Started:
-    """One run begins, or goes on."""
+    """One run starts or continues."""
 
     job: Job
 
@@ -104,7 +104,7 @@ class Evaluated:
 class Sampled:
     """What estimating a cost has sampled: rollouts, tokens (prompts and completions) and seconds. No budget counts it.
 
-    `folder` is where it is written down, if it is.
+    `folder` is where it is recorded, if it is.
     """
 
     rollouts: int

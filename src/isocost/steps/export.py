@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from isocost.display import Text
 from isocost.errors import UserError
-from isocost.runs import measure
+from isocost.runs import measure, source
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.measure import TRAINING, UNNAMED
+from isocost.runs.source import Can
 from isocost.shape import flaw
 from isocost.steps.folder import opened
+from isocost.steps.results import folder_field
 from isocost.trainers import export as targets
 from isocost.trainers.export import Prescription
 from isocost.trainers.logs import DECAYED
@@ -26,10 +29,30 @@ LONGEST = "completions/max_length"  # tokens of the longest completion of a step
 Data = dict[str, Any]
 
 
-def export(folder: Path, target: str | None) -> str:
-    """The prescription of a study in a target's own words. Raises UserError for no target, or nothing prescribed."""
+@dataclass(frozen=True)
+class Export(Text):
+    """A study's prescription as the configuration or launch line of a trainer: `text` is the file, `to` the trainer."""
+
+    to: str
+    text: str
+    folder: Path | None = folder_field()
+
+    def __str__(self) -> str:
+        return self.text
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, as `isocost export --json` prints it."""
+        return {"to": self.to, "text": self.text}
+
+
+def export(folder: Path, target: str | None) -> Export:
+    """The prescription of a study as the configuration of `target`: trl, verl, prime-rl, nemo-rl, skyrl or openrlhf.
+
+    Raises:
+        UserError: for an unknown target or none, and for a study without a prescription.
+    """
     to = targets.load(target)
-    return str(to.write(prescription(folder)))
+    return Export(str(target), str(to.write(prescription(folder))), folder)
 
 
 class _Study:
@@ -73,7 +96,7 @@ def prescription(folder: Path) -> Prescription:
     if unit != ROLLOUTS:
         raise UserError(
             f"{folder} counts C in {unit}: its n are environments and its B the steps of each, and the trainers that "
-            f"an export is for have neither; take n, B, M and the rate as `isocost plan {word(folder)}` tells them"
+            f"an export is for have neither; take n, B, M and the rate as `isocost plan {word(folder)}` prints them"
         )
     setting = study.study["setting"]
     recipe = _recipe(study)
@@ -83,11 +106,11 @@ def prescription(folder: Path) -> Prescription:
     expected = ""
     if prediction:
         value, low, high = (prediction[k] for k in ("value", "low", "high"))
-        told = measure.in_its_units(measure.scale_of(about), value, low, high)
+        in_log = measure.in_its_units(measure.scale_of(about), value, low, high)
         kind = "training reward" if measure.of(about)["kind"] == TRAINING else "reward"
         expected = (
             f"Expected {kind} {value:.3f} [{low:.3f}, {high:.3f}], {prediction.get('level', 0.9):.0%} prediction "
-            f"interval{told and f': {told}'}."
+            f"interval{in_log and f': {in_log}'}."
         )
     known = {k: setting.get(k, pace.get(k)) for k in ("temperature", "top_p", "top_k", "max_tokens")}
     model = setting.get("model")
@@ -111,7 +134,7 @@ def prescription(folder: Path) -> Prescription:
         _as_run(study) if not recipe else (),
         _longest(study),
     )
-    if wrong := flaw(asdict(found), Prescription):      # a word in place of a number would be a word of a launch line
+    if wrong := flaw(asdict(found), Prescription):      # text in place of a number would become part of a launch line
         raise UserError(f"{folder} has a setting or a recipe that cannot be exported: {wrong}")
     return found
 
@@ -127,8 +150,8 @@ def _unprescribed(folder: Path, study: _Study) -> str:
     steps, pilot = ["fit", "plan"], study.pilot
     if study.law or pilot.get("direct"):
         state, steps = "is ready for one", ["plan"]
-    elif study.study.get("imported"):
-        state = "was imported and has no law yet"
+    elif not source.of(study.study).can(Can.PILOT):
+        state = f"{source.of(study.study).described} and has no law yet"
     elif not study.profile:
         state, steps = "is not profiled yet", [f"profile --out {word(folder)}", "plan", "pilot", *steps]
     elif not pilot:
@@ -149,13 +172,13 @@ def _unprescribed(folder: Path, study: _Study) -> str:
 
 
 def _as_run(study: _Study) -> tuple[str, ...]:
-    """The method of an imported study, which is the trainer's own, as far as its logs tell it."""
-    told: dict[str, set[str]] = {}
+    """What is not carried over of an imported study: the trainer's method, with its settings in the logs."""
+    settings: dict[str, set[str]] = {}
     for run in study.runs:
         says = ((run.about.get("imported") or {}).get("about") or {}).get("trainer_says") or {}
         for key, value in says.items():
-            told.setdefault(str(key), set()).add(str(value))
-    same = ", ".join(f"{k}: {next(iter(v))}" for k, v in sorted(told.items()) if len(v) == 1)
+            settings.setdefault(str(key), set()).add(str(value))
+    same = ", ".join(f"{k}: {next(iter(v))}" for k, v in sorted(settings.items()) if len(v) == 1)
     seen = f" (their logs say {same})" if same else ""
     fell = any(str(m).startswith(DECAYED) for run in study.runs for m in run.about.get("missing") or ())
     return (
@@ -166,9 +189,10 @@ def _as_run(study: _Study) -> tuple[str, ...]:
 
 
 def _recipe(study: _Study) -> dict[str, Any]:
-    """The recipe that the pilot ran, as its records have it; else the method's own; nothing for an imported study."""
+    """The recipe that the pilot ran, as its records have it; else the method's own; empty where the
+    source has no recipe on record."""
     ran = next((r.about["recipe"] for r in study.runs if r.about.get("recipe")), None)
-    if ran or study.study.get("imported"):
+    if ran or not source.of(study.study).can(Can.RECIPE):
         return dict(ran or {})
     name = study.study.get("method") or (study.profile.get("recipe") or {}).get("method")
     if not name:

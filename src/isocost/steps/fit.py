@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from isocost.errors import UserError
 from isocost.laws import law as laws
@@ -13,10 +15,14 @@ from isocost.laws.interference import by_n, interferences
 from isocost.laws.law import Flag
 from isocost.laws.overfit import Overfit, overfitting, told
 from isocost.planner import pilot as pilots
+from isocost.runs import measure, source
+from isocost.runs.files import read_json
 from isocost.runs.launch.local import ended
-from isocost.steps import imported
+from isocost.runs.measure import TRAINING
+from isocost.runs.source import Can
 from isocost.steps.folder import Home, opened, writes
 from isocost.steps.results import Law, NoLaw
+from isocost.units import ROLLOUTS
 from isocost.words import word
 
 
@@ -24,18 +30,18 @@ from isocost.words import word
 def fit(study: Path, *, metric: str | None = None) -> Law | NoLaw:
     """Fit the law to the pilot's curves and write law.json; a law that is there is read.
 
-    `metric` (pass@1, best@4, worst@4) changes what laws are of from here on. Of one imported run the curve is fitted
+    `metric` (pass@1, best@4, worst@4) changes what later laws are of. Of one imported run the curve is fitted
     and nothing is written.
 
     Raises:
         UserError: before every run of the pilot has ended, and for a metric that the evaluations do not hold.
     """
-    if metric not in (None, PASS):
-        imported.refuse_imported(study, "its records hold one number of each evaluation; to fit another, import the "
-                                        "logs again with --map held_out=COLUMN")
-    if not (study / "study.json").exists() and imported.is_imported_run(study):
-        return imported.fit_alone(study)
+    if not (study / "study.json").exists() and (study / "run.json").exists():
+        record = read_json(study / "run.json")
+        if not source.of(record).can(Can.PILOT):
+            return _alone(study, record, metric)
     home = opened(study)
+    _require(home.source, home.path, metric)
     if home.has("pilot.json") and (
         planned := pilots.PilotPlan.of(home.read("pilot.json", "plan"))
     ).direct:
@@ -48,18 +54,67 @@ def fit(study: Path, *, metric: str | None = None) -> Law | NoLaw:
         laws.Law.of(home.read("law.json", "fit")),
         metric=home.metric,
         interference=tuple(by_n(interferences(home.path))),
-        extendable=not imported.is_imported(home),
+        extendable=home.source.can(Can.PILOT),
+        splits=home.source.can(Can.SPLITS),
         folder=study,
     )
+
+
+def _require(runs: source.Source, path: Path, metric: str | None) -> None:
+    """Raises UserError where the evaluations of these runs hold no other metric than pass@1 and one is requested."""
+    if metric not in (None, PASS):
+        runs.require(Can.METRICS, path)
+
+
+def _alone(run: Path, record: Mapping[str, Any], metric: str | None) -> Law:
+    """The law of one run that is in no study, and what a plan needs in addition; nothing is written.
+
+    Raises UserError where its record does not hold the reward of the policy before training.
+    """
+    found = source.of(record)
+    _require(found, run, metric)
+    law = _flagged(fit_law(_with_base(found, run, curves([run]))), record)
+    advice = (f"one run: a plan needs a study, with other seeds of n = {record['arm']['n']} and runs of other n where "
+              f"there are any: {found.start}")
+    return Law.beside(law, splits=found.can(Can.SPLITS), advice=advice, folder=run)
+
+
+def _with_base(runs: source.Source, path: Path, seen: Sequence[Curve]) -> Sequence[Curve]:
+    """The curves. Raises UserError where the source may lack the reward before training and no curve begins with it."""
+    if not any(c.C[0] == 0 for c in seen):
+        runs.require(Can.BASE, path)
+    return seen
+
+
+def _flagged(law: laws.Law, run: Mapping[str, Any]) -> laws.Law:
+    """The law with flags on what its rewards and C are, by one of its runs; as it is for runs of isocost."""
+    measured, flags = measure.of(run), []
+    name = measured["metric"]
+    if measured["kind"] == TRAINING:
+        flags.append(Flag(
+            "training_reward",
+            f"these are training rewards ({name}), earned on the problems that were trained on: nothing here is "
+            "held out, so over-fitting cannot be detected and reward on other problems is not predicted",
+        ))
+    elif not source.of(run).can(Can.SPLITS):
+        flags.append(Flag(
+            "one_half",
+            f"one held-out number ({name}) both chooses n and is reported: the value of the n it "
+            "chose is a little too high",
+        ))
+    if measured["unit"] != ROLLOUTS:
+        flags.append(Flag("unit", f"C is in {measured['unit']}, not in rollouts"))
+    low, high = measure.scale_of(run)
+    if (low, high) != measure.UNIT:
+        flags.append(Flag("scale", f"rewards are on a scale from 0 to 1, which is {low:g} to {high:g} in the logs"))
+    return replace(law, flags=(*flags, *law.flags)) if flags else law
 
 
 def _law(home: Home) -> laws.Law:
     """The fitted law, with flags for its metric and for over-fitting."""
     metric = home.metric
-    seen = _pilot_curves(home, metric)
-    if imported.is_imported(home):
-        seen = imported.with_base(home.path, seen)
-    law = imported.flagged(home, fit_law(seen, seed=home.asked["seed"]))
+    seen = _with_base(home.source, home.path, _pilot_curves(home, metric))
+    law = _flagged(fit_law(seen, seed=home.asked["seed"]), home.any_run)
     over = overfitted(home)
     flags = [Flag("overfitting", told(over))] if over else []
     if metric != PASS:
@@ -97,7 +152,7 @@ def choose_metric(home: Home, metric: str | None, samples: int | None = None) ->
 def overfitted(home: Home) -> list[Overfit]:
     """The pilot's arms at the rule's rate that over-fit, by pass@1 whatever the metric; none without a held-out reward.
     """
-    if imported.is_training(home):
+    if measure.of(home.any_run)["kind"] == TRAINING:
         return []
     return overfitting([c for c in curves(home.path) if c.purpose == "pilot" and c.multiplier == 1.0])
 

@@ -19,18 +19,19 @@ from isocost.errors import UserError
 from isocost.jsonfile import write_json
 from isocost.laws.curves import PASS
 from isocost.runs import files as records
+from isocost.runs import source
 from isocost.runs.files import read_json
 from isocost.runs.lock import locked
 from isocost.types import Cost
 from isocost.words import word
 from isocost.worlds.setting import Setting
 
-_ASKED_AS = {"profiled": "--problems"}      # settings whose option has another name
+_OPTION = {"profiled": "--problems"}      # settings whose option has another name
 
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_held: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())   # folders that this process holds
+_held: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())   # folders whose lock this process has
 
 
 @contextmanager
@@ -54,8 +55,8 @@ def writing(path: Path) -> Iterator[None]:
 def writes(*, new: bool = False) -> Callable[[Callable[Concatenate[Path, P], R]], Callable[Concatenate[Path, P], R]]:
     """Decorates a step whose first argument is the folder that it writes to: `writing` around all of it.
 
-    Not where nothing will be written: in a dry run, and in a folder that does not exist, unless the step makes a `new`
-    one.
+    No lock is taken where nothing will be written: in a dry run, and in a folder that does not exist, unless the step
+    makes a `new` one.
     """
 
     def of(command: Callable[Concatenate[Path, P], R]) -> Callable[Concatenate[Path, P], R]:
@@ -85,10 +86,10 @@ class Home:
         return (self.path / name).exists()
 
     def read(self, name: str, step: str) -> dict[str, Any]:
-        """A step's record. Raises UserError naming the step that writes it."""
+        """A step's record. Raises UserError, naming the step that writes it, if there is none."""
         if not self.has(name):
-            said = f"profile --out {word(self.path)}" if step == "profile" else f"{step} {word(self.path)}"
-            raise UserError(f"{self.path} has no {name} yet: run `isocost {said}` first")
+            command = f"profile --out {word(self.path)}" if step == "profile" else f"{step} {word(self.path)}"
+            raise UserError(f"{self.path} has no {name} yet: run `isocost {command}` first")
         return read_json(self.path / name)
 
     def write(self, name: str, data: Mapping[str, Any]) -> None:
@@ -99,6 +100,11 @@ class Home:
         return self.read("study.json", "profile")
 
     @property
+    def source(self) -> source.Source:
+        """Where the study's runs come from, and what isocost can do with them."""
+        return source.of(self.asked)
+
+    @property
     def setting(self) -> Setting:
         return Setting.of(self.asked["setting"])
 
@@ -106,6 +112,11 @@ class Home:
     def metric(self) -> str:
         """The metric of the study's laws: pass@1 unless another was requested."""
         return str(self.asked.get("metric", PASS))
+
+    @property
+    def any_run(self) -> dict[str, Any]:
+        """run.json of one of the study's runs: rewards and C of all of them are measured alike."""
+        return read_json(next(self.runs.glob("*/run.json")))
 
     @contextmanager
     def phase(self, name: str, began: float | None = None) -> Iterator[None]:
@@ -133,9 +144,10 @@ def check(path: Path, setting: Setting, **asked: Any) -> None:
     changed = sorted(k for k in new if (k in old or new[k])
                      and records.canonical(old.get(k)) != records.canonical(new[k]))
     if changed:
-        said = ", ".join(f"{_ASKED_AS.get(k, k)} was {old.get(k)!r} and is now {new[k]!r}" for k in changed)
+        differences = ", ".join(f"{_OPTION.get(k, k)} was {old.get(k)!r} and is now {new[k]!r}" for k in changed)
         raise UserError(
-            f"{path} already contains a study with different settings ({said}); choose another --out, or remove it"
+            f"{path} already contains a study with different settings ({differences}); choose another --out, or "
+            "remove it"
         )
 
 
@@ -165,13 +177,6 @@ def opened(path: Path) -> Home:
     """An existing study. Raises UserError if there is none."""
     if not (path / "study.json").exists():
         run = read_json(path / "run.json") if (path / "run.json").exists() else None
-        if run and run.get("imported"):
-            raise UserError(
-                f"{path} is one imported run, not a study: import its log again, alone or with the others of its "
-                "sweep: `isocost import LOG... --study --out STUDY`"
-            )
-        raise UserError(
-            f"{path} is {'a run, not' if run else 'not'} a study: it has no study.json; begin one with "
-            f"`isocost profile --out {'STUDY' if run else word(path)}`"
-        )
+        start = source.of(run or {}).start.format(path="STUDY" if run else word(path))
+        raise UserError(f"{path} is {'a run, not' if run else 'not'} a study: it has no study.json; {start}")
     return Home(path)

@@ -1,8 +1,8 @@
-"""Imported runs as a study: what fit, plan and report expect beside the runs, made from them and marked imported.
+"""Plan from runs that isocost did not launch: the records that fit, plan and report expect, made from the runs.
 
-study.json says `imported`; pilot.json lists the runs as if they had been planned, with what they cost and how much
-they differ; rate.json is the learning-rate rule that they followed. The budget of a plan is what may be spent on the
-run to come, in the user's own trainer: one arm, one run.
+pilot.json lists the runs as if they had been planned, with their cost and the differences between them; rate.json is
+the learning-rate rule that they followed. The budget of a plan is for the next run, in the user's own trainer: one arm,
+one run.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ import numpy as np
 
 from isocost.errors import UserError
 from isocost.laws.curves import Curve, curves
-from isocost.laws.fit import fit_law
-from isocost.laws.law import Flag, Law
+from isocost.laws.law import Law
 from isocost.planner import rollouts as plans
 from isocost.planner.budget import MEASURED, Bill, Budget, Machine, Prices, Timing, in_every_unit, measure_timing
 from isocost.planner.learning_rate import EXPONENT, NOISE, RateRule, by_n
@@ -28,20 +27,18 @@ from isocost.planner.pilot import COMMON, EXTRAPOLATION, Evaluation, PilotPlan, 
 from isocost.planner.rollouts import IMPORTED, Arm, Check, prescribe
 from isocost.planner.study_runs import WARMUP_SHARE
 from isocost.runs import measure, schema
-from isocost.runs.measure import TRAINING
 from isocost.runs.record import read_json
 from isocost.runs.schema import BILLED
 from isocost.steps import results, spending
 from isocost.steps.folder import Home
-from isocost.units import UNITS
-from isocost.words import counted, word
+from isocost.words import counted
 
-AHEAD = 4  # the run to come over the longest imported one, where no budget is given
+AHEAD = 4  # length of the next run over the longest imported one, if no budget is given
 HELD = 256  # held-out problems assumed
-NOTHING = Bill(0, 0.0, None, 0.0, 0, None, None)  # of the budget to come, no imported run took anything
+NOTHING = Bill(0, 0.0, None, 0.0, 0, None, None)  # imported runs are not charged to the budget of the next run
 UNTIMED = Timing(0.0, 0.0, 0.0, 0.0, "not known: the logs hold no seconds")
-SAID = ("a second held-out half:", "a held-out measure:")  # what the law's own flags say
-OURS = ("pilot_share", "seeds", "warmup")  # checks of a plan that are of isocost's own runs
+FLAGGED = ("a second held-out half:", "a held-out measure:")  # prefixes of what flags of the law report already
+OURS = ("pilot_share", "seeds", "warmup")  # checks of a plan that hold only for runs of isocost
 THEIRS = (
     "the runs were imported: what they cost is not in the budget, and the run to come is your trainer's, so no arm is "
     "compared and no forecast sealed"
@@ -51,7 +48,7 @@ THEIRS = (
 def rule_of(seen: Sequence[Curve]) -> RateRule:
     """The learning-rate rule that the runs followed: a power of rollouts per update through their rates.
 
-    With one batch size only, the exponent is 1/2, which is said to be assumed. Arms that were run keep their own rate.
+    With one batch size only, the exponent is 1/2, and the text says so. Arms that were run keep their own rate.
     """
     at = sorted({(c.n * c.B, c.lr) for c in seen})
     sizes = np.array([b for b, _ in at], dtype=float)
@@ -59,7 +56,7 @@ def rule_of(seen: Sequence[Curve]) -> RateRule:
     reference = round(float(exp(np.log(sizes).mean())))
     several = len(set(sizes)) > 1
     slope, level = np.polyfit(np.log(sizes / reference), rates, 1) if several else (EXPONENT, rates.mean())
-    off = float(np.abs(rates - level - slope * np.log(sizes / reference)).max())
+    deviation = float(np.abs(rates - level - slope * np.log(sizes / reference)).max())
     lr0, slope = exp(float(level)), round(float(slope), 12) + 0.0  # not -0
     rule = (
         f"lr = {lr0:.2g} (rollouts per update / {reference})^{slope:.2f}"
@@ -68,10 +65,10 @@ def rule_of(seen: Sequence[Curve]) -> RateRule:
     )
     flags = (
         ()
-        if off < 0.01
+        if deviation < 0.01
         else (
             "the imported runs' learning rates follow no power of the rollouts per update: the rule is off by up to "
-            f"{exp(off) - 1:.0%}, and each arm keeps its own",
+            f"{exp(deviation) - 1:.0%}, and each arm keeps its own",
         )
     )
     own: dict[tuple[int, int], list[float]] = {}
@@ -88,7 +85,7 @@ def rule_of(seen: Sequence[Curve]) -> RateRule:
 
 
 def pilot_of(folder: Path, seen: Sequence[Curve], budget: Budget | None) -> PilotPlan:
-    """The imported runs as a pilot, and the size of the run to come: 4 times the longest unless a budget says more."""
+    """The imported runs as a pilot, and the size of the next run: 4 times the longest unless a budget is given."""
     grid = tuple(sorted({c.n for c in seen}))
     batches = {c.n * c.B for c in seen}
     batch = batches.pop() if len({c.B for c in seen}) > 1 and len(batches) == 1 else None
@@ -140,7 +137,7 @@ def pilot_of(folder: Path, seen: Sequence[Curve], budget: Budget | None) -> Pilo
         flags=tuple(
             f"missing in {count} of {len(seen)} imported runs: {text}"
             for text, count in lacking(folder)
-            if not text.startswith(SAID)
+            if not text.startswith(FLAGGED)
         ),
     )
 
@@ -151,12 +148,12 @@ def _run(curve: Curve) -> Run:
 
 
 def _spread(seen: Sequence[Curve]) -> tuple[float, str]:
-    """Run-to-run standard deviation at the last compute that all reached which did not diverge, pooled over n."""
-    stood = [c for c in seen if not c.diverged]
-    by = by_n(stood, min((float(c.C[-1]) for c in stood), default=0.0))
+    """Run-to-run standard deviation at the largest C that all runs reached, pooled over n; without diverged runs."""
+    kept = [c for c in seen if not c.diverged]
+    by = by_n(kept, min((float(c.C[-1]) for c in kept), default=0.0))
     dof = sum(len(v) - 1 for v in by.values())
     if not dof:
-        return NOISE, f"assumed: {NOISE:g} between runs; one run per n says nothing of it"
+        return NOISE, f"assumed: {NOISE:g} between runs; one run per n does not measure it"
     squares = sum(float(((np.array(v) - np.mean(v)) ** 2).sum()) for v in by.values())
     return sqrt(squares / dof), "measured between the imported runs"
 
@@ -165,123 +162,26 @@ def bills_of(folder: Path) -> tuple[float | None, float]:
     """(tokens written per rollout where every log says so, seconds of all runs)."""
     ends = [read_json(p, BILLED) for p in sorted((folder / "runs").glob("*/end.json"))]
     bills = [e["bill"]["train"] for e in ends]
-    begun = sum(b["rollouts"] for b in bills)
-    tokens = sum(b["decode"] for b in bills) / begun if begun and all("decode" in b for b in bills) else None
+    rollouts = sum(b["rollouts"] for b in bills)
+    tokens = sum(b["decode"] for b in bills) / rollouts if rollouts and all("decode" in b for b in bills) else None
     return tokens, sum(e["seconds"] for e in ends)
 
 
 def lacking(folder: Path) -> list[tuple[str, int]]:
-    """What the runs of a study lack, with how many of them do, the most common first."""
+    """[(what is missing, number of runs that lack it)], the most common first."""
     found = [read_json(p).get("missing", []) for p in sorted((folder / "runs").glob("*/run.json"))]
     return Counter(m for run in found for m in run).most_common()
 
 
-def is_imported(home: Home) -> bool:
-    """Whether a study's runs came from another trainer."""
-    return bool(home.asked.get("imported"))
-
-
-def not_imported(home: Home) -> Home:
-    """The study, where isocost can train for it. Raises UserError for one whose trainer is somebody else's."""
-    if is_imported(home):
-        raise UserError(
-            f"{home.path} was imported, and its trainer is yours: `isocost export {word(home.path)} --to ...` "
-            "writes what is prescribed as its configuration"
-        )
-    return home
-
-
-def is_training(home: Home) -> bool:
-    """Whether the rewards of an imported study are training rewards, so that nothing in it is held out."""
-    return is_imported(home) and _said(home)["kind"] == TRAINING
-
-
-def flagged(home: Home, law: Law) -> Law:
-    """The law of an imported study, saying what its rewards are; any other law as it is."""
-    return _flagged(law, _a_run(home)) if is_imported(home) else law
-
-
-def _flagged(law: Law, run: Mapping[str, Any]) -> Law:
-    said = measure.of(run)
-    name = said["metric"]
-    if said["kind"] == TRAINING:
-        flags = [
-            Flag(
-                "training_reward",
-                f"these are training rewards ({name}), earned on the problems that were trained on: nothing here is "
-                "held out, so over-fitting cannot be detected and reward on other problems is not predicted",
-            )
-        ]
-    else:
-        flags = [
-            Flag(
-                "one_half",
-                f"one held-out number ({name}) both chooses n and is reported: the value of the n it "
-                "chose is a little too high",
-            )
-        ]
-    if said["unit"] != UNITS[0]:
-        flags.append(Flag("unit", f"C is in {said['unit']}, not in rollouts"))
-    low, high = measure.scale_of(run)
-    if (low, high) != measure.UNIT:
-        flags.append(Flag("scale", f"rewards are on a scale from 0 to 1, which is {low:g} to {high:g} in the logs"))
-    return replace(law, flags=(*flags, *law.flags))
-
-
-def with_base(path: Path, seen: Sequence[Curve]) -> list[Curve]:
-    """The curves of imported runs. Raises UserError, with what to do, where none of them begins at the base."""
-    if not any(c.C[0] == 0 for c in seen):
-        raise UserError(
-            f"{path}: no log holds the reward of the policy before training (C = 0), which a law needs: import again "
-            "with --base REWARD; to log it, evaluate at the start (TRL: eval_on_start: true, verl: "
-            "trainer.val_before_train=true) or log every step (TRL: logging_steps: 1)"
-        )
-    return list(seen)
-
-
-def is_imported_run(path: Path) -> bool:
-    """Whether a folder is one run that was brought in from another trainer."""
-    return (path / "run.json").exists() and bool(read_json(path / "run.json").get("imported"))
-
-
-def refuse_imported(folder: Path, instead: str) -> None:
-    """Raises UserError for an imported study or run, with what to do instead."""
-    found = [read_json(p) for p in (folder / "study.json", folder / "run.json") if p.exists()]
-    if any(x.get("imported") for x in found):
-        raise UserError(f"{folder} was imported: {instead}")
-
-
-def fit_alone(run: Path) -> results.Law:
-    """The curve of one imported run, and what a plan needs beside it; nothing is written.
-
-    Raises UserError where its log does not hold the base's reward.
-    """
-    record = read_json(run / "run.json")
-    law = _flagged(fit_law(with_base(run, curves([run]))), record)
-    advice = ("one run: to plan from it, import its log again as `isocost import LOG... --study --out STUDY`, with "
-              f"other seeds of n = {record['arm']['n']} and runs of other n where there are any")
-    return results.Law.beside(law, advice=advice, folder=run)
-
-
-def _said(home: Home) -> dict[str, str]:
-    """What the rewards of an imported study are and its C counts, which is one for all its runs."""
-    return measure.of(_a_run(home))
-
-
-def _a_run(home: Home) -> dict[str, Any]:
-    """What any of its runs records: all are measured alike."""
-    return read_json(next(home.runs.glob("*/run.json")))
-
-
 def timing_of(seen: Sequence[Curve]) -> Timing:
-    """What the logs' seconds say a run takes, evaluations included where they cannot be told apart.
+    """The time that a run takes, by the logs' seconds; with evaluations where these cannot be distinguished.
 
-    Where the runs do not tell an update's own time from its rollouts', it is seconds over rollouts, in total; with no
-    seconds it is `UNTIMED`.
+    Where the runs do not separate the time of an update from that of its rollouts, it is seconds over rollouts, in
+    total. Without seconds it is `UNTIMED`.
     """
-    apart = measure_timing(seen, UNTIMED)
-    if apart != UNTIMED:
-        return apart
+    separate = measure_timing(seen, UNTIMED)
+    if separate != UNTIMED:
+        return separate
     pieces = [(dC, ds) for c in seen for dC, ds in zip(np.diff(c.C), np.diff(c.seconds), strict=True) if ds > 0]
     rollouts = sum(dC for dC, _ in pieces)
     if not rollouts > 0:
@@ -293,7 +193,7 @@ def timing_of(seen: Sequence[Curve]) -> Timing:
 def planned(
     home: Home, budget: str | None, price: str | None = None, devices: int | None = None, *, others: bool = False
 ) -> results.Plan:
-    """The prescription for the run to come, within a budget; without one, as last planned.
+    """The prescription for the next run, within a budget; without one, as last planned.
 
     A `price` and a number of `devices` turn time into money and device-hours.
 
@@ -303,7 +203,9 @@ def planned(
             (`others`).
     """
     if others:
-        raise UserError(f"{home.path} was imported: its runs and rates are what they are; a plan takes --budget only")
+        raise UserError(
+            f"{home.path} {home.source.described}: its runs and rates are what they are; a plan takes --budget only"
+        )
     law = Law.of(home.read("law.json", "fit"))
     seen = curves(home.path)
     if budget is not None or price is not None or devices is not None:
@@ -318,7 +220,7 @@ def planned(
         made = ask(problems=_problems(seen, ask().arm.n))
         kept = tuple(c for c in made.checks if c.name not in OURS)
         arms = tuple(replace(a, warmup=min(_warmup(home, a.n), a.M)) for a in made.arms)
-        said = measure.worded(made.fallback, _said(home)["kind"]) if made.fallback else made.fallback
+        said = measure.worded(made.fallback, measure.of(home.any_run)["kind"]) if made.fallback else made.fallback
         checks = (*kept, _warms_up(home, arms[0]))
         made = replace(made, arms=arms, checks=checks, flags=(THEIRS, *made.flags), fallback=said)
         home.write("plan.json", {**made.data(), **_beside(home, made, pilot)})
@@ -328,7 +230,7 @@ def planned(
 def _plan_anew(
     home: Home, seen: Sequence[Curve], budget: str | None, price: str | None, devices: int | None
 ) -> None:
-    """pilot.json for a budget (as it was if not given) on a machine; a plan made before is forgotten."""
+    """Write pilot.json for a budget (unchanged if not given) on a machine, and remove an earlier plan."""
     machine = Machine.priced(price, 1 if devices is None else devices, 1)
     spend: Budget | None
     if budget is not None:
@@ -348,36 +250,36 @@ def _plan_anew(
 
 
 def _beside(home: Home, made: plans.Plan, pilot: PilotPlan) -> dict[str, Any]:
-    """Beside a plan: its cost in every unit that the logs let anyone count, what the law says of more compute, of seeds
-    and of further runs, and what its rewards and its C are."""
+    """Beside a plan: its cost in every unit that the logs count; what the law predicts for more compute, more seeds and
+    further runs; the kind and scale of its rewards and the unit of its C."""
     units = {"rollouts": True, "tokens": made.bill.tokens > 0, "flops": False}
     timed = made.bill.seconds > 0
     machine = spending.machine_of(home)
     rows = in_every_unit(NOTHING, made.bill, made.budget, machine, made.timing, "the imported runs")
-    said = _said(home)
+    said = measure.of(home.any_run)
     law = Law.of(home.read("law.json", "fit"))
     own = replace(pilot, prices=_prices(home.path).get(made.arm.n, pilot.prices))
     return {
         **spending.of_law(law, made, own, machine, most=pilot.pilot_bill.rollouts, seeds=pilot.seeds),
         "units": {"machine": machine.data(), "rows": [r.data() for r in rows if units.get(r.unit, timed)]},
-        "measure": {"kind": said["kind"], "unit": said["unit"], "scale": measure.scale_of(_a_run(home))},
+        "measure": {"kind": said["kind"], "unit": said["unit"], "scale": measure.scale_of(home.any_run)},
     }
 
 
 def _warmup(home: Home, n: int) -> int:
-    """Updates of warm-up that the imported runs at n had, the most where they differ; 0 where no log tells of any."""
+    """Updates of warm-up that the imported runs at n had, the most where they differ; 0 if no log records any."""
     arms = [read_json(p, schema.IMPORTED)["arm"] for p in home.runs.glob("*/run.json")]
     return max((int(a["warmup"] or 0) for a in arms if a["n"] == n), default=0)
 
 
 def _problems(seen: Sequence[Curve], n: int) -> int | None:
-    """How many problems a pass of the runs at n was over, by their last epoch; None where no log tells of any."""
+    """Problems per epoch of the runs at n, by their last epoch; None if no log records epochs."""
     sizes = [c.C[-1] / (n * c.epochs[-1]) for c in seen if c.n == n and c.epochs[-1] > 0]
     return max(1, round(float(np.mean(sizes)))) if sizes else None
 
 
 def _warms_up(home: Home, arm: Arm) -> Check:
-    """Whether the warm-up of the imported runs is short beside the run to come, which it is capped at."""
+    """The check that the warm-up of the imported runs, capped at the length of the next run, is a small share of it."""
     holds = arm.warmup <= WARMUP_SHARE * arm.M
     text = f"{arm.warmup} of {arm.M} updates warm up (at most {WARMUP_SHARE:.0%})"
     had = counted(_warmup(home, arm.n), "update")
@@ -385,21 +287,21 @@ def _warms_up(home: Home, arm: Arm) -> Check:
 
 
 def _prices(folder: Path) -> dict[int, Prices]:
-    """n -> what a rollout of its runs wrote, where all of them say so."""
+    """n -> tokens written per rollout, where all runs of n record them."""
     by: dict[int, list[Mapping[str, float]]] = {}
     for run in sorted((folder / "runs").glob("*/run.json")):
         by.setdefault(read_json(run, schema.IMPORTED)["arm"]["n"], []).append(
             read_json(run.parent / "end.json", BILLED)["bill"]["train"])
-    told = {n: bills for n, bills in by.items() if all("decode" in b for b in bills)}
-    return {n: Prices(0.0, 0.0, None).measured(bills) for n, bills in told.items()}
+    recorded = {n: bills for n, bills in by.items() if all("decode" in b for b in bills)}
+    return {n: Prices(0.0, 0.0, None).measured(bills) for n, bills in recorded.items()}
 
 
 def _countable(budget: Budget, folder: Path, seen: Sequence[Curve]) -> Budget:
-    """The budget. Raises UserError where the logs do not tell what a rollout costs in its unit."""
+    """The budget. Raises UserError if the logs do not hold what a rollout costs in its unit."""
     lacks = {"rollouts": False, "tokens": bills_of(folder)[0] is None, "flops": True}
     if lacks.get(budget.unit, timing_of(seen) == UNTIMED):
         raise UserError(
-            f"a budget in {budget.unit} cannot be counted: the imported logs do not hold enough to tell what "
+            f"a budget in {budget.unit} cannot be counted: the imported logs do not hold what "
             "a rollout costs in it; give rollouts, such as 50k-rollouts"
         )
     return budget

@@ -14,7 +14,7 @@ from isocost.jsonfile import finite, write_json
 from isocost.laws.curves import curves
 from isocost.planner.study_runs import Run
 from isocost.runs import files as records
-from isocost.runs import measure, schema
+from isocost.runs import measure, schema, source
 from isocost.runs.files import read_json
 from isocost.runs.measure import UNNAMED
 from isocost.steps.events import SILENT, Observer, Skipped
@@ -161,7 +161,7 @@ def bring(logs: Sequence[Log], out: Path, asked: Asked, study: bool = False) -> 
 def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> tuple[ImportedRun, ...]:
     if (out / "run.json").exists():
         raise UserError(f"{out} is a run; choose another --out for a study")
-    if (out / "study.json").exists() and not read_json(out / "study.json").get("imported"):
+    if (out / "study.json").exists() and source.of(read_json(out / "study.json")) is not source.IMPORTED:
         raise UserError(f"{out} is a study of isocost's own runs; choose another --out")
     there = {f"{t['imported']['name']} ({p.parent})": t for p in sorted((out / "runs").glob("*/run.json"))
              if (t := read_json(p, schema.IMPORTED))}
@@ -185,12 +185,12 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> tuple[Impo
     for run, seed, name in placed:
         write(run, out / "runs" / name, name=name, purpose="pilot", seed=seed)
     if not (out / "study.json").exists():
-        told = {k: v for run in reversed(runs) for k, v in run.log.about.items()}
+        logged = {k: v for run in reversed(runs) for k, v in run.log.about.items()}
         setting = {
-            "model": asked.model or str(told.get("model") or UNNAMED),
-            "data": asked.data or str(told.get("data") or UNNAMED),
+            "model": asked.model or str(logged.get("model") or UNNAMED),
+            "data": asked.data or str(logged.get("data") or UNNAMED),
         }
-        extra = {k: told[k] for k in SAMPLING if k in told}
+        extra = {k: logged[k] for k in SAMPLING if k in logged}
         write_json(
             out / "study.json",
             {

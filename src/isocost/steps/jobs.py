@@ -66,7 +66,7 @@ def run_jobs(
 
 
 def _refuse_elsewhere(jobs: Sequence[Job], folder: Path) -> None:
-    """Raises UserError for a run whose name leads out of the folder: names come from records, perhaps a stranger's."""
+    """Raises UserError for a run whose name leads out of the folder: records may be another person's."""
     for job in jobs:
         if Path(job.name).name != job.name or job.name in ("", "..") or "\0" in job.name:
             raise UserError(f"a planned run is called {job.name!r}, which is not the name of a folder in {folder}: "

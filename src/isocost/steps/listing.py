@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from isocost import methods as catalogue
-from isocost.display import Shown
+from isocost.display import Shown, Text
 from isocost.errors import UserError
 from isocost.jsonfile import finite
 from isocost.planner.study_runs import Run
@@ -295,6 +295,62 @@ def list_methods(seam: str | None = None) -> MethodList:
         if seam is None or seam in changed:
             out.append(MethodRow(name, card.year, card.parent, changed, card.claim, card.paper))
     return MethodList(tuple(out))
+
+
+@dataclass(frozen=True)
+class MethodNode:
+    """A method in the family tree: `depth` is the number of its ancestors there."""
+
+    name: str
+    depth: int
+
+
+@dataclass(frozen=True)
+class MethodTree(Text):
+    """The methods as a family tree, each after its parent; `broken` are the reasons why others cannot be loaded."""
+
+    methods: tuple[MethodNode, ...]
+    broken: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """A line per method, indented by its depth, then a line per reason."""
+        return "".join(f"{line}\n" for line in (*("  " * m.depth + m.name for m in self.methods), *self.broken))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, as `isocost methods tree --json` prints it."""
+        return dict(finite(asdict(self)))
+
+
+def method_tree() -> MethodTree:
+    """Every method as a family tree."""
+    rows, broken = catalogue.family()
+    return MethodTree(tuple(MethodNode(*row) for row in rows), tuple(broken))
+
+
+@dataclass(frozen=True)
+class MethodFile(Text):
+    """A method's own file: its path and its source."""
+
+    method: str
+    path: Path
+    source: str
+
+    def __str__(self) -> str:
+        return self.source
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, as `isocost methods show --json` prints it."""
+        return {"method": self.method, "path": str(self.path), "source": self.source}
+
+
+def method_file(name: str) -> MethodFile:
+    """The file of a method, by its name or path.
+
+    Raises:
+        UserError: for a method that does not exist or cannot be loaded.
+    """
+    path = Path(catalogue.load(name).__file__)
+    return MethodFile(name, path, path.read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)

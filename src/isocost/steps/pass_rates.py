@@ -53,8 +53,8 @@ async def pass_rates(
     half of the samples and reported on the other. Returns the data of profile.json: counts, histogram, dead groups,
     lengths, regime, the recipe that follows (or the requested `method`'s), and which methods' preconditions hold.
 
-    Completions are written to the file `kept` when they are graded; `begin` is called before its first line. What a
-    killed profile left there is used, and `lost` is the part of it that could not be.
+    Completions are written to the file `kept` when they are graded; `begin` is called before its first line. Lines of a
+    killed profile there are used again; `lost` is the cost of those that cannot be.
 
     Raises:
         UserError: for problems or a model that cannot be used; if `bounded`, for a reward outside [0, 1], which no law
@@ -70,7 +70,7 @@ async def pass_rates(
     checked = opened.world.meter.of(meters.CHECK)
 
     def write(line: Line) -> None:
-        if kept and not streams:  # not before: a prompt that the model cannot read must leave no study
+        if kept and not streams:  # only now: a prompt that the model cannot read must leave no study
             begin()
             streams.append(_stream(kept))
             if checked != Cost():

@@ -14,7 +14,8 @@ from isocost.planner.pilot import PilotPlan
 from isocost.runs.files import read_json
 from isocost.runs.launch.local import ended
 from isocost.runs.schema import ENDED
-from isocost.steps import imported, results, spending
+from isocost.runs.source import Can
+from isocost.steps import results, spending
 from isocost.steps.events import SILENT, Extended, Observer
 from isocost.steps.folder import Home, opened, writes
 from isocost.steps.jobs import run_phase, workers_for
@@ -33,17 +34,19 @@ def pilot(
     observer: Observer = SILENT,
 ) -> Pilot | results.PilotPlan:
     """Run what pilot.json plans: the learning-rate probe, then the grid of n and its edges at the rule that the probe
-    supports. Runs that ended are not run again.
+    supports. Finished runs are not repeated.
 
     `longer` ("4=24576", "4=4x", "all=4x") and `seeds` ("8=2", "all=2") add runs first: what ran is not paid for again.
     `workers` runs go side by side; results do not depend on it. A dry run, and a plan without a pilot, return the plan
     with its cost, at what the runs so far have cost.
 
     Raises:
-        UserError: for an imported study, before there is a plan, and where the pilot leaves nothing for training.
+        UserError: for a source whose runs cannot be launched, before there is a plan, and where the pilot leaves
+            nothing for training.
         Interrupted: after a signal, with everything paid for on disk.
     """
-    home = imported.not_imported(opened(study))
+    home = opened(study)
+    home.source.require(Can.PILOT, study)
     planned = PilotPlan.of(home.read("pilot.json", "plan"))
     if longer or seeds:
         there = measured(home, planned)
@@ -57,7 +60,7 @@ def pilot(
         return results.PilotPlan.beside(planned, folder=study)
     try:
         return _run(home, planned, workers, observer)
-    except Interrupted as e:    # the added runs are written down: the command to continue must not add them again
+    except Interrupted as e:    # the added runs are recorded: the command to continue must not add them again
         raise Interrupted(e.signum, f"isocost pilot {word(study)}" if longer or seeds else "") from None
 
 
@@ -71,7 +74,7 @@ def _run(home: Home, planned: PilotPlan, workers: int | None, observer: Observer
         home.write("rate.json", (fit_rate(seen, start.reference, start.exponent) if seen else start).data())
     rule = RateRule.of(home.read("rate.json", "pilot"))
     observer.on(rule)
-    _refuse_dear(home, planned)
+    _require_affordable(home, planned)
     with home.phase("pilot"):
         both = (*planned.of_purpose("pilot"), *planned.of_purpose("edge"))
         run_phase(home, planned, both, rule, "pilot", observer, workers)
@@ -83,7 +86,7 @@ def _run(home: Home, planned: PilotPlan, workers: int | None, observer: Observer
 def refuse_sealed(home: Home) -> None:
     """Raises UserError once a forecast is sealed."""
     if home.has("forecast.json"):
-        raise UserError(f"{home.path}/forecast.json is sealed, and what it was made from cannot change; to plan again, "
+        raise UserError(f"{home.path}/forecast.json is sealed, so its plan and law cannot change; to plan again, "
                         "start another study")
 
 
@@ -110,7 +113,7 @@ def _extended(
     ends = {r.n: r.C for r in planned.of_purpose("pilot")}
     made = planned.extended(_of_each("--longer", longer, ends, "4=24576, 4=4x or all=4x"),
                             _of_each("--seeds", seeds, dict.fromkeys(ends, 0), "8=2 or all=2"))
-    _refuse_dear(home, made)
+    _require_affordable(home, made)
     if not dry_run:
         for name in ("law.json", "shift.json"):
             (home.path / name).unlink(missing_ok=True)
@@ -139,8 +142,8 @@ def measured(home: Home, planned: PilotPlan) -> PilotPlan:
     return planned.repriced(planned.prices.measured(bills), measure_timing(curves(home.path), planned.timing))
 
 
-def _refuse_dear(home: Home, planned: PilotPlan) -> None:
-    """Raises UserError where, by what was measured so far, the pilot does not leave the least that training takes."""
+def _require_affordable(home: Home, planned: PilotPlan) -> None:
+    """Raises UserError if the pilot, at its measured cost, leaves less than the least cost of training."""
     if planned.budget is None or not any((home.runs / r.name / "end.json").exists() for r in planned.runs):
         return
     now = measured(home, planned)
@@ -149,5 +152,5 @@ def _refuse_dear(home: Home, planned: PilotPlan) -> None:
     if (pilot + least).of_unit(planned.budget.unit) > planned.budget.amount:
         raise UserError(
             f"by what was measured so far the pilot takes {cost} in all, and with the least training after it {more}: "
-            f"{planned.budget} does not do. Give `isocost plan {word(home.path)} --budget` more, or add or plan less"
+            f"{planned.budget} is too little. Give `isocost plan {word(home.path)} --budget` more, or add or plan less"
         )

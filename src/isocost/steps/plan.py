@@ -21,6 +21,7 @@ from isocost.planner.rollouts import prescribe
 from isocost.runs.record import read_json
 from isocost.runs.run import method_defaults
 from isocost.runs.schema import ENDED
+from isocost.runs.source import Can
 from isocost.steps import imported, spending
 from isocost.steps.fit import choose_metric, overfitted
 from isocost.steps.folder import Home, opened, writes
@@ -63,7 +64,7 @@ def plan(
     """
     home = opened(study)
     shape = any(x is not None for x in (size, lr, lr_exponent, groups, fixed_batch, samples, evaluation_share))
-    if imported.is_imported(home):
+    if not home.source.can(Can.PILOT):
         return imported.planned(home, budget, price, devices, others=shape or metric is not None)
     known = home.read("profile.json", "profile")
     if samples is not None and known["exact"]:
@@ -72,7 +73,7 @@ def plan(
     started = home.runs.exists() or home.has("forecast.json")
     choose_metric(home, metric, (samples or home.setting.samples) if changes and not started else None)
     if started and not home.has("pilot.json"):
-        raise UserError(f"{study} has runs but not the pilot.json that they were planned by: put it back, or start "
+        raise UserError(f"{study} has runs but not the pilot.json that they were planned by: restore it, or start "
                         "another study")
     if started and changes:
         refuse_sealed(home)
@@ -134,7 +135,7 @@ def prescription(home: Home) -> Plan:
     """The prescription as plan.json holds it. Raises UserError where there is none."""
     data = home.read("plan.json", "plan")
     planned = pilots.PilotPlan.of(home.read("pilot.json", "plan"))
-    return Plan.written(data, extendable=not (imported.is_imported(home) or planned.direct), folder=home.path)
+    return Plan.written(data, extendable=home.source.can(Can.PILOT) and not planned.direct, folder=home.path)
 
 
 def _overridden(home: Home, planned: pilots.PilotPlan) -> str:

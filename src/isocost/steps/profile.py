@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import time
-from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeVar
 
+from isocost.gather import finished
+from isocost.runs.source import Can
 from isocost.steps.folder import check, found, opened, writes
 from isocost.steps.pass_rates import PROBLEMS, SAMPLES, pass_rates
 from isocost.steps.results import Profile, ProfileCost
 from isocost.steps.settings import method_of
 from isocost.types import Cost
 from isocost.worlds.setting import Setting
-
-R = TypeVar("R")
 
 
 @writes(new=True)
@@ -34,12 +29,14 @@ def profile(
 
     Raises:
         UserError: for a setting that cannot be used, which leaves no study, and where `out` already contains a study
-            with different settings.
+            with different settings, or one whose policy cannot be sampled.
     """
     if method is not None:
         method_of(method, setting)
     if dry_run:
         return _cost(setting, problems, seed)
+    if (out / "study.json").exists():
+        opened(out).source.require(Can.PROFILE, out)
     check(out, setting, seed=seed, method=method, profiled=problems)
     if not (out / "profile.json").exists():
         began, kept = time.perf_counter(), out / "profile.jsonl"
@@ -76,14 +73,3 @@ def _cost(setting: Setting, problems: int, seed: int) -> ProfileCost:
         memory_mb=round(500 + 4 * world.learner.parameters / 1e6),
         disk_mb=1,
     )
-
-
-def finished(work: Coroutine[Any, Any, R]) -> R:
-    """The result of a coroutine. A notebook runs its cells inside an event loop: there it runs in a thread of its own.
-    """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(contextvars.copy_context().run, asyncio.run, work).result()

@@ -1,7 +1,7 @@
 """What the steps return: frozen dataclasses. `to_dict()` of each is exactly what its command prints with --json.
 
-Where the planner or the laws have a dataclass for it, the result is that dataclass with what the study's record holds
-beside it; `data()` stays the planner's, which forecasts are sealed from. Rewards are held-out rewards between 0 and 1,
+Where the planner or the laws have a dataclass for it, the result is that dataclass with further fields of the study's
+record; `data()` stays the planner's, which forecasts are sealed from. Rewards are held-out rewards between 0 and 1,
 C is in rollouts, learning rates are per update, and seconds are of run time unless a field says otherwise.
 """
 
@@ -37,7 +37,7 @@ def folder_field() -> Any:
 
 def _part(cls: type[T], whole: Any) -> T:
     """The fields of one dataclass, from an object that has them."""
-    return cls(**{f.name: getattr(whole, f.name) for f in fields(cls)})  # type: ignore[arg-type]
+    return cls(**{f.name: getattr(whole, f.name) for f in fields(cls)})  # type: ignore[arg-type]    # T is not bound to dataclasses
 
 
 def _all(whole: Any) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class Profile(Shown):
         and the second half of the completions.
     mean: mean reward (pass@1 where rewards are 0 or 1); h: share of problems with at most one completion right.
     histogram: problems by how many completions were right, or by mean reward where `graded`.
-    regime, why: what the histogram is called and the sentence behind it.
+    regime, why: the name of the histogram's shape, and the reason.
     dead: per n, the share of groups whose rewards are all equal, with its interval.
     bands: problems by difficulty, chosen on one half of the completions and reported on the other.
     lengths: tokens per completion: mean, p50, p90, p99, max, and `truncated`, the share cut at the limit.
@@ -168,7 +168,7 @@ class PilotPlan(pilots.PilotPlan, Shown):
 
     @classmethod
     def beside(cls, planned: pilots.PilotPlan, **beside: Any) -> PilotPlan:
-        """A plan with what stands beside it."""
+        """A plan with the fields of this class."""
         return cls(**_all(_part(pilots.PilotPlan, planned)), **beside)
 
     def data(self) -> dict[str, Any]:
@@ -206,7 +206,8 @@ class Law(laws.Law, Shown):
     metric: what its rewards are: pass@1, best@4 or worst@4.
     interference: per n, the shares of held-out problems that regressed and how uniform the gains were; not in
         `to_dict()`.
-    extendable: whether runs can be added to the study's pilot. advice: what one imported run needs for a plan.
+    extendable: whether runs can be added to the study's pilot. splits: whether held-out problems are divided into a
+        validation and a test split. advice: what one imported run needs for a plan.
     """
 
     record: ClassVar[str] = "law"
@@ -215,12 +216,13 @@ class Law(laws.Law, Shown):
     metric: str = PASS
     interference: tuple[Data, ...] = ()
     extendable: bool = False
+    splits: bool = True
     advice: str = ""
     folder: Path | None = folder_field()
 
     @classmethod
     def beside(cls, law: laws.Law, **beside: Any) -> Law:
-        """A law with what stands beside it."""
+        """A law with the fields of this class."""
         return cls(**_all(_part(laws.Law, law)), **beside)
 
     def data(self) -> dict[str, Any]:
@@ -362,7 +364,7 @@ class Forecast(forecasts.Forecast, Shown):
 
     @classmethod
     def beside(cls, forecast: forecasts.Forecast, **beside: Any) -> Forecast:
-        """A forecast with what stands beside it."""
+        """A forecast with the fields of this class."""
         return cls(**_all(_part(forecasts.Forecast, forecast)), **beside)
 
     def data(self) -> dict[str, Any]:
@@ -401,7 +403,7 @@ class Audit(audits.Audit, Shown):
 
     @classmethod
     def beside(cls, audit: audits.Audit, **beside: Any) -> Audit:
-        """An audit with what stands beside it."""
+        """An audit with the fields of this class."""
         return cls(**_all(_part(audits.Audit, audit)), **beside)
 
     def data(self) -> dict[str, Any]:
@@ -489,7 +491,7 @@ class RunEnd(Shown):
 
     @property
     def exit_code(self) -> int:
-        """0 where the budget is spent, 5 for a run that could not go on."""
+        """0 where the budget is spent, 5 for a run that could not continue."""
         return 0 if self.reason == "spent" else 5
 
     def to_dict(self) -> dict[str, Any]:
@@ -510,7 +512,7 @@ class Mean:
 
 @dataclass(frozen=True)
 class Measured(Shown):
-    """A run's final policy, measured again on `problems` problems: pass@1, of the base too where it was asked for.
+    """A run's final policy, measured again on `problems` problems: pass@1, of the base too where it was requested.
 
     cost: rollouts, tokens and seconds of this measurement; spent: of all measurements of this run so far.
     """

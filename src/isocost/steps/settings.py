@@ -19,11 +19,11 @@ from isocost.worlds.setting import Setting
 SMALL = 20_000_000  # bytes of weights below which one thread per run is the fastest use of the cores
 
 
-TAKEN = (       # options that are fields of a setting as they are
+COPIED = (       # options that are fields of a setting as they are
     "model", "data", "verifier", "held_out", "held_out_data", "limit", "skip_broken", "system", "temperature", "top_p",
     "top_k", "samples", "device", "dtype", "kernels",
 )
-OPTIONS = (*TAKEN, "threads", "max_tokens")
+OPTIONS = (*COPIED, "threads", "max_tokens")
 
 
 def setting_of(asked: Mapping[str, Any]) -> Setting:
@@ -32,7 +32,7 @@ def setting_of(asked: Mapping[str, Any]) -> Setting:
     Threads default to one for small models, else to every core; `max_tokens` to the built-in problems' longest answer,
     else to 64. Options that are not in `OPTIONS` are not read.
     """
-    chosen = Setting(**{k: asked[k] for k in TAKEN if k in asked})
+    chosen = Setting(**{k: asked[k] for k in COPIED if k in asked})
     return replace(
         chosen,
         max_tokens=asked.get("max_tokens") or answer_room(chosen.data),

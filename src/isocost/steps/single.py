@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from isocost import methods
 from isocost.errors import Interrupted, UserError
+from isocost.gather import finished
 from isocost.jsonfile import TAIL
 from isocost.planner.afford import EVALUATION_SHARE
 from isocost.planner.budget import Bill, Budget, Machine, Prices, expected_timing
@@ -25,7 +25,6 @@ from isocost.seams import SIZES, Recipe
 from isocost.steps.events import SILENT, Evaluated, Noted, Observer, Sampled, Started, Warned
 from isocost.steps.folder import bill_dry_run
 from isocost.steps.pass_rates import pass_rates
-from isocost.steps.profile import finished
 from isocost.steps.results import RunCost, RunEnd
 from isocost.units import of_run
 from isocost.words import counted
@@ -105,8 +104,8 @@ def train_one(
         observer.on(Warned(text))
     if differs := method_defaults(method, {"n": n, "B": B, **describe(recipe.pace)}):
         observer.on(Noted(differs))
-    if dear := _evaluating(job, spend, evaluations, opened):
-        observer.on(Warned(dear))
+    if warning := _evaluating(job, spend, evaluations, opened):
+        observer.on(Warned(warning))
     if dry_run:
         return _cost(job, spend, evaluations, opened, folder, observer)
     return _go(job, folder, opened, observer)
@@ -115,7 +114,7 @@ def train_one(
 def _cost(
     job: Job, spend: Budget, evaluations: int, opened: Opened | None, folder: Path, observer: Observer
 ) -> RunCost:
-    """What a run would cost. What that has sampled is written down even where the budget pays for no update."""
+    """What a run would cost. What that sampled is recorded even if the budget pays for no update."""
     known = finished(pass_rates(job.setting, problems=2, method=job.method, opened=opened, bounded=False))
     bill_dry_run(folder, known["cost"])
     try:
@@ -126,7 +125,7 @@ def _cost(
 
 
 def _evaluating(job: Job, spend: Budget, evaluations: int, opened: Opened | None) -> str:
-    """A caution if a run's evaluations cost more than a quarter of its training; empty where that is not known."""
+    """A warning if a run's evaluations cost more than a quarter of its training; empty where that is not known."""
     if opened is None or opened.world.exact is not None or spend.unit != "rollouts":
         return ""
     problems, samples, many = len(opened.sides.held_out), job.setting.samples, 1 + len(job.points)
@@ -225,7 +224,7 @@ def _go(job: Job, out: Path, opened: Opened | None, observer: Observer) -> RunEn
             speed = rates(clock[-1]) if clock and line["step"] else None
             observer.on(Evaluated(line["rollouts"], line["step"], line["eval/audit"], speed))
 
-    end = asyncio.run(run(job, out, opened=opened, on_step=on_step))
+    end = finished(run(job, out, opened=opened, on_step=on_step))
     if end["reason"] == "interrupted":
         raise Interrupted(end["signal"])
     return RunEnd.of(end, out)

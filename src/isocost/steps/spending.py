@@ -65,25 +65,25 @@ def of_law(
     `next` are runs of at most `most` rollouts together. A plan of one arm compares nothing: with `seeds` given, `sees`
     is of that many seeds of the prescribed n and of the best other n.
     """
-    speaks = law is not None and law.refused is None and not planned.direct
+    identified = law is not None and law.refused is None and not planned.direct
     curve = more(law, planned, [a.n for a in plan.arms], plan.arm.C, plan.timing, machine, plan.budget) if (
-        law is not None and speaks) else ()
-    apart = planned.train_arms == 1 and plan.budget is not None and plan.budget.unit != "rollouts"
+        law is not None and identified) else ()
+    by_cost = planned.train_arms == 1 and plan.budget is not None and plan.budget.unit != "rollouts"
     seen = None
-    if law is not None and not apart:       # where each n has a C of its own, there is no common one
+    if law is not None and not by_cost:       # where each n has a C of its own, there is no common one
         seen = comparison(plan, law) if seeds is None else _between(law, plan, seeds)
     return {
         "more": [m.data() for m in curve],
         "sees": None if seen is None else seen.data(),
-        "next": [] if law is None or planned.direct or (apart and speaks) else _next(law, plan.arm.C, most),
+        "next": [] if law is None or planned.direct or (by_cost and identified) else _next(law, plan.arm.C, most),
     }
 
 
 def _next(law: Law, C: float, most: float) -> list[dict[str, Any]]:
     """Runs to add to the pilot; for a law that is not identified, only those that would identify it."""
     if law.refused is not None:
-        told = law.refused
-        return [{"text": told.settle, "option": told.option, "rollouts": told.rollouts}]
+        runs = law.refused
+        return [{"text": runs.settle, "option": runs.option, "rollouts": runs.rollouts}]
     return [r.data() | {"text": r.text, "option": r.option} for r in next_runs(law, C, most=most)]
 
 
@@ -100,8 +100,8 @@ def _between(law: Law, plan: Plan, seeds: int) -> Comparison | None:
 
 def machine_of(home: Home) -> Machine:
     """The machine that a study was planned for; one device and one run at a time where the record has none."""
-    told = home.read("pilot.json", "plan").get("units") if home.has("pilot.json") else None
-    return Machine(**told["machine"]) if told else Machine()
+    units = home.read("pilot.json", "plan").get("units") if home.has("pilot.json") else None
+    return Machine(**units["machine"]) if units else Machine()
 
 
 def plannable(text: str | None, machine: Machine) -> Budget | None:

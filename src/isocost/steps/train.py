@@ -12,7 +12,7 @@ from isocost.planner import pilot as pilots
 from isocost.planner.learning_rate import RateRule
 from isocost.runs import files as records
 from isocost.runs.record import read_json
-from isocost.steps import imported
+from isocost.runs.source import Can
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import Home, opened, writes
 from isocost.steps.jobs import run_phase, workers_for
@@ -30,9 +30,11 @@ def train(
     `workers` runs go side by side; results do not depend on it.
 
     Raises:
-        UserError: for an imported study, before there is a plan, and where a record was changed after the seal.
+        UserError: for a source whose runs cannot be launched, before there is a plan, and where a record was changed
+            after the seal.
     """
-    home = imported.not_imported(opened(study))
+    home = opened(study)
+    home.source.require(Can.TRAIN, study)
     planned = pilots.PilotPlan.of(home.read("pilot.json", "plan"))
     plan = prescription(home)
     if dry_run:

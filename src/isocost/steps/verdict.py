@@ -1,4 +1,4 @@
-"""Verdicts on runs while they train, from their records alone: any process can ask for them."""
+"""Verdicts on runs while they train, from their records alone: any process can request them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from isocost.runs import measure
 from isocost.runs.files import is_run, read_json, tail
 from isocost.runs.launch.local import ended
 from isocost.runs.schema import BUDGETED, PLACED
+from isocost.runs.source import Can
 from isocost.steps.folder import Home
-from isocost.steps.imported import is_imported
 from isocost.steps.spending import machine_of
 from isocost.types import Cost
+from isocost.units import FLOPS, ROLLOUTS, SECONDS, TOKENS, compared, of_run
 from isocost.words import word
 
 JOURNAL = 1 << 20       # bytes of a journal's end that hold the latest groups
@@ -32,7 +33,7 @@ JOURNAL = 1 << 20       # bytes of a journal's end that hold the latest groups
 
 @dataclass(frozen=True)
 class Bearings:
-    """What a study holds on its trained runs: the law, the target reward of each n, equally good n, and the price.
+    """What a study predicts for its trained runs: the law, the target reward of each n, equally good n, and the price.
 
     Law and targets are of `metric`, and the curve of a run must be of the same metric.
     """
@@ -101,7 +102,7 @@ def judge_run(
 def _end(run: Path, record: Mapping[str, Any]) -> float | None:
     """The rollouts that a run's budget pays for; in other units, at the run's cost per rollout so far."""
     unit, limit = next(iter(record["budget"].items()))
-    if unit == "rollouts":
+    if unit == of_run(ROLLOUTS):
         return float(limit)
     steps = [x for x in tail(run / "metrics.jsonl", TAIL) if "reward" in x]
     clock = tail(run / "timing.jsonl", 1024)
@@ -111,7 +112,8 @@ def _end(run: Path, record: Mapping[str, Any]) -> float | None:
     parameters = record["model"]["parameters"]
     busy = sum(clock[-1].get(work, 0.0) for work in (SAMPLE, SCORE, LEARN))
     spent = {
-        "tokens": cost.decode, "flop": cost.flops(parameters), "seconds": clock[-1]["seconds"], "busy seconds": busy
+        of_run(TOKENS): cost.decode, of_run(FLOPS): cost.flops(parameters), of_run(SECONDS): clock[-1]["seconds"],
+        compared(SECONDS): busy,
     }[unit]
     return float(steps[-1]["rollouts"] * max(limit / spent, 1.0)) if spent else None
 
@@ -132,31 +134,31 @@ def groups_of(run: Path, record: Mapping[str, Any]) -> Groups | None:
     return Groups(n, tuple(right))
 
 
-def per_cost(said: Verdict, run: Path, machine: Machine) -> dict[str, float]:
+def per_cost(verdict: Verdict, run: Path, machine: Machine) -> dict[str, float]:
     """Expected gain in reward over the next stretch: per 1,000 rollouts, run-hour, device-hour and unit of money.
 
     Time is by the run's own seconds per rollout.
     """
-    if not said.stretch > 0:
+    if not verdict.stretch > 0:
         return {}
-    out = {"per_1000_rollouts": said.gain.value / said.stretch * 1000}
+    out = {"per_1000_rollouts": verdict.gain.value / verdict.stretch * 1000}
     clock = tail(run / "timing.jsonl", 1024)
     if clock and clock[-1]["rollouts"] and clock[-1]["seconds"] > 0:
-        seconds = said.stretch * clock[-1]["seconds"] / clock[-1]["rollouts"]
+        seconds = verdict.stretch * clock[-1]["seconds"] / clock[-1]["rollouts"]
         hours, money = machine.device_hours(seconds), machine.money(seconds)
-        out |= {"per_run_hour": said.gain.value / seconds * 3600, "per_device_hour": said.gain.value / hours}
+        out |= {"per_run_hour": verdict.gain.value / seconds * 3600, "per_device_hour": verdict.gain.value / hours}
         if money:
-            out[f"per_{machine.currency}"] = said.gain.value / money
+            out[f"per_{machine.currency}"] = verdict.gain.value / money
     return out
 
 
-def short(said: Verdict) -> str:
+def short(verdict: Verdict) -> str:
     """A verdict in a few letters, for a table."""
-    if said.word == "change n":
-        return f"n = {said.n}"
-    if said.word == "stop":
+    if verdict.word == "change n":
+        return f"n = {verdict.n}"
+    if verdict.word == "stop":
         return "stop"
-    return f"{said.gain.value:+.3f}" if said.stretch > 0 else ""
+    return f"{verdict.gain.value:+.3f}" if verdict.stretch > 0 else ""
 
 
 @dataclass(frozen=True)
@@ -225,10 +227,7 @@ def _runs(path: Path) -> list[Path]:
         return [path]
     if not (path / "study.json").exists():
         raise UserError(f"{path} is neither a study nor a run: it has no study.json and no run.json")
-    if is_imported(Home(path)):
-        raise UserError(f"{path} was imported: its runs ended with their logs and cannot be stopped. See "
-                        f"`isocost fit {word(path)}` for the end of each n, "
-                        f"`isocost verdict {word(path / 'runs')}/NAME` for that of one run")
+    Home(path).source.require(Can.STOP, path)
     trained = [p.parent for p in sorted((path / "runs").glob("*/run.json")) if read_json(p).get("purpose") == "train"]
     if not trained:
         raise UserError(f"{path} has no training run yet: start them with `isocost train --plan {word(path)}`. To "

@@ -37,7 +37,7 @@ def whole(
     devices: int | None = None,
     observer: Observer = SILENT,
 ) -> Whole | PilotPlan:
-    """Profile, plan, pilot, fit, plan, train, audit and report in `out`; what was done is not done again.
+    """Profile, plan, pilot, fit, plan, train, audit and report in `out`; finished steps are not repeated.
 
     Every step's result goes to the observer when it is there. A dry run profiles and returns the pilot's plan.
 
@@ -71,11 +71,11 @@ def _refuse_other_size(out: Path, size: str, budget: str | None) -> None:
     """Raises UserError for an unknown size, and where the study in `out` was planned at another size or budget."""
     if size not in PRESETS:
         raise UserError(f"there is no size {size!r}; there are {', '.join(PRESETS)}")
-    wanted = Budget.parse(budget) if budget else None
+    requested = Budget.parse(budget) if budget else None
     if not (out / "pilot.json").exists():
         return
     there = pilots.PilotPlan.of(read_json(out / "pilot.json"))
-    same = there.preset == size if wanted is None else there.budget and there.budget.as_asked == wanted
-    if (there.budget is None) != (wanted is None) or not same:
+    same = there.preset == size if requested is None else there.budget and there.budget.as_asked == requested
+    if (there.budget is None) != (requested is None) or not same:
         asked = there.preset if there.budget is None else str(there.budget)
         raise UserError(f"{out} already contains a study planned at {asked}; choose another --out, or remove it")

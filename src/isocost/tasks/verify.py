@@ -6,7 +6,6 @@ A verifier gets the text of the final answer and returns a number, or None for n
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import importlib
 import inspect
@@ -23,6 +22,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from isocost.errors import UserError
+from isocost.gather import finished
 from isocost.tasks import sums as family
 from isocost.tasks.text import squeeze
 from isocost.types import Problem
@@ -137,7 +137,7 @@ class Python:
         f = _function(self.path, self.function)
         out = f(**_columns(f, text, problem, tokens))
         if inspect.isawaitable(out):
-            out = asyncio.run(_await(out))
+            out = finished(_await(out))
         listed = isinstance(out, Iterable) and not isinstance(out, str | bytes | Mapping)
         values = list(islice(out, 2)) if listed else []
         if len(values) != 1:

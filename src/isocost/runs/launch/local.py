@@ -5,7 +5,6 @@ A run's bytes depend only on its job and its threads, so the number of workers c
 
 from __future__ import annotations
 
-import asyncio
 import multiprocessing
 import os
 import signal
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import Interrupted, RewardFailed, UserError
+from isocost.gather import finished
 from isocost.runs.files import GO_ON, REWARD_FAILED, read_json
 from isocost.runs.run import Job, run
 from isocost.terminal import log_is_shown, show_log
@@ -124,7 +124,7 @@ def _one(job: Job, out: Path) -> None:
     if _stop_requested.is_set():
         return
     try:
-        end = asyncio.run(run(job, out))
+        end = finished(run(job, out))
         if end["reason"] == "interrupted":
             _stop_requested.set()
         if end["reason"] == REWARD_FAILED:

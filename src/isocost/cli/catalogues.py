@@ -1,0 +1,111 @@
+"""The commands `laws` and `methods`: what isocost can fit and train."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from isocost.cli.options import json_option, reported
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def laws(context: click.Context) -> None:
+    """List the published laws, or fit one to a table of points."""
+    if context.invoked_subcommand is None:
+        context.invoke(laws_list)
+
+
+@laws.command(name="list")
+@json_option
+@reported
+def laws_list(as_json: bool = False) -> None:
+    """List every law: its equation, the data it takes, its source."""
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.laws import list_laws
+
+    printed(list_laws(), observer(as_json), as_json)
+
+
+@laws.command(name="fit")
+@click.argument("law")
+@click.argument("points", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--x", default="x", show_default=True, help="the column of x")
+@click.option("--y", default="y", show_default=True, help="the column of y")
+@click.option("--run", default="run", show_default=True, help="the column that names the run of a point")
+@click.option("--level", type=click.FloatRange(0.5, 0.999), default=0.9, show_default=True, help="of the intervals")
+@json_option
+@reported
+def laws_fit(law: str, points: Path, as_json: bool, **asked: Any) -> None:
+    """Fit LAW to a CSV file with columns x, y and, if known, run: parameters with intervals."""
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.laws import fit_points
+
+    printed(fit_points(law, points, **asked), observer(as_json), as_json)
+
+
+@click.group(invoke_without_command=True)
+@click.option("--seam", help="only methods that change this seam")
+@json_option
+@click.pass_context
+def methods(context: click.Context, seam: str | None, as_json: bool) -> None:
+    """The catalogue of methods: list, tree, show, check."""
+    if context.invoked_subcommand is None:
+        context.invoke(methods_list, seam=seam, as_json=as_json)
+    elif seam or as_json:
+        raise click.UsageError(f"give --seam and --json after {context.invoked_subcommand}, if it takes them", context)
+
+
+@methods.command(name="list")
+@click.option("--seam", help="only methods that change this seam")
+@json_option
+@reported
+def methods_list(seam: str | None = None, as_json: bool = False) -> None:
+    """List every method: name, year, the seams it changes in its parent, its claim."""
+    from isocost.cli import text_listing
+    from isocost.cli.printer import printed
+    from isocost.steps.listing import list_methods
+
+    printed(list_methods(seam), text_listing.wide(as_json), as_json)
+
+
+@methods.command(name="tree")
+@json_option
+@reported
+def methods_tree(as_json: bool) -> None:
+    """Show the methods as a family tree."""
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.listing import method_tree
+
+    printed(method_tree(), observer(as_json), as_json)
+
+
+@methods.command(name="show")
+@click.argument("name")
+@json_option
+@reported
+def methods_show(name: str, as_json: bool) -> None:
+    """Print a method's own file."""
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.listing import method_file
+
+    printed(method_file(name), observer(as_json), as_json)
+
+
+@methods.command(name="check")
+@click.argument("name")
+@json_option
+@reported
+def methods_check(name: str, as_json: bool) -> int:
+    """Check the contract of method files on a name, METHOD@SETTINGS or your own .py file.
+
+    Exits 2 if the method breaks it.
+    """
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.listing import check_method
+
+    found = check_method(name)
+    printed(found, observer(as_json), as_json)
+    return 2 if found.broken else 0

@@ -1,0 +1,94 @@
+"""Where the runs of a study come from, and what isocost can do with them.
+
+A step asks whether a source has a capability, never which source it is. A new source is one more value of `Source`,
+which `of` finds by what its records hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+from typing import Any
+
+from isocost.errors import UserError
+from isocost.words import word
+
+
+class Can(Enum):
+    """What isocost can do with a study of a source, or knows of its runs."""
+
+    PROFILE = auto()    # sample the policy before training
+    PILOT = auto()      # launch runs of a chosen n, B, learning rate and length, and add runs later
+    TRAIN = auto()      # launch the prescribed runs
+    SEAL = auto()       # seal a forecast before the prescribed runs, and audit it
+    STOP = auto()       # stop runs, or change n, while they train
+    EVALUATE = auto()   # evaluate a final policy again
+    BASE = auto()       # every run is evaluated before its first update
+    SPLITS = auto()     # held-out problems are divided into a validation and a test split
+    METRICS = auto()    # evaluations hold other metrics than pass@1
+    RECIPE = auto()     # the recipe of the runs is on record
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source of runs.
+
+    `name` is the source in one word, and `described` what a message says of a study or run of it. `start` says how a
+    study of such runs is made. `lacks` are the capabilities that it does not have, each with the reason and what to do
+    instead; the empty text is for a capability that no step requires. In these texts {path} is the folder, as a
+    command spells it.
+    """
+
+    name: str
+    described: str
+    start: str
+    lacks: Mapping[Can, str]
+
+    def can(self, capability: Can) -> bool:
+        """Whether the source has the capability."""
+        return capability not in self.lacks
+
+    def require(self, capability: Can, path: Path) -> None:
+        """Raises UserError for the study or run in `path`, with what to do instead, without the capability."""
+        if not self.can(capability):
+            raise UserError(f"{path} {self.described}: {self.lacks[capability].format(path=word(path))}")
+
+
+THEIRS = "its trainer is yours: `isocost export {path} --to ...` writes the prescription as its configuration"
+
+OWN = Source(
+    "isocost",
+    "was trained by isocost",
+    "begin one with `isocost profile --out {path}`",
+    {},
+)
+IMPORTED = Source(
+    "imported",
+    "was imported",
+    "import its log again, alone or with the others of its sweep: `isocost import LOG... --study --out STUDY`",
+    {
+        Can.PROFILE: "logs hold no policy that could be profiled; its law is `isocost fit {path}`. To profile a model, "
+                     "choose another --out",
+        Can.PILOT: THEIRS,
+        Can.TRAIN: THEIRS,
+        Can.SEAL: "no forecast of its trainer's run is sealed; bring that run in with `isocost import`, and compare it "
+                  "with the interval that `isocost plan {path}` prints",
+        Can.STOP: "its runs ended with their logs and cannot be stopped. See `isocost fit {path}` for the end of each "
+                  "n, `isocost verdict {path}/runs/NAME` for that of one run",
+        Can.EVALUATE: "it holds no policy that could be evaluated",
+        Can.BASE: "no log holds the reward of the policy before training (C = 0), which a law needs. Import again with "
+                  "--base REWARD; to log it, evaluate at the start (TRL: eval_on_start: true, verl: "
+                  "trainer.val_before_train=true) or log every step (TRL: logging_steps: 1)",
+        Can.SPLITS: "",
+        Can.METRICS: "its records hold one number of each evaluation; to fit another, import the logs again with "
+                     "--map held_out=COLUMN",
+        Can.RECIPE: "",
+    },
+)
+
+
+def of(record: Mapping[str, Any]) -> Source:
+    """The source of a study or run, by its study.json or run.json."""
+    return IMPORTED if record.get("imported") else OWN
