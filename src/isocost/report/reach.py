@@ -306,9 +306,9 @@ def _records(points: Sequence[Data]) -> list[Data]:
 
 
 def _which(study: Study, law: Law, low: float, top: float, fence: float | None) -> Safe:
-    from isocost.laws.law import Refusal
+    from isocost.laws.law import NotIdentified
 
-    if law.n_star is not None and not isinstance(law.n_star, Refusal):
+    if law.n_star is not None and not isinstance(law.n_star, NotIdentified):
         grid = np.geomspace(low, top, GRID)
         found = [law.n_star.at(float(c)) for c in grid]
         rows = [
