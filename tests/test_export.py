@@ -199,7 +199,7 @@ def test_the_method_is_read_off_the_recipe():
     ("target", "method", "line"),
     [
         ("trl", "isoeasy", "KL by k2: TRL estimates it by k3"),
-        ("trl", "dapo", "leaving out groups that earned the same throughout, and refilling"),
+        ("trl", "dapo", "leaving out groups with one reward throughout, and refilling"),
         ("verl", "cispo", "the average per prompt"),
         ("nemo-rl", "isoeasy", "the entropy bonus 0.001"),
         ("prime-rl", "grpo", "the spread in the advantage"),

@@ -154,16 +154,41 @@ def unsaid(p: Prescription, options: Mapping[str, tuple[str, str]]) -> list[str]
     return out
 
 
-def aged(loss: Loss, said: str) -> list[str]:
-    """What cannot be carried over of rollouts older than the policy: what a target has instead."""
-    return [f"rollouts up to {loss.max_age} steps old: {said}"] if loss.max_age else []
+def top_k(p: Prescription) -> int | None:
+    """top-k where -1 means every token, as in vLLM; None if it is not in the records."""
+    return None if p.top_k is None else p.top_k or -1
 
 
-def unmixed(loss: Loss, said: str) -> list[str]:
-    """What cannot be carried over of a batch without groups that earned the same throughout."""
+def estimator(loss: Loss) -> str:
+    """The advantage by the names that verl introduced: leave-one-out is rloo, every other baseline grpo."""
+    return "rloo" if loss.advantage == "others" else "grpo"
+
+
+def minibatch(p: Prescription, loss: Loss) -> int:
+    """Problems of a mini-batch, where a trainer counts it in problems."""
+    return max(1, p.B // loss.minibatches)
+
+
+def cispo_range(loss: Loss) -> tuple[float, float]:
+    """CISPO's cap as a clip range around 1, (low, high): no lower bound, and `loss.high` as 1 + high."""
+    return 1.0, loss.high - 1
+
+
+def group_baseline(loss: Loss, whose: str) -> list[str]:
+    """What cannot be carried over of a baseline over the batch, where a target's is over the group."""
+    return [f"a baseline over the batch: {whose} is of the group"] if loss.advantage == "batch" else []
+
+
+def aged(loss: Loss, instead: str) -> list[str]:
+    """What cannot be carried over of rollouts older than the policy, and what a target has instead."""
+    return [f"rollouts up to {loss.max_age} steps old: {instead}"] if loss.max_age else []
+
+
+def unmixed(loss: Loss, instead: str) -> list[str]:
+    """What cannot be carried over of leaving out groups whose rollouts all have the same reward."""
     if not loss.keep_mixed:
         return []
-    return [f"leaving out groups that earned the same throughout{', and refilling' if loss.refill else ''}: {said}"]
+    return [f"leaving out groups with one reward throughout{', and refilling' if loss.refill else ''}: {instead}"]
 
 
 def command(words: Iterable[str]) -> str:

@@ -122,7 +122,7 @@ def write(p: Prescription) -> str:
 
 
 def settings(p: Prescription) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """(tables of the file, what they cannot say)."""
+    """(tables of the file, what they cannot express)."""
     tables: dict[str, dict[str, Any]] = {
         "": {"max_steps": p.M},
         "orchestrator": {"batch_size": p.nB, "group_size": p.n},
