@@ -1,5 +1,6 @@
 """A prescription in another trainer's words: every option is one that trainer has, and the sizes are the prescribed."""
 
+import importlib
 import json
 import os
 import re
@@ -15,10 +16,11 @@ from click.testing import CliRunner
 from isocost import methods
 from isocost.cli.commands import main
 from isocost.errors import UserError
-from isocost.recipe import describe, tune
+from isocost.recipe import calls, describe, tune
 from isocost.trainers import export
 from isocost.trainers.export import Loss, Prescription, load
 from isocost.trainers.loss import loss_of
+from isocost.traits import declared
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "fixtures"))
@@ -193,6 +195,25 @@ def test_the_method_is_read_off_the_recipe():
     dapo = loss_of(describe(methods.load("dapo").recipe()))
     assert (dapo.keep_mixed, dapo.refill, dapo.average) == (True, True, "token")
     assert dapo.odd == ("reward is isocost.methods.dapo:reward",)
+
+
+def test_what_a_function_exports_is_a_field_of_the_shared_loss():
+    """Functions declare it themselves: a misspelt field would raise only when that method is exported."""
+    fields = set(Loss.__dataclass_fields__)
+    for name in methods.names():
+        for part in calls(describe(methods.load(name).recipe())):
+            module, _, function = part["fn"].partition(":")
+            for one in declared(getattr(importlib.import_module(module), function)).exports:
+                assert {*one.values, *one.settings} <= fields, part["fn"]
+                assert set(one.settings.values()) <= part.keys(), part["fn"]
+
+
+def test_a_function_that_is_not_of_the_package_is_named_and_never_imported(tmp_path, monkeypatch):
+    (tmp_path / "stranger.py").write_text("raise SystemExit('imported')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    recipe = describe(methods.load("grpo").recipe())
+    for fn in ("stranger:uniform", "isocost.parts.choose:gone", "isocost.parts.gone:uniform"):
+        assert loss_of({**recipe, "choose": {"fn": fn}}).odd == (f"choose is {fn}",)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,16 @@ import sys
 from typing import Any
 
 from isocost.trainers.export import (
-    Prescription, aged, cispo_range, command, epochs, group_baseline, options, preamble, uncounted, unsaid,
+    Prescription,
+    aged,
+    cispo_range,
+    command,
+    epochs,
+    group_baseline,
+    options,
+    preamble,
+    uncounted,
+    unsaid,
 )
 
 TITLE = "NeMo-RL"

@@ -9,8 +9,19 @@ import sys
 from typing import Any
 
 from isocost.trainers.export import (
-    Prescription, aged, cispo_range, command, epochs, estimator, group_baseline, minibatch, options, preamble, top_k,
-    uncounted, unsaid,
+    Prescription,
+    aged,
+    cispo_range,
+    command,
+    epochs,
+    estimator,
+    group_baseline,
+    minibatch,
+    options,
+    preamble,
+    top_k,
+    uncounted,
+    unsaid,
 )
 
 TITLE = "SkyRL"

@@ -29,8 +29,20 @@ from typing import Any
 
 from isocost.errors import UserError
 from isocost.trainers.export import (
-    Prescription, aged, cispo_range, command, epochs, estimator, group_baseline, minibatch, options, preamble, top_k,
-    uncounted, unmixed, unsaid,
+    Prescription,
+    aged,
+    cispo_range,
+    command,
+    epochs,
+    estimator,
+    group_baseline,
+    minibatch,
+    options,
+    preamble,
+    top_k,
+    uncounted,
+    unmixed,
+    unsaid,
 )
 from isocost.trainers.logs import Log, Row
 from isocost.trainers.names import Names, Settings, facts_of
