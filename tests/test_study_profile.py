@@ -219,7 +219,7 @@ def test_what_the_probes_differ_by_is_pooled_within_an_arm_at_a_rate(monkeypatch
     monkeypatch.setattr(comparing, "curves", curves)
     jobs = {label: [SimpleNamespace(name=k) for k in ends if k[0] == label] for label in "ab"}
     home = SimpleNamespace(runs=Path("runs"))
-    found = comparing.measured_noise(home, planned(10), jobs)      # variances 0.0008 and 0.0002; what diverged is left out
+    found = comparing.measured_noise(home, planned(10), jobs)  # variances 0.0008 and 0.0002; what diverged is left out
     assert found == {"sd": pytest.approx(0.0005**0.5), "dof": 2}
     one = {label: own[:1] for label, own in jobs.items()}
     assert comparing.measured_noise(home, planned(5), one) is None
