@@ -454,7 +454,7 @@ def test_a_law_or_a_forecast_changed_after_the_seal_shows(study: Path, tmp_path:
     assert "Changed after the seal: forecast.json, law.json." in top and "whether it held is not known" in top
     assert "The forecast held" not in Page(page).text and "the forecast held" not in top
     assert text.count("changed since") == 2, "the law, and the forecast"
-    assert "this path is not the one that was sealed" in text
+    assert "so this is not the sealed prediction" in text
 
 
 def test_what_was_sealed_is_shown_and_not_a_plan_made_anew(study: Path, tmp_path: Path):

@@ -182,7 +182,7 @@ def _sum_sentence(study: Study, total: Mapping[str, int]) -> Safe:
     lead += f"{count(wasted)} were paid for and gave no training signal."
     if fates == metered:
         return join(p(lead, cls="lead"), p(f"The fates sum to the metered total: {parts} = {count(metered)}."))
-    text = f"The fates do not sum to the metered total: {parts} = {count(fates)}, not {count(metered)}. "
+    text = f"The fates do not sum to the metered total: {parts} = {count(fates)}; the meter counted {count(metered)}. "
     text += (
         "A run that is not finished explains a difference; otherwise it is a bug."
     )

@@ -172,7 +172,9 @@ def equals(rows: Rows, optimum: Rows, pilot_end: float | None, alt_text: str) ->
     data = alt.Chart(data_of(rows))
     x = alt.X("C:Q", title="C, training rollouts per run", scale=alt.Scale(type="log", nice=False), axis=log_axis())
     fill = alt.Color(
-        "standing:N", title=None, scale=alt.Scale(domain=list(STANDINGS), range=variables(*STANDINGS.values()))
+        "standing:N",
+        scale=alt.Scale(domain=list(STANDINGS), range=variables(*STANDINGS.values())),
+        legend=alt.Legend(title=None, offset=24 if pilot_end else 12),      # room for the label of the pilot's end
     )
     tips = [
         alt.Tooltip("C:Q", format=",.0f", title="rollouts"),

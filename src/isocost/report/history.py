@@ -149,7 +149,7 @@ def _same(then: Any, now: Any) -> Any:
     """Whether a hash at the seal and now are the same, or that it cannot be computed again."""
     if not then or now in (None, ""):
         return "not computed again"
-    return "the same" if then == now else tag("b", "changed")
+    return "the same" if then == now else tag("b", "changed since")
 
 
 def _carried(under: int, runs: int) -> Any:
@@ -204,7 +204,7 @@ def _evaluations(study: Study) -> Safe:
     if "law.json" in study.changed:
         text += " The law was changed after the seal, so this is not the sealed prediction."
     body = [_line(r, end) for r in rows]
-    head = ["rollouts", "runs", "predicted, 90 % band", "mean", "", "error / half-width", "of the pilot"]
+    head = ["rollouts", "runs", "predicted, 90 % band", "mean", "", "error / half-width", "multiple of the pilot"]
     listing = table(head, body, "The trained runs and the sealed prediction", "quiet")
     shown = listing if len(rows) <= SHOWN else details(f"All {len(rows)} evaluations", listing)
     title = tag("h3", "Evaluation by evaluation")

@@ -98,8 +98,8 @@ def _over_time(runs: Sequence[Interference]) -> Safe:
         f" each rate. At 0.9 or more: {percent(was)} at the start, {percent(solved)} at the end."
     )
     caption = (
-        "Columns are evaluations, rows are pass rates, darker cells hold more problems. Mean over"
-        f" {counted(len(runs), 'run')}. Dark cells at the top and at the bottom: only part of the problems is learned."
+        "Columns are evaluations, rows are pass rates, stronger colours mean more problems. Mean over"
+        f" {counted(len(runs), 'run')}. Strong colours at top and bottom: only part of the problems is learned."
     )
     plot = figure("pass-rates-over-time", charts.heat(rows, alt_text), alt_text, caption, rows)
     return join(p(lead, cls="lead"), plot)

@@ -174,7 +174,7 @@ def _verdict_words(study: Study, data: Data) -> Safe:
     if sealed.get("falsifier"):
         more.append(
             p(
-                tag("span", "The forecast is wrong if the outcome is (sealed before training): ", cls="soft"),
+                tag("span", "Sealed before training; the forecast is wrong if the outcome is: ", cls="soft"),
                 sentence(sealed["falsifier"]),
             )
         )

@@ -289,7 +289,7 @@ def frontier(study: Study) -> Section:
     )
     caption = (
         "The upper envelope of the fitted curves with its 90 % band; it can jump where the best n changes. Circles are"
-        " means that exceed all earlier ones. They are biased upwards and not used in the fit."
+        " means that exceed all earlier ones: biased upwards, for display only."
     )
     observed = _records(_means([r for r in study.of("pilot") if r.evaluations]))
     fence = end if top > end else None

@@ -173,10 +173,8 @@ def reward_axis(what: str = "held-out reward") -> alt.Y:
 def level_line(value: float, text: str, channel: str) -> list[alt.Chart]:
     data = alt.Chart(data_of([{channel: value, "text": text}]))
     rule = data.mark_rule(strokeDash=[3, 3]).encode(y=alt.Y(f"{channel}:Q"))
-    return [
-        rule,
-        data.mark_text(align="left", x=4, dy=-7, color="var(--soft)").encode(y=alt.Y(f"{channel}:Q"), text="text:N"),
-    ]
+    words = data.mark_text(align="right", dx=-4, dy=-7, color="var(--soft)")
+    return [rule, words.encode(x=alt.value("width"), y=alt.Y(f"{channel}:Q"), text="text:N")]
 
 
 def finish(chart: Any, alt_text: str, height: int, zoom: bool = False) -> Spec:
