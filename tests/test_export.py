@@ -93,7 +93,7 @@ def test_a_target_is_a_file():
     assert export.names() == ["nemo-rl", "openrlhf", "prime-rl", "skyrl", "trl", "verl"]
     for name in export.names():
         assert load(name).TITLE and load(name).VERSION and callable(load(name).write)
-    with pytest.raises(UserError, match="no target 'slime'; there are nemo-rl"):
+    with pytest.raises(UserError, match="unknown target 'slime'; expected one of nemo-rl"):
         load("slime")
 
 
@@ -333,7 +333,7 @@ def test_a_study_without_a_prescription_says_how_far_it_is_and_what_leads_to_one
 def test_an_imported_study_without_a_law_is_fitted_first(tmp_path):
     (tmp_path / "study.json").write_text(json.dumps({"schema": 1, "setting": {}, "seed": 0, "imported": True}))
     assert f"Run `isocost fit {tmp_path}`, `isocost plan {tmp_path}`" in said("export", tmp_path, "--to", "trl", code=2)
-    assert "there is no target 'x'" in said("export", tmp_path, "--to", "x", code=2)
+    assert "unknown target 'x'" in said("export", tmp_path, "--to", "x", code=2)
 
 
 # the real package --------------------------------------------------------------------------------------------

@@ -152,9 +152,9 @@ def _args(boards: list[Path]) -> dict[str, Any]:
     """The training arguments as transformers writes them into its event file."""
     for path in boards:
         for _, _, _, texts in events(path):
-            told = texts.get("args/text_summary") or texts.get("args")
-            if told:
-                return dict(json.loads(told))
+            arguments = texts.get("args/text_summary") or texts.get("args")
+            if arguments:
+                return dict(json.loads(arguments))
     return {}
 
 

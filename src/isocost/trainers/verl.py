@@ -225,9 +225,9 @@ def _test_scores(said: Any) -> Row:
     """The metrics of a printed `Initial validation metrics: {...}`; none where they cannot be read."""
     if not isinstance(said, str):
         return {}
-    told = re.sub(r"np\.\w+\(([^()]*)\)", r"\1", said.partition(": ")[2])
+    text = re.sub(r"np\.\w+\(([^()]*)\)", r"\1", said.partition(": ")[2])
     try:
-        found = ast.literal_eval(re.sub(r"(?<![\w'/.-])(nan|-?inf)(?![\w'/.-])", "None", told))
+        found = ast.literal_eval(re.sub(r"(?<![\w'/.-])(nan|-?inf)(?![\w'/.-])", "None", text))
     except (ValueError, SyntaxError):
         return {}
     return {_today(k): x for k, v in found.items() if (x := number(v)) is not None} if isinstance(found, dict) else {}
