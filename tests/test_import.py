@@ -599,7 +599,7 @@ def test_an_imported_study_is_held_to_nothing_that_only_our_own_runs_can_have(th
     assert "seeds an arm (at least" not in plan and "what they cost is not in the budget" in " ".join(plan.split())
     page = (out / "report.html").read_text()
     assert not any(step in page for step in ("isocost train --plan", "isocost pilot", "isocost profile"))
-    assert "with your own trainer" in page and "their logs do not say" in page
+    assert "for your own trainer" in page and "their logs do not contain this" in page
 
 
 def test_a_law_of_training_reward_says_so(tmp_path):
@@ -741,7 +741,7 @@ def test_a_torn_last_line_is_left_out_and_named(tmp_path):
     text = said("import", path, "--n", 8, "--B", 32, "--out", tmp_path / "out")
     assert "missing: the last line of n8.jsonl is incomplete and left out" in text and "4 points to 4864" in text
     path = written(tmp_path, "step,held_out\n0,0.1\n3,0.2\n6", "b.csv")
-    assert "the last line of b.csv is torn" in said("import", path, *SIZES, "--out", tmp_path / "b")
+    assert "the last line of b.csv is incomplete" in said("import", path, *SIZES, "--out", tmp_path / "b")
 
 
 def test_one_seed_twice_and_one_log_twice_are_refused(tmp_path):
