@@ -521,8 +521,8 @@ def test_several_threads_are_not_taken_for_a_busy_machine(monkeypatch):
 
     for load, had in ((0.5, 1.0), (4.0, 1.0), (8.0, 0.5)):
         monkeypatch.setattr(case, "os", SimpleNamespace(getloadavg=lambda load=load: (load, 0, 0), cpu_count=lambda: 4))
-        assert case.share_had(2, 1.0, 1.0) == had
-    assert case.share_had(1, 0.5, 1.0) == 0.5
+        assert case.share_available(2, 1.0, 1.0) == had
+    assert case.share_available(1, 0.5, 1.0) == 0.5
 
 
 def test_the_page_names_every_check():

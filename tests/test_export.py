@@ -1,5 +1,6 @@
 """A prescription in another trainer's words: every option is one that trainer has, and the sizes are the prescribed."""
 
+import importlib
 import json
 import os
 import re
@@ -15,10 +16,11 @@ from click.testing import CliRunner
 from isocost import methods
 from isocost.cli.commands import main
 from isocost.errors import UserError
-from isocost.recipe import describe, tune
+from isocost.recipe import calls, describe, tune
 from isocost.trainers import export
 from isocost.trainers.export import Loss, Prescription, load
 from isocost.trainers.loss import loss_of
+from isocost.traits import declared
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "fixtures"))
@@ -91,7 +93,7 @@ def test_a_target_is_a_file():
     assert export.names() == ["nemo-rl", "openrlhf", "prime-rl", "skyrl", "trl", "verl"]
     for name in export.names():
         assert load(name).TITLE and load(name).VERSION and callable(load(name).write)
-    with pytest.raises(UserError, match="no target 'slime'; there are nemo-rl"):
+    with pytest.raises(UserError, match="unknown target 'slime'; expected one of nemo-rl"):
         load("slime")
 
 
@@ -195,11 +197,30 @@ def test_the_method_is_read_off_the_recipe():
     assert dapo.odd == ("reward is isocost.methods.dapo:reward",)
 
 
+def test_what_a_function_exports_is_a_field_of_the_shared_loss():
+    """Functions declare it themselves: a misspelt field would raise only when that method is exported."""
+    fields = set(Loss.__dataclass_fields__)
+    for name in methods.names():
+        for part in calls(describe(methods.load(name).recipe())):
+            module, _, function = part["fn"].partition(":")
+            for one in declared(getattr(importlib.import_module(module), function)).exports:
+                assert {*one.values, *one.settings} <= fields, part["fn"]
+                assert set(one.settings.values()) <= part.keys(), part["fn"]
+
+
+def test_a_function_that_is_not_of_the_package_is_named_and_never_imported(tmp_path, monkeypatch):
+    (tmp_path / "stranger.py").write_text("raise SystemExit('imported')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    recipe = describe(methods.load("grpo").recipe())
+    for fn in ("stranger:uniform", "isocost.parts.choose:gone", "isocost.parts.gone:uniform"):
+        assert loss_of({**recipe, "choose": {"fn": fn}}).odd == (f"choose is {fn}",)
+
+
 @pytest.mark.parametrize(
     ("target", "method", "line"),
     [
         ("trl", "isoeasy", "KL by k2: TRL estimates it by k3"),
-        ("trl", "dapo", "leaving out groups that earned the same throughout, and refilling"),
+        ("trl", "dapo", "leaving out groups with one reward throughout, and refilling"),
         ("verl", "cispo", "the average per prompt"),
         ("nemo-rl", "isoeasy", "the entropy bonus 0.001"),
         ("prime-rl", "grpo", "the spread in the advantage"),
@@ -312,7 +333,7 @@ def test_a_study_without_a_prescription_says_how_far_it_is_and_what_leads_to_one
 def test_an_imported_study_without_a_law_is_fitted_first(tmp_path):
     (tmp_path / "study.json").write_text(json.dumps({"schema": 1, "setting": {}, "seed": 0, "imported": True}))
     assert f"Run `isocost fit {tmp_path}`, `isocost plan {tmp_path}`" in said("export", tmp_path, "--to", "trl", code=2)
-    assert "there is no target 'x'" in said("export", tmp_path, "--to", "x", code=2)
+    assert "unknown target 'x'" in said("export", tmp_path, "--to", "x", code=2)
 
 
 # the real package --------------------------------------------------------------------------------------------

@@ -215,8 +215,8 @@ def test_cells_that_are_no_number_are_counted_by_column(tmp_path):
     (tmp_path / "a.csv").write_text("step,held_out,lr\n" + "\n".join(lines) + "\n")
     run = one(tmp_path / "a.csv", n=2, B=3)
     assert told(run) == [(0, 0.1, None), (30, 0.5, None)] and run.log.end is None
-    assert "held_out in 3 of 5 lines: NaN, infinite or no number, and left out" in run.missing
-    assert "lr in 1 of 6 lines: NaN, infinite or no number, and left out" in run.missing
+    assert "held_out in 3 of 5 lines: NaN, infinite or text, and left out" in run.missing
+    assert "lr in 1 of 6 lines: NaN, infinite or text, and left out" in run.missing
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_sb3s_evaluations_may_end_in_nan(tmp_path):
     np.savez(tmp_path / "evaluations.npz", timesteps=np.array([1, 2, 3]), results=np.array([[1.0], [2], [np.nan]]))
     (log,) = sources.logs(tmp_path)
     assert [p.reward for p in log.held] == [1, 2] and log.end == "diverged"
-    assert "results in 1 of 3 lines: NaN, infinite or no number, and left out" in log.missing
+    assert "results in 1 of 3 lines: NaN, infinite or text, and left out" in log.missing
 
 
 def test_seconds_that_run_backwards_are_not_known(tmp_path):
@@ -250,7 +250,7 @@ def test_seconds_that_run_backwards_are_not_known(tmp_path):
     run = one(tmp_path / "a.csv", n=2, B=3, lr=1e-3)
     assert run.seconds is None
     assert [m for m in run.missing if m.startswith("seconds")] == [
-        "seconds: seconds runs backwards, so what a step took is not known"
+        "seconds: seconds decreases, so the time of a step is not known"
     ]
 
 
@@ -599,7 +599,7 @@ def test_an_imported_study_is_held_to_nothing_that_only_our_own_runs_can_have(th
     assert "seeds an arm (at least" not in plan and "what they cost is not in the budget" in " ".join(plan.split())
     page = (out / "report.html").read_text()
     assert not any(step in page for step in ("isocost train --plan", "isocost pilot", "isocost profile"))
-    assert "of a trainer of yours" in page and "their logs do not say" in page
+    assert "for your own trainer" in page and "their logs do not contain this" in page
 
 
 def test_a_law_of_training_reward_says_so(tmp_path):
@@ -683,7 +683,7 @@ SIZES = ("--n", 2, "--B", 3, "--lr", 1e-3)
         ("step,reward\n1,0.1\n2,5\n", "a.csv", (*SIZES, "--scale", "0,4"), "outside --scale 0,4"),
         ("step,reward\n1,0.1\n", "a.csv", (*SIZES, "--scale", "4,0"), "--scale takes the least first"),
         ("step,reward\n1,0.1\n", "a.csv", (*SIZES, "--map", "reward=score"), "no column 'score'; it has step, reward"),
-        ("step,reward\n1,0.1\n", "a.csv", (*SIZES, "--map", "rewards=reward"), "--map knows no 'rewards'"),
+        ("step,reward\n1,0.1\n", "a.csv", (*SIZES, "--map", "rewards=reward"), "--map does not take 'rewards'"),
         ("step,reward\n1,0.1\n", "a.csv", (*SIZES, "--map", "reward"), "--map takes NAME=COLUMN"),
         ("step,reward\n1,0.1\n2,0.2\n1,0.1\n2,0.3\n", "a.csv", SIZES, "step goes back from 2 to 1, so this is more"),
         ("step,reward\n1,0.1\n2\n3,0.1\n", "a.csv", SIZES, "line 3: 1 cells where the header has 2"),
@@ -712,11 +712,11 @@ SIZES = ("--n", 2, "--B", 3, "--lr", 1e-3)
         ("step\treward\n1\t0.1\n", "a.csv", SIZES, "its cells are separated by '\\t'"),
         ("step,reward\n", "a.csv", SIZES, "holds a header (step, reward) and no line below it"),
         ("", "a.csv", SIZES, "is empty"),
-        ("packed", "a.csv.gz", SIZES, "is packed: unpack it first"),
+        ("packed", "a.csv.gz", SIZES, "is compressed: decompress it first"),
         ("step,reward\n-14,0.1\n-10,0.1\n", "a.csv", SIZES, "step is -14; steps count from 0 or 1"),
         ("step,reward,reward\n1,0.1,0.2\n", "a.csv", SIZES, "has the column 'reward' twice"),
         ("what is this\n", "a.txt", SIZES, "is not a log of a known format"),
-        ("step,reward\n1,0.1\n", "a.csv", (*SIZES, "--from", "tensorflow"), "there is no source 'tensorflow'"),
+        ("step,reward\n1,0.1\n", "a.csv", (*SIZES, "--from", "tensorflow"), "unknown source 'tensorflow'"),
         ("", "a.csv", (*SIZES, "--from", "csv"), "is empty"),
         ('{"log_history": [{"step": 1, "rew', "trainer_state.json", SIZES, "is not whole JSON (line 1)"),
         ('{"log_history": [{"step": 1, "loss": 2.0}]}', "trainer_state.json", SIZES, "no column 'reward'"),
@@ -739,9 +739,9 @@ def test_a_torn_last_line_is_left_out_and_named(tmp_path):
     whole = (LOGS / "verl" / "gsm8k-n8.jsonl").read_text()
     path = written(tmp_path, whole[:-40], "n8.jsonl")
     text = said("import", path, "--n", 8, "--B", 32, "--out", tmp_path / "out")
-    assert "missing: the last line of n8.jsonl is torn and left out" in text and "4 points to 4864" in text
+    assert "missing: the last line of n8.jsonl is incomplete and left out" in text and "4 points to 4864" in text
     path = written(tmp_path, "step,held_out\n0,0.1\n3,0.2\n6", "b.csv")
-    assert "the last line of b.csv is torn" in said("import", path, *SIZES, "--out", tmp_path / "b")
+    assert "the last line of b.csv is incomplete" in said("import", path, *SIZES, "--out", tmp_path / "b")
 
 
 def test_one_seed_twice_and_one_log_twice_are_refused(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 import isocost.laws.fit as fit
 from isocost.errors import UserError
-from isocost.laws import Curve, Growth, Law, Refusal, fit_law
+from isocost.laws import Curve, Growth, Law, NotIdentified, fit_law
 from isocost.laws.identify import cautions, refusal
 from isocost.laws.law import SELECT
 from isocost.stats.forms import SIGMOID
@@ -201,7 +201,7 @@ def test_a_law_that_refuses_asks_for_one_thing():
     open_arms = pilot({n: rising(0.9, 20000, 1.0) for n in (4, 8)}, sd=0.01)
     law = fit_law(open_arms, draws=60)
     flags = [f.text for f in law.flags if f.name == "identifiability"]
-    assert law.refused is not None and isinstance(law.n_star, Refusal)
+    assert law.refused is not None and isinstance(law.n_star, NotIdentified)
     assert law.n_star.settle == law.refused.settle and law.n_star.reason != law.refused.reason
     assert flags and not any("to resolve" in text for text in flags)
     speaking = cautions(replace(law, refused=None))
@@ -241,14 +241,14 @@ def test_growth_of_n_is_recovered_where_it_is_identified():
 
 def test_growth_is_refused_where_it_is_not_and_the_refusal_says_what_it_costs(law):
     ties = fit_law(pilot(dict.fromkeys((2, 4, 8), rising())), draws=40).n_star
-    assert isinstance(ties, Refusal) and "equal to the best within margin or noise" in ties.reason
+    assert isinstance(ties, NotIdentified) and "equal to the best within margin or noise" in ties.reason
     assert "seeds per n" in ties.settle and ties.rollouts > 0
     one = fit_law(pilot({2: rising(0.9), 4: rising(0.7), 8: rising(0.6)}, sd=0.005), draws=40).n_star
-    assert isinstance(one, Refusal) and "n=2 is best at every C" in one.reason
+    assert isinstance(one, NotIdentified) and "n=2 is best at every C" in one.reason
     assert one.rollouts == pytest.approx(3 * 9 * END)
     edge = {n: rising(A, 60 * n**1.35, 1.5) for n, A in ((2, 0.55), (4, 0.68), (8, 0.8), (16, 0.9))}
     refused = fit_law(pilot(edge, sd=0.004), draws=40).n_star
-    assert isinstance(refused, Refusal) and "n* has not saturated" in refused.reason
+    assert isinstance(refused, NotIdentified) and "n* has not saturated" in refused.reason
     assert "n=32" in refused.settle and refused.rollouts == 3 * END
 
 

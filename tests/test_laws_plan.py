@@ -12,7 +12,7 @@ from scipy.stats import t as student_t
 
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
-from isocost.laws.fit import Flag, Refusal
+from isocost.laws.fit import Flag, NotIdentified
 from isocost.planner.learning_rate import given
 from isocost.planner.rollouts import (
     Bill,
@@ -434,7 +434,7 @@ def test_with_every_n_in_the_set_something_is_trained_and_no_win_claimed():
 def test_a_refusal_falls_back_to_the_best_at_the_pilots_end_and_is_named():
     pilot = planned(preset="quick")
     seen = [curve(r, {2: 0.6, 4: 0.7, 8: 0.65, 16: 0.5, 32: 0.45}[r.n]) for r in pilot.of_purpose("pilot")]
-    refused = FakeLaw(VALUES, (2,), Refusal("the knee was not reached", "four times the rollouts", 4e5),
+    refused = FakeLaw(VALUES, (2,), NotIdentified("the knee was not reached", "four times the rollouts", 4e5),
                       (Flag("short", "stopped before the knee"),))
     plan = prescription(refused, pilot, curves=seen)
     assert plan.arm.n == 4 and plan.equal == (4,) and plan.comparator.n == 8
@@ -448,7 +448,7 @@ def test_a_fallback_is_the_best_where_all_have_cost_the_same():
     """At n B = 16 and 256 a rollout takes 0.3875 and 0.2117 ms: n = 32 is at its end when n = 2 is at 0.546 of it."""
     pilot = planned(preset="quick")
     seen = [curve(r, {2: 0.6, 4: 0.3, 8: 0.3, 16: 0.3, 32: 0.58}[r.n]) for r in pilot.of_purpose("pilot")]
-    refused = FakeLaw(VALUES, (2,), Refusal("the knee was not reached", "four times the rollouts", 4e5))
+    refused = FakeLaw(VALUES, (2,), NotIdentified("the knee was not reached", "four times the rollouts", 4e5))
     by_rollouts = prescription(refused, pilot, Budget(1e9, "rollouts"), curves=seen)
     by_time = prescription(refused, pilot, Budget(1e6, "seconds"), curves=seen)
     assert (by_rollouts.arm.n, by_time.arm.n) == (2, 32)
@@ -493,7 +493,7 @@ def test_direct_takes_any_fallback_against_another_n_that_nothing_ranked(text, n
 def test_where_every_run_diverged_the_profile_decides():
     pilot = planned(preset="quick")
     seen = [replace(curve(r, 0.1), diverged=True) for r in pilot.of_purpose("pilot")]
-    refused = FakeLaw({}, (), Refusal("every run diverged", "a lower rate", 4e5))
+    refused = FakeLaw({}, (), NotIdentified("every run diverged", "a lower rate", 4e5))
     plan = prescription(refused, pilot, curves=seen)
     assert (plan.arm.n, plan.comparator.n) == (pilot.fallback_n, 8) == (4, 8)
 
@@ -501,7 +501,7 @@ def test_where_every_run_diverged_the_profile_decides():
 def test_where_nothing_improved_measurably_the_best_at_the_end_is_not_taken():
     pilot = planned(preset="quick")
     seen = [curve(r, 0.4 + 0.001 * (r.n == 16)) for r in pilot.of_purpose("pilot")]
-    flat = FakeLaw(VALUES, (2,), Refusal("no n improved measurably", "a longer pilot", 4e5))
+    flat = FakeLaw(VALUES, (2,), NotIdentified("no n improved measurably", "a longer pilot", 4e5))
     flat.flat = True
     plan = prescription(flat, pilot, curves=seen)
     assert plan.arm.n == pilot.fallback_n == 4

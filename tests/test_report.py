@@ -114,7 +114,7 @@ def test_sections_stand_in_order_after_the_headline(page: str):
 def test_headline_names_the_prescription_the_outcome_and_the_verdict(study: Path, page: str):
     plan, audit = (json.loads((study / f"{x}.json").read_text()) for x in ("plan", "audit"))
     top = Page(page[: page.index("<nav")]).text
-    assert f"Take n = {plan['arm']['n']}" in top
+    assert f"Use n = {plan['arm']['n']}" in top
     for n in plan["equal"]:
         assert str(n) in top
     assert f"{audit['outcome']['mean']:.3f}" in top
@@ -204,7 +204,7 @@ def test_colours_follow_the_theme(page: str):
 
 def test_fates_sum_to_the_meter_and_say_so(study: Path, page: str):
     total = sum(sum(r.fates.values()) for r in load(study).runs) + 8192
-    assert "The fates sum to the meter: " in page
+    assert "The fates sum to the metered total: " in page
     assert f"= {total:,}." in Page(page).text
 
 
@@ -225,7 +225,7 @@ def test_a_budget_is_held_against_what_was_spent_in_its_unit(study: Path, tmp_pa
     write_json(other / "pilot.json", pilot | {"budget": {"amount": 2.0 * whole, "unit": unit, "asked": ""}})
     text = _part(report.write(other).read_text(), "spent")
     show = {"flops": lambda x: f"{x:.2e}"}.get(unit, lambda x: f"{x:,.0f}")
-    assert f"the training {show(trained)} {100 * trained / whole / 2:.1f} % both {show(whole)} 50.0 %" in text
+    assert f"training {show(trained)} {100 * trained / whole / 2:.1f} % sum {show(whole)} 50.0 %" in text
     evaluated = len(found.runs) * 107_000 * 2 * 256 * 9 * 11 if unit == "flops" else 0
     assert f"not in the budget: evaluations {show(evaluated)}" in text
     assert f"spent {show(whole)}, 50.0 % of it." in text
@@ -247,7 +247,7 @@ def test_fates_that_do_not_sum_are_called_out(tmp_path: Path):
     end["fates"]["trained"] -= 5
     write_json(home / "end.json", end)
     text = Page(report.write(tmp_path).read_text()).text
-    assert "The fates do not sum to the meter" in text
+    assert "The fates do not sum to the metered total" in text
     assert "the meter counted 1,032" in text
 
 
@@ -288,9 +288,9 @@ def test_where_a_curve_levels_off_is_told_with_its_doubt(study: Path, page: str)
         assert f">{interval(level.data())}</td><td class=\"number\">{brief(half.value)} [{brief(half.low)}, " in page
 
 
-def test_a_refused_rate_and_its_reason_are_shown(page: str):
-    refused = [r["run"] for r in _rows(page, "learning-rate") if r["refused"] == "refused"]
-    assert refused == ["probe-n32-x4-s0"]
+def test_a_rejected_rate_and_its_reason_are_shown(page: str):
+    rejected = [r["run"] for r in _rows(page, "learning-rate") if r["probe"] == "rejected"]
+    assert rejected == ["probe-n32-x4-s0"]
     assert "fell below the base" in page
 
 
@@ -301,7 +301,7 @@ def test_a_refusal_leads(study: Path, tmp_path: Path):
     law["refused"] = {"reason": "two arms have one run each", "settle": "two more seeds an arm", "rollouts": 81920.0}
     write_json(tmp_path / "law.json", law)
     top = Page(report.write(tmp_path).read_text().split("<nav")[0]).text
-    assert "The pilot cannot support a law. The fallback is" in top and "Two arms have one run each." in top
+    assert "The pilot does not identify a law. Fallback:" in top and "Two arms have one run each." in top
     assert "To resolve: two more seeds an arm (about 81.9k rollouts)." in top
 
 
@@ -363,7 +363,7 @@ def test_each_run_is_held_against_the_band_of_the_others():
 
 def test_too_few_runs_give_no_band():
     assert fit.left_out(_law(_arm(2, [[0.49], [0.51]], [4.0], (1.0, 4.0, 1.0)))) == []
-    assert "there are too few" in fit._coverage(_law(_arm(2, [[0.49], [0.51]], [4.0], (1.0, 4.0, 1.0))))
+    assert "too few runs" in fit._coverage(_law(_arm(2, [[0.49], [0.51]], [4.0], (1.0, 4.0, 1.0))))
 
 
 def test_a_curve_that_misses_its_runs_is_called_out(study: Path):
@@ -381,7 +381,7 @@ def test_what_lies_past_the_pilot_is_shaded_and_counted(study: Path, page: str):
     assert ratio > 1
     text = Page(page).text
     assert f"an extrapolation ratio of {ratio:.2g} in compute" in text
-    assert f"of {plan['arm']['epochs'] / plan['pilot_epochs']:.2g} in passes over the problems" in text
+    assert f"of {plan['arm']['epochs'] / plan['pilot_epochs']:.2g} in epochs" in text
     spec = json.loads(Page(page).scripts["spec-reward"])
     shade = next(x for x in spec["layer"] if x["mark"]["type"] == "rect")
     where = json.dumps(spec)
@@ -405,7 +405,7 @@ def test_the_forecasts_history_is_checked_against_the_files(study: Path, page: s
     assert sealed["hashes"]["law"][:12] in text
     assert text.count(", the same") == 5, "records, law, plan, code, and the forecast itself"
     assert "changed since" not in text
-    assert text.count("all carry the seal") == len(json.loads((study / "plan.json").read_text())["arms"])
+    assert text.count("all have the seal") == len(json.loads((study / "plan.json").read_text())["arms"])
     scores = json.loads((study / "audit.json").read_text())["scores"]
     assert all(f"{s['score']:.3f}" in text for s in scores)
 
@@ -451,10 +451,10 @@ def test_a_law_or_a_forecast_changed_after_the_seal_shows(study: Path, tmp_path:
     write_json(tmp_path / "s" / "forecast.json", forecast | {"falsifier": "nothing"})
     page = report.write(tmp_path / "s").read_text()
     text, top = _part(page, "history"), Page(page.split("<nav")[0]).text
-    assert "Changed since it was sealed: forecast.json, law.json." in top and "whether it held is not known" in top
+    assert "Changed after the seal: forecast.json, law.json." in top and "whether it held is not known" in top
     assert "The forecast held" not in Page(page).text and "the forecast held" not in top
     assert text.count("changed since") == 2, "the law, and the forecast"
-    assert "this path is not the one that was sealed" in text
+    assert "so this is not the sealed prediction" in text
 
 
 def test_what_was_sealed_is_shown_and_not_a_plan_made_anew(study: Path, tmp_path: Path):
@@ -515,7 +515,7 @@ def test_single_problems_are_followed(study: Path, page: str):
     assert len(first) == 17 and all(float(r["share"]) == pytest.approx(1 / 17, abs=1e-4) for r in first)
     ends = [r for r in _rows(page, "by-start") if r["n"] == "4"]
     assert all(float(r["ended"]) >= float(r["began"]) for r in ends), "every problem gained"
-    assert "No group of problems ends below where it began" in _part(page, "interference")
+    assert "No group of problems is below the line" in _part(page, "interference")
 
 
 def test_records_without_single_problems_say_so(tmp_path: Path):
@@ -523,7 +523,8 @@ def test_records_without_single_problems_say_so(tmp_path: Path):
     kept = [json.loads(x) for x in (home / "metrics.jsonl").read_text().splitlines()]
     whole = [{k: v for k, v in x.items() if k != "eval/by_base"} for x in kept]
     (home / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in whole))
-    assert "No evaluation says how single problems moved" in _part(report.write(tmp_path).read_text(), "interference")
+    text = _part(report.write(tmp_path).read_text(), "interference")
+    assert "No evaluation records the pass rates of single problems" in text
 
 
 # a comparison -----------------------------------------------------------------------------------------------
@@ -593,7 +594,7 @@ def test_a_study_under_way_says_what_comes_next(tmp_path: Path, upto: str, step:
 def test_a_direct_plan_promises_no_law(study: Path):
     found = load(study)
     direct = replace(found, files={"plan": {**found["plan"], "direct": True}})
-    assert "so there is no law" in fit.fit(direct).body
+    assert "the plan fixed n" in fit.fit(direct).body
     assert "isocost fit" in fit.fit(replace(found, files={})).body
 
 
@@ -612,7 +613,7 @@ def test_a_run_under_way_counts_its_journal(tmp_path: Path):
     home = write_run(tmp_path, "a", "run", 4, 1024, 1, finished=False)
     (home / "journal.jsonl").write_text('{"fates": ["trained", "dead"]}\n{"fates": ["stale"]}\n{"fates": ["tra')
     assert load(tmp_path).runs[0].fates == {"trained": 1, "dead": 1, "stale": 1}
-    assert "has no end yet" in Page(report.write(tmp_path).read_text()).text
+    assert "has not ended" in Page(report.write(tmp_path).read_text()).text
 
 
 def test_broken_records_are_named_and_the_page_opens(tmp_path: Path):

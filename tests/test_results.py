@@ -240,8 +240,8 @@ def test_a_profile_and_a_pilot_s_plan_show_what_they_hold():
 def test_the_html_is_of_the_result_and_not_of_the_file(old):
     found = audit(old / "tiny")
     assert found.verdict != "hit" and "<b>Verdict: hit. </b>" in replace(found, verdict="hit")._repr_html_()
-    assert "what would falsify it" in found._repr_html_()       # of the forecast, which is another file
-    assert "what would falsify it" not in replace(found, folder=None)._repr_html_()
+    assert "the forecast is wrong if the outcome is" in found._repr_html_()  # of the forecast, which is another file
+    assert "the forecast is wrong if the outcome is" not in replace(found, folder=None)._repr_html_()
 
 
 def test_the_plan_of_a_pilot_shows_its_runs(old):

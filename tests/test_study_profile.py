@@ -16,7 +16,7 @@ from isocost import meter as meters
 from isocost.cli import text as tell
 from isocost.cli.commands import main
 from isocost.cli.text_compare import detectable
-from isocost.compare import steps as comparing
+from isocost.compare import training as comparing
 from isocost.compare.design import design
 from isocost.jsonfile import write_json
 from isocost.laws.curves import Curve
@@ -219,10 +219,10 @@ def test_what_the_probes_differ_by_is_pooled_within_an_arm_at_a_rate(monkeypatch
     monkeypatch.setattr(comparing, "curves", curves)
     jobs = {label: [SimpleNamespace(name=k) for k in ends if k[0] == label] for label in "ab"}
     home = SimpleNamespace(runs=Path("runs"))
-    found = comparing._noise_of(home, planned(10), jobs)      # variances 0.0008 and 0.0002; what diverged is left out
+    found = comparing.measured_noise(home, planned(10), jobs)  # variances 0.0008 and 0.0002; what diverged is left out
     assert found == {"sd": pytest.approx(0.0005**0.5), "dof": 2}
     one = {label: own[:1] for label, own in jobs.items()}
-    assert comparing._noise_of(home, planned(5), one) is None
+    assert comparing.measured_noise(home, planned(5), one) is None
 
 
 def test_what_can_be_seen_is_told_by_the_noise_that_was_measured():

@@ -20,9 +20,12 @@ def test_what_a_budget_spells_is_read_back():
 
 def test_a_run_can_be_stopped_by_every_unit_that_plans_count_in_and_by_no_other():
     for unit in units.UNITS:
-        assert units.of_run(unit) in feed.UNITS
+        assert units.of_run(unit) in feed.UNITS and units.of_arm(unit) in feed.UNITS
+    assert (units.of_run("seconds"), units.of_arm("seconds")) == ("seconds", "busy seconds")
     with pytest.raises(UserError, match="a run cannot be stopped by device-seconds"):
         units.of_run(units.DEVICE_SECONDS)
+    with pytest.raises(UserError, match="a run cannot be stopped by device-seconds"):
+        units.of_arm(units.DEVICE_SECONDS)
 
 
 def test_words_for_people():

@@ -5,6 +5,7 @@
     @gives("reference")                             what it provides to functions that require it
     @shares(gamma="gamma")                          a setting that must have one value in the whole recipe
     @bounds(low="[0, 1]", high="[0, inf)")          the allowed values of a setting
+    @exported("low", "high", surrogate="clipped")   what it is in the terms that other trainers share
 
 `isocost.contract.conflicts` checks recipes by these, and `isocost methods check` compares some of them with what the
 function does. A decorator returns the function itself.
@@ -103,6 +104,24 @@ class Bounds:
 
 
 @dataclass(frozen=True)
+class Export:
+    """A function in the terms of `isocost.trainers.export.Loss`: fixed values by field, and settings by field.
+
+    With `when`, only at these settings.
+    """
+
+    values: Mapping[str, Any]
+    settings: Mapping[str, str]
+    when: Mapping[str, Any] = field(default_factory=dict)
+
+    def at(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields at these settings; empty if `when` does not hold."""
+        if not all(_meets(settings.get(k), v) for k, v in self.when.items()):
+            return {}
+        return {**self.values, **{k: settings[name] for k, name in self.settings.items() if name in settings}}
+
+
+@dataclass(frozen=True)
 class Declared:
     """All declarations of one function."""
 
@@ -111,6 +130,7 @@ class Declared:
     gives: frozenset[str] = frozenset()
     shares: Mapping[str, str] = field(default_factory=dict)     # the number's name: the setting that holds it
     bounds: Mapping[str, Bounds] = field(default_factory=dict)  # by setting
+    exports: tuple[Export, ...] = ()                            # later ones override; empty: no trainer has it
 
     def has(self, name: str, settings: Mapping[str, Any]) -> Trait | None:
         """The trait of this name, if the function has it at these settings."""
@@ -154,6 +174,17 @@ def bounds(**ranges: str) -> Callable[[F], F]:
     """
     read = {name: Bounds.of(text) for name, text in ranges.items()}
     return _adds(lambda d: replace(d, bounds={**d.bounds, **read}))
+
+
+def exported(*same: str, of: Mapping[str, str] | None = None, when: Mapping[str, Any] | None = None, **values: Any
+             ) -> Callable[[F], F]:
+    """Other trainers have this function; without arguments, all of them do, so that there is nothing to set.
+
+    `values` are fields of `isocost.trainers.export.Loss`. `same` are settings that are fields of the same name, `of`
+    fields by the settings that hold them: `exported(of={"kl": "scale"})`. With `when`, only at these settings.
+    """
+    made = Export(values, {**{name: name for name in same}, **(of or {})}, when or {})
+    return _adds(lambda d: replace(d, exports=(made, *d.exports)))
 
 
 def outside(settings: Mapping[str, Any], known: Declared) -> Iterator[tuple[str, Any, str]]:

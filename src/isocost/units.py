@@ -18,7 +18,7 @@ class Unit:
 
     `asked` is its name in a budget, worth `size` of the unit. `spelt` maps every name that a budget may use to its
     size. `compared` is the quantity that runs of one comparison have equal in this unit. `of_run` is the key in a run's
-    budget; empty if a run cannot be stopped by it.
+    own budget, `of_arm` that in the budget of a run of a comparison; both are empty if a run cannot be stopped by it.
     """
 
     key: str
@@ -28,6 +28,7 @@ class Unit:
     spelt: Mapping[str, float]
     compared: str = ""
     of_run: str = ""
+    of_arm: str = ""
 
 
 ROLLOUTS, SECONDS, TOKENS, FLOPS = "rollouts", "seconds", "tokens", "flops"
@@ -48,10 +49,10 @@ _DEVICES = {f"{device}-{hour}": _HOUR for device in ("device", "gpu") for hour i
 TABLE: Mapping[str, Unit] = {
     unit.key: unit
     for unit in (
-        Unit(ROLLOUTS, "rollouts", "rollouts", 1, {"rollout": 1, "rollouts": 1}, "rollouts", "rollouts"),
-        Unit(SECONDS, "run time", "seconds", 1, _TIME, "busy seconds", "seconds"),
-        Unit(TOKENS, "tokens", "tokens", 1, {"token": 1, "tokens": 1}, "tokens", "tokens"),
-        Unit(FLOPS, "FLOP", "flop", 1, {"flop": 1, "flops": 1}, "FLOP", "flop"),
+        Unit(ROLLOUTS, "rollouts", "rollouts", 1, {"rollout": 1, "rollouts": 1}, "rollouts", "rollouts", "rollouts"),
+        Unit(SECONDS, "run time", "seconds", 1, _TIME, "busy seconds", "seconds", "busy seconds"),
+        Unit(TOKENS, "tokens", "tokens", 1, {"token": 1, "tokens": 1}, "tokens", "tokens", "tokens"),
+        Unit(FLOPS, "FLOP", "flop", 1, {"flop": 1, "flops": 1}, "FLOP", "flop", "flop"),
         Unit(DEVICE_SECONDS, "device-seconds", DEVICE_HOURS, _HOUR, _DEVICES),
         *(Unit(currency, currency, currency, 1, {currency: 1}) for currency in CURRENCIES),
         Unit(WALL, "wall-clock time", WALL, 1, {}),
@@ -78,6 +79,13 @@ def of_run(key: str) -> str:
     if key not in TABLE or not TABLE[key].of_run:
         raise UserError(f"a run cannot be stopped by {words(key)}: {', '.join(UNITS)} can")
     return TABLE[key].of_run
+
+
+def of_arm(key: str) -> str:
+    """The key in the budget of a run of a comparison: seconds are those busy with training, so evaluations are not
+    counted. Raises UserError where a run cannot be stopped by this unit."""
+    of_run(key)
+    return TABLE[key].of_arm
 
 
 def asked(key: str, amount: float) -> tuple[str, float]:

@@ -296,10 +296,11 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
     from isocost.cli.printer import observer, printed
     from isocost.compare import steps
     from isocost.compare.folders import compare_folders
+    from isocost.compare.terms import are_folders
     from isocost.steps.events import Sampled
 
     shown, unit = observer(as_json), asked.pop("unit")
-    if steps.are_folders(arms):
+    if are_folders(arms):
         if unused := [option for name, option in given().items() if name not in READS]:
             raise UserError(f"{unused[0]} is for methods, which are trained; folders are compared as they were run: "
                             "leave it out, or name methods")

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from isocost.display import Text
 from isocost.laws.curves import PASS
-from isocost.laws.law import Refusal
+from isocost.laws.law import NotIdentified
 from isocost.laws.tradeoff import Tradeoff, tradeoff
 from isocost.planner.audit import Spread
 from isocost.planner.budget import Bill
@@ -264,7 +264,7 @@ def law(found: Law, console: Console) -> None:
     console.print(f"  {found.how_runs_differ}")
     if any(f.name == "fixed_batch" for f in found.flags) and found.arms:
         trade(console, tradeoff(found))
-    elif isinstance(found.n_star, Refusal):
+    elif isinstance(found.n_star, NotIdentified):
         console.print(f"  n*(C) is not identified: {found.n_star.reason}")
     elif found.n_star is not None:
         console.print(

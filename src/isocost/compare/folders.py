@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from isocost import units
 from isocost.compare.design import labels_of
 from isocost.compare.judge import MARGIN, compare
 from isocost.compare.results import FolderComparison
 from isocost.errors import UserError
 from isocost.laws.curves import PASS
-from isocost.laws.tracks import SPENT, Track, tracks
+from isocost.laws.tracks import Track, tracks
 from isocost.runs import measure
 from isocost.runs.files import find_runs
 from isocost.runs.measure import TRAINING
@@ -61,7 +62,7 @@ def compare_folders(
     notes += _cautions(recorded, arms)
     answer = compare(arms, unit=unit, margin=margin, seed=seed, missing=notes)
     logged = unit == "seconds" and any(r.get("imported") for runs in recorded.values() for r in runs)
-    counted_in = LOGGED if logged else SPENT[unit]
+    counted_in = LOGGED if logged else units.compared(unit)
     answer = replace(answer, missing=(*answer.missing, *((EVALUATED,) if logged else ())))
     if out is None:
         return FolderComparison(answer, counted_in)

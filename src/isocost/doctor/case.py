@@ -33,7 +33,7 @@ ATTEMPTS = 4
 TOKENS = 4096           # sampled, approximately
 LARGE = 20_000_000      # parameters; larger models: fewer answers, against float32
 TOKENS_LARGE = 2048     # sampled from large models
-LOOKED_AT = 1000        # tokens of their prompts and answers that are recomputed
+RECOMPUTED = 1000        # tokens of their prompts and answers that are recomputed
 SEED = 0
 
 
@@ -115,10 +115,10 @@ class Case:
         return BARS[self.world.extra["dtype"]]
 
     @property
-    def some(self) -> tuple[Group, ...]:
+    def recomputed(self) -> tuple[Group, ...]:
         """The groups that are recomputed: all for a small model, else a few, at least one."""
         sizes = np.cumsum([sum(len(r.segments[0]) for r in g.rollouts) for g in self.groups])
-        return self.groups[: max(1, int((sizes <= LOOKED_AT).sum()))] if self.large else self.groups
+        return self.groups[: max(1, int((sizes <= RECOMPUTED).sum()))] if self.large else self.groups
 
     def reference(self) -> Decoder:
         """The reference decoder, float32 for large models, else float64, with the learner's current weights."""
@@ -132,7 +132,7 @@ class Case:
         return self.decoder
 
 
-def share_had(threads: int, cpu: float, wall: float) -> float:
+def share_available(threads: int, cpu: float, wall: float) -> float:
     """Share of the processor that was available. Threads also wait for each other, so with several the load is used."""
     if threads == 1:
         return min(cpu / max(wall, 1e-9), 1.0)
@@ -159,7 +159,7 @@ async def examine(opened: Opened) -> Case:
     seconds, cpu = sorted(took)[len(took) // 2]
     marked = [g.of([r.but(score=s) for r, s in zip(g.rollouts, await _scores(opened.world, g), strict=True)])
               for g in groups]
-    return Case(opened, tuple(marked), seconds, share_had(opened.setting.threads, cpu, seconds))
+    return Case(opened, tuple(marked), seconds, share_available(opened.setting.threads, cpu, seconds))
 
 
 async def _scores(world: World, group: Group) -> list[Score | None]:
@@ -192,10 +192,10 @@ def batch(groups: Sequence[Group], version: int) -> Batch:
 
 
 def truth(case: Case) -> Truth:
-    """The reference's values for `case.some`, computed once; the weights must still be those of the sampling."""
+    """The reference's values for `case.recomputed`, computed once; the weights must still be those of the sampling."""
     if case.seen is None:
         decoder = case.reference()
-        rows = [_truth(case, decoder, r.segments[0]) for g in case.some for r in g.rollouts]
+        rows = [_truth(case, decoder, r.segments[0]) for g in case.recomputed for r in g.rollouts]
         case.seen = Truth(*(np.concatenate(column) for column in zip(*rows, strict=True)))
     return case.seen
 

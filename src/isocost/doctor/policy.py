@@ -54,7 +54,7 @@ def far(x: ndarray) -> str:
 async def cached_decode(case: Case) -> Finding:
     """Log-probs recorded while decoding against the learner's, and both against a plain pass in higher precision."""
     name, kind = "cached decode", str(case.world.extra["dtype"])
-    gaps = gaps_of(case, case.some, truth(case).logp)
+    gaps = gaps_of(case, case.recomputed, truth(case).logp)
     if not all(np.isfinite(x).all() for x in (gaps.apart, gaps.sampler, gaps.learner)):
         return Finding(name, "fail", "some log-probs are not finite", "check the model's weights for NaN")
     wide = str(case.reference().body).removeprefix("torch.")
@@ -205,19 +205,19 @@ def _steadier(case: Case) -> str:
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Answers:
     """The bytes of a few short answers."""
 
     tokens: tuple[bytes, ...]
     logp: tuple[bytes, ...]
 
 
-async def _look(case: Case, tokens: int = 2) -> _Seen:
+async def _short_answers(case: Case, tokens: int = 2) -> _Answers:
     """A few short answers, from the whole distribution: a single kept token has log-prob 0 under any weights."""
     place = Place(SEED, 4, 0, PROBE)
     groups = await sampled(case, case.problems[:2], place, tokens, attempts=range(2), sampling=Sampling())
     rows = [r.segments[0] for g in groups for r in g.rollouts]
-    return _Seen(tuple(x.tokens.tobytes() for x in rows), tuple(x.logp.tobytes() for x in rows))
+    return _Answers(tuple(x.tokens.tobytes() for x in rows), tuple(x.logp.tobytes() for x in rows))
 
 
 async def gradient(case: Case) -> Finding:
@@ -267,14 +267,14 @@ async def weights(case: Case) -> Finding:
     mine = case.world.learner.weights()
     if not _holds(case, mine):
         return Finding(name, "fail", "the sampler's weights differ from the learner's before any update", REPORT)
-    before = await _look(case)
+    before = await _short_answers(case)
     await engine.load(mine)
-    if await _look(case) != before:
+    if await _short_answers(case) != before:
         return Finding(name, "fail", "loading the same weights again changed what is sampled", REPORT)
     canaries = _canaries(mine)
     for key in canaries:
         await engine.load({**mine, key: mine[key] * 1.5 + 0.01})
-        if (await _look(case)).logp == before.logp:
+        if (await _short_answers(case)).logp == before.logp:
             return Finding(name, "fail", f"a change of {key} does not reach the sampler: log-probs stay the same",
                            REPORT)
     return await _after_update(case, len(canaries))
@@ -288,7 +288,7 @@ def _canaries(mine: Weights) -> list[str]:
 
 
 async def _after_update(case: Case, canaries: int) -> Finding:
-    name, world, few = "weights reach the sampler", case.world, case.some[: 1 if case.large else 2]
+    name, world, few = "weights reach the sampler", case.world, case.recomputed[: 1 if case.large else 2]
     world.learner.update(batch(few, world.engine.version), pull, lr=STEP)
     await world.engine.load(world.learner.weights())
     if not _holds(case, world.learner.weights()):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from isocost import meter as meters
-from isocost.doctor.case import Case, batch, share_had
+from isocost.doctor.case import Case, batch, share_available
 from isocost.doctor.finding import Finding
 from isocost.doctor.policy import pull
 from isocost.local import roofline
@@ -37,7 +37,7 @@ async def learning_speed(case: Case) -> Finding:
     peaks, kind, body = _machine(case)
     if peaks is None:
         return Finding("speed of learning", "cannot tell", "float64 is for checks; its peak speed is not measured")
-    groups = case.some[:2] if case.large else case.some
+    groups = case.recomputed[:2] if case.large else case.recomputed
     known, account = batch(groups, case.world.engine.version), meters.payer().account
     best, had, read = np.inf, 1.0, 0
     for _ in range(1 if case.large else 4):      # the first update of a small model allocates its buffers
@@ -47,7 +47,7 @@ async def learning_speed(case: Case) -> Finding:
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         read = case.world.meter.physical[account].train - before
         if wall < best:
-            best, had = wall, share_had(case.opened.setting.threads, cpu, wall)
+            best, had = wall, share_available(case.opened.setting.threads, cpu, wall)
     work = _train_work(case, groups, read, body)
     share = roofline.floor(work, peaks, kind) / best
     return _judged(case, "speed of learning", read / best, share, roofline.bound(work, peaks, kind), had,

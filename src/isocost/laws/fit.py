@@ -19,12 +19,12 @@ from isocost.chance import Purpose, generator
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
 from isocost.laws.identify import cautions, optimum, refusal
-from isocost.laws.law import AUDIT, SELECT, Arm, Band, Fit, Flag, Frontier, Growth, Law, Refusal
+from isocost.laws.law import AUDIT, SELECT, Arm, Band, Fit, Flag, Frontier, Growth, Law, NotIdentified
 from isocost.stats.forms import fit_many, rise
 from isocost.stats.intervals import Noise, prior_noise, spread
 from isocost.stats.posterior import Chain, Seen, correlation, covariance, joint, shares, thinned
 
-__all__ = ["Arm", "Band", "Fit", "Flag", "Frontier", "Growth", "Law", "Refusal", "fit_law"]
+__all__ = ["Arm", "Band", "Fit", "Flag", "Frontier", "Growth", "Law", "NotIdentified", "fit_law"]
 
 LEVEL = 0.9
 TAILS = (1.0, 0.3, float("inf"))    # the sigmoid first; a slower and a faster approach to the asymptote

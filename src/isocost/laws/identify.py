@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from numpy import ndarray
 
-from isocost.laws.law import ABOVE, AUDIT, BENT, KNOWN, RISEN, SELECT, Flag, Growth, Law, Refusal
+from isocost.laws.law import ABOVE, AUDIT, BENT, KNOWN, RISEN, SELECT, Flag, Growth, Law, NotIdentified
 from isocost.stats.forms import LOG_SIGMOID, fit_many, peak
 from isocost.stats.intervals import PRIOR_SD, Interval, student
 
@@ -28,25 +28,25 @@ MISSED = 0.03       # reward by which a curve must miss their mean to be flagged
 SURE = 0.997        # fewer than 3 of 1000 arms
 
 
-def refusal(law: Law, measured: bool, ends: list[float]) -> Refusal | None:
+def refusal(law: Law, measured: bool, ends: list[float]) -> NotIdentified | None:
     """Why the law as a whole is not identified, or None; `ends` are the largest C of all the pilot's runs."""
     whole = float(sum(ends))
     if not law.arms:
-        return Refusal("no n has a stable run with enough evaluations: every run diverged (NaN, or below its start) or "
-                       "ended early", "the pilot again at a quarter of the learning rate", whole)
+        return NotIdentified("no n has a stable run with enough evaluations: every run diverged (NaN, or below its "
+                             "start) or ended early", "the pilot again at a quarter of the learning rate", whole)
     if not measured:
-        return Refusal("one run per n: the standard deviation between runs was not measured, so every interval "
-                       f"assumes {PRIOR_SD:.3f} at reward 1/2",
-                       "a second seed for every n (three are better)", whole, "--seeds all=1")
+        return NotIdentified("one run per n: the standard deviation between runs was not measured, so every interval "
+                             f"assumes {PRIOR_SD:.3f} at reward 1/2",
+                             "a second seed for every n (three are better)", whole, "--seeds all=1")
     best = law.arm(law.fallback())
     if law.flat:
         gain, error = law.gain(best.n)
         why = (f"no n improved measurably: the best, n={best.n}, gained {gain:+.3f}, less than {RISEN:g} standard "
                f"errors of {error:.3f}")
         if gain <= 0:       # more of the same would fall further
-            return Refusal(why, "another study at a quarter of the learning rate", whole)
-        return Refusal(why, "a pilot four times as long, at another learning rate if the probe's flags suggest one",
-                       4 * whole, "--longer all=4x")
+            return NotIdentified(why, "another study at a quarter of the learning rate", whole)
+        return NotIdentified(why, "a pilot four times as long, at another learning rate if the probe's flags "
+                             "suggest one", 4 * whole, "--longer all=4x")
     passed = {arm.n: float((arm.fits[SELECT].draws[:, 2] < arm.C[-1]).mean()) for arm in law.arms}
     widths = {n: law.predict(n, FURTHEST * law.range[1])[1].width for n in law.ns}
     surest = min(widths, key=lambda n: (widths[n], n))
@@ -59,9 +59,9 @@ def refusal(law: Law, measured: bool, ends: list[float]) -> Refusal | None:
         short.append(f"at {FURTHEST:.0f} times its largest run the narrowest prediction interval, that of "
                      f"n={surest}, is {widths[surest]:.2f} wide (limit {USELESS:g})")
     if short:
-        return Refusal(f"pilot too short to identify the curves: {'; and '.join(short)}",
-                       f"the runs of n={best.n} continued to 4 times their length",
-                       3 * float(best.C[-1]) * len(best.runs), f"--longer {best.n}=4x")
+        return NotIdentified(f"pilot too short to identify the curves: {'; and '.join(short)}",
+                             f"the runs of n={best.n} continued to 4 times their length",
+                             3 * float(best.C[-1]) * len(best.runs), f"--longer {best.n}=4x")
     return None
 
 
@@ -164,7 +164,7 @@ def _open(law: Law) -> list[Flag]:
     return out
 
 
-def optimum(law: Law) -> Growth | Refusal | None:
+def optimum(law: Law) -> Growth | NotIdentified | None:
     """n*(C) as a sigmoid of log2 n in ln C where the pilot identifies it, else why not; None without arms.
 
     Where the law itself is not identified, what resolves that comes first, and is all that is proposed.
@@ -172,12 +172,12 @@ def optimum(law: Law) -> Growth | Refusal | None:
     if not law.arms:
         return None
     found = _path(law)
-    if law.refused is not None and isinstance(found, Refusal):
+    if law.refused is not None and isinstance(found, NotIdentified):
         return replace(law.refused, reason=found.reason)
     return found
 
 
-def _path(law: Law) -> Growth | Refusal:
+def _path(law: Law) -> Growth | NotIdentified:
     reached = min(float(arm.C[-1]) for arm in law.arms)     # by all arms: beyond it there is nothing to compare
     C = np.geomspace(min(_off_the_base(law), reached), reached, STEPS)
     winners = law.ns_at(C)
@@ -187,8 +187,8 @@ def _path(law: Law) -> Growth | Refusal:
     growth = _growth(law, C)
     rise = growth.draws[:, 1] - growth.draws[:, 0]
     if np.quantile(rise, (1 - law.level) / 2) <= 0:
-        return Refusal("n* rises with compute in the fitted curves, but not in every posterior draw",
-                       "as many seeds again for every n", _whole(law))
+        return NotIdentified("n* rises with compute in the fitted curves, but not in every posterior draw",
+                             "as many seeds again for every n", _whole(law))
     return growth
 
 
@@ -204,30 +204,31 @@ def _off_the_base(law: Law) -> float:
     return float(C[np.argmax(gain >= 0.1 * gain[-1])]) if gain[-1] > 0 else law.range[0]
 
 
-def _no_path(law: Law, C: ndarray, winners: ndarray) -> Refusal | None:
+def _no_path(law: Law, C: ndarray, winners: ndarray) -> NotIdentified | None:
     distinct = list(dict.fromkeys(winners.tolist()))
     shown = " then ".join(f"n={n}" for n in distinct)
     per_run = law.range[1] * max(len(arm.runs) for arm in law.arms)
     if len(law.ns) == 1:
-        return Refusal(f"n={law.ns[0]} is the only n with a curve: no other to compare it with",
-                       "runs of the same length at another n", per_run)
+        return NotIdentified(f"n={law.ns[0]} is the only n with a curve: no other to compare it with",
+                             "runs of the same length at another n", per_run)
     always = np.array(law.ns)[law.equal(C, law.margin).all(1)]
     if len(distinct) == 1 and len(always) <= 1:
-        return Refusal(f"{shown} is best at every C of the pilot: no change of n* was observed",
-                       "runs four times as long for every n", 3 * _whole(law))
+        return NotIdentified(f"{shown} is best at every C of the pilot: no change of n* was observed",
+                             "runs four times as long for every n", 3 * _whole(law))
     if len(always):
         seeds, extra = _seeds_to_separate(law)
-        return Refusal(f"n={', '.join(map(str, always))} is equal to the best within margin or noise at every C of "
-                       f"the pilot (best by the curves: {shown})", seeds, extra)
+        return NotIdentified(f"n={', '.join(map(str, always))} is equal to the best within margin or noise at every C "
+                             f"of the pilot (best by the curves: {shown})", seeds, extra)
     if len(distinct) < 3:
-        return Refusal(f"the four parameters of n*(C) need three winning n or more inside the pilot; it has {shown}",
-                       "runs four times as long for every n", 3 * _whole(law))
+        return NotIdentified("the four parameters of n*(C) need three winning n or more inside the pilot; it has "
+                             f"{shown}",
+                             "runs four times as long for every n", 3 * _whole(law))
     if np.any(np.diff(winners) < 0):
-        return Refusal(f"the best n is not monotone in C ({shown}), so a rising sigmoid does not describe it",
-                       "as many seeds again for every n", _whole(law))
+        return NotIdentified(f"the best n is not monotone in C ({shown}), so a rising sigmoid does not describe it",
+                             "as many seeds again for every n", _whole(law))
     if distinct[-1] == law.ns[-1]:
-        return Refusal(f"n={distinct[-1]}, the largest tried, is best at the end: n* has not saturated",
-                       f"an arm at n={2 * distinct[-1]}", per_run)
+        return NotIdentified(f"n={distinct[-1]}, the largest tried, is best at the end: n* has not saturated",
+                             f"an arm at n={2 * distinct[-1]}", per_run)
     return None
 
 

@@ -42,7 +42,7 @@ DECADE = 10.0       # IsoCompute reads its laws within one decade of extrapolati
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class NotIdentified:
     """What the records do not identify (`reason`), what would resolve it, and about how many rollouts that costs.
 
     `option` is that of `isocost pilot` which adds it to the pilot, where it is an addition.
@@ -52,6 +52,9 @@ class Refusal:
     settle: str
     rollouts: float
     option: str = ""
+
+
+Refusal = NotIdentified     # its former name, for code that imports it
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +183,8 @@ class Law:
     level: Share
     seed: int
     flags: tuple[Flag, ...] = ()
-    refused: Refusal | None = None
-    n_star: Growth | Refusal | None = None
+    refused: NotIdentified | None = None
+    n_star: Growth | NotIdentified | None = None
 
     @property
     def ns(self) -> tuple[int, ...]:
@@ -430,14 +433,14 @@ class Law:
                  for (A, Cmid, b), tail in zip(points, self.tails, strict=True)]
         return np.asarray(self.R0[split] + np.array(self.weights) @ np.array(gains))
 
-    def refusal(self, C: float) -> Refusal | None:
+    def refusal(self, C: float) -> NotIdentified | None:
         """Why no prediction at C should be trusted, if so: the law's own refusal, or C more than a decade beyond."""
         if self.refused is not None or not C / self.range[1] > DECADE:
             return self.refused
         need = C / DECADE * sum(len(arm.runs) for arm in self.arms)
-        return Refusal(f"{C:,.0f} rollouts are {C / self.range[1]:.0f} times the pilot's largest run; "
-                       f"laws are read within a factor of {DECADE:.0f}",
-                       f"a pilot whose runs reach {C / DECADE:,.0f} rollouts", need)
+        return NotIdentified(f"{C:,.0f} rollouts are {C / self.range[1]:.0f} times the pilot's largest run; "
+                             f"laws are read within a factor of {DECADE:.0f}",
+                             f"a pilot whose runs reach {C / DECADE:,.0f} rollouts", need)
 
     def fallback(self) -> int:
         """What to take if the law is not identified: the n of the best mean `select` reward at the largest common C."""
@@ -468,8 +471,8 @@ class Law:
             tails=tuple(math.inf if tail is None else tail for tail in data["tails"]),
             weights=tuple(data["weights"]), margin=data["margin"], level=data["level"], seed=data["seed"],
             flags=tuple(Flag(**flag) for flag in data.get("flags", ())),
-            refused=Refusal(**refused) if refused else None,
-            n_star=_growth(star) if star and "draws" in star else Refusal(**star) if star else None,
+            refused=NotIdentified(**refused) if refused else None,
+            n_star=_growth(star) if star and "draws" in star else NotIdentified(**star) if star else None,
         )
         _check(made)
         return made
@@ -517,7 +520,7 @@ def _plain(value: Any) -> Any:
     """Nested lists, dictionaries, strings and finite numbers; NaN and infinity become null."""
     if isinstance(value, Arm | Fit | Noise | Growth):
         return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, Flag | Refusal | Interval):
+    if isinstance(value, Flag | NotIdentified | Interval):
         return asdict(value)
     if isinstance(value, dict):
         return {k: _plain(v) for k, v in value.items()}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from isocost.errors import UserError
-from isocost.laws.law import Growth, Law, Refusal
+from isocost.laws.law import Growth, Law, NotIdentified
 from isocost.stats.intervals import Interval
 
 POINTS = 6      # at which the winners are told, log-spaced over the pilot
@@ -40,7 +40,7 @@ class Tradeoff:
     batch: int
     winners: tuple[Winner, ...]
     growth: Growth | None
-    refused: Refusal | None
+    refused: NotIdentified | None
     level: float
 
     def n_at(self, M: float) -> Interval:
@@ -103,5 +103,5 @@ def tradeoff(law: Law) -> Tradeoff:
     winners = tuple(Winner(float(c / batch), int(n), batch // int(n), tuple(map(int, ns[equal[:, i]])))
                     for i, (c, n) in enumerate(zip(C, law.ns_at(C), strict=True)))
     growth = law.n_star if isinstance(law.n_star, Growth) else None
-    refused = law.n_star if isinstance(law.n_star, Refusal) else None
+    refused = law.n_star if isinstance(law.n_star, NotIdentified) else None
     return Tradeoff(batch, winners, growth, refused, law.level)

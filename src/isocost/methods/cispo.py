@@ -18,11 +18,12 @@ from isocost.ops import lengths, spread
 from isocost.parts.loss import Out, reweighed
 from isocost.parts.weight import count
 from isocost.seams import Recipe
-from isocost.traits import bounds, gives
+from isocost.traits import bounds, exported, gives
 
 CARD = Card("CISPO", "2506.13585", 2025, "grpo", "Rare but pivotal tokens keep their gradient.")
 
 
+@exported(average="prompt")
 def weight(batch: Batch) -> Tensor:
     """Every group has equal weight, shared by all tokens of its rollouts: 1 / (groups · tokens of the group). -> (N, T)
     """
@@ -30,6 +31,7 @@ def weight(batch: Batch) -> Tensor:
     return spread(1 / tokens.clamp(min=1)[batch.group], batch) / count(tokens)
 
 
+@exported("high", surrogate="truncated")
 @gives("importance ratios")
 @bounds(high="(0, inf]")
 def loss(out: Forward, batch: Batch, *, high: float = 5.0) -> Out:

@@ -16,16 +16,18 @@ from isocost.methods import Card, grpo
 from isocost.ops import lengths, per_group
 from isocost.parts.weight import count
 from isocost.seams import Recipe
-from isocost.traits import bounds
+from isocost.traits import bounds, exported
 
 CARD = Card("Dr. GRPO", "2503.20783", 2025, "grpo", "Wrong answers stop growing longer.")
 
 
+@exported(advantage="mean")
 @per_group
 def advantage(r: Tensor) -> Tensor:  # (G,) -> (G,)
     return r - r.mean()
 
 
+@exported("tokens", average="length")
 @bounds(tokens="[1, inf)")
 def weight(batch: Batch, *, tokens: int = 1024) -> Tensor:
     """Tokens averaged over a length that is the same for all rollouts: 1 / (R · tokens). -> (N, T)"""

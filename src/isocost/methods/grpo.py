@@ -16,13 +16,14 @@ from isocost.methods import FAILS, HOLDS, UNMEASURED, Card, reinforce
 from isocost.ops import EPS, per_group
 from isocost.parts import loss, weight
 from isocost.seams import Recipe
-from isocost.traits import bounds, trait
+from isocost.traits import bounds, exported, trait
 
 CARD = Card("GRPO", "2402.03300", 2024, "reinforce", "A group of siblings replaces the critic.")
 
 MOST_UNSOLVED = 0.9   # largest share of problems with no right sample: above it groups have nothing to compare
 
 
+@exported(advantage="spread")
 @trait("by_group_spread")
 @bounds(eps="[0, inf)")
 @per_group

@@ -15,11 +15,12 @@ from isocost.methods import Card, grpo
 from isocost.parts import improve
 from isocost.parts.loss import Out, credit, pessimistic
 from isocost.seams import Recipe
-from isocost.traits import bounds
+from isocost.traits import bounds, exported
 
 CARD = Card("GSPO", "2507.18071", 2025, "grpo", "Ratios at the level of the reward are stabler than ratios per token.")
 
 
+@exported("low", "high", surrogate="sequence")
 @bounds(low="[0, 1]", high="[0, inf]")
 def loss(out: Forward, batch: Batch, *, low: float = 3e-4, high: float = 4e-4) -> Out:
     """PPO's surrogate with one ratio per row, the geometric mean of its tokens' ratios (GSPO, arXiv:2507.18071)."""

@@ -21,13 +21,15 @@ from isocost.ops import EPS, per_group
 from isocost.parts import enrich, pace
 from isocost.parts.loss import Out, clipped, corrected
 from isocost.seams import Loss, Recipe
-from isocost.traits import bounds, trait
+from isocost.traits import bounds, exported, trait
 
 CARD = Card("IsoCompute, easy", "2603.12151", 2026, "grpo", "The best n grows with the budget, then saturates.")
 
 ESTIMATES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"k1": ops.k1, "k2": ops.k2, "k3": ops.k3}
 
 
+@exported(advantage="mean")
+@exported(advantage="spread", when={"std": True})
 @trait("by_group_spread", std=True)
 @bounds(eps="[0, inf)")
 @per_group
@@ -36,6 +38,7 @@ def advantage(r: Tensor, *, std: bool = False, eps: float = EPS) -> Tensor:  # (
     return (r - r.mean()) / (r.std() + eps if std else 1.0)
 
 
+@exported("low", "high", "cap", "kl", "entropy", "estimate", surrogate="clipped")
 @enrich.reads_reference
 @bounds(low="[0, 1]", high="[0, inf]", cap="(0, inf]", kl="[0, inf)", entropy="[0, inf)")
 def loss(
@@ -47,6 +50,7 @@ def loss(
     return plus(out, batch, terms=(surrogate, leash, partial(entropy_bonus, scale=entropy)))
 
 
+@exported("estimate", of={"kl": "scale"})
 @enrich.reads_reference
 @bounds(scale="[0, inf)")
 def to_reference(out: Forward, batch: Batch, *, scale: float = 1e-3, estimate: str = "k2") -> Out:
@@ -61,6 +65,7 @@ def to_reference(out: Forward, batch: Batch, *, scale: float = 1e-3, estimate: s
     return scale * ESTIMATES[estimate](out.logp, reference), {"kl": ops.k3(out.logp.detach(), reference)}
 
 
+@exported()
 def plus(out: Forward, batch: Batch, *, terms: Sequence[Loss]) -> Out:
     """The sum of several losses. If two report a metric of the same name, the last one is kept."""
     total = torch.zeros_like(out.logp)
@@ -71,6 +76,7 @@ def plus(out: Forward, batch: Batch, *, terms: Sequence[Loss]) -> Out:
     return total, seen
 
 
+@exported(of={"entropy": "scale"})
 @bounds(scale="[0, inf)")
 def entropy_bonus(out: Forward, batch: Batch, *, scale: float = 1e-3) -> Out:
     """-scale · H(π): keeps the entropy up. Use it together with a KL penalty on hard problems."""

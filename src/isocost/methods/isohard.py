@@ -13,11 +13,12 @@ from isocost.batch import Batch, Forward
 from isocost.methods import FAILS, HOLDS, UNMEASURED, Card, isoeasy
 from isocost.parts.loss import Out, clipped, corrected
 from isocost.seams import Recipe
-from isocost.traits import bounds, gives
+from isocost.traits import bounds, exported, gives
 
 CARD = Card("IsoCompute, hard", "2603.12151", 2026, "isoeasy", "Hard sets learn only without KL and entropy terms.")
 
 
+@exported("low", "high", "cap", surrogate="clipped")
 @gives("a correction")
 @bounds(low="[0, 1]", high="[0, inf]", cap="(0, inf]")
 def loss(

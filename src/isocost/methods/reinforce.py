@@ -17,21 +17,25 @@ from isocost.parts import allocate, choose, guide, improve, pace, play, reward, 
 from isocost.parts.loss import Out, credit
 from isocost.parts.weight import count
 from isocost.seams import Recipe
+from isocost.traits import exported
 
 CARD = Card("REINFORCE", "Williams 1992", 1992, None, "Following the score function ascends expected reward.")
 
 SOLVED = 0.9   # mean pass@1 above which there is little left to learn
 
 
+@exported(advantage="batch")
 def advantage(batch: Batch, ledger: object) -> Tensor:  # -> (N, T)
     return spread(batch.reward - batch.reward.mean(), batch)
 
 
+@exported(average="sum")
 def weight(batch: Batch) -> Tensor:
     """Log-probs of whole rollouts, averaged over rollouts: 1 / R per token. -> (N, T)"""
     return batch.mask / count(lengths(batch))
 
 
+@exported(surrogate="reinforce")
 def loss(out: Forward, batch: Batch) -> Out:
     """-A log π."""
     return -credit(batch) * out.logp, {}

@@ -13,12 +13,14 @@ from torch import Tensor
 from isocost.methods import Card, grpo, reinforce
 from isocost.ops import per_group
 from isocost.seams import Recipe
+from isocost.traits import exported
 
 CARD = Card("RLOO", "2402.14740", 2024, "reinforce", "Leave-one-out is unbiased at any group size and needs no critic.")
 
 needs = grpo.needs   # siblings that differ
 
 
+@exported(advantage="others")
 @per_group
 def advantage(r: Tensor) -> Tensor:  # (G,) -> (G,)
     return (r - r.mean()) * len(r) / (len(r) - 1)

@@ -8,12 +8,14 @@ from functools import partial
 from math import comb, floor
 from typing import TYPE_CHECKING
 
+from isocost.traits import exported
 from isocost.types import Problem
 
 if TYPE_CHECKING:
     from isocost.ledger import Ledger, Seen
 
 
+@exported()
 def equal(problems: Sequence[Problem], ledger: Ledger, total: int) -> list[int]:
     """The same count for every slot; a remainder goes to the first slots, one each. The sum is exactly `total`."""
     each, over = divmod(total, len(problems))

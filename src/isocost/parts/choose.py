@@ -10,12 +10,14 @@ import numpy as np
 from numpy import ndarray
 
 from isocost import chance
+from isocost.traits import exported
 from isocost.types import Problem
 
 if TYPE_CHECKING:
     from isocost.ledger import Ledger
 
 
+@exported()
 def uniform(pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.Generator) -> list[Problem]:
     """Every problem once per epoch, in a random order for each epoch.
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from isocost.traits import bounds
+from isocost.traits import bounds, exported
 from isocost.types import Problem
 from isocost.world import World
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from isocost.ledger import Ledger
 
 
+@exported()
 async def unguided(problem: Problem, world: World, ledger: Ledger) -> list[Problem]:
     """The problem as posed."""
     return [problem]

@@ -12,7 +12,7 @@ from isocost.batch import Batch
 from isocost.ops import row_mean
 from isocost.pack import pack
 from isocost.seams import Improve, Recipe
-from isocost.traits import bounds
+from isocost.traits import bounds, exported
 from isocost.types import Group, Role
 from isocost.world import World
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 SHELF = "shelf"     # the ledger keeps groups for replay under this name
 
 
+@exported("epochs", "minibatches")
 @bounds(epochs="[1, inf)", minibatches="[1, inf)")
 def policy(
     batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *, epochs: int = 1, minibatches: int = 1,

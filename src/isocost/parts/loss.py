@@ -16,12 +16,13 @@ from isocost import ops
 from isocost.batch import Batch, Forward
 from isocost.errors import UserError
 from isocost.seams import Loss
-from isocost.traits import bounds, gives
+from isocost.traits import bounds, exported, gives
 
 Out = tuple[Tensor, dict[str, Tensor]]
 FINITE = 60.0       # limit of the log of a product of ratios: sums of thousands stay finite in float32, and none is 0
 
 
+@exported("low", "high", "dual", surrogate="clipped")
 @bounds(low="[0, 1]", high="[0, inf]", dual="0 or [1, inf)")
 def clipped(out: Forward, batch: Batch, *, low: float = 0.2, high: float = 0.2, dual: float = 0.0) -> Out:
     """PPO's pessimistic surrogate, max(-A ρ, -A clip(ρ, 1 - low, 1 + high)) (arXiv:1707.06347).
@@ -47,6 +48,7 @@ def reweighed(out: Forward, batch: Batch, *, over: str = "token", high: float = 
     return -credit(batch) * ratio.clamp(max=high) * out.logp, seen
 
 
+@exported("cap")
 @gives("a correction")
 @bounds(cap="(0, inf]")
 def corrected(out: Forward, batch: Batch, *, inner: Loss, cap: float = 2.0, reject: bool = False) -> Out:

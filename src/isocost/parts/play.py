@@ -14,6 +14,7 @@ import numpy as np
 from numpy import ndarray
 
 from isocost.seams import Pace
+from isocost.traits import exported
 from isocost.types import Cost, Message, Place, Problem, Role, Rollout, Said, Segment, Stop
 from isocost.world import Ask, Env, World
 
@@ -22,6 +23,7 @@ log = logging.getLogger("isocost")
 _OWN, _SEEN = int(Role.OWN), int(Role.SEEN)  # plain ints: numpy compares with them ten times faster
 
 
+@exported()
 async def sample(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None
 ) -> list[Rollout]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from isocost.traits import exported
 from isocost.types import Group, Place, Problem, Rollout, Stop
 from isocost.world import World
 
 
+@exported()
 async def verified(group: Group, world: World) -> Group:
     """The verifier's score, computed once. An attempt whose environment failed is not verified and has no score.
 

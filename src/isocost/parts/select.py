@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from isocost.traits import exported
 from isocost.types import Group, Rollout
 
 if TYPE_CHECKING:
     from isocost.ledger import Ledger
 
 
+@exported()
 def everything(group: Group, ledger: Ledger) -> Group | None:
     """The whole group."""
     return group
 
 
+@exported(keep_mixed=True)
 def mixed(group: Group, ledger: Ledger, *, part: str = "") -> Group | None:
     """The group, or nothing if all its rewards are equal: it has no siblings to learn from.
 

@@ -11,13 +11,16 @@ from torch import Tensor
 
 from isocost.batch import Batch
 from isocost.ops import lengths, spread
+from isocost.traits import exported
 
 
+@exported(average="token")
 def token_mean(batch: Batch) -> Tensor:
     """Every token has equal weight: 1 / tokens. Long rollouts weigh more. -> (N, T)"""
     return batch.mask / batch.mask.sum().clamp(min=1)
 
 
+@exported(average="rollout")
 def rollout_mean(batch: Batch) -> Tensor:
     """Every rollout has equal weight, shared by its tokens: 1 / (R |y|). -> (N, T)"""
     return spread(1 / lengths(batch).clamp(min=1), batch) / count(lengths(batch))

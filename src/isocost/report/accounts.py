@@ -1,4 +1,4 @@
-"""The sections that account for a study: what was spent, how long it took, what was said, where it comes from."""
+"""The sections on cost: rollouts by fate, the budget, time, and the sizes under other trainers' names."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SHOWN_PROBLEMS, SHOWN_ATTEMPTS = 3, 4
 
 
 def spent(study: Study) -> Section:
-    """One fate per rollout, stacked for each kind of run, beside what the meter counted."""
+    """Rollouts by fate, stacked for each kind of run, next to what the meter counted."""
     rows = _fate_rows(study)
     if not rows:
         return Section("spent", "Where the compute went", empty(study, "Nothing has been spent yet.", "isocost pilot"))
@@ -44,10 +44,10 @@ def spent(study: Study) -> Section:
     everything = sum(total.values())
     if not everything and study.imported:
         begun = count(sum(r.metered for r in study.runs))
-        text = f"{begun} rollouts were started. Imported logs do not record the fate of each."
+        text = f"{begun} rollouts were started. Imported logs do not record their fates."
         return Section("spent", "Where the compute went", join(p(text, cls="lead"), _cost_table(study)))
     alt_text = "Rollouts by fate. " + ", ".join(f"{f} {percent(v / everything)}" for f, v in total.items() if v)
-    caption = "Every rollout started has one fate. Click a name in the legend to single it out; hover for numbers."
+    caption = "Every started rollout has one fate. Click a legend entry to highlight it; hover for numbers."
     plot = figure("fates", charts.fates(rows, FATES, alt_text), alt_text, caption, rows) if everything else ""
     return Section(
         "spent",
@@ -57,20 +57,20 @@ def spent(study: Study) -> Section:
 
 
 def asked_for(study: Study) -> tuple[str, str]:
-    """What the study was planned to spend: ("budget", in its user's words), or ("preset", its name); both may be ""."""
+    """The planned budget: ("budget", as the user wrote it), or ("preset", its name); the second may be ""."""
     from isocost.planner.budget import Budget
 
-    told = study["pilot"].get("budget")
-    if told:
+    budget = study["pilot"].get("budget")
+    if budget:
         try:
-            return "budget", str(Budget.of(told))
+            return "budget", str(Budget.of(budget))
         except (UserError, TypeError):      # a plan of another version
             return "budget", ""
     return "preset", str(study["pilot"].get("preset") or "")
 
 
 def _budget(study: Study) -> Safe:
-    """What was asked for and what of it was spent, in its own unit, and what was spent beside it."""
+    """The requested budget, what of it was spent, in its own unit, and what was spent outside it."""
     from isocost.planner.pilot import PilotPlan
 
     if study.imported or not study["pilot"]:
@@ -90,20 +90,20 @@ def _budget(study: Study) -> Safe:
         return whole.bill([(1, 1, 1, 0)], planned.timing).of_unit(unit)
 
     def of_runs(runs: Sequence[Run]) -> float:
-        if unit == "seconds":  # what a run takes beside its accounts is paid for, too
+        if unit == "seconds":  # a run's time outside its accounts is spent, too
             return sum(r.seconds for r in runs)
         return amount(*(r.bill.get(account, {}) for r in runs for account in ("train", "lost")))
 
     trained = study.of("train")
-    spent = {"the pilot": of_runs([r for r in study.runs if r not in trained]), "the training": of_runs(trained)}
+    spent = {"pilot": of_runs([r for r in study.runs if r not in trained]), "training": of_runs(trained)}
     profile = study["profile"]
-    beside = {"the profile": amount(as_dict(profile.get("cost")), as_dict(profile.get("lost")))}
+    beside = {"profiling": amount(as_dict(profile.get("cost")), as_dict(profile.get("lost")))}
     if unit != "seconds":
         beside["evaluations"] = amount(*(r.bill.get("evaluation", {}) for r in study.runs))
     show = {units.SECONDS: span, units.FLOPS: lambda x: f"{x:.2e}"}.get(unit, count)
     name = units.words(unit)
     total = sum(spent.values())
-    rows = [*spent.items(), ("both", total), *((f"not in the budget: {what}", x) for what, x in beside.items())]
+    rows = [*spent.items(), ("sum", total), *((f"not in the budget: {what}", x) for what, x in beside.items())]
     text = f"The preset {planned.preset} names no budget; pilot and training spent {show(total)} {name}."
     head, body = ["", name], [[what, show(x)] for what, x in rows]
     if planned.budget:
@@ -137,17 +137,17 @@ def _kinds(study: Study) -> dict[str, list[Run]]:
 
 
 def _before_runs(study: Study) -> dict[str, dict[str, int]]:
-    """Rollouts sampled before any run, by fate: the profile, or the few that told a comparison what answers cost.
+    """Rollouts sampled before any run, by fate: the profile, or the few that estimated a comparison's cost.
 
-    Those of a profile that was killed, and that the next could not take up, are lost.
+    Those of a profile that was killed, and that the next one could not reuse, are lost.
     """
     profile = study["profile"]
-    told = {
+    spent_by = {
         "profile": {"evaluation": _rollouts(profile.get("cost")), "lost": _rollouts(profile.get("lost"))},
         "pricing": {"evaluation": _rollouts(study["compare"].get("pricing"))},
         "dry runs": {"evaluation": _rollouts(study["dry-run"].get("spent"))},
     }
-    return {what: fates for what, fates in told.items() if any(fates.values())}
+    return {what: fates for what, fates in spent_by.items() if any(fates.values())}
 
 
 def _rollouts(cost: Any) -> int:
@@ -179,12 +179,12 @@ def _sum_sentence(study: Study, total: Mapping[str, int]) -> Safe:
         f"Of {count(fates)} rollouts, {percent(total['trained'] / max(fates, 1))} carried an advantage into an"
         " update; "
     )
-    lead += f"{count(wasted)} were paid for and taught nothing."
+    lead += f"{count(wasted)} were paid for and gave no training signal."
     if fates == metered:
-        return join(p(lead, cls="lead"), p(f"The fates sum to the meter: {parts} = {count(metered)}."))
-    text = f"The fates do not sum to the meter: {parts} = {count(fates)}, and the meter counted {count(metered)}. "
+        return join(p(lead, cls="lead"), p(f"The fates sum to the metered total: {parts} = {count(metered)}."))
+    text = f"The fates do not sum to the metered total: {parts} = {count(fates)}; the meter counted {count(metered)}. "
     text += (
-        "A run that is still going, or was killed and not resumed, explains a difference; otherwise it is a fault."
+        "A run that is not finished explains a difference; otherwise it is a bug."
     )
     return join(p(lead, cls="lead"), tag("div", tag("b", "Accounts differ"), p(text), cls="flag"))
 
@@ -205,7 +205,7 @@ def _fate_table(study: Study, rows: Sequence[Data]) -> Safe:
 
 
 def _cost_table(study: Study) -> Safe:
-    """The bill by account, in every unit; what no record of an account holds is a dash."""
+    """The bill by account, in every unit; a dash if no record of an account has it."""
     units = ("rollouts", "prefill", "decode", "score", "train", "updates", "verify", "seconds")
     bill: dict[str, dict[str, float | None]] = {}
     before = {
@@ -214,8 +214,8 @@ def _cost_table(study: Study) -> Safe:
         "pricing": study["compare"].get("pricing"),
         "dry runs": study["dry-run"].get("spent"),
     }
-    for account, told in before.items():
-        if any((cost := as_dict(told)).values()):
+    for account, recorded in before.items():
+        if any((cost := as_dict(recorded)).values()):
             bill[account] = {u: number(cost.get(u)) for u in units}
     for run in study.runs:
         for account, cost in run.bill.items():
@@ -236,8 +236,8 @@ def _cost_table(study: Study) -> Safe:
         "time",
     ]
     note = (
-        "Only the account train is in C. Tokens are logical: what the method requested, whatever the engine shared or"
-        " skipped."
+        "C counts the account train only. Tokens are those that the method requested; the engine may share or skip"
+        " some."
     )
     return details("The bill, by account", p(note, cls="soft"), table(head, body, "Cost by account"))
 
@@ -246,10 +246,10 @@ def _cost_table(study: Study) -> Safe:
 
 
 def time(study: Study) -> Section:
-    """Seconds per phase, and within the runs what sampling, learning and evaluating took."""
-    told = as_dict(study["study"].get("phases"))
-    known = sorted(told, key=lambda k: (PHASES.index(k) if k in PHASES else len(PHASES), k))
-    timed = {k: s for k in known if (s := number(told[k])) is not None}
+    """Seconds per phase, and within the runs the seconds of sampling, learning and evaluating."""
+    phases = as_dict(study["study"].get("phases"))
+    known = sorted(phases, key=lambda k: (PHASES.index(k) if k in PHASES else len(PHASES), k))
+    timed = {k: s for k in known if (s := number(phases[k])) is not None}
     rows: list[Data] = [{"phase": k, "seconds": s, "label": span(s)} for k, s in timed.items()]
     if not rows:
         rows = _times_of_runs(study)
@@ -257,7 +257,7 @@ def time(study: Study) -> Section:
         return Section("time", "Time per phase", empty(study, "No phase has been timed yet.", "isocost profile"))
     total = sum(r["seconds"] for r in rows)
     longest = max(rows, key=lambda r: r["seconds"])
-    lead = f"{span(total)} in all; {longest['phase']} took {percent(longest['seconds'] / max(total, 1e-9))} of it."
+    lead = f"{span(total)} in total; {longest['phase']} took {percent(longest['seconds'] / max(total, 1e-9))} of it."
     alt_text = "Seconds per phase: " + ", ".join(f"{r['phase']} {r['label']}" for r in rows)
     plot = figure(
         "phases",
@@ -281,7 +281,7 @@ def _inside(study: Study) -> Safe:
         if not seconds:
             continue
         clocks = [r.timing[-1] for r in runs if r.timing]
-        known = all(k in c for c in clocks for k in WORK)  # records of earlier versions do not tell
+        known = all(k in c for c in clocks for k in WORK)  # records of earlier versions lack them
         parts = [span(sum(number(c[k]) or 0 for c in clocks)) if known else "–" for k in WORK]
         memory = [mb for r in runs for x in r.timing if (mb := number(x.get("rss_mb"))) is not None]
         begun = sum(r.metered for r in runs)
@@ -295,7 +295,7 @@ def _inside(study: Study) -> Safe:
 
 
 def prescribed(study: Study) -> Data:
-    """The arm that names n, B and M here: the plan's, else a trained run's, else any run's."""
+    """The arm whose n, B and M are shown: the plan's, else a trained run's, else any run's."""
     plan = study["plan"]
     for source in (as_dict(plan.get("arm")), plan):
         if number(source.get("n")):
@@ -305,7 +305,7 @@ def prescribed(study: Study) -> Data:
 
 
 def names(study: Study) -> Section:
-    """n, B and M under the names other trainers give them."""
+    """n, B and M under the names of other trainers."""
     arm = prescribed(study)
     n, b, m = (arm.get(k) for k in ("n", "B", "M"))
     lead = (

@@ -113,7 +113,7 @@ def ends(rows: Rows, x_title: str, y_title: str, alt_text: str, before: str = "b
 
 
 def _of_arms(rows: Rows, before: str = "", its_mark: str = "stroke") -> tuple[alt.Color, alt.Shape]:
-    """Colours and shapes of arms in the order in which they come; what was there `before` is drawn back."""
+    """Colours and shapes of arms in the order in which they come; `before`, the state before training, is grey."""
     arms = list(dict.fromkeys(r["arm"] for r in rows))
     own = [a for a in arms if a != before]
     colours = {a: f"var(--{CATEGORIES[i % len(CATEGORIES)]})" for i, a in enumerate(own)} | {before: "var(--soft)"}
@@ -123,7 +123,7 @@ def _of_arms(rows: Rows, before: str = "", its_mark: str = "stroke") -> tuple[al
 
 
 def plane(rows: Rows, x_title: str, y_title: str, alt_text: str) -> Spec:
-    """rows: name, x, x_low, x_high (factors above 0), y, y_low, y_high, told (bool). A cross of intervals for each."""
+    """rows: name, x, x_low, x_high (factors above 0), y, y_low, y_high, told (bool: labelled). One cross each."""
     x = alt.X("x:Q", title=x_title, scale=alt.Scale(type="log", nice=False, padding=16), axis=alt.Axis(format="~g"))
     y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(format="+.2f"))
     pick = alt.selection_point(fields=["name"], name="pick", empty=False)
@@ -139,7 +139,7 @@ def plane(rows: Rows, x_title: str, y_title: str, alt_text: str) -> Spec:
         base.mark_rule(strokeWidth=1.5).encode(x=x, y=alt.Y("y_low:Q", title=y_title), y2="y_high:Q", color=color,
                                                opacity=faint),
         base.mark_point(size=48, filled=True, opacity=1).encode(x=x, y=y, color=color, tooltip=tips).add_params(pick),
-        base.transform_filter("datum.told")     # the others lie on one another around no effect
+        base.transform_filter("datum.told")     # the others overlap around no effect
         .mark_text(align="left", dx=7, dy=-6, fontSize=12).encode(x=x, y=y, text="name:N", color=color),
     ]
     return finish(alt.layer(*layers), alt_text, 520, zoom=True)

@@ -1,6 +1,6 @@
 """The plots, as Vega-Lite specifications. Colours are CSS variables, so one picture serves light, dark and print.
 
-Every function takes rows (plain dicts, also what the CSV download holds) and gives a specification; none reads files.
+Every function takes rows (plain dicts, which the CSV download contains) and returns a specification; none reads files.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def dead_groups(rows: Rows, alt_text: str) -> Spec:
         axis=alt.Axis(values=[r["n"] for r in rows], format="d"),
     )
     y = alt.Y(
-        "share:Q", title="share of groups without a signal", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%")
+        "share:Q", title="share of dead groups", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%")
     )
     tips = ["n:Q", *(alt.Tooltip(f"{k}:Q", format=".3f") for k in ("share", "low", "high")), "kind:N"]
     base = alt.Chart(data_of(rows))
@@ -88,7 +88,7 @@ def dead_groups(rows: Rows, alt_text: str) -> Spec:
 
 
 def rates(rows: Rows, base_reward: float | None, alt_text: str) -> Spec:
-    """rows: lr, nB, reward, refused, run."""
+    """rows: lr, nB, reward, probe ('kept' or 'rejected'), run."""
     sizes = sorted({r["nB"] for r in rows})
     y = alt.Y("reward:Q", title="held-out reward at the end", scale=alt.Scale(zero=False, nice=True))
     data = alt.Chart(data_of(rows))
@@ -99,9 +99,9 @@ def rates(rows: Rows, base_reward: float | None, alt_text: str) -> Spec:
         "lr:Q",
         title="learning rate",
         scale=alt.Scale(type="log", nice=False, padding=24),
-        axis=alt.Axis(format="~e", values=sorted({r["lr"] for r in rows}), labelOverlap="greedy"),
+        axis=alt.Axis(format=".1e", values=sorted({r["lr"] for r in rows}), labelOverlap="greedy"),
     )
-    tips = ["run:N", alt.Tooltip("lr:Q", format=".2e"), "nB:Q", alt.Tooltip("reward:Q", format=".3f"), "refused:N"]
+    tips = ["run:N", alt.Tooltip("lr:Q", format=".2e"), "nB:Q", alt.Tooltip("reward:Q", format=".3f"), "probe:N"]
     lines = data.mark_line(opacity=0.6).encode(x=x, y=y, color=color)
     points = data.mark_point(strokeWidth=2, size=70).encode(
         x=x,
@@ -109,7 +109,7 @@ def rates(rows: Rows, base_reward: float | None, alt_text: str) -> Spec:
         color=color,
         tooltip=tips,
         shape=alt.Shape(
-            "refused:N", title=None, scale=alt.Scale(domain=["kept", "refused"], range=["circle", "cross"])
+            "probe:N", title=None, scale=alt.Scale(domain=["kept", "rejected"], range=["circle", "cross"])
         ),
     )
     layers: list[Any] = [lines, points]
@@ -119,9 +119,9 @@ def rates(rows: Rows, base_reward: float | None, alt_text: str) -> Spec:
 
 
 def curves(points: Rows, fits: Rows, alt_text: str, chosen: int | None = None, reach: Rows = ()) -> Spec:
-    """points: n, C, reward, runs, low, high; fits: n, C, reward, low, high, beyond (whether past the pilot's end).
+    """points: n, C, reward, runs, low, high; fits: n, C, reward, low, high, beyond (whether extrapolated).
 
-    One line for each n. `reach` is at most one row, the region past the pilot: C, C2, text.
+    One line for each n. `reach` is at most one row, the region beyond the pilot: C, C2, text.
     """
     sizes = sorted({r["n"] for r in (*points, *fits)})
     pick = alt.selection_point(fields=["n"], bind="legend", name="pick")
@@ -172,17 +172,19 @@ def equals(rows: Rows, optimum: Rows, pilot_end: float | None, alt_text: str) ->
     data = alt.Chart(data_of(rows))
     x = alt.X("C:Q", title="C, training rollouts per run", scale=alt.Scale(type="log", nice=False), axis=log_axis())
     fill = alt.Color(
-        "standing:N", title=None, scale=alt.Scale(domain=list(STANDINGS), range=variables(*STANDINGS.values()))
+        "standing:N",
+        scale=alt.Scale(domain=list(STANDINGS), range=variables(*STANDINGS.values())),
+        legend=alt.Legend(title=None, offset=24 if pilot_end else 12),      # room for the label of the pilot's end
     )
     tips = [
         alt.Tooltip("C:Q", format=",.0f", title="rollouts"),
         "n:O",
         "standing:N",
-        alt.Tooltip("behind:Q", format=".3f", title="behind the best"),
+        alt.Tooltip("behind:Q", format=".3f", title="below the best"),
     ]
     y = alt.Y("n:O", title="n", sort=sizes, scale=alt.Scale(paddingInner=0.15))
     cells = data.mark_rect(cornerRadius=1).encode(x=x, x2="C2:Q", y=y, color=fill, tooltip=tips)
-    layers: list[Any] = [cells, *(_fence(pilot_end, "the pilot ends") if pilot_end else [])]
+    layers: list[Any] = [cells, *(_fence(pilot_end, "end of the pilot") if pilot_end else [])]
     return (
         finish(alt.layer(*layers), alt_text, 34 * len(sizes) + 40)
         if not optimum
@@ -206,14 +208,14 @@ def _optimum(rows: Rows, pilot_end: float | None, alt_text: str) -> Spec:
     ]
     line = data.mark_line(strokeWidth=2.5).encode(x=x, y=y, tooltip=tips)
     return finish(
-        alt.layer(band, line, *(_fence(pilot_end, "the pilot ends") if pilot_end else [])), alt_text, 240, zoom=True
+        alt.layer(band, line, *(_fence(pilot_end, "end of the pilot") if pilot_end else [])), alt_text, 240, zoom=True
     )
 
 
 def forecast_path(
     path: Rows, naive: Rows, lines: Rows, sealed: Rows, reach: Rows, alt_text: str
 ) -> Spec:
-    """The sealed law's path over compute, and what the trained runs did.
+    """The sealed law's prediction over compute, and the trained runs.
 
     path: C, value, low, high; naive: name, C, reward, side (of its label); lines: what, run, C, reward; sealed: C,
     value, low, high, label (the forecast is a bar at its C); reach as in `curves`.
@@ -228,14 +230,15 @@ def forecast_path(
     x, y = compute_axis(), reward_axis()
     layers: list[Any] = _beyond(reach)
     if path:
-        told = alt.Chart(data_of(path))
+        predicted = alt.Chart(data_of(path))
         tips: list[Any] = [
             alt.Tooltip("C:Q", format=",d", title="rollouts"),
             *(alt.Tooltip(f"{k}:Q", format=".3f") for k in ("value", "low", "high")),
         ]
-        layers.append(told.mark_area(opacity=0.2).encode(x=x, y=alt.Y("low:Q", title=""), y2="high:Q"))
+        layers.append(predicted.mark_area(opacity=0.2).encode(x=x, y=alt.Y("low:Q", title=""), y2="high:Q"))
         layers.append(
-            told.mark_line(strokeWidth=2, strokeDash=[6, 3]).encode(x=x, y=alt.Y("value:Q", title=""), tooltip=tips)
+            predicted.mark_line(strokeWidth=2, strokeDash=[6, 3])
+            .encode(x=x, y=alt.Y("value:Q", title=""), tooltip=tips)
         )
     if naive:
         guess = alt.Chart(data_of(naive))
@@ -271,14 +274,14 @@ def forecast_path(
     return finish(alt.layer(*layers), alt_text, 360, zoom=True)
 
 
-LANE = 4.0  # standard errors that half a lane of `residuals` is high
+LANE = 4.0  # half the height of a lane of `residuals`, in standard errors
 
 
 def residuals(rows: Rows, alt_text: str) -> Spec:
     """rows: n, C, residual (in standard errors), within. One lane for each n, its curve in the middle."""
     sizes = sorted({r["n"] for r in rows}, reverse=True)
     place = {n: i for i, n in enumerate(sizes)}
-    far, order = LANE - 0.2, ["within 2 standard errors", "beyond 2", f"beyond {LANE:g}, off the lane"]
+    far, order = LANE - 0.2, ["within 2 standard errors", "beyond 2", f"beyond {LANE:g}, off scale"]
     data = [
         {
             **r,
@@ -334,7 +337,7 @@ def left_out(rows: Rows, alt_text: str) -> Spec:
     x = compute_axis()
     y = alt.Y(
         "place:Q",
-        title="place in the 90 % band of the other runs",
+        title="position in the 90 % band of the other runs",
         scale=alt.Scale(domain=[min(-0.25, *places) - 0.08, max(1.25, *places) + 0.08], nice=False),
         axis=alt.Axis(values=[0, 0.5, 1], labelExpr="['lower end', 'middle', 'upper end'][2 * datum.value]"),
     )
@@ -490,11 +493,11 @@ def phases(rows: Rows, alt_text: str) -> Spec:
 def _fence(c: float, text: str) -> list[alt.Chart]:
     data = alt.Chart(data_of([{"C": c, "text": text}]))
     rule = data.mark_rule(strokeDash=[3, 3]).encode(x="C:Q")
-    return [rule, data.mark_text(align="right", dx=-5, y=8, color="var(--soft)").encode(x="C:Q", text="text:N")]
+    return [rule, data.mark_text(align="right", dx=-5, y=-6, color="var(--soft)").encode(x="C:Q", text="text:N")]
 
 
 def _beyond(reach: Rows) -> list[alt.Chart]:
-    """What was not seen: shaded from the pilot's end to the rollouts asked about, with a word on how far that is."""
+    """The extrapolated range, shaded from the pilot's end to the prescribed rollouts, with a label."""
     if not reach:
         return []
     data = alt.Chart(data_of(reach))

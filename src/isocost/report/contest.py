@@ -1,4 +1,4 @@
-"""A comparison of arms at equal cost: who is better and how surely, and the curves of all of them."""
+"""A comparison of arms at equal cost: which is better, with its confidence intervals, and the curves of all arms."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from isocost.words import counted
 
 
 def is_comparison(study: Study) -> bool:
-    """Whether the folder holds a comparison of arms, begun or done, rather than a study of one method."""
+    """Whether the folder holds a comparison of arms, started or ended, rather than a study of one method."""
     return bool(study["comparison"] or study["compare"])
 
 
 def headline(study: Study) -> str:
     """The answer in a sentence."""
-    told = study["comparison"]
-    if not told:
+    data = study["comparison"]
+    if not data:
         arms = list(as_dict(as_dict(study["compare"].get("design")).get("arms")))
         return f"{names(arms)} are being compared; there is no answer yet."
-    verdicts = [as_dict(v) for v in as_list(told.get("verdicts"))]
-    counted_in = told.get("counted_in") or units.compared(str(told.get("unit")))
-    where = f"at {brief(told.get('cost'))} {counted_in} a run"
-    best = told.get("best")
+    verdicts = [as_dict(v) for v in as_list(data.get("verdicts"))]
+    counted_in = data.get("counted_in") or units.compared(str(data.get("unit")))
+    where = f"at {brief(data.get('cost'))} {counted_in} a run"
+    best = data.get("best")
     if best:
         by = sorted({str(v.get("by")) for v in verdicts if v.get("better") == best})
         return f"{best} is better {where}, by {names(by)}."
@@ -54,20 +54,20 @@ def headline(study: Study) -> str:
         over = [f"{v['better']} over {v['b'] if v['better'] == v['a'] else v['a']}" for v in won]
         return f"No arm is better than all others {where}; differences found: {names(over)}."
     if verdicts and all(v.get("better") == "same" for v in verdicts):
-        return f"The same within {number(told.get('margin')) or 0:g}, {where}."
+        return f"The same within {number(data.get('margin')) or 0:g}, {where}."
     return f"No difference found {where}: which arm is better is not known."
 
 
 def answers(study: Study) -> Section:
     """Each arm at the common cost, and each pair by question: at equal cost, efficiency, asymptote."""
-    title, told = "Which is better", study["comparison"]
-    if not told:
+    title, data = "Which is better", study["comparison"]
+    if not data:
         return Section("answers", title, empty(study, "The arms have not been judged yet.", "isocost compare"))
-    verdicts = [as_dict(v) for v in as_list(told.get("verdicts"))]
+    verdicts = [as_dict(v) for v in as_list(data.get("verdicts"))]
     lines = [tag("li", f"{v.get('a')} against {v.get('b')}: ", tag("b", _verdict(v))) for v in verdicts]
-    missing = as_list(told.get("missing"))
+    missing = as_list(data.get("missing"))
     notes = [tag("div", tag("b", "Left out or missing"), p(sentence(x)), cls="flag") for x in missing]
-    return Section("answers", title, join(tag("ul", *lines), _forest(told), _questions(told), *notes))
+    return Section("answers", title, join(tag("ul", *lines), _forest(data), _questions(data), *notes))
 
 
 def _verdict(v: Data) -> str:
@@ -77,9 +77,9 @@ def _verdict(v: Data) -> str:
     return f"the same within the margin ({by})" if better == "same" else "cannot tell"
 
 
-def _forest(told: Data) -> Safe:
+def _forest(data: Data) -> Safe:
     rows: list[Data] = []
-    for arm in map(as_dict, as_list(told.get("arms"))):
+    for arm in map(as_dict, as_list(data.get("arms"))):
         values = {k: number(arm.get(f)) for k, f in (("value", "mean"), ("low", "low"), ("high", "high"))}
         rows.append({"label": str(arm.get("name")), **values, "role": "outcome"})
         rows += [
@@ -97,9 +97,9 @@ def _forest(told: Data) -> Safe:
     return figure("arms", charts.forest(rows, "held-out reward", alt_text), alt_text, caption, rows)
 
 
-def _questions(told: Data) -> Safe:
+def _questions(data: Data) -> Safe:
     body = []
-    for x in map(as_dict, as_list(told.get("answers"))):
+    for x in map(as_dict, as_list(data.get("answers"))):
         times = x.get("question") == "efficiency"
         value, low, high = (number(x.get(k)) for k in ("value", "low", "high"))
         shown, bounds = ("–", "–")
@@ -110,7 +110,7 @@ def _questions(told: Data) -> Safe:
         level = number(x.get("level"))
         body.append(
             [
-                f"{x.get('a')} less {x.get('b')}",
+                f"{x.get('a')} minus {x.get('b')}",
                 join(x.get("question"), tag("small", x.get("why"), cls="soft"), by="<br>"),
                 tag("b", x.get("answer")),
                 shown,
@@ -118,8 +118,11 @@ def _questions(told: Data) -> Safe:
                 share(x.get("detectable")) if number(x.get("detectable")) is not None else "",
             ]
         )
-    head = ["arms", "question", "answer", "difference", "interval", "these seeds see"]
-    note = "Efficiency is how many times the first arm's cost the second needs for the same reward."
+    head = ["arms", "question", "answer", "difference", "interval", "minimum detectable difference"]
+    note = (
+        "Efficiency: the second arm's cost for the same reward, as a multiple of the first arm's. Minimum detectable"
+        " difference: with these seeds, at 80 % power."
+    )
     if not body:
         return Safe("")
     return join(table(head, body, "Every pair, question by question", "quiet"), p(note, cls="soft"))
@@ -141,14 +144,14 @@ def curves(study: Study) -> Section:
     alt_text = "Held-out reward against training rollouts, one line for each run, coloured by arm: " + "; ".join(
         f"{a} to {share(r['reward'])} at {brief(r['C'])}" for a, r in ends.items()
     )
-    caption = "Thin lines are runs, thick ones the mean of an arm. Click a legend entry to single an arm out."
+    caption = "Thin lines are runs, thick lines the mean of each arm. Click a legend entry to highlight an arm."
     plot = figure("reward", arm_charts.arm_curves(rows, _means(rows), alt_text), alt_text, caption, rows)
     lead = f"{counted(len({r['run'] for r in rows}), 'run')} of {names(arms)}."
     return Section("curves", title, join(p(lead, cls="lead"), plot, _rates(study)))
 
 
 def _means(rows: Sequence[Data]) -> list[Data]:
-    """The mean of an arm's runs at their k-th evaluation, where they have equally many; C as its geometric mean."""
+    """The mean of an arm's runs at their k-th evaluation, if all have the same number; C is the geometric mean."""
     out = []
     for arm in dict.fromkeys(r["arm"] for r in rows):
         runs = list(dict.fromkeys(r["run"] for r in rows if r["arm"] == arm))
@@ -161,20 +164,20 @@ def _means(rows: Sequence[Data]) -> list[Data]:
 
 
 def _arms(study: Study) -> dict[str, list[Run]]:
-    """Arm -> its runs: those here by name, those of other folders where the record says they lie."""
-    told = {str(a.get("name")): as_list(a.get("runs")) for a in map(as_dict, as_list(study["comparison"].get("arms")))}
+    """Arm -> its runs: those in this folder by name, those of other folders by the path in the record."""
+    data = {str(a.get("name")): as_list(a.get("runs")) for a in map(as_dict, as_list(study["comparison"].get("arms")))}
     here = {r.name: r for r in study.of("train", "run")}
-    if not told:
+    if not data:
         return _by_name(study, list(here.values()))
     found = {
         arm: [here.get(Path(str(x)).name) or read_run(Path(str(x)), study.metric) for x in runs]
-        for arm, runs in told.items()
+        for arm, runs in data.items()
     }
     return {arm: [r for r in runs if r is not None] for arm, runs in found.items()}
 
 
 def _by_name(study: Study, runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Runs of a contest under way, which are called train-ARM-sINDEX."""
+    """Runs of a comparison that has no answer yet, named train-ARM-sINDEX."""
     arms = list(as_dict(as_dict(study["compare"].get("design")).get("arms")))
     return {a: [r for r in runs if r.name.startswith(f"train-{a}-s")] for a in arms}
 
@@ -185,5 +188,5 @@ def _rates(study: Study) -> Safe:
         return Safe("")
     probes = len(study.of("probe"))
     body: list[list[Any]] = [[arm, rate(lr)] for arm, lr in chosen.items()]
-    note = f"Each arm's own, from {count(probes)} probe runs in all, the same number for every arm."
+    note = f"Tuned for each arm, with {count(probes)} probe runs in total, the same number for every arm."
     return join(table(["arm", "learning rate"], body, "Learning rates", "quiet"), p(note, cls="soft"))

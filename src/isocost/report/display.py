@@ -1,4 +1,4 @@
-"""What a notebook shows of one result: the report's own sections on it, with still pictures for the charts.
+"""One result in a notebook: the report's sections on it, with SVG pictures for the charts.
 
 A result names its sections (`isocost.display.Shown`). They are drawn from the files and runs of the study's folder,
 with the result's own record in place of the file; without a folder, from that record alone.
@@ -46,7 +46,7 @@ def chart(result: Shown) -> Any:
 
 
 def _altair(spec: charts.Spec) -> Any:
-    """A specification as an Altair chart. Its rows are added last: Altair checks each of them, which takes seconds."""
+    """A specification as an Altair chart. Rows are added last, because Altair's check of each row takes seconds."""
     bare = theme.solid(_without_rows(spec))
     made = (alt.LayerChart if "layer" in spec else alt.Chart).from_dict(bare)
     _add_rows(made, spec)
@@ -69,9 +69,9 @@ def _add_rows(made: Any, spec: charts.Spec) -> None:
 def _study(result: Shown) -> Study:
     """The study that a result is of, its own record as the result holds it."""
     folder = result.place
-    there = load(folder) if folder is not None and folder.is_dir() else Study(Path("."), {}, ())
+    recorded = load(folder) if folder is not None and folder.is_dir() else Study(Path("."), {}, ())
     own = {result.record: result.to_dict()} if result.record else {}
-    return Study(there.folder, {**there.files, **own}, there.runs, there.broken)
+    return Study(recorded.folder, {**recorded.files, **own}, recorded.runs, recorded.broken)
 
 
 def _drawn(key: str, study: Study) -> Safe:
@@ -89,21 +89,21 @@ def _still(found: re.Match[str]) -> str:
 
 
 def pilot_plan(study: Study) -> Section:
-    """The pilot's runs by purpose and n, and the budget in every unit; the report shows what came of them instead."""
-    told = study["pilot"]
+    """The pilot's planned runs by purpose and n, and the budget in every unit; the report shows their results."""
+    plan = study["pilot"]
     runs: dict[tuple[str, int, int, int], int] = {}
-    for run in map(as_dict, as_list(told.get("runs"))):
+    for run in map(as_dict, as_list(plan.get("runs"))):
         key = (str(run["purpose"]), int(run["n"]), int(run["B"]), int(run["C"]))
         runs[key] = runs.get(key, 0) + 1
     rows = [(purpose, n, B, k, count(C)) for (purpose, n, B, C), k in runs.items()]
     grid = table(("runs", "n", "B", "how many", "rollouts each"), rows, "Runs of the pilot", "quiet") if rows else ""
-    return Section("pilot", "The pilot", join(p(str(told.get("why", "")), cls="lead"), grid, _units(told)))
+    return Section("pilot", "The pilot", join(p(str(plan.get("why", "")), cls="lead"), grid, _units(plan)))
 
 
-def _units(told: Data) -> Safe:
+def _units(plan: Data) -> Safe:
     rows = [
         (r["unit"], *(brief(r.get(k)) for k in ("pilot", "training", "budget")), r["known"])
-        for r in map(as_dict, as_list(as_dict(told.get("units")).get("rows")))
+        for r in map(as_dict, as_list(as_dict(plan.get("units")).get("rows")))
     ]
     return table(("unit", "pilot", "training", "budget", ""), rows, "In every unit", "quiet") if rows else Safe("")
 

@@ -1,5 +1,5 @@
 "use strict";
-// Each plot's specification stands in the page as JSON. Colours are CSS variables, so a change of theme needs no redraw.
+// Each plot's specification is in the page as JSON. Colours are CSS variables, so a change of theme needs no redraw.
 (async () => {
   const config = JSON.parse(document.getElementById("plot-config").textContent);
   const options = { renderer: "svg", actions: false, ast: true, config, tooltip: { theme: "custom" } };
@@ -17,5 +17,5 @@
   }));
   document.documentElement.dataset.drawn = drawn.filter(Boolean).length + "/" + plots.length;
 })();
-// What is folded away on screen is printed.
+// Closed details are opened for printing.
 window.addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((d) => { d.open = true; }));

@@ -1,4 +1,4 @@
-"""What a run said, and which files and code the page was made from."""
+"""Samples of completions, and the files and code that the page was made from."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from isocost.words import counted
 
 
 def samples(study: Study) -> Section:
-    """What the model said at the first and at the last recorded step, escaped and unedited."""
-    source, lines = _said_by(study)
+    """Completions at the first and at the last recorded step, escaped and unedited."""
+    source, lines = _samples_of(study)
     if not lines:
         return Section("samples", "Samples", empty(study, "No sample has been recorded yet.", "isocost profile"))
     steps = sorted({number(x.get("step")) or 0 for x in lines})
     ends = list(dict.fromkeys([steps[0], steps[-1]]))
-    lead = f"From {source}, at its first and its last recorded step; the first attempts of each, as they came."
+    lead = f"From {source}, at its first and last recorded step; the first attempts, unedited."
     parts = []
     for step in ends:
         chosen = [x for x in lines if (number(x.get("step")) or 0) == step][:SHOWN_PROBLEMS]
@@ -40,8 +40,8 @@ def samples(study: Study) -> Section:
     return Section("samples", "Samples", join(p(lead, cls="lead"), *parts))
 
 
-def _said_by(study: Study) -> tuple[str, list[Data]]:
-    """(whose they are, samples): a trained run's, else any run's, else the profile's."""
+def _samples_of(study: Study) -> tuple[str, list[Data]]:
+    """(their source, samples): a trained run's, else any run's, else the profile's."""
     for run in (*study.of("train"), *study.of("run"), *study.of("pilot"), *study.runs):
         if lines := run.samples():
             return f"run {run.name}", lines
@@ -53,21 +53,21 @@ def _sample(line: Data) -> Safe:
     if isinstance(prompt, list):
         prompt = "\n".join(f"{as_dict(m).get('role', '')}: {as_dict(m).get('content', '')}" for m in prompt)
     attempts = as_list(line.get("attempts"))
-    rows = [_said("prompt", str(line.get("id") or ""), prompt)]
+    rows = [_line("prompt", str(line.get("id") or ""), prompt)]
     for attempt in map(as_dict, attempts[:SHOWN_ATTEMPTS]):
         reward = number(attempt.get("reward"))
         rows.append(
-            _said(
+            _line(
                 "verifier failed" if reward is None else f"reward {reward:g}",
                 str(attempt.get("stop") or ""),
                 attempt.get("text"),
             )
         )
     more = len(attempts) - SHOWN_ATTEMPTS
-    return tag("div", *rows, p(f"and {more} more attempts", cls="soft") if more > 0 else "", cls="sample")
+    return tag("div", *rows, p(f"{more} more attempts", cls="soft") if more > 0 else "", cls="sample")
 
 
-def _said(head: str, note: str, text: Any) -> Safe:
+def _line(head: str, note: str, text: Any) -> Safe:
     return tag(
         "div",
         tag("span", tag("b", head), Safe("<br>"), note),
@@ -80,7 +80,7 @@ def _said(head: str, note: str, text: Any) -> Safe:
 
 
 def provenance(study: Study) -> Section:
-    """Hashes, machine, versions, budget, seed: what it takes to check or repeat the study."""
+    """Hashes, machine, versions, budget and seed, to check or repeat the study."""
     about = study["study"]
     run = next(iter(study.of("train") or study.runs), None)
     first = run.about if run else {}
@@ -97,7 +97,7 @@ def provenance(study: Study) -> Section:
     ]
     rows = [(k, v) for k, v in facts if v not in ("", "–")]
     hashes = [(name, tag("code", digest)) for name, digest in study.hashes().items()]
-    parts = [table(["", ""], rows, "What was run, where, and by which code")]
+    parts = [table(["", ""], rows, "Model, problems, machine and code")]
     if hashes:
         parts.append(details("SHA-256 of the study's files", table(["file", "sha-256"], hashes, "Hashes")))
     if study.runs:

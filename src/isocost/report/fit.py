@@ -1,4 +1,4 @@
-"""How far the fitted curves are from the runs, and whether each run lies where the others say it should."""
+"""Residuals of the fitted curves, and whether each run is inside the prediction interval from the others."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from isocost.report.section import Section
 if TYPE_CHECKING:
     from isocost.laws.law import Arm, Law
 
-WITHIN = 2.0    # standard errors: a stripe that holds 95 % of what is normal
-FAR = 3.0       # a single mean this far out calls for a look at its runs
-BENT = 2.0      # root mean square over an arm's points above which its curve does not describe it
-LATE = 3        # last points of an arm, which say where its curve goes
+WITHIN = 2.0    # standard errors: a band with 95 % of a normal distribution
+FAR = 3.0       # standard errors beyond which a single mean is reported
+BENT = 2.0      # root mean square of an arm's residuals above which its curve does not describe its runs
+LATE = 3        # last points of an arm, which matter for extrapolation
 LEVEL = 0.9
 
 
 def fit(study: Study) -> Section:
-    """Residuals of the fitted curves in standard errors, and each run against the band of the others."""
+    """Residuals of the fitted curves in standard errors, and each run compared with the band of the others."""
     title, law = "How well the curves fit", law_of(study)
     if law is None:
         return Section("fit", title, no_law(study))
@@ -48,7 +48,7 @@ def residuals(law: Law) -> list[Data]:
     for arm in law.arms:
         curve = law.curve(arm.n, arm.C).value
         error = law.noise.sd(arm.C, curve) / math.sqrt(len(arm.runs))
-        error = np.maximum(error, np.median(error))     # as the fit weighs them: early runs have hardly parted yet
+        error = np.maximum(error, np.median(error))     # as in the fit: early in training runs hardly differ yet
         for c, y, f, e in zip(arm.C, arm.audit.mean(0), curve, error, strict=True):
             if e > 0:
                 z = float((y - f) / e)
@@ -62,23 +62,23 @@ def residuals(law: Law) -> list[Data]:
 def _residuals(law: Law) -> Safe:
     rows = residuals(law)
     if not rows:
-        return p("The runs of each n are equal to the last digit: there is no standard error to measure by.")
+        return p("The runs of each n are identical, so there is no standard error for the residuals.")
     inside = sum(r["within"] for r in rows)
     far = [r for r in rows if abs(r["residual"]) > FAR]
     bent = [n for n in law.ns if _rms(_of(rows, n)) > BENT]
-    lead = f"{inside} of {len(rows)} means lie within {WITHIN:g} standard errors of their curve"
-    lead += f"; {_which(far)}." if far else f", and none further out than {FAR:g}."
+    lead = f"{inside} of {len(rows)} means are within {WITHIN:g} standard errors of their curve"
+    lead += f"; {_which(far)}." if far else f", and none is further than {FAR:g} away."
     alt_text = (
-        "Residuals of the fitted curves in standard errors, a lane for each n over training rollouts: "
+        "Residuals of the fitted curves in standard errors, one row per n over training rollouts: "
         + "; ".join(f"n = {n} root mean square {_rms(_of(rows, n)):.2f}" for n in law.ns if _of(rows, n))
     )
     caption = (
-        f"A lane for each n: the mean of its runs less its fitted curve, in standard errors of that mean. Grey holds"
-        f" {WITHIN:g} either way. Checkpoints of one run share its luck, so neighbours lean the same way even where the"
-        " curve is right."
+        f"One row per n: the mean of its runs minus its fitted curve, in standard errors of that mean. The grey band is"
+        f" ±{WITHIN:g} standard errors. Evaluations of one run are correlated, so neighbours deviate in the same"
+        " direction even where the curve is right."
     )
     body = [_row(law.arm(n), _of(rows, n)) for n in law.ns if _of(rows, n)]
-    head = ["n", "runs", "root mean square", "furthest", "at", f"last {LATE} evaluations"]
+    head = ["n", "runs", "root mean square", "largest", "at rollouts", f"mean of the last {LATE}"]
     return join(
         p(lead, cls="lead"),
         figure("residuals", charts.residuals(rows, alt_text), alt_text, caption, rows),
@@ -103,7 +103,7 @@ def _late(rows: Sequence[Data]) -> float:
 def _which(far: Sequence[Data]) -> str:
     shown = [f"n = {r['n']} at {count(r['C'])} rollouts by {signed(r['residual'], 1)}" for r in far[:3]]
     more = f" and {len(far) - 3} more" if len(far) > 3 else ""
-    return f"further out than {FAR:g}: {', '.join(shown)}{more}"
+    return f"more than {FAR:g} away: {', '.join(shown)}{more}"
 
 
 def _row(arm: Arm, rows: Sequence[Data]) -> list[str | int]:
@@ -113,21 +113,21 @@ def _row(arm: Arm, rows: Sequence[Data]) -> list[str | int]:
 
 
 def _look_for(bent: Sequence[int], rows: Sequence[Data], law: Law) -> Safe:
-    """What each pattern would mean, those that are there first."""
+    """The patterns that were found, then what each pattern means."""
     found = []
     if bent:
         found.append(
-            f"The curve of n = {names(bent)} does not describe its runs (root mean square above {BENT:g}): what is"
-            " forecast for it rests on the wrong shape"
+            f"The curve of n = {names(bent)} does not describe its runs (root mean square above {BENT:g}): its"
+            " forecast has the wrong shape"
         )
-    leaning = {n: late for n in law.ns if _of(rows, n) and abs(late := _late(_of(rows, n))) > WITHIN}
-    for n, late in leaning.items():
+    drifting = {n: late for n in law.ns if _of(rows, n) and abs(late := _late(_of(rows, n))) > WITHIN}
+    for n, late in drifting.items():
         side, out = ("above", "low") if late > 0 else ("below", "high")
         found.append(f"n = {n} ends {abs(late):.1f} standard errors {side} its curve: its forecast may be too {out}")
     words = (
-        "What to look for: a lane that bends (low, high, low) has the wrong shape; one that leans away at its right"
-        " end would be extrapolated wrongly; one point alone far out is one evaluation, and its runs deserve a look. A"
-        " curve is fitted to its own points, so a root mean square of about 1 or less is what a right one gives."
+        "What to look for: residuals that bend (low, high, low) mean a wrong curve shape; residuals that drift away at"
+        " the right end mean a wrong extrapolation; one distant point is one unusual evaluation. A right curve has a"
+        " root mean square of about 1 or less, because it is fitted to these points."
     )
     return join(*(tag("div", tag("b", "Residuals"), p(sentence(f)), cls="flag") for f in found), p(words, cls="soft"))
 
@@ -136,7 +136,7 @@ def _look_for(bent: Sequence[int], rows: Sequence[Data], law: Law) -> Safe:
 
 
 def left_out(law: Law) -> list[Data]:
-    """Every evaluation of every run against the 90 % band that its arm's other runs give for one new run.
+    """Every evaluation of every run, compared with the 90 % band for one new run from its arm's other runs.
 
     The band is the curve refitted without the run, give or take Student's quantile of the run-to-run noise measured
     without it, widened by sqrt(1 + 1 / runs left). Rows: n, run, C, reward, low, high, place (0 at the lower end of
@@ -167,7 +167,7 @@ def left_out(law: Law) -> list[Data]:
 
 
 def _measured(law: Law) -> list[Arm]:
-    """The arms whose runs tell how runs differ: those that moved, as in the fit."""
+    """The arms that measure run-to-run noise: those that moved, as in the fit."""
     several = [arm for arm in law.arms if len(arm.runs) > 1]
     return [arm for arm in several if arm.moved] or several
 
@@ -203,33 +203,35 @@ def _coverage(law: Law) -> Safe:
     head, rows = tag("h3", "Is each run inside the prediction interval from the other runs?"), left_out(law)
     by = {run: [r["held"] for r in rows if r["run"] == run] for run in dict.fromkeys(r["run"] for r in rows)}
     if len(by) < 2:     # none, or all of one name
-        words = "This takes two runs of an n, and two arms that moved and have them: there are too few."
+        words = (
+            "Not computed: too few runs. It needs, for example, two arms with two runs each that improved measurably."
+        )
         return join(head, p(words, cls="empty"))
     shares = [sum(x) / len(x) for x in by.values()]
     held, error = sum(r["held"] for r in rows), float(np.std(shares, ddof=1)) / math.sqrt(len(shares))
     overall = held / len(rows)
     text = (
-        f"{held} of {len(rows)} evaluations ({percent(overall)}) lie in the 90 % band that the other runs of their n"
-        f" give for one new run. The standard error is {percent(error)}, taken over runs: the points of one move"
-        " together."
+        f"{held} of {len(rows)} evaluations ({percent(overall)}) are inside the 90 % band for one new run, computed"
+        f" from the other runs of their n. The standard error is {percent(error)}, over runs: the points of one run are"
+        " correlated."
     )
     off = overall - LEVEL
     if abs(off) <= 2 * error:
-        text += " That agrees with 90 %."
+        text += " This is consistent with 90 %."
     else:
         text += (
-            " The bands are too narrow here: runs differ by more than is pooled over the arms."
+            " The bands are too narrow: these runs differ by more than the pooled noise."
             if off < 0
-            else " The bands are wider than these runs needed."
+            else " The bands are wider than necessary for these runs."
         )
-    whole = [run for run, x in by.items() if not any(x)]
-    alone = f" Outside throughout: {names(whole)}." if whole else ""
+    never = [run for run, x in by.items() if not any(x)]
+    outside = f" Always outside: {names(never)}." if never else ""
     alt_text = (
         f"Place of every pilot evaluation in the 90 % band of its arm's other runs: {held} of {len(rows)} inside."
     )
     caption = (
-        "Each line is one run: where it lay in the band of the others, which is stretched to one height. Grey is"
-        " inside. A run that stays outside from beginning to end learned unlike its arm."
+        "Each line is one run: its position in the band of the other runs, scaled to one height. Grey is inside. A run"
+        " that is always outside learned differently from its arm."
     )
     plot = figure("left-out", charts.left_out(rows, alt_text), alt_text, caption, rows)
     body = []
@@ -238,13 +240,12 @@ def _coverage(law: Law) -> Safe:
         if own:
             body.append([arm.n, len(arm.runs), f"{sum(r['held'] for r in own)} of {len(own)}",
                          percent(sum(r["held"] for r in own) / len(own))])
-    return join(head, p(text + alone), plot, table(["n", "runs", "inside", "share"], body, "Inside, by n", "quiet"))
+    return join(head, p(text + outside), plot, table(["n", "runs", "inside", "share"], body, "Inside, by n", "quiet"))
 
 
 def _record() -> Safe:
     return p(
-        "This is one study. How often such intervals hold over many studies with a known truth, and where they do not,"
-        " is on the page ",
+        "This is one study. For how often such intervals hold over many studies with known truth, see ",
         tag("code", "docs/how_sure.md"),
         " of the package.",
         cls="soft",

@@ -1,4 +1,4 @@
-"""The answer in a sentence, the numbers it rests on, and everything that should be known before believing it."""
+"""The answer in a sentence, its numbers, and every caution."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ VERDICTS = {
     "hit": "The forecast held",
     "miss": "The forecast missed",
     "cannot tell": "Cannot tell",
-    "uninformative": "The forecast was uninformative",
+    "uninformative": "Forecast uninformative",
 }
 
 
 def method(study: Study) -> str:
-    """The method the study trained, or that the profile chose."""
+    """The method that the study trained, or that the profile selected."""
     runs = study.of("train") or study.of("pilot") or list(study.runs)
     if runs and runs[0].about.get("method"):
         return str(runs[0].about["method"])
@@ -28,11 +28,11 @@ def method(study: Study) -> str:
 
 
 def answer(study: Study) -> Safe:
-    """The top of the page. A refusal leads."""
-    refusal = as_dict(study["law"].get("refused"))
+    """The top of the page. A law that is not identified comes first."""
+    unknown = as_dict(study["law"].get("refused"))
     verdict = verdict_of(study)
     badge: Any = ""
-    if refusal:
+    if unknown:
         badge = tag("p", "Law: not identified", cls="verdict caution")
     elif verdict:
         badge = tag(
@@ -41,33 +41,33 @@ def answer(study: Study) -> Safe:
     return tag(
         "div",
         badge,
-        tag("h1", _sentence(study, refusal)),
+        tag("h1", _sentence(study, unknown)),
         *_result(study),
-        *_support(study, refusal),
+        *_support(study, unknown),
         _key_numbers(study),
         id="answer",
     )
 
 
-def _sentence(study: Study, refusal: Data) -> str:
+def _sentence(study: Study, unknown: Data) -> str:
     if contest.is_comparison(study):
         return contest.headline(study)
     arm, equal = prescribed_arm(study), equal_set(study)
-    if refusal:
-        lead = "The pilot cannot support a law"
-        return f"{lead}. The fallback is n = {arm['n']}." if arm.get("n") else f"{lead}."
+    if unknown:
+        lead = "The pilot does not identify a law"
+        return f"{lead}. Fallback: n = {arm['n']}." if arm.get("n") else f"{lead}."
     if arm:
         return _prescription(study, arm, equal)
     if study["law"]:
-        return "The law is fitted; nothing is prescribed yet."
+        return "The law is fitted. There is no prescription yet."
     if study.of("pilot"):
         done = sum(r.finished for r in study.of("pilot"))
-        return f"The pilot has {done} finished runs of {len(study.of('pilot'))}; no law is fitted yet."
+        return f"The pilot has {done} finished runs of {len(study.of('pilot'))}. No law is fitted yet."
     if study["profile"]:
-        told = study["profile"]
+        data = study["profile"]
         return (
-            f"For this model the problems are {told.get('regime', 'unclassified')}: mean pass@1 is"
-            f" {share(told.get('mean'))}. Nothing is trained yet."
+            f"For this model the problems are {data.get('regime', 'unclassified')}: mean pass@1 is"
+            f" {share(data.get('mean'))}. No run is trained yet."
         )
     return _of_runs(study)
 
@@ -75,35 +75,35 @@ def _sentence(study: Study, refusal: Data) -> str:
 def _prescription(study: Study, arm: Data, equal: list[int]) -> str:
     at = f"at {count(arm.get('C'))} rollouts"
     if study["plan"].get("direct"):
-        return f"Nothing was compared: n = {arm['n']} is taken {at}."
+        return f"n = {arm['n']} {at}, fixed by the plan; no other n was tried."
     if len(equal) > 1:
-        return f"Take n = {arm['n']}: {at}, n = {names(equal)} are equal within margin or noise, and it is cheapest."
-    return f"Take n = {arm['n']}: {at}, nothing else comes as far."
+        return f"Use n = {arm['n']}: {at}, n = {names(equal)} are equal within margin or noise, and it is the cheapest."
+    return f"Use n = {arm['n']}: {at}, every other n is worse."
 
 
 def _result(study: Study) -> list[Safe]:
-    """Forecast and outcome in one sentence, as far as there is either."""
-    text = _came_true(study) if prescribed_arm(study) else ""
+    """Forecast and outcome in one sentence; empty without either."""
+    text = _forecast_and_outcome(study) if prescribed_arm(study) else ""
     return [p(text, cls="answer")] if text else []
 
 
-def _came_true(study: Study) -> str:
-    told = outcome_of(study)
-    forecast, result, verdict = told.get("forecast"), told.get("outcome"), verdict_of(study)
+def _forecast_and_outcome(study: Study) -> str:
+    data = outcome_of(study)
+    forecast, result, verdict = data.get("forecast"), data.get("outcome"), verdict_of(study)
     if not result:
-        return f"Held-out reward {share(forecast['value'])} is expected." if forecast else ""
+        return f"Forecast: held-out reward {share(forecast['value'])}." if forecast else ""
     if not forecast:
-        return f"Held-out reward came to {share(result['value'])}; nothing was forecast."
+        return f"Held-out reward was {share(result['value'])}; there was no forecast."
     low, high = share(forecast["low"]), share(forecast["high"])
     ends = {
         "hit": "the forecast held",
         "miss": "the forecast missed",
         "cannot tell": "whether it held is not known",
-        "uninformative": "an interval too wide to say anything",
+        "uninformative": "the interval is too wide to be informative",
     }
     return (
-        f"Held-out reward came to {share(result['value'])} where {low} to {high} was forecast:"
-        f" {ends.get(verdict, verdict or 'not judged yet')}."
+        f"Held-out reward was {share(result['value'])}; the forecast was {low} to {high}:"
+        f" {ends.get(verdict, verdict or 'not audited yet')}."
     ) + (f" {reason_of(study)}" if study.changed else "")
 
 
@@ -125,61 +125,61 @@ def _of_runs(study: Study) -> str:
     )
 
 
-def _support(study: Study, refusal: Data) -> list[Safe]:
-    """What stands under the headline, in small: why this n, what it was compared with, what would settle a refusal."""
+def _support(study: Study, unknown: Data) -> list[Safe]:
+    """The text below the headline: why this n, what it was compared with, what would identify the law."""
     plan, out = study["plan"], []
     if plan.get("fallback"):
         out.append(p(sentence(plan["fallback"])))
     elif plan.get("chosen"):
         out.append(p(sentence(plan["chosen"])))
-    if refusal:
-        cost = f" (about {brief(refusal.get('rollouts'))} rollouts)" if number(refusal.get("rollouts")) else ""
+    if unknown:
+        cost = f" (about {brief(unknown.get('rollouts'))} rollouts)" if number(unknown.get("rollouts")) else ""
         if not plan.get("fallback"):
-            out.append(p(sentence(refusal.get("reason", ""))))
-        out.append(p("To resolve: ", str(refusal.get("settle", "")).strip().rstrip("."), cost, "."))
-    told = outcome_of(study)
-    if told.get("difference"):
-        out.append(p(_difference(told)))
+            out.append(p(sentence(unknown.get("reason", ""))))
+        out.append(p("To resolve: ", str(unknown.get("settle", "")).strip().rstrip("."), cost, "."))
+    data = outcome_of(study)
+    if data.get("difference"):
+        out.append(p(_difference(data)))
     elif plan.get("comparison"):
         out.append(p(sentence(f"Compared with {plan['comparison']}")))
     return out
 
 
-def _difference(told: Data) -> str:
-    d = as_dict(told["difference"])
+def _difference(data: Data) -> str:
+    d = as_dict(data["difference"])
     low, high = number(d.get("low")), number(d.get("high"))
     text = (
-        f"Against n = {told.get('other_n', '–')}, paired by seed, the difference is {signed(d.get('value'))}"
+        f"The difference to n = {data.get('other_n', '–')}, paired by seed, is {signed(d.get('value'))}"
         f" [{signed(low)}, {signed(high)}]: "
     )
     if low is None or high is None or low <= 0 <= high:
-        return text + "it does not differ significantly from zero."
+        return text + "not significantly different from zero."
     return text + ("the prescription is better." if low > 0 else "the prescription is worse.")
 
 
 def _key_numbers(study: Study) -> Safe:
-    arm, told, equal = prescribed_arm(study), outcome_of(study), equal_set(study)
+    arm, data, equal = prescribed_arm(study), outcome_of(study), equal_set(study)
     facts: list[tuple[str, str, str]] = []
     if arm:
         also = (
-            f"equal to it: {names([n for n in equal if n != arm['n']])}" if len(equal) > 1 else "rollouts per problem"
+            f"equal: n = {names([n for n in equal if n != arm['n']])}" if len(equal) > 1 else "rollouts per problem"
         )
         facts.append(("prescribed n", str(arm.get("n")), also))
-    if told.get("forecast"):
-        forecast = as_dict(told["forecast"])
+    if data.get("forecast"):
+        forecast = as_dict(data["forecast"])
         facts.append(("forecast", share(forecast.get("value")), _span_words(forecast)))
-    if told.get("outcome"):
-        facts.append(("outcome", share(told["outcome"]["value"]), f"mean of {counted(told['runs'], 'run')}"))
-    if told.get("difference"):
-        d = as_dict(told["difference"])
+    if data.get("outcome"):
+        facts.append(("outcome", share(data["outcome"]["value"]), f"mean of {counted(data['runs'], 'run')}"))
+    if data.get("difference"):
+        d = as_dict(data["difference"])
         facts.append(
             (
-                f"against n = {told.get('other_n', '–')}",
+                f"difference to n = {data.get('other_n', '–')}",
                 signed(d.get("value")),
                 f"[{signed(d.get('low'))}, {signed(d.get('high'))}]",
             )
         )
-    if study["profile"] and not told.get("forecast"):
+    if study["profile"] and not data.get("forecast"):
         facts.append(
             ("mean pass@1", share(study["profile"].get("mean")), f"{study['profile'].get('regime')} problems")
         )
@@ -188,7 +188,7 @@ def _key_numbers(study: Study) -> Safe:
     )
     seconds = sum(r.seconds for r in study.runs) + (
         number(as_dict(study["profile"].get("cost")).get("seconds")) or 0
-    )  # of the records, for the phases of a command that was killed are not written down
+    )  # from the records: the phases of a command that was killed are not recorded
     facts.append(("spent", brief(rollouts), f"rollouts, {span(seconds)} of run time"))
     return tag("dl", *(tag("div", tag("dt", a), tag("dd", b, tag("small", c))) for a, b, c in facts), cls="key")
 
@@ -202,10 +202,10 @@ def _span_words(x: Data) -> str:
 
 
 def flags(study: Study) -> Section:
-    """Refusals with what would settle them, cautions, what broke, and what was left out."""
-    parts = [*_refusals(study), *_cautions(study), *_checks(study), *_trouble(study)]
+    """What is not identified and how to resolve it, cautions, broken records, and what was left out."""
+    parts = [*_not_identified(study), *_cautions(study), *_checks(study), *_trouble(study)]
     if not parts:
-        parts = [p("Everything is identified and nothing was flagged.", cls="empty")]
+        parts = [p("No flags: everything is identified.", cls="empty")]
     return Section("flags", "Flags", join(*parts))
 
 
@@ -213,23 +213,23 @@ def _flag(title: str, *texts: Any) -> Safe:
     return tag("div", tag("b", title), *(p(t) for t in texts if t), cls="flag")
 
 
-def _refusals(study: Study) -> list[Safe]:
+def _not_identified(study: Study) -> list[Safe]:
     found = [("Law: not identified", as_dict(study["law"].get("refused")))]
     growth = as_dict(study["law"].get("n_star"))
     if "reason" in growth:
         found.append(("n*(C) is not identified", growth))
-    out, asked = [], set()
-    for title, refusal in found:
-        if refusal:
-            cost = f" (about {brief(refusal.get('rollouts'))} rollouts)" if number(refusal.get("rollouts")) else ""
-            settle = f"To resolve: {str(refusal.get('settle', '')).strip().rstrip('.')}{cost}."
-            out.append(_flag(title, sentence(refusal.get("reason", "")), "" if settle in asked else settle))
-            asked.add(settle)
+    out, named = [], set()
+    for title, unknown in found:
+        if unknown:
+            cost = f" (about {brief(unknown.get('rollouts'))} rollouts)" if number(unknown.get("rollouts")) else ""
+            resolve = f"To resolve: {str(unknown.get('settle', '')).strip().rstrip('.')}{cost}."
+            out.append(_flag(title, sentence(unknown.get("reason", "")), "" if resolve in named else resolve))
+            named.add(resolve)
     return out
 
 
 def _cautions(study: Study) -> list[Safe]:
-    """Every flag once, whoever raised it."""
+    """Every flag once, from any step."""
     said: dict[str, str] = {}
     for flag in as_list(study["law"].get("flags")):
         data = as_dict(flag)
@@ -272,14 +272,14 @@ def _trouble(study: Study) -> list[Safe]:
         out.append(
             _flag(
                 "Not finished",
-                f"{names(open_runs)} {'has' if len(open_runs) == 1 else 'have'} no end yet: what is shown is what"
-                " there is so far.",
+                f"{names(open_runs)} {'has' if len(open_runs) == 1 else 'have'} not ended: their records so far are"
+                " shown.",
             )
         )
     failures = _failures(study)
     if failures:
-        told = ", ".join(f"{k} {count(v)}" for k, v in failures.items())
-        out.append(_flag("Verifier failures", f"Counted and never averaged in: {told}."))
+        counts = ", ".join(f"{k} {count(v)}" for k, v in failures.items())
+        out.append(_flag("Verifier failures", f"Counted, and left out of every mean: {counts}."))
     lines = [str(x) for x in as_list(study["profile"].get("found"))]
     return out + ([_flag("The problems, as loaded", *map(sentence, lines))] if lines else [])
 

@@ -1,4 +1,4 @@
-"""The sealed forecast's history: what was known when it was sealed, and each evaluation that came after it."""
+"""The sealed forecast's history: what was known when it was sealed, and each later evaluation."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from isocost.report.html import (
     brief,
     count,
     details,
+    freedom,
     interval,
     join,
     names,
@@ -26,33 +27,33 @@ from isocost.report.section import Section, empty
 if TYPE_CHECKING:
     from isocost.laws.law import Law
 
-SHORT = 12      # hexadecimal digits of a hash that are shown; all of it stands in the study's own file
-SHOWN = 10      # evaluations that are shown unfolded
+SHORT = 12      # hexadecimal digits of a hash that are shown; the study's own file has all
+SHOWN = 10      # evaluations up to which the table is shown open
 
 
 def history(study: Study) -> Section:
-    """What was forecast, knowing what, under which hashes; and how each evaluation since compares."""
+    """The forecast, the records it was made from with their hashes, and how each later evaluation compares."""
     title, sealed = "The forecast's history", study["forecast"]
     if not sealed:
-        return Section("history", title, empty(study, "Nothing is sealed yet.", "isocost train --plan"))
+        return Section("history", title, empty(study, "No forecast is sealed yet.", "isocost train --plan"))
     return Section("history", title, join(_lead(study), _events(study), _evaluations(study), _against(study)))
 
 
 def _lead(study: Study) -> Safe:
     sealed, pilot = study["forecast"], _pilot(study)
     seal = str(sealed.get("seal") or "")
-    what = interval(sealed) if number(sealed.get("value")) is not None else "nothing"
+    what = f"{interval(sealed)}" if number(sealed.get("value")) is not None else "no value"
     after = f"after {len(pilot)} {'run' if len(pilot) == 1 else 'runs'}" if pilot else "before any run"
     carried = [r for r in study.of("train") if r.about.get("seal") == seal]
-    text = f"{what} was forecast for {count(sealed.get('C'))} rollouts and sealed {after}; "
+    text = f"The forecast for {count(sealed.get('C'))} rollouts, {what}, was sealed {after}; "
     text += (
         f"{len(carried)} {'run was' if len(carried) == 1 else 'runs were'} then trained under that seal."
         if carried
         else "no run has been trained under it yet."
     )
     why = (
-        "A trained run writes the seal down as it begins, and the seal is a hash of the forecast, so the forecast was"
-        " there first. What the law, the plan and the pilot's records hashed to then is part of it."
+        "The seal is a hash of the forecast, which contains the hashes of the law, the plan and the pilot's records."
+        " Each trained run records the seal when it starts, so the forecast existed before the run."
     )
     return join(p(text[:1].upper() + text[1:], cls="lead"), p(why))
 
@@ -67,13 +68,13 @@ def _pilot(study: Study) -> list[Run]:
 def _events(study: Study) -> Safe:
     body = [
         [f"{i}. {what}", tag("span", known), join(then, now, by=", ")]
-        for i, (what, known, then, now) in enumerate(_told(study), 1)
+        for i, (what, known, then, now) in enumerate(_list_events(study), 1)
     ]
-    head = ["", "what was known or written", "hash then, and now"]
+    head = ["", "content", "hash at the seal, and now"]
     return join(tag("h3", "In order"), table(head, body, "The forecast's history", "quiet"))
 
 
-def _told(study: Study) -> Iterator[tuple[Any, Any, Any, Any]]:
+def _list_events(study: Study) -> Iterator[tuple[Any, Any, Any, Any]]:
     """(what, what was known, hash at the seal, whether it is the same now), in the order of a study."""
     sealed = study["forecast"]
     then, now = as_dict(sealed.get("hashes")), _now(study)
@@ -88,7 +89,7 @@ def _told(study: Study) -> Iterator[tuple[Any, Any, Any, Any]]:
     if study["plan"]:
         yield ("the plan", _plan_words(study), *mark("plan"))
     version = as_dict(study["study"].get("code")).get("version", "–")
-    yield ("the code", f"version {version}; now: what the trained runs ran on", *mark("code"))
+    yield ("the code", f"version {version}; compared with the code of the trained runs", *mark("code"))
     yield ("the forecast, sealed", _forecast_words(study), _hash(sealed.get("seal")), _same(True, study.intact))
     for arm in (prescribed_arm(study), comparator(study)):
         runs = [r for r in study.of("train") if r.n == arm.get("n")]
@@ -123,7 +124,7 @@ def _law_words(study: Study) -> str:
         return f"not identified: {str(refused.get('reason', '')).rstrip('.')}"
     if not law.measured:
         return law.how_runs_differ
-    return f"runs differ by {share(law.sd)} at reward 1/2 (standard deviation, {law.dof:.0f} degrees of freedom)"
+    return f"runs differ by {share(law.sd)} at reward 1/2 (standard deviation, {freedom(law.dof)})"
 
 
 def _plan_words(study: Study) -> str:
@@ -137,7 +138,7 @@ def _forecast_words(study: Study) -> str:
     if number(sealed.get("value")) is None:
         return "no value"
     guesses = [f"{x.get('name')} {share(x.get('value'))}" for x in map(as_dict, as_list(sealed.get("naive")))]
-    return f"{interval(sealed)}" + (f"; beside it, {', '.join(guesses)}" if guesses else "")
+    return f"{interval(sealed)}" + (f"; naive: {', '.join(guesses)}" if guesses else "")
 
 
 def _hash(x: Any) -> Safe | str:
@@ -145,18 +146,18 @@ def _hash(x: Any) -> Safe | str:
 
 
 def _same(then: Any, now: Any) -> Any:
-    """What a reader should make of a hash then and now; nothing where it cannot be computed again."""
+    """Whether a hash at the seal and now are the same, or that it cannot be computed again."""
     if not then or now in (None, ""):
         return "not computed again"
     return "the same" if then == now else tag("b", "changed since")
 
 
 def _carried(under: int, runs: int) -> Any:
-    return "all carry the seal" if under == runs else tag("b", f"{runs - under} without the seal")
+    return "all have the seal" if under == runs else tag("b", f"{runs - under} without the seal")
 
 
 def _now(study: Study) -> dict[str, Any]:
-    """The hashes of the forecast, computed again from what lies in the study now; absent where that cannot be done."""
+    """The hashes of the forecast, computed again from the study's files; absent where that is not possible."""
     trained = [as_dict(r.about.get("code")).get("sources") for r in study.of("train")]
     return {**study.sealed_from, "code": trained[0] if trained and len(set(trained)) == 1 else None}
 
@@ -165,7 +166,7 @@ def _now(study: Study) -> dict[str, Any]:
 
 
 def evaluations(study: Study) -> list[Data]:
-    """The trained runs at every evaluation against the path of the sealed law. C is in rollouts per run.
+    """The trained runs at every evaluation, compared with the sealed law's prediction. C is in rollouts per run.
 
     Rows: C, runs (evaluated there), mean, expected, low, high (90 % prediction interval for the mean of that many
     runs), held, off (distance from expected in half-widths of the interval, towards the outcome's side).
@@ -177,11 +178,12 @@ def evaluations(study: Study) -> list[Data]:
 
 
 def _evaluated(law: Law, n: int, C: float, values: list[float]) -> Data:
-    told, mean = law.predict(n, C, len(values))[1], sum(values) / len(values)
-    half = told.high - told.value if mean > told.value else told.value - told.low
+    predicted, mean = law.predict(n, C, len(values))[1], sum(values) / len(values)
+    half = predicted.high - predicted.value if mean > predicted.value else predicted.value - predicted.low
     return {
-        "C": C, "runs": len(values), "mean": mean, "expected": told.value, "low": told.low, "high": told.high,
-        "held": told.holds(mean), "off": (mean - told.value) / half if half > 0 else None,
+        "C": C, "runs": len(values), "mean": mean,
+        "expected": predicted.value, "low": predicted.low, "high": predicted.high,
+        "held": predicted.holds(mean), "off": (mean - predicted.value) / half if half > 0 else None,
     }
 
 
@@ -191,35 +193,35 @@ def _evaluations(study: Study) -> Safe:
         return Safe("")
     arm, end = prescribed_arm(study), number(study["plan"].get("pilot_C")) or 0.0
     held, beyond = [r for r in rows if r["held"]], [r for r in rows if r["C"] > end]
-    text = f"The mean of the runs at n = {arm.get('n')} lay in the band at {len(held)} of {len(rows)} evaluations"
+    text = f"The mean of the runs with n = {arm.get('n')} was in the band at {len(held)} of {len(rows)} evaluations"
     if beyond and len(beyond) < len(rows):
-        text += f", {sum(r['held'] for r in beyond)} of {len(beyond)} past the pilot's end"
+        text += f", and at {sum(r['held'] for r in beyond)} of the {len(beyond)} beyond the pilot"
     first = next((r for r in rows if not r["held"]), None)
     if first:
         side = "above" if first["off"] > 0 else "below"
-        text += f"; it first left it at {count(first['C'])} rollouts, {side}"
-    text += ". Evaluations of the same runs are not independent, so this is a path and no count of trials."
+        text += f"; it first left the band at {count(first['C'])} rollouts, {side} it"
+    text += ". Evaluations of the same runs are not independent trials."
     if "law.json" in study.changed:
-        text += " The law was changed after the seal: this path is not the one that was sealed."
+        text += " The law was changed after the seal, so this is not the sealed prediction."
     body = [_line(r, end) for r in rows]
-    head = ["rollouts", "runs", "expected, 90 % band", "mean", "", "in half-widths", "past the pilot"]
-    told = table(head, body, "The trained runs on the sealed path", "quiet")
-    shown = told if len(rows) <= SHOWN else details(f"All {len(rows)} evaluations", told)
+    head = ["rollouts", "runs", "predicted, 90 % band", "mean", "", "error / half-width", "multiple of the pilot"]
+    listing = table(head, body, "The trained runs and the sealed prediction", "quiet")
+    shown = listing if len(rows) <= SHOWN else details(f"All {len(rows)} evaluations", listing)
     title = tag("h3", "Evaluation by evaluation")
-    unsealed = "" if sealed.get("seal") else p("This forecast carries no seal.", cls="soft")
+    unsealed = "" if sealed.get("seal") else p("This forecast has no seal.", cls="soft")
     return join(title, p(text), shown, unsealed)
 
 
 def _line(r: Data, end: float) -> list[Any]:
     where = "inside" if r["held"] else tag("b", "above" if r["off"] > 0 else "below")
     expected = f"{share(r['expected'])} [{share(r['low'])}, {share(r['high'])}]"
-    past = f"{r['C'] / end:.1f} times" if end and r["C"] > end else ""
+    past = f"{r['C'] / end:.1f}x" if end and r["C"] > end else ""
     off = "–" if r["off"] is None else signed(r["off"], 2)
     return [count(r["C"]), r["runs"], expected, share(r["mean"]), where, off, past]
 
 
 def _against(study: Study) -> Safe:
-    """Verdict and scores, the forecast's own first."""
+    """Verdict and interval scores, the forecast's first."""
     audited = study["audit"]
     scores = [as_dict(s) for s in as_list(audited.get("scores"))]
     if not audited:
@@ -229,7 +231,7 @@ def _against(study: Study) -> Safe:
     beats = audited.get("beats_naive")
     if beats is not None:
         word = "beats" if beats else "does not beat"
-        parts.append(p(f"By interval score (lower is better) the forecast {word} the best naive one."))
+        parts.append(p(f"By interval score (lower is better) the forecast {word} the best naive forecast."))
     if scores:
         best = min(number(s.get("score")) or 0.0 for s in scores)
         body = [
@@ -238,11 +240,11 @@ def _against(study: Study) -> Safe:
             for s in scores
         ]
         note = (
-            "The interval score is the width, and 20 for every unit of reward by which the outcome lies outside"
+            "The interval score is the width of the interval, plus 20 times the distance of the outcome from it"
             " (Gneiting and Raftery 2007, equation 43, at 90 %)."
         )
         parts += [table(["", "value", "90 % interval", "interval score"], body, "Scores", "quiet"), p(note, cls="soft")]
     spent = [r.metered for r in study.of("train")]
     if spent:
-        parts.append(p(f"Finding out took {brief(sum(spent))} rollouts of trained runs.", cls="soft"))
+        parts.append(p(f"The trained runs cost {brief(sum(spent))} rollouts.", cls="soft"))
     return join(*parts)

@@ -1,4 +1,4 @@
-"""Small pieces of HTML. Everything that comes from a record goes through `esc`."""
+"""Small pieces of HTML. Every text from a record goes through `esc`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from isocost.words import csv_text, visible
 
 
 class Safe(str):
-    """Markup that this package wrote: the only strings that `esc` leaves alone."""
+    """Markup written by this package: the only strings that `esc` does not escape."""
 
 
 def esc(x: Any) -> Safe:
-    """Text as HTML: markup in it is shown, not obeyed; control characters become visible, lone surrogates '?'."""
+    """Text as HTML: markup is escaped, control characters become visible, lone surrogates '?'."""
     if isinstance(x, Safe):
         return x
     return Safe(html.escape(visible(x), quote=True))
@@ -40,11 +40,11 @@ def p(*inside: Any, cls: str | None = None) -> Safe:
     return tag("p", *inside, cls=cls)
 
 
-FIGURES = 32    # characters of the longest cell that is numbers: a value with its interval; a sentence is longer
+FIGURES = 32    # maximal length of a cell that counts as a number (a value with its interval); sentences are longer
 
 
 def table(head: Sequence[Any], rows: Iterable[Sequence[Any]], caption: str, cls: str = "") -> Safe:
-    """A table. Numbers do not wrap; the class `quiet` keeps the caption for screen readers, where a heading says it."""
+    """A table. Numbers do not wrap; the class `quiet` shows the caption to screen readers only, below a heading."""
     top = tag("tr", *(tag("th", h, scope="col") for h in head))
     body = join(*(tag("tr", *(_cell(c, i) for i, c in enumerate(row))) for row in rows))
     inner = tag("table", tag("caption", caption), tag("thead", top), tag("tbody", body))
@@ -72,13 +72,13 @@ def figure(key: str, spec: Mapping[str, Any], alt: str, caption: Any, rows: Sequ
 
 
 def json_in_html(x: Any) -> Safe:
-    """JSON that cannot end the script element it stands in; numbers that JSON lacks become null, texts visible."""
+    """JSON that cannot end its script element; NaN and infinities become null, control characters visible."""
     text = json.dumps(shown(x), ensure_ascii=True, separators=(",", ":"), sort_keys=True)
     return Safe(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 def shown(x: Any) -> Any:
-    """The same data with NaN and infinities as None and texts as they are shown: a browser draws them as labels."""
+    """The same data with NaN and infinities as None, and with visible texts: they become labels of charts."""
     if isinstance(x, float) and not math.isfinite(x):
         return None
     if isinstance(x, str):
@@ -99,7 +99,7 @@ def count(x: Any) -> str:
 
 
 def brief(x: Any) -> str:
-    """12345 -> '12.3k'; for prose, where four digits would be noise."""
+    """12345 -> '12.3k'; three significant digits, for prose."""
     value = number(x)
     if value is None:
         return "–"
@@ -116,7 +116,7 @@ def share(x: Any, digits: int = 3) -> str:
 
 
 def signed(x: Any, digits: int = 3) -> str:
-    """A difference; one digit more where it would round to nothing."""
+    """A difference; with one more digit if it would round to zero."""
     value = number(x)
     if value and abs(value) < 0.5 * 10**-digits:
         digits += 1
@@ -135,7 +135,7 @@ def rate(x: Any) -> str:
 
 
 def span(seconds: Any) -> str:
-    """Seconds as people say them."""
+    """Seconds as '4.2 s', '3 min 05 s' or '2 h 10 min'."""
     value = number(seconds)
     if value is None:
         return "–"
@@ -156,10 +156,15 @@ def interval(x: Any, digits: int = 3) -> str:
 
 
 def sentence(text: Any) -> str:
-    """With a capital and a full stop."""
+    """The text with a capital and a full stop."""
     words = str(text).strip()
     start = words if not words[1:2].isalpha() else words[:1].upper() + words[1:]  # "n = 4" keeps its letter
     return start + ("" if words.endswith((".", "!", "?")) else ".")
+
+
+def freedom(dof: float) -> str:
+    """'1 degree of freedom', '6 degrees of freedom'."""
+    return f"{dof:.0f} degree{'' if round(dof) == 1 else 's'} of freedom"
 
 
 def names(values: Iterable[Any]) -> str:

@@ -1,4 +1,4 @@
-"""How each problem's pass rate moved: the mean hides which problems improved, and which regressed vs. the base."""
+"""How the pass rate of each problem changed, which the mean hides."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 
 
 def interference(study: Study) -> Section:
-    """The histogram of held-out pass rates over training, and what became of problems by where they began."""
+    """The histogram of held-out pass rates over training, and final pass rates by initial ones."""
     title = "Problem by problem"
     found = {purpose: _found(study.of(purpose)) for purpose in ("train", "pilot", "run")}
     shown = _shown(study, found)
     if not shown:
-        missing = "No evaluation says how single problems moved."
+        missing = "No evaluation records the pass rates of single problems."
         return Section("interference", title, empty(study, missing, "isocost pilot"))
     compared = found["pilot"] or found["run"] or found["train"]
     return Section("interference", title, join(_over_time(shown), _by_start(compared), _table(compared)))
 
 
 def _found(runs: Sequence[Run]) -> list[Interference]:
-    """What the runs' evaluations say of single problems; runs whose records do not are passed over."""
+    """Pass rates of single problems in the runs' evaluations; runs whose records lack them are left out."""
     from isocost.laws.interference import interference as read
 
     out = []
     for run in runs:
         try:
-            told = read(run.folder)
-        except (UserError, KeyError, TypeError, ValueError):    # a torn or foreign record; its flags are elsewhere
+            own = read(run.folder)
+        except (UserError, KeyError, TypeError, ValueError):    # a broken record: a flag names it
             continue
-        if told is not None and not run.diverged and len(told.C) > 1:
-            out.append(told)
+        if own is not None and not run.diverged and len(own.C) > 1:
+            out.append(own)
     return sorted(out, key=lambda x: (x.n, x.seed, x.run))
 
 
@@ -90,17 +90,16 @@ def _over_time(runs: Sequence[Interference]) -> Safe:
     solved, was = (sum(r["share"] for r in part if r["rate"] >= 0.9) for part in (last, first))
     none, nothing = (sum(r["share"] for r in part if r["bin"] == 0) for part in (last, first))
     lead = (
-        f"At n = {runs[0].n}, {percent(solved)} of the held-out problems end at a pass rate of 0.9 or more, where"
-        f" {percent(was)} began; {percent(none)} are hardly ever solved ({percent(nothing)} at first)."
+        f"At n = {runs[0].n}, {percent(solved)} of the held-out problems have a pass rate of 0.9 or more at the end"
+        f" ({percent(was)} at the start); {percent(none)} are almost never solved ({percent(nothing)} at the start)."
     )
     alt_text = (
         f"Pass rates of {runs[0].problems} held-out problems over training at n = {runs[0].n}: the share of problems at"
-        f" each rate. At 0.9 or more: {percent(was)} at first, {percent(solved)} at the end."
+        f" each rate. At 0.9 or more: {percent(was)} at the start, {percent(solved)} at the end."
     )
     caption = (
-        "Columns are evaluations, rows pass rates, stronger means more of the problems; a mean over"
-        f" {counted(len(runs), 'run')}. A set that splits into a strong top and a strong bottom is being learned in"
-        " part, whatever its mean says."
+        "Columns are evaluations, rows are pass rates, stronger colours mean more problems. Mean over"
+        f" {counted(len(runs), 'run')}. Strong colours at top and bottom: only part of the problems is learned."
     )
     plot = figure("pass-rates-over-time", charts.heat(rows, alt_text), alt_text, caption, rows)
     return join(p(lead, cls="lead"), plot)
@@ -129,21 +128,21 @@ def _by_start(runs: Sequence[Interference]) -> Safe:
     rows = by_start(runs)
     below = [r for r in rows if r["ended"] < r["began"] - 1 / 32 and r["problems"] >= 1]
     text = (
-        "On the dashed line nothing changed; above it problems were learned. An n whose line is lifted evenly teaches"
-        " all of them, one that rises at the left or the right only has chosen some. "
+        "On the dashed line the pass rate did not change; above it the pass rate rose. A line above it everywhere"
+        " means progress on all problems; one that is above it only on the left or right means progress on some. "
     )
     text += (
-        f"Below the line: problems that began at {names(sorted({share(r['began'], 2) for r in below}))}."
+        f"Below the line: problems with an initial pass rate of {names(sorted({share(r['began'], 2) for r in below}))}."
         if below
-        else "No group of problems ends below where it began."
+        else "No group of problems is below the line."
     )
     gains = {n: _gain([r for r in rows if r["n"] == n]) for n in sorted({r["n"] for r in rows})}
     alt_text = "Pass rate at the end against pass rate at the start, a line for each n: " + "; ".join(
         f"n = {n} gains {signed(gain)} on average" for n, gain in gains.items()
     )
-    caption = "Held-out problems by their pass rate before training: where those of one bin stand, on average, at last."
+    caption = "Held-out problems grouped by pass rate before training, and the mean pass rate of each group at the end."
     plot = figure("by-start", charts.by_start(rows, alt_text), alt_text, caption, rows)
-    return join(tag("h3", "By where a problem began"), p(text), plot)
+    return join(tag("h3", "By initial pass rate"), p(text), plot)
 
 
 def _gain(rows: Sequence[Data]) -> float:
@@ -164,7 +163,7 @@ def _table(runs: Sequence[Interference]) -> Safe:
     ]
     head = ["n", "runs", "learned", "forgotten", "forgotten by chance, at most", "uniformity of gains"]
     note = (
-        "Learned: from a pass rate near 0 to 1 in 16 or more; forgotten: the other way. Evenness is 1 where problems of"
-        " every start have closed the same share of their distance to 1."
+        "Learned: from a pass rate near 0 to 1/16 or more. Forgotten: the reverse. Uniformity is 1 if problems of every"
+        " initial pass rate have closed the same share of their distance to 1."
     )
     return join(table(head, body, "Single problems at the last evaluation, by n", "quiet"), p(note, cls="soft"))

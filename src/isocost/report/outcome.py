@@ -1,4 +1,4 @@
-"""The sealed forecast and the naive ones against what came of them, and the arm beside it."""
+"""The sealed forecast and the naive forecasts compared with the outcome, and the comparator's outcome."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from isocost.report.records import Data, Study, as_dict, as_list, law_of, number
 from isocost.report.section import Section, empty
 from isocost.words import counted
 
-SPLIT = "eval/audit"  # what is reported; `select` chose
+SPLIT = "eval/audit"  # the test split; `eval/select` is the validation split
 
 
 def prescribed_arm(study: Study) -> Data:
@@ -35,7 +35,7 @@ def prescribed_arm(study: Study) -> Data:
 
 
 def comparator(study: Study) -> Data:
-    """The arm that the prescription is compared with; empty where nothing is."""
+    """The arm that the prescription is compared with; empty without one."""
     return next((a for a in map(as_dict, as_list(study["plan"].get("arms"))) if a.get("role") == "comparator"), {})
 
 
@@ -45,9 +45,9 @@ def prescribed_n(study: Study) -> int | None:
 
 
 def no_law(study: Study) -> Safe:
-    """What stands where a law would: that none will be fitted, or the step that fits one."""
+    """The text in place of a law: that none will be fitted, or the step that fits one."""
     if study["plan"].get("direct"):
-        return p("Nothing was compared, so there is no law: the plan took one n as it was.", cls="empty")
+        return p("No law: the plan fixed n, so no other n was tried.", cls="empty")
     return empty(study, "No law has been fitted.", "isocost fit")
 
 
@@ -56,15 +56,15 @@ def equal_set(study: Study) -> list[int]:
 
 
 def verdict_of(study: Study) -> str:
-    """The audit's verdict; "cannot tell" where what was sealed is not what lies here."""
+    """The audit's verdict; "cannot tell" if a sealed file was changed."""
     verdict = str(study["audit"].get("verdict") or "").replace("_", " ")
     return "cannot tell" if verdict and study.changed else verdict
 
 
 def reason_of(study: Study) -> str:
-    """Why that is the verdict, a sentence."""
+    """The reason for the verdict, as a sentence."""
     if study.changed:
-        return sentence(f"changed since it was sealed: {', '.join(study.changed)}")
+        return sentence(f"changed after the seal: {', '.join(study.changed)}")
     return sentence(study["audit"].get("reason") or "")
 
 
@@ -73,46 +73,47 @@ def prescribed_C(study: Study) -> float | None:
 
 
 def reach_of(study: Study) -> list[Data]:
-    """What lies past the pilot, as at most one row: from C to C2 rollouts, and how far that is in words."""
+    """The extrapolated range as at most one row: from C to C2 rollouts, and a label with the ratio."""
     plan = study["plan"]
     end, top, ratio = number(plan.get("pilot_C")), prescribed_C(study), number(plan.get("extrapolation"))
     if not end or not top or top <= end:
         return []
-    text = f"shaded: {ratio or top / end:.1f} times the rollouts seen"
+    text = f"extrapolated: up to {ratio or top / end:.1f}x the pilot's rollouts"
     passes = epochs_ratio(study)
-    return [{"C": end, "C2": top, "text": text + (f"\n{passes:.1f} times the epochs seen" if passes else "")}]
+    return [{"C": end, "C2": top, "text": text + (f"\nand {passes:.1f}x its epochs" if passes else "")}]
 
 
 def epochs_ratio(study: Study) -> float | None:
-    """Passes over the problems that the prescribed runs make, over the most that a pilot run made."""
+    """Epochs of the prescribed runs divided by those of the pilot's longest run."""
     asked, seen = number(prescribed_arm(study).get("epochs")), number(study["plan"].get("pilot_epochs"))
     return asked / seen if asked and seen else None
 
 
 def outcome(study: Study) -> Section:
-    """The sealed forecast, the naive ones, what came of it, and the arm beside it."""
-    title, told = "Forecast against outcome", outcome_of(study)
-    if not told:
-        return Section("outcome", title, empty(study, "Nothing is forecast yet.", "isocost plan"))
+    """The sealed forecast, the naive forecasts, the outcome, and the comparator."""
+    title, data = "Forecast against outcome", outcome_of(study)
+    if not data:
+        return Section("outcome", title, empty(study, "There is no forecast yet.", "isocost plan"))
     parts = [
-        _verdict_words(study, told),
+        _verdict_words(study, data),
         _path(study),
-        _forest(study, told),
-        _difference_plot(study, told),
-        _runs_of_arms(told),
+        _forest(study, data),
+        _difference_plot(study, data),
+        _runs_of_arms(data),
     ]
     return Section("outcome", title, join(*parts))
 
 
 def outcome_of(study: Study) -> Data:
-    """Forecast, naive forecasts, outcome and difference, from whichever of plan, forecast, audit and runs there are.
+    """Forecast, naive forecasts, outcome and difference, from the plan, forecast, audit and runs that exist.
 
     Keys: C, n, forecast, naive, outcome, runs, values (by run), gain, other_n, other_forecast, other, other_values,
-    difference, pairs. Intervals are {value, low, high, ...}; what is not known is None or empty. Empty without any.
+    difference, pairs. Intervals are {value, low, high, ...}; unknown values are None or empty. Empty without a forecast
+    and an outcome.
     """
     arm, other, sealed, audited = prescribed_arm(study), comparator(study), study["forecast"], study["audit"]
     values, others = _finals(study, arm), _finals(study, other)
-    told: Data = {
+    data: Data = {
         "C": number(sealed.get("C")) or number(arm.get("C")),
         "n": arm.get("n"),
         "forecast": _as_interval(sealed) or _as_interval(arm.get("prediction")),
@@ -128,7 +129,7 @@ def outcome_of(study: Study) -> Data:
         "difference": _as_interval(audited.get("difference")),
         "pairs": as_list(as_dict(audited.get("difference")).get("values")),
     }
-    return told if any(told[k] for k in ("forecast", "outcome")) else {}
+    return data if any(data[k] for k in ("forecast", "outcome")) else {}
 
 
 def _as_interval(x: Any) -> Data:
@@ -160,35 +161,35 @@ def _finals(study: Study, arm: Data) -> dict[str, float]:
     return {k: v for k, v in found.items() if v is not None}
 
 
-def _verdict_words(study: Study, told: Data) -> Safe:
+def _verdict_words(study: Study, data: Data) -> Safe:
     sealed, audited = study["forecast"], study["audit"]
-    if told["forecast"]:
-        text = f"Forecast {interval(told['forecast'])} for the mean of the new runs at {count(told['C'])} rollouts; "
+    if data["forecast"]:
+        text = f"Forecast {interval(data['forecast'])} for the mean of the new runs at {count(data['C'])} rollouts; "
     else:
-        text = "No value was forecast; "
-    text += f"outcome {interval(told['outcome'])}." if told["outcome"] else "the runs are still to come."
+        text = "There is no forecast; "
+    text += f"outcome {interval(data['outcome'])}." if data["outcome"] else "its runs have not ended."
     more = []
     if audited:
         more.append(p(tag("b", f"Verdict: {verdict_of(study)}. "), reason_of(study)))
     if sealed.get("falsifier"):
         more.append(
             p(
-                tag("span", "Sealed before the first token was sampled, what would falsify it: ", cls="soft"),
+                tag("span", "Sealed before training; the forecast is wrong if the outcome is: ", cls="soft"),
                 sentence(sealed["falsifier"]),
             )
         )
-    elif told["forecast"] and study.imported:
-        more.append(p("This is the plan's expectation of the run to come, which is of a trainer of yours.", cls="soft"))
-    elif told["forecast"]:
+    elif data["forecast"] and study.imported:
+        more.append(p("This is the plan's forecast for a run with your own trainer. It is not sealed.", cls="soft"))
+    elif data["forecast"]:
         more.append(
             p(
-                "This is the plan's expectation; ",
+                "This is the plan's forecast; ",
                 tag("code", "isocost train --plan"),
-                " seals it before it trains.",
+                " seals it before training.",
                 cls="soft",
             )
         )
-    if not told["forecast"] and sealed.get("why"):
+    if not data["forecast"] and sealed.get("why"):
         more.append(p(sentence(sealed["why"])))
     return join(p(text, cls="lead"), *more)
 
@@ -213,39 +214,38 @@ def _path(study: Study) -> Safe:
     caption = "Each thin line is one trained run."
     if any(r["kind"] == "forecast" for r in rows):
         caption += (
-            " Dashed with its shade: what the sealed law expected all along, with the 90 % prediction band for the mean"
-            " of the prescribed runs. The bar is the sealed forecast itself, its tick the value; dotted, the naive"
-            " forecasts."
+            " Dashed line and shade: the sealed law's prediction and its 90 % prediction band for the mean of the"
+            " prescribed runs. Bar and tick at the right: the sealed forecast. Dotted: the naive forecasts."
         )
     return figure("path", spec, alt_text, caption, rows)
 
 
 def path_plot(study: Study) -> tuple[theme.Spec, str, list[Data]]:
-    """The sealed law's forecast over the whole of a run, and the trained runs on it as they came.
+    """The sealed law's forecast over a whole run, and the trained runs.
 
-    Returns (specification, alternative text, the rows behind it); no rows where no run was trained.
+    Returns (specification, alternative text, the rows behind it); no rows if no run was trained.
     """
-    told = outcome_of(study)
-    lines, law, n, top = _trained_lines(study), law_of(study), told.get("n"), told.get("C")
+    data = outcome_of(study)
+    lines, law, n, top = _trained_lines(study), law_of(study), data.get("n"), data.get("C")
     if not lines:
         return {}, "", []
     band: list[Data] = []
-    if law is not None and n in law.ns and top and told["forecast"]:
+    if law is not None and n in law.ns and top and data["forecast"]:
         at = np.geomspace(min(law.range[0], top), top, 96)
         curve = law.curve(int(n), at, "prediction", len(as_list(study["forecast"].get("runs"))) or 1)
         columns = (np.round(x, 5).tolist() for x in (np.round(curve.C, 1), curve.value, curve.low, curve.high))
         band = [dict(zip(("C", "value", "low", "high"), row, strict=True)) for row in zip(*columns, strict=True)]
     sealed = []
-    if told["forecast"] and top:
-        sealed = [{"C": top, "label": "forecast", **{k: told["forecast"].get(k) for k in ("value", "low", "high")}}]
+    if data["forecast"] and top:
+        sealed = [{"C": top, "label": "forecast", **{k: data["forecast"].get(k) for k in ("value", "low", "high")}}]
     arms = list(dict.fromkeys(r["what"] for r in lines))
     alt_text = f"Held-out reward against rollouts for the trained runs of {names(arms)}"
     if sealed:
         alt_text += (
-            f", on the path that the sealed law forecast, with the forecast {interval(told['forecast'])} as a bar at"
+            f", on the path that the sealed law forecast, with the forecast {interval(data['forecast'])} as a bar at"
             " its compute"
         )
-    spec = charts.forecast_path(band, _naive_paths(study, told), lines, sealed, reach_of(study), alt_text)
+    spec = charts.forecast_path(band, _naive_paths(study, data), lines, sealed, reach_of(study), alt_text)
     rows = [*({"kind": "forecast", **r} for r in band), *({"kind": "run", **r} for r in lines)]
     return spec, alt_text, rows
 
@@ -262,9 +262,9 @@ def _trained_lines(study: Study) -> list[Data]:
     return rows
 
 
-def _naive_paths(study: Study, told: Data) -> list[Data]:
-    """Each naive forecast as a line in log C, from the pilot's end, where both begin, to its own value."""
-    guesses, end, top = list(map(as_dict, told["naive"])), number(study["plan"].get("pilot_C")), told["C"]
+def _naive_paths(study: Study, data: Data) -> list[Data]:
+    """Each naive forecast as a line in log C, from the last pilot value to its own value."""
+    guesses, end, top = list(map(as_dict, data["naive"])), number(study["plan"].get("pilot_C")), data["C"]
     start = next((number(x.get("value")) for x in guesses if x.get("name") == "last pilot value"), None)
     if start is None or not end or not top:
         return []
@@ -277,23 +277,22 @@ def _naive_paths(study: Study, told: Data) -> list[Data]:
     return rows
 
 
-def _forest(study: Study, told: Data) -> Safe:
-    """Forecast, naive forecasts and outcome of the prescribed arm, then those of the comparator, under each other."""
-    own, other = f"n = {told['n']}", f"n = {told['other_n']}"
-    kind = "sealed forecast" if study["forecast"] else "expected"
-    rows = [_line(f"{kind}, {own}", told["forecast"], "interval")]
-    rows += [_line(f"naive: {x.get('name')}", x, "guess") for x in map(as_dict, told["naive"])]
-    rows += _outcome_lines(f"outcome, {own}", told["outcome"], told["values"])
-    rows.append(_line(f"expected, {other}", told["other_forecast"], "interval"))
-    rows += _outcome_lines(f"outcome, {other}", told["other"], told["other_values"])
+def _forest(study: Study, data: Data) -> Safe:
+    """Forecast, naive forecasts and outcome of the prescribed arm, then of the comparator, one per row."""
+    own, other = f"n = {data['n']}", f"n = {data['other_n']}"
+    kind = "sealed forecast" if study["forecast"] else "forecast"
+    rows = [_line(f"{kind}, {own}", data["forecast"], "interval")]
+    rows += [_line(f"naive: {x.get('name')}", x, "guess") for x in map(as_dict, data["naive"])]
+    rows += _outcome_lines(f"outcome, {own}", data["outcome"], data["values"])
+    rows.append(_line(f"forecast, {other}", data["other_forecast"], "interval"))
+    rows += _outcome_lines(f"outcome, {other}", data["other"], data["other_values"])
     rows = [r for r in rows if r["value"] is not None]
     said = [r for r in rows if r["role"] != "run"]
     alt_text = "Forecasts and outcomes: " + "; ".join(f"{r['label']} {interval(r)}" for r in said)
     caption = (
-        "Bars are 90 % intervals: of prediction for forecasts, of confidence for outcomes. Hollow points are the"
-        " naive "
+        "Bars are 90 % intervals: prediction intervals for forecasts, confidence intervals for outcomes. Hollow points"
+        " are naive forecasts, ticks are single runs."
     )
-    caption += "forecasts to beat, ticks single runs."
     plot = figure("forecast", charts.forest(rows, "held-out reward", alt_text), alt_text, caption, rows)
     body = [[r["label"], share(r["value"]), _bounds(r)] for r in said]
     head = ["", "held-out reward", "90 % interval"]
@@ -313,25 +312,25 @@ def _line(label: str, x: Any, role: str) -> Data:
     return {"label": label, **{k: number(as_dict(x).get(k)) for k in ("value", "low", "high")}, "role": role}
 
 
-def _difference_plot(study: Study, told: Data) -> Safe:
-    d = told["difference"]
+def _difference_plot(study: Study, data: Data) -> Safe:
+    d = data["difference"]
     if not d:
         return Safe("")
-    label = f"n = {told['n']} minus n = {told['other_n']}"
-    pairs = [{"label": label, "value": x, "low": None, "high": None, "role": "run"} for x in told["pairs"]]
+    label = f"n = {data['n']} minus n = {data['other_n']}"
+    pairs = [{"label": label, "value": x, "low": None, "high": None, "role": "run"} for x in data["pairs"]]
     rows = [_line(label, d, "interval"), *pairs]
     bounds = f"[{signed(d['low'])}, {signed(d['high'])}]"
     alt_text = f"Paired difference in held-out reward, {label}: {signed(d['value'])} {bounds}."
     caption = (
-        "Paired by seed, with the 90 % confidence interval; ticks are single pairs, the dashed line is no difference."
+        "Paired by seed, with the 90 % confidence interval. Ticks are single pairs, the dashed line is zero."
     )
-    better = {"prescribed": "The prescription is better.", "comparator": f"n = {told['other_n']} is better."}
+    better = {"prescribed": "The prescription is better.", "comparator": f"n = {data['other_n']} is better."}
     text = f"{signed(d['value'])} {bounds} over {counted(len(pairs), 'pair')}. "
-    text += better.get(str(study["audit"].get("better")), "Which of the two is better is not known.")
+    text += better.get(str(study["audit"].get("better")), "The interval contains 0: which is better is not known.")
     claim = (
         ""
         if study["plan"].get("claim")
-        else sentence(study["plan"].get("comparison") or "No win over the default is claimed")
+        else sentence(study["plan"].get("comparison") or "The plan does not claim to beat the default")
     )
     plot = figure(
         "difference",
@@ -343,6 +342,6 @@ def _difference_plot(study: Study, told: Data) -> Safe:
     return join(tag("h3", "Difference between the arms"), p(text), p(claim) if claim else "", plot)
 
 
-def _runs_of_arms(told: Data) -> Safe:
-    body = [[k, share(v, 4)] for k, v in {**told["values"], **told["other_values"]}.items()]
+def _runs_of_arms(data: Data) -> Safe:
+    body = [[k, share(v, 4)] for k, v in {**data["values"], **data["other_values"]}.items()]
     return table(["trained run", "held-out reward at the end"], body, "Trained runs") if body else Safe("")

@@ -1,4 +1,4 @@
-"""The page: sections in a fixed order, put into one file with everything it needs."""
+"""The page: sections in a fixed order, in one self-contained file."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SECTIONS = (
     headline.flags,
     evidence.provenance,
 )
-CONTEST = (
+COMPARISON = (
     contest.answers,
     contest.curves,
     accounts.spent,
@@ -60,7 +60,7 @@ CONTEST = (
 def write(study_dir: Path, out: Path | None = None) -> Path:
     """Write the report of a study, of a directory of runs, or of one run, and return its path.
 
-    The same records give the same bytes. Where a file is missing its section says which step would write it.
+    The same records give the same bytes. A section whose file is missing names the step that writes it.
 
     Args:
         study_dir: the study's directory; only read, unless `out` is left out.
@@ -87,7 +87,7 @@ def picture(study_dir: Path, out: Path, *, dark: bool = False) -> Path:
 
 def render(study: Study) -> str:
     """The whole page as text."""
-    sections = [make(study) for make in (CONTEST if contest.is_comparison(study) else SECTIONS)]
+    sections = [make(study) for make in (COMPARISON if contest.is_comparison(study) else SECTIONS)]
     drawing, bundle = (HERE / "draw.js").read_text(encoding="utf-8"), theme.bundle()
     template = Template((HERE / "template.html").read_text(encoding="utf-8"))
     return template.substitute(
@@ -108,8 +108,7 @@ def _body(study: Study, sections: list[Section]) -> Safe:
     config = Safe(f'<script type="application/json" id="plot-config">{json_in_html(theme.CONFIG)}</script>')
     parts = [tag("section", tag("h2", s.title), s.body, id=s.key) for s in sections]
     note = (
-        "This page holds everything it shows and asks no network for anything. Intervals are 90 % unless they say"
-        " otherwise."
+        "This page is self-contained and makes no network requests. Intervals are 90 % unless stated otherwise."
     )
     return join(
         tag("header", _study_line(study), headline.answer(study)),
@@ -121,7 +120,7 @@ def _body(study: Study, sections: list[Section]) -> Safe:
 
 
 def as_measured(study: Study, body: Safe) -> Safe:
-    """The page in the words of what was measured: another metric, or of imported logs training reward only."""
+    """The page with the name of the measured reward: another metric, or training reward of imported logs."""
     kinds = {as_dict(as_dict(r.about.get("imported")).get("metric")).get("kind") for r in study.runs}
     kinds = kinds or {study["comparison"].get("kind")}  # of folders, whose runs lie elsewhere
     words = ("training", "reward") if kinds == {"training"} else ("held-out", "reward")
@@ -149,6 +148,6 @@ def _study_line(study: Study) -> Safe:
 
 
 def _source_hash(script: str) -> str:
-    """A Content-Security-Policy source: only scripts with these very bytes may run, whatever a sample says."""
+    """A Content-Security-Policy source: only scripts with exactly these bytes may run, so no text of a sample can."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return f"'sha256-{digest}'"

@@ -1,4 +1,4 @@
-"""The problems for this model, before anything is trained, and the learning rate that holds."""
+"""Pass rates of the problems for this model before training, and the learning rate."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from isocost.report.section import Section, empty
 
 
 def profile(study: Study) -> Section:
-    """pass@1 over problems, groups without a signal at each n, lengths, and which methods fit."""
-    told, title = study["profile"], "The problems, for this model"
-    if not told:
+    """pass@1 over problems, dead groups at each n, lengths, and which methods' preconditions hold."""
+    data, title = study["profile"], "Problems"
+    if not data:
         return Section("profile", title, empty(study, "Pass rates have not been measured.", "isocost profile"))
-    samples, counts = int(told.get("samples") or 16), as_list(told.get("histogram"))
-    graded = bool(told.get("graded"))
+    samples, counts = int(data.get("samples") or 16), as_list(data.get("histogram"))
+    graded = bool(data.get("graded"))
     rows = [_bin(k, samples, c, graded) for k, c in enumerate(counts)]
     by = f"mean reward of {samples} samples, in {samples}ths" if graded else f"right answers out of {samples}"
     alt_text = f"Histogram of problems by {by}: " + ", ".join(f"{k}: {c}" for k, c in enumerate(counts))
     caption = (
-        f"Problems by how many of {samples} samples were right. Pale bars earn the same throughout a group of"
-        f" {samples}."
+        f"Problems by the number of right answers in {samples} samples. Pale bars: all {samples} samples have the same"
+        " reward."
     )
     if graded:
         caption = f"Problems by the mean reward of their {samples} samples, each in the bar of the nearest {samples}th."
@@ -44,7 +44,7 @@ def profile(study: Study) -> Section:
     return Section(
         "profile",
         title,
-        join(_regime(told, samples), plot, _dead(told, samples), _bands(told), _lengths(told), _methods(told)),
+        join(_regime(data, samples), plot, _dead(data, samples), _bands(data), _lengths(data), _methods(data)),
     )
 
 
@@ -53,66 +53,65 @@ def _bin(right: int, samples: int, problems: Any, graded: bool) -> Data:
     return {"right": right, "samples": samples, "pass1": right / samples, "problems": problems, "kind": kind}
 
 
-def _regime(told: Data, samples: int) -> Safe:
-    size = len(as_list(told.get("right"))) or sum(as_list(told.get("histogram")))
-    chosen = as_dict(told.get("recipe"))
-    lead = f"{str(told.get('regime', 'unknown')).capitalize()}: {told.get('why', '')}."
+def _regime(data: Data, samples: int) -> Safe:
+    size = len(as_list(data.get("right"))) or sum(as_list(data.get("histogram")))
+    chosen = as_dict(data.get("recipe"))
+    lead = f"{str(data.get('regime', 'unknown')).capitalize()}: {data.get('why', '')}."
     what, low = "Mean pass@1", "have 0 or 1 right"
-    if told.get("graded"):
-        what, low = "Mean reward", "have samples that earn the same but for one, below 1/2 on average"
-    facts = f"{what} is {share(told.get('mean'))} over {count(size)} problems with {samples} samples each; "
-    facts += f"h = {share(told.get('h'))} of them {low}."
+    if data.get("graded"):
+        what, low = "Mean reward", "have at most one sample with another reward, and a mean below 1/2"
+    facts = f"{what} is {share(data.get('mean'))} over {count(size)} problems with {samples} samples each; "
+    facts += f"h = {share(data.get('h'))} of them {low}."
     recipe = (
-        f"The recipe that follows is {chosen['method']}: {chosen.get('why', '')}." if chosen.get("method") else ""
+        f"Selected recipe: {chosen['method']}, because {chosen.get('why', '')}." if chosen.get("method") else ""
     )
     return join(p(lead, cls="lead"), p(facts), p(recipe) if recipe else "")
 
 
-def _dead(told: Data, samples: int) -> Safe:
+def _dead(data: Data, samples: int) -> Safe:
     rows = [
-        {k: d.get(k) for k in ("n", "share", "low", "high", "kind")} for d in map(as_dict, as_list(told.get("dead")))
+        {k: d.get(k) for k in ("n", "share", "low", "high", "kind")} for d in map(as_dict, as_list(data.get("dead")))
     ]
     if not rows:
         return Safe("")
     worst, best = rows[0], rows[-1]
-    alt_text = "Share of groups whose rollouts all earn the same: " + ", ".join(
+    alt_text = "Share of groups whose rollouts all have the same reward: " + ", ".join(
         f"{percent(r['share'])} at n = {r['n']}" for r in rows
     )
     text = (
-        f"A group whose rollouts all earn the same teaches nothing: {percent(worst['share'])} of them at n ="
+        f"A group whose rollouts all have the same reward gives no gradient: {percent(worst['share'])} of groups at n ="
         f" {worst['n']}, "
     )
     text += f"{percent(best['share'])} at n = {best['n']}."
     caption = (
-        f"Filled: unbiased, from the {samples} samples. Hollow: a beta-binomial fitted to the set. Bars are 90 %"
-        " intervals over problems."
+        f"Filled: unbiased estimate from the {samples} samples. Hollow: a fitted beta-binomial. Bars are 90 % intervals"
+        " over problems."
     )
     plot = figure("dead-groups", charts.dead_groups(rows, alt_text), alt_text, caption, rows)
     body = [[r["n"], percent(r["share"]), f"{percent(r['low'])} to {percent(r['high'])}", r["kind"]] for r in rows]
     return join(
-        tag("h3", "Dead groups at each n"),
+        tag("h3", "Dead groups by n"),
         p(text),
         plot,
         table(["n", "dead groups", "interval", "estimate"], body, "Dead groups", "quiet"),
     )
 
 
-def _bands(told: Data) -> Safe:
+def _bands(data: Data) -> Safe:
     body = [
         [b.get("band"), count(b.get("problems")), share(b.get("assigned")), share(b.get("reported"))]
-        for b in map(as_dict, as_list(told.get("bands")))
+        for b in map(as_dict, as_list(data.get("bands")))
     ]
     if not body:
         return Safe("")
     note = (
-        "One half of the samples says how hard a problem is, the other half how often it is solved: the second column"
-        " of rates is the honest one."
+        "Problems are sorted into bands by one half of their samples. The pass rate in the other half is unbiased."
     )
     return join(
         tag("h3", "Difficulty"),
         p(note),
         table(
-            ["band", "problems", "rate that put it there", "rate on the other half"],
+            ["band", "problems", "pass rate, sorting half", "pass rate, other half"],
             body,
             "Difficulty bands",
             "quiet",
@@ -120,36 +119,36 @@ def _bands(told: Data) -> Safe:
     )
 
 
-def _lengths(told: Data) -> Safe:
-    lengths, speed = as_dict(told.get("lengths")), as_dict(told.get("rate"))
+def _lengths(data: Data) -> Safe:
+    lengths, speed = as_dict(data.get("lengths")), as_dict(data.get("rate"))
     if not lengths:
         return Safe("")
     text = (
-        f"Answers have {share(lengths.get('mean'), 1)} tokens on average (median {brief(lengths.get('p50'))}, 90 %"
+        f"Completions have {share(lengths.get('mean'), 1)} tokens on average (median {brief(lengths.get('p50'))}, 90 %"
         f" below {brief(lengths.get('p90'))}, "
     )
     text += (
         f"99 % below {brief(lengths.get('p99'))}, longest {brief(lengths.get('max'))});"
-        f" {percent(lengths.get('truncated'))} were cut off."
+        f" {percent(lengths.get('truncated'))} were truncated."
     )
     if number(speed.get("rollouts_per_second")):
         text += (
-            f" This machine samples {brief(speed['rollouts_per_second'])} rollouts,"
+            f" This machine samples {brief(speed['rollouts_per_second'])} rollouts or"
             f" {brief(speed.get('tokens_per_second'))} tokens per second."
         )
     return join(tag("h3", "Lengths"), p(text))
 
 
-def _methods(told: Data) -> Safe:
-    """One row for all methods of which the same is true: most inherit their parent's preconditions."""
+def _methods(data: Data) -> Safe:
+    """One row for all methods with the same result: most inherit their parent's preconditions."""
     alike: dict[tuple[Any, Any], list[str]] = {}
-    for m in map(as_dict, as_list(told.get("methods"))):
+    for m in map(as_dict, as_list(data.get("methods"))):
         alike.setdefault((m.get("state"), m.get("why")), []).append(str(m.get("name")))
     if not alike:
         return Safe("")
     body = [[state, why, ", ".join(names)] for (state, why), names in alike.items()]
     return join(
-        tag("h3", "Which methods' preconditions hold"),
+        tag("h3", "Preconditions of the methods"),
         table(["precondition", "why", "methods"], body, "Methods", "quiet"),
     )
 
@@ -158,12 +157,12 @@ def _methods(told: Data) -> Safe:
 
 
 def learning_rate(study: Study) -> Section:
-    """The probe: reward at the end against rate, per batch; the rule that follows; whether n* moves with it."""
-    told, title = study["rate"], "Learning rate"
+    """The probe: final reward against learning rate, by batch size; the fitted rule; whether n* depends on it."""
+    data, title = study["rate"], "Learning rate"
     rows = _probe_rows(study)
-    if not told and not rows:
+    if not data and not rows:
         return Section("rate", title, empty(study, "The learning rate has not been measured.", "isocost pilot"))
-    lead = f"{sentence(told.get('why') or 'The rule is not fitted yet')}"
+    lead = f"{sentence(data.get('why') or 'The rule is not fitted yet')}"
     plot: Any = ""
     if rows:
         base = [r["base"] for r in rows if r["base"] is not None]
@@ -171,17 +170,17 @@ def learning_rate(study: Study) -> Section:
             f"rate {rate(r['lr'])} at {r['nB']} rollouts per update gives {share(r['reward'])}" for r in rows
         )
         caption = (
-            "Each point is one short run. A cross is a setting that fell below the base: it cannot be chosen, and"
-            " bounds the rate allowed."
+            "Each point is one probe run. A cross is a run that fell below the base: its rate is rejected, and no"
+            " higher rate is selected."
         )
         spec = charts.rates(rows, sum(base) / len(base) if base else None, alt_text)
         plot = figure("learning-rate", spec, alt_text, caption, rows)
-    notes = [p(sentence(f)) for f in as_list(told.get("flags"))]
+    notes = [p(sentence(f)) for f in as_list(data.get("flags"))]
     return Section("rate", title, join(p(lead, cls="lead"), plot, *notes, _rule_table(study), _shift(study)))
 
 
 def _probe_rows(study: Study) -> list[Data]:
-    refused = {as_dict(t).get("run") for t in as_list(study["rate"].get("refused"))}
+    rejected = {as_dict(t).get("run") for t in as_list(study["rate"].get("refused"))}
     rows = []
     for run in study.of("probe"):
         if not run.evaluations or not run.lr or not run.n:
@@ -194,7 +193,7 @@ def _probe_rows(study: Study) -> list[Data]:
                 "nB": run.n * int(run.arm.get("B") or 0),
                 "reward": last.get("eval/select"),
                 "base": number(first.get("eval/select")),
-                "refused": "refused" if run.name in refused or run.diverged else "kept",
+                "probe": "rejected" if run.name in rejected or run.diverged else "kept",
             }
         )
     return sorted(rows, key=lambda r: (r["nB"], r["lr"]))
@@ -209,7 +208,7 @@ def _rule_table(study: Study) -> Safe:
         for n, b, lr in sorted(arms, key=lambda a: (a[0] or 0, a[2] or 0))
     ]
     return table(
-        ["n", "B", "rollouts per update, nB", "learning rate"], body, "What the rule gives each arm of the grid"
+        ["n", "B", "rollouts per update, nB", "learning rate"], body, "Learning rate of each pilot arm"
     )
 
 
@@ -218,7 +217,7 @@ def _shift(study: Study) -> Safe:
     if not found:
         return Safe("")
     text = str(found.get("text", ""))
-    title, _, told = text.partition(": ")
-    return tag("div", tag("b", title), p(sentence(told)), cls="flag") if found.get("moved") else p(sentence(text))
+    title, _, data = text.partition(": ")
+    return tag("div", tag("b", title), p(sentence(data)), cls="flag") if found.get("moved") else p(sentence(text))
 
 

@@ -1,4 +1,4 @@
-"""What each n reaches with how much compute: fitted curves, their frontier, and which n are as good as each other."""
+"""Reward against compute for each n: fitted curves, their frontier, and which n are equal."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from isocost.report.html import (
     brief,
     count,
     figure,
+    freedom,
     interval,
     join,
     names,
@@ -48,27 +49,26 @@ GRID = 72  # points of a drawn curve
 
 
 def curves(study: Study) -> Section:
-    """What each n reaches with how much compute: means over seeds, fitted curves, bands."""
+    """Reward against compute for each n: means over seeds, fitted curves, bands."""
     title, runs = "Reward against compute", [r for r in study.of("pilot") if r.evaluations]
     if not runs:
         return _plain(study, title)
     points, law = _means(runs), law_of(study)
     spec, alt_text, rows = reward_plot(study, points, law)
     caption = (
-        "Points are means over seeds of every evaluation, none filtered. Lines are fitted curves, shades their 90 %"
-        " confidence bands"
+        "Points are means over seeds. Lines are fitted curves, shades their 90 % confidence bands"
     )
     caption += (
-        "; dashed in the shaded region, which no pilot run saw, with the band of the prescribed n."
+        ". Dashed: extrapolated beyond the pilot, with the band of the prescribed n only."
         if reach_of(study)
         else "."
     )
     caption += (
-        " Click a legend entry to single out an n; drag to pan, ctrl + wheel or pinch to zoom, double-click to reset."
+        " Click a legend entry to highlight an n; drag to pan, ctrl + wheel or pinch to zoom, double-click to reset."
     )
     plot = figure("reward", spec, alt_text, caption, rows)
     lead = (
-        f"{len(runs)} pilot runs over n = {names(sorted({r.n for r in runs if r.n}))}; at their last common budget"
+        f"{len(runs)} pilot runs with n = {names(sorted({r.n for r in runs if r.n}))}. At the largest common C,"
         f" {_order(runs)}."
     )
     parts = (p(lead, cls="lead"), plot, _how_far(study), _arm_table(law, runs), _left_out(runs))
@@ -90,31 +90,34 @@ def reward_plot(
         + ", ".join(f"n = {n} {share(reward)}" for n, reward in _ends(runs))
     )
     if reach:
-        alt_text += f". Shaded: {reach[0]['text'].replace(chr(10), ', ')}, up to {count(reach[0]['C2'])} rollouts"
+        alt_text += f". Shaded, {reach[0]['text'].replace(chr(10), ' ')}: up to {count(reach[0]['C2'])} rollouts"
     return charts.curves(points, fits, alt_text, prescribed_n(study), reach), alt_text, rows
 
 
 def _how_far(study: Study) -> Safe:
-    """The extrapolation in words: in rollouts and in epochs, and what that asks of the reader."""
+    """The extrapolation ratios in rollouts and in epochs, and what they mean."""
     reach, plan = reach_of(study), study["plan"]
     if not reach:
         return Safe("")
     ratio, passes = reach[0]["C2"] / reach[0]["C"], epochs_ratio(study)
     text = (
-        f"The prescription asks for {count(reach[0]['C2'])} rollouts per run where the pilot's largest run had"
+        f"The prescribed runs have {count(reach[0]['C2'])} rollouts, the pilot's largest run had"
         f" {count(reach[0]['C'])}: an extrapolation ratio of {ratio:.2g} in compute"
     )
     if passes:
         text += (
-            f", and of {passes:.2g} in passes over the problems ({brief(prescribed_arm(study).get('epochs'))} epochs"
-            f" against {brief(plan.get('pilot_epochs'))})"
+            f", and of {passes:.2g} in epochs ({brief(prescribed_arm(study).get('epochs'))} against"
+            f" {brief(plan.get('pilot_epochs'))} passes over the problems)"
         )
-    more = "Within 1 the pilot answers; up to 8, the most that is ever prescribed, the law does, and its band widens."
+    more = (
+        "Up to a ratio of 1 the pilot measured the reward. Beyond it the law extrapolates, with wider bands; the"
+        " largest ratio that is prescribed is 8."
+    )
     return p(f"{text}. {more}")
 
 
 def _means(runs: Sequence[Run]) -> list[Data]:
-    """Mean, lowest and highest over seeds at each (n, C); the base apart, for a log axis has no zero."""
+    """Mean, lowest and highest over seeds at each (n, C), without the base: a log axis has no zero."""
     by: dict[tuple[int, float], list[float]] = {}
     for run in runs:
         if run.diverged or run.n is None:
@@ -130,7 +133,7 @@ def _means(runs: Sequence[Run]) -> list[Data]:
 
 
 def _fitted(law: Law, reach: Sequence[Data] = (), chosen: int | None = None) -> list[Data]:
-    """Points of the fitted curves; beyond an arm's runs only the chosen n keeps its band, or nothing could be seen."""
+    """Points of the fitted curves; beyond its runs only the chosen n keeps its band, so that bands do not overlap."""
     rows: list[Data] = []
     low, high = law.range
     for n in law.ns:
@@ -139,12 +142,12 @@ def _fitted(law: Law, reach: Sequence[Data] = (), chosen: int | None = None) -> 
         rows += [_point(n, *x, beyond=False) for x in _columns(band, 4)]
         if further > end:
             band = law.curve(n, np.geomspace(end, further, GRID // 3))
-            rows += [_point(n, *x, beyond=True, told=n == chosen) for x in _columns(band, 4)]
+            rows += [_point(n, *x, beyond=True, band=n == chosen) for x in _columns(band, 4)]
     return rows
 
 
-def _point(n: int, C: float, value: float, low: float, high: float, *, beyond: bool, told: bool = True) -> Data:
-    bounds = (low, high) if told else (None, None)
+def _point(n: int, C: float, value: float, low: float, high: float, *, beyond: bool, band: bool = True) -> Data:
+    bounds = (low, high) if band else (None, None)
     return {"n": n, "C": C, "reward": value, "low": bounds[0], "high": bounds[1], "beyond": beyond}
 
 
@@ -157,8 +160,8 @@ def _columns(band: Any, digits: int) -> list[tuple[float, ...]]:
 
 def _ends(runs: Sequence[Run]) -> list[tuple[int, float]]:
     """(n, mean reward over seeds) at the largest C that every run reached, in order of n."""
-    told = [(run.n, *_told(run)) for run in runs if run.n is not None and not run.diverged]
-    known = [(n, C, reward) for n, C, reward in told if len(C) and C[-1] > 0]
+    rewards = [(run.n, *_rewards(run)) for run in runs if run.n is not None and not run.diverged]
+    known = [(n, C, reward) for n, C, reward in rewards if len(C) and C[-1] > 0]
     common = min((float(C[-1]) for _, C, _ in known), default=math.inf)
     by: dict[int, list[float]] = {}
     for n, C, reward in known:
@@ -166,8 +169,8 @@ def _ends(runs: Sequence[Run]) -> list[tuple[int, float]]:
     return [(n, sum(v) / len(v)) for n, v in sorted(by.items())]
 
 
-def _told(run: Run) -> tuple[np.ndarray, np.ndarray]:
-    """C (K,) and reward (K,) of a run's evaluations, ascending; what has no number is left out."""
+def _rewards(run: Run) -> tuple[np.ndarray, np.ndarray]:
+    """C (K,) and reward (K,) of a run's evaluations, ascending, without evaluations that lack a number."""
     pairs = [(number(x.get("rollouts")), number(x.get(SPLIT, x.get("eval/select")))) for x in run.evaluations]
     known = sorted((c, y) for c, y in pairs if c is not None and y is not None)
     return np.array([c for c, _ in known]), np.array([y for _, y in known])
@@ -179,8 +182,8 @@ def _order(runs: Sequence[Run]) -> str:
         return "no run has been evaluated"
     (first, highest), (last, lowest) = ends[0], ends[-1]
     if len(ends) == 1:
-        return f"n = {first} is at {share(highest)}"
-    return f"n = {first} leads with {share(highest)} and n = {last} is last with {share(lowest)}"
+        return f"the reward of n = {first} is {share(highest)}"
+    return f"n = {first} has the highest reward ({share(highest)}) and n = {last} the lowest ({share(lowest)})"
 
 
 def _arm_table(law: Law | None, runs: Sequence[Run]) -> Safe:
@@ -204,19 +207,19 @@ def _arm_table(law: Law | None, runs: Sequence[Run]) -> Safe:
         "n",
         "runs",
         f"mean curve at {brief(end)}",
-        "as many new runs",
-        "levels off at",
-        "half way at",
+        "mean of as many new runs",
+        "asymptote",
+        "C at half of the gain",
     ]
     note = (
-        "The intervals are of confidence (mean curve) and of prediction (mean of as many new runs), 90 % each. The"
-        " run is the unit; "
+        "90 % intervals: confidence (mean curve) and prediction (mean of as many new runs). The run is the unit of"
+        " uncertainty; "
     )
-    pooled = f"run-to-run variance is pooled over arms ({law.dof:.0f} degrees of freedom)"
+    pooled = f"run-to-run variance is pooled over arms ({freedom(law.dof)})"
     note += pooled if law.measured else law.how_runs_differ
     note += (
-        ". Where a curve levels off, and where half of its gain is made, are medians over the draws of every form of"
-        " curve, with their 90 % intervals."
+        ". The asymptote, and the C at half of the gain, are medians over the posterior draws of every curve form, with"
+        " 90 % intervals."
     )
     return join(table(head, body, "Fitted arms"), p(note, cls="soft"))
 
@@ -228,7 +231,7 @@ def _left_out(runs: Sequence[Run]) -> Safe:
     return tag(
         "div",
         tag("b", f"{len(gone)} diverged"),
-        p(f"{names(gone)} fell below the base by 3 standard errors: counted, and left out of the fit."),
+        p(f"{names(gone)} fell 3 standard errors below the base. They are counted, and left out of the fit."),
         cls="flag",
     )
 
@@ -251,7 +254,7 @@ def _plain(study: Study, title: str) -> Section:
         "reward",
         arm_charts.plain_curves(rows, alt_text),
         alt_text,
-        "One line for each run. Click a legend entry to single one out.",
+        "One line for each run. Click a legend entry to highlight one.",
         rows,
     )
     best = max(ends, key=lambda k: ends[k])
@@ -267,7 +270,7 @@ def _plain(study: Study, title: str) -> Section:
 
 def frontier(study: Study) -> Section:
     """The upper envelope of fitted curves, and n*(C) where it is identified, else the set of equal n's."""
-    title, law = "The frontier, and which n", law_of(study)
+    title, law = "Best n at each compute", law_of(study)
     if law is not None and not law.arms:
         why = law.refused.reason if law.refused else "No n has a curve"
         return Section("frontier", title, p(sentence(why), cls="lead"))
@@ -285,8 +288,8 @@ def frontier(study: Study) -> Section:
         f" {share(rows[-1]['reward'])} at {brief(top)}."
     )
     caption = (
-        "The upper envelope of the fitted curves with its 90 % band; it steps where the choice of n changes. Circles"
-        " are record-breaking means: they rise with luck, and are for display only."
+        "The upper envelope of the fitted curves with its 90 % band; it can jump where the best n changes. Circles are"
+        " means that exceed all earlier ones: biased upwards, for display only."
     )
     observed = _records(_means([r for r in study.of("pilot") if r.evaluations]))
     fence = end if top > end else None
@@ -306,9 +309,9 @@ def _records(points: Sequence[Data]) -> list[Data]:
 
 
 def _which(study: Study, law: Law, low: float, top: float, fence: float | None) -> Safe:
-    from isocost.laws.law import Refusal
+    from isocost.laws.law import NotIdentified
 
-    if law.n_star is not None and not isinstance(law.n_star, Refusal):
+    if law.n_star is not None and not isinstance(law.n_star, NotIdentified):
         grid = np.geomspace(low, top, GRID)
         found = [law.n_star.at(float(c)) for c in grid]
         rows = [
@@ -323,7 +326,7 @@ def _which(study: Study, law: Law, low: float, top: float, fence: float | None) 
         return join(
             tag("h3", "n*(C)"), figure("n-star", charts.equals([], rows, fence, alt_text), alt_text, caption, rows)
         )
-    rows = _standing(law, np.geomspace(low, top, 25))
+    rows = _standings(law, np.geomspace(low, top, 25))
     sets = [law.equal_set(float(c)) for c in (low, law.range[1])]
     alt_text = (
         f"Which n are equal to the best within the margin: {names(sets[0])} at {brief(low)} rollouts,"
@@ -333,18 +336,18 @@ def _which(study: Study, law: Law, low: float, top: float, fence: float | None) 
         f"At each C, the n whose predicted reward is within {law.margin:g}, or within the noise, of the"
         " best. "
     )
-    caption += "Not known: the pilot leaves that n's reward there open."
+    caption += "Not known: that n's reward there is not identified."
     plot = figure("equal-n", charts.equals(rows, [], fence, alt_text), alt_text, caption, rows)
-    return join(tag("h3", "The set of equal n's"), _why_not(law.n_star), plot)
+    return join(tag("h3", "Which n are equal"), _why_not(law.n_star), plot)
 
 
-def _why_not(refusal: Any) -> Safe:
-    if refusal is None:
+def _why_not(unknown: Any) -> Safe:
+    if unknown is None:
         return Safe("")
-    return p(f"n*(C) is not identified: {sentence(refusal.reason)} To resolve: {sentence(refusal.settle)}")
+    return p(f"n*(C) is not identified: {sentence(unknown.reason)} To resolve: {unknown.settle.strip().rstrip('.')}.")
 
 
-def _standing(law: Law, grid: np.ndarray) -> list[Data]:
+def _standings(law: Law, grid: np.ndarray) -> list[Data]:
     values = np.stack([law.curve(n, grid).value for n in law.ns])
     rows = []
     for i, c in enumerate(grid[:-1]):
@@ -375,18 +378,18 @@ def _set_sentence(study: Study, law: Law) -> Safe:
     where = f"At {count(c)} rollouts per run" if plan else "At the end of the pilot"
     equal = equal or law.equal_set(c)
     lead = (
-        f"{where} n = {names(equal)} {'is best' if len(equal) == 1 else 'are equal'} to within {law.margin:g}, or to"
-        " within the noise."
+        f"{where} n = {names(equal)} {'is best' if len(equal) == 1 else 'are equal'}, within {law.margin:g} or the"
+        " noise."
     )
     if plan.get("fallback"):
-        lead = f"Law: not identified: {where[0].lower()}{where[1:]} no n is called best."
+        lead = f"The law is not identified, so no n is called best {where[0].lower()}{where[1:]}."
     more: list[Any] = []
     twice = as_dict(plan.get("marginal"))
     if twice:
         doubled = as_dict(twice.get("doubled"))
         more.append(
             p(
-                f"Twice the budget would buy {signed(twice.get('gain'))}: {interval(doubled)} at n ="
+                f"Twice the budget is predicted to gain {signed(twice.get('gain'))}: {interval(doubled)} at n ="
                 f" {twice.get('doubled_n')}."
             )
         )
@@ -394,7 +397,7 @@ def _set_sentence(study: Study, law: Law) -> Safe:
     if ratio and ratio > 1:
         more.append(
             p(
-                f"The prescription reaches {ratio:.3g} times beyond the pilot's largest run; what is shaded is"
+                f"The prescribed runs are {ratio:.3g} times as long as the pilot's largest run; the shaded range is"
                 " extrapolated."
             )
         )

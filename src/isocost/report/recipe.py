@@ -1,16 +1,10 @@
-"""Which recipe ran: every seam with its settings, and what it changed of the method it descends from."""
+"""The recipe that ran: every seam with its settings, and its differences from the method and its parent."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from isocost.report.html import (
-    Safe,
-    join,
-    p,
-    table,
-    tag,
-)
+from isocost.report.html import Safe, join, p, table, tag
 from isocost.report.records import Data, Study, as_dict
 from isocost.report.section import Section, empty
 from isocost.runs.files import code
@@ -23,15 +17,15 @@ def recipe(study: Study) -> Section:
     """Every seam with its settings, what differs from the method's defaults, and what the method changes in its parent.
     """
     run = next(iter(study.of("train") or study.of("pilot") or study.runs), None)
-    told = as_dict(today(run.about.get("recipe"))) if run else {}
-    if not run or not told:
+    own_recipe = as_dict(today(run.about.get("recipe"))) if run else {}
+    if not run or not own_recipe:
         return Section("recipe", "Recipe", empty(study, "No run has recorded a recipe yet.", "isocost pilot"))
-    method = str(run.about.get("method") or told.get("name") or "")
-    own, parent, parent_name, whence = _origin(run.about, method)
-    lead = f"{method or 'A recipe'}, as run {run.name} recorded it, every default bound.{whence}"
+    method = str(run.about.get("method") or own_recipe.get("name") or "")
+    own, parent, parent_name, note = _origin(run.about, method)
+    lead = f"{method or 'A recipe'}, as recorded by run {run.name}, with all defaults.{note}"
     body = [
         [seam, *_seam(value), _was(value, own.get(seam)) if own else "–"]
-        for seam, value in sorted(told.items(), key=_seam_order)
+        for seam, value in sorted(own_recipe.items(), key=_seam_order)
         if seam != "name"
     ]
     seams = table(["seam", "function", "settings", f"default of {method}, where it differs"], body, "Recipe", "quiet")
@@ -79,7 +73,7 @@ def _seam(value: Any) -> tuple[Any, Any]:
 
 
 def _function(name: Any) -> str:
-    """A part of the package by its own name, for its seam stands beside it; anything else by its whole name."""
+    """A part of the package by its own name, because its seam is in the same row; others by their full name."""
     module, _, function = str(name).rpartition(":")
     return function if module.startswith("isocost.parts.") else str(name).removeprefix("isocost.")
 
@@ -105,7 +99,7 @@ def _was(value: Any, default: Any) -> Any:
 
 
 def _origin(about: Data, method: str) -> tuple[Data, Data, str, str]:
-    """(the method's own recipe, its parent's, the parent's name, whence they are, if not from the record).
+    """(the method's own recipe, its parent's, the parent's name, a note if they are not from the record).
 
     Runs record both. For an older run they are the installed version's, which may be another code than the run's.
     """

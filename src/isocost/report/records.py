@@ -1,4 +1,4 @@
-"""What a report reads: a study's JSON files and its runs, with whatever is missing or broken named, never guessed.
+"""A study's JSON files and its runs, as the report reads them. Missing and broken files are named, never guessed.
 
 Nothing here is executed or unpickled: records may come from strangers.
 """
@@ -26,19 +26,19 @@ STUDY_FILES = (
     "study", "profile", "pilot", "rate", "shift", "law", "plan", "forecast", "audit", "compare", "comparison",
     "dry-run",
 )
-SHOWN = 3       # unreadable lines of a stream that are named
+SHOWN = 3       # unreadable lines of a file that are named
 
 Data = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run directory. Empty dicts and lists stand for files that are not there."""
+    """One run directory. A missing file is an empty dict or list."""
 
     folder: Path
     about: Data  # run.json
     end: Data = field(default_factory=dict)  # end.json; empty while it runs
-    metric: str = PASS  # what its reward is told in
+    metric: str = PASS  # the metric of its rewards
 
     @property
     def name(self) -> str:
@@ -100,10 +100,10 @@ class Run:
 
     @cached_property
     def fates(self) -> dict[str, int]:
-        """How many rollouts met each fate: from end.json, or counted in the journal while the run has no end."""
-        told = as_dict(self.end.get("fates"))
-        if told:
-            return {str(k): int(v) for k, v in told.items() if number(v) is not None}
+        """Rollouts by fate: from end.json, or counted in the journal while the run has not ended."""
+        recorded = as_dict(self.end.get("fates"))
+        if recorded:
+            return {str(k): int(v) for k, v in recorded.items() if number(v) is not None}
         counts: dict[str, int] = {}
         for line in _lines(self.folder / "journal.jsonl")[0]:
             for fate in line.get("fates") or ():
@@ -112,15 +112,15 @@ class Run:
 
     @cached_property
     def bill(self) -> dict[str, Data]:
-        """Cost per account; while the run has no end, the last step's totals as the account `train`."""
-        told = {str(k): as_dict(v) for k, v in as_dict(self.end.get("bill")).items()}
-        if told:
-            return told
+        """Cost per account; while the run has not ended, the last step's totals as the account `train`."""
+        recorded = {str(k): as_dict(v) for k, v in as_dict(self.end.get("bill")).items()}
+        if recorded:
+            return recorded
         return {"train": self.steps[-1]} if self.steps else {}
 
     @property
     def metered(self) -> int:
-        """Rollouts begun over all accounts."""
+        """Rollouts started, over all accounts."""
         return int(sum(number(cost.get("rollouts")) or 0 for cost in self.bill.values()))
 
     def samples(self) -> list[Data]:
@@ -129,12 +129,12 @@ class Run:
 
 @dataclass(frozen=True)
 class Study:
-    """Everything a report may show."""
+    """Everything that a report shows."""
 
     folder: Path
     files: dict[str, Data]  # by STUDY_FILES name; absent when the step has not run
     runs: tuple[Run, ...]
-    broken: tuple[str, ...] = ()  # files that are there and cannot be read, with the reason
+    broken: tuple[str, ...] = ()  # files that exist and cannot be read, with the reason
 
     def __getitem__(self, name: str) -> Data:
         return self.files.get(name, {})
@@ -144,7 +144,7 @@ class Study:
 
     @property
     def metric(self) -> str:
-        """What the reward on the page is: pass@1 unless the study, or the comparison, asked for another."""
+        """The metric of the rewards: pass@1 unless the study, or the comparison, has another."""
         return _metric(self.files)
 
     @property
@@ -163,7 +163,7 @@ class Study:
 
     @cached_property
     def sealed_from(self) -> dict[str, str]:
-        """What the forecast was made from, hashed again as it lies here; what is not there, or broken, is left out."""
+        """The hashes of the forecast's inputs, computed again; missing or broken inputs are left out."""
         from isocost.planner.forecast import digest_of, records_hash
 
         version = self["forecast"].get("seal_version", 1)
@@ -174,7 +174,7 @@ class Study:
 
     @cached_property
     def intact(self) -> bool | None:
-        """Whether the forecast still hashes to the seal it carries; None for one of another version, or none."""
+        """Whether the forecast still has the hash of its seal; None for another version's, or without one."""
         from isocost.planner.forecast import Forecast
 
         try:
@@ -187,7 +187,7 @@ class Study:
 
     @cached_property
     def changed(self) -> tuple[str, ...]:
-        """What is not as it was when the forecast was sealed, in words; empty without a forecast."""
+        """What was changed after the forecast was sealed, in words; empty without a forecast."""
         from isocost.planner.forecast import changed
 
         then = as_dict(self["forecast"].get("hashes"))
@@ -213,19 +213,19 @@ def load(folder: Path) -> Study:
 
 
 def law_of(study: Study) -> Law | None:
-    """The fitted law, if there is one that this version reads."""
+    """The fitted law; None without one, or if this version cannot read it."""
     if not study["law"]:
         return None
     from isocost.laws.law import Law
 
     try:
         return Law.of(study["law"])
-    except (UserError, KeyError, TypeError, ValueError, AttributeError):  # written by another version: the page says so
+    except (UserError, KeyError, TypeError, ValueError, AttributeError):  # of another version: a flag reports it
         return None
 
 
 def read_run(folder: Path, metric: str = PASS) -> Run | None:
-    """One run by its folder, or None where there is none that can be read."""
+    """The run in a folder, or None if there is none that can be read."""
     return _run(folder, [], metric) if folder.is_dir() else None
 
 
@@ -257,8 +257,8 @@ def _run_folders(folder: Path) -> list[Path]:
 
 
 def _metric(files: dict[str, Data]) -> str:
-    told = (as_dict(files.get(name)).get("metric") for name in ("study", "comparison", "compare"))
-    return next((str(x) for x in told if x), PASS)
+    recorded = (as_dict(files.get(name)).get("metric") for name in ("study", "comparison", "compare"))
+    return next((str(x) for x in recorded if x), PASS)
 
 
 def _run(folder: Path, broken: list[str], metric: str) -> Run | None:
@@ -284,7 +284,7 @@ def _read(path: Path, broken: list[str]) -> Data:
 
 
 def _lines(path: Path) -> tuple[list[Data], list[str]]:
-    """The lines of a stream that can be read, and why the others cannot."""
+    """The readable lines of a JSON-lines file, and why the others cannot be read."""
     try:
         return good_lines(path)
     except Damaged as e:

@@ -96,7 +96,7 @@ def css_variables(dark: bool) -> str:
 
 
 def solid(spec: Any, dark: bool = False) -> Any:
-    """The same specification with variables replaced by colours, for renderers that know no CSS."""
+    """The same specification with variables replaced by colours, for renderers without CSS."""
     if isinstance(spec, Mapping):
         return {k: solid(v, dark) for k, v in spec.items()}
     if isinstance(spec, list):
@@ -115,17 +115,17 @@ def bundle() -> str:
     return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
-ROOM = {"left": 32, "right": 12, "top": 5, "bottom": 5}  # a reader's font may be wider than the one measured with
+ROOM = {"left": 32, "right": 12, "top": 5, "bottom": 5}  # fonts may be wider than the one used for layout
 
 
 def svg(spec: Spec, width: int = 820, dark: bool = False) -> str:
-    """A still picture of a plot, for a page that runs no script. One plot gives one text, whatever was drawn before."""
+    """A plot as SVG, for a page without scripts. The text does not depend on plots drawn before."""
     import vl_convert
 
     whole = solid({**spec, "width": width, "config": CONFIG, "padding": ROOM}, dark)
     drawn = vl_convert.vegalite_to_svg(whole, vl_version=_vega_lite())
     numbered = {name: f"clip{i}" for i, name in enumerate(dict.fromkeys(re.findall(r"\bclip\d+", drawn)))}
-    return re.sub(r"\bclip\d+", lambda found: numbered[found[0]], drawn)  # the library counts on between plots
+    return re.sub(r"\bclip\d+", lambda found: numbered[found[0]], drawn)  # the library numbers them across plots
 
 
 def _vega_lite() -> str:
@@ -133,7 +133,7 @@ def _vega_lite() -> str:
 
 
 def series_colours(count: int) -> list[str]:
-    """`count` of the ordered colours, as far apart as they go."""
+    """`count` of the ordered colours, as distinct as possible."""
     if count <= 1:
         return ["var(--n2)"]
     slots = [round(i * (N_SLOTS - 1) / (min(count, N_SLOTS) - 1)) for i in range(min(count, N_SLOTS))]
@@ -153,7 +153,7 @@ def kilo_axis() -> alt.Axis:
 
 
 def log_axis() -> alt.Axis:
-    """Labels at 1, 2 and 5 times powers of ten, however far one zooms."""
+    """Labels at 1, 2 and 5 times powers of ten at any zoom."""
     return alt.Axis(
         labelExpr="indexof('125', slice(toString(datum.value), 0, 1)) >= 0 ? format(datum.value, '~s') : ''"
     )
@@ -166,21 +166,19 @@ def compute_axis(unit: str = "rollouts") -> alt.X:
 
 def reward_axis(what: str = "held-out reward") -> alt.Y:
     return alt.Y(
-        "reward:Q", title=what, scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(format=".2f")
+        "reward:Q", title=what, scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(format=".3~f")
     )
 
 
 def level_line(value: float, text: str, channel: str) -> list[alt.Chart]:
     data = alt.Chart(data_of([{channel: value, "text": text}]))
     rule = data.mark_rule(strokeDash=[3, 3]).encode(y=alt.Y(f"{channel}:Q"))
-    return [
-        rule,
-        data.mark_text(align="left", x=4, dy=-7, color="var(--soft)").encode(y=alt.Y(f"{channel}:Q"), text="text:N"),
-    ]
+    words = data.mark_text(align="right", dx=-4, dy=-7, color="var(--soft)")
+    return [rule, words.encode(x=alt.value("width"), y=alt.Y(f"{channel}:Q"), text="text:N")]
 
 
 def finish(chart: Any, alt_text: str, height: int, zoom: bool = False) -> Spec:
-    """Sizes, description and, where there is something to look into, pan by dragging, zoom by ctrl + wheel."""
+    """Add sizes, description and, with `zoom`, panning by drag and zooming by ctrl + wheel."""
     if zoom:
         axes = [(x.encoding.x, x.encoding.y) for x in chart.layer]
         place = next(i for i, (x, y) in enumerate(axes) if isinstance(x, alt.X) and isinstance(y, alt.Y))
@@ -194,7 +192,7 @@ def finish(chart: Any, alt_text: str, height: int, zoom: bool = False) -> Spec:
 
 
 def _numbered(spec: Spec) -> Spec:
-    """Views renamed in order: altair counts them over the life of a process, and bytes must not depend on it."""
+    """Views renamed in order: altair numbers them per process, and the page's bytes must not depend on that."""
     text = json.dumps(spec)
     found = dict.fromkeys(re.findall(r'"(view_\d+)"', text))
     for i, name in enumerate(found):

@@ -1,13 +1,13 @@
-"""Other trainers and the formats of their logs: one file for each, whole. There is nothing to register.
+"""Other trainers and the formats of their logs: one file for each, and nothing to register.
 
 A file here is a trainer's or a format's if it has a `TITLE`, its name. It holds what of this applies:
 
-    SIZES              what the trainer calls n, B and M: three texts with {n}, {B}, {nB} and {M} in them
+    SIZES              the trainer's names for n, B and M: three texts with {n}, {B}, {nB} and {M} in them
     SETTINGS           where its configuration holds each fact (`names.Settings`)
     NAMES              its logs' columns (`names.Names`), the more specific first
     READS, GIVES, LACKS, recognise(path) -> bool, read(path, columns) -> list[Log]
                        a source of `isocost import`: what is read, what such logs give and lack, whether a file or
-                       folder is one of them (reads little), and every run in it (`logs`)
+                       folder is such a log (reads little), and every run in it (`logs`)
     VERSION, write(p) -> str
                        a target of `isocost export`: what it was written against, and the whole configuration
                        (`export.Prescription` -> text that ends with a newline)
@@ -19,7 +19,7 @@ import importlib
 import pkgutil
 from typing import Any
 
-# Of sources the special come first: a log is read by the first that recognises it.
+# Specific sources come first: a log is read by the first that recognises it.
 ORDER = ("trl", "verl", "prime_rl", "nemo_rl", "skyrl", "slime", "openrlhf", "tinker", "sb3", "cleanrl", "wandb",
          "tensorboard", "csv", "jsonl")
 

@@ -35,8 +35,8 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
     reward_only(columns, "cleanrl")
     found = files_of(path)
     rows, texts = board(found, apart=True)
-    told = dict(re.findall(r"^\|([^|\n]+)\|([^|\n]*)\|$", texts.get("hyperparameters/text_summary", ""), re.M))
-    envs, steps = whole(told.get("num_envs")), whole(told.get("num_steps"))
+    settings = dict(re.findall(r"^\|([^|\n]+)\|([^|\n]*)\|$", texts.get("hyperparameters/text_summary", ""), re.M))
+    envs, steps = whole(settings.get("num_envs")), whole(settings.get("num_steps"))
     reward = columns.get("reward", RETURN)
     if not any(reward in row for row in rows):
         raise UserError(f"{path} has no column {reward!r}")
@@ -44,10 +44,10 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
     facts = {
         "n": envs,
         "B": steps,
-        "seed": whole(told.get("seed")),
+        "seed": whole(settings.get("seed")),
         "lr": max(rates, default=None),
     }
-    about = {"model": told.get("exp_name"), "data": told.get("env_id")}
+    about = {"model": settings.get("exp_name"), "data": settings.get("env_id")}
     size = (envs or 0) * (steps or 0)
     points = windows(rows, reward, size) if size else ()
     if not points:

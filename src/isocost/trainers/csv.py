@@ -1,6 +1,6 @@
 """Plain CSV with a header: its columns are named with --map, or have this program's names.
 
-`step` counts updates from 1, `reward` is training reward, `held_out` held-out reward, `rollouts` those begun so far,
+`step` counts updates from 1, `reward` is training reward, `held_out` held-out reward, `rollouts` those started so far,
 before any filter, `seconds` those since the start, `lr` or `learning_rate` the learning rate. With --map seed=COLUMN
 (also n, B, run) the rows of one table are separated into runs.
 """

@@ -1,6 +1,6 @@
-"""A prescription as another trainer's configuration: what every target shares.
+"""A prescription as another trainer's configuration: what all targets share.
 
-What a target has no setting for is listed as comments in what it writes, never left out in silence.
+What a target has no setting for is listed in comments of its file.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from isocost.errors import UserError
 from isocost.trainers.sizes import sizes_of
 from isocost.words import visible
 
-ROOM = 30  # batches of which one update may be refilled: SkyRL gives up after so many, NeMo-RL after 10
+ROOM = 30  # batches that may refill one update: SkyRL stops after so many, NeMo-RL after 10
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A method's update in words that trainers share.
+    """A method's update in the terms that trainers share.
 
     `surrogate` is clipped (PPO's), sequence (GSPO's ratio per response), truncated (CISPO's capped weight) or
     reinforce; `low` and `high` its clip range, `dual` the dual clip's bound. `cap` truncates learner over sampler.
     `advantage` is mean (r - mean r), spread (over the standard deviation too) or others (leave one out). `average`
-    is rollout, token, prompt, length (over the constant `tokens`) or sum (per rollout). `odd` are parts that are none
-    of these.
+    is rollout, token, prompt, length (over the constant `tokens`) or sum (per rollout). `odd` names parts without such
+    a term.
     """
 
     surrogate: Literal["clipped", "sequence", "truncated", "reinforce"] = "clipped"
@@ -51,8 +51,8 @@ class Loss:
 class Prescription:
     """What to train: n rollouts per problem, B problems per update, M updates, `warmup` of them linear.
 
-    `loss` is None where the study was imported and the method is the trainer's own; `left` then says what is known of
-    it. `problems` is the number of training problems, `expected` a line on what the law forecasts. `longest` is the
+    `loss` is None if the study was imported and the method is the trainer's own; `left` then describes it.
+    `problems` is the number of training problems, `expected` a line with the law's forecast. `longest` is the
     longest completion in the logs, in tokens. Sampling settings that are not in the records are None.
     """
 
@@ -82,7 +82,7 @@ class Prescription:
 
 
 def names() -> list[str]:
-    """Every target there is, as `--to` takes them."""
+    """All targets, as `--to` takes them."""
     return sorted(trainers.modules("write"))
 
 
@@ -91,12 +91,12 @@ def load(name: str | None) -> Any:
     if name is None:
         raise UserError(f"name the trainer: --to {', --to '.join(names())}")
     if name not in names():
-        raise UserError(f"there is no target {name!r}; there are {', '.join(names())}")
+        raise UserError(f"unknown target {name!r}; expected one of {', '.join(names())}")
     return trainers.modules("write")[name]
 
 
 def preamble(p: Prescription, target: Any, how: Iterable[str], left: Iterable[str], mark: str = "#") -> str:
-    """The comment a file begins with: what it is, how sizes are counted there, and what could not be carried over."""
+    """The comment at the start of a file: what it is, its sizes, and what could not be carried over."""
     n, B, M = sizes_of(target, {"n": p.n, "B": p.B, "M": p.M})
     lines = [
         f"isocost's prescription of {p.study} for {target.TITLE}:",
@@ -113,17 +113,17 @@ def preamble(p: Prescription, target: Any, how: Iterable[str], left: Iterable[st
 
 
 def epochs(p: Prescription) -> int:
-    """Passes over the training problems that are enough for M updates, where a trainer stops at whichever ends first.
+    """Passes over the training problems that suffice for M updates, for trainers that stop at the first limit.
 
-    A batch takes at most one pass, so that M are enough where the number of problems is not known. A method that
-    refills takes several batches for an update, and has room for `ROOM`.
+    A batch takes at most one pass, so M passes suffice if the number of problems is not known. A method that refills
+    may take up to `ROOM` batches for an update.
     """
     batches = p.M * (ROOM if p.loss is not None and p.loss.refill else 1)
     return -(-batches * p.B // p.problems) + 1 if p.problems else batches
 
 
 def uncounted(p: Prescription) -> list[str]:
-    """What cannot be carried over where M does not tell how many passes over the training problems are made."""
+    """What cannot be carried over if M does not determine the number of passes over the training problems."""
     refills = p.loss is not None and p.loss.refill
     if p.problems and not refills:
         return []
@@ -154,16 +154,41 @@ def unsaid(p: Prescription, options: Mapping[str, tuple[str, str]]) -> list[str]
     return out
 
 
-def aged(loss: Loss, said: str) -> list[str]:
-    """What cannot be carried over of rollouts older than the policy: what a target has instead."""
-    return [f"rollouts up to {loss.max_age} steps old: {said}"] if loss.max_age else []
+def top_k(p: Prescription) -> int | None:
+    """top-k where -1 means every token, as in vLLM; None if it is not in the records."""
+    return None if p.top_k is None else p.top_k or -1
 
 
-def unmixed(loss: Loss, said: str) -> list[str]:
-    """What cannot be carried over of a batch without groups that earned the same throughout."""
+def estimator(loss: Loss) -> str:
+    """The advantage by the names that verl introduced: leave-one-out is rloo, every other baseline grpo."""
+    return "rloo" if loss.advantage == "others" else "grpo"
+
+
+def minibatch(p: Prescription, loss: Loss) -> int:
+    """Problems of a mini-batch, where a trainer counts it in problems."""
+    return max(1, p.B // loss.minibatches)
+
+
+def cispo_range(loss: Loss) -> tuple[float, float]:
+    """CISPO's cap as a clip range around 1, (low, high): no lower bound, and `loss.high` as 1 + high."""
+    return 1.0, loss.high - 1
+
+
+def group_baseline(loss: Loss, whose: str) -> list[str]:
+    """What cannot be carried over of a baseline over the batch, where a target's is over the group."""
+    return [f"a baseline over the batch: {whose} is of the group"] if loss.advantage == "batch" else []
+
+
+def aged(loss: Loss, instead: str) -> list[str]:
+    """What cannot be carried over of rollouts older than the policy, and what a target has instead."""
+    return [f"rollouts up to {loss.max_age} steps old: {instead}"] if loss.max_age else []
+
+
+def unmixed(loss: Loss, instead: str) -> list[str]:
+    """What cannot be carried over of leaving out groups whose rollouts all have the same reward."""
     if not loss.keep_mixed:
         return []
-    return [f"leaving out groups that earned the same throughout{', and refilling' if loss.refill else ''}: {said}"]
+    return [f"leaving out groups with one reward throughout{', and refilling' if loss.refill else ''}: {instead}"]
 
 
 def command(words: Iterable[str]) -> str:
@@ -177,7 +202,7 @@ def options(values: Mapping[str, Any]) -> list[str]:
 
 
 def shown(x: Any) -> str:
-    """A value as YAML, TOML and Hydra all read it."""
+    """A value that YAML, TOML and Hydra read alike."""
     if isinstance(x, bool):
         return "true" if x else "false"
     return f"{x:.6g}" if isinstance(x, float) else str(x)

@@ -1,7 +1,7 @@
-"""Runs of other trainers, read from the logs they left: what a log holds, and finding and recognising logs.
+"""Runs of other trainers, read from their logs: what a log holds, and how logs are found and recognised.
 
-A file is recognised by its content, so that it may have any name. What a log does not say is left out here and named
-later, by `isocost.trainers.record`, which writes the run records that all the rest of the program reads. Nothing is
+A file is recognised by its content, so that it may have any name. What a log lacks is left out here and named
+by `isocost.trainers.record`, which writes the run records that the other commands read. Nothing is
 guessed, unpickled or executed.
 """
 
@@ -21,7 +21,7 @@ Row = dict[str, Any]
 COLUMNS = ("step", "reward", "held_out", "rollouts", "seconds", "epoch", "lr", "length", "seed", "n", "B", "run")
 STACKED = ("run", "n", "B", "seed")  # columns of COLUMNS whose values separate the runs of one table
 FACTS = ("n", "B", "lr", "seed")
-DECAYED = "a constant learning rate:"  # how a log's `missing` begins where its rate fell
+DECAYED = "a constant learning rate:"  # how an entry of `missing` begins if the rate fell
 PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".tar", ".tgz")
 
 
@@ -29,9 +29,9 @@ PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".tar", ".tgz")
 class Point:
     """One logged line: the policy had made `updates` updates when it earned `reward`.
 
-    `rollouts` begun by then, before any filter, `seconds` since the start, `epoch` passes over the problems; None
-    where the log does not say. A training reward is of the step that ended as the `done`-th update, with `after`
-    rollouts begun. `updates` is NaN where only `rollouts` are counted. `more` are other logged numbers under this
+    `rollouts` started by then, before any filter, `seconds` since the start, `epoch` passes over the problems; None
+    if the log lacks them. A training reward is of the step that ended with update `done`, with `after` rollouts
+    started. `updates` is NaN where only `rollouts` are counted. `more` are other logged numbers under this
     program's names.
     """
 
@@ -47,12 +47,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Log:
-    """One run as its log tells it.
+    """One run, as its log has it.
 
-    `train` are training rewards, `held` held-out ones; `reward_column` and `held_column` what the log calls them.
-    `facts` are n, B, lr and seed as far as the log holds them; `about` is model, data, temperature, max_tokens and
-    what else is worth keeping. `unit` is what `rollouts` counts where it is not rollouts. `missing` is what a reader
-    should know is not there; `end` is why the run ended, as end.json has it, if the log says so. `rate` is the
+    `train` are training rewards, `held` held-out ones; `reward_column` and `held_column` the log's names for them.
+    `facts` are those of n, B, lr and seed that the log holds; `about` is model, data, temperature, max_tokens and
+    other settings to record. `unit` is the unit of `rollouts`, if not rollouts. `missing` are notes on what the log
+    lacks; `end` is why the run ended, as in end.json, if the log has it. `rate` is the
     least of rollouts / updates where the log counts both. `parts` are the columns that the fitted reward is the sum of,
     by the kind of reward. `rounding` is how far from its logged value a fact may be, where the log rounds it.
     """
@@ -75,18 +75,18 @@ class Log:
 
 
 class Empty(UserError):
-    """A log without a reward: a run that crashed before it logged one. Among other runs it is skipped and named."""
+    """A log without a reward: a run that crashed early. With other runs it is skipped, and a message names it."""
 
 
 def names() -> list[str]:
-    """Every source there is, as `--from` takes them, the most special first."""
+    """All sources, as `--from` takes them, the most specific first."""
     return list(trainers.modules("read"))
 
 
 def load(name: str) -> Any:
     """The module of a source. Raises UserError if there is none of that name."""
     if name not in names():
-        raise UserError(f"there is no source {name!r}; there are {', '.join(names())}")
+        raise UserError(f"unknown source {name!r}; expected one of {', '.join(names())}")
     return trainers.modules("read")[name]
 
 
@@ -98,15 +98,16 @@ def logs(
 ) -> list[Log]:
     """The runs that a file or folder holds, by a named source or by the first that recognises it.
 
-    A folder that no source recognises is what it holds, file by file and folder by folder, as far as that is
-    recognised. Of several runs those without any reward are left out, and the reason for each is added to `skipped`.
-    Raises UserError where there is nothing, nothing is recognised, no run has a reward, or a log cannot be read.
+    In a folder that no source recognises, every file and folder is tried. Of several runs, those without a reward are
+    left out, and the reason for each is added to `skipped`.
+    Raises UserError if the path does not exist, nothing is recognised, no run has a reward, or a log cannot be read.
     """
     if not path.exists():
         raise UserError(f"there is no file or folder {path}")
     unknown = sorted(set(columns or {}) - set(COLUMNS))
     if unknown:
-        raise UserError(f"--map knows no {unknown[0]!r}; it maps {', '.join(COLUMNS)}, such as --map reward=my_column")
+        raise UserError(f"--map does not take {unknown[0]!r}; expected one of {', '.join(COLUMNS)}, such as --map "
+                        "reward=my_column")
     runs = _runs(path, names() if source is None else [source]) or [(path, source or _by_name(path))]
     once = {at.resolve(): (at, own) for at, own in reversed(runs)}  # a link to a run beside it is that run
     found: list[Log] = []
@@ -135,9 +136,9 @@ def _runs(path: Path, sources: Sequence[str], above: tuple[Path, ...] = ()) -> l
 
 
 def _by_name(path: Path) -> str:
-    """The plain source of a file that none recognises, by its name or its first character: it reads with --map."""
+    """The generic source, which needs --map, of a file that no source recognises: by its name or first character."""
     if path.suffix in PACKED:
-        raise UserError(f"{path} is packed: unpack it first")
+        raise UserError(f"{path} is compressed: decompress it first")
     if path.suffix == ".csv":
         return "csv"
     if path.is_file():

@@ -1,102 +1,64 @@
-"""A recipe's update in the words that trainers share: from its plain data to `Loss`."""
+"""A recipe's update in the terms that trainers share: from its plain data to `Loss`.
+
+Each function declares what it is in these terms (`isocost.traits.exported`), so nothing here names a function.
+"""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from typing import Any
 
 from isocost.runs.names import today
 from isocost.trainers.export import Loss
+from isocost.traits import Export, declared
 
-SURROGATES = {
-    "isocost.parts.loss:clipped": "clipped",
-    "isocost.methods.gspo:loss": "sequence",
-    "isocost.methods.cispo:loss": "truncated",
-    "isocost.methods.reinforce:loss": "reinforce",
-}
-AVERAGES = {
-    "isocost.parts.weight:rollout_mean": "rollout",
-    "isocost.parts.weight:token_mean": "token",
-    "isocost.methods.cispo:weight": "prompt",
-    "isocost.methods.drgrpo:weight": "length",
-    "isocost.methods.reinforce:weight": "sum",
-}
-WHOLE_LOSSES = ("isocost.methods.isohard:loss", "isocost.methods.isoeasy:loss")
-ADVANTAGES = {
-    "isocost.methods.grpo:advantage": "spread",
-    "isocost.methods.drgrpo:advantage": "mean",
-    "isocost.methods.rloo:advantage": "others",
-    "isocost.methods.reinforce:advantage": "batch",
-}
-STOCK = {
-    "choose": ("uniform",),
-    "guide": ("unguided",),
-    "allocate": ("equal",),
-    "play": ("sample",),
-    "schedule": ("together",),
-    "reward": ("verified",),
-    "select": ("everything", "mixed"),
-    "improve": ("policy",),
-}
+NAMED = {"loss": "the loss", "advantage": "the advantage", "weight": "the average"}
+STOCK = ("choose", "guide", "allocate", "play", "schedule", "reward", "select", "improve")
+OWN = ("isocost.parts.", "isocost.methods.")    # a record may come from a stranger: no other function is imported
 
 
 def loss_of(recipe: Mapping[str, Any]) -> Loss:
-    """A recipe's plain data (`isocost.recipe.describe`) in the words that trainers share."""
+    """A recipe's plain data (`isocost.recipe.describe`) in the terms that trainers share.
+
+    What no trainer has is named in `odd`. An improve's `epochs` and `minibatches` are carried over in any case.
+    """
     recipe = _object(today(recipe))
     found: dict[str, Any] = {}
     odd: list[str] = []
-    _terms(_object(recipe.get("loss")), found, odd)
-    advantage = _object(recipe.get("advantage"))
-    if advantage.get("fn") == "isocost.methods.isoeasy:advantage":
-        found["advantage"] = "spread" if advantage.get("std") else "mean"
-    elif advantage.get("fn") in ADVANTAGES:
-        found["advantage"] = ADVANTAGES[advantage["fn"]]
-    else:
-        odd.append(f"the advantage {advantage.get('fn')}")
-    weight = _object(recipe.get("weight"))
-    if weight.get("fn") in AVERAGES:
-        found |= {"average": AVERAGES[weight["fn"]], "tokens": weight.get("tokens")}
-    else:
-        odd.append(f"the average {weight.get('fn')}")
+    for seam, name in NAMED.items():
+        _carry(_object(recipe.get(seam)), name, found, odd)
+    for seam in STOCK:
+        if seam in recipe:
+            _carry(_object(recipe[seam]), f"{seam} is", found, odd)
     improve = _object(recipe.get("improve"))
     found |= {k: improve[k] for k in ("epochs", "minibatches") if improve.get(k)}
-    found |= {
-        "keep_mixed": _name(_object(recipe.get("select"))) == "mixed",
-        "refill": bool(recipe.get("refill")),
-        "max_age": recipe.get("max_age") or 0,
-    }
-    odd += [
-        f"{seam} is {_object(recipe[seam]).get('fn')}"
-        for seam, stock in STOCK.items()
-        if seam in recipe and _name(_object(recipe[seam])) not in stock
-    ]
+    found |= {"refill": bool(recipe.get("refill")), "max_age": recipe.get("max_age") or 0}
     return Loss(**found, odd=tuple(odd))
 
 
-def _terms(loss: Mapping[str, Any], found: dict[str, Any], odd: list[str]) -> None:
-    name = _name(loss)
-    if loss.get("fn") in WHOLE_LOSSES:
-        found |= {"surrogate": "clipped"} | {
-            k: loss[k] for k in ("low", "high", "cap", "kl", "entropy", "estimate") if k in loss
-        }
-    elif loss.get("fn") in SURROGATES:
-        found |= {"surrogate": SURROGATES[loss["fn"]]} | {k: loss[k] for k in ("low", "high", "dual") if k in loss}
-    elif name == "corrected":
-        found["cap"] = loss.get("cap")
-        _terms(_object(loss.get("inner")), found, odd)
-    elif name == "plus":
-        for term in loss.get("terms") or []:
-            _terms(_object(term), found, odd)
-    elif name == "to_reference":
-        found |= {"kl": loss.get("scale", 0.0), "estimate": loss.get("estimate", "k2")}
-    elif name == "entropy_bonus":
-        found["entropy"] = loss.get("scale", 0.0)
-    else:
-        odd.append(f"the loss {loss.get('fn')}")
+def _carry(part: Mapping[str, Any], name: str, found: dict[str, Any], odd: list[str]) -> None:
+    """Add what a described function exports, and the functions inside it, to `found`; else its name to `odd`."""
+    exports = _exports(str(part.get("fn", "")))
+    if not exports:
+        odd.append(f"{name} {part.get('fn')}")
+        return
+    for export in exports:
+        found |= export.at(part)
+    for inner in (part.get("inner"), *(part.get("terms") or ())):
+        if isinstance(inner, Mapping):
+            _carry(inner, name, found, odd)
 
 
-def _name(part: Mapping[str, Any]) -> str:
-    return str(part.get("fn", "")).rsplit(":", 1)[-1]
+def _exports(name: str) -> tuple[Export, ...]:
+    """What a function of the package, "module:function", declares."""
+    module, _, function = name.partition(":")
+    if not module.startswith(OWN):
+        return ()
+    try:
+        return declared(getattr(importlib.import_module(module), function, None)).exports
+    except ModuleNotFoundError:     # a record of another version
+        return ()
 
 
 def _object(x: Any) -> Mapping[str, Any]:

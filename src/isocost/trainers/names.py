@@ -1,4 +1,4 @@
-"""What trainers call things: the columns of their logs, and the keys of their configurations."""
+"""The names that trainers use: columns of their logs, and keys of their configurations."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from isocost.trainers.text import number, whole
 
 @dataclass(frozen=True)
 class Names:
-    """One trainer's columns. Those of rewards are regular expressions, tried in order; the first that is there counts.
+    """One trainer's columns. Those of rewards are regular expressions, tried in order; the first match is used.
 
     `first` is the number of its first step. `more` maps this program's names to the trainer's. `span` is the column
-    of seconds per step, `seconds` that of seconds since the start. `per_step` is rollouts begun in a step. `length` is
-    tokens of an answer, or of one turn of it where `turns` is the column of turns per answer.
-    `policy` is the column that says how many updates the evaluated policy had, where there is one. `again` says that
-    this trainer evaluates one policy twice where a run is resumed. `parts` and `held_parts` are the columns that a
-    reward is the sum of.
+    of seconds per step, `seconds` that of seconds since the start. `per_step` is rollouts started in a step. `length`
+    is tokens of an answer, or of one turn of it where `turns` is the column of turns per answer.
+    `policy` is the column with the number of updates of the evaluated policy, if there is one. With `again` the
+    trainer evaluates one policy twice if a run is resumed. `parts` and `held_parts` are the columns whose sum is the
+    reward.
     """
 
     trainer: str
@@ -47,9 +47,9 @@ class Names:
 class Settings:
     """Where one trainer's configuration holds each fact: keys of the flattened configuration, tried in order.
 
-    `problems` are those of an update, `rollouts` the rollouts of one, `batch` computes these where no key holds them.
-    `warmup` is in updates; a `schedule` of "constant" has none. `method` are keys worth keeping in a record as they
-    are.
+    `problems` are those of an update, `rollouts` the rollouts of one, `batch` computes these if no key holds them.
+    `warmup` is in updates; a `schedule` of "constant" has none. `method` are keys that are recorded
+    unchanged.
     """
 
     n: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class Settings:
 
 
 def spoken(rows: Sequence[Row]) -> Names | None:
-    """Whose names these rows have, by their training reward; None where they are those of no known trainer.
+    """The names that these rows use, by their training reward; None if no known trainer uses them.
 
     A column such as `reward` is in many tables, so names without a path in them are tried last.
     """
@@ -85,12 +85,12 @@ def columns_of(rows: Sequence[Row]) -> list[str]:
 
 
 def match(pattern: str, columns: Sequence[str]) -> str | None:
-    """The first column that a pattern matches whole."""
+    """The first column that a pattern matches completely."""
     return next((c for c in columns if re.fullmatch(pattern, c)), None)
 
 
 def facts_of(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(n, B, lr, seed; model and sampling) from a trainer's own configuration, whichever trainer's it is."""
+    """(n, B, lr, seed; model and sampling) from the configuration of any known trainer."""
     flat = flattened(config)
     known: list[Settings] = [module.SETTINGS for module in trainers.modules("SETTINGS").values()]
 
@@ -118,7 +118,7 @@ def facts_of(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
 
 
 def over(a: int, b: int) -> int | None:
-    """a / b where that is a whole number: what is not makes no batch size."""
+    """a / b if that is an integer, as a batch size must be; else None."""
     return a // b if a % b == 0 else None
 
 

@@ -9,7 +9,18 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from isocost.trainers.export import Prescription, aged, command, epochs, options, preamble, uncounted, unsaid
+from isocost.trainers.export import (
+    Prescription,
+    aged,
+    cispo_range,
+    command,
+    epochs,
+    group_baseline,
+    options,
+    preamble,
+    uncounted,
+    unsaid,
+)
 
 TITLE = "NeMo-RL"
 SIZES = (
@@ -34,7 +45,7 @@ def write(p: Prescription) -> str:
 
 
 def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
-    """(overrides, what they cannot say)."""
+    """(overrides, what they cannot express)."""
     generation = "policy.generation"
     values: dict[str, Any] = {
         "grpo.num_prompts_per_step": p.B,
@@ -73,11 +84,8 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         "policy.train_global_batch_size": max(p.n, p.nB // loss.minibatches),
     }
     if loss.surrogate == "truncated":
-        values |= {
-            "loss_fn.ratio_clip_min": 1.0,
-            "loss_fn.ratio_clip_max": loss.high - 1,
-            "loss_fn.token_level_loss": True,
-        }
+        values["loss_fn.ratio_clip_min"], values["loss_fn.ratio_clip_max"] = cispo_range(loss)
+        values["loss_fn.token_level_loss"] = True
     if loss.kl:
         values["loss_fn.reference_policy_kl_type"] = loss.estimate
     if loss.cap is not None:
@@ -96,7 +104,6 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
     if loss.epochs > 1:
         left.append(f"{loss.epochs} passes over a batch: NeMo-RL makes one")
     if loss.keep_mixed and not loss.refill:
-        left.append("leaving out groups that earned the same throughout, without refilling")
-    if loss.advantage == "batch":
-        left.append("a baseline over the batch: its baseline is of the group")
+        left.append("leaving out groups with one reward throughout, without refilling")
+    left += group_baseline(loss, "its baseline")
     return values, [*left, *aged(loss, "grpo.async_grpo.enabled and its settings"), *loss.odd]

@@ -37,7 +37,7 @@ def write(p: Prescription) -> str:
 
 
 def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
-    """(options, what they cannot say)."""
+    """(options, what they cannot express)."""
     values: dict[str, Any] = {
         "rollout.n_samples_per_prompt": p.n,
         "rollout.batch_size": p.B,
@@ -103,5 +103,5 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
     if filtered:
         values["algo.dynamic_filtering_enable"] = True
         if not loss.refill:
-            left.append("leaving out groups that earned the same throughout, without refilling")
+            left.append("leaving out groups with one reward throughout, without refilling")
     return values, [*left, *aged(loss, "--train.async_enable"), *loss.odd]

@@ -1,4 +1,4 @@
-"""From a log's rows to points: which policy a logged number is of, and what had been spent by then.
+"""From a log's rows to points: which policy a logged number belongs to, and what had been spent by then.
 
 A trainer's step is one of two kinds. Where steps count from 1, the training reward at step s was earned before the
 s-th update, so by a policy with s - 1 updates; averaged over k steps, with s - (k + 1) / 2. Where they count from 0
@@ -22,10 +22,10 @@ from isocost.trainers.names import Names, columns_of, match
 from isocost.trainers.text import collapsed, number, unread, whole
 
 EVALUATED = ("eval_runtime", "eval/runtime")  # seconds of an evaluation: transformers', and as its loggers have it
-RISEN = 0.99  # a learning rate has risen to its highest where it is this share of it
-CONSTANT = 0.9  # a learning rate that never falls below this share of its highest counts as constant
-SUMS = ("reward", "eval_reward", "train/reward", "eval/reward")  # what TRL adds up from several reward functions
-MOST = 20  # columns of which pairs are tried, where the runs of one table are to be separated
+RISEN = 0.99  # share of its maximum at which a learning rate has ended its warm-up
+CONSTANT = 0.9  # a learning rate that never falls below this share of its maximum counts as constant
+SUMS = ("reward", "eval_reward", "train/reward", "eval/reward")  # sums of several reward functions in TRL
+MOST = 20  # columns whose pairs are tried to separate the runs of one table
 
 
 def logs_of(
@@ -38,9 +38,9 @@ def logs_of(
     *,
     facts: Mapping[str, Any] | None = None,
     name: str | None = None,
-    **told: Any,
+    **options: Any,
 ) -> list[Log]:
-    """Rows as logs, by a trainer's names and those the user gave instead; the options are those of `_log`.
+    """Rows as logs, by a trainer's names or those that the user gave instead; the options are those of `_log`.
 
     One log, or one for each value of the columns that the user gave for seed, n, B and run (`STACKED`): the rows of
     several runs in one table. Raises UserError for a column that is not there, for a seed, n or B that is no integer,
@@ -60,7 +60,7 @@ def logs_of(
         stated = {k: v for k, v in key if k != "run"}
         parts = [str(v) if k == "run" else f"{'s' if k == 'seed' else k}{v}" for k, v in key]
         label = "-".join([*([] if "run" in by else [plain]), *parts])
-        found.append(_log(source, path, files, block, names, own, {**(facts or {}), **stated}, label, **told))
+        found.append(_log(source, path, files, block, names, own, {**(facts or {}), **stated}, label, **options))
     return found
 
 
@@ -73,7 +73,7 @@ def _blocks(path: Path, rows: Sequence[Row], by: Mapping[str, str]) -> dict[tupl
             cell = row.get(column)
             value = whole(cell)
             if cell in (None, ""):
-                raise UserError(f"{path}: {column} is empty in a line, so which run that line is of is not known")
+                raise UserError(f"{path}: {column} is empty in a line, so its run is not known")
             if value is None and fact != "run":
                 raise UserError(f"{path}: expected an integer in {column}, got {cell!r}: give --map run={column}")
             key.append((fact, cell if value is None else value))
@@ -98,7 +98,7 @@ def _log(
 ) -> Log:
     """One run's rows as a log.
 
-    `uncounted` says what C is where no column counts rollouts; `rounding` how far from its logged value a fact may be.
+    `uncounted` describes C if no column counts rollouts; `rounding` is how far from its logged value a fact may be.
     """
     there = columns_of(rows)
     step = columns.get("step", names.step)
@@ -119,11 +119,11 @@ def _log(
     if below is not None:
         raise UserError(f"{path}: {step} is {below:g}; steps count from 0 or 1, so leave out the lines below 0")
     rates = _numbers(rows, columns.get("lr", names.lr))
-    known, told = dict(facts), dict(about or {})
+    known, described = dict(facts), dict(about or {})
     if rates and known.get("lr") is None:
         known["lr"] = max(rates)
-    if "warmup" not in told and (rose := _warmed(rows, step, columns.get("lr", names.lr), names.first)):
-        told["warmup"] = rose
+    if "warmup" not in described and (rose := _warmed(rows, step, columns.get("lr", names.lr), names.first)):
+        described["warmup"] = rose
     clock = _clock(names, columns)
     lacks = [*missing, *unread(rows, (step, reward, held, clock, *_used(names, columns)))]
     if uncounted and "rollouts" not in columns:
@@ -134,7 +134,7 @@ def _log(
     lacks += _again(rows, step, held) if held else []
     times = _numbers(rows, clock)
     if any(b < a for a, b in pairwise(times)):
-        lacks.append(f"seconds: {clock} runs backwards, so what a step took is not known")
+        lacks.append(f"seconds: {clock} decreases, so the time of a step is not known")
         names, columns = replace(names, span="", seconds=""), {k: v for k, v in columns.items() if k != "seconds"}
     return Log(
         source,
@@ -145,7 +145,7 @@ def _log(
         reward or None,
         held or None,
         known,
-        told,
+        described,
         missing=tuple(lacks),
         end="diverged" if collapsed(rows, held or reward or "") else None,
         rate=_rate(rows, step, columns.get("rollouts")),
@@ -158,8 +158,8 @@ def _log(
 
 
 def _in_order(path: Path, rows: Sequence[Row], step: str, column: str | None, again: bool) -> None:
-    """Raises UserError where the steps of the lines that hold this column go back, or repeat and may not (`again`):
-    then the table holds several runs, or one that was resumed, and which policy a line is of is not known."""
+    """Raises UserError if the steps of the lines with this column go back, or repeat without `again`: then the table
+    holds several runs, or one that was resumed, and the policy of a line is not known."""
     lines = [row for row in rows if column and None not in (number(row.get(step)), number(row.get(column)))]
     for before, after in pairwise(row[step] for row in lines):
         if before < after or (again and before == after):
@@ -217,38 +217,37 @@ def _again(rows: Sequence[Row], step: str, held: str) -> list[str]:
 
 
 def _rate(rows: Sequence[Row], step: str, column: str | None) -> float | None:
-    """The least of rollouts / steps in a row. The policy that a row tells of has had as many updates as its step, or
-    one fewer and trained on that step's own rollouts."""
-    told = [(number(row.get(column)), number(row.get(step))) for row in rows] if column else []
-    return min((count / at for count, at in told if count is not None and at), default=None)
+    """The least of rollouts / steps in a row. The policy of a row has had as many updates as its step, or one fewer."""
+    counts = [(number(row.get(column)), number(row.get(step))) for row in rows] if column else []
+    return min((count / at for count, at in counts if count is not None and at), default=None)
 
 
 def _warmed(rows: Sequence[Row], step: str, column: str, first: int) -> int | None:
-    """Updates before the first line whose learning rate is the highest; None where that is the first line with one."""
-    told = [(number(r.get(step)), number(r.get(column))) for r in rows]
-    lines = [(at, lr) for at, lr in told if at is not None and lr is not None]
+    """Updates before the first line with the highest learning rate; None if that is the first line with a rate."""
+    rates = [(number(r.get(step)), number(r.get(column))) for r in rows]
+    lines = [(at, lr) for at, lr in rates if at is not None and lr is not None]
     highest = max((lr for _, lr in lines), default=0.0)
     top = next((at for at, lr in lines if lr >= RISEN * highest), None)
     return None if top is None or top == lines[0][0] else round(top - first + 1)
 
 
 def decayed(rates: Sequence[float]) -> list[str]:
-    """What is missing where a logged learning rate, in order of time, falls after its highest."""
+    """What is missing if a logged learning rate, in order of time, falls after its maximum."""
     after = rates[rates.index(max(rates)) :] if rates else ()
     if not after or min(after) >= CONSTANT * after[0]:
         return []
-    return [f"{DECAYED} the logged one decayed, and a run is not at its end where a shorter one ends"]
+    return [f"{DECAYED} the logged one decayed, so the middle of a run does not predict the end of a shorter run"]
 
 
 def _others(patterns: Sequence[str], there: Sequence[str], held: str | None, reward: str | None) -> list[str]:
-    """What is missing where a log has several held-out rewards, and one of them is read."""
+    """What is missing if a log has several held-out rewards and one of them is read."""
     left = [c for c in there if held and c not in (held, reward) and any(re.fullmatch(p, c) for p in patterns)]
     return [f"other held-out rewards: {held} is read, {_some(left)} not (--map held_out=COLUMN)"] if left else []
 
 
 @dataclass(frozen=True)
 class _Total:
-    """What a run had spent when it had made `updates` updates; None where the log does not count."""
+    """What a run had spent after `updates` updates; None if the log does not count it."""
 
     updates: float
     rollouts: float | None
@@ -257,7 +256,7 @@ class _Total:
 
 
 def _totals(rows: Sequence[Row], step: str, names: Names, columns: Mapping[str, str]) -> list[_Total]:
-    """After each row that tells something of the step it is of, in order."""
+    """Totals after each row that counts something, in order."""
     out: list[_Total] = []
     begun = clock = last = 0.0
     counts = times = False
@@ -280,7 +279,7 @@ def _totals(rows: Sequence[Row], step: str, names: Names, columns: Mapping[str, 
 
 
 def _used(names: Names, columns: Mapping[str, str]) -> list[str | None]:
-    """The columns that are read beside steps, rewards and the clock."""
+    """The columns that are read besides steps, rewards and the clock."""
     by = {"rollouts": names.per_step, "epoch": names.epoch, "lr": names.lr, "length": names.length}
     return [*(columns.get(ours, theirs) for ours, theirs in by.items()), names.span]
 
@@ -290,7 +289,7 @@ def _clock(names: Names, columns: Mapping[str, str]) -> str:
 
 
 def _spent(totals: Sequence[_Total], updates: float) -> _Total:
-    """Totals when the policy had so many updates; nothing is spent before the first."""
+    """Totals at this number of updates; nothing is spent before the first."""
     if updates <= 0:
         counts, times = (any(getattr(t, k) is not None for t in totals) for k in ("rollouts", "seconds"))
         return _Total(0.0, 0.0 if counts else None, 0.0 if times else None, None)

@@ -1,13 +1,13 @@
 """prime-rl (0.8): `metrics.jsonl` of the orchestrator's file monitor, which is on by default.
 
 One row per step and one per evaluation: {"step": ..., "time": ..., metrics}. `progress/rollouts` counts all rollouts
-that came home in a step, before any filter, so C is counted. Training reward is `train/agg/all/AGENT/reward/mean`, of
-all that came home; held-out reward `eval/ENV/effective/AGENT/avg@k`, of those without an error. Training is
+that returned in a step, before any filter, so C is counted. Training reward is `train/agg/all/AGENT/reward/mean`, of
+all that returned; held-out reward `eval/ENV/effective/AGENT/avg@k`, of those without an error. Training is
 asynchronous: the policy of an evaluation is its `policy_version`, the number of updates it had; training reward at
 step s is of a policy with s - 1 updates or a few fewer. n, B and learning rate are in `configs/rl.json` beside it, or
 in the TOML file that was launched.
 
-Writing: a TOML file for `uv run rl @ FILE`, to be laid over one that names the model and the environments.
+Writing: a TOML file for `uv run rl @ FILE`, on top of one that names the model and the environments.
 
 orchestrator.batch_size counts rollouts (nB); group_size is n. Warm-up then constant is its linear schedule without
 decay.
@@ -122,7 +122,7 @@ def write(p: Prescription) -> str:
 
 
 def settings(p: Prescription) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """(tables of the file, what they cannot say)."""
+    """(tables of the file, what they cannot express)."""
     tables: dict[str, dict[str, Any]] = {
         "": {"max_steps": p.M},
         "orchestrator": {"batch_size": p.nB, "group_size": p.n},

@@ -1,7 +1,7 @@
-"""A log as a run record: the files that fit, plan, compare, report and ls read, with what is missing named in them.
+"""A log as a run record: the files that fit, plan, compare, report and ls read, which name what is missing.
 
 run.json, metrics.jsonl, timing.jsonl and end.json as `isocost.runs.record` has them (docs/records.md). Besides,
-run.json says where each number came from (`imported`) and what the log does not hold (`missing`).
+run.json has the source of each number (`imported`) and what the log does not hold (`missing`).
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from isocost.runs.measure import HELD_OUT, TRAINING, UNNAMED
 from isocost.trainers.logs import FACTS, Empty, Log, Point
 
 OPTION = {"n": "rollouts per problem", "B": "problems per update", "lr": "learning rate"}
-# How a name spells each fact; a match gives nothing back (?>), so that 1.5e-6 is never read as 1 or 1.5.
+# How a name spells each fact; matches are atomic (?>), so that 1.5e-6 is never read as 1 or 1.5.
 SPELT = dict.fromkeys(FACTS, r"(?>[0-9]+)") | {"lr": r"(?>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)"}
 ENDED = {None: "the log ends here", "diverged": "{} is NaN or infinite to the log's end"}  # by the log's `end`
 EXACT = 1e-9  # what rounding may add to or take from a number
-APART = {"lr": 0.01}  # by how much, of the smaller, two tellings of a fact may differ; others not at all
-STANDS = 0.05  # share of a run's updates over which its first logged mean may reach and still stand for the base
+APART = {"lr": 0.01}  # by how much of the smaller two sources of a fact may differ; other facts must be equal
+STANDS = 0.05  # largest share of a run's updates in its first logged mean for it to be used as the base
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What the user said beside the logs. `scale` is the least and the most a rollout can earn, `base` the reward of
-    the policy before training, in the log's own units, `pattern` how a run's name tells its sizes: 'n{n}-s{seed}'."""
+    """What the user states besides the logs. `scale` is the lowest and highest reward of a rollout, `base` the reward
+    before training, both in the log's own units, `pattern` how a run's name holds its sizes: 'n{n}-s{seed}'."""
 
     n: int | None = None
     B: int | None = None
@@ -65,22 +65,22 @@ class Imported:
 
     @property
     def C(self) -> float:
-        """All that the run had begun at the last line of its log that holds a reward."""
+        """Rollouts that the run had started at the last line of its log with a reward."""
         ends = [p.after if p.after is not None else (p.done or 0) * self.n * self.B for p in self.log.train]
         return max([self.evaluations[-1][0], *ends])
 
     @property
     def seconds(self) -> float | None:
         """Seconds to the last line that has any."""
-        told = [p.seconds for _, p in self.evaluations if p.seconds is not None]
-        return max(told) if told else None
+        seconds = [p.seconds for _, p in self.evaluations if p.seconds is not None]
+        return max(seconds) if seconds else None
 
 
 def resolve(log: Log, asked: Asked) -> Imported:
-    """What a log and a user say together.
+    """A log completed by what the user states.
 
-    Raises UserError where n, B or the learning rate are in neither, where the two disagree, where fewer rollouts
-    were begun than updates take, or where a reward is outside [0, 1].
+    Raises UserError if n, B or the learning rate are in neither, if the two disagree, if fewer rollouts were started
+    than updates take, or if a reward is outside [0, 1].
     """
     facts = _facts(log, asked)
     n, B = int(facts["n"]), int(facts["B"])
@@ -113,15 +113,15 @@ def resolve(log: Log, asked: Asked) -> Imported:
 
 
 def _facts(log: Log, asked: Asked) -> dict[str, Any]:
-    """n, B, learning rate and seed by log, name and user; B of what an update takes, where only that is known.
+    """n, B, learning rate and seed by log, name and user; B follows from n B if only that is known.
 
-    Raises UserError where two of them disagree.
+    Raises UserError if two of them disagree.
     """
     named = _named(log, asked.pattern)
     facts: dict[str, Any] = {}
     for key in FACTS:
-        told = {"the log": log.facts.get(key), "the name": named.get(key), f"--{key}": getattr(asked, key)}
-        facts[key] = _agreed(log, key, {k: v for k, v in told.items() if v is not None})
+        sources = {"the log": log.facts.get(key), "the name": named.get(key), f"--{key}": getattr(asked, key)}
+        facts[key] = _agreed(log, key, {k: v for k, v in sources.items() if v is not None})
     size = log.facts.get("nB")
     if facts["B"] is None and facts["n"] and size:
         if size % facts["n"]:
@@ -140,13 +140,13 @@ def _facts(log: Log, asked: Asked) -> dict[str, Any]:
 def _evaluations(log: Log, n: int, B: int, metric: str, asked: Asked) -> list[tuple[float, Point]]:
     """(C, point) in order of C, rewards in [0, 1]; the stated base first where there is one.
 
-    Without it the first logged mean stands at C = 0 where `_stands` says so.
+    Without it the first logged mean is used at C = 0 if `_is_base` holds.
     """
     points = [_placed(p, n, B) for p in (log.held or log.train)]
     out = [(C, _scaled(log, p, metric, asked.scale)) for C, p in sorted(points, key=lambda x: x[0])]
     if not out:
         raise Empty(f"{log.name}: its log has no line with a reward")
-    if asked.base is None and _stands(log):
+    if asked.base is None and _is_base(log):
         first = out[0][1]
         rollouts, seconds = (None if x is None else 0.0 for x in (first.rollouts, first.seconds))
         return [(0.0, replace(first, updates=0.0, rollouts=rollouts, seconds=seconds)), *out[1:]]
@@ -159,28 +159,28 @@ def _evaluations(log: Log, n: int, B: int, metric: str, asked: Asked) -> list[tu
 
 
 def _averaged(log: Log) -> int:
-    """How many updates the first logged training reward is the mean of, where training reward is what is fitted; 0 for
-    a held-out one, and where the log begins later than its own spacing."""
+    """The number of updates in the first logged training reward's mean, if training reward is fitted; 0 for a
+    held-out one, and if the log starts later than its own spacing."""
     if log.held or len(log.train) < 2 or log.train[0].done is None or log.train[1].done is None:
         return 0
     first, second = log.train[0].done, log.train[1].done
     return round(first) if first <= (second - first) * (1 + EXACT) else 0
 
 
-def _stands(log: Log) -> bool:
-    """Whether the first logged mean is of so few updates of the run that it may stand for the policy before them."""
+def _is_base(log: Log) -> bool:
+    """Whether the first logged mean covers so few updates of the run that it may be used as the base's reward."""
     k = _averaged(log)
     return k > 1 and k <= STANDS * (log.train[-1].done or 0)
 
 
 def _digest(log: Log) -> str:
-    """A hash of the rewards a log holds: two runs of one name differ in it, one run under two names does not."""
-    told = [[p.updates, p.rollouts, p.reward] for p in (*log.train, *log.held)]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+    """A hash of a log's rewards: it differs for two runs of one name, and is equal for one run under two names."""
+    rewards = [[p.updates, p.rollouts, p.reward] for p in (*log.train, *log.held)]
+    return hashlib.sha256(json.dumps(rewards).encode()).hexdigest()[:16]
 
 
 def _named(log: Log, pattern: str | None) -> dict[str, Any]:
-    """Sizes that a run's name tells by a pattern such as 'n{n}-s{seed}'."""
+    """Sizes in a run's name, by a pattern such as 'n{n}-s{seed}'."""
     if pattern is None:
         return {}
     parts = re.split(r"\{(\w+)\}", pattern)
@@ -202,10 +202,11 @@ def _named(log: Log, pattern: str | None) -> dict[str, Any]:
     return {k: float(v) if k == "lr" else int(v) for k, v in found.groupdict().items()}
 
 
-def _agreed(log: Log, key: str, told: Mapping[str, Any]) -> Any:
-    values = list(told.values())
+def _agreed(log: Log, key: str, sources: Mapping[str, Any]) -> Any:
+    """The value of a fact from its sources. Raises UserError if they disagree."""
+    values = list(sources.values())
     if values and max(values) - log.rounding.get(key, 0.0) > min(values) * (1 + APART.get(key, 0.0)):
-        said = ", ".join(f"{v:g} by {who}" for who, v in told.items())
+        said = ", ".join(f"{v:g} by {who}" for who, v in sources.items())
         raise UserError(f"{log.name}: {key} is {said}; leave out what is wrong")
     return values[-1] if values else None
 
@@ -225,15 +226,15 @@ def _scaled(log: Log, point: Point, metric: str, scale: tuple[float, float] | No
         if scale is None:
             raise UserError(f"{log.name}: {metric} is {point.reward:g}, outside [0, 1]{_to_scale(log)}")
         raise UserError(
-            f"{log.name}: {metric} is {point.reward:g}, outside --scale {low:g},{high:g}: give the least and "
-            "the most a rollout can earn"
+            f"{log.name}: {metric} is {point.reward:g}, outside --scale {low:g},{high:g}: give the lowest and "
+            "highest reward of a rollout"
         )
     return replace(point, reward=min(1.0, max(0.0, reward)))
 
 
 def _to_scale(log: Log) -> str:
-    """What to do about a reward outside [0, 1]: give its scale; of a sum of rewards, or fit one of its parts."""
-    scale = "--scale LOW,HIGH, the least and the most a rollout can earn"
+    """The remedy for a reward outside [0, 1]: give its scale or, of a sum of rewards, fit one of its parts."""
+    scale = "--scale LOW,HIGH, the lowest and highest reward of a rollout"
     kind, option = (HELD_OUT, "held_out") if log.held else (TRAINING, "reward")
     parts = log.parts.get(kind) or ()
     if len(parts) < 2:
@@ -264,10 +265,10 @@ def _missing(
         )
     if log.rounding.get("lr") and asked.lr is None:
         out.append(f"the exact learning rate: the log rounds it to within {log.rounding['lr']:.2g} (--lr sets it)")
-    told = [p for _, p in evaluations]
-    if all(p.seconds is None for p in told) and not any(m.startswith("seconds") for m in out):
+    points = [p for _, p in evaluations]
+    if all(p.seconds is None for p in points) and not any(m.startswith("seconds") for m in out):
         out.append("seconds")
-    if all(p.epoch is None for p in told):
+    if all(p.epoch is None for p in points):
         out.append("epochs: passes over the training problems")
     if not any(LENGTH in p.more for p in log.train):
         out.append("tokens of an answer")
@@ -277,14 +278,14 @@ def _missing(
 
 
 def write(run: Imported, folder: Path, *, name: str, purpose: str, seed: int) -> None:
-    """The record of one imported run. What was there under this name is replaced."""
+    """Write the record of one imported run; one of the same name is replaced."""
     folder.mkdir(parents=True, exist_ok=True)
     size = run.n * run.B
     scale = run.stated.get("scale") or (0.0, 1.0)
     steps = [_step(p, size, scale) for p in run.log.train]
     points = [(C, _evaluation(C, p)) for C, p in run.evaluations]
     lines = _together(steps, [line for _, line in points])
-    tokens = {"decode": round(told[-1][1])} if (told := written(lines)) else {}
+    tokens = {"decode": round(counted[-1][1])} if (counted := written(lines)) else {}
     _write_lines(folder / "metrics.jsonl", lines)
     _write_lines(
         folder / "timing.jsonl",
@@ -316,18 +317,18 @@ def write(run: Imported, folder: Path, *, name: str, purpose: str, seed: int) ->
 
 def about(run: Imported, name: str, purpose: str, seed: int) -> dict[str, Any]:
     """run.json of an imported run."""
-    log, told = run.log, run.log.about
+    log, settings = run.log, run.log.about
     return {
         "schema": records.SCHEMA,
         "name": name,
         "purpose": purpose,
         "method": log.source,
         "recipe": {},
-        "arm": {"n": run.n, "B": run.B, "lr": run.lr, "warmup": told.get("warmup"), "multiplier": 1.0},
+        "arm": {"n": run.n, "B": run.B, "lr": run.lr, "warmup": settings.get("warmup"), "multiplier": 1.0},
         "seed": seed,
         "budget": {"rollouts": _whole(run.C)},
-        "model": {"name": str(told.get("model") or UNNAMED), "parameters": None},
-        "problems": {"spec": str(told.get("data") or UNNAMED)},
+        "model": {"name": str(settings.get("model") or UNNAMED), "parameters": None},
+        "problems": {"spec": str(settings.get("data") or UNNAMED)},
         "seal": None,
         "code": records.code(),
         "machine": {},
@@ -337,7 +338,7 @@ def about(run: Imported, name: str, purpose: str, seed: int) -> dict[str, Any]:
             "unit": log.unit,
             "stated": dict(run.stated),
             "metric": {"name": run.metric, "kind": run.kind},
-            "about": dict(told),
+            "about": dict(settings),
             "digest": run.digest,
             "files": [{"name": p.name, "sha256": records.file_hash(p)} for p in log.files],
         },
@@ -369,7 +370,7 @@ def _evaluation(C: float, point: Point) -> dict[str, Any]:
 
 
 def _together(steps: Sequence[dict[str, Any]], evaluations: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """In the order of what was spent; an evaluation after the step that ends where it stands."""
+    """All lines in order of rollouts; an evaluation comes after the step that ends at its rollouts."""
     every = [(s["rollouts"], 0, i, s) for i, s in enumerate(steps)]
     every += [(e["rollouts"], 1, i, e) for i, e in enumerate(evaluations)]
     return [line for *_, line in sorted(every, key=lambda x: x[:3])]

@@ -1,4 +1,4 @@
-"""What other trainers call n, B and M, so that a prescription can be typed into any of them."""
+"""The names of n, B and M in other trainers, so that a prescription can be used in any of them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ NOTES = (
 
 
 def rows(arm: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
-    """(trainer, n, B, M) for one arm, in every trainer's words; a size that is not known stays a letter."""
+    """(trainer, n, B, M) for one arm, in every trainer's names; an unknown size stays a letter."""
     return [(trainer.TITLE, *sizes_of(trainer, arm)) for trainer in trainers.modules("SIZES").values()]
 
 
 def sizes_of(trainer: Any, arm: Mapping[str, Any]) -> tuple[str, str, str]:
-    """n, B and M of an arm in one trainer's words (its `SIZES`)."""
+    """n, B and M of an arm in one trainer's names (its `SIZES`)."""
     n, B = arm.get("n"), arm.get("B")
     sizes = {"n": n or "n", "B": B or "B", "M": arm.get("M") or "M", "nB": n * B if n and B else "nB"}
     words = tuple(text.format(**sizes) for text in trainer.SIZES)

@@ -8,7 +8,21 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from isocost.trainers.export import Prescription, aged, command, epochs, options, preamble, uncounted, unsaid
+from isocost.trainers.export import (
+    Prescription,
+    aged,
+    cispo_range,
+    command,
+    epochs,
+    estimator,
+    group_baseline,
+    minibatch,
+    options,
+    preamble,
+    top_k,
+    uncounted,
+    unsaid,
+)
 
 TITLE = "SkyRL"
 SIZES = (
@@ -41,7 +55,7 @@ def write(p: Prescription) -> str:
 
 
 def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
-    """(overrides, what they cannot say)."""
+    """(overrides, what they cannot express)."""
     algorithm, sampling = "trainer.algorithm", "generator.sampling_params"
     values: dict[str, Any] = {
         "generator.n_samples_per_prompt": p.n,
@@ -56,7 +70,7 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         "trainer.policy.optimizer_config.scheduler": "constant_with_warmup",
         f"{sampling}.temperature": p.temperature,
         f"{sampling}.top_p": p.top_p,
-        f"{sampling}.top_k": (p.top_k or -1) if p.top_k is not None else None,
+        f"{sampling}.top_k": top_k(p),
         f"{sampling}.max_generate_length": p.max_tokens,
     }
     left = [*uncounted(p), *unsaid(p, DEFAULTS)]
@@ -64,7 +78,7 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         return values, left
     loss = p.loss
     values |= {
-        f"{algorithm}.advantage_estimator": "rloo" if loss.advantage == "others" else "grpo",
+        f"{algorithm}.advantage_estimator": estimator(loss),
         f"{algorithm}.grpo_norm_by_std": loss.advantage == "spread",
         f"{algorithm}.policy_loss_type": "dual_clip" if loss.dual else LOSSES.get(loss.surrogate, "regular"),
         f"{algorithm}.loss_reduction": AVERAGES[loss.average],
@@ -73,15 +87,13 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         f"{algorithm}.use_kl_loss": bool(loss.kl),
         f"{algorithm}.use_entropy_loss": bool(loss.entropy),
         "trainer.update_epochs_per_batch": loss.epochs,
-        "trainer.policy_mini_batch_size": max(1, p.B // loss.minibatches),
+        "trainer.policy_mini_batch_size": minibatch(p, loss),
     }
     if loss.dual:
         values[f"{algorithm}.clip_ratio_c"] = loss.dual
     if loss.surrogate == "truncated":
-        values |= {
-            f"{algorithm}.cispo.cispo_eps_clip_low": 1.0,
-            f"{algorithm}.cispo.cispo_eps_clip_high": loss.high - 1,
-        }
+        low, high = cispo_range(loss)
+        values |= {f"{algorithm}.cispo.cispo_eps_clip_low": low, f"{algorithm}.cispo.cispo_eps_clip_high": high}
     if loss.surrogate == "reinforce":
         left.append("the plain policy gradient: with one update per batch the clipped loss has the same gradient")
     if loss.kl:
@@ -101,6 +113,5 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
     if loss.keep_mixed:
         values[f"{algorithm}.dynamic_sampling.type"] = "filter" if loss.refill else None
         values[f"{algorithm}.zero_variance_filter"] = True
-    if loss.advantage == "batch":
-        left.append("a baseline over the batch: grpo's is of the group")
+    left += group_baseline(loss, "grpo's")
     return values, [*left, *aged(loss, "trainer.fully_async and its entry point"), *loss.odd]

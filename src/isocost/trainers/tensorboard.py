@@ -37,8 +37,8 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
     if not found:
         raise UserError(f"{path} holds no event file ({PATTERN})")
     rows, texts = board(found)
-    told = texts.get("args/text_summary") or texts.get("args")
-    facts, about = facts_of(json.loads(told)) if told else ({}, {})
+    arguments = texts.get("args/text_summary") or texts.get("args")
+    facts, about = facts_of(json.loads(arguments)) if arguments else ({}, {})
     known = spoken(rows) or UNKNOWN
     counted = known is BOARD
     # Here a step is the scalar's own, whoever logged it, and so is its time.

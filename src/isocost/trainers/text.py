@@ -1,4 +1,4 @@
-"""Plain text logs: JSON, JSON lines, CSV. A broken file is a UserError; a torn last line is named and not read."""
+"""Plain text logs: JSON, JSON lines, CSV. A broken file is a UserError; an incomplete last line is left out."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def metrics_file(path: Path, below: tuple[str, ...] = ("metrics.jsonl",)) -> Pat
 
 
 def json_table(path: Path) -> tuple[list[Row], list[str]]:
-    """(objects, what was left out) of a JSON list of objects or of JSON lines, told apart by the first character.
+    """(objects, what was left out) of a JSON list of objects or of JSON lines, distinguished by the first character.
 
     Raises UserError where the file is neither.
     """
@@ -45,7 +45,7 @@ def json_table(path: Path) -> tuple[list[Row], list[str]]:
 
 
 def json_of(path: Path) -> Any:
-    """A JSON document. Raises UserError where it is not whole."""
+    """A JSON document. Raises UserError if it is not valid."""
     try:
         return json.loads(_text(path))
     except json.JSONDecodeError as e:
@@ -61,7 +61,7 @@ def json_rows(path: Path) -> tuple[list[Row], list[str]]:
             row = json.loads(line)
         except json.JSONDecodeError as e:
             if i == lines[-1][0]:
-                return rows, [f"the last line of {path.name} is torn and left out"]
+                return rows, [f"the last line of {path.name} is incomplete and left out"]
             raise UserError(f"{path}, line {i}: not JSON: {e.msg}") from None
         if not isinstance(row, dict):
             raise UserError(f"{path}, line {i}: a {type(row).__name__}, expected an object")
@@ -90,20 +90,20 @@ def csv_rows(path: Path, skip: int = 0) -> tuple[list[Row], list[str]]:
         raise UserError(f"{path}: its cells are separated by {other!r}; write it with commas, and points in numbers")
     twice = next((name for name in head if name and head.count(name) > 1), None)
     if twice is not None:
-        raise UserError(f"{path} has the column {twice!r} twice; rename or leave out the one that is not meant")
+        raise UserError(f"{path} has the column {twice!r} twice; rename or remove the wrong one")
     if len(every) == 1:
         raise Empty(f"{path} holds a header ({', '.join(head)}) and no line below it")
     for i, cells in enumerate(every[1:], 2 + skip):
         if len(cells) != len(head):
             if i == len(every) + skip:
-                return rows, [f"the last line of {path.name} is torn and left out"]
+                return rows, [f"the last line of {path.name} is incomplete and left out"]
             raise UserError(f"{path}, line {i}: {len(cells)} cells where the header has {len(head)}")
         rows.append({k: cell(v) for k, v in zip(head, cells, strict=True) if k})
     return rows, []
 
 
 def cell(text: str) -> Any:
-    """A CSV cell as a number, as nothing where it is empty, or as the text it is."""
+    """A CSV cell as a number, None if it is empty, else its text."""
     if not text.strip():
         return None
     try:
@@ -113,23 +113,23 @@ def cell(text: str) -> Any:
 
 
 def unread(rows: Sequence[Row], columns: Iterable[str | None]) -> list[str]:
-    """How many cells of each of these columns hold something that is no finite number, for the list of what is missing.
+    """How many cells of each of these columns are not finite numbers, for the list `missing`.
 
-    Such a cell is left out wherever it stands; an empty one says nothing and is not counted.
+    Such cells are left out; empty cells are not counted.
     """
     out = []
     for column in dict.fromkeys(c for c in columns if c):
         cells = [row[column] for row in rows if row.get(column) not in (None, "")]
         lost = sum(number(x) is None for x in cells)
         if lost:
-            out.append(f"{column} in {lost} of {len(cells)} lines: NaN, infinite or no number, and left out")
+            out.append(f"{column} in {lost} of {len(cells)} lines: NaN, infinite or text, and left out")
     return out
 
 
 def collapsed(rows: Sequence[Row], column: str) -> bool:
-    """Whether a column that held numbers is NaN or infinite to its end.
+    """Whether a column with numbers is NaN or infinite to its end.
 
-    Some loggers write NaN where nothing was measured: an end no longer than the longest gap before it is such a gap.
+    Some loggers write NaN where nothing was measured, so an end no longer than the longest earlier gap is a gap.
     """
     cells = [x for x in (_float(row.get(column)) for row in rows) if x is not None]
     gaps = [len(list(own)) if lost else 0 for lost, own in groupby(cells, key=lambda x: not math.isfinite(x))]
@@ -137,7 +137,7 @@ def collapsed(rows: Sequence[Row], column: str) -> bool:
 
 
 def _float(x: Any) -> float | None:
-    """A number, NaN and infinities among them, or its spelling; None for anything else."""
+    """A number, including NaN and infinities, from a number or its text; None for anything else."""
     if isinstance(x, str):
         x = cell(x)
     return float(x) if isinstance(x, int | float) and not isinstance(x, bool) else None
@@ -151,13 +151,13 @@ def number(x: Any) -> float | None:
 
 
 def whole(x: Any) -> int | None:
-    """A whole number, from a number or its spelling; None for anything else."""
+    """An integer, from a number or its text; None for anything else."""
     value = number(cell(x) if isinstance(x, str) else x)
     return int(value) if value is not None and value == int(value) else None
 
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")  # Excel begins its CSV with a mark that is no part of a name
+        return path.read_text(encoding="utf-8-sig")  # Excel begins its CSV with a byte-order mark
     except UnicodeDecodeError:
         raise UserError(f"{path} is not text") from None

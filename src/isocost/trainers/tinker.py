@@ -61,7 +61,7 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
         missing.append(f"one update per step: num_substeps is {config['num_substeps']}, and a step is counted as one")
     if isinstance(config, dict) and config.get("remove_constant_reward_groups"):
         missing.append(
-            "training reward of all groups: those that earned the same throughout are not in it "
+            "training reward of all groups: those with one reward throughout are not in it "
             "(remove_constant_reward_groups)"
         )
     return logs_of(

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
-from isocost.trainers.export import Prescription, aged, preamble, shown, unmixed, unsaid
+from isocost.trainers.export import Prescription, aged, group_baseline, minibatch, preamble, shown, unmixed, unsaid
 from isocost.trainers.logs import Log
 from isocost.trainers.names import Names, Settings, facts_of, over
 from isocost.trainers.points import logs_of
@@ -152,9 +152,9 @@ def _args(boards: list[Path]) -> dict[str, Any]:
     """The training arguments as transformers writes them into its event file."""
     for path in boards:
         for _, _, _, texts in events(path):
-            told = texts.get("args/text_summary") or texts.get("args")
-            if told:
-                return dict(json.loads(told))
+            arguments = texts.get("args/text_summary") or texts.get("args")
+            if arguments:
+                return dict(json.loads(arguments))
     return {}
 
 
@@ -184,7 +184,7 @@ def write(p: Prescription) -> str:
 
 
 def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
-    """(GRPOConfig's arguments, what they cannot say)."""
+    """(GRPOConfig's arguments, what they cannot express)."""
     values: dict[str, Any] = {
         "num_generations": p.n,
         "per_device_train_batch_size": p.n,
@@ -234,8 +234,7 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         )
     if loss.advantage == "others":
         left.append("leave-one-out: it is r - mean r times n / (n - 1), a constant that Adam undoes")
-    if loss.advantage == "batch":
-        left.append("a baseline over the batch: TRL's is of the group")
+    left += group_baseline(loss, "TRL's")
     if loss.kl and loss.estimate != "k3":
         left.append(f"KL by {loss.estimate}: TRL estimates it by k3")
     if loss.cap is not None:
@@ -250,7 +249,7 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
     if loss.dual:
         left.append(f"the dual clip at {loss.dual}")
     if loss.minibatches > 1:
-        values["gradient_accumulation_steps"] = max(1, p.B // loss.minibatches)
+        values["gradient_accumulation_steps"] = minibatch(p, loss)
         values["steps_per_generation"] = p.B
         values["max_steps"], values["warmup_steps"] = p.M * loss.minibatches, p.warmup * loss.minibatches
         left.append(

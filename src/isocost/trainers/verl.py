@@ -28,7 +28,22 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
-from isocost.trainers.export import Prescription, aged, command, epochs, options, preamble, uncounted, unmixed, unsaid
+from isocost.trainers.export import (
+    Prescription,
+    aged,
+    cispo_range,
+    command,
+    epochs,
+    estimator,
+    group_baseline,
+    minibatch,
+    options,
+    preamble,
+    top_k,
+    uncounted,
+    unmixed,
+    unsaid,
+)
 from isocost.trainers.logs import Log, Row
 from isocost.trainers.names import Names, Settings, facts_of
 from isocost.trainers.points import logs_of
@@ -210,9 +225,9 @@ def _test_scores(said: Any) -> Row:
     """The metrics of a printed `Initial validation metrics: {...}`; none where they cannot be read."""
     if not isinstance(said, str):
         return {}
-    told = re.sub(r"np\.\w+\(([^()]*)\)", r"\1", said.partition(": ")[2])
+    text = re.sub(r"np\.\w+\(([^()]*)\)", r"\1", said.partition(": ")[2])
     try:
-        found = ast.literal_eval(re.sub(r"(?<![\w'/.-])(nan|-?inf)(?![\w'/.-])", "None", told))
+        found = ast.literal_eval(re.sub(r"(?<![\w'/.-])(nan|-?inf)(?![\w'/.-])", "None", text))
     except (ValueError, SyntaxError):
         return {}
     return {_today(k): x for k, v in found.items() if (x := number(v)) is not None} if isinstance(found, dict) else {}
@@ -278,7 +293,7 @@ def write(p: Prescription) -> str:
 
 
 def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
-    """(overrides, what they cannot say)."""
+    """(overrides, what they cannot express)."""
     actor, rollout = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     loss = p.loss
     values: dict[str, Any] = {
@@ -288,7 +303,7 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         f"{rollout}.n": p.n,
         f"{rollout}.temperature": p.temperature,
         f"{rollout}.top_p": p.top_p,
-        f"{rollout}.top_k": (p.top_k or -1) if p.top_k is not None else None,
+        f"{rollout}.top_k": top_k(p),
         f"{actor}.ppo_mini_batch_size": p.B,
         f"{actor}.ppo_epochs": 1,
         f"{actor}.optim.lr": float(p.lr),
@@ -301,7 +316,7 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
     if loss is None:
         return values, left
     values |= {
-        "algorithm.adv_estimator": "rloo" if loss.advantage == "others" else "grpo",
+        "algorithm.adv_estimator": estimator(loss),
         "algorithm.norm_adv_by_std_in_grpo": loss.advantage == "spread",
         "algorithm.use_kl_in_reward": False,
         f"{actor}.policy_loss.loss_mode": LOSSES[loss.surrogate],
@@ -309,21 +324,19 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         f"{actor}.entropy_coeff": loss.entropy,
         f"{actor}.use_kl_loss": bool(loss.kl),
         f"{actor}.ppo_epochs": loss.epochs,
-        f"{actor}.ppo_mini_batch_size": max(1, p.B // loss.minibatches),
+        f"{actor}.ppo_mini_batch_size": minibatch(p, loss),
     }
     if loss.surrogate != "reinforce":
         values |= {f"{actor}.clip_ratio_low": loss.low, f"{actor}.clip_ratio_high": loss.high}
     if loss.surrogate == "truncated":
-        values[f"{actor}.clip_ratio_high"] = loss.high - 1
-        values[f"{actor}.clip_ratio_low"] = 1.0
+        values[f"{actor}.clip_ratio_low"], values[f"{actor}.clip_ratio_high"] = cispo_range(loss)
     if loss.surrogate == "clipped":
         values[f"{actor}.clip_ratio_c"] = loss.dual or 10.0
         if not loss.dual:
-            left.append("no dual clip: verl always has one, here moved out of the way (clip_ratio_c=10)")
+            left.append("no dual clip: verl always has one, here without effect (clip_ratio_c=10)")
     if loss.kl:
         values |= {f"{actor}.kl_loss_coef": loss.kl, f"{actor}.kl_loss_type": KL[loss.estimate]}
-    if loss.advantage == "batch":
-        left.append("a baseline over the batch: grpo's is of the group")
+    left += group_baseline(loss, "grpo's")
     if loss.cap is not None:
         values |= {
             "algorithm.rollout_correction.rollout_is": "token",

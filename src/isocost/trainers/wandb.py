@@ -66,7 +66,7 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
 
 
 def _offline(path: Path) -> Path | None:
-    """The file of the run whose folder this is; None where it is no run's, or several's."""
+    """The .wandb file of a run's folder; None if the folder has none, or several."""
     found = sorted(path.glob("*.wandb"))
     return found[0] if len(found) == 1 else None
 
@@ -88,7 +88,7 @@ def _of_rows(
     name: str | None,
 ) -> list[Log]:
     known = spoken(rows) or Names("", "_step", ())
-    # wandb's own count is the trainer's step, but not transformers', which lets it count the lines it logs.
+    # wandb's own count is the trainer's step, except with transformers, where it counts logged lines.
     if known is not BOARD and not any(known.step in row for row in rows):
         known = replace(known, step="_step")
     counted = known is BOARD or any(known.per_step in row for row in rows)

@@ -173,9 +173,9 @@ def _items(body: bytes, where: int) -> dict[str, Any]:
             continue
         parts = list(fields(item))
         name = ".".join(v.decode() for k, v in parts if k == 2) or next((v.decode() for k, v in parts if k == 1), "")
-        told = next((v for k, v in parts if k == 16), None)
-        if told is not None:
-            out[name] = json.loads(told)
+        value = next((v for k, v in parts if k == 16), None)
+        if value is not None:
+            out[name] = json.loads(value)
     return out
 
 
