@@ -21,9 +21,7 @@ from isocost.compare.results import (
     Probed,
     Sealed,
 )
-from isocost.laws.tracks import SPENT
 from isocost.runs.run import method_defaults
-from isocost.runs.run import its_own
 from isocost.stats.power import POWER, seeds_that_see
 from isocost.units import FLOPS, compared
 from isocost.words import counted, duration
