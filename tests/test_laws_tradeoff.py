@@ -16,9 +16,10 @@ from isocost.laws import fit_law
 from isocost.laws.curves import curves
 from isocost.laws.tradeoff import tradeoff
 from isocost.planner.afford import plan_pilot
+from isocost.planner.budget import Budget, Timing
 from isocost.planner.learning_rate import given
 from isocost.planner.pilot import PilotPlan
-from isocost.planner.rollouts import Budget, Timing, prescribe
+from isocost.planner.rollouts import prescribe
 from isocost.stats.forms import SIGMOID
 from test_laws_audit import forecast, judged, trained
 

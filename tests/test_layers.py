@@ -20,7 +20,7 @@ DOORS = {("isocost.display", "isocost.report.display")}     # lazy: a result sho
 # Pairs of rooms whose imports still point the wrong way.
 OPEN = {
     ("steps", "cli"), ("compare", "cli"), ("doctor", "cli"), ("steps", "report"), ("methods", "contract"),
-    ("trainers", "compare"), ("planner", "compare"),
+    ("trainers", "compare"),
 }
 CIRCLES = [["isocost.local.gguf", "isocost.local.weights"]]     # still to be parted
 LARGEST = 600       # lines of a file

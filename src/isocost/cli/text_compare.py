@@ -21,9 +21,9 @@ from isocost.compare.results import (
     Probed,
     Sealed,
 )
-from isocost.laws.tracks import SPENT
 from isocost.runs.run import its_own
-from isocost.stats.power import POWER, seeds_that_see
+from isocost.stats.power import POWER, seeds_for_comparison
+from isocost.units import compared
 from isocost.words import counted, duration
 
 WORDS = {"better": "better", "worse": "[bold]worse[/]", "same": "the same", "cannot tell": "cannot tell"}
@@ -80,7 +80,7 @@ def detectable(d: Design, noise: Mapping[str, float] | None) -> str:
     else:
         source = "assumed; probes with one seed do not measure it"
     least = d.detectable(sd)
-    needed = seeds_that_see(least / 2, sd, d.alpha)
+    needed = seeds_for_comparison(least / 2, sd, d.alpha)
     more = "" if needed is None else f"; {least / 2:.3f} needs {needed} seeds"
     return (f"minimum detectable difference between two arms {least:.3f} ({POWER:.0%} power) with a standard deviation "
             f"of {sd:.3f} between runs ({source}){more}")
@@ -196,7 +196,7 @@ def _amount(x: float, unit: str, counted_in: str | None = None) -> str:
     """A cost with its unit in words (`counted_in` if given), small amounts to three digits."""
     if unit == "flops":
         return f"{x:.2g} FLOP"
-    words = counted_in or SPENT[unit]
+    words = counted_in or compared(unit)
     return f"{x:,.0f} {words}" if x >= 100 else f"{x:.3g} {words}"
 
 

@@ -12,12 +12,13 @@ from isocost.compare.judge import MARGIN, compare
 from isocost.compare.results import FolderComparison
 from isocost.errors import UserError
 from isocost.laws.curves import PASS
-from isocost.laws.tracks import SPENT, Track, tracks
+from isocost.laws.tracks import Track, tracks
 from isocost.runs import measure
 from isocost.runs.files import find_runs
 from isocost.runs.measure import TRAINING
 from isocost.runs.record import read_json
 from isocost.steps.folder import Home, writing
+from isocost.units import compared
 from isocost.words import counted
 
 LOGGED = "wall-clock seconds (logged)"  # the seconds of imported runs
@@ -61,7 +62,7 @@ def compare_folders(
     notes += _cautions(recorded, arms)
     answer = compare(arms, unit=unit, margin=margin, seed=seed, missing=notes)
     logged = unit == "seconds" and any(r.get("imported") for runs in recorded.values() for r in runs)
-    counted_in = LOGGED if logged else SPENT[unit]
+    counted_in = LOGGED if logged else compared(unit)
     answer = replace(answer, missing=(*answer.missing, *((EVALUATED,) if logged else ())))
     if out is None:
         return FolderComparison(answer, counted_in)

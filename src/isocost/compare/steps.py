@@ -32,9 +32,8 @@ from isocost.laws.curves import PASS, Curve, curves
 from isocost.laws.tracks import Track, tracks
 from isocost.planner.budget import Bill
 from isocost.planner.forecast import digest
-from isocost.planner.learning_rate import MULTIPLIERS, RateRule, fit_rate, trials
-from isocost.planner.pilot import Run
-from isocost.planner.study_runs import warmup
+from isocost.planner.learning_rate import MULTIPLIERS, RateRule, fit_rate, probe_results
+from isocost.planner.study_runs import PlannedRun, warmup
 from isocost.recipe import describe
 from isocost.runs import files as records
 from isocost.runs.files import find_runs
@@ -338,12 +337,13 @@ def _priced(opened: Opened) -> dict[str, Any]:
 def _run_arms(home: Home, d: Design, seal: str, observer: Observer, workers: int | None) -> dict[str, list[Job]]:
     """Probe every arm's learning rate, then train it; returns the training jobs by arm."""
     start = RateRule.of(d.rule)
-    probes = {label: [_job(home, d, label, Run("probe", *d.size(label), d.probe_rollouts, x, i, s), start, seal)
+    probes = {label: [_job(home, d, label, PlannedRun("probe", *d.size(label), d.probe_rollouts, x, i, s), start, seal)
                       for i, s in enumerate(d.probe_seeds) for x in MULTIPLIERS] for label in d.labels}
     with home.phase("probe"):
         run_jobs([job for own in probes.values() for job in own], home.runs, "learning rates", observer, workers)
     if not home.has("rates.json"):
-        seen = {label: trials(curves([home.runs / j.name for j in own], d.metric)) for label, own in probes.items()}
+        seen = {label: probe_results(curves([home.runs / j.name for j in own], d.metric))
+                for label, own in probes.items()}
         home.write("rates.json", {"rates": {label: fit_rate(own, d.batch(label)).data() for label, own in seen.items()},
                                   "noise": _noise_of(home, d, probes)})
     rules = _rates(home)
@@ -353,8 +353,8 @@ def _run_arms(home: Home, d: Design, seal: str, observer: Observer, workers: int
         tuple((tuple(label for label in d.labels if text in rules[label].flags), text) for text in flags),
         _noise(home),
     ))
-    trains = {label: [_job(home, d, label, Run("train", *d.size(label), d.rollouts, 1.0, i, s), rules[label], seal)
-                      for i, s in enumerate(d.seeds)] for label in d.labels}
+    trains = {label: [_job(home, d, label, PlannedRun("train", *d.size(label), d.rollouts, 1.0, i, s), rules[label],
+                           seal) for i, s in enumerate(d.seeds)] for label in d.labels}
     with home.phase("train"):       # seed by seed: a comparison that is stopped has whole replicates
         jobs = [own[i] for i in range(len(d.seeds)) for own in trains.values()]
         run_jobs(jobs, home.runs, "runs", observer, workers)
@@ -384,7 +384,7 @@ def _rates(home: Home) -> dict[str, RateRule]:
     return {label: RateRule.of(rule) for label, rule in found.items()}
 
 
-def _job(home: Home, d: Design, label: str, run: Run, rule: RateRule, seal: str) -> Job:
+def _job(home: Home, d: Design, label: str, run: PlannedRun, rule: RateRule, seal: str) -> Job:
     """One run of one arm, as the job of a study, with the arm's method and a budget in the comparison's unit."""
     probe = run.purpose == "probe"
     job = job_of(home, run, rule, d.probe_points if probe else d.points, seal)

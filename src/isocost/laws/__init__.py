@@ -2,8 +2,8 @@
 
 from isocost.laws.curves import Curve, curves
 from isocost.laws.fit import fit_law
-from isocost.laws.law import Arm, Band, Fit, Flag, Frontier, Growth, Law, Refusal
+from isocost.laws.law import Band, Fit, FittedArm, Flag, Frontier, Growth, Law, Refusal
 from isocost.stats.intervals import Interval
 
-__all__ = ["Arm", "Band", "Curve", "Fit", "Flag", "Frontier", "Growth", "Interval", "Law", "Refusal", "curves",
+__all__ = ["Band", "Curve", "Fit", "FittedArm", "Flag", "Frontier", "Growth", "Interval", "Law", "Refusal", "curves",
            "fit_law"]

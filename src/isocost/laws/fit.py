@@ -19,14 +19,12 @@ from isocost.chance import Purpose, generator
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
 from isocost.laws.identify import cautions, optimum, refusal
-from isocost.laws.law import AUDIT, SELECT, Arm, Band, Fit, Flag, Frontier, Growth, Law, Refusal
+from isocost.laws.law import AUDIT, SELECT, Fit, FittedArm, Flag, Law
 from isocost.stats.forms import fit_many, rise
 from isocost.stats.intervals import Noise, prior_noise, spread
-from isocost.stats.posterior import Chain, Seen, correlation, covariance, joint, shares, thinned
+from isocost.stats.posterior import ArmMean, Chain, correlation, covariance, form_weights, joint, thinned
+from isocost.stats.power import LEVEL
 
-__all__ = ["Arm", "Band", "Fit", "Flag", "Frontier", "Growth", "Law", "Refusal", "fit_law"]
-
-LEVEL = 0.9
 TAILS = (1.0, 0.3, float("inf"))    # the sigmoid first; a slower and a faster approach to the asymptote
 LATE = 0.5          # points weigh as C to this power: the late ones say where a curve goes (ScaleRL drops the early)
 POINTS = 4          # evaluations above C = 0 that an arm needs: A, Cmid, b, and one to be wrong by
@@ -190,7 +188,7 @@ def _pool(arms: list[_Means], base: tuple[float, float]) -> tuple[Noise, bool]:
 
 
 def _fit_arms(means: list[_Means], base: tuple[float, float], noise: Noise, draws: int, rng: np.random.Generator
-              ) -> tuple[tuple[Arm, ...], tuple[float, ...]]:
+              ) -> tuple[tuple[FittedArm, ...], tuple[float, ...]]:
     """Every arm on both splits: least squares for the curve and its folds, a posterior for what it leaves open."""
     if not means:
         return (), tuple(1 / len(TAILS) for _ in TAILS)
@@ -203,16 +201,17 @@ def _fit_arms(means: list[_Means], base: tuple[float, float], noise: Noise, draw
     for split in (SELECT, AUDIT):
         seen = _seen(means, split, noise)
         chains = [joint(seen, base[split], tail, u) for tail in TAILS]
-        weights.append(shares([c.evidence for c in chains]))
+        weights.append(form_weights([c.evidence for c in chains]))
         form = np.searchsorted(np.cumsum(weights[-1])[:-1], (mixed + 0.5) / draws)
         drawn.append(_drawn(chains, form, u))
     arms = []
     for place, (arm, own, moved) in enumerate(zip(means, fitted, _moved(means, base), strict=True)):
         first = arm.runs[0]
         fits = [_fit(own[split], drawn[split][place]) for split in (SELECT, AUDIT)]
-        arms.append(Arm(first.n, first.B, first.lr, tuple(c.run for c in arm.runs), tuple(c.seed for c in arm.runs),
-                        arm.diverged, arm.C, arm.rewards[SELECT], arm.rewards[AUDIT], arm.values("epochs"),
-                        arm.values("seconds"), moved, (fits[SELECT], fits[AUDIT])))
+        arms.append(FittedArm(first.n, first.B, first.lr, tuple(c.run for c in arm.runs),
+                              tuple(c.seed for c in arm.runs), arm.diverged, arm.C, arm.rewards[SELECT],
+                              arm.rewards[AUDIT], arm.values("epochs"), arm.values("seconds"), moved,
+                              (fits[SELECT], fits[AUDIT])))
     return tuple(arms), tuple(float(w) for w in np.mean(weights, 0))
 
 
@@ -226,7 +225,7 @@ def _drawn(chains: Sequence[Chain], form: ndarray, u: ndarray) -> ndarray:
     return out
 
 
-def _seen(means: list[_Means], split: int, noise: Noise) -> list[Seen]:
+def _seen(means: list[_Means], split: int, noise: Noise) -> list[ArmMean]:
     """Each arm's mean with its covariance, at the few points that count."""
     at = thinned(noise.C)
     rho = correlation(noise.C[at], noise.residuals[split][:, at])
@@ -234,7 +233,8 @@ def _seen(means: list[_Means], split: int, noise: Noise) -> list[Seen]:
     for arm in means:
         error = noise.sd(arm.C, arm.mean(split), split) / np.sqrt(len(arm.runs))
         at, sd = thinned(arm.C), np.maximum(error, LEAST_SD * np.median(error))
-        out.append(Seen(arm.runs[0].n, arm.C[at], arm.mean(split)[at], covariance(arm.C[at], sd[at], rho), noise.dof))
+        spread_of_mean = covariance(arm.C[at], sd[at], rho)
+        out.append(ArmMean(arm.runs[0].n, arm.C[at], arm.mean(split)[at], spread_of_mean, noise.dof))
     return out
 
 

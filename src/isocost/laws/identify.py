@@ -11,12 +11,11 @@ from dataclasses import replace
 import numpy as np
 from numpy import ndarray
 
-from isocost.laws.law import ABOVE, AUDIT, BENT, KNOWN, RISEN, SELECT, Flag, Growth, Law, Refusal
+from isocost.laws.law import ABOVE, AUDIT, BENT, EXTRAPOLATION, KNOWN, RISEN, SELECT, Flag, Growth, Law, Refusal
 from isocost.stats.forms import LOG_SIGMOID, fit_many, peak
 from isocost.stats.intervals import PRIOR_SD, Interval, student
 
-FURTHEST = 8.0      # a plan prescribes at most this many times the pilot's largest run
-USELESS = 0.4       # width beyond which the narrowest prediction interval at FURTHEST predicts nothing
+USELESS = 0.4       # width beyond which the narrowest prediction interval at EXTRAPOLATION predicts nothing
 HALF = 0.5          # probability that half of the gain of the most advanced arm lies within the pilot; below it the
                     # prior decides where the curve ends, not the pilot
 SEEDS = 3           # fewer runs in an arm are flagged
@@ -48,7 +47,7 @@ def refusal(law: Law, measured: bool, ends: list[float]) -> Refusal | None:
         return Refusal(why, "a pilot four times as long, at another learning rate if the probe's flags suggest one",
                        4 * whole, "--longer all=4x")
     passed = {arm.n: float((arm.fits[SELECT].draws[:, 2] < arm.C[-1]).mean()) for arm in law.arms}
-    widths = {n: law.predict(n, FURTHEST * law.range[1])[1].width for n in law.ns}
+    widths = {n: law.predict(n, EXTRAPOLATION * law.range[1])[1].width for n in law.ns}
     surest = min(widths, key=lambda n: (widths[n], n))
     furthest = max(passed, key=lambda n: (passed[n], -n))
     short = []
@@ -56,7 +55,7 @@ def refusal(law: Law, measured: bool, ends: list[float]) -> Refusal | None:
         short.append(f"no arm is likely (p >= {HALF:g}) to be past half of its gain; highest: n={furthest}, "
                      f"p = {passed[furthest]:.2f}")
     if widths[surest] > USELESS:
-        short.append(f"at {FURTHEST:.0f} times its largest run the narrowest prediction interval, that of "
+        short.append(f"at {EXTRAPOLATION} times its largest run the narrowest prediction interval, that of "
                      f"n={surest}, is {widths[surest]:.2f} wide (limit {USELESS:g})")
     if short:
         return Refusal(f"pilot too short to identify the curves: {'; and '.join(short)}",
@@ -76,7 +75,8 @@ def cautions(law: Law) -> list[Flag]:
 def _edge(law: Law) -> list[Flag]:
     """The winner at the pilot's end, and at the furthest a plan goes, if it is the first or last of the grid."""
     out: list[Flag] = []
-    for ratio, where in ((1.0, "at the pilot's largest budget"), (FURTHEST, f"at {FURTHEST:.0f} times that budget")):
+    places = (1, "at the pilot's largest budget"), (EXTRAPOLATION, f"at {EXTRAPOLATION} times that budget")
+    for ratio, where in places:
         n = law.best(ratio * law.range[1])
         if len(law.ns) < 2 or n not in (law.ns[0], law.ns[-1]) or out:
             continue

@@ -38,6 +38,7 @@ PARAMETERS = ("A", "Cmid", "b")     # of a curve, as `Fit.draws` has them after 
 FINEST = 2.0**0.125     # n* is read between n a doubling apart: nothing finer than an eighth of that is claimed
 DEAREST = 4.0       # rollouts beyond this many times C are as bad as never: nobody would pay them
 RISEN = 3.0         # standard errors of its gain from which on an arm has improved measurably
+EXTRAPOLATION = 8   # times the pilot's largest run: the longest run that a plan may prescribe
 DECADE = 10.0       # IsoCompute reads its laws within one decade of extrapolation (arXiv 2603.12151)
 
 
@@ -82,7 +83,7 @@ class Fit:
 
 
 @dataclass(frozen=True, eq=False)
-class Arm:
+class FittedArm:
     """One n: S runs that count, evaluated at K common points C > 0, and their fitted curves.
 
     `select` and `audit` are rewards (S, K); `epochs` and `seconds` (K,) are means over runs, NaN where unrecorded;
@@ -170,7 +171,7 @@ class Law:
     take `fallback()` then. `data()` and `Law.of` are its JSON.
     """
 
-    arms: tuple[Arm, ...]
+    arms: tuple[FittedArm, ...]
     R0: tuple[float, float]
     noise: Noise
     inflate: ndarray
@@ -218,7 +219,7 @@ class Law:
             return f"{known}, pooled over arms ({self.dof:g} degrees of freedom)"
         return f"{known}: assumed, not measured, because no n has two runs"
 
-    def arm(self, n: int) -> Arm:
+    def arm(self, n: int) -> FittedArm:
         """The arm of this n. Raises UserError naming the n there are."""
         for arm in self.arms:
             if arm.n == n:
@@ -418,7 +419,7 @@ class Law:
         alone = np.array([self._mixed(arm.fits[split].points, C, split) for arm in self.arms])
         return np.asarray(np.minimum(values.std(0) / np.maximum(alone.std(0), 1e-9), 1.0))
 
-    def _left_out(self, arm: Arm, C: ndarray, split: int, folds: int) -> ndarray:
+    def _left_out(self, arm: FittedArm, C: ndarray, split: int, folds: int) -> ndarray:
         """How much each of the first runs lifts the arm's curve, centred: (folds, K)."""
         fit = arm.fits[split]
         without = np.array([self._mixed(points, C, split) for points in fit.folds])
@@ -476,7 +477,7 @@ class Law:
 
 
 def _check(law: Law) -> None:
-    """Raises UserError where a law's arrays do not fit together: as many of each as `Arm`, `Fit` and `Noise` say."""
+    """Raises UserError if a law's arrays do not have the shapes that `FittedArm`, `Fit` and `Noise` state."""
     D, F = len(law.inflate), len(law.tails)
     shapes: dict[str, tuple[ndarray, tuple[int | None, ...]]] = {
         "noise.residuals": (law.noise.residuals, (2, None, len(law.noise.C))), "weights": (np.array(law.weights), (F,)),
@@ -497,11 +498,11 @@ def _check(law: Law) -> None:
             raise UserError(f"law.json: {name} lacks numbers; fit the law again")
 
 
-def _arm(data: dict[str, Any]) -> Arm:
+def _arm(data: dict[str, Any]) -> FittedArm:
     arrays = {k: _floats(data[k]) for k in ("C", "select", "audit", "epochs", "seconds")}
     select, audit = (Fit(fit["parameters"], *(_floats(fit[k]) for k in ("points", "draws", "folds")))
                      for fit in data["fits"])
-    return Arm(**{**data, **arrays, "runs": tuple(data["runs"]), "seeds": tuple(data["seeds"]),
+    return FittedArm(**{**data, **arrays, "runs": tuple(data["runs"]), "seeds": tuple(data["seeds"]),
                   "fits": (select, audit)})
 
 
@@ -515,7 +516,7 @@ def _floats(values: Any) -> ndarray:
 
 def _plain(value: Any) -> Any:
     """Nested lists, dictionaries, strings and finite numbers; NaN and infinity become null."""
-    if isinstance(value, Arm | Fit | Noise | Growth):
+    if isinstance(value, FittedArm | Fit | Noise | Growth):
         return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Flag | Refusal | Interval):
         return asdict(value)

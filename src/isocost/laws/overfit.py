@@ -40,7 +40,7 @@ class Overfit:
     runs: int
 
 
-def told(found: Sequence[Overfit]) -> str:
+def describe(found: Sequence[Overfit]) -> str:
     """All of them in one sentence for the reader: from which pass over the problems on, and by how much."""
     arms = ", ".join(f"n={x.n} from {f'{x.C:,.0f} rollouts' if x.epoch is None else f'pass {x.epoch:.1f}'} on "
                      f"({-x.fall:+.3f} held out, {x.rise:+.3f} in training)" for x in found)

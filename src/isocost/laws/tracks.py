@@ -17,8 +17,8 @@ from numpy import ndarray
 from isocost.errors import UserError
 from isocost.laws.curves import PASS, Curve, curves
 from isocost.runs.files import read_json, read_lines
+from isocost.units import UNITS
 
-SPENT = {"rollouts": "rollouts", "tokens": "tokens", "flops": "FLOP", "seconds": "busy seconds"}   # unit: name in text
 LENGTH = "completions/mean_length"      # key in metrics.jsonl: mean tokens of a completion
 
 
@@ -75,8 +75,8 @@ def tracks(folders: Sequence[Path], unit: str = "rollouts", metric: str = PASS) 
     Raises:
         UserError: for an unknown unit, or if a record does not hold the cost in that unit.
     """
-    if unit not in SPENT:
-        raise UserError(f"unknown unit of cost {unit!r}; expected one of {', '.join(SPENT)}")
+    if unit not in UNITS:
+        raise UserError(f"unknown unit of cost {unit!r}; expected one of {', '.join(UNITS)}")
     found = []
     for folder in sorted(Path(f) for f in folders):
         for curve in curves([folder], metric):

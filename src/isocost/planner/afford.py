@@ -12,11 +12,12 @@ from math import ceil, lcm, sqrt
 from typing import Any
 
 from isocost.errors import UserError
+from isocost.laws.law import EXTRAPOLATION
 from isocost.planner.budget import Bill, Budget, Prices, Timing, expected_timing, worded
-from isocost.planner.evaluation import LEAST_POINTS, Evaluation, evaluations_of, points
+from isocost.planner.evaluation import LEAST_POINTS, EvaluationPlan, evaluations_of, points
 from isocost.planner.learning_rate import EDGES, MULTIPLIERS, NOISE, RateRule, starting_rule
-from isocost.planner.pilot import EXTRAPOLATION, LEAST_SEEDS, PilotPlan, detects, over
-from isocost.planner.study_runs import COMMON, PRESETS, Preset, Run, Size, largest_that, make_runs, sizes_of
+from isocost.planner.pilot import LEAST_SEEDS, PilotPlan, detects, over
+from isocost.planner.study_runs import COMMON, PRESETS, PlannedRun, Preset, Size, largest_that, make_runs, sizes_of
 from isocost.stats.passk import dead_groups, dead_tallies
 from isocost.stats.power import detectable
 from isocost.words import counted
@@ -44,7 +45,7 @@ def plan_pilot(
     grid: Sequence[int] | None = None,
     B: int | None = None,
     batch: int | None = None,
-    evaluation: Evaluation | None = None,
+    evaluation: EvaluationPlan | None = None,
     timing: Timing | None = None,
     sd: float | None = None,
     worth: float = WORTH,
@@ -70,7 +71,7 @@ def plan_pilot(
             grid divide, both B and batch, or a FLOP budget without the model's size.
     """
     shape = _shape(preset, grid, B, batch)
-    evaluation = evaluation or Evaluation.of_profile(profile)
+    evaluation = evaluation or EvaluationPlan.of_profile(profile)
     if not evaluation_share > 0:
         raise UserError(f"evaluations cost a share of training: more than 0, not {evaluation_share:g}")
     prices = Prices.of(profile, parameters)
@@ -164,7 +165,7 @@ class _Ask:
     seed: int
     prices: Prices
     timing: Timing
-    evaluation: Evaluation
+    evaluation: EvaluationPlan
     share: float
     most_samples: int
     attempts: int
@@ -177,26 +178,26 @@ class _Ask:
 
     # evaluations ----------------------------------------------------------------------------------------------
 
-    def timed(self, e: Evaluation) -> Timing:
+    def timed(self, e: EvaluationPlan) -> Timing:
         """Seconds of runs that are evaluated so: an evaluation takes as long as its rollouts do."""
         asked = self.evaluation.rollouts
         return replace(self.timing, evaluation=self.timing.evaluation * e.rollouts / asked) if asked else self.timing
 
-    def sd(self, e: Evaluation) -> float:
+    def sd(self, e: EvaluationPlan) -> float:
         """Standard deviation between runs of one n, as this evaluation reads them."""
         return sqrt(NOISE**2 + e.sd_of(self.attempts) ** 2) if self.measured_sd is None else self.measured_sd
 
-    def sd_source(self, e: Evaluation) -> str:
+    def sd_source(self, e: EvaluationPlan) -> str:
         if self.measured_sd is not None:
             return "measured"
         sampled = e.sd_of(self.attempts)
         return f"assumed: {NOISE:g} between runs" + (f", {sampled:.3f} of sampling" if sampled else "")
 
-    def effect(self, shape: Preset, e: Evaluation) -> float:
+    def effect(self, shape: Preset, e: EvaluationPlan) -> float:
         """The smallest difference between two n that a grid of this shape detects."""
         return detectable(shape.seeds, len(shape.grid), self.sd(e))
 
-    def cost(self, runs: Sequence[Size], many: int, e: Evaluation) -> float:
+    def cost(self, runs: Sequence[Size], many: int, e: EvaluationPlan) -> float:
         """What evaluating runs so `many` times in all costs over what training them does."""
         seconds = self.timed(e).evaluation
         training = self.prices.bill([(*run, 0) for run in runs], self.timing)
@@ -207,7 +208,7 @@ class _Ask:
         per = detectable(shape.seeds, len(shape.grid), 1.0)
         return 0.25 / max((self.worth / per) ** 2 - NOISE**2, 1e-9) * (1 - 1e-9)
 
-    def precise(self, shape: Preset) -> Evaluation:
+    def precise(self, shape: Preset) -> EvaluationPlan:
         """The evaluation asked for, with as many samples more as this shape needs, and as there may be."""
         e = self.evaluation
         if e.samples is None or self.effect(shape, e) <= self.worth:
@@ -215,7 +216,7 @@ class _Ask:
         samples = ceil(self.needed(shape) / (e.problems / 2)) * self.attempts
         return replace(e, samples=max(e.samples, min(samples, self.most_samples)))
 
-    def evaluated(self, shape: Preset, runs: Sequence[Size]) -> Evaluation:
+    def evaluated(self, shape: Preset, runs: Sequence[Size]) -> EvaluationPlan:
         """The evaluation that a grid of this shape needs, cut to what its runs may spend on it."""
         asked = self.precise(shape)
         if asked.samples is None:
@@ -228,7 +229,7 @@ class _Ask:
                 return e
         return self.fewer(e, cost)
 
-    def fewer(self, e: Evaluation, cost: float) -> Evaluation:
+    def fewer(self, e: EvaluationPlan, cost: float) -> EvaluationPlan:
         """An evaluation that costs `cost` of training with as many samples, then problems, as cost the share allowed.
 
         At least `LEAST_EVALUATED` rollouts are kept, and as many samples as the metric is of.
@@ -240,7 +241,7 @@ class _Ask:
         problems = min(e.problems, max(most // samples, 2))
         return replace(e, samples=samples, problems=problems, held_out=e.problems if problems < e.problems else None)
 
-    def told(self, e: Evaluation, cost: float) -> tuple[str, ...]:
+    def told(self, e: EvaluationPlan, cost: float) -> tuple[str, ...]:
         """What a user should know of an evaluation: what it was cut from, or that it costs more than it should."""
         asked, out = self.evaluation, []
         assert e.samples is None or asked.samples is not None
@@ -259,7 +260,7 @@ class _Ask:
 
     # the pilot ------------------------------------------------------------------------------------------------
 
-    def pilot_runs(self, shape: Preset, C: int) -> tuple[Run, ...]:
+    def pilot_runs(self, shape: Preset, C: int) -> tuple[PlannedRun, ...]:
         unit = shape.unit
         ends = (min(shape.grid), max(shape.grid))
         probe_C = max(unit, round(C * shape.probe_C / shape.C / unit) * unit)
@@ -270,18 +271,18 @@ class _Ask:
         edges = make_runs(self.seed, "edge", ends, shape.B, C, shape.edge_seeds, EDGES, shape.batch)
         return (*probes, *grid, *edges)
 
-    def pilot_evaluation(self, shape: Preset, C: int) -> Evaluation:
+    def pilot_evaluation(self, shape: Preset, C: int) -> EvaluationPlan:
         """How the runs of such a pilot, and those trained after it, are evaluated."""
         return self.evaluated(shape, sizes_of(self.pilot_runs(shape, C)))
 
-    def bill(self, shape: Preset, runs: Sequence[Size], e: Evaluation) -> Bill:
+    def bill(self, shape: Preset, runs: Sequence[Size], e: EvaluationPlan) -> Bill:
         each = {C: 1 + len(e.points(C, shape.unit)) for C in {C for *_, C in runs}}
         return self.prices.bill([(*run, each[run[2]]) for run in runs], self.timed(e))
 
     def pilot_bill(self, shape: Preset, C: int) -> Bill:
         return self.bill(shape, sizes_of(self.pilot_runs(shape, C)), self.pilot_evaluation(shape, C))
 
-    def train_bill(self, shape: Preset, C: int, e: Evaluation) -> Bill:
+    def train_bill(self, shape: Preset, C: int, e: EvaluationPlan) -> Bill:
         """Expected before the law: arms at the grid's middle n and at the common default."""
         arms = (shape.grid[len(shape.grid) // 2], COMMON)
         return self.bill(shape, [(n, shape.B_of(n), C) for n in arms for _ in range(shape.train_seeds)], e)
@@ -391,7 +392,7 @@ class _Ask:
         return (f"no budget pays for a pilot here: runs of one n differ by {self.sd(e):.3f} ({self.sd_source(e)}), so "
                 f"{known} (worth detecting: {self.worth:g}); {needed}")
 
-    def enough(self, shape: Preset, e: Evaluation) -> str:
+    def enough(self, shape: Preset, e: EvaluationPlan) -> str:
         """The fewest samples, or held-out problems, with which this shape detects what is worth it."""
         assert e.samples is not None
         needed, held_out = self.needed(shape), self.evaluation.problems
@@ -452,7 +453,7 @@ class _Ask:
             def runs(C: int, ns: tuple[int, ...] = ns, seeds: int = seeds) -> list[Size]:
                 return [(k, shape.B_of(k), C) for k in ns for _ in range(seeds)]
 
-            def read(C: int, runs: Any = runs) -> Evaluation:
+            def read(C: int, runs: Any = runs) -> EvaluationPlan:
                 return self.fewer(self.evaluation, self.cost(runs(C), 3 * len(runs(C)), self.evaluation))
 
             def bill(C: int, runs: Any = runs, read: Any = read) -> Bill:
@@ -489,7 +490,7 @@ class _Ask:
         both = " and the difference between the two n" if arms > 1 else ""
         return f"{lead}. What the runs will show: the gain over the base{both}, with intervals over {seeds} seeds"
 
-    def _plan(self, shape: Preset, direct: bool, why: str, e: Evaluation, **rest: Any) -> PilotPlan:
+    def _plan(self, shape: Preset, direct: bool, why: str, e: EvaluationPlan, **rest: Any) -> PilotPlan:
         return PilotPlan(
             preset=self.preset, budget=self.budget, seed=self.seed, direct=direct, why=why, grid=shape.grid, B=shape.B,
             seeds=0 if direct else shape.seeds, rate=self.rate, prices=self.prices, timing=self.timed(e),

@@ -37,7 +37,7 @@ EXIT = {"hit": 0, "miss": 3, "cannot tell": 4, "uninformative": 4}
 
 
 @dataclass(frozen=True)
-class Spread:
+class MeanOfRuns:
     """A mean over runs (or pairs of runs) with its Student confidence interval; None where one run gives no spread.
 
     The interval is never narrower than the error that sampling gives the mean: few values may agree by chance.
@@ -52,7 +52,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Score:
+class IntervalScore:
     """An interval score (lower is better): the width, and 2 / (1 - level) for every unit the outcome lies outside."""
 
     name: str
@@ -73,13 +73,13 @@ class Audit:
     verdict: str
     reason: str
     seal: str
-    outcome: Spread | None
-    gain: Spread | None
+    outcome: MeanOfRuns | None
+    gain: MeanOfRuns | None
     forecast: Interval | None
-    scores: tuple[Score, ...]
+    scores: tuple[IntervalScore, ...]
     comparator: int | None
-    comparison: Spread | None
-    difference: Spread | None
+    comparison: MeanOfRuns | None
+    difference: MeanOfRuns | None
     better: str
     claim: bool
     missing: tuple[str, ...]
@@ -106,11 +106,11 @@ class Audit:
         """The audit that `data()` wrote."""
         d = {k: v for k, v in data.items() if k not in ("schema", "beats_naive", "exit_code")}
         for k in ("outcome", "gain", "comparison", "difference"):
-            d[k] = Spread(**{**d[k], "values": tuple(d[k]["values"])}) if d[k] else None
+            d[k] = MeanOfRuns(**{**d[k], "values": tuple(d[k]["values"])}) if d[k] else None
         for k in ("missing", "diverged"):
             d[k] = tuple(d[k])
         d["forecast"] = Interval.of(d["forecast"]) if d["forecast"] else None
-        return Audit(**{**d, "scores": tuple(Score(**s) for s in d["scores"])})
+        return Audit(**{**d, "scores": tuple(IntervalScore(**s) for s in d["scores"])})
 
 
 def seals(study: Path) -> dict[str, str | None]:
@@ -186,18 +186,18 @@ def _sampling(level: float, noise: float, count: int) -> float:
     return float(ndtri((1 + level) / 2)) * noise / sqrt(count)
 
 
-def _spread(values: Sequence[float], level: float, noise: float) -> Spread | None:
+def _spread(values: Sequence[float], level: float, noise: float) -> MeanOfRuns | None:
     if not values:
         return None
     x = np.asarray(values, dtype=float)
     if len(x) < 2:
-        return Spread(float(x[0]), None, None, level, 1, tuple(values))
+        return MeanOfRuns(float(x[0]), None, None, level, 1, tuple(values))
     half = student(level, len(x) - 1) * float(x.std(ddof=1)) / sqrt(len(x))
     half = max(half, _sampling(level, noise, len(x)))
-    return Spread(float(x.mean()), float(x.mean() - half), float(x.mean() + half), level, len(x), tuple(values))
+    return MeanOfRuns(float(x.mean()), float(x.mean() - half), float(x.mean() + half), level, len(x), tuple(values))
 
 
-def _verdict(f: Forecast, outcome: Spread | None, missing: Sequence[str], noise: float) -> tuple[str, str]:
+def _verdict(f: Forecast, outcome: MeanOfRuns | None, missing: Sequence[str], noise: float) -> tuple[str, str]:
     i = f.interval
     if i is None:
         return "cannot tell", f.why
@@ -217,12 +217,12 @@ def _verdict(f: Forecast, outcome: Spread | None, missing: Sequence[str], noise:
     return "hit", f"{where}, an interval that leaves out: {', '.join(out)}"
 
 
-def _scores(f: Forecast, outcome: Spread | None, level: float) -> tuple[Score, ...]:
+def _scores(f: Forecast, outcome: MeanOfRuns | None, level: float) -> tuple[IntervalScore, ...]:
     if outcome is None or f.interval is None:
         return ()
     rows = [("forecast", f.interval.value, f.interval.low, f.interval.high)]
     rows += [(x.name, x.value, x.low, x.high) for x in f.naive]
-    return tuple(Score(*row, interval_score(row[2], row[3], outcome.mean, level)) for row in rows)
+    return tuple(IntervalScore(*row, interval_score(row[2], row[3], outcome.mean, level)) for row in rows)
 
 
 def _pairs(runs: Sequence[Curve], others: Sequence[Curve]) -> list[float]:
@@ -231,7 +231,7 @@ def _pairs(runs: Sequence[Curve], others: Sequence[Curve]) -> list[float]:
     return [float(c.audit[-1]) - right[c.seed] for c in sorted(runs, key=lambda c: c.seed) if c.seed in right]
 
 
-def _better(difference: Spread | None) -> str:
+def _better(difference: MeanOfRuns | None) -> str:
     if difference is None or difference.low is None or difference.high is None:
         return "cannot tell"
     return "prescribed" if difference.low > 0 else "comparator" if difference.high < 0 else "cannot tell"

@@ -14,7 +14,7 @@ LEAST_POINTS = 4        # evaluations after the base that are kept: the fewest t
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class EvaluationPlan:
     """How held-out reward is measured, the same for every run of a study.
 
     `problems` are evaluated, validation and test split together, by `samples` attempts each (None: exactly). Each split
@@ -53,10 +53,10 @@ class Evaluation:
         return points(C, start, 2) if dense else sparse
 
     @staticmethod
-    def of_profile(profile: Mapping[str, Any]) -> Evaluation:
+    def of_profile(profile: Mapping[str, Any]) -> EvaluationPlan:
         """As the profile found the held-out problems: their number, and whether they are read exactly."""
         held_out = int(profile.get("select") or 0) + int(profile.get("audit") or 0)
-        return Evaluation(held_out or 256, None if profile.get("exact", True) else 4)
+        return EvaluationPlan(held_out or 256, None if profile.get("exact", True) else 4)
 
 
 def points(C: int, unit: int, per_doubling: int = 2) -> tuple[int, ...]:
@@ -73,7 +73,7 @@ def points(C: int, unit: int, per_doubling: int = 2) -> tuple[int, ...]:
     return tuple(sorted(out))
 
 
-def evaluations_of(e: Evaluation, runs: Sequence[Size], unit: int) -> int:
+def evaluations_of(e: EvaluationPlan, runs: Sequence[Size], unit: int) -> int:
     """How often these runs are evaluated in all, the base included."""
     many = Counter(C for *_, C in runs)
     return sum(k * (1 + len(e.points(C, unit))) for C, k in many.items())

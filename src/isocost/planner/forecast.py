@@ -23,18 +23,18 @@ import numpy as np
 
 from isocost.errors import UserError
 from isocost.laws.curves import PASS, Curve
-from isocost.laws.fit import Law
-from isocost.planner.rollouts import BESIDE, Arm, Plan
+from isocost.laws.law import Law
+from isocost.planner.rollouts import BESIDE, Plan, PlannedArm
 from isocost.runs.files import read_json
 from isocost.shape import AtLeast, AtMost
 from isocost.stats.intervals import Interval, student
+from isocost.stats.power import LEVEL
 from isocost.words import counted
 
 SCHEMA = 1
 SEAL = 2            # how seals are made: 1 hashed plan and law with the seconds that were measured, 2 without
 CLOCK = ("seconds", "timing", "chosen")     # keys of plan and law that seal 2 leaves out: measured times, and a text
                                             # that quotes them
-LEVEL = 0.9
 _FLAT = ("value", "low", "high", "level")
 _PARTS = {"plan": "plan.json", "law": "law.json", "records": "the pilot's records"}     # by their key in `hashes`
 
@@ -177,7 +177,7 @@ def seal(plan: Plan, law: Law | None, curves: Sequence[Curve] = (), *, records: 
     return replace(bare, seal=_hash(bare))
 
 
-def _names(plan: Plan, arm: Arm | None) -> tuple[str, ...]:
+def _names(plan: Plan, arm: PlannedArm | None) -> tuple[str, ...]:
     return tuple(r.name for r in plan.runs if arm is not None and r.n == arm.n)
 
 

@@ -27,7 +27,7 @@ _STARTS = ((1e5, 3e-4), (1.35e8, 2e-5), (7e9, 5e-7))
 
 
 @dataclass(frozen=True)
-class Trial:
+class ProbeResult:
     """One probe run: rollouts per update, learning rate, held-out reward before and after."""
 
     nB: int
@@ -51,7 +51,7 @@ class RateRule:
     reference: int
     exponent: float = EXPONENT
     ceilings: tuple[tuple[int, float], ...] = ()
-    refused: tuple[Trial, ...] = ()
+    refused: tuple[ProbeResult, ...] = ()
     measured: bool = False
     flags: tuple[str, ...] = ()
     why: str = ""
@@ -84,7 +84,7 @@ class RateRule:
         return RateRule(**{
             **d, "arms": tuple((int(n), int(B), float(lr)) for n, B, lr in d.get("arms", ())),
             "ceilings": tuple((int(b), float(lr)) for b, lr in d.get("ceilings", ())),
-            "refused": tuple(Trial(**t) for t in d.get("refused", ())), "flags": tuple(d.get("flags", ())),
+            "refused": tuple(ProbeResult(**t) for t in d.get("refused", ())), "flags": tuple(d.get("flags", ())),
         })
 
 
@@ -106,16 +106,16 @@ def starting_rule(parameters: float, reference: int = 256) -> RateRule:
                     f"{_rule(lr0, reference, EXPONENT)}; not measured yet")
 
 
-def trials(curves: Sequence[Curve]) -> list[Trial]:
+def probe_results(curves: Sequence[Curve]) -> list[ProbeResult]:
     """The probe runs among these curves, judged on the `select` split, which chooses."""
     return [
-        Trial(c.n * c.B, c.lr, float(c.select[0]), float(c.select[-1]), c.diverged, c.run)
+        ProbeResult(c.n * c.B, c.lr, float(c.select[0]), float(c.select[-1]), c.diverged, c.run)
         for c in curves if c.purpose == "probe"
     ]
 
 
 def fit_rate(
-    results: Sequence[Trial], reference: int = 256, prior: float = EXPONENT, *, noise: float = NOISE
+    results: Sequence[ProbeResult], reference: int = 256, prior: float = EXPONENT, *, noise: float = NOISE
 ) -> RateRule:
     """The rule a probe supports.
 
@@ -146,13 +146,13 @@ def fit_rate(
     return RateRule(lr0, reference, exponent, ceilings, refused, True, flags, why)
 
 
-def _merged(results: Sequence[Trial]) -> list[Trial]:
+def _merged(results: Sequence[ProbeResult]) -> list[ProbeResult]:
     """One trial per setting: the mean over its seeds, diverged if any seed did."""
-    by: dict[tuple[int, float], list[Trial]] = {}
+    by: dict[tuple[int, float], list[ProbeResult]] = {}
     for t in results:
         by.setdefault((t.nB, t.lr), []).append(t)
     return [
-        Trial(nB, lr, float(np.mean([t.start for t in ts])), float(np.mean([t.end for t in ts])),
+        ProbeResult(nB, lr, float(np.mean([t.start for t in ts])), float(np.mean([t.end for t in ts])),
               any(t.diverged for t in ts), " ".join(t.run for t in ts))
         for (nB, lr), ts in sorted(by.items())
     ]
@@ -168,7 +168,7 @@ def _spacing(rates: Sequence[float]) -> float:
     return float(np.diff(x).mean()) if len(x) > 1 else log(MULTIPLIERS[-1])
 
 
-def _best_rate(tried: Sequence[Trial], refused: Sequence[Trial], noise: float) -> tuple[float, float]:
+def _best_rate(tried: Sequence[ProbeResult], refused: Sequence[ProbeResult], noise: float) -> tuple[float, float]:
     """(best log lr, its variance) at one batch. The grid's coarseness counts: a rate stands for those around it."""
     step = _spacing([t.lr for t in tried])
     held = [t for t in tried if t not in refused]
@@ -193,7 +193,7 @@ def _slope(at: np.ndarray, x: np.ndarray, v: np.ndarray, prior: float) -> float:
     return float(np.clip((slope * precision + prior * trust) / (precision + trust), 0.0, 1.0))
 
 
-def _ceiling(tried: Sequence[Trial], refused: Sequence[Trial]) -> float:
+def _ceiling(tried: Sequence[ProbeResult], refused: Sequence[ProbeResult]) -> float:
     """Halfway, in log, between the highest rate that held and the lowest that fell; else half a step beyond."""
     half = exp(_spacing([t.lr for t in tried]) / 2)
     fell = [t.lr for t in tried if t in refused]
@@ -203,7 +203,7 @@ def _ceiling(tried: Sequence[Trial], refused: Sequence[Trial]) -> float:
     return sqrt(max(held) * min(fell)) if held else min(fell) / half
 
 
-def _flags(results: Sequence[Trial], refused: Sequence[Trial], batches: Sequence[int]) -> tuple[str, ...]:
+def _flags(results: Sequence[ProbeResult], refused: Sequence[ProbeResult], batches: Sequence[int]) -> tuple[str, ...]:
     flags = []
     for b in batches:
         tried = [t for t in results if t.nB == b]

@@ -7,7 +7,7 @@ run is at least an eighth of the prescribed one. Where no pilot is long and prec
 the least value of it that would do.
 
 Evaluations by sampling cost at most a quarter of training, in the budget's unit (`EVALUATION_SHARE`). All runs of a
-study share one `Evaluation`: the same held-out problems, samples per problem and first evaluation point, so that every
+study share one `EvaluationPlan`: the same held-out problems, samples per problem and first evaluation point, so every
 curve has the same noise. Exact evaluations sample nothing and are never cut.
 """
 
@@ -21,14 +21,14 @@ from math import ceil, lcm
 from typing import Any
 
 from isocost.errors import UserError
+from isocost.laws.law import EXTRAPOLATION
 from isocost.planner.budget import Bill, Budget, Prices, Timing
-from isocost.planner.evaluation import Evaluation, points
+from isocost.planner.evaluation import EvaluationPlan, points
 from isocost.planner.learning_rate import RateRule
-from isocost.planner.study_runs import COMMON, Run, largest_that, make_runs, problems_of, whole
+from isocost.planner.study_runs import COMMON, PlannedRun, largest_that, make_runs, problems_of, whole
 from isocost.stats.power import LEVEL, POWER, detectable
 from isocost.words import counted
 
-EXTRAPOLATION = 8       # prescribed C over the pilot's largest, at most
 LEAST_SEEDS = 3         # of a trained arm, where there is a pilot
 
 
@@ -56,7 +56,7 @@ class PilotPlan:
     B: int
     C: int
     seeds: int
-    runs: tuple[Run, ...]
+    runs: tuple[PlannedRun, ...]
     points: tuple[int, ...]
     probe_points: tuple[int, ...]
     rate: RateRule
@@ -67,7 +67,7 @@ class PilotPlan:
     train_bill: Bill
     prices: Prices
     timing: Timing
-    evaluation: Evaluation
+    evaluation: EvaluationPlan
     sd: float
     sd_source: str
     detectable: float | None
@@ -85,11 +85,11 @@ class PilotPlan:
         """Pilot and training together."""
         return self.pilot_bill + self.train_bill
 
-    def of_purpose(self, purpose: str) -> tuple[Run, ...]:
+    def of_purpose(self, purpose: str) -> tuple[PlannedRun, ...]:
         """The runs of one purpose: probe, pilot or edge."""
         return tuple(r for r in self.runs if r.purpose == purpose)
 
-    def points_of(self, run: Run) -> tuple[int, ...]:
+    def points_of(self, run: PlannedRun) -> tuple[int, ...]:
         """The rollouts after which this run is evaluated; the base is evaluated before it besides."""
         if run.purpose == "probe":
             return self.probe_points
@@ -212,9 +212,9 @@ class PilotPlan:
         d = {k: v for k, v in data.items() if k not in ("schema", "units")}
         read: dict[str, Any] = {
             "budget": Budget.of(d["budget"]) if d["budget"] else None, "rate": RateRule.of(d["rate"]),
-            "runs": tuple(map(Run.of, d["runs"])), "pilot_bill": Bill.of(d["pilot_bill"]),
+            "runs": tuple(map(PlannedRun.of, d["runs"])), "pilot_bill": Bill.of(d["pilot_bill"]),
             "train_bill": Bill.of(d["train_bill"]), "prices": Prices(**d["prices"]),
-            "timing": Timing.of(d["timing"]), "evaluation": Evaluation(**d["evaluation"]),
+            "timing": Timing.of(d["timing"]), "evaluation": EvaluationPlan(**d["evaluation"]),
         }
         fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in (d | read).items()}
         return PilotPlan(**fields)

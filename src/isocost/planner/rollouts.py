@@ -18,22 +18,14 @@ import numpy as np
 
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
-from isocost.laws.fit import Law
-from isocost.laws.law import SELECT
-from isocost.planner.afford import plan_pilot
-from isocost.planner.budget import Bill, Budget, Prices, Timing, expected_timing, measure_timing, worded
-from isocost.planner.evaluation import Evaluation, points
+from isocost.laws.law import EXTRAPOLATION, SELECT, Law
+from isocost.planner.budget import Bill, Budget, Prices, Timing, worded
 from isocost.planner.learning_rate import RateRule, by_n
-from isocost.planner.pilot import EXTRAPOLATION, LEAST_SEEDS, PilotPlan, detectable
-from isocost.planner.study_runs import COMMON, PRESETS, Preset, Run, make_runs, warmup
+from isocost.planner.pilot import LEAST_SEEDS, PilotPlan
+from isocost.planner.study_runs import COMMON, PlannedRun, make_runs, warmup
 from isocost.shape import FILLED
 from isocost.stats.intervals import Interval
 from isocost.words import counted
-
-__all__ = [
-    "PRESETS", "Arm", "Bill", "Budget", "Check", "Evaluation", "Marginal", "PilotPlan", "Plan", "Preset", "Prices",
-    "Run", "Timing", "detectable", "expected_timing", "marginal", "measure_timing", "plan_pilot", "points", "prescribe",
-]
 
 MARGIN = 0.01           # reward within which two n's are as good as each other
 EPOCHS_FACTOR = 2.0     # beyond this many times the pilot's epochs a plan extrapolates in epochs too
@@ -43,7 +35,7 @@ TIMING_NOISE = 0.05     # costs this close are equal, and the better forecast is
 
 
 @dataclass(frozen=True)
-class Arm:
+class PlannedArm:
     """One arm to train: sizes, learning rate, and what the law expects of it (None where no law speaks).
 
     `confidence` is of the arm's mean curve at C, `prediction` of the mean of as many new runs as are planned.
@@ -64,12 +56,12 @@ class Arm:
     prediction: Interval | None = None
 
     @staticmethod
-    def of(data: Mapping[str, Any]) -> Arm:
+    def of(data: Mapping[str, Any]) -> PlannedArm:
         """The arm in plain data."""
         d = dict(data)
         for k in ("confidence", "prediction"):
             d[k] = Interval.of(d[k]) if d.get(k) else None
-        return Arm(**d)
+        return PlannedArm(**d)
 
 
 @dataclass(frozen=True)
@@ -123,11 +115,11 @@ class Plan:
     chosen: str
     fallback: str
     settle: str
-    arms: Annotated[tuple[Arm, ...], FILLED]
+    arms: Annotated[tuple[PlannedArm, ...], FILLED]
     comparison: str
     claim: bool
     seeds: int
-    runs: tuple[Run, ...]
+    runs: tuple[PlannedRun, ...]
     points: tuple[int, ...]
     rate: RateRule
     timing: Timing
@@ -140,12 +132,12 @@ class Plan:
     flags: tuple[str, ...]
 
     @property
-    def arm(self) -> Arm:
+    def arm(self) -> PlannedArm:
         """The prescribed arm."""
         return self.arms[0]
 
     @property
-    def comparator(self) -> Arm | None:
+    def comparator(self) -> PlannedArm | None:
         """The arm it is compared with, if the budget pays for one."""
         return self.arms[1] if len(self.arms) > 1 else None
 
@@ -164,8 +156,9 @@ class Plan:
         """The plan that `data()` wrote."""
         d = {k: v for k, v in data.items() if k not in ("schema", "arm", "extrapolation", *BESIDE)}
         read: dict[str, Any] = {
-            "budget": Budget.of(d["budget"]) if d["budget"] else None, "arms": tuple(Arm.of(a) for a in d["arms"]),
-            "runs": tuple(map(Run.of, d["runs"])), "rate": RateRule.of(d["rate"]),
+            "budget": Budget.of(d["budget"]) if d["budget"] else None,
+            "arms": tuple(PlannedArm.of(a) for a in d["arms"]),
+            "runs": tuple(map(PlannedRun.of, d["runs"])), "rate": RateRule.of(d["rate"]),
             "timing": Timing.of(d["timing"]), "bill": Bill.of(d["bill"]), "pilot_bill": Bill.of(d["pilot_bill"]),
             "checks": tuple(Check(**c) for c in d["checks"]),
             "marginal": Marginal.of(d["marginal"]) if d["marginal"] else None,
@@ -470,7 +463,7 @@ class _Ask:
         means = self.end_means()
         return sorted(means, key=lambda n: (-means[n], n))
 
-    def arm(self, n: int, C: int, role: str) -> Arm:
+    def arm(self, n: int, C: int, role: str) -> PlannedArm:
         B = self.pilot.B_of(n)
         M = C // (n * B)
         confidence, prediction = (None, None)
@@ -478,7 +471,7 @@ class _Ask:
             confidence, prediction = self.law.predict(n, C, self.pilot.train_seeds)
         seconds = self.seconds(n, C, 1 + len(self.pilot.train_points(C)))
         lr = self.rate.of_arm(n, B)
-        return Arm(role, n, B, M, C, lr, warmup(M), self.epochs(n, C), seconds, confidence, prediction)
+        return PlannedArm(role, n, B, M, C, lr, warmup(M), self.epochs(n, C), seconds, confidence, prediction)
 
     def epochs(self, n: int, C: int) -> float | None:
         return C / (n * self.problems) if self.problems else None
@@ -494,7 +487,7 @@ class _Ask:
         """Seconds of a run; None where no timing is known."""
         return self.timing.seconds(n, self.pilot.B_of(n), C, evaluations) or None
 
-    def checks(self, bill: Bill, C: int, arms: Sequence[Arm]) -> tuple[Check, ...]:
+    def checks(self, bill: Bill, C: int, arms: Sequence[PlannedArm]) -> tuple[Check, ...]:
         if self.pilot.direct:
             return ()
         name = self.budget.unit if self.budget else "rollouts"
@@ -513,7 +506,7 @@ class _Ask:
             Check("warmup", arm.warmup <= 0.05 * arm.M, f"{arm.warmup} of {arm.M} updates warm up (at most 5 %)"),
         )
 
-    def flags(self, arm: Arm) -> tuple[str, ...]:
+    def flags(self, arm: PlannedArm) -> tuple[str, ...]:
         out = list(self.pilot.flags)
         seen = self.pilot_epochs()
         if arm.epochs is not None and seen and arm.epochs > EPOCHS_FACTOR * seen:

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from isocost.laws.law import Law
-from isocost.planner.rollouts import Arm, Plan
+from isocost.planner.rollouts import Plan, PlannedArm
 from isocost.stats.power import MOST, POWER, detectable_paired, seeds_for
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparisonPower:
     """What a prescription's comparison detects with `seeds` per arm (`detectable`), and what the law expects.
 
     `sd` is of one run's reward there, from `dof` degrees of freedom; `needed` seeds detect the `difference` the law
@@ -40,12 +40,12 @@ class Comparison:
         return asdict(self)
 
     @staticmethod
-    def of(data: Mapping[str, Any]) -> Comparison:
+    def of(data: Mapping[str, Any]) -> ComparisonPower:
         """What `data()` wrote."""
-        return Comparison(**data)
+        return ComparisonPower(**data)
 
 
-def comparison(plan: Plan, law: Law) -> Comparison | None:
+def comparison(plan: Plan, law: Law) -> ComparisonPower | None:
     """What the trained arms of a plan will be able to show; None where there is one arm, or no curve of the first."""
     arm, other = plan.arm, plan.comparator
     if other is None or arm.confidence is None:
@@ -54,11 +54,11 @@ def comparison(plan: Plan, law: Law) -> Comparison | None:
     least = detectable_paired(plan.seeds, sd)
     difference = None if other.confidence is None else arm.confidence.value - other.confidence.value
     needed = None if difference is None else seeds_for(difference, sd)
-    return Comparison(plan.seeds, sd, law.dof, least if isfinite(least) else None, difference, needed,
+    return ComparisonPower(plan.seeds, sd, law.dof, least if isfinite(least) else None, difference, needed,
                       _text(plan.seeds, least, difference, needed))
 
 
-def _sd(law: Law, arm: Arm) -> float:
+def _sd(law: Law, arm: PlannedArm) -> float:
     """Run-to-run standard deviation of reward where the arm is expected to end."""
     assert arm.confidence is not None
     return float(law.noise.sd(np.array([float(arm.C)]), np.array([arm.confidence.value]))[0])

@@ -38,6 +38,7 @@ from isocost.stats.forms import risen
 from isocost.stats.intervals import Interval, mixture_quantiles, prior_noise, spread
 from isocost.stats.passk import SOLVED_MEAN, Dead, dead_groups
 from isocost.stats.posterior import SHAPE, SHARED, SLOPE, SLOPE_SPREAD, SLOPES, correlation, thinned
+from isocost.stats.power import LEVEL
 
 WRONG = 0.05            # what a verdict may be wrong in, over all looks at a run
 UNSURE = 0.03           # the chance of reaching the target at which a run is stopped: less than that, for curves are
@@ -46,7 +47,6 @@ UNLIKE = 0.1            # prior weight of a run that is its arm's curve stretche
 SLOWER = np.geomspace(0.5, 16.0, 11)    # times the law's rollouts that a stretched run takes
 GAINS = np.linspace(0.3, 1.1, 9)        # times the law's gain that it makes
 STRETCHED = 100         # of the law's draws that are stretched
-LEVEL = 0.9             # of the intervals shown
 FALL = 0.3              # how far below its start a run may be heading, in reward
 LATEST = 4.0            # the latest midpoint of a candidate, in units of the run's end
 HEIGHTS, MIDPOINTS = 31, 28
@@ -69,7 +69,7 @@ class Groups:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class StoppingVerdict:
     """What to do with a run, and what that rests on.
 
     `C` rollouts are spent of `end`; `reward` is the latest on the validation split. `target` is held-out reward at
@@ -114,7 +114,7 @@ def judge(
     groups: Groups | None = None,
     others: Sequence[int] = (),
     looks: int = 16,
-) -> Verdict:
+) -> StoppingVerdict:
     """The verdict on a run that may spend `end` rollouts, from its evaluations so far.
 
     `law` is used where it has an arm of the run's n. `target` is audit reward at the end, `worth` the least that what
@@ -136,7 +136,7 @@ def judge(
     worthy = None if worth is None else ahead.chance_of_gain(worth)
     dead = _dead(groups, others, looks)
     word, n = _word(ahead, reach, worthy, dead)
-    said = Verdict(
+    said = StoppingVerdict(
         run.run, word, "", ahead.spent, float(end), int((run.C > 0).sum()), float(run.select[-1]), target, reach,
         ahead.final(), ahead.stretch, ahead.gain(NEXT), ahead.gain(END), worth, worthy, dead, n,
         "law" if arm else "none", run.metric,
@@ -156,7 +156,7 @@ def _word(
     return ("continue", None) if n is None else ("change n", n)
 
 
-def _why(v: Verdict) -> str:
+def _why(v: StoppingVerdict) -> str:
     """A verdict's reason in one sentence."""
     if v.end <= v.C:
         return "its budget is spent: there is nothing left to stop"

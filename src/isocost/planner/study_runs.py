@@ -55,7 +55,7 @@ PRESETS = {
 
 
 @dataclass(frozen=True)
-class Run:
+class PlannedRun:
     """One run of a study: what it is for, its sizes, and which seed. Its learning rate is a rule's at n B."""
 
     purpose: str            # probe, pilot, edge or train
@@ -83,9 +83,9 @@ class Run:
         return warmup((self.first_C or self.C) // (self.n * self.B))
 
     @staticmethod
-    def of(data: Mapping[str, Any]) -> Run:
+    def of(data: Mapping[str, Any]) -> PlannedRun:
         """A run from the plain data of a record; what follows from its fields may stand there and is not read."""
-        return Run(**{f.name: data[f.name] for f in fields(Run) if f.name in data})
+        return PlannedRun(**{f.name: data[f.name] for f in fields(PlannedRun) if f.name in data})
 
     def lr(self, rule: RateRule) -> float:
         """The rate this run takes under a rule: the starting rule for probes, the fitted one for all others."""
@@ -107,10 +107,10 @@ def run_seed(seed: int, purpose: str, index: int) -> int:
 def make_runs(
     seed: int, purpose: str, ns: Sequence[int], B: int, C: int, seeds: int, multipliers: Sequence[float] = (1.0,),
     batch: int | None = None,
-) -> tuple[Run, ...]:
+) -> tuple[PlannedRun, ...]:
     """Every combination, seeds outermost: a phase cut short has whole replicates. With `batch`, n B is that."""
     return tuple(
-        Run(purpose, n, problems_of(n, B, batch), C, x, i, run_seed(seed, purpose, i))
+        PlannedRun(purpose, n, problems_of(n, B, batch), C, x, i, run_seed(seed, purpose, i))
         for i in range(seeds) for n in ns for x in multipliers
     )
 
@@ -123,7 +123,7 @@ def whole(grid: Sequence[int], B: int) -> int:
 Size = tuple[int, int, int]     # n, B and C of a run
 
 
-def sizes_of(runs: Sequence[Run]) -> list[Size]:
+def sizes_of(runs: Sequence[PlannedRun]) -> list[Size]:
     return [(r.n, r.B, r.C) for r in runs]
 
 

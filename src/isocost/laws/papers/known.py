@@ -54,7 +54,7 @@ class Points:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class ParameterEstimate:
     """A parameter with its interval; NaN ends where the data leave it open."""
 
     name: str
@@ -157,7 +157,7 @@ def read_points(path: Path, x: str = "x", y: str = "y", run: str = "run") -> Poi
     return Points(values[0], values[1], np.unique(labels, return_inverse=True)[1], told)
 
 
-def estimate(law: Known, points: Points, level: float = 0.9) -> list[Estimate]:
+def estimate(law: Known, points: Points, level: float = 0.9) -> list[ParameterEstimate]:
     """The law's parameters with intervals: the fit to all points, and how it moves when a run is left out.
 
     The jackknife over runs (points, where the table names no runs) with Student's t on runs - 1 degrees of freedom, or
@@ -185,4 +185,4 @@ def estimate(law: Known, points: Points, level: float = 0.9) -> list[Estimate]:
             pair = centre + np.array([-1, 1]) * t.ppf((1 + level) / 2, dof) * error
             pair = np.exp(np.minimum(pair, 690.0)) if log else pair
             ends[i] = np.clip(pair, *(law.bounds or {}).get(name, (-np.inf, np.inf)))
-    return [Estimate(n, float(whole[n]), float(a), float(b)) for n, (a, b) in zip(names, ends, strict=True)]
+    return [ParameterEstimate(n, float(whole[n]), float(a), float(b)) for n, (a, b) in zip(names, ends, strict=True)]

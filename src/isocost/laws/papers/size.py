@@ -26,17 +26,17 @@ OUTER = (0.02, 1.0)                  # the range of alpha: runs that bend little
 
 
 @dataclass(frozen=True)
-class Run:
+class SizeRun:
     """One size's training: its loss 1 - pass@1 at each X, compute or samples."""
 
     parameters: float
     x: ndarray        # (K,)
     loss: ndarray     # (K,)
 
-    def first(self, share: float) -> Run:
+    def first(self, share: float) -> SizeRun:
         """Its beginning, up to a share of its largest X."""
         keep = self.x <= share * self.x.max()
-        return Run(self.parameters, self.x[keep], self.loss[keep])
+        return SizeRun(self.parameters, self.x[keep], self.loss[keep])
 
 
 @dataclass(frozen=True)
@@ -59,17 +59,17 @@ class SizeLaw:
             raise UserError(f"the law knows sizes {known}, not {parameters:g}: `placed` takes its first points")
         return np.exp(self.height[parameters] - self.slope(parameters) * np.log(x))
 
-    def explained(self, run: Run) -> float:
+    def explained(self, run: SizeRun) -> float:
         """R^2 of log L over a run: 1 is perfect, 0 no better than the run's own mean."""
         return _explained(self(run.parameters, run.x), run.loss)
 
-    def placed(self, run: Run) -> SizeLaw:
+    def placed(self, run: SizeRun) -> SizeLaw:
         """The same law with one more size: K_max and N_0 stay, E is that of the points given."""
         height = float(np.mean(np.log(run.loss) + self.slope(run.parameters) * np.log(run.x)))
         return SizeLaw(self.fastest, self.halfway, {**self.height, run.parameters: height})
 
 
-def fit_size(runs: Sequence[Run]) -> SizeLaw:
+def fit_size(runs: Sequence[SizeRun]) -> SizeLaw:
     """K_max, N_0 and every E(N) by least squares in log L over all runs at once, every size with equal weight.
 
     For a given N_0 the rest is linear and solved; N_0 is searched on a grid, then within its best cell. Raises
@@ -124,12 +124,12 @@ class FlooredLaw:
         """The loss of any size with training without end: (N_0 / N)^(alpha beta)."""
         return (self.halfway / np.asarray(parameters, dtype=float)) ** (self.alpha * self.beta)
 
-    def explained(self, run: Run) -> float:
+    def explained(self, run: SizeRun) -> float:
         """R^2 of log L over a run."""
         return _explained(self(run.parameters, run.x), run.loss)
 
 
-def fit_floored(runs: Sequence[Run]) -> FlooredLaw:
+def fit_floored(runs: Sequence[SizeRun]) -> FlooredLaw:
     """The law with a floor by least squares in log L, every size with equal weight, from several starts.
 
     Three parameters are shared and two are each size's own, so sizes must show where they bend: every size needs four
@@ -174,7 +174,7 @@ def fit_floored(runs: Sequence[Run]) -> FlooredLaw:
     )
 
 
-def _sizes(runs: Sequence[Run]) -> list[float]:
+def _sizes(runs: Sequence[SizeRun]) -> list[float]:
     sizes = sorted({r.parameters for r in runs})
     if len(sizes) < 2:
         raise UserError(f"a law of model size needs two sizes or more; there are {len(sizes)}")

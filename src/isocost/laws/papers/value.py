@@ -217,7 +217,7 @@ def trade(
 
 
 @dataclass(frozen=True)
-class Power:
+class PowerLaw:
     """y = factor x^exponent."""
 
     factor: float
@@ -227,10 +227,10 @@ class Power:
         return self.factor * np.asarray(x, dtype=float) ** self.exponent
 
 
-def fit_power(x: ndarray, y: ndarray) -> Power:
+def fit_power(x: ndarray, y: ndarray) -> PowerLaw:
     """A straight line in logarithms: how sigma* (or N*) goes with the budget F, from one `Spend` per threshold."""
     slope, height = np.polyfit(np.log(x), np.log(y), 1)
-    return Power(float(np.exp(height)), float(slope))
+    return PowerLaw(float(np.exp(height)), float(slope))
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from isocost.errors import UserError
 
 
 @dataclass(frozen=True)
-class Spread:
+class Heterogeneity:
     """How unlike a policy's answers to one problem are: sigma, its mean return, and the share of them well above."""
 
     sigma: float
@@ -52,7 +52,7 @@ def bilevel(hits: Sequence[float | None], horizon: int) -> ndarray:
     return np.array([0.0 if h is None else horizon - h for h in hits])
 
 
-def spreads(returns: ndarray, reach: float = 1.0) -> list[Spread]:
+def spreads(returns: ndarray, reach: float = 1.0) -> list[Heterogeneity]:
     """One for each of P problems from (P, m) returns of sampled answers, m two or more.
 
     sigma_x^2 sums over steps what the choice of a token there moves the expected return. Tokens are the only chance in
@@ -64,7 +64,7 @@ def spreads(returns: ndarray, reach: float = 1.0) -> list[Spread]:
         raise UserError("how unlike answers are needs two or more of each problem")
     sigma, mean = table.std(1, ddof=1), table.mean(1)
     above = (table >= (mean + reach * sigma)[:, None] - 1e-12).mean(1)
-    return [Spread(*map(float, row)) for row in zip(sigma, mean, above, strict=True)]
+    return [Heterogeneity(*map(float, row)) for row in zip(sigma, mean, above, strict=True)]
 
 
 def advise(returns: ndarray, horizon: float = 1.0, *, traces: int | None = None, reach: float = 0.5) -> Advice:
