@@ -79,7 +79,7 @@ def test_a_run_without_an_evaluation_is_left_out(tmp_path):
 
 
 def test_what_is_not_a_record_is_named(tmp_path):
-    with pytest.raises(UserError, match="holds no runs"):
+    with pytest.raises(UserError, match="contains no runs"):
         curves(tmp_path)
     with pytest.raises(UserError, match="not a run record"):
         curves([tmp_path])
@@ -145,7 +145,7 @@ def test_a_curve_is_of_the_metric_asked_for_and_of_pass_at_1_unless_asked(tmp_pa
     with pytest.raises(UserError, match="no metric 'best4'; there are pass@1, best@k"):
         curves(tmp_path, "best4")
     write(tmp_path, "old", [0.3, 0.4], seed=1)
-    with pytest.raises(UserError, match="old: its evaluations hold pass@1, and no best@4; those of 4 samples"):
+    with pytest.raises(UserError, match="old: its evaluations have pass@1, but not best@4; best@4 needs exact"):
         curves(tmp_path, "best@4")
 
 

@@ -88,12 +88,12 @@ def test_a_sweep_at_one_B_says_nothing_of_it_and_the_two_are_never_pooled():
     with pytest.raises(UserError, match=r"sweep at B = 16.*--fixed-batch"):
         tradeoff(fit_law(pilot(easy, batch=0), draws=20))
     fixed_B, fixed_batch = pilot(easy, batch=0, lr=1e-3), pilot(easy)
-    with pytest.raises(UserError, match=r"two runs are called n16-s0.*fit them apart|two runs are called n2-s0"):
+    with pytest.raises(UserError, match=r"two runs are called n16-s0.*fit them separately|two runs are called n2-s0"):
         fit_law([*fixed_B, *fixed_batch], draws=20)
     with pytest.raises(UserError, match=r"n=2 but B=(16|128).* B=(16|128).*one law is of one B"):
         fit_law([*fixed_B, *(replace(c, run=f"{c.run}-batch", seed=c.seed + 9) for c in fixed_batch)], draws=20)
     apart = [c for c in fixed_B if c.n < 16] + [c for c in fixed_batch if c.n > 16]
-    with pytest.raises(UserError, match="one B for all n, or one n B; fit them apart"):
+    with pytest.raises(UserError, match="one B for all n, or one n B; fit them separately"):
         fit_law(apart, draws=20)
 
 

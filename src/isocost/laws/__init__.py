@@ -1,4 +1,4 @@
-"""From records to laws, plans, forecasts and audits. Reads records; never imports what trains."""
+"""From records to laws. Reads records; never imports a trainer."""
 
 from isocost.laws.curves import Curve, curves
 from isocost.laws.fit import fit_law

@@ -67,8 +67,7 @@ class Track:
 
 
 def tracks(folders: Sequence[Path], unit: str = "rollouts", metric: str = PASS) -> list[Track]:
-    """The runs in these folders as tracks of test-split reward, in order of name; runs without an evaluation are
-    left out.
+    """The runs in these folders as tracks of test-split reward, by name; runs without an evaluation are left out.
 
     `unit` is rollouts, tokens (decoded), flops or seconds (busy with training); only training counts.
 

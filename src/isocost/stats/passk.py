@@ -310,7 +310,7 @@ def regime_of_rewards(rewards: ndarray) -> Regime:
     """The regime of a (P, m) table of graded rewards: by mean reward, and `low_and_alike` for "at most one right"."""
     table = np.asarray(rewards, dtype=float)
     found = regime(float(low_and_alike(table, 1).mean()), float(table.mean()))
-    why = found.why.replace("have at most one right sample", "have equal rewards except at most one, with a mean below 1/2")
+    why = found.why.replace("have at most one right sample", "have equal rewards but for one at most, mean below 1/2")
     return replace(found, why=why.replace("mean pass@1", "mean reward"))
 
 
