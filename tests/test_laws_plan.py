@@ -210,7 +210,7 @@ def test_quick_is_the_size_it_says():
 def test_a_budget_too_small_for_a_pilot_is_direct_and_says_why():
     p = planned(budget=Budget.parse("5k-rollouts"))
     assert p.direct and not p.runs and p.grid == () and p.pilot_bill.rollouts == 0
-    assert "cannot pay for a pilot" in p.why and "n = 4" in p.fallback_why and p.fallback_n == 4
+    assert "does not pay for a pilot" in p.why and "n = 4" in p.fallback_why and p.fallback_n == 4
     assert p.train_bill.rollouts <= 5000 and any("assumed" in f for f in p.flags)
     with pytest.raises(UserError, match="does not pay for one update"):
         planned(budget=Budget.parse("20rollouts"))
@@ -244,7 +244,7 @@ def test_the_users_own_rate_grid_and_batch():
     assert p.grid == (2, 8) and p.B == 4 and p.rate.lr0 == 1e-5
     with pytest.raises(UserError, match="none below 2"):
         planned(grid=(1, 2))
-    with pytest.raises(UserError, match="there is no preset 'huge'"):
+    with pytest.raises(UserError, match="unknown preset 'huge'"):
         planned(preset="huge")
     with pytest.raises(UserError, match="at least 1"):
         planned(B=0)
@@ -294,7 +294,7 @@ def test_evaluations_cost_at_most_a_quarter_of_training_in_the_budgets_unit(text
     e, unit = p.evaluation, budget.unit if budget else "rollouts"
     for bill in (p.pilot_bill, p.train_bill):
         share = p.evaluating(bill)
-        assert share <= 0.25 + 1e-9 or (e.rollouts <= 32 and any("measure nothing" in f for f in p.flags))
+        assert share <= 0.25 + 1e-9 or (e.rollouts <= 32 and any("needs at least 32 rollouts" in f for f in p.flags))
     if unit == "rollouts":
         assert p.evaluating(p.train_bill) == pytest.approx(
             p.train_bill.evaluations * e.problems * e.samples / p.train_bill.rollouts)
@@ -358,7 +358,7 @@ def test_a_plan_without_a_pilot_names_the_least_budget(text, exact):
 def test_runs_that_differ_too_much_are_named_as_the_limit():
     p = planned(budget=Budget.parse("40h"), sd=0.06)
     assert p.direct and "runs of one n differ by 0.060 (measured)" in p.why
-    seeds = int(p.why.partition("it would take ")[2].split()[0])
+    seeds = int(p.why.partition("it needs ")[2].split()[0])
     assert detectable(seeds, 5, 0.06) <= 0.09 < detectable(seeds - 1, 5, 0.06)
 
 
