@@ -142,7 +142,7 @@ def test_a_curve_is_of_the_metric_asked_for_and_of_pass_at_1_unless_asked(tmp_pa
     assert not best.diverged        # a run diverges by its pass rate: sharpening may lower best@k
     with pytest.raises(UserError, match="have pass@1, best@4, worst@4, but not best@8"):
         curves(tmp_path, "best@8")
-    with pytest.raises(UserError, match="no metric 'best4'; there are pass@1, best@k"):
+    with pytest.raises(UserError, match="unknown metric 'best4'; expected pass@1, best@k"):
         curves(tmp_path, "best4")
     write(tmp_path, "old", [0.3, 0.4], seed=1)
     with pytest.raises(UserError, match="old: its evaluations have pass@1, but not best@4; best@4 needs exact"):

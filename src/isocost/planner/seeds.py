@@ -1,8 +1,8 @@
 """Seeds: the minimum detectable difference between two arms of a prescription, and how many seeds one takes.
 
-The comparison is the audit's: runs paired by seed, a Student interval of the mean difference with seeds - 1 degrees of
-freedom. A shared seed shares the order of the problems but hardly how far a run gets, so the two runs of a pair are
-taken to differ as any two: the standard deviation of a difference is sqrt(2) times that of a run.
+The comparison is that of the audit: runs paired by seed, a Student interval of the mean difference with seeds - 1
+degrees of freedom. Runs of one seed have the problems in the same order, but their rewards are hardly correlated, so
+the standard deviation of a difference is taken as sqrt(2) times that of a run.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from isocost.stats.power import MOST, POWER, detectable_paired, seeds_for
 
 @dataclass(frozen=True)
 class ComparisonPower:
-    """What a prescription's comparison detects with `seeds` per arm (`detectable`), and what the law expects.
+    """The minimum difference that a plan's comparison detects with `seeds` per arm, and the one the law predicts.
 
-    `sd` is of one run's reward there, from `dof` degrees of freedom; `needed` seeds detect the `difference` the law
-    predicts, None where none is predicted or no number would.
+    `sd` is that of one run's reward at the plan's C, from `dof` degrees of freedom. `needed` seeds detect the predicted
+    `difference`; None if none is predicted, or if `MOST` seeds are too few.
     """
 
     seeds: int
@@ -46,7 +46,7 @@ class ComparisonPower:
 
 
 def comparison(plan: Plan, law: Law) -> ComparisonPower | None:
-    """What the trained arms of a plan will be able to show; None where there is one arm, or no curve of the first."""
+    """The power of a plan's comparison; None if it has one arm, or if the law has no curve of the first."""
     arm, other = plan.arm, plan.comparator
     if other is None or arm.confidence is None:
         return None
@@ -59,7 +59,7 @@ def comparison(plan: Plan, law: Law) -> ComparisonPower | None:
 
 
 def _sd(law: Law, arm: PlannedArm) -> float:
-    """Run-to-run standard deviation of reward where the arm is expected to end."""
+    """Run-to-run standard deviation at the reward that is expected of the arm."""
     assert arm.confidence is not None
     return float(law.noise.sd(np.array([float(arm.C)]), np.array([arm.confidence.value]))[0])
 
