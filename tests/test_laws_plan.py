@@ -496,7 +496,7 @@ def test_where_nothing_improved_measurably_the_best_at_the_end_is_not_taken():
     flat.flat = True
     plan = prescription(flat, pilot, curves=seen)
     assert plan.arm.n == pilot.fallback_n == 4
-    assert plan.fallback.startswith("nothing improved measurably in the pilot, so its end does not rank n. By the "
+    assert plan.fallback.startswith("no n improved measurably in the pilot, so its end does not rank n. By the "
                                     "profile: n = 4")
 
 

@@ -117,7 +117,7 @@ def test_dead_groups_call_for_more_rollouts_and_only_where_more_would_help():
     assert hard.dead[0].low > 0.5 and hard.dead[1].high > 0.5 >= hard.dead[2].high
     assert judge(run, END, groups=groups(2, 2), looks=9).word == "continue"
     never = judge(run, END, groups=groups(0.02, 9.0), looks=9)          # nearly all never solved: no n helps
-    assert never.word == "continue" and "not known to have half of them alive" in never.why
+    assert never.word == "continue" and "not known to have at most half dead" in never.why
     assert judge(run, END, groups=groups(9.0, 0.6), looks=9).dead == ()     # solved: little is left to learn
     assert judge(run, END, groups=groups(1.0, 12.0, count=20), looks=9).word == "continue"
     assert judge(run, END, groups=groups(1.2, 14.0), others=(4, 8), looks=9).n is None     # no larger n is as good

@@ -257,7 +257,7 @@ def write(forecast: Forecast, path: Path) -> Forecast:
     if path.exists():
         existing = read(path)
         if existing.seal != forecast.seal:
-            raise UserError(f"{path} has another forecast, with seal {existing.seal[:16]}; a forecast is never rewritten")
+            raise UserError(f"{path} has another forecast, seal {existing.seal[:16]}; a forecast is never rewritten")
         return existing
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".forecast-")
     try:
