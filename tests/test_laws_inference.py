@@ -289,5 +289,5 @@ def test_one_style_has_no_spread_and_all_of_it_at_its_mean():
     assert (mixed.mean, mixed.above) == (2.5, 0.25) and mixed.sigma == pytest.approx(5.0)
     with pytest.raises(UserError, match="hits from 0 to 9"):
         bilevel([10], 10)
-    with pytest.raises(UserError, match="two or more of each"):
+    with pytest.raises(UserError, match="at least 2 answers per problem"):
         spreads(np.ones((3, 1)))

@@ -111,7 +111,7 @@ def test_tables_that_cannot_be_read_say_where(tmp_path):
     path.write_text("x,y\n")
     with pytest.raises(UserError, match="no rows"):
         read_points(path)
-    with pytest.raises(UserError, match="not a CSV file"):
+    with pytest.raises(UserError, match="cannot be read as CSV"):
         read_points(tmp_path / "none.csv")
 
 

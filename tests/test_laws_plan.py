@@ -242,7 +242,7 @@ def test_direct_takes_the_n_whose_groups_are_alive():
 def test_the_users_own_rate_grid_and_batch():
     p = planned(preset="quick", grid=(2, 8), B=4, rate=given(1e-5, 64))
     assert p.grid == (2, 8) and p.B == 4 and p.rate.lr0 == 1e-5
-    with pytest.raises(UserError, match="none below 2"):
+    with pytest.raises(UserError, match="each at least 2"):
         planned(grid=(1, 2))
     with pytest.raises(UserError, match="unknown preset 'huge'"):
         planned(preset="huge")
@@ -590,7 +590,7 @@ def test_a_plan_reaches_as_far_as_its_own_arms_allow():
 
 
 @pytest.mark.parametrize(("longer", "seeds", "named"), [
-    ({5: 10**5}, {}, "n = 5 has no pilot runs"), ({4: 6144}, {}, "more than that, not 6144"),
+    ({5: 10**5}, {}, "n = 5 has no pilot runs"), ({4: 6144}, {}, "more than that, got 6144"),
     ({}, {8: 0}, "cannot add 0 runs"), ({}, {1: 3}, "at least 2")])
 def test_what_cannot_be_added_to_a_pilot_is_named(longer, seeds, named):
     with pytest.raises(UserError, match=named):

@@ -53,7 +53,7 @@ def test_what_a_law_of_size_refuses():
         fit_size([SizeRun(5e8, X, X), *runs(LAW)[1:]])
     with pytest.raises(UserError, match="does not fall"):
         fit_size([SizeRun(n, X, np.linspace(0.4, 0.6, len(X))) for n in (1e8, 1e9)])
-    with pytest.raises(UserError, match="`placed` takes its first points"):
+    with pytest.raises(UserError, match="`placed` and its first points"):
         LAW(1e9, 10.0)
 
 
@@ -102,7 +102,7 @@ def test_what_a_law_with_a_floor_refuses():
     law, x = floored(), np.geomspace(1e3, 1e6, 25)
     with pytest.raises(UserError, match="at least 3 sizes"):
         fit_floored([SizeRun(n, x, law(n, x)) for n in (7e9, 1.4e10)])
-    with pytest.raises(UserError, match="four points or more"):
+    with pytest.raises(UserError, match="at least 4 points each"):
         fit_floored([SizeRun(n, x[:3], law(n, x[:3])) for n in law.gain])
     with pytest.raises(UserError, match="has no value"):
         fit_size([SizeRun(n, np.array([0.0, 1.0]), np.array([0.9, 0.8])) for n in (1e8, 1e9)])

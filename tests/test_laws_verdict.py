@@ -137,7 +137,7 @@ def test_the_dead_shares_are_those_of_the_groups():
 
 
 @pytest.mark.parametrize(("asked", "match"), [
-    ({"target": 1.2}, "target is held-out reward"), ({"worth": -0.1}, "worth is held-out reward"),
+    ({"target": 1.2}, "target .held-out reward. from 0 to 1"), ({"worth": -0.1}, "worth .held-out reward. from 0 to 1"),
 ])
 def test_what_cannot_be_asked_is_refused(asked, match):
     with pytest.raises(UserError, match=match):

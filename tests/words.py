@@ -69,8 +69,8 @@ INSTEAD = {
 
 # Rooms of src/isocost, and pages, whose words are still to be rewritten. Remove an entry when it is done.
 ROOMS_TO_DO = {
-    "cli", "compare", "contract", "core", "doctor", "exporters", "importers", "laws", "methods", "parts", "planner",
-    "report", "runs", "stats", "steps", "trainers", "worlds",
+    "cli", "compare", "contract", "core", "doctor", "exporters", "importers", "methods", "parts", "report",
+    "runs", "steps", "trainers", "worlds",
 }
 PAGES_TO_DO = {"docs/cli.md", "docs/methods.md"}            # written from the code
 OUTPUT_TO_DO = {                                            # pages that show what commands print

@@ -51,7 +51,7 @@ class NextRun:
     def text(self) -> str:
         """One line for the reader."""
         what = f"{self.new} new seed{'s' * (self.new > 1)} of n={self.n}" if self.new else f"n={self.n} continued"
-        named = "expected extra compute of the choice" if self.aim == "choice" else "standard deviation of the reward"
+        named = "the choice's expected extra compute" if self.aim == "choice" else "the reward's standard deviation"
         shown = f"{self.now:.1%} to {self.after:.1%}" if self.aim == "choice" else f"{self.now:.3f} to {self.after:.3f}"
         return f"{what} to {self.C:,.0f} rollouts ({self.rollouts:,.0f} in all): {named} from {shown}"
 
