@@ -380,8 +380,8 @@ class _PilotSearch:
         effect = self.effect(best, e)
         if effect <= self.worth:
             least, share = self.least_budget(shape), self.least_share(shape)
-            dearer = f"evaluations that cost more (`isocost plan --evaluation-share {share:g}`)" if share else ""
-            would = [f"a budget of at least {least}" if least else "", dearer]
+            costlier = f"evaluations that cost more (`isocost plan --evaluation-share {share:g}`)" if share else ""
+            would = [f"a budget of at least {least}" if least else "", costlier]
             more = f". To resolve: {', or '.join(filter(None, would))}" if any(would) else ""
             return (f"{self.budget} does not pay for a pilot whose runs are long enough ({LEAST_UPDATES} updates at "
                     f"the largest n) and which detects differences of {self.worth:g} between two n{more}")
@@ -410,7 +410,7 @@ class _PilotSearch:
                 f"{problems:,} held-out problems ({more})")
 
     def least_budget(self, shape: Preset) -> str:
-        """The smallest budget that pays for a pilot, as a user writes it; empty where none is found."""
+        """The smallest budget that pays for a pilot, as a user writes it; empty if none is found."""
         assert self.budget is not None
         own, costs = self.budget, []
         for smaller in _ladder(shape):

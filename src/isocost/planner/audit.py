@@ -208,7 +208,7 @@ def _verdict(f: Forecast, outcome: MeanOfRuns | None, missing: Sequence[str], no
     error = _sampling(i.level, noise, outcome.count)
     where = f"outcome {y:.4f} against the forecast {i.value:.4f} [{i.low:.4f}, {i.high:.4f}]"
     if error and min(abs(y - i.low), abs(y - i.high)) <= error:
-        return "cannot tell", f"{where}: the measurement error {error:.4f} of the outcome includes a bound"
+        return "cannot tell", f"{where}: a bound is within the outcome's measurement error of {error:.4f}"
     if not i.holds(y):
         return "miss", f"{where}: {'below' if y < i.low else 'above'} the interval"
     out = [x.name for x in f.naive if not i.holds(x.value)]
