@@ -142,7 +142,7 @@ def test_the_dead_shares_are_those_of_the_groups():
 def test_what_cannot_be_asked_is_refused(asked, match):
     with pytest.raises(UserError, match=match):
         judge(run_of(np.full(4, 0.4), POINTS[:4]), END, **asked)
-    with pytest.raises(UserError, match="end must be after"):
+    with pytest.raises(UserError, match="expected an end above 0"):
         judge(run_of(np.full(4, 0.4), POINTS[:4]), 0.0)
 
 
