@@ -208,13 +208,13 @@ def _verdict(f: Forecast, outcome: MeanOfRuns | None, missing: Sequence[str], no
     error = _sampling(i.level, noise, outcome.count)
     where = f"outcome {y:.4f} against the forecast {i.value:.4f} [{i.low:.4f}, {i.high:.4f}]"
     if error and min(abs(y - i.low), abs(y - i.high)) <= error:
-        return "cannot tell", f"{where}: a bound is within the outcome's measurement error of {error:.4f}"
+        return "cannot tell", f"{where}: the outcome is measured to {error:.4f} only, which reaches across a bound"
     if not i.holds(y):
         return "miss", f"{where}: {'below' if y < i.low else 'above'} the interval"
     out = [x.name for x in f.naive if not i.holds(x.value)]
     if not out:
-        return "uninformative", f"{where}, but the interval contains every naive forecast too"
-    return "hit", f"{where}; naive forecasts outside the interval: {', '.join(out)}"
+        return "uninformative", f"{where}, but the interval holds every naive forecast too"
+    return "hit", f"{where}, an interval that leaves out: {', '.join(out)}"
 
 
 def _scores(f: Forecast, outcome: MeanOfRuns | None, level: float) -> tuple[IntervalScore, ...]:
