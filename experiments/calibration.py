@@ -48,7 +48,8 @@ import numpy as np
 
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
-from isocost.laws.fit import Growth, Law, fit_law
+from isocost.laws.fit import fit_law
+from isocost.laws.law import Growth, Law
 from truth import INSIDE, OUTSIDE, Design, Planted, plant
 from truth.oracle import choose, oracle
 

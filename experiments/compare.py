@@ -29,7 +29,7 @@ from numpy import ndarray
 from isocost.chance import Purpose, generator
 from isocost.compare.judge import HELD, QUESTIONS, SHARES, Comparison, compare
 from isocost.laws.tracks import Track
-from isocost.stats.power import effect_seen
+from isocost.stats.power import detectable_in_comparison
 from truth import INSIDE, OUTSIDE, Planted, plant
 
 PAIRS = ("none", "lower", "slower", "crossing")
@@ -165,7 +165,7 @@ def cell(pair: str, noise: str, studies: int, key: int, arms: list[int]) -> dict
         effect = 0.0
         if pair in ("lower", "slower"):
             sd = spread_of(second(P, n, P.curves[n]), noise, rng)
-            effect = 2 * effect_seen(seeds, sd, SHARES[0] / (len(arms) * (len(arms) - 1) // 2))
+            effect = 2 * detectable_in_comparison(seeds, sd, SHARES[0] / (len(arms) * (len(arms) - 1) // 2))
         both = pair_of(pair, P, n, effect)
         if both is None:
             continue        # twice the detectable effect is more than this truth has to give

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from isocost.laws.curves import Curve
-from isocost.laws.fit import Law, fit_law
-from isocost.laws.law import DEAREST
+from isocost.laws.fit import fit_law
+from isocost.laws.law import DEAREST, Law
 from isocost.planner.next_runs import NextRun, next_runs
 from truth import INSIDE, Design, Planted, plant
 

@@ -131,7 +131,7 @@ def test_help_takes_no_longer_than_loading_a_few_small_packages(command):
     [
         ((*RUN,), "--budget with a unit"),
         ((*RUN, "--budget", "50"), "has no unit"),
-        ((*RUN, "--budget", "50k-apples"), "'apples' is no unit"),
+        ((*RUN, "--budget", "50k-apples"), "'apples' is not a unit"),
         ((*RUN, "--budget", "10-rollouts"), "does not pay for one update of n B = 4 x 4 = 16"),
         ((*RUN, "--budget", "1k-rollouts", "--set", "loss.hihg=1"), "low, high, dual; not 'hihg'"),
         ((*RUN, "--budget", "1k-rollouts", "--set", "loss"), "has no value"),

@@ -19,12 +19,12 @@ from isocost.stats.power import (
     PAIRS,
     Estimate,
     bootstrap,
+    detectable_in_comparison,
     difference,
-    effect_seen,
+    error_shares,
     iqm,
     pooled_sd,
-    seeds_that_see,
-    shares,
+    seeds_for_comparison,
     smallest,
 )
 from truth import plant
@@ -104,13 +104,13 @@ def test_families_are_averaged_with_their_variances_added():
 
 def test_one_run_says_nothing():
     assert difference({"": {0: 0.9}}, {"": {0: 0.1, 1: 0.1}}, 1e-3) is None
-    assert effect_seen(1, 0.02, 0.05) == math.inf
+    assert detectable_in_comparison(1, 0.02, 0.05) == math.inf
 
 
 def test_the_smallest_effect_is_seen_with_80_percent_power():
     rng = generator(5, Purpose.INIT)
     for seeds in (3, 4, PAIRS):
-        effect = effect_seen(seeds, 0.02, 0.04)
+        effect = detectable_in_comparison(seeds, 0.02, 0.04)
         told = 0
         for x, y in zip(rng.normal(size=(1000, seeds)), rng.normal(size=(1000, seeds)), strict=True):
             found = difference(*({"": dict(enumerate(0.02 * z))} for z in (x, y)), 1e-6)
@@ -119,24 +119,24 @@ def test_the_smallest_effect_is_seen_with_80_percent_power():
 
 
 def test_more_seeds_see_less_and_the_fewest_that_see_an_effect_are_found():
-    seen = [effect_seen(s, 0.02, 0.04) for s in range(2, 30)]
+    seen = [detectable_in_comparison(s, 0.02, 0.04) for s in range(2, 30)]
     assert all(a > 0.97 * b for a, b in pairwise(seen))
     for effect in (0.1, 0.04, 0.02):
-        enough = seeds_that_see(effect, 0.02, 0.04)
-        assert effect_seen(enough, 0.02, 0.04) <= effect < effect_seen(enough - 1, 0.02, 0.04)
-    assert seeds_that_see(1e-5, 0.02, 0.04) is None and seeds_that_see(0.0, 0.02, 0.04) is None
+        enough = seeds_for_comparison(effect, 0.02, 0.04)
+        assert detectable_in_comparison(enough, 0.02, 0.04) <= effect < detectable_in_comparison(enough - 1, 0.02, 0.04)
+    assert seeds_for_comparison(1e-5, 0.02, 0.04) is None and seeds_for_comparison(0.0, 0.02, 0.04) is None
     # a spread that is all but known: z(.975) + z(.8) standard errors
     assert smallest(1.0, 1e6, 0.05) == pytest.approx(1.95996 + 0.84162, abs=1e-3)
 
 
 def test_what_is_allowed_to_be_wrong_is_shared_out_by_holm_and_handed_on():
     # .001 < .06/3, then .025 < .06/2, then .2 > .06
-    assert shares([[0.2, 0.001, 0.025]], [0.06])[0] == pytest.approx([0.06, 0.02, 0.03])
+    assert error_shares([[0.2, 0.001, 0.025]], [0.06])[0] == pytest.approx([0.06, 0.02, 0.03])
     # the second fails at .03, and so the third is held to that
-    assert shares([[0.2, 0.001, 0.035]], [0.06])[0] == pytest.approx([0.03, 0.02, 0.03])
+    assert error_shares([[0.2, 0.001, 0.035]], [0.06])[0] == pytest.approx([0.03, 0.02, 0.03])
     # all told: the first question hands on what it had; not told: it does not
-    assert shares([[0.01], [0.01]], [0.04, 0.005]) == [[0.04], [pytest.approx(0.045)]]
-    assert shares([[0.05], [0.01]], [0.04, 0.005]) == [[0.04], [0.005]]
+    assert error_shares([[0.01], [0.01]], [0.04, 0.005]) == [[0.04], [pytest.approx(0.045)]]
+    assert error_shares([[0.05], [0.01]], [0.04, 0.005]) == [[0.04], [0.005]]
     assert sum(judge.SHARES) == pytest.approx(0.05)
 
 

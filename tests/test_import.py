@@ -596,7 +596,7 @@ def test_an_imported_study_is_held_to_nothing_that_only_our_own_runs_can_have(th
     out, _, _, plan = theirs
     made = Plan.of(read_json(out / "plan.json"))
     assert [c.name for c in made.checks] == ["reach", "warmup"] and imported.THEIRS in made.flags
-    assert "seeds an arm (at least" not in plan and "what they cost is not in the budget" in " ".join(plan.split())
+    assert "seeds per arm (at least" not in plan and "what they cost is not in the budget" in " ".join(plan.split())
     page = (out / "report.html").read_text()
     assert not any(step in page for step in ("isocost train --plan", "isocost pilot", "isocost profile"))
     assert "for your own trainer" in page and "their logs do not contain this" in page

@@ -167,9 +167,9 @@ def test_runs_without_the_seal_are_refused():
     f, curves = forecast(), trained((0.9, 0.9, 0.9))
     carried = {c.run: f.seal for c in curves}
     for bad in (None, "0" * 64):
-        with pytest.raises(UserError, match=rf"{RUNS[1]} do not carry the seal"):
+        with pytest.raises(UserError, match=rf"{RUNS[1]}: run.json does not have the seal"):
             audit(f, curves, {**carried, RUNS[1]: bad})
-    with pytest.raises(UserError, match="do not carry the seal"):
+    with pytest.raises(UserError, match="does not have the seal"):
         audit(f, curves, {})
 
 

@@ -329,7 +329,7 @@ def test_draws_below_the_middle_count_less_the_further_beyond_the_pilot(law):
     """By hand: nothing at its end, half way to `BELOW` after one doubling, all of it after two and ever after."""
     draws = np.array([0.2, 0.4, 0.5, 0.6, 0.8])[:, None] * np.ones(4)
     assert law.bend < 0.8
-    found = law._leaning(draws, np.array([0.0, 1.0, 2.0, np.inf]))
+    found = law._skewed(draws, np.array([0.0, 1.0, 2.0, np.inf]))
     assert found[:, 0] == pytest.approx([0.2, 0.4, 0.5, 0.6, 0.8])
     assert found[:, 1] == pytest.approx([0.5 - 0.3 * 0.825, 0.5 - 0.1 * 0.825, 0.5, 0.6, 0.8])
     assert found[:, 2] == pytest.approx([0.5 - 0.3 * 0.65, 0.5 - 0.1 * 0.65, 0.5, 0.6, 0.8])
@@ -358,7 +358,7 @@ def test_runs_that_bend_up_at_their_end_open_the_intervals_upward_and_nothing_el
     assert level.bend < 0.8 < bent.bend
     assert not any(f.name == "bent" for f in level.flags)
     (flag,) = [f for f in bent.flags if f.name == "bent"]
-    assert f"upward, by {bent.bend:.1f} standard errors" in flag.text
+    assert f"upward at the end of the runs, by {bent.bend:.1f} standard errors" in flag.text
     far, end = 4 * END, END
     wide, near = bent.predict(8, far)[0], bent.predict(8, end)[0]
     monkeypatch.setattr("isocost.laws.law.BENT", 1e9)

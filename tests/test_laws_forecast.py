@@ -10,8 +10,10 @@ import pytest
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
 from isocost.planner import forecast as forecasts
+from isocost.planner.afford import plan_pilot
+from isocost.planner.budget import Timing
 from isocost.planner.learning_rate import given
-from isocost.planner.rollouts import Timing, plan_pilot, prescribe
+from isocost.planner.rollouts import prescribe
 from isocost.stats.intervals import Interval, student
 
 PROFILE = {"samples": 16, "right": [8] * 50, "rate": {"rollouts_per_second": 8000.0}, "parameters": 1e5}

@@ -109,9 +109,9 @@ def test_bounds_hold_and_a_bound_does_not_stop_the_others():
 
 
 def test_what_cannot_be_fitted_is_refused_by_name():
-    with pytest.raises(UserError, match="4 free parameters, 3 points"):
+    with pytest.raises(UserError, match="4 free parameters and needs as many points; got 3"):
         fit_form(SIGMOID, X[:3], np.ones(3))
-    with pytest.raises(UserError, match=f"as {len(X)} of these {len(X) + 1} points are: x = 0 is the base,"):
+    with pytest.raises(UserError, match=f"only {len(X)} of {len(X) + 1} points have x > 0; x = 0 is the base,"):
         fit_form(SIGMOID, np.concatenate([[0.0], X]), np.ones(len(X) + 1))
 
 

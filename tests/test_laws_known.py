@@ -90,7 +90,7 @@ def test_denser_checkpoints_of_the_same_runs_do_not_narrow_an_interval():
 
 def test_two_runs_leave_intervals_open_and_a_law_of_more_than_points_says_where_it_is():
     assert all(np.isnan(e.low) and np.isnan(e.high) for e in estimate(LAWS["sigmoid"], study(0, 2)))
-    where = r"size takes more than points: see isocost\.laws\.papers\.size\.fit_size; .* sigmoid"
+    where = r"size needs more than a table of points: see isocost\.laws\.papers\.size\.fit_size; .* sigmoid"
     with pytest.raises(UserError, match=where):
         estimate(LAWS["size"], study(0, 4))
 
@@ -100,7 +100,7 @@ def test_tables_that_cannot_be_read_say_where(tmp_path):
     path.write_text("x,y\n1,0.2\n2,high\n")
     with pytest.raises(UserError, match="line 3: y is 'high', not a number"):
         read_points(path)
-    with pytest.raises(UserError, match=r"no column 'reward'; it has x, y \(say which"):
+    with pytest.raises(UserError, match=r"no column 'reward'; it has x, y \(choose with"):
         read_points(path, y="reward")
     path.write_text("x,y\n1\n")
     with pytest.raises(UserError, match="line 2: y is None"):
@@ -111,7 +111,7 @@ def test_tables_that_cannot_be_read_say_where(tmp_path):
     path.write_text("x,y\n")
     with pytest.raises(UserError, match="no rows"):
         read_points(path)
-    with pytest.raises(UserError, match="not a CSV file"):
+    with pytest.raises(UserError, match="cannot be read as CSV"):
         read_points(tmp_path / "none.csv")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from isocost.laws.curves import Curve, curves
-from isocost.laws.overfit import beyond, overfitting, told
+from isocost.laws.overfit import beyond, describe, overfitting
 from isocost.runs.run import Job, run
 from isocost.worlds.setting import Setting
 
@@ -30,7 +30,7 @@ def test_held_out_falls_while_training_rises():
     found = overfitting([arm(TURNS), arm(UP, n=32)])
     assert [(x.n, x.C, x.epoch, x.runs) for x in found] == [(8, 512, 512 / 8 / 16, 1)]
     assert found[0].fall == pytest.approx(0.25) and found[0].rise == pytest.approx(0.95 - 0.6)
-    said = told([*found, replace(found[0], n=2, epoch=None)])
+    said = describe([*found, replace(found[0], n=2, epoch=None)])
     assert "n=8 from pass 4.0 on (-0.250 held out, +0.350 in training), n=2 from 512 rollouts on (" in said
 
 

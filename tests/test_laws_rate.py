@@ -9,20 +9,20 @@ import pytest
 
 from isocost.laws.curves import Curve
 from isocost.planner.learning_rate import (
+    ProbeResult,
     RateRule,
-    Trial,
     by_n,
     fit_rate,
     given,
+    probe_results,
     reward_at,
     shift,
     starting_rule,
-    trials,
 )
 
 
 def probe(nB, centre, ends, start=0.4):
-    return [Trial(nB, centre * x, start, end) for x, end in zip((0.25, 1.0, 4.0), ends, strict=True)]
+    return [ProbeResult(nB, centre * x, start, end) for x, end in zip((0.25, 1.0, 4.0), ends, strict=True)]
 
 
 def curve(n, end, *, purpose="pilot", seed=0, multiplier=1.0, lr=1e-3, start=0.4, diverged=False):
@@ -99,7 +99,7 @@ def test_settings_below_the_base_are_refused_and_bound_the_rate():
 def test_a_setting_is_refused_for_a_collapse_not_for_noise():
     assert not fit_rate(probe(64, 1e-3, (0.385, 0.39, 0.6)), reference=64).refused
     assert len(fit_rate(probe(64, 1e-3, (0.37, 0.5, 0.6)), reference=64).refused) == 1
-    diverged = [*probe(64, 1e-3, (0.5, 0.6, 0.6))[:2], Trial(64, 4e-3, 0.4, 0.7, diverged=True)]
+    diverged = [*probe(64, 1e-3, (0.5, 0.6, 0.6))[:2], ProbeResult(64, 4e-3, 0.4, 0.7, diverged=True)]
     assert [t.lr for t in fit_rate(diverged, reference=64).refused] == [4e-3]
 
 
@@ -142,7 +142,7 @@ def test_a_rule_survives_json():
 
 def test_trials_are_read_from_probe_runs_on_the_split_that_chooses():
     a = curve(2, 0.6, purpose="probe", lr=5e-4)
-    assert trials([a, curve(2, 0.9)]) == [Trial(16, 5e-4, 0.4, 0.6, False, a.run)]
+    assert probe_results([a, curve(2, 0.9)]) == [ProbeResult(16, 5e-4, 0.4, 0.6, False, a.run)]
 
 
 def test_the_winner_moves_only_beyond_noise():
@@ -170,6 +170,6 @@ def test_a_collapsed_edge_arm_cannot_win():
 
 
 def test_softmax_weights_by_hand():
-    rule = fit_rate([Trial(64, 1e-3, 0.4, 0.60), Trial(64, 4e-3, 0.4, 0.62)], reference=64, noise=0.02)
+    rule = fit_rate([ProbeResult(64, 1e-3, 0.4, 0.60), ProbeResult(64, 4e-3, 0.4, 0.62)], reference=64, noise=0.02)
     w = 1 / (1 + exp(-1))
     assert log(rule.lr0) == pytest.approx((1 - w) * log(1e-3) + w * log(4e-3))

@@ -8,11 +8,11 @@ from scipy.special import stdtrit
 from scipy.stats import nct
 
 from isocost.errors import UserError
-from isocost.stats.power import MOST, detectable, detectable_paired, effect_seen, seeds_for
+from isocost.stats.power import MOST, detectable, detectable_in_comparison, detectable_paired, seeds_for
 
 
 @pytest.mark.parametrize(("difference", "dof"), [
-    (detectable_paired(4, 0.02), 3), (detectable(4, 5, 0.02), 15), (effect_seen(4, 0.02, 0.1), 5),
+    (detectable_paired(4, 0.02), 3), (detectable(4, 5, 0.02), 15), (detectable_in_comparison(4, 0.02, 0.1), 5),
 ], ids=["pairs", "a grid of five arms", "Welch"])
 def test_one_calculator_serves_all_tests(difference, dof):
     """At the minimum detectable difference the noncentral t exceeds the critical value in 80 % of experiments."""
@@ -21,7 +21,8 @@ def test_one_calculator_serves_all_tests(difference, dof):
 
 
 def test_one_seed_detects_nothing():
-    assert detectable_paired(1, 0.02) == detectable(1, 5, 0.02) == effect_seen(1, 0.02, 0.1) == float("inf")
+    assert detectable_paired(1, 0.02) == detectable(1, 5, 0.02) == float("inf")
+    assert detectable_in_comparison(1, 0.02, 0.1) == float("inf")
 
 
 @pytest.mark.parametrize("effect", [0.005, 0.013, 0.03, 0.2])

@@ -5,7 +5,7 @@ import pytest
 
 from isocost.errors import UserError
 from isocost.laws.papers.inference import Saturation, fit_saturation, worth_of_size
-from isocost.laws.papers.size import FlooredLaw, Run, SizeLaw, fit_floored, fit_size
+from isocost.laws.papers.size import FlooredLaw, SizeLaw, SizeRun, fit_floored, fit_size
 from isocost.stats.passk import pass_at
 
 LAW = SizeLaw(0.12, 5e9, {5e8: -0.1, 1.5e9: 0.0, 7e9: 0.2, 3.2e10: 0.4})
@@ -13,7 +13,8 @@ X = np.geomspace(1e3, 1e5, 12)
 
 
 def runs(law, noise=0.0, rng=None):
-    return [Run(n, X, law(n, X) * np.exp(noise * (rng.standard_normal(len(X)) if rng else 0.0))) for n in law.height]
+    return [SizeRun(n, X, law(n, X) * np.exp(noise * (rng.standard_normal(len(X)) if rng else 0.0)))
+            for n in law.height]
 
 
 def test_the_slope_is_half_at_n0_and_never_more_than_the_fastest():
@@ -39,20 +40,20 @@ def test_a_law_of_size_is_recovered_and_predicts_a_size_it_has_not_seen():
 
 def test_sizes_weigh_alike_however_many_points_they_have():
     bent = runs(LAW)
-    bent[0] = Run(5e8, X, bent[0].loss * np.exp(np.linspace(-0.1, 0.1, len(X))))
+    bent[0] = SizeRun(5e8, X, bent[0].loss * np.exp(np.linspace(-0.1, 0.1, len(X))))
     once = fit_size(bent)
-    twice = fit_size([*bent[:3], Run(3.2e10, np.tile(X, 3), np.tile(bent[3].loss, 3))])
+    twice = fit_size([*bent[:3], SizeRun(3.2e10, np.tile(X, 3), np.tile(bent[3].loss, 3))])
     assert (twice.fastest, twice.halfway) == pytest.approx((once.fastest, once.halfway), rel=1e-6)
 
 
 def test_what_a_law_of_size_refuses():
-    with pytest.raises(UserError, match="two sizes or more"):
+    with pytest.raises(UserError, match="at least 2 sizes"):
         fit_size(runs(LAW)[:1])
     with pytest.raises(UserError, match=r"5e\+08 parameters has losses outside"):
-        fit_size([Run(5e8, X, X), *runs(LAW)[1:]])
+        fit_size([SizeRun(5e8, X, X), *runs(LAW)[1:]])
     with pytest.raises(UserError, match="does not fall"):
-        fit_size([Run(n, X, np.linspace(0.4, 0.6, len(X))) for n in (1e8, 1e9)])
-    with pytest.raises(UserError, match="`placed` takes its first points"):
+        fit_size([SizeRun(n, X, np.linspace(0.4, 0.6, len(X))) for n in (1e8, 1e9)])
+    with pytest.raises(UserError, match="`placed` and its first points"):
         LAW(1e9, 10.0)
 
 
@@ -63,7 +64,7 @@ def test_the_rest_of_a_run_is_predicted_from_its_first_quarter():
     law = fit_size([r.first(0.25) for r in whole])
     assert all(abs(float(law(r.parameters, X[-1]) / LAW(r.parameters, X[-1])) - 1) < 0.03 for r in whole)
     assert all(law.explained(r) > 0.8 for r in whole if r.parameters > 1e9)
-    assert LAW.explained(Run(7e9, X, LAW(7e9, X))) == pytest.approx(1.0)
+    assert LAW.explained(SizeRun(7e9, X, LAW(7e9, X))) == pytest.approx(1.0)
 
 
 def floored(sizes=(5e8, 1.5e9, 3e9, 7e9, 1.4e10, 3.2e10)):
@@ -78,33 +79,33 @@ def test_a_law_with_a_floor_by_hand():
     assert float(law(4e9, 2e4)) == pytest.approx(0.375**0.2)             # 1/8 + 1/4
     assert float(law.floor(4e9)) == pytest.approx(0.125**0.2)
     assert float(FlooredLaw(5e8, 1.09, 0.198, {}, {}).floor(7e9)) == pytest.approx(0.5658, abs=1e-4)
-    with pytest.raises(UserError, match=r"knows sizes 4e\+09, not 1e\+09"):
+    with pytest.raises(UserError, match=r"has sizes 4e\+09, not 1e\+09"):
         law(1e9, 1.0)
 
 
 def test_a_floor_is_recovered_where_runs_bend_though_its_two_exponents_are_not():
     law, x = floored(), np.geomspace(1e3, 1e6, 25)
-    exact = fit_floored([Run(n, x, law(n, x)) for n in law.gain])
+    exact = fit_floored([SizeRun(n, x, law(n, x)) for n in law.gain])
     assert (exact.halfway, exact.beta, exact.alpha) == pytest.approx((3.7e8, 1.02, 0.198), rel=1e-5)
     rng = np.random.default_rng(1)                           # left alone, alpha would come out as 31 here
     shaken = {n: np.minimum(law(n, x) * np.exp(0.01 * rng.standard_normal(25)), 1) for n in law.gain}
-    noisy = fit_floored([Run(n, x, loss) for n, loss in shaken.items()])
+    noisy = fit_floored([SizeRun(n, x, loss) for n, loss in shaken.items()])
     for n in law.gain:
         assert float(noisy.floor(n) / law.floor(n)) == pytest.approx(1, abs=0.02)
         np.testing.assert_allclose(noisy(n, x), law(n, x), rtol=0.02)
     assert noisy.alpha * noisy.beta == pytest.approx(law.alpha * law.beta, rel=0.03)
     assert 0.3 < noisy.alpha <= 1.0
-    assert noisy.explained(Run(3.2e10, x, law(3.2e10, x))) > 0.97
+    assert noisy.explained(SizeRun(3.2e10, x, law(3.2e10, x))) > 0.97
 
 
 def test_what_a_law_with_a_floor_refuses():
     law, x = floored(), np.geomspace(1e3, 1e6, 25)
-    with pytest.raises(UserError, match="three sizes or more"):
-        fit_floored([Run(n, x, law(n, x)) for n in (7e9, 1.4e10)])
-    with pytest.raises(UserError, match="four points or more"):
-        fit_floored([Run(n, x[:3], law(n, x[:3])) for n in law.gain])
-    with pytest.raises(UserError, match="has no value"):
-        fit_size([Run(n, np.array([0.0, 1.0]), np.array([0.9, 0.8])) for n in (1e8, 1e9)])
+    with pytest.raises(UserError, match="at least 3 sizes"):
+        fit_floored([SizeRun(n, x, law(n, x)) for n in (7e9, 1.4e10)])
+    with pytest.raises(UserError, match="at least 4 points each"):
+        fit_floored([SizeRun(n, x[:3], law(n, x[:3])) for n in law.gain])
+    with pytest.raises(UserError, match="where this law is infinite"):
+        fit_size([SizeRun(n, np.array([0.0, 1.0]), np.array([0.9, 0.8])) for n in (1e8, 1e9)])
 
 
 def test_saturation_by_hand():
@@ -123,7 +124,7 @@ def test_a_plateau_is_recovered(plateau, p):
     n = np.array([1, 2, 4, 8, 16, 32, 64])
     found = fit_saturation(n, Saturation(plateau, p)(n))
     assert (found.plateau, found.p) == pytest.approx((plateau, p), rel=1e-3)
-    with pytest.raises(UserError, match="two values of N"):
+    with pytest.raises(UserError, match="at least 2 values of N"):
         fit_saturation(np.array([4, 4]), np.array([0.3, 0.3]))
 
 

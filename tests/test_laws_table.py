@@ -79,7 +79,7 @@ def test_a_run_without_an_evaluation_is_left_out(tmp_path):
 
 
 def test_what_is_not_a_record_is_named(tmp_path):
-    with pytest.raises(UserError, match="holds no runs"):
+    with pytest.raises(UserError, match="contains no runs"):
         curves(tmp_path)
     with pytest.raises(UserError, match="not a run record"):
         curves([tmp_path])
@@ -115,7 +115,7 @@ def test_a_curve_is_sorted_and_checked():
         Curve("r", 2, 4, 1e-3, 0, [0, 5], [0.5, 1.5], ones, ones, ones)
     with pytest.raises(UserError, match="its evaluation at 5 rollouts has no select reward"):
         Curve("r", 2, 4, 1e-3, 0, [0, 5], [0.5, math.nan], ones, ones, ones)
-    with pytest.raises(UserError, match="one length"):
+    with pytest.raises(UserError, match="equal length"):
         Curve("r", 2, 4, 1e-3, 0, [0, 5], [0.5], ones, ones, ones)
     with pytest.raises(UserError, match="no evaluation"):
         Curve("r", 2, 4, 1e-3, 0, [], [], [], [], [])
@@ -140,19 +140,19 @@ def test_a_curve_is_of_the_metric_asked_for_and_of_pass_at_1_unless_asked(tmp_pa
     best = curves(tmp_path, "best@4")[0]
     assert best.select.tolist() == best.audit.tolist() == [0.6, 0.5, 0.1] and best.metric == "best@4"
     assert not best.diverged        # a run diverges by its pass rate: sharpening may lower best@k
-    with pytest.raises(UserError, match="hold pass@1, best@4, worst@4, and no best@8"):
+    with pytest.raises(UserError, match="have pass@1, best@4, worst@4, but not best@8"):
         curves(tmp_path, "best@8")
-    with pytest.raises(UserError, match="no metric 'best4'; there are pass@1, best@k"):
+    with pytest.raises(UserError, match="unknown metric 'best4'; expected pass@1, best@k"):
         curves(tmp_path, "best4")
     write(tmp_path, "old", [0.3, 0.4], seed=1)
-    with pytest.raises(UserError, match="old: its evaluations hold pass@1, and no best@4; those of 4 samples"):
+    with pytest.raises(UserError, match="old: its evaluations have pass@1, but not best@4; best@4 needs exact"):
         curves(tmp_path, "best@4")
 
 
 def test_a_metric_is_of_so_many_attempts():
     assert [attempts_of(x) for x in ("pass@1", "best@4", "worst@16")] == [1, 4, 16]
     for wrong in ("best@0", "pass@4", "mean", "best@4.5"):
-        with pytest.raises(UserError, match="no metric"):
+        with pytest.raises(UserError, match="unknown metric"):
             attempts_of(wrong)
 
 

@@ -16,9 +16,10 @@ from isocost.laws import fit_law
 from isocost.laws.curves import curves
 from isocost.laws.tradeoff import tradeoff
 from isocost.planner.afford import plan_pilot
+from isocost.planner.budget import Budget, Timing
 from isocost.planner.learning_rate import given
 from isocost.planner.pilot import PilotPlan
-from isocost.planner.rollouts import Budget, Timing, prescribe
+from isocost.planner.rollouts import prescribe
 from isocost.stats.forms import SIGMOID
 from test_laws_audit import forecast, judged, trained
 
@@ -87,12 +88,12 @@ def test_a_sweep_at_one_B_says_nothing_of_it_and_the_two_are_never_pooled():
     with pytest.raises(UserError, match=r"sweep at B = 16.*--fixed-batch"):
         tradeoff(fit_law(pilot(easy, batch=0), draws=20))
     fixed_B, fixed_batch = pilot(easy, batch=0, lr=1e-3), pilot(easy)
-    with pytest.raises(UserError, match=r"two runs are called n16-s0.*fit them apart|two runs are called n2-s0"):
+    with pytest.raises(UserError, match=r"two runs are called n16-s0.*fit them separately|two runs are called n2-s0"):
         fit_law([*fixed_B, *fixed_batch], draws=20)
-    with pytest.raises(UserError, match=r"n=2 but B=(16|128).* B=(16|128).*one law is of one B"):
+    with pytest.raises(UserError, match=r"n=2 but B=(16|128).* B=(16|128).*a law needs one B"):
         fit_law([*fixed_B, *(replace(c, run=f"{c.run}-batch", seed=c.seed + 9) for c in fixed_batch)], draws=20)
     apart = [c for c in fixed_B if c.n < 16] + [c for c in fixed_batch if c.n > 16]
-    with pytest.raises(UserError, match="one B for all n, or one n B; fit them apart"):
+    with pytest.raises(UserError, match="one B for all n, or one n B; fit them separately"):
         fit_law(apart, draws=20)
 
 
@@ -173,7 +174,7 @@ def test_a_real_study_trades_n_for_B_and_fits_another_metric(tmp_path):
     assert best["metric"] == "best@4" and best["R0"][0] > first["R0"][0]
     assert any(f["name"] == "metric" for f in best["flags"])
     assert "of best@4: such values were found hard to predict" in " ".join(said("plan", out).split())
-    assert "no best@8" in said("fit", out, "--metric", "best@8", code=2)
+    assert "not best@8" in said("fit", out, "--metric", "best@8", code=2)
     assert json.loads((out / "law.json").read_text())["metric"] == "best@4", "what is not there changes nothing"
     plan = json.loads((out / "plan.json").read_text())
     assert all(a["n"] * a["B"] == 16 for a in plan["arms"])

@@ -47,7 +47,7 @@ def test_published_batches_and_rates():
     assert GYM_RATE.at("Ant", 1) == pytest.approx(1.50e-4, rel=5e-3)
     assert GYM_RATE.at("Ant", 16) == pytest.approx(6.8e-5, rel=5e-3)
     assert float(DMC_BATCH.mean(1.0)) == pytest.approx(444.94, abs=0.05)
-    with pytest.raises(UserError, match="no line was fitted for 'Hopper'; there are Ant"):
+    with pytest.raises(UserError, match="no line for 'Hopper'; there are lines for Ant"):
         GYM_BATCH.at("Hopper", 1)
 
 
@@ -89,7 +89,7 @@ def test_separate_lines_leave_the_largest_sigma_out():
     found = fit_each(bent)
     assert (found["a"].slope, found["b"].slope) == pytest.approx((-0.5, 0.1))
     assert found["b"].at("b", 16) == pytest.approx(300 * 16**0.1)
-    with pytest.raises(UserError, match="two values of sigma"):
+    with pytest.raises(UserError, match="at least 2 values of sigma"):
         fit_each(points[:2])
 
 
@@ -129,7 +129,7 @@ def test_published_samples_and_the_cheapest_sigma_on_dmc():
 
 
 def test_an_optimum_at_the_edge_is_not_reported_as_one():
-    with pytest.raises(UserError, match="at the edge"):
+    with pytest.raises(UserError, match="at an edge"):
         cheapest(GYM_DATA, GYM_BATCH.mean, 1.5e5, 4e9, between=(0.25, 4.0))
 
 
@@ -143,7 +143,7 @@ def test_the_shared_slope_is_that_of_a_regression_on_dummies():
     lines = fit_lines(points)
     assert lines.slope == pytest.approx(slope, abs=1e-12)
     assert [lines.intercepts[n] for n in names] == pytest.approx(heights, abs=1e-12)
-    with pytest.raises(UserError, match="two values of sigma"):
+    with pytest.raises(UserError, match="at least 2 values of sigma"):
         fit_lines([("a", 1, 100.0), ("b", 2, 90.0)])
 
 
@@ -170,9 +170,9 @@ def test_data_laws_are_recovered_from_noisy_crossing_times():
     assert np.median([f.a for f in found]) == pytest.approx(0.7004, abs=0.05)
     assert np.median([f.least for f in found]) == pytest.approx(GYM_DATA.least, rel=0.1)
     assert np.max(np.abs([float(f(2.83)) for f in found] / GYM_DATA(2.83) - 1)) < 0.05
-    with pytest.raises(UserError, match="nothing to trade"):
+    with pytest.raises(UserError, match="no trade-off to fit"):
         fit_data(sigma, 1e5 * (1 + sigma))
-    with pytest.raises(UserError, match="three values of sigma"):
+    with pytest.raises(UserError, match="at least 3 values of sigma"):
         fit_data(sigma[:2], GYM_DATA(sigma[:2]))
 
 
@@ -238,7 +238,7 @@ def test_samples_with_model_size_are_recovered():
     noisy = [fit_sized_data(s, n, truth(s, n) * np.exp(0.03 * rng.standard_normal(25))) for _ in range(5)]
     assert np.median([f.least for f in noisy]) == pytest.approx(1e5, rel=0.1)
     assert all(float(f(2, 2e6) / truth(2, 2e6)) == pytest.approx(1, abs=0.04) for f in noisy)
-    with pytest.raises(UserError, match="three sizes, or more"):
+    with pytest.raises(UserError, match="3 values of sigma and 3 sizes"):
         fit_sized_data(s[n < 5e5], n[n < 5e5], truth(s, n)[n < 5e5])
 
 
@@ -251,7 +251,7 @@ def test_dearer_samples_want_more_updates_and_a_larger_model():
         sigma, size = best.sigma * s, best.parameters * n
         near = compute(size, batch(sigma, size), sigma, data(sigma, size)) + 1e11 * data(sigma, size)
         assert float(near) > best.budget
-    with pytest.raises(UserError, match="model size is at the edge"):
+    with pytest.raises(UserError, match="model size is at an edge"):
         cheapest_size(data, batch, 1e11, parameters=(1e4, 1e5))
     law = fit_power(np.array([x.budget for x in spends]), np.array([x.parameters for x in spends]))
     assert law.exponent > 0

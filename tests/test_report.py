@@ -22,7 +22,7 @@ import pytest
 from fixtures.study_records import NASTY, write_json, write_run, write_study
 from isocost import report
 from isocost.errors import UserError
-from isocost.laws.law import Arm, Fit, Law
+from isocost.laws.law import Fit, FittedArm, Law
 from isocost.report import contest, fit, history, outcome, problems, theme
 from isocost.report.html import brief, csv_text, esc, interval, json_in_html, names, rate, sentence, signed, span
 from isocost.report.records import law_of, load
@@ -321,7 +321,7 @@ def _arm(n: int, audit: list[list[float]], C: list[float], curve: tuple[float, f
     draws = np.column_stack([np.zeros(6), np.tile(curve, (6, 1))])
     own = Fit({"R0": 0.0, **dict(zip(("A", "Cmid", "b"), curve, strict=True))}, points, draws,
               np.tile(points, (len(audit), 1, 1)))
-    return Arm(n, 8, 1e-3, tuple(f"n{n}-s{s}" for s in seeds), seeds, 0, np.array(C), rewards, rewards,
+    return FittedArm(n, 8, 1e-3, tuple(f"n{n}-s{s}" for s in seeds), seeds, 0, np.array(C), rewards, rewards,
                np.ones(len(C)), np.ones(len(C)), True, (own, own))
 
 

@@ -153,7 +153,7 @@ def test_too_few_samples_say_so(tmp_path):
         assert last["eval/samples"] == samples and sum(last["eval/histogram"]) > 10
         assert ("eval/audit/best@4" in last) is (samples == 4)
         assert any("need 4 samples a problem, evaluations drew 2" in x for x in end["notes"]) is (samples == 2)
-    with pytest.raises(UserError, match="hold pass@1, and no best@4; those of 4 samples"):
+    with pytest.raises(UserError, match="have pass@1, but not best@4; best@4 needs exact"):
         curves([tmp_path / "2"], "best@4")
 
 

@@ -14,7 +14,7 @@ from isocost.cli.commands import main
 from isocost.cli.live import Watch
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
-from isocost.planner.audit import Spread
+from isocost.planner.audit import MeanOfRuns
 from isocost.planner.budget import Machine
 from isocost.planner.forecast import Forecast
 from isocost.planner.stopping import _Noise
@@ -174,7 +174,7 @@ def test_what_is_forecast_is_told_in_the_metric():
 @pytest.mark.parametrize(("k", "said"), [(0, "0 seeds"), (1, "1 seed"), (1.0, "1 seed"), (3, "3 seeds")])
 def test_one_of_a_thing_is_not_several(k, said):
     assert counted(k, "seed") == said
-    assert tell.spread(Spread(0.1, None, None, 0.9, 1, (0.1,))) == "+0.100 over 1 seed"
+    assert tell.spread(MeanOfRuns(0.1, None, None, 0.9, 1, (0.1,))) == "+0.100 over 1 seed"
 
 
 def test_a_folder_without_the_study_s_forecast_gives_no_bearings(tmp_path):

@@ -14,7 +14,7 @@ from isocost.laws import Growth, Law, fit_law
 from isocost.laws.law import AUDIT, DEAREST
 from isocost.planner.next_runs import next_runs
 from isocost.stats.forms import reached, risen, steepness
-from isocost.stats.posterior import ALL, LEFT, Grid, dearer, shares
+from isocost.stats.posterior import ALL, LEFT, Grid, dearer, form_weights
 from truth import INSIDE, OUTSIDE, Bandit, Design, Planted, oracle, plant
 from truth.bandit import group_credit, softmax
 
@@ -330,8 +330,8 @@ def _to_the_top(C: np.ndarray, middle: float) -> np.ndarray:
 
 
 def test_a_form_that_is_ruled_out_keeps_a_little_and_no_more():
-    weights = shares([0.0, -1e3, -1e3])
+    weights = form_weights([0.0, -1e3, -1e3])
     assert weights.sum() == pytest.approx(1.0)
     assert weights[1:].tolist() == pytest.approx([LEFT / (1 + 3 * LEFT)] * 2)
     assert weights[1] > 0.01
-    assert shares([3.0, 3.0, 3.0]) == pytest.approx(np.full(3, 1 / 3))
+    assert form_weights([3.0, 3.0, 3.0]) == pytest.approx(np.full(3, 1 / 3))

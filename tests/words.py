@@ -69,7 +69,7 @@ INSTEAD = {
 
 # Rooms of src/isocost, and pages, whose words are still to be rewritten. Remove an entry when it is done.
 ROOMS_TO_DO = {
-    "exporters", "importers", "laws", "planner", "stats",
+    "exporters", "importers",
 }
 PAGES_TO_DO = {"docs/methods.md"}            # written from the code
 OUTPUT_TO_DO = {                                            # pages that show what commands print

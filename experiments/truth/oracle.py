@@ -16,7 +16,7 @@ from isocost.laws.curves import Curve
 from isocost.laws.law import DEAREST
 from isocost.stats.forms import risen
 from isocost.stats.intervals import Interval, mixture_quantiles
-from isocost.stats.posterior import Seen, dearer, joint, thinned
+from isocost.stats.posterior import ArmMean, dearer, joint, thinned
 from truth.planted import TAILS, Planted
 
 READ = 0.004        # of one evaluation, where it is not on a finite set (`Planted.curve`)
@@ -53,7 +53,7 @@ def choose(truth: Planted, curves: Sequence[Curve], C: float, rng: np.random.Gen
     return seen[int(more.argmin())].n
 
 
-def _drawn(truth: Planted, seen: Sequence[Seen], rng: np.random.Generator) -> ndarray:
+def _drawn(truth: Planted, seen: Sequence[ArmMean], rng: np.random.Generator) -> ndarray:
     """Joint draws (arms, D, 3). Raises UserError for a kind that is not one rise, whose form cannot be known."""
     if truth.kind not in TAILS:
         raise UserError(f"an oracle knows the form of {', '.join(TAILS)}, not of {truth.kind}")
@@ -61,7 +61,7 @@ def _drawn(truth: Planted, seen: Sequence[Seen], rng: np.random.Generator) -> nd
     return joint(seen, truth.R0, TAILS[truth.kind], u).draws(u)
 
 
-def _seen(truth: Planted, curves: Sequence[Curve], held_out: int) -> list[Seen]:
+def _seen(truth: Planted, curves: Sequence[Curve], held_out: int) -> list[ArmMean]:
     out = []
     for n in sorted({c.n for c in curves}):
         every = [c for c in curves if c.n == n and not c.diverged]
@@ -71,7 +71,7 @@ def _seen(truth: Planted, curves: Sequence[Curve], held_out: int) -> list[Seen]:
         C = whole[0].C[1:]
         at = thinned(C)
         mean = np.mean([c.audit[1:] for c in whole], axis=0)[at]
-        out.append(Seen(n, C[at], mean, (truth.covariance(n, C[at]) + _read(mean, held_out)) / len(whole), np.inf))
+        out.append(ArmMean(n, C[at], mean, (truth.covariance(n, C[at]) + _read(mean, held_out)) / len(whole), np.inf))
     return out
 
 

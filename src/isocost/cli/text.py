@@ -18,11 +18,11 @@ from isocost.display import Text
 from isocost.laws.curves import PASS
 from isocost.laws.law import NotIdentified
 from isocost.laws.tradeoff import Tradeoff, tradeoff
-from isocost.planner.audit import Spread
+from isocost.planner.audit import MeanOfRuns
 from isocost.planner.budget import Bill
 from isocost.planner.learning_rate import NOISE, RateRule
 from isocost.planner.more import More
-from isocost.planner.stopping import Verdict
+from isocost.planner.stopping import StoppingVerdict
 from isocost.runs import measure
 from isocost.stats.intervals import Interval
 from isocost.stats.power import POWER, detectable
@@ -391,7 +391,8 @@ def more(console: Console, rows: Sequence[More]) -> None:
 
 
 def verdict(
-    console: Console, v: Verdict, per_cost: Mapping[str, float], *, over: Mapping[str, str], measured: Mapping[str, str]
+    console: Console, v: StoppingVerdict, per_cost: Mapping[str, float], *, over: Mapping[str, str],
+    measured: Mapping[str, str]
 ) -> None:
     """A verdict on one run: the word first, then its reasons. `over` is the reason and the detail of its end, both
     empty while it trains. `measured` is what its rewards are, by `measure.of`; those of isocost's own runs have no name
@@ -455,7 +456,7 @@ def audit(a: Audit, console: Console) -> None:
         console.print(f"  gain over the base: {spread(a.gain)}")
 
 
-def spread(s: Spread) -> str:
+def spread(s: MeanOfRuns) -> str:
     bounds = "" if s.low is None or s.high is None else f" [{s.low:+.3f}, {s.high:+.3f}]"
     return f"{s.mean:+.3f}{bounds} over {counted(s.count, 'seed')}"
 

@@ -22,7 +22,7 @@ from isocost.compare.results import (
     Sealed,
 )
 from isocost.runs.run import method_defaults
-from isocost.stats.power import POWER, seeds_that_see
+from isocost.stats.power import POWER, seeds_for_comparison
 from isocost.units import FLOPS, compared
 from isocost.words import counted, duration
 
@@ -80,7 +80,7 @@ def detectable(d: Design, noise: Mapping[str, float] | None) -> str:
     else:
         source = "assumed; probes with one seed do not measure it"
     least = d.detectable(sd)
-    needed = seeds_that_see(least / 2, sd, d.alpha)
+    needed = seeds_for_comparison(least / 2, sd, d.alpha)
     more = "" if needed is None else f"; {least / 2:.3f} needs {needed} seeds"
     return (f"minimum detectable difference between two arms {least:.3f} ({POWER:.0%} power) with a standard deviation "
             f"of {sd:.3f} between runs ({source}){more}")

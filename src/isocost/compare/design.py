@@ -17,14 +17,14 @@ from isocost.compare.judge import QUESTIONS, SHARES
 from isocost.compare.many import RATE
 from isocost.errors import UserError
 from isocost.planner.budget import Bill, Budget, Prices, expected_timing
-from isocost.planner.evaluation import Evaluation, points
+from isocost.planner.evaluation import EvaluationPlan, points
 from isocost.planner.learning_rate import MULTIPLIERS, NOISE, RateRule, given, starting_rule
 from isocost.planner.study_runs import run_seed, warmup
 from isocost.recipe import describe
 from isocost.runs import files as records
 from isocost.runs.run import compares
 from isocost.seams import Recipe
-from isocost.stats.power import effect_seen
+from isocost.stats.power import detectable_in_comparison
 from isocost.steps.single import settings_of
 from isocost.units import UNITS
 from isocost.worlds.setting import Setting
@@ -114,7 +114,7 @@ class Design:
 
     def detectable(self, sd: float) -> float:
         """Minimum detectable difference at equal cost (80 % power) for a standard deviation `sd` between runs."""
-        return effect_seen(len(self.seeds), sd, self.alpha)
+        return detectable_in_comparison(len(self.seeds), sd, self.alpha)
 
     @property
     def total(self) -> float:
@@ -198,7 +198,7 @@ def design(arms: Sequence[str], known: Mapping[str, Any], *, budget: str, seeds:
         seeds=tuple(run_seed(seed, "train", i) for i in range(seeds)),
         probe_seeds=tuple(run_seed(seed, "probe", i) for i in range(probe_seeds)),
         margin=margin, metric=metric,
-        sd=hypot(NOISE, Evaluation(known["audit"], None if exact else samples).sd),
+        sd=hypot(NOISE, EvaluationPlan(known["audit"], None if exact else samples).sd),
         parents={label: labels[list(arms).index(parents[arm])] for label, arm in zip(labels, arms, strict=True)
                  if arm in parents},
     )

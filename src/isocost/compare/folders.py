@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from isocost import units
 from isocost.compare.design import labels_of
 from isocost.compare.judge import MARGIN, compare
 from isocost.compare.results import FolderComparison
@@ -19,6 +18,7 @@ from isocost.runs.files import find_runs
 from isocost.runs.measure import TRAINING
 from isocost.runs.record import read_json
 from isocost.steps.folder import Home, writing
+from isocost.units import compared
 from isocost.words import counted
 
 LOGGED = "wall-clock seconds (logged)"  # the seconds of imported runs
@@ -62,7 +62,7 @@ def compare_folders(
     notes += _cautions(recorded, arms)
     answer = compare(arms, unit=unit, margin=margin, seed=seed, missing=notes)
     logged = unit == "seconds" and any(r.get("imported") for runs in recorded.values() for r in runs)
-    counted_in = LOGGED if logged else units.compared(unit)
+    counted_in = LOGGED if logged else compared(unit)
     answer = replace(answer, missing=(*answer.missing, *((EVALUATED,) if logged else ())))
     if out is None:
         return FolderComparison(answer, counted_in)

@@ -29,8 +29,17 @@ from isocost.errors import UserError
 from isocost.laws.fit import POINTS, TAILS, WHOLE
 from isocost.laws.tracks import Track
 from isocost.stats.intervals import spread, student
-from isocost.stats.posterior import USUAL, Grid, Seen, correlation, covariance
-from isocost.stats.power import LEVEL, Estimate, bootstrap, difference, iqm, seeds_that_see, shares, smallest
+from isocost.stats.posterior import USUAL, ArmMean, Grid, correlation, covariance
+from isocost.stats.power import (
+    LEVEL,
+    Estimate,
+    bootstrap,
+    difference,
+    error_shares,
+    iqm,
+    seeds_for_comparison,
+    smallest,
+)
 
 QUESTIONS = ("equal cost", "efficiency", "asymptote")
 SHARES = (0.04, 0.005, 0.005)   # of the family-wise error rate of 5 %, by question
@@ -184,7 +193,7 @@ def compare(arms: Mapping[str, Sequence[Track]], *, unit: str = "rollouts", cost
         _ends(whole, pairs, C),
     )
     if alpha is None:
-        alphas = shares([[w.p for w in way] for way in ways], SHARES)
+        alphas = error_shares([[w.p for w in way] for way in ways], SHARES)
     else:
         alphas = [[alpha] * len(pairs)] * len(ways)
     answers = [
@@ -338,7 +347,7 @@ def _with_seeds(x: Answer, whole: Mapping[str, Sequence[Track]], C: float) -> An
         return x
     alpha, count = 1 - x.level, min(len(whole[x.a]), len(whole[x.b]))
     sd = found.se * sqrt(count / 2)
-    wanted = count if x.winner else seeds_that_see(found.value, sd, alpha)
+    wanted = count if x.winner else seeds_for_comparison(found.value, sd, alpha)
     if wanted is not None and not x.winner:
         wanted = max(wanted, count + 1)
     return replace(x, detectable=smallest(found.se, found.dof, alpha), seeds=None if x.answer == "same" else wanted)
@@ -458,7 +467,7 @@ def _ends(whole: Mapping[str, Sequence[Track]], pairs: Sequence[tuple[str, str]]
         own = np.sqrt(((r - means[name]) ** 2).sum(0) / (len(r) - 1))
         sd = np.maximum(own, np.maximum(spread(means[name]) * pooled, FLOOR)) / sqrt(len(r))
         sd = np.maximum(sd, np.median(sd))
-        seen[name] = Seen(1, at, means[name], covariance(at, sd, rho), dof)
+        seen[name] = ArmMean(1, at, means[name], covariance(at, sd, rho), dof)
     grid = Grid.of(list(seen.values()))
     found = {name: _open(grid, own, base) for name, own in seen.items()}
     return [_apart(found[a], found[b], float(grid.A[1] - grid.A[0]), at) for a, b in pairs]
@@ -480,7 +489,7 @@ def _unfit(whole: Mapping[str, Sequence[Track]], every: Sequence[Track], C: floa
     return ""
 
 
-def _open(grid: Grid, seen: Seen, base: float) -> ndarray:
+def _open(grid: Grid, seen: ArmMean, base: float) -> ndarray:
     """The posterior of an arm's asymptote: log weights (T, A) over the tails of the form and the grid."""
     scores = np.array([grid.likelihood(seen, base, tail) for tail in TAILS])
     top = scores.max()

@@ -14,9 +14,8 @@ from isocost.errors import UserError
 from isocost.jsonfile import fit
 from isocost.laws.curves import Curve, curves
 from isocost.laws.tracks import Track, tracks
-from isocost.planner.learning_rate import MULTIPLIERS, RateRule, fit_rate, trials
-from isocost.planner.pilot import Run
-from isocost.planner.study_runs import warmup
+from isocost.planner.learning_rate import MULTIPLIERS, RateRule, fit_rate, probe_results
+from isocost.planner.study_runs import PlannedRun, warmup
 from isocost.runs.files import find_runs
 from isocost.runs.record import read_json
 from isocost.runs.run import Job, recipe_of
@@ -30,12 +29,13 @@ from isocost.steps.jobs import job_of, run_jobs
 def run_arms(home: Home, d: Design, seal: str, observer: Observer, workers: int | None) -> dict[str, list[Job]]:
     """Probe every arm's learning rate, then train it; returns the training jobs by arm."""
     start = RateRule.of(d.rule)
-    probes = {label: [_job(home, d, label, Run("probe", *d.size(label), d.probe_rollouts, x, i, s), start, seal)
+    probes = {label: [_job(home, d, label, PlannedRun("probe", *d.size(label), d.probe_rollouts, x, i, s), start, seal)
                       for i, s in enumerate(d.probe_seeds) for x in MULTIPLIERS] for label in d.labels}
     with home.phase("probe"):
         run_jobs([job for own in probes.values() for job in own], home.runs, "learning rates", observer, workers)
     if not home.has("rates.json"):
-        seen = {label: trials(curves([home.runs / j.name for j in own], d.metric)) for label, own in probes.items()}
+        seen = {label: probe_results(curves([home.runs / j.name for j in own], d.metric))
+                for label, own in probes.items()}
         home.write("rates.json", {"rates": {label: fit_rate(own, d.batch(label)).data() for label, own in seen.items()},
                                   "noise": measured_noise(home, d, probes)})
     rules = rates(home)
@@ -45,8 +45,8 @@ def run_arms(home: Home, d: Design, seal: str, observer: Observer, workers: int 
         tuple((tuple(label for label in d.labels if text in rules[label].flags), text) for text in flags),
         recorded_noise(home),
     ))
-    trains = {label: [_job(home, d, label, Run("train", *d.size(label), d.rollouts, 1.0, i, s), rules[label], seal)
-                      for i, s in enumerate(d.seeds)] for label in d.labels}
+    trains = {label: [_job(home, d, label, PlannedRun("train", *d.size(label), d.rollouts, 1.0, i, s), rules[label],
+                           seal) for i, s in enumerate(d.seeds)] for label in d.labels}
     with home.phase("train"):       # seed by seed: a comparison that is stopped has whole replicates
         jobs = [own[i] for i in range(len(d.seeds)) for own in trains.values()]
         run_jobs(jobs, home.runs, "runs", observer, workers)
@@ -78,7 +78,7 @@ def rates(home: Home) -> dict[str, RateRule]:
     return {label: RateRule.of(rule) for label, rule in found.items()}
 
 
-def _job(home: Home, d: Design, label: str, run: Run, rule: RateRule, seal: str) -> Job:
+def _job(home: Home, d: Design, label: str, run: PlannedRun, rule: RateRule, seal: str) -> Job:
     """One run of one arm, as the job of a study, with the arm's method and a budget in the comparison's unit."""
     probe = run.purpose == "probe"
     job = job_of(home, run, rule, d.probe_points if probe else d.points, seal)

@@ -1,9 +1,9 @@
-"""From records to laws, plans, forecasts and audits. Reads records; never imports what trains."""
+"""From records to laws. Reads records; never imports a trainer."""
 
 from isocost.laws.curves import Curve, curves
 from isocost.laws.fit import fit_law
-from isocost.laws.law import Arm, Band, Fit, Flag, Frontier, Growth, Law, NotIdentified
+from isocost.laws.law import Band, Fit, FittedArm, Flag, Frontier, Growth, Law, NotIdentified
 from isocost.stats.intervals import Interval
 
-__all__ = ["Arm", "Band", "Curve", "Fit", "Flag", "Frontier", "Growth", "Interval", "Law", "NotIdentified", "curves",
-           "fit_law"]
+__all__ = ["Band", "Curve", "Fit", "FittedArm", "Flag", "Frontier", "Growth", "Interval", "Law", "NotIdentified",
+           "curves", "fit_law"]

@@ -1,6 +1,6 @@
 """Run records as curves: one run is one curve of held-out reward against rollouts.
 
-The planner reads records and never imports the trainer, so records brought from another trainer fit just as well.
+Nothing here imports the trainer, so the records of another trainer can be read too.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from isocost.runs.files import read_json, read_lines
 from isocost.runs.schema import MEASURED
 
 SCHEMA = 1
-FALL = 3.0              # standard errors below its start at which a run counts as diverged
-HELD_OUT = 256          # held-out problems assumed where a record does not say how many it had
+FALL = 3.0              # standard errors below its start from which on a run counts as diverged
+HELD_OUT = 256          # held-out problems assumed if a record does not state their number
 PASS = "pass@1"
 _METRIC = re.compile(r"(best|worst)@([1-9][0-9]*)")
 
@@ -32,12 +32,13 @@ class Curve:
 
     `C` is in training rollouts, `seconds` is active time since the start, `epochs` passes over the training
     problems. `select` is the mean held-out reward on the validation split, which chooses an arm, `audit` on the test
-    split; no number that chose an arm is reported as its value. `multiplier` is the learning rate relative
-    to the fitted rule. Missing seconds or epochs are NaN.
+    split, which is reported. `multiplier` is the learning rate relative to the fitted rule. Missing seconds or epochs
+    are NaN.
 
-    `metric` says what `select` and `audit` are means of. `train` (K,) is the mean reward of what was sampled for
-    training since the evaluation before, ahead of any filter (NaN at the first); None where it is not recorded.
-    `problems` were held out, both halves, and evaluated by `samples` attempts each (None: exactly).
+    `select` and `audit` are means of `metric`. `train` (K,) is the mean reward of the rollouts sampled for training
+    since
+    the previous evaluation, before any filter (NaN at the first); None if it is not recorded. `problems` is the number
+    of held-out problems, both splits together, each evaluated by `samples` attempts (None: exactly).
     """
 
     run: str
@@ -64,7 +65,7 @@ class Curve:
             values = np.asarray(getattr(self, name), dtype=float)
             if values.shape != order.shape or values.ndim != 1:
                 raise UserError(f"run {self.run}: {name} has shape {values.shape}, C has {order.shape}; "
-                                "they must be lists of one length")
+                                "expected lists of equal length")
             object.__setattr__(self, name, values[order])
         _check(self)
 
@@ -73,43 +74,44 @@ def _check(curve: Curve) -> None:
     if len(curve.C) == 0:
         raise UserError(f"run {curve.run} has no evaluation")
     if not np.all(np.isfinite(curve.C)) or curve.C[0] < 0:
-        raise UserError(f"run {curve.run}: rollouts must be finite and not negative")
+        raise UserError(f"run {curve.run}: rollouts must be finite and at least 0")
     for name in ("select", "audit"):
         values = getattr(curve, name)
         if np.isnan(values).any():
             at = float(curve.C[np.isnan(values)][0])
             raise UserError(f"run {curve.run}: its evaluation at {at:g} rollouts has no {name} reward: no attempt was "
-                            "scored. Find out why the verifier failed (end.json counts how), and run it again")
+                            "scored. Fix the verifier (end.json counts its failures by kind), and run it again")
         bad = ~((values >= 0) & (values <= 1))
         if bad.any():
             raise UserError(f"run {curve.run}: {name} reward {values[bad][0]} is outside [0, 1]; "
-                            "the laws are for rewards between 0 and 1")
+                            "the laws need rewards between 0 and 1")
 
 
 def attempts_of(metric: str) -> int:
-    """How many attempts a metric is of: 1 for pass@1, k for best@k and worst@k. Raises UserError for any other name."""
+    """The number of attempts of a metric: 1 for pass@1, k for best@k and worst@k. Raises UserError for any other
+    name."""
     if metric == PASS:
         return 1
     found = _METRIC.fullmatch(metric)
     if found is None:
-        raise UserError(f"there is no metric {metric!r}; there are {PASS}, best@k (one of k right) and worst@k (all k "
-                        "right), such as best@4")
+        raise UserError(f"unknown metric {metric!r}; expected {PASS}, best@k (at least one of k right) or worst@k (all "
+                        "k right), such as best@4")
     return int(found[2])
 
 
 def curves(source: str | Path | Sequence[str | Path], metric: str = PASS) -> list[Curve]:
-    """Reads a study folder (its `runs/`), or a list of run folders, into curves in a fixed order.
+    """The curves of a study folder (its `runs/`) or of a list of run folders, in a fixed order.
 
-    `metric` is pass@1, or best@k or worst@k where the evaluations hold them. A run that has not been evaluated yet
-    is left out. Raises UserError where a folder is not a run record, its schema is newer than this program's, its
-    evaluations do not hold the metric, or its metrics stop before the end that it records.
+    `metric` is pass@1, or best@k or worst@k if the evaluations have them. A run without an evaluation is left out.
+    Raises UserError if a folder is not a run record, its schema is newer than this program's, its evaluations lack the
+    metric, or its metrics stop before the recorded end.
     """
     attempts_of(metric)
     if isinstance(source, str | Path):
         root = Path(source)
         folders: list[Path] = sorted(path.parent for path in (root / "runs").glob("*/run.json"))
         if not folders:
-            raise UserError(f"{root} holds no runs: expected {root}/runs/NAME/run.json")
+            raise UserError(f"{root} contains no runs: expected {root}/runs/NAME/run.json")
     else:
         folders = [Path(path) for path in source]
     read = [_read(folder, metric) for folder in folders]
@@ -144,31 +146,32 @@ def _read(folder: Path, metric: str) -> Curve | None:
 
 
 def _whole(folder: Path, lines: Sequence[dict[str, Any]], ended: dict[str, Any]) -> None:
-    """Raises UserError where lines are missing: every step has one, and the evaluation at the end comes after all of
-    them, which is what a record that keeps no steps has. A run that was stopped may have gone on from before its end.
+    """Raises UserError if lines are missing. A record has a line per step and the evaluation at the end; a record
+    without lines of steps has at least that evaluation. A run that was stopped may have been resumed from before its
+    end.
     """
     evaluated = [int(line.get("step", 0)) for line in lines if "eval/select" in line]
-    steps, there = ended.get("steps"), max(len(lines) - len(evaluated), *evaluated, 0)
+    steps, recorded = ended.get("steps"), max(len(lines) - len(evaluated), *evaluated, 0)
     if steps is None or ended.get("reason") in ("interrupted", "reward failed"):
         return
-    if there < steps:
-        raise UserError(f"{folder}/metrics.jsonl holds {there} steps, and end.json records {steps}: lines are "
-                        "missing; put the file back, or remove the folder to run it again")
+    if recorded < steps:
+        raise UserError(f"{folder}/metrics.jsonl holds {recorded} steps, and end.json records {steps}: lines are "
+                        "missing; restore the file, or remove the folder to run it again")
 
 
 def _values(folder: Path, lines: Sequence[dict[str, Any]], metric: str) -> dict[str, Any]:
     names = {split: f"eval/{split}/{metric}" for split in ("select", "audit")}
     if any(line.get(name) is None for line in lines for name in names.values()):
-        held = sorted(k.removeprefix("eval/select/") for k in lines[-1] if k.startswith("eval/select/"))
-        raise UserError(f"{folder}: its evaluations hold {', '.join((PASS, *held))}, and no {metric}"
-                        + ("" if held else "; those of 4 samples a problem or more, and exact ones, hold best@4"))
+        others = sorted(k.removeprefix("eval/select/") for k in lines[-1] if k.startswith("eval/select/"))
+        raise UserError(f"{folder}: its evaluations have {', '.join((PASS, *others))}, but not {metric}"
+                        + ("" if others else "; best@4 needs exact evaluations, or at least 4 samples per problem"))
     found = {split: np.array([line[name] for line in lines], dtype=float) for split, name in names.items()}
     order = np.argsort([line["rollouts"] for line in lines], kind="stable")
     return {"metric": metric} | {split: values[order] for split, values in found.items()}
 
 
 def _train(lines: Sequence[dict[str, Any]]) -> ndarray | None:
-    """Mean training reward between one evaluation and the next; every step counts alike."""
+    """Mean training reward between one evaluation and the next; every step has equal weight."""
     out: list[float] = []
     since: list[float] = []
     for line in lines:
@@ -182,18 +185,18 @@ def _train(lines: Sequence[dict[str, Any]]) -> ndarray | None:
 
 
 def _samples(record: dict[str, Any], lines: Sequence[dict[str, Any]]) -> int | None:
-    """Attempts per held-out problem; None where evaluation was exact, or nothing says that it was not."""
+    """Attempts per held-out problem; None if evaluation was exact, or if the record does not say."""
     if lines[-1].get("eval/exact", True):
         return None
-    asked = lines[-1].get("eval/samples") or record.get("job", {}).get("setting", {}).get("samples")
-    return int(asked) if asked else None
+    samples = lines[-1].get("eval/samples") or record.get("job", {}).get("setting", {}).get("samples")
+    return int(samples) if samples else None
 
 
 def diverged(curve: Curve, held_out: int = HELD_OUT) -> bool:
-    """True where a run ends 3 standard errors below where it began.
+    """Whether a run ends 3 standard errors below its start.
 
-    The standard error is that of a mean of `held_out` right-or-wrong problems at the starting reward, the widest it
-    can be. Both splits are averaged: which problems choose and which report does not matter to a collapse.
+    The standard error is that of a mean of `held_out` right-or-wrong problems at the starting reward, an upper bound.
+    The two splits are averaged, because a collapse affects both.
     """
     reward = (curve.select + curve.audit) / 2
     start = min(max(float(reward[0]), 1 / held_out), 1 - 1 / held_out)

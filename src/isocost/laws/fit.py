@@ -1,9 +1,9 @@
-"""From curves to a law: one curve per n, how surely, and which n to take.
+"""From curves to a law: one curve per n with its uncertainty, and the best n.
 
-What is fitted is the mean over seeds of *unfiltered* evaluations: a running maximum of noisy evaluations rises with
-their number, so it is for display. `select` rewards choose, `audit` rewards are reported. The run is the unit: its
-variance is pooled over arms, and what a curve leaves open is a posterior under that noise (see `posterior`), with
-Student tails for the few runs it was measured on; every draw carries its own choice of n.
+The fit is to the mean over seeds of *unfiltered* evaluations: a running maximum of noisy evaluations rises with their
+number. `select` rewards choose, `audit` rewards are reported. The run is the unit: its variance is pooled over arms,
+and the uncertainty of a curve is a posterior under that noise (`stats.posterior`), with Student tails because the noise
+is measured on few runs. Every draw has its own best n.
 """
 
 from __future__ import annotations
@@ -19,32 +19,30 @@ from isocost.chance import Purpose, generator
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
 from isocost.laws.identify import cautions, optimum, refusal
-from isocost.laws.law import AUDIT, SELECT, Arm, Band, Fit, Flag, Frontier, Growth, Law, NotIdentified
+from isocost.laws.law import AUDIT, SELECT, Fit, FittedArm, Flag, Law
 from isocost.stats.forms import fit_many, rise
 from isocost.stats.intervals import Noise, prior_noise, spread
-from isocost.stats.posterior import Chain, Seen, correlation, covariance, joint, shares, thinned
+from isocost.stats.posterior import ArmMean, Chain, correlation, covariance, form_weights, joint, thinned
+from isocost.stats.power import LEVEL
 
-__all__ = ["Arm", "Band", "Fit", "Flag", "Frontier", "Growth", "Law", "NotIdentified", "fit_law"]
-
-LEVEL = 0.9
 TAILS = (1.0, 0.3, float("inf"))    # the sigmoid first; a slower and a faster approach to the asymptote
-LATE = 0.5          # points weigh as C to this power: the late ones say where a curve goes (ScaleRL drops the early)
-POINTS = 4          # evaluations above C = 0 that an arm needs: A, Cmid, b, and one to be wrong by
-LEAST_SD = 0.7      # of the median over its evaluations: an early one, whose runs have had no time to differ, says
-                    # little of where a curve goes, however small its error
-WHOLE = 0.5         # a run that ended before this share of its arm's longest is another experiment
-CUT = 0.9           # an arm's curve that ends before this share of its longest run, at the shortest, is flagged
-MOVED = 0.25        # share of the best arm's gain below which an arm has not moved
-DIGITS = 7          # significant digits kept of draws, so that a law read back is the law
+LATE = 0.5          # a point's weight is C to this power: late points determine the asymptote (ScaleRL drops early)
+POINTS = 4          # evaluations above C = 0 that an arm needs: for A, Cmid, b and one degree of freedom
+LEAST_SD = 0.7      # least standard error of an evaluation, over the arm's median: early evaluations, before runs
+                    # differ, have small errors but carry little information about the asymptote
+WHOLE = 0.5         # a run shorter than this share of its arm's longest is left out
+CUT = 0.9           # an arm's curve ends with its shortest run; below this share of the longest it is flagged
+MOVED = 0.25        # an arm with less than this share of the best arm's gain counts as not moved
+DIGITS = 7          # significant digits of draws, so that a law read from JSON equals the law written
 
 
 def fit_law(curves: Sequence[Curve], *, margin: float = 0.01, draws: int = 300, seed: int = 0,
             level: float = LEVEL) -> Law:
     """The law of a pilot's curves: rewards in [0, 1], one B, common evaluation points, the base at C = 0.
 
-    Probes and runs off the learning-rate rule are not read. n whose rewards are within `margin` count as equal;
-    `draws` is the number of posterior draws, `level` that of every interval. Raises UserError for records that cannot
-    mean one thing: several B or learning rates for one n, one run twice, no evaluation of the base.
+    Probes and runs off the learning-rate rule are ignored. Two n whose rewards differ by at most `margin` count as
+    equal; `draws` is the number of posterior draws, `level` that of every interval. Raises UserError for ambiguous
+    records: several B or learning rates for one n, one seed twice, no evaluation of the base.
     """
     if draws < 2:
         raise UserError(f"a law needs 2 draws or more, got {draws}")
@@ -53,7 +51,7 @@ def fit_law(curves: Sequence[Curve], *, margin: float = 0.01, draws: int = 300, 
     base = _base(pilot)
     noise, measured = _pool(means, base)
     rng = generator(seed, Purpose.BOOTSTRAP, draws)
-    inflate = _short(np.sqrt(noise.dof / np.repeat(rng.chisquare(noise.dof, (draws + 1) // 2), 2)[:draws]))
+    inflate = _rounded(np.sqrt(noise.dof / np.repeat(rng.chisquare(noise.dof, (draws + 1) // 2), 2)[:draws]))
     arms, weights = _fit_arms(means, base, noise, draws, rng)
     law = Law(arms, base, noise, inflate, TAILS, weights, margin, level, seed)
     law = replace(law, refused=refusal(law, measured, [c.C[-1] for c in pilot]))
@@ -62,7 +60,7 @@ def fit_law(curves: Sequence[Curve], *, margin: float = 0.01, draws: int = 300, 
 
 @dataclass(frozen=True, eq=False)
 class _Means:
-    """One n before it is fitted: runs that count, common points (K,), rewards (2, S, K)."""
+    """One n before it is fitted: the S runs used, common points (K,), rewards (2, S, K)."""
 
     runs: list[Curve]
     diverged: int
@@ -80,44 +78,44 @@ def _pilot(curves: Sequence[Curve]) -> list[Curve]:
     on_rule = [c for c in curves if c.multiplier == 1.0]
     pilot = [c for c in on_rule if c.purpose == "pilot"] or [c for c in on_rule if c.purpose != "probe"]
     if not pilot:
-        raise UserError("there is nothing to fit: no run of the pilot at the fitted learning rate has an evaluation")
+        raise UserError("nothing to fit: no pilot run at the fitted learning rate has an evaluation")
     _named_once(pilot)
     pilot = list({c.run: c for c in sorted(pilot, key=lambda c: (c.n, c.seed, c.run))}.values())
     for a, b in pairwise(pilot):
         if a.n == b.n and (a.B, a.lr) != (b.B, b.lr):
             raise UserError(f"runs {a.run} and {b.run} have n={a.n} but B={a.B}, lr={a.lr:g} and B={b.B}, "
-                            f"lr={b.lr:g}; one law is of one B and one learning-rate rule: fit them apart")
+                            f"lr={b.lr:g}; a law needs one B and one learning-rate rule: fit them separately")
         if (a.n, a.seed) == (b.n, b.seed):
             raise UserError(f"runs {a.run} and {b.run} are both n={a.n}, seed {a.seed}; a seed counts once: "
-                            "leave one of them out")
+                            "remove one of them")
     return pilot
 
 
 def _named_once(pilot: list[Curve]) -> None:
-    """A run given twice counts once; two runs of one name are two studies', and which is meant cannot be told."""
+    """A run given twice counts once; two different runs of one name come from two studies and are ambiguous."""
     for a, b in pairwise(sorted(pilot, key=lambda c: c.run)):
         if a.run == b.run and (a.n, a.B, a.lr, a.seed) != (b.n, b.B, b.lr, b.seed):
             raise UserError(f"two runs are called {a.run}: n={a.n}, B={a.B}, lr={a.lr:g} and n={b.n}, B={b.B}, "
-                            f"lr={b.lr:g}; one law is of one B and one learning-rate rule: fit them apart")
+                            f"lr={b.lr:g}; a law needs one B and one learning-rate rule: fit them separately")
 
 
 def _base(curves: list[Curve]) -> tuple[float, float]:
-    """The base's reward on either split: measured, as in ScaleRL, not fitted."""
+    """The base's reward on each split: measured, as in ScaleRL, not fitted."""
     first = [c for c in curves if c.C[0] == 0]
     if not first:
-        raise UserError("no run has an evaluation at C = 0: the base's own reward is needed")
+        raise UserError("no run has an evaluation at C = 0, and the law needs the base's reward")
     return float(np.mean([c.select[0] for c in first])), float(np.mean([c.audit[0] for c in first]))
 
 
 def _means(pilot: list[Curve]) -> tuple[list[_Means], list[Flag]]:
-    """The arms by n, and what was left out of them."""
+    """The arms by n, and flags for what was left out."""
     flags, arms = _batches(pilot), []
     for n in sorted({c.n for c in pilot}):
         every = [c for c in pilot if c.n == n]
         runs = [c for c in every if not c.diverged]
         if len(every) > len(runs):
             flags.append(Flag("diverged", f"n={n}: {len(every) - len(runs)} of {len(every)} runs diverged (NaN, or "
-                                          "below their start) and are left out; a lower learning rate is called for"))
+                                          "below their start) and are left out; use a lower learning rate"))
         whole = [c for c in runs if c.C[-1] >= WHOLE * max(r.C[-1] for r in runs)]
         if len(whole) < len(runs):
             flags.append(Flag("short", f"n={n}: {len(runs) - len(whole)} of {len(runs)} runs ended early "
@@ -129,7 +127,7 @@ def _means(pilot: list[Curve]) -> tuple[list[_Means], list[Flag]]:
         if shortest.C[-1] < CUT * longest.C[-1]:
             flags.append(Flag("cut", f"n={n}: the curve ends at {shortest.C[-1]:,.0f} rollouts, where its shortest run "
                                      f"({shortest.run}) ended; its longest ({longest.run}) reached "
-                                     f"{longest.C[-1]:,.0f}, and what lies beyond is not fitted"))
+                                     f"{longest.C[-1]:,.0f}; later evaluations are not fitted"))
         if len(arm.C) < POINTS:
             flags.append(Flag("short", f"n={n}: {len(arm.C)} evaluations after the base, a curve needs {POINTS}"))
             continue
@@ -138,14 +136,14 @@ def _means(pilot: list[Curve]) -> tuple[list[_Means], list[Flag]]:
 
 
 def _batches(pilot: list[Curve]) -> list[Flag]:
-    """One B for all n, or one nB for all n: two questions that are never pooled."""
+    """Checks that all runs have one B, or one nB: these are two questions, which are never pooled."""
     if len({c.B for c in pilot}) == 1:
         return []
     if len({c.n * c.B for c in pilot}) == 1:
-        return [Flag("fixed_batch", f"n B is {pilot[0].n * pilot[0].B} in every run: this law trades n against B, "
-                                    "and does not say what n is best at one B")]
+        return [Flag("fixed_batch", f"n B is {pilot[0].n * pilot[0].B} in every run: this law trades n against B "
+                                    "and does not give the best n at one B")]
     found = ", ".join(map(str, sorted({c.B for c in pilot})))
-    raise UserError(f"the runs have B = {found}: a law needs one B for all n, or one n B; fit them apart")
+    raise UserError(f"the runs have B = {found}: a law needs one B for all n, or one n B; fit them separately")
 
 
 def _mean(runs: list[Curve], diverged: int) -> _Means:
@@ -167,16 +165,16 @@ def _resample(C: ndarray, values: ndarray, at: ndarray) -> ndarray:
 
 
 def _moved(arms: list[_Means], base: tuple[float, float]) -> list[bool]:
-    end = np.log(min((arm.C[-1] for arm in arms), default=1.0))       # one for all: some may have been continued
+    end = np.log(min((arm.C[-1] for arm in arms), default=1.0))       # a common one: some arms may have been extended
     gains = [float(np.interp(end, np.log(arm.C), arm.mean(SELECT))) - base[SELECT] for arm in arms]
     return [gain > 0 and gain >= MOVED * max(gains) for gain in gains]
 
 
 def _pool(arms: list[_Means], base: tuple[float, float]) -> tuple[Noise, bool]:
-    """The run-to-run noise over arms, and whether it was measured at all.
+    """The run-to-run noise over arms, and whether it was measured.
 
-    An arm that has not moved has had no chance to differ between seeds: it is left out, or it would make the
-    others look surer than they are.
+    In an arm that has not moved, seeds have not diverged from each other yet; it is left out, because it would make the
+    pooled noise too small.
     """
     C = np.unique(np.concatenate([arm.C for arm in arms])) if arms else np.ones(1)
     several = [(arm, moved) for arm, moved in zip(arms, _moved(arms, base), strict=True) if len(arm.runs) > 1]
@@ -186,12 +184,12 @@ def _pool(arms: list[_Means], base: tuple[float, float]) -> tuple[Noise, bool]:
         return prior_noise(C), False
     rows = [[np.interp(np.log(C), np.log(arm.C), row) for arm in used
              for row in (arm.rewards[split] - arm.mean(split)) / spread(arm.mean(split))] for split in (SELECT, AUDIT)]
-    return Noise(C, _short(np.array(rows)), float(dof)), True
+    return Noise(C, _rounded(np.array(rows)), float(dof)), True
 
 
 def _fit_arms(means: list[_Means], base: tuple[float, float], noise: Noise, draws: int, rng: np.random.Generator
-              ) -> tuple[tuple[Arm, ...], tuple[float, ...]]:
-    """Every arm on both splits: least squares for the curve and its folds, a posterior for what it leaves open."""
+              ) -> tuple[tuple[FittedArm, ...], tuple[float, ...]]:
+    """Every arm on both splits: least squares for the curve and its folds, a posterior for its uncertainty."""
     if not means:
         return (), tuple(1 / len(TAILS) for _ in TAILS)
     fitted = _points(means, base)
@@ -201,23 +199,24 @@ def _fit_arms(means: list[_Means], base: tuple[float, float], noise: Noise, draw
     u[-1, 0] = strata
     drawn = []
     for split in (SELECT, AUDIT):
-        seen = _seen(means, split, noise)
-        chains = [joint(seen, base[split], tail, u) for tail in TAILS]
-        weights.append(shares([c.evidence for c in chains]))
+        observed = _observed(means, split, noise)
+        chains = [joint(observed, base[split], tail, u) for tail in TAILS]
+        weights.append(form_weights([c.evidence for c in chains]))
         form = np.searchsorted(np.cumsum(weights[-1])[:-1], (mixed + 0.5) / draws)
         drawn.append(_drawn(chains, form, u))
     arms = []
     for place, (arm, own, moved) in enumerate(zip(means, fitted, _moved(means, base), strict=True)):
         first = arm.runs[0]
         fits = [_fit(own[split], drawn[split][place]) for split in (SELECT, AUDIT)]
-        arms.append(Arm(first.n, first.B, first.lr, tuple(c.run for c in arm.runs), tuple(c.seed for c in arm.runs),
-                        arm.diverged, arm.C, arm.rewards[SELECT], arm.rewards[AUDIT], arm.values("epochs"),
-                        arm.values("seconds"), moved, (fits[SELECT], fits[AUDIT])))
+        arms.append(FittedArm(first.n, first.B, first.lr, tuple(c.run for c in arm.runs),
+                              tuple(c.seed for c in arm.runs), arm.diverged, arm.C, arm.rewards[SELECT],
+                              arm.rewards[AUDIT], arm.values("epochs"), arm.values("seconds"), moved,
+                              (fits[SELECT], fits[AUDIT])))
     return tuple(arms), tuple(float(w) for w in np.mean(weights, 0))
 
 
 def _drawn(chains: Sequence[Chain], form: ndarray, u: ndarray) -> ndarray:
-    """Draw d of every arm from the chain of form d: (arms, D, 4), the form's place first."""
+    """Draw d of every arm from the chain of form d: (arms, D, 4), the form's index first."""
     out = np.empty((u.shape[0], u.shape[2], 4))
     for place, one in enumerate(chains):
         at = form == place
@@ -226,20 +225,21 @@ def _drawn(chains: Sequence[Chain], form: ndarray, u: ndarray) -> ndarray:
     return out
 
 
-def _seen(means: list[_Means], split: int, noise: Noise) -> list[Seen]:
-    """Each arm's mean with its covariance, at the few points that count."""
+def _observed(means: list[_Means], split: int, noise: Noise) -> list[ArmMean]:
+    """Each arm's mean with its covariance, at the few points that are used (`thinned`)."""
     at = thinned(noise.C)
     rho = correlation(noise.C[at], noise.residuals[split][:, at])
     out = []
     for arm in means:
         error = noise.sd(arm.C, arm.mean(split), split) / np.sqrt(len(arm.runs))
         at, sd = thinned(arm.C), np.maximum(error, LEAST_SD * np.median(error))
-        out.append(Seen(arm.runs[0].n, arm.C[at], arm.mean(split)[at], covariance(arm.C[at], sd[at], rho), noise.dof))
+        spread_of_mean = covariance(arm.C[at], sd[at], rho)
+        out.append(ArmMean(arm.runs[0].n, arm.C[at], arm.mean(split)[at], spread_of_mean, noise.dof))
     return out
 
 
 def _points(means: list[_Means], base: tuple[float, float]) -> list[list[ndarray]]:
-    """Per arm and split the least-squares parameters (F, 1 + folds, 4): of the mean, and with one run left out in turn.
+    """Per arm and split the least-squares parameters (F, 1 + folds, 4): of the mean, then with each run left out.
 
     Arms evaluated at the same points are fitted in one call.
     """
@@ -258,18 +258,18 @@ def _points(means: list[_Means], base: tuple[float, float]) -> list[list[ndarray
 
 
 def _folds(arm: _Means, split: int) -> ndarray:
-    """The arm's mean with one run left out in turn (S, K); none where it has one run."""
+    """The arm's mean with each run left out in turn (S, K); empty if it has one run."""
     runs = len(arm.runs)
     return (runs * arm.mean(split) - arm.rewards[split]) / (runs - 1) if runs > 1 else arm.rewards[split][:0]
 
 
 def _fit(values: ndarray, drawn: ndarray) -> Fit:
     names = ("R0", "A", "Cmid", "b")
-    return Fit(dict(zip(names, map(float, values[0, 0]), strict=True)), _short(values[:, 0, 1:]), _short(drawn),
-               _short(values[:, 1:, 1:].swapaxes(0, 1)))
+    return Fit(dict(zip(names, map(float, values[0, 0]), strict=True)), _rounded(values[:, 0, 1:]), _rounded(drawn),
+               _rounded(values[:, 1:, 1:].swapaxes(0, 1)))
 
 
-def _short(values: ndarray) -> ndarray:
+def _rounded(values: ndarray) -> ndarray:
     """Rounded to `DIGITS` significant digits."""
     with np.errstate(divide="ignore"):
         size = np.where(values == 0, 0.0, np.floor(np.log10(np.abs(values))))

@@ -1,6 +1,6 @@
-"""Whether a pilot identifies the law, and n*(C); and the flags of a law that it does identify.
+"""Whether a pilot identifies the law and n*(C), and the flags of an identified law.
 
-"Not identified" is a result. Each says why, what would resolve it, and about how many training rollouts that costs.
+"Not identified" is a result: it states why, what would resolve it, and about how many rollouts that costs.
 """
 
 from __future__ import annotations
@@ -11,53 +11,52 @@ from dataclasses import replace
 import numpy as np
 from numpy import ndarray
 
-from isocost.laws.law import ABOVE, AUDIT, BENT, KNOWN, RISEN, SELECT, Flag, Growth, Law, NotIdentified
+from isocost.laws.law import ABOVE, AUDIT, BENT, EXTRAPOLATION, KNOWN, RISEN, SELECT, Flag, Growth, Law, NotIdentified
 from isocost.stats.forms import LOG_SIGMOID, fit_many, peak
 from isocost.stats.intervals import PRIOR_SD, Interval, student
 
-FURTHEST = 8.0      # a plan prescribes at most this many times the pilot's largest run
-USELESS = 0.4       # width beyond which the narrowest prediction interval at FURTHEST predicts nothing
+USELESS = 0.4       # largest useful width of the narrowest prediction interval at EXTRAPOLATION times the pilot
 HALF = 0.5          # probability that half of the gain of the most advanced arm lies within the pilot; below it the
                     # prior decides where the curve ends, not the pilot
 SEEDS = 3           # fewer runs in an arm are flagged
 LEAST = 2           # the least n a group baseline can have: a natural bound, not an edge of the grid
-STEPS = 24          # points of ln C at which the winner is read
-TAIL, LAST = 0.1, 8     # share and least number of an arm's last evaluations that its curve is held against
-FEWEST = 9          # evaluations below which an arm's own scatter is not known well enough for that
-MISSED = 0.03       # reward by which a curve must miss their mean to be flagged, and by so much that chance does it in
-SURE = 0.997        # fewer than 3 of 1000 arms
+STEPS = 24          # points of ln C at which the best n is read
+TAIL, LAST = 0.1, 8     # share and least number of an arm's last evaluations that its curve is compared with
+FEWEST = 9          # with fewer evaluations an arm's own scatter is not known well enough for that
+MISSED = 0.03       # a curve is flagged if it misses their mean by more than this reward, and
+SURE = 0.997        # by more than noise does in this share of arms
 
 
 def refusal(law: Law, measured: bool, ends: list[float]) -> NotIdentified | None:
-    """Why the law as a whole is not identified, or None; `ends` are the largest C of all the pilot's runs."""
-    whole = float(sum(ends))
+    """Why the law as a whole is not identified, or None; `ends` are the largest C of each pilot run."""
+    again = float(sum(ends))        # rollouts of the whole pilot once more
     if not law.arms:
         return NotIdentified("no n has a stable run with enough evaluations: every run diverged (NaN, or below its "
-                             "start) or ended early", "the pilot again at a quarter of the learning rate", whole)
+                             "start) or ended early", "the pilot again at a quarter of the learning rate", again)
     if not measured:
         return NotIdentified("one run per n: the standard deviation between runs was not measured, so every interval "
                              f"assumes {PRIOR_SD:.3f} at reward 1/2",
-                             "a second seed for every n (three are better)", whole, "--seeds all=1")
+                             "a second seed for every n (three are better)", again, "--seeds all=1")
     best = law.arm(law.fallback())
     if law.flat:
         gain, error = law.gain(best.n)
         why = (f"no n improved measurably: the best, n={best.n}, gained {gain:+.3f}, less than {RISEN:g} standard "
                f"errors of {error:.3f}")
-        if gain <= 0:       # more of the same would fall further
-            return NotIdentified(why, "another study at a quarter of the learning rate", whole)
+        if gain <= 0:       # longer runs would fall further
+            return NotIdentified(why, "another study at a quarter of the learning rate", again)
         return NotIdentified(why, "a pilot four times as long, at another learning rate if the probe's flags "
-                             "suggest one", 4 * whole, "--longer all=4x")
+                             "suggest one", 4 * again, "--longer all=4x")
     passed = {arm.n: float((arm.fits[SELECT].draws[:, 2] < arm.C[-1]).mean()) for arm in law.arms}
-    widths = {n: law.predict(n, FURTHEST * law.range[1])[1].width for n in law.ns}
-    surest = min(widths, key=lambda n: (widths[n], n))
+    widths = {n: law.predict(n, EXTRAPOLATION * law.range[1])[1].width for n in law.ns}
+    narrowest = min(widths, key=lambda n: (widths[n], n))
     furthest = max(passed, key=lambda n: (passed[n], -n))
     short = []
     if passed[furthest] < HALF:
         short.append(f"no arm is likely (p >= {HALF:g}) to be past half of its gain; highest: n={furthest}, "
                      f"p = {passed[furthest]:.2f}")
-    if widths[surest] > USELESS:
-        short.append(f"at {FURTHEST:.0f} times its largest run the narrowest prediction interval, that of "
-                     f"n={surest}, is {widths[surest]:.2f} wide (limit {USELESS:g})")
+    if widths[narrowest] > USELESS:
+        short.append(f"at {EXTRAPOLATION} times its largest run the narrowest prediction interval, that of "
+                     f"n={narrowest}, is {widths[narrowest]:.2f} wide (limit {USELESS:g})")
     if short:
         return NotIdentified(f"pilot too short to identify the curves: {'; and '.join(short)}",
                              f"the runs of n={best.n} continued to 4 times their length",
@@ -74,9 +73,10 @@ def cautions(law: Law) -> list[Flag]:
 
 
 def _edge(law: Law) -> list[Flag]:
-    """The winner at the pilot's end, and at the furthest a plan goes, if it is the first or last of the grid."""
+    """Flags if the best n, at the pilot's end or at the largest C of a plan, is the first or last of the grid."""
     out: list[Flag] = []
-    for ratio, where in ((1.0, "at the pilot's largest budget"), (FURTHEST, f"at {FURTHEST:.0f} times that budget")):
+    places = (1, "at the pilot's largest budget"), (EXTRAPOLATION, f"at {EXTRAPOLATION} times that budget")
+    for ratio, where in places:
         n = law.best(ratio * law.range[1])
         if len(law.ns) < 2 or n not in (law.ns[0], law.ns[-1]) or out:
             continue
@@ -100,7 +100,7 @@ def _few(law: Law) -> Flag | None:
 
 
 def _falling(law: Law) -> Flag | None:
-    """Arms whose mean ends more than noise below its own maximum: no rising curve describes them."""
+    """Arms whose mean ends below its maximum by more than noise: no rising curve describes them."""
     fallen = []
     for arm in law.arms:
         mean = arm.select.mean(0)
@@ -137,17 +137,16 @@ def _misfits(law: Law) -> list[Flag]:
 
 
 def _bent(law: Law) -> Flag | None:
-    """Runs that rise again at their end, when every form has them level off."""
+    """Runs that rise again at their end, although every form levels off."""
     if law.bend <= BENT:
         return None
-    return Flag("bent", f"at the end of the runs reward bends upward, by {law.bend:.1f} standard errors: a second "
-                        "rise may "
-                        "have started, which no fitted form has; the upper side of intervals is widened for it, from "
-                        f"four times the pilot on by a factor of {ABOVE:g}")
+    return Flag("bent", f"reward bends upward at the end of the runs, by {law.bend:.1f} standard errors: a second "
+                        "rise may have started, which no fitted form has; intervals are widened upward, by a factor of "
+                        f"{ABOVE:g} from four times the pilot on")
 
 
 def _open(law: Law) -> list[Flag]:
-    """Arms whose asymptote is not identified; with the runs that resolve it where the law itself is identified."""
+    """Arms whose asymptote is not identified; with the runs that would resolve it if the law itself is identified."""
     out = []
     for arm in law.arms:
         low, high = np.quantile(arm.fits[SELECT].draws[:, 1], [(1 - law.level) / 2, (1 + law.level) / 2])
@@ -165,9 +164,9 @@ def _open(law: Law) -> list[Flag]:
 
 
 def optimum(law: Law) -> Growth | NotIdentified | None:
-    """n*(C) as a sigmoid of log2 n in ln C where the pilot identifies it, else why not; None without arms.
+    """n*(C) as a sigmoid of log2 n in ln C if the pilot identifies it, else why not; None without arms.
 
-    Where the law itself is not identified, what resolves that comes first, and is all that is proposed.
+    If the law itself is not identified, only the runs that would resolve that are proposed.
     """
     if not law.arms:
         return None
@@ -178,7 +177,7 @@ def optimum(law: Law) -> Growth | NotIdentified | None:
 
 
 def _path(law: Law) -> Growth | NotIdentified:
-    reached = min(float(arm.C[-1]) for arm in law.arms)     # by all arms: beyond it there is nothing to compare
+    reached = min(float(arm.C[-1]) for arm in law.arms)     # by all arms: beyond it they cannot be compared
     C = np.geomspace(min(_off_the_base(law), reached), reached, STEPS)
     winners = law.ns_at(C)
     refused = _no_path(law, C, winners)
@@ -197,7 +196,7 @@ def _whole(law: Law) -> float:
 
 
 def _off_the_base(law: Law) -> float:
-    """The first C at which the best curve has made a tenth of its gain: before it all n are equal, at the base."""
+    """The first C at which the best curve has a tenth of its gain; before it all n are equal to the base."""
     C = np.geomspace(*law.range, 60)
     best = np.max([law.paths(n, C, SELECT).mean(0) for n in law.ns], axis=0)
     gain = best - law.R0[SELECT]
@@ -209,7 +208,7 @@ def _no_path(law: Law, C: ndarray, winners: ndarray) -> NotIdentified | None:
     shown = " then ".join(f"n={n}" for n in distinct)
     per_run = law.range[1] * max(len(arm.runs) for arm in law.arms)
     if len(law.ns) == 1:
-        return NotIdentified(f"n={law.ns[0]} is the only n with a curve: no other to compare it with",
+        return NotIdentified(f"n={law.ns[0]} is the only n with a curve, so there is none to compare it with",
                              "runs of the same length at another n", per_run)
     always = np.array(law.ns)[law.equal(C, law.margin).all(1)]
     if len(distinct) == 1 and len(always) <= 1:
@@ -220,11 +219,11 @@ def _no_path(law: Law, C: ndarray, winners: ndarray) -> NotIdentified | None:
         return NotIdentified(f"n={', '.join(map(str, always))} is equal to the best within margin or noise at every C "
                              f"of the pilot (best by the curves: {shown})", seeds, extra)
     if len(distinct) < 3:
-        return NotIdentified("the four parameters of n*(C) need three winning n or more inside the pilot; it has "
+        return NotIdentified("the four parameters of n*(C) need at least three best n within the pilot; it has "
                              f"{shown}",
                              "runs four times as long for every n", 3 * _whole(law))
     if np.any(np.diff(winners) < 0):
-        return NotIdentified(f"the best n is not monotone in C ({shown}), so a rising sigmoid does not describe it",
+        return NotIdentified(f"the best n is not monotone in C ({shown}); a rising sigmoid does not describe it",
                              "as many seeds again for every n", _whole(law))
     if distinct[-1] == law.ns[-1]:
         return NotIdentified(f"n={distinct[-1]}, the largest tried, is best at the end: n* has not saturated",
@@ -233,7 +232,7 @@ def _no_path(law: Law, C: ndarray, winners: ndarray) -> NotIdentified | None:
 
 
 def _seeds_to_separate(law: Law) -> tuple[str, float]:
-    """How many seeds separate the best n from the next at the pilot's end, and their cost."""
+    """(seeds that separate the best n from the next at the pilot's end, as text; rollouts that they cost)."""
     end = law.range[1]
     values = sorted((float(law.paths(n, np.array([end]), SELECT).mean()) for n in law.ns), reverse=True)
     gap = max(values[0] - values[1], law.margin)
@@ -248,16 +247,16 @@ def _seeds_to_separate(law: Law) -> tuple[str, float]:
 
 
 def _growth(law: Law, C: ndarray) -> Growth:
-    """The log-sigmoid through the winners at C, for the mean curves and for every draw.
+    """The log-sigmoid through the best n at each C, for the mean curves and for every draw.
 
-    The winner is read between the n of the grid and smoothed by a running mean over ln C (IsoCompute).
+    The best n is interpolated between the n of the grid and smoothed by a running mean over ln C (IsoCompute).
     """
     paths = np.stack([law.paths(n, C, SELECT) for n in law.ns])                         # (arms, D, K)
     winners = peak(np.log2(np.array(law.ns, dtype=float)), np.concatenate([paths.mean(1)[:, None], paths], axis=1))
     width = max(STEPS // 8, 1)
     padded = np.pad(winners, ((0, 0), (width, width)), mode="edge")
     smooth = np.array([padded[:, i : i + len(C)] for i in range(2 * width + 1)]).mean(0)
-    values = fit_many(replace(LOG_SIGMOID, bounds=_bounds(law, C)), C, smooth)[0]   # within them, never clipped after
+    values = fit_many(replace(LOG_SIGMOID, bounds=_bounds(law, C)), C, smooth)[0]   # bounded, not clipped after
     parameters = {}
     for place, name in enumerate(LOG_SIGMOID.parameters):
         low, high = np.quantile(values[1:, place], [(1 - law.level) / 2, (1 + law.level) / 2])

@@ -1,9 +1,9 @@
-"""Does learning some problems unlearn others? Per-problem pass rates over training, in a few numbers an evaluation.
+"""Interference: whether learning some problems makes others worse, from per-problem pass rates over training.
 
-A mean hides interference: two runs of one mean differ where one lifts every problem a little and the other masters a
-few and loses some (arXiv 2603.12151, which finds that a larger n lifts more evenly). An evaluation writes the
-histogram of pass rates in 17 bins, what has become of the problems of each bin since the base, and how many were
-forgotten. Training problems are read from the journal, which has every attempt.
+A mean hides interference: of two runs with one mean, one may improve every problem a little and the other solve a few
+and lose some (arXiv 2603.12151 finds more uniform gains with a larger n). An evaluation records the histogram of pass
+rates in 17 bins, the mean rate now of the problems in each bin of the base, and how many were forgotten. Rates on
+training problems come from the journal, which has every attempt.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from isocost.stats.progress import against, chance_of_zero, uniformity
 class Interference:
     """One run's pass rates per problem at K points of compute, the base (or the first window) first.
 
-    `histogram` (K, 17) are counts of problems, `by_base` (K, 17) mean rates by the bin a problem began in (NaN: none
-    did), `forgotten`, `learned` and `uniformity` (K,) shares in 0..1. Uniformity is 1 where every bin has closed the
-    same share of its distance to 1, and w where a share w of the problems made all the progress; NaN without progress.
-    `chance` bounds the share that would seem forgotten by sampling alone, had nothing changed (0: evaluated exactly;
-    None: not known). Rates by bin of a sampled base drift to its mean, so there uniformity is too high.
+    `histogram` (K, 17) counts problems; `by_base` (K, 17) is the mean rate by the bin of a problem's base rate (NaN: no
+    problem); `forgotten`, `learned` and `uniformity` (K,) are shares in 0..1. Uniformity is 1 if every bin has gained
+    the
+    same share of its distance to 1, and w if a share w of the problems made all the gains; NaN without gains. `chance`
+    bounds the share that sampling alone would show as forgotten if no rate changed (0: evaluated exactly; None: not
+    known). If the base is sampled, rates by bin regress to its mean and uniformity is too high.
     """
 
     run: str
@@ -55,7 +56,7 @@ class Interference:
 
 
 def interference(folder: str | Path) -> Interference | None:
-    """A run's held-out problems, both halves, from its metrics; None where the record does not hold them."""
+    """The interference on a run's held-out problems, both splits, from its metrics; None if they are not recorded."""
     folder = Path(folder)
     record = read_json(folder / "run.json", SIZED)
     lines = [x for x in read_lines(folder / "metrics.jsonl") if "eval/by_base" in x]
@@ -68,7 +69,7 @@ def interference(folder: str | Path) -> Interference | None:
 
 
 def interferences(study: str | Path, purpose: str = "pilot") -> list[Interference]:
-    """Those of a study's runs of one purpose at the rule's learning rate, by n, then seed."""
+    """`interference` for a study's runs of one purpose at the rule's learning rate, by n, then seed."""
     out = []
     for path in sorted((Path(study) / "runs").glob("*/run.json")):
         record = read_json(path, SIZED)
@@ -78,11 +79,11 @@ def interferences(study: str | Path, purpose: str = "pilot") -> list[Interferenc
 
 
 def training(folder: str | Path, windows: int = 4) -> Interference | None:
-    """The same of a run's training problems, from its journal, in windows of about equally many steps.
+    """The interference on a run's training problems, from its journal, in windows of about equally many steps.
 
-    A problem's rate in a window is the mean of all its attempts there, before any filter; it is held against its
-    rate in the first window it was drawn in, when the policy was no longer quite the base. None without a journal
-    of two steps or more. `problems` counts those drawn at all; a window's shares are of those it drew again.
+    A problem's rate in a window is the mean of all its attempts there, before any filter. It is compared with the rate
+    in the first window that sampled the problem, when the policy had already changed from the base. None if the journal
+    has fewer than two steps. `problems` counts all that were sampled; a window's shares are of those sampled again.
     """
     folder = Path(folder)
     record = read_json(folder / "run.json", SIZED)
@@ -92,11 +93,11 @@ def training(folder: str | Path, windows: int = 4) -> Interference | None:
         return None
     windows = min(windows, steps)
     spent = {x["step"]: float(x["rollouts"]) for x in read_lines(folder / "metrics.jsonl") if "reward" in x}
-    seen: list[dict[tuple[str, str], list[float]]] = [{} for _ in range(windows)]
+    attempts: list[dict[tuple[str, str], list[float]]] = [{} for _ in range(windows)]
     for x in journal:
         rewards = [r for r in x["rewards"] if r is not None]
-        seen[x["step"] * windows // steps].setdefault((x["id"], x["variant"]), []).extend(rewards)
-    rates = [{k: float(np.mean(v)) for k, v in window.items() if v} for window in seen]
+        attempts[x["step"] * windows // steps].setdefault((x["id"], x["variant"]), []).extend(rewards)
+    rates = [{k: float(np.mean(v)) for k, v in window.items() if v} for window in attempts]
     first: dict[tuple[str, str], float] = {}
     rows, thens, C = [], [], []
     for i, window in enumerate(rates):
@@ -111,7 +112,7 @@ def training(folder: str | Path, windows: int = 4) -> Interference | None:
 
 def _over(record: dict[str, Any], C: list[float], rows: list[dict[str, Any]], thens: list[dict[str, Any]],
           chance: float | None, problems: int | None = None) -> Interference:
-    """Each row against `thens`, what the same problems were at first."""
+    """The rows of each point relative to `thens`, the same problems at first."""
     by_base, histogram = (np.array([r[k] for r in rows], dtype=float) for k in ("by_base", "histogram"))
     count = np.maximum(histogram.sum(1), 1)
     even = [uniformity(row, then["by_base"], then["histogram"]) for row, then in zip(by_base, thens, strict=True)]
@@ -125,9 +126,9 @@ def _over(record: dict[str, Any], C: list[float], rows: list[dict[str, Any]], th
 
 
 def by_n(found: Sequence[Interference]) -> list[dict[str, Any]]:
-    """Means over runs at the last evaluation that all had reached, one row per n: what `isocost fit` prints.
+    """Means over runs at the last evaluation that all runs reached, one row per n, as `isocost fit` prints.
 
-    `forgotten`, `learned`, `uniformity` (None: no run progressed) and `chance` (None: not known) as in `Interference`.
+    `forgotten`, `learned`, `uniformity` (None: no run gained) and `chance` (None: not known) as in `Interference`.
     """
     rows, end = [], min((float(x.C[-1]) for x in found), default=0.0)
     at = {id(x): int(np.searchsorted(x.C, end, side="right")) - 1 for x in found}

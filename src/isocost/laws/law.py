@@ -1,11 +1,12 @@
-"""What a pilot says: a curve per n with its doubt, and the questions a plan asks of it.
+"""The law: one curve of reward against compute per n, with its uncertainty, and what a plan computes from it.
 
-A curve's value is the mean over posterior draws, and the draws are over shapes *and* over forms: the sigmoid, a slower
-and a faster approach to the asymptote (`forms.risen`), each weighted by how well it fits the pilot. Reward at
-several times the pilot's compute depends on the form more than on the noise, so an interval from the sigmoid alone
-is far too narrow when the truth is another curve. For shapes outside all of these a stated drift is added for every
-doubling beyond the pilot (`DRIFT`), and bands lean upward there (`BELOW`), twice as far where the last evaluations bend
-up against every form (`Law.bend`). `records` of simulated studies hold what this buys in coverage and width.
+A curve's value is the mean over posterior draws. The draws are over parameters *and* over forms: the sigmoid, a slower
+and a faster approach to the asymptote (`forms.risen`), each weighted by its fit to the pilot. Reward at several times
+the pilot's compute depends on the form more than on the noise, so an interval from the sigmoid alone is far too narrow
+if the true curve has another form. For curves outside all three forms, a drift is added for every doubling beyond the
+pilot (`DRIFT`). Bands beyond the pilot are asymmetric, wider upward (`BELOW`), and twice as wide upward if the last
+evaluations bend up relative to every form (`Law.bend`). docs/how_sure.md has the resulting coverage and width on
+simulated studies.
 """
 
 from __future__ import annotations
@@ -25,27 +26,29 @@ from isocost.stats.intervals import Interval, Kind, Noise, mixture_quantiles, sp
 from isocost.stats.posterior import SHAPE, dearer, thinned
 
 SELECT, AUDIT = 0, 1
-KNOWN = 0.1         # an n whose mean reward is open by more than this either way is unknown, not equal
-DRIFT = 0.004       # allowed per doubling beyond the pilot for shapes outside the forms: a standard deviation of
-                    # reward at R = 1/2, less near 0 and 1
-BELOW = 0.65        # of what draws lie below their middle, how much counts two doublings beyond the pilot and further:
-                    # curves that stop right after what was seen keep a weight there that truths do not bear out. Of
-                    # simulated studies of the fitted forms 1 outcome in 160 fell below a 5 % quantile, and 1 in 55
-                    # above a 95 % one; real runs went on rising, too
+KNOWN = 0.1         # an n whose mean reward is uncertain by more than this either way is unknown, not equal
+DRIFT = 0.004       # standard deviation per doubling beyond the pilot for curves outside the forms: in reward at
+                    # R = 1/2, less near 0 and 1
+BELOW = 0.65        # factor on the distance of draws below the median, from two doublings beyond the pilot on: curves
+                    # that level off right after the pilot get too much posterior weight. In simulated studies of the
+                    # fitted forms 1 outcome in 160 was below a 5 % quantile, and 1 in 55 above a 95 % one; real runs
+                    # kept rising, too
 BENT = 0.8          # bend, in standard errors, from which on a second rise may have begun
-ABOVE = 2.0         # how many times what draws lie above their middle counts then, two doublings beyond and further
-PARAMETERS = ("A", "Cmid", "b")     # of a curve, as `Fit.draws` has them after the form's place
-FINEST = 2.0**0.125     # n* is read between n a doubling apart: nothing finer than an eighth of that is claimed
-DEAREST = 4.0       # rollouts beyond this many times C are as bad as never: nobody would pay them
+ABOVE = 2.0         # factor on the distance of draws above the median then, from two doublings beyond the pilot on
+PARAMETERS = ("A", "Cmid", "b")     # of a curve, in the order of `Fit.draws` after the form's index
+FINEST = 2.0**0.125     # least factor from n* to a bound: n* is interpolated between n a doubling apart
+DEAREST = 4.0       # cap on the factor on C that an arm needs: anything more counts as this much
 RISEN = 3.0         # standard errors of its gain from which on an arm has improved measurably
-DECADE = 10.0       # IsoCompute reads its laws within one decade of extrapolation (arXiv 2603.12151)
+EXTRAPOLATION = 8   # times the pilot's largest run: the longest run that a plan may prescribe
+DECADE = 10.0       # largest extrapolation of a law, as in IsoCompute (arXiv 2603.12151)
 
 
 @dataclass(frozen=True, slots=True)
 class NotIdentified:
-    """What the records do not identify (`reason`), what would resolve it, and about how many rollouts that costs.
+    """What the records do not identify (`reason`), what would resolve it (`settle`), and about how many rollouts it
+    costs.
 
-    `option` is that of `isocost pilot` which adds it to the pilot, where it is an addition.
+    `option` is the option of `isocost pilot` that adds these runs; empty if there is none.
     """
 
     reason: str
@@ -59,7 +62,7 @@ Refusal = NotIdentified     # its former name, for code that imports it
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """A named caution, `text` one sentence for the reader.
+    """A named caution; `text` is one sentence.
 
     Names: edge_of_grid, natural_bound, extrapolation, epochs, identifiability, few_seeds, diverged, falling, misfit,
     bent, short, cut, fixed_batch, metric, overfitting.
@@ -74,8 +77,8 @@ class Fit:
     """One arm's curve on one split: F forms, D draws, S folds.
 
     `parameters` are the sigmoid's R0, A, Cmid, b (ScaleRL's letters). `points` (F, 3) are A, Cmid, b of each form;
-    `draws` (D, 4) posterior draws of the form's place in `Law.tails`, A, Cmid, b; `folds` (S, F, 3) the points with
-    one run left out at a time, empty where an arm has one run.
+    `draws` (D, 4) are posterior draws of the form's index in `Law.tails`, A, Cmid, b; `folds` (S, F, 3) are the points
+    with each run left out, empty if an arm has one run.
     """
 
     parameters: dict[str, float]
@@ -85,12 +88,12 @@ class Fit:
 
 
 @dataclass(frozen=True, eq=False)
-class Arm:
-    """One n: S runs that count, evaluated at K common points C > 0, and their fitted curves.
+class FittedArm:
+    """One n: the S runs used, evaluated at K common points C > 0, and their fitted curves.
 
-    `select` and `audit` are rewards (S, K); `epochs` and `seconds` (K,) are means over runs, NaN where unrecorded;
-    `diverged` counts the runs left out because they diverged (NaN, or below their start). `moved` is False where the
-    mean has not risen enough for the arm's curve to be known. `fits` are (select, audit).
+    `select` and `audit` are rewards (S, K); `epochs` and `seconds` (K,) are means over runs, NaN if unrecorded;
+    `diverged` counts the runs left out because they diverged (NaN, or below their start). `moved` is False if the mean
+    has not risen enough to identify the arm's curve. `fits` are (select, audit).
     """
 
     n: int
@@ -124,7 +127,7 @@ class Band:
 class Frontier:
     """The upper envelope of fitted curves: at each C (K,) the best n by `select`, its `audit` value and band.
 
-    The value is corrected for the winner's luck: runs that chose are not the runs that are read (`Law.frontier`).
+    The value is corrected for selection bias (`Law.frontier`).
     """
 
     C: ndarray
@@ -137,7 +140,7 @@ class Frontier:
 
 @dataclass(frozen=True, eq=False)
 class Growth:
-    """n*(C) where it is identified: log2 n* = L + (U - L) / (1 + exp(-k (ln C - ln C0))), natural logarithm of C.
+    """n*(C) if it is identified: log2 n* = L + (U - L) / (1 + exp(-k (ln C - ln C0))), natural logarithm of C.
 
     `parameters` has an interval for each of L, U, k, C0; `draws` (D, 4) are theirs. The form is IsoCompute's
     (arXiv 2603.12151); n* saturates at 2^U.
@@ -166,14 +169,14 @@ class Predicted(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """The fitted pilot. `predict`, `curve`, `equal_set`, `best`, `frontier`, `refusal` are its questions.
+    """The fitted pilot. Its queries: `predict`, `curve`, `equal_set`, `best`, `frontier`, `refusal`.
 
-    `R0` is the base's (select, audit) reward; `tails` the forms (1 is the sigmoid) and `weights` their shares of the
-    draws; `inflate` (D,) the draws' sqrt(dof / chi-squared). `refused` says that no prediction should be trusted:
-    take `fallback()` then. `data()` and `Law.of` are its JSON.
+    `R0` is the base's (select, audit) reward; `tails` are the forms (1 is the sigmoid) and `weights` their shares of
+    the draws; `inflate` (D,) is each draw's sqrt(dof / chi-squared). If `refused` is set, the law is not identified and
+    no prediction should be trusted: use `fallback()`. `data()` writes its JSON, `Law.of` reads it.
     """
 
-    arms: tuple[Arm, ...]
+    arms: tuple[FittedArm, ...]
     R0: tuple[float, float]
     noise: Noise
     inflate: ndarray
@@ -210,26 +213,26 @@ class Law:
 
     @property
     def measured(self) -> bool:
-        """Whether the run-to-run variance was measured: some n has two runs. Otherwise it is assumed."""
+        """Whether the run-to-run variance was measured (some n has two runs) or is assumed."""
         return any(len(arm.runs) > 1 for arm in self.arms)
 
     @property
     def how_runs_differ(self) -> str:
-        """What is known of the run-to-run standard deviation, in words: how large, and measured on what or assumed."""
+        """The run-to-run standard deviation as text, and whether it is measured or assumed."""
         known = f"run-to-run sd {self.sd:.3f} at reward 1/2"
         if self.measured:
             return f"{known}, pooled over arms ({self.dof:g} degrees of freedom)"
         return f"{known}: assumed, not measured, because no n has two runs"
 
-    def arm(self, n: int) -> Arm:
-        """The arm of this n. Raises UserError naming the n there are."""
+    def arm(self, n: int) -> FittedArm:
+        """The arm of this n. Raises UserError, which lists the n of the law, if there is none."""
         for arm in self.arms:
             if arm.n == n:
                 return arm
         raise UserError(f"the law has no curve for n={n}; it has {', '.join(map(str, self.ns)) or 'none'}")
 
     def gain(self, n: int) -> tuple[float, float]:
-        """(rise of an arm's mean `select` reward from the base to its last evaluation, standard error of it)."""
+        """(gain of an arm's mean `select` reward from the base to its last evaluation, its standard error)."""
         arm = self.arm(n)
         mean = arm.select[:, -1].mean()
         sd = self.noise.sd(arm.C[-1:], np.array([mean]), SELECT)[0]
@@ -237,33 +240,37 @@ class Law:
 
     @property
     def flat(self) -> bool:
-        """Whether even the best arm rose by less than `RISEN` standard errors: which n is ahead is then chance."""
+        """Whether even the best arm gained less than `RISEN` standard errors: the ranking of n is then noise."""
         if not self.arms:
             return False
         gain, error = self.gain(self.fallback())
         return gain < RISEN * error
 
     def predict(self, n: int, C: float, runs: int = 3) -> Predicted:
-        """Reward on the test split of arm n after C rollouts: of the mean curve, and of the mean of `runs` new runs."""
+        """Test-split reward of arm n after C rollouts: for the mean curve, and for the mean of `runs` new runs."""
         confidence, prediction = (self.curve(n, C, kind, runs) for kind in ("confidence", "prediction"))
         return Predicted(_first(confidence, self.dof), _first(prediction, self.dof))
 
     def curve(self, n: int, C: float | ndarray, kind: Kind = "confidence", runs: int = 3) -> Band:
-        """The curve of arm n at C (K,) with its band; `runs` counts only for a prediction. Raises UserError."""
+        """The curve of arm n at C (K,) with its band; `runs` is used only for a prediction.
+
+        Raises UserError for an unknown n, `runs` below 1, or a C that is not finite and above 0.
+        """
         grid = _grid(C)
         if runs < 1:
-            raise UserError(f"a prediction is of the mean of 1 run or more, got {runs}")
+            raise UserError(f"a prediction is for the mean of at least 1 run, got {runs}")
         paths = self.paths(n, grid, AUDIT)
         value, far = paths.mean(0), self._doublings(n, grid)
         variance = (DRIFT * 4 * spread(paths) * far) ** 2
-        paths = self._leaning(paths, far)
+        paths = self._skewed(paths, far)
         if kind == "prediction":
             variance = variance + (self.noise.sd(grid, paths) * self.inflate[:, None]) ** 2 / runs
         low, high = np.clip(mixture_quantiles(paths, np.sqrt(variance), _tails(self.level)), 0.0, 1.0)
         return Band(grid, value, np.minimum(low, value), np.maximum(high, value), self.level, kind)
 
     def paths(self, n: int, C: ndarray, split: int = AUDIT) -> ndarray:
-        """The posterior's mean curves of one arm at C (K,): (D, K). Draw d of every arm stands for the same luck."""
+        """The posterior draws of one arm's mean curve at C (K,): (D, K). Draws are joint: draw d is one state of all
+        arms."""
         which, A, Cmid, b = self.arm(n).fits[split].draws.T[:, :, None]
         share = np.empty((len(which), len(C)))
         for place, tail in enumerate(self.tails):
@@ -274,16 +281,15 @@ class Law:
     def parameter(self, n: int, name: str) -> Interval:
         """The confidence interval of one parameter of arm n's mean curve on audit: A, Cmid (rollouts) or b.
 
-        Over the draws of every form: Cmid is where half of the gain is made, b the exponent of the sigmoid that is as
-        steep there (`forms.steepness`), so that both mean one thing whatever the form. Raises UserError for another
-        name.
+        Over the draws of every form, with one definition for all forms: Cmid is the midpoint of the gain, b the
+        exponent of the sigmoid with the same slope there (`forms.steepness`). Raises UserError for another name.
         """
         which, *columns = self.arm(n).fits[AUDIT].draws.T
         if name not in PARAMETERS:
             raise UserError(f"a curve has the parameters {', '.join(PARAMETERS)}, not {name!r}")
         values = columns[PARAMETERS.index(name)]
         if name == "A":
-            values = self._leaning(values[:, None], np.array([np.inf]))[:, 0]
+            values = self._skewed(values[:, None], np.array([np.inf]))[:, 0]
         if name == "b":
             values = values * np.array([steepness(1.0, tail) for tail in self.tails])[which.astype(int)]
         low, middle, high = np.quantile(values, [_tails(self.level)[0], 0.5, _tails(self.level)[1]], method="weibull")
@@ -291,10 +297,10 @@ class Law:
 
     @cached_property
     def bend(self) -> float:
-        """How far the last evaluations bend upward against the fitted curves, in standard errors, the mean over arms.
+        """The upward bend of the last evaluations relative to the fitted curves, in standard errors, mean over arms.
 
-        Residuals r of the arms' means at the points that count: r(last) - 2 r(two before) + r(four before). Curves of
-        the forms here level off, so runs that begin to rise again leave it above 0; 0 where no arm has five points.
+        From residuals r of the arms' means at the points of `thinned`: r(last) - 2 r(two before) + r(four before). All
+        forms level off, so a second rise makes it positive. 0 if no arm has five points.
         """
         bends = []
         for arm in self.arms:
@@ -306,8 +312,8 @@ class Law:
                 bends.append(float(left[-1] - 2 * left[-3] + left[-5]))
         return float(np.mean(bends)) if bends else 0.0
 
-    def _leaning(self, values: ndarray, doublings: ndarray) -> ndarray:
-        """Draws (D, K) as bands beyond the pilot count them: less below their middle, more above it if runs bent up."""
+    def _skewed(self, values: ndarray, doublings: ndarray) -> ndarray:
+        """Draws (D, K) for bands beyond the pilot: nearer to the median below it, further above it if runs bend up."""
         far = np.minimum(doublings / 2, 1.0)
         middle = np.median(values, axis=0)
         above = 1 + (ABOVE - 1) * far * (self.bend > BENT)
@@ -318,66 +324,66 @@ class Law:
         return np.maximum(np.log2(C / self.arm(n).C[-1]), 0.0)
 
     def _known(self, C: ndarray) -> ndarray:
-        """Which arms are known at C: (arms, K).
+        """Which arms are known at C: (arms, K) of bool.
 
-        Open by at most `KNOWN`, or at most twice what the surest is; or however open, surely above the best of those:
-        by how much does not matter then. Beyond the pilot an arm that has not moved is unknown, whatever its fit says.
+        Those with an interval of half-width at most `KNOWN`, or at most twice the narrowest one; and those above the
+        best of these with high probability, however wide. Beyond the pilot an arm that has not moved is unknown.
         """
         paths = np.array([self.paths(n, C, SELECT) for n in self.ns])                   # (arms, D, K)
         low, high = np.quantile(paths, _tails(self.level), axis=1, method="weibull")
         halves = (high - low) / 2
-        seen = np.array([arm.moved for arm in self.arms])[:, None] | (self.range[1] >= C)
-        tight = (halves <= np.maximum(KNOWN, 2 * halves.min(0))) & (seen | ~seen.any(0))
+        supported = np.array([arm.moved for arm in self.arms])[:, None] | (self.range[1] >= C)
+        tight = (halves <= np.maximum(KNOWN, 2 * halves.min(0))) & (supported | ~supported.any(0))
         best = np.where(tight, paths.mean(1), -1.0).argmax(0)
         above = (paths > paths[best, :, np.arange(len(C))].T).mean(1) >= _tails(self.level)[1]
-        return tight | (above & seen & tight.any(0))
+        return tight | (above & supported & tight.any(0))
 
     def _chosen(self, C: ndarray) -> ndarray:
-        """Place of the arm with the highest select curve among those known, at C (K,); ties to the smaller n."""
+        """Index of the known arm with the highest select curve at C (K,); ties go to the smaller n."""
         values = np.array([self.paths(n, C, SELECT).mean(0) for n in self.ns])
         return np.where(self._known(C), values, -1.0).argmax(0)
 
     def unknown(self, C: float) -> list[int]:
-        """The n whose reward at C the pilot leaves open: neither equal to the best nor worse, but not known."""
+        """The n whose reward at C is not identified: neither equal to the best nor worse."""
         known = self._known(_grid(C))[:, 0]
         return [n for n, is_known in zip(self.ns, known, strict=True) if not is_known]
 
     def best(self, C: float) -> int:
-        """The n with the highest fitted `select` reward at C among those that are known there."""
-        self._some()
+        """The n with the highest fitted `select` reward at C among those known there."""
+        self._require_arms()
         return self.ns[int(self._chosen(_grid(C))[0])]
 
     def ns_at(self, C: float | ndarray) -> ndarray:
         """The n that `select` chooses at each C (K,)."""
-        self._some()
+        self._require_arms()
         return np.array(self.ns)[self._chosen(_grid(C))]
 
     def equal_set(self, C: float, margin: float | None = None) -> list[int]:
-        """Every n, ascending, whose reward at C is within the margin of the best, or cannot be told from it.
+        """Every n, ascending, whose reward at C is within the margin of the best, or equal to it within noise.
 
-        Chosen on `select`. For each n the margin is widened to one standard error of its difference from the best, in
-        which what the two share (the form) cancels: the one-standard-error rule of Breiman et al. (1984), made for
-        taking the cheapest of what is about as good. A whole interval would let in n that are expected to lose by
-        half of its width. An n that is not known there is left out; see `unknown`.
+        Chosen on `select`. For each n the margin is at least one standard error of its difference from the best, in
+        which the common uncertainty (of the form) cancels: the one-standard-error rule of Breiman et al. (1984), made
+        for choosing the cheapest of nearly equal options. A whole interval would include n that are expected to lose by
+        half of its width. An n that is not known at C is left out; see `unknown`.
         """
         equal = self.equal(_grid(C), self.margin if margin is None else margin)[:, 0]
         return [n for n, is_equal in zip(self.ns, equal, strict=True) if is_equal]
 
     def equal(self, C: ndarray, margin: float) -> ndarray:
         """Which n are in the equal set at each C (K,): (arms, K) of bool."""
-        self._some()
+        self._require_arms()
         paths = np.array([self.paths(n, C, SELECT) for n in self.ns])                   # (arms, D, K)
         gaps = paths[self._chosen(C), :, np.arange(len(C))].T[None] - paths
         return np.asarray(self._known(C) & (gaps.mean(1) <= np.maximum(margin, gaps.std(1))))
 
     def dearer(self, C: float) -> dict[int, float]:
-        """For each n, how many times C it needs to reach, on select, what the best n has at C: 1 or more.
+        """For each n, the factor on C that it needs for the select reward of the best n at C: 1 or more.
 
-        The geometric mean over draws, each with its own best n and at most `DEAREST`. Where curves are flat a small
-        loss of reward is a large one of compute; where they are steep it is not. Unlike the difference in reward this
-        weighs both, and it can be set against what a rollout of each n costs.
+        The geometric mean over draws, each with its own best n and at most `DEAREST`. On a flat curve a small loss of
+        reward costs much compute; on a steep one it does not. Unlike a difference in reward, this factor can be
+        multiplied by the cost of a rollout at each n.
         """
-        self._some()
+        self._require_arms()
         drawn = np.array([arm.fits[SELECT].draws for arm in self.arms])
         more = dearer(drawn, self.tails, self.R0[SELECT], float(_grid(C)[0]), DEAREST)
         return {n: float(np.exp(log.mean())) for n, log in zip(self.ns, more, strict=True)}
@@ -385,22 +391,22 @@ class Law:
     def frontier(self, C: float | ndarray) -> Frontier:
         """The upper envelope at C (K,): the n that select chooses, the audit value of that choice, its band.
 
-        The runs that make an arm win would flatter it, so the choice is made with one run of each arm left out and
-        read on the run left out, in turn; what the curve exceeds that by is taken off (a jackknife over runs, where
-        every arm has two or more). Beyond the pilot's end, where nothing was seen that could flatter, the end's luck
-        is taken off.
+        The runs that make an arm the best overestimate it. So each run is left out in turn: the choice is made without
+        it and measured on it, and the excess of the curve is subtracted (a jackknife over runs, if every arm has two or
+        more). Beyond the pilot's end the bias at its end is subtracted.
         """
-        self._some()
+        self._require_arms()
         grid = _grid(C)
         which, at = self._chosen(grid), np.arange(len(grid))
         bands = [self.curve(n, grid) for n in self.ns]
         value, low, high = (np.stack([getattr(b, k) for b in bands])[which, at] for k in ("value", "low", "high"))
-        luck = self._luck(np.minimum(grid, self.range[1]))
-        value, low, high = (np.clip(x - luck, 0.0, 1.0) for x in (value, low, high))
+        bias = self._selection_bias(np.minimum(grid, self.range[1]))
+        value, low, high = (np.clip(x - bias, 0.0, 1.0) for x in (value, low, high))
         return Frontier(grid, np.array(self.ns)[which], value, low, high, self.level)
 
-    def _luck(self, C: ndarray) -> ndarray:
-        """What the audit curve of the arm chosen at C (K,) exceeds its value on runs that did not choose by: (K,)."""
+    def _selection_bias(self, C: ndarray) -> ndarray:
+        """The excess (K,) of the audit curve of the arm chosen at C (K,) over its value on runs left out of the
+        choice."""
         folds = min(len(arm.fits[SELECT].folds) for arm in self.arms)
         if not folds:
             return np.zeros(len(C))
@@ -414,15 +420,15 @@ class Law:
         return np.asarray(audit[self._chosen(C), np.arange(len(C))] - elsewhere)
 
     def _followed(self, C: ndarray, values: ndarray, split: int) -> ndarray:
-        """How far apart curves (arms, K) are at C (K,), as a share of how far each by itself would be; at most 1.
+        """The spread of curves (arms, K) over arms at C (K,), relative to that of separate fits; at most 1.
 
-        Weighed together, arms are drawn to each other, and the luck of one arm's runs with them.
+        The joint posterior shrinks the arms towards each other, and the noise of one arm's runs with them.
         """
         alone = np.array([self._mixed(arm.fits[split].points, C, split) for arm in self.arms])
         return np.asarray(np.minimum(values.std(0) / np.maximum(alone.std(0), 1e-9), 1.0))
 
-    def _left_out(self, arm: Arm, C: ndarray, split: int, folds: int) -> ndarray:
-        """How much each of the first runs lifts the arm's curve, centred: (folds, K)."""
+    def _left_out(self, arm: FittedArm, C: ndarray, split: int, folds: int) -> ndarray:
+        """The effect of each of the first runs on the arm's curve, centred: (folds, K)."""
         fit = arm.fits[split]
         without = np.array([self._mixed(points, C, split) for points in fit.folds])
         return np.asarray((without.mean(0) - without)[:folds])
@@ -434,7 +440,7 @@ class Law:
         return np.asarray(self.R0[split] + np.array(self.weights) @ np.array(gains))
 
     def refusal(self, C: float) -> NotIdentified | None:
-        """Why no prediction at C should be trusted, if so: the law's own refusal, or C more than a decade beyond."""
+        """Why no prediction at C should be trusted, or None: the law is not identified, or C is beyond `DECADE`."""
         if self.refused is not None or not C / self.range[1] > DECADE:
             return self.refused
         need = C / DECADE * sum(len(arm.runs) for arm in self.arms)
@@ -443,13 +449,13 @@ class Law:
                              f"a pilot whose runs reach {C / DECADE:,.0f} rollouts", need)
 
     def fallback(self) -> int:
-        """What to take if the law is not identified: the n of the best mean `select` reward at the largest common C."""
-        self._some()
+        """The n to use if the law is not identified: that of the best mean `select` reward at the largest common C."""
+        self._require_arms()
         end = np.log(min(arm.C[-1] for arm in self.arms))
         means = {arm.n: float(np.interp(end, np.log(arm.C), arm.select.mean(0))) for arm in self.arms}
         return max(means, key=lambda n: (means[n], -n))
 
-    def _some(self) -> None:
+    def _require_arms(self) -> None:
         if not self.arms:
             raise UserError(self.refused.reason if self.refused else "the law has no curve")
 
@@ -479,7 +485,7 @@ class Law:
 
 
 def _check(law: Law) -> None:
-    """Raises UserError where a law's arrays do not fit together: as many of each as `Arm`, `Fit` and `Noise` say."""
+    """Raises UserError if a law's arrays do not have the shapes that `FittedArm`, `Fit` and `Noise` state."""
     D, F = len(law.inflate), len(law.tails)
     shapes: dict[str, tuple[ndarray, tuple[int | None, ...]]] = {
         "noise.residuals": (law.noise.residuals, (2, None, len(law.noise.C))), "weights": (np.array(law.weights), (F,)),
@@ -493,18 +499,18 @@ def _check(law: Law) -> None:
             fitted |= {"folds": (None, F, 3)} if fit.folds.size else {}
             shapes |= {f"arms[{i}].fits[{j}].{k}": (getattr(fit, k), shape) for k, shape in fitted.items()}
     for name, (values, shape) in shapes.items():
-        there = values.shape
-        if len(there) != len(shape) or any(k not in (None, n) for k, n in zip(shape, there, strict=True)):
-            raise UserError(f"law.json: {name} has the shape {there}, which does not fit the rest; fit the law again")
-        if 0 in there or not (np.isfinite(values).all() or name.endswith(("epochs", "seconds"))):
-            raise UserError(f"law.json: {name} lacks numbers; fit the law again")
+        found = values.shape
+        if len(found) != len(shape) or any(k not in (None, n) for k, n in zip(shape, found, strict=True)):
+            raise UserError(f"law.json: {name} has shape {found}, which does not match the rest; fit the law again")
+        if 0 in found or not (np.isfinite(values).all() or name.endswith(("epochs", "seconds"))):
+            raise UserError(f"law.json: {name} has missing numbers; fit the law again")
 
 
-def _arm(data: dict[str, Any]) -> Arm:
+def _arm(data: dict[str, Any]) -> FittedArm:
     arrays = {k: _floats(data[k]) for k in ("C", "select", "audit", "epochs", "seconds")}
     select, audit = (Fit(fit["parameters"], *(_floats(fit[k]) for k in ("points", "draws", "folds")))
                      for fit in data["fits"])
-    return Arm(**{**data, **arrays, "runs": tuple(data["runs"]), "seeds": tuple(data["seeds"]),
+    return FittedArm(**{**data, **arrays, "runs": tuple(data["runs"]), "seeds": tuple(data["seeds"]),
                   "fits": (select, audit)})
 
 
@@ -518,7 +524,7 @@ def _floats(values: Any) -> ndarray:
 
 def _plain(value: Any) -> Any:
     """Nested lists, dictionaries, strings and finite numbers; NaN and infinity become null."""
-    if isinstance(value, Arm | Fit | Noise | Growth):
+    if isinstance(value, FittedArm | Fit | Noise | Growth):
         return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Flag | NotIdentified | Interval):
         return asdict(value)

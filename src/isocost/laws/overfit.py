@@ -1,7 +1,7 @@
-"""Over-fitting: held-out reward falls while training reward rises, and the pass over the problems it began at.
+"""Over-fitting: held-out reward falls while training reward rises; and the epoch (pass over the problems) it starts at.
 
-A collapse takes training reward down with it and is no over-fitting. IsoCompute (arXiv 2603.12151) finds that it
-lowers the n at which more rollouts per problem stop paying; a plan should not pass the epoch at which it began.
+A collapse lowers training reward too and is not over-fitting. IsoCompute (arXiv 2603.12151) finds that over-fitting
+lowers the n at which n* saturates; a plan should not exceed the epoch at which it starts.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from isocost.laws.curves import Curve, attempts_of
 ERRORS = 3.0        # standard errors that held-out reward must have fallen by, from the best of several evaluations
 LEAST = 0.01        # and at least so much: less is not worth a warning
 SPREAD = 0.1        # assumed standard deviation over problems of a change in pass rate
-CEILING = 0.9       # training reward from here on cannot be asked to rise
+CEILING = 0.9       # training reward from this value on need not rise
 
 
 @dataclass(frozen=True)
 class Overfit:
     """An arm whose held-out reward fell by `fall` after `C` rollouts, while its training reward rose by `rise`.
 
-    `C` and `epoch` (passes over the training problems, None where unrecorded) are of its best evaluation: from there
-    on it fell. `error` is the standard error of `fall`, `runs` the number of runs behind it.
+    `C` and `epoch` (passes over the training problems, None if unrecorded) are those of its best evaluation, after
+    which it fell. `error` is the standard error of `fall`, `runs` the number of runs.
     """
 
     n: int
@@ -40,19 +40,19 @@ class Overfit:
     runs: int
 
 
-def told(found: Sequence[Overfit]) -> str:
-    """All of them in one sentence for the reader: from which pass over the problems on, and by how much."""
+def describe(found: Sequence[Overfit]) -> str:
+    """One sentence for the reader: from which pass over the problems on each arm over-fits, and by how much."""
     arms = ", ".join(f"n={x.n} from {f'{x.C:,.0f} rollouts' if x.epoch is None else f'pass {x.epoch:.1f}'} on "
                      f"({-x.fall:+.3f} held out, {x.rise:+.3f} in training)" for x in found)
-    return f"over-fitting: {arms}; more problems, or an end by then, would help"
+    return f"over-fitting: {arms}; use more problems, or stop earlier"
 
 
 def overfitting(curves: Sequence[Curve]) -> list[Overfit]:
     """The arms of these runs (one purpose, one learning-rate rule) that over-fit, by n; means over an arm's seeds.
 
-    Held-out reward is the mean of both halves: from its best evaluation to the last it must have fallen by three
-    standard errors and by 0.01, and training reward between the two must have risen by two standard errors, or be at
-    0.9 or more and not have fallen. Runs without training reward are not read.
+    Held-out reward is the mean of both splits. From its best evaluation to the last it must fall by at least three
+    standard errors and 0.01, and training reward must rise by two standard errors between the two, or be at least 0.9
+    and not fall. Runs without recorded training reward are ignored.
     """
     known = [c for c in curves if c.train is not None]
     arms = sorted({(c.n, c.B) for c in known})
@@ -68,7 +68,7 @@ def _arm(runs: Sequence[Curve]) -> Overfit | None:
     train = np.array([_at(c, C, c.train) for c in runs if c.train is not None])
     epochs = np.array([_at(c, C, c.epochs) for c in runs])
     best = int(held.mean(0).argmax())
-    before = max(best, 1)        # nothing was trained on before the base
+    before = max(best, 1)        # the base has no training reward
     if before == len(C) - 1:
         return None
     fall = float(held[:, best].mean() - held[:, -1].mean())
@@ -88,7 +88,7 @@ def _at(curve: Curve, C: ndarray, values: ndarray) -> ndarray:
 
 
 def _error(runs: Sequence[Curve], falls: ndarray) -> float:
-    """Of the mean fall: over problems, by sampling twice, and over runs where there are several."""
+    """Standard error of the mean fall: over problems, from sampling (twice), and over runs if there are several."""
     one = runs[0]
     own = SPREAD / sqrt(one.problems)
     sampling = 0.0
@@ -100,15 +100,16 @@ def _error(runs: Sequence[Curve], falls: ndarray) -> float:
 
 
 def _noise(runs: Sequence[Curve], C: ndarray, before: int) -> float:
-    """Of the rise of training reward between two windows: a group is one draw of at most spread 1/2."""
+    """Standard error of the rise of training reward between two windows: a group has a standard deviation of at most
+    1/2."""
     groups = [len(runs) * (C[k] - C[k - 1]) / runs[0].n for k in (before, len(C) - 1)]
     return 0.5 * sqrt(sum(1 / max(g, 1) for g in groups))
 
 
 def beyond(found: Sequence[Overfit], n: int, epochs: float | None) -> str | None:
-    """What to say of a run at n with so many passes over the problems; None where nothing is known against it.
+    """A warning about a run at n with so many passes over the problems; None if none is needed.
 
-    Where its own n did not over-fit in the pilot, the earliest of the others counts.
+    If this n did not over-fit in the pilot, the earliest onset among the others is used.
     """
     known = [x for x in found if x.epoch is not None]
     if epochs is None or not known:
@@ -118,4 +119,4 @@ def beyond(found: Sequence[Overfit], n: int, epochs: float | None) -> str | None
     if first.epoch is None or epochs <= first.epoch:
         return None
     return (f"over-fitting: {epochs:.1f} passes over the training problems, and in the pilot n={first.n} over-fitted "
-            f"from {first.epoch:.1f} on; more problems, or a smaller budget")
+            f"from {first.epoch:.1f} on; use more problems, or a smaller budget")

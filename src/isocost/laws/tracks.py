@@ -17,8 +17,8 @@ from numpy import ndarray
 from isocost.errors import UserError
 from isocost.laws.curves import PASS, Curve, curves
 from isocost.runs.files import read_json, read_lines
+from isocost.units import UNITS
 
-SPENT = {"rollouts": "rollouts", "tokens": "tokens", "flops": "FLOP", "seconds": "busy seconds"}   # unit: name in text
 LENGTH = "completions/mean_length"      # key in metrics.jsonl: mean tokens of a completion
 
 
@@ -67,16 +67,15 @@ class Track:
 
 
 def tracks(folders: Sequence[Path], unit: str = "rollouts", metric: str = PASS) -> list[Track]:
-    """The runs in these folders as tracks of test-split reward, in order of name; runs without an evaluation are
-    left out.
+    """The runs in these folders as tracks of test-split reward, by name; runs without an evaluation are left out.
 
     `unit` is rollouts, tokens (decoded), flops or seconds (busy with training); only training counts.
 
     Raises:
         UserError: for an unknown unit, or if a record does not hold the cost in that unit.
     """
-    if unit not in SPENT:
-        raise UserError(f"unknown unit of cost {unit!r}; expected one of {', '.join(SPENT)}")
+    if unit not in UNITS:
+        raise UserError(f"unknown unit of cost {unit!r}; expected one of {', '.join(UNITS)}")
     found = []
     for folder in sorted(Path(f) for f in folders):
         for curve in curves([folder], metric):

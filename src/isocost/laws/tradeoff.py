@@ -1,9 +1,9 @@
-"""n against B at one batch: n B is fixed, so more rollouts per problem are fewer problems per update.
+"""n against B at a fixed batch: n B is constant, so more rollouts per problem mean fewer problems per update.
 
-A law fitted to such a sweep has one learning rate, and C = nB M makes updates and rollouts one axis. IsoCompute
-(arXiv 2603.12151): n*(M) rises as a sigmoid on easy problems and B*(M) = nB / n*(M) falls; on hard problems the
-winner moves back and forth, so no rising sigmoid is fitted there and the winners are shown instead. A sweep at fixed
-B answers another question, and `fit_law` refuses to pool the two.
+A law fitted to such a sweep has one learning rate, and C = nB M is proportional to the number of updates. IsoCompute
+(arXiv 2603.12151): n*(M) rises as a sigmoid on easy problems and B*(M) = nB / n*(M) falls; on hard problems the best n
+is not monotone, so no sigmoid is fitted and the best n at each M are shown. A sweep at fixed B is another question, and
+`fit_law` does not pool the two.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from isocost.errors import UserError
 from isocost.laws.law import Growth, Law, NotIdentified
 from isocost.stats.intervals import Interval
 
-POINTS = 6      # at which the winners are told, log-spaced over the pilot
+POINTS = 6      # at which the best n is listed, log-spaced over the pilot
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Winner:
 
 @dataclass(frozen=True, eq=False)
 class Tradeoff:
-    """n*(M) and B*(M) at one batch of `batch` = nB rollouts, or why they are not identified; `winners` either way.
+    """n*(M) and B*(M) at `batch` = nB rollouts per update, or why they are not identified; `winners` in both cases.
 
     `growth` is the sigmoid of log2 n* in ln C, C = nB M; its saturation is n = 2^U, B = nB / 2^U.
     """
@@ -44,20 +44,20 @@ class Tradeoff:
     level: float
 
     def n_at(self, M: float) -> Interval:
-        """n*(M), not rounded, with its confidence interval. Raises UserError where it is not identified."""
+        """n*(M), not rounded, with its confidence interval. Raises UserError if it is not identified."""
         if self.growth is None:
             why = self.refused.reason if self.refused else "the law has no curve"
             raise UserError(f"n*(M) is not identified: {why}")
         return self.growth.at(self.batch * M)
 
     def B_at(self, M: float) -> Interval:
-        """B*(M) = nB / n*(M): its interval is that of n*, turned round. Raises UserError where it is not identified."""
+        """B*(M) = nB / n*(M), with the interval of n* inverted. Raises UserError if it is not identified."""
         n = self.n_at(M)
         return Interval(self.batch / n.value, self.batch / n.high, self.batch / n.low, n.level, n.kind, n.dof)
 
     @property
     def parameters(self) -> dict[str, Interval]:
-        """L, U, k and M0 (updates) of log2 n* = L + (U - L) / (1 + exp(-k (ln M - ln M0))); empty if refused."""
+        """L, U, k and M0 (updates) of log2 n* = L + (U - L) / (1 + exp(-k (ln M - ln M0))); empty if not identified."""
         if self.growth is None:
             return {}
         p = dict(self.growth.parameters)
@@ -74,28 +74,28 @@ class Tradeoff:
                 runs[-1].append(w)
             else:
                 runs.append([w])
-        said = [f"n={r[0].n}, B={r[0].B}" + (f" to {r[-1].M:.0f} updates" if r is not runs[-1] else "") for r in runs]
-        return ", then ".join(said)
+        parts = [f"n={r[0].n}, B={r[0].B}" + (f" to {r[-1].M:.0f} updates" if r is not runs[-1] else "") for r in runs]
+        return ", then ".join(parts)
 
     def data(self) -> dict[str, Any]:
-        """Plain data for JSON: winners, parameters with their intervals or the refusal."""
+        """Plain data for JSON: winners, and the parameters with their intervals or why they are not identified."""
         return {"batch": self.batch, "winners": [asdict(w) for w in self.winners], "path": self.path,
                 "parameters": {k: asdict(v) for k, v in self.parameters.items()},
                 "refused": asdict(self.refused) if self.refused else None, "level": self.level}
 
 
 def tradeoff(law: Law) -> Tradeoff:
-    """What a law of one batch says of n against B. Raises UserError for a law of a sweep at one B.
+    """n against B from a law at one batch. Raises UserError for a law of a sweep at one B.
 
-    The refusals are those of n*(C) (`caution.optimum`): no winner that only rises, no n that can be told from the
-    others, or no saturation inside the grid.
+    It is not identified for the same reasons as n*(C) (`identify.optimum`): the best n is not monotone, is not
+    distinguishable from the others, or does not saturate inside the grid.
     """
     if not law.arms:
         raise UserError(law.refused.reason if law.refused else "the law has no curve")
     batches = {arm.n * arm.B for arm in law.arms}
     if len(batches) > 1:
-        raise UserError(f"this law is of a sweep at B = {law.arms[0].B}: it says nothing of n against B at one batch; "
-                        "plan another study with --fixed-batch")
+        raise UserError(f"this law is of a sweep at B = {law.arms[0].B}; n against B needs a fixed batch: plan "
+                        "another study with --fixed-batch")
     batch = batches.pop()
     C = np.geomspace(*law.range, POINTS)
     equal = law.equal(C, law.margin)

@@ -1,7 +1,7 @@
 """The largest pilot that a budget pays for and that is precise enough, or why there is none.
 
-Shapes are tried from the preset's own to smaller ones. The pilot takes at most a third of the budget, so that it costs
-at most half of what training the prescription costs, and its largest run is at least an eighth of the prescribed one.
+Shapes are tried from the preset's to smaller ones. The pilot takes at most a third of the budget, so that it costs at
+most half of training, and its largest run is at least an eighth as long as the prescribed one.
 """
 
 from __future__ import annotations
@@ -12,25 +12,26 @@ from math import ceil, lcm, sqrt
 from typing import Any
 
 from isocost.errors import UserError
+from isocost.laws.law import EXTRAPOLATION
 from isocost.planner.budget import Bill, Budget, Prices, Timing, expected_timing, worded
-from isocost.planner.evaluation import LEAST_POINTS, Evaluation, evaluations_of, points
+from isocost.planner.evaluation import LEAST_POINTS, EvaluationPlan, evaluations_of, points
 from isocost.planner.learning_rate import EDGES, MULTIPLIERS, NOISE, RateRule, starting_rule
-from isocost.planner.pilot import EXTRAPOLATION, LEAST_SEEDS, PilotPlan, detects, over
-from isocost.planner.study_runs import COMMON, PRESETS, Preset, Run, Size, largest_that, make_runs, sizes_of
+from isocost.planner.pilot import LEAST_SEEDS, PilotPlan, detects, over
+from isocost.planner.study_runs import COMMON, PRESETS, PlannedRun, Preset, Size, largest_that, make_runs, sizes_of
 from isocost.stats.passk import dead_groups, dead_tallies
 from isocost.stats.power import detectable
 from isocost.words import counted
 
-WORTH = 0.09            # an effect worth seeing: what varying n moved on an easy set (arXiv 2603.12151)
+WORTH = 0.09            # the effect that a pilot must detect: that of n on an easy set (arXiv 2603.12151)
 PILOT_SHARE = 1 / 3     # of the budget, at most
-LEAST_UPDATES = 16      # of a pilot run at the largest n; fewer say nothing of where it goes
-LEAST_TRAINING = 32     # updates of a trained run, below which a second arm is not worth its rollouts
-DIRECT_BATCH = 64       # rollouts per update where nothing was measured
-DIRECT_EPOCHS = 20      # passes over the training problems that a plan without a pilot warns beyond
-EVALUATION_SHARE = 1 / 4    # what evaluations by sampling cost, at most, of what training costs
-LEAST_EVALUATED = 32    # rollouts of one evaluation that are kept: a mean of fewer has a standard error above 0.12
-MOST_SAMPLES = 16       # samples per held-out problem that a plan goes up to by itself: as many as a profile draws
-MOST_SEEDS = 64         # seeds per arm beyond which a pilot is called impossible
+LEAST_UPDATES = 16      # of a pilot run at the largest n; fewer do not identify its curve
+LEAST_TRAINING = 32     # updates of a trained run; a plan without a pilot drops the second arm rather than train less
+DIRECT_BATCH = 64       # rollouts per update of a plan without a pilot
+DIRECT_EPOCHS = 20      # a plan without a pilot warns beyond so many passes over the training problems
+EVALUATION_SHARE = 1 / 4    # largest cost of sampled evaluations, relative to training
+LEAST_EVALUATED = 32    # least rollouts of one evaluation: a mean of fewer has a standard error above 0.12
+MOST_SAMPLES = 16       # most samples per held-out problem that a plan chooses: as many as in a profile
+MOST_SEEDS = 64         # a pilot that needs more seeds per arm is reported as impossible
 
 
 def plan_pilot(
@@ -44,7 +45,7 @@ def plan_pilot(
     grid: Sequence[int] | None = None,
     B: int | None = None,
     batch: int | None = None,
-    evaluation: Evaluation | None = None,
+    evaluation: EvaluationPlan | None = None,
     timing: Timing | None = None,
     sd: float | None = None,
     worth: float = WORTH,
@@ -52,55 +53,55 @@ def plan_pilot(
     evaluation_share: float = EVALUATION_SHARE,
     most_samples: int = MOST_SAMPLES,
 ) -> PilotPlan:
-    """The pilot for this profile: the preset's shape at the preset's size, or at the size a budget allows.
+    """The pilot for this profile: the preset's shape at the preset's size, or at the size that a budget allows.
 
-    `rate` (a user's rule) replaces the starting rule and spares the probe when it is marked measured. `sd` is a
-    measured run-to-run standard deviation of held-out reward; without it 0.02 is assumed, and sampling noise is
-    added: that of best@k or worst@k, k `attempts`. With a budget, shapes are tried from the preset's own to smaller
-    ones (fewer n, fewer seeds, smaller B), and the first is taken whose runs are long enough and whose detectable
-    effect is at most `worth`; if there is none the plan is `direct`. `batch` fixes n B instead of B: the n of the grid
-    that divide it, each with batch / n problems per update, all at one learning rate and equally many updates.
+    `rate` (a user's rule) replaces the starting rule; no probe is planned if it is marked as measured. `sd` is a
+    measured run-to-run standard deviation of held-out reward; without it 0.02 is assumed, plus the sampling noise of
+    best@k or worst@k with k = `attempts`. With a budget, shapes are tried from the preset's to smaller ones (fewer n,
+    fewer seeds, smaller B); the first is taken whose runs are long enough and whose minimum detectable difference is at
+    most `worth`. If there is none the plan is `direct`. `batch` fixes n B instead of B: the arms are the n of the grid
+    that divide it, each with batch / n problems per update, all with one learning rate and number of updates.
 
-    `evaluation` gets as many samples per held-out problem more, up to `most_samples`, as it takes to detect `worth`. It
-    is cut until it costs at most `evaluation_share` of training in the budget's unit: first the early points, then
-    samples, then held-out problems. Best@k and worst@k keep k samples.
+    `evaluation` gets more samples per held-out problem, up to `most_samples`, if `worth` needs them to be detected. It
+    is then reduced until it costs at most `evaluation_share` of training in the budget's unit: first the early points,
+    then samples, then held-out problems. Best@k and worst@k keep at least k samples.
 
     Raises:
-        UserError: for an unknown preset, a grid below 2, a batch that the common default or fewer than two n of the
-            grid divide, both B and batch, or a FLOP budget without the model's size.
+        UserError: for an unknown preset, an n below 2, a batch that the default n does not divide or that fewer than
+            two n of the grid divide, both B and batch, or a FLOP budget without the model's size.
     """
     shape = _shape(preset, grid, B, batch)
-    evaluation = evaluation or Evaluation.of_profile(profile)
+    evaluation = evaluation or EvaluationPlan.of_profile(profile)
     if not evaluation_share > 0:
-        raise UserError(f"evaluations cost a share of training: more than 0, not {evaluation_share:g}")
+        raise UserError(f"expected an evaluation share above 0, got {evaluation_share:g}")
     prices = Prices.of(profile, parameters)
-    base = _Ask(
+    search = _PilotSearch(
         preset, budget, seed, prices, timing or expected_timing(profile, evaluation.problems, evaluation.samples),
         evaluation, evaluation_share, most_samples, attempts, rate or starting_rule(prices.parameters or 1e8), sd,
         worth, int(profile.get("pool") or 0), *_live_n(profile, shape.grid),
     )
     if budget is None:
-        return base.pilot(shape, shape.C, shape.train_C)
-    found = base.largest(shape)
+        return search.pilot(shape, shape.C, shape.train_C)
+    found = search.largest(shape)
     if found is None:
-        return base.direct(shape, base.limit(shape))
+        return search.direct(shape, search.limit(shape))
     smaller, C = found
-    shape, train_C = base.training(smaller, C)
-    return base.pilot(shape, C, train_C)
+    shape, train_C = search.training(smaller, C)
+    return search.pilot(shape, C, train_C)
 
 
 def _shape(preset: str, grid: Sequence[int] | None, B: int | None, batch: int | None) -> Preset:
     if preset not in PRESETS:
-        raise UserError(f"there is no preset {preset!r}; there are {', '.join(PRESETS)}")
+        raise UserError(f"unknown preset {preset!r}; expected one of {', '.join(PRESETS)}")
     shape = PRESETS[preset]
     if grid is not None:
         if len(set(grid)) < 2 or min(grid) < 2:
-            raise UserError("a grid needs two or more n, none below 2 (the least a group baseline can have), "
-                            f"not {list(grid)}")
+            raise UserError("expected a grid of at least two n, each at least 2 (a group baseline needs 2), "
+                            f"got {list(grid)}")
         shape = replace(shape, grid=tuple(sorted(set(grid))))
     if B is not None:
         if B < 1:
-            raise UserError(f"B is problems per update: at least 1, not {B}")
+            raise UserError(f"expected B (problems per update) of at least 1, got {B}")
         shape = replace(shape, B=B)
     if batch is not None:
         shape = _fixed(shape, batch, B)
@@ -110,22 +111,22 @@ def _shape(preset: str, grid: Sequence[int] | None, B: int | None, batch: int | 
 
 
 def _fixed(shape: Preset, batch: int, B: int | None) -> Preset:
-    """The shape at a fixed n B: of its grid the n that divide it."""
+    """The shape at a fixed n B: its grid is reduced to the n that divide it."""
     if B is not None:
         raise UserError(f"B = {B} and n B = {batch} cannot both be fixed: with a fixed batch, B is {batch} / n")
     if batch < 1 or batch % (2 * COMMON):
-        raise UserError(f"a fixed batch is n B rollouts per update, a multiple of {2 * COMMON} (so that the common "
-                        f"default n = {COMMON} and its double can be compared), not {batch}")
+        raise UserError(f"expected a fixed batch (n B rollouts per update) that is a multiple of {2 * COMMON}, so that "
+                        f"n = {COMMON}, the default, and its double can be compared; got {batch}")
     grid = tuple(n for n in shape.grid if batch % n == 0)
     if len(grid) < 2:
-        raise UserError(f"fewer than two n of {list(shape.grid)} divide a batch of {batch}: nothing to trade")
+        raise UserError(f"fewer than two n of {list(shape.grid)} divide a batch of {batch}: nothing to compare")
     return replace(shape, grid=grid, B=batch // COMMON, batch=batch)
 
 
 def _ladder(shape: Preset) -> Iterator[Preset]:
     """The shape, then smaller ones: B halves down to 4, the grid loses its largest n, seeds fall to 3 and to 2.
 
-    A batch that is fixed stays.
+    A fixed batch does not change.
     """
     Bs = [shape.B, *(b for b in (shape.B // 2, shape.B // 4) if b >= 4 and not shape.batch)]
     grids = [shape.grid[:k] for k in range(len(shape.grid), min(3, len(shape.grid)) - 1, -1)]
@@ -137,12 +138,12 @@ def _ladder(shape: Preset) -> Iterator[Preset]:
 
 
 def _live_n(profile: Mapping[str, Any], grid: Sequence[int]) -> tuple[int, str]:
-    """The n to take when nothing was compared: the smallest of which half of the groups carry signal."""
+    """(n, why) if no n were compared: the smallest n with at most half of its groups dead."""
     ns = sorted({n for n in (*grid, COMMON) if n >= 4}) or [max(grid)]
     dead = {d["n"]: d["share"] for d in profile.get("dead", ())}
     if not set(ns) <= set(dead) and profile.get("right"):
-        m, told = int(profile["samples"]), profile.get("tallies")
-        found = dead_tallies(told, m, ns, draws=2) if told else dead_groups(profile["right"], m, ns, draws=2)
+        m, tallies = int(profile["samples"]), profile.get("tallies")
+        found = dead_tallies(tallies, m, ns, draws=2) if tallies else dead_groups(profile["right"], m, ns, draws=2)
         dead |= {d.n: d.share for d in found}
     known = [n for n in ns if n in dead]
     if not known:
@@ -152,19 +153,19 @@ def _live_n(profile: Mapping[str, Any], grid: Sequence[int]) -> tuple[int, str]:
             return n, (f"n = {n}, the smallest from 4 on with at most half of its groups dead "
                        f"({dead[n]:.0%} by the profile)")
     n = min(known, key=lambda k: (dead[k], k))
-    return n, f"n = {n}, with the fewest dead groups ({dead[n]:.0%} by the profile; no n tried has half of them alive)"
+    return n, f"n = {n}, with the fewest dead groups ({dead[n]:.0%} by the profile; no n tried has at most half dead)"
 
 
 @dataclass(frozen=True)
-class _Ask:
-    """What stays the same over the shapes a budget is tried on. `evaluation` and `timing` are those asked for."""
+class _PilotSearch:
+    """What is constant while shapes are tried on a budget. `evaluation` and `timing` are the requested ones."""
 
     preset: str
     budget: Budget | None
     seed: int
     prices: Prices
     timing: Timing
-    evaluation: Evaluation
+    evaluation: EvaluationPlan
     share: float
     most_samples: int
     attempts: int
@@ -177,61 +178,64 @@ class _Ask:
 
     # evaluations ----------------------------------------------------------------------------------------------
 
-    def timed(self, e: Evaluation) -> Timing:
-        """Seconds of runs that are evaluated so: an evaluation takes as long as its rollouts do."""
-        asked = self.evaluation.rollouts
-        return replace(self.timing, evaluation=self.timing.evaluation * e.rollouts / asked) if asked else self.timing
+    def timed(self, e: EvaluationPlan) -> Timing:
+        """The timing with this evaluation: its seconds are proportional to its rollouts."""
+        requested = self.evaluation.rollouts
+        if not requested:
+            return self.timing
+        return replace(self.timing, evaluation=self.timing.evaluation * e.rollouts / requested)
 
-    def sd(self, e: Evaluation) -> float:
-        """Standard deviation between runs of one n, as this evaluation reads them."""
+    def sd(self, e: EvaluationPlan) -> float:
+        """Standard deviation between runs of one n, the noise of this evaluation included."""
         return sqrt(NOISE**2 + e.sd_of(self.attempts) ** 2) if self.measured_sd is None else self.measured_sd
 
-    def sd_source(self, e: Evaluation) -> str:
+    def sd_source(self, e: EvaluationPlan) -> str:
         if self.measured_sd is not None:
             return "measured"
         sampled = e.sd_of(self.attempts)
-        return f"assumed: {NOISE:g} between runs" + (f", {sampled:.3f} of sampling" if sampled else "")
+        return f"assumed: {NOISE:g} between runs" + (f", {sampled:.3f} from sampling" if sampled else "")
 
-    def effect(self, shape: Preset, e: Evaluation) -> float:
-        """The smallest difference between two n that a grid of this shape detects."""
+    def effect(self, shape: Preset, e: EvaluationPlan) -> float:
+        """The minimum detectable difference between two n of a grid of this shape."""
         return detectable(shape.seeds, len(shape.grid), self.sd(e))
 
-    def cost(self, runs: Sequence[Size], many: int, e: Evaluation) -> float:
-        """What evaluating runs so `many` times in all costs over what training them does."""
+    def cost(self, runs: Sequence[Size], many: int, e: EvaluationPlan) -> float:
+        """The cost of `many` evaluations in all, relative to training these runs."""
         seconds = self.timed(e).evaluation
         training = self.prices.bill([(*run, 0) for run in runs], self.timing)
         return over(self.prices.sampling(many * e.rollouts, many * seconds), training, self.budget)
 
     def needed(self, shape: Preset) -> float:
-        """Rollouts over one split, in lots of the metric's attempts, with which this shape detects what is worth it."""
+        """Samples of the metric (of `attempts` rollouts each) per split with which this shape detects `worth`."""
         per = detectable(shape.seeds, len(shape.grid), 1.0)
         return 0.25 / max((self.worth / per) ** 2 - NOISE**2, 1e-9) * (1 - 1e-9)
 
-    def precise(self, shape: Preset) -> Evaluation:
-        """The evaluation asked for, with as many samples more as this shape needs, and as there may be."""
+    def precise(self, shape: Preset) -> EvaluationPlan:
+        """The requested evaluation, with more samples if this shape needs them to detect `worth`, up to the limit."""
         e = self.evaluation
         if e.samples is None or self.effect(shape, e) <= self.worth:
             return e
         samples = ceil(self.needed(shape) / (e.problems / 2)) * self.attempts
         return replace(e, samples=max(e.samples, min(samples, self.most_samples)))
 
-    def evaluated(self, shape: Preset, runs: Sequence[Size]) -> Evaluation:
-        """The evaluation that a grid of this shape needs, cut to what its runs may spend on it."""
-        asked = self.precise(shape)
-        if asked.samples is None:
-            return asked
-        every = asked.points(max(C for *_, C in runs), shape.unit)
+    def evaluated(self, shape: Preset, runs: Sequence[Size]) -> EvaluationPlan:
+        """The evaluation that a grid of this shape needs, reduced to the share of training that it may cost."""
+        needed = self.precise(shape)
+        if needed.samples is None:
+            return needed
+        every = needed.points(max(C for *_, C in runs), shape.unit)
         for first in (None, *every[1 : len(every) - LEAST_POINTS + 1]):
-            e = replace(asked, first=first)
+            e = replace(needed, first=first)
             cost = self.cost(runs, evaluations_of(e, runs, shape.unit), e)
             if cost <= self.share:
                 return e
         return self.fewer(e, cost)
 
-    def fewer(self, e: Evaluation, cost: float) -> Evaluation:
-        """An evaluation that costs `cost` of training with as many samples, then problems, as cost the share allowed.
+    def fewer(self, e: EvaluationPlan, cost: float) -> EvaluationPlan:
+        """An evaluation that costs `cost` times training, with fewer samples, then problems, so that it costs the
+        share.
 
-        At least `LEAST_EVALUATED` rollouts are kept, and as many samples as the metric is of.
+        It keeps at least `LEAST_EVALUATED` rollouts, and at least as many samples as the metric has attempts.
         """
         if e.samples is None or cost <= self.share:
             return e
@@ -240,26 +244,27 @@ class _Ask:
         problems = min(e.problems, max(most // samples, 2))
         return replace(e, samples=samples, problems=problems, held_out=e.problems if problems < e.problems else None)
 
-    def told(self, e: Evaluation, cost: float) -> tuple[str, ...]:
-        """What a user should know of an evaluation: what it was cut from, or that it costs more than it should."""
-        asked, out = self.evaluation, []
-        assert e.samples is None or asked.samples is not None
-        if e != asked:
-            samples = f"{e.samples} instead of {asked.samples} samples per held-out problem"
-            kept = [samples if e.samples != asked.samples else "",
-                    f"{e.problems} of {asked.problems} held-out problems" if e.problems != asked.problems else "",
+    def notes(self, e: EvaluationPlan, cost: float) -> tuple[str, ...]:
+        """Notes for the user: how an evaluation was reduced, or that it costs more than its share."""
+        requested, out = self.evaluation, []
+        assert e.samples is None or requested.samples is not None
+        if e != requested:
+            samples = f"{e.samples} instead of {requested.samples} samples per held-out problem"
+            problems = f"{e.problems} of {requested.problems} held-out problems"
+            kept = [samples if e.samples != requested.samples else "",
+                    problems if e.problems != requested.problems else "",
                     f"no evaluation between the base and {e.first:,} rollouts" if e.first else ""]
             out.append(f"evaluations are planned to cost at most {self.share:.0%} of training: "
                        f"{', '.join(filter(None, kept))}. The standard error of one is at most "
-                       f"{e.sd_of(self.attempts):.3f}, with those requested {asked.sd_of(self.attempts):.3f}")
+                       f"{e.sd_of(self.attempts):.3f}, with those requested {requested.sd_of(self.attempts):.3f}")
         if cost > self.share:
-            out.append(f"evaluations cost {cost:.3g} times what training costs, more than {self.share:g}: fewer than "
-                       f"{LEAST_EVALUATED} rollouts an evaluation measure nothing")
+            out.append(f"evaluations cost {cost:.3g} times training, more than {self.share:g}: an evaluation needs at "
+                       f"least {LEAST_EVALUATED} rollouts")
         return tuple(out)
 
     # the pilot ------------------------------------------------------------------------------------------------
 
-    def pilot_runs(self, shape: Preset, C: int) -> tuple[Run, ...]:
+    def pilot_runs(self, shape: Preset, C: int) -> tuple[PlannedRun, ...]:
         unit = shape.unit
         ends = (min(shape.grid), max(shape.grid))
         probe_C = max(unit, round(C * shape.probe_C / shape.C / unit) * unit)
@@ -270,24 +275,24 @@ class _Ask:
         edges = make_runs(self.seed, "edge", ends, shape.B, C, shape.edge_seeds, EDGES, shape.batch)
         return (*probes, *grid, *edges)
 
-    def pilot_evaluation(self, shape: Preset, C: int) -> Evaluation:
-        """How the runs of such a pilot, and those trained after it, are evaluated."""
+    def pilot_evaluation(self, shape: Preset, C: int) -> EvaluationPlan:
+        """The evaluation of the runs of such a pilot, and of those trained after it."""
         return self.evaluated(shape, sizes_of(self.pilot_runs(shape, C)))
 
-    def bill(self, shape: Preset, runs: Sequence[Size], e: Evaluation) -> Bill:
+    def bill(self, shape: Preset, runs: Sequence[Size], e: EvaluationPlan) -> Bill:
         each = {C: 1 + len(e.points(C, shape.unit)) for C in {C for *_, C in runs}}
         return self.prices.bill([(*run, each[run[2]]) for run in runs], self.timed(e))
 
     def pilot_bill(self, shape: Preset, C: int) -> Bill:
         return self.bill(shape, sizes_of(self.pilot_runs(shape, C)), self.pilot_evaluation(shape, C))
 
-    def train_bill(self, shape: Preset, C: int, e: Evaluation) -> Bill:
-        """Expected before the law: arms at the grid's middle n and at the common default."""
+    def train_bill(self, shape: Preset, C: int, e: EvaluationPlan) -> Bill:
+        """The expected cost of training, before there is a law: arms at the grid's middle n and at the default."""
         arms = (shape.grid[len(shape.grid) // 2], COMMON)
         return self.bill(shape, [(n, shape.B_of(n), C) for n in arms for _ in range(shape.train_seeds)], e)
 
     def largest(self, shape: Preset) -> tuple[Preset, int] | None:
-        """(shape, C) of the first pilot on the ladder that the budget pays for and that is precise enough, if any."""
+        """(shape, C) of the first pilot of `_ladder` that the budget pays for and that is precise enough, or None."""
         for smaller in _ladder(shape):
             least = self.shortest(smaller)
             if least is None or not self.within(smaller, least):
@@ -302,7 +307,7 @@ class _Ask:
         return self.effect(shape, self.pilot_evaluation(shape, C)) <= self.worth
 
     def shortest(self, shape: Preset) -> int | None:
-        """The fewest rollouts per run that are updates enough and pay for evaluations precise enough; None if none."""
+        """The fewest rollouts per run with enough updates and precise enough evaluations; None if there are none."""
         least = ceil(LEAST_UPDATES * max(n * shape.B_of(n) for n in shape.grid) / shape.unit)
         if self.effect(shape, self.precise(shape)) > self.worth:
             return None
@@ -323,20 +328,20 @@ class _Ask:
             return self.pilot_bill(shape, k * unit).of_unit(name)
 
         k = largest_that(lambda k: self.within(shape, k * unit))
-        for _ in range(24):     # whole updates and whole seeds leave a remainder that training cannot spend
+        for _ in range(24):     # whole updates and seeds leave a remainder that training cannot spend
             if k and 2 * pilot(k) > self.trained(shape, k * unit).of_unit(name):
                 k = min(k - 1, int(0.97 * k))
         return k * unit
 
     def trained(self, shape: Preset, C: int) -> Bill:
-        """What is trained after a pilot of runs of C rollouts."""
+        """The bill of training after a pilot of runs of C rollouts."""
         larger, train_C = self.training(shape, C)
         return self.train_bill(larger, train_C, self.pilot_evaluation(shape, C))
 
     def training(self, shape: Preset, C: int) -> tuple[Preset, int]:
         """(shape, rollouts per trained run) that the rest of the budget pays for, at most eight times the pilot's.
 
-        What that cap leaves over buys more seeds, up to twice as many: they narrow the forecast.
+        A remainder pays for more seeds, up to twice as many: they narrow the forecast.
         """
         assert self.budget is not None
         name, unit, seeds, e = self.budget.unit, shape.unit, shape.train_seeds, self.pilot_evaluation(shape, C)
@@ -355,7 +360,7 @@ class _Ask:
         why = (f"{len(shape.grid)} n x {shape.seeds} seeds x {C} rollouts, {sizes}; "
                f"{detects(effect)}")
         cost = self.cost(sizes_of(runs), evaluations_of(e, sizes_of(runs), unit), e)
-        flags = self.told(e, cost)
+        flags = self.notes(e, cost)
         if effect > self.worth and self.effect(shape, replace(e, samples=None)) <= self.worth:
             flags += (f"imprecise evaluations: this pilot detects no difference below {effect:.3f} between two n "
                       f"(worth detecting: {self.worth:g}). {self.enough(shape, e)}",)
@@ -368,18 +373,18 @@ class _Ask:
     # no pilot -------------------------------------------------------------------------------------------------
 
     def limit(self, shape: Preset) -> str:
-        """Why the budget is planned without a pilot: what is too small, and the least of it that would do."""
+        """Why the budget is planned without a pilot: what is too small, and the least value that is enough."""
         assert self.budget is not None
         best = max(_ladder(shape), key=lambda s: (s.seeds, len(s.grid)))
         e = self.precise(best)
         effect = self.effect(best, e)
         if effect <= self.worth:
             least, share = self.least_budget(shape), self.least_share(shape)
-            dearer = f"evaluations that cost more (`isocost plan --evaluation-share {share:g}`)" if share else ""
-            would = [f"a budget of at least {least}" if least else "", dearer]
-            more = f". What would do: {', or '.join(filter(None, would))}" if any(would) else ""
-            return (f"{self.budget} cannot pay for a pilot whose runs are long enough ({LEAST_UPDATES} updates of the "
-                    f"largest n) and which detects differences of {self.worth:g} between two n{more}")
+            costlier = f"evaluations that cost more (`isocost plan --evaluation-share {share:g}`)" if share else ""
+            would = [f"a budget of at least {least}" if least else "", costlier]
+            more = f". To resolve: {', or '.join(filter(None, would))}" if any(would) else ""
+            return (f"{self.budget} does not pay for a pilot whose runs are long enough ({LEAST_UPDATES} updates at "
+                    f"the largest n) and which detects differences of {self.worth:g} between two n{more}")
         known = f"{counted(best.seeds, 'seed')} of {len(best.grid)} n detect only differences above {effect:.3f}"
         if e.samples is not None and self.effect(best, replace(e, samples=None)) <= self.worth:
             return (f"no budget pays for a pilot here: {e.problems} held-out problems with at most "
@@ -387,12 +392,12 @@ class _Ask:
                     f"{self.enough(best, e)}")
         seeds = next((k for k in range(best.seeds, MOST_SEEDS) if detectable(k, len(best.grid), self.sd(e))
                       <= self.worth), None)
-        needed = f"it would take {seeds} seeds" if seeds else f"more than {MOST_SEEDS} seeds would not do either"
+        needed = f"it needs {seeds} seeds" if seeds else f"even {MOST_SEEDS} seeds are not enough"
         return (f"no budget pays for a pilot here: runs of one n differ by {self.sd(e):.3f} ({self.sd_source(e)}), so "
                 f"{known} (worth detecting: {self.worth:g}); {needed}")
 
-    def enough(self, shape: Preset, e: Evaluation) -> str:
-        """The fewest samples, or held-out problems, with which this shape detects what is worth it."""
+    def enough(self, shape: Preset, e: EvaluationPlan) -> str:
+        """The fewest samples, or held-out problems, with which this shape detects `worth`."""
         assert e.samples is not None
         needed, held_out = self.needed(shape), self.evaluation.problems
         samples = ceil(needed / (held_out / 2)) * self.attempts
@@ -401,11 +406,11 @@ class _Ask:
         more = f"`isocost profile --held-out {problems}`"
         if self.pool and problems >= whole:
             more = f"a set of at least {ceil(problems * whole / held_out):,} problems; this one has {whole:,}"
-        return (f"What would do: {samples} samples per held-out problem (`isocost plan --samples {samples}`), or "
+        return (f"To resolve: {samples} samples per held-out problem (`isocost plan --samples {samples}`), or "
                 f"{problems:,} held-out problems ({more})")
 
     def least_budget(self, shape: Preset) -> str:
-        """The smallest budget that pays for a pilot, as a user writes it; empty where none is found."""
+        """The smallest budget that pays for a pilot, as a user writes it; empty if none is found."""
         assert self.budget is not None
         own, costs = self.budget, []
         for smaller in _ladder(shape):
@@ -416,7 +421,7 @@ class _Ask:
         def pays(amount: float) -> bool:
             return replace(self, budget=replace(own, amount=amount)).largest(shape) is not None
 
-        tried = [1.1**k * min(costs) for k in range(40) if costs]       # whole updates take a little more than this
+        tried = [1.1**k * min(costs) for k in range(40) if costs]       # whole updates cost a little more than this
         high = next((amount for amount in tried if pays(amount)), None)
         if high is None:
             return ""
@@ -427,7 +432,7 @@ class _Ask:
         return worded(own, high)
 
     def least_share(self, shape: Preset) -> float | None:
-        """The share of training that evaluations need for this budget to pay for a pilot; None if none would do."""
+        """The evaluation share with which this budget pays for a pilot; None if there is none."""
         free = replace(self, share=float("inf"))
         found = None if self.evaluation.samples is None else free.largest(shape)
         if found is None:
@@ -452,7 +457,7 @@ class _Ask:
             def runs(C: int, ns: tuple[int, ...] = ns, seeds: int = seeds) -> list[Size]:
                 return [(k, shape.B_of(k), C) for k in ns for _ in range(seeds)]
 
-            def read(C: int, runs: Any = runs) -> Evaluation:
+            def read(C: int, runs: Any = runs) -> EvaluationPlan:
                 return self.fewer(self.evaluation, self.cost(runs(C), 3 * len(runs(C)), self.evaluation))
 
             def bill(C: int, runs: Any = runs, read: Any = read) -> Bill:
@@ -467,13 +472,13 @@ class _Ask:
                             f"{worded(self.budget, bill(unit).of_unit(name))}")
         nothing = Bill(0, 0.0, None if self.prices.parameters is None else 0.0, 0.0, 0, None, None)
         e = read(C)
-        flags = self.told(e, self.cost(runs(C), 3 * len(runs(C)), e))
+        flags = self.notes(e, self.cost(runs(C), 3 * len(runs(C)), e))
         if not self.rate.measured:
             flags += ("the learning rate is " + self.rate.why,)
         flags += (self.unknown(arms, seeds),)
         if self.pool and DIRECT_EPOCHS * n * self.pool < C:
             flags += (f"each run makes {C / (n * self.pool):,.0f} passes over {self.pool} training problems, and "
-                      "nothing measured here says that reward still rises so late: a smaller budget may do as well",)
+                      "no measurement shows that reward still rises so late; a smaller budget may be enough",)
         return self._plan(
             shape, True, why, e, runs=(), C=0, points=(), probe_points=(), train_C=C, train_arms=arms,
             train_seeds=seeds, detectable=None, pilot_bill=nothing, train_bill=bill(C), flags=flags,
@@ -481,15 +486,15 @@ class _Ask:
 
     @staticmethod
     def unknown(arms: int, seeds: int) -> str:
-        """What a plan without a pilot cannot say, and what its runs will show."""
+        """What is not known without a pilot, and what the runs will measure."""
         lead = "not known without a pilot: which n is best and what reward to expect, so nothing is forecast and the " \
                "audit answers \"cannot tell\""
         if seeds == 1:
-            return f"{lead}. What one run shows is its own gain over the base, and nothing about other runs"
+            return f"{lead}. One run shows its gain over the base, and nothing about other runs"
         both = " and the difference between the two n" if arms > 1 else ""
         return f"{lead}. What the runs will show: the gain over the base{both}, with intervals over {seeds} seeds"
 
-    def _plan(self, shape: Preset, direct: bool, why: str, e: Evaluation, **rest: Any) -> PilotPlan:
+    def _plan(self, shape: Preset, direct: bool, why: str, e: EvaluationPlan, **rest: Any) -> PilotPlan:
         return PilotPlan(
             preset=self.preset, budget=self.budget, seed=self.seed, direct=direct, why=why, grid=shape.grid, B=shape.B,
             seeds=0 if direct else shape.seeds, rate=self.rate, prices=self.prices, timing=self.timed(e),

@@ -1,17 +1,17 @@
-"""Forecast against outcome, and against what a naive forecaster would have said.
+"""The audit: a sealed forecast against the outcome, and against naive forecasts.
 
-The verdict, exactly. Let y be the mean `audit` reward, at their last evaluation, of the K runs the forecast names,
-and [l, u] the sealed prediction interval.
+The verdict is defined as follows. Let y be the mean `audit` reward, at their last evaluation, of the K runs that the
+forecast names, and [l, u] the sealed prediction interval.
 
-    cannot tell     the plan, the law or the pilot's records are not what they were when [l, u] was sealed; or there
-                    is no [l, u]; or one of the K runs is missing or ended short of C without diverging; or y
-                    was measured by sampling, and its measurement error (a central interval of the forecast's level,
-                    from `noise`) reaches across l or u, so that inside or outside is not known
+    cannot tell     the plan, the law or the pilot's records have changed since [l, u] was sealed; or there is no
+                    [l, u]; or one of the K runs is missing or ended before C without diverging; or y was measured by
+                    sampling, and its measurement error (a central interval of the forecast's level, from `noise`)
+                    includes l or u
     miss            y < l or y > u
-    uninformative   l <= y <= u, and every naive forecast lies in [l, u] too: such an interval risks nothing
+    uninformative   l <= y <= u, and every naive forecast lies in [l, u] too
     hit             l <= y <= u, and at least one naive forecast lies outside
 
-A run that diverged counts, with its last value: leaving it out afterwards would be choosing the outcome.
+A run that diverged is included, with its last value: to exclude it afterwards would bias the outcome.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ EXIT = {"hit": 0, "miss": 3, "cannot tell": 4, "uninformative": 4}
 
 
 @dataclass(frozen=True)
-class Spread:
-    """A mean over runs (or pairs of runs) with its Student confidence interval; None where one run gives no spread.
+class MeanOfRuns:
+    """A mean over runs (or pairs of runs) with its Student confidence interval; None if there is only one.
 
-    The interval is never narrower than the error that sampling gives the mean: few values may agree by chance.
+    The interval is at least as wide as the sampling error of the mean, because few values may agree by chance.
     """
 
     mean: float
@@ -52,8 +52,8 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Score:
-    """An interval score (lower is better): the width, and 2 / (1 - level) for every unit the outcome lies outside."""
+class IntervalScore:
+    """An interval score (lower is better): the width, plus 2 / (1 - level) times the distance of a miss."""
 
     name: str
     value: float
@@ -64,22 +64,22 @@ class Score:
 
 @dataclass(frozen=True)
 class Audit:
-    """What came of a forecast. `scores` has the forecast's own first, then the naive ones.
+    """The outcome of a forecast. `scores` has that of the forecast first, then the naive ones.
 
-    `difference` is prescribed less comparator, paired by seed; `better` says "prescribed", "comparator" or
-    "cannot tell" from its interval. `gain` is last less first evaluation of the prescribed runs.
+    `difference` is prescribed minus comparator, paired by seed; `better` is "prescribed", "comparator" or "cannot
+    tell", from its interval. `gain` is the last minus the first evaluation of the prescribed runs.
     """
 
     verdict: str
     reason: str
     seal: str
-    outcome: Spread | None
-    gain: Spread | None
+    outcome: MeanOfRuns | None
+    gain: MeanOfRuns | None
     forecast: Interval | None
-    scores: tuple[Score, ...]
+    scores: tuple[IntervalScore, ...]
     comparator: int | None
-    comparison: Spread | None
-    difference: Spread | None
+    comparison: MeanOfRuns | None
+    difference: MeanOfRuns | None
     better: str
     claim: bool
     missing: tuple[str, ...]
@@ -87,12 +87,12 @@ class Audit:
 
     @property
     def exit_code(self) -> int:
-        """For scripts: hit 0, miss 3, cannot tell and uninformative 4."""
+        """The exit code: hit 0, miss 3, cannot tell and uninformative 4."""
         return EXIT[self.verdict]
 
     @property
     def beats_naive(self) -> bool | None:
-        """Whether the forecast's interval score is the best; None where there is nothing to compare."""
+        """Whether the forecast's interval score is the best; None without a naive forecast."""
         if len(self.scores) < 2:
             return None
         return self.scores[0].score < min(s.score for s in self.scores[1:])
@@ -106,15 +106,15 @@ class Audit:
         """The audit that `data()` wrote."""
         d = {k: v for k, v in data.items() if k not in ("schema", "beats_naive", "exit_code")}
         for k in ("outcome", "gain", "comparison", "difference"):
-            d[k] = Spread(**{**d[k], "values": tuple(d[k]["values"])}) if d[k] else None
+            d[k] = MeanOfRuns(**{**d[k], "values": tuple(d[k]["values"])}) if d[k] else None
         for k in ("missing", "diverged"):
             d[k] = tuple(d[k])
         d["forecast"] = Interval.of(d["forecast"]) if d["forecast"] else None
-        return Audit(**{**d, "scores": tuple(Score(**s) for s in d["scores"])})
+        return Audit(**{**d, "scores": tuple(IntervalScore(**s) for s in d["scores"])})
 
 
 def seals(study: Path) -> dict[str, str | None]:
-    """run name -> the seal its run.json carries, for every trained run of a study."""
+    """run name -> the seal in its run.json, for every trained run of a study."""
     paths = sorted((Path(study) / "runs").glob("*/run.json"))
     records = (read_json(path, RUN.needing(name=str)) for path in paths)
     return {r["name"]: r.get("seal") for r in records if r.get("purpose") == "train"}
@@ -130,13 +130,13 @@ def audit(
     forecast: Forecast, curves: Sequence[Curve], seals: Mapping[str, str | None], *, noise: float = 0.0,
     changed: Sequence[str] = (),
 ) -> Audit:
-    """Judge a sealed forecast by the runs it names.
+    """The audit of a sealed forecast by the runs that it names.
 
-    `seals` is run name -> the seal its run.json carries; `noise` the standard error that sampling gives one
-    evaluation (0 where it is exact); `changed` what is not as it was sealed (`forecast.changed`).
+    `seals` is run name -> the seal in its run.json; `noise` is the sampling standard error of one evaluation (0 if
+    exact); `changed` lists what has changed since the seal (`forecast.changed`).
 
     Raises:
-        UserError: if the forecast was changed, or a run it names does not carry its seal or is of other sizes.
+        UserError: if the forecast was changed, or a run that it names has another seal or other sizes.
     """
     verify_seal(forecast)
     by = {c.run: c for c in curves if c.purpose == "train"}
@@ -147,16 +147,16 @@ def audit(
     others = [by[name] for name in forecast.comparator_runs if name not in missing]
     level = forecast.level
     twice = sqrt(2) * noise     # of a difference between two evaluations
-    outcome = _spread([float(c.audit[-1]) for c in runs], level, noise)
-    difference = _spread(_pairs(runs, others), level, twice)
+    outcome = _mean_of([float(c.audit[-1]) for c in runs], level, noise)
+    difference = _mean_of(_pairs(runs, others), level, twice)
     verdict, reason = _verdict(forecast, outcome, [m for m in missing if m in forecast.runs], noise)
     if changed:
         verdict, reason = "cannot tell", f"changed since it was sealed: {', '.join(changed)}"
     return Audit(
         verdict, reason, forecast.seal, outcome,
-        _spread([float(c.audit[-1] - c.audit[0]) for c in runs], level, twice),
+        _mean_of([float(c.audit[-1] - c.audit[0]) for c in runs], level, twice),
         forecast.interval, _scores(forecast, outcome, level), forecast.comparator,
-        _spread([float(c.audit[-1]) for c in others], level, noise), difference, _better(difference), forecast.claim,
+        _mean_of([float(c.audit[-1]) for c in others], level, noise), difference, _better(difference), forecast.claim,
         missing, tuple(c.run for c in (*runs, *others) if c.diverged),
     )
 
@@ -166,8 +166,8 @@ def _check(
 ) -> None:
     without = [name for name in named if name in by and seals.get(name) != forecast.seal]
     if without:
-        raise UserError(f"{', '.join(without)} do not carry the seal {forecast.seal[:16]} of this forecast: they were "
-                        "not trained under it, and cannot be audited against it")
+        raise UserError(f"{', '.join(without)}: run.json does not have the seal {forecast.seal[:16]} of this forecast, "
+                        "so the run was not trained under it and cannot be audited")
     for name in named:
         n = forecast.n if name in forecast.runs else forecast.comparator
         Bs = {forecast.B} if n == forecast.n else {forecast.B, forecast.n * forecast.B / (n or 1)}  # one B, or one n B
@@ -182,22 +182,22 @@ def _complete(c: Curve, C: float) -> bool:
 
 
 def _sampling(level: float, noise: float, count: int) -> float:
-    """Half the central interval of a mean of `count` values, each measured with the standard error `noise`."""
+    """Half the width of the central interval of a mean of `count` values, each with the standard error `noise`."""
     return float(ndtri((1 + level) / 2)) * noise / sqrt(count)
 
 
-def _spread(values: Sequence[float], level: float, noise: float) -> Spread | None:
+def _mean_of(values: Sequence[float], level: float, noise: float) -> MeanOfRuns | None:
     if not values:
         return None
     x = np.asarray(values, dtype=float)
     if len(x) < 2:
-        return Spread(float(x[0]), None, None, level, 1, tuple(values))
+        return MeanOfRuns(float(x[0]), None, None, level, 1, tuple(values))
     half = student(level, len(x) - 1) * float(x.std(ddof=1)) / sqrt(len(x))
     half = max(half, _sampling(level, noise, len(x)))
-    return Spread(float(x.mean()), float(x.mean() - half), float(x.mean() + half), level, len(x), tuple(values))
+    return MeanOfRuns(float(x.mean()), float(x.mean() - half), float(x.mean() + half), level, len(x), tuple(values))
 
 
-def _verdict(f: Forecast, outcome: Spread | None, missing: Sequence[str], noise: float) -> tuple[str, str]:
+def _verdict(f: Forecast, outcome: MeanOfRuns | None, missing: Sequence[str], noise: float) -> tuple[str, str]:
     i = f.interval
     if i is None:
         return "cannot tell", f.why
@@ -217,28 +217,28 @@ def _verdict(f: Forecast, outcome: Spread | None, missing: Sequence[str], noise:
     return "hit", f"{where}, an interval that leaves out: {', '.join(out)}"
 
 
-def _scores(f: Forecast, outcome: Spread | None, level: float) -> tuple[Score, ...]:
+def _scores(f: Forecast, outcome: MeanOfRuns | None, level: float) -> tuple[IntervalScore, ...]:
     if outcome is None or f.interval is None:
         return ()
     rows = [("forecast", f.interval.value, f.interval.low, f.interval.high)]
     rows += [(x.name, x.value, x.low, x.high) for x in f.naive]
-    return tuple(Score(*row, interval_score(row[2], row[3], outcome.mean, level)) for row in rows)
+    return tuple(IntervalScore(*row, interval_score(row[2], row[3], outcome.mean, level)) for row in rows)
 
 
 def _pairs(runs: Sequence[Curve], others: Sequence[Curve]) -> list[float]:
-    """Prescribed less comparator at the last evaluation, for every seed that both arms have."""
+    """Prescribed minus comparator at the last evaluation, for every seed that both arms have."""
     right = {c.seed: float(c.audit[-1]) for c in others}
     return [float(c.audit[-1]) - right[c.seed] for c in sorted(runs, key=lambda c: c.seed) if c.seed in right]
 
 
-def _better(difference: Spread | None) -> str:
+def _better(difference: MeanOfRuns | None) -> str:
     if difference is None or difference.low is None or difference.high is None:
         return "cannot tell"
     return "prescribed" if difference.low > 0 else "comparator" if difference.high < 0 else "cannot tell"
 
 
 def calibration(audits: Sequence[Audit]) -> dict[str, Any]:
-    """Over many studies: how often each verdict came, how often the interval held the outcome, and how wide it was."""
+    """Over many studies: the number of each verdict, the coverage of the intervals, and their median width."""
     pairs = [(a.forecast, a.outcome.mean) for a in audits if a.forecast and a.outcome and not a.missing]
     inside = [i.holds(y) for i, y in pairs]
     return {

@@ -1,12 +1,13 @@
-"""What may be spent, in the unit it was given in, and what a run costs in each of them.
+"""Budgets and costs: what may be spent, in the unit it was given in, and what a run costs in every unit.
 
-A study's budget is what its pilot and training may spend, every seed and arm, and what of it was lost on the way. The
-profile comes before it. Evaluations have an account of their own: they count in seconds, and so in hours and money, and
-never in rollouts, tokens or FLOPs. What stands beside a budget is told with it.
+A study's budget covers its pilot and training: every seed and arm, and rollouts that were lost. The profile is not in
+it. Evaluations have an account of their own: they count in seconds, and so in hours and money, but not in rollouts,
+tokens or FLOPs. A plan prints the costs outside the budget next to it.
 
-Four kinds of time. *Run time* is the active seconds of every run, added up; plans count in it. Where W runs go side by
-side, an hour *on the wall* holds W run-hours. A machine of D devices is paid for D *device-hours* in every hour on the
-wall, used or not; *money* is their number times the price. So W run-hours = 1 hour on the wall = D device-hours.
+There are four kinds of time. *Run time* is the active seconds of every run, added up; plans count in it. If W runs go
+side by side, an hour of wall-clock time holds W run-hours. A machine of D devices is paid for D *device-hours* in every
+hour of wall-clock time, used or not; *money* is their number times the price. So W run-hours = 1 wall-clock hour = D
+device-hours.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ from isocost.laws.curves import Curve
 from isocost.units import ASKED, CURRENCIES, DEVICE_HOURS, DEVICE_SECONDS, FLOPS, ROLLOUTS, SECONDS, SPELT, TOKENS, WALL
 
 _SCALE = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
-_HELP = ("a budget carries a unit: 50k-rollouts, 2h, 30m (minutes), 90s, 1d, 2M-tokens, 1e18flop, 16device-hours or "
-         "20usd")
-_PRICE_HELP = "a price is money for time, such as 2.5usd/device-hour, or 20usd/hour for the whole machine"
+_HELP = ("expected a number with a unit, such as 50k-rollouts, 2h, 30m (minutes), 90s, 1d, 2M-tokens, 1e18flop, "
+         "16device-hours or 20usd")
+_PRICE_HELP = "expected money per time, such as 2.5usd/device-hour, or 20usd/hour for the whole machine"
 MEASURED = "measured on"
-_UPDATE_PRIOR = 0.01    # seconds an update takes beside its rollouts, until measured
-_LEARN_PRIOR = 2.5      # seconds of sampling and learning per second of sampling alone, until measured
+_UPDATE_PRIOR = 0.01    # assumed seconds of an update in addition to its rollouts, until measured
+_LEARN_PRIOR = 2.5      # assumed seconds of sampling and learning per second of sampling, until measured
 
 
 @dataclass(frozen=True)
 class Budget:
-    """An amount of one unit: rollouts, seconds, (decoded) tokens, FLOPs, device-seconds or money.
+    """An amount in one unit: rollouts, seconds, (decoded) tokens, FLOPs, device-seconds or money.
 
-    `asked` are the user's own words where the amount was turned into another unit to plan with.
+    `asked` is the user's text, if the amount was converted to another unit for planning.
     """
 
     amount: float
@@ -47,36 +48,37 @@ class Budget:
 
     def __post_init__(self) -> None:
         if self.unit not in ASKED:
-            raise UserError(f"{self.unit!r} is no unit of a budget: {_HELP}")
+            raise UserError(f"{self.unit!r} is not a unit of a budget; {_HELP}")
         if not (isfinite(self.amount) and self.amount > 0):
-            raise UserError(f"a budget must be more than nothing, not {self.amount:g} {self.unit}")
+            raise UserError(f"expected a finite budget above 0, got {self.amount:g} {self.unit}")
 
     @staticmethod
     def parse(text: str) -> Budget:
-        """Reads `50k-rollouts`, `2h`, `30m`, `90s`, `1d`, `2M-tokens`, `1e18flop`, `16 device-hours`, `20usd`.
+        """The budget in a text: `50k-rollouts`, `2h`, `30m`, `90s`, `1d`, `2M-tokens`, `1e18flop`, `16 device-hours`,
+        `20usd`.
 
         Raises:
-            UserError: for a bare number or an unknown unit; the message lists what would be right.
+            UserError: for a number without a unit, or an unknown unit.
         """
         found = re.fullmatch(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)([kMGBT]?)[-_ ]?([A-Za-z][A-Za-z-]*|)", text.strip())
         if not found:
-            raise UserError(f"cannot read the budget {text!r}: {_HELP}")
+            raise UserError(f"cannot read the budget {text!r}; {_HELP}")
         number, scale, word = found.groups()
         try:
             amount = float(number) * _SCALE[scale]
         except ValueError:
-            raise UserError(f"cannot read the number in {text!r}: {_HELP}") from None
+            raise UserError(f"cannot read the number in {text!r}; {_HELP}") from None
         if not word:
-            raise UserError(f"{text!r} has no unit: {_HELP}")
-        key = word if word == "M" else word.lower()     # 30-M is a million of nothing, 30m half an hour
+            raise UserError(f"{text!r} has no unit; {_HELP}")
+        key = word if word == "M" else word.lower()     # 30m is minutes; 30-M is a million without a unit
         if key not in SPELT:
-            raise UserError(f"{word!r} is no unit of a budget: {_HELP}")
+            raise UserError(f"{word!r} is not a unit of a budget; {_HELP}")
         unit, factor = SPELT[key]
         return Budget(amount * factor, unit)
 
     @property
     def as_asked(self) -> Budget:
-        """What its user wrote, before that was turned into what plans count in."""
+        """The budget as the user wrote it, before conversion to a unit of plans."""
         return Budget.parse(self.asked) if self.asked else self
 
     def __str__(self) -> str:
@@ -93,7 +95,7 @@ class Budget:
 
 
 def worded(budget: Budget, amount: float, *, up: bool = True) -> str:
-    """An amount of a budget's unit as its user would write it, to three digits: rounded up, so much is enough.
+    """An amount in a budget's unit as a user would write it, to three digits, rounded up so that it is enough.
 
     Seconds are written as minutes from 2 minutes on and as hours from 2 hours on.
     """
@@ -107,7 +109,7 @@ def worded(budget: Budget, amount: float, *, up: bool = True) -> str:
 
 @dataclass(frozen=True)
 class Machine:
-    """What a study runs on, as it is paid for: D devices, W runs side by side, the price of a device-hour if known."""
+    """The machine of a study: D devices, W runs side by side, and the price of a device-hour if known."""
 
     devices: int = 1
     side_by_side: int = 1
@@ -116,7 +118,8 @@ class Machine:
 
     @staticmethod
     def priced(price: str | None, devices: int, side_by_side: int) -> Machine:
-        """With a price as a user writes it: `2.5usd/device-hour`, `2.5usd/gpu-hour`, or `20usd/hour` for all devices.
+        """A machine with a price as a user writes it: `2.5usd/device-hour`, `2.5usd/gpu-hour`, or `20usd/hour` for all
+        devices.
 
         Raises:
             UserError: for a price that cannot be read.
@@ -129,19 +132,19 @@ class Machine:
         except ValueError:
             amount = float("nan")
         if not (found and found[2].lower() in CURRENCIES and isfinite(amount) and amount > 0):
-            raise UserError(f"cannot read the price {price!r}: {_PRICE_HELP}; in {', '.join(CURRENCIES)}")
+            raise UserError(f"cannot read the price {price!r}; {_PRICE_HELP}; in {', '.join(CURRENCIES)}")
         return Machine(devices, side_by_side, amount if found[3] else amount / devices, found[2].lower())
 
     def device_hours(self, run_seconds: float) -> float:
-        """D / W device-hours for every run-hour."""
+        """Device-hours of this run time: D / W for every run-hour."""
         return run_seconds / 3600 * self.devices / self.side_by_side
 
     def money(self, run_seconds: float) -> float | None:
-        """What so much run time costs; None without a price."""
+        """The price of this run time; None if the price is not known."""
         return None if self.price is None else self.device_hours(run_seconds) * self.price
 
     def plannable(self, budget: Budget, asked: str = "") -> Budget:
-        """A budget in a unit that plans count in: time of every kind, and money, become seconds of run time.
+        """A budget in a unit of plans: every kind of time, and money, are converted to seconds of run time.
 
         Raises:
             UserError: for money without a price, or in another currency than the price.
@@ -151,9 +154,9 @@ class Machine:
             return budget
         if unit in CURRENCIES:
             if self.price is None:
-                raise UserError(f"a budget of {budget} needs a --price: {_PRICE_HELP}")
+                raise UserError(f"a budget of {budget} needs a --price; {_PRICE_HELP}")
             if unit != self.currency:
-                raise UserError(f"the budget is in {unit} and the price in {self.currency}: give both in one currency")
+                raise UserError(f"the budget is in {unit} and the price in {self.currency}; give both in one currency")
             amount, unit = amount / self.price * 3600, DEVICE_SECONDS
         wall = amount / self.devices if unit == DEVICE_SECONDS else amount
         return Budget(wall * self.side_by_side, SECONDS, asked or str(budget))
@@ -167,7 +170,7 @@ class Machine:
 class Timing:
     """Seconds on this machine: M (update + problem B + rollout nB) + evaluation per evaluation.
 
-    Small batches are dearer per rollout, since every update pays `update` once; so a plan counts seconds too.
+    A small batch costs more per rollout, because every update costs `update` once.
     """
 
     update: float
@@ -178,7 +181,7 @@ class Timing:
 
     @property
     def measured(self) -> bool:
-        """Whether runs were timed, rather than the profile's sampling alone."""
+        """Whether runs were timed, rather than only the profile's sampling."""
         return self.source.startswith(MEASURED)
 
     def seconds(self, n: int, B: int, C: float, evaluations: int = 0) -> float:
@@ -187,7 +190,7 @@ class Timing:
         return steps * (self.update + self.problem * B + self.rollout * n * B) + self.evaluation * evaluations
 
     def per_rollout(self, n: int, B: int) -> float:
-        """Seconds per rollout, evaluations apart."""
+        """Seconds per rollout, without evaluations."""
         return self.seconds(n, B, 1.0)
 
     def data(self) -> dict[str, Any]:
@@ -201,21 +204,21 @@ class Timing:
 
 
 def expected_timing(profile: Mapping[str, Any], held_out: int, samples: int | None) -> Timing:
-    """Seconds before anything was trained: from the profile's sampling rate and two assumed constants."""
+    """The expected timing before anything is trained, from the profile's sampling rate and two assumed constants."""
     rate = float((profile.get("rate") or {}).get("rollouts_per_second") or 0.0)
     if not rate > 0:
-        raise UserError("the profile has no rate.rollouts_per_second, so a plan cannot say how long it takes")
+        raise UserError("the profile has no rate.rollouts_per_second, so a plan cannot compute its time")
     evaluation = held_out * (samples or 1) / rate
     return Timing(_UPDATE_PRIOR, 0.0, _LEARN_PRIOR / rate, evaluation, "expected from the profile's sampling rate")
 
 
 def measure_timing(curves: Sequence[Curve], otherwise: Timing) -> Timing:
-    """Seconds as the runs so far took them: non-negative least squares on the stretches between evaluations.
+    """The timing of the runs so far: non-negative least squares on the stretches between evaluations.
 
-    A stretch took steps x (update + problem B + rollout nB) + one evaluation; errors count in proportion to what is
-    expected of it, not to what it took, or the slow ones would count for less than the fast. What the runs do not
-    separate stays together: `problem` in `update` where all had one B, `update` in `rollout` where all had one nB.
-    Fewer than four timed stretches give `otherwise`.
+    A stretch takes steps x (update + problem B + rollout nB) + one evaluation. Errors are relative to its expected
+    time, not to its measured time, which would give slow stretches less weight. Terms that the runs do not identify are
+    merged: `problem` into `update` if all have one B, `update` into `rollout` if all have one nB. With fewer than four
+    timed stretches the result is `otherwise`.
     """
     stretches = np.array([s for c in curves for s in _stretches(c)])
     if len(stretches) < 4:
@@ -235,7 +238,7 @@ def measure_timing(curves: Sequence[Curve], otherwise: Timing) -> Timing:
 
 
 def _stretches(c: Curve) -> Iterable[tuple[float, int, int, float]]:
-    """(steps, n, B, seconds) between neighbouring evaluations that were timed."""
+    """(steps, n, B, seconds) between consecutive timed evaluations."""
     for dC, ds in zip(np.diff(c.C), np.diff(c.seconds), strict=True):
         if np.isfinite(ds) and ds > 0 and dC > 0:
             yield float(dC / (c.n * c.B)), c.n, c.B, float(ds)
@@ -243,18 +246,18 @@ def _stretches(c: Curve) -> Iterable[tuple[float, int, int, float]]:
 
 @dataclass(frozen=True)
 class Bill:
-    """What some runs cost: in training rollouts and tokens, FLOPs, seconds with evaluations, memory and disk."""
+    """The cost of some runs: training rollouts and tokens, FLOPs, seconds with evaluations, memory and disk."""
 
     rollouts: int
     tokens: float            # decoded, in training
-    flops: float | None      # None where the model's size is not known
+    flops: float | None      # None if the model's size is not known
     seconds: float
     evaluations: int
-    memory_mb: float | None  # weights, gradient, moments, reference: what long rollouts need comes on top
+    memory_mb: float | None  # weights, gradient, moments, reference; long rollouts need more
     disk_mb: float | None
 
     def of_unit(self, unit: str) -> float:
-        """The amount in a budget's unit. Raises UserError where FLOPs cannot be known."""
+        """The amount in a budget's unit. Raises UserError if FLOPs are not known."""
         amount = {ROLLOUTS: self.rollouts, TOKENS: self.tokens, FLOPS: self.flops, SECONDS: self.seconds}[unit]
         if amount is None:
             raise UserError("a budget in FLOPs needs the model's number of parameters; give rollouts, tokens or time")
@@ -283,43 +286,42 @@ class Bill:
 
 @dataclass(frozen=True)
 class Prices:
-    """What one rollout of this problem set costs beside seconds, from a profile."""
+    """The cost of one rollout of this problem set, except seconds, from a profile."""
 
     prefill: float                  # tokens read
     decode: float                   # tokens written
     parameters: float | None        # of the model
-    score: float = 0.0              # tokens through a forward pass without gradient: a reference's
+    score: float = 0.0              # tokens through a forward pass without gradient, such as a reference's
     train: float | None = None      # tokens trained; None: every token read or written, once
 
     @staticmethod
     def of(profile: Mapping[str, Any], parameters: float | None = None, compares: bool | None = None) -> Prices:
-        """From the profile's bill, or from its mean length where it kept none.
+        """From the profile's bill, or from its mean length if it has none.
 
-        Where a recipe, the profile's own if not told, `compares` with the policy it began with, that one reads every
-        token once more.
+        If the recipe (by default the profile's) `compares` with a reference, the reference scores every token once.
         """
         if parameters is None:
             parameters = profile.get("parameters")
         cost = profile.get("cost") or {}
-        begun = cost.get("rollouts") or 0
-        read, written = (cost.get(k, 0) / begun if begun else 0.0 for k in ("prefill", "decode"))
-        if not begun:
+        rollouts = cost.get("rollouts") or 0
+        read, written = (cost.get(k, 0) / rollouts if rollouts else 0.0 for k in ("prefill", "decode"))
+        if not rollouts:
             written = float((profile.get("lengths") or {}).get("mean", 0.0))
         if compares is None:
             compares = bool((profile.get("recipe") or {}).get("compares"))
         return Prices(read, written, parameters, (read + written) * compares)
 
     def measured(self, bills: Sequence[Mapping[str, float]]) -> Prices:
-        """The same from the training accounts of runs (`rollouts` and tokens); as it was without any."""
-        begun = sum(b.get("rollouts", 0) for b in bills)
-        if not begun:
+        """The prices measured by the training accounts of runs (`rollouts` and tokens); unchanged without any."""
+        rollouts = sum(b.get("rollouts", 0) for b in bills)
+        if not rollouts:
             return self
-        told = (sum(b.get(k, 0) for b in bills) / begun for k in ("prefill", "decode", "score", "train"))
-        read, written, scored, trained = told
+        keys = ("prefill", "decode", "score", "train")
+        read, written, scored, trained = (sum(b.get(k, 0) for b in bills) / rollouts for k in keys)
         return Prices(read, written, self.parameters, scored, trained if any("train" in b for b in bills) else None)
 
     def sampling(self, rollouts: float, seconds: float) -> Bill:
-        """The bill of rollouts that are sampled and not trained on, such as those of evaluations."""
+        """The bill of rollouts that are sampled but not trained on, such as those of evaluations."""
         flops = None if self.parameters is None else 2 * self.parameters * rollouts * (self.prefill + self.decode)
         return Bill(int(rollouts), self.decode * rollouts, flops, seconds, 0, None, None)
 
@@ -342,10 +344,10 @@ class Prices:
 
 @dataclass(frozen=True)
 class Amounts:
-    """One row of a budget in every unit: what pilot and training cost in it, and the whole budget, spent as planned.
+    """The cost in one unit: of pilot, of training, and the whole budget if spent in the planned proportions.
 
-    `known` is "asked" for the budget's own unit, else how the row follows from the planned rollouts: "planned",
-    "measured", "assumed", "derived" or "priced"; `why` says from what.
+    `known` is "asked" for the budget's unit, else how the row follows from the planned rollouts: "planned", "measured",
+    "assumed", "derived" or "priced"; `why` names the source.
     """
 
     unit: str
@@ -363,11 +365,11 @@ class Amounts:
 def in_every_unit(
     pilot: Bill, training: Bill, budget: Budget | None, machine: Machine, timing: Timing, lengths: str
 ) -> tuple[Amounts, ...]:
-    """A study's cost in every unit there is; `lengths` says where tokens per rollout were measured.
+    """A study's cost in every unit; `lengths` says where tokens per rollout were measured.
 
-    What the budget is in other units is the plan's own mix of pilot and training, scaled to spend all of it: the same
-    hours buy other numbers of rollouts at other n. FLOPs are left out where the model's size is not known, money
-    where there is no price.
+    The budget in other units is the plan's mix of pilot and training, scaled to spend all of it; at another n the same
+    hours would be another number of rollouts. FLOPs are left out if the model's size is not known, money without a
+    price.
     """
     W, D, run = machine.side_by_side, machine.devices, (pilot.seconds, training.seconds)
     hours = (machine.device_hours(run[0]), machine.device_hours(run[1]))
@@ -395,12 +397,12 @@ def in_every_unit(
 
 
 def _row_of(budget: Budget | None) -> str | None:
-    """The unit a budget was asked in, as a row's name."""
+    """The unit that a budget was given in, as a row's name."""
     if budget is None or not budget.asked:
         return budget.unit if budget else None
     return row_of(budget.as_asked.unit)
 
 
 def row_of(unit: str) -> str:
-    """The row that shows a unit in which a budget was asked: time is that on the wall, device-seconds are hours."""
+    """The row of a unit in which a budget was given: seconds are wall-clock time, device-seconds are device-hours."""
     return {SECONDS: WALL, DEVICE_SECONDS: DEVICE_HOURS}.get(unit, unit)

@@ -1,10 +1,10 @@
-"""The sealed forecast: what a prescription will reach, written once, before its first token is sampled.
+"""The sealed forecast: the reward expected of a prescription, written once, before its first token is sampled.
 
-The forecast is of the mean held-out reward (`audit` split) of K new runs at C rollouts. Its hash goes into
-forecast.json and into every run trained under it; `audit` refuses a run without it.
+The forecast is of the mean held-out reward (`audit` split) of K new runs at C rollouts. Its hash is in forecast.json
+and in every run trained under it; `audit` raises an error for a run without it.
 
-The seal depends on what is promised and on what it was made from, and not on the clock: equal studies have equal seals,
-however long they took (`SEAL`). Forecasts sealed by earlier versions verify as they did.
+The seal depends on the forecast and its inputs, not on measured times: equal studies have equal seals (`SEAL`).
+Forecasts sealed by earlier versions still verify.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ import numpy as np
 
 from isocost.errors import UserError
 from isocost.laws.curves import PASS, Curve
-from isocost.laws.fit import Law
-from isocost.planner.rollouts import BESIDE, Arm, Plan
+from isocost.laws.law import Law
+from isocost.planner.rollouts import BESIDE, Plan, PlannedArm
 from isocost.runs.files import read_json
 from isocost.shape import AtLeast, AtMost
 from isocost.stats.intervals import Interval, student
+from isocost.stats.power import LEVEL
 from isocost.words import counted
 
 SCHEMA = 1
-SEAL = 2            # how seals are made: 1 hashed plan and law with the seconds that were measured, 2 without
-CLOCK = ("seconds", "timing", "chosen")     # keys of plan and law that seal 2 leaves out: measured times, and a text
-                                            # that quotes them
-LEVEL = 0.9
+SEAL = 2            # version of the seal: 1 hashed plan and law with measured times, 2 without
+CLOCK = ("seconds", "timing", "chosen")     # keys of plan and law that seal 2 excludes: measured times, and a text with
+                                            # times in it
 _FLAT = ("value", "low", "high", "level")
 _PARTS = {"plan": "plan.json", "law": "law.json", "records": "the pilot's records"}     # by their key in `hashes`
 
 
 @dataclass(frozen=True)
 class Naive:
-    """A forecast that needs no law. Its interval allows for the noise of runs, and for nothing else."""
+    """A forecast without a law. Its interval is for the run-to-run noise only."""
 
     name: str
     value: float
@@ -51,11 +51,12 @@ class Naive:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What is expected of `runs` (K of them, by name) at C rollouts each, and what would show it wrong.
+    """The reward expected of `runs` (K of them, by name) at C rollouts each, and the outcome that would falsify it.
 
-    `interval` is the prediction interval of the mean of K new runs; None where no law speaks: `why` then says so,
-    and the audit cannot tell. `base` is the mean audit reward before training. `hashes` are of the plan, the law,
-    the pilot's records and the code; `seal` is the hash of everything else here, made in the way `seal_version`.
+    `interval` is the prediction interval of the mean of K new runs; None if there is no law for this n: `why` then
+    gives the reason, and the audit's verdict is "cannot tell". `base` is the mean audit reward before training.
+    `hashes` are of the plan, the law, the pilot's records and the code; `seal` is the hash of all other fields, by
+    `seal_version`.
     """
 
     n: int
@@ -95,13 +96,13 @@ class Forecast:
 
     @property
     def level(self) -> float:
-        """The share of such intervals that should hold their outcome."""
+        """The share of such intervals that should contain their outcome."""
         return self.interval.level if self.interval else LEVEL
 
     def data(self) -> dict[str, Any]:
-        """Plain data for JSON; value, low, high and level of the interval stand beside it once more."""
+        """Plain data for JSON; value, low, high and level of the interval are repeated at the top level."""
         out = {"schema": SCHEMA, **asdict(self), **{k: getattr(self, k) for k in _FLAT}}
-        if self.seal_version == 1:      # which is older than the key
+        if self.seal_version == 1:      # version 1 has no such key
             del out["seal_version"]
         return out
 
@@ -124,24 +125,24 @@ def digest(data: Any) -> str:
 
 
 def digest_of(written: Mapping[str, Any], version: int = SEAL) -> str:
-    """The digest of a plan or a law as its file holds it, without what stands beside it there; from seal version 2 on
-    without the clock.
+    """The digest of a plan or a law as its file holds it, without the keys of `BESIDE`; from seal version 2 on without
+    measured times.
 
-    Of the file and not of what is read from it: another version may read more, or less.
+    Of the file, not of the object read from it, because another version may read other keys.
     """
     own = {k: v for k, v in written.items() if k not in (*BESIDE, "metric")}
     return digest(own if version == 1 else _timeless(own))
 
 
 def _timeless(data: Any) -> Any:
-    """The same data without what the clock determines, at every depth."""
+    """The same data without the keys of `CLOCK`, at every depth."""
     if isinstance(data, Mapping):
         return {k: _timeless(v) for k, v in data.items() if k not in CLOCK}
     return [_timeless(v) for v in data] if isinstance(data, list | tuple) else data
 
 
 def records_hash(study: Path) -> str:
-    """SHA-256 over what the pilot recorded: run.json and metrics.jsonl of every run that is not a trained one."""
+    """SHA-256 over the pilot's records: run.json and metrics.jsonl of every run of a study except trained ones."""
     whole = hashlib.sha256()
     for path in sorted((Path(study) / "runs").glob("*/run.json")):
         if read_json(path).get("purpose") in ("train", "run"):
@@ -156,10 +157,10 @@ def seal(plan: Plan, law: Law | None, curves: Sequence[Curve] = (), *, records: 
          files: Mapping[str, str] | None = None) -> Forecast:
     """The forecast of a plan, sealed. `curves` are the study's; `records` and `code` are hashes.
 
-    `files` are the hashes of plan and law as their files hold them (`digest_of`), where they were read from files.
+    `files` are the hashes of plan and law as in their files (`digest_of`), if they were read from files.
 
-    Naive forecasts, both of the prescribed arm's pilot runs on the audit split: the last value stays as it is; what
-    was gained over the last doubling of rollouts is gained in every doubling to come (within [0, 1]).
+    There are two naive forecasts, from the prescribed arm's pilot runs on the audit split: the last value stays
+    constant; or the gain of the last doubling of rollouts repeats in every further doubling (within [0, 1]).
     """
     arm, other = plan.arm, plan.comparator
     own = [c for c in curves if c.purpose == "pilot" and c.n == arm.n and not c.diverged]
@@ -177,13 +178,13 @@ def seal(plan: Plan, law: Law | None, curves: Sequence[Curve] = (), *, records: 
     return replace(bare, seal=_hash(bare))
 
 
-def _names(plan: Plan, arm: Arm | None) -> tuple[str, ...]:
+def _names(plan: Plan, arm: PlannedArm | None) -> tuple[str, ...]:
     return tuple(r.name for r in plan.runs if arm is not None and r.n == arm.n)
 
 
 def _why(plan: Plan, law: Law | None) -> str:
     if plan.direct:
-        return f"no value is forecast: the study has no pilot, so nothing says what n = {plan.arm.n} reaches"
+        return f"no value is forecast: the study has no pilot, so the reward of n = {plan.arm.n} is not known"
     if plan.arm.prediction is None:
         return f"no value is forecast: {plan.fallback or 'there is no law'}"
     if law is not None and law.refused:
@@ -229,42 +230,42 @@ def _hash(f: Forecast) -> str:
 
 
 def verify_seal(forecast: Forecast, plan: Plan | None = None, law: Law | None = None) -> None:
-    """Check that a forecast is as it was sealed, and that it was of this plan and this law.
+    """Check that a forecast is unchanged since its seal, and that it was of this plan and this law.
 
     Raises:
-        UserError: naming what was changed.
+        UserError: if one of them was changed; the message names it.
     """
     if forecast.seal != _hash(forecast):
-        raise UserError("forecast.json was changed after it was sealed: its hash is not the one it carries")
+        raise UserError("forecast.json was changed after it was sealed: its hash differs from its seal")
     for name, thing in (("plan", plan), ("law", law)):
         if thing is not None and forecast.hashes.get(name) != digest_of(thing.data(), forecast.seal_version):
             raise UserError(f"{name}.json was changed after the forecast was sealed; another {name} is another study")
 
 
 def changed(then: Mapping[str, Any], now: Mapping[str, str]) -> tuple[str, ...]:
-    """What a forecast was made from and is not as it was sealed, in words; what either does not tell is left out."""
+    """The inputs of a forecast whose hashes differ from the sealed ones, as text; missing hashes are ignored."""
     return tuple(words for key, words in _PARTS.items() if then.get(key) and key in now and then[key] != now[key])
 
 
 def write(forecast: Forecast, path: Path) -> Forecast:
-    """Write forecast.json once. Whole or not at all; the same forecast again changes nothing.
+    """Write forecast.json once, atomically; writing the same forecast again changes nothing.
 
     Raises:
-        UserError: if another forecast is sealed there already.
+        UserError: if the file has another forecast.
     """
     path = Path(path)
     if path.exists():
-        there = read(path)
-        if there.seal != forecast.seal:
-            raise UserError(f"{path} holds a forecast already, sealed {there.seal[:16]}; a forecast is never rewritten")
-        return there
+        existing = read(path)
+        if existing.seal != forecast.seal:
+            raise UserError(f"{path} has another forecast, seal {existing.seal[:16]}; a forecast is never rewritten")
+        return existing
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".forecast-")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as f:
             json.dump(forecast.data(), f, indent=1, sort_keys=True, allow_nan=False)
             f.flush()
             os.fsync(f.fileno())
-        os.link(temporary, path)        # fails if someone sealed in between, where a rename would replace
+        os.link(temporary, path)        # fails if another process sealed meanwhile; a rename would overwrite its file
     except FileExistsError:
         return write(forecast, path)
     finally:

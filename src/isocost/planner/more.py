@@ -1,4 +1,4 @@
-"""What more compute would buy, and what it would cost: reward at twice, four and eight times the rollouts per run."""
+"""The gain and cost of more compute: reward at two, four and eight times the rollouts per run."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ TIMES = (2, 4, 8)
 
 @dataclass(frozen=True)
 class More:
-    """`times` the rollouts per run: the best n there, the `gain` in reward over the best n at once, what it costs.
+    """`times` the rollouts per run: the best n there, the `gain` in reward over the best n at C, and the cost.
 
-    `cost` is what is to be paid on top of the plan's training, in `unit`: the budget's own, rollouts without a budget.
-    `caution` says why the law should not be asked so far out, empty where it may; then only the first step is told.
+    `cost` is in addition to the plan's training, in `unit`: that of the budget, rollouts without a budget. `caution`
+    says why the law should not be extrapolated so far; if it is not empty, only the first step has numbers.
     """
 
     times: int
@@ -44,14 +44,14 @@ class More:
 
 
 def gain(law: Law, n: int, C: float, later_n: int, later: float) -> Interval:
-    """How much higher the mean curve of arm `later_n` is at `later` than that of arm n at C, with its interval.
+    """The mean curve of arm `later_n` at `later` minus that of arm n at C, with its interval.
 
-    A draw of both arms is the same luck, so what the two share cancels. For shapes outside the law's forms the drift
-    of every doubling beyond the pilot is added, as in the law's own intervals.
+    The draws of the arms are joint, so their common uncertainty cancels. The drift of every doubling beyond the pilot
+    is added, as in the law's intervals.
     """
     start, end = law.paths(n, np.array([C]), AUDIT)[:, 0], law.paths(later_n, np.array([later]), AUDIT)[:, 0]
-    seen = law.range[1]
-    doublings = np.log2(max(later, seen) / max(C, seen))
+    reached = law.range[1]
+    doublings = np.log2(max(later, reached) / max(C, reached))
     sd = 4 * DRIFT * spread(end) * doublings
     low, high = mixture_quantiles(end - start, sd, [(1 - law.level) / 2, (1 + law.level) / 2])
     value = float((end - start).mean())
@@ -62,10 +62,10 @@ def more(
     law: Law, planned: PilotPlan, ns: Sequence[int], C: int, timing: Timing, machine: Machine, budget: Budget | None,
     times: Sequence[int] = TIMES,
 ) -> tuple[More, ...]:
-    """The diminishing curve: what each of `times` the plan's C rollouts a run would gain, for all its arms and seeds.
+    """Gain and cost of each of `times` the plan's C rollouts per run, for all its arms and seeds.
 
-    `ns` are the plan's arms, the prescribed one first. Beyond a decade from the pilot the first step alone is told,
-    with a caution: it is what a user asks first, and its interval has widened with every doubling.
+    `ns` are the plan's arms, the prescribed one first. Beyond `laws.law.DECADE` times the pilot only the first step is
+    computed, with a caution; its interval has widened with every doubling.
     """
     def bill(arms: Sequence[int], size: int) -> Bill:
         evaluations = 1 + len(planned.train_points(size))
@@ -87,7 +87,7 @@ def more(
 
 
 def _in_unit(bill: Bill, machine: Machine, budget: Budget | None) -> tuple[str, float]:
-    """(unit, amount) of a bill in what the budget was asked in."""
+    """(unit, amount) of a bill in the unit that the budget was given in."""
     if budget is None:
         return ROLLOUTS, float(bill.rollouts)
     unit = Budget.parse(budget.asked).unit if budget.asked else budget.unit

@@ -1,9 +1,9 @@
-"""What would settle it: the runs to add to a pilot, by what they are expected to tell for their rollouts.
+"""The runs to add to a pilot, ranked by the expected reduction of uncertainty per rollout.
 
-The law's draws are curves of all n at once. Each is taken for the truth in turn: the outcome of a candidate's runs is
-drawn from it, every draw is weighed by how well it foretold that outcome, and the choice of n is made again (a
-preposterior analysis; Raiffa and Schlaifer, 1961). What is left of the expected loss, averaged over the truths, is what
-the runs would leave open.
+The law's draws are joint curves of all n. Each is taken as the truth in turn: the outcome of a candidate's runs is
+sampled from it, every draw is weighted by its likelihood given that outcome, and n is chosen again (a preposterior
+analysis; Raiffa and Schlaifer, 1961). The expected loss after that, averaged over the truths, is the uncertainty that
+the runs would leave.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from isocost.stats.posterior import correlation, covariance, dearer, thinned
 
 Aim = Literal["choice", "reward"]
 FURTHER = (2.0, 4.0)        # how far runs may be continued, in units of their length
-LOOKS = 3                   # evaluations of a new or continued run that count
-TOLD = 0.01                 # expected extra compute, or standard deviation of reward, below which nothing is open
+LOOKS = 3                   # evaluations of a new or continued run that are used
+NEGLIGIBLE = 0.01           # expected extra compute, or standard deviation of reward, below which no run is proposed
 
 
 @dataclass(frozen=True, slots=True)
 class NextRun:
-    """Runs to add at one n: `new` seeds to C rollouts each, or, where `new` is 0, the runs there are continued to C.
+    """Runs to add at one n: `new` seeds of C rollouts each, or, if `new` is 0, the existing runs continued to C.
 
-    `rollouts` is what that costs; `aim` is what it is for, `now` and `after` what is open of it before and, in
-    expectation, after: the choice's expected extra compute as a share, or the standard deviation of the reward.
+    `rollouts` is their cost; `aim` is the uncertainty that they reduce, `now` its size and `after` the expected size
+    with them: the expected extra compute of the choice, as a share, or the standard deviation of the reward.
     """
 
     n: int
@@ -44,20 +44,20 @@ class NextRun:
 
     @property
     def per_rollout(self) -> float:
-        """What it is expected to take off, per rollout: what candidates are ordered by."""
+        """The expected reduction per rollout, by which candidates are ranked."""
         return (self.now - self.after) / self.rollouts
 
     @property
     def text(self) -> str:
         """One line for the reader."""
         what = f"{self.new} new seed{'s' * (self.new > 1)} of n={self.n}" if self.new else f"n={self.n} continued"
-        named = "the choice's expected extra compute" if self.aim == "choice" else "the doubt of the reward"
+        named = "the choice's expected extra compute" if self.aim == "choice" else "the reward's standard deviation"
         shown = f"{self.now:.1%} to {self.after:.1%}" if self.aim == "choice" else f"{self.now:.3f} to {self.after:.3f}"
         return f"{what} to {self.C:,.0f} rollouts ({self.rollouts:,.0f} in all): {named} from {shown}"
 
     @property
     def option(self) -> str:
-        """The option of `isocost pilot` that buys it."""
+        """The option of `isocost pilot` that adds these runs."""
         return f"--seeds {self.n}={self.new}" if self.new else f"--longer {self.n}={self.C:.0f}"
 
     def data(self) -> dict[str, Any]:
@@ -66,14 +66,14 @@ class NextRun:
 
 
 def next_runs(law: Law, C: float, *, top: int = 3, most: float = np.inf, truths: int = 100) -> tuple[NextRun, ...]:
-    """The best runs to add before C rollouts are spent on one n, most told per rollout first.
+    """The best runs to add before C rollouts are spent on one n, by expected reduction of uncertainty per rollout.
 
-    The aim is the choice of n where that is open by more than 1 % of compute, else the reward of the n that would be
-    chosen. `most` is the most rollouts that may be spent. Empty where the law has no curve, or nothing to tell is left.
-    Raises UserError for a C that is not above 0.
+    The aim is the choice of n if its expected extra compute is above 1 %, else the reward of the chosen n. `most` is
+    the largest number of rollouts to spend. Empty if the law has no curve, or if the uncertainty is negligible. Raises
+    UserError for a C that is not above 0.
     """
     if not C > 0:
-        raise UserError(f"runs are added for a question at some C above 0, got {C:g}")
+        raise UserError(f"expected C above 0, got {C:g}")
     if not law.arms:
         return ()
     drawn = np.array([arm.fits[SELECT].draws for arm in law.arms])
@@ -81,10 +81,10 @@ def next_runs(law: Law, C: float, *, top: int = 3, most: float = np.inf, truths:
     chosen = int(loss.mean(1).argmin())
     reward = law.paths(law.ns[chosen], np.array([C]), SELECT)[:, 0]
     now = float(loss[chosen].mean())
-    aim: Aim = "choice" if now > TOLD else "reward"
+    aim: Aim = "choice" if now > NEGLIGIBLE else "reward"
     if aim == "reward":
         now = float(reward.std())
-    if now < TOLD:
+    if now < NEGLIGIBLE:
         return ()
     out = []
     for n, new, end, rollouts in candidates(law):
@@ -98,7 +98,7 @@ def next_runs(law: Law, C: float, *, top: int = 3, most: float = np.inf, truths:
 
 
 def candidates(law: Law) -> list[tuple[int, int, float, float]]:
-    """(n, new seeds, C, rollouts): one or three more seeds as long as the arm's, or its runs 2 or 4 times as long."""
+    """(n, new seeds, C, rollouts): one or three more seeds of the arm's length, or its runs 2 or 4 times as long."""
     out = []
     for arm in law.arms:
         end, runs = float(arm.C[-1]), len(arm.runs)
@@ -108,7 +108,7 @@ def candidates(law: Law) -> list[tuple[int, int, float, float]]:
 
 
 def _weights(law: Law, n: int, new: int, end: float, truths: int) -> ndarray:
-    """The weights on draws (truths, D) after a candidate's runs, where some of the draws are the truth in turn."""
+    """The weights on draws (truths, D) after a candidate's runs, for `truths` of the draws as the truth."""
     arm = law.arm(n)
     start = float(arm.C[-1]) if new == 0 else end / 8
     C = np.geomspace(start, end, LOOKS + (new == 0))[int(new == 0):]
@@ -121,14 +121,14 @@ def _weights(law: Law, n: int, new: int, end: float, truths: int) -> ndarray:
     whitened = paths @ half
     rng = generator(law.seed, Purpose.BOOTSTRAP, n, new, round(end))
     true = np.linspace(0, len(paths) - 1, min(truths, len(paths))).astype(int)
-    seen = whitened[true] + rng.normal(size=(len(true), len(C)))
-    squares = ((seen[:, None, :] - whitened[None]) ** 2).sum(-1)
+    outcomes = whitened[true] + rng.normal(size=(len(true), len(C)))
+    squares = ((outcomes[:, None, :] - whitened[None]) ** 2).sum(-1)
     likely = np.exp(-(squares - squares.min(1, keepdims=True)) / 2)
     return np.asarray(likely / likely.sum(1, keepdims=True))
 
 
 def _left(weights: ndarray, reward: ndarray) -> float:
-    """The standard deviation of reward (D,) that is left under weights (truths, D), root mean square over truths."""
+    """The standard deviation of reward (D,) under weights (truths, D), root mean square over truths."""
     mean = weights @ reward
     return float(np.sqrt(np.maximum(weights @ reward**2 - mean**2, 0.0).mean()))
 

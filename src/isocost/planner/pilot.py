@@ -1,13 +1,13 @@
-"""The pilot: which runs, how long, at what cost, and the smallest effect they would see, fixed before any is begun.
+"""The pilot plan: its runs, their length and cost, and the minimum detectable difference, fixed before any run starts.
 
 C = n B M rollouts: n per problem, B problems per update, M updates. A budget is what pilot and training may spend. The
-pilot takes at most a third, so that it costs at most half of what training the prescription costs, and its largest
-run is at least an eighth of the prescribed one. Where no pilot is long and precise enough for that, the plan is
-`direct`: no grid, and a named fallback. The plan then names what is too small (held-out problems, seeds or budget) and
-the least value of it that would do.
+pilot takes at most a third, so that it costs at most half of training, and its largest run is at least an eighth as
+long as the prescribed one. If no pilot is long and precise enough for that, the plan is `direct`: no grid, and a
+fallback n. The plan then names what is too small (held-out problems, seeds or budget) and the least value that is
+enough.
 
 Evaluations by sampling cost at most a quarter of training, in the budget's unit (`EVALUATION_SHARE`). All runs of a
-study share one `Evaluation`: the same held-out problems, samples per problem and first evaluation point, so that every
+study share one `EvaluationPlan`: the same held-out problems, samples per problem and first evaluation point, so every
 curve has the same noise. Exact evaluations sample nothing and are never cut.
 """
 
@@ -21,30 +21,30 @@ from math import ceil, lcm
 from typing import Any
 
 from isocost.errors import UserError
+from isocost.laws.law import EXTRAPOLATION
 from isocost.planner.budget import Bill, Budget, Prices, Timing
-from isocost.planner.evaluation import Evaluation, points
+from isocost.planner.evaluation import EvaluationPlan, points
 from isocost.planner.learning_rate import RateRule
-from isocost.planner.study_runs import COMMON, Run, largest_that, make_runs, problems_of, whole
+from isocost.planner.study_runs import COMMON, PlannedRun, largest_that, make_runs, problems_of, whole
 from isocost.stats.power import LEVEL, POWER, detectable
 from isocost.words import counted
 
-EXTRAPOLATION = 8       # prescribed C over the pilot's largest, at most
-LEAST_SEEDS = 3         # of a trained arm, where there is a pilot
+LEAST_SEEDS = 3         # of a trained arm, if there is a pilot
 
 
 def detects(effect: float) -> str:
-    """What a pilot detects, for the reader of a plan."""
+    """The minimum detectable difference of a pilot, as text."""
     return f"minimum detectable difference between two n: {effect:.3f} ({POWER:.0%} power, {LEVEL:.0%} level)"
 
 
 @dataclass(frozen=True)
 class PilotPlan:
-    """What a pilot will run, fixed before anything is spent; or why there is none (`direct`).
+    """The runs of a pilot, fixed before anything is spent; or why there is none (`direct`).
 
     `points` are the evaluation points of pilot and edge runs, `probe_points` of probes, `train_points` of the runs
-    expected after. With `batch`, n B is fixed instead of B, which is then the common default's. `rate` is the rule
-    the probe starts from. `pilot_bill` counts probe, pilot and edge runs; `train_bill` is what training is expected to
-    cost, `train_C` rollouts for each of `train_arms` x `train_seeds`.
+    expected after. With `batch`, n B is fixed, and `B` is that of the default n. `rate` is the rule that the probe
+    starts from. `pilot_bill` counts probe, pilot and edge runs; `train_bill` is what training is expected to cost,
+    `train_C` rollouts for each of `train_arms` x `train_seeds`.
     """
 
     preset: str
@@ -56,7 +56,7 @@ class PilotPlan:
     B: int
     C: int
     seeds: int
-    runs: tuple[Run, ...]
+    runs: tuple[PlannedRun, ...]
     points: tuple[int, ...]
     probe_points: tuple[int, ...]
     rate: RateRule
@@ -67,7 +67,7 @@ class PilotPlan:
     train_bill: Bill
     prices: Prices
     timing: Timing
-    evaluation: Evaluation
+    evaluation: EvaluationPlan
     sd: float
     sd_source: str
     detectable: float | None
@@ -85,33 +85,33 @@ class PilotPlan:
         """Pilot and training together."""
         return self.pilot_bill + self.train_bill
 
-    def of_purpose(self, purpose: str) -> tuple[Run, ...]:
+    def of_purpose(self, purpose: str) -> tuple[PlannedRun, ...]:
         """The runs of one purpose: probe, pilot or edge."""
         return tuple(r for r in self.runs if r.purpose == purpose)
 
-    def points_of(self, run: Run) -> tuple[int, ...]:
-        """The rollouts after which this run is evaluated; the base is evaluated before it besides."""
+    def points_of(self, run: PlannedRun) -> tuple[int, ...]:
+        """The rollouts after which this run is evaluated, without the base."""
         if run.purpose == "probe":
             return self.probe_points
         if run.purpose == "train":
             return self.train_points(run.C)
-        unit = self.points[0]       # as it was before any n joined the grid
+        unit = self.points[0]       # that of the original grid
         first = self.evaluation.points(run.first_C, unit) if run.first_C else ()
         return (*first, *(x for x in self.evaluation.points(run.C, unit) if not first or x > first[-1]))
 
     def extended(self, longer: Mapping[int, int], seeds: Mapping[int, int]) -> PilotPlan:
         """The same pilot with runs added: `longer` continues every run of n to so many rollouts, `seeds` adds runs.
 
-        An n that the grid has not got joins it by `seeds`, as long as the shortest that is there. Lengths are rounded
-        up to whole updates, and to where all are evaluated.
+        `seeds` of an n that is not in the grid adds it, with runs of the shortest existing length. Lengths are rounded
+        up to whole updates, and to a common evaluation point.
 
         Raises:
-            UserError: for an n without runs to continue, a length that is no more than theirs, less than one seed, an n
-                below 2, or one that does not divide a fixed batch.
+            UserError: for an n without runs to continue, a length not above theirs, fewer than one seed, an n below 2,
+                or one that does not divide a fixed batch.
         """
         if self.direct:
-            raise UserError(f"this plan has no pilot that runs could be added to: {self.why}")
-        self._refuse_added(longer, seeds)
+            raise UserError(f"this plan has no pilot to add runs to: {self.why}")
+        self._check_added(longer, seeds)
         wider = replace(self, grid=tuple(sorted({*self.grid, *seeds})))
         unit = {n: lcm(self.points[0], n * self.B_of(n)) for n in wider.grid}
         ends = {n: ceil(C / unit[n]) * unit[n] for n, C in longer.items()}
@@ -128,15 +128,15 @@ class PilotPlan:
         sizes = [(r.n, r.B, r.C, 1 + len(made.points_of(r))) for r in runs]
         fewest = min(Counter(r.n for r in runs if r.purpose == "pilot").values())
         effect = detectable(fewest, len(wider.grid), self.sd)
-        told = [f"n = {n} continued to {C} rollouts" for n, C in ends.items()]
-        told += [f"{counted(k, 'more run')} of n = {n}" for n, k in seeds.items()]
+        added = [f"n = {n} continued to {C} rollouts" for n, C in ends.items()]
+        added += [f"{counted(k, 'more run')} of n = {n}" for n, k in seeds.items()]
         bill = self.prices.bill(sizes, self.timing)
-        before = re.split("; (?:sees|minimum detectable) difference", self.why)[0]    # or as once worded
-        why = f"{before}; then {', '.join(told)}; {detects(effect)}"
+        before = re.split("; (?:sees|minimum detectable) difference", self.why)[0]    # as older versions worded it
+        why = f"{before}; then {', '.join(added)}; {detects(effect)}"
         return replace(made, pilot_bill=bill, why=why, seeds=fewest, detectable=effect)
 
     def repriced(self, prices: Prices, timing: Timing) -> PilotPlan:
-        """The same plan, its bills at these prices: those that its runs have been measured at."""
+        """The same plan with its bills at these prices, such as measured ones."""
         sizes = [(r.n, r.B, r.C, 1 + len(self.points_of(r))) for r in self.runs]
         ns = (self.grid[len(self.grid) // 2], COMMON)[: self.train_arms]
         trained = [(n, self.B_of(n), self.train_C, 1 + len(self.train_points(self.train_C))) for n in ns]
@@ -144,10 +144,10 @@ class PilotPlan:
                        train_bill=prices.bill(trained * self.train_seeds, timing))
 
     def funded(self, budget: Budget) -> PilotPlan:
-        """The same pilot with another budget: training as that would have planned it (`_Ask.training`).
+        """The same pilot with another budget: training is planned again, as in `plan_pilot`.
 
-        What a forecast's reach leaves over buys seeds, up to twice as many as the pilot has and three at least; a
-        smaller budget takes them back.
+        Runs are at most `EXTRAPOLATION` times as long as the pilot's. A remainder of the budget pays for seeds: at
+        least three, at most twice as many as in the pilot.
         """
         name, unit, base = budget.unit, self.unit, max(LEAST_SEEDS, self.seeds)
         one = replace(self, budget=budget, train_seeds=1)
@@ -162,26 +162,26 @@ class PilotPlan:
         return replace(one, train_C=k * unit, train_seeds=seeds).repriced(self.prices, self.timing)
 
     def least_training(self, prices: Prices, timing: Timing) -> Bill:
-        """What training costs at the least: every arm and seed as long as the pilot's shortest runs."""
+        """The least cost of training: every arm and seed as long as the pilot's shortest run."""
         C = min(r.C for r in self.of_purpose("pilot"))
         ns = (self.grid[len(self.grid) // 2], COMMON)[: self.train_arms]
         return prices.bill([(n, self.B_of(n), C, 1 + len(self.train_points(C))) for n in ns] * self.train_seeds, timing)
 
-    def _refuse_added(self, longer: Mapping[int, int], seeds: Mapping[int, int]) -> None:
+    def _check_added(self, longer: Mapping[int, int], seeds: Mapping[int, int]) -> None:
         lengths = {r.n: r.C for r in self.of_purpose("pilot")}
         for n, C in longer.items():
             if n not in lengths:
                 there = ", ".join(map(str, self.grid))
                 raise UserError(f"n = {n} has no pilot runs to continue; there are n = {there}")
             if lengths[n] >= C:
-                raise UserError(f"n = {n} has runs of {lengths[n]} rollouts: continue them to more than that, not {C}")
+                raise UserError(f"n = {n} has runs of {lengths[n]} rollouts; expected more than that, got {C}")
         for n, k in seeds.items():
             if k < 1 or n < 2 or (self.batch and self.batch % n):
                 divides = f" that divides n B = {self.batch}" if self.batch else ""
-                raise UserError(f"cannot add {k} runs of n = {n}: give one or more, of an n of at least 2{divides}")
+                raise UserError(f"cannot add {k} runs of n = {n}: expected at least 1, of an n of at least 2{divides}")
 
     def train_points(self, C: int) -> tuple[int, ...]:
-        """Evaluation points of a trained run of C rollouts: the pilot's, and on at the same spacing."""
+        """Evaluation points of a trained run of C rollouts: the pilot's, continued at the same spacing."""
         return points(C, self.unit, 0) if self.direct else self.evaluation.points(C, self.unit)
 
     @property
@@ -190,10 +190,10 @@ class PilotPlan:
         return self.batch or whole(self.grid or (self.fallback_n,), self.B)
 
     def evaluating(self, bill: Bill, timing: Timing | None = None) -> float:
-        """What the evaluations of a bill cost over what its training costs, in the budget's unit; 0 if exact.
+        """The cost of a bill's evaluations relative to its training, in the budget's unit; 0 if exact.
 
-        Without a budget the unit is rollouts. `timing` is what the bill's seconds were computed by, the plan's own if
-        not given.
+        Without a budget the unit is rollouts. `timing` is the one that the bill's seconds were computed with, by
+        default the plan's.
         """
         if self.evaluation.samples is None:
             return 0.0
@@ -212,16 +212,16 @@ class PilotPlan:
         d = {k: v for k, v in data.items() if k not in ("schema", "units")}
         read: dict[str, Any] = {
             "budget": Budget.of(d["budget"]) if d["budget"] else None, "rate": RateRule.of(d["rate"]),
-            "runs": tuple(map(Run.of, d["runs"])), "pilot_bill": Bill.of(d["pilot_bill"]),
+            "runs": tuple(map(PlannedRun.of, d["runs"])), "pilot_bill": Bill.of(d["pilot_bill"]),
             "train_bill": Bill.of(d["train_bill"]), "prices": Prices(**d["prices"]),
-            "timing": Timing.of(d["timing"]), "evaluation": Evaluation(**d["evaluation"]),
+            "timing": Timing.of(d["timing"]), "evaluation": EvaluationPlan(**d["evaluation"]),
         }
         fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in (d | read).items()}
         return PilotPlan(**fields)
 
 
 def over(part: Bill, whole: Bill, budget: Budget | None) -> float:
-    """A bill over another, in the budget's unit, rollouts without one; 0 of what costs nothing in it."""
+    """The ratio of two bills in the budget's unit, by default rollouts; 0 if `part` costs nothing in it."""
     unit = budget.unit if budget else "rollouts"
     cost = part.of_unit(unit)
     return cost / whole.of_unit(unit) if cost > 0 else 0.0

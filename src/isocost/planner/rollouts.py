@@ -1,9 +1,9 @@
-"""The prescription: which n are as good as each other, which of them to train, against what, and what to expect.
+"""The prescription: the equal set of n, the n to train, its comparator, and the expected reward.
 
-What is prescribed is a set: every n whose predicted reward is within the margin of the best. Inside it the n is taken
-that needs the fewest seconds on this machine to the same reward: where curves are nearly flat, a rollout that is a
-little cheaper is no saving if it takes twice as many to make up for a reward a little lower. Where the law is not
-identified, a fallback is named and used.
+The equal set is every n whose predicted reward is within the margin of the best. From it the n is chosen that needs the
+fewest seconds on this machine to reach the same reward. On nearly flat curves a slightly lower reward can need twice
+the rollouts, which a slightly cheaper rollout does not pay for. If the law is not identified, a fallback is used and
+named.
 """
 
 from __future__ import annotations
@@ -18,37 +18,28 @@ import numpy as np
 
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
-from isocost.laws.fit import Law
-from isocost.laws.law import SELECT
-from isocost.planner.afford import plan_pilot
-from isocost.planner.budget import Bill, Budget, Prices, Timing, expected_timing, measure_timing, worded
-from isocost.planner.evaluation import Evaluation, points
+from isocost.laws.law import EXTRAPOLATION, SELECT, Law
+from isocost.planner.budget import Bill, Budget, Prices, Timing, worded
 from isocost.planner.learning_rate import RateRule, by_n
-from isocost.planner.pilot import EXTRAPOLATION, LEAST_SEEDS, PilotPlan, detectable
-from isocost.planner.study_runs import COMMON, PRESETS, Preset, Run, make_runs, warmup
+from isocost.planner.pilot import LEAST_SEEDS, PilotPlan
+from isocost.planner.study_runs import COMMON, PlannedRun, make_runs, warmup
 from isocost.shape import FILLED
 from isocost.stats.intervals import Interval
 from isocost.words import counted
 
-__all__ = [
-    "PRESETS", "Arm", "Bill", "Budget", "Check", "Evaluation", "Marginal", "PilotPlan", "Plan", "Preset", "Prices",
-    "Run", "Timing", "detectable", "expected_timing", "marginal", "measure_timing", "plan_pilot", "points", "prescribe",
-]
-
-MARGIN = 0.01           # reward within which two n's are as good as each other
+MARGIN = 0.01           # difference in reward below which two n count as equal
 EPOCHS_FACTOR = 2.0     # beyond this many times the pilot's epochs a plan extrapolates in epochs too
-BESIDE = ("units", "more", "sees", "next", "measure", "evaluating")     # what plan.json holds beside the plan itself
-IMPORTED = "imported"   # preset of a pilot made of another trainer's logs, which have one split
-TIMING_NOISE = 0.05     # costs this close are equal, and the better forecast is taken
+BESIDE = ("units", "more", "sees", "next", "measure", "evaluating")     # keys of plan.json that are not of the plan
+IMPORTED = "imported"   # preset of a pilot made from another trainer's logs, which have one split
+TIMING_NOISE = 0.05     # relative difference below which two costs count as equal; the better forecast is then taken
 
 
 @dataclass(frozen=True)
-class Arm:
-    """One arm to train: sizes, learning rate, and what the law expects of it (None where no law speaks).
+class PlannedArm:
+    """One arm to train: sizes, learning rate, and the predicted reward (None without a curve of this n).
 
-    `confidence` is of the arm's mean curve at C, `prediction` of the mean of as many new runs as are planned.
-    `epochs` are passes over the training problems, `seconds` those of one run with its evaluations (None where
-    nothing tells).
+    `confidence` is of the arm's mean curve at C, `prediction` of the mean of the planned number of new runs. `epochs`
+    are passes over the training problems, `seconds` those of one run with its evaluations (None if not known).
     """
 
     role: str               # "prescribed" or "comparator"
@@ -64,17 +55,17 @@ class Arm:
     prediction: Interval | None = None
 
     @staticmethod
-    def of(data: Mapping[str, Any]) -> Arm:
+    def of(data: Mapping[str, Any]) -> PlannedArm:
         """The arm in plain data."""
         d = dict(data)
         for k in ("confidence", "prediction"):
             d[k] = Interval.of(d[k]) if d.get(k) else None
-        return Arm(**d)
+        return PlannedArm(**d)
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that must hold for a plan to mean what it says."""
+    """One condition that a plan must meet."""
 
     name: str
     holds: bool
@@ -83,7 +74,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Marginal:
-    """What twice the rollouts per run would buy at the best n of each: reward now, then, and the n that gives it."""
+    """The predicted reward at the best n for C rollouts per run, and for 2C."""
 
     C: float
     n: int
@@ -93,7 +84,7 @@ class Marginal:
 
     @property
     def gain(self) -> float:
-        """Predicted reward at 2C less that at C."""
+        """Predicted reward at 2C minus that at C."""
         return self.doubled.value - self.value
 
     def data(self) -> dict[str, Any]:
@@ -102,18 +93,18 @@ class Marginal:
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Marginal:
-        """What `data()` wrote."""
+        """The object that `data()` wrote."""
         d = {k: v for k, v in data.items() if k != "gain"}
         return Marginal(**{**d, "doubled": Interval.of(d["doubled"])})
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to train: the prescribed arm first, then what it is compared with, paired by seed.
+    """What to train: the prescribed arm first, then its comparator, paired by seed.
 
-    `equal` is the set of n's that are as good as each other at C; `chosen` says how one of them was taken;
-    `fallback` is empty unless the law refused. `claim` is False where the comparison cannot show that the
-    prescription is better than the common default, because the default is in the set.
+    `equal` is the equal set at C; `chosen` says why its n was chosen; `fallback` is empty unless the law is not
+    identified, and `settle` says what would resolve that. `claim` is False if the comparison cannot show that the
+    prescription is better than the default n, because the default is in the equal set.
     """
 
     direct: bool
@@ -123,11 +114,11 @@ class Plan:
     chosen: str
     fallback: str
     settle: str
-    arms: Annotated[tuple[Arm, ...], FILLED]
+    arms: Annotated[tuple[PlannedArm, ...], FILLED]
     comparison: str
     claim: bool
     seeds: int
-    runs: tuple[Run, ...]
+    runs: tuple[PlannedRun, ...]
     points: tuple[int, ...]
     rate: RateRule
     timing: Timing
@@ -140,13 +131,13 @@ class Plan:
     flags: tuple[str, ...]
 
     @property
-    def arm(self) -> Arm:
+    def arm(self) -> PlannedArm:
         """The prescribed arm."""
         return self.arms[0]
 
     @property
-    def comparator(self) -> Arm | None:
-        """The arm it is compared with, if the budget pays for one."""
+    def comparator(self) -> PlannedArm | None:
+        """The arm that it is compared with; None if the budget pays for one arm only."""
         return self.arms[1] if len(self.arms) > 1 else None
 
     @property
@@ -155,7 +146,7 @@ class Plan:
         return self.arm.C / self.pilot_C if self.pilot_C else None
 
     def data(self) -> dict[str, Any]:
-        """Plain data for JSON, the prescribed arm and the extrapolation ratio once more under their own names."""
+        """Plain data for JSON, with the prescribed arm as `arm` and the extrapolation ratio."""
         out = {"schema": 1, **asdict(self), "rate": self.rate.data(), "arm": asdict(self.arm)}
         return out | {"extrapolation": self.extrapolation, "marginal": self.marginal.data() if self.marginal else None}
 
@@ -164,8 +155,9 @@ class Plan:
         """The plan that `data()` wrote."""
         d = {k: v for k, v in data.items() if k not in ("schema", "arm", "extrapolation", *BESIDE)}
         read: dict[str, Any] = {
-            "budget": Budget.of(d["budget"]) if d["budget"] else None, "arms": tuple(Arm.of(a) for a in d["arms"]),
-            "runs": tuple(map(Run.of, d["runs"])), "rate": RateRule.of(d["rate"]),
+            "budget": Budget.of(d["budget"]) if d["budget"] else None,
+            "arms": tuple(PlannedArm.of(a) for a in d["arms"]),
+            "runs": tuple(map(PlannedRun.of, d["runs"])), "rate": RateRule.of(d["rate"]),
             "timing": Timing.of(d["timing"]), "bill": Bill.of(d["bill"]), "pilot_bill": Bill.of(d["pilot_bill"]),
             "checks": tuple(Check(**c) for c in d["checks"]),
             "marginal": Marginal.of(d["marginal"]) if d["marginal"] else None,
@@ -187,20 +179,21 @@ def prescribe(
     margin: float = MARGIN,
     prices: Mapping[int, Prices] | None = None,
 ) -> Plan:
-    """What to train with what is left of the budget.
+    """The plan for the rest of the budget.
 
-    `spent` is what the pilot cost (expected from its plan if not given), `problems` the number of training
-    problems, `curves` the pilot's runs, for its epochs and for the fallback. Without a budget the preset's size is
-    taken. C per run is at most eight times the pilot's largest run, and both arms and all seeds are paid for.
-    `prices` are those of a rollout at each n, where they differ (the pilot's own if not given). Where one run is the
-    whole of training, n are compared at what the budget pays for of each.
+    `spent` is the cost of the pilot (by default that of its plan), `problems` the number of training problems, `curves`
+    the pilot's runs, for its epochs and for the fallback. Without a budget the size is that of the preset. C per run is
+    at most eight times the pilot's largest run, and both arms and all seeds are paid for. `prices` are those of a
+    rollout at each n, if they differ (by default the pilot's). If training is one arm, each n is compared at the C that
+    the budget pays for at this n.
 
     Raises:
-        UserError: where nothing of the budget is spent and it does not pay for one update of every n's size.
+        UserError: if nothing of the budget is spent yet and it does not pay for the smallest run; or if what the pilot
+            left does not pay for runs as long as its own.
     """
-    ask = _Ask(law, rate, budget, timing, pilot, tuple(c for c in curves if c.purpose == "pilot" and not c.diverged),
-               spent or pilot.pilot_bill, problems, margin, prices or {})
-    return ask.plan()
+    usable = tuple(c for c in curves if c.purpose == "pilot" and not c.diverged)
+    spent = spent or pilot.pilot_bill
+    return _Prescriber(law, rate, budget, timing, pilot, usable, spent, problems, margin, prices or {}).plan()
 
 
 @dataclass(frozen=True)
@@ -215,8 +208,8 @@ class _Choice:
 
 
 @dataclass(frozen=True)
-class _Ask:
-    """Everything a prescription depends on."""
+class _Prescriber:
+    """The inputs of a prescription."""
 
     law: Law | None
     rate: RateRule
@@ -230,8 +223,8 @@ class _Ask:
     prices: Mapping[int, Prices]
 
     @property
-    def speaking(self) -> Law | None:
-        """The law, if there is one that does not refuse."""
+    def identified(self) -> Law | None:
+        """The law, if it is identified, else None."""
         return self.law if self.law is not None and self.law.refused is None else None
 
     def plan(self) -> Plan:
@@ -245,16 +238,16 @@ class _Ask:
         return Plan(
             self.pilot.direct, self.budget, choice.equal, self.margin, choice.chosen, choice.fallback, choice.settle,
             arms, comparison, claim, seeds, runs, self.pilot.train_points(C), self.rate, self.timing, bill, self.spent,
-            self.own(choice.n), self.pilot_epochs(), self.checks(bill, C, arms), self.doubled(choice.n, C),
+            self.pilot_length(choice.n), self.pilot_epochs(), self.checks(bill, C, arms), self.doubled(choice.n, C),
             (*self.flags(arms[0]), *self.left_over(bill, C, ns)),
         )
 
     def size(self) -> tuple[int, _Choice]:
-        """(C per run, n): where both arms share C each depends on the other, so they are settled in turn."""
-        own = self.own_C
+        """(C per run, choice of n): if both arms share C, each depends on the other, so they are computed in turn."""
+        own = self.C_by_n
         if len(set(own.values())) > 1:
             choice = self.choose_each(own)
-            self.refuse_short((choice.n,), own[choice.n])
+            self.check_length((choice.n,), own[choice.n])
             return own[choice.n], choice
         C = self.pilot.train_C
         choice = self.choose(C)
@@ -264,20 +257,20 @@ class _Ask:
                 break
             C, choice = fits, self.choose(fits)
         self.payable([choice.n])
-        self.refuse_short((choice.n, *self.compare(choice, C)[0]), C)
+        self.check_length((choice.n, *self.compare(choice, C)[0]), C)
         return C, choice
 
     @cached_property
-    def own_C(self) -> dict[int, int]:
-        """n -> the C that the budget pays for, of each n that it pays for at all; empty where one C is for all."""
-        law = self.speaking
+    def C_by_n(self) -> dict[int, int]:
+        """n -> the C that the budget pays for, for each n that it pays for; empty if all arms have the same C."""
+        law = self.identified
         shared = self.pilot.train_arms > 1 or self.pilot.direct
         if law is None or shared or self.budget is None or self.budget.unit == "rollouts":
             return {}
         return {n: self.affordable((n,)) for n in self.payable(law.ns)}
 
     def payable(self, ns: Sequence[int]) -> list[int]:
-        """The n of which the budget pays for the smallest run. Raises UserError where there is none."""
+        """The n at which the budget pays for the smallest run. Raises UserError if there is none."""
         if self.budget is None or self.pilot.direct or self.spent.of_unit(self.budget.unit) > 0:
             return list(ns)
         least = {n: self.bill((n,), self.unit()).of_unit(self.budget.unit) for n in ns}
@@ -287,15 +280,13 @@ class _Ask:
                             f"of updates of every n): give at least {worded(self.budget, min(least.values()))}")
         return paid
 
-    def refuse_short(self, ns: tuple[int, ...], C: int) -> None:
-        """Raises UserError where what the pilot left does not train runs as long as its own were: nothing is foretold.
-
-        The least that would do is named.
-        """
+    def check_length(self, ns: tuple[int, ...], C: int) -> None:
+        """Raises UserError if what the pilot left does not pay for runs as long as its own; it names the least
+        budget."""
         pilots = self.pilot.of_purpose("pilot")
         if self.budget is None or self.pilot.direct or not self.spent.of_unit(self.budget.unit) > 0 or not pilots:
             return
-        longest, unit = max(self.own(n) for n in ns), self.budget.unit
+        longest, unit = max(self.pilot_length(n) for n in ns), self.budget.unit
         if longest <= C:
             return
         spent, runs = self.spent.of_unit(unit), counted(len(ns) * self.pilot.train_seeds, "run")
@@ -317,24 +308,24 @@ class _Ask:
             k = min(k - 1, int(k * max(left, 0.0) / self.bill(ns, k * unit).of_unit(name)) + 1)
         return max(1, k) * unit
 
-    def own(self, n: int) -> int:
-        """The longest that the pilot ran n, or any where it did not run that."""
+    def pilot_length(self, n: int) -> int:
+        """Rollouts of the longest pilot run of n, or of any n if it has none."""
         return max((r.C for r in self.pilot.of_purpose("pilot") if r.n == n), default=self.pilot.C)
 
     def furthest(self, ns: Sequence[int]) -> int:
-        """Rollouts up to which all of these may be forecast, some multiple of what the pilot ran of each."""
-        lengths = [self.own(n) for n in ns]
+        """The largest C at which all of these n may be forecast: `EXTRAPOLATION` times the pilot's runs of each."""
+        lengths = [self.pilot_length(n) for n in ns]
         return max(EXTRAPOLATION * min(lengths), *lengths)
 
     def left_over(self, bill: Bill, C: int, ns: Sequence[int]) -> tuple[str, ...]:
-        """A word where a tenth of the budget stays: where a forecast ends, so does what can be planned with it."""
+        """A note if a tenth of the budget is left because forecasts are capped at `EXTRAPOLATION` times the pilot."""
         if self.budget is None or self.pilot.direct or C + self.unit() < self.furthest(ns):
             return ()
         left = self.budget.amount - self.spent.of_unit(self.budget.unit) - bill.of_unit(self.budget.unit)
         if left < self.budget.amount / 10:
             return ()
-        return (f"{worded(self.budget, left, up=False)} of {self.budget} are left: runs {EXTRAPOLATION} times as "
-                "long as the pilot's are as far as a forecast goes, and a longer pilot would plan with the rest",)
+        return (f"{worded(self.budget, left, up=False)} of {self.budget} are left, because forecasts are capped at "
+                f"{EXTRAPOLATION} times the pilot's runs; a longer pilot would use the rest",)
 
     def unit(self) -> int:
         return self.pilot.unit
@@ -348,7 +339,7 @@ class _Ask:
         return sum(bills[1:], bills[0])
 
     def choose(self, C: int) -> _Choice:
-        law = self.speaking
+        law = self.identified
         if law is not None:
             equal = tuple(law.equal_set(C, self.margin))
             more = law.dearer(C)
@@ -359,79 +350,80 @@ class _Ask:
             if len(equal) == 1:
                 return _Choice(n, equal, f"n = {n} alone is within {self.margin:g} of the best at {C} rollouts")
             names = ", ".join(map(str, equal))
-            said = f"n = {names} are within {self.margin:g}, or equal within noise, at {C} rollouts"
+            why = f"n = {names} are within {self.margin:g}, or equal within noise, at {C} rollouts"
             if not timed:
-                return _Choice(n, equal, f"{said}; n = {n} needs the fewest to the same reward, {cost[n]:.3g} rollouts "
+                return _Choice(n, equal, f"{why}; n = {n} needs the fewest to the same reward, {cost[n]:.3g} rollouts "
                                          f"a run (the most: {max(cost.values()):.3g})")
-            return _Choice(n, equal, f"{said}; n = {n} is the cheapest here, {cost[n]:.3g} s a run "
-                                     f"to the same reward (the dearest takes {max(cost.values()):.3g} s)")
+            return _Choice(n, equal, f"{why}; n = {n} is the cheapest here, {cost[n]:.3g} s a run "
+                                     f"to the same reward (the most expensive: {max(cost.values()):.3g} s)")
         return self.fall_back()
 
     def choose_each(self, own: Mapping[int, int]) -> _Choice:
-        """Every n at its own C, for which all cost the same: the set as `Law.equal_set` has it, and the best of it."""
-        paths = self.standing(own)
+        """Every n at its own C, at which all cost the same: the equal set as in `Law.equal_set`, and the best n."""
+        paths = self.rewards_at(own)
         n = _highest(paths)
         equal = tuple(k for k, path in paths.items() if (paths[n] - path).mean() <= max(
             self.margin, (paths[n] - path).std()))
         each = ", ".join(f"{C} rollouts at n = {k}" for k, C in own.items())
-        said = f"for {self.budget}, which pays for {each}"
+        priced = f"for {self.budget}, which pays for {each}"
         if len(equal) == 1:
-            return _Choice(n, equal, f"n = {n} alone is within {self.margin:g} of the best {said}")
+            return _Choice(n, equal, f"n = {n} alone is within {self.margin:g} of the best {priced}")
         names = ", ".join(map(str, equal))
-        return _Choice(n, equal, f"n = {names} are within {self.margin:g}, or equal within noise, {said}; the "
+        return _Choice(n, equal, f"n = {names} are within {self.margin:g}, or equal within noise, {priced}; the "
                                  f"forecast of n = {n} is the highest")
 
-    def standing(self, own: Mapping[int, int]) -> dict[int, np.ndarray]:
-        """The draws (D,) of `select` reward of each n at its own C, where any is known only of those that are."""
-        law = self.speaking
+    def rewards_at(self, own: Mapping[int, int]) -> dict[int, np.ndarray]:
+        """The draws (D,) of `select` reward of each n at its own C; without the n that are not known, unless none
+        is."""
+        law = self.identified
         assert law is not None
         known = {n: C for n, C in own.items() if n not in law.unknown(C)} or own
         return {n: law.paths(n, np.array([float(C)]), SELECT)[:, 0] for n, C in known.items()}
 
     def doubled(self, n: int, C: int) -> Marginal | None:
-        """What twice the budget would buy; None where no law speaks."""
-        law, twice = self.speaking, {k: 2 * own for k, own in self.own_C.items()}
+        """The gain from twice the budget; None if the law is not identified."""
+        law, twice = self.identified, {k: 2 * own for k, own in self.C_by_n.items()}
         if law is None:
             return None
         if len(set(twice.values())) < 2:
             return marginal(law, C)
-        later = _highest(self.standing(twice))
+        later = _highest(self.rewards_at(twice))
         return Marginal(float(C), n, law.predict(n, C)[0].value, later, law.predict(later, twice[later])[0])
 
     def fall_back(self) -> _Choice:
-        """Without a law that holds: the best at the pilot's end, or what the profile's dead groups say.
+        """The n without an identified law: the best at the pilot's end, or by the profile's dead groups.
 
-        Where nothing improved measurably the best at the end is chance, so the profile decides.
+        If no arm improved measurably, the best at the end is noise, so the profile decides.
         """
         flat = self.law is not None and self.law.flat
-        n, told = self.pilot.fallback_n, self.pilot.fallback_why
+        n, chosen = self.pilot.fallback_n, self.pilot.fallback_why
         if self.curves and not flat:
-            n, told = self.best_at_the_end()
+            n, chosen = self.best_at_the_end()
         elif self.curves:
-            told = f"nothing improved measurably in the pilot, so its end does not rank n. By the profile: {told}"
+            chosen = f"no n improved measurably in the pilot, so its end does not rank n. By the profile: {chosen}"
         refused = self.law.refused if self.law else None
         if refused:
-            why = f"{told}, because the law is not identified: {refused.reason}"
-            return _Choice(n, (n,), told, why, refused.settle)
+            why = f"{chosen}, because the law is not identified: {refused.reason}"
+            return _Choice(n, (n,), chosen, why, refused.settle)
         why = f"there was no pilot: {self.pilot.why}" if self.pilot.direct else "there is no law"
-        return _Choice(n, (n,), told, f"{told}; {why}")
+        return _Choice(n, (n,), chosen, f"{chosen}; {why}")
 
     def best_at_the_end(self) -> tuple[int, str]:
         means = self.end_means()
         n, ends = max(means, key=lambda k: (means[k], -k)), self.ends()
         where = "the pilot's largest common budget"
         if len(set(ends.values())) > 1 and self.budget is not None:
-            told = ", ".join(f"{C:,.0f} at n = {k}" for k, C in ends.items())
-            where = f"equal {self.budget.unit} of the pilot, {told} rollouts"
+            each = ", ".join(f"{C:,.0f} at n = {k}" for k, C in ends.items())
+            where = f"equal {self.budget.unit} of the pilot, {each} rollouts"
         split = "" if self.pilot.preset == IMPORTED else " on the validation split"
         return n, f"n = {n}, best at {where} ({means[n]:.3f}{split})"
 
     def end_means(self) -> dict[int, float]:
-        """n -> mean `select` reward of its pilot runs, where those of every n have cost the same."""
+        """n -> mean `select` reward of its pilot runs at the C at which those of every n have cost the same."""
         return means_at(self.curves, self.ends())
 
     def ends(self) -> dict[int, float]:
-        """n -> the most rollouts at which runs of every n have cost the same in the budget's unit."""
+        """n -> the largest C at which runs of every n have cost the same in the budget's unit."""
         last = {n: min(float(c.C[-1]) for c in self.curves if c.n == n) for n in sorted({c.n for c in self.curves})}
         unit = self.budget.unit if self.budget else "rollouts"
         each = {n: self.update(n).of_unit(unit) / self.update(n).rollouts for n in last}
@@ -439,12 +431,12 @@ class _Ask:
         return {n: most / each[n] if most > 0 else min(last.values()) for n in last}
 
     def update(self, n: int) -> Bill:
-        """What one update of n costs, its evaluations apart."""
+        """The bill of one update at n, without evaluations."""
         B = self.pilot.B_of(n)
         return self.prices.get(n, self.pilot.prices).bill([(n, B, n * B, 0)], self.timing)
 
     def compare(self, choice: _Choice, C: int) -> tuple[tuple[int, ...], str, bool]:
-        """(n of the comparator if any, why that one, whether a win may be claimed over the common default)."""
+        """((n of the comparator) or (), why this one, whether the plan may claim to be better than the default n)."""
         if self.pilot.train_arms < 2:
             return (), "nothing: the budget pays for one arm", False
         if COMMON not in choice.equal:
@@ -461,8 +453,8 @@ class _Ask:
         return (other,), f"n = {other}, though every n tried is as good here: no win is claimed", False
 
     def ranked(self, C: int) -> list[int]:
-        """The n's of the grid, best first: by the law, else by the pilot's end; empty where no run was evaluated."""
-        law = self.speaking
+        """The n of the grid, best first: by the law, else by the pilot's end; empty if no run was evaluated."""
+        law = self.identified
         if law is not None:
             return sorted(law.ns, key=lambda n: (-law.predict(n, C)[0].value, n))
         if not self.curves:
@@ -470,55 +462,55 @@ class _Ask:
         means = self.end_means()
         return sorted(means, key=lambda n: (-means[n], n))
 
-    def arm(self, n: int, C: int, role: str) -> Arm:
+    def arm(self, n: int, C: int, role: str) -> PlannedArm:
         B = self.pilot.B_of(n)
         M = C // (n * B)
         confidence, prediction = (None, None)
-        if self.law is not None and n in self.law.ns:      # an arm's own curve stands, whoever chose the arm
+        if self.law is not None and n in self.law.ns:      # also for a fallback: the arm has a curve
             confidence, prediction = self.law.predict(n, C, self.pilot.train_seeds)
         seconds = self.seconds(n, C, 1 + len(self.pilot.train_points(C)))
         lr = self.rate.of_arm(n, B)
-        return Arm(role, n, B, M, C, lr, warmup(M), self.epochs(n, C), seconds, confidence, prediction)
+        return PlannedArm(role, n, B, M, C, lr, warmup(M), self.epochs(n, C), seconds, confidence, prediction)
 
     def epochs(self, n: int, C: int) -> float | None:
         return C / (n * self.problems) if self.problems else None
 
     def pilot_epochs(self) -> float | None:
         """The most passes over the training problems that any pilot run made."""
-        seen = [float(c.epochs[-1]) for c in self.curves if isfinite(c.epochs[-1])]
-        if seen:
-            return max(seen)
+        epochs = [float(c.epochs[-1]) for c in self.curves if isfinite(c.epochs[-1])]
+        if epochs:
+            return max(epochs)
         return self.epochs(min(self.pilot.grid), self.pilot.C) if self.pilot.grid else None
 
     def seconds(self, n: int, C: int, evaluations: int = 0) -> float | None:
-        """Seconds of a run; None where no timing is known."""
+        """Seconds of a run; None if no timing is known."""
         return self.timing.seconds(n, self.pilot.B_of(n), C, evaluations) or None
 
-    def checks(self, bill: Bill, C: int, arms: Sequence[Arm]) -> tuple[Check, ...]:
+    def checks(self, bill: Bill, C: int, arms: Sequence[PlannedArm]) -> tuple[Check, ...]:
         if self.pilot.direct:
             return ()
         name = self.budget.unit if self.budget else "rollouts"
         cost, whole_cost = self.spent.of_unit(name), bill.of_unit(name)
         share = cost / whole_cost if whole_cost else float("inf")
-        arm, ratio = arms[0], min(self.own(a.n) for a in arms) / C
+        arm, ratio = arms[0], min(self.pilot_length(a.n) for a in arms) / C
         seeds = self.pilot.train_seeds
         further = f"prescribed runs are {1 / ratio:.3g} times as long as the pilot's longest (at most {EXTRAPOLATION})"
         if ratio > 1:
             further = f"the prescribed runs are shorter than the pilot's longest, by {ratio:.3g} times"
         return (
             Check("pilot_share", share <= 0.5,
-                  f"the pilot costs {share:.0%} of what training costs in {name} (at most half)"),
+                  f"the pilot costs {share:.0%} of training in {name} (at most half)"),
             Check("reach", ratio >= 1 / EXTRAPOLATION, further),
-            Check("seeds", seeds >= LEAST_SEEDS, f"{counted(seeds, 'seed')} an arm (at least {LEAST_SEEDS})"),
+            Check("seeds", seeds >= LEAST_SEEDS, f"{counted(seeds, 'seed')} per arm (at least {LEAST_SEEDS})"),
             Check("warmup", arm.warmup <= 0.05 * arm.M, f"{arm.warmup} of {arm.M} updates warm up (at most 5 %)"),
         )
 
-    def flags(self, arm: Arm) -> tuple[str, ...]:
+    def flags(self, arm: PlannedArm) -> tuple[str, ...]:
         out = list(self.pilot.flags)
-        seen = self.pilot_epochs()
-        if arm.epochs is not None and seen and arm.epochs > EPOCHS_FACTOR * seen:
+        most = self.pilot_epochs()
+        if arm.epochs is not None and most and arm.epochs > EPOCHS_FACTOR * most:
             out.append(f"extrapolates in epochs: {arm.epochs:.1f} passes over the training problems, "
-                       f"the pilot made at most {seen:.1f}")
+                       f"the pilot made at most {most:.1f}")
         if not self.rate.measured and not self.pilot.direct:
             out.append("the learning rate is " + self.rate.why)
         if self.law is not None:
@@ -528,7 +520,7 @@ class _Ask:
 
 
 def means_at(curves: Sequence[Curve], ends: Mapping[int, float]) -> dict[int, float]:
-    """n -> mean `select` reward over seeds at its C of `ends`."""
+    """n -> mean `select` reward over seeds at C = ends[n]."""
     by = {n: by_n([c for c in curves if c.n == n], C)[n] for n, C in ends.items()}
     return {n: sum(v) / len(v) for n, v in by.items()}
 
@@ -539,6 +531,6 @@ def _highest(paths: Mapping[int, np.ndarray]) -> int:
 
 
 def marginal(law: Law, C: float) -> Marginal:
-    """What twice C rollouts per run would buy: the best n and its predicted audit reward at each."""
+    """The best n and its predicted audit reward at C and at 2C rollouts per run."""
     n, doubled_n = law.best(C), law.best(2 * C)
     return Marginal(float(C), n, law.predict(n, C)[0].value, doubled_n, law.predict(doubled_n, 2 * C)[0])

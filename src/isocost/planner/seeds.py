@@ -1,8 +1,8 @@
 """Seeds: the minimum detectable difference between two arms of a prescription, and how many seeds one takes.
 
-The comparison is the audit's: runs paired by seed, a Student interval of the mean difference with seeds - 1 degrees of
-freedom. A shared seed shares the order of the problems but hardly how far a run gets, so the two runs of a pair are
-taken to differ as any two: the standard deviation of a difference is sqrt(2) times that of a run.
+The comparison is that of the audit: runs paired by seed, a Student interval of the mean difference with seeds - 1
+degrees of freedom. Runs of one seed have the problems in the same order, but their rewards are hardly correlated, so
+the standard deviation of a difference is taken as sqrt(2) times that of a run.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 
 from isocost.laws.law import Law
-from isocost.planner.rollouts import Arm, Plan
+from isocost.planner.rollouts import Plan, PlannedArm
 from isocost.stats.power import MOST, POWER, detectable_paired, seeds_for
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """What a prescription's comparison detects with `seeds` per arm (`detectable`), and what the law expects.
+class ComparisonPower:
+    """The minimum difference that a plan's comparison detects with `seeds` per arm, and the one the law predicts.
 
-    `sd` is of one run's reward there, from `dof` degrees of freedom; `needed` seeds detect the `difference` the law
-    predicts, None where none is predicted or no number would.
+    `sd` is that of one run's reward at the plan's C, from `dof` degrees of freedom. `needed` seeds detect the predicted
+    `difference`; None if none is predicted, or if `MOST` seeds are too few.
     """
 
     seeds: int
@@ -40,13 +40,13 @@ class Comparison:
         return asdict(self)
 
     @staticmethod
-    def of(data: Mapping[str, Any]) -> Comparison:
+    def of(data: Mapping[str, Any]) -> ComparisonPower:
         """What `data()` wrote."""
-        return Comparison(**data)
+        return ComparisonPower(**data)
 
 
-def comparison(plan: Plan, law: Law) -> Comparison | None:
-    """What the trained arms of a plan will be able to show; None where there is one arm, or no curve of the first."""
+def comparison(plan: Plan, law: Law) -> ComparisonPower | None:
+    """The power of a plan's comparison; None if it has one arm, or if the law has no curve of the first."""
     arm, other = plan.arm, plan.comparator
     if other is None or arm.confidence is None:
         return None
@@ -54,12 +54,12 @@ def comparison(plan: Plan, law: Law) -> Comparison | None:
     least = detectable_paired(plan.seeds, sd)
     difference = None if other.confidence is None else arm.confidence.value - other.confidence.value
     needed = None if difference is None else seeds_for(difference, sd)
-    return Comparison(plan.seeds, sd, law.dof, least if isfinite(least) else None, difference, needed,
+    return ComparisonPower(plan.seeds, sd, law.dof, least if isfinite(least) else None, difference, needed,
                       _text(plan.seeds, least, difference, needed))
 
 
-def _sd(law: Law, arm: Arm) -> float:
-    """Run-to-run standard deviation of reward where the arm is expected to end."""
+def _sd(law: Law, arm: PlannedArm) -> float:
+    """Run-to-run standard deviation at the reward that is expected of the arm."""
     assert arm.confidence is not None
     return float(law.noise.sd(np.array([float(arm.C)]), np.array([arm.confidence.value]))[0])
 

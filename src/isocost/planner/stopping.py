@@ -1,23 +1,22 @@
-"""A verdict on a run while it trains: go on, stop, or change n.
+"""A verdict on a run while it trains: continue, stop, or change n.
 
-What is asked of a run is where it will stand when its budget is spent, given how it stood so far. Candidate curves are
-weighed by the run's own evaluations: those of the arm's law, where there is one; beside them, with a tenth of the
-prior weight each, the same curves learnt slower or faster and to a lesser or greater gain, which is how runs mostly go
-wrong, and every rise and fall of a grid, for a run may be unlike any that the pilot saw. About its curve a run wanders
-as the noise says, each doubling of C keeping a part of it; so what is predicted is the run, not the curve.
+The reward at the end of the run's budget is predicted from its evaluations so far. Candidate curves are weighted by
+their likelihood under these evaluations. There are three kinds: the curves of the arm's law, if there is one; the same
+curves slower or faster and with a smaller or larger gain, which covers most failures of runs; and a grid of rising and
+falling curves, for a run that is unlike all of the pilot's. The last two have a tenth of the prior weight each. A run
+deviates from its curve by autocorrelated noise, so the prediction is for the run, not for the curve.
 
-    stop      the chance that the run reaches its target, or that what is left of its budget still gains what it must
-              be worth, is at most 3 %
-    change n  more than half of the run's groups are dead, and another n as good by the law has at most half dead; each
-              at 95 % over all looks together
-    continue  else, with what the next half of what is left should bring
+    stop      the probability that the run reaches its target, or that the rest of its budget gains at least `worth`, is
+              at most 3 %
+    change n  more than half of the run's groups are dead, and another n of the equal set has at most half dead; each at
+              95 % confidence over all looks (evaluations) together
+    continue  otherwise, with the expected gain of the next half of the remaining budget
 
-Looking often does not make stops wrong more often. The chance p of reaching the target is a martingale: what it will
-be after the next evaluation is, on average, what it is now, and at the end it is 0 or 1. So whenever the rule
-p <= 0.05 stops a run, E[p at the end | stopped] <= 0.05 (Doob's optional stopping), however many looks there were. That
-holds as far as the candidates and the noise are right: experiments/results/verdicts.json tells it of simulated runs,
-of which those that learn far more slowly than their law, and rise late, are the ones stopped wrongly. For their sake
-the rule asks for less than that (`UNSURE`).
+Frequent looks do not increase the share of wrong stops. The probability p of reaching the target is a martingale: its
+expectation after the next evaluation is its value now, and at the end it is 0 or 1. So whenever the rule p <= 0.05
+stops a run, E[p at the end | stopped] <= 0.05 (Doob's optional stopping theorem), for any number of looks. This holds
+if the candidates and the noise are right. experiments/results/verdicts.json measures it on simulated runs: the wrong
+stops are of runs that learn much more slowly than their law and rise late. For these the threshold is lower (`UNSURE`).
 """
 
 from __future__ import annotations
@@ -38,25 +37,25 @@ from isocost.stats.forms import risen
 from isocost.stats.intervals import Interval, mixture_quantiles, prior_noise, spread
 from isocost.stats.passk import SOLVED_MEAN, Dead, dead_groups
 from isocost.stats.posterior import SHAPE, SHARED, SLOPE, SLOPE_SPREAD, SLOPES, correlation, thinned
+from isocost.stats.power import LEVEL
 
-WRONG = 0.05            # what a verdict may be wrong in, over all looks at a run
-UNSURE = 0.03           # the chance of reaching the target at which a run is stopped: less than that, for curves are
-                        # foretold a little too low. Of 408 simulated runs stopped at 0.05 one in thirteen got there
-UNLIKE = 0.1            # prior weight of a run that is its arm's curve stretched, and of one that is no such curve
+WRONG = 0.05            # largest probability of a wrong verdict, over all looks at a run
+UNSURE = 0.03           # a run is stopped at this probability of reaching the target: below WRONG, because predictions
+                        # are slightly too low. Of 408 simulated runs stopped at 0.05 one in thirteen reached it
+UNLIKE = 0.1            # prior weight of the stretched curves, and of the grid of other curves
 SLOWER = np.geomspace(0.5, 16.0, 11)    # times the law's rollouts that a stretched run takes
 GAINS = np.linspace(0.3, 1.1, 9)        # times the law's gain that it makes
-STRETCHED = 100         # of the law's draws that are stretched
-LEVEL = 0.9             # of the intervals shown
-FALL = 0.3              # how far below its start a run may be heading, in reward
+STRETCHED = 100         # number of the law's draws that are stretched
+FALL = 0.3              # lowest asymptote of a candidate, as a distance below its start in reward
 LATEST = 4.0            # the latest midpoint of a candidate, in units of the run's end
 HEIGHTS, MIDPOINTS = 31, 28
-KEPT = 0.7              # of a run's distance from its curve, kept over a doubling, where no pilot told
-LEAST = 0.25            # of the variance between runs that is theirs, however much sampling would explain
-DEAD = 0.5              # share of dead groups above which most of what is paid for teaches nothing
-WINDOW = 256            # latest groups whose pass rates are read
-FEWEST = 32             # groups below which nothing is said of them
-DRAWS = 200             # candidates that an interval is drawn from
-FAINT = 12.0            # log weights this far below the best are left out
+KEPT = 0.7              # autocorrelation of a run's noise over a doubling of C, without a pilot
+LEAST = 0.25            # least share of the variance between runs that is not from sampling
+DEAD = 0.5              # share of dead groups above which a change of n is considered
+WINDOW = 256            # latest groups whose pass rates are used
+FEWEST = 32             # least number of groups for a verdict on them
+DRAWS = 200             # candidates that an interval is computed from
+FAINT = 12.0            # candidates with log weights this far below the best are dropped
 NOW, NEXT, END = 0, 1, 2
 
 
@@ -69,14 +68,14 @@ class Groups:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What to do with a run, and what that rests on.
+class StoppingVerdict:
+    """The verdict on a run, with the numbers behind it.
 
-    `C` rollouts are spent of `end`; `reward` is the latest on the validation split. `target` is held-out reward at
-    the end and `reach` the chance of it; None without a target. `final` is the reward predicted at the end. `gain` is
-    the change of the run's own level over the next `stretch` rollouts, `remaining` that over all that is left; `worth`
-    what the latter must be at least, `worthy` the chance that it is. `dead` are dead-group shares now, the run's n
-    first; `n` is what to change to. `looks` are evaluations after the first.
+    `C` rollouts of `end` are spent; `reward` is the latest on the validation split. `target` is a held-out reward at
+    the end and `reach` its probability; None without a target. `final` is the predicted reward at the end. `gain` is
+    the change of the run's level over the next `stretch` rollouts, `remaining` that over the rest of the budget;
+    `worth` is the least that `remaining` must be, `worthy` the probability that it is. `dead` are dead-group shares
+    now, the run's n first; `n` is the n to change to. `looks` is the number of evaluations after the first.
     """
 
     run: str
@@ -96,7 +95,7 @@ class Verdict:
     worthy: float | None
     dead: tuple[Dead, ...]
     n: int | None
-    prior: str              # what the candidates were: "law" or "none"
+    prior: str              # "law" if the candidates include the law's curves, else "none"
     metric: str = PASS      # what reward, target, gain and worth are means of
 
     def data(self) -> dict[str, Any]:
@@ -114,38 +113,38 @@ def judge(
     groups: Groups | None = None,
     others: Sequence[int] = (),
     looks: int = 16,
-) -> Verdict:
+) -> StoppingVerdict:
     """The verdict on a run that may spend `end` rollouts, from its evaluations so far.
 
-    `law` is used where it has an arm of the run's n. `target` is audit reward at the end, `worth` the least that what
-    is left must still gain. `groups` are the run's latest, `others` the n that are as good by the law (twice and four
-    times the run's where none are named), `looks` the evaluations the run will have: dead groups are tested at each.
-    The choice is made on `select` rewards.
+    `law` is used if it has an arm of the run's n. `target` is an audit reward at the end, `worth` the least gain that
+    the rest of the budget must have. `groups` are the run's latest, `others` the other n of the equal set (by default
+    two and four times the run's), `looks` the number of evaluations of the run, at each of which dead groups are
+    tested. The decision is made on `select` rewards.
 
     Raises:
         UserError: if the end is not after the start, or a target or worth is outside [0, 1].
     """
     if not end > 0:
-        raise UserError(f"run {run.run}: its end must be after its start, not at {end:g} rollouts")
+        raise UserError(f"run {run.run}: expected an end above 0 rollouts, got {end:g}")
     for name, value in (("target", target), ("worth", worth)):
         if value is not None and not 0 <= value <= 1:
-            raise UserError(f"a {name} is held-out reward between 0 and 1, not {value:g}")
+            raise UserError(f"expected a {name} (held-out reward) from 0 to 1, got {value:g}")
     arm = law if law is not None and run.n in law.ns else None
-    ahead = _Ahead.of(run, end, arm)
+    ahead = _Prediction.of(run, end, arm)
     reach = None if target is None else ahead.chance(ahead.shown(target))
     worthy = None if worth is None else ahead.chance_of_gain(worth)
     dead = _dead(groups, others, looks)
     word, n = _word(ahead, reach, worthy, dead)
-    said = Verdict(
+    verdict = StoppingVerdict(
         run.run, word, "", ahead.spent, float(end), int((run.C > 0).sum()), float(run.select[-1]), target, reach,
         ahead.final(), ahead.stretch, ahead.gain(NEXT), ahead.gain(END), worth, worthy, dead, n,
         "law" if arm else "none", run.metric,
     )
-    return replace(said, why=_why(said))
+    return replace(verdict, why=_why(verdict))
 
 
 def _word(
-    ahead: _Ahead, reach: float | None, worthy: float | None, dead: tuple[Dead, ...]
+    ahead: _Prediction, reach: float | None, worthy: float | None, dead: tuple[Dead, ...]
 ) -> tuple[str, int | None]:
     """(verdict, n to change to)."""
     if ahead.spent >= ahead.end:
@@ -156,28 +155,28 @@ def _word(
     return ("continue", None) if n is None else ("change n", n)
 
 
-def _why(v: Verdict) -> str:
+def _why(v: StoppingVerdict) -> str:
     """A verdict's reason in one sentence."""
     if v.end <= v.C:
-        return "its budget is spent: there is nothing left to stop"
+        return "its budget is spent"
     if v.word == "stop" and v.target is not None and v.reach is not None and v.reach <= UNSURE:
         return f"will miss the target {v.target:.3f}: {v.reach:.1%} to reach it, expected {v.final.value:.3f}"
     if v.word == "stop" and v.worth is not None and v.worthy is not None:
-        return f"what is left gains less than {v.worth:g}: {v.worthy:.1%} of more, expected {v.remaining.value:+.3f}"
-    dead = _told(v.dead, v.n)
+        return f"the rest gains less than {v.worth:g}: {v.worthy:.1%} to gain more, expected {v.remaining.value:+.3f}"
+    dead = _dead_text(v.dead, v.n)
     if v.word == "change n":
         return dead
-    said = f"{v.gain.value:+.3f} [{v.gain.low:+.3f}, {v.gain.high:+.3f}] expected of the next {v.stretch:.0f} rollouts"
+    why = f"{v.gain.value:+.3f} [{v.gain.low:+.3f}, {v.gain.high:+.3f}] expected of the next {v.stretch:.0f} rollouts"
     if v.target is not None and v.reach is not None:
-        said += f"; {v.reach:.0%} to reach {v.target:.3f}"
-    return said + (f"; {dead}" if dead else "")
+        why += f"; {v.reach:.0%} to reach {v.target:.3f}"
+    return why + (f"; {dead}" if dead else "")
 
 
 # dead groups ------------------------------------------------------------------------------------------------------
 
 
 def _dead(groups: Groups | None, others: Sequence[int], looks: int) -> tuple[Dead, ...]:
-    """Dead-group shares of the latest groups at the run's n, then at larger n, ascending; empty if too few were seen.
+    """Dead-group shares of the latest groups at the run's n, then at larger n, ascending; empty if there are too few.
 
     Intervals are two-sided at 1 - 2 x 5 % / looks, so that a bound is wrong in 5 % of runs over all their looks
     (Bonferroni).
@@ -185,7 +184,7 @@ def _dead(groups: Groups | None, others: Sequence[int], looks: int) -> tuple[Dea
     if groups is None or len(groups.right) < FEWEST or groups.n < 2:
         return ()
     n, right = groups.n, groups.right[-WINDOW:]
-    if sum(right) >= SOLVED_MEAN * n * len(right):      # solved: what is dead is dead at any n, and little is left
+    if sum(right) >= SOLVED_MEAN * n * len(right):      # solved: such groups are dead at any n
         return ()
     larger = sorted({k for k in others if k > n}) if others else [2 * n, 4 * n]
     level = 1 - 2 * WRONG / max(looks, 1)
@@ -193,18 +192,17 @@ def _dead(groups: Groups | None, others: Sequence[int], looks: int) -> tuple[Dea
 
 
 def _better(dead: tuple[Dead, ...]) -> int | None:
-    """The n to change to, if one is called for.
+    """The n to change to, or None.
 
-    The principle is the one by which n is taken where nothing was compared: the smallest of which half of the groups
-    carry signal.
+    As in a plan without a pilot: the smallest n with at most half of its groups dead.
     """
     if not dead or dead[0].low <= DEAD:
         return None
     return next((d.n for d in dead[1:] if d.high <= DEAD), None)
 
 
-def _told(dead: tuple[Dead, ...], n: int | None) -> str:
-    """What the groups say; empty where half of them may be alive."""
+def _dead_text(dead: tuple[Dead, ...], n: int | None) -> str:
+    """The dead-group shares as text; empty if at most half may be dead."""
     if not dead or dead[0].low <= DEAD:
         return ""
     now = f"{dead[0].share:.0%} of the latest groups are dead at n = {dead[0].n}"
@@ -212,7 +210,7 @@ def _told(dead: tuple[Dead, ...], n: int | None) -> str:
         if d.n == n:
             return f"{now}; at n = {n} it would be {d.share:.0%} [{d.low:.0%}, {d.high:.0%}]"
     tried = ", ".join(str(d.n) for d in dead[1:])
-    return now + (f", and n = {tried} is not known to have half of them alive" if tried else "")
+    return now + (f", and n = {tried} is not known to have at most half dead" if tried else "")
 
 
 # where a run is going ---------------------------------------------------------------------------------------------
@@ -220,11 +218,11 @@ def _told(dead: tuple[Dead, ...], n: int | None) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Noise:
-    """How a run wanders about its curve, in units of `spread`: `size(C)`, what a doubling keeps, degrees of freedom.
+    """The noise of a run about its curve, in units of `spread`: its sd `size(C)`, autocorrelation `rho`, and `dof`.
 
-    `attempts` are those that one evaluation is the mean of, k for best@k counted as one; 0 where it is exact. What they
-    scatter an evaluation by is its own, however near the next one is, and is taken off what the pilot's runs differ by,
-    of which it was a part.
+    `attempts` is the number that one evaluation is the mean of, with k of best@k counted as one; 0 if it is exact.
+    Their sampling noise is independent between evaluations, and is subtracted from the variance between the pilot's
+    runs, which includes it.
     """
 
     C: ndarray
@@ -246,9 +244,9 @@ class _Noise:
         return _Noise(noise.C, np.sqrt(np.maximum(total - sampled, total * LEAST)), rho, noise.dof, attempts)
 
     def own(self, reward: ndarray) -> ndarray:
-        """The variance in reward that an evaluation has of its own, beside its part of `size`: sampling, and shape.
+        """The independent variance of an evaluation, in reward: from sampling, and `SHAPE`.
 
-        r (1 - r) / attempts, the widest it can be for problems of unlike difficulty.
+        From sampling r (1 - r) / attempts, an upper bound for problems of different difficulty.
         """
         return spread(reward) / self.attempts + SHAPE**2 if self.attempts else np.full(np.shape(reward), SHAPE**2)
 
@@ -256,16 +254,16 @@ class _Noise:
         return np.interp(np.log(C), np.log(self.C), self.pooled)
 
     def alike(self, a: ndarray, b: ndarray) -> ndarray:
-        """The correlation (A, B) of a run's level between C of a and of b, what an evaluation has of its own apart."""
+        """The correlation (A, B) of a run's level between C in a and C in b, without the independent variance."""
         return np.asarray(SHARED * self.rho ** np.abs(np.log2(a)[:, None] - np.log2(b)[None, :]))
 
 
 @dataclass(frozen=True, eq=False)
-class _Ahead:
-    """What is believed of a run at three places ahead: now, after the next half of what is left, at the end.
+class _Prediction:
+    """The prediction for a run at three places: now, after the next half of the rest, and at the end.
 
-    N candidates with weights (N,), the level (N, 3) each expects given the run's evaluations, the covariance (N, 3, 3)
-    of that, and the variance (N,) that an evaluation at the end has of its own; Student, `dof` degrees of freedom.
+    N candidates with weights (N,), the level (N, 3) that each predicts given the run's evaluations, its covariance
+    (N, 3, 3), and the independent variance (N,) of an evaluation at the end; Student with `dof` degrees of freedom.
     """
 
     spent: float
@@ -279,7 +277,7 @@ class _Ahead:
     dof: float
 
     @staticmethod
-    def of(run: Curve, end: float, law: Law | None) -> _Ahead:
+    def of(run: Curve, end: float, law: Law | None) -> _Prediction:
         noise = _Noise.of(law, run)
         base = law.R0[SELECT] if law is not None else float(run.select[0])
         C, y = _apart(run.C[run.C > 0], run.select[run.C > 0])
@@ -292,41 +290,41 @@ class _Ahead:
         gap = 0.0
         if law is not None:
             known, last = law.arm(run.n).C[-1], places[-1:]
-            parts += [(_alike(law.paths(run.n, at, SELECT)), known, 1 - 2 * UNLIKE),
-                      (_alike(_stretched(law, run.n, at)), known, UNLIKE)]
+            parts += [(_equal_prior(law.paths(run.n, at, SELECT)), known, 1 - 2 * UNLIKE),
+                      (_equal_prior(_stretched(law, run.n, at)), known, UNLIKE)]
             gap = float((law.paths(run.n, last, AUDIT) - law.paths(run.n, last, SELECT)).mean())
-        told = [_scored(curves, prior + np.log(share), C, y, noise, known) for (curves, prior), known, share in parts]
-        best = max(float(t.max()) for t in told)
+        scored = [_scored(curves, prior + np.log(share), C, y, noise, known) for (curves, prior), known, share in parts]
+        best = max(float(t.max()) for t in scored)
         kept = [_predicted(curves[t > best - FAINT], t[t > best - FAINT], C, y, places, noise, known)
-                for ((curves, _), known, _), t in zip(parts, told, strict=True)]
+                for ((curves, _), known, _), t in zip(parts, scored, strict=True)]
         scores, level, covariance, own = (np.concatenate(x) for x in zip(*kept, strict=True))
         weights = np.exp(scores - scores.max())
-        return _Ahead(spent, float(end), float(places[NEXT] - spent), gap, weights / weights.sum(), level, covariance,
-                      own, noise.dof + len(y))
+        return _Prediction(spent, float(end), float(places[NEXT] - spent), gap, weights / weights.sum(), level,
+                           covariance, own, noise.dof + len(y))
 
     def shown(self, target: float) -> float:
-        """A target of audit reward, on the validation split: the law knows how the two halves differ."""
+        """A target of audit reward converted to the validation split, by the law's difference between the splits."""
         return target - self.gap
 
     def chance(self, target: float) -> float:
-        """That the evaluation at the end is at least this."""
+        """The probability that the evaluation at the end is at least this."""
         sd = np.sqrt(self.covariance[:, END, END] + self.own)
         return float(self.weights @ stdtr(self.dof, (self.level[:, END] - target) / sd))
 
     def chance_of_gain(self, worth: float) -> float:
-        """That the run's level rises by at least this from now to the end."""
+        """The probability that the run's level rises by at least this from now to the end."""
         mean, sd = self._rise(END)
         return float(self.weights @ stdtr(self.dof, (mean - worth) / np.maximum(sd, 1e-9)))
 
     def final(self) -> Interval:
-        """Audit reward at the end."""
+        """The predicted audit reward at the end."""
         sd = np.sqrt(self.covariance[:, END, END] + self.own)
         value, low, high = self._interval(self.level[:, END], sd)
         value, low, high = (float(np.clip(x + self.gap, 0, 1)) for x in (value, low, high))
         return Interval(value, low, high, LEVEL, "prediction", self.dof)
 
     def gain(self, place: int) -> Interval:
-        """The change of the run's level from now to a place ahead."""
+        """The predicted change of the run's level from now to a place (`NEXT` or `END`)."""
         return Interval(*self._interval(*self._rise(place)), LEVEL, "prediction", self.dof)
 
     def _rise(self, place: int) -> tuple[ndarray, ndarray]:
@@ -346,7 +344,7 @@ class _Ahead:
 
 
 def _apart(C: ndarray, y: ndarray) -> tuple[ndarray, ndarray]:
-    """The evaluations (K,) that count: the latest, and before it those at least half a doubling of C apart."""
+    """The evaluations (K,) that are used: the latest, and earlier ones at least about half a doubling of C apart."""
     keep: list[int] = []
     for i in range(len(C) - 1, -1, -1):
         if not keep or np.log2(C[keep[-1]] / C[i]) > 0.45:
@@ -354,23 +352,23 @@ def _apart(C: ndarray, y: ndarray) -> tuple[ndarray, ndarray]:
     return C[keep[::-1]], y[keep[::-1]]
 
 
-def _alike(curves: ndarray) -> tuple[ndarray, ndarray]:
-    """Candidates with a prior that prefers none."""
+def _equal_prior(curves: ndarray) -> tuple[ndarray, ndarray]:
+    """Candidates with a uniform log prior."""
     return curves, np.full(len(curves), -np.log(len(curves)))
 
 
 def _stretched(law: Law, n: int, C: ndarray) -> ndarray:
-    """The law's curves of arm n at C (K,), slower or faster and with lesser or greater gains: (N, K)."""
+    """The law's curves of arm n at C (K,), slower or faster and with smaller or larger gains: (N, K)."""
     base = law.R0[SELECT]
     gains = np.stack([law.paths(n, C / slower, SELECT)[:STRETCHED] - base for slower in SLOWER])
     return np.asarray((base + GAINS[:, None, None, None] * gains[None]).reshape(-1, len(C)))
 
 
 def _shapes(C: ndarray, base: float, first: float, end: float) -> tuple[ndarray, ndarray]:
-    """Curves (N, K) at C (K,) of every shape of the grid, and their log prior (N,), which sums to 1 as weights.
+    """Curves (N, K) at C (K,) of every shape of the grid, and their log prior (N,); the priors sum to 1.
 
-    Flat in the asymptote, from a fall to 1, and in ln Cmid; log-normal in b; each tail alike. The grid is fixed before
-    the run begins, so that looking at it does not change it.
+    Uniform in the asymptote (falling ones included), in ln Cmid and over tails; log-normal in b. The grid does not
+    depend on the run's evaluations.
     """
     A = np.linspace(max(base - FALL, 0.0), 1.0, HEIGHTS)
     Cmid = np.geomspace(first / 2, LATEST * end, MIDPOINTS)
@@ -385,11 +383,11 @@ def _shapes(C: ndarray, base: float, first: float, end: float) -> tuple[ndarray,
 
 
 def _beyond(C: ndarray, known: float) -> ndarray:
-    """How far a law's curve may have drifted at C (K,), in units of the spread: nothing was seen beyond `known`."""
+    """The sd of a law's drift at C (K,), in units of `spread`: 0 up to `known`, the pilot's largest C."""
     return 4 * DRIFT * np.maximum(np.log2(C / known), 0.0) if known > 0 else np.zeros(len(C))
 
 
-def _seen(C: ndarray, y: ndarray, noise: _Noise, known: float) -> ndarray:
+def _covariance(C: ndarray, y: ndarray, noise: _Noise, known: float) -> ndarray:
     """The covariance (K, K) of a run's evaluations y at C (K,) about its curve."""
     here, drift = noise.size(C) * spread(y), _beyond(C, known) * spread(y)
     alike = noise.alike(C, C) + (1 - SHARED) * np.eye(len(C))
@@ -404,12 +402,12 @@ def _squares(curves: ndarray, y: ndarray, precision: ndarray) -> ndarray:
 def _scored(curves: ndarray, prior: ndarray, C: ndarray, y: ndarray, noise: _Noise, known: float) -> ndarray:
     """Log weights (N,) of candidates `curves` (N, K + 3), of which the first K are at C (K,), given y (K,) there.
 
-    The run's distance from its curve is a multivariate Student, in units of the spread at what was seen. Beyond
-    `known` rollouts, where the law saw nothing, its curve may drift with every doubling; 0 allows none.
+    The run's distance from its curve is a multivariate Student, in units of `spread` of the evaluations. Beyond `known`
+    rollouts, the pilot's largest, the law's curve may drift with every doubling; 0 allows no drift.
     """
     if not len(C):
         return prior
-    S = _seen(C, y, noise, known)
+    S = _covariance(C, y, noise, known)
     squares = _squares(curves, y, np.linalg.inv(S))
     return np.asarray(prior - (noise.dof + len(C)) / 2 * np.log1p(squares / noise.dof) - np.linalg.slogdet(S)[1] / 2)
 
@@ -419,14 +417,14 @@ def _predicted(
 ) -> tuple[ndarray, ndarray, ndarray, ndarray]:
     """(scores, levels (N, 3), covariances (N, 3, 3), own variance (N,)) of candidates at the three places, given y.
 
-    Ahead the run wanders in units of each candidate's own spread.
+    The noise there is in units of each candidate's own `spread`.
     """
     K = len(C)
     ahead, size, off = spread(curves[:, K:]), noise.size(places), _beyond(places, known)
     V = np.outer(size, size) * noise.alike(places, places) + np.outer(off, off)
     level, scale = curves[:, K:], np.ones(len(curves))
     if K:
-        precision = np.linalg.inv(_seen(C, y, noise, known))
+        precision = np.linalg.inv(_covariance(C, y, noise, known))
         U = np.outer(size, noise.size(C) * spread(y)) * noise.alike(places, C)
         U += np.outer(off, _beyond(C, known) * spread(y))
         scale = (noise.dof + _squares(curves, y, precision)) / (noise.dof + K)

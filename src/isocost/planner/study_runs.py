@@ -29,7 +29,7 @@ class Preset:
     edge_seeds: int
     train_C: int
     train_seeds: int
-    batch: int | None = None    # n B, where that is what is fixed; B is then the common default's
+    batch: int | None = None    # n B if it is fixed; B is then that of the default n
 
     def B_of(self, n: int) -> int:
         """Problems per update of arm n."""
@@ -37,12 +37,12 @@ class Preset:
 
     @property
     def unit(self) -> int:
-        """The fewest rollouts that are a whole number of updates for every n, and for the common default."""
+        """The fewest rollouts that are a whole number of updates for every n, and for the default n."""
         return self.batch or whole(self.grid, self.B)
 
 
 def problems_of(n: int, B: int, batch: int | None = None) -> int:
-    """Problems per update at n: B, or as many as make n B the fixed `batch`."""
+    """Problems per update at n: B, or batch / n if `batch` = n B is fixed."""
     return batch // n if batch else B
 
 
@@ -55,17 +55,17 @@ PRESETS = {
 
 
 @dataclass(frozen=True)
-class Run:
-    """One run of a study: what it is for, its sizes, and which seed. Its learning rate is a rule's at n B."""
+class PlannedRun:
+    """One run of a study: purpose, sizes and seed. Its learning rate follows from a rule and n B."""
 
     purpose: str            # probe, pilot, edge or train
     n: int
     B: int
     C: int
     multiplier: float
-    index: int              # which of its arm's seeds: runs of one index are paired across arms
+    index: int              # of the seed within the arm: runs of one index are paired across arms
     seed: int
-    first_C: int | None = None      # rollouts it was first to have, where it was continued since
+    first_C: int | None = None      # the original C of a run that was continued
 
     @property
     def name(self) -> str:
@@ -79,16 +79,16 @@ class Run:
 
     @property
     def warmup(self) -> int:
-        """Updates of linear warm-up: at most 5 % of the run as it was begun, and at most 10."""
+        """Updates of linear warm-up: at most 5 % of the run at its original length, and at most 10."""
         return warmup((self.first_C or self.C) // (self.n * self.B))
 
     @staticmethod
-    def of(data: Mapping[str, Any]) -> Run:
-        """A run from the plain data of a record; what follows from its fields may stand there and is not read."""
-        return Run(**{f.name: data[f.name] for f in fields(Run) if f.name in data})
+    def of(data: Mapping[str, Any]) -> PlannedRun:
+        """A run from the plain data of a record; other keys are ignored."""
+        return PlannedRun(**{f.name: data[f.name] for f in fields(PlannedRun) if f.name in data})
 
     def lr(self, rule: RateRule) -> float:
-        """The rate this run takes under a rule: the starting rule for probes, the fitted one for all others."""
+        """The learning rate of this run under a rule: the starting rule for probes, the fitted one for others."""
         return rule.at(self.n * self.B, self.multiplier)
 
 
@@ -99,7 +99,7 @@ def warmup(M: int) -> int:
 
 @cache
 def run_seed(seed: int, purpose: str, index: int) -> int:
-    """The seed of a study's run. Runs that are trained never share one with the pilot that predicts them."""
+    """The seed of a study's run. Trained runs never share a seed with the pilot that predicts them."""
     kind = "train" if purpose == "train" else "pilot"
     return int(generator(seed, Purpose.INIT, _ORDER.index(kind), index).integers(2**31))
 
@@ -107,28 +107,28 @@ def run_seed(seed: int, purpose: str, index: int) -> int:
 def make_runs(
     seed: int, purpose: str, ns: Sequence[int], B: int, C: int, seeds: int, multipliers: Sequence[float] = (1.0,),
     batch: int | None = None,
-) -> tuple[Run, ...]:
-    """Every combination, seeds outermost: a phase cut short has whole replicates. With `batch`, n B is that."""
+) -> tuple[PlannedRun, ...]:
+    """Every combination, seeds outermost, so that an interrupted phase has whole replicates. `batch` fixes n B."""
     return tuple(
-        Run(purpose, n, problems_of(n, B, batch), C, x, i, run_seed(seed, purpose, i))
+        PlannedRun(purpose, n, problems_of(n, B, batch), C, x, i, run_seed(seed, purpose, i))
         for i in range(seeds) for n in ns for x in multipliers
     )
 
 
 def whole(grid: Sequence[int], B: int) -> int:
-    """The fewest rollouts that are a whole number of updates for every n of a grid, and for the common default."""
+    """The fewest rollouts that are a whole number of updates for every n of a grid, and for the default n."""
     return lcm(*(n * B for n in (*grid, COMMON)))
 
 
 Size = tuple[int, int, int]     # n, B and C of a run
 
 
-def sizes_of(runs: Sequence[Run]) -> list[Size]:
+def sizes_of(runs: Sequence[PlannedRun]) -> list[Size]:
     return [(r.n, r.B, r.C) for r in runs]
 
 
 def largest_that(fits: Any, cap: int = 2**40) -> int:
-    """The largest k in 0..cap that fits, where fitting once false stays false."""
+    """The largest k in 0..cap for which `fits(k)`, which must be monotone, is true."""
     low, high = 0, 1
     while high <= cap and fits(high):
         low, high = high, 2 * high

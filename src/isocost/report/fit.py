@@ -16,7 +16,7 @@ from isocost.report.records import Data, Study, law_of
 from isocost.report.section import Section
 
 if TYPE_CHECKING:
-    from isocost.laws.law import Arm, Law
+    from isocost.laws.law import FittedArm, Law
 
 WITHIN = 2.0    # standard errors: a band with 95 % of a normal distribution
 FAR = 3.0       # standard errors beyond which a single mean is reported
@@ -106,7 +106,7 @@ def _which(far: Sequence[Data]) -> str:
     return f"more than {FAR:g} away: {', '.join(shown)}{more}"
 
 
-def _row(arm: Arm, rows: Sequence[Data]) -> list[str | int]:
+def _row(arm: FittedArm, rows: Sequence[Data]) -> list[str | int]:
     far = max(rows, key=lambda r: abs(r["residual"]))
     return [arm.n, len(arm.runs), share(_rms(rows), 2), signed(far["residual"], 1), count(far["C"]),
             signed(_late(rows), 1)]
@@ -166,7 +166,7 @@ def left_out(law: Law) -> list[Data]:
     return rows
 
 
-def _measured(law: Law) -> list[Arm]:
+def _measured(law: Law) -> list[FittedArm]:
     """The arms that measure run-to-run noise: those that moved, as in the fit."""
     several = [arm for arm in law.arms if len(arm.runs) > 1]
     return [arm for arm in several if arm.moved] or several
@@ -176,7 +176,7 @@ def _dof(law: Law) -> int:
     return sum(len(arm.runs) - 1 for arm in _measured(law))
 
 
-def _without(law: Law, arm: Arm, i: int) -> ndarray:
+def _without(law: Law, arm: FittedArm, i: int) -> ndarray:
     """The arm's curve fitted without run i: the law's forms, each refitted, by their weights. (K,)"""
     from isocost.stats.forms import risen
 
@@ -186,7 +186,7 @@ def _without(law: Law, arm: Arm, i: int) -> ndarray:
     return np.asarray(base + np.array(law.weights) @ np.array(gains))
 
 
-def _pooled(law: Law, held: Arm, i: int, dof: int) -> ndarray:
+def _pooled(law: Law, held: FittedArm, i: int, dof: int) -> ndarray:
     """The run-to-run standard deviation in units of `spread`, at the held arm's points (K,), without its run i."""
     from isocost.stats.intervals import spread
 

@@ -1,8 +1,8 @@
-"""The shapes that reward takes with compute, and one robust way to fit any of them.
+"""Parametric curves of reward against compute, and one least-squares fit for all of them.
 
-Every form is linear in some of its parameters once the others are given. Those are solved, never searched; the
-others start from a grid that covers the data's range, so no starting value has to be guessed, and the best cell is
-polished by damped Gauss-Newton steps inside the bounds. All of it is vectorised over rows: a bootstrap is one call.
+Every form is linear in some of its parameters once the others are given. The linear ones are solved in closed form. The
+others start from a grid that covers the range of the data, so no starting value is needed; damped Gauss-Newton steps
+inside the bounds refine the best cell. The fit is vectorised over rows: a bootstrap is one call.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ FLATTEST = 0.1
 class Form:
     """A named curve y = f(x, *parameters) with x > 0 in rollouts.
 
-    `linear` names the parameters that are solved; `starts(x)` is the (G, rest) grid of the others, made from the
-    data's own range so that a fit does not depend on units. `positive` parameters are polished on a log scale.
+    `linear` names the parameters that are solved in closed form; `starts(x)` is the (G, rest) grid of the others, made
+    from the range of the data, so that a fit does not depend on units. `positive` parameters are fitted on a log scale.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Fitted:
 
 
 def risen(x: ndarray, Cmid: ndarray | float, b: ndarray | float, tail: float = 1.0) -> ndarray:
-    """The share of the gain that is made at x, 0 to 1, one half at Cmid.
+    """The share of the gain that is reached at x, 0 to 1, one half at Cmid.
 
     With u = (x / Cmid)^b: tail 1 is ScaleRL's sigmoid u / (1 + u); a smaller tail approaches its asymptote more
     slowly, as a power law with exponent b * tail (Burr's distribution); an infinite tail is 1 - 2^-u.
@@ -71,7 +71,7 @@ def risen(x: ndarray, Cmid: ndarray | float, b: ndarray | float, tail: float = 1
 
 
 def reached(share: ndarray, Cmid: ndarray | float, b: ndarray | float, tail: float = 1.0) -> ndarray:
-    """The x at which `risen` is this share: its inverse, infinite from share 1 on, 0 up to share 0."""
+    """The x at which `risen` equals this share (its inverse): 0 for shares <= 0, infinite for shares >= 1."""
     inside = np.clip(share, 0.0, 1.0)
     with np.errstate(over="ignore", divide="ignore"):
         if np.isinf(tail):
@@ -82,17 +82,16 @@ def reached(share: ndarray, Cmid: ndarray | float, b: ndarray | float, tail: flo
 
 
 def steepness(b: ndarray | float, tail: float = 1.0) -> ndarray:
-    """The exponent of the sigmoid that is as steep at its midpoint: 4 d risen / d ln x at Cmid.
+    """The exponent of the sigmoid with the same slope at its midpoint: 4 d risen / d ln x at Cmid.
 
-    So that b of two forms can be compared: it is b for the sigmoid, b 2 tail (1 - 2^(-1/tail)) for the others.
+    It makes b comparable between forms: b for the sigmoid, b 2 tail (1 - 2^(-1/tail)) for the others.
     """
     return np.asarray(b) * (2 * np.log(2) if np.isinf(tail) else 2 * tail * (1 - 2 ** (-1 / tail)))
 
 
 def peak(x: ndarray, values: ndarray) -> ndarray:
-    """Where values (arms, ...) over x (arms,) peak: the vertex of the parabola through the best and its neighbours.
-
-    At either end of x the peak is that end.
+    """The x (...) at which values (arms, ...) over x (arms,) peak: the vertex of the parabola through the best and its
+    neighbours; if the best is an end of x, that end.
     """
     best = values.argmax(0)
     if len(x) < 3:
@@ -141,14 +140,14 @@ _ANY, _RISE = (0.0, np.inf), (FLATTEST, SHARPEST)
 
 
 def rise(tail: float = 1.0, name: str = "") -> Form:
-    """A form for reward in [0, 1] from R0 to A, half-way at Cmid, exponent b; see `risen` for the tail."""
+    """A form for reward in [0, 1] from R0 to A, midpoint Cmid, exponent b; see `risen` for the tail."""
     return Form(name or f"rise with tail {tail:g}", ("R0", "A", "Cmid", "b"), partial(_rise, tail=tail),
                 ((0.0, 1.0), (0.0, 1.0), _ANY, _RISE), ("R0", "A"), ("Cmid", "b"), _midpoints_and_slopes)
 
 
-# ScaleRL (arXiv 2510.13786): R0 + (A - R0) / (1 + (Cmid / C)^b). The paper grids over A and Cmid and solves b on
-# log-odds; the grid here is over Cmid and b and A is solved, because reward is linear in A: residuals stay in units
-# of reward, and a noisy point above A or below R0, whose log-odds do not exist, is not lost.
+# ScaleRL (arXiv 2510.13786): R0 + (A - R0) / (1 + (Cmid / C)^b). The paper uses a grid over A and Cmid and solves b on
+# log-odds. Here the grid is over Cmid and b, and A is solved, because reward is linear in A: residuals stay in units of
+# reward, and a noisy point above A or below R0, which has no log-odds, is kept.
 SIGMOID = rise(1.0, "sigmoid")
 # IsoCompute (arXiv 2603.12151): log2 n*(C) = L + (U - L) / (1 + exp(-k (ln C - ln C0))), natural log.
 LOG_SIGMOID = Form("log-sigmoid", ("L", "U", "k", "C0"), _log_sigmoid,
@@ -162,11 +161,11 @@ FORMS = {form.name: form for form in (SIGMOID, LOG_SIGMOID, POWER, POWER_CONSTAN
 
 def fit_form(form: Form, x: ndarray, y: ndarray, weights: ndarray | None = None,
              fixed: Mapping[str, float] | None = None) -> Fitted:
-    """Least squares of one form to points x (K,), y (K,): from every cell of a grid, then polished.
+    """Least-squares fit of one form to points x (K,), y (K,): the best cell of a grid, then refined.
 
-    `weights` (K,) multiply the squared residuals; `fixed` holds parameters that are known. Standard errors are
-    those of the linearised fit with the residual variance; they are infinite where there are no degrees of freedom
-    or where the data leave a parameter undetermined. Raises UserError for too few points.
+    `weights` (K,) multiply the squared residuals; `fixed` holds parameters that are known. Standard errors are those of
+    the linearised fit with the residual variance; they are infinite without degrees of freedom, or if the data do not
+    determine a parameter. Raises UserError for too few points.
     """
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     fixed = dict(fixed or {})
@@ -182,17 +181,17 @@ def fit_many(form: Form, x: ndarray, y: ndarray, weights: ndarray | None = None,
              fixed: Mapping[str, float] | None = None) -> tuple[ndarray, ndarray]:
     """Fits every row of y (N, K) at x (K,): -> parameters (N, P) in the form's order, squares (N,).
 
-    An infinite x is an observation of the asymptote. Raises UserError where x is not positive, or where there are
-    fewer points than free parameters.
+    An infinite x is an observation of the asymptote. Raises UserError if an x is not positive, or if there are fewer
+    points than free parameters.
     """
     fixed = dict(fixed or {})
     free = [i for i, name in enumerate(form.parameters) if name not in fixed]
     above = int((x > 0).sum())
     if above < len(x):
-        base = ": x = 0 is the base, whose reward is R0, so leave its row out" if "R0" in form.parameters else ""
-        raise UserError(f"the {form.name} is fitted at x above 0, as {above} of these {len(x)} points are{base}")
+        base = "; x = 0 is the base, whose reward is R0: remove its row" if "R0" in form.parameters else ""
+        raise UserError(f"the {form.name} is fitted at x > 0, but only {above} of {len(x)} points have x > 0{base}")
     if len(x) < len(free):
-        raise UserError(f"the {form.name} has {len(free)} free parameters, {len(x)} points cannot fix them")
+        raise UserError(f"the {form.name} has {len(free)} free parameters and needs as many points; got {len(x)}")
     root = _root(weights, x)
     start = _best_cell(form, x, y, root, fixed)
     return _polish(form, x, y, root, start, free)
@@ -252,7 +251,7 @@ def _from_search(form: Form, values: ndarray) -> ndarray:
 
 
 def _edges(form: Form, x: ndarray) -> tuple[ndarray, ndarray]:
-    """The bounds in search space; a midpoint stays within a factor of 1000 of the data."""
+    """The bounds in search space; a midpoint is kept within a factor of 1000 of the data."""
     low, high = np.array(form.bounds).T
     for i, name in enumerate(form.parameters):
         if form.bounds[i] == _ANY and name in form.positive:
@@ -279,7 +278,7 @@ def _jacobian(form: Form, x: ndarray, search: ndarray, root: ndarray, free: list
 
 def _polish(form: Form, x: ndarray, y: ndarray, root: ndarray, start: ndarray, free: list[int],
             steps: int = 25) -> tuple[ndarray, ndarray]:
-    """Damped Gauss-Newton steps inside the bounds; a step is taken only where it lowers the squares."""
+    """Damped Gauss-Newton steps inside the bounds; a step is accepted only if it lowers the squares."""
     low, high = (edge[free] for edge in _edges(form, x))
     here = _to_search(form, start)
     here[:, free] = np.clip(here[:, free], low, high)
@@ -307,7 +306,7 @@ def _polish(form: Form, x: ndarray, y: ndarray, root: ndarray, start: ndarray, f
 
 def _step(jacobian: ndarray, residual: ndarray, at: ndarray, low: ndarray, high: ndarray,
           damping: ndarray) -> ndarray:
-    """One damped step (N, F); a parameter that the gradient pushes against its bound is held there."""
+    """One damped step (N, F); a parameter that the gradient pushes against its bound is kept there."""
     gradient = np.einsum("nkf,nk->nf", jacobian, residual)
     stuck = ((at <= low) & (gradient < 0)) | ((at >= high) & (gradient > 0))
     jacobian = np.where(stuck[:, None, :], 0.0, jacobian)

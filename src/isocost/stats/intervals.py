@@ -1,8 +1,8 @@
-"""How runs differ: the run is the unit, its variance is pooled over arms, and quantiles are Student's.
+"""Run-to-run noise and intervals: the run is the unit, its variance is pooled over arms, quantiles are Student's.
 
-Three seeds cannot give a 90 % percentile interval (resampling a mean never leaves [min, max], which holds a
-symmetric truth 75 % of the time at most), so arms lend each other their spread. Two intervals are kept apart by
-name: *confidence* (of the mean curve) and *prediction* (of the mean of K new runs on this held-out set).
+Three seeds cannot give a 90 % percentile interval: resampling a mean never leaves [min, max], which contains a
+symmetric truth 75 % of the time at most. So the variance is pooled over arms. There are two kinds of interval:
+*confidence* (of the mean curve) and *prediction* (of the mean of K new runs on this held-out set).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Kind = Literal["confidence", "prediction"]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A value with its bounds: `kind` says whether they hold the mean curve or the mean of new runs.
+    """A value with its bounds: `kind` says whether they are for the mean curve or for the mean of new runs.
 
     `dof` are the degrees of freedom of the pooled run-to-run variance behind it.
     """
@@ -58,11 +58,11 @@ def student(level: float, dof: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """How runs of one setting differ, on a logit scale, pooled over arms.
+    """The differences between runs of one setting, on a logit scale, pooled over arms.
 
-    `C` (K,) rollouts; `residuals` (2, I, K) hold, for select and audit, each of I runs' distance from its arm's
-    mean divided by `spread(mean)`; `dof` is I less the number of arms. A run's residuals stay together, so whatever
-    correlation its checkpoints have is in every draw.
+    `C` (K,) rollouts; `residuals` (2, I, K): for select and audit, the distance of each of I runs from its arm's mean,
+    divided by `spread(mean)`; `dof` is I minus the number of arms. A run's residuals stay together, so that every draw
+    has the correlation of its checkpoints.
     """
 
     C: ndarray
@@ -86,24 +86,24 @@ class Noise:
         return np.einsum("di,sik->sdk", normal, residuals) * (inflate / np.sqrt(self.dof * runs))[:, None]
 
 
-FLOOR = 0.05        # rewards nearer to 0 or 1 than this are given the spread they would have here
+FLOOR = 0.05        # rewards nearer to 0 or 1 than this get the spread of this reward
 
 
 def spread(reward: ndarray) -> ndarray:
-    """The derivative of the logit's inverse, R (1 - R), floored.
+    """The derivative of the inverse logit, R (1 - R), with a floor.
 
-    Runs differ by a roughly constant amount in log-odds: less in reward near 0 and 1 than half-way. The floor keeps
-    a saturated arm from looking noiseless.
+    Runs differ by a roughly constant amount in log-odds: less in reward near 0 and 1 than at 1/2. Without the floor a
+    saturated arm would have no noise.
     """
     inside = np.clip(reward, FLOOR, 1 - FLOOR)
     return np.asarray(inside * (1 - inside))
 
 
 def mixture_quantiles(centre: ndarray, sd: ndarray, probabilities: Sequence[float]) -> ndarray:
-    """Quantiles (Q, ...) of equal mixtures of normals, centres and sds (D, ...): smooth in few draws.
+    """Quantiles (Q, ...) of equal mixtures of normals with centres and sds (D, ...); smooth even with few draws.
 
-    Found by bisection; sd 0 is allowed where all of it is 0, and gives the empirical quantiles, by the definition that
-    leaves the right share outside however few the draws (Weibull's).
+    Found by bisection. If every sd is 0 these are the empirical quantiles by Weibull's definition, which leaves the
+    right share outside for any number of draws.
     """
     if not np.any(sd > 0):
         return np.quantile(centre, probabilities, axis=0, method="weibull")
@@ -119,11 +119,11 @@ def mixture_quantiles(centre: ndarray, sd: ndarray, probabilities: Sequence[floa
     return np.array(out)
 
 
-PRIOR_SD = 0.04     # assumed where no arm has two runs: reward, at R = 1/2; twice what the embedded study shows
+PRIOR_SD = 0.04     # assumed if no arm has two runs: reward, at R = 1/2; twice the value measured in the embedded study
 PRIOR_DOF = 2.0
 
 
 def prior_noise(C: ndarray) -> Noise:
-    """What is assumed of the noise where it was not measured: wide, and with the least degrees of freedom."""
+    """The noise that is assumed if it was not measured: wide, with few degrees of freedom."""
     row = np.full((2, 1, len(C)), PRIOR_SD / 0.25 * np.sqrt(PRIOR_DOF))
     return Noise(C, row, PRIOR_DOF)

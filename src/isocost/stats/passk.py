@@ -1,8 +1,8 @@
-"""What a table of rewards says about a problem set: m samples per problem, right or wrong, or graded.
+"""Statistics of a problem set from m rewards per problem, right or wrong, or graded: pass@k, dead groups, regime.
 
-Shapes: P problems, m samples each. Of rewards 0 and 1 all that matters is `right`, (P,) counts in 0..m. Graded rewards
-are described by `tallies`: per problem, each reward that occurred and how many samples earned it. A group is dead if
-all its rewards are equal, whatever they are. Nothing here samples a model.
+Shapes: P problems, m samples each. Rewards 0 and 1 are described by `right`, (P,) counts in 0..m. Graded rewards are
+described by `tallies`: per problem, each reward that occurred and the number of samples that earned it. A group is dead
+if all its rewards are equal. Nothing here samples a model.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from isocost import chance
 
 HARD_SHARE, EASY_SHARE = 0.5, 0.1   # of problems with 0 or 1 of the samples right
 SOLVED_MEAN, EASY_MEAN = 0.9, 0.2   # of pass@1
-LOW_REWARD = 0.5                    # mean reward of a problem below which equal rewards count as unsolved
+LOW_REWARD = 0.5                    # a problem with equal rewards below this mean counts as unsolved
 DIGITS = 9                          # decimals to which two rewards are compared
-FITTED = 8                          # distinct rewards of a set up to which each is fitted by itself
+FITTED = 8                          # up to so many distinct rewards in a set, each is fitted by itself
 Tally = Sequence[Any]               # (reward, count) of every reward that a problem's samples earned
-WIDEST = np.log(1e3)                # |log| of a beta-binomial's two parameters: beyond it the fit is at its limit
+WIDEST = np.log(1e3)                # largest |log| of a beta-binomial's two parameters
 
 
 @dataclass(frozen=True)
 class Dead:
-    """Share of groups of n rollouts that earn the same throughout, and so teach a group baseline nothing."""
+    """Share of groups of n rollouts whose rewards are all equal: with a group baseline they have no gradient."""
 
     n: int
     share: float
@@ -43,7 +43,7 @@ class Dead:
 
 @dataclass(frozen=True)
 class Regime:
-    """Where a problem set stands for a policy: hard, solved, easy or mixed, and why."""
+    """The difficulty of a problem set for a policy: hard, solved, easy or mixed, and why."""
 
     name: str
     h: float        # share of problems with 0 or 1 of the samples right; graded: see `low_and_alike`
@@ -66,12 +66,12 @@ def counts(right: Sequence[int] | ndarray, m: int) -> ndarray:
 
 
 def histogram(right: Sequence[int] | ndarray, m: int) -> list[int]:
-    """How many problems have 0, 1, .. m right: m + 1 counts."""
+    """The number of problems with 0, 1, .. m right: m + 1 counts."""
     return np.bincount(counts(right, m), minlength=m + 1).tolist()
 
 
 def _draw_without(k: int, m: int, n: int) -> float:
-    """The chance that n samples drawn without replacement from m, k of them right, are all right."""
+    """The probability that n samples drawn without replacement from m, k of them right, are all right."""
     return comb(k, n) / comb(m, n)
 
 
@@ -95,10 +95,10 @@ def worst_at(right: Sequence[int] | ndarray, m: int, n: int) -> float:
 
 
 def majority_at(votes: Sequence[int], right: int | None, n: int) -> float:
-    """The chance that the commonest of n answers is right, over all n-subsets of the samples; ties share.
+    """The probability that the most common of n answers is right, over all n-subsets of the samples; ties share.
 
-    `votes[i]` samples gave distinct answer i, and answer number `right` is the right one (None: nobody gave it).
-    Exact, by a generating function over how many of the others vote and how many of them tie.
+    `votes[i]` samples gave distinct answer i; answer number `right` is the right one (None: no sample gave it).
+    Exact, by a generating function over the votes for the other answers and the ties among them.
     """
     total = sum(votes)
     if not 1 <= n <= total:
@@ -114,7 +114,7 @@ def majority_at(votes: Sequence[int], right: int | None, n: int) -> float:
 
 
 def _others(votes: Sequence[int], spend: int, most: int) -> list[int]:
-    """Ways for these answers to cast `spend` votes with none above `most`, by how many stand at `most`."""
+    """Ways for these answers to get `spend` votes in all, none above `most`, by the number of answers with `most`."""
     ways = {(0, 0): 1}
     for v in votes:
         grown: dict[tuple[int, int], int] = {}
@@ -136,9 +136,9 @@ def _dead_table(m: int, n: int) -> ndarray:
 
 
 def beta_binomial(weights: ndarray, rounds: int = 60) -> tuple[ndarray, ndarray]:
-    """Most likely Beta(a, b) of pass rates behind histograms (.., m + 1) of right counts, which may be weighted.
+    """Maximum-likelihood Beta(a, b) of pass rates for histograms (.., m + 1) of right counts, which may be weighted.
 
-    Newton's method in (log a, log b), all histograms at once, steps clipped to 1 and values kept within `WIDEST`.
+    Newton's method in (log a, log b), all histograms at once, with steps clipped to 1 and values to `WIDEST`.
     """
     w = np.atleast_2d(np.asarray(weights, dtype=float))
     w = w / w.sum(-1, keepdims=True)
@@ -154,7 +154,7 @@ def beta_binomial(weights: ndarray, rounds: int = 60) -> tuple[ndarray, ndarray]
 
 
 def _moments(w: ndarray, k: ndarray, m: int) -> ndarray:
-    """Starting (2, D) values by moments: mean, and over-dispersion against a binomial."""
+    """Starting (2, D) values by moments: mean, and over-dispersion relative to a binomial."""
     mean = np.clip((w @ k) / m, 0.02, 0.98)
     variance = (w * (k / m - mean[:, None]) ** 2).sum(-1)
     ratio = np.clip(variance / (mean * (1 - mean)), 1.05 / m, 0.95)
@@ -163,7 +163,7 @@ def _moments(w: ndarray, k: ndarray, m: int) -> ndarray:
 
 
 def _newton_step(ab: ndarray, w: ndarray, k: ndarray, m: int) -> ndarray:
-    """(2, D) step in log space: Newton where the likelihood is concave, uphill where it is not."""
+    """(2, D) step in log space: Newton where the likelihood is concave, gradient ascent where it is not."""
     a, b = ab[0][:, None], ab[1][:, None]
 
     def trigamma(z: ndarray) -> ndarray:
@@ -198,30 +198,30 @@ def tallies(rewards: ndarray) -> list[list[tuple[float, int]]]:
 
 
 def dead_tallies(
-    told: Sequence[Tally], m: int, ns: Sequence[int], *, level: float = 0.9, draws: int = 300, seed: int = 0
+    tallied: Sequence[Tally], m: int, ns: Sequence[int], *, level: float = 0.9, draws: int = 300, seed: int = 0
 ) -> list[Dead]:
     """`dead_groups` of graded rewards, from the tally of each problem's m samples.
 
     Up to m samples the estimate is unbiased: sum over rewards of C(count, n) / C(m, n). Beyond, a beta-binomial is
-    fitted to the counts of each reward, and the chances that a group earns it throughout are added; of a set with more
-    than `FITTED` distinct rewards, it is fitted to the count of each problem's commonest.
+    fitted to the counts of each reward, and the probabilities that all of a group earn it are added. In a set with more
+    than `FITTED` distinct rewards it is fitted to the count of each problem's most common one.
     """
-    if not told or any(sum(int(k) for _, k in one) != m for one in told):
+    if not tallied or any(sum(int(k) for _, k in one) != m for one in tallied):
         raise ValueError(f"tallies need the rewards of {m} samples per problem, and at least one problem")
-    values = sorted({value for one in told for value, _ in one})
+    values = sorted({value for one in tallied for value, _ in one})
     if len(values) <= FITTED:
-        counted = np.array([[dict(one).get(value, 0) for value in values] for one in told], dtype=int)
+        counted = np.array([[dict(one).get(value, 0) for value in values] for one in tallied], dtype=int)
     else:
-        counted = np.array([[max(int(k) for _, k in one)] for one in told], dtype=int)
+        counted = np.array([[max(int(k) for _, k in one)] for one in tallied], dtype=int)
     fits = np.eye(m + 1)[counted.T]     # (rewards, P, m + 1)
 
     def dead(n: int) -> ndarray:
-        return np.array([sum(_draw_without(int(k), m, n) for _, k in one) for one in told])
+        return np.array([sum(_draw_without(int(k), m, n) for _, k in one) for one in tallied])
 
     def far(a: ndarray, b: ndarray, n: int) -> ndarray:
         return np.asarray(np.exp(betaln(a + n, b) - betaln(a, b)))
 
-    return _dead(np.ones(len(told)), fits, dead, far, m, ns, level, draws, seed)
+    return _dead(np.ones(len(tallied)), fits, dead, far, m, ns, level, draws, seed)
 
 
 def dead_groups(
@@ -235,9 +235,9 @@ def dead_groups(
 ) -> list[Dead]:
     """Dead-group share at each n, with an interval over problems.
 
-    Up to m samples the estimate is unbiased; beyond, it is that of a beta-binomial fitted to the set. Intervals
-    are Bayesian bootstraps over problems (Rubin 1981). The fit, and its bootstrap, see one imaginary problem
-    spread evenly over 0..m right: "never solved in m samples" must not read as "unsolvable".
+    Up to m samples the estimate is unbiased; beyond, it is that of a beta-binomial fitted to the set. Intervals are
+    Bayesian bootstraps over problems (Rubin 1981). The fit and its bootstrap include one pseudo-problem spread evenly
+    over 0..m right, so that a problem never solved in m samples is not treated as unsolvable.
     """
     h = np.asarray(histogram(right, m), dtype=float)
     return _dead(h, np.eye(m + 1)[None], lambda n: _dead_table(m, n), _beta_dead, m, ns, level, draws, seed)
@@ -249,20 +249,20 @@ def _dead(
 ) -> list[Dead]:
     """Dead-group shares from K kinds of problems, `h` (K,) of each.
 
-    `dead(n)` (K,) is the chance that a group of n <= m is dead. `fits` (F, K, m + 1) is each kind's cell in the F
-    histograms that a beta-binomial is fitted to; beyond m samples the shares `far(a, b, n)` by them are added.
+    `dead(n)` (K,) is the probability that a group of n <= m is dead. `fits` (F, K, m + 1) is each kind's cell in the F
+    histograms that a beta-binomial is fitted to; beyond m samples the shares `far(a, b, n)` of the fits are added.
     """
     rng = chance.generator(seed, chance.Purpose.BOOTSTRAP, m)
-    seen = rng.gamma(np.broadcast_to(h, (draws, len(h))) + 1e-12)         # weights of the kinds
-    imagined = rng.gamma(1.0, size=(draws, 1)) / (m + 1)
+    resampled = rng.gamma(np.broadcast_to(h, (draws, len(h))) + 1e-12)    # weights of the kinds
+    pseudo = rng.gamma(1.0, size=(draws, 1)) / (m + 1)
     beyond = [n for n in ns if n > m]
-    fitted = [beta_binomial(np.vstack([h @ fit + 1 / (m + 1), seen @ fit + imagined])) for fit in fits if beyond]
+    fitted = [beta_binomial(np.vstack([h @ fit + 1 / (m + 1), resampled @ fit + pseudo])) for fit in fits if beyond]
     tail = (1 - level) / 2
     out = []
     for n in ns:
         if n <= m:
             table = dead(n)
-            share, spread = float(table @ h / h.sum()), seen @ table / seen.sum(-1)
+            share, spread = float(table @ h / h.sum()), resampled @ table / resampled.sum(-1)
         else:
             values = np.minimum(sum(far(a, b, n) for a, b in fitted), 1.0)
             share, spread = float(values[0]), values[1:]
@@ -297,9 +297,9 @@ def regime_of(right: Sequence[int] | ndarray, m: int) -> Regime:
 
 
 def low_and_alike(rewards: ndarray, differ: int) -> ndarray:
-    """(P,) problems of which at most `differ` samples earned anything else than the others, on average less than 1/2.
+    """(P,) whether at most `differ` samples of a problem have another reward than the rest, with a mean below 1/2.
 
-    What "at most `differ` right" is for graded rewards, and the same thing for rewards 0 and 1.
+    The generalisation of "at most `differ` right" to graded rewards; the same for rewards 0 and 1.
     """
     table = np.asarray(rewards, dtype=float)
     commonest = np.array([max(k for _, k in one) for one in tallies(table)])
@@ -310,14 +310,14 @@ def regime_of_rewards(rewards: ndarray) -> Regime:
     """The regime of a (P, m) table of graded rewards: by mean reward, and `low_and_alike` for "at most one right"."""
     table = np.asarray(rewards, dtype=float)
     found = regime(float(low_and_alike(table, 1).mean()), float(table.mean()))
-    why = found.why.replace("have at most one right sample", "have samples that earn the same but for one, below 1/2")
+    why = found.why.replace("have at most one right sample", "have equal rewards but for one at most, mean below 1/2")
     return replace(found, why=why.replace("mean pass@1", "mean reward"))
 
 
 def recipe_for(name: str) -> tuple[str, str]:
-    """(method, why) for a regime: IsoCompute's healthy recipes (arXiv 2603.12151), mixed sets take the hard one."""
+    """(method, why) for a regime: IsoCompute's recipes (arXiv 2603.12151); a mixed set takes the hard one."""
     easy = "KL and entropy terms keep training stable where most groups carry signal"
-    hard = "without KL and entropy: on groups that earn the same throughout they are all there would be to follow"
+    hard = "without KL and entropy terms: in a dead group they would be the only gradient"
     return {
         "easy": ("isoeasy", easy),
         "solved": ("isoeasy", "there is little to learn; " + easy),
@@ -327,9 +327,9 @@ def recipe_for(name: str) -> tuple[str, str]:
 
 
 def halves(correct: ndarray) -> tuple[ndarray, ndarray]:
-    """(assign, report) counts from a (P, m) table of marks: one half says which problems are hard, the other how hard.
+    """(assign, report) counts from a (P, m) table of marks: one half selects problems, the other measures them.
 
-    Choosing problems by the samples that describe them makes them look more extreme than they are.
+    Measured on the samples that selected them, problems would seem more extreme than they are.
     """
     marks = np.asarray(correct, dtype=bool)
     if marks.ndim != 2 or marks.shape[1] < 2:
@@ -351,7 +351,7 @@ def band(rate: float) -> str:
 
 
 def bands(assign: Sequence[int] | ndarray, report: Sequence[int] | ndarray, half: int) -> list[dict[str, Any]]:
-    """Per band of difficulty: problems, pass rate that put them there, pass rate on the other half (the honest one)."""
+    """Per band of difficulty: problems, pass rate that assigned them, pass rate on the other half (unbiased)."""
     return _bands(counts(assign, half) / half, counts(report, half) / half)
 
 
@@ -371,11 +371,11 @@ def _bands(a: ndarray, r: ndarray) -> list[dict[str, Any]]:
 def summary(
     rewards: ndarray, ns: Sequence[int] = (2, 4, 8, 16, 32, 64), *, level: float = 0.9, seed: int = 0
 ) -> dict[str, Any]:
-    """What a profile keeps of a (P, m) table of rewards, as plain data: counts, regime, recipe, bands, dead groups.
+    """What a profile records of a (P, m) table of rewards, as plain data: counts, regime, recipe, bands, dead.
 
     Of graded rewards (any but 0 and 1) `right` counts the samples above 1/2, `mean`, `histogram`, `assign` and `report`
     are of the reward itself, and four keys are added: `graded`, `rewards` (mean per problem), `tallies` and `unsolved`
-    (share of problems whose samples all earned the same, less than 1/2).
+    (share of problems whose samples all earned the same reward, below 1/2).
     """
     table = np.asarray(rewards, dtype=float)
     if not np.isin(table, (0.0, 1.0)).all():
@@ -395,8 +395,8 @@ def summary(
 
 
 def _graded(table: ndarray, ns: Sequence[int], level: float, seed: int) -> dict[str, Any]:
-    """The summary of rewards that are not all 0 or 1. The histogram has bin k for mean rewards nearest to k / m."""
-    m, told, mean = table.shape[1], tallies(table), table.mean(1)
+    """The summary of graded rewards. Bin k of the histogram counts mean rewards nearest to k / m."""
+    m, tallied, mean = table.shape[1], tallies(table), table.mean(1)
     half = m // 2
     assign, report = table[:, :half].sum(1), table[:, half : 2 * half].sum(1)
     found = regime_of_rewards(table)
@@ -407,7 +407,7 @@ def _graded(table: ndarray, ns: Sequence[int], level: float, seed: int) -> dict[
         "report": np.round(report, 4).tolist(), "mean": found.mean, "histogram": histogram(bins, m), "h": found.h,
         "regime": found.name, "why": found.why, "recipe": {"method": method, "why": why},
         "bands": _bands(assign / half, report / half),
-        "dead": [d.data() for d in dead_tallies(told, m, ns, level=level, seed=seed)],
-        "graded": True, "rewards": np.round(mean, 4).tolist(), "tallies": [[list(x) for x in one] for one in told],
+        "dead": [d.data() for d in dead_tallies(tallied, m, ns, level=level, seed=seed)],
+        "graded": True, "rewards": np.round(mean, 4).tolist(), "tallies": [[list(x) for x in one] for one in tallied],
         "unsolved": float(low_and_alike(table, 0).mean()),
     }

@@ -1,12 +1,12 @@
-"""What a curve's runs leave open: a posterior over its shape, on a grid, so that nothing has to converge.
+"""The posterior over a curve's shape given its runs, on a grid, so that nothing has to converge.
 
-Least squares takes one point of the ridge along which a lower asymptote and a steeper rise fit alike, and a bootstrap
-around it stays there. A pilot that stopped before its knee must leave its asymptote open up to 1, so the shape is
-weighed instead: every (tail, A, Cmid, b) of a grid by its likelihood under the runs' pooled noise.
+A lower asymptote and a steeper rise fit a short curve almost equally well. Least squares returns one point of that
+ridge, and a bootstrap around it stays there. If a pilot stopped before its midpoint, its asymptote is uncertain up to
+1. So every (tail, A, Cmid, b) of a grid gets its likelihood under the runs' pooled noise as weight.
 
-Arms are one experiment at several n, so they are weighed together: from one n to the next A, Cmid and b change little
-(IsoCompute, arXiv 2603.12151, figures over n), and an arm that is late leans on those that are not. The grid makes
-this exact: filtering from the smallest n to the largest, then drawing back, gives draws of all curves at once.
+All arms have one posterior: from one n to the next A, Cmid and b change little (IsoCompute, arXiv 2603.12151, figures
+over n), so an arm with short runs borrows strength from the others. On the grid this is exact: forward filtering from
+the smallest n to the largest, then backward sampling, gives joint draws of all curves.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ ASYMPTOTES, MIDPOINTS = 41, 40
 SLOPES = np.geomspace(0.35, 5.0, 13)
 SLOPE, SLOPE_SPREAD = 1.2, 0.5      # prior of b, log-normal: published runs lie in 0.8 to 2 (ScaleRL: 1.56 to 2.01)
 REACH = 64.0                        # the latest midpoint allowed, in units of the pilot's end
-SHARED = 0.95                       # of a run's variance that neighbouring evaluations share; the rest is their own
-USUAL = 9                           # evaluations of a run that count; more of them say the same
-SHAPE = 0.004                       # how far a true curve may lie off the form, in reward: one standard deviation
-ALL = 0.1                           # prior weight of A = 1, that every problem can be learned: without it the end that
-                                    # a set with a verifier often has would be an accident at the edge
+SHARED = 0.95                       # share of a run's variance that neighbouring evaluations have in common
+USUAL = 9                           # evaluations of a run that are used; more add hardly any information
+SHAPE = 0.004                       # standard deviation of a true curve from the form, in reward
+ALL = 0.1                           # prior weight of A = 1 (every problem can be learned), which sets with a verifier
+                                    # often reach; a density alone would give this value no weight
 STEP_A = 0.025                      # change of A per doubling of n, a standard deviation: n is worth 0.04 (hard) to
                                     # 0.09 (easy) of reward over the whole of IsoCompute's range, six doublings
 LATER, STEP_CMID = 0.35, 0.35       # change of ln Cmid: from 0, where only rollouts count, to ln 2, where updates do
 STEP_B = 0.2                        # change of ln b
-BLUR = 3.0                          # of errors, where the whole range is searched for the part that matters
+BLUR = 3.0                          # factor on the errors in the first, coarse search over the whole range
 STRANGE = 0.05                      # share of steps that are four times as wide
-LEFT = 0.05                         # weight that a form keeps whatever the runs say against it: there are others
-                                    # than these, and a study sees a part of a curve
+LEFT = 0.05                         # least weight of a form, whatever its likelihood: the true form may be another, and
+                                    # a study observes only a part of a curve
 
 
 def correlation(C: ndarray, residuals: ndarray) -> float:
-    """How alike evaluations of a run a doubling of C apart are, from pooled residuals (I, K) at C (K,); in [0.3, 0.95].
+    """The correlation of a run's evaluations a doubling of C apart, from residuals (I, K) at C (K,); 0.3 to 0.95.
 
-    Per doubling, so that evaluating more often does not make a run look like several.
+    Per doubling, so that evaluating more often does not count as more runs.
     """
     if len(C) < 2:
         return 0.3
@@ -53,10 +53,10 @@ def correlation(C: ndarray, residuals: ndarray) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
-    """What one arm's runs show: mean reward (K,) at C (K,), its covariance (K, K), and degrees of freedom behind it.
+class ArmMean:
+    """The data of one arm: mean reward (K,) at C (K,), its covariance (K, K) and the degrees of freedom of that.
 
-    `n` is the arm's own; infinite `dof` is a covariance that is known.
+    `n` is the arm's; `dof` is infinite if the covariance is known.
     """
 
     n: int
@@ -68,21 +68,22 @@ class Seen:
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Every (A, Cmid, b) that is weighed: the three axes, one grid for all arms of a study."""
+    """Every (A, Cmid, b) that gets a weight: three axes, the same for all arms of a study."""
 
     A: ndarray
     Cmid: ndarray
     b: ndarray = field(default_factory=lambda: SLOPES)
 
     @staticmethod
-    def of(seen: Sequence[Seen]) -> Grid:
-        """A from the lowest end the noise allows up to 1, Cmid from before the first point to `REACH` times the end."""
+    def of(seen: Sequence[ArmMean]) -> Grid:
+        """A from the lowest asymptote that the noise allows to 1, Cmid from before the first point to `REACH` x the
+        end."""
         lowest = min(float(s.mean[-1] - 3 * np.sqrt(s.covariance[-1, -1])) for s in seen)
         Cmid = np.geomspace(min(s.C[0] for s in seen) / 2, REACH * max(s.C[-1] for s in seen), MIDPOINTS)
         return Grid(np.linspace(np.clip(lowest, 0.0, 0.98), 1.0, ASYMPTOTES), Cmid)
 
     def around(self, draws: ndarray) -> Grid:
-        """A grid as fine that holds draws (..., 3) of this one and little else: two steps beyond them on every side."""
+        """A grid with as many points around draws (..., 3) of this one: two steps beyond them on every side."""
         def axis(old: ndarray, values: ndarray) -> ndarray:
             low, high = np.searchsorted(old, [values.min(), values.max()])
             ends = float(old[max(low - 2, 0)]), float(old[min(high + 2, len(old) - 1)])
@@ -92,13 +93,13 @@ class Grid:
         return Grid(A, np.exp(Cmid), np.exp(b))
 
     def extent(self) -> float:
-        """The prior's mass here, up to a factor that is one for all grids of a study."""
+        """The prior mass of this grid, up to a factor that is the same for all grids of a study."""
         ln_b = np.log(self.b)
         b = np.exp(-0.5 * ((ln_b - np.log(SLOPE)) / SLOPE_SPREAD) ** 2).mean() * (ln_b[-1] - ln_b[0])
         return float(self.ends().sum() * np.log(self.Cmid[-1] / self.Cmid[0]) * b)
 
-    def likelihood(self, seen: Seen, base: float, tail: float) -> ndarray:
-        """The log likelihood (A, Cmid, b) of one arm: Student with its degrees of freedom, normal where infinite."""
+    def likelihood(self, seen: ArmMean, base: float, tail: float) -> ndarray:
+        """The log likelihood (A, Cmid, b) of one arm: Student with its `dof`, normal if that is infinite."""
         precision = np.linalg.inv(seen.covariance)
         share = risen(seen.C, self.Cmid[:, None, None], self.b[None, :, None], tail)        # (Cmid, b, K)
         gap, gain = seen.mean - base, (self.A - base)[:, None, None]
@@ -116,15 +117,15 @@ class Grid:
         return np.asarray(out / out.sum())
 
     def ends(self) -> ndarray:
-        """The prior mass of each asymptote (A,): Jeffreys' for a share, as A is the share of problems that can be
-        learned, with the density 1 / (pi sqrt(A (1 - A))); and `ALL` at 1.
+        """The prior mass of each asymptote (A,): `ALL` at 1, and Jeffreys' prior for a share, density
+        1 / (pi sqrt(A (1 - A))), because A is the share of problems that can be learned.
         """
         middles = (self.A[:-1] + self.A[1:]) / 2
         below = 2 / np.pi * np.arcsin(np.sqrt(np.concatenate([self.A[:1], middles, self.A[-1:]])))
         return np.asarray((1 - ALL) * np.diff(below) + ALL * (self.A == 1.0))
 
     def steps(self, doublings: float) -> tuple[ndarray, ndarray, ndarray]:
-        """How each parameter may change from one n to an n this many doublings larger: rows sum to 1 over the new."""
+        """The transition of each parameter from one n to an n this many doublings larger: each row sums to 1."""
         wide = np.sqrt(doublings)
         return (_step(self.A, 0.0, STEP_A * wide, self.ends()),
                 _step(np.log(self.Cmid), LATER * doublings, STEP_CMID * wide),
@@ -142,7 +143,7 @@ def _step(x: ndarray, shift: float, sd: float, prior: ndarray | float = 1.0) -> 
 class Chain:
     """The joint posterior of all arms under one form: filtered weights per arm, and the evidence for the form.
 
-    Arms are ordered by n. `filtered[i]` (A, Cmid, b) is what arms 0..i say of arm i, summing to 1.
+    Arms are ordered by n. `filtered[i]` (A, Cmid, b) is the posterior of arm i given arms 0..i; it sums to 1.
     """
 
     grid: Grid
@@ -170,13 +171,13 @@ class Chain:
 
 
 def _pick(weights: ndarray, u: ndarray) -> ndarray:
-    """For each column of weights (X, D) the place where its running sum passes u (D,) of the whole."""
+    """For each column of weights (X, D) the index at which its cumulative sum passes u (D,) of the total."""
     reached = np.cumsum(weights, axis=0)
     return np.minimum((reached < u * reached[-1]).sum(0), len(weights) - 1)
 
 
-def chain(seen: Sequence[Seen], base: float, tail: float, grid: Grid) -> Chain:
-    """The posterior of every arm given all arms, under one form: exact on the grid, by filtering from n to n."""
+def chain(seen: Sequence[ArmMean], base: float, tail: float, grid: Grid) -> Chain:
+    """The posterior of every arm given all arms, under one form: exact on the grid, by filtering over n."""
     ahead, evidence = grid.prior(), 0.0
     filtered: list[ndarray] = []
     steps = [grid.steps(float(np.log2(b.n / a.n))) for a, b in pairwise(seen)]
@@ -192,12 +193,12 @@ def chain(seen: Sequence[Seen], base: float, tail: float, grid: Grid) -> Chain:
     return Chain(grid, steps, filtered, evidence)
 
 
-def joint(seen: Sequence[Seen], base: float, tail: float, u: ndarray) -> Chain:
-    """The posterior of every arm given all arms, under one form, on a grid that is fine where the weight is.
+def joint(seen: Sequence[ArmMean], base: float, tail: float, u: ndarray) -> Chain:
+    """The posterior of every arm given all arms, under one form, on a grid that is fine where the posterior is.
 
-    The whole range is weighed first, with errors `BLUR` times as large so that no ridge falls between its cells, and
-    what uniforms u (arms, 3, D) draw of it tells where to look closely. The evidence is put back into units of the
-    whole range, which is one for every form.
+    A first pass covers the whole range, with errors `BLUR` times as large, so that no ridge falls between cells. The
+    draws from it, by uniforms u (arms, 3, D), define the fine grid. The evidence is then rescaled to the whole range,
+    which is the same for every form.
     """
     whole = Grid.of(seen)
     blurred = [replace(arm, covariance=BLUR**2 * arm.covariance) for arm in seen]
@@ -206,10 +207,10 @@ def joint(seen: Sequence[Seen], base: float, tail: float, u: ndarray) -> Chain:
     return replace(fine, evidence=fine.evidence + np.log(close.extent() / whole.extent()))
 
 
-def shares(evidence: Sequence[float]) -> ndarray:
-    """The weight of each form from its log evidence over all arms, summing to 1; none falls below `LEFT` or so.
+def form_weights(evidence: Sequence[float]) -> ndarray:
+    """The weight of each form from its log evidence over all arms, summing to 1; each is at least about `LEFT`.
 
-    The form is one for the whole study: arms differ in how fast and how far, not in kind, and together they can tell.
+    All arms have the same form: they differ in speed and asymptote, and one arm alone rarely identifies the form.
     """
     likely = np.exp(np.array(evidence) - max(evidence))
     floored = likely / likely.sum() + LEFT
@@ -217,9 +218,9 @@ def shares(evidence: Sequence[float]) -> ndarray:
 
 
 def dearer(drawn: ndarray, tails: Sequence[float], base: float, C: float, most: float) -> ndarray:
-    """The log of how many times C each arm needs to reach what the best arm has at C: (arms, D), from 0 to ln `most`.
+    """ln of the factor on C that each arm needs for the reward of the best arm at C: (arms, D), from 0 to ln `most`.
 
-    `drawn` (arms, D, 4) are joint draws: the form's place, A, Cmid, b.
+    `drawn` (arms, D, 4) are joint draws: the form's index, A, Cmid, b.
     """
     which, A, Cmid, b = np.moveaxis(drawn, -1, 0)
     reward, need = np.empty(A.shape), np.empty(A.shape)
@@ -231,14 +232,14 @@ def dearer(drawn: ndarray, tails: Sequence[float], base: float, C: float, most: 
     for place, tail in enumerate(tails):
         at = which == place
         need[at] = reached(share[at], Cmid[at], b[at], tail)
-    behind = reward < reward.max(0) - 1e-9      # at its asymptote to the last digit, even the best would need for ever
+    behind = reward < reward.max(0) - 1e-9      # at its asymptote to the last digit, even the best arm would need inf
     return np.asarray(np.where(behind, np.log(np.clip(need / C, 1.0, most)), 0.0))
 
 
 def thinned(C: ndarray) -> ndarray:
-    """Places of at most `USUAL` of the evaluation points C (K,), evenly spaced in ln C, ends included.
+    """Indices of at most `USUAL` of the evaluation points C (K,), evenly spaced in ln C, ends included.
 
-    Neighbouring evaluations of a run say nearly the same; evaluating more often must not make it look surer.
+    Neighbouring evaluations of a run are strongly correlated; evaluating more often must not reduce the uncertainty.
     """
     wanted = np.linspace(np.log(C[0]), np.log(C[-1]), USUAL)
     nearest = np.abs(np.log(C)[None, :] - wanted[:, None]).argmin(1)
@@ -246,7 +247,7 @@ def thinned(C: ndarray) -> ndarray:
 
 
 def covariance(C: ndarray, sd: ndarray, rho: float) -> ndarray:
-    """The covariance (K, K) of a mean curve with standard errors sd (K,) at C (K,): rho to the doublings between."""
+    """The covariance (K, K) of a mean curve with standard errors sd (K,) at C (K,): correlation rho^doublings."""
     apart = np.abs(np.log2(C)[:, None] - np.log2(C)[None, :])
     shared = SHARED * rho**apart + (1 - SHARED) * np.eye(len(C))
     return np.asarray(np.outer(sd, sd) * shared + SHAPE**2 * np.eye(len(C)))

@@ -1,8 +1,8 @@
-"""What a few runs can tell: differences with intervals that hold for three seeds, and the seeds that an effect takes.
+"""Statistics of few runs: differences with intervals that are valid for three seeds, power, and seeds for an effect.
 
 A percentile bootstrap over three seeds cannot give a 90 % interval: resampling a mean never leaves the range of the
-runs. So the interquartile mean and the stratified bootstrap of rliable (Agarwal et al. 2021, arXiv 2108.13264) describe
-here, and Student's intervals decide.
+runs. So the interquartile mean and the stratified bootstrap of rliable (Agarwal et al. 2021, arXiv 2108.13264) only
+describe, and decisions use Student's intervals.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from isocost.chance import Purpose, generator
 from isocost.errors import UserError
 
 POWER = 0.8
-PAIRS = 5               # seeds that both arms have from which on runs are compared in pairs: see `difference`
-LEVEL = 0.9             # of intervals that describe
+PAIRS = 5               # common seeds of two arms from which on runs are compared in pairs: see `difference`
+LEVEL = 0.9             # of every interval, unless stated
 RESAMPLES = 2000
-MOST = 10_000           # seeds per arm beyond which an effect is called too small to detect
+MOST = 10_000           # an effect that needs more seeds per arm is reported as too small to detect
 
 
 def iqm(values: ndarray) -> ndarray:
     """The interquartile mean over the last axis, (..., R) -> (...): the mean of the middle half of all runs together.
 
-    As in rliable, a quarter of the values, rounded down, is cut off at either end.
+    As in rliable, a quarter of the values, rounded down, is removed at either end.
     """
     ranked = np.sort(values, axis=-1)
     cut = ranked.shape[-1] // 4
@@ -40,10 +40,10 @@ def bootstrap(
     strata: Sequence[ndarray], statistic: Callable[[ndarray], ndarray] = iqm, *, level: float = LEVEL, seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> tuple[float, float]:
-    """A percentile interval by the stratified bootstrap: the runs of every stratum are drawn anew, within it.
+    """A percentile interval by the stratified bootstrap: runs are resampled within their stratum.
 
-    `statistic` takes samples (S, R) of all runs to (S,).
-    Never wider than from the lowest run to the highest: with few runs it describes them and decides nothing.
+    `statistic` maps samples (S, R) of all runs to (S,). The interval is never wider than the range of the runs, so with
+    few runs it is descriptive only.
     """
     rng = generator(seed, Purpose.BOOTSTRAP, resamples)
     drawn = [np.sort(s)[rng.integers(len(s), size=(resamples, len(s)))] for s in strata]
@@ -52,9 +52,9 @@ def bootstrap(
 
 
 def pooled_sd(samples: Sequence[ndarray]) -> tuple[float, int] | None:
-    """The standard deviation that samples (S,) of unlike means share, and its degrees of freedom, sum of (S - 1).
+    """The pooled standard deviation of samples (S,) with different means, and its degrees of freedom, sum of (S - 1).
 
-    None where no sample has two values, or none that differ: then nothing was measured.
+    None if no sample has two values, or if none differ: then no spread was measured.
     """
     dof = sum(max(len(s) - 1, 0) for s in samples)
     square = sum(float(((s - s.mean()) ** 2).sum()) for s in samples if len(s))
@@ -63,7 +63,7 @@ def pooled_sd(samples: Sequence[ndarray]) -> tuple[float, int] | None:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A difference with its standard error and the degrees of freedom behind that."""
+    """A difference with its standard error and the degrees of freedom of that."""
 
     value: float
     se: float
@@ -84,13 +84,14 @@ Runs = Mapping[str, Mapping[int, float]]      # family -> seed -> a number of th
 
 
 def difference(a: Runs, b: Runs, floor: float) -> Estimate | None:
-    """Mean of a less mean of b, averaged over families with equal weights; None where a spread cannot be known.
+    """Mean of a minus mean of b, averaged over families with equal weights; None if a spread cannot be estimated.
 
-    In a family with `PAIRS` seeds or more in common the differences of runs of one seed, Student with one degree of
-    freedom fewer than pairs; else Welch (1947), who lets the arms differ in spread, with Satterthwaite's degrees of
-    freedom. Pairs cost half of the degrees of freedom, which three or four seeds cannot spare, and are worth much where
-    runs of one seed end alike: on the built-in problems hardly at high learning rates, closely at low ones. Families
-    add up by the same rule. `floor` is the smallest standard deviation of a run that is believed.
+    A family with `PAIRS` or more common seeds uses the differences between runs of one seed, with one degree of freedom
+    fewer than pairs. Other families use Welch's test (1947), which allows the arms different spreads, with
+    Satterthwaite's degrees of freedom. Pairing halves the degrees of freedom, too costly with three or four seeds. It
+    gains much if runs of one seed end at similar rewards: on the built-in problems hardly at high learning rates,
+    closely at low ones. Families are combined by Satterthwaite's rule too. `floor` is the smallest standard deviation
+    of a run that is assumed.
     """
     families = sorted(set(a) & set(b))
     parts = [_part(a[f], b[f], floor) for f in families]
@@ -105,7 +106,7 @@ def difference(a: Runs, b: Runs, floor: float) -> Estimate | None:
 
 def _part(a: Mapping[int, float], b: Mapping[int, float], floor: float
           ) -> tuple[float, list[tuple[float, int]]] | None:
-    """One family: the difference of means, and the variances that make up its own with their degrees of freedom."""
+    """One family: the difference of means, and (variance, degrees of freedom) of each term of its variance."""
     both = sorted(set(a) & set(b))
     if len(both) >= PAIRS:
         d = np.array([a[s] - b[s] for s in both])
@@ -118,14 +119,14 @@ def _part(a: Mapping[int, float], b: Mapping[int, float], floor: float
 
 
 def smallest(se: float, dof: float, alpha: float, power: float = POWER) -> float:
-    """The minimum detectable difference of a two-sided Student test at `alpha`, of an estimate with this standard
-    error: the true difference that the test finds, with the right sign, with this power. Infinite without a degree of
-    freedom.
+    """The minimum detectable difference of a two-sided Student test at `alpha` for an estimate with this standard
+    error: the true difference that the test detects, with the right sign, with this power. Infinite if `dof` is 0.
 
     se d, where a noncentral t with `dof` degrees of freedom and noncentrality d exceeds t(dof, 1 - alpha / 2) with
     probability `power` (Lehmann and Romano 2005, Testing Statistical Hypotheses, section 5.2; Cohen 1988, chapter 2).
-    This is exact. The usual sum of two central quantiles, t(dof, 1 - alpha / 2) + t(dof, power), is not: the spread is
-    estimated once, not twice. At alpha 0.1 and power 0.8 the sum is 6 % too small at 1 degree of freedom and 1 % too
+    This is exact. The usual sum of two central quantiles, t(dof, 1 - alpha / 2) + t(dof, power), is not, because the
+    spread is estimated once, not twice. At alpha 0.1 and power 0.8 the sum is 6 % too small at 1 degree of freedom and
+    1 % too
     large at 3 to 10.
     """
     return se * _standardized(dof, alpha, power) if dof > 0 else inf
@@ -144,74 +145,74 @@ def _standardized(dof: float, alpha: float, power: float) -> float:
     return high
 
 
-# Three tests compare two arms of so many seeds. The difference of their means has the standard error sd sqrt(2 / seeds)
-# in all of them, `sd` of one run of either arm; they differ in the degrees of freedom of the estimated sd, and so in
-# what they detect: with three seeds and sd 0.02, 0.065 in pairs (2), 0.054 by Welch's test (3), 0.044 in a grid of five
-# arms (10).
+# Three tests compare two arms with so many seeds each. In all of them the difference of the means has the standard
+# error sd sqrt(2 / seeds), with `sd` of one run. They differ in the degrees of freedom (in brackets) of the estimated
+# sd, and so in the minimum detectable difference: with three seeds and sd 0.02 it is 0.065 in pairs (2), 0.054 by
+# Welch's test (3), and 0.044 in a grid of five arms (10).
 
 
 def detectable(seeds: int, arms: int, sd: float, *, level: float = LEVEL, power: float = POWER) -> float:
-    """Minimum detectable difference between two arms of a grid, whose spread is pooled over all its `arms`:
-    arms (seeds - 1) degrees of freedom. Infinite with one seed, which says nothing of the noise."""
+    """Minimum detectable difference between two arms of a grid, with the spread pooled over all its `arms`:
+    arms (seeds - 1) degrees of freedom. Infinite with one seed, which does not measure the noise."""
     return smallest(sd * sqrt(2 / seeds), arms * (seeds - 1), 1 - level, power)
 
 
 def detectable_paired(seeds: int, sd: float, *, level: float = LEVEL, power: float = POWER) -> float:
-    """The same of runs in pairs of one seed, as an audit compares them: seeds - 1 degrees of freedom.
+    """The same for runs paired by seed, as in an audit: seeds - 1 degrees of freedom.
 
-    A shared seed shares the order of the problems but hardly how far a run gets, so the two runs of a pair are taken to
-    differ as any two do.
+    Runs of one seed have the problems in the same order, but their rewards are hardly correlated, so the two runs of a
+    pair are assumed to be independent.
     """
     return smallest(sd * sqrt(2 / seeds), seeds - 1, 1 - level, power)
 
 
-def effect_seen(seeds: int, sd: float, alpha: float) -> float:
-    """The same of a comparison (`difference`): in pairs from `PAIRS` seeds on, else by Welch's test, which has about
+def detectable_in_comparison(seeds: int, sd: float, alpha: float) -> float:
+    """The same for a comparison (`difference`): in pairs from `PAIRS` seeds on, else by Welch's test, which has about
     one degree of freedom fewer than a test that pools the two spreads."""
     welch = max(1, 2 * seeds - 3) if seeds > 1 else 0
     return smallest(sd * sqrt(2 / seeds), seeds - 1 if seeds >= PAIRS else welch, alpha)
 
 
 def seeds_for(effect: float, sd: float, *, level: float = LEVEL, power: float = POWER) -> int | None:
-    """The fewest seeds per arm at which `detectable_paired` is at most |effect|; None where `MOST` do not suffice.
+    """The fewest seeds per arm at which `detectable_paired` is at most |effect|; None if `MOST` are too few.
 
     Raises:
         UserError: for a negative sd or an effect that is not a number.
     """
     if not (isfinite(effect) and isfinite(sd) and sd >= 0):
-        raise UserError(f"seeds are counted for a finite effect and spread, not {effect:g} and {sd:g}")
+        raise UserError(f"expected a finite effect and a finite sd of at least 0, got {effect:g} and {sd:g}")
     return _fewest(effect, sd, 1 - level, power, lambda seeds: detectable_paired(seeds, sd, level=level, power=power))
 
 
-def seeds_that_see(effect: float, sd: float, alpha: float) -> int | None:
-    """The fewest seeds per arm at which `effect_seen` is at most |effect|; None where `MOST` do not suffice."""
-    return _fewest(effect, sd, alpha, POWER, lambda seeds: effect_seen(seeds, sd, alpha))
+def seeds_for_comparison(effect: float, sd: float, alpha: float) -> int | None:
+    """The fewest seeds per arm at which `detectable_in_comparison` is at most |effect|; None if `MOST` are too few."""
+    return _fewest(effect, sd, alpha, POWER, lambda seeds: detectable_in_comparison(seeds, sd, alpha))
 
 
 def _fewest(effect: float, sd: float, alpha: float, power: float, detected: Callable[[int], float]) -> int | None:
     if effect == 0:
         return None
-    known = float(ndtri(1 - alpha / 2) + ndtri(power)) * sd / abs(effect)      # with a spread that is known, and fewer
+    known = float(ndtri(1 - alpha / 2) + ndtri(power)) * sd / abs(effect)      # a known sd takes fewer: a lower bound
     return next((k for k in range(max(2, ceil(2 * known**2)), MOST + 1) if detected(k) <= abs(effect)), None)
 
 
-def shares(p: Sequence[Sequence[float]], alphas: Sequence[float]) -> list[list[float]]:
-    """The error allowed to every pair (inner) of every question (outer), so that all calls together keep their sum.
+def error_shares(p: Sequence[Sequence[float]], alphas: Sequence[float]) -> list[list[float]]:
+    """The error level of every pair (inner) of every question (outer): all tests together err at most at sum(alphas).
 
-    Within a question Holm's (1979): the i-th smallest of m p-values is held to alpha / (m - i), until one fails; those
-    left are held to what the failed one was. A question all of whose pairs are told hands its share on to the next
-    (Wiens 2003): what is not needed is not wasted.
+    Within a question Holm's method (1979): the i-th smallest of m p-values is tested at alpha / (m - i), until one is
+    not significant; the rest are tested at that level too. If all pairs of a question are significant, its alpha is
+    added to the next question's (fallback procedure, Wiens 2003).
     """
     out, carried = [], 0.0
     for own, alpha in zip(p, alphas, strict=True):
         alpha += carried
-        held, told = [0.0] * len(own), True
+        levels, significant = [0.0] * len(own), True
         at = alpha / max(len(own), 1)
         for rank, i in enumerate(sorted(range(len(own)), key=lambda i: own[i])):
-            if told:
+            if significant:
                 at = alpha / (len(own) - rank)
-                told = own[i] < at
-            held[i] = at
-        out.append(held)
-        carried = alpha if told else 0.0
+                significant = own[i] < at
+            levels[i] = at
+        out.append(levels)
+        carried = alpha if significant else 0.0
     return out

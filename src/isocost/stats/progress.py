@@ -1,6 +1,6 @@
-"""Pass rates per problem, now against those of the base policy: histogram, problems learned and forgotten, uniformity.
+"""Pass rates per problem relative to the base policy: histogram, problems learned and forgotten, uniformity of gains.
 
-Evaluations keep these numbers; `isocost.laws.interference` reads them from records.
+Evaluations record these numbers; `isocost.laws.interference` reads them.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from scipy.special import betaln
 from isocost.stats.passk import beta_binomial
 
 BINS = 16               # bin k holds the rates nearest to k of 16, the samples of a profile
-SOLVED = 1 / 16         # a pass rate from here on is above zero: 1 of 16
-UNSOLVED = 1 / 32       # one below it counts as zero; the gap keeps what only trembles from counting
+SOLVED = 1 / 16         # a pass rate of at least this counts as above zero: 1 of 16
+UNSOLVED = 1 / 32       # a pass rate below this counts as zero; between the two, fluctuations are not counted
 
 
 def bins_of(rates: ndarray) -> ndarray:
-    """The bin of each pass rate: (P,) whole numbers 0..16, halves upwards; beyond [0, 1] in the end bins."""
+    """The bin of each pass rate: (P,) integers 0..16, halves rounded up; rates outside [0, 1] go to the end bins."""
     return np.clip(np.floor(np.asarray(rates, dtype=float) * BINS + 0.5), 0, BINS).astype(int)
 
 
 def against(rates: Sequence[float] | ndarray, base: Sequence[float | None] | ndarray) -> dict[str, Any]:
-    """What an evaluation keeps of pass rates (P,) now and at the base, as plain data; NaN or None: not scored.
+    """What an evaluation records of pass rates (P,) now and at the base, as plain data; NaN or None: not scored.
 
-    `histogram` counts problems in each of 17 bins of the rate now; `by_base` is the mean rate now of the problems of
-    each bin of the rate then (None: there were none). `forgotten` counts problems that began at 1/16 or more and are
-    below 1/32 now, `learned` those that went the other way.
+    `histogram` counts problems in each of 17 bins of the rate now. `by_base` is the mean rate now of the problems in
+    each bin of the base rate (None: no problem). `forgotten` counts problems at 1/16 or more at the base and below 1/32
+    now; `learned` counts the opposite.
     """
     now, then = np.array(rates, dtype=float), np.array(base, dtype=float)
-    seen = np.isfinite(now)
-    both = seen & np.isfinite(then)
+    scored = np.isfinite(now)
+    both = scored & np.isfinite(then)
     now_of, then_of = now[both], then[both]
     began = bins_of(then_of)
     return {
-        "histogram": np.bincount(bins_of(now[seen]), minlength=BINS + 1).tolist(),
+        "histogram": np.bincount(bins_of(now[scored]), minlength=BINS + 1).tolist(),
         "by_base": [float(now_of[began == k].mean()) if (began == k).any() else None for k in range(BINS + 1)],
         "forgotten": int(((then_of >= SOLVED) & (now_of < UNSOLVED)).sum()),
         "learned": int(((then_of < UNSOLVED) & (now_of >= SOLVED)).sum()),
@@ -46,10 +46,10 @@ def against(rates: Sequence[float] | ndarray, base: Sequence[float | None] | nda
 
 def uniformity(by_base: Sequence[float | None] | ndarray, then: Sequence[float | None] | ndarray,
                weights: Sequence[int] | ndarray) -> float:
-    """How evenly bins (17,) have closed their distance to 1: now against `then`, weighted by their problems.
+    """How uniform the gains of bins (17,) are, from `then` to now, weighted by their numbers of problems.
 
-    With g the share of 1 - then that a bin has closed and m its mean: 1 - mean|g - m| / 2m, Hoover's index from the
-    other side, at least 0; NaN where m <= 0. Bins within 1/32 of 1 have no room and are left out.
+    With g the share of 1 - then that a bin has gained, and m its mean: 1 - mean|g - m| / 2m, one minus Hoover's index,
+    at least 0; NaN if m <= 0. Bins within 1/32 of 1 cannot gain and are left out.
     """
     now, before, w = (np.array(x, dtype=float) for x in (by_base, then, weights))
     room = np.isfinite(now) & np.isfinite(before) & (w > 0)
@@ -63,10 +63,10 @@ def uniformity(by_base: Sequence[float | None] | ndarray, then: Sequence[float |
 
 
 def chance_of_zero(histogram: Sequence[int] | ndarray, samples: int | None) -> float | None:
-    """The share of problems with a right sample at first and none at the next look, where no rate has changed.
+    """The expected share of problems with a right sample at one evaluation and none at the next, if no rate changed.
 
-    From a beta-binomial through the base's histogram: E[(1 - q^s) q^s] with q = 1 - p. None for more than 16 samples,
-    which 17 bins do not tell apart. Looks that share random numbers, as a run's do, differ less: this is a bound.
+    From a beta-binomial fitted to the base's histogram: E[(1 - q^s) q^s] with q = 1 - p. None for more than 16 samples,
+    which 17 bins do not resolve. Evaluations of one run share random numbers and differ less, so this is a bound.
     """
     if samples is None:
         return 0.0

@@ -13,7 +13,7 @@ from isocost.laws.curves import PASS, Curve, attempts_of, curves
 from isocost.laws.fit import fit_law
 from isocost.laws.interference import by_n, interferences
 from isocost.laws.law import Flag
-from isocost.laws.overfit import Overfit, overfitting, told
+from isocost.laws.overfit import Overfit, describe, overfitting
 from isocost.planner import pilot as pilots
 from isocost.runs import measure, source
 from isocost.runs.files import read_json
@@ -116,7 +116,7 @@ def _law(home: Home) -> laws.Law:
     seen = _with_base(home.source, home.path, _pilot_curves(home, metric))
     law = _flagged(fit_law(seen, seed=home.asked["seed"]), home.any_run)
     over = overfitted(home)
-    flags = [Flag("overfitting", told(over))] if over else []
+    flags = [Flag("overfitting", describe(over))] if over else []
     if metric != PASS:
         flags.append(Flag("metric", f"this law is of {metric}: such values were found hard to predict (arXiv "
                                     "2603.12151), so take n, B, M and the rate from it and not the reward"))

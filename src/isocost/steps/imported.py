@@ -19,16 +19,18 @@ import numpy as np
 
 from isocost.errors import UserError
 from isocost.laws.curves import Curve, curves
-from isocost.laws.law import Law
+from isocost.laws.law import EXTRAPOLATION, Law
 from isocost.planner import rollouts as plans
 from isocost.planner.budget import MEASURED, Bill, Budget, Machine, Prices, Timing, in_every_unit, measure_timing
+from isocost.planner.evaluation import EvaluationPlan
 from isocost.planner.learning_rate import EXPONENT, NOISE, RateRule, by_n
-from isocost.planner.pilot import COMMON, EXTRAPOLATION, Evaluation, PilotPlan, Run, detectable, whole
-from isocost.planner.rollouts import IMPORTED, Arm, Check, prescribe
-from isocost.planner.study_runs import WARMUP_SHARE
+from isocost.planner.pilot import PilotPlan
+from isocost.planner.rollouts import IMPORTED, Check, PlannedArm, prescribe
+from isocost.planner.study_runs import COMMON, WARMUP_SHARE, PlannedRun, whole
 from isocost.runs import measure, schema
 from isocost.runs.record import read_json
 from isocost.runs.schema import BILLED
+from isocost.stats.power import detectable
 from isocost.steps import results, spending
 from isocost.steps.folder import Home
 from isocost.words import counted
@@ -127,7 +129,7 @@ def pilot_of(folder: Path, seen: Sequence[Curve], budget: Budget | None) -> Pilo
         train_bill=prices.bill([(middle, batch // middle if batch else B, train_C, 1)], timing),
         prices=prices,
         timing=timing,
-        evaluation=Evaluation(HELD, 1),
+        evaluation=EvaluationPlan(HELD, 1),
         sd=sd,
         sd_source=source,
         detectable=effect if effect and isfinite(effect) else None,
@@ -142,9 +144,9 @@ def pilot_of(folder: Path, seen: Sequence[Curve], budget: Budget | None) -> Pilo
     )
 
 
-def _run(curve: Curve) -> Run:
+def _run(curve: Curve) -> PlannedRun:
     purpose, _, rest = curve.run.partition("-n")
-    return Run(purpose, curve.n, curve.B, int(curve.C[-1]), 1.0, int(rest.rpartition("-s")[2]), curve.seed)
+    return PlannedRun(purpose, curve.n, curve.B, int(curve.C[-1]), 1.0, int(rest.rpartition("-s")[2]), curve.seed)
 
 
 def _spread(seen: Sequence[Curve]) -> tuple[float, str]:
@@ -278,7 +280,7 @@ def _problems(seen: Sequence[Curve], n: int) -> int | None:
     return max(1, round(float(np.mean(sizes)))) if sizes else None
 
 
-def _warms_up(home: Home, arm: Arm) -> Check:
+def _warms_up(home: Home, arm: PlannedArm) -> Check:
     """The check that the warm-up of the imported runs, capped at the length of the next run, is a small share of it."""
     holds = arm.warmup <= WARMUP_SHARE * arm.M
     text = f"{arm.warmup} of {arm.M} updates warm up (at most {WARMUP_SHARE:.0%})"

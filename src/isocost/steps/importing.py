@@ -12,7 +12,7 @@ from isocost.display import Shown
 from isocost.errors import UserError
 from isocost.jsonfile import finite, write_json
 from isocost.laws.curves import curves
-from isocost.planner.study_runs import Run
+from isocost.planner.study_runs import PlannedRun
 from isocost.runs import files as records
 from isocost.runs import measure, schema, source
 from isocost.runs.files import read_json
@@ -181,7 +181,7 @@ def _into_study(runs: Sequence[Imported], out: Path, asked: Asked) -> tuple[Impo
                 "once: leave one out, or give the seeds they were run with"
             )
         known[run.digest] = arms[run.n, seed] = _where(run)
-        placed.append((run, seed, Run("pilot", run.n, run.B, 0, 1.0, len(taken), seed).name))
+        placed.append((run, seed, PlannedRun("pilot", run.n, run.B, 0, 1.0, len(taken), seed).name))
     for run, seed, name in placed:
         write(run, out / "runs" / name, name=name, purpose="pilot", seed=seed)
     if not (out / "study.json").exists():

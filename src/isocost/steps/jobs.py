@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
-from isocost.planner.evaluation import Evaluation
+from isocost.planner.evaluation import EvaluationPlan
 from isocost.planner.learning_rate import RateRule
 from isocost.planner.pilot import PilotPlan
-from isocost.planner.study_runs import Run
+from isocost.planner.study_runs import PlannedRun
 from isocost.runs.launch.local import run_all
 from isocost.runs.run import Job, reopen
 from isocost.steps import spending
@@ -35,7 +35,7 @@ def workers_for(home: Home, asked: int | None, observer: Observer) -> int:
 def run_phase(
     home: Home,
     planned: PilotPlan,
-    runs: Sequence[Run],
+    runs: Sequence[PlannedRun],
     rule: RateRule,
     title: str,
     observer: Observer,
@@ -74,8 +74,8 @@ def _refuse_elsewhere(jobs: Sequence[Job], folder: Path) -> None:
 
 
 def job_of(
-    home: Home, run: Run, rule: RateRule, points: Sequence[int], seal: str | None = None,
-    evaluation: Evaluation | None = None,
+    home: Home, run: PlannedRun, rule: RateRule, points: Sequence[int], seal: str | None = None,
+    evaluation: EvaluationPlan | None = None,
 ) -> Job:
     """A planned run as a job for a worker, evaluated as its plan says, else as the study's setting does."""
     asked, setting = home.asked, home.setting

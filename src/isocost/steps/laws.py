@@ -87,7 +87,7 @@ def fit_points(law: str, path: str | Path, *, x: str = "x", y: str = "y", run: s
     points = read_points(Path(path), x=x, y=y, run=run)
     found = estimate(LAWS[law], points, level)
     return PointsFit(
-        law, LAWS[law].equation, len(points.x), points.runs if points.told else None, level, _draws(points),
+        law, LAWS[law].equation, len(points.x), points.runs if points.runs_named else None, level, _draws(points),
         tuple(Parameter(e.name, e.value, _known(e.low), _known(e.high)) for e in found),
     )
 
@@ -97,7 +97,7 @@ def _known(x: float) -> float | None:
 
 
 def _draws(points: Points) -> str:
-    if not points.told:
+    if not points.runs_named:
         return "every point counts as independent; if several are of one run, name runs in a column `run`"
     if points.runs < 3:
         return f"{points.runs} run{'s' * (points.runs > 1)}: the spread between runs is unknown; it needs 3 or more"

@@ -13,7 +13,7 @@ from isocost import methods as catalogue
 from isocost.display import Shown, Text
 from isocost.errors import UserError
 from isocost.jsonfile import finite
-from isocost.planner.study_runs import Run
+from isocost.planner.study_runs import PlannedRun
 from isocost.recipe import describe, diff
 from isocost.runs import files as records
 from isocost.runs import measure
@@ -31,7 +31,7 @@ FILES = (
     "report.html",
 )
 LISTED = MEASURED.needing(method=str, purpose=str)
-PILOT = Keys({"runs": Each(Run)})
+PILOT = Keys({"runs": Each(PlannedRun)})
 
 
 # studies and runs ---------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def _steps(path: Path) -> list[str]:
     """The steps of a study by name, in order; an unfinished pilot with the number of its runs that have ended."""
     steps = {f.split(".")[0]: "" for f in FILES if (path / f).exists()}
     if "pilot" in steps:
-        names = [Run.of(r).name for r in read_json(path / "pilot.json", PILOT)["runs"]]
+        names = [PlannedRun.of(r).name for r in read_json(path / "pilot.json", PILOT)["runs"]]
         over = sum(ended(path / "runs" / name) for name in names)
         started = any((path / "runs" / name).exists() for name in names)
         if not names:

@@ -9,7 +9,7 @@ from pathlib import Path
 from isocost.errors import Interrupted, UserError
 from isocost.laws.curves import curves
 from isocost.planner.budget import Machine, measure_timing, worded
-from isocost.planner.learning_rate import RateRule, fit_rate, shift, trials
+from isocost.planner.learning_rate import RateRule, fit_rate, probe_results, shift
 from isocost.planner.pilot import PilotPlan
 from isocost.runs.files import read_json
 from isocost.runs.launch.local import ended
@@ -69,7 +69,7 @@ def _run(home: Home, planned: PilotPlan, workers: int | None, observer: Observer
     with home.phase("probe"):
         run_phase(home, planned, planned.of_purpose("probe"), planned.rate, "learning-rate probe", observer, workers)
     if not home.has("rate.json"):
-        seen = trials(curves(home.path)) if planned.of_purpose("probe") else []
+        seen = probe_results(curves(home.path)) if planned.of_purpose("probe") else []
         start = planned.rate
         home.write("rate.json", (fit_rate(seen, start.reference, start.exponent) if seen else start).data())
     rule = RateRule.of(home.read("rate.json", "pilot"))

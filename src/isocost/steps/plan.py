@@ -15,8 +15,8 @@ from isocost.planner import pilot as pilots
 from isocost.planner import rollouts as plans
 from isocost.planner.afford import EVALUATION_SHARE, MOST_SAMPLES, plan_pilot
 from isocost.planner.budget import Bill, Budget, Machine, measure_timing
+from isocost.planner.evaluation import EvaluationPlan
 from isocost.planner.learning_rate import RateRule, given, starting_rule
-from isocost.planner.pilot import Evaluation
 from isocost.planner.rollouts import prescribe
 from isocost.runs.record import read_json
 from isocost.runs.run import method_defaults
@@ -185,7 +185,7 @@ def _plan_pilot(
         rate=rate,
         B=groups,
         batch=fixed_batch,
-        evaluation=Evaluation(held_out, None if exact else samples or home.setting.samples),
+        evaluation=EvaluationPlan(held_out, None if exact else samples or home.setting.samples),
         attempts=attempts_of(home.metric),
         evaluation_share=evaluation_share,
         most_samples=samples or max(home.setting.samples, MOST_SAMPLES),

@@ -22,7 +22,7 @@ from isocost.planner import rollouts as plans
 from isocost.planner.budget import Bill
 from isocost.planner.learning_rate import RateRule, Shift
 from isocost.planner.more import More
-from isocost.planner.seeds import Comparison
+from isocost.planner.seeds import ComparisonPower
 from isocost.runs.record import SCHEMA
 from isocost.stats.intervals import Interval
 
@@ -280,7 +280,7 @@ class Plan(plans.Plan, Shown):
     units: Data | None = None
     evaluating: Data | None = None
     more: tuple[More, ...] = ()
-    sees: Comparison | None = None
+    sees: ComparisonPower | None = None
     next: tuple[Data, ...] = ()
     measure: Data | None = None
     extendable: bool = False
@@ -295,7 +295,7 @@ class Plan(plans.Plan, Shown):
             units=data.get("units"),
             evaluating=data.get("evaluating"),
             more=tuple(map(More.of, data.get("more") or ())),
-            sees=Comparison.of(data["sees"]) if data.get("sees") else None,
+            sees=ComparisonPower.of(data["sees"]) if data.get("sees") else None,
             next=tuple(data.get("next") or ()),
             measure=data.get("measure"),
             held=tuple(k for k in plans.BESIDE if k in data),

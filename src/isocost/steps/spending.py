@@ -15,7 +15,7 @@ from isocost.planner.more import more
 from isocost.planner.next_runs import next_runs
 from isocost.planner.pilot import PilotPlan
 from isocost.planner.rollouts import Plan
-from isocost.planner.seeds import Comparison, comparison
+from isocost.planner.seeds import ComparisonPower, comparison
 from isocost.steps.folder import Home
 
 PROFILED, PILOTED = "the profile", "the pilot's runs"
@@ -87,7 +87,7 @@ def _next(law: Law, C: float, most: float) -> list[dict[str, Any]]:
     return [r.data() | {"text": r.text, "option": r.option} for r in next_runs(law, C, most=most)]
 
 
-def _between(law: Law, plan: Plan, seeds: int) -> Comparison | None:
+def _between(law: Law, plan: Plan, seeds: int) -> ComparisonPower | None:
     """The comparison of the prescribed n with the best other at the same C; None where the law has no other."""
     arm = plan.arm
     others = {n: law.predict(n, arm.C)[0] for n in law.ns if n != arm.n}

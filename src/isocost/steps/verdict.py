@@ -16,7 +16,7 @@ from isocost.meter import LEARN, SAMPLE, SCORE
 from isocost.planner import forecast as forecasts
 from isocost.planner.budget import Machine
 from isocost.planner.rollouts import Plan
-from isocost.planner.stopping import Groups, Verdict, judge
+from isocost.planner.stopping import Groups, StoppingVerdict, judge
 from isocost.runs import measure
 from isocost.runs.files import is_run, read_json, tail
 from isocost.runs.launch.local import ended
@@ -74,7 +74,7 @@ def study_of(run: Path) -> Path | None:
 
 def judge_run(
     run: Path, bearings: Bearings, *, target: float | None = None, worth: float | None = None
-) -> Verdict | None:
+) -> StoppingVerdict | None:
     """The verdict on the run in a folder, by its study's metric; None if it has not been evaluated yet.
 
     `target` is the held-out reward wanted at the end, `worth` the least gain that makes more training worth it.
@@ -134,7 +134,7 @@ def groups_of(run: Path, record: Mapping[str, Any]) -> Groups | None:
     return Groups(n, tuple(right))
 
 
-def per_cost(verdict: Verdict, run: Path, machine: Machine) -> dict[str, float]:
+def per_cost(verdict: StoppingVerdict, run: Path, machine: Machine) -> dict[str, float]:
     """Expected gain in reward over the next stretch: per 1,000 rollouts, run-hour, device-hour and unit of money.
 
     Time is by the run's own seconds per rollout.
@@ -152,7 +152,7 @@ def per_cost(verdict: Verdict, run: Path, machine: Machine) -> dict[str, float]:
     return out
 
 
-def short(verdict: Verdict) -> str:
+def short(verdict: StoppingVerdict) -> str:
     """A verdict in a few letters, for a table."""
     if verdict.word == "change n":
         return f"n = {verdict.n}"
@@ -171,7 +171,7 @@ class RunVerdict:
     """
 
     path: str
-    verdict: Verdict
+    verdict: StoppingVerdict
     per_cost: Mapping[str, float]
     ended: bool
     reason: str

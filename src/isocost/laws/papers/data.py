@@ -1,11 +1,11 @@
-"""How far data goes: what more environments, objects, examples or labels buy.
+"""Data scaling: the score with more environments, objects, examples or labels.
 
     1 - score = beta X^alpha                          "Data Scaling Laws in Imitation Learning", arXiv 2410.18647
     R0 + (A - R0) / (1 + (Xmid / X)^b)                the sigmoid of `forms`, which "Scaling RL for Content Moderation",
                                                       arXiv 2512.20061, finds in examples, rollouts and steps alike
 
-Diversity is what the first law is about: environments, objects, pairs of them. Demonstrations of one environment
-saturate, so their number is no X for it.
+X in the first law is a measure of diversity: environments, objects, pairs of them. The number of demonstrations in one
+environment is not, because they saturate.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from isocost.stats.forms import SIGMOID, Fitted
 
 @dataclass(frozen=True)
 class GapLaw:
-    """1 - score = beta X^alpha, with the interval of alpha and how straight the line is (Pearson's r of logarithms)."""
+    """1 - score = beta X^alpha, with the interval of alpha and the correlation (Pearson's r) of the logarithms."""
 
     beta: float
     alpha: float
@@ -36,22 +36,22 @@ class GapLaw:
         return 1 - self.beta * np.asarray(x, dtype=float) ** self.alpha
 
     def needed(self, score: float) -> float:
-        """X that reaches a score. Raises UserError where no X does, or the law does not rise."""
+        """X that reaches a score. Raises UserError if no X does, or if the score does not rise with X."""
         if not score < 1 or not self.alpha < 0:
             raise UserError(f"no X reaches a score of {score:g} under 1 - {self.beta:.3g} X^{self.alpha:.3g}")
         return float(((1 - score) / self.beta) ** (1 / self.alpha))
 
 
 def fit_gap(x: ndarray, score: ndarray, *, level: float = 0.9) -> GapLaw:
-    """A straight line through ln(1 - score) against ln X, both (K,); the interval is Student's, points as draws.
+    """A straight line through ln(1 - score) against ln X, both (K,); Student's interval, with points as the unit.
 
     Raises UserError for fewer than three different X, an X of 0 or less, or a score of 1 or more, which has no gap.
     """
     x, y = np.asarray(x, dtype=float), np.asarray(score, dtype=float)
     if len(np.unique(x)) < 3:
-        raise UserError(f"a power law with an interval needs three values of X or more; there are {len(np.unique(x))}")
+        raise UserError(f"a power law with an interval needs at least 3 values of X; got {len(np.unique(x))}")
     if not (x > 0).all() or not (y < 1).all():
-        raise UserError("X must be above 0 and scores below 1: leave out points whose gap is 0")
+        raise UserError("X must be above 0 and scores below 1: remove the points whose score is 1")
     u, v = np.log(x), np.log(1 - y)
     du, dv = u - u.mean(), v - v.mean()
     alpha = float(du @ dv / (du @ du))
@@ -64,9 +64,9 @@ def fit_gap(x: ndarray, score: ndarray, *, level: float = 0.9) -> GapLaw:
 
 
 def needed(curve: Fitted, reward: float) -> float:
-    """X at which a fitted sigmoid reaches a reward. Raises UserError outside its start and asymptote."""
+    """X at which a fitted sigmoid reaches a reward. Raises UserError if that is not between its start and asymptote."""
     if curve.form != SIGMOID:
-        raise UserError(f"a sigmoid is wanted here, not a {curve.form.name}")
+        raise UserError(f"expected a fitted sigmoid, got a {curve.form.name}")
     low, high, middle, b = (curve.parameters[p] for p in SIGMOID.parameters)
     if not low < reward < high:
         raise UserError(f"the curve goes from {low:.3g} to {high:.3g} and never reaches {reward:g}")
@@ -74,5 +74,5 @@ def needed(curve: Fitted, reward: float) -> float:
 
 
 def times_less(ours: Fitted, theirs: Fitted, reward: float) -> float:
-    """How many times less X one fitted sigmoid needs than another to reach a reward: data efficiency, say over SFT."""
+    """The ratio of the X that two fitted sigmoids need for a reward, `theirs` over `ours`: data efficiency."""
     return needed(theirs, reward) / needed(ours, reward)

@@ -1,10 +1,10 @@
-"""What more sampling at test time buys: how it saturates, at which temperature, for whom; and what size costs.
+"""Test-time sampling: saturation, allocation, the best temperature; and model size against samples.
 
     F(N) = F_max (1 - (1 - p)^N)                      TTSPM, arXiv 2505.20522, parallel and sequential alike
     pass@k(T) = exp(-e^(a(T)) k^b(T))                 co-scaling of temperature and k, arXiv 2412.15287
     factor = M + 3 (D_pre / D_inf) (M - 1)            Snell et al. 2024, arXiv 2408.03314
 
-pass@k, worst@k and maj@k themselves, unbiased, are in `passrate`; which strategy for which difficulty is in `strategy`.
+Unbiased pass@k, worst@k and maj@k are in `stats.passk`; strategies by difficulty are in `strategy`.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from isocost.errors import UserError
 
 
 def best_of(scores: ndarray, right: ndarray, n: int) -> float:
-    """The chance that the answer a verifier scores highest among n of these (m,) samples is right; equal scores share.
+    """The probability that the highest-scored of n of these (m,) samples is right; ties count in equal shares.
 
-    Exact over all n-subsets, so unbiased for best-of-n under that verifier. With a perfect verifier, scores that are
-    the marks, it is pass@n. Raises UserError unless 1 <= n <= m.
+    Exact over all n-subsets, so unbiased for best-of-n under this verifier. With a perfect verifier (scores equal to
+    the marks) it is pass@n. Raises UserError unless 1 <= n <= m.
     """
     scores, marks = np.asarray(scores, dtype=float), np.asarray(right, dtype=float)
     m = len(scores)
     if not 1 <= n <= m:
-        raise UserError(f"best-of-n of {m} samples is known for n from 1 to {m}, not for {n}")
+        raise UserError(f"best-of-n from {m} samples needs n from 1 to {m}, got {n}")
     _, level, size = np.unique(scores, return_inverse=True, return_counts=True)
     up_to = np.cumsum(size)
     wins = (comb(up_to, n) - comb(up_to - size, n)) / comb(m, n)          # the best of the subset is of this level
@@ -46,7 +46,7 @@ def best_of(scores: ndarray, right: ndarray, n: int) -> float:
 
 @dataclass(frozen=True)
 class Saturation:
-    """F(N) = plateau (1 - (1 - p)^N): p is the chance that one more attempt, or round, succeeds where it can at all."""
+    """F(N) = plateau (1 - (1 - p)^N): p is the probability that one attempt, or round, solves a solvable problem."""
 
     plateau: float
     p: float
@@ -55,28 +55,28 @@ class Saturation:
         return self.plateau * -np.expm1(np.asarray(n, dtype=float) * np.log1p(-self.p))
 
     def gain(self, n: ndarray | float) -> ndarray:
-        """F(N + 1) - F(N): what the next one adds."""
+        """F(N + 1) - F(N): the gain from the next attempt."""
         return self.plateau * self.p * (1 - self.p) ** np.asarray(n, dtype=float)
 
     def enough(self, least: float) -> int:
-        """N*: the first N after which the next one adds no more than `least`."""
+        """N*: the smallest N after which the next attempt adds at most `least`."""
         if not least > 0:
-            raise UserError(f"the least gain is {least}; it must be above 0, for the last ones add next to nothing")
+            raise UserError(f"the least gain must be above 0, got {least}")
         return max(0, math.ceil(math.log(least / (self.plateau * self.p)) / math.log1p(-self.p)))
 
 
 def fit_saturation(n: ndarray, reached: ndarray) -> Saturation:
-    """Least squares through (K,) numbers and what was reached with them, in [0, 1].
+    """Least squares through (K,) numbers of attempts and the accuracy reached with them, in [0, 1].
 
-    For a given p the plateau is linear; p is searched. A mean over problems of unequal difficulty is a mixture of such
-    curves and rises more slowly at its end: the plateau is then of those problems that these N can solve. Raises
-    UserError for fewer than two different N.
+    For a given p the plateau is linear and solved; p is searched. A mean over problems of unequal difficulty is a
+    mixture of such curves and rises more slowly at its end; the plateau is then that of the problems solvable with
+    these N. Raises UserError for fewer than two different N.
     """
     n, y = np.asarray(n, dtype=float), np.asarray(reached, dtype=float)
     if len(np.unique(n)) < 2:
-        raise UserError(f"a plateau needs two values of N or more; there are {len(np.unique(n))}")
+        raise UserError(f"a plateau needs at least 2 values of N; got {len(np.unique(n))}")
     grid = np.concatenate((np.geomspace(1e-4, 0.5, 400), 1 - np.geomspace(0.5, 1e-4, 200)))
-    for _ in range(4):                                    # ever finer around the best
+    for _ in range(4):                                    # a finer grid around the best
         rise = -np.expm1(n * np.log1p(-grid)[:, None])
         plateau = np.clip((rise * y).sum(1) / (rise**2).sum(1), 0.0, 1.0)
         squares = ((plateau[:, None] * rise - y) ** 2).sum(1)
@@ -87,14 +87,13 @@ def fit_saturation(n: ndarray, reached: ndarray) -> Saturation:
 
 
 def allot(curves: Sequence[Saturation], shares: Sequence[float], mean: float) -> list[int]:
-    """How many attempts each class of problems should get when they may take `mean` per problem on average.
+    """The best number of attempts for each class of problems, with `mean` attempts per problem on average.
 
-    Class i has its curve and its share of the problems; its N is 0 or more. Attempts go one by one to where the next
-    one adds most, which is best of all because every curve's gains only fall. Raises UserError where shares are not
-    those of a whole.
+    Class i has a curve and a share of the problems; its N is 0 or more. Each attempt goes to the class in which it adds
+    most, which is optimal because the gains of every curve decrease. Raises UserError if shares do not add up to 1.
     """
     if len(curves) != len(shares) or min(shares) <= 0 or not math.isclose(sum(shares), 1.0, rel_tol=1e-6):
-        raise UserError(f"{len(curves)} curves need as many shares above 0 that add up to 1, not {list(shares)}")
+        raise UserError(f"{len(curves)} curves need as many shares, above 0 and with sum 1; got {list(shares)}")
     spent, given = 0.0, [0] * len(curves)
     queue = [(-float(c.gain(0)), i) for i, c in enumerate(curves)]
     heapq.heapify(queue)
@@ -114,8 +113,8 @@ def allot(curves: Sequence[Saturation], shares: Sequence[float], mean: float) ->
 class CoScaling:
     """ln(-ln pass@k) = a0 + a1 t + a2 t^2 + (b0 + b1 t) ln k, where t = ln T.
 
-    At each temperature that is the power law in k of arXiv 2412.15287; that its exponent is linear and its height a
-    parabola in t makes the best temperature a power of k, T*(k) = T*(1) k^(-b1 / (2 a2)).
+    At each temperature this is the power law in k of arXiv 2412.15287. Its exponent is linear and its height a parabola
+    in t, so the best temperature is a power of k: T*(k) = T*(1) k^(-b1 / (2 a2)).
     """
 
     a: tuple[float, float, float]
@@ -129,11 +128,11 @@ class CoScaling:
 
     @property
     def exponent(self) -> float:
-        """Of T*(k) in k; NaN where no temperature is best because the parabola has no valley."""
+        """The exponent of T*(k) in k; NaN if the parabola has no minimum, so that no temperature is best."""
         return -self.b[1] / (2 * self.a[2]) if self.a[2] > 0 else math.nan
 
     def best(self, k: float) -> float:
-        """T*(k), among the temperatures that were measured: at an end of them, it may lie beyond."""
+        """T*(k) within the measured temperatures; at an end of their range the optimum may lie beyond."""
         low, high = self.between
         if self.a[2] > 0:
             return float(np.clip(np.exp(-(self.a[1] + self.b[1] * math.log(k)) / (2 * self.a[2])), low, high))
@@ -142,7 +141,7 @@ class CoScaling:
 
 @dataclass(frozen=True)
 class BestTemperature:
-    """T*(k) with its interval over problems; `edge` says that it is an end of what was measured."""
+    """T*(k) with its interval over problems; `edge` is True if it is an end of the measured range."""
 
     k: int
     temperature: float
@@ -152,15 +151,15 @@ class BestTemperature:
 
 
 def fit_coscaling(temperature: ndarray, k: ndarray, reached: ndarray) -> CoScaling:
-    """Least squares in pass@k over (K,) temperatures, numbers of attempts and what was reached with them, in [0, 1].
+    """Least squares in pass@k over (K,) temperatures, numbers of attempts and pass@k reached with them, in [0, 1].
 
-    Raises UserError for fewer than three temperatures or two k, or where nothing, or everything, was reached.
+    Raises UserError for fewer than three temperatures or two k, or if pass@k is 0 everywhere or 1 everywhere.
     """
     t, n, y = (np.asarray(x, dtype=float) for x in (temperature, k, reached))
     if len(np.unique(t)) < 3 or len(np.unique(n)) < 2:
-        raise UserError("which temperature is best for which k needs three temperatures and two values of k or more")
+        raise UserError("the best temperature by k needs at least 3 temperatures and 2 values of k")
     if not (t > 0).all() or not (n >= 1).all() or y.max() <= 0 or y.min() >= 1:
-        raise UserError("temperatures must be above 0, k 1 or more, and what was reached not all 0 nor all 1")
+        raise UserError("temperatures must be above 0, k at least 1, and pass@k not all 0 and not all 1")
     columns = np.stack((np.ones_like(t), np.log(t), np.log(t) ** 2, np.log(n), np.log(t) * np.log(n)), 1)
     between = (float(t.min()), float(t.max()))
     return _coscaling(columns, y, _first_guess(columns, y), between)
@@ -190,14 +189,14 @@ def best_temperatures(
 ) -> list[BestTemperature]:
     """T*(k) for each k from (temperatures, P) counts of right samples among m, the same P problems at every one.
 
-    pass@k is unbiased at each k, hence k <= m; intervals are Bayesian bootstraps over problems (Rubin 1981), which are
-    the same draw for all temperatures and all k. Raises UserError for what `fit_coscaling` cannot use.
+    pass@k is unbiased at each k, hence k <= m; intervals are Bayesian bootstraps over problems (Rubin 1981), which use
+    the same draws for all temperatures and all k. Raises UserError as `fit_coscaling` does.
     """
     counts = np.asarray(right)
     if counts.ndim != 2 or len(counts) != len(temperatures) or counts.min() < 0 or counts.max() > m:
-        raise UserError(f"counts must be a table of {len(temperatures)} temperatures by problems, each from 0 to {m}")
+        raise UserError(f"expected counts (temperatures, problems) = ({len(temperatures)}, P), each from 0 to {m}")
     if max(ks) > m or min(ks) < 1:
-        raise UserError(f"pass@k is unbiased for k from 1 to the {m} samples, not for {list(ks)}")
+        raise UserError(f"pass@k from {m} samples needs k from 1 to {m}, got {list(ks)}")
     reached = 1 - comb(m - counts[:, None], np.asarray(ks)[:, None]) / comb(m, np.asarray(ks)[:, None])    # (T, k, P)
     t, k = (x.ravel() for x in np.meshgrid(temperatures, ks, indexing="ij"))
     law = fit_coscaling(t, k, reached.mean(-1).ravel())
@@ -217,11 +216,11 @@ def best_temperatures(
 
 
 def worth_of_size(times: float, pretraining: float, inference: float) -> float:
-    """How many times more test-time compute a model may spend for what one `times` larger costs.
+    """The factor on test-time compute at which a model costs as much as one `times` larger.
 
     Tokens of `pretraining` and `inference` over the model's life; pretraining costs 6, inference 2 operations per
     parameter and token, and the larger model pays both.
     """
     if min(times, pretraining, inference) <= 0:
-        raise UserError("size and numbers of tokens must be above 0")
+        raise UserError("times, pretraining and inference must be above 0")
     return times + 3.0 * pretraining / inference * (times - 1.0)

@@ -1,7 +1,7 @@
-"""What thought is worth along the way: progress from episode to episode, and regret over a budget of tokens.
+"""Progress per episode of reasoning, and regret over a token budget, as in MRT (arXiv:2503.07572).
 
-From MRT (arXiv:2503.07572): an answer is asked for at the end of every episode of a trace, and the share of right
-ones there is the worth of the trace so far.
+At the end of every episode of a trace the policy is made to answer; the share of right answers there is the value of
+the trace so far.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import numpy as np
 
 
 def progress(rates: Sequence[float]) -> list[float]:
-    """What each episode added to the chance of a right answer; `rates` begins with that before the first."""
+    """The gain in the share of right answers per episode; `rates` starts with the share before the first."""
     return np.diff(np.asarray(rates, dtype=np.float64)).tolist()
 
 
 def normalised_regret(tokens: Sequence[float], rates: Sequence[float], budget: float) -> float:
-    """1 − the mean of the share of right answers over a budget of tokens, in [0, 1]; 0 is right from the first on.
+    """1 - the mean share of right answers over a budget of tokens, in [0, 1]; 0 is right from the first token on.
 
-    `rates` are shares of right answers after so many `tokens`, rising. Between them the share is interpolated, from
-    0 at no token; past the last it stays. Raises ValueError where tokens do not rise, or the budget is not positive.
+    `rates` are shares of right answers after so many `tokens`, ascending. The share is 0 at 0 tokens, linear between
+    points and constant after the last. Raises ValueError if tokens do not ascend or the budget is not positive.
     """
     x, y = np.asarray([0.0, *tokens]), np.asarray([0.0, *rates])
     if budget <= 0 or len(x) != len(y) or np.any(np.diff(x) <= 0):
-        raise ValueError("regret takes a positive budget, and one rate for each of a rising number of tokens")
+        raise ValueError("expected a positive budget, and as many rates as tokens, with tokens ascending")
     at = np.append(x[x < budget], budget)
     right = np.interp(at, x, y)
     return float(1 - np.sum(np.diff(at) * (right[1:] + right[:-1]) / 2) / budget)

@@ -1,12 +1,12 @@
-"""How learning speed goes with model size: one law for all sizes, that predicts a size not yet trained.
+"""Learning speed by model size: one law for all sizes, which extrapolates to larger ones.
 
     log L(N, X) = -k(N) log X + E(N),   k(N) = K_max N / (N + N_0)      arXiv 2509.25300
     L(N, X) = ((N_0 / N)^beta + B(N) / (X + X_0(N)))^alpha              its repository, later
 
 L = 1 - pass@1 on held-out problems, X compute or samples, N parameters; compute is 6 N times the tokens of prompt and
-answer. In the first, larger models learn faster, but never faster than K_max, which half is reached of at N_0, and
-E(N) is free for each size: a straight line in logarithms, for a stretch of training. The second bends: it has a level
-before training and one that no training passes, (N_0 / N)^(alpha beta), with B and X_0 free for each size.
+answer. In the first law the speed k rises with N to K_max, half of it at N_0, and E(N) is free for each size: a
+straight line in logarithms, valid for a part of training. The second law bends: it has a finite loss before training
+and a floor, (N_0 / N)^(alpha beta), with B and X_0 free for each size.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from scipy.optimize import least_squares, minimize_scalar
 
 from isocost.errors import UserError
 
-FASTEST = 2.0                        # the largest K_max, and
-HALFWAY = (1e5, 1e12)                # the range of N_0, that are searched
-OUTER = (0.02, 1.0)                  # the range of alpha: runs that bend little leave it open, and beta takes the rest
+FASTEST = 2.0                        # largest K_max of the search
+HALFWAY = (1e5, 1e12)                # range of N_0 of the search
+OUTER = (0.02, 1.0)                  # range of alpha: runs that bend little identify only alpha beta
 
 
 @dataclass(frozen=True)
-class Run:
+class SizeRun:
     """One size's training: its loss 1 - pass@1 at each X, compute or samples."""
 
     parameters: float
     x: ndarray        # (K,)
     loss: ndarray     # (K,)
 
-    def first(self, share: float) -> Run:
-        """Its beginning, up to a share of its largest X."""
+    def first(self, share: float) -> SizeRun:
+        """The first part of the run, up to this share of its largest X."""
         keep = self.x <= share * self.x.max()
-        return Run(self.parameters, self.x[keep], self.loss[keep])
+        return SizeRun(self.parameters, self.x[keep], self.loss[keep])
 
 
 @dataclass(frozen=True)
@@ -53,37 +53,37 @@ class SizeLaw:
         return self.fastest * n / (n + self.halfway)
 
     def __call__(self, parameters: float, x: ndarray | float) -> ndarray:
-        """The loss of a size that was fitted, or placed, at X. Raises UserError for another."""
+        """The loss of a size in the fit, or added by `placed`, at X. Raises UserError for another."""
         if parameters not in self.height:
             known = ", ".join(f"{n:g}" for n in self.height)
-            raise UserError(f"the law knows sizes {known}, not {parameters:g}: `placed` takes its first points")
+            raise UserError(f"the law has sizes {known}, not {parameters:g}: add it with `placed` and its first points")
         return np.exp(self.height[parameters] - self.slope(parameters) * np.log(x))
 
-    def explained(self, run: Run) -> float:
-        """R^2 of log L over a run: 1 is perfect, 0 no better than the run's own mean."""
+    def explained(self, run: SizeRun) -> float:
+        """R^2 of log L over a run: 1 is perfect, 0 is no better than the run's mean."""
         return _explained(self(run.parameters, run.x), run.loss)
 
-    def placed(self, run: Run) -> SizeLaw:
-        """The same law with one more size: K_max and N_0 stay, E is that of the points given."""
+    def placed(self, run: SizeRun) -> SizeLaw:
+        """The same law with one more size: K_max and N_0 are unchanged, E is fitted to the given points."""
         height = float(np.mean(np.log(run.loss) + self.slope(run.parameters) * np.log(run.x)))
         return SizeLaw(self.fastest, self.halfway, {**self.height, run.parameters: height})
 
 
-def fit_size(runs: Sequence[Run]) -> SizeLaw:
+def fit_size(runs: Sequence[SizeRun]) -> SizeLaw:
     """K_max, N_0 and every E(N) by least squares in log L over all runs at once, every size with equal weight.
 
     For a given N_0 the rest is linear and solved; N_0 is searched on a grid, then within its best cell. Raises
-    UserError for fewer than two sizes, for a loss that is not in (0, 1], and where the loss does not fall.
+    UserError for fewer than two sizes, for a loss outside (0, 1], or if the loss does not fall.
     """
     sizes = _sizes(runs)
     for r in runs:
         if not (r.x > 0).all():
-            raise UserError(f"the run of {r.parameters:g} parameters has an X of 0, where this law has no value")
+            raise UserError(f"the run of {r.parameters:g} parameters has X = 0, where this law is infinite")
     n = np.concatenate([np.full(len(r.x), r.parameters) for r in runs])
     x, y = (np.log(np.concatenate([getattr(r, f) for r in runs])) for f in ("x", "loss"))
     of = np.searchsorted(sizes, n)
     weight = 1.0 / np.bincount(of)[of]
-    x_off, y_off = (v - np.bincount(of, weight * v)[of] for v in (x, y))      # less each size's own mean: E is gone
+    x_off, y_off = (v - np.bincount(of, weight * v)[of] for v in (x, y))      # minus each size's mean: E cancels
 
     def solve(log_halfway: float) -> tuple[float, float]:
         pull = -x_off * n / (n + np.exp(log_halfway))
@@ -96,7 +96,7 @@ def fit_size(runs: Sequence[Run]) -> SizeLaw:
     log_halfway = float(minimize_scalar(lambda g: solve(g)[0], bounds=cell, options={"xatol": 1e-9}).x)
     fastest = solve(log_halfway)[1]
     if fastest == 0.0:
-        raise UserError("the loss does not fall with X in these runs: there is no speed of learning to fit")
+        raise UserError("the loss does not fall with X in these runs, so no learning speed can be fitted")
     bare = SizeLaw(fastest, float(np.exp(log_halfway)), {})
     shares = {s: weight[n == s] @ (y + bare.slope(n) * x)[n == s] for s in sizes}
     return SizeLaw(bare.fastest, bare.halfway, {s: float(h) for s, h in shares.items()})
@@ -110,37 +110,37 @@ class FlooredLaw:
     beta: float
     alpha: float
     gain: Mapping[float, float]         # B
-    begun: Mapping[float, float]        # X_0: what training before this one is worth
+    begun: Mapping[float, float]        # X_0: the X that earlier training is worth
 
     def __call__(self, parameters: float, x: ndarray | float) -> ndarray:
-        """The loss of a size that was fitted, at X, which may be 0. Raises UserError for another."""
+        """The loss of a size in the fit at X, which may be 0. Raises UserError for another."""
         if parameters not in self.gain:
             known = ", ".join(f"{n:g}" for n in self.gain)
-            raise UserError(f"the law knows sizes {known}, not {parameters:g}")
+            raise UserError(f"the law has sizes {known}, not {parameters:g}")
         left = self.gain[parameters] / (np.asarray(x, dtype=float) + self.begun[parameters])
         return ((self.halfway / parameters) ** self.beta + left) ** self.alpha
 
     def floor(self, parameters: ndarray | float) -> ndarray:
-        """The loss of any size with training without end: (N_0 / N)^(alpha beta)."""
+        """The loss of any size with unlimited training: (N_0 / N)^(alpha beta)."""
         return (self.halfway / np.asarray(parameters, dtype=float)) ** (self.alpha * self.beta)
 
-    def explained(self, run: Run) -> float:
+    def explained(self, run: SizeRun) -> float:
         """R^2 of log L over a run."""
         return _explained(self(run.parameters, run.x), run.loss)
 
 
-def fit_floored(runs: Sequence[Run]) -> FlooredLaw:
+def fit_floored(runs: Sequence[SizeRun]) -> FlooredLaw:
     """The law with a floor by least squares in log L, every size with equal weight, from several starts.
 
-    Three parameters are shared and two are each size's own, so sizes must show where they bend: every size needs four
-    points or more. Raises UserError for fewer, for fewer than three sizes, and for a loss that is not in (0, 1].
+    Three parameters are shared and each size has two, so every size needs at least four points. Raises UserError for
+    fewer points, for fewer than three sizes, or for a loss outside (0, 1].
     """
     sizes = _sizes(runs)
     n = np.concatenate([np.full(len(r.x), r.parameters) for r in runs])
     x, loss = (np.concatenate([getattr(r, f) for r in runs]) for f in ("x", "loss"))
     of = np.searchsorted(sizes, n)
     if len(sizes) < 3 or np.bincount(of).min() < 4:
-        raise UserError("a law with a floor needs three sizes or more, with four points or more of each")
+        raise UserError("a law with a floor needs at least 3 sizes with at least 4 points each")
     y, root = np.log(loss), np.bincount(of)[of] ** -0.5
     unit = np.array([np.exp(np.log(np.maximum(x[of == k], 1e-300)[x[of == k] > 0]).mean()) for k in range(len(sizes))])
     least = np.array([loss[of == k].min() for k in range(len(sizes))])
@@ -156,7 +156,7 @@ def fit_floored(runs: Sequence[Run]) -> FlooredLaw:
     edges[:, 2] = np.log(OUTER)
     best: tuple[float, ndarray] | None = None
     for alpha in (0.1, 0.2, 0.5):
-        for above in (0.3, 0.7):                                          # how near the runs are to their floors
+        for above in (0.3, 0.7):                                          # floor over the least loss of a size: a guess
             tilt = np.polyfit(np.log(sizes), np.log(above * least), 1)
             beta = max(-tilt[0], 0.02) / alpha
             halfway = float(np.mean(np.log(sizes) + np.log(above * least) / (alpha * beta)))
@@ -174,10 +174,10 @@ def fit_floored(runs: Sequence[Run]) -> FlooredLaw:
     )
 
 
-def _sizes(runs: Sequence[Run]) -> list[float]:
+def _sizes(runs: Sequence[SizeRun]) -> list[float]:
     sizes = sorted({r.parameters for r in runs})
     if len(sizes) < 2:
-        raise UserError(f"a law of model size needs two sizes or more; there are {len(sizes)}")
+        raise UserError(f"a law of model size needs at least 2 sizes; got {len(sizes)}")
     for r in runs:
         if not ((r.loss > 0) & (r.loss <= 1)).all() or not (r.x >= 0).all():
             raise UserError(f"the run of {r.parameters:g} parameters has losses outside (0, 1], or an X below 0")

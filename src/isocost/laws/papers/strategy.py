@@ -1,9 +1,9 @@
-"""Which test-time strategy for which difficulty: chosen on one half of the problems, reported on the other.
+"""The best test-time strategy by difficulty: chosen on one half of the problems, measured on the other.
 
-Parallel samples, revisions and search each win somewhere: easy problems want revisions or nothing, hard ones search or
-nothing (Snell et al. 2024, arXiv 2408.03314, section 3; "Can 1B surpass 405B?", arXiv 2502.06703). Here a strategy is a
-name, its accuracy at one budget is measured per problem, and bins of difficulty come from other samples than those:
-a problem put among the hard ones because its samples failed would look harder than it is.
+Parallel samples, revisions and search are each best at some difficulty: revisions help on easy problems, search on hard
+ones (Snell et al. 2024, arXiv 2408.03314, section 3; "Can 1B surpass 405B?", arXiv 2502.06703). Here a strategy is a
+name with an accuracy per problem, all at one budget. Difficulty must come from other samples than the accuracies: a
+problem that is called hard because these samples failed would seem harder than it is.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from isocost import chance
 from isocost.errors import UserError
 
 BANDS = (0.1, 0.5)      # of pass@1: hard, medium, easy in arXiv 2502.06703
-EXACT = 12              # differences of which every choice of signs is tried
-FLIPS = 4000            # choices of signs that are drawn beyond
+EXACT = 12              # up to so many differences, every combination of signs is tried
+FLIPS = 4000            # random combinations of signs for more
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One bin of difficulty: what to use there, what that earns, and what cannot be told from it."""
+    """One bin of difficulty: the best strategy, its accuracy, and the strategies that tie with it."""
 
     difficulty: tuple[float, float]     # lowest and highest in the bin
     problems: int
@@ -49,12 +49,12 @@ class ByDifficulty:
 
     @property
     def worth_it(self) -> bool:
-        """Whether choosing by difficulty is better than the single best beyond doubt."""
+        """Whether choosing by difficulty is better than the single best: the interval of the gain is above 0."""
         return self.gain[1] > 0
 
 
 def quantile_bins(difficulty: ndarray, count: int = 5) -> ndarray:
-    """(P,) bins 0 .. count - 1 of nearly equal size by difficulty; equal difficulties may fall to both sides."""
+    """(P,) bins 0 .. count - 1 of nearly equal size by difficulty; equal difficulties may be split between bins."""
     ranks = np.argsort(np.argsort(np.asarray(difficulty), kind="stable"), kind="stable")
     bins: ndarray = ranks * count // len(ranks)
     return bins
@@ -71,15 +71,15 @@ def by_difficulty(
 ) -> ByDifficulty:
     """The best strategy of each bin, from (P,) difficulties and each strategy's (P,) accuracies at equal budgets.
 
-    `bins` (P,) default to quintiles. As in the paper each bin's problems are cut into two halves, and what is best on
-    one is measured on the other; problems are the draws that intervals speak of. A strategy ties with the best where
-    flipping the signs of their differences, problem by problem, makes as large a mean often enough, with the level
-    divided among all pairs because the best was picked after looking. Raises UserError for fewer than two strategies
-    or two problems in a bin.
+    `bins` (P,) default to quintiles. As in the paper each bin's problems are split into two halves, and the best on one
+    is measured on the other; the problem is the unit of the intervals. A strategy ties with the best unless a sign-flip
+    permutation test of their differences over problems is significant, with the level divided by the number of pairs
+    because the best was chosen from the same data. Raises UserError for fewer than two strategies or two problems in a
+    bin.
     """
     names, rate = list(accuracy), np.asarray(difficulty, dtype=float)
     if len(names) < 2:
-        raise UserError(f"there is nothing to choose between: strategies are {', '.join(names) or 'none'}")
+        raise UserError(f"expected at least 2 strategies, got {', '.join(names) or 'none'}")
     if any(np.shape(accuracy[name]) != rate.shape for name in names):
         raise UserError(f"each strategy needs one accuracy for each of the {len(rate)} problems")
     table = np.array([np.asarray(accuracy[name], dtype=float) for name in names])        # (S, P)
@@ -107,9 +107,9 @@ def by_difficulty(
 
 
 def wilson(mean: float, count: int, level: float) -> tuple[float, float]:
-    """Wilson's interval of a mean of `count` numbers in [0, 1]: exact in form for marks, too wide for what varies less.
+    """Wilson's interval of a mean of `count` numbers in [0, 1]: for marks of 0 and 1, conservative for other numbers.
 
-    It has width where all problems were failed, which is where a bin of hard ones tends to be.
+    Its width is above 0 even if every problem failed, as is likely in a bin of hard ones.
     """
     z = float(norm.ppf((1 + level) / 2))
     middle = (mean + z**2 / (2 * count)) / (1 + z**2 / count)
@@ -118,32 +118,32 @@ def wilson(mean: float, count: int, level: float) -> tuple[float, float]:
 
 
 def _halves(of: ndarray, seed: int) -> ndarray:
-    """(P,) 0 or 1: each bin's problems cut in two at random."""
+    """(P,) 0 or 1: each bin's problems in two random halves."""
     half = np.empty(len(of), dtype=np.int64)
     for i, one in enumerate(np.unique(of)):
         here = np.flatnonzero(of == one)
         if len(here) < 2:
-            raise UserError(f"a bin has {len(here)} problem; two halves need two or more: use fewer bins")
+            raise UserError(f"a bin has {len(here)} problem and needs at least 2: use fewer bins")
         order = chance.generator(seed, chance.Purpose.SPLIT, i).permutation(len(here))
         half[here[order]] = np.arange(len(here)) % 2
     return half
 
 
-def _choice(names: list[str], table: ndarray, rate: ndarray, honest: float, level: float, seed: int) -> Choice:
+def _choice(names: list[str], table: ndarray, rate: ndarray, accuracy: float, level: float, seed: int) -> Choice:
     best = int(table.mean(1).argmax())
     pairs = len(names) * (len(names) - 1) / 2
     rng = chance.generator(seed, chance.Purpose.BOOTSTRAP, table.shape[1])
     ties = tuple(
         name for i, name in enumerate(names)
-        if i != best and _by_chance(table[best] - table[i], rng) > (1 - level) / pairs
+        if i != best and _sign_flip_p(table[best] - table[i], rng) > (1 - level) / pairs
     )
     count = table.shape[1]
     bounds = (float(rate.min()), float(rate.max()))
-    return Choice(bounds, count, names[best], honest, wilson(honest, count, level), ties)
+    return Choice(bounds, count, names[best], accuracy, wilson(accuracy, count, level), ties)
 
 
-def _by_chance(difference: ndarray, rng: np.random.Generator) -> float:
-    """How often signs drawn by lot give these differences as large a mean, either way; all of them where few."""
+def _sign_flip_p(difference: ndarray, rng: np.random.Generator) -> float:
+    """The two-sided p-value of a sign-flip permutation test of mean 0: exact for few differences, else sampled."""
     moved = difference[difference != 0]
     if not len(moved):
         return 1.0

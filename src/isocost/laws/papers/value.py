@@ -1,8 +1,8 @@
-"""What value-based RL needs to reach a return J: samples D, compute C, and the cheapest updates per sample, sigma.
+"""The cost for value-based RL to reach a return J: samples D, compute C, and the cheapest updates per sample, sigma.
 
-More updates per sample need fewer samples, up to a floor, and smaller batches and learning rates; what is cheapest
-depends on what a sample costs beside an update. Laws and pipeline are those of "Value-Based Deep RL Scales
-Predictably" (arXiv 2502.04327), those with model size of "Compute-Optimal Scaling for Value-Based Deep RL"
+More updates per sample need fewer samples, down to a floor, and smaller batches and learning rates. The cheapest sigma
+depends on the cost of a sample relative to an update. Laws and pipeline are those of "Value-Based Deep RL Scales
+Predictably" (arXiv 2502.04327); the laws with model size are those of "Compute-Optimal Scaling for Value-Based Deep RL"
 (arXiv 2508.14881).
 """
 
@@ -19,7 +19,7 @@ from isocost import chance
 from isocost.errors import UserError
 from isocost.stats.forms import POWER_CONSTANT, fit_form
 
-PASSES = 10      # multiplications and additions per parameter and example: critic, target and actor, there and back
+PASSES = 10      # operations per parameter and example: forward and backward passes of critic, target and actor
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Lines:
     def at(self, environment: str, sigma: float) -> float:
         """The value proposed for one environment."""
         if environment not in self.intercepts:
-            raise UserError(f"no line was fitted for {environment!r}; there are {', '.join(sorted(self.intercepts))}")
+            raise UserError(f"no line for {environment!r}; there are lines for {', '.join(sorted(self.intercepts))}")
         return float(10.0 ** (self.intercepts[environment] + self.slope * np.log10(sigma)))
 
     def mean(self, sigma: ndarray) -> ndarray:
@@ -44,8 +44,8 @@ class Lines:
 def fit_lines(points: Sequence[tuple[str, float, float]]) -> Lines:
     """Least squares in log10 over (environment, sigma, best value), one slope for all environments.
 
-    The slope is that of deviations from each environment's own mean, which is what a regression on one dummy variable
-    per environment gives. Raises UserError where no environment has two sigmas.
+    The slope is that of deviations from each environment's mean, equal to a regression with one dummy variable per
+    environment. Raises UserError if no environment has two sigmas.
     """
     names = sorted({name for name, _, _ in points})
     mean: dict[str, tuple[float, float]] = {}
@@ -56,13 +56,13 @@ def fit_lines(points: Sequence[tuple[str, float, float]]) -> Lines:
         above += float(((x - x.mean()) * (y - y.mean())).sum())
         below += float(((x - x.mean()) ** 2).sum())
     if below == 0:
-        raise UserError("a slope needs an environment measured at two values of sigma or more")
+        raise UserError("a slope needs an environment with at least 2 values of sigma")
     slope = above / below
     return Lines(slope, {name: y - slope * x for name, (x, y) in mean.items()})
 
 
 def fit_each(points: Sequence[tuple[str, float, float]]) -> dict[str, Lines]:
-    """A line of its own for each environment, its largest sigma left out, as the released separate fits are.
+    """A separate line for each environment, without its largest sigma, as in the released separate fits.
 
     Raises UserError for an environment with fewer than two other sigmas.
     """
@@ -74,17 +74,17 @@ def fit_each(points: Sequence[tuple[str, float, float]]) -> dict[str, Lines]:
 
 
 def rounded(batch: float) -> int:
-    """A batch size as it is proposed: the nearest multiple of 16, and no less."""
+    """A batch size as proposed: the nearest multiple of 16, at least 16."""
     return max(16, 16 * round(batch / 16))
 
 
 def around(value: float) -> tuple[float, float, float]:
-    """What a proposed batch size or rate is checked against: itself over, and times, the root of 2."""
+    """The values at which a proposed batch size or rate is checked: divided by sqrt(2), itself, times sqrt(2)."""
     return value / np.sqrt(2), value, value * np.sqrt(2)
 
 
 def thresholds(lowest: float, highest: float, top: float = 1000.0, count: int = 10) -> ndarray:
-    """(count,) returns J from lowest to highest that crowd towards the top: top - J falls geometrically."""
+    """(count,) returns J from lowest to highest, denser towards the top: top - J falls geometrically."""
     return top - np.geomspace(top - lowest, top - highest, count)
 
 
@@ -93,18 +93,18 @@ def best_settings(
 ) -> tuple[float, float]:
     """The best batch size and learning rate of one environment and sigma, from (batches, rates, seeds) crossing times.
 
-    Seeds are drawn again `draws` times and each time the setting that crosses first on average is best, with NaN, a
-    run that never crossed, as never. For each rate the best batch is averaged over draws, and then over rates; the
-    other way round for the best rate. Averages are geometric, as both are measured in factors.
+    Seeds are resampled `draws` times; in each draw the best setting is the first to cross on average. NaN is a run that
+    never crossed. For each rate the best batch is averaged over draws, then over rates, and vice versa for the best
+    rate. Averages are geometric.
     """
     times = np.nan_to_num(np.asarray(steps, dtype=float), nan=np.inf)
     if times.shape[:2] != (len(batches), len(rates)):
-        wanted = f"{len(batches)} batches by {len(rates)} rates by seeds"
-        raise UserError(f"crossing times must be {wanted}, not {times.shape}")
+        expected = f"({len(batches)}, {len(rates)}, seeds)"
+        raise UserError(f"expected crossing times (batches, rates, seeds) = {expected}, got {times.shape}")
     if not np.isfinite(times).all(-1).any():
-        raise UserError("no setting crosses the threshold with every seed: lower it")
-    some = chance.generator(seed, chance.Purpose.BOOTSTRAP).integers(times.shape[2], size=(draws, times.shape[2]))
-    mean = times[:, :, some].mean(-1)                                     # (batches, rates, draws)
+        raise UserError("no setting crosses the threshold with every seed; lower the threshold")
+    resampled = chance.generator(seed, chance.Purpose.BOOTSTRAP).integers(times.shape[2], size=(draws, times.shape[2]))
+    mean = times[:, :, resampled].mean(-1)                                # (batches, rates, draws)
     first_batch, first_rate = mean.argmin(0), mean.argmin(1)              # (rates, draws), (batches, draws)
     reached_b, reached_r = np.isfinite(mean.min(0)), np.isfinite(mean.min(1))
     return (
@@ -114,9 +114,9 @@ def best_settings(
 
 
 def crossings(steps: ndarray, returns: ndarray, thresholds: ndarray) -> ndarray:
-    """(T,) the first of (K,) steps at which the returns, made monotone, reach each threshold; NaN where they never do.
+    """(T,) the first of (K,) steps at which the returns, made monotone, reach each threshold; NaN if they never do.
 
-    Monotone by isotonic regression: the nearest curve that never falls, so that one lucky evaluation is no arrival.
+    Isotonic regression makes them monotone, so that a single high evaluation does not count as a crossing.
     """
     level = isotonic_regression(np.asarray(returns, dtype=float)).x
     first = np.searchsorted(level, np.asarray(thresholds, dtype=float), side="left")
@@ -127,13 +127,13 @@ def crossings(steps: ndarray, returns: ndarray, thresholds: ndarray) -> ndarray:
 def normalised(times: Mapping[str, ndarray]) -> ndarray:
     """Crossing times (sigmas, thresholds) of several environments as one table of the same shape.
 
-    Each environment is divided by its own median, so that slow ones do not outweigh the others; the mean over
-    environments is given back the median of the medians, which makes it samples again. Raises UserError where a
-    threshold was not reached at some sigma: a lower J is what helps.
+    Each environment is divided by its median, so that slow ones do not outweigh the others; the mean over environments
+    is multiplied by the median of the medians, so that its unit is samples. Raises UserError if a threshold was not
+    reached at some sigma; use a lower J.
     """
     for name, table in times.items():
         if np.isnan(table).any():
-            raise UserError(f"{name} does not reach every threshold at every sigma: lower the thresholds")
+            raise UserError(f"{name} does not reach every threshold at every sigma; lower the thresholds")
     medians = {name: float(np.median(table)) for name, table in times.items()}
     mean = np.mean([np.asarray(table) / medians[name] for name, table in times.items()], axis=0)
     return mean * float(np.median(list(medians.values())))
@@ -141,7 +141,7 @@ def normalised(times: Mapping[str, ndarray]) -> ndarray:
 
 @dataclass(frozen=True)
 class DataLaw:
-    """Samples to reach J: D(sigma) = scale (c + (sigma / b)^-a). No number of updates makes it less than scale c."""
+    """Samples to reach J: D(sigma) = scale (c + (sigma / b)^-a), at least scale c for any number of updates."""
 
     a: float
     b: float
@@ -153,24 +153,24 @@ class DataLaw:
 
     @property
     def least(self) -> float:
-        """Samples with updates without end."""
+        """Samples with unlimited updates."""
         return self.scale * self.c
 
 
 def fit_data(sigma: ndarray, samples: ndarray) -> DataLaw:
-    """The data law through (S,) sigmas and samples. Raises UserError where samples do not fall with sigma."""
+    """The data law through (S,) sigmas and samples. Raises UserError if samples do not fall with sigma."""
     x, y = np.asarray(sigma, dtype=float), np.asarray(samples, dtype=float)
     if len(np.unique(x)) < 3:
-        raise UserError(f"a law of three parameters needs three values of sigma or more; there are {len(np.unique(x))}")
+        raise UserError(f"a law of 3 parameters needs at least 3 values of sigma; got {len(np.unique(x))}")
     scale = float(np.median(y))
     found = fit_form(POWER_CONSTANT, x, y / scale).parameters
     if not (found["D"] < 0 and found["b"] > 0):
-        raise UserError("samples do not fall as updates per sample rise: there is nothing to trade")
+        raise UserError("samples do not fall as updates per sample rise, so there is no trade-off to fit")
     return DataLaw(found["b"], (-found["D"]) ** (1.0 / found["b"]), max(found["A"], 0.0), scale)
 
 
 def compute(parameters: float, batch: ndarray | float, sigma: ndarray | float, samples: ndarray | float) -> ndarray:
-    """C = 10 N B sigma D: operations of all updates that reach J, for a critic of N parameters."""
+    """C = 10 N B sigma D: operations of all updates to reach J, for a critic of N parameters."""
     return PASSES * parameters * np.asarray(batch) * np.asarray(sigma) * np.asarray(samples)
 
 
@@ -188,9 +188,9 @@ def cheapest(
     law: DataLaw, batch: Callable[[ndarray], ndarray], parameters: float, sample_cost: float,
     between: tuple[float, float] = (1 / 16, 256.0),
 ) -> Spend:
-    """The sigma at which F = C + sample_cost D is least, `sample_cost` in operations.
+    """The sigma that minimises F = C + sample_cost D, `sample_cost` in operations.
 
-    Raises UserError where the least lies at an edge of `between`: it is then not known.
+    Raises UserError if the minimum is at an edge of `between`: it is then not identified.
     """
 
     def budget(log_sigma: float) -> float:
@@ -200,7 +200,7 @@ def cheapest(
     grid = np.linspace(np.log(between[0]), np.log(between[1]), 400)
     best = int(np.argmin([budget(g) for g in grid]))
     if best in (0, len(grid) - 1):
-        raise UserError(f"the cheapest sigma is at the edge, {np.exp(grid[best]):.3g}: look further than {between}")
+        raise UserError(f"the cheapest sigma is at an edge, {np.exp(grid[best]):.3g}; search beyond {between}")
     found = minimize_scalar(budget, bracket=tuple(grid[best - 1 : best + 2]))
     sigma = float(np.exp(found.x))
     samples = float(law(sigma))
@@ -211,13 +211,13 @@ def cheapest(
 def trade(
     law: DataLaw, batch: Callable[[ndarray], ndarray], parameters: float, sigma: ndarray
 ) -> tuple[ndarray, ndarray]:
-    """Samples and compute of reaching J at each sigma: with sigma eliminated, what one costs in the other."""
+    """Samples and compute to reach J at each sigma: the trade-off between the two."""
     s = np.asarray(sigma, dtype=float)
     return law(s), compute(parameters, batch(s), s, law(s))
 
 
 @dataclass(frozen=True)
-class Power:
+class PowerLaw:
     """y = factor x^exponent."""
 
     factor: float
@@ -227,10 +227,10 @@ class Power:
         return self.factor * np.asarray(x, dtype=float) ** self.exponent
 
 
-def fit_power(x: ndarray, y: ndarray) -> Power:
-    """A straight line in logarithms: how sigma* (or N*) goes with the budget F, from one `Spend` per threshold."""
+def fit_power(x: ndarray, y: ndarray) -> PowerLaw:
+    """A straight line in logarithms, such as sigma* (or N*) against the budget F, with one `Spend` per threshold."""
     slope, height = np.polyfit(np.log(x), np.log(y), 1)
-    return Power(float(np.exp(height)), float(slope))
+    return PowerLaw(float(np.exp(height)), float(slope))
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,7 @@ class SizedDataLaw:
 class SizedBatchLaw:
     """The best batch: B(sigma, N) = a / (sigma^alpha (1 + (b / N)^beta)).
 
-    A small critic makes poor targets and overfits to them; larger batches then make it worse, so its best is smaller.
+    A small critic makes poor targets and over-fits to them; larger batches increase this, so its best batch is smaller.
     """
 
     a: float
@@ -316,11 +316,11 @@ def _middle(x: ndarray) -> float:
 
 def _enough(sigma: ndarray, parameters: ndarray) -> None:
     if len(np.unique(sigma)) < 3 or len(np.unique(parameters)) < 3:
-        raise UserError("a law with model size needs three values of sigma and three sizes, or more")
+        raise UserError("a law with model size needs at least 3 values of sigma and 3 sizes")
 
 
 def _best_of(curve: Callable[[ndarray], ndarray], y: ndarray, starts: Sequence[Sequence[float]]) -> ndarray:
-    """The least squares of all these starts."""
+    """The best of the least-squares fits from all starts."""
     found = [least_squares(lambda p: curve(p) - y, start, x_scale="jac", xtol=1e-12, ftol=1e-12) for start in starts]
     best: ndarray = min(found, key=lambda f: float(f.cost)).x
     return best
@@ -341,9 +341,9 @@ def cheapest_size(
     law: SizedDataLaw, batch: Callable[[float, float], ndarray], sample_cost: float,
     sigma: tuple[float, float] = (1 / 16, 256.0), parameters: tuple[float, float] = (1e4, 1e10),
 ) -> SizedSpend:
-    """The sigma and the model size at which F = C + sample_cost D is least, `sample_cost` in operations.
+    """The sigma and the model size that minimise F = C + sample_cost D, `sample_cost` in operations.
 
-    Raises UserError where the least lies at an edge of what may be searched: it is then not known.
+    Raises UserError if the minimum is at an edge of the search range: it is then not identified.
     """
 
     def budget(x: ndarray) -> float:
@@ -356,7 +356,7 @@ def cheapest_size(
     i, j = np.unravel_index(int(table.argmin()), table.shape)
     for at, axis, name in ((int(i), axes[0], "sigma"), (int(j), axes[1], "model size")):
         if at in (0, len(axis) - 1):
-            raise UserError(f"the cheapest {name} is at the edge, {np.exp(axis[at]):.3g}: look further")
+            raise UserError(f"the cheapest {name} is at an edge, {np.exp(axis[at]):.3g}; widen the search range")
     fine = {"xatol": 1e-7, "fatol": 1e-12}
     s, n = np.exp(minimize(budget, (axes[0][i], axes[1][j]), method="Nelder-Mead", options=fine).x)
     samples = float(law(s, n))
