@@ -19,6 +19,19 @@ from programs import Shell, programs  # noqa: E402 - it imports isocost
 
 torch.set_num_threads(1)
 
+# The files that take longest, first: a worker that began one of them last would leave the others without work.
+LONGEST = (
+    "test_docs_run", "test_methods", "test_study", "test_cli", "test_local_engine", "test_native", "test_run",
+    "test_processors", "test_report", "test_methods_learn", "test_verifiers", "test_compare_methods", "test_doctor",
+    "test_local_learner", "test_laws_plan", "test_conflicts", "test_laws_fit", "test_methods_docs", "test_methods_play",
+    "test_study_own", "test_old_records", "test_methods_choice", "test_printing", "test_docs_site", "test_results",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    place = {name: i for i, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(place)))      # stable: within a file nothing moves
+
 
 @pytest.fixture(scope="session")
 def programs_at_once() -> Iterator[Path]:

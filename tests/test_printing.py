@@ -58,7 +58,7 @@ def test_a_line_that_prints_is_found(line):
     assert prints(f"def f():\n    {line}\n") == [2]
 
 
-# The libraries take two seconds to import. One process imports them, and no module of isocost, and forks for each command.
+# The libraries take two seconds to import. One process imports them, and no module of isocost; each command is a fork.
 FORKS = """
 import json, os, sys
 import click, numpy, rich.console, scipy.optimize, scipy.stats, torch
