@@ -152,7 +152,7 @@ def test_a_forecast_that_was_edited_is_refused(study):
     data["C"] = 2 * data["C"]
     path.write_text(json.dumps(data))
     try:
-        said("audit", study[0], code=2)
+        assert "forecast.json" in said("audit", study[0], code=2)
     finally:
         path.write_text(before)
 
