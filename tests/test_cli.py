@@ -7,7 +7,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -31,6 +30,7 @@ from functools import partial
 
 from isocost.methods import Card, grpo
 from isocost.parts import loss
+from waiting import until
 
 CARD = Card("Mine", "none", 2026, "grpo", "It learns faster.")
 
@@ -412,9 +412,7 @@ def test_a_signal_saves_and_prints_the_command_that_continues(tmp_path, never_st
     """The run has a process of its own. The printed command is run as it is, and ends as a run never stopped."""
     command = [sys.executable, "-m", "isocost", *LONG, "--out", str(tmp_path / "my run")]
     process = subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-    deadline = time.monotonic() + 300     # for a machine that is very busy
-    while len(read_lines(tmp_path / "my run" / "metrics.jsonl")) < 8 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    assert until(lambda: len(read_lines(tmp_path / "my run" / "metrics.jsonl")) >= 8)
     process.send_signal(signum)
     error = process.communicate(timeout=300)[1]
     assert process.returncode == code and "Traceback" not in error

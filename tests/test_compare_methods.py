@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from click.testing import CliRunner
@@ -23,6 +22,7 @@ from isocost.planner.forecast import digest
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.run import Job, run
 from isocost.seams import Recipe
+from waiting import until
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 DATA = ("--data", "sums:base=easy,count=120", "--held-out", "0.3")
@@ -43,9 +43,7 @@ def compared(tmp_path_factory, ran):
     out = tmp_path_factory.mktemp("comparisons") / "two"
     going = subprocess.Popen([sys.executable, "-m", "isocost", *ASK, "--out", str(out)], env=ENVIRONMENT,
                              stdout=subprocess.DEVNULL, start_new_session=True)
-    until = time.monotonic() + 400
-    while going.poll() is None and not list(out.glob("runs/train-*")) and time.monotonic() < until:
-        time.sleep(0.02)
+    assert until(lambda: going.poll() is not None or list(out.glob("runs/train-*")))
     os.killpg(going.pid, signal.SIGKILL)
     going.wait()
     assert list(out.glob("runs/train-*")) and not (out / "comparison.json").exists()

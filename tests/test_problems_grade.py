@@ -114,7 +114,7 @@ def test_a_busy_event_loop_does_not_eat_into_the_time_limit(two_workers):
     async def busy():
         marking = asyncio.ensure_future(two_workers(rollouts("slow", "a")))
         await asyncio.sleep(0)
-        time.sleep(two_workers.timeout + 0.5)
+        time.sleep(two_workers.timeout + 0.5)       # what is tested: an event loop that does nothing for so long
         return await marking
 
     assert values(asyncio.run(busy())) == [4.0, 1.0]

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from isocost.planner.pilot import PilotPlan
 from isocost.runs.record import read_json, read_lines
 from isocost.steps import plan as steps
 from isocost.steps.folder import Home
+from waiting import until
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 DATA = ("--data", "sums:base=easy,count=240")
@@ -338,9 +338,7 @@ def test_a_signal_while_workers_are_still_starting_is_heeded_once_they_have(stud
     """A worker that has not settled in yet would die of it, and the pool with the worker."""
     command = [sys.executable, "-m", "isocost", *WHOLE, "--out", str(tmp_path / "early")]
     process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 300
-    while not workers_of(process.pid) and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.001)
+    assert until(lambda: workers_of(process.pid) or process.poll() is not None, pause=0.001)
     process.send_signal(signal.SIGTERM)
     _, error = process.communicate(timeout=300)
     assert process.returncode == 143 and "To continue: isocost quickstart" in error and "Traceback" not in error, error
@@ -367,9 +365,7 @@ def test_a_study_killed_in_its_pilot_goes_on_to_the_same_results(study, ran, tmp
 
     def killed(signum, when):
         process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        deadline = time.monotonic() + 300
-        while not when() and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.02)
+        assert until(lambda: when() or process.poll() is not None)
         process.send_signal(signum)
         _, error = process.communicate(timeout=300)
         return process.returncode, error
@@ -381,11 +377,7 @@ def test_a_study_killed_in_its_pilot_goes_on_to_the_same_results(study, ran, tmp
     assert code == 143 and "To continue: isocost quickstart" in error and "Traceback" not in error
     code, _ = killed(signal.SIGKILL, runs(9))
     assert code == -signal.SIGKILL
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:  # workers see within a second that their parent is gone
-        done = ran(*WHOLE, "--out", again, code=(0, 2))
-        if "another process" not in done:
-            break
-        time.sleep(0.3)
+    # Workers find out within a second that their parent is gone, and hold the folder until then.
+    assert until(lambda: "another process" not in ran(*WHOLE, "--out", again, code=(0, 2)), pause=0.3)
     assert results(again) == results(out)
     assert without_clock(read_json(again / "law.json")) == without_clock(read_json(out / "law.json"))
