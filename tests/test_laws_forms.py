@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 
 from isocost.errors import UserError
-from isocost.stats.forms import FORMS, LOG_SIGMOID, POWER, POWER_CONSTANT, SIGMOID, fit_form, fit_many, peak, rise, risen
+from isocost.stats.forms import (
+    FORMS,
+    LOG_SIGMOID,
+    POWER,
+    POWER_CONSTANT,
+    SIGMOID,
+    fit_form,
+    fit_many,
+    peak,
+    rise,
+    risen,
+)
 
 X = np.geomspace(300, 1e5, 24)
 TRUTHS = {
