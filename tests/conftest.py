@@ -1,6 +1,8 @@
 """One thread, so that other work on the machine cannot slow the suite tenfold; shapes in annotations are checked."""
 
 import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -9,8 +11,44 @@ from jaxtyping import install_import_hook  # after the environment is set
 
 install_import_hook(["isocost.types", "isocost.ops", "isocost.pack"], "beartype.beartype")
 
+import pytest  # noqa: E402 - after the hook
 import torch  # noqa: E402 - after the hook, or the shapes would not be checked
 
 import isocost  # noqa: E402, F401 - before torch's first product: it makes the settings of torch's libraries
+from programs import Shell, programs  # noqa: E402 - it imports isocost
 
 torch.set_num_threads(1)
+
+# The files that take longest, first: a worker that began one of them last would leave the others without work.
+LONGEST = (
+    "test_docs_run", "test_methods", "test_study", "test_cli", "test_local_engine", "test_native", "test_run",
+    "test_processors", "test_report", "test_methods_learn", "test_verifiers", "test_compare_methods", "test_doctor",
+    "test_local_learner", "test_laws_plan", "test_conflicts", "test_laws_fit", "test_methods_docs", "test_methods_play",
+    "test_study_own", "test_old_records", "test_methods_choice", "test_printing", "test_docs_site", "test_results",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    place = {name: i for i, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(place)))      # stable: within a file nothing moves
+
+
+@pytest.fixture(scope="session")
+def programs_at_once() -> Iterator[Path]:
+    """A folder with `isocost` and `python`, which start at once: forks of one process that has imported all."""
+    with programs(forked=True) as bin:
+        yield bin
+
+
+@pytest.fixture(scope="session")
+def ran(programs_at_once: Path) -> Callable[..., str]:
+    """Runs an `isocost` command that trains: returns what it printed; its exit code must be `code`, or one of these.
+
+    For commands whose worker processes would each import torch anew, had this process started them.
+    """
+    def run(*words: object, code: int | tuple[int, ...] = 0) -> str:
+        done = Shell(Path.cwd(), programs_at_once).run(["isocost", *words])
+        assert done.code in ((code,) if isinstance(code, int) else code), (words, done)
+        return done.out + done.err
+
+    return run

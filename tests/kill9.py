@@ -223,7 +223,7 @@ def forked(act: Callable[[], object], delay: float | None = None) -> int:
         finally:
             os._exit(1)  # whatever happens, the child never goes on as its parent
     if delay is not None:
-        time.sleep(delay)
+        time.sleep(delay)       # the instant is drawn at random: there is no condition to wait for
         os.kill(pid, signal.SIGKILL)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 import attack
+from programs import Shell
 
 HERE = Path(__file__).parent
 KILLS = {"killed": 60, "at_random_instants": 51, "configurations": 20, "seed": 0, "resumed": 58, "equal": 58,
@@ -23,12 +21,11 @@ KILLS = {"killed": 60, "at_random_instants": 51, "configurations": 20, "seed": 0
     ("def test_breach():\n    assert 'owned' == ''\n", 1, "FAILED: 1 attacks got through"),
     ("", 1, "FAILED: no attack ran"),
 ])
-def test_it_ends_as_its_attacks_end(body: str, code: int, says: str, tmp_path: Path):
+def test_it_ends_as_its_attacks_end(body: str, code: int, says: str, tmp_path: Path, programs_at_once: Path):
     (tmp_path / "conftest.py").write_text((HERE / "attacks" / "conftest.py").read_text())
     (tmp_path / "test_one.py").write_text(body)
-    done = subprocess.run([sys.executable, HERE / "attack.py", "--instants", "0", tmp_path], capture_output=True,
-                          text=True, cwd=HERE.parent, env={**os.environ, "PYTHONPATH": str(HERE.parent / "src")})
-    assert done.returncode == code and says in done.stdout, done.stdout + done.stderr
+    done = Shell(HERE.parent, programs_at_once).run(["python", HERE / "attack.py", "--instants", "0", tmp_path])
+    assert done.code == code and says in done.out, done
 
 
 def test_too_few_and_unequal_are_faults():

@@ -7,7 +7,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -31,6 +30,7 @@ from functools import partial
 
 from isocost.methods import Card, grpo
 from isocost.parts import loss
+from waiting import until
 
 CARD = Card("Mine", "none", 2026, "grpo", "It learns faster.")
 
@@ -396,20 +396,27 @@ def test_problems_of_ones_own_for_the_tiny_model(here):
     assert again["spent"]["rollouts"] == found["cost"]["rollouts"] + again["cost"]["rollouts"] == 3 * 60 * 16
 
 
+LONG = (*RUN, "--budget", "1600-rollouts", "--evaluations", "2")
+
+
+@pytest.fixture(scope="module")
+def never_stopped(tmp_path_factory):
+    """What a run of `LONG` leaves."""
+    out = tmp_path_factory.mktemp("runs") / "whole"
+    said(*LONG, "--out", out)
+    return kill9.left_by(out)
+
+
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_saves_and_prints_the_line_that_goes_on(tmp_path, signum, code):
-    """In a process of its own; the line it prints is run as it stands, and ends as a run never stopped."""
-    asked = [*RUN, "--budget", "1600-rollouts", "--evaluations", "2"]
-    command = [sys.executable, "-m", "isocost", *asked, "--out", str(tmp_path / "my run")]
+def test_a_signal_saves_and_prints_the_command_that_continues(tmp_path, never_stopped, signum, code):
+    """The run has a process of its own. The printed command is run as it is, and ends as a run never stopped."""
+    command = [sys.executable, "-m", "isocost", *LONG, "--out", str(tmp_path / "my run")]
     process = subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-    deadline = time.monotonic() + 300     # for a machine that is very busy
-    while len(read_lines(tmp_path / "my run" / "metrics.jsonl")) < 8 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    assert until(lambda: len(read_lines(tmp_path / "my run" / "metrics.jsonl")) >= 8)
     process.send_signal(signum)
     error = process.communicate(timeout=300)[1]
     assert process.returncode == code and "Traceback" not in error
     assert read_json(tmp_path / "my run" / "end.json")["reason"] == "interrupted"
     line = error.strip().splitlines()[-1].split("To continue: ")[1]
     said(*shlex.split(line)[1:])
-    said(*asked, "--out", tmp_path / "whole")
-    assert kill9.left_by(tmp_path / "my run") == kill9.left_by(tmp_path / "whole")
+    assert kill9.left_by(tmp_path / "my run") == never_stopped

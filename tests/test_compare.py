@@ -107,6 +107,18 @@ def test_one_run_says_nothing():
     assert detectable_in_comparison(1, 0.02, 0.05) == math.inf
 
 
+def test_the_least_spread_of_a_difference_is_that_of_two_runs():
+    """Runs that all agree: each run has a standard deviation of `floor`, and a difference of two has sqrt(2) times it.
+
+    In pairs and by Welch's test the standard error is floor sqrt(2 / seeds).
+    """
+    for seeds in (PAIRS - 1, PAIRS):
+        a, b = ({"": dict.fromkeys(range(seeds), reward)} for reward in (0.7, 0.6))
+        found = difference(a, b, 1e-3)
+        assert found.value == pytest.approx(0.1) and found.se == pytest.approx(1e-3 * math.sqrt(2 / seeds))
+        assert found.dof == (seeds - 1 if seeds >= PAIRS else 2 * (seeds - 1))
+
+
 def test_the_smallest_effect_is_seen_with_80_percent_power():
     rng = generator(5, Purpose.INIT)
     for seeds in (3, 4, PAIRS):

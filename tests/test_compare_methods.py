@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from click.testing import CliRunner
@@ -23,6 +22,7 @@ from isocost.planner.forecast import digest
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.run import Job, run
 from isocost.seams import Recipe
+from waiting import until
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 DATA = ("--data", "sums:base=easy,count=120", "--held-out", "0.3")
@@ -38,18 +38,16 @@ def said(*args, code=0):
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory):
+def compared(tmp_path_factory, ran):
     """A comparison that was killed in its third run and gone on with, and what the second command said."""
     out = tmp_path_factory.mktemp("comparisons") / "two"
     going = subprocess.Popen([sys.executable, "-m", "isocost", *ASK, "--out", str(out)], env=ENVIRONMENT,
                              stdout=subprocess.DEVNULL, start_new_session=True)
-    until = time.monotonic() + 400
-    while going.poll() is None and not list(out.glob("runs/train-*")) and time.monotonic() < until:
-        time.sleep(0.02)
+    assert until(lambda: going.poll() is not None or list(out.glob("runs/train-*")))
     os.killpg(going.pid, signal.SIGKILL)
     going.wait()
     assert list(out.glob("runs/train-*")) and not (out / "comparison.json").exists()
-    return out, said(*ASK, "--out", out, code=(0, 3, 4))
+    return out, ran(*ASK, "--out", out, code=(0, 3, 4))
 
 
 def test_the_design_is_sealed_and_every_run_carries_the_seal(compared):
@@ -173,10 +171,10 @@ def test_a_mistake_is_told_in_one_line(args, words, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_methods_are_held_against_their_parents_and_no_others(tmp_path):
+def test_methods_are_held_against_their_parents_and_no_others(tmp_path, ran):
     """A parent that was not named comes in, and its runs serve every child."""
     ask = ("compare", "drgrpo", "cispo", "--to-parents", *DATA, *SIZE, "--budget", "1100-rollouts")
-    shown = said(*ask, "--out", tmp_path / "w", code=(0, 3, 4))
+    shown = ran(*ask, "--out", tmp_path / "w", code=(0, 3, 4))
     found, sealed = read_json(tmp_path / "w" / "wave.json"), read_json(tmp_path / "w" / "compare.json")
     assert sealed["design"]["labels"] == ["grpo", "drgrpo", "cispo"]
     assert [(c["method"], c["parent"]) for c in found["changes"]] == [("drgrpo", "grpo"), ("cispo", "grpo")]
@@ -191,12 +189,12 @@ def test_methods_are_held_against_their_parents_and_no_others(tmp_path):
                                              "--out", tmp_path / "no", code=2)
 
 
-def test_an_arm_may_be_a_method_with_settings(tmp_path):
+def test_an_arm_may_be_a_method_with_settings(tmp_path, ran):
     """The shared ones first, then its own; sealed with the design; carried into the arm's runs, and no other's."""
     out = tmp_path / "settings"
     arms = ("grpo", "grpo@loss.high=0.28,max_age=1")
     small = (*DATA, *SIZE, "--budget", "800-rollouts", "--set", "loss.low=0.1")
-    printed = said("compare", *arms, *small, "--out", out, code=(0, 3, 4))
+    printed = ran("compare", *arms, *small, "--out", out, code=(0, 3, 4))
     assert "grpo@loss.high=0.28,max_age=1 " in printed
     design = read_json(out / "compare.json")["design"]
     assert design["arms"] == {"grpo": "grpo", arms[1]: "grpo"}
@@ -290,12 +288,12 @@ def test_with_own_sizes_every_arm_is_its_methods_own(tmp_path):
     assert "leave -n and -B out" in said(*arms, "--own-sizes", "-n", "4", code=2)
 
 
-def test_arms_of_other_sizes_are_trained_evaluated_and_billed_at_their_own(tmp_path):
+def test_arms_of_other_sizes_are_trained_evaluated_and_billed_at_their_own(tmp_path, ran):
     """4 and 6 rollouts an update are both whole at 12: the same cost, and evaluations where the other has its own."""
     out = tmp_path / "sizes"
     ask = ("compare", "grpo", "grpo@rollouts=3", *DATA, "-n", "2", "-B", "2", "--seeds", "2", "--evaluations", "4",
            "--workers", "1", "--budget", "1100-rollouts", "--out", out)
-    said(*ask, code=(0, 3, 4))
+    ran(*ask, code=(0, 3, 4))
     met = {}
     for n, label in ((2, "grpo"), (3, "grpo@rollouts=3")):
         for folder in out.glob(f"runs/*-{label}-*"):

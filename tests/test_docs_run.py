@@ -20,10 +20,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from doc_pages import BLOCK, HOME, Block, Done, Shell, blocks, pages, programs, same
+from doc_pages import BLOCK, HOME, Block, blocks, pages, same
 from isocost.cli import commands as cli
 from isocost.contract.check import check
 from isocost.planner.budget import Budget
+from programs import Done, Shell, programs
 
 PAGES = {str(p.relative_to(HOME)): p for p in pages()}
 
@@ -291,13 +292,6 @@ def shown(block: Block, out: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def programs_at_once() -> Iterator[Path]:
-    """`isocost` and `python`, which start at once."""
-    with programs(forked=True) as bin:
-        yield bin
-
-
-@pytest.fixture(scope="module")
 def walked(tmp_path_factory, programs_at_once) -> Callable[[str], Followed]:
     """Follows a page at the size of the normal suite, once."""
 
@@ -309,16 +303,24 @@ def walked(tmp_path_factory, programs_at_once) -> Callable[[str], Followed]:
     return walk
 
 
+def expected(page: str, *, full: bool) -> set[str]:
+    """The commands of a page, as written, and the places of its Python blocks, that are run at this size."""
+    walk = WALKS.get(page, Walk())
+    places = {b.place for b in read(page) if b.kind == "python" and not b.file}
+    return places | {command for b in read(page) for command, _ in chosen(b, walk, full=full)}
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_runs_as_it_is_written(walked, page):
-    walked(page)
+    assert set(walked(page).ended) == expected(page, full=False)
 
 
 @pytest.mark.slow       # with SmolLM2 and the budgets of the pages: an hour on two cores
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_runs_in_full(tmp_path, page):
     with programs(forked=False) as bin:
-        follow(read(page), WALKS.get(page, Walk()), Shell(tmp_path, bin), full=True)
+        followed = follow(read(page), WALKS.get(page, Walk()), Shell(tmp_path, bin), full=True)
+    assert set(followed.ended) == expected(page, full=True)
 
 
 # what the pages say of what they leave --------------------------------------------------------------------------------

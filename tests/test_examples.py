@@ -1,11 +1,10 @@
 """Every example runs as its first lines say, and prints what it promises."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from programs import Shell
 
 HOME = Path(__file__).resolve().parents[1]
 EXAMPLES = {
@@ -22,13 +21,10 @@ def test_every_example_is_here():
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_runs(tmp_path, name):
-    done = subprocess.run(
-        [sys.executable, HOME / "examples" / name], cwd=tmp_path, capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": str(HOME / "src"), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"},
-    )
-    assert done.returncode == 0 and EXAMPLES[name] in done.stdout, (done.stdout, done.stderr)
-    assert "BROKEN" not in done.stdout and not list(tmp_path.iterdir())
+def test_an_example_runs(tmp_path, programs_at_once, name):
+    done = Shell(tmp_path, programs_at_once).run(["python", HOME / "examples" / name])
+    assert done.code == 0 and EXAMPLES[name] in done.out, done
+    assert "BROKEN" not in done.out and not list(tmp_path.iterdir())
 
 
 def test_the_first_run_has_25_lines_at_most():

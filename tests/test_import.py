@@ -9,10 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from isocost import trainers
-from isocost.cli.commands import main
 from isocost.errors import UserError
 from isocost.laws.curves import curves
 from isocost.laws.law import Law
@@ -25,9 +23,9 @@ from isocost.steps import imported
 from isocost.trainers import cleanrl, names, sb3, tensorboard, wire
 from isocost.trainers import logs as sources
 from isocost.trainers.record import Asked, resolve
+from outside_logs import LOGS, ONE, one, said
 
 HERE = Path(__file__).parent
-LOGS = HERE / "fixtures" / "logs"
 TRL = LOGS / "trl"
 NAMES = ("--names", "n{n}-s{seed}")
 # A path of every source, and what recognises it.
@@ -41,22 +39,6 @@ KNOWN = {
     "wandb": LOGS / "exports" / "wandb_history.csv",
     "tensorboard": next((TRL / "n4-s0" / "runs").iterdir()),
 }
-
-
-def said(*args, code=0):
-    """What a command printed; a mistake is one line on stderr and exit code 2."""
-    done = CliRunner().invoke(main, [str(a) for a in args])
-    assert done.exit_code == code, (args, done.output, done.exception)
-    if code == 2:
-        assert done.stderr.startswith("isocost: ") and done.stderr.count("\n") == 1, done.stderr
-        return done.stderr
-    return done.output
-
-
-def one(path, source=None, columns=None, **asked):
-    """The only run of a log, resolved."""
-    (log,) = sources.logs(Path(path), source, columns)
-    return resolve(log, Asked(**asked))
 
 
 def told(run):
@@ -232,7 +214,7 @@ def test_cells_that_are_no_number_are_counted_by_column(tmp_path):
 def test_a_run_whose_reward_is_nan_to_its_end_diverged(tmp_path, cells, reason):
     rows = "".join(f"{i},{x}\n" for i, x in enumerate(cells.split()))
     (tmp_path / "a.csv").write_text(f"step,held_out\n{rows}")
-    said("import", tmp_path / "a.csv", *SIZES, "--out", tmp_path / "run")
+    said("import", tmp_path / "a.csv", *ONE, "--out", tmp_path / "run")
     assert read_json(tmp_path / "run" / "end.json")["reason"] == reason
     (track,) = tracks([tmp_path / "run"])
     assert track.diverged == (reason == "diverged") and track.reward[-1] == 0.2
@@ -673,57 +655,56 @@ def written(tmp_path, text, name="a.csv"):
     return tmp_path / name
 
 
-SIZES = ("--n", 2, "--B", 3, "--lr", 1e-3)
 
 
 @pytest.mark.parametrize(
     ("text", "name", "options", "why"),
     [
-        ("step,reward\n1,0.1\n2,5\n", "a.csv", SIZES, "reward is 5, outside [0, 1]"),
-        ("step,reward\n1,0.1\n2,5\n", "a.csv", (*SIZES, "--scale", "0,4"), "outside --scale 0,4"),
-        ("step,reward\n1,0.1\n", "a.csv", (*SIZES, "--scale", "4,0"), "--scale takes the least first"),
-        ("step,reward\n1,0.1\n", "a.csv", (*SIZES, "--map", "reward=score"), "no column 'score'; it has step, reward"),
-        ("step,reward\n1,0.1\n", "a.csv", (*SIZES, "--map", "rewards=reward"), "--map does not take 'rewards'"),
-        ("step,reward\n1,0.1\n", "a.csv", (*SIZES, "--map", "reward"), "--map takes NAME=COLUMN"),
-        ("step,reward\n1,0.1\n2,0.2\n1,0.1\n2,0.3\n", "a.csv", SIZES, "step goes back from 2 to 1, so this is more"),
-        ("step,reward\n1,0.1\n2\n3,0.1\n", "a.csv", SIZES, "line 3: 1 cells where the header has 2"),
+        ("step,reward\n1,0.1\n2,5\n", "a.csv", ONE, "reward is 5, outside [0, 1]"),
+        ("step,reward\n1,0.1\n2,5\n", "a.csv", (*ONE, "--scale", "0,4"), "outside --scale 0,4"),
+        ("step,reward\n1,0.1\n", "a.csv", (*ONE, "--scale", "4,0"), "--scale takes the least first"),
+        ("step,reward\n1,0.1\n", "a.csv", (*ONE, "--map", "reward=score"), "no column 'score'; it has step, reward"),
+        ("step,reward\n1,0.1\n", "a.csv", (*ONE, "--map", "rewards=reward"), "--map does not take 'rewards'"),
+        ("step,reward\n1,0.1\n", "a.csv", (*ONE, "--map", "reward"), "--map takes NAME=COLUMN"),
+        ("step,reward\n1,0.1\n2,0.2\n1,0.1\n2,0.3\n", "a.csv", ONE, "step goes back from 2 to 1, so this is more"),
+        ("step,reward\n1,0.1\n2\n3,0.1\n", "a.csv", ONE, "line 3: 1 cells where the header has 2"),
         ("step,reward\n1,0.1\n", "a.csv", ("--B", 3, "--lr", 1), "does not say n (rollouts per problem): give --n"),
         ("step,reward\n1,0.1\n", "a.csv", ("--n", 3, "--lr", 1), "does not say B (problems per update): give --B"),
         ("step,reward\n1,0.1\n", "a.csv", ("--n", 3, "--B", 1), "does not say lr (learning rate): give --lr"),
-        ("step,reward\n1,0.1\n", "a.csv", (*SIZES, "--names", "n{n}"), "does not fit --names 'n{n}'"),
-        ("step,reward\n1,0.1\n", "n4.csv", (*SIZES, "--names", "n{n}"), "n is 4 by the name, 2 by --n"),
-        ("step,reward\n1,0.1\n", "a.csv", (*SIZES, "--names", "n{m}"), "--names 'n{m}' holds {m}; it may hold"),
-        ("step,held_out\n0,0.1\n", "a.csv", (*SIZES, "--base", 0.1), "its log has the base's reward"),
+        ("step,reward\n1,0.1\n", "a.csv", (*ONE, "--names", "n{n}"), "does not fit --names 'n{n}'"),
+        ("step,reward\n1,0.1\n", "n4.csv", (*ONE, "--names", "n{n}"), "n is 4 by the name, 2 by --n"),
+        ("step,reward\n1,0.1\n", "a.csv", (*ONE, "--names", "n{m}"), "--names 'n{m}' holds {m}; it may hold"),
+        ("step,held_out\n0,0.1\n", "a.csv", (*ONE, "--base", 0.1), "its log has the base's reward"),
         ("step,held_out\n0,0.1\n", "n8-s0.5.csv", ("--B", 3, "--lr", 1, *NAMES), "does not fit --names"),
         ("step,held_out\n0,0.1\n", "n8.5-s1.csv", ("--B", 3, "--lr", 1, *NAMES), "does not fit --names"),
         ("step,held_out\n0,0.1\n", "n8-se.csv", ("--B", 3, "--lr", 1, *NAMES), "n, B and seed are whole numbers"),
         ("step,held_out\n0,0.1\n", "n8-lr3e-6x.csv", ("--B", 3, "--names", "n{n}-lr{lr}"), "does not fit --names"),
-        ("step,reward\n1,0.1\n", "n2-n2.csv", (*SIZES, "--names", "n{n}-n{n}"), "holds {n} twice"),
+        ("step,reward\n1,0.1\n", "n2-n2.csv", (*ONE, "--names", "n{n}-n{n}"), "holds {n} twice"),
         (
             "step,reward,rollouts\n4,0.1,28\n5,0.2,29\n",
             "a.csv",
-            SIZES,
+            ONE,
             "its rollouts are 5.8 a step, fewer than n x B = 2 x 3 = 6",
         ),
-        ("step,reward\n1,0.1\n", "a.csv", (*SIZES, "--scale", "0,inf"), "--scale takes two finite numbers"),
-        ("step,score\n1,0.1\n", "a.csv", SIZES, "no column 'reward'; it has step, score"),
-        ("update,reward\n1,0.1\n", "a.csv", SIZES, "no column 'step', which counts steps; it has update, reward"),
-        ("step;reward\n1;0,1\n", "a.csv", SIZES, "its cells are separated by ';'"),
-        ("step\treward\n1\t0.1\n", "a.csv", SIZES, "its cells are separated by '\\t'"),
-        ("step,reward\n", "a.csv", SIZES, "holds a header (step, reward) and no line below it"),
-        ("", "a.csv", SIZES, "is empty"),
-        ("packed", "a.csv.gz", SIZES, "is compressed: decompress it first"),
-        ("step,reward\n-14,0.1\n-10,0.1\n", "a.csv", SIZES, "step is -14; steps count from 0 or 1"),
-        ("step,reward,reward\n1,0.1,0.2\n", "a.csv", SIZES, "has the column 'reward' twice"),
-        ("what is this\n", "a.txt", SIZES, "is not a log of a known format"),
-        ("step,reward\n1,0.1\n", "a.csv", (*SIZES, "--from", "tensorflow"), "unknown source 'tensorflow'"),
-        ("", "a.csv", (*SIZES, "--from", "csv"), "is empty"),
-        ('{"log_history": [{"step": 1, "rew', "trainer_state.json", SIZES, "is not whole JSON (line 1)"),
-        ('{"log_history": [{"step": 1, "loss": 2.0}]}', "trainer_state.json", SIZES, "no column 'reward'"),
+        ("step,reward\n1,0.1\n", "a.csv", (*ONE, "--scale", "0,inf"), "--scale takes two finite numbers"),
+        ("step,score\n1,0.1\n", "a.csv", ONE, "no column 'reward'; it has step, score"),
+        ("update,reward\n1,0.1\n", "a.csv", ONE, "no column 'step', which counts steps; it has update, reward"),
+        ("step;reward\n1;0,1\n", "a.csv", ONE, "its cells are separated by ';'"),
+        ("step\treward\n1\t0.1\n", "a.csv", ONE, "its cells are separated by '\\t'"),
+        ("step,reward\n", "a.csv", ONE, "holds a header (step, reward) and no line below it"),
+        ("", "a.csv", ONE, "is empty"),
+        ("packed", "a.csv.gz", ONE, "is compressed: decompress it first"),
+        ("step,reward\n-14,0.1\n-10,0.1\n", "a.csv", ONE, "step is -14; steps count from 0 or 1"),
+        ("step,reward,reward\n1,0.1,0.2\n", "a.csv", ONE, "has the column 'reward' twice"),
+        ("what is this\n", "a.txt", ONE, "is not a log of a known format"),
+        ("step,reward\n1,0.1\n", "a.csv", (*ONE, "--from", "tensorflow"), "unknown source 'tensorflow'"),
+        ("", "a.csv", (*ONE, "--from", "csv"), "is empty"),
+        ('{"log_history": [{"step": 1, "rew', "trainer_state.json", ONE, "is not whole JSON (line 1)"),
+        ('{"log_history": [{"step": 1, "loss": 2.0}]}', "trainer_state.json", ONE, "no column 'reward'"),
         (
             '{"step":1,"data":{"critic/score/mean":0.1}}\n{"st\n{"step":2,"data":{}}\n',
             "a.jsonl",
-            SIZES,
+            ONE,
             "line 2: not JSON",
         ),
     ],
@@ -741,7 +722,7 @@ def test_a_torn_last_line_is_left_out_and_named(tmp_path):
     text = said("import", path, "--n", 8, "--B", 32, "--out", tmp_path / "out")
     assert "missing: the last line of n8.jsonl is incomplete and left out" in text and "4 points to 4864" in text
     path = written(tmp_path, "step,held_out\n0,0.1\n3,0.2\n6", "b.csv")
-    assert "the last line of b.csv is incomplete" in said("import", path, *SIZES, "--out", tmp_path / "b")
+    assert "the last line of b.csv is incomplete" in said("import", path, *ONE, "--out", tmp_path / "b")
 
 
 def test_one_seed_twice_and_one_log_twice_are_refused(tmp_path):

@@ -16,30 +16,12 @@ from isocost.laws.curves import curves
 from isocost.runs.files import read_json, read_lines
 from isocost.trainers import logs as sources
 from isocost.trainers import points, trl
-from isocost.trainers.record import Asked, resolve
+from outside_logs import LOGS, ONE, one, said
 
-LOGS = Path(__file__).parent / "fixtures" / "logs"
 RESUMED = LOGS / "trl-resumed" / "resumed.json"
 SPARSE = LOGS / "drqv2" / "cartpole_swingup_sparse.csv"
 COUNTDOWN = LOGS / "countdown" / "metrics.jsonl"
 TRACKING = LOGS / "reasoning" / "tracking_metrics.csv"
-ONE = ("--n", 2, "--B", 3, "--lr", 1e-3)
-
-
-def said(*args, code=0):
-    """What a command printed; a mistake is one line on stderr and exit code 2."""
-    done = CliRunner().invoke(main, [str(a) for a in args])
-    assert done.exit_code == code, (args, done.output, done.exception)
-    if code == 2:
-        assert done.stderr.startswith("isocost: ") and done.stderr.count("\n") == 1, done.stderr
-        return done.stderr
-    return done.output
-
-
-def one(path, source=None, columns=None, **asked):
-    """The only run of a log, resolved."""
-    (log,) = sources.logs(Path(path), source, columns)
-    return resolve(log, Asked(**asked))
 
 
 def told(run):

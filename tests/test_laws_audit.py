@@ -134,6 +134,13 @@ def test_interval_scores_by_hand():
     assert found.beats_naive
 
 
+def test_a_forecast_that_scores_as_a_naive_one_does_not_beat_it():
+    found = judged(forecast(), trained((0.9, 0.9, 0.9)))
+    own, *naive = found.scores
+    assert replace(found, scores=(own, replace(naive[0], score=own.score))).beats_naive is False
+    assert replace(found, scores=(own,)).beats_naive is None
+
+
 def test_the_interval_score_rewards_the_true_quantiles():
     """Proper: over a normal outcome no narrower or wider interval scores better on average."""
     y = np.random.default_rng(0).normal(0, 1, 20_000)

@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 
 from isocost.errors import UserError
-from isocost.stats.forms import FORMS, LOG_SIGMOID, POWER, POWER_CONSTANT, SIGMOID, fit_form, fit_many, rise, risen
+from isocost.stats.forms import (
+    FORMS,
+    LOG_SIGMOID,
+    POWER,
+    POWER_CONSTANT,
+    SIGMOID,
+    fit_form,
+    fit_many,
+    peak,
+    rise,
+    risen,
+)
 
 X = np.geomspace(300, 1e5, 24)
 TRUTHS = {
@@ -120,3 +131,11 @@ def test_a_parameter_that_the_data_leave_open_has_a_wide_error():
     fit = fit_form(SIGMOID, x, SIGMOID.f(x, 0.3, 0.9, 2e4, 1.0) + 0.01 * np.random.default_rng(5).normal(size=16))
     assert fit.errors["A"] > 0.3
     assert rise(0.3).name == "rise with tail 0.3"
+
+
+@pytest.mark.parametrize(("vertex", "expected"), [(2.2, 2.2), (2.7, 2.7), (0.4, 1.0), (5.9, 5.0)])
+def test_the_peak_of_a_parabola_is_its_vertex_between_the_ends(vertex, expected):
+    """Points at uneven distances, where a wrong side of the best point shows."""
+    x = np.array([1.0, 2.0, 3.5, 5.0])
+    values = 0.9 - 0.02 * (x[:, None] - vertex) ** 2
+    assert peak(x, values) == pytest.approx([expected])

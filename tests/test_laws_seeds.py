@@ -8,6 +8,7 @@ from scipy.special import stdtrit
 from scipy.stats import nct
 
 from isocost.errors import UserError
+from isocost.planner.seeds import _text
 from isocost.stats.power import MOST, detectable, detectable_in_comparison, detectable_paired, seeds_for
 
 
@@ -47,3 +48,10 @@ def test_no_number_of_seeds_sees_nothing():
     assert seeds_for(0.01, 0.0) == 2
     with pytest.raises(UserError, match="finite"):
         seeds_for(float("nan"), 0.02)
+
+
+@pytest.mark.parametrize(("seeds", "says"), [(3, "would need 4 seeds"), (4, "needs 4 seeds"), (5, "needs 4 seeds")])
+def test_a_plan_with_just_enough_seeds_has_what_its_difference_needs(seeds, says):
+    text = _text(seeds, 0.04, 0.05, 4)
+    assert text == (f"minimum detectable difference with {seeds} seeds per arm: 0.040 (80% power); the predicted "
+                    f"difference is +0.050 and {says}")

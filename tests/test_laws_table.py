@@ -111,10 +111,12 @@ def test_a_curve_is_sorted_and_checked():
     ones = np.ones(2)
     curve = Curve("r", 2, 4, 1e-3, 0, [5, 0], [0.5, 0.3], [0.4, 0.2], [1, 0], [1, 0])
     assert curve.C.tolist() == [0, 5] and curve.select.tolist() == [0.3, 0.5]
-    with pytest.raises(UserError, match=r"select reward 1.5 is outside \[0, 1\]"):
-        Curve("r", 2, 4, 1e-3, 0, [0, 5], [0.5, 1.5], ones, ones, ones)
-    with pytest.raises(UserError, match="its evaluation at 5 rollouts has no select reward"):
-        Curve("r", 2, 4, 1e-3, 0, [0, 5], [0.5, math.nan], ones, ones, ones)
+    for split in ("select", "audit"):
+        for value, says in ((1.5, rf"{split} reward 1.5 is outside \[0, 1\]"),
+                            (math.nan, f"its evaluation at 5 rollouts has no {split} reward")):
+            with pytest.raises(UserError, match=says):
+                Curve("r", 2, 4, 1e-3, 0, [0, 5], **{"select": ones, "audit": ones, split: [0.5, value]},
+                      seconds=ones, epochs=ones)
     with pytest.raises(UserError, match="equal length"):
         Curve("r", 2, 4, 1e-3, 0, [0, 5], [0.5], ones, ones, ones)
     with pytest.raises(UserError, match="no evaluation"):

@@ -156,12 +156,12 @@ def said(*args, code=0):
     return done.output
 
 
-def test_a_real_study_trades_n_for_B_and_fits_another_metric(tmp_path):
+def test_a_real_study_trades_n_for_B_and_fits_another_metric(tmp_path, ran):
     """A pilot at n B = 16, its law and plan; then the same by best@4, until a forecast is sealed."""
     out = tmp_path / "study"
     said("profile", "--out", out, "--data", "sums:base=easy,count=240", "--problems", "20")
     assert "n B = 16" in said("plan", out, "--size", "tiny", "--fixed-batch", 16)
-    said("pilot", out, "--workers", 1)
+    ran("pilot", out, "--workers", 1)
     assert {(c.n, c.B) for c in curves(out)} == {(2, 8), (4, 4), (8, 2)}
     assert "only --budget" in said("plan", out, "-B", 1, code=2), "a study never holds both sweeps"
     text = said("fit", out)

@@ -27,7 +27,7 @@ from toy import QUESTION, attempt, batch_of, group, per_rollout, run
 LEDGER = Ledger()
 
 
-def close(a, b, within=1e-6):
+def assert_close(a, b, within=1e-6):
     assert a == pytest.approx(b, abs=within)
 
 
@@ -46,31 +46,35 @@ def marked(*parts, slot=0):
 # MC-GRPO ------------------------------------------------------------------------------------------------------------
 
 def test_mcgrpo_measures_from_the_median_in_median_deviations():
-    close(credit(mcgrpo.advantage, [0.1, 0.9, 0.4]), [-0.3 / 0.301, 0.5 / 0.301, 0])
-    close(credit(mcgrpo.advantage, [3.0, 11.0, 6.0], eps=0.0), [-1, 5 / 3, 0])      # 10 r + 2: the same, but for ε
+    assert_close(credit(mcgrpo.advantage, [0.1, 0.9, 0.4]), [-0.3 / 0.301, 0.5 / 0.301, 0])
+    # 10 r + 2: the same, but for ε
+    assert_close(credit(mcgrpo.advantage, [3.0, 11.0, 6.0], eps=0.0), [-1, 5 / 3, 0])
 
 
 def test_mcgrpo_where_most_are_at_the_median():
-    close(credit(mcgrpo.advantage, [0, 0, 1]), [0, 0, 1])
-    close(credit(mcgrpo.advantage, [1, 1, 0]), [0, 0, -1])
-    close(credit(mcgrpo.advantage, [0, 0, 1], flat=0.0), [0, 0, 1000], 1e-2)        # as released: ε alone
-    close(credit(mcgrpo.advantage, [0, 0, 1], rescale=True), [0, 0, 3])             # 3 rollouts, 1 with credit
+    assert_close(credit(mcgrpo.advantage, [0, 0, 1]), [0, 0, 1])
+    assert_close(credit(mcgrpo.advantage, [1, 1, 0]), [0, 0, -1])
+    assert_close(credit(mcgrpo.advantage, [0, 0, 1], flat=0.0), [0, 0, 1000], 1e-2)        # as released: ε alone
+    assert_close(credit(mcgrpo.advantage, [0, 0, 1], rescale=True), [0, 0, 3])             # 3 rollouts, 1 with credit
     assert credit(mcgrpo.advantage, [0.3] * 3) == [0, 0, 0]
 
 
 def test_mcgrpo_measures_an_even_group_from_the_mean_of_the_middle_two():
-    close(credit(mcgrpo.advantage, [0, 0, 1, 1]), [-0.5 / 0.501, -0.5 / 0.501, 0.5 / 0.501, 0.5 / 0.501])
-    close(credit(mcgrpo.advantage, [4, 1, 9, 2]), [1 / 1.501, -2 / 1.501, 6 / 1.501, -1 / 1.501])     # from 3, MAD 1.5
+    assert_close(credit(mcgrpo.advantage, [0, 0, 1, 1]), [-0.5 / 0.501, -0.5 / 0.501, 0.5 / 0.501, 0.5 / 0.501])
+    # from 3, MAD 1.5
+    assert_close(credit(mcgrpo.advantage, [4, 1, 9, 2]), [1 / 1.501, -2 / 1.501, 6 / 1.501, -1 / 1.501])
     batch = batch_of([0, 0, 1, 1], [1, 0, 0])
     average = methods.load("mcgrpo").recipe().weight(batch)
-    close(per_rollout(average, batch), [1 / 18] * 4 + [1 / 18, 0, 1 / 18])       # 3 tokens each, no pivot of four
+    # 3 tokens each, no pivot of four
+    assert_close(per_rollout(average, batch), [1 / 18] * 4 + [1 / 18, 0, 1 / 18])
 
 
 def test_mcgrpo_leaves_one_pivot_out_of_the_average_and_of_the_bill():
     batch = batch_of([1, 0, 0], [0.1, 0.9, 0.4], [1, 1, 1], lengths=[[2, 4, 4], [1, 5, 9], [2, 2, 2]])
     recipe = methods.load("mcgrpo").recipe()
     average = per_rollout(recipe.weight(batch), batch)
-    close(average, [1 / 12, 0, 1 / 24, 1 / 6, 1 / 30, 0, 0, 1 / 12, 1 / 12])         # 1/(6 |y|): six are left of nine
+    # 1/(6 |y|): six are left of nine
+    assert_close(average, [1 / 12, 0, 1 / 24, 1 / 6, 1 / 30, 0, 0, 1 / 12, 1 / 12])
     world = toy.world()
     batch = batch.but(advantage=recipe.advantage(batch, LEDGER), weight=recipe.weight(batch))
     recipe.improve(batch, recipe, world, LEDGER)
@@ -88,8 +92,8 @@ def test_a_median_flips_fewer_signs_than_a_mean():
             wrong += math.prod(p for _, p in draws) * flipped
         flips[name] = wrong
     # 0.6 is below the mean whenever an outlier is there, and below the median only if two are.
-    close(flips["mean"], 3 * 0.45 * (1 - 0.9**2))
-    close(flips["median"], 3 * 0.45 * 0.1**2)
+    assert_close(flips["mean"], 3 * 0.45 * (1 - 0.9**2))
+    assert_close(flips["median"], 3 * 0.45 * 0.1**2)
 
 
 # Lite PPO -----------------------------------------------------------------------------------------------------------
@@ -97,10 +101,10 @@ def test_a_median_flips_fewer_signs_than_a_mean():
 def test_liteppo_takes_the_mean_of_the_group_and_the_spread_of_the_batch():
     liteppo = methods.load("liteppo").recipe()
     said = credit(liteppo.advantage, [1, 0, 0, 0], [1, 1, 1, 0])      # std of 4 ones and 4 zeros: 1/2
-    close(said, [1.5, -0.5, -0.5, -0.5, 0.5, 0.5, 0.5, -1.5], 1e-5)
+    assert_close(said, [1.5, -0.5, -0.5, -0.5, 0.5, 0.5, 0.5, -1.5], 1e-5)
     assert credit(liteppo.advantage, [0.1] * 3, [1, 0, 0])[:3] == [0, 0, 0]
     batch = batch_of([1, 0], [1, 1], lengths=[[1, 9], [2, 4]])
-    close(per_rollout(liteppo.weight(batch), batch), [1 / 16] * 4)
+    assert_close(per_rollout(liteppo.weight(batch), batch), [1 / 16] * 4)
 
 
 # GDPO ---------------------------------------------------------------------------------------------------------------
@@ -110,20 +114,20 @@ def test_gdpo_tells_apart_what_a_sum_cannot():
     both = marked({"a": 0, "b": 0}, {"a": 1, "b": 1}, slot=1)
     batch = pack([one, both], 0)
     half = math.sqrt(0.5)
-    close(per_rollout(grpo_advantage(batch, LEDGER), batch), [-half, half] * 2, 1e-5)
+    assert_close(per_rollout(grpo_advantage(batch, LEDGER), batch), [-half, half] * 2, 1e-5)
     raw = gdpo.advantage(batch, LEDGER, parts=("a", "b"), whiten=False, eps=0.0)
-    close(per_rollout(raw, batch), [-half, half, -2 * half, 2 * half])
+    assert_close(per_rollout(raw, batch), [-half, half, -2 * half, 2 * half])
     white = gdpo.advantage(batch, LEDGER, parts=("a", "b"), eps=0.0)      # squares add up to 5; unbiased: over 3
-    close(per_rollout(white, batch), [x * math.sqrt(3 / 5) for x in (-half, half, -2 * half, 2 * half)])
+    assert_close(per_rollout(white, batch), [x * math.sqrt(3 / 5) for x in (-half, half, -2 * half, 2 * half)])
     skewed = gdpo.advantage(batch, LEDGER, parts=("a", "b"), weights=(3.0, 1.0), whiten=False, eps=0.0)
-    close(per_rollout(skewed, batch), [-half, half, -4 * half, 4 * half])
+    assert_close(per_rollout(skewed, batch), [-half, half, -4 * half, 4 * half])
 
 
 def test_gdpo_with_one_reward_is_grpo_up_to_the_batch():
     groups = [marked(*({"a": r} for r in rs), slot=k) for k, rs in enumerate([[1, 0, 0, 0], [1, 1, 0, 0], [1] * 4])]
     batch = pack(groups, 0)
     plain, ours = grpo_advantage(batch, LEDGER), gdpo.advantage(batch, LEDGER, parts=("a",))
-    close(ours / ours[0, 2], plain / plain[0, 2], 1e-3)
+    assert_close(ours / ours[0, 2], plain / plain[0, 2], 1e-3)
     assert per_rollout(ours, batch)[8:] == [0, 0, 0, 0]
     with pytest.raises(UserError, match="GDPO needs the reward 'right'; the score has a"):
         gdpo.advantage(batch, LEDGER)
@@ -155,17 +159,17 @@ def shifted(rewards, shifts, **settings):
 def test_ace_multiplies_what_is_negative_by_the_softplus_of_the_shift():
     plain, ours = shifted([1.0, 1.0, 0.0, 0.0, 0.0], [4.0, -4.0, 0.0, -80.0, 3.0])
     assert ours[:2] == plain[:2]                                     # bit for bit
-    close([a / b for a, b in zip(ours[2:], plain[2:], strict=True)],
+    assert_close([a / b for a, b in zip(ours[2:], plain[2:], strict=True)],
           [1 + math.log(2), 1, 1 + math.log(1 + math.exp(3))], 1e-5)
     plain, ours = shifted([1.0, 0.0, 0.0], [0.0, 0.0, 50.0], alpha=0.5, cap=10.0)
-    close([a / b for a, b in zip(ours[1:], plain[1:], strict=True)],
+    assert_close([a / b for a, b in zip(ours[1:], plain[1:], strict=True)],
           [1 + math.log(2) / 2, 1 + math.log(1 + math.exp(10)) / 2], 1e-4)
 
 
 def test_ace_takes_any_credit():
     lead = methods.load("drgrpo").advantage
     _, ours = shifted([1.0, 0.0, 0.0, 0.0], [0.0] * 4, inner=lead)
-    close(ours, [0.75, *[-0.25 * (1 + math.log(2))] * 3])
+    assert_close(ours, [0.75, *[-0.25 * (1 + math.log(2))] * 3])
 
 
 def test_ace_unlearns_an_error_that_training_has_boosted_faster():
@@ -184,11 +188,12 @@ def test_ace_unlearns_an_error_that_training_has_boosted_faster():
 # BoN ----------------------------------------------------------------------------------------------------------------
 
 def test_bon_weights_by_the_chance_of_being_the_only_right_one():
-    close(credit(bon.advantage, [1, 0, 0, 0], n=2), [2, 0, 0, 0])
-    close(credit(bon.advantage, [1, 1, 0, 0], n=2), [4 / 3, 4 / 3, 0, 0])
-    close(credit(bon.advantage, [1, 1, 1, 0], n=3), [0, 0, 0, 0])                   # of two others, never both wrong
+    assert_close(credit(bon.advantage, [1, 0, 0, 0], n=2), [2, 0, 0, 0])
+    assert_close(credit(bon.advantage, [1, 1, 0, 0], n=2), [4 / 3, 4 / 3, 0, 0])
+    # of two others, never both wrong
+    assert_close(credit(bon.advantage, [1, 1, 1, 0], n=3), [0, 0, 0, 0])
     assert credit(bon.advantage, [1, 0, 1, 1], n=1) == [1, 0, 1, 1]                  # REINFORCE
-    close(credit(bon.advantage, [1, 0], [1, 0, 0, 0], n=4), [0, 0, 4, 0, 0, 0])      # the first has lost two
+    assert_close(credit(bon.advantage, [1, 0], [1, 0, 0, 0], n=4), [0, 0, 4, 0, 0, 0])      # the first has lost two
     with pytest.raises(UserError, match="groups of 2 say nothing about the best of 4"):
         credit(bon.advantage, [1, 0])
 
@@ -199,7 +204,7 @@ def test_bons_sum_over_a_group_is_unbiased():
     for wrong in range(9):
         mine = credit(bon.advantage, [0.0] * wrong + [1.0] * (8 - wrong), n=4)
         total += math.comb(8, wrong) * 0.8**wrong * 0.2 ** (8 - wrong) * sum(mine) / 8
-    close(total, 0.4096, 1e-7)
+    assert_close(total, 0.4096, 1e-7)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -215,7 +220,7 @@ def test_bons_expected_gradient_is_that_of_best_of_n(n):
         each = torch.tensor(per_rollout(bon.advantage(batch, LEDGER, n=n), batch), dtype=torch.float64)
         score = torch.eye(3, dtype=torch.float64)[list(said)] - p
         got += p[list(said)].prod() * (each[:, None] * score).mean(0)
-    close(got.tolist(), want.tolist(), 1e-7)
+    assert_close(got.tolist(), want.tolist(), 1e-7)
 
 
 def test_both_exact_forms_are_the_gradient_and_minus_is_not():
@@ -235,7 +240,7 @@ def test_both_exact_forms_are_the_gradient_and_minus_is_not():
     for form, factor in (("positive", 1.0), ("plus", 1.0), ("minus", (1 + p) / (1 - p))):
         good, bad = bonrlb.gains(p, 4, form)
         got = ((handed * torch.where(right, good, bad))[:, None] * score).sum(0)
-        close(got.tolist(), (slope * factor).tolist(), 1e-7)
+        assert_close(got.tolist(), (slope * factor).tolist(), 1e-7)
 
 
 def test_weights_at_the_edges():
@@ -246,7 +251,7 @@ def test_weights_at_the_edges():
         steep, _ = bonrlb.gains(p, n, "plus")
         assert steep[-1] * (1 - p[-1]) == pytest.approx(1, abs=1e-5)            # g⁺ -> 1/(1 − p)
         assert (bonrlb.gains(p, n, "minus")[1] == -bonrlb.gains(p, n, "plus")[1]).all()
-    close(bonrlb.gains(p, 1, "positive")[0].tolist(), [1, 1, 1, 1])
+    assert_close(bonrlb.gains(p, 1, "positive")[0].tolist(), [1, 1, 1, 1])
     with pytest.raises(UserError, match="positive, plus, minus; not 'both'"):
         bonrlb.gains(p, 4, "both")
 
@@ -260,9 +265,9 @@ def test_bonrlb_hands_out_the_best_and_knows_how_many_failed():
     failed = pack([marked({"failed": 0.625}, {"failed": 0.625})], 0)
     failed = failed.but(reward=torch.tensor([1.0, 0.0]))
     said = per_rollout(bonrlb.advantage(failed, LEDGER, n=4), failed)
-    close(said, [4 * 0.625**3 * 0.375 / (1 - 0.625**4), 0])
+    assert_close(said, [4 * 0.625**3 * 0.375 / (1 - 0.625**4), 0])
     said = per_rollout(bonrlb.advantage(failed, LEDGER, n=4, form="minus", most=0.5), failed)
-    close(said, [4 * 0.5**3 / (1 - 0.5**4), -4])
+    assert_close(said, [4 * 0.5**3 / (1 - 0.5**4), -4])
 
 
 def test_bonrlb_pays_for_what_best_of_n_throws_away():
@@ -279,11 +284,11 @@ def test_bonrlb_pays_for_what_best_of_n_throws_away():
 
 def test_the_fused_baselines_weights():
     for mean, prior, base in ((1, 0, 0.75), (1, 1, 1), (0.5, 0, 0)):
-        close(v05.fused(mean, prior, 4), base)
+        assert_close(v05.fused(mean, prior, 4), base)
     gap = 1.5**2 - 0.25
-    close((v05.fused(-1, 0.5, 4) - 0.5) / (-1 - 0.5), gap / (gap + 0.25))       # 0.889
-    close(gap / (gap + 0.25), 0.889, 5e-4)
-    close(v05.fused(0.3, -0.6, 10**9), 0.3)
+    assert_close((v05.fused(-1, 0.5, 4) - 0.5) / (-1 - 0.5), gap / (gap + 0.25))       # 0.889
+    assert_close(gap / (gap + 0.25), 0.889, 5e-4)
+    assert_close(v05.fused(0.3, -0.6, 10**9), 0.3)
 
 
 @pytest.mark.parametrize(("k", "excess"), [(4, 0.162), (8, 0.073), (16, 0.034)])
@@ -302,22 +307,23 @@ def test_the_fused_baselines_error(k, excess):
 
 
 def test_what_one_more_attempt_is_worth():
-    close(v05.error_drop(1.0, 0.0, 4), 0.75 / 4 - 0.75 / 4.75)
+    assert_close(v05.error_drop(1.0, 0.0, 4), 0.75 / 4 - 0.75 / 4.75)
     assert v05.error_drop(0.5, 0.0, 4) == 0.0                                        # within chance of the prior
     made = group([1, 1, 1, 1])
-    close(v05.gain(made, LEDGER), 0.75 / 4 - 0.75 / 4.75)
+    assert_close(v05.gain(made, LEDGER), 0.75 / 4 - 0.75 / 4.75)
     assert v05.gain(made.of(()), LEDGER) == 0.0
 
 
 def test_v05s_credit():
     assert credit(v05.advantage, [1, 1, 1, 1], whiten=False) == [0.25] * 4          # V = 0: a dead group has some
     assert credit(v05.advantage, [1, 1, 0, 0], whiten=False) == [1, 1, -1, -1]
-    close(credit(v05.advantage, [1, 1, 0, 0], [1, 1, 1, 1]),      # mean 1/8, mean square (4 + 1/4)/8
+    assert_close(credit(v05.advantage, [1, 1, 0, 0], [1, 1, 1, 1]),      # mean 1/8, mean square (4 + 1/4)/8
           [x / math.sqrt(4.25 / 8 - 1 / 64) for x in (1, 1, -1, -1, 0.25, 0.25, 0.25, 0.25)], 1e-5)
 
 
 def test_v05_does_not_divide_by_no_spread():
-    close(credit(v05.advantage, [0] * 8, [0] * 8), [-0.125] * 16)       # all wrong at first: w = 7/8, so b = -7/8
+    # all wrong at first: w = 7/8, so b = -7/8
+    assert_close(credit(v05.advantage, [0] * 8, [0] * 8), [-0.125] * 16)
 
 
 def test_the_prior_is_what_was_known_before():
@@ -325,14 +331,14 @@ def test_the_prior_is_what_was_known_before():
     assert v05.remembered(QUESTION, ledger) is None
     for rewards in ([1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1]):
         ledger.saw(group(rewards))
-    close(v05.remembered(QUESTION, ledger), (0.25 + 0.5 + 1) / 3)
-    close(v05.remembered(QUESTION, ledger, [1, 1, 1, 1]), (0.25 + 0.5) / 2)
-    close(v05.remembered(QUESTION, ledger, [1, 1, 1, 1], last=1), 0.5)
-    close(v05.remembered(other, ledger), 7 / 12)
+    assert_close(v05.remembered(QUESTION, ledger), (0.25 + 0.5 + 1) / 3)
+    assert_close(v05.remembered(QUESTION, ledger, [1, 1, 1, 1]), (0.25 + 0.5) / 2)
+    assert_close(v05.remembered(QUESTION, ledger, [1, 1, 1, 1], last=1), 0.5)
+    assert_close(v05.remembered(other, ledger), 7 / 12)
     ledger.saw(group([0, 0], problem=other))
-    close(v05.remembered(other, ledger, [0, 0]), 7 / 12)      # new but for this group
+    assert_close(v05.remembered(other, ledger, [0, 0]), 7 / 12)      # new but for this group
     batch = batch_of([1, 1, 1, 1])
-    close(per_rollout(v05.advantage(batch, ledger, whiten=False), batch),
+    assert_close(per_rollout(v05.advantage(batch, ledger, whiten=False), batch),
           [1 - v05.fused(1, 2 * 0.375 - 1, 4)] * 4)
 
 
@@ -376,22 +382,22 @@ def test_mrt_credits_what_going_on_adds_to_stopping():
     kept = mrt.select(scored, LEDGER)
     assert [r.attempt for r in kept.rollouts] == [9, 10]
     batch = pack([kept], 0)
-    close(per_rollout(mrt.advantage(batch, LEDGER), batch), [0.75, -0.25])
+    assert_close(per_rollout(mrt.advantage(batch, LEDGER), batch), [0.75, -0.25])
     assert mrt.select(asyncio.run(mrt.reward(forked([None], [1, 0]), Told())), LEDGER) is None
     # Going on as stopping would have: no credit on average.
     same = asyncio.run(mrt.reward(forked([1, 0, 0, 0], [1, 0, 0, 0]), Told()))
     batch = pack([mrt.select(same, LEDGER)], 0)
-    close(sum(per_rollout(mrt.advantage(batch, LEDGER), batch)), 0)
+    assert_close(sum(per_rollout(mrt.advantage(batch, LEDGER), batch)), 0)
 
 
 def test_progress_telescopes_and_regret_is_an_area():
     rates = [0.1, 0.3, 0.3, 0.8]
-    close(progress(rates), [0.2, 0, 0.5])
-    close(sum(progress(rates)), rates[-1] - rates[0])
-    close(normalised_regret([1000, 2000, 4000], [0.2, 0.4, 0.6], 4000), 0.65)
-    close(normalised_regret([1000, 2000, 4000], [0.2, 0.4, 0.6], 1000), 0.9)
-    close(normalised_regret([1000, 2000, 4000], [0.2, 0.4, 0.6], 8000), 1 - (1400 + 0.6 * 4000) / 8000)
-    close(normalised_regret([1e-9], [1.0], 100), 0)
+    assert_close(progress(rates), [0.2, 0, 0.5])
+    assert_close(sum(progress(rates)), rates[-1] - rates[0])
+    assert_close(normalised_regret([1000, 2000, 4000], [0.2, 0.4, 0.6], 4000), 0.65)
+    assert_close(normalised_regret([1000, 2000, 4000], [0.2, 0.4, 0.6], 1000), 0.9)
+    assert_close(normalised_regret([1000, 2000, 4000], [0.2, 0.4, 0.6], 8000), 1 - (1400 + 0.6 * 4000) / 8000)
+    assert_close(normalised_regret([1e-9], [1.0], 100), 0)
     with pytest.raises(ValueError, match="rising number of tokens"):
         normalised_regret([2, 2], [0.1, 0.2], 4)
 
@@ -476,12 +482,13 @@ def test_mrt_trains_on_those_who_go_on_alone():
 def test_brpos_advantages():
     c = torch.tensor([[0.0, 1, 1, 1], [0, 0, 0, 1]])
     said = brpo.lead(c, torch.full((4,), 0.25))
-    close(said[0].tolist(), [0.25, 0.375, 0.25 * 7 / 12, 0.25 * 3 / 28])       # .25, .375, .1458, .0268
-    close(said[1].tolist(), [-0.25, -0.125, 0.0625, 0.1875])
+    assert_close(said[0].tolist(), [0.25, 0.375, 0.25 * 7 / 12, 0.25 * 3 / 28])       # .25, .375, .1458, .0268
+    assert_close(said[1].tolist(), [-0.25, -0.125, 0.0625, 0.1875])
     base = brpo.lead(c, torch.tensor([0.0, 0, 0, 1]))                          # all mass on the last: R_s = c_S
-    close(base[:, 0].tolist(), [0, 0])
-    close(brpo.lead(torch.tensor([[1.0], [0.0], [0.5]]), torch.ones(1))[:, 0].tolist(), [0.5, -0.5, 0])
-    close(said[:, 0].sum().item(), 0)                                          # at s = 0 the baseline is V2 alone
+    assert_close(base[:, 0].tolist(), [0, 0])
+    assert_close(brpo.lead(torch.tensor([[1.0], [0.0], [0.5]]), torch.ones(1))[:, 0].tolist(), [0.5, -0.5, 0])
+    # at s = 0 the baseline is V2 alone
+    assert_close(said[:, 0].sum().item(), 0)
 
 
 def thought(scores, cuts):
@@ -500,7 +507,7 @@ def test_brpo_credits_each_stretch_of_a_trace():
     said = brpo.advantage(batch, LEDGER)
     want = brpo.lead(torch.tensor([[0.0, 1, 1, 1], [0, 0, 0, 1]]), torch.full((4,), 0.25))
     for t in range(2):
-        close(said[t].tolist(), [0, 0, *(want[t, s].item() for s in (0, 1, 2, 2, 3, 3))])
+        assert_close(said[t].tolist(), [0, 0, *(want[t, s].item() for s in (0, 1, 2, 2, 3, 3))])
     assert not said[2:].any()                                    # no answer beat its siblings
 
 
@@ -508,9 +515,9 @@ def test_brpo_compares_answers_at_one_cut_of_one_trace():
     made = thought([[(1, 0), (1, 1)], [(0, 0), (1, 0)]], [2, 5])
     batch = pack([made], 0)
     said = brpo.advantage(batch, LEDGER, prior=(0.5, 0.5))
-    close([x[2].item() for x in said[2:]], [0.5, -0.5, 0, 0, 0, 0, 0.5, -0.5])
+    assert_close([x[2].item() for x in said[2:]], [0.5, -0.5, 0, 0, 0, 0, 0.5, -0.5])
     want = brpo.lead(torch.tensor([[0.5, 1.0], [0.0, 0.5]]), torch.tensor([0.5, 0.5]))
-    close(said[0].tolist(), [0, 0, *(want[0, s].item() for s in (0, 0, 1, 1, 1, 1))])
+    assert_close(said[0].tolist(), [0, 0, *(want[0, s].item() for s in (0, 0, 1, 1, 1, 1))])
     with pytest.raises(UserError, match="at 2 budgets, of which 1 have a prior"):
         brpo.advantage(batch, LEDGER, prior=(1.0,))
 
@@ -520,7 +527,7 @@ def test_brpo_where_a_trace_ends_early_and_where_answers_are_lost():
     batch = pack([made], 0)
     four = brpo.advantage(batch, LEDGER)                         # two cuts for four budgets: the last stands for three
     want = brpo.lead(torch.tensor([[0.0, 1, 1, 1], [0, 0.5, 0.5, 0.5]]), torch.full((4,), 0.25))
-    close(four[0].tolist(), [0, 0, *(want[0, s].item() for s in (0, 0, 1, 1, 1, 1))])
+    assert_close(four[0].tolist(), [0, 0, *(want[0, s].item() for s in (0, 0, 1, 1, 1, 1))])
     lost = made.of(r for r in made.rollouts if r.cohort != "0.0")
     batch = pack([lost], 0)
     said = brpo.advantage(batch, LEDGER)

@@ -50,7 +50,7 @@ def right(k, n):
     return [1.0] * k + [0.0] * (n - k)
 
 
-def close(a, b, within=1e-7):
+def assert_close(a, b, within=1e-7):
     assert a == pytest.approx(b, abs=within)
 
 
@@ -79,15 +79,15 @@ def test_the_band_is_where_three_quarters_of_the_most_is_to_be_learned():
     def bound(p, beta=10.0):
         return math.log(1 - p + p * math.exp(1 / beta)) - p / beta
 
-    close([bound(p) for p in (0.1, 0.5, 0.9)], [0.00046, 0.00125, 0.00044], 1e-5)
-    close([bound(0.25, 1e3) / bound(0.5, 1e3), bound(0.75, 1e3) / bound(0.5, 1e3)], [0.75, 0.75], 1e-3)
+    assert_close([bound(p) for p in (0.1, 0.5, 0.9)], [0.00046, 0.00125, 0.00044], 1e-5)
+    assert_close([bound(0.25, 1e3) / bound(0.5, 1e3), bound(0.75, 1e3) / bound(0.5, 1e3)], [0.75, 0.75], 1e-3)
     recipe = methods.load("balanced").recipe()
     assert recipe.select.keywords == {"low": 0.25, "high": 0.75} and recipe.refill
 
 
 def test_balanced_fills_every_step_and_says_when_it_could_not():
     balanced = methods.load("balanced")
-    close([balanced.held(0.5), balanced.held(0.1), balanced.held(0.9)], [238 / 256, 0.1868953, 0.1868953], 1e-6)
+    assert_close([balanced.held(0.5), balanced.held(0.1), balanced.held(0.9)], [238 / 256, 0.1868953, 0.1868953], 1e-6)
     recipe = balanced.recipe(groups=4, rollouts=4)
     _, steps = run(recipe, toy.world(), 400)
     assert len(steps) > 3 and {len(s.groups) for s in steps} == {4}
@@ -108,9 +108,9 @@ def test_without_forgetting_beliefs_are_the_exact_posterior():
 def test_beliefs_fade_fast_where_a_problem_speaks_again_and_slowly_where_it_does_not():
     ledger = told({"a": right(2, 4), "b": right(1, 4)}, {"c": right(1, 2)}, {"a": right(4, 4)})
     known = vade.beliefs(ledger, touched=0.5, idle=0.9)
-    close(known["a"], (0.5 * 0.9 * 2 + 4, 0.5 * 0.9 * 2))     # one idle step, then halved, then four right
-    close(known["b"], (1 * 0.9**2, 3 * 0.9**2))
-    close(known["c"], (0.9, 0.9))
+    assert_close(known["a"], (0.5 * 0.9 * 2 + 4, 0.5 * 0.9 * 2))     # one idle step, then halved, then four right
+    assert_close(known["b"], (1 * 0.9**2, 3 * 0.9**2))
+    assert_close(known["c"], (0.9, 0.9))
 
 
 def test_a_step_that_is_not_closed_teaches_nothing_yet():
@@ -136,8 +136,8 @@ def test_vade_notices_that_the_policy_has_learned_only_if_it_forgets():
         a, b = vade.beliefs(ledger, **decay)["a"]
         return (1 + a) / (2 + a + b)
 
-    close(mean(touched=1, idle=1), 25 / 186)
-    close(mean(touched=0.5, idle=0.99), 15 / (2 + 14 + 2 - 2**-19), 1e-6)     # 8+4+2 right, (8+4+..)/8 → 2 wrong
+    assert_close(mean(touched=1, idle=1), 25 / 186)
+    assert_close(mean(touched=0.5, idle=0.99), 15 / (2 + 14 + 2 - 2**-19), 1e-6)     # 8+4+2 right, (8+4+..)/8 → 2 wrong
 
 
 def test_a_pool_smaller_than_the_wave_is_gone_through_again():
@@ -157,7 +157,7 @@ def test_a_pass_rate_is_read_off_the_problems_that_are_alike():
     pool = [Problem(f"{k}", (), meta={"angle": 0.1 * k}) for k in range(16)]
     ledger = told({"0": right(7, 8), "2": right(6, 8), "13": right(2, 8), "15": right(1, 8)})
     guess = dots.predicted(pool, ledger, references=256, sharpness=0.05, embed=on_a_line)
-    close(guess[[0, 2, 13, 15]], [7 / 8, 6 / 8, 2 / 8, 1 / 8])
+    assert_close(guess[[0, 2, 13, 15]], [7 / 8, 6 / 8, 2 / 8, 1 / 8])
     assert guess[1] > 0.7 and guess[14] < 0.3 and (np.diff(guess[3:13]) < 0).all()
     assert (dots.predicted(pool, Ledger(), references=256, sharpness=0.05, embed=on_a_line) == 0.5).all()
 
@@ -166,20 +166,20 @@ def test_attention_by_hand():
     """Two references at right angles, the asker on the first: weights e^(1/s) : 1."""
     pool = [Problem(n, (), meta={"angle": a}) for n, a in (("x", 0.0), ("y", math.pi / 2), ("q", 0.0))]
     weight = np.exp([[0.0, -2.0]])
-    close(dots._attend(np.log(weight), np.array([1.0, 0.0]))[0], 1 / (1 + math.exp(-2)))
+    assert_close(dots._attend(np.log(weight), np.array([1.0, 0.0]))[0], 1 / (1 + math.exp(-2)))
     only = told({"x": right(3, 4)})
-    close(dots.predicted(pool, only, references=9, sharpness=0.5, embed=on_a_line), [0.75] * 3)
+    assert_close(dots.predicted(pool, only, references=9, sharpness=0.5, embed=on_a_line), [0.75] * 3)
 
 
 def test_calibration_finds_the_line_and_never_turns_a_guess_round():
     guess = np.linspace(0.02, 0.98, 4001)
     truth = 1 / (1 + np.exp(-(2 * np.log(guess / (1 - guess)) - 0.5)))
-    close(dots.calibration(guess, truth), (2.0, -0.5), 5e-3)
+    assert_close(dots.calibration(guess, truth), (2.0, -0.5), 5e-3)
     assert dots.calibration(guess, 1 - guess)[0] == 0
     for seed in range(20):       # it settles, whatever it is given
         rng = np.random.default_rng(seed)
         few, some = rng.random(3 + seed), rng.integers(0, 9, 3 + seed) / 8
-        close(dots.calibration(few, some), dots.calibration(few, some, steps=200), 1e-6)
+        assert_close(dots.calibration(few, some), dots.calibration(few, some, steps=200), 1e-6)
 
 
 def test_dots_draws_in_proportion_without_replacement():
@@ -187,14 +187,14 @@ def test_dots_draws_in_proportion_without_replacement():
     ledger = told({"0": right(4, 8), "1": right(5, 8), "2": right(8, 8)})
     w = np.exp(-np.array([0, 0.125, 0.5]) / 0.25)
     second = {i: w[i] / w.sum() * sum(w[j] / (w.sum() - w[i]) for j in range(3) if j != i) for i in range(3)}
-    close(sum(second.values()), 1)
+    assert_close(sum(second.values()), 1)
     pairs = Counter()
     for k in range(1500):
         rng = np.random.default_rng(k)
         a, b = dots.choose(pool, ledger, 2, rng, spread=0.25, probes=0, embed=on_a_line)
         pairs[a.id, b.id] += 1
     for i, j in itertools.permutations(range(3), 2):
-        close(pairs[str(i), str(j)] / 1500, w[i] / w.sum() * w[j] / (w.sum() - w[i]), 0.04)
+        assert_close(pairs[str(i), str(j)] / 1500, w[i] / w.sum() * w[j] / (w.sum() - w[i]), 0.04)
 
 
 def test_dots_takes_what_is_nearest_to_its_aim_as_the_spread_vanishes_and_probes_the_rest():
@@ -238,7 +238,7 @@ def test_replayed_groups_keep_the_samplers_log_probs_and_fresh_ones_the_learners
     assert torch.equal(batch.old[old], (batch.logp * batch.mask)[old])
     out = Forward(batch.logp + 0.3, batch.logp)
     ratio = log_ratio(out, batch)[old][batch.mask[old]]
-    close(ratio.tolist(), [0.3] * len(ratio), 1e-5)         # log π_θ − stored, and not 0
+    assert_close(ratio.tolist(), [0.3] * len(ratio), 1e-5)         # log π_θ − stored, and not 0
     assert all(g.rewards.std() > 0 for g in batch.groups if g.rollouts[0].origin == "replay")
 
 
@@ -362,7 +362,7 @@ def test_more_until_advantages_sum_to_those_of_a_half_solved_group():
     advantage = methods.load("dars").recipe().advantage
     for k in range(9):
         batch = batch_of(right(k, 8))
-        close(sum(map(abs, per_rollout(advantage(batch, Ledger()), batch))), 2 * 8 * (k / 8) * (1 - k / 8), 1e-5)
+        assert_close(sum(map(abs, per_rollout(advantage(batch, Ledger()), batch))), 2 * 8 * (k / 8) * (1 - k / 8), 1e-5)
     for a in (1 / 8, 2 / 8, 3 / 8):
         more = dars.missing(a, 8, most=999)
         assert (8 + more - 1) * 2 * a * (1 - a) < 4 <= (8 + more) * 2 * a * (1 - a)
@@ -446,7 +446,7 @@ def test_the_dynamic_program_finds_what_listing_finds():
         )
         found = rolloutgdro.best_numbers(size, spread, range(2, 13), total)
         assert sum(size[b] * found[b] for b in range(3)) == total
-        close(sum(size[b] * spread[b] / found[b] for b in range(3)), best)
+        assert_close(sum(size[b] * spread[b] / found[b] for b in range(3)), best)
     with pytest.raises(ValueError, match="sum to 5"):
         rolloutgdro.best_numbers({0: 3}, {0: 0.1}, [1, 2], 5)
 
@@ -467,7 +467,7 @@ def test_rollout_gdro_by_hand():
 @pytest.mark.parametrize(("right_ones", "attempts", "k"), [(1, 4, 2), (2, 5, 3), (0, 4, 2), (4, 4, 8), (3, 8, 8)])
 def test_pass_at_k_is_the_share_of_subsets_with_a_right_one(right_ones, attempts, k):
     subsets = list(itertools.combinations(right(right_ones, attempts), min(k, attempts)))
-    close(allocate.pass_at(right_ones, attempts, k), sum(any(s) for s in subsets) / len(subsets))
+    assert_close(allocate.pass_at(right_ones, attempts, k), sum(any(s) for s in subsets) / len(subsets))
 
 
 def test_a_problem_leaves_its_bin_when_it_is_past_the_edge_by_the_margin():
@@ -493,25 +493,25 @@ KNOWN = ({"a": right(4, 4), "b": right(0, 4)}, {"a": right(3, 4), "b": right(0, 
 
 def test_prompt_gdro_weighs_bins_by_how_far_from_solved_they_are():
     """Step 0: both unseen, mean loss 1/2. Step 1: a's bin (pass@k 1) loses 1/4, b's (pass@k 0) loses 1."""
-    close(weights_of(told(*KNOWN), "a", "b", "new"), [math.exp(0.25), math.exp(1), math.exp(0.5)], 1e-5)
+    assert_close(weights_of(told(*KNOWN), "a", "b", "new"), [math.exp(0.25), math.exp(1), math.exp(0.5)], 1e-5)
     later = told(*KNOWN, {"a": right(1, 4)})
-    close(weights_of(later, "a"), [math.exp(0.9 * 0.25 + 0.1 * 0.75)], 1e-5)
-    close(weights_of(told(*KNOWN), "a", "b", eta=5.0), [3.0, 3.0], 1e-5)                # ω_max
-    close(weights_of(told(*KNOWN), "a", "b", eta=2.0, clip=0.5, cap=9), [math.exp(0.5), math.exp(1.0)], 1e-5)
+    assert_close(weights_of(later, "a"), [math.exp(0.9 * 0.25 + 0.1 * 0.75)], 1e-5)
+    assert_close(weights_of(told(*KNOWN), "a", "b", eta=5.0), [3.0, 3.0], 1e-5)                # ω_max
+    assert_close(weights_of(told(*KNOWN), "a", "b", eta=2.0, clip=0.5, cap=9), [math.exp(0.5), math.exp(1.0)], 1e-5)
 
 
 def test_a_rare_bin_counts_as_much_as_a_common_one():
     ledger = told({"a": right(4, 4), "b": right(4, 4), "c": right(0, 4)},
                   {"a": right(4, 4), "b": right(2, 4), "c": right(1, 4)})
     known = allocate.bins(ledger, count=10, k=8, window=16, margin=0.02)
-    close([known.score[9], known.score[0]], [0.25, 0.75])
+    assert_close([known.score[9], known.score[0]], [0.25, 0.75])
 
 
 def test_equal_scores_are_one_factor_and_no_change_where_the_batch_is_levelled():
     ledger = told({"a": right(1, 4), "b": right(1, 4)}, {"a": right(1, 4), "b": right(1, 4)})
-    close(weights_of(ledger, "a", "b"), [math.exp(0.75)] * 2, 1e-5)
-    close(weights_of(ledger, "a", "b", level=True), [1, 1], 1e-5)
-    close(weights_of(Ledger(), "a", "b"), [1, 1], 1e-5)
+    assert_close(weights_of(ledger, "a", "b"), [math.exp(0.75)] * 2, 1e-5)
+    assert_close(weights_of(ledger, "a", "b", level=True), [1, 1], 1e-5)
+    assert_close(weights_of(Ledger(), "a", "b"), [1, 1], 1e-5)
     assert sum(weights_of(told(*KNOWN), "a", "b", level=True)) == pytest.approx(2, abs=1e-5)
 
 
@@ -585,7 +585,7 @@ def test_faults_are_failed_calls_and_a_loose_form():
     world.grade = grade
     whole = group([None]).of([spoken(*turns) for turns in cases])
     scored = asyncio.run(roc.reward(whole, world, failed="!", opens="a", closes="b"))
-    close([r.score.parts["faults"] for r in scored.rollouts], list(cases.values()))
+    assert_close([r.score.parts["faults"] for r in scored.rollouts], list(cases.values()))
     assert {r.score.value for r in scored.rollouts} == {1.0}
 
 
@@ -638,9 +638,9 @@ def test_a_dial_turns_by_twice_the_distance_from_half_and_one_level_at_most():
 
 
 def test_accuracy_between_two_levels_is_that_of_the_mix():
-    close(scaler._between(3.25, {3: 1.0, 4: 0.0}), 0.75)
-    close(scaler._between(3.0, {3: 0.5}), 0.5)
-    close(scaler._between(3.0, {6: 0.5, 7: 1.0}), 0.75)            # stale: neither is near
+    assert_close(scaler._between(3.25, {3: 1.0, 4: 0.0}), 0.75)
+    assert_close(scaler._between(3.0, {3: 0.5}), 0.5)
+    assert_close(scaler._between(3.0, {6: 0.5, 7: 1.0}), 0.75)            # stale: neither is near
 
 
 @pytest.mark.parametrize(("at", "count"), [(3.0, 8), (3.25, 8), (3.4, 5), (0.0, 3), (7.9, 1), (2.5, 64)])
@@ -656,7 +656,7 @@ def test_the_mix_has_the_dial_for_its_mean_up_to_a_problem(at, count):
 def test_one_problem_at_a_time_is_mixed_by_chance():
     rng = np.random.default_rng(0)
     above = [scaler.mixed_levels(3.25, 1, rng)[1][1] for _ in range(2000)]
-    close(sum(above) / 2000, 0.25, 0.03)                          # rounded it would be 0 each time
+    assert_close(sum(above) / 2000, 0.25, 0.03)                          # rounded it would be 0 each time
 
 
 def test_scaler_poses_at_its_dials_from_its_window_only():
@@ -716,8 +716,8 @@ def test_who_is_put_back_makes_room_for_another_and_alone_it_stays():
 
 
 def test_slope_of_a_line():
-    close(scaler.rise([1, 3, 5, 7]), 2)
-    close(scaler.rise([0, 1, 0]), 0)
+    assert_close(scaler.rise([1, 3, 5, 7]), 2)
+    assert_close(scaler.rise([0, 1, 0]), 0)
 
 
 def test_scaler_climbs_where_it_is_right_and_needs_levels():

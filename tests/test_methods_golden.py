@@ -25,33 +25,33 @@ def credit(name, *rewards, **settings):
     return per_rollout(recipe.advantage(batch, LEDGER), batch)
 
 
-def close(a, b):
-    assert a == pytest.approx(b, abs=2e-5)
+def assert_close(a, b, within=2e-5):
+    assert a == pytest.approx(b, abs=within)
 
 
 def test_reinforce_is_the_reward_over_the_mean_of_the_batch():
-    close(credit("reinforce", [1, 0, 0, 0], [1, 1, 1, 1]), [0.375, -0.625, -0.625, -0.625, *[0.375] * 4])
+    assert_close(credit("reinforce", [1, 0, 0, 0], [1, 1, 1, 1]), [0.375, -0.625, -0.625, -0.625, *[0.375] * 4])
 
 
 def test_grpo_is_in_units_of_the_unbiased_spread():
-    close(credit("grpo", [1, 0, 0, 0]), [1.5, -0.5, -0.5, -0.5])   # mean 1/4, std sqrt((9/16 + 3/16) / 3) = 1/2
-    close(credit("grpo", [1, 0]), [math.sqrt(0.5), -math.sqrt(0.5)])
+    assert_close(credit("grpo", [1, 0, 0, 0]), [1.5, -0.5, -0.5, -0.5])   # mean 1/4, std sqrt((9/16 + 3/16) / 3) = 1/2
+    assert_close(credit("grpo", [1, 0]), [math.sqrt(0.5), -math.sqrt(0.5)])
     half = math.sqrt(3) / 2
-    close(credit("grpo", [1, 0, 0, 0], [1, 1, 0, 0]), [1.5, -0.5, -0.5, -0.5, half, half, -half, -half])
+    assert_close(credit("grpo", [1, 0, 0, 0], [1, 1, 0, 0]), [1.5, -0.5, -0.5, -0.5, half, half, -half, -half])
 
 
 def test_rloo_compares_with_the_mean_of_the_others():
-    close(credit("rloo", [1, 0, 0, 0]), [1, -1 / 3, -1 / 3, -1 / 3])
-    close(credit("rloo", [2, 1, 0]), [1.5, 0, -1.5])
+    assert_close(credit("rloo", [1, 0, 0, 0]), [1, -1 / 3, -1 / 3, -1 / 3])
+    assert_close(credit("rloo", [2, 1, 0]), [1.5, 0, -1.5])
 
 
 @pytest.mark.parametrize("name", ["drgrpo", "isoeasy", "isohard"])
 def test_the_group_mean_alone(name):
-    close(credit(name, [1, 0, 0, 0], [1, 1, 1, 0]), [0.75, -0.25, -0.25, -0.25, 0.25, 0.25, 0.25, -0.75])
+    assert_close(credit(name, [1, 0, 0, 0], [1, 1, 1, 0]), [0.75, -0.25, -0.25, -0.25, 0.25, 0.25, 0.25, -0.75])
 
 
 def test_isoeasy_with_the_spread_on_is_grpo():
-    close(credit("isoeasy", [1, 0, 0, 1], [1, 1, 1, 0], std="true"), credit("grpo", [1, 0, 0, 1], [1, 1, 1, 0]))
+    assert_close(credit("isoeasy", [1, 0, 0, 1], [1, 1, 1, 0], std="true"), credit("grpo", [1, 0, 0, 1], [1, 1, 1, 0]))
 
 
 def weights(name, lengths, **changes):
@@ -70,7 +70,7 @@ def weights(name, lengths, **changes):
     ("cispo", [1 / 20, 1 / 20, 1 / 12, 1 / 12]),                  # 1/(groups Σ|y| of the group)
 ])
 def test_averages(name, each):
-    close(weights(name, [[1, 9], [2, 4]]), each)
+    assert_close(weights(name, [[1, 9], [2, 4]]), each)
 
 
 def surrogate(name, values, rewards):
@@ -84,8 +84,8 @@ def surrogate(name, values, rewards):
 def test_grpo_and_dapo_clip_where_the_papers_do():
     for name, high in (("grpo", 1.2), ("dapo", 1.28)):
         value, gradient, seen = surrogate(name, [1.25, 1.5, 0.5, 0.5, 1.5], [1.0, 1.0, 1.0, -1.0, -1.0])
-        close(value, [-min(1.25, high), -high, -0.5, 0.8, 1.5])
-        close(gradient, [-1.25 if high > 1.25 else 0.0, 0.0, -0.5, 0.0, 1.5])
+        assert_close(value, [-min(1.25, high), -high, -0.5, 0.8, 1.5])
+        assert_close(gradient, [-1.25 if high > 1.25 else 0.0, 0.0, -0.5, 0.0, 1.5])
         assert seen["clip_ratio/low_mean"] == [0, 0, 0, 1, 0]
         assert seen["clip_ratio/high_mean"] == [float(high < 1.25), 1, 0, 0, 0]
 
@@ -93,8 +93,8 @@ def test_grpo_and_dapo_clip_where_the_papers_do():
 def test_cispo_caps_the_weight_and_keeps_the_gradient():
     value, gradient, _ = surrogate("cispo", [1.0, 10.0, 10.0, 0.1], [1.0, 1.0, -2.0, 1.0])
     now = [-1 + math.log(r) for r in (1.0, 10.0, 10.0, 0.1)]
-    close(gradient, [-1.0, -5.0, 10.0, -0.1])
-    close(value, [g * x for g, x in zip(gradient, now, strict=True)])
+    assert_close(gradient, [-1.0, -5.0, 10.0, -0.1])
+    assert_close(value, [g * x for g, x in zip(gradient, now, strict=True)])
 
 
 def test_cispo_at_ratio_one_is_reinforce():
@@ -111,12 +111,12 @@ def test_gspo_has_one_ratio_for_the_response():
     batch = batch.but(old=old, advantage=torch.tensor([[1.0], [-1.0]]) * batch.mask)
     value, seen = gspo.loss(Forward(now, torch.zeros_like(now)), batch)
     s = [math.exp(2e-4), math.exp(5e-3)]
-    close(value[0, 2:4].tolist(), [-s[0]] * 2)
-    close(value[1, 2:6].tolist(), [s[1]] * 4)
+    assert_close(value[0, 2:4].tolist(), [-s[0]] * 2)
+    assert_close(value[1, 2:6].tolist(), [s[1]] * 4)
     assert seen["clip_ratio/region_mean"][batch.mask].sum() == 0
     (value * weight.rollout_mean(batch)).sum().backward()
-    close(now.grad[0, 2:4].tolist(), [-s[0] / 2 / 2] * 2)     # ∂(s A / R)/∂log π_t = s A / (R |y|)
-    close(now.grad[1, 2:6].tolist(), [s[1] / 2 / 4] * 4)
+    assert_close(now.grad[0, 2:4].tolist(), [-s[0] / 2 / 2] * 2)     # ∂(s A / R)/∂log π_t = s A / (R |y|)
+    assert_close(now.grad[1, 2:6].tolist(), [s[1] / 2 / 4] * 4)
 
 
 def test_gspo_clips_the_response_whole():
@@ -124,7 +124,7 @@ def test_gspo_clips_the_response_whole():
     old = batch.logp * batch.mask
     now = (old + torch.tensor([0, 0, 2e-3, 0.0])).requires_grad_()
     value, seen = gspo.loss(Forward(now, now.detach()), batch.but(old=old, advantage=batch.mask.float()))
-    close(value[batch.mask].tolist(), [-1.0004] * 2)
+    assert_close(value[batch.mask].tolist(), [-1.0004] * 2)
     assert seen["clip_ratio/high_mean"][batch.mask].tolist() == [1, 1]
 
 
@@ -136,14 +136,14 @@ def test_isoeasy_is_the_corrected_surrogate_with_leash_and_bonus():
     value, seen = methods.load("isoeasy").loss(out, batch, kl=0.1, entropy=0.01)
     ratio = torch.tensor([0.0, 0.0, math.log(1.5)])
     leash = 0.1 * (ratio + 0.3) ** 2 / 2 - 0.01 * 0.7
-    close(value[batch.mask].tolist(), (torch.tensor([-1.0, 2.0, -1.2 * 1.5]) + leash).tolist())   # min(5, 2) = 2
+    assert_close(value[batch.mask].tolist(), (torch.tensor([-1.0, 2.0, -1.2 * 1.5]) + leash).tolist())   # min(5, 2) = 2
     assert {"kl", "sampling/importance_ratio", "clip_ratio/region_mean"} <= set(seen)
 
 
 def test_isohard_is_the_corrected_surrogate_alone():
     out, batch, _ = ratios([1.0, 1.5], [1.0, 1.0])
     value, _ = methods.load("isohard").loss(out, batch.but(logp=batch.old - math.log(3.0) * batch.mask))
-    close(value[batch.mask].tolist(), [-2.0, -2.4])
+    assert_close(value[batch.mask].tolist(), [-2.0, -2.4])
     recipe = methods.load("isohard").recipe()
     assert recipe.enrich == () and not recipe.refill and recipe.select.__name__ == "everything"
 
@@ -153,7 +153,7 @@ def test_the_rate_of_isocompute():
     recipe = methods.load("isoeasy").recipe()
     assert recipe.groups * recipe.rollouts == 256
     paces = [recipe.pace(Ledger(step=k)) for k in (0, 9, 500)]
-    close([p.lr * 1e7 for p in paces], [0.5, 5.0, 5.0])
+    assert_close([p.lr * 1e7 for p in paces], [0.5, 5.0, 5.0])
     assert {(p.sampling.temperature, p.sampling.top_p) for p in paces} == {(0.6, 1.0)}
 
 

@@ -32,7 +32,7 @@ from toy import group as a_group
 TWENTY = "abcdefghijklmnopqrst"
 
 
-def close(a, b, within=1e-7):
+def assert_close(a, b, within=1e-7):
     assert a == pytest.approx(b, abs=within)
 
 
@@ -134,7 +134,8 @@ def test_pope_poses_as_many_guided_as_unguided_groups_and_compares_within_either
     assert all(r.final.startswith("a") for g in groups if g.problem.variant for r in g.rollouts)
     batch = batch.but(reward=torch.tensor([1.0, 0, 0, 0] + [1.0] * 4 + [0.0] * 24))
     credit = per_rollout(recipe.advantage(batch, Ledger()), batch)
-    close(credit, [1.5, -0.5, -0.5, -0.5] + [0.0] * 28, 1e-5)            # the twin, all right, lends it no baseline
+    # the twin, all right, lends it no baseline
+    assert_close(credit, [1.5, -0.5, -0.5, -0.5] + [0.0] * 28, 1e-5)
 
 
 def test_popes_preconditions():
@@ -181,7 +182,7 @@ def test_adhint_weighs_success_by_how_hard_it_was():
     """
     batch = pack([mixed([1, 0, 0, 0], [1, 1, 1, 0])], 0)
     credit = per_rollout(adhint.advantage(batch, Ledger()), batch)
-    close(credit, [9 / 4, -1 / 4, -1 / 4, -1 / 4, 1 / 4, 1 / 4, 1 / 4, -9 / 4], 1e-5)
+    assert_close(credit, [9 / 4, -1 / 4, -1 / 4, -1 / 4, 1 / 4, 1 / 4, 1 / 4, -9 / 4], 1e-5)
 
 
 @pytest.mark.parametrize("rewards", [[1, 0, 0, 0], [1, 1, 0, 1], [0.5, 0.2, 0, 1]])
@@ -205,10 +206,10 @@ def test_adhint_learns_the_hint_where_it_led_to_success_and_never_unlearns_it():
     given = taught_batch([mixed([1, 0, 0, 0], [1, 1, 1, 0])], methods.load("adhint").recipe(), toy.world())
     hint = given.role == int(Role.TEACHER)
     assert hint.sum(1).tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
-    close(given.advantage[hint].tolist(), [1 / 4, 1 / 4, 1 / 4, 0], 1e-5)
+    assert_close(given.advantage[hint].tolist(), [1 / 4, 1 / 4, 1 / 4, 0], 1e-5)
     assert given.mask[hint].tolist() == [True, True, True, False]
-    close(given.weight[hint].tolist(), [1 / 24, 1 / 24, 1 / 24, 0])           # of 8 rollouts, three tokens each
-    close(given.weight.sum(1).tolist(), [1 / 8] * 8)
+    assert_close(given.weight[hint].tolist(), [1 / 24, 1 / 24, 1 / 24, 0])           # of 8 rollouts, three tokens each
+    assert_close(given.weight.sum(1).tolist(), [1 / 8] * 8)
 
 
 def test_adhint_damps_a_hint_where_the_policy_is_not_as_decided_as_in_its_own_words():
@@ -218,8 +219,8 @@ def test_adhint_damps_a_hint_where_the_policy_is_not_as_decided_as_in_its_own_wo
     batch = batch_of([1, 1], lengths=[[4, 4]]).but(role=role, mask=role > 0, advantage=2.0 * (role > 0))
     out = Forward(torch.zeros(2, 6), entropy)
     value, _ = adhint.loss(out, batch, inner=loss.clipped)
-    close(value.tolist()[0], [0, -1, -2, -2 / 3, -2, -2], 1e-5)
-    close(value.tolist()[1], [0, -2, -2, -2, -2, -2], 1e-5)
+    assert_close(value.tolist()[0], [0, -1, -2, -2 / 3, -2, -2], 1e-5)
+    assert_close(value.tolist()[1], [0, -2, -2, -2, -2, -2], 1e-5)
 
 
 def test_adhint_hints_half_of_a_hard_problems_attempts_and_none_of_an_evaluation():
@@ -295,7 +296,7 @@ def test_otr_writes_single_tokens_at_the_places_of_a_solution_and_an_evaluation_
     spent = world.meter.of()
     assert (spent.rollouts, spent.decode, spent.verify) == (14, 14, 0)
     batch = pack([group], 0)
-    close(recipe.weight(batch)[batch.mask].tolist(), [1 / 14] * 14)
+    assert_close(recipe.weight(batch)[batch.mask].tolist(), [1 / 14] * 14)
     found = asyncio.run(evaluate(recipe, world, world.problems, Pace(0.0, 8), samples=40, exact=False))
     assert max(found.groups[0].lengths) > 1
 
@@ -427,12 +428,12 @@ def test_int_imitates_what_stood_before_the_error_and_the_new_step_and_nothing_e
     assert given.mask.tolist() == [
         [False] * 2 + [True] * 4 + [False] * 2,                              # "bcac" of "bcac" + "a."
         [False] * 2 + [True] + [False] * 5, [False] * 2 + [True] * 3 + [False] * 3]
-    close(given.advantage[given.mask].tolist(), [1.0] * 4 + [0.5] + [-0.5] * 3)
-    close(given.weight[given.mask].tolist(), [1 / 8] * 8)
+    assert_close(given.advantage[given.mask].tolist(), [1.0] * 4 + [0.5] + [-0.5] * 3)
+    assert_close(given.weight[given.mask].tolist(), [1 / 8] * 8)
     world = toy.world()
     out = world.learner.forward(given)
     per_token, _ = recipe.loss(out, given)
-    close(float(per_token[0].sum().detach()), -float(out.logp[0, 2:6].sum().detach()))
+    assert_close(float(per_token[0].sum().detach()), -float(out.logp[0, 2:6].sum().detach()))
     with_suffix = taught_batch([group], tune(recipe, "improve.own", True), toy.world())
     assert with_suffix.mask.tolist() == [[False] * 2 + [True] * 6]
 
@@ -562,7 +563,7 @@ def test_advice_by_how_many_of_sixteen_are_right(right, way):
 def test_advice_by_how_many_traces_there_would_be():
     """Answers that hold the solution at token 10 or 12 of 40: σ = √(16/15) tokens, 1/√1500 of 40."""
     table = np.array([bilevel([10, 12] * 8, 40)] * 3)
-    close(1500**-0.5, (16 / 15) ** 0.5 / 40)
+    assert_close(1500**-0.5, (16 / 15) ** 0.5 / 40)
     assert [advise(table, 40, traces=n).way for n in (16, 1499, 1501)] == ["clone", "clone", "verifier"]
     assert advise(table, 40).way == "clone"                                  # 48 samples
     assert advise(np.array([bilevel([10] * 16, 40)] * 3), 40, traces=10**9).way == "clone"      # one style: σ = 0

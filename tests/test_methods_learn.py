@@ -11,13 +11,14 @@ from toy import run
 ALL = methods.names()
 
 
-# B, n and rollouts in all; BRPO compares traces of one problem, and eight rollouts are one trace with its answers
-SIZES = {"brpo": (4, 36, 2880)}
+# B, n and rollouts in all. BRPO compares traces of one problem, and eight rollouts are one trace with its answers;
+# ETTRL and RC need twice as many rollouts as the others.
+SIZES = {"brpo": (4, 36, 2880), "ettrl": (10, 8, 800), "rc": (10, 8, 800)}
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_learns(name):
-    groups, rollouts, budget = SIZES.get(name, (10, 8, 800))
+    groups, rollouts, budget = SIZES.get(name, (10, 8, 400))
     recipe = methods.load(name).recipe(groups=groups, rollouts=rollouts)
     for path, value in (("pace.lr", 0.3), ("pace.warmup", 0)):
         recipe = tune(recipe, path, value)

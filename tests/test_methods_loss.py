@@ -31,7 +31,7 @@ from toy import QUESTION, attempt, batch_of, chances, flat_gradient, group, per_
 LEDGER = Ledger()
 
 
-def close(a, b, within=1e-5):
+def assert_close(a, b, within=1e-5):
     assert a == pytest.approx(b, abs=within)
 
 
@@ -67,7 +67,7 @@ def test_scalerl_is_in_units_of_the_spread_of_what_is_left_of_the_centred_reward
     want = [0.75 / unit, *[-0.25 / unit] * 3, *[0.25 / unit] * 3, -0.75 / unit]
     for settled in ([], [[1] * 4], [[1] * 4, [0] * 8]):
         batch = batch_of([1, 0, 0, 0], [1, 1, 1, 0], *settled)
-        close(per_rollout(scalerl.advantage(batch, LEDGER), batch), want + [0] * sum(map(len, settled)))
+        assert_close(per_rollout(scalerl.advantage(batch, LEDGER), batch), want + [0] * sum(map(len, settled)))
     batch = batch_of([1, 1], [0, 0])
     assert scalerl.advantage(batch, LEDGER).abs().sum() == 0
 
@@ -76,16 +76,16 @@ def test_scalerl_scales_the_batch_where_grpo_scales_each_group():
     """A rare success has the lead 7/8, an even group 1/2; GRPO has them at 2.47 and 0.94, here 7/4 stays 7/4."""
     batch = batch_of([1, *[0] * 7], [1, 1, 1, 1, 0, 0, 0, 0])
     rare, *_, even = (per_rollout(scalerl.advantage(batch, LEDGER), batch)[i] for i in (0, 8))
-    close(rare / even, 7 / 4)
+    assert_close(rare / even, 7 / 4)
 
 
 def test_scalerl_caps_the_weight_at_five_and_weighs_prompts_alike():
     recipe = methods.load("scalerl").recipe()
     _, slope, _ = surrogate(recipe.loss, [1.0, 10.0, 0.1], 2.0)
-    close(slope, [-2.0, -10.0, -0.2])
+    assert_close(slope, [-2.0, -10.0, -0.2])
     batch = batch_of([1, 0], [1, 0], lengths=[[1, 2], [30, 40]])
     share = torch.zeros(2).index_add(0, batch.group[batch.rollout], recipe.weight(batch).sum(-1))
-    close(share.tolist(), [0.5, 0.5])
+    assert_close(share.tolist(), [0.5, 0.5])
     assert recipe.select(group([1, 1]), LEDGER) is None and not recipe.refill
     assert (recipe.groups * recipe.rollouts, recipe.max_age, recipe.pace(Ledger(step=99)).lr) == (768, 8, 5e-7)
 
@@ -204,11 +204,11 @@ def test_areal_weighs_by_the_one_ratio_and_clips_by_the_other():
     out, batch, theta = three(now, proximal, sampler, [2.0, -1.0, 1.0, 1.0])
     value, seen = areal.loss(out, batch)
     value.sum().backward()
-    close(value[batch.mask].tolist(), [-0.5 * 2 * 1.2, 1.5 * 0.8, -3 * 1.1, 0.0])
-    close(theta.grad[batch.mask].tolist(), [0.0, 0.0, -3 * 1.1, 0.0])
-    close(seen["sampling/importance_ratio"][batch.mask].tolist(), [0.5, 1.5, 3.0, 0.0])
+    assert_close(value[batch.mask].tolist(), [-0.5 * 2 * 1.2, 1.5 * 0.8, -3 * 1.1, 0.0])
+    assert_close(theta.grad[batch.mask].tolist(), [0.0, 0.0, -3 * 1.1, 0.0])
+    assert_close(seen["sampling/importance_ratio"][batch.mask].tolist(), [0.5, 1.5, 3.0, 0.0])
     capped, _ = areal.loss(out, batch, reject=False)
-    close(capped[batch.mask].tolist(), [-1.2, 1.2, -3.3, -5.0])
+    assert_close(capped[batch.mask].tolist(), [-1.2, 1.2, -3.3, -5.0])
 
 
 def test_areal_where_the_learner_is_the_sampler_is_ppo():
@@ -253,11 +253,11 @@ def test_a_policy_between_sampler_and_learner_by_age():
     lag = torch.zeros_like(batch.logp)
     lag[batch.mask] = torch.tensor([0.0, 1.0, 2.0, 4.0])
     placed = areal.between(out, batch.but(extra={"lag": lag}))
-    close((placed.old - batch.logp)[batch.mask].tolist(), [0, 0, 0.5, 0.75])
+    assert_close((placed.old - batch.logp)[batch.mask].tolist(), [0, 0, 0.5, 0.75])
     assert not placed.old.requires_grad and areal.between(out, batch) is batch
     value, _ = areal.loss(out, batch.but(extra={"lag": lag}))
     want = [-math.exp(a) * min(math.exp(1 - a), 1.2) for a in (0, 0, 0.5, 0.75)]
-    close(value[batch.mask].tolist(), want)
+    assert_close(value[batch.mask].tolist(), want)
 
 
 def test_the_lag_of_a_token_is_its_own_and_takes_the_place_of_a_score():
@@ -285,8 +285,8 @@ def test_the_lag_of_a_token_is_its_own_and_takes_the_place_of_a_score():
 def test_minpro_by_hand(each, want):
     recipe = methods.load("minpro").recipe()
     value, slope, seen = surrogate(recipe.loss, each, -1.5)
-    close(slope, [1.5 * w for w in want])
-    close(value, [1.5 * w * (math.log(r) - 1) for w, r in zip(want, each, strict=True)])
+    assert_close(slope, [1.5 * w for w in want])
+    assert_close(value, [1.5 * w * (math.log(r) - 1) for w, r in zip(want, each, strict=True)])
     assert seen["clip_ratio/region_mean"] == [float(w == 5.0) for w in want]
 
 
@@ -299,9 +299,9 @@ def test_minpro_looks_past_what_the_environment_said():
     now = torch.tensor([[0, 0, math.log(0.5), -7, 9, math.log(2)]])
     batch = batch.but(old=torch.zeros_like(now), advantage=batch.mask.float())
     _, seen = loss.reweighed(Forward(now, now), batch, over="least")
-    close(seen["importance_ratio"][batch.mask].tolist(), [0.5, 1.0])
+    assert_close(seen["importance_ratio"][batch.mask].tolist(), [0.5, 1.0])
     _, seen = loss.reweighed(Forward(now, now), batch, over="sequence")
-    close(seen["importance_ratio"][batch.mask].tolist(), [1.0, 1.0])
+    assert_close(seen["importance_ratio"][batch.mask].tolist(), [1.0, 1.0])
 
 
 @pytest.mark.parametrize("each", [0.1, -0.1])
@@ -358,18 +358,18 @@ def test_vcpo_takes_off_the_reward_where_the_gradient_is_long():
     """Of lengths 2 and 1: b = (4·1 + 1·0)/5 = 0.8, so 0.2 and -0.8 over a spread of 0.7071, a sixth of each (2·3)."""
     total, lr, metrics = stepped([[2.0, 0.0], [0.0, 1.0]], [1.0, 1.0], [1, 0])
     unit = math.sqrt(0.5) * 6
-    close(total, [0.2 * 2 / unit, -0.8 / unit])
-    close([lr, metrics["counting"], metrics["loss"]], [1.0, 1.0, (0.2 - 0.8) / unit])
-    close(metrics["grad_norm"], math.hypot(0.4, 0.8) / unit)
+    assert_close(total, [0.2 * 2 / unit, -0.8 / unit])
+    assert_close([lr, metrics["counting"], metrics["loss"]], [1.0, 1.0, (0.2 - 0.8) / unit])
+    assert_close(metrics["grad_norm"], math.hypot(0.4, 0.8) / unit)
 
 
 def test_vcpo_with_equal_lengths_is_the_mean_of_the_group_and_groups_do_not_mix():
     one = [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]
     total, _, _ = stepped(one, [1.0] * 4, [1, 0, 0, 0])
-    close(total, [(1.5 + 0.5) / 12, (-0.5 + 0.5) / 12])                       # GRPO's 3/2 and -1/2, over 4 · 3
+    assert_close(total, [(1.5 + 0.5) / 12, (-0.5 + 0.5) / 12])                       # GRPO's 3/2 and -1/2, over 4 · 3
     two, _, _ = stepped([[2.0], [1.0], [1.0], [5.0]], [1.0] * 4, [1, 0], [1, 1])
     alone, _, _ = stepped([[2.0], [1.0]], [1.0] * 2, [1, 0])
-    close(two, [alone[0] / 2])                                               # a settled group pulls at nothing
+    assert_close(two, [alone[0] / 2])                                               # a settled group pulls at nothing
 
 
 @pytest.mark.parametrize(("ratios", "share"), [
@@ -379,7 +379,7 @@ def test_vcpo_with_equal_lengths_is_the_mean_of_the_group_and_groups_do_not_mix(
 def test_vcpo_steps_by_the_root_of_the_rollouts_that_count(ratios, share):
     for settings, scale in (({}, share**0.5), ({"power": 1.0}, share), ({"full": 0.5}, min(1, 2 * share) ** 0.5)):
         _, lr, metrics = stepped([[1.0]] * 4, ratios, [1, 0, 0, 0], **settings)
-        close([lr, metrics["counting"], metrics["learning_rate"]], [scale, share, scale])
+        assert_close([lr, metrics["counting"], metrics["learning_rate"]], [scale, share, scale])
 
 
 def stale():
@@ -413,10 +413,10 @@ def test_vcpo_finds_the_baseline_of_least_variance():
 def test_vcpo_caps_the_weight_of_an_answer_and_counts_it_as_it_is():
     recipe = methods.load("vcpo").recipe()
     _, slope, seen = surrogate(recipe.loss, [2.0, 3.0, 1.0], 1.0)
-    close(slope, [-6.0] * 3)
+    assert_close(slope, [-6.0] * 3)
     _, slope, seen = surrogate(recipe.loss, [4.0, 3.0, 1.0], 1.0)
-    close(slope, [-8.0] * 3)
-    close(seen["importance_ratio"], [12.0] * 3)
+    assert_close(slope, [-8.0] * 3)
+    assert_close(seen["importance_ratio"], [12.0] * 3)
 
 
 def test_vcpo_pays_for_one_pass_and_refuses_what_it_cannot_do():
@@ -509,9 +509,9 @@ def test_kimi_ends_where_the_squared_loss_is_least(base, mass):
 
     descend.step(cost)
     found = torch.softmax(theta.detach(), -1)
-    close(float(found[0]), mass, 5e-5)
+    assert_close(float(found[0]), mass, 5e-5)
     if base == "exact":
-        close(found.tolist(), [0.5 * math.exp(2) / z, 0.3 / z, 0.2 / z], 1e-6)
+        assert_close(found.tolist(), [0.5 * math.exp(2) / z, 0.3 / z, 0.2 / z], 1e-6)
 
 
 def test_kimi_is_the_gradient_of_the_square_of_what_is_left():
@@ -561,9 +561,9 @@ def foreseen(batch, values):
 def test_advantages_by_hand(gamma, lam, want):
     batch = batch_of([1.0, 0.0], lengths=[[3, 2]])
     credit = gae(foreseen(batch, [0.5, 0.4, 0.2, 0.6, 0.1]), batch, gamma=gamma, lam=lam)
-    close(credit[0, 2:].tolist(), want)
+    assert_close(credit[0, 2:].tolist(), want)
     last = 0 - 0.1
-    close(credit[1, 2:].tolist(), [gamma * 0.1 - 0.6 + gamma * lam * last, last, 0.0])
+    assert_close(credit[1, 2:].tolist(), [gamma * 0.1 - 0.6 + gamma * lam * last, last, 0.0])
 
 
 def test_what_others_wrote_takes_no_time_and_segments_are_one_rollout():
@@ -575,7 +575,7 @@ def test_what_others_wrote_takes_no_time_and_segments_are_one_rollout():
     credit = gae(foreseen(batch, [0.5, 0.4, 0.2, 0.1, 0.7]), batch, gamma=0.9, lam=0.5)
     tail = [0.9 * 0.1 - 0.2 + 0.45 * 0.9, 0.9]
     second = 0.9 * 0.2 - 0.4 + 0.45 * tail[0]
-    close(credit[batch.mask].tolist(), [0.9 * 0.4 - 0.5 + 0.45 * second, second, *tail, -0.7])
+    assert_close(credit[batch.mask].tolist(), [0.9 * 0.4 - 0.5 + 0.45 * second, second, *tail, -0.7])
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.5, 1.0])
@@ -605,7 +605,7 @@ def test_ppo_brings_the_credit_of_tokens_to_mean_0_and_spread_1():
     recipe = methods.load("ppo").recipe()
     credit = recipe.advantage(batch, LEDGER)
     here = credit[batch.mask]
-    close([float(here.mean()), float(here.square().mean())], [0.0, 1.0])
+    assert_close([float(here.mean()), float(here.square().mean())], [0.0, 1.0])
     assert (credit[~batch.mask] == 0).all() and recipe.weight(batch)[batch.mask].tolist() == pytest.approx([0.1] * 10)
 
 
@@ -617,8 +617,8 @@ def test_a_critic_learns_the_mean_pays_for_it_and_leaves_the_policy_alone(make):
     assert world.critic.state() == {} and world.critic.values(batch).abs().sum() == 0
     target = batch.reward[:, None] * batch.mask
     told = [world.critic.fit(batch, target, lr=0.02)["critic/loss"] for _ in range(60)]
-    close(told[0], 0.2)                                              # half of 2/5
-    close(world.critic.values(batch)[batch.mask].tolist(), [0.4] * 5, 0.02)      # all five say the same
+    assert_close(told[0], 0.2)                                              # half of 2/5
+    assert_close(world.critic.values(batch)[batch.mask].tolist(), [0.4] * 5, 0.02)      # all five say the same
     assert all(v.equal(before[k]) for k, v in world.learner.weights().items())
     spent = world.meter.of()
     tokens = int(batch.length.sum())
@@ -646,7 +646,8 @@ def test_ppo_learns_its_critic_towards_what_it_foresaw_plus_what_it_had_not():
     batch = batch_of([1, 0], [0, 1])
     batch = batch.but(extra={"values": foreseen(batch, [0.25] * 12)})
     metrics = recipe.improve(credited(recipe, batch), recipe, world, Ledger(step=9))
-    close(torch.cat([t[p.mask] for p, t, _ in seen])[:3].tolist(), [0.25 + 0.75 * 0.95**2, 0.25 + 0.75 * 0.95, 1.0])
+    targets = torch.cat([t[p.mask] for p, t, _ in seen])
+    assert_close(targets[:3].tolist(), [0.25 + 0.75 * 0.95**2, 0.25 + 0.75 * 0.95, 1.0])
     assert [p.rollout.tolist() for p, _, _ in seen] == [[0], [1], [2], [3]] and {lr for *_, lr in seen} == {1e-6}
     assert metrics["critic/loss"] == 0.5 and {"loss", "grad_norm", "critic/explained"} <= set(metrics)
 

@@ -246,7 +246,7 @@ def test_rows_of_a_wide_model_have_the_same_bits_in_any_batch(dtype):
     assert found.holds and found.compared > 100 and (found.rows, found.tokens) == (130, 602)
 
 
-def test_two_processes_that_build_at_once_both_get_a_whole_kernel(tmp_path):
+def test_two_processes_that_build_at_once_both_get_a_whole_kernel(tmp_path, programs_at_once):
     fake = tmp_path / "bin"
     fake.mkdir()
     (fake / "c++").write_text("#!/bin/sh\nexec \"$(command -v g++ || command -v clang++)\" -O0 \"$@\"\n")
@@ -254,7 +254,8 @@ def test_two_processes_that_build_at_once_both_get_a_whole_kernel(tmp_path):
     code = "from isocost.local import native; native.FLAGS = tuple(f for f in native.FLAGS if f != '-O3'); " \
            "native.TARGET = (); library, why = native._library(); assert library is not None, why"
     env = {"PATH": f"{fake}:/usr/bin:/bin", "XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path)}
-    both = [subprocess.Popen([sys.executable, "-c", code], env=env, stderr=subprocess.PIPE) for _ in range(2)]
+    command = [programs_at_once / "python", "-c", code]
+    both = [subprocess.Popen(command, env=env, stderr=subprocess.PIPE) for _ in range(2)]
     assert [p.communicate()[1] is not None and p.returncode for p in both] == [0, 0]
     assert len(list((tmp_path / "cache" / "isocost").iterdir())) == 1
 

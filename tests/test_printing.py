@@ -1,6 +1,7 @@
 """Only the command line prints: read off the syntax trees."""
 
 import ast
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -70,9 +71,24 @@ print(before, log_is_shown())
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False True\n"
 
 
+# The libraries take two seconds to import. One process imports them, and no module of isocost; each command is a fork.
+FORKS = """
+import json, os, sys
+import click, numpy, rich.console, scipy.optimize, scipy.stats, torch
+for command in json.loads(sys.argv[1]):
+    print("command:", *command, flush=True)
+    if not (child := os.fork()):
+        from isocost.cli.commands import main
+        main(command)
+    assert os.waitpid(child, 0)[1] == 0, command
+"""
+
+
 def test_a_result_of_any_command_has_its_text_in_a_fresh_process(tmp_path):
     """No command depends on what another one has imported."""
-    for command in (["methods", "check", "grpo"], ["methods", "list"], ["laws", "list"], ["ls", str(tmp_path)],
-                    ["diff", "grpo", "dapo"]):
-        done = subprocess.run([sys.executable, "-m", "isocost", *command], capture_output=True, text=True)
-        assert done.returncode == 0 and done.stdout, (command, done.stderr)
+    commands = (["methods", "check", "grpo"], ["methods", "list"], ["laws", "list"], ["ls", str(tmp_path)],
+                ["diff", "grpo", "dapo"])
+    done = subprocess.run([sys.executable, "-c", FORKS, json.dumps(commands)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    printed = done.stdout.split("command: ")[1:]
+    assert len(printed) == len(commands) and all(len(text.splitlines()) > 1 for text in printed), done.stdout

@@ -71,7 +71,7 @@ def swept(level, shapes, *, many=False, threads=1):
     return json.loads(done.stdout)
 
 
-def held(seen):
+def assert_held(seen):
     """What was seen is what is promised."""
     promised("; ".join(x[1] for name, x in seen.items() if isinstance(x, list) and isinstance(x[1], str) and x[0]))
     assert {name: x for name, x in seen.items() if isinstance(x, list) and x[0]} == {}
@@ -81,14 +81,14 @@ def held(seen):
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_rows_and_rollouts_have_the_same_bits_in_any_batch(level):
-    held(swept(level, SHAPES))
+    assert_held(swept(level, SHAPES))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("level", ["avx2", "avx512"])       # without vectors bf16 takes minutes
 def test_they_have_at_more_widths_lengths_and_batches(level, threads):
-    held(swept(level, WIDER, many=True, threads=threads))
+    assert_held(swept(level, WIDER, many=True, threads=threads))
 
 
 # what is measured ---------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from rich.console import Console
 from isocost.cli.commands import main
 from isocost.cli.live import Watch
 from isocost.jsonfile import write_json
-from isocost.meter import EVALUATION, LEARN, SAMPLE, SCORE, Meter, on, work_of
+from isocost.meter import EVALUATION, LEARN, SAMPLE, SCORE, Meter, on, tab, work_of
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.run import Job, run
 from isocost.runs.speed import WORK, rates, together, told
@@ -37,6 +37,17 @@ def busy_of(run_out):
 
 
 # the meter ----------------------------------------------------------------------------------------------------
+
+
+def test_a_tab_counts_what_is_charged_to_any_account_and_so_do_the_tabs_around_it():
+    meter = Meter()
+    with tab() as outer, on(EVALUATION), tab() as inner:
+        meter.charge(Cost(rollouts=2))
+        with on("probe"):
+            meter.charge(Cost(rollouts=3))
+    meter.charge(Cost(rollouts=5))
+    assert (inner.cost.rollouts, outer.cost.rollouts) == (5, 5)
+    assert [meter.of(name).rollouts for name in (EVALUATION, "probe", "train")] == [2, 3, 5]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +136,7 @@ class SlowLearner:
 
     def update(self, batch, loss, *, lr):
         seen = self.inner.update(batch, loss, lr=lr)
-        time.sleep(4 * SLEEP)
+        time.sleep(4 * SLEEP)       # what is tested: seconds in which nothing is computed are the learner's too
         self.meter.charge(Cost(train=1, seconds=4 * SLEEP))
         return seen
 

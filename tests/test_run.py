@@ -27,6 +27,7 @@ from isocost.runs.record import RunRecord
 from isocost.runs.run import Job, run
 from isocost.types import Cost
 from isocost.worlds.setting import Setting, open_problems, open_setting
+from programs import Shell
 
 HERE = Path(__file__).parent
 SMALL = Setting(data="sums:base=easy,count=120", held_out=0.3)
@@ -373,12 +374,10 @@ except OSError as e:
 
 
 @pytest.mark.parametrize("room", [100, 100_000], ids=["for no further line", "for no further checkpoint"])
-def test_a_full_disk_stops_it_with_the_last_good_checkpoint(whole, tmp_path, room):
+def test_a_full_disk_stops_it_with_the_last_good_checkpoint(whole, tmp_path, programs_at_once, room):
     """A real limit on file sizes, reached after step 5. With room again the run ends as if nothing had been."""
-    done = subprocess.run(
-        [sys.executable, "-c", FULL, tmp_path, str(room)], env=ENVIRONMENT, capture_output=True, text=True
-    )
-    assert done.stdout.split() == ["stopped", "by", str(errno.EFBIG)], done.stderr[-1500:]
+    done = Shell(HERE, programs_at_once).run(["python", "-c", FULL, tmp_path, room])
+    assert done.out.split() == ["stopped", "by", str(errno.EFBIG)], done.err[-1500:]
     kept = [read_json(p / "state.json")["step"] for p in sorted((tmp_path / "checkpoints").glob("step-*"))]
     assert kept[-1] == 4 and not (tmp_path / "end.json").exists()
     go(JOB, tmp_path)
@@ -402,21 +401,20 @@ main(sys.argv[1:])
 """
 
 
-def test_a_disk_that_is_full_for_the_trained_policy_is_one_line_and_nothing_is_lost(tmp_path):
+def test_a_disk_that_is_full_for_the_trained_policy_is_one_line_and_nothing_is_lost(tmp_path, programs_at_once):
     """All steps are made and saved when it is: with room again the same command only writes what is missing."""
     data = ("--data", SMALL.data, "--held-out", "0.3", "--device", "cpu")
     command = ("train", "grpo", *data, "--budget", "64-rollouts", "-n", "4", "-B", "4", "--out", "r")
-    done = subprocess.run([sys.executable, "-c", FULL_AT_THE_END, *command], env=ENVIRONMENT, capture_output=True,
-                          text=True, cwd=tmp_path)
+    shell = Shell(tmp_path, programs_at_once)
+    done = shell.run(["python", "-c", FULL_AT_THE_END, *command])
     said = (f"isocost: {os.strerror(errno.EFBIG)} at r/final; the last checkpoint is whole: free some space and run "
             "the same command again to continue from there\n")
-    assert (done.returncode, done.stderr) == (5, said)
+    assert (done.code, done.err) == (5, said)
     there = {p.name for p in (tmp_path / "r").iterdir()}
     assert not there & {"final", ".final.tmp", "end.json"} and "checkpoints" in there
     before = {f: (tmp_path / "r" / f).read_bytes() for f in ("metrics.jsonl", "journal.jsonl")}
-    again = subprocess.run([sys.executable, "-m", "isocost", *command], env=ENVIRONMENT, capture_output=True,
-                           text=True, cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
+    again = shell.run(["isocost", *command])
+    assert again.code == 0, again.err
     assert {f: (tmp_path / "r" / f).read_bytes() for f in before} == before
     end = read_json(tmp_path / "r" / "end.json")
     assert end["bill"].get("lost", {}).get("rollouts", 0) == 0 and (tmp_path / "r" / "final" / "config.json").exists()

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from isocost.planner.pilot import PilotPlan
 from isocost.runs.record import read_json, read_lines
 from isocost.steps import plan as steps
 from isocost.steps.folder import Home
+from waiting import until
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 DATA = ("--data", "sums:base=easy,count=240")
@@ -32,10 +32,10 @@ def said(*args, code=0):
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory):
+def study(tmp_path_factory, ran):
     """A whole study, and what its command said."""
     out = tmp_path_factory.mktemp("studies") / "whole"
-    text = said(*WHOLE, "--out", out)
+    text = ran(*WHOLE, "--out", out)
     return out, text
 
 
@@ -152,7 +152,7 @@ def test_a_forecast_that_was_edited_is_refused(study):
     data["C"] = 2 * data["C"]
     path.write_text(json.dumps(data))
     try:
-        said("audit", study[0], code=2)
+        assert "forecast.json" in said("audit", study[0], code=2)
     finally:
         path.write_text(before)
 
@@ -206,7 +206,7 @@ def test_a_larger_budget_asked_anew_buys_seeds_and_a_smaller_one_gives_them_back
     assert seeds == {2_000: 3, 100_000: 6}
 
 
-def test_runs_are_added_to_a_pilot_and_those_there_are_not_paid_for_again(study, tmp_path):
+def test_runs_are_added_to_a_pilot_and_those_there_are_not_paid_for_again(study, ran, tmp_path):
     out = copied(study, tmp_path)
     pilot = read_json(out / "pilot.json")
     before = results(out)
@@ -217,7 +217,7 @@ def test_runs_are_added_to_a_pilot_and_those_there_are_not_paid_for_again(study,
     (out / "runs" / "pilot-n8-s0" / "end.json").unlink()
     assert "1 run of the planned pilot still to end" in said("pilot", out, "--longer", "2=2x", code=2)
     (out / "runs" / "pilot-n8-s0" / "end.json").write_bytes(kept)
-    said("pilot", out, "--longer", "2=2x", "--seeds", "4=1", "--workers", "1")
+    ran("pilot", out, "--longer", "2=2x", "--seeds", "4=1", "--workers", "1")
     after = results(out)
     assert set(after) - set(before) == {f"runs/pilot-n4-s2/{n}" for n in ("metrics.jsonl", "journal.jsonl",
                                                                          "samples.jsonl")}
@@ -338,9 +338,7 @@ def test_a_signal_while_workers_are_still_starting_is_heeded_once_they_have(stud
     """A worker that has not settled in yet would die of it, and the pool with the worker."""
     command = [sys.executable, "-m", "isocost", *WHOLE, "--out", str(tmp_path / "early")]
     process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 300
-    while not workers_of(process.pid) and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.001)
+    assert until(lambda: workers_of(process.pid) or process.poll() is not None, pause=0.001)
     process.send_signal(signal.SIGTERM)
     _, error = process.communicate(timeout=300)
     assert process.returncode == 143 and "To continue: isocost quickstart" in error and "Traceback" not in error, error
@@ -359,7 +357,7 @@ def command_of(pid):
     return b""
 
 
-def test_a_study_killed_in_its_pilot_goes_on_to_the_same_results(study, tmp_path):
+def test_a_study_killed_in_its_pilot_goes_on_to_the_same_results(study, ran, tmp_path):
     """SIGTERM in the middle of the pilot, then SIGKILL later, then the same command once more."""
     out, _ = study
     again = tmp_path / "again"
@@ -367,9 +365,7 @@ def test_a_study_killed_in_its_pilot_goes_on_to_the_same_results(study, tmp_path
 
     def killed(signum, when):
         process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        deadline = time.monotonic() + 300
-        while not when() and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.02)
+        assert until(lambda: when() or process.poll() is not None)
         process.send_signal(signum)
         _, error = process.communicate(timeout=300)
         return process.returncode, error
@@ -381,12 +377,7 @@ def test_a_study_killed_in_its_pilot_goes_on_to_the_same_results(study, tmp_path
     assert code == 143 and "To continue: isocost quickstart" in error and "Traceback" not in error
     code, _ = killed(signal.SIGKILL, runs(9))
     assert code == -signal.SIGKILL
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:  # workers see within a second that their parent is gone
-        done = CliRunner().invoke(main, [*WHOLE, "--out", str(again)])
-        if "another process" not in done.output:
-            break
-        time.sleep(0.3)
-    assert done.exit_code == 0, done.output
+    # Workers find out within a second that their parent is gone, and hold the folder until then.
+    assert until(lambda: "another process" not in ran(*WHOLE, "--out", again, code=(0, 2)), pause=0.3)
     assert results(again) == results(out)
     assert without_clock(read_json(again / "law.json")) == without_clock(read_json(out / "law.json"))

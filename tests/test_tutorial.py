@@ -11,6 +11,8 @@ from types import ModuleType
 
 import pytest
 
+from accuracy.pieces import wilson
+
 HOME = Path(__file__).parents[1]
 
 
@@ -118,12 +120,11 @@ def test_what_is_not_recorded_is_named():
 
 def test_wilsons_interval():
     # 8 of 10 at z = 2: centre (0.8 + 4/20) / 1.4 = 5/7, half width 2 sqrt(0.8*0.2/10 + 4/400) / 1.4
-    how_sure = load("how_sure")
-    low, high = how_sure.wilson(0.8, 10, z=2.0)
+    low, high = wilson(0.8, 10, z=2.0)
     half = 2 * (0.016 + 0.01) ** 0.5 / 1.4
     assert (low, high) == (pytest.approx(5 / 7 - half), pytest.approx(5 / 7 + half))
-    assert how_sure.wilson(0.0, 12)[0] == 0.0
-    assert how_sure.wilson(1.0, 12)[1] == 1.0
+    assert wilson(0.0, 12)[0] == 0.0
+    assert wilson(1.0, 12)[1] == 1.0
 
 
 def test_studies_lose_only_single_steps(tmp_path: Path):

@@ -285,8 +285,12 @@ def test_a_report_names_broken_streams(case: str, study: Path):
 @pytest.mark.parametrize("case", [name for name in VALUES if "seal" not in name and "moved" not in name])
 def test_a_report_is_not_stopped_by_a_value_of_another_shape(case: str, study: Path):
     name, keys, to, _ = VALUES[case]
+    before = {run.name for run in load(study).runs}
     with damaged(study / name, changed(study / name, *keys, to=to)):
-        load(study)
+        found = load(study)
+    left_out = before - {run.name for run in found.runs}
+    assert left_out <= {Path(name).parent.name}, "the other runs are there"
+    assert all(any(run in why for why in found.broken) for run in left_out), found.broken
 
 
 # what cannot be counted ---------------------------------------------------------------------------------------

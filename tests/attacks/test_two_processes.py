@@ -31,6 +31,11 @@ def said(*args, code=0):
     return done.output
 
 
+def held_by(folder):
+    """The id of the process that the lock of a folder names."""
+    return json.loads((folder / "lock").read_text())["pid"]
+
+
 @contextmanager
 def holder(folder):
     """Another process that holds a folder, as a command of its own would: its id."""
@@ -155,7 +160,7 @@ def test_a_killed_process_holds_nothing(tmp_path):
         child.wait()
         assert (tmp_path / "lock").exists()
         with locked(tmp_path):
-            assert json.loads((tmp_path / "lock").read_text())["pid"] == os.getpid()
+            assert held_by(tmp_path) == os.getpid()
     assert not (tmp_path / "lock").exists()
 
 
@@ -167,7 +172,7 @@ def test_a_child_that_outlives_the_command_does_not_hold_its_folder(tmp_path):
     done = subprocess.run([sys.executable, "-c", code, tmp_path], env=ENVIRONMENT, stdout=subprocess.PIPE, check=True)
     try:
         with locked(tmp_path):
-            pass
+            assert held_by(tmp_path) == os.getpid()
     finally:
         os.kill(int(done.stdout), 9)
 
@@ -230,7 +235,7 @@ def test_who_looks_whether_a_folder_is_held_refuses_nobody(monkeypatch, tmp_path
     fcntl.flock(lock, fcntl.LOCK_SH)
     threading.Timer(0.1, os.close, (lock,)).start()
     with locked(tmp_path):
-        pass
+        assert held_by(tmp_path) == os.getpid()
 
 
 def test_a_lock_that_was_removed_while_it_was_waited_for_is_not_taken(tmp_path):

@@ -22,6 +22,7 @@ from isocost.tasks import grade, processes, supervisor, verify, worker
 from isocost.tasks.grade import Grader
 from isocost.types import Message, Problem, Rollout
 from isocost.worlds.setting import Setting
+from waiting import until
 
 REWARDS = r'''
 import asyncio, atexit, os, signal, subprocess, sys, threading, time
@@ -224,13 +225,17 @@ def alive(seconds):
     return found
 
 
+def exists(process):
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def becomes(count, seconds):
     """Whether so many of these processes are there, now or soon: one that was forked is not what it runs yet."""
-    for _ in range(600):
-        if len(alive(seconds)) == count:
-            return True
-        time.sleep(0.05)
-    return False
+    return until(lambda: len(alive(seconds)) == count, pause=0.05)
 
 
 # marks that are not its own -----------------------------------------------------------------------------------------
@@ -240,7 +245,7 @@ def becomes(count, seconds):
                                   "forge in a fork"])
 def test_children_answer_for_nobody(grader, text):
     said = marks(grader, text, "abc", text, "", "abcde")
-    time.sleep(0.3)       # the child that returns late
+    time.sleep(0.3)       # longer than the child takes that returns late: nothing shows from outside that it has
     assert said + marks(grader, "ab", "", "abcd") == [0.0, 3.0, 0.0, 0.0, 5.0, 2.0, 0.0, 4.0]
 
 
@@ -275,8 +280,9 @@ def test_another_folder_handlers_and_threads_change_no_mark(grader):
 
 
 def test_a_process_that_dies_between_two_answers_costs_neither(grader):
+    (process,) = marks(grader, "pid")
     said = marks(grader, "dies later")
-    time.sleep(0.5)
+    assert until(lambda: not exists(int(process)))
     assert said + marks(grader, "abc") == [7.0, 3.0]
 
 

@@ -240,6 +240,7 @@ def outcome(answers: Sequence[str]) -> str:
     return "holds" if set(answers) == {"holds"} else "does not hold" if "does not hold" in answers else "cannot tell"
 
 
+@cache
 def _said_of(path: Path) -> dict[str, Any]:
     """Title, methods and whose own claim it is, of a headline's file, which is read and not run."""
     (call,) = (n for n in ast.walk(ast.parse(path.read_text(encoding="utf-8")))

@@ -15,6 +15,7 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,7 +63,12 @@ def names() -> list[str]:
 
 def shipped() -> list[str]:
     """The names of the methods of this package, sorted. A plug-in of the same name does not replace them."""
-    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+    return list(_files())
+
+
+@cache
+def _files() -> tuple[str, ...]:
+    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")))
 
 
 def load(name: str) -> Any:

@@ -1,0 +1,79 @@
+"""Comparisons of two arms: wrong verdicts, and differences found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from accuracy.pieces import Record, Target, dots, percent, picture, wilson
+from isocost.report import theme
+from isocost.words import markdown_table
+
+PAIRS = {
+    "none": "no difference in truth",
+    "lower": "a lower asymptote",
+    "slower": "slower to the same asymptote",
+    "crossing": "faster, to a lower asymptote",
+}
+
+
+def section(r: Record) -> str:
+    head = ["truth", "noise", "arms", "studies", "verdict wrong", "anything wrong", "right at equal cost"]
+    rows = [
+        [
+            PAIRS[c["pair"]],
+            c["noise"],
+            c["arms"],
+            c["studies"],
+            percent(c["verdict"].get("wrong", 0.0)),
+            percent(c["any"].get("wrong", 0.0)),
+            percent(c["equal cost"].get("right", 0.0)) if c["pair"] in ("lower", "slower") else "",
+        ]
+        for c in r["cells"]
+    ]
+    own = r["summary"]["right at equal cost at twice what the comparison states itself"]
+    return (
+        "## Comparisons\n\n"
+        + picture("compare", "Shares of comparisons that were wrong, and of those that found a true difference")
+        + f"\nThis is `isocost compare` on {r['summary']['studies']:,} pairs of arms with a known truth. A true"
+          " difference"
+        " is twice the minimum detectable difference, computed from the true noise. With the minimum detectable"
+        f" difference that the comparison states, from the noise it measured, {percent(own)} are right.\n\n"
+        + markdown_table(head, rows)
+        + f"\n`python experiments/compare.py --out experiments/results/compare.json`, key {r['key']}\n"
+    )
+
+
+def pictures(r: Record) -> Iterable[tuple[str, theme.Spec]]:
+    rows = []
+    for c in (c for c in r["cells"] if c["arms"] == 2):
+        label = f"{PAIRS[c['pair']]}, noise {c['noise']}"
+        for what, share in (
+            ("wrong arm named", c["verdict"].get("wrong", 0.0)),
+            ("right at equal cost", c["equal cost"].get("right", 0.0)),
+        ):
+            if what.startswith("right") and c["pair"] not in ("lower", "slower"):
+                continue
+            low, high = wilson(share, c["studies"])
+            rows.append({"label": label, "what": what, "value": share, "low": low, "high": high})
+    marks = [("at most 5 % wrong", 0.05), ("at least 80 % right", 0.8)]
+    yield "compare", dots(rows, "share of comparisons", marks, "Comparisons that were wrong, and right")
+
+
+def targets(r: Record) -> list[Target]:
+    s = r["summary"]
+    wrong, worst = s["wrong verdicts"], s["wrong verdicts, worst cell"]
+    right, least = s["right at equal cost at twice the detectable"], s["the same, worst cell"]
+    return [
+        (
+            "comparison: names a worse arm as better",
+            "at most 5 %",
+            f"{percent(wrong)} (worst case {percent(worst)})",
+            wrong <= 0.05 and worst <= 0.05,
+        ),
+        (
+            "comparison: correct at twice the minimum detectable difference",
+            "at least 80 %",
+            f"{percent(right)} (worst case {percent(least)})",
+            right >= 0.8 and least >= 0.8,
+        ),
+    ]

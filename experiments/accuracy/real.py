@@ -1,0 +1,100 @@
+"""Real studies: sealed forecasts and what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import altair as alt
+
+from accuracy.pieces import Record, percent, picture, spec
+from isocost.report import theme
+from isocost.words import markdown_table
+
+
+def section(r: Record) -> str:
+    s, rows = r["summary"], [x for x in r["studies"] if x["low"] is not None and x["outcome"] is not None]
+    errors = sorted(x["outcome"] - x["forecast"] for x in rows)
+    above = sum(e > 0 for e in errors)
+    lean = ""
+    if above in (0, len(errors)) or min(above, len(errors) - above) / len(errors) < 0.2:
+        side = "above" if above > len(errors) / 2 else "below"
+        lean = (
+            f" The outcome is {side} the forecast in {max(above, len(errors) - above)} of {len(errors)}: on these"
+            " problems the forecast is biased. The intervals are wide enough to cover this bias, but it remains an"
+            " error."
+        )
+    verdicts = ", ".join(f"{v} {k}" for k, v in s["verdicts"].items())
+    return (
+        "## Real studies\n\n"
+        + picture("real", "Sealed forecast intervals of real studies and the outcomes that came later")
+        + f"\nThese are {len(rows)} quickstarts, one for each seed, with the forecast sealed before training:"
+          f" {verdicts}."
+        f" The outcome lay in the 90 % interval in {s['inside_interval']}. The median width is {s['median_width']:.3f},"
+        f" the median error {s['median_error']:+.3f}.{lean} All share one model and one set of problems, so they"
+        f" measure one setting. The forecast beat both naive ones by interval score in {s['beats_both_naive']}.\n\n"
+        "`python experiments/quickstart_seeds.py --seeds 16 --out experiments/results/quickstart_seeds.json`\n"
+    )
+
+
+def backtest(r: Record) -> str:
+    head = ["law", "predicted at", "predictions", "coverage at 90 %", "outcome minus prediction", "width"]
+    rows = [
+        ["not identified" if x["refused"] else "identified", f"{x['times']} times", str(x["predictions"]),
+         percent(x["held"]), f"{x['above']:+.3f}", f"{x['width']:.3f}"]
+        for x in sorted(r["summary"], key=lambda x: (x["refused"], x["times"]))
+    ]
+    above = [x["above"] for x in r["summary"]]
+    lean = (
+        " Outcomes are above predictions, the more so the further the prediction extrapolates. A likely reason is that"
+        " reward is a mean over problems that are learned one after the other, and rises for longer than the law's"
+        " forms."
+        if min(above) > 0 else ""
+    )
+    return (
+        "### The first part of real runs against the rest\n\n"
+        "The law is fitted to the evaluations before a cut, for five n on the built-in easy and hard problems, and"
+        f" predicts the rest of the same runs. Cuts of one set of runs are not independent.{lean} A law that is not"
+        " identified still has curves; these are counted separately.\n\n"
+        + markdown_table(head, rows)
+        + "\n`python experiments/backtest.py --out experiments/results/backtest.json`\n"
+    )
+
+
+def pictures(r: Record) -> Iterable[tuple[str, theme.Spec]]:
+    rows = [
+        {
+            "seed": str(x["seed"]),
+            "forecast": x["forecast"],
+            "low": x["low"],
+            "high": x["high"],
+            "outcome": x["outcome"],
+            "held": "inside" if x["low"] <= x["outcome"] <= x["high"] else "outside",
+        }
+        for x in r["studies"]
+        if x["low"] is not None and x["outcome"] is not None
+    ]
+    base = alt.Chart(alt.Data(values=rows))
+    x = alt.X("seed:N", title="seed of the study", sort=[r["seed"] for r in rows], axis=alt.Axis(labelAngle=0))
+    y = alt.Y("low:Q", title="held-out reward", scale=alt.Scale(zero=False), axis=alt.Axis(format=".2f"))
+    layers = [
+        base.mark_rule(strokeWidth=7, opacity=0.35, color="var(--accent)", strokeCap="round").encode(
+            x=x, y=y, y2="high:Q"
+        ),
+        base.mark_tick(thickness=2, size=14, color="var(--accent)").encode(x=x, y=alt.Y("forecast:Q", title="")),
+        base.mark_point(size=60).encode(x=x, y=alt.Y("outcome:Q", title=""), color=_held(), shape=_held_shape()),
+    ]
+    yield "real", spec(alt.layer(*layers), "Sealed 90 % intervals (bars), forecasts (ticks), outcomes (points)", 260)
+
+
+def _held() -> alt.Color:
+    return alt.Color(
+        "held:N",
+        title="outcome",
+        scale=alt.Scale(domain=["inside", "outside"], range=["var(--ink)", "var(--cancelled)"]),
+    )
+
+
+def _held_shape() -> alt.Shape:
+    return alt.Shape(
+        "held:N", title="outcome", scale=alt.Scale(domain=["inside", "outside"], range=["circle", "diamond"])
+    )
