@@ -225,7 +225,7 @@ def test_a_budget_too_small_for_a_pilot_is_direct_and_says_why():
         planned(budget=Budget.parse("20rollouts"))
 
 
-def test_several_attempts_are_read_less_surely_than_one():
+def test_several_attempts_have_wider_errors_than_one():
     """On 128 problems by 4 samples one attempt is known to 0.5 / sqrt(512), best@4, of one lot of 4, to twice that."""
     noisy = Evaluation(256, 4)
     for attempts, sampled in ((1, 0.5 / sqrt(512)), (4, 0.5 / sqrt(128))):
@@ -560,7 +560,7 @@ def test_a_pilot_is_extended_by_longer_runs_and_more_of_them():
 
 
 @pytest.mark.parametrize("budget", ["250k-rollouts", "3M-rollouts", "2h"])
-def test_a_budget_asked_anew_plans_training_as_it_would_have_been_planned(budget):
+def test_a_new_budget_plans_training_as_it_would_have_been_planned(budget):
     """The same budget changes nothing, at the same prices; a larger one buys seeds where a forecast ends."""
     p = planned(preset="quick", budget=Budget.parse(budget))
     assert not p.direct

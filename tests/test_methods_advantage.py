@@ -453,7 +453,7 @@ def test_an_answer_has_no_more_room_than_a_turn(play, cohorts):
         assert answers and max(answers) == 1
 
 
-def test_who_stops_is_told_so():
+def test_a_policy_that_stops_gets_the_notice():
     rollouts, world = played(mrt.play, 5, words="!?", room=2)
     stopped = [r for r in rollouts if r.cohort == mrt.STOPPED]
     for r in stopped:
