@@ -23,7 +23,7 @@ BEFORE = "before training"
 
 
 def numbers(folder: Path) -> dict[str, float]:
-    """pass@k of a run's last policy on the test split and on either half, and the base's ("before").
+    """pass@k of a run's last policy on the problems that are reported and on either half, and the base's ("before").
 
     The halves are by the base's exact rate: at most 1 in 16, or more.
     """

@@ -88,7 +88,7 @@ HEADLINE = Headline(
     options=("--data", "sums:digits=3,level=2,count=512", "--max-tokens", "5", "--seeds", "5", "--budget", "8e12flop"),
     numbers=numbers,
     questions=(
-        # 0.01 is one problem in a hundred: less than that is zero for training.
+        # 0.01 is one problem in a hundred: less than that is zero to whoever trains on them.
         Question("plain RL stays where the base was, on the problems it trains on",
                  ("grpo", "trained on"), ("grpo", "trained on before"), (-0.01, 0.01)),
         Question("POPE is right more often on them, without help",

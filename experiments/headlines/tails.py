@@ -30,7 +30,7 @@ COLD, AT, KEEP, HOME = 20, 4, 0.5, 0.5      # ARRoL's and APRIL's own
 
 
 def numbers(folder: Path) -> Mapping[str, float]:
-    """Ticks for every hundred rollouts that returned, and tokens for each that was begun; GRPO's foretell the others'.
+    """Ticks for every hundred rollouts that came home, and tokens for each that was begun; GRPO's foretell the others'.
 
     A group's rollouts are decoded together, so its ticks are its longest's tokens, less those of earlier waves.
     """
