@@ -15,6 +15,7 @@ from click.testing import CliRunner
 import kill9
 from isocost.cli.commands import main
 from isocost.runs.files import read_json, read_lines
+from waiting import until
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"
@@ -30,7 +31,6 @@ from functools import partial
 
 from isocost.methods import Card, grpo
 from isocost.parts import loss
-from waiting import until
 
 CARD = Card("Mine", "none", 2026, "grpo", "It learns faster.")
 
