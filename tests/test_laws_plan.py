@@ -28,9 +28,10 @@ from isocost.planner.rollouts import (
     points,
     prescribe,
 )
+from isocost.planner.seeds import comparison
 from isocost.planner.study_runs import PRESETS, make_runs, run_seed, warmup, whole
 from isocost.stats.intervals import Interval
-from isocost.stats.power import detectable
+from isocost.stats.power import detectable, detectable_paired
 
 TIMING = Timing(0.003, 0.0, 0.0002, 0.05, "for the test")
 PROFILE = {
@@ -406,6 +407,16 @@ def test_the_cheapest_of_the_set_is_taken_and_compared_with_the_default():
     assert all(c.holds for c in plan.checks) and plan.extrapolation == 6
     assert [r.name for r in plan.runs][:2] == ["train-n16-s0", "train-n8-s0"] and len(plan.runs) == 8
     assert plan.points[-1] == 36864 and "cheapest" in plan.chosen and not plan.fallback
+
+
+def test_a_comparison_states_the_prescribed_arm_minus_the_comparator_and_what_its_seeds_detect():
+    law = FakeLaw(VALUES, (4, 16))
+    plan = prescription(law)
+    noise = SimpleNamespace(sd=lambda C, reward: 0.01 + 0 * C)
+    found = comparison(plan, SimpleNamespace(noise=noise, dof=8))
+    assert found.difference == pytest.approx(VALUES[16] - VALUES[8]) and (found.sd, found.dof) == (0.01, 8)
+    assert found.seeds == plan.seeds and found.detectable == detectable_paired(plan.seeds, 0.01)
+    assert detectable_paired(found.needed, 0.01) <= found.difference < detectable_paired(found.needed - 1, 0.01)
 
 
 def test_costs_that_tie_leave_the_choice_to_the_forecast():

@@ -1,6 +1,7 @@
 """Steps as functions: what they return, print and draw, and a study from Python."""
 
 import asyncio
+import importlib
 import json
 import sys
 import tarfile
@@ -14,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 import isocost
-from isocost.cli import commands
+from isocost.cli import commands, text
 from isocost.cli.text import show
 from isocost.errors import UserError
 from isocost.jsonfile import page
@@ -153,11 +154,11 @@ def test_results_are_frozen_and_every_one_has_a_text(old, run):
     for result in made:
         with pytest.raises(FrozenInstanceError):
             result.folder = None
+    for other in text.OTHERS:       # which register their texts
+        importlib.import_module(f"isocost.cli.{other}")
     for name in ("Profile", "ProfileCost", "PilotPlan", "Pilot", "Law", "NoLaw", "Plan", "Forecast", "Trained", "Audit",
                  "Whole", "RunCost", "RunEnd", "Measured"):
         kind = getattr(results, name)
-        import isocost.cli.printer  # noqa: F401 - registers the texts
-
         assert show.dispatch(kind) is not show.dispatch(object), name
         assert kind.__doc__ and not kind.__doc__.startswith(f"{name}("), f"{name} has no docstring of its own"
 
