@@ -41,7 +41,7 @@ HOME = Path(__file__).resolve().parents[1]
 FOLDER = HOME / "experiments" / "headlines"                 # what is asked
 KEPT = HOME / "experiments" / "results" / "headlines"       # what was found
 PAGE, IMAGES = HOME / "docs" / "headlines.md", HOME / "docs" / "images"
-WRONG = 0.05            # of a headline's answers, so often one may be told that is not so; its questions share it
+WRONG = 0.05            # of a headline's answers, so often one may be reported that is wrong; its questions share it
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "cannot tell"
 Numbers = Mapping[str, float]
 # What modules and folders are called now, and what they were called when the headlines were sealed.
@@ -224,7 +224,7 @@ def reproduced(headline: Headline, outcome: str) -> dict[str, str]:
 
 
 def numbers(headline: Headline, folder: Path) -> Numbers:
-    """What a run's last evaluation says of the problems that are reported, its first, and what the headline reads."""
+    """What a run's last evaluation says of the test split, its first, and what the headline reads."""
     lines = [x for x in read_lines(folder / "metrics.jsonl") if "eval/audit" in x]
     last = {"pass@1": lines[-1]["eval/audit"], "pass@1 before": lines[0]["eval/audit"]}
     last |= {k: lines[-1][f"eval/audit/{k}"] for k in ("best@4", "worst@4") if f"eval/audit/{k}" in lines[-1]}

@@ -89,7 +89,7 @@ def test_the_row_that_was_asked_for_says_so(asked, unit):
     assert rows[unit].budget == pytest.approx({"8gpu-hours": 8, "20usd": 20, "2h": 7200}[asked])
 
 
-def test_what_was_measured_and_what_is_assumed_are_told_apart():
+def test_measured_and_assumed_values_are_distinguished():
     assert table(None)["seconds"].known == "measured" and table(None)["seconds"].budget is None
     assert table(None, timing=ASSUMED)["seconds"].known == "assumed"
     assert "usd" not in table(None, Machine()) and "device-hours" in table(None, Machine())
@@ -144,7 +144,7 @@ def test_the_cost_of_more_is_in_the_unit_of_the_budget(asked):
     assert cost("1e15flop")[0] == "flops" and cost("90k-rollouts")[0] == "rollouts"
 
 
-def test_beyond_a_decade_the_first_step_alone_is_told_and_cautioned(asked):
+def test_beyond_a_decade_only_the_first_step_is_printed_with_a_caution(asked):
     law, planned = asked
     near, *far = more(law, planned, (8, 4), 64_000, MEASURED, Machine(), None)
     assert near.gain is not None and "16 times the pilot" in near.caution

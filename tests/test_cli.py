@@ -15,6 +15,7 @@ from click.testing import CliRunner
 import kill9
 from isocost.cli.commands import main
 from isocost.runs.files import read_json, read_lines
+from waiting import until
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"
@@ -30,7 +31,6 @@ from functools import partial
 
 from isocost.methods import Card, grpo
 from isocost.parts import loss
-from waiting import until
 
 CARD = Card("Mine", "none", 2026, "grpo", "It learns faster.")
 
@@ -67,7 +67,7 @@ def dear(completions, answer, **columns):
 
 
 def said(*args, code=0):
-    """What a command printed; its exit code must be this, and a mistake is told in one line without a traceback."""
+    """What a command printed; its exit code must be this, and a mistake is one line without a traceback."""
     done = CliRunner().invoke(main, [str(a) for a in args])
     assert done.exit_code == code, (args, done.output, done.exception)
     assert done.exception is None or isinstance(done.exception, SystemExit)
@@ -168,7 +168,7 @@ def test_help_takes_no_longer_than_loading_a_few_small_packages(command):
         (("profile", "--out", "s", "--held-out", "2.5"), "whole number of problems"),
         (("profile", "--out", "s", "--held-out", "-1"), "held-out is a share"),
         (("profile", "--out", "s", "--held-out", "100000"), "cannot hold out"),
-        (("profile", "--out", "s", "--limit", "1"), "leaves none"),
+        (("profile", "--out", "s", "--limit", "1"), "leaves the training split empty"),
         (("profile", "--out", "s", "--problems", "0"), "--problems"),
         (("profile", "--out", "s", "--temperature", "0"), "--temperature"),
         (("profile", "--out", "s", "--top-p", "0"), "--top-p"),
@@ -211,7 +211,7 @@ def test_a_run_has_the_sizes_of_its_method_and_lists_the_defaults_that_it_overri
     assert told in said("train", method, *DATA, "--budget", "4k-rollouts", *sizes, "--dry-run")
 
 
-def test_what_a_run_tells_as_it_goes_is_the_half_that_is_reported(here):
+def test_a_run_prints_the_reward_on_the_test_split_as_it_trains(here):
     text = said(*RUN, "--budget", "64-rollouts", "--out", "r")
     line = next(x for x in read_lines(here / "r" / "metrics.jsonl") if "eval/audit" in x)
     assert f"0 rollouts  step      0  held-out reward, test split {line['eval/audit']:.4f}" in text
@@ -332,13 +332,13 @@ def test_a_reward_that_fails_once_it_runs_ends_the_run_before_its_budget_is_spen
 @pytest.mark.parametrize(("reward", "told"), [
     ("my.py:dies", "RuntimeError: no"),
     ("my.py:words", "TypeError: words returned '1.0' (str) where a number was expected")])
-def test_a_reward_that_always_fails_is_told_with_its_row_before_anything_is_sampled(here, command, reward, told):
+def test_a_reward_that_always_fails_is_named_with_its_row_before_anything_is_sampled(here, command, reward, told):
     text = said(*command, "--reward", reward, code=2)
     assert "gives no reward to any of the 4 rows" in text and "First: problem 1 (id 'sum-" in text and told in text
     assert {p.name for p in here.iterdir()} <= {"mine.py", "my.py", "__pycache__"}
 
 
-def test_a_reward_outside_0_and_1_is_told_before_a_study_is_paid_for_and_may_train(here):
+def test_a_reward_outside_0_and_1_stops_a_study_before_it_samples_and_may_train(here):
     for command in (("profile", "--out", "s"), ("compare", "grpo", "dapo", "--budget", "50k-rollouts")):
         text = said(*command, *DATA, "--reward", "my.py:dear", code=2)
         assert "paid -1 to 10 on the rows it was tried on" in text and not (here / "s").exists()

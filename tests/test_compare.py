@@ -130,7 +130,7 @@ def test_the_smallest_effect_is_seen_with_80_percent_power():
         assert told / 1000 == pytest.approx(0.8, abs=0.03), seeds     # 2.4 standard errors
 
 
-def test_more_seeds_see_less_and_the_fewest_that_see_an_effect_are_found():
+def test_more_seeds_detect_smaller_effects_and_the_fewest_that_detect_one_are_found():
     seen = [detectable_in_comparison(s, 0.02, 0.04) for s in range(2, 30)]
     assert all(a > 0.97 * b for a, b in pairwise(seen))
     for effect in (0.1, 0.04, 0.02):
@@ -341,7 +341,7 @@ def test_equal_tokens_are_not_equal_rollouts_where_one_arm_writes_longer(tmp_pat
     assert by["flops"].cost == pytest.approx(8192 * 16 * 8000) and by["seconds"].cost == 32 * 3.5
 
 
-def test_a_cost_that_was_not_recorded_is_told(tmp_path):
+def test_a_cost_that_was_not_recorded_is_named(tmp_path):
     recorded(tmp_path / "a", 0, 10)
     lines = [json.loads(x) for x in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()]
     bare = "".join(json.dumps({k: v for k, v in x.items() if k != "decode"}) + "\n" for x in lines)
@@ -358,7 +358,7 @@ def test_an_answer_written_down_is_the_answer():
     assert judge.Comparison.of(json.loads(json.dumps(c.data()))) == c
 
 
-def test_a_factor_that_is_open_without_end_is_told_as_a_million():
+def test_an_unbounded_factor_is_reported_as_a_million():
     """Two seeds of a wide spread: 12.7 standard errors either way, of the logarithm."""
     way = _Way(0.9, 2.0, lambda alpha: (-900.0, 904.0), "cost to reach rewards from 0.3 to 0.5")
     told = _answer("efficiency", "a", "b", way, 0.05, 0.01)
@@ -403,7 +403,7 @@ def test_rewards_of_two_measures_are_not_compared(tmp_path, more, held, words):
 
 
 def test_tokens_of_imported_runs_are_their_answers_lengths(tmp_path):
-    """1,280 rollouts of 100 tokens, 1,280 of 200, and 2,560 more for which no other length is told."""
+    """1,280 rollouts of 100 tokens, 1,280 of 200, and 2,560 more for which no other length is recorded."""
     runs = sorted((brought(tmp_path / "a") / "runs").iterdir())
     for track in tracks(runs, "tokens"):
         np.testing.assert_allclose(track.cost, [0, 128_000, 384_000, 896_000])

@@ -164,14 +164,14 @@ def test_a_setting_that_does_not_exist_is_named():
     ((".", ".", "--to-parents"), "is for methods"),
     (("grpo", "dapo", "--budget", "9k-rollouts", "--unit", "tokens"), "is for folders of runs"),
 ])
-def test_a_mistake_is_told_in_one_line(args, words, tmp_path, monkeypatch):
+def test_a_mistake_is_reported_in_one_line(args, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(main, ["compare", *args, *DATA])
     assert done.exit_code == 2 and words in done.stderr and done.stderr.count("\n") == 1, done.output
     assert not list(tmp_path.iterdir())
 
 
-def test_methods_are_held_against_their_parents_and_no_others(tmp_path, ran):
+def test_methods_are_compared_with_their_parents_and_no_others(tmp_path, ran):
     """A parent that was not named comes in, and its runs serve every child."""
     ask = ("compare", "drgrpo", "cispo", "--to-parents", *DATA, *SIZE, "--budget", "1100-rollouts")
     shown = ran(*ask, "--out", tmp_path / "w", code=(0, 3, 4))
@@ -231,7 +231,7 @@ def test_an_arm_may_be_a_method_with_settings(tmp_path, ran):
     ("grpo@max_age=null", "max_age is 0; got 'null', which has another type"),
     ("grpo@max_age.x=1", "max_age is a size, 0, and has no setting 'x'"),
 ])
-def test_a_wrong_setting_of_an_arm_is_told_before_anything_is_sampled(arm, words, tmp_path, monkeypatch):
+def test_a_wrong_setting_of_an_arm_is_reported_before_anything_is_sampled(arm, words, tmp_path, monkeypatch):
     monkeypatch.setattr("isocost.compare.steps._priced", lambda opened: pytest.fail("answers were sampled"))
     printed = said("compare", "grpo", arm, *DATA, *SIZE, "--budget", "800-rollouts", "--out", tmp_path / "c", code=2)
     assert words in printed and not (tmp_path / "c").exists()
@@ -310,7 +310,7 @@ def test_arms_of_other_sizes_are_trained_evaluated_and_billed_at_their_own(tmp_p
     assert {trained["train-grpo-s0"], trained["train-grpo@rollouts=3-s0"]} == set(judged["rates"].values())
 
 
-def test_arms_that_take_the_same_steps_are_told_before_anything_is_sealed(tmp_path):
+def test_arms_that_take_the_same_steps_are_named_before_anything_is_sealed(tmp_path):
     """One update on fresh rollouts: every ratio is 1, and the clip is never met."""
     ask = ("compare", "grpo", "grpo@loss.high=0.28", "grpo@max_age=1", "rloo", *DATA, *SIZE)
     text = said(*ask, "--budget", "4k-rollouts", "--dry-run", "--out", tmp_path / "c")

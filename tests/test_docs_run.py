@@ -365,7 +365,7 @@ def test_the_method_of_the_guide_keeps_the_contract_and_learns(walked):
     assert float(steps[-1][2]) > float(steps[0][2]) + 0.3
 
 
-def test_what_contributors_are_told_to_run_writes_the_page_that_is_there(walked):
+def test_the_command_for_contributors_writes_the_page_as_it_is(walked):
     here = walked("CONTRIBUTING.md").here
     assert (here / "docs" / "cli.md").read_text() == PAGES["docs/cli.md"].read_text()
 

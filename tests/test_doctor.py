@@ -332,7 +332,7 @@ def test_wrong_end_ids_are_found():
     assert "not all among" in asyncio.run(words.end_ids(case)).said
 
 
-def test_a_model_whose_answers_never_end_is_told_from_one_that_needs_room():
+def test_answers_that_never_end_are_distinguished_from_answers_that_need_more_tokens():
     short = only(looked(opened(data="sums:work=2,count=24", max_tokens=3), words.ends))
     assert short.verdict == "warn" and "--max-tokens" in short.do
     o = opened()

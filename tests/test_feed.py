@@ -108,7 +108,7 @@ def by_need(problems, ledger, total):
     ],
     ids=lambda c: ",".join(c),
 )
-def test_a_run_that_is_stopped_cancels_what_is_in_the_air(changes):
+def test_a_run_that_is_stopped_cancels_rollouts_in_flight(changes):
     """After whichever step: waves not begun, half written, waiting to be taken, and groups held for a later step."""
     setting, cancelled = Setting(data="sums:work=1,count=60", held_out=0.2, max_tokens=14), 0
 
@@ -165,7 +165,7 @@ async def slow(problem, world, ledger):
     return [problem]
 
 
-def test_waves_in_the_air_do_not_draw_the_same_problems_while_a_guide_waits(world):
+def test_waves_in_flight_do_not_sample_the_same_problems_while_a_guide_waits(world):
     world.problems = world.problems[:24]
     ledger, _, _ = played(recipe_of(max_age=2, guide=slow), world, {"rollouts": 24 * 4})
     assert set(Counter(x["id"] for x in ledger.fresh).values()) == {1}
@@ -220,7 +220,7 @@ def test_counts_must_sum_to_the_total(world, allocate):
     assert world.meter.total.rollouts <= 16      # what is too much is not begun
 
 
-def test_a_slot_with_no_attempts_never_comes_home(world):
+def test_a_slot_with_no_attempts_returns_no_group(world):
     def all_to_the_first(problems, ledger, total):
         return [total] + [0] * (len(problems) - 1)
 
@@ -233,7 +233,7 @@ def test_an_unknown_unit_is_named(world):
         Feed(recipe_of(), world, Ledger(), {"apples": 3})
 
 
-def test_a_budget_of_seconds_is_held_against_the_clock_of_the_run(world):
+def test_a_budget_of_seconds_is_compared_with_the_clock_of_the_run(world):
     """Eight seconds of which two were gone before: three waves of two, the pauses between them included."""
     ticks = {"now": 2.0}
 
@@ -247,7 +247,7 @@ def test_a_budget_of_seconds_is_held_against_the_clock_of_the_run(world):
     assert asyncio.run(go()) == 3
 
 
-def test_dead_rollouts_are_told_from_trained_ones(world):
+def test_dead_rollouts_are_distinguished_from_trained_ones(world):
     ledger, _, taken = played(recipe_of(), world, {"rollouts": 128})
     alive = sum(len(g.rollouts) for groups in taken for g in groups if g.rewards.std() > 0)
     assert ledger.fates[str(Fate.TRAINED)] == alive and ledger.fates[str(Fate.DEAD)] == 128 - alive

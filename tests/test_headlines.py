@@ -90,7 +90,7 @@ def test_one_run_of_an_arm_is_refused():
         headline.Question("q", ("a", "x"), ("b", "x")).asked(runs(a=[1.0], b=[2.0]), 0.1)
 
 
-def test_a_headline_that_is_none_is_told():
+def test_a_file_that_is_no_headline_is_an_error():
     with pytest.raises(UserError, match=r"no headline 'popes': there are .*pope"):
         headline.load("popes")
 

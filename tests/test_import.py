@@ -172,7 +172,7 @@ def test_the_order_of_mini_batches_is_no_seed_of_a_run():
 @pytest.mark.parametrize(("config", "warmup"), [
     ({"warmup_steps": 20}, 20),
     ({"warmup_steps": 20, "lr_scheduler_type": "constant"}, None),  # that schedule has none
-    ({"warmup_steps": 0.1}, None),  # a share of a run whose length is not told
+    ({"warmup_steps": 0.1}, None),  # a share of a run whose length is not recorded
     ({"actor_rollout_ref": {"actor": {"optim": {"lr_warmup_steps": -1}}}}, None),
     ({"trainer": {"scheduler": {"type": "linear", "warmup_steps": 5}}}, 5),
 ])
@@ -298,7 +298,7 @@ def test_other_validation_sets_of_a_log_are_named(tmp_path):
     assert run.metric == gsm and not any(m.startswith("other held-out") for m in run.missing)
 
 
-def test_prime_rl_counts_what_came_home_and_not_what_was_trained_on():
+def test_prime_rl_counts_the_rollouts_returned_and_not_those_trained_on():
     """136 rollouts a step for a batch of 128; an evaluation stands at its policy's version, not at its row's step."""
     run = one(LOGS / "prime-rl" / "reverse-text")
     assert (run.n, run.B, run.lr) == (16, 8, 3e-6)
@@ -500,7 +500,7 @@ def test_tfrecords_checksum_is_the_published_one():
     assert wire._masked(b"123456789") == (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def test_a_torn_end_is_left_out_and_a_broken_middle_is_told(tmp_path):
+def test_a_torn_end_is_left_out_and_a_broken_middle_is_an_error(tmp_path):
     source = next((TRL / "n4-s0" / "runs").glob("*/*tfevents*"))
     data = source.read_bytes()
     torn, broken = tmp_path / "a.tfevents.1", tmp_path / "b.tfevents.1"

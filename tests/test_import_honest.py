@@ -127,7 +127,7 @@ def test_what_was_not_measured_is_called_assumed_and_never_counted(single):
     assert "n=4 has 1, n=8 has 1; the noise is assumed" in fitted
 
 
-def test_what_was_measured_is_told_with_its_degrees_of_freedom():
+def test_measured_values_are_printed_with_their_degrees_of_freedom():
     law = fit_law(pilot(2), draws=60)
     assert law.measured and law.how_runs_differ.endswith("pooled over arms (2 degrees of freedom)")
 
@@ -224,7 +224,7 @@ def test_an_export_lists_the_sampling_that_is_not_in_the_logs(single, target):
 
 
 @pytest.mark.parametrize("target", OPTIONS)
-def test_what_is_told_is_written_and_not_listed(target):
+def test_a_stated_value_is_written_and_not_listed_as_missing(target):
     from test_export import asked
 
     text = load(target).write(asked(None))

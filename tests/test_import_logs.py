@@ -146,7 +146,7 @@ def test_a_table_of_n_and_seeds_is_separated_by_both(tmp_path):
     assert found[3].select.tolist() == [0.21, 0.22, 0.23]
 
 
-def test_a_run_that_was_begun_again_is_told_apart(tmp_path):
+def test_a_run_that_was_restarted_is_distinguished(tmp_path):
     """The log of reasoning-from-scratch: 5 steps of a run of 300, then another of 500, in one file."""
     ask = (TRACKING, "--map", "reward=reward_avg", "--n", 8, "--B", 1, "--lr", 1e-6, "--out", tmp_path / "out")
     text = said("import", *ask, code=2)

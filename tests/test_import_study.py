@@ -141,7 +141,7 @@ def test_money_and_device_hours_are_time(slow):
     assert "needs a --price" in said("plan", slow, "--budget", "2usd", code=2)
 
 
-def test_a_price_beside_another_budget_is_told_in_money(slow):
+def test_a_price_beside_another_budget_is_printed_in_money(slow):
     assert "usd" not in said("plan", slow, "--budget", "20k-rollouts")
     text = said("plan", slow, "--price", "3.6usd/hour")  # of the budget as it was: 0.001 usd a second
     seconds = Plan.of(read_json(slow / "plan.json")).bill.seconds
@@ -179,7 +179,7 @@ def test_with_one_batch_size_seconds_are_total_over_total(tmp_path):
     assert "0 s of run time" not in text and "cannot be counted" not in text
 
 
-def test_where_no_seconds_are_known_none_are_told(tmp_path):
+def test_where_no_seconds_are_known_none_are_printed(tmp_path):
     out, rows = tmp_path / "study", logs(tmp_path / "logs", seeds=5)
     for path in rows:
         lines = [line.split(",") for line in path.read_text().splitlines()]
@@ -227,7 +227,7 @@ def test_a_run_that_diverged_does_not_shorten_the_reading_of_others(tmp_path):
     assert read_json(tmp_path / "out" / "pilot.json")["sd"] == pytest.approx(0.1 / 2**0.5)
 
 
-def test_the_law_says_what_more_would_buy_what_seeds_see_and_what_to_run_next(tmp_path):
+def test_the_law_prints_the_gain_of_more_rollouts_what_seeds_detect_and_the_next_runs(tmp_path):
     out = tmp_path / "study"
     said("import", *logs(tmp_path / "logs"), *NAMES, "--out", out)
     said("fit", out)

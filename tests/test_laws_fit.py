@@ -196,7 +196,7 @@ def test_stopped_before_the_knee_is_refused_or_wide():
     assert not any(f.name == "identifiability" for f in whole.flags) and whole.refused is None
 
 
-def test_a_law_that_refuses_asks_for_one_thing():
+def test_a_law_that_is_not_identified_recommends_one_thing():
     """And where it speaks, each open arm's flag says which runs would close it."""
     open_arms = pilot({n: rising(0.9, 20000, 1.0) for n in (4, 8)}, sd=0.01)
     law = fit_law(open_arms, draws=60)
@@ -274,7 +274,7 @@ def test_asking_too_far_is_refused(law):
     assert far is not None and "20 times the pilot's largest run" in far.reason and far.rollouts == 12 * 2 * END
 
 
-def test_a_pilot_that_fell_is_not_told_to_go_on_at_its_rate():
+def test_a_pilot_whose_reward_fell_is_not_recommended_to_continue_at_its_rate():
     """Half a hundredth lost all along, without diverging: another rate is asked for, and no option continues it."""
     fallen = [replace(c, select=c.select[0] - 0.005 * (c.C > 0), audit=c.audit[0] - 0.005 * (c.C > 0))
               for c in pilot({2: rising(), 4: rising(), 8: rising()})]
@@ -377,8 +377,8 @@ def test_an_arm_that_has_not_moved_is_unknown_beyond_the_pilot_and_lends_no_cert
     assert law.sd == pytest.approx(fit_law(curves, draws=60).sd)
 
 
-def test_an_open_arm_that_is_surely_better_is_not_passed_over_for_a_flat_one():
-    """Steep arms that nobody knows to within 0.1 far out, above two that have levelled off at 0.4."""
+def test_an_uncertain_arm_that_is_certainly_better_is_chosen_over_a_flat_one():
+    """Steep arms that are uncertain by more than 0.1 far out, above two that have levelled off at 0.4."""
     steep, flat = rising(1.0, 9000, 1.3), rising(0.4, 300, 2.0)
     law = fit_law(pilot({2: steep, 4: steep, 16: flat, 32: flat}, sd=0.03), draws=200)
     far = law.predict(4, 8 * END)[0]

@@ -58,7 +58,7 @@ def test_uniformity_by_hand():
     assert np.isnan(uniformity([None, 1.0], [0.5, 1.0], [1, 1]))
 
 
-def test_two_runs_of_one_mean_are_told_apart(tmp_path):
+def test_two_runs_of_one_mean_are_distinguished(tmp_path):
     """One lifts all of 40 problems from 1/4 to 1/2, the other solves 15 of them and unlearns 10."""
     base = [0.25] * 20 + [0.5] * 20
     even = [0.25 + 0.75 / 3] * 20 + [0.5 + 0.5 / 3] * 20

@@ -1,4 +1,4 @@
-"""Over-fitting is told from learning, from a collapse and from noise, with the pass it began at; and on a real run."""
+"""Over-fitting is distinguished from learning, collapse and noise, with the pass it began at; and on a real run."""
 
 from __future__ import annotations
 

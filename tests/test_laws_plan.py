@@ -12,17 +12,17 @@ from scipy.stats import t as student_t
 
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
-from isocost.laws.fit import NotIdentified
-from isocost.laws.law import Flag
+from isocost.laws.law import Flag, NotIdentified
 from isocost.planner.afford import plan_pilot
 from isocost.planner.budget import Bill, Budget, Prices, Timing, measure_timing
 from isocost.planner.evaluation import EvaluationPlan, points
 from isocost.planner.learning_rate import given
 from isocost.planner.pilot import PilotPlan
 from isocost.planner.rollouts import Plan, marginal, prescribe
+from isocost.planner.seeds import comparison
 from isocost.planner.study_runs import PRESETS, make_runs, run_seed, warmup, whole
 from isocost.stats.intervals import Interval
-from isocost.stats.power import detectable
+from isocost.stats.power import detectable, detectable_paired
 
 TIMING = Timing(0.003, 0.0, 0.0002, 0.05, "for the test")
 PROFILE = {
@@ -217,7 +217,7 @@ def test_a_budget_too_small_for_a_pilot_is_direct_and_says_why():
         planned(budget=Budget.parse("20rollouts"))
 
 
-def test_several_attempts_are_read_less_surely_than_one():
+def test_several_attempts_have_wider_errors_than_one():
     """On 128 problems by 4 samples one attempt is known to 0.5 / sqrt(512), best@4, of one lot of 4, to twice that."""
     noisy = EvaluationPlan(256, 4)
     for attempts, sampled in ((1, 0.5 / sqrt(512)), (4, 0.5 / sqrt(128))):
@@ -400,6 +400,16 @@ def test_the_cheapest_of_the_set_is_taken_and_compared_with_the_default():
     assert plan.points[-1] == 36864 and "cheapest" in plan.chosen and not plan.fallback
 
 
+def test_a_comparison_states_the_prescribed_arm_minus_the_comparator_and_what_its_seeds_detect():
+    law = FakeLaw(VALUES, (4, 16))
+    plan = prescription(law)
+    noise = SimpleNamespace(sd=lambda C, reward: 0.01 + 0 * C)
+    found = comparison(plan, SimpleNamespace(noise=noise, dof=8))
+    assert found.difference == pytest.approx(VALUES[16] - VALUES[8]) and (found.sd, found.dof) == (0.01, 8)
+    assert found.seeds == plan.seeds and found.detectable == detectable_paired(plan.seeds, 0.01)
+    assert detectable_paired(found.needed, 0.01) <= found.difference < detectable_paired(found.needed - 1, 0.01)
+
+
 def test_costs_that_tie_leave_the_choice_to_the_forecast():
     even = Timing(0.0, 0.0, 0.0002, 0.0, "no overhead")
     plan = prescribe(FakeLaw(VALUES, (4, 16)), RULE, None, even, pilot=planned(preset="quick"))
@@ -552,7 +562,7 @@ def test_a_pilot_is_extended_by_longer_runs_and_more_of_them():
 
 
 @pytest.mark.parametrize("budget", ["250k-rollouts", "3M-rollouts", "2h"])
-def test_a_budget_asked_anew_plans_training_as_it_would_have_been_planned(budget):
+def test_a_new_budget_plans_training_as_it_would_have_been_planned(budget):
     """The same budget changes nothing, at the same prices; a larger one buys seeds where a forecast ends."""
     p = planned(preset="quick", budget=Budget.parse(budget))
     assert not p.direct

@@ -1,4 +1,4 @@
-"""n against B at one batch: n*(M) and B*(M) where they can be told, the winners where not, and never pooled."""
+"""n against B at one batch: n*(M) and B*(M) where they are identified, the winners where not, and never pooled."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_sampled_evaluations_say_less_than_exact_ones():
     assert judge(exact, END, target=0.7).reach < judge(sampled, END, target=0.7).reach
 
 
-def test_the_choice_is_made_on_the_problems_that_choose(world):
+def test_the_choice_is_made_on_the_validation_split(world):
     truth, law = world
     run = upto(truth.curve(8, 7, POINTS, np.random.default_rng(1), Design()), 6)
     other = replace(run, audit=np.full(len(run.C), 0.9))

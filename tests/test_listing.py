@@ -102,7 +102,7 @@ def test_a_run_under_way_is_running_whatever_it_ended_as_before(runs):
         (home / "end.json").write_text('{"reason": "interrupted"}')
         assert ended() == "running"
     assert ended() == "interrupted"
-    with RunRecord.opened(home):        # looking does not lock whoever trains out
+    with RunRecord.opened(home):        # a reader does not lock the trainer out
         pass
 
 
@@ -152,7 +152,7 @@ def diff(*names):
     return said.output
 
 
-def test_functions_that_differ_are_told_apart_by_where_they_are_from(tmp_path):
+def test_functions_that_differ_are_distinguished_by_their_files(tmp_path):
     """Same name, another function: module:name of either, and the source hash of the one outside the package."""
     mine, source = method_file(
         tmp_path / "mine.py", "advantage",
@@ -164,7 +164,7 @@ def test_functions_that_differ_are_told_apart_by_where_they_are_from(tmp_path):
     assert re.search(rf"mine.py: mine_[0-9a-f]{{8}}:advantage\(eps=0.0001\) \[source {source}\]\n", said), said
 
 
-def test_recipes_that_differ_in_their_text_alone_are_told_apart_by_it(tmp_path):
+def test_recipes_that_differ_in_their_source_alone_are_distinguished_by_it(tmp_path):
     """Where settings are alike a difference shows the function's module and its source."""
     text = "def weight(batch):\n    return batch.mask / {}"
     (one, a), (two, b) = (method_file(tmp_path / f"{name}.py", "weight", text.format(k), "weight")

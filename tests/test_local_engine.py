@@ -264,7 +264,7 @@ def test_every_token_is_charged_to_the_account_that_asked():
     assert w.meter.of("train").counts() == seen
 
 
-def test_seconds_are_those_that_passed_whoever_they_are_shared_out_to(monkeypatch):
+def test_shared_out_seconds_sum_to_those_that_passed(monkeypatch):
     """By a clock that ticks once per look: every stretch that is timed lasts one second."""
     looks = itertools.count()
     monkeypatch.setattr("isocost.local.engine.time", SimpleNamespace(perf_counter=lambda: float(next(looks))))

@@ -1,4 +1,4 @@
-"""Every method file keeps the contract; files that break it are told what they broke."""
+"""Every method file keeps the contract; findings name what a file breaks."""
 
 import hashlib
 import pickle
@@ -119,7 +119,7 @@ def test_every_promise_has_a_file_that_breaks_it(tmp_path, promise):
     assert not why.startswith(("NameError", "SyntaxError", "AttributeError"))
 
 
-def test_a_mistake_is_told_once_with_its_line_and_what_rests_on_it_is_not_tried(tmp_path):
+def test_a_mistake_is_reported_once_with_its_line_and_what_rests_on_it_is_not_tried(tmp_path):
     path = tmp_path / "half.py"
     path.write_text(GOOD.replace(CREDIT, HEAD + "    return batch.extra['mine']\n"), encoding="utf-8")
     found = check(str(path))
@@ -178,7 +178,7 @@ def counts(problems, ledger, total, *, first: float = 0.5):
     ("improve.fresh", "0", "ZeroDivisionError"),
     ("allocate.first", "1.5", "its counts must sum to the total"),
 ])
-def test_a_value_that_raises_is_told_with_its_method_before_it_costs_anything(tmp_path, path, value, says):
+def test_a_value_that_raises_is_named_with_its_method_before_it_costs_anything(tmp_path, path, value, says):
     """Functions of a user's own declare no bounds: a step in the toy world shows what a value does."""
     was, becomes = also("improve", "learn, allocate=counts")
     file = tmp_path / "half.py"
@@ -195,7 +195,7 @@ def test_every_method_runs_as_it_is_and_at_the_usual_sizes(name):
         assert tried(name, methods.load(name).recipe(**sizes)) is None      # it raises where a step does
 
 
-def test_a_file_that_raises_is_told_by_its_line_and_reads_what_its_problems_carry(tmp_path):
+def test_a_file_that_raises_is_named_by_its_line_and_reads_what_its_problems_carry(tmp_path):
     path = tmp_path / "half.py"
     path.write_text(GOOD + """
 
@@ -243,7 +243,7 @@ def test_a_parent_may_be_a_file(tmp_path):
     ("CARD = = 1", "line 7: SyntaxError: invalid syntax: CARD = = 1"),
     ("import not_there", "line 7: ModuleNotFoundError: No module named 'not_there'"),
 ])
-def test_a_file_that_does_not_import_is_told_by_its_line(tmp_path, line, says):
+def test_a_file_that_does_not_import_is_named_by_its_line(tmp_path, line, says):
     path = tmp_path / "half.py"
     was = next(x for x in GOOD.splitlines() if x.startswith("CARD"))
     path.write_text(GOOD.replace(was, line), encoding="utf-8")
@@ -251,7 +251,7 @@ def test_a_file_that_does_not_import_is_told_by_its_line(tmp_path, line, says):
         methods.load(str(path))
 
 
-def test_a_lambda_is_refused_by_whoever_writes_a_recipe_down(tmp_path):
+def test_a_recipe_with_a_lambda_cannot_be_recorded(tmp_path):
     path = tmp_path / "half.py"
     was, becomes = also("select", "lambda group, ledger: group")
     path.write_text(GOOD.replace(was, becomes), encoding="utf-8")

@@ -194,7 +194,7 @@ def test_bon_weights_by_the_chance_of_being_the_only_right_one():
     assert_close(credit(bon.advantage, [1, 1, 1, 0], n=3), [0, 0, 0, 0])
     assert credit(bon.advantage, [1, 0, 1, 1], n=1) == [1, 0, 1, 1]                  # REINFORCE
     assert_close(credit(bon.advantage, [1, 0], [1, 0, 0, 0], n=4), [0, 0, 4, 0, 0, 0])      # the first has lost two
-    with pytest.raises(UserError, match="groups of 2 say nothing about the best of 4"):
+    with pytest.raises(UserError, match="groups of 2 are too small for the best of 4"):
         credit(bon.advantage, [1, 0])
 
 
@@ -398,7 +398,7 @@ def test_progress_telescopes_and_regret_is_an_area():
     assert_close(normalised_regret([1000, 2000, 4000], [0.2, 0.4, 0.6], 1000), 0.9)
     assert_close(normalised_regret([1000, 2000, 4000], [0.2, 0.4, 0.6], 8000), 1 - (1400 + 0.6 * 4000) / 8000)
     assert_close(normalised_regret([1e-9], [1.0], 100), 0)
-    with pytest.raises(ValueError, match="rising number of tokens"):
+    with pytest.raises(ValueError, match="tokens ascending"):
         normalised_regret([2, 2], [0.1, 0.2], 4)
 
 
@@ -453,7 +453,7 @@ def test_an_answer_has_no_more_room_than_a_turn(play, cohorts):
         assert answers and max(answers) == 1
 
 
-def test_who_stops_is_told_so():
+def test_a_policy_that_stops_gets_the_notice():
     rollouts, world = played(mrt.play, 5, words="!?", room=2)
     stopped = [r for r in rollouts if r.cohort == mrt.STOPPED]
     for r in stopped:

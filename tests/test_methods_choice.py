@@ -369,7 +369,7 @@ def test_more_until_advantages_sum_to_those_of_a_half_solved_group():
 
 
 def phases(rates, total, **settings):
-    """What the allocator asks for, where groups come home with so many of the first look right."""
+    """What the allocator asks for, where groups return with so many of the first phase right."""
     plan = dars.allocate(problems(len(rates)), Ledger(), total, **settings)
     first = next(plan)
     try:
@@ -396,7 +396,7 @@ def test_dars_counts_sum_to_the_wave_whatever_it_is(total):
         assert sum(first) + sum(second or []) == total and min(second or [0]) >= 0
 
 
-def test_a_phase_is_told_scores_and_nobody_is_marked_twice():
+def test_a_phase_receives_scores_and_no_attempt_is_marked_twice():
     """The first look is scored before the second is dealt out, and its verifier is asked once."""
     world = toy.world()
     for p in world.problems[5:]:

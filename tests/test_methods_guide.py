@@ -373,7 +373,7 @@ def test_int_finds_a_planted_first_error(work):
 
 
 class Scripted:
-    """An engine that says what it is told to, attempt by attempt, and remembers from where."""
+    """An engine that returns given answers, attempt by attempt, and records their prefixes."""
 
     version = 0
 

@@ -91,7 +91,7 @@ def test_scalerl_caps_the_weight_at_five_and_weighs_prompts_alike():
 
 
 def told(rewards, waves, count=2, size=5, ahead=0, rate=0.9):
-    """The problems of each wave, if waves are posed `ahead` of those that came home and each is a step; the ledger."""
+    """The problems of each wave, if waves are posed `ahead` of those that returned and each is a step; the ledger."""
     pool, ledger, posed, home = toy.questions(size), Ledger(seed=3), [], []
 
     def pose():
@@ -151,7 +151,7 @@ def plain(most, attempts=range(40)):
     return asyncio.run(sample(QUESTION, attempts, toy.world(), Pace(lr=0.1, max_tokens=most), Place(0, 0, 0)))
 
 
-def test_who_still_thinks_at_a_cut_of_its_own_is_told_to_answer_in_so_much_room():
+def test_an_unfinished_thought_is_cut_and_followed_by_a_request_for_an_answer():
     world, rollouts = interrupted()
     seen = set()
     for r, alone in zip(rollouts, plain(7), strict=True):
@@ -172,7 +172,7 @@ def test_who_still_thinks_at_a_cut_of_its_own_is_told_to_answer_in_so_much_room(
     assert spent.rollouts == 40 and spent.decode == sum(r.segments[0].written for r in rollouts)
 
 
-def test_who_has_closed_its_thought_and_whoever_has_no_room_for_an_interruption_are_left_alone():
+def test_a_closed_thought_and_one_without_room_for_an_interruption_are_not_cut():
     _, rollouts = interrupted(closing="a")
     for r, alone in zip(rollouts, plain(7), strict=True):
         if 0 in r.segments[0].tokens[2:4]:

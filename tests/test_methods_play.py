@@ -182,7 +182,7 @@ def test_april_that_waits_for_everyone_is_its_parent():
 
 
 def test_april_draws_every_problem_once_an_epoch():
-    """Groups that were put by are not drawn again when they are taken up again."""
+    """Deferred groups are not sampled again when they are continued."""
     _, ledger, _ = run_april(0.5, 640)
     home = Counter(line["id"] for line in ledger.fresh if line["attempts"])
     home.update(g.problem.id for g in ledger.kept[april.UNFINISHED])
@@ -201,7 +201,7 @@ def test_what_april_puts_by_outlives_the_process():
                        for c in ("tokens", "role", "logp", "turn", "version"))
 
 
-def test_deferred_groups_resume_once_oldest_first_and_the_shelf_keeps_the_newest():
+def test_deferred_groups_are_continued_once_the_oldest_first_and_the_newest_are_kept():
     ledger, (a, b, _) = Ledger(drawn=3), toy.questions(3)
     groups = [replace(group([r, 1 - r]), problem=p) for r, p in ((0, a), (1, b), (1, a))]
     for one in groups:
@@ -216,14 +216,14 @@ def test_deferred_groups_resume_once_oldest_first_and_the_shelf_keeps_the_newest
     assert [g.rewards.tolist() for g in ledger.kept[improve.SHELF]] == [groups[0].rewards.tolist()]
 
 
-def test_a_run_that_died_goes_on_with_what_it_had_put_by(tmp_path):
+def test_a_run_that_died_continues_with_its_deferred_groups(tmp_path):
     """From its checkpoint, byte for byte as a run that nobody disturbed; all that was begun has a fate."""
     job = Job("april", Setting(data="sums:base=easy,count=60", held_out=0.2), "april", 5, {"rollouts": 96}, 4, 4, 1e-4,
               save_every=2)
     asyncio.run(runs.run(job, tmp_path / "whole"))
     waiting = kill9.dies_at_step(job, tmp_path / "died", 4, lambda r: bool(r.ledger.kept[april.UNFINISHED]))
     end = asyncio.run(runs.run(job, tmp_path / "died"))
-    assert waiting[1]                                       # something was put by where it was saved
+    assert waiting[1]                                       # something was deferred where it was saved
     for name in ("metrics.jsonl", "journal.jsonl"):
         whole, died = ((tmp_path / out / name).read_bytes() for out in ("whole", "died"))
         assert whole == died and whole
@@ -249,7 +249,7 @@ def halted(world, text):
 
 
 @pytest.mark.parametrize("make", [toy.world, lambda: local_world.world(kernels="torch")], ids=["toy", "local"])
-def test_a_halted_wave_comes_home_as_far_as_it_got_and_goes_on_as_if_nothing_had_been(make):
+def test_a_halted_wave_returns_its_partial_answers_and_continues_them_exactly(make):
     world, again = make(), make()
     start = Segment.empty(Sampling()).read(world.text.encode("3?"), Role.PROMPT)
     whole = say(make(), start, range(4))

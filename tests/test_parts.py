@@ -277,7 +277,7 @@ def test_running_out_of_room_is_charged_and_the_verdict_kept_beside_it():
     assert [r.score.parts["overlong"] for r in scored.rollouts] == [0, 0, -0.5]
 
 
-def test_mixed_looks_at_the_part_it_is_told_to():
+def test_mixed_reads_the_part_that_is_named():
     assert select.mixed(group([1, 1, 1]), Ledger()) is None
     assert select.mixed(group([1, 0, 1]), Ledger()) is not None
     shaped = [r.but(score=type(r.score)(r.score.value, {"right": 0.0})) for r in group([0, -0.5]).rollouts]

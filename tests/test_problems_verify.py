@@ -107,7 +107,7 @@ def test_a_users_reward_gets_what_it_names(tmp_path):
 
 
 def test_a_reward_is_tried_on_completions_that_a_policy_may_write(tmp_path):
-    """One that reads numbers only: without a reward for a sentence, which is told with its row."""
+    """One that reads numbers only: without a reward for a sentence, which is reported with its row."""
     path = tmp_path / "rewards.py"
     path.write_text(
         "def number(completions, answer, completion_ids):\n"

@@ -250,6 +250,6 @@ def test_a_run_that_was_interrupted_is_not_shown_as_over(tmp_path, reason, going
     assert (JOB.name in watched(tmp_path, 100).split()) == going
 
 
-def test_durations_are_told_as_a_person_would():
+def test_durations_are_in_everyday_units():
     told = {89: "89 s", 5000: "83 min", 7200: "2.0 h", 359_000: "99.7 h", 864_000: "10 days", 6.8e19: "2.15e+12 years"}
     assert {seconds: duration(seconds) for seconds in told} == told

@@ -211,7 +211,7 @@ def test_fates_sum_to_the_meter_and_say_so(study: Path, page: str):
 @pytest.mark.parametrize(("unit", "of_run"), [
     ("rollouts", lambda C: C + 8), ("tokens", lambda C: 3 * C + 20), ("flops", lambda C: 107_000 * (72 * C + 40)),
 ])
-def test_a_budget_is_held_against_what_was_spent_in_its_unit(study: Path, tmp_path: Path, unit, of_run):
+def test_a_budget_is_compared_with_what_was_spent_in_its_unit(study: Path, tmp_path: Path, unit, of_run):
     """A run of C reads 6, writes 3 and trains 9 tokens a rollout, and lost 8 rollouts of 20 tokens: 8 P 9 C + 2 P 20.
 
     Its evaluations scored 2816 x 9 tokens; the profile read and wrote what its bill says.
@@ -279,7 +279,7 @@ def test_sizes_are_given_in_every_trainers_words(study: Path, page: str):
         assert trainer in text
 
 
-def test_where_a_curve_levels_off_is_told_with_its_doubt(study: Path, page: str):
+def test_an_asymptote_is_shown_with_its_uncertainty(study: Path, page: str):
     """As the drawn curve has it, over every form, and not as the sigmoid's own best point."""
     law = law_of(load(study))
     assert law is not None
@@ -346,7 +346,7 @@ def test_residuals_are_in_standard_errors_of_the_mean():
     assert first["within"] and second["within"]
 
 
-def test_each_run_is_held_against_the_band_of_the_others():
+def test_each_run_is_compared_with_the_band_of_the_others():
     # Three runs of n = 2 on one curve through 1/2 and a quiet arm beside them. Without its third run n = 2 has two runs
     # at 0.5 -+ 0.01: squares 2 * (0.01 / 0.25)^2 = 0.0032; the quiet arm adds none. Pooled over 2 + 1 - 1 = 2 degrees
     # of freedom: sd = 0.25 * sqrt(0.0016) = 0.01. The band of one new run: t(0.95, 2) = 2.9200 times 0.01 sqrt(1.5).
@@ -433,7 +433,7 @@ def test_a_recipe_of_an_older_run_is_compared_with_what_is_installed_which_is_sa
     assert "What isoeasy changes in grpo" in said and "both are of the version installed here" in said
 
 
-def test_functions_of_one_name_are_told_apart_in_a_diff(study: Path, page: str):
+def test_functions_of_one_name_are_distinguished_in_a_diff(study: Path, page: str):
     said = _part(page, "recipe")
     assert "methods.grpo:advantage(eps = 1e-06)" in said and "methods.isoeasy:advantage(std = False" in said
 
@@ -492,7 +492,7 @@ def test_a_page_of_another_metric_is_of_that_metric_throughout(study: Path, tmp_
     assert "held-out best@4" in page and "eld-out reward" not in page
 
 
-def test_every_evaluation_is_held_against_the_sealed_path(study: Path):
+def test_every_evaluation_is_compared_with_the_sealed_path(study: Path):
     found = load(study)
     law, n = Law.of(found["law"]), found["plan"]["arm"]["n"]
     rows = history.evaluations(found)

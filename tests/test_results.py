@@ -16,8 +16,8 @@ from click.testing import CliRunner
 
 import isocost
 from isocost import gather
-from isocost.cli import commands
-from isocost.cli.text import OTHERS, show
+from isocost.cli import commands, text
+from isocost.cli.text import show
 from isocost.errors import UserError
 from isocost.gather import finished
 from isocost.jsonfile import page
@@ -156,8 +156,8 @@ def test_results_are_frozen_and_every_one_has_a_text(old, run):
     for result in made:
         with pytest.raises(FrozenInstanceError):
             result.folder = None
-    for name in OTHERS:
-        importlib.import_module(f"isocost.cli.{name}")
+    for other in text.OTHERS:       # which register their texts
+        importlib.import_module(f"isocost.cli.{other}")
     for name in ("Profile", "ProfileCost", "PilotPlan", "Pilot", "Law", "NoLaw", "Plan", "Forecast", "Trained", "Audit",
                  "Whole", "RunCost", "RunEnd", "Measured"):
         kind = getattr(results, name)

@@ -224,7 +224,7 @@ def test_an_evaluation_that_was_saved_is_not_billed_again_as_lost(tmp_path):
     assert end["bill"]["evaluation"]["score"] > 0
 
 
-def test_what_was_in_the_air_when_a_run_died_is_lost_and_fates_still_sum_to_the_bill(tmp_path):
+def test_rollouts_in_flight_when_a_run_died_are_lost_and_fates_still_sum_to_the_bill(tmp_path):
     job = replace(JOB, budget={"rollouts": 96}, points=(), save_every=2, export=False, sets={"max_age": "2"})
     kill9.dies_at_step(job, tmp_path, 4)
     end = go(job, tmp_path)
@@ -250,7 +250,7 @@ def test_the_check_of_the_answer_key_is_in_the_bill_though_the_run_dies_before_i
 
 
 @pytest.mark.parametrize("why", ["interrupted", "diverged"])
-def test_what_is_in_the_air_when_a_run_stops_is_billed_and_cancelled(tmp_path, monkeypatch, why):
+def test_rollouts_in_flight_when_a_run_stops_are_billed_and_cancelled(tmp_path, monkeypatch, why):
     """Nothing is charged after the last checkpoint, which is one of its own, and the journal has every rollout."""
     setting = replace(SMALL, data="sums:work=1,count=60", max_tokens=14)
     job = replace(JOB, setting=setting, points=(), save_every=1, export=False, sets={"max_age": "2"})
@@ -265,7 +265,7 @@ def test_what_is_in_the_air_when_a_run_stops_is_billed_and_cancelled(tmp_path, m
             monkeypatch.setattr(runs, "math", SimpleNamespace(isfinite=lambda x: why != "diverged"))
 
     end = asyncio.run(run(job, tmp_path, opened=world, on_step=stop))
-    if why == "diverged":     # the gradient is looked at once the step is told
+    if why == "diverged":     # the gradient is checked once the step is written
         assert end["steps"] == 4
     paid, fates = world.world.meter.of(), Counter()
     for line in read_lines(tmp_path / "journal.jsonl"):
@@ -305,7 +305,7 @@ def test_a_budget_of_seconds_is_the_runs_own_time(tmp_path, monkeypatch):
     assert 0 < end["bill"]["train"]["rollouts"] < 16 * 60, "no step without a look at the clock"
 
 
-def test_what_a_budget_of_seconds_is_held_against_has_the_last_evaluation_in_it():
+def test_a_budget_of_seconds_includes_the_last_evaluation():
     """Three evaluations took 6 s, so the one after training takes 2: at 5 s, 7 are as good as spent."""
     meter = SimpleNamespace(of={"evaluation": Cost(seconds=6.0)}.__getitem__)
     asked = SimpleNamespace(_active=lambda: 5.0, world=SimpleNamespace(meter=meter), measured=3)

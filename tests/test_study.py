@@ -167,12 +167,12 @@ def test_steps_speak_json_and_nothing_else(study, step):
     "asked",
     [("--seed", "1"), ("--size", "quick"), ("--temperature", "0.5"), ("--budget", "9k-rollouts")],
 )
-def test_a_study_that_was_asked_something_else_is_refused(study, asked):
+def test_a_study_with_different_settings_is_an_error(study, asked):
     line = said(*WHOLE, "--out", study[0], *asked, code=2).splitlines()[-1]
     assert line.startswith(f"isocost: {study[0]} already contains a study") and "choose another --out" in line
 
 
-def test_what_was_asked_otherwise_is_named_by_its_option(study):
+def test_a_different_setting_is_named_by_its_option(study):
     line = said("profile", "--out", study[0], "--problems", "90", code=2).splitlines()[-1]
     assert "--problems was 512 and is now 90" in line
 
@@ -188,10 +188,10 @@ def test_the_shape_of_a_pilot_is_fixed_once_it_has_runs_and_its_budget_is_not(st
     text = said("plan", out, "--budget", "100k-rollouts", "--workers", "1")
     plan = read_json(out / "plan.json")
     assert plan["budget"] == {"amount": 100_000.0, "unit": "rollouts", "asked": ""}
-    assert plan["arm"]["C"] == 8 * plan["pilot_C"] and "8 times as long" in " ".join(text.split())
+    assert plan["arm"]["C"] == 8 * plan["pilot_C"] and "capped at 8 times the pilot's runs" in " ".join(text.split())
 
 
-def test_a_larger_budget_asked_anew_buys_seeds_and_a_smaller_one_gives_them_back(study, tmp_path):
+def test_a_larger_budget_adds_seeds_and_a_smaller_one_removes_them(study, tmp_path):
     """What is left where a forecast ends goes to seeds: up to twice as many as the pilot would have planned with."""
     out = copied(study, tmp_path)
     seeds = {}
@@ -334,7 +334,7 @@ def test_a_plan_lists_the_method_defaults_that_the_study_overrides(tmp_path):
     assert "overridden" not in said("plan", tmp_path / "g", "--size", "tiny")      # it has no sizes of its own
 
 
-def test_a_signal_while_workers_are_still_starting_is_heeded_once_they_have(study, tmp_path):
+def test_a_signal_while_workers_are_still_starting_takes_effect_once_they_have(study, tmp_path):
     """A worker that has not settled in yet would die of it, and the pool with the worker."""
     command = [sys.executable, "-m", "isocost", *WHOLE, "--out", str(tmp_path / "early")]
     process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -225,7 +225,7 @@ def test_what_the_probes_differ_by_is_pooled_within_an_arm_at_a_rate(monkeypatch
     assert comparing.measured_noise(home, planned(5), one) is None
 
 
-def test_what_can_be_seen_is_told_by_the_noise_that_was_measured():
+def test_the_detectable_difference_follows_from_the_measured_noise():
     few, many = planned(5), planned(10)
     assert "of 0.020 between runs (assumed; probes with one seed do not measure it)" in detectable(few, None)
     assert "of 0.020 between runs (assumed until the probes end)" in detectable(many, None)
@@ -253,7 +253,7 @@ def test_methods_whose_preconditions_fail_are_grouped_by_the_reason(whole, capsy
     assert [f"  {line}" for line in lines] == printed[-len(lines):]
 
 
-def test_few_methods_are_all_named_and_a_state_without_any_is_not_told():
+def test_few_methods_are_all_named_and_a_state_without_any_is_not_listed():
     rows = [{"name": n, "state": s, "why": w} for n, s, w in (
         ("a", "fails", "one"), ("b", "not measured", "two"), ("c", "holds", "three"))]
     assert tell.preconditions(rows) == [

@@ -88,7 +88,7 @@ def test_what_is_no_run_or_has_no_evaluation_is_refused(tmp_path):
     ({"rollouts": 8192.0}, 8192), ({"tokens": 10_000.0}, 8192), ({"seconds": 81.92}, 8192),
     ({"flop": 2 * 1000 * 5100 * 2 + 6 * 1000 * 5100 * 2}, 8192), ({"tokens": 10.0}, 4096),
 ])
-def test_the_end_of_a_budget_in_another_unit_is_told_by_the_pace_so_far(tmp_path, budget, end):
+def test_the_end_of_a_budget_in_another_unit_is_estimated_from_the_pace_so_far(tmp_path, budget, end):
     assert judge_run(write(tmp_path, "a", RISING, budget), Bearings()).end == pytest.approx(end)
 
 
@@ -162,7 +162,7 @@ def test_four_attempts_at_best_of_four_are_one():
     assert once.attempts == 128 * 8 and best.attempts == 128 * 2
 
 
-def test_what_is_forecast_is_told_in_the_metric():
+def test_a_forecast_is_in_the_metric():
     sealed = Forecast(8, 16, 4096, ("a",), None, (), Interval(0.6, 0.5, 0.7, 0.9, "prediction", 9.0), 0.3, (), "", "",
                       1.0, 1.0, 1.0, "", (), {})
     console = Console(width=120)
@@ -202,7 +202,7 @@ def test_an_imported_run_is_judged_as_its_log_ends(tmp_path):
     assert (found["C"], found["end"], found["looks"], found["ended"]) == (2048, 2048, 16, True)
 
 
-def test_a_run_that_turned_nan_is_told_as_diverged(tmp_path):
+def test_a_run_that_turned_nan_is_reported_as_diverged(tmp_path):
     log = tmp_path / "n8-s0.csv"
     log.write_text("step,held_out\n0,0.3\n1,0.4\n2,0.5\n3,nan\n4,nan\n")
     said("import", log, "--names", "n{n}-s{seed}", "--B", "16", "--lr", "1e-6", "--out", tmp_path / "run")
@@ -223,7 +223,7 @@ def test_what_an_imported_study_cannot_have_says_what_to_do_instead(tmp_path, co
     assert f"{study} was imported" in told and words in told and told.count("\n") == 1
 
 
-def test_of_one_imported_run_its_curve_is_told_and_what_a_plan_needs(tmp_path):
+def test_one_imported_run_has_a_curve_and_a_list_of_what_a_plan_needs(tmp_path):
     told = said("fit", brought(tmp_path / "one", 1))
     assert "one run: a plan needs a study, with other seeds of n = 8" in told
     assert "import its log again, alone or with the others of its sweep: `isocost import LOG... --study" in told

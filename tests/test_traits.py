@@ -187,7 +187,7 @@ def recipe(**changes):
     assert found.kept, found.why
 
 
-def test_what_is_declared_and_not_done_is_told(tmp_path):
+def test_a_declared_trait_that_does_not_hold_is_named(tmp_path):
     for seam, name, base in (("allocate", "phased", "allocate.equal(problems, ledger, total)"),
                              ("advantage", "compares_siblings", "reinforce.advantage(batch, ledger)")):
         path = tmp_path / f"{seam}.py"

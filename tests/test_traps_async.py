@@ -20,7 +20,7 @@ RECIPE = methods.load("grpo").recipe(groups=4, rollouts=4)
 
 
 def by_hand(steps, seed):
-    """The synchronous loop as one would write it on a blackboard: no feed, nothing in the air."""
+    """The synchronous loop as one would write it on a blackboard: no feed, nothing in flight."""
     world, ledger = open_setting(SETTING).world, Ledger(seed=seed)
 
     async def group(problem, place, pace):
@@ -67,7 +67,7 @@ def test_28_an_age_of_at_most_zero_is_the_synchronous_loop_bit_for_bit():
 
 @pytest.mark.parametrize("max_age", [0, 1, 2])
 @pytest.mark.parametrize("late", [0, 1])
-def test_28_a_rollout_that_comes_home_too_late_is_stale_and_not_one_step_earlier(max_age, late):
+def test_28_a_rollout_that_returns_too_late_is_stale_and_not_one_step_earlier(max_age, late):
     """The policy moves on max_age steps, or one more, while the first wave is being marked."""
     world, ledger = open_setting(SETTING).world, Ledger()
     waves = []

@@ -338,7 +338,7 @@ def test_6_a_scale_of_rewards_scales_the_credit_or_changes_nothing_where_it_is_i
 # 7 and 8: groups ----------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("name", ALL)
-def test_7_groups_are_told_apart_by_id_and_never_by_prompt_or_place(name):
+def test_7_groups_are_distinguished_by_id_and_never_by_prompt_or_place(name):
     """Two problems with one prompt are two groups; so are two draws of one problem; order changes nothing."""
     twin = Problem("0b", toy.questions()[0].prompt, "b")
     made = group([1, 0, 0, 0], slot=0), group([1, 1, 0, 0], slot=1, problem=twin), group([0, 0, 1, 0], slot=2)

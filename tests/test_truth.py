@@ -200,7 +200,7 @@ def test_joint_draws_tell_which_n_is_dearer():
 
 
 def test_arms_lean_on_each_other_and_on_what_is_known_of_n(monkeypatch):
-    """An arm that has just begun to rise is told by its neighbours where it may end.
+    """The asymptote of an arm that has just begun to rise is estimated from its neighbours.
 
     Planted: steps between n so wide that no arm hears of another.
     """

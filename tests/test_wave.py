@@ -37,7 +37,7 @@ def test_benjamini_and_hochberg_by_hand():
     assert accepted([0.06, 0.9], 0.05) == 0 == accepted([0.5], 0.05)
 
 
-def test_a_method_that_is_better_is_told_and_its_copies_are_not():
+def test_a_method_that_is_better_is_accepted_and_its_copies_are_not():
     rng = np.random.default_rng(3)
     arms = {"parent": arm(0.5, rng), "better": arm(0.7, rng), **{f"copy{i}": arm(0.5, rng) for i in range(6)}}
     found = wave(arms, {name: "parent" for name in arms if name != "parent"}, margin=0.01)
@@ -49,7 +49,7 @@ def test_a_method_that_is_better_is_told_and_its_copies_are_not():
     assert {a.level for c in found.changes for a in c.answers} == {1 - found.alpha}
 
 
-def test_every_answer_that_is_told_is_one_that_was_accepted():
+def test_every_answer_that_is_reported_was_accepted():
     """Interval and p-value are one: as many answers without zero as p-values that the rule keeps."""
     rng = np.random.default_rng(8)
     arms = {"parent": arm(0.5, rng), **{f"m{i}": arm(0.5 + 0.02 * i, rng) for i in range(5)}}

@@ -24,7 +24,7 @@ from isocost.local.roofline import Peaks
 from isocost.local.weights import load_folder
 
 WARM = 4        # tokens written before the clock starts
-JUDGED = 64     # rows whose recorded log-probs are held against a float32 forward pass
+JUDGED = 64     # rows whose recorded log-probs are compared with a float32 forward pass
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ POINTS: tuple[tuple[str, int, int, Phase], ...] = (      # axis, its value, widt
 
 
 def scaling(options: Options) -> dict[str, Any]:
-    """The default kernels (native where they are to be had), in both precisions."""
+    """The default kernels (native where they are available), in both precisions."""
     rows: list[dict[str, Any]] = []
     missing: list[str] = []
     seen: dict[str, Any] = {}

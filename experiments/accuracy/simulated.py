@@ -13,7 +13,7 @@ from isocost.words import markdown_table
 
 AT_90 = 2  # place of 0.9 among the levels of the calibration
 PARAMETERS = ("A", "Cmid", "b")
-FEW = 30        # intervals below which a share says too little to be held against a target
+FEW = 30        # intervals below which a share says too little to be compared with a target
 GROUPS = {
     "inside": "inside the forms",
     "rough": "n not ordered",
@@ -45,7 +45,7 @@ def _name(group: str) -> str:
 
 
 def _asked(at: str) -> str:
-    """`@4` or `@4 known`, the second for one who knows form and noise, in words."""
+    """`@4` or `@4 known`, the second for an oracle that knows form and noise, in words."""
     times, _, known = at[1:].partition(" ")
     return f"{times} times" + (", oracle" if known else "")
 

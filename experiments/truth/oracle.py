@@ -1,4 +1,4 @@
-"""The interval of one who knows the form and the noise: what a law's width is measured against.
+"""The interval of an oracle that knows the form and the noise: what a law's width is measured against.
 
 Everything else is the law's own: the same runs, the same points, the same prior over A, Cmid, b and over how n changes
 them. What the law is wider by is the price of not knowing which curve it is and how runs differ.
@@ -45,7 +45,7 @@ def oracle(truth: Planted, curves: Sequence[Curve], C: float, rng: np.random.Gen
 
 
 def choose(truth: Planted, curves: Sequence[Curve], C: float, rng: np.random.Generator, *, held_out: int = 0) -> int:
-    """The n that one who knows form and noise takes at C, by the law's own rule (`Law.dearer`)."""
+    """The n that an oracle that knows form and noise takes at C, by the law's own rule (`Law.dearer`)."""
     seen = _seen(truth, curves, held_out)
     drawn = _drawn(truth, seen, rng)
     places = np.zeros((*drawn.shape[:2], 1))

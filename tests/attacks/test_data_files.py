@@ -229,7 +229,7 @@ LOGS: dict[str, tuple[str, bytes, str]] = {
 @pytest.mark.parametrize("name", PACKED)
 def test_a_packed_log_is_to_be_unpacked_first(name: str, tmp_path: Path, refused):
     (tmp_path / name).write_bytes(PACKED[name])
-    assert "unpack it first" in refused("import", tmp_path / name, "--out", tmp_path / "run")
+    assert "decompress it first" in refused("import", tmp_path / name, "--out", tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -359,7 +359,7 @@ HUGE = ("1e308", "-1e308", "1e13", "10**400", "float('-inf')", "float('nan')")
 
 @pytest.fixture(scope="module")
 def huge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Any]]:
-    """What a reward that returns the value of the completion, as Python reads it, is told to be worth."""
+    """The score of a reward that returns the value of the completion, as Python reads it."""
     from isocost.tasks.grade import Grader
     from isocost.tasks.load import load_problems
 

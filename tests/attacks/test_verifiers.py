@@ -202,7 +202,7 @@ def grader(rewards):
 
 @pytest.fixture
 def why(grader):
-    """How the latest failure was told."""
+    """The message of the latest failure."""
     grader.failures.clear()
     grader.examples.clear()
     return lambda: " ".join(f"{k}: {v}" for k, v in grader.examples.items())
@@ -634,7 +634,7 @@ def undisturbed(tmp_path_factory):
 @pytest.mark.parametrize(("method", "until"), [
     ("grpo", 0),                                     # at the base's evaluation, in a step, at an evaluation
     *(pytest.param("grpo", until, marks=pytest.mark.slow) for until in (100, 110)),
-    ("dapo", 100), ("areal", 100),                   # with groups kept for a step, and with waves in the air
+    ("dapo", 100), ("areal", 100),                   # with groups kept for a step, and with waves in flight
 ])
 def test_a_run_whose_reward_fails_ends_whole_and_goes_on_once_it_is_mended(tmp_path, undisturbed, method, until):
     job, out = replace(flaky(tmp_path, until), method=method), tmp_path / "run"
