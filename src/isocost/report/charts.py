@@ -148,6 +148,47 @@ def curves(points: Rows, fits: Rows, alt_text: str, chosen: int | None = None, r
     return finish(alt.layer(*layers), alt_text, 380, zoom=True)
 
 
+def overview(
+    points: Rows, fits: Rows, lines: Rows, sealed: Rows, ends: Rows, words: Rows, reach: Rows, alt_text: str, chosen: int
+) -> Spec:
+    """Pilot, forecast and outcome. points, fits and reach as in `curves`; lines: n, run, C, reward; sealed (at most
+    one): C, value, low, high; ends: n, C, reward, the means at the end; words: C, reward, text, right of the end.
+    """
+    sizes = sorted({r["n"] for r in (*points, *fits, *lines)})
+    color = alt.Color("n:O", title="n", scale=alt.Scale(domain=sizes, range=series_colours(len(sizes))))
+    first, last = (f(r["C"] for r in (*points, *lines, *sealed, *ends)) for f in (min, max))
+    x = compute_axis()
+    x.scale = alt.Scale(type="log", nice=False, domain=[first, last * (last / first) ** 0.3])   # room for the words
+    y = reward_axis()
+    layers: list[Any] = _fence(reach[0]["C"], "the pilot ends") if reach else []
+    if fits:
+        layers.append(alt.Chart(data_of(fits)).transform_filter("isValid(datum.low)").mark_area(opacity=0.13).encode(
+            x=x, y=alt.Y("low:Q", title=""), y2="high:Q", color=color))
+        width = alt.condition(f"datum.n == {chosen}", alt.value(3.2), alt.value(1.4))
+        for dash, where in (([1, 0], "!datum.beyond"), ([5, 4], f"datum.beyond && datum.n == {chosen}")):
+            layers.append(alt.Chart(data_of(fits)).transform_filter(where).mark_line(strokeDash=dash).encode(
+                x=x, y=y, color=color, size=width))
+    if lines:
+        layers.append(alt.Chart(data_of(lines)).mark_line(strokeWidth=1.1, opacity=0.6).encode(
+            x=x, y=y, color=color, detail="run:N"))
+    tips = ["n:O", alt.Tooltip("C:Q", format=",d", title="rollouts"), alt.Tooltip("reward:Q", format=".3f")]
+    layers.append(alt.Chart(data_of(points)).mark_point(size=34).encode(x=x, y=y, color=color, tooltip=tips))
+    for row in sealed:
+        bar = alt.Chart(data_of([row | {"C": row["C"] * 1.1}]))
+        layers.append(bar.mark_rule(strokeWidth=10, opacity=0.45, color="var(--accent)").encode(
+            x=x, y=alt.Y("low:Q", title=""), y2="high:Q"))
+        layers.append(bar.mark_tick(orient="horizontal", thickness=3, size=24, color="var(--accent)").encode(
+            x=x, y=alt.Y("value:Q", title="")))
+    if ends:
+        marks = alt.Chart(data_of([r | {"C": r["C"] * 1.24} for r in ends]))
+        layers.append(marks.mark_point(shape="diamond", size=110, filled=True, opacity=1).encode(
+            x=x, y=y, color=color, tooltip=tips))
+    if words:
+        text = alt.Chart(data_of([r | {"C": r["C"] * 1.42} for r in words]))
+        layers.append(text.mark_text(align="left", fontSize=12.5).encode(x=x, y=y, text="text:N"))
+    return finish(alt.layer(*layers), alt_text, 400)
+
+
 def frontier(rows: Rows, observed: Rows, reach: Rows, alt_text: str) -> Spec:
     """rows: C, reward, low, high, n; observed (record-breaking points, for display): C, reward, n; reach as above."""
     x, y = compute_axis(), reward_axis()

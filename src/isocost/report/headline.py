@@ -7,6 +7,7 @@ from typing import Any
 from isocost.report import contest
 from isocost.report.html import Safe, brief, count, join, names, p, sentence, share, signed, span, tag
 from isocost.report.outcome import equal_set, outcome_of, prescribed_arm, reason_of, verdict_of
+from isocost.report.overview import overview
 from isocost.report.records import Data, Study, as_dict, as_list, law_of, number
 from isocost.report.section import Section
 from isocost.words import counted
@@ -45,6 +46,7 @@ def answer(study: Study) -> Safe:
         *_result(study),
         *_support(study, unknown),
         _key_numbers(study),
+        overview(study),
         id="answer",
     )
 
@@ -139,18 +141,20 @@ def _support(study: Study, unknown: Data) -> list[Safe]:
         out.append(p("To resolve: ", str(unknown.get("settle", "")).strip().rstrip("."), cost, "."))
     data = outcome_of(study)
     if data.get("difference"):
-        out.append(p(_difference(data)))
+        out.append(p(_difference(study, data)))
     elif plan.get("comparison"):
         out.append(p(sentence(f"Compared with {plan['comparison']}")))
     return out
 
 
-def _difference(data: Data) -> str:
-    d = as_dict(data["difference"])
+def _difference(study: Study, data: Data) -> str:
+    """What the prescription gained over its comparator at equal rollouts."""
+    d, other = as_dict(data["difference"]), f"n = {data.get('other_n', '–')}"
     low, high = number(d.get("low")), number(d.get("high"))
+    named = str(study["plan"].get("comparison") or "")
     text = (
-        f"The difference to n = {data.get('other_n', '–')}, paired by seed, is {signed(d.get('value'))}"
-        f" [{signed(low)}, {signed(high)}]: "
+        f"At equal rollouts n = {data.get('n')} gained {signed(d.get('value'))} [{signed(low)}, {signed(high)}] over"
+        f" {named if named.startswith(other) else other}, paired by seed: "
     )
     if low is None or high is None or low <= 0 <= high:
         return text + "not significantly different from zero."

@@ -226,7 +226,7 @@ def path_plot(study: Study) -> tuple[theme.Spec, str, list[Data]]:
     Returns (specification, alternative text, the rows behind it); no rows if no run was trained.
     """
     data = outcome_of(study)
-    lines, law, n, top = _trained_lines(study), law_of(study), data.get("n"), data.get("C")
+    lines, law, n, top = trained_lines(study), law_of(study), data.get("n"), data.get("C")
     if not lines:
         return {}, "", []
     band: list[Data] = []
@@ -250,12 +250,13 @@ def path_plot(study: Study) -> tuple[theme.Spec, str, list[Data]]:
     return spec, alt_text, rows
 
 
-def _trained_lines(study: Study) -> list[Data]:
+def trained_lines(study: Study) -> list[Data]:
+    """Every evaluation of every trained run, those of the prescribed n first: what, n, run, C, reward."""
     rows = []
     for run in sorted(study.of("train"), key=lambda r: (r.n != prescribed_n(study), r.n or 0, r.name)):
         what = f"n = {run.n}" + (", prescribed" if run.n == prescribed_n(study) else ", comparator")
         rows += [
-            {"what": what, "run": run.name, "C": x["rollouts"], "reward": x[SPLIT]}
+            {"what": what, "n": run.n, "run": run.name, "C": x["rollouts"], "reward": x[SPLIT]}
             for x in run.evaluations
             if number(x.get("rollouts")) and number(x.get(SPLIT)) is not None
         ]

@@ -18,6 +18,7 @@ from isocost.report import (
     history,
     interference,
     outcome,
+    overview,
     problems,
     reach,
     recipe,
@@ -78,8 +79,11 @@ def write(study_dir: Path, out: Path | None = None) -> Path:
 
 
 def picture(study_dir: Path, out: Path, *, dark: bool = False) -> Path:
-    """The report's main plot as an SVG file, for a page that runs no script. Raises UserError as `write` does."""
-    spec, _, _ = reach.reward_plot(load(Path(study_dir)))
+    """The report's first plot as an SVG file, for a page that runs no script. Raises UserError as `write` does."""
+    study = load(Path(study_dir))
+    spec, _, rows = overview.overview_plot(study)
+    if not rows:
+        spec, _, _ = reach.reward_plot(study)
     out = Path(out)
     out.write_text(theme.svg(spec, dark=dark), encoding="utf-8")
     return out

@@ -1,0 +1,66 @@
+"""The study in one picture: the pilot's curves, the sealed forecast, its outcome, and the comparator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from isocost.report import charts, theme
+from isocost.report.html import Safe, count, figure, names, share
+from isocost.report.outcome import comparator, outcome_of, prescribed_n, reach_of, trained_lines
+from isocost.report.reach import reward_plot
+from isocost.report.records import Data, Study
+
+NEAR = 0.045    # the least distance between two labels, as a share of the rewards' range
+
+
+def overview(study: Study) -> Safe:
+    """The picture at the top of the page; empty without a forecast or an outcome."""
+    spec, alt_text, rows = overview_plot(study)
+    if not rows:
+        return Safe("")
+    caption = (
+        "Left of the dashed line: the pilot, means over seeds, and for each n a fitted curve with its 90 % confidence band. Right: the bar is the"
+        " sealed forecast with its 90 % prediction interval, thin lines are the runs trained afterwards, diamonds their"
+        " means."
+    )
+    return figure("overview", spec, alt_text, caption, rows)
+
+
+def overview_plot(study: Study) -> tuple[theme.Spec, str, list[Data]]:
+    """(specification, alternative text, the rows behind it); no rows without a forecast or an outcome."""
+    data, n, other = outcome_of(study), prescribed_n(study), comparator(study).get("n")
+    if not data or not n or not data["C"]:
+        return {}, "", []
+    pilot = reward_plot(study)[2]
+    points = [r for r in pilot if r["kind"] == "observed"]
+    fits = [r for r in pilot if r["kind"] == "fitted"]
+    lines = trained_lines(study)
+    top = float(data["C"])
+    sealed = [{"C": top, **{k: data["forecast"].get(k) for k in ("value", "low", "high")}}] if data["forecast"] else []
+    ends = [{"n": k, "C": top, "reward": data[name]["value"]}
+            for k, name in ((n, "outcome"), (other, "other")) if k and data[name]]
+    what = {n: "outcome", other: f"n = {other}:"}
+    labels = [*((x["value"], f"forecast {share(x['value'])}") for x in sealed),
+              *((x["reward"], f"{what[x['n']]} {share(x['reward'])}") for x in ends)]
+    rewards = [r["reward"] for r in (*points, *lines, *ends)] + [x[k] for x in sealed for k in ("low", "high")]
+    words = [{"C": top, "reward": at, "text": text} for at, text in apart(labels, max(rewards) - min(rewards))]
+    alt_text = f"Held-out reward against training rollouts. The pilot of n = {names(sorted({r['n'] for r in points}))}"
+    if sealed:
+        alt_text += (f", the sealed forecast {share(sealed[0]['value'])} ({share(sealed[0]['low'])} to"
+                     f" {share(sealed[0]['high'])}) at {count(top)} rollouts")
+    alt_text += "".join(f", {text} " for text in (w["text"] for w in words) if "forecast" not in text).rstrip()
+    spec = charts.overview(points, fits, lines, sealed, ends, words, reach_of(study), alt_text, n)
+    rows = [*({"kind": "pilot", **r} for r in points), *({"kind": "run", **r} for r in lines),
+            *({"kind": "forecast", **r} for r in sealed), *({"kind": "mean at the end", **r} for r in ends)]
+    return spec, alt_text, rows
+
+
+def apart(labels: Sequence[tuple[float, str]], extent: float) -> list[tuple[float, str]]:
+    """(height, text) of labels, lowest first, moved as little as keeps `NEAR` of the extent between neighbours."""
+    placed = sorted(labels)
+    step = NEAR * extent
+    for _ in placed:
+        for i, (low, high) in enumerate(zip(placed, placed[1:], strict=False)):
+            if (lack := step - (high[0] - low[0])) > 1e-12:
+                placed[i], placed[i + 1] = (low[0] - lack / 2, low[1]), (high[0] + lack / 2, high[1])
+    return placed
