@@ -25,6 +25,7 @@ from isocost.errors import UserError
 from isocost.laws.law import Fit, FittedArm, Law
 from isocost.report import contest, fit, history, outcome, problems, theme
 from isocost.report.html import brief, csv_text, esc, interval, json_in_html, names, rate, sentence, signed, span
+from isocost.report.overview import NEAR, apart, overview_plot
 from isocost.report.records import law_of, load
 from isocost.runs.files import FATES
 from isocost.stats.intervals import Noise, spread
@@ -682,11 +683,27 @@ def test_the_main_plot_as_a_picture(study: Path, tmp_path: Path):
     light, dark = (report.picture(study, tmp_path / f"{d}.svg", dark=d).read_text() for d in (False, True))
     assert light.startswith("<svg")
     assert "var(--" not in light + dark
-    assert light.count('stroke-width="3.5"') == 2, "the prescribed n stands out, seen and beyond"
+    assert light.count('stroke-width="3.2"') == 2, "the prescribed n stands out, seen and beyond"
     edge = re.search(r'transform="translate\((\d+),', light)
     assert edge and int(edge[1]) >= theme.ROOM["left"] + 40, "room for labels in a wider font than was measured with"
     assert theme.PALETTE["n0"][0] in light
     assert theme.PALETTE["n0"][1] in dark
+
+
+def test_the_page_opens_with_the_study_in_one_picture(study: Path, page: str):
+    _, alt_text, rows = overview_plot(load(study))
+    kinds = {r["kind"] for r in rows}
+    assert kinds == {"pilot", "run", "forecast", "mean at the end"} and "sealed forecast" in alt_text
+    assert page.index('id="plot-overview"') < page.index("<nav") < page.index('id="plot-reward"')
+    assert "At equal rollouts n = " in page
+    assert len({x["C"] for x in rows if x["kind"] == "mean at the end"}) == 1, "both arms at one compute"
+
+
+def test_labels_are_moved_apart_and_no_further_than_needed():
+    placed = apart([(0.9, "a"), (0.9, "b"), (0.5, "c")], extent=1.0)
+    assert [text for _, text in placed] == ["c", "a", "b"]
+    assert placed[0][0] == 0.5 and placed[2][0] - placed[1][0] == pytest.approx(NEAR)
+    assert placed[1][0] + placed[2][0] == pytest.approx(1.8)
 
 
 # in the browser ---------------------------------------------------------------------------------------------

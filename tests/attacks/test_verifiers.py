@@ -307,7 +307,7 @@ def test_a_crowd_of_processes_is_ended(rewards):
 def test_when_the_run_is_killed_the_workers_and_what_they_started_end(rewards):
     code = f"""if True:
         import asyncio, sys
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[1])]!r}
         from test_verifiers import Grader, marks
         grader = Grader({rewards!r}, workers=1, timeout=1000.0)
         print(marks(grader, "detached {own(98764)}"), flush=True)
