@@ -39,7 +39,8 @@ def overview_plot(study: Study) -> tuple[theme.Spec, str, list[Data]]:
     sealed = [{"C": top, **{k: data["forecast"].get(k) for k in ("value", "low", "high")}}] if data["forecast"] else []
     ends = [{"n": k, "C": top, "reward": data[name]["value"]}
             for k, name in ((n, "outcome"), (other, "other")) if k and data[name]]
-    what = {n: "outcome", other: f"n = {other}:"}
+    default = "default " if "default" in str(study["plan"].get("comparison")) else ""
+    what = {n: "outcome", other: f"{default}n = {other}:"}
     labels = [*((x["value"], f"forecast {share(x['value'])}") for x in sealed),
               *((x["reward"], f"{what[x['n']]} {share(x['reward'])}") for x in ends)]
     rewards = [r["reward"] for r in (*points, *lines, *ends)] + [x[k] for x in sealed for k in ("low", "high")]
@@ -50,7 +51,7 @@ def overview_plot(study: Study) -> tuple[theme.Spec, str, list[Data]]:
                      f" {share(sealed[0]['high'])}) at {count(top)} rollouts")
     alt_text += "".join(f", {text} " for text in (w["text"] for w in words) if "forecast" not in text).rstrip()
     spec = charts.overview(points, fits, lines, sealed, ends, words, reach_of(study), alt_text, n)
-    rows = [*({"kind": "pilot", **r} for r in points), *({"kind": "run", **r} for r in lines),
+    rows = [*(r | {"kind": "pilot"} for r in points), *({"kind": "run", **r} for r in lines),
             *({"kind": "forecast", **r} for r in sealed), *({"kind": "mean at the end", **r} for r in ends)]
     return spec, alt_text, rows
 
