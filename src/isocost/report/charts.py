@@ -149,7 +149,8 @@ def curves(points: Rows, fits: Rows, alt_text: str, chosen: int | None = None, r
 
 
 def overview(
-    points: Rows, fits: Rows, lines: Rows, sealed: Rows, ends: Rows, words: Rows, reach: Rows, alt_text: str, chosen: int
+    points: Rows, fits: Rows, lines: Rows, sealed: Rows, ends: Rows, words: Rows, reach: Rows, alt_text: str,
+    chosen: int,
 ) -> Spec:
     """Pilot, forecast and outcome. points, fits and reach as in `curves`; lines: n, run, C, reward; sealed (at most
     one): C, value, low, high; ends: n, C, reward, the means at the end; words: C, reward, text, right of the end.
@@ -160,7 +161,7 @@ def overview(
     x = compute_axis()
     x.scale = alt.Scale(type="log", nice=False, domain=[first, last * (last / first) ** 0.3])   # room for the words
     y = reward_axis()
-    layers: list[Any] = _fence(reach[0]["C"], "the pilot ends") if reach else []
+    layers: list[Any] = _fence(reach[0]["C"], "the pilot ends here") if reach else []
     if fits:
         layers.append(alt.Chart(data_of(fits)).transform_filter("isValid(datum.low)").mark_area(opacity=0.13).encode(
             x=x, y=alt.Y("low:Q", title=""), y2="high:Q", color=color))
@@ -174,17 +175,17 @@ def overview(
     tips = ["n:O", alt.Tooltip("C:Q", format=",d", title="rollouts"), alt.Tooltip("reward:Q", format=".3f")]
     layers.append(alt.Chart(data_of(points)).mark_point(size=34).encode(x=x, y=y, color=color, tooltip=tips))
     for row in sealed:
-        bar = alt.Chart(data_of([row | {"C": row["C"] * 1.1}]))
+        bar = alt.Chart(data_of([{**row, "C": row["C"] * 1.1}]))
         layers.append(bar.mark_rule(strokeWidth=10, opacity=0.45, color="var(--accent)").encode(
             x=x, y=alt.Y("low:Q", title=""), y2="high:Q"))
         layers.append(bar.mark_tick(orient="horizontal", thickness=3, size=24, color="var(--accent)").encode(
             x=x, y=alt.Y("value:Q", title="")))
     if ends:
-        marks = alt.Chart(data_of([r | {"C": r["C"] * 1.24} for r in ends]))
+        marks = alt.Chart(data_of([{**r, "C": r["C"] * 1.24} for r in ends]))
         layers.append(marks.mark_point(shape="diamond", size=110, filled=True, opacity=1).encode(
             x=x, y=y, color=color, tooltip=tips))
     if words:
-        text = alt.Chart(data_of([r | {"C": r["C"] * 1.42} for r in words]))
+        text = alt.Chart(data_of([{**r, "C": r["C"] * 1.42} for r in words]))
         layers.append(text.mark_text(align="left", fontSize=12.5).encode(x=x, y=y, text="text:N"))
     return finish(alt.layer(*layers), alt_text, 400)
 

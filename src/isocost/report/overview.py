@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from isocost.report import charts, theme
 from isocost.report.html import Safe, count, figure, names, share
@@ -19,7 +20,8 @@ def overview(study: Study) -> Safe:
     if not rows:
         return Safe("")
     caption = (
-        "Left of the dashed line: the pilot, means over seeds, and for each n a fitted curve with its 90 % confidence band. Right: the bar is the"
+        "Left of the dashed line: the pilot, means over seeds, and for each n a fitted curve with its 90 % confidence"
+        " band. Right: the bar is the"
         " sealed forecast with its 90 % prediction interval, thin lines are the runs trained afterwards, diamonds their"
         " means."
     )
@@ -44,12 +46,13 @@ def overview_plot(study: Study) -> tuple[theme.Spec, str, list[Data]]:
     labels = [*((x["value"], f"forecast {share(x['value'])}") for x in sealed),
               *((x["reward"], f"{what[x['n']]} {share(x['reward'])}") for x in ends)]
     rewards = [r["reward"] for r in (*points, *lines, *ends)] + [x[k] for x in sealed for k in ("low", "high")]
-    words = [{"C": top, "reward": at, "text": text} for at, text in apart(labels, max(rewards) - min(rewards))]
+    placed = apart(labels, max(rewards) - min(rewards))
+    words = [{"C": top, "reward": at, "text": text} for at, text in placed]
     alt_text = f"Held-out reward against training rollouts. The pilot of n = {names(sorted({r['n'] for r in points}))}"
     if sealed:
         alt_text += (f", the sealed forecast {share(sealed[0]['value'])} ({share(sealed[0]['low'])} to"
                      f" {share(sealed[0]['high'])}) at {count(top)} rollouts")
-    alt_text += "".join(f", {text} " for text in (w["text"] for w in words) if "forecast" not in text).rstrip()
+    alt_text += "".join(f", {text}" for _, text in placed if not text.startswith("forecast"))
     spec = charts.overview(points, fits, lines, sealed, ends, words, reach_of(study), alt_text, n)
     rows = [*(r | {"kind": "pilot"} for r in points), *({"kind": "run", **r} for r in lines),
             *({"kind": "forecast", **r} for r in sealed), *({"kind": "mean at the end", **r} for r in ends)]
@@ -61,7 +64,7 @@ def apart(labels: Sequence[tuple[float, str]], extent: float) -> list[tuple[floa
     placed = sorted(labels)
     step = NEAR * extent
     for _ in placed:
-        for i, (low, high) in enumerate(zip(placed, placed[1:], strict=False)):
+        for i, (low, high) in enumerate(pairwise(placed)):
             if (lack := step - (high[0] - low[0])) > 1e-12:
                 placed[i], placed[i + 1] = (low[0] - lack / 2, low[1]), (high[0] + lack / 2, high[1])
     return placed
