@@ -158,9 +158,8 @@ def overview(
     sizes = sorted({r["n"] for r in (*points, *fits, *lines)})
     color = alt.Color("n:O", title="n", scale=alt.Scale(domain=sizes, range=series_colours(len(sizes))))
     first, last = (f(r["C"] for r in (*points, *lines, *sealed, *ends)) for f in (min, max))
-    x = compute_axis()
-    x.scale = alt.Scale(type="log", nice=False, domain=[first, last * (last / first) ** 0.3])   # room for the words
-    y = reward_axis()
+    room = alt.Scale(type="log", nice=False, domain=[first, last * (last / first) ** 0.3])      # for the words
+    x, y = compute_axis().scale(room), reward_axis()
     layers: list[Any] = _fence(reach[0]["C"], "the pilot ends here") if reach else []
     if fits:
         layers.append(alt.Chart(data_of(fits)).transform_filter("isValid(datum.low)").mark_area(opacity=0.13).encode(
