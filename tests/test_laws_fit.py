@@ -15,6 +15,7 @@ from isocost.laws import Curve, Growth, Law, NotIdentified, fit_law
 from isocost.laws.identify import cautions, refusal
 from isocost.laws.law import SELECT
 from isocost.stats.forms import SIGMOID
+from isocost.stats.power import seeds_for
 from law_truths import curve
 from truth import Design, plant
 
@@ -240,7 +241,11 @@ def test_growth_of_n_is_recovered_where_it_is_identified():
 
 
 def test_growth_is_refused_where_it_is_not_and_the_refusal_says_what_it_costs(law):
-    ties = fit_law(pilot(dict.fromkeys((2, 4, 8), rising())), draws=40).n_star
+    tied = fit_law(pilot(dict.fromkeys((2, 4, 8), rising())), draws=40)
+    ties, end = tied.n_star, tied.range[1]
+    best = max(float(tied.paths(n, np.array([end]), SELECT).mean()) for n in tied.ns)
+    sd = float(tied.noise.sd(np.array([end]), np.array([best]), SELECT)[0])
+    assert ties.settle.startswith(f"{seeds_for(tied.margin, sd)} seeds per n"), "of the one power calculator"
     assert isinstance(ties, NotIdentified) and "equal to the best within margin or noise" in ties.reason
     assert "seeds per n" in ties.settle and ties.rollouts > 0
     one = fit_law(pilot({2: rising(0.9), 4: rising(0.7), 8: rising(0.6)}, sd=0.005), draws=40).n_star

@@ -14,6 +14,7 @@ from numpy import ndarray
 from isocost.laws.law import ABOVE, AUDIT, BENT, EXTRAPOLATION, KNOWN, RISEN, SELECT, Flag, Growth, Law, NotIdentified
 from isocost.stats.forms import LOG_SIGMOID, fit_many, peak
 from isocost.stats.intervals import PRIOR_SD, Interval, student
+from isocost.stats.power import MOST, seeds_for
 
 USELESS = 0.4       # largest useful width of the narrowest prediction interval at EXTRAPOLATION times the pilot
 HALF = 0.5          # probability that half of the gain of the most advanced arm lies within the pilot; below it the
@@ -232,13 +233,13 @@ def _no_path(law: Law, C: ndarray, winners: ndarray) -> NotIdentified | None:
 
 
 def _seeds_to_separate(law: Law) -> tuple[str, float]:
-    """(seeds that separate the best n from the next at the pilot's end, as text; rollouts that they cost)."""
+    """(seeds that detect the best n's lead over the next at the pilot's end with 80 % power; rollouts they cost)."""
     end = law.range[1]
     values = sorted((float(law.paths(n, np.array([end]), SELECT).mean()) for n in law.ns), reverse=True)
     gap = max(values[0] - values[1], law.margin)
     sd = float(law.noise.sd(np.array([end]), np.array([values[0]]), SELECT)[0])
     have = min(len(arm.runs) for arm in law.arms)
-    need = max(math.ceil(2 * (student(law.level, law.dof) * sd / gap) ** 2), have + 1)
+    need = max(seeds_for(gap, sd, level=law.level) or MOST, have + 1)
     if values[0] - values[1] < law.margin:
         proposed = f"{need} seeds per n, to detect a difference of {law.margin:g}; there may be none"
     else:
