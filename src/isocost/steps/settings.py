@@ -30,10 +30,13 @@ OPTIONS = (*TAKEN, "threads", "max_tokens")
 def setting_of(asked: Mapping[str, Any]) -> Setting:
     """The setting of these options, with the defaults of `Setting` for what they leave out.
 
-    Threads default to one for small models, else to every core; `max_tokens` to the built-in problems' longest answer,
-    else to 64. Options that are not in `OPTIONS` are not read.
+    The model defaults to the one that was taught the data's family. Threads default to one for small models, else to
+    every core; `max_tokens` to what the built-in problems need, else to 64. Options that are not in `OPTIONS` are not
+    read.
     """
-    chosen = Setting(**{k: asked[k] for k in TAKEN if k in asked})
+    chosen = Setting(**{k: asked[k] for k in TAKEN if asked.get(k) is not None})
+    if not asked.get("model"):
+        chosen = replace(chosen, model=families.model_for([part.spec for part in parts(chosen.data)]))
     return replace(
         chosen,
         max_tokens=asked.get("max_tokens") or answer_room(chosen.data),
@@ -88,7 +91,7 @@ def is_small(model: str) -> bool:
 
 
 def answer_room(data: str) -> int:
-    """The default of `max_tokens`: the built-in problems' longest answer and its end, else 64."""
+    """The default of `max_tokens`: what the families of built-in problems name, else 64."""
     rooms = [family.tokens(part.spec) if (family := families.named(part.spec)) else 0 for part in parts(data)]
     return max(rooms) if all(rooms) else 64
 

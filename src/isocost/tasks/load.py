@@ -93,11 +93,20 @@ class Reads:
         try:
             tokens = len(self.text.prompt(problem.prompt))
         except UserError as e:
-            return f"the model cannot read the prompt of {problem.id!r}: {e}"
+            return f"the model cannot read the prompt of {problem.id!r}: {e}{self._taught(problem)}"
         if 0 < tokens < self.context:
             return ""
         return (f"the prompt of {problem.id!r} has {tokens:,} tokens; the model's context is {self.context:,}, so it "
                 f"may have 1 to {self.context - 1:,}")
+
+    def _taught(self, problem: Problem) -> str:
+        """The model that can read a built-in problem, as the end of an error; empty if this one can."""
+        family = families.of(problem)
+        try:
+            self.text.prompt(problem.prompt[-1:])
+        except UserError:
+            return f". The built-in model for {family.name} is --model {family.model}" if family else ""
+        return ""
 
 
 def load_problems(
