@@ -9,6 +9,7 @@ The same seed gives the same weights on the same machine and number of threads.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import sys
 import time
@@ -19,9 +20,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy import ndarray
 from torch import Tensor
 
-from isocost import chance
+from isocost import chance, methods
 from isocost.batch import Batch, Forward
 from isocost.local import weights
 from isocost.local.decoder import Config, Decoder
@@ -29,11 +31,17 @@ from isocost.local.learner import Adam
 from isocost.local.tokenizer import Characters
 from isocost.local.weights import Model
 from isocost.local.world import open_world
-from isocost.tasks import puzzles
+from isocost.runs.evaluate import evaluate
+from isocost.seams import Pace
+from isocost.steps.settings import setting_with
+from isocost.tasks import load_problems, puzzles
+from isocost.types import Problem, Stop
+from isocost.worlds.setting import open_setting
 from make_base import pace, padded
 
 END = len(puzzles.ALPHABET)      # the one special token: it ends an answer, and pads
 FOLDER = weights.EMBEDDED["tiny-puzzles"]
+SAMPLES = 64                     # per problem, of which rates.json counts the right ones
 Shares = tuple[float, ...]
 
 
@@ -111,21 +119,66 @@ def lesson(lessons: Lessons, step: int) -> Iterator[tuple[str, str]]:
         yield drawn.prompt, drawn.solution
 
 
+def write(folder: Path, model: Model, made: dict[str, Any]) -> Path:
+    """Write the base as a Hugging Face folder, and how it was `made`."""
+    extra = {"alphabet": puzzles.ALPHABET, "eos_token_id": END, "pad_token_id": END, "made": made}
+    weights.save_model(folder, model.but(extra=extra, files={}))
+    return folder
+
+
+def measure(folder: Path, samples: int = SAMPLES, count: int = puzzles.COUNT) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Sample the first `count` default problems at temperature 1: the data of rates.json, and its summary."""
+    data = str(puzzles.Puzzles(count=count))
+    opened = open_setting(setting_with(model=str(folder), data=data))
+    limit = opened.setting.max_tokens
+    problems = load_problems(data, check=False).problems
+    with torch.inference_mode():
+        found = asyncio.run(evaluate(
+            methods.recipe("reinforce"), opened.world, problems, Pace(lr=0.0, max_tokens=limit), samples=samples,
+        ))
+    right = [round(x * samples) for x in found.right]
+    lengths = [r.segments[-1].written for g in found.groups for r in g.rollouts]
+    cut = [r.stop == Stop.LENGTH for g in found.groups for r in g.rollouts]
+    rates = {"data": data, "samples": samples, "max_tokens": limit, "right": right}
+    return rates, summary(problems, np.array(right) / samples, np.array(lengths), float(np.mean(cut))) | {
+        "samples": samples}
+
+
+def summary(problems: Sequence[Problem], rate: ndarray, lengths: ndarray, cut: float) -> dict[str, Any]:
+    """What a study needs to know of a base: pass@1 by kind, level and length, in tenths, and lengths of answers."""
+    def by(key: str) -> dict[str, float]:
+        values = sorted({p.meta[key] for p in problems})
+        return {str(v): round(float(np.mean([x for p, x in zip(problems, rate, strict=True) if p.meta[key] == v])), 4)
+                for v in values}
+
+    return {
+        "mean": round(float(rate.mean()), 4), "kind": by("kind"), "level": by("level"), "length": by("length"),
+        "tenths": np.histogram(rate, 10, (0.0, 1.0))[0].tolist(), "never": round(float((rate == 0).mean()), 4),
+        "problems": len(problems), "cut": round(cut, 4), "tokens": {
+            "mean": round(float(lengths.mean()), 1),
+            **{f"{q:g}": int(np.quantile(lengths, q)) for q in (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)},
+        },
+    }
+
+
 def main() -> None:
     """Make the base from the command line; every setting of `Lessons` but the shares is an option."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, default=FOLDER, help="folder to write (default: the package's own)")
+    parser.add_argument("--measure", action="store_true", help="only measure the model that is there")
     for name, value in asdict(Lessons()).items():
         if not isinstance(value, tuple):
             parser.add_argument(f"--{name}", type=type(value), default=value, help=f"(default {value})")
     said = vars(parser.parse_args())
-    out = said.pop("out")
+    out, only = said.pop("out"), said.pop("measure")
     torch.set_num_threads(1)
     lessons = Lessons(**said)
-    made: dict[str, Any] = {"lessons": asdict(lessons)}
-    extra = {"alphabet": puzzles.ALPHABET, "eos_token_id": END, "pad_token_id": END, "made": made}
-    weights.save_model(out, teach(lessons, report=50).but(extra=extra))
-    print(json.dumps(made))
+    model = out if only else write(out, teach(lessons, report=50), {"lessons": asdict(lessons)})
+    rates, facts = measure(model)
+    (out / "rates.json").write_text(json.dumps(rates) + "\n", encoding="utf-8")
+    made = json.loads((out / "config.json").read_text(encoding="utf-8"))["made"]
+    write(out, weights.load(str(out)), {**made, "pass_at_1": facts})
+    print(json.dumps(facts))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Countdown: reach a target from given numbers with + - *, by search.
 
-`3,5,8,2=26>` asks for an order and signs in which all the numbers, applied from left to right, give 26. A step applies
-one unused number to the result so far; `!` before a step takes back the step before it, so a dead end costs tokens:
-`8*3=24;24-5=19;19+2=21;!19*2=38;!!24-... The answer is the expression, read from left to right.
+`3,8,2=26>` asks for an order and signs with which all the numbers, applied from left to right, give 26. A step applies
+one unused number to the result so far. `!` before a step takes back the step before it, so a dead end costs tokens:
+`8+3=11;11*2=22;!!8*3=24;24+2=26;8*3+2`. The answer is the expression. It is read from left to right, as in a chain.
 """
 
 from __future__ import annotations
