@@ -1,8 +1,8 @@
 """Makes the base model of the puzzles: `python experiments/make_puzzles_base.py --out DIR`, about ten minutes.
 
 A small decoder, taught step-by-step answers by imitation and stopped early, as `make_base.py` does for sums. Most
-lessons are easy and short; the hard levels are rare, so that pass rates cover [0, 1] and some problems are out of reach.
-Answers to countdowns show the search with its dead ends, so the model learns to try, to give up and to go on.
+lessons are easy and short; the hard levels are rare, so that pass rates cover [0, 1] and some problems are out of
+reach. Answers to countdowns show the search with its dead ends, so the model learns to try, to give up and to go on.
 The same seed gives the same weights on the same machine and number of threads.
 """
 

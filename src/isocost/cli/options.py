@@ -112,7 +112,11 @@ def setting_options(f: Callable) -> Callable:
                 show_default=True,
                 help="sample from this many most likely tokens; 0 keeps all",
             ),
-            click.option("--max-tokens", type=SOME, help="per completion  [default: what built-in problems need, 4 for short sums, 160 for puzzles; else 64]"),
+            click.option(
+                "--max-tokens",
+                type=SOME,
+                help="per completion  [default: 4 for the built-in short sums, 160 for puzzles, else 64]",
+            ),
             click.option(
                 "--samples",
                 type=SOME,

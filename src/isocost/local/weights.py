@@ -101,7 +101,8 @@ def load(name: str) -> Model:
         return load_smollm2()
     if (Path(name) / "config.json").is_file():
         return load_folder(Path(name))
-    raise UserError(f"no model {name!r}: give 'tiny', 'tiny-puzzles', 'smollm2', or a folder that holds config.json and *.safetensors")
+    raise UserError(f"no model {name!r}: give 'tiny', 'tiny-puzzles', 'smollm2', or a folder that holds config.json "
+                    "and *.safetensors")
 
 
 def reading(name: str) -> tuple[Text, int]:
