@@ -54,14 +54,14 @@ class Lessons:
     layers: int = 3
     heads: int = 6
     context: int = 256
-    steps: int = 1200
+    steps: int = 1800
     rows: int = 192                  # puzzles per step
     lr: float = 3e-3                 # peak; warmed up over a tenth of the steps, then down to nothing by a cosine
-    kinds: Shares = (0.34, 0.26, 0.40)            # of chains, additions, countdowns
+    kinds: Shares = (0.30, 0.25, 0.45)            # of chains, additions, countdowns
     chain: Shares = (0.45, 0.25, 0.24, 0.06)      # of the levels, by kind
-    addition: Shares = (0.62, 0.32, 0.05, 0.01)
-    countdown: Shares = (0.35, 0.30, 0.25, 0.10)
-    lengths: Shares = (0.40, 0.30, 0.20, 0.08, 0.02)
+    addition: Shares = (0.50, 0.30, 0.15, 0.05)
+    countdown: Shares = (0.40, 0.28, 0.22, 0.10)
+    lengths: Shares = (0.36, 0.28, 0.20, 0.11, 0.05)
 
 
 def config(lessons: Lessons) -> Config:

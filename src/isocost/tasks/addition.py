@@ -40,7 +40,7 @@ def pool(rng: Generator) -> Pool:
 
 
 def draw(rng: Generator, level: int, length: int, pool: Pool) -> Drawn:
-    """Two numbers of 2 x `length` digits. At level 1 no column carries, at level 4 all do, at the others one or more."""
+    """Two numbers of 2 x `length` digits. At level 1 no column carries, at level 4 all do, else at least one."""
     digits = 2 * length
     wanted = rng.random(digits) < CARRIES[level - 1]
     if level > 1 and not wanted.any():
