@@ -3,6 +3,8 @@
 A small decoder, taught step-by-step answers by imitation and stopped early, as `make_base.py` does for sums. Most
 lessons are easy and short; the hard levels are rare, so that pass rates cover [0, 1] and some problems are out of
 reach. Answers to countdowns show the search with its dead ends, so the model learns to try, to give up and to go on.
+Lessons have slips, as text by people has: a forgotten carry, a result off by one, a search that stops too early. So the
+base knows more than it does reliably, and reinforcement learning has something to make reliable.
 The same seed gives the same weights on the same machine and number of threads.
 """
 
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -21,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy import ndarray
+from numpy.random import Generator
 from torch import Tensor
 
 from isocost import chance, methods
@@ -34,7 +38,8 @@ from isocost.local.world import open_world
 from isocost.runs.evaluate import evaluate
 from isocost.seams import Pace
 from isocost.steps.settings import setting_with
-from isocost.tasks import load_problems, puzzles
+from isocost.tasks import chain, countdown, load_problems, puzzles
+from isocost.tasks.drawn import STEP, Drawn, pick
 from isocost.types import Problem, Stop
 from isocost.worlds.setting import open_setting
 from make_base import pace, padded
@@ -62,6 +67,7 @@ class Lessons:
     addition: Shares = (0.50, 0.30, 0.15, 0.05)
     countdown: Shares = (0.40, 0.28, 0.22, 0.10)
     lengths: Shares = (0.36, 0.28, 0.20, 0.11, 0.05)
+    slips: Shares = (0.06, 0.10, 0.15, 0.20)      # chance of a mistake in a step, by level
 
 
 def config(lessons: Lessons) -> Config:
@@ -114,9 +120,52 @@ def lesson(lessons: Lessons, step: int) -> Iterator[tuple[str, str]]:
     for kind in rng.choice(len(names), lessons.rows, p=lessons.kinds).tolist():
         levels = getattr(lessons, names[kind])
         level, length = (int(np.searchsorted(np.cumsum(p), rng.random())) for p in (levels, lessons.lengths))
-        drawn = puzzles.draw(rng, names[kind], min(level, len(levels) - 1) + 1,
-                             min(length, len(lessons.lengths) - 1) + 1)
-        yield drawn.prompt, drawn.solution
+        level, length = min(level, puzzles.LEVELS - 1), min(length, puzzles.LENGTHS - 1)
+        drawn = puzzles.draw(rng, names[kind], level + 1, length + 1)
+        yield drawn.prompt, SLIPS[names[kind]](rng, drawn, lessons.slips[level])
+
+
+def slip_in_chain(rng: Generator, drawn: Drawn, rate: float) -> str:
+    """A chain in which each step is off by one with this chance; the next steps go on from there."""
+    start, pairs, m = chain.parsed(drawn.prompt)
+    steps, value = [], start
+    for pair in pairs:
+        (step,), value = chain.worked(value, [pair], m)
+        if rng.random() < rate:
+            value = (value + pick(rng, (-1, 1))) % m
+            step = f"{step.rpartition('=')[0]}={value}"
+        steps.append(step)
+    return "".join(step + STEP for step in steps) + str(value)
+
+
+def slip_in_addition(rng: Generator, drawn: Drawn, rate: float) -> str:
+    """An addition in which each column forgets its carry, or is off by one, with this chance."""
+    out, digits, carry = [], "", 0
+    for step in drawn.solution.split(STEP)[:-1]:
+        a, b = int(step[0]), int(step[2])
+        slip = rng.random() < rate
+        off = pick(rng, (-1, 1)) if slip and not carry else 0
+        carry = 0 if slip else carry
+        total = max(0, a + b + carry + off)
+        out.append(f"{a}+{b}" + (f"+{carry}" if carry else "") + f"={total}{STEP}")
+        digits, carry = f"{total % 10}{digits}", total // 10
+    return "".join(out) + (f"{carry}" if carry else "") + digits
+
+
+def slip_in_countdown(rng: Generator, drawn: Drawn, rate: float) -> str:
+    """A search that stops at each combination of all the numbers that misses the target with this chance."""
+    steps, depth = drawn.solution.split(STEP)[:-1], drawn.prompt.count(",")
+    path: list[str] = []
+    for i, step in enumerate(steps):
+        bare = step.lstrip(countdown.UNDO)
+        path = [*path[: len(path) + len(bare) - len(step)], bare.partition("=")[0]]
+        if len(path) == depth and i < len(steps) - 1 and rng.random() < rate:
+            return "".join(s + STEP for s in steps[: i + 1]) + path[0] + "".join(
+                p[p.index(re.findall(r"[-+*]", p)[0]):] for p in path[1:])
+    return drawn.solution
+
+
+SLIPS = {"chain": slip_in_chain, "addition": slip_in_addition, "countdown": slip_in_countdown}
 
 
 def write(folder: Path, model: Model, made: dict[str, Any]) -> Path:

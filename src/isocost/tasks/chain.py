@@ -72,10 +72,14 @@ def accepts(prompt: str, answer: str) -> bool:
     return answer == _right(prompt)[-1]
 
 
-def _right(prompt: str) -> list[str]:
+def parsed(prompt: str) -> tuple[int, list[tuple[str, int]], int]:
+    """The first value, the operations and the modulus of a chain. Raises ValueError for another text."""
     found = _PROMPT.fullmatch(prompt)
     if not found:
         raise ValueError(f"not a chain: {prompt[:40]!r}")
-    pairs = [(s, int(x)) for s, x in re.findall(r"([-+*])(\d)", found[2])]
-    steps, answer = worked(int(found[1]), pairs, int(found[3]))
+    return int(found[1]), [(s, int(x)) for s, x in re.findall(r"([-+*])(\d)", found[2])], int(found[3])
+
+
+def _right(prompt: str) -> list[str]:
+    steps, answer = worked(*parsed(prompt))
     return [*steps, str(answer)]
