@@ -3,7 +3,7 @@
 A small decoder, taught step-by-step answers by imitation and stopped early, as `make_base.py` does for sums. Most
 lessons are easy and short; the hard levels are rare, so that pass rates cover [0, 1] and some problems are out of
 reach. Answers to countdowns show the search with its dead ends, so the model learns to try, to give up and to go on.
-Lessons have slips, as text by people has: a forgotten carry, a result off by one, a search that stops too early. So the
+The later lessons have slips, as text by people has: a forgotten carry, a result off by one, a search that stops too early. So the
 base knows more than it does reliably, and reinforcement learning has something to make reliable.
 The same seed gives the same weights on the same machine and number of threads.
 """
@@ -59,15 +59,16 @@ class Lessons:
     layers: int = 3
     heads: int = 6
     context: int = 256
-    steps: int = 1800
+    steps: int = 1400
     rows: int = 192                  # puzzles per step
     lr: float = 3e-3                 # peak; warmed up over a tenth of the steps, then down to nothing by a cosine
-    kinds: Shares = (0.30, 0.25, 0.45)            # of chains, additions, countdowns
-    chain: Shares = (0.45, 0.25, 0.24, 0.06)      # of the levels, by kind
-    addition: Shares = (0.50, 0.30, 0.15, 0.05)
-    countdown: Shares = (0.40, 0.28, 0.22, 0.10)
+    kinds: Shares = (0.30, 0.22, 0.48)            # of chains, additions, countdowns
+    chain: Shares = (0.40, 0.24, 0.24, 0.12)      # of the levels, by kind
+    addition: Shares = (0.50, 0.28, 0.16, 0.06)
+    countdown: Shares = (0.36, 0.28, 0.24, 0.12)
     lengths: Shares = (0.36, 0.28, 0.20, 0.11, 0.05)
-    slips: Shares = (0.06, 0.10, 0.15, 0.20)      # chance of a mistake in a step, by level
+    slips: Shares = (0.06, 0.10, 0.15, 0.20)      # chance of a slip in a step of an answer, by level
+    sound: float = 0.6               # share of the steps, the first ones, whose lessons have no slips
 
 
 def config(lessons: Lessons) -> Config:
@@ -122,7 +123,8 @@ def lesson(lessons: Lessons, step: int) -> Iterator[tuple[str, str]]:
         level, length = (int(np.searchsorted(np.cumsum(p), rng.random())) for p in (levels, lessons.lengths))
         level, length = min(level, puzzles.LEVELS - 1), min(length, puzzles.LENGTHS - 1)
         drawn = puzzles.draw(rng, names[kind], level + 1, length + 1)
-        yield drawn.prompt, SLIPS[names[kind]](rng, drawn, lessons.slips[level])
+        sound = step < lessons.sound * lessons.steps
+        yield drawn.prompt, drawn.solution if sound else SLIPS[names[kind]](rng, drawn, lessons.slips[level])
 
 
 def slip_in_chain(rng: Generator, drawn: Drawn, rate: float) -> str:
