@@ -177,10 +177,10 @@ def write(folder: Path, model: Model, made: dict[str, Any]) -> Path:
     return folder
 
 
-def measure(folder: Path, samples: int = SAMPLES, count: int = puzzles.COUNT) -> tuple[dict[str, Any], dict[str, Any]]:
+def measure(model: str | Path, samples: int = SAMPLES, count: int = puzzles.COUNT) -> tuple[dict[str, Any], dict[str, Any]]:
     """Sample the first `count` default problems at temperature 1: the data of rates.json, and its summary."""
     data = str(puzzles.Puzzles(count=count))
-    opened = open_setting(setting_with(model=str(folder), data=data))
+    opened = open_setting(setting_with(model=str(model), data=data))
     limit = opened.setting.max_tokens
     problems = load_problems(data, check=False).problems
     with torch.inference_mode():

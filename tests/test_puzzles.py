@@ -1,18 +1,30 @@
 """The built-in puzzles: what is posed, which steps and answers are right, and what the dials do."""
 
+import json
 import operator
 import re
+import tomllib
+from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from click.testing import CliRunner
 
+import make_puzzles_base as make
+from isocost.cli.commands import main
 from isocost.errors import UserError
+from isocost.local import weights
 from isocost.steps.settings import setting_with
 from isocost.tasks import addition, chain, countdown, families, load_problems, puzzles, sums
 from isocost.tasks.drawn import Drawn
 from isocost.tasks.puzzles import Puzzles
 from isocost.tasks.verify import final
+from isocost.worlds.setting import open_setting
 
+HOME = Path(__file__).resolve().parents[1]
+FOLDER = weights.EMBEDDED["tiny-puzzles"]
 SOME = list(puzzles.listed(Puzzles(count=600)))
 
 
@@ -192,3 +204,80 @@ def test_families_name_model_verifier_and_room():
     assert setting_with(data="sums:work=1").model == "tiny" and setting_with(data="sums:work=1").marks == "final"
     assert setting_with(data="sums:base=easy").marks == "exact" and setting_with(data="rows.jsonl").marks == ""
     assert setting_with(data="puzzles", model="smollm2").model == "smollm2"
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    return weights.load("tiny-puzzles")
+
+
+def test_the_shipped_model_states_rates_that_suit_a_study(shipped):
+    said, rates = shipped.extra["made"]["pass_at_1"], json.loads((FOLDER / "rates.json").read_text())
+    right = np.array(rates["right"]) / rates["samples"]
+    assert (rates["data"], len(right), rates["samples"]) == ("puzzles", puzzles.COUNT, 64)
+    assert said["mean"] == pytest.approx(right.mean(), abs=1e-4) and said["problems"] == puzzles.COUNT
+    assert said["tenths"] == np.histogram(right, 10, (0.0, 1.0))[0].tolist()
+    assert min(said["tenths"]) >= 0.02 * puzzles.COUNT
+    assert said["never"] == pytest.approx((right == 0).mean(), abs=1e-4) and said["never"] >= 0.1
+    assert list(said["level"].values()) == sorted(said["level"].values(), reverse=True)
+    assert 0.01 < said["cut"] < 0.1 and rates["max_tokens"] == puzzles.TOKENS
+
+
+def test_the_shipped_model_has_the_rates_it_states(shipped):
+    """By 8 samples of each of 60 problems: the mean within four standard errors."""
+    rates = json.loads((FOLDER / "rates.json").read_text())
+    _, found = make.measure("tiny-puzzles", samples=8, count=60)
+    stated = np.array(rates["right"][:60]) / rates["samples"]
+    error = np.sqrt((stated * (1 - stated)).sum() / 8) / 60
+    assert abs(found["mean"] - stated.mean()) < 4 * error + 0.01
+
+
+def test_the_shipped_model_runs_in_the_kernel_and_is_small(shipped):
+    config = shipped.config
+    assert not {x % 16 for x in (config.hidden, config.mlp, config.head_dim)} - {0}
+    assert config.max_len >= puzzles.TOKENS + max(len(p.text) for p in SOME)
+    assert sum(f.stat().st_size for f in FOLDER.glob("*.*")) < 4 * 2**20
+    package = tomllib.loads((HOME / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["isocost"]
+    base = {str(f.relative_to(HOME / "src" / "isocost")) for f in FOLDER.glob("*.*") if f.suffix != ".py"}
+    assert base <= {str(f.relative_to(HOME / "src" / "isocost")) for g in package
+                    for f in (HOME / "src" / "isocost").glob(g)}
+
+
+def test_a_base_can_be_made_and_made_again(tmp_path):
+    lessons = make.Lessons(hidden=16, layers=1, heads=1, steps=3, rows=12)
+    model, again = make.teach(lessons), make.teach(lessons)
+    assert all(torch.equal(again.weights[k], v) for k, v in model.weights.items())
+    make.write(tmp_path, model, {"lessons": asdict(lessons)})
+    read = weights.load(str(tmp_path))
+    assert all(torch.equal(read.weights[k], v) for k, v in model.weights.items())
+    assert read.text.decode(read.text.encode(puzzles.ALPHABET)) == puzzles.ALPHABET and read.text.ends == (make.END,)
+
+
+@pytest.mark.parametrize("kind", puzzles.KINDS)
+def test_a_slip_makes_a_wrong_answer_in_the_same_form(kind):
+    rng, wrong = np.random.default_rng(0), 0
+    for _ in range(200):
+        drawn = puzzles.draw(rng, kind, 3, 2)
+        assert make.SLIPS[kind](rng, drawn, 0.0) == drawn.solution
+        said = make.SLIPS[kind](rng, drawn, 0.3)
+        wrong += not puzzles.accepts(posed(kind, drawn.prompt), said.rpartition(";")[2])
+        assert set(said) <= set(puzzles.ALPHABET) and said.count(";") <= drawn.solution.count(";")
+    assert 20 < wrong < 180
+
+
+def test_profile_as_a_user(tmp_path):
+    asked = ["profile", "--data", "puzzles:count=60", "--problems", "12", "--out", str(tmp_path / "p")]
+    done = CliRunner().invoke(main, asked, catch_exceptions=False)
+    found = json.loads((tmp_path / "p" / "profile.json").read_text())
+    assert done.exit_code == 0 and found["model"] == "tiny-puzzles" and found["problems"] == 12 and not found["exact"]
+    assert found["solutions"] == 1.0 and found["methods"]
+    assert 0 < found["mean"] < 1 and found["lengths"]["max"] > 2 * found["lengths"]["p50"]
+
+
+def test_the_other_built_in_model_is_an_error_that_names_this_one(tmp_path):
+    with pytest.raises(UserError, match=r"alphabet.*The built-in model for puzzles is --model tiny-puzzles"):
+        open_setting(setting_with(data="puzzles:count=12", model="tiny"))
+    with pytest.raises(UserError, match="The built-in model for sums is --model tiny"):
+        open_setting(setting_with(data="sums:work=2", model="tiny-puzzles"))
+    with pytest.raises(UserError, match=r"'H' in 'Hi[^\n]*smollm2\)$"):
+        open_setting(setting_with(data="puzzles:count=12", system="Hi"))
