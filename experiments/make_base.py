@@ -68,7 +68,7 @@ def teach(lessons: Lessons, lesson: Callable[[Lessons, int], Batch] | None = Non
     start = int(chance.generator(lessons.seed, chance.Purpose.INIT).integers(2**62))
     model = Decoder.from_config(config(lessons), torch.Generator().manual_seed(start))
     optimiser = torch.optim.AdamW(model.parameters(), lr=lessons.lr, betas=(0.9, 0.99), weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda k: _pace(k, lessons.steps))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda k: pace(k, lessons.steps))
     for step in range(lessons.steps):
         tokens, target = lesson(lessons, step)
         logits = model.logits(model(tokens))
@@ -116,18 +116,23 @@ def _pools() -> tuple[list[tuple[int, int]], ...]:
     return tuple([p for p in pairs if len(family.carries(*p)) == level] for level in range(3))
 
 
-def padded(rows: Sequence[tuple[str, str]]) -> tuple[Tensor, Tensor]:
-    """(N, T) tokens padded on the right, and the (N, T) tokens to be said, -1 outside the answers."""
+def padded(rows: Sequence[tuple[str, str]], alphabet: str = family.ALPHABET) -> tuple[Tensor, Tensor]:
+    """(N, T) tokens padded on the right, and the (N, T) tokens to be said, -1 outside the answers.
+
+    A token is a character's place in the alphabet; the end token comes after the last.
+    """
+    of, end = {c: i for i, c in enumerate(alphabet)}, len(alphabet)
     longest = max(len(p) + len(a) for p, a in rows) + 1
-    tokens, target = np.full((len(rows), longest), END), np.full((len(rows), longest), -1)
+    tokens, target = np.full((len(rows), longest), end), np.full((len(rows), longest), -1)
     for i, (prompt, answer) in enumerate(rows):
-        ids = [IDS[c] for c in prompt + answer] + [END]
+        ids = [of[c] for c in prompt + answer] + [end]
         tokens[i, : len(ids)] = ids
         target[i, len(prompt) : len(ids)] = ids[len(prompt) :]
     return torch.from_numpy(tokens), torch.from_numpy(target)
 
 
-def _pace(step: int, steps: int) -> float:
+def pace(step: int, steps: int) -> float:
+    """Share of the peak learning rate: a tenth of the steps up, then a cosine down to nothing."""
     warm = max(1, steps // 10)
     return min((step + 1) / warm, 0.5 * (1 + math.cos(math.pi * step / steps)))
 
@@ -145,12 +150,12 @@ def summary(rate: ndarray) -> dict[str, Any]:
     }
 
 
-def save(folder: Path, model: Decoder, made: dict[str, Any]) -> None:
+def save(folder: Path, model: Decoder, made: dict[str, Any], alphabet: str = family.ALPHABET) -> None:
     """Write a taught decoder as a Hugging Face folder, and how it was `made`."""
-    extra = {"alphabet": family.ALPHABET, "eos_token_id": END, "pad_token_id": END, "made": made}
+    end = len(alphabet)
+    extra = {"alphabet": alphabet, "eos_token_id": end, "pad_token_id": end, "made": made}
     state = {k: v.detach() for k, v in model.named_parameters()}
-    text = Characters(family.ALPHABET, END)
-    weights.save_model(folder, weights.Model("tiny", model.config, state, text, extra))
+    weights.save_model(folder, weights.Model("tiny", model.config, state, Characters(alphabet, end), extra))
 
 
 def write(folder: Path, model: Decoder, lessons: Lessons) -> dict[str, Any]:

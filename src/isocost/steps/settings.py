@@ -11,9 +11,10 @@ from typing import Any
 from isocost import methods
 from isocost.contract.conflicts import refuse
 from isocost.errors import UserError
+from isocost.local.weights import EMBEDDED
 from isocost.seams import Recipe
+from isocost.tasks import families
 from isocost.tasks.mix import parts
-from isocost.tasks.sums import Sums, is_sums, listed
 from isocost.worlds.setting import Setting
 
 SMALL = 20_000_000  # bytes of weights below which one thread per run is the fastest use of the cores
@@ -29,10 +30,13 @@ OPTIONS = (*COPIED, "threads", "max_tokens")
 def setting_of(asked: Mapping[str, Any]) -> Setting:
     """The setting of these options, with the defaults of `Setting` for what they leave out.
 
-    Threads default to one for small models, else to every core; `max_tokens` to the built-in problems' longest answer,
-    else to 64. Options that are not in `OPTIONS` are not read.
+    The model defaults to the one that was taught the data's family. Threads default to one for small models, else to
+    every core; `max_tokens` to what the built-in problems need, else to 64. Options that are not in `OPTIONS` are not
+    read.
     """
-    chosen = Setting(**{k: asked[k] for k in COPIED if k in asked})
+    chosen = Setting(**{k: asked[k] for k in COPIED if asked.get(k) is not None})
+    if not asked.get("model"):
+        chosen = replace(chosen, model=families.model_for([part.spec for part in parts(chosen.data)]))
     return replace(
         chosen,
         max_tokens=asked.get("max_tokens") or answer_room(chosen.data),
@@ -81,17 +85,15 @@ def method_of(name: str, setting: Setting) -> Recipe:
 def is_small(model: str) -> bool:
     """Whether one thread per run is the fastest use of the cores."""
     folder = Path(model)
-    return model == "tiny" or (
+    return model in EMBEDDED or (
         folder.is_dir() and sum(f.stat().st_size for f in folder.glob("*.safetensors")) < SMALL
     )
 
 
 def answer_room(data: str) -> int:
-    """The default of `max_tokens`: the built-in problems' longest answer and its end, else 64."""
-    specs = [part.spec for part in parts(data)]
-    if not all(map(is_sums, specs)):
-        return 64
-    return 1 + max(len(str(p.meta["solution"])) for spec in specs for p in listed(Sums.of(spec)))
+    """The default of `max_tokens`: what the families of built-in problems name, else 64."""
+    rooms = [family.tokens(part.spec) if (family := families.named(part.spec)) else 0 for part in parts(data)]
+    return max(rooms) if all(rooms) else 64
 
 
 def workers_of(setting: Setting, asked: int | None) -> int:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from isocost import meter as meters
 from isocost.errors import UserError, foreign
 from isocost.meter import Meter
-from isocost.tasks import mix, text, verify
-from isocost.tasks import sums as family
+from isocost.tasks import families, mix, text, verify
 from isocost.tasks.grade import Grader
 from isocost.types import Message, Problem
 
@@ -94,18 +93,28 @@ class Reads:
         try:
             tokens = len(self.text.prompt(problem.prompt))
         except UserError as e:
-            return f"the model cannot read the prompt of {problem.id!r}: {e}"
+            return f"the model cannot read the prompt of {problem.id!r}: {e}{self._taught(problem)}"
         if 0 < tokens < self.context:
             return ""
         return (f"the prompt of {problem.id!r} has {tokens:,} tokens; the model's context is {self.context:,}, so it "
                 f"may have 1 to {self.context - 1:,}")
+
+    def _taught(self, problem: Problem) -> str:
+        """The model that can read a built-in problem, as the end of an error; empty if this one can."""
+        family = families.of(problem)
+        try:
+            self.text.prompt(problem.prompt[-1:])
+        except UserError:
+            return f". The built-in model for {family.name} is --model {family.model}" if family else ""
+        return ""
 
 
 def load_problems(
     spec: str, verifier: str | None = None, limit: int | None = None, *, skip_broken: bool = False, system: str = "",
     check: bool = True, meter: Meter | None = None, reads: Callable[[], Reads] | None = None, tried: bool = False,
 ) -> ProblemSet:
-    """Load what `spec` names: "sums[:...]", "reasoning-gym:TASK[:key=value,...]", or a .jsonl or .parquet file.
+    """Load what `spec` names: "sums[:...]", "puzzles[:...]", "reasoning-gym:TASK[:key=value,...]", or a .jsonl or
+    .parquet file.
 
     Several of these joined by " + " are one set, all of each, or in shares: "50% sums:base=hard + 50% sums:base=easy"
     is the largest set of these shares, in a fixed order that mixes them; `limit` is then its size.
@@ -179,16 +188,14 @@ def _mixed(parts: Sequence[mix.Part], loaded: Sequence[ProblemSet], limit: int |
 
 def _source(spec: str) -> tuple[Iterator[Row], Callable[[Any], Problem], str | None]:
     """Where rows come from, how one is read, and the verifier that goes with them."""
-    if family.is_sums(spec):
-        which = family.Sums.of(spec)
-        verifier = "final" if which.work else "exact"
-        return _numbered("problem", family.listed(which)), lambda p: p, verifier
+    if family := families.named(spec):
+        return _numbered("problem", family.listed(spec)), lambda p: p, family.verifier(spec)
     if spec.startswith("reasoning-gym"):
         task, rows = _gym(spec)
         return rows, partial(_gym_problem, task), "reasoning-gym"
     path = Path(spec)
     if not path.is_file():
-        raise UserError(f"{spec!r} is not a file, sums[:...] or reasoning-gym:TASK")
+        raise UserError(f"{spec!r} is not a file, sums[:...], puzzles[:...] or reasoning-gym:TASK")
     if path.suffix == ".parquet":
         return _parquet(path), _problem, None
     if path.suffix in (".jsonl", ".ndjson"):

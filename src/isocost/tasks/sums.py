@@ -211,11 +211,6 @@ def final(said: str) -> str:
     return said.rpartition(STEP)[2]
 
 
-def is_sums(spec: str) -> bool:
-    """Does this name mean the built-in family?"""
-    return spec == "sums" or spec.startswith("sums:")
-
-
 def answer_tokens(spec: str) -> int:
     """Tokens that the longest right answer to such sums takes, the end token included."""
     which = Sums.of(spec)

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from isocost.errors import UserError
 from isocost.gather import finished
-from isocost.tasks import sums as family
+from isocost.tasks import families
 from isocost.tasks.text import squeeze
 from isocost.types import Problem
 
@@ -55,8 +55,9 @@ def exact(text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:
 
 
 def final(text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:
-    """1 if what follows the last step of a worked answer is the answer, character for character."""
-    return 1.0 if family.final(text) == problem.answer else 0.0
+    """1 if what follows the last step of a worked answer is right: the answer, or what its family accepts."""
+    family = families.of(problem) or families.SUMS
+    return 1.0 if family.accepts(problem, text.rpartition(family.step)[2]) else 0.0
 
 
 def words(text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:

@@ -15,8 +15,10 @@ from isocost.local.invariance import remedy
 from isocost.local.models import reading
 from isocost.local.world import open_world
 from isocost.meter import Meter
+from isocost.tasks.families import named
 from isocost.tasks.grade import Grader
 from isocost.tasks.load import ProblemSet, Reads, load_problems
+from isocost.tasks.mix import parts
 from isocost.tasks.split import Split, split, split_given
 from isocost.tasks.verify import find
 from isocost.types import Sampling
@@ -56,7 +58,10 @@ class Setting:
     @property
     def marks(self) -> str:
         """The verifier's name if it follows from the setting; empty if the problem set decides."""
-        return self.verifier or ("exact" if self.data.startswith("sums") else "")
+        if self.verifier:
+            return self.verifier
+        own = {f.verifier(part.spec) if (f := named(part.spec)) else "" for part in parts(self.data)}
+        return own.pop() if len(own) == 1 else ""
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Setting:
