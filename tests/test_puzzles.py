@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import make_puzzles_base as make
 from isocost.cli.commands import main
 from isocost.errors import UserError
-from isocost.local import weights
+from isocost.local import models, weights
 from isocost.steps.settings import setting_with
 from isocost.tasks import addition, chain, countdown, families, load_problems, puzzles, sums
 from isocost.tasks.drawn import Drawn
@@ -208,7 +208,7 @@ def test_families_name_model_verifier_and_room():
 
 @pytest.fixture(scope="module")
 def shipped():
-    return weights.load("tiny-puzzles")
+    return models.load("tiny-puzzles")
 
 
 def test_the_shipped_model_states_rates_that_suit_a_study(shipped):
@@ -248,7 +248,7 @@ def test_a_base_can_be_made_and_made_again(tmp_path):
     model, again = make.teach(lessons), make.teach(lessons)
     assert all(torch.equal(again.weights[k], v) for k, v in model.weights.items())
     make.write(tmp_path, model, {"lessons": asdict(lessons)})
-    read = weights.load(str(tmp_path))
+    read = models.load(str(tmp_path))
     assert all(torch.equal(read.weights[k], v) for k, v in model.weights.items())
     assert read.text.decode(read.text.encode(puzzles.ALPHABET)) == puzzles.ALPHABET and read.text.ends == (make.END,)
 
