@@ -1,7 +1,7 @@
 """When does the best n grow with compute? A study of what decides it, on softmax bandits, and on the built-in sums.
 
     python experiments/nstar_grows.py run       the bandits: experiments/results/nstar_grows.json
-    python experiments/nstar_grows.py sums      the sums: adds its part to the same file
+    python experiments/nstar_grows.py family --data sums:base=hard --sizes 64 0     a built-in family: into the same file
     python experiments/nstar_grows.py page      docs/when_n_grows.md and its picture, from that file
 
 Worlds and training are those of `truth/knobs.py`, the statistic is that of `truth/growth.py`. The reference cell is
@@ -14,6 +14,7 @@ metrics are read off the same runs. Worlds of seeds 900 to 902 were for explorin
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import time
 from collections.abc import Mapping
@@ -25,8 +26,15 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from isocost import chance
+from isocost.laws.curves import PASS, curves
+from isocost.laws.interference import by_n, interference
+from isocost.planner.evaluation import points
+from isocost.planner.study_runs import whole
 from isocost.runs import files as records
+from isocost.runs.run import Job, run
 from isocost.stats.progress import against
+from isocost.worlds.setting import Setting, open_setting
 from truth.growth import growth
 from truth.knobs import Dials, World, train
 
@@ -143,7 +151,7 @@ def told(dials: Dials, rates: ndarray) -> dict[str, Any]:
     return out
 
 
-def run(out: Path) -> None:
+def study(out: Path) -> None:
     """Every cell that the record does not have yet; the record is written after each."""
     kept: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {}
     kept |= {"code": records.code(), "seeds": SEEDS, "n": NS.tolist(), "C": C.tolist(), "rates": RATES,
@@ -161,9 +169,78 @@ def run(out: Path) -> None:
         out.write_text(json.dumps(kept) + "\n")
 
 
+# a built-in family --------------------------------------------------------------------------------------------
+
+ARMS, B, SPLIT = (2, 4, 8, 16, 32), 8, 0.25
+RECIPES = {                                             # by regime: method, and lr at 256 rollouts per update, exponent
+    "hard": ("isohard", 2.1e-4, 0.40),                  # as measured in nstar_hard.json
+    "easy": ("isoeasy", 1.2e-4, 0.33),                  # as measured in nstar_easy.json
+}
+
+
+def trained(data: str, regime: str, size: int, n: int, seed: int, rollouts: int, home: Path) -> Path:
+    """The folder of one run on the first `size` of a fixed shuffle of the training problems (0: all); made if absent.
+
+    Held-out problems are the same for every size.
+    """
+    method, lr, exponent = RECIPES[regime]
+    folder = home / f"{data.replace(':', '-').replace(',', '-')}-D{size}-n{n}-s{seed}"
+    if not (folder / "end.json").exists():
+        setting = Setting(data=data, held_out=SPLIT)
+        found = open_setting(setting, reference=True)
+        order = chance.generator(0, chance.Purpose.CHOOSE, 1).permutation(len(found.sides.train))
+        kept = tuple(found.sides.train[i] for i in order[: size or None])
+        few = replace(found, sides=replace(found.sides, train=kept), world=replace(found.world, problems=kept))
+        job = Job(name=folder.name, setting=setting, method=method, seed=seed, budget={"rollouts": rollouts}, n=n, B=B,
+                  lr=lr * (n * B / 256) ** exponent, points=points(rollouts, whole(ARMS, B), 2), purpose="pilot")
+        asyncio.run(run(job, folder, opened=few))
+    return folder
+
+
+def of_family(folders: list[Path]) -> dict[str, Any]:
+    """Verdicts on runs of equal points, by metric: held out (both splits), and the mean reward of training rollouts."""
+    out: dict[str, Any] = {"metrics": {}}
+    for metric in ("held-out pass@1", "held-out best@4", "held-out worst@4", "training reward"):
+        found = curves(folders, PASS if metric == "training reward" else metric.removeprefix("held-out "))
+        arms = {n: [c for c in found if c.n == n] for n in sorted({c.n for c in found})}
+        kept = [k for k, x in enumerate(found[0].C) if x >= 512]
+        if metric == "training reward":
+            y = np.array([[c.train for c in runs] for runs in arms.values()])
+        else:
+            y = np.array([[(c.select + c.audit) / 2 for c in runs] for runs in arms.values()])
+        y = y.transpose(1, 0, 2)[..., kept]
+        C = found[0].C[kept]
+        out["metrics"][metric] = {"reward": np.round(y.mean(0), 4).tolist(), **growth(y, np.array(list(arms)), C)}
+        out |= {"n": list(arms), "C": C.tolist(), "seeds": len(found) // len(arms),
+                "epochs": [round(float(runs[0].epochs[-1]), 1) for runs in arms.values()]}
+    return out | {"interference": by_n([x for x in map(interference, folders) if x is not None])}
+
+
+def family(out: Path, data: str, regime: str, sizes: list[int], rollouts: int, home: Path) -> None:
+    """Runs of a built-in family at every n and seed, for each size of the set; added to the record."""
+    for size in sizes:
+        folders = [trained(data, regime, size, n, seed, rollouts, home) for seed in SEEDS for n in ARMS]
+        kept: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {}
+        kept.setdefault("families", {})[f"{data}, {size or 'all'} problems"] = found = {
+            "data": data, "regime": regime, "problems": size, "rollouts": rollouts, "recipe": RECIPES[regime], "B": B,
+            "code": records.read_json(folders[0] / "run.json")["code"], **of_family(folders)}
+        out.write_text(json.dumps(kept) + "\n")
+        for metric, x in found["metrics"].items():
+            print(f"{data}, {size or 'all'}: {metric:18} {x['verdict']:15} slope {x.get('slope')} n* {x['n_star']}",
+                  flush=True)
+
+
 if __name__ == "__main__":
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("what", choices=("run", "sums", "page"))
+    options.add_argument("what", choices=("run", "family", "page"))
     options.add_argument("--out", type=Path, default=OUT)
+    options.add_argument("--data", default="sums:base=hard")
+    options.add_argument("--regime", choices=tuple(RECIPES), default="hard")
+    options.add_argument("--sizes", type=int, nargs="+", default=[64, 0], help="training problems; 0: all of them")
+    options.add_argument("--rollouts", type=int, default=16384)
+    options.add_argument("--home", type=Path, default=Path("studies/nstar-grows"))
     asked = options.parse_args()
-    run(asked.out)
+    if asked.what == "run":
+        study(asked.out)
+    elif asked.what == "family":
+        family(asked.out, asked.data, asked.regime, asked.sizes, asked.rollouts, asked.home)
