@@ -1,7 +1,7 @@
 """When does the best n grow with compute? A study of what decides it, on softmax bandits, and on the built-in sums.
 
     python experiments/nstar_grows.py run       the bandits: experiments/results/nstar_grows.json
-    python experiments/nstar_grows.py family --data sums:base=hard --sizes 64 0     a built-in family: into the same file
+    python experiments/nstar_grows.py family --data sums:base=hard --sizes 32     a built-in family, into the same file
     python experiments/nstar_grows.py page      docs/when_n_grows.md and its picture, from that file
 
 Worlds and training are those of `truth/knobs.py`, the statistic is that of `truth/growth.py`. The reference cell is
@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+import nstar_grows_page
 from isocost import chance
 from isocost.laws.curves import PASS, curves
 from isocost.laws.interference import by_n, interference
@@ -49,7 +50,7 @@ EXPONENTS = {"sqrt": 0.5, "linear": 1.0, "constant": 0.0}       # lr = anchor (n
 PILOT = 5                                               # index of the C at which interference is measured: 9,104
 BASE = Dials(agree=0.5, optimiser="adam")
 SHARED: Mapping[str, dict[str, float]] = {
-    "none": {"rho": 0.0}, "half": {"rho": 0.5, "agree": 0.5}, "all": {"rho": 1.0, "agree": 0.8}}
+    "half": {"rho": 0.5, "agree": 0.5}, "all": {"rho": 1.0, "agree": 0.8}, "none": {"rho": 0.0}}
 HARD, SIZES = (0.0, 0.5, 1.0), (32, 128, 512)
 CELLS: Mapping[str, Dials] = {
     "shared features agree": replace(BASE, agree=1.0),
@@ -68,7 +69,7 @@ CELLS: Mapping[str, Dials] = {
 def cells() -> dict[str, Dials]:
     """Every cell by name: the one-dial cells, then the factorial, whose middle cell is the reference."""
     crossed = {f"shared {name}, hard {hard:g}, {size} problems": replace(BASE, **shared, hard=hard, problems=size)
-               for size, hard, (name, shared) in product(SIZES, HARD, SHARED.items())}
+               for size, (name, shared), hard in product(SIZES, SHARED.items(), HARD)}
     return {**CELLS, **crossed}
 
 
@@ -236,11 +237,13 @@ if __name__ == "__main__":
     options.add_argument("--out", type=Path, default=OUT)
     options.add_argument("--data", default="sums:base=hard")
     options.add_argument("--regime", choices=tuple(RECIPES), default="hard")
-    options.add_argument("--sizes", type=int, nargs="+", default=[64, 0], help="training problems; 0: all of them")
-    options.add_argument("--rollouts", type=int, default=16384)
+    options.add_argument("--sizes", type=int, nargs="+", default=[32], help="training problems; 0: all of them")
+    options.add_argument("--rollouts", type=int, default=8192)
     options.add_argument("--home", type=Path, default=Path("studies/nstar-grows"))
     asked = options.parse_args()
     if asked.what == "run":
         study(asked.out)
     elif asked.what == "family":
         family(asked.out, asked.data, asked.regime, asked.sizes, asked.rollouts, asked.home)
+    else:
+        nstar_grows_page.write()
