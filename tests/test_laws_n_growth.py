@@ -15,10 +15,14 @@ NS, C = np.array([2, 4, 8, 16, 32, 64]), 512 * 10 ** (np.arange(11) / 4)
 # the planner's line -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("per_problem", "answer"), [
-    (1.0, FLAT), (FEW, FLAT), (FEW + 1, UNKNOWN), (MANY - 1, UNKNOWN), (MANY, GROWS), (5000.0, GROWS)])
-def test_the_answer_follows_from_rollouts_per_training_problem(per_problem, answer):
-    found = n_growth(round(100 * per_problem), 100)
+EASY, MIXED = [0] * 8 + [10] + [0] * 8, [3, 2, *[0] * 14, 5]
+
+
+@pytest.mark.parametrize(("per_problem", "right", "answer"), [
+    (1.0, MIXED, FLAT), (FEW, MIXED, FLAT), (FEW, None, FLAT), (FEW + 1, MIXED, UNKNOWN), (MANY - 1, MIXED, UNKNOWN),
+    (MANY, MIXED, GROWS), (5000.0, MIXED, GROWS), (MANY, EASY, UNKNOWN), (MANY, None, UNKNOWN)])
+def test_the_answer_follows_from_rollouts_per_training_problem_and_hard_problems(per_problem, right, answer):
+    found = n_growth(round(100 * per_problem), 100, right)
     assert found.answer == answer and found.per_problem == per_problem
     assert f"{per_problem:,.3g} rollouts per training problem" in found.text
     assert "docs/when_n_grows.md" in found.text

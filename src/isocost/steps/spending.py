@@ -12,7 +12,7 @@ from typing import Any
 from isocost.laws.law import Law
 from isocost.planner.budget import Budget, Machine, in_every_unit
 from isocost.planner.more import more
-from isocost.planner.n_growth import n_growth
+from isocost.planner.n_growth import SAMPLES, n_growth
 from isocost.planner.next_runs import next_runs
 from isocost.planner.pilot import PilotPlan
 from isocost.planner.rollouts import Plan
@@ -53,8 +53,8 @@ def _growth(home: Home, plan: Plan) -> dict[str, Any] | None:
     if not home.has("profile.json"):
         return None
     known = home.read("profile.json", "profile")
-    exact_bins = known.get("samples") == 16 and not known.get("graded")
-    found = n_growth(plan.arm.C, known.get("pool"), known["histogram"] if exact_bins else None)
+    by_right = known.get("samples") == SAMPLES and not known.get("graded")
+    found = n_growth(plan.arm.C, known.get("pool"), known["histogram"] if by_right else None)
     return None if found is None else found.data()
 
 
