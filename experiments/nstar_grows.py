@@ -97,7 +97,7 @@ def metrics(dials: Dials, rates: ndarray) -> dict[str, ndarray]:
 
 
 def by_rule(dials: Dials, reward: ndarray, ns: ndarray = NS) -> dict[str, tuple[ndarray, ndarray]]:
-    """Rule -> (reward (seeds, n, 1 + C), place of the rate used in the grid (n,)), from reward (rates, seeds, n, 1 + C).
+    """Rule -> (reward (seeds, n, 1 + C), place in the grid of the rate (n,)), from reward (rates, seeds, n, 1 + C).
 
     `sqrt`, `linear` and `constant` have one anchor, that of the best mean reward of any n at the end; between two rates
     of the grid, reward is interpolated in log rate, beyond its ends it is that of the end. `own`: each n at the rate
@@ -185,7 +185,7 @@ def trained(data: str, regime: str, size: int, n: int, seed: int, rollouts: int,
     Held-out problems are the same for every size.
     """
     method, lr, exponent = RECIPES[regime]
-    folder = home / f"{data.replace(':', '-').replace(',', '-')}-D{size}-n{n}-s{seed}"
+    folder = home / f"{data.replace(':', '-').replace(',', '-')}-D{size}-C{rollouts}-n{n}-s{seed}"
     if not (folder / "end.json").exists():
         setting = Setting(data=data, held_out=SPLIT)
         found = open_setting(setting, reference=True)
@@ -222,7 +222,7 @@ def family(out: Path, data: str, regime: str, sizes: list[int], rollouts: int, h
     for size in sizes:
         folders = [trained(data, regime, size, n, seed, rollouts, home) for seed in SEEDS for n in ARMS]
         kept: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {}
-        kept.setdefault("families", {})[f"{data}, {size or 'all'} problems"] = found = {
+        kept.setdefault("families", {})[f"{data}, {size or 'all'} problems, {rollouts} rollouts"] = found = {
             "data": data, "regime": regime, "problems": size, "rollouts": rollouts, "recipe": RECIPES[regime], "B": B,
             "code": records.read_json(folders[0] / "run.json")["code"], **of_family(folders)}
         out.write_text(json.dumps(kept) + "\n")

@@ -57,11 +57,13 @@ def n_growth(C: int, problems: int | None, right: Sequence[int] | None = None) -
     hard = sum(right[: HARD + 1]) / sum(right) if right and sum(right) else None
     each = f"{per:,.3g} rollouts per training problem"
     share = "" if hard is None else f", {hard:.0%} of the problems hard"
+    answer, text = UNKNOWN, f"whether the best n grows with compute is not identified: {each}{share} ({PAGE})"
     if per <= FEW:
-        return NGrowth(FLAT, f"in problems like yours the best n does not grow with compute up to here: {each} (with at "
-                             f"most {FEW:g}, a larger n gained less than {LOSS:g} in our study, {PAGE})", per, hard)
-    if per >= MANY and hard is not None and hard >= MOSTLY:
-        return NGrowth(GROWS, f"in problems like yours the best n may grow with compute: {each}{share} (from {MANY:g} "
-                              f"and {MOSTLY:.0%} on, it did in a part of our study, {PAGE}); compare a larger n before "
-                              "a longer run", per, hard)
-    return NGrowth(UNKNOWN, f"whether the best n grows with compute is not identified: {each}{share} ({PAGE})", per, hard)
+        answer = FLAT
+        text = (f"in problems like yours the best n does not grow with compute up to here: {each} (up to {FEW:g}, n = "
+                f"4 lost at most {LOSS:g} of reward in our study, {PAGE})")
+    elif per >= MANY and hard is not None and hard >= MOSTLY:
+        answer = GROWS
+        text = (f"in problems like yours the best n may grow with compute: {each}{share} (from {MANY:g} and "
+                f"{MOSTLY:.0%} on, it did in a part of our study, {PAGE}); compare a larger n before a longer run")
+    return NGrowth(answer, text, per, hard)

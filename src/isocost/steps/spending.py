@@ -30,9 +30,9 @@ def of_pilot(planned: PilotPlan, machine: Machine) -> dict[str, Any]:
 
 
 def of_plan(home: Home, plan: Plan, planned: PilotPlan, machine: Machine) -> dict[str, Any]:
-    """Beside a prescription: `units`, `evaluating` (the cost of its evaluations), `growth` (whether the best n is likely
-    to grow with compute), `more` (reward for more compute), `sees` (the minimum detectable difference of its seeds)
-    and `next`.
+    """Beside a prescription: `units`, `evaluating` (the cost of its evaluations), `growth` (whether the best n is
+    likely to grow with compute), `more` (reward for more compute), `sees` (the minimum detectable difference of its
+    seeds) and `next`.
 
     `next` are runs to add to the pilot, at most at the pilot's cost, and what they would resolve; where the law is not
     identified, the runs that would identify it.
