@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-FEW = 70.0          # rollouts per training problem up to which a small n stayed within `LOSS` of the best
+FEW = 70.0          # rollouts per training problem up to which no n above 4 gained more than `LOSS` over n = 4
 MANY = 200.0        # from here on a larger n won in a part of the worlds in which at least `MOSTLY` were hard
-LOSS = 0.02         # of reward
+LOSS = 0.025        # of reward
 MOSTLY = 0.5        # share of hard problems
 HARD = 1            # a problem with at most this many right of `SAMPLES` samples is hard, as in the study
 SAMPLES = 16
@@ -60,8 +60,8 @@ def n_growth(C: int, problems: int | None, right: Sequence[int] | None = None) -
     answer, text = UNKNOWN, f"whether the best n grows with compute is not identified: {each}{share} ({PAGE})"
     if per <= FEW:
         answer = FLAT
-        text = (f"in problems like yours the best n does not grow with compute up to here: {each} (up to {FEW:g}, n = "
-                f"4 lost at most {LOSS:g} of reward in our study, {PAGE})")
+        text = (f"in problems like yours the best n does not grow with compute up to here: {each} (up to {FEW:g}, no "
+                f"n above 4 gained more than {LOSS:g} in our study, {PAGE})")
     elif per >= MANY and hard is not None and hard >= MOSTLY:
         answer = GROWS
         text = (f"in problems like yours the best n may grow with compute: {each}{share} (from {MANY:g} and "
