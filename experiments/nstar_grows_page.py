@@ -228,8 +228,10 @@ def page(found: Mapping[str, Record]) -> str:
         f"({level['features', 'all shared']}). Where nothing is shared, n mostly stops mattering.\n")
     parts.append(
         f"Hard problems raise the slope ({level['hard problems', 'none']} without, {level['hard problems', 'half']} "
-        "with half). The size of the problem set decides when growth starts: rollouts per training problem count, and up to "
-        f"{FEW:g} of them no n above 4 gained more than {LOSS:g}. With SGD the best n for training problems does not "
+        "with half). The size of the problem set decides when growth starts: rollouts per training problem count, and "
+        "up to "
+        f"{FEW:g} of them no n above 4 gained more than "
+        f"{LOSS:g}. With SGD the best n for training problems does not "
         "grow. "
         "Batch size, a fixed n B and the form of the advantage do not change the answer of the reference. The "
         f"learning-rate rule can: in {turned(study)} of {len(mine)} settings the best n grows by one rule and falls by "
@@ -315,7 +317,8 @@ def page(found: Mapping[str, Record]) -> str:
     parts.append(markdown_table(head, most(study, (512,))))
     parts.append(
         f"`isocost plan` therefore prints that the best n does not grow up to {FEW:g} rollouts per training problem, "
-        f"that it may grow from {MANY:g} on where at least {MOSTLY:.0%} of the problems are hard, and \"not identified\" "
+        f"that it may grow from {MANY:g} on where at least {MOSTLY:.0%} of the problems are hard, and "
+        "\"not identified\" "
         "otherwise. A problem is hard if at most 1 of 16 samples of the base is right. On other models this is a "
         "reason to try a larger n, not a law.\n")
     parts.append("## The sums\n")
