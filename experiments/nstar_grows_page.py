@@ -390,6 +390,7 @@ HOW = """## How it was measured
 ```sh
 python experiments/nstar_grows.py run
 python experiments/nstar_grows.py family --data sums:base=hard --sizes 32 --rollouts 8192
+python experiments/nstar_grows.py family --data sums:base=hard --sizes 32 --rollouts 16384
 python experiments/nstar_grows.py page
 ```
 """
