@@ -111,3 +111,15 @@ def test_a_run_killed_then_goes_on(old, name):
 def test_recipes_are_those_of_then(name, old):
     then = json.loads((old / "recipes.json").read_text())
     assert canonical(describe(methods.recipe(name))) == canonical(today(then[name]))
+
+
+def test_a_plan_made_again_says_whether_the_best_n_is_likely_to_grow_and_an_old_one_does_not(old):
+    assert "growth" not in read_json(old / "tiny" / "plan.json")
+    assert "docs/when_n_grows.md" not in printed("plan", "tiny")
+    for name in ("plan.json", "forecast.json", "audit.json"):
+        (old / "tiny" / name).unlink()
+    said = " ".join(printed("plan", "tiny").split())
+    growth = read_json(old / "tiny" / "plan.json")["growth"]
+    assert growth["text"] in said and 0 <= growth["hard"] <= 1
+    pool = read_json(old / "tiny" / "profile.json")["pool"]
+    assert growth["per_problem"] == pytest.approx(read_json(old / "tiny" / "plan.json")["arm"]["C"] / pool)

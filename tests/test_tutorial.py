@@ -99,6 +99,25 @@ def test_the_page_of_trust_is_written_from_the_records():
         assert (how_sure.IMAGES / name).read_text(encoding="utf-8") == picture, "python experiments/how_sure.py"
 
 
+def test_the_page_on_the_growth_of_n_is_written_from_its_record(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(HOME / "experiments")
+    growth = load("nstar_grows_page")
+    found = growth.read()
+    assert growth.PAGE.read_text(encoding="utf-8") == growth.page(found), "python experiments/nstar_grows.py page"
+    for name, picture in growth.pictures(found["nstar_grows"]).items():
+        assert (growth.IMAGES / name).read_text(encoding="utf-8") == picture, "python experiments/nstar_grows.py page"
+
+
+def test_the_planners_line_on_the_growth_of_n_says_what_its_record_says(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(HOME / "experiments")
+    growth = load("nstar_grows_page")
+    study = growth.read()["nstar_grows"]
+    for row in (*growth.most(study, (32, 128)), *growth.most(study, (512,))):
+        assert float(row[2]) <= growth.LOSS, row
+    late = [float(row[4]) for row in growth.most(study, (32, 128)) if row[:2] == ["training", "100%"]]
+    assert max(late) > growth.LOSS
+
+
 def test_a_missed_target_is_called_missed(tmp_path: Path):
     how_sure = load("how_sure")
     whole = how_sure.records()

@@ -326,6 +326,8 @@ def plan(p: Plan, console: Console) -> None:
             + (")" if p.measure else ", test split)")
             + (told and f": {told}")
         )
+    if p.growth:
+        console.print(f"  {p.growth.text}", highlight=False)
     if p.more:
         more(console, p.more)
     elif p.marginal:

@@ -29,7 +29,7 @@ from isocost.words import counted
 
 MARGIN = 0.01           # difference in reward below which two n count as equal
 EPOCHS_FACTOR = 2.0     # beyond this many times the pilot's epochs a plan extrapolates in epochs too
-BESIDE = ("units", "more", "sees", "next", "measure", "evaluating")     # keys of plan.json that are not of the plan
+BESIDE = ("units", "more", "sees", "next", "measure", "evaluating", "growth")   # keys of plan.json beside the plan
 IMPORTED = "imported"   # preset of a pilot made from another trainer's logs, which have one split
 TIMING_NOISE = 0.05     # relative difference below which two costs count as equal; the better forecast is then taken
 

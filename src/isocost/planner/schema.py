@@ -7,6 +7,7 @@ from isocost.planner.audit import Audit
 from isocost.planner.forecast import Forecast
 from isocost.planner.learning_rate import RateRule, Shift
 from isocost.planner.more import More
+from isocost.planner.n_growth import NGrowth
 from isocost.planner.pilot import PilotPlan
 from isocost.planner.rollouts import Plan
 from isocost.runs.schema import NUMBER, register
@@ -22,7 +23,7 @@ register("rate.json", RateRule)
 register("shift.json", Shift)
 register("law.json", Law, {"metric": str})
 register("plan.json", Plan, {
-    "units": _UNITS, "more": Each(More), "sees": Maybe(Keys({"text": str})),
+    "units": _UNITS, "more": Each(More), "sees": Maybe(Keys({"text": str})), "growth": Maybe(NGrowth),
     "next": Each(Keys({"text": str, "option": str})),
     "measure": Keys({}, {"kind": str, "unit": str, "scale": tuple[float, float]}),
     "evaluating": Maybe(Keys({}, {

@@ -22,6 +22,7 @@ from isocost.planner import rollouts as plans
 from isocost.planner.budget import Bill
 from isocost.planner.learning_rate import RateRule, Shift
 from isocost.planner.more import More
+from isocost.planner.n_growth import NGrowth
 from isocost.planner.seeds import ComparisonPower
 from isocost.runs.record import SCHEMA
 from isocost.stats.intervals import Interval
@@ -270,6 +271,7 @@ class Plan(plans.Plan, Shown):
     sees: the minimum detectable difference of its seeds. next: runs to add to the pilot, what they would resolve, and
         the option of `isocost pilot` that adds them.
     evaluating: problems, samples, rollouts and standard error (reward) of its evaluations; None where they are exact.
+    growth: whether the best n is likely to grow with compute on these problems; None in records of earlier versions.
     measure: of imported runs, what their reward, its scale and their C are; None of isocost's own.
     extendable: whether runs can be added to the study's pilot.
     """
@@ -279,6 +281,7 @@ class Plan(plans.Plan, Shown):
 
     units: Data | None = None
     evaluating: Data | None = None
+    growth: NGrowth | None = None
     more: tuple[More, ...] = ()
     sees: ComparisonPower | None = None
     next: tuple[Data, ...] = ()
@@ -294,6 +297,7 @@ class Plan(plans.Plan, Shown):
             **_all(plans.Plan.of(data)),
             units=data.get("units"),
             evaluating=data.get("evaluating"),
+            growth=NGrowth.of(data["growth"]) if data.get("growth") else None,
             more=tuple(map(More.of, data.get("more") or ())),
             sees=ComparisonPower.of(data["sees"]) if data.get("sees") else None,
             next=tuple(data.get("next") or ()),
@@ -341,6 +345,7 @@ class Plan(plans.Plan, Shown):
         beside = {
             "units": self.units,
             "evaluating": self.evaluating,
+            "growth": self.growth.data() if self.growth else None,
             "more": [m.data() for m in self.more],
             "sees": self.sees.data() if self.sees else None,
             "next": list(self.next),

@@ -12,6 +12,7 @@ from typing import Any
 from isocost.laws.law import Law
 from isocost.planner.budget import Budget, Machine, in_every_unit
 from isocost.planner.more import more
+from isocost.planner.n_growth import SAMPLES, n_growth
 from isocost.planner.next_runs import next_runs
 from isocost.planner.pilot import PilotPlan
 from isocost.planner.rollouts import Plan
@@ -29,8 +30,9 @@ def of_pilot(planned: PilotPlan, machine: Machine) -> dict[str, Any]:
 
 
 def of_plan(home: Home, plan: Plan, planned: PilotPlan, machine: Machine) -> dict[str, Any]:
-    """Beside a prescription: `units`, `evaluating` (the cost of its evaluations), `more` (reward for more compute),
-    `sees` (the minimum detectable difference of its seeds) and `next`.
+    """Beside a prescription: `units`, `evaluating` (the cost of its evaluations), `growth` (whether the best n is
+    likely to grow with compute), `more` (reward for more compute), `sees` (the minimum detectable difference of its
+    seeds) and `next`.
 
     `next` are runs to add to the pilot, at most at the pilot's cost, and what they would resolve; where the law is not
     identified, the runs that would identify it.
@@ -41,8 +43,19 @@ def of_plan(home: Home, plan: Plan, planned: PilotPlan, machine: Machine) -> dic
     return {
         "units": {"machine": machine.data(), "rows": [r.data() for r in rows]},
         "evaluating": _evaluating(plan, planned),
+        "growth": _growth(home, plan),
         **of_law(law, plan, planned, machine, most=plan.pilot_bill.rollouts),
     }
+
+
+def _growth(home: Home, plan: Plan) -> dict[str, Any] | None:
+    """Whether the best n is likely to grow with compute; None without a profile or a number of problems."""
+    if not home.has("profile.json"):
+        return None
+    known = home.read("profile.json", "profile")
+    by_right = known.get("samples") == SAMPLES and not known.get("graded")
+    found = n_growth(plan.arm.C, known.get("pool"), known["histogram"] if by_right else None)
+    return None if found is None else found.data()
 
 
 def _evaluating(plan: Plan, planned: PilotPlan) -> dict[str, Any] | None:
