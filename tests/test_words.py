@@ -20,7 +20,8 @@ from words import INSTEAD, OLD_RECORDS
 HOME = Path(__file__).parents[1]
 SOURCE = HOME / "src" / "isocost"
 ROOMS = ("core", *sorted(p.name for p in SOURCE.iterdir() if p.is_dir() and any(p.glob("*.py"))))
-PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", *sorted(str(p.relative_to(HOME)) for p in (HOME / "docs").rglob("*.md")))
+PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md",
+         *sorted(str(p.relative_to(HOME)) for p in (HOME / "docs").rglob("*.md")))
 PHRASES = [(re.compile(phrase.replace(" ", r"\s+"), re.I), instead) for phrase, instead in INSTEAD.items()]
 OUTPUT = re.compile(r"^```(?:text|console)\n.*?^```$", flags=re.M | re.S)
 CODE = re.compile(r"`[^`\n]+`")
