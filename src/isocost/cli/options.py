@@ -118,7 +118,7 @@ def setting_options(f: Callable) -> Callable:
             click.option(
                 "--max-tokens",
                 type=SOME,
-                help="per completion  [default: 4 for the built-in short sums, 160 for puzzles, else 64]",
+                help="per completion  [default: 4 for the built-in short sums, 128 for puzzles, else 64]",
             ),
             click.option(
                 "--samples",

@@ -27,7 +27,7 @@ ALPHABET = "0123456789+-*=%,!" + STEP + END
 LEVELS, LENGTHS = 4, 5
 WEIGHTS = (5, 4, 3, 2, 1)        # of the lengths, where the option is not given: long problems are rarer
 COUNT = 1200                     # problems, where the option is not given
-TOKENS = 160                     # of a completion, by default: the base's longest answers are cut
+TOKENS = 128                     # of a completion, by default: cuts some of the long searches
 TRIES = 100                      # draws in a row that give a known problem, after which there are no more
 _DRAW, _POOL = 101, 102          # addresses of random numbers
 
