@@ -3,8 +3,8 @@
 A small decoder, taught step-by-step answers by imitation and stopped early, as `make_base.py` does for sums. Most
 lessons are easy and short; the hard levels are rare, so that pass rates cover [0, 1] and some problems are out of
 reach. Answers to countdowns show the search with its dead ends, so the model learns to try, to give up and to go on.
-The later lessons have slips, as text by people has: a forgotten carry, a result off by one, a search that stops too early. So the
-base knows more than it does reliably, and reinforcement learning has something to make reliable.
+The later lessons have slips, as text by people has: a forgotten carry, a result off by one, a search that stops too
+early. So the base knows more than it does reliably, and reinforcement learning has something to improve.
 The same seed gives the same weights on the same machine and number of threads.
 """
 
@@ -177,7 +177,9 @@ def write(folder: Path, model: Model, made: dict[str, Any]) -> Path:
     return folder
 
 
-def measure(model: str | Path, samples: int = SAMPLES, count: int = puzzles.COUNT) -> tuple[dict[str, Any], dict[str, Any]]:
+def measure(
+    model: str | Path, samples: int = SAMPLES, count: int = puzzles.COUNT
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Sample the first `count` default problems at temperature 1: the data of rates.json, and its summary."""
     data = str(puzzles.Puzzles(count=count))
     opened = open_setting(setting_with(model=str(model), data=data))
