@@ -4,7 +4,7 @@ A small decoder, taught step-by-step answers by imitation and stopped early, as 
 lessons are easy and short; the hard levels are rare, so that pass rates cover [0, 1] and some problems are out of
 reach. Answers to countdowns show the search with its dead ends, so the model learns to try, to give up and to go on.
 The later lessons have slips, as text by people has: a forgotten carry, a result off by one, a search that stops too
-early. So the base knows more than it does reliably, and reinforcement learning has something to make reliable.
+early. So the base knows more than it does reliably, and reinforcement learning has something to improve.
 The same seed gives the same weights on the same machine and number of threads.
 """
 

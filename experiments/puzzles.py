@@ -1,8 +1,11 @@
-"""What the puzzles are as a training task: `python experiments/puzzles.py --out experiments/results/puzzles.json`.
+"""What the puzzles are as a training task.
 
-Measures the shipped base on the default problems, then trains plain GRPO on them (n = 8, B = 16, 20,000 rollouts, every
-other option at its default but those given after these) and evaluates on the held-out problems before and after. Each run
-has one thread; `cpu_seconds` is processor time of the whole command, its evaluations and start included.
+    python experiments/puzzles.py --lr 5e-5 --out experiments/results/puzzles.json
+    python experiments/puzzles.py --out experiments/results/puzzles_assumed_rate.json
+
+Trains plain GRPO on the default problems (n = 8, B = 16, 20,000 rollouts; options that are not this script's go to
+`isocost train`) and evaluates on the held-out problems before and after. The record has the base's measured rates too.
+Each run has one thread; `cpu_seconds` is processor time of the whole command, its evaluations and start included.
 """
 
 from __future__ import annotations
@@ -62,10 +65,9 @@ def main() -> None:
     asked, extra = parser.parse_known_args()
     os.environ |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
     made = json.loads((MODEL / "config.json").read_text(encoding="utf-8"))["made"]
-    with tempfile.TemporaryDirectory() as work:
-        with ThreadPoolExecutor(asked.side_by_side) as pool:
-            runs = list(pool.map(lambda seed: train(seed, asked.budget, Path(work) / str(seed), extra),
-                                 range(asked.seeds)))
+    with tempfile.TemporaryDirectory() as work, ThreadPoolExecutor(asked.side_by_side) as pool:
+        runs = list(pool.map(lambda seed: train(seed, asked.budget, Path(work) / str(seed), extra),
+                             range(asked.seeds)))
     gains = [r["after"] - r["before"] for r in runs]
     record = {"base": made["pass_at_1"], "runs": runs, "gain": [round(g, 4) for g in gains],
               "mean_gain": round(float(np.mean(gains)), 4)}

@@ -217,6 +217,7 @@ WALKS = {
         full={WAVE: "vcpo bonrlb", "--seeds 5 --budget 2e+13flop": "--seeds 2 --budget 4e11flop"},
         slow=("isocost compare", "python experiments/wave.py"),
     ),
+    "docs/when_n_grows.md": Walk(checkout, slow=("python experiments/nstar_grows.py",)),
 }
 
 

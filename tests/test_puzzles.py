@@ -212,6 +212,7 @@ def shipped():
 
 
 def test_the_shipped_model_states_rates_that_suit_a_study(shipped):
+    assert shipped.extra["made"]["lessons"] == json.loads(json.dumps(asdict(make.Lessons())))
     said, rates = shipped.extra["made"]["pass_at_1"], json.loads((FOLDER / "rates.json").read_text())
     right = np.array(rates["right"]) / rates["samples"]
     assert (rates["data"], len(right), rates["samples"]) == ("puzzles", puzzles.COUNT, 64)
