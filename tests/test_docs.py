@@ -184,6 +184,19 @@ def test_every_measurement_names_its_record():
         assert named and all((HOME / x).exists() for x in named), name
 
 
+def test_the_forecasts_of_real_runs_that_missed_are_those_of_the_record():
+    text = " ".join((HOME / "docs" / "evidence.md").read_text(encoding="utf-8").split())
+    rows = json.loads((HOME / "experiments" / "results" / "law_real.json").read_text(encoding="utf-8"))["real"]
+    whole = rows.pop("all real")
+    held = round(whole["coverage"] * whole["predictions"])
+    assert f"{held} of {whole['predictions']} intervals covered the end" in text
+    assert f"was {whole['error']:.3f} above the forecast" in text
+    missed = {name: row for name, row in rows.items() if row["coverage"] < 1}
+    assert {name.split()[0] for name in missed} == {"level-2"} and not any(row["coverage"] for row in missed.values())
+    errors = [row["error"] for row in missed.values()]
+    assert f"too low, by {min(errors):.2f} to {max(errors):.2f}" in text
+
+
 STEPS = {
     "pilot.json": pilot.PilotPlan,
     "rate.json": rate.RateRule,
