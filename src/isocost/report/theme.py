@@ -65,6 +65,7 @@ CONFIG: Spec = {
         "gridOpacity": 1,
         "ticks": False,
     },
+    "title": {"color": "var(--ink)", "fontSize": 13},
     "header": {"labelColor": "var(--ink)", "titleColor": "var(--soft)", "labelFontSize": 12},
     "axisX": {"grid": False, "domain": True, "domainColor": "var(--line)", "ticks": True},
     "legend": {
