@@ -696,7 +696,12 @@ def test_the_page_opens_with_the_study_in_one_picture(study: Path, page: str):
     assert kinds == {"pilot", "run", "forecast", "mean at the end"} and "sealed forecast" in alt_text
     assert page.index('id="plot-overview"') < page.index("<nav") < page.index('id="plot-reward"')
     assert "At equal rollouts n = " in page
-    assert len({x["C"] for x in rows if x["kind"] == "mean at the end"}) == 1, "both arms at one compute"
+    audited = json.loads((study / "audit.json").read_text())
+    plan = json.loads((study / "plan.json").read_text())
+    arms = [plan["arm"]["n"], next(a["n"] for a in plan["arms"] if a["n"] != plan["arm"]["n"])]
+    ends = {x["n"]: (x["C"], x["reward"]) for x in rows if x["kind"] == "mean at the end"}
+    assert ends == {n: (plan["arm"]["C"], audited[k].get("value", audited[k].get("mean")))
+                    for n, k in zip(arms, ("outcome", "comparison"), strict=True)}
 
 
 def test_labels_are_moved_apart_and_no_further_than_needed():

@@ -21,15 +21,18 @@ def overview(study: Study) -> Safe:
         return Safe("")
     caption = (
         "Left of the dashed line: the pilot, means over seeds, and for each n a fitted curve with its 90 % confidence"
-        " band. Right: the bar is the"
-        " sealed forecast with its 90 % prediction interval, thin lines are the runs trained afterwards, diamonds their"
-        " means."
+        " band. Right: the bar is the sealed forecast with its 90 % prediction interval, thin lines are the runs"
+        " trained afterwards, and diamonds are their means."
     )
     return figure("overview", spec, alt_text, caption, rows)
 
 
 def overview_plot(study: Study) -> tuple[theme.Spec, str, list[Data]]:
-    """(specification, alternative text, the rows behind it); no rows without a forecast or an outcome."""
+    """(specification, alternative text, the rows behind it); no rows without a forecast or an outcome.
+
+    Rows have a kind: "pilot" (n, C, reward, low, high), "run" (n, run, C, reward), "forecast" (C, value, low, high) and
+    "mean at the end" (n, C, reward). C is in rollouts per run.
+    """
     data, n, other = outcome_of(study), prescribed_n(study), comparator(study).get("n")
     if not data or not n or not data["C"]:
         return {}, "", []
@@ -38,7 +41,8 @@ def overview_plot(study: Study) -> tuple[theme.Spec, str, list[Data]]:
     fits = [r for r in pilot if r["kind"] == "fitted"]
     lines = trained_lines(study)
     top = float(data["C"])
-    sealed = [{"C": top, **{k: data["forecast"].get(k) for k in ("value", "low", "high")}}] if data["forecast"] else []
+    bounds = {k: data["forecast"].get(k) for k in ("value", "low", "high")}
+    sealed = [] if None in bounds.values() else [{"C": top, **bounds}]
     ends = [{"n": k, "C": top, "reward": data[name]["value"]}
             for k, name in ((n, "outcome"), (other, "other")) if k and data[name]]
     default = "default " if "default" in str(study["plan"].get("comparison")) else ""
