@@ -70,11 +70,13 @@ def test_files_that_are_named_exist(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(HOME)))
 def test_commands_parse(page):
+    mistakes = []
     for line in lines(page.read_text(encoding="utf-8")):
         try:
             parse(shlex.split(line)[1:])
         except click.ClickException as e:
-            pytest.fail(f"{page.name}: {line}: {e.format_message()}")
+            mistakes.append(f"{page.name}: {line}: {e.format_message()}")
+    assert not mistakes, "\n".join(mistakes)
 
 
 def parse(words: list[str]) -> None:
