@@ -65,8 +65,8 @@ def test_a_forecast_says_what_and_what_would_falsify_it():
     f = sealed()
     assert (f.value, f.low, f.high, f.level) == (0.9, 0.86, 0.94, 0.9) and f.interval.kind == "prediction"
     assert (f.n, f.B, f.C, f.comparator) == (4, 8, 36864, 8) and f.base == pytest.approx(0.4)
-    assert f.runs == tuple(f"train-n4-s{i}" for i in range(4)) and len(f.comparator_runs) == 4
-    assert "4 new runs at n = 4, B = 8, C = 36864" in f.falsifier and "[0.8600, 0.9400]" in f.falsifier
+    assert f.runs == tuple(f"train-n4-s{i}" for i in range(6)) and len(f.comparator_runs) == 6
+    assert "6 new runs at n = 4, B = 8, C = 36864" in f.falsifier and "[0.8600, 0.9400]" in f.falsifier
     other = [replace(c, metric="best@4") for c in own_curves()]
     assert "held-out reward of" in f.falsifier and "held-out best@4 of" in sealed(curves=other).falsifier
 
@@ -75,7 +75,7 @@ def test_naive_forecasts_by_hand():
     last, slope = sealed().naive
     assert last.value == pytest.approx(0.68)                         # mean of 0.66 and 0.70
     assert slope.value == pytest.approx(0.68 + np.log2(9) * 0.08)  # 0.08 a doubling, log2(9) doublings to 36864
-    half = student(0.9, 10) * 0.02 * np.sqrt(1 / 4 + 1 / 2)
+    half = student(0.9, 10) * 0.02 * np.sqrt(1 / 6 + 1 / 2)
     assert (last.low, last.high) == pytest.approx((0.68 - half, 0.68 + half))
 
 

@@ -204,7 +204,7 @@ def promises(p: PilotPlan, unit: str = "rollouts") -> None:
 
 def test_quick_is_the_size_it_says():
     p = planned(preset="quick")
-    assert (p.pilot_bill.rollouts, p.train_bill.rollouts) == (15 * 6144 + 4 * 6144 + 6 * 2048, 8 * 36864)
+    assert (p.pilot_bill.rollouts, p.train_bill.rollouts) == (15 * 10240 + 4 * 10240 + 6 * 4096, 12 * 36864)
     assert len(p.runs) == 15 + 4 + 6
 
 
@@ -311,16 +311,16 @@ def test_evaluations_cost_at_most_a_quarter_of_training_in_the_budgets_unit(text
 def test_exact_evaluations_are_never_cut():
     p = planned(preset="quick")
     assert p.evaluation == EvaluationPlan(256) and p.evaluating(p.bill) == 0 and not p.flags
-    assert p.points == points(6144, 256) and p.probe_points == points(2048, 256)
+    assert p.points == points(10240, 256) and p.probe_points == points(4096, 256)
 
 
 def test_early_points_go_before_samples_and_samples_before_problems():
-    """A pilot of 100 updates a run: 8 evaluations a run at 1 sample each of P problems, or 5 without the early ones."""
+    """A pilot of 160 updates a run: 8 evaluations a run at 1 sample each of P problems, or 5 without the early ones."""
     at = {share: plan_pilot(OWN, preset="quick", evaluation=EvaluationPlan(60, 4), evaluation_share=share, worth=1.0)
-          for share in (0.5, 0.29, 0.25, 0.06, 0.01)}
+          for share in (0.5, 0.17, 0.145, 0.06, 0.01)}
     kept = {share: (len(p.points), p.evaluation.samples, p.evaluation.problems) for share, p in at.items()}
-    assert kept == {0.5: (6, 4, 60), 0.29: (5, 4, 60), 0.25: (4, 4, 60), 0.06: (4, 1, 60), 0.01: (4, 1, 32)}
-    assert at[0.25].points == at[0.5].points[-4:] and at[0.25].train_points(36864)[0] == at[0.25].points[0]
+    assert kept == {0.5: (6, 4, 60), 0.17: (5, 4, 60), 0.145: (4, 4, 60), 0.06: (4, 1, 60), 0.01: (4, 1, 32)}
+    assert at[0.145].points == at[0.5].points[-4:] and at[0.145].train_points(36864)[0] == at[0.145].points[0]
     best = plan_pilot(OWN, preset="quick", evaluation=EvaluationPlan(60, 4), evaluation_share=0.05, attempts=4)
     assert best.evaluation.samples == 4 and best.evaluation.problems < 60, "best@4 keeps its four samples"
 
@@ -395,8 +395,8 @@ def test_the_cheapest_of_the_set_is_taken_and_compared_with_the_default():
     assert [a.C for a in plan.arms] == [36864, 36864] and plan.arm.M == 36864 // 128
     assert plan.arm.lr == pytest.approx(1e-3 * sqrt(128 / 256)) and plan.arm.epochs == pytest.approx(36864 / 16 / 700)
     assert plan.arm.prediction.kind == "prediction" and plan.arm.confidence.kind == "confidence"
-    assert all(c.holds for c in plan.checks) and plan.extrapolation == 6
-    assert [r.name for r in plan.runs][:2] == ["train-n16-s0", "train-n8-s0"] and len(plan.runs) == 8
+    assert all(c.holds for c in plan.checks) and plan.extrapolation == 3.6
+    assert [r.name for r in plan.runs][:2] == ["train-n16-s0", "train-n8-s0"] and len(plan.runs) == 12
     assert plan.points[-1] == 36864 and "cheapest" in plan.chosen and not plan.fallback
 
 
@@ -580,7 +580,7 @@ def test_an_n_that_joins_the_grid_is_as_long_as_the_others_and_moves_no_evaluati
     p = planned(preset="quick")
     wider = p.extended({}, {64: 3})
     assert wider.grid == (2, 4, 8, 16, 32, 64) and wider.unit == 512
-    assert [r.C for r in wider.of_purpose("pilot") if r.n == 64] == [6144] * 3
+    assert [r.C for r in wider.of_purpose("pilot") if r.n == 64] == [10240] * 3
     assert all(wider.points_of(r) == p.points for r in wider.of_purpose("pilot"))
     sees = wider.extended({}, dict.fromkeys(wider.grid, 9))
     assert sees.detectable < 0.6 * p.detectable and f"two n: {sees.detectable:.3f} (80% power" in sees.why
@@ -589,19 +589,19 @@ def test_an_n_that_joins_the_grid_is_as_long_as_the_others_and_moves_no_evaluati
 def test_a_plan_reaches_as_far_as_its_own_arms_allow():
     """n = 16 at four times the others' length says nothing of n = 4 beyond 8 times what n = 4 ran."""
     budget = Budget.parse("5M-rollouts")
-    pilot = replace(planned(preset="quick").extended({16: 4 * 6144}, {}), budget=budget)
+    pilot = replace(planned(preset="quick").extended({16: 4 * 10240}, {}), budget=budget)
     plan = prescription(FakeLaw(VALUES, (4,)), pilot, budget)
-    assert {a.n for a in plan.arms} == {4, 8} and plan.arm.C == 8 * 6144 and plan.extrapolation == 8
+    assert {a.n for a in plan.arms} == {4, 8} and plan.arm.C == 8 * 10240 and plan.extrapolation == 8
     assert any("are left" in flag for flag in plan.flags)
     longer = prescription(FakeLaw(VALUES, (16,)), pilot, budget)
-    assert longer.arm.n == 16 and longer.arm.C == 8 * 6144 and longer.extrapolation == 2
+    assert longer.arm.n == 16 and longer.arm.C == 8 * 10240 and longer.extrapolation == 2
     short = replace(pilot.pilot_bill, rollouts=5_000_000 - 8 * 20_000)
-    with pytest.raises(UserError, match="n = 16, 8, 24576 rollouts"):
+    with pytest.raises(UserError, match="n = 16, 8, 40960 rollouts"):
         prescription(FakeLaw(VALUES, (16,)), pilot, budget, spent=short)
 
 
 @pytest.mark.parametrize(("longer", "seeds", "named"), [
-    ({5: 10**5}, {}, "n = 5 has no pilot runs"), ({4: 6144}, {}, "more than that, got 6144"),
+    ({5: 10**5}, {}, "n = 5 has no pilot runs"), ({4: 10240}, {}, "more than that, got 10240"),
     ({}, {8: 0}, "cannot add 0 runs"), ({}, {1: 3}, "at least 2")])
 def test_what_cannot_be_added_to_a_pilot_is_named(longer, seeds, named):
     with pytest.raises(UserError, match=named):
@@ -612,7 +612,7 @@ def test_extrapolation_in_epochs_is_flagged():
     pilot = planned(preset="quick")
     seen = [curve(r, 0.7) for r in pilot.of_purpose("pilot")]
     told = prescription(FakeLaw(VALUES, (2,)), pilot, curves=seen)
-    assert told.arm.epochs == pytest.approx(36864 / 2 / 700) and told.pilot_epochs == pytest.approx(6144 / 2 / 700)
+    assert told.arm.epochs == pytest.approx(36864 / 2 / 700) and told.pilot_epochs == pytest.approx(10240 / 2 / 700)
     assert any("extrapolates in epochs" in f for f in told.flags)
     quiet = prescription(FakeLaw(VALUES, (16,)), pilot, curves=seen)
     assert not any("extrapolates in epochs" in f for f in quiet.flags)
