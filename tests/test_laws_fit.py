@@ -433,7 +433,7 @@ def test_a_law_that_is_not_identified_says_which_condition_failed(passed, width,
     draws[round(100 * passed):, 2] = 1e9
     arm = SimpleNamespace(n=4, C=np.array([100.0]), fits={SELECT: SimpleNamespace(draws=draws)}, runs=(1,))
     law = SimpleNamespace(arms=(arm,), ns=(4,), flat=False, range=(1.0, 100.0), fallback=lambda: 4, arm=lambda n: arm,
-                          predict=lambda n, C: (None, SimpleNamespace(width=width)))
+                          curve=lambda n, C, kind: SimpleNamespace(low=np.array([0.3]), high=np.array([0.3 + width])))
     found = refusal(law, True, [100.0])
     assert found is None if said is None else said in found.reason
     if said and not said.startswith("p ="):

@@ -1,6 +1,6 @@
 """The law: one curve of reward against compute per n, with its uncertainty, and what a plan computes from it.
 
-A curve's value is the mean over posterior draws. The draws are over parameters *and* over forms: the sigmoid, a slower
+A curve's value is the mean over posterior draws, as its band counts them. The draws are over parameters *and* over forms: the sigmoid, a slower
 and a faster approach to the asymptote (`forms.risen`), each weighted by its fit to the pilot. Reward at several times
 the pilot's compute depends on the form more than on the noise, so an interval from the sigmoid alone is far too narrow
 if the true curve has another form. For curves outside all three forms, a drift is added for every doubling beyond the
@@ -172,7 +172,8 @@ class Law:
     """The fitted pilot. Its queries: `predict`, `curve`, `equal_set`, `best`, `frontier`, `refusal`.
 
     `R0` is the base's (select, audit) reward; `tails` are the forms (1 is the sigmoid) and `weights` their shares of
-    the draws; `inflate` (D,) is each draw's sqrt(dof / chi-squared). If `refused` is set, the law is not identified and
+    the draws; `unlike` is the share of draws in which n are not alike; `inflate` (D,) is each draw's sqrt(dof /
+    chi-squared). If `refused` is set, the law is not identified and
     no prediction should be trusted: use `fallback()`. `data()` writes its JSON, `Law.of` reads it.
     """
 
@@ -188,6 +189,7 @@ class Law:
     flags: tuple[Flag, ...] = ()
     refused: NotIdentified | None = None
     n_star: Growth | NotIdentified | None = None
+    unlike: float = 0.0
 
     @property
     def ns(self) -> tuple[int, ...]:
@@ -260,9 +262,10 @@ class Law:
         if runs < 1:
             raise UserError(f"a prediction is for the mean of at least 1 run, got {runs}")
         paths = self.paths(n, grid, AUDIT)
-        value, far = paths.mean(0), self._doublings(n, grid)
+        far = self._doublings(n, grid)
         variance = (DRIFT * 4 * spread(paths) * far) ** 2
         paths = self._skewed(paths, far)
+        value = paths.mean(0)
         if kind == "prediction":
             variance = variance + (self.noise.sd(grid, paths) * self.inflate[:, None]) ** 2 / runs
         low, high = np.clip(mixture_quantiles(paths, np.sqrt(variance), _tails(self.level)), 0.0, 1.0)
@@ -479,6 +482,7 @@ class Law:
             flags=tuple(Flag(**flag) for flag in data.get("flags", ())),
             refused=NotIdentified(**refused) if refused else None,
             n_star=_growth(star) if star and "draws" in star else NotIdentified(**star) if star else None,
+            unlike=data.get("unlike", 0.0),
         )
         _check(made)
         return made
