@@ -19,10 +19,20 @@ from isocost.chance import Purpose, generator
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
 from isocost.laws.identify import cautions, optimum, refusal
-from isocost.laws.law import AUDIT, SELECT, Fit, FittedArm, Flag, Law
+from isocost.laws.law import AUDIT, BELOW, SELECT, Fit, FittedArm, Flag, Law
 from isocost.stats.forms import fit_many, rise
 from isocost.stats.intervals import Noise, prior_noise, spread
-from isocost.stats.posterior import APART, ArmMean, Chain, correlation, covariance, form_weights, joint, thinned, transient
+from isocost.stats.posterior import (
+    APART,
+    ArmMean,
+    Chain,
+    correlation,
+    covariance,
+    form_weights,
+    joint,
+    thinned,
+    transient,
+)
 from isocost.stats.power import LEVEL
 
 TAILS = (1.0, 0.3, float("inf"))    # the sigmoid first; a slower and a faster approach to the asymptote
@@ -55,7 +65,7 @@ def fit_law(curves: Sequence[Curve], *, margin: float = 0.01, draws: int = 300, 
     inflate = _rounded(np.sqrt(noise.dof / np.repeat(rng.chisquare(noise.dof, (draws + 1) // 2), 2)[:draws]))
     arms, weights = _fit_arms(means, base, noise, draws, rng)
     law = Law(arms, base, noise, inflate, TAILS, tuple(map(float, weights.sum(0))), margin, level, seed,
-              unlike=float(weights[1].sum()))
+              unlike=float(weights[1].sum()), below=BELOW)
     law = replace(law, refused=refusal(law, measured, [c.C[-1] for c in pilot]))
     return replace(law, flags=(*flags, *cautions(law)), n_star=optimum(law))
 

@@ -211,9 +211,9 @@ def joint(seen: Sequence[ArmMean], base: float, tail: float, u: ndarray, aparts:
           ) -> list[Chain]:
     """The posterior of every arm given all arms, under one form, on a grid that is fine where the posterior is.
 
-    One chain for each factor of `aparts` on the steps between n. A first pass covers the whole range, with errors `BLUR`
-    times as large, so that no ridge falls between cells. The draws from it, by uniforms u (arms, 3, D), define the fine
-    grid. The evidence is then rescaled to the whole range, which is the same for every form.
+    One chain for each factor of `aparts` on the steps between n. A first pass covers the whole range, with errors
+    `BLUR` times as large, so that no ridge falls between cells. The draws from it, by uniforms u (arms, 3, D), define
+    the fine grid. The evidence is then rescaled to the whole range, which is the same for every form.
     """
     whole, ns = Grid.of(seen), [arm.n for arm in seen]
     blurred = [whole.likelihood(replace(arm, covariance=BLUR**2 * arm.covariance), base, tail) for arm in seen]
