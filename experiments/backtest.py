@@ -24,7 +24,7 @@ import numpy as np
 from isocost.laws.curves import Curve
 from isocost.laws.fit import fit_law
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parent / "results"
 CUTS, TIMES = (2048, 4096, 8192, 16384), (2, 4, 8)
 
 
