@@ -8,7 +8,8 @@ eight times the cut, as far as they go. Cuts of one set of runs are not independ
 nothing.
 
 Each row holds, by n: whether the 90 % prediction interval `held` the mean reward on the audit problems, by how much
-that lay `above` the value predicted, and the interval's `width`; and whether the law `refused`.
+that lay `above` the value predicted, and the interval's `width`; and whether the law `refused`. `summary` holds means
+by times, `together` the share held and medians over everything.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy as np
 from isocost.laws.curves import Curve
 from isocost.laws.fit import fit_law
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parent / "results"
 CUTS, TIMES = (2048, 4096, 8192, 16384), (2, 4, 8)
 
 
@@ -77,12 +78,23 @@ def summary(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return out
 
 
+def together(found: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Of all predictions, and of those of an identified law: share held, median distance above, median width."""
+    out = {}
+    for name, own in (("all", found), ("identified", [r for r in found if not r["refused"]])):
+        every = [x for r in own for x in r["n"].values()]
+        if every:
+            out[name] = {"predictions": len(every), "held": round(float(np.mean([x["held"] for x in every])), 4),
+                         **{k: round(float(np.median([x[k] for x in every])), 4) for k in ("above", "width")}}
+    return out
+
+
 def main() -> None:
     ask = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     ask.add_argument("--out", type=Path, default=HERE / "backtest.json")
     out = ask.parse_args().out
     found = rows("easy") + rows("hard")
-    told = {"level": 0.9, "summary": summary(found), "rows": found}
+    told = {"level": 0.9, "summary": summary(found), "together": together(found), "rows": found}
     out.write_text(json.dumps(told, indent=1) + "\n")
     for row in told["summary"]:
         print(row)

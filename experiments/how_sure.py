@@ -88,11 +88,12 @@ def _targets(found: Mapping[str, Record]) -> str:
             rows += [(what, wanted, measured, met(holds)) for what, wanted, measured, holds in make(found[name])]
     if not rows:
         return ""
+    rows.sort(key=lambda row: not row[3].startswith(met(False)))      # misses first; the sort is stable
     missed = sum(row[3].startswith(met(False)) for row in rows)
     text = f"{missed} of {len(rows)} targets {'is' if missed == 1 else 'are'} missed."
     if not missed:
         text = f"All {len(rows)} targets are met."
-    return "## Targets\n\n" + markdown_table(["what", "target", "measured", ""], rows) + f"\n{text}\n"
+    return f"## Targets\n\n{text}\n\n" + markdown_table(["what", "target", "measured", ""], rows)
 
 
 PARTS: Mapping[str, Callable[[Record], str]] = {
@@ -103,7 +104,10 @@ PICTURES = {
     "calibration": simulated.pictures, "quickstart_seeds": real.pictures, "compare": comparisons.pictures,
     "verdicts": stopping.pictures,
 }
-TARGETS = {"calibration": simulated.targets, "compare": comparisons.targets, "verdicts": stopping.targets}
+TARGETS = {
+    "quickstart_seeds": real.targets, "backtest": real.backtest_targets, "calibration": simulated.targets,
+    "compare": comparisons.targets, "verdicts": stopping.targets,
+}
 
 if __name__ == "__main__":
     main()

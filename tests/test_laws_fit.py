@@ -331,17 +331,27 @@ def test_an_arm_that_is_cut_to_its_shortest_run_is_flagged():
 
 
 def test_draws_below_the_middle_count_less_the_further_beyond_the_pilot(law):
-    """By hand: nothing at its end, half way to `BELOW` after one doubling, all of it after two and ever after."""
+    """By hand: nothing at its end, half way to 0.75 after one doubling, all of it after two and ever after."""
     draws = np.array([0.2, 0.4, 0.5, 0.6, 0.8])[:, None] * np.ones(4)
     assert law.bend < 0.8
     found = law._skewed(draws, np.array([0.0, 1.0, 2.0, np.inf]))
     assert found[:, 0] == pytest.approx([0.2, 0.4, 0.5, 0.6, 0.8])
-    assert found[:, 1] == pytest.approx([0.5 - 0.3 * 0.825, 0.5 - 0.1 * 0.825, 0.5, 0.6, 0.8])
-    assert found[:, 2] == pytest.approx([0.5 - 0.3 * 0.65, 0.5 - 0.1 * 0.65, 0.5, 0.6, 0.8])
+    assert found[:, 1] == pytest.approx([0.5 - 0.3 * 0.875, 0.5 - 0.1 * 0.875, 0.5, 0.6, 0.8])
+    assert found[:, 2] == pytest.approx([0.5 - 0.3 * 0.75, 0.5 - 0.1 * 0.75, 0.5, 0.6, 0.8])
     assert found[:, 3] == pytest.approx(found[:, 2])
     A = law.arm(16).fits[1].draws[:, 1]
     low, middle = np.quantile(A, [0.05, 0.5], method="weibull")
-    assert law.parameter(16, "A").low == pytest.approx(middle - 0.65 * (middle - low), abs=2e-3)
+    assert law.parameter(16, "A").low == pytest.approx(middle - 0.75 * (middle - low), abs=2e-3)
+
+
+def test_the_weights_of_the_forms_are_named(law):
+    sigmoid, slower, faster = law.weights
+    assert law.how_forms_weigh == (f"sigmoid {sigmoid:.0%}, slower approach {slower:.0%}, faster approach {faster:.0%}"
+                                   f"; n that are not alike {law.unlike:.0%}")
+    assert sum(law.weights) == pytest.approx(1.0) and 0 < law.unlike < 1
+    assert Law.of(json.loads(json.dumps(law.data()))).unlike == pytest.approx(law.unlike)
+    old = Law.of(json.loads(json.dumps({k: v for k, v in law.data().items() if k not in ("unlike", "below")})))
+    assert (old.unlike, old.below) == (0.0, 0.65)
 
 
 def test_residuals_that_only_rise_are_no_bend(law):
@@ -433,7 +443,7 @@ def test_a_law_that_is_not_identified_says_which_condition_failed(passed, width,
     draws[round(100 * passed):, 2] = 1e9
     arm = SimpleNamespace(n=4, C=np.array([100.0]), fits={SELECT: SimpleNamespace(draws=draws)}, runs=(1,))
     law = SimpleNamespace(arms=(arm,), ns=(4,), flat=False, range=(1.0, 100.0), fallback=lambda: 4, arm=lambda n: arm,
-                          predict=lambda n, C: (None, SimpleNamespace(width=width)))
+                          curve=lambda n, C, kind: SimpleNamespace(low=np.array([0.3]), high=np.array([0.3 + width])))
     found = refusal(law, True, [100.0])
     assert found is None if said is None else said in found.reason
     if said and not said.startswith("p ="):

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 
 import altair as alt
 
-from accuracy.pieces import Record, percent, picture, spec
+from accuracy.pieces import Record, Target, covers, percent, picture, spec
 from isocost.report import theme
 from isocost.words import markdown_table
+
+NEAR = 0.01     # largest median of outcome minus forecast, in reward
 
 
 def section(r: Record) -> str:
@@ -56,8 +58,43 @@ def backtest(r: Record) -> str:
         f" predicts the rest of the same runs. Cuts of one set of runs are not independent.{lean} A law that is not"
         " identified still has curves; these are counted separately.\n\n"
         + markdown_table(head, rows)
+        + _together(r)
         + "\n`python experiments/backtest.py --out experiments/results/backtest.json`\n"
     )
+
+
+def _together(r: Record) -> str:
+    if "together" not in r:
+        return ""
+    own = {k: (f"{x['predictions']} predictions, {percent(x['held'])} of the intervals cover, median outcome minus"
+               f" prediction {x['above']:+.4f}, median width {x['width']:.3f}") for k, x in r["together"].items()}
+    return f"\nTogether: {own['all']}. Of an identified law: {own.get('identified', 'none')}.\n"
+
+
+def targets(r: Record) -> list[Target]:
+    """What the quickstarts must show."""
+    rows = [x for x in r["studies"] if x["low"] is not None and x["outcome"] is not None]
+    inside = sum(x["low"] <= x["outcome"] <= x["high"] for x in rows)
+    error = r["summary"]["median_error"]
+    return [
+        (f"real quickstarts: outcome minus forecast, median of {len(rows)}", "at most 0.010 either way",
+         f"{error:+.3f}", abs(error) <= NEAR),
+        (f"real quickstarts: outcome in the 90 % interval, of {len(rows)}", "at least 80 %",
+         percent(inside / len(rows)), inside >= 0.8 * len(rows)),
+    ]
+
+
+def backtest_targets(r: Record) -> list[Target]:
+    """What the forecasts from the first part of real runs must show; an older record has no medians."""
+    if "together" not in r:
+        return []
+    own = r["together"]["all"]
+    return [
+        (f"first part of real runs: outcome minus prediction, median of {own['predictions']}",
+         "at most 0.010 either way", f"{own['above']:+.4f}", abs(own["above"]) <= NEAR),
+        (f"first part of real runs: 90 % interval covers, of {own['predictions']}", "85 to 95 %",
+         percent(own["held"]), covers(own["held"])),
+    ]
 
 
 def pictures(r: Record) -> Iterable[tuple[str, theme.Spec]]:

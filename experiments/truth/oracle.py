@@ -58,7 +58,7 @@ def _drawn(truth: Planted, seen: Sequence[ArmMean], rng: np.random.Generator) ->
     if truth.kind not in TAILS:
         raise UserError(f"an oracle knows the form of {', '.join(TAILS)}, not of {truth.kind}")
     u = rng.random((len(seen), 3, DRAWS))
-    return joint(seen, truth.R0, TAILS[truth.kind], u).draws(u)
+    return joint(seen, truth.R0, TAILS[truth.kind], u)[0].draws(u)
 
 
 def _seen(truth: Planted, curves: Sequence[Curve], held_out: int) -> list[ArmMean]:

@@ -19,13 +19,24 @@ from isocost.chance import Purpose, generator
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
 from isocost.laws.identify import cautions, optimum, refusal
-from isocost.laws.law import AUDIT, SELECT, Fit, FittedArm, Flag, Law
+from isocost.laws.law import AUDIT, BELOW, SELECT, Fit, FittedArm, Flag, Law
 from isocost.stats.forms import fit_many, rise
 from isocost.stats.intervals import Noise, prior_noise, spread
-from isocost.stats.posterior import ArmMean, Chain, correlation, covariance, form_weights, joint, thinned
+from isocost.stats.posterior import (
+    APART,
+    ArmMean,
+    Chain,
+    correlation,
+    covariance,
+    form_weights,
+    joint,
+    thinned,
+    transient,
+)
 from isocost.stats.power import LEVEL
 
 TAILS = (1.0, 0.3, float("inf"))    # the sigmoid first; a slower and a faster approach to the asymptote
+KIN = np.array([0.5, 0.5])          # prior weight of n that are alike, and of n that are not
 LATE = 0.5          # a point's weight is C to this power: late points determine the asymptote (ScaleRL drops early)
 POINTS = 4          # evaluations above C = 0 that an arm needs: for A, Cmid, b and one degree of freedom
 LEAST_SD = 0.7      # least standard error of an evaluation, over the arm's median: early evaluations, before runs
@@ -53,7 +64,8 @@ def fit_law(curves: Sequence[Curve], *, margin: float = 0.01, draws: int = 300, 
     rng = generator(seed, Purpose.BOOTSTRAP, draws)
     inflate = _rounded(np.sqrt(noise.dof / np.repeat(rng.chisquare(noise.dof, (draws + 1) // 2), 2)[:draws]))
     arms, weights = _fit_arms(means, base, noise, draws, rng)
-    law = Law(arms, base, noise, inflate, TAILS, weights, margin, level, seed)
+    law = Law(arms, base, noise, inflate, TAILS, tuple(map(float, weights.sum(0))), margin, level, seed,
+              unlike=float(weights[1].sum()), below=BELOW)
     law = replace(law, refused=refusal(law, measured, [c.C[-1] for c in pilot]))
     return replace(law, flags=(*flags, *cautions(law)), n_star=optimum(law))
 
@@ -188,10 +200,13 @@ def _pool(arms: list[_Means], base: tuple[float, float]) -> tuple[Noise, bool]:
 
 
 def _fit_arms(means: list[_Means], base: tuple[float, float], noise: Noise, draws: int, rng: np.random.Generator
-              ) -> tuple[tuple[FittedArm, ...], tuple[float, ...]]:
-    """Every arm on both splits: least squares for the curve and its folds, a posterior for its uncertainty."""
+              ) -> tuple[tuple[FittedArm, ...], ndarray]:
+    """Every arm on both splits: least squares for the curve and its folds, a posterior for its uncertainty.
+
+    Second, the weights (2, F) of n that are alike and of n that are not, under each form.
+    """
     if not means:
-        return (), tuple(1 / len(TAILS) for _ in TAILS)
+        return (), np.outer(KIN, np.full(len(TAILS), 1 / len(TAILS)))
     fitted = _points(means, base)
     strata = (rng.permutation(draws) + rng.random(draws)) / draws
     u = rng.random((len(means), 3, draws))
@@ -199,11 +214,12 @@ def _fit_arms(means: list[_Means], base: tuple[float, float], noise: Noise, draw
     u[-1, 0] = strata
     drawn = []
     for split in (SELECT, AUDIT):
-        observed = _observed(means, split, noise)
-        chains = [joint(observed, base[split], tail, u) for tail in TAILS]
-        weights.append(form_weights([c.evidence for c in chains]))
-        form = np.searchsorted(np.cumsum(weights[-1])[:-1], (mixed + 0.5) / draws)
-        drawn.append(_drawn(chains, form, u))
+        observed = _observed(means, split, noise, base[split])
+        found = [joint(observed, base[split], tail, u, (1.0, APART)) for tail in TAILS]
+        chains = list(zip(*found, strict=True))                                         # by kinship, then form
+        weights.append(form_weights(np.array([[c.evidence for c in row] for row in chains]), KIN))
+        model = np.searchsorted(np.cumsum(weights[-1])[:-1], (mixed + 0.5) / draws)
+        drawn.append(_drawn([c for row in chains for c in row], model, u))
     arms = []
     for place, (arm, own, moved) in enumerate(zip(means, fitted, _moved(means, base), strict=True)):
         first = arm.runs[0]
@@ -212,29 +228,30 @@ def _fit_arms(means: list[_Means], base: tuple[float, float], noise: Noise, draw
                               tuple(c.seed for c in arm.runs), arm.diverged, arm.C, arm.rewards[SELECT],
                               arm.rewards[AUDIT], arm.values("epochs"), arm.values("seconds"), moved,
                               (fits[SELECT], fits[AUDIT])))
-    return tuple(arms), tuple(float(w) for w in np.mean(weights, 0))
+    return tuple(arms), np.asarray(np.mean(weights, 0))
 
 
-def _drawn(chains: Sequence[Chain], form: ndarray, u: ndarray) -> ndarray:
-    """Draw d of every arm from the chain of form d: (arms, D, 4), the form's index first."""
+def _drawn(chains: Sequence[Chain], model: ndarray, u: ndarray) -> ndarray:
+    """Draw d of every arm from the chain of model d: (arms, D, 4), the form's index first."""
     out = np.empty((u.shape[0], u.shape[2], 4))
     for place, one in enumerate(chains):
-        at = form == place
+        at = model == place
         if at.any():
-            out[:, at] = np.concatenate([np.full((u.shape[0], at.sum(), 1), place), one.draws(u[:, :, at])], -1)
+            form = np.full((u.shape[0], at.sum(), 1), place % len(TAILS))
+            out[:, at] = np.concatenate([form, one.draws(u[:, :, at])], -1)
     return out
 
 
-def _observed(means: list[_Means], split: int, noise: Noise) -> list[ArmMean]:
+def _observed(means: list[_Means], split: int, noise: Noise, base: float) -> list[ArmMean]:
     """Each arm's mean with its covariance, at the few points that are used (`thinned`)."""
     at = thinned(noise.C)
     rho = correlation(noise.C[at], noise.residuals[split][:, at])
     out = []
     for arm in means:
-        error = noise.sd(arm.C, arm.mean(split), split) / np.sqrt(len(arm.runs))
+        error, mean = noise.sd(arm.C, arm.mean(split), split) / np.sqrt(len(arm.runs)), arm.mean(split)
         at, sd = thinned(arm.C), np.maximum(error, LEAST_SD * np.median(error))
-        spread_of_mean = covariance(arm.C[at], sd[at], rho)
-        out.append(ArmMean(arm.runs[0].n, arm.C[at], arm.mean(split)[at], spread_of_mean, noise.dof))
+        spread_of_mean = covariance(arm.C[at], sd[at], rho) + transient(arm.C[at], mean[at], base)
+        out.append(ArmMean(arm.runs[0].n, arm.C[at], mean[at], spread_of_mean, noise.dof))
     return out
 
 

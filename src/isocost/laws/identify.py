@@ -48,7 +48,8 @@ def refusal(law: Law, measured: bool, ends: list[float]) -> NotIdentified | None
         return NotIdentified(why, "a pilot four times as long, at another learning rate if the probe's flags "
                              "suggest one", 4 * again, "--longer all=4x")
     passed = {arm.n: float((arm.fits[SELECT].draws[:, 2] < arm.C[-1]).mean()) for arm in law.arms}
-    widths = {n: law.predict(n, EXTRAPOLATION * law.range[1])[1].width for n in law.ns}
+    bands = {n: law.curve(n, EXTRAPOLATION * law.range[1], "prediction") for n in law.ns}
+    widths = {n: float(band.high[0] - band.low[0]) for n, band in bands.items()}
     narrowest = min(widths, key=lambda n: (widths[n], n))
     furthest = max(passed, key=lambda n: (passed[n], -n))
     short = []

@@ -219,7 +219,7 @@ def _arm_table(law: Law | None, runs: Sequence[Run]) -> Safe:
     note += pooled if law.measured else law.how_runs_differ
     note += (
         ". The asymptote, and the C at half of the gain, are medians over the posterior draws of every curve form, with"
-        " 90 % intervals."
+        f" 90 % intervals. Weights of the forms by their evidence: {law.how_forms_weigh}."
     )
     return join(table(head, body, "Fitted arms"), p(note, cls="soft"))
 
