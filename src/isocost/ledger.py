@@ -98,9 +98,9 @@ class Ledger:
     def saw(self, group: Group) -> None:
         """Count a complete group, before anything is selected from it."""
         rewards = group.rewards.tolist()
-        notes = _columns([r for r in group.rollouts if r.score is not None])
+        notes = _columns([r for r in group.noted if r.score is not None])
         self._tally(group.problem.id, group.problem.variant, rewards, notes)
-        stops = [str(r.stop) for r in group.rollouts]
+        stops = list(map(str, group.stops))
         self._seen.append({"rewards": rewards, "lengths": group.lengths, "stops": stops})
 
     def settle(self, group: Group, fates: Sequence[Fate], cancelled: int = 0) -> None:
@@ -118,13 +118,13 @@ class Ledger:
                 "id": group.problem.id,
                 "variant": group.problem.variant,
                 "version": group.version,
-                "attempts": [r.attempt for r in group.rollouts],
-                "rewards": [None if r.score is None else round(r.score.value, 6) for r in group.rollouts],
+                "attempts": group.attempts,
+                "rewards": [None if s is None else round(s.value, 6) for s in group.scores],
                 "lengths": group.lengths,
-                "stops": [str(r.stop) for r in group.rollouts],
-                "fates": [str(f) for f in fates],
+                "stops": list(map(str, group.stops)),
+                "fates": list(map(str, fates)),
                 "cancelled": cancelled,
-                **_columns(group.rollouts),
+                **_columns(group.noted),
             }
         )
 
@@ -181,6 +181,8 @@ def _columns(rollouts: Sequence[Rollout]) -> dict[str, list[float | None]]:
 
     Raises ValueError for a note that is called like another column of the journal.
     """
+    if not rollouts:
+        return {}
     names = sorted({name for r in rollouts for name in r.numbers})
     if taken := next((name for name in names if name in COLUMNS), None):
         raise ValueError(f"a note cannot be called {taken!r}: the journal has a column of that name")

@@ -15,11 +15,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum, StrEnum
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
+
+if TYPE_CHECKING:
+    from isocost.columns import Columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,13 +289,56 @@ class Group:
     rollouts: tuple[Rollout, ...]
     place: Place = Place(0, 0, 0)
 
+    columns: ClassVar[Columns | None] = None     # of an object: its rollouts as arrays, until they are read
+
+    @classmethod
+    def drawn(cls, problem: Problem, place: Place, columns: Columns) -> Group:
+        """A group whose rollouts are arrays. `rollouts` makes them objects when it is first read."""
+        group = object.__new__(cls)
+        group.__dict__.update(problem=problem, place=place, columns=columns)
+        return group
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "rollouts" or self.columns is None:
+            raise AttributeError(f"a Group has no {name!r}")
+        made = self.__dict__["rollouts"] = self.columns.rollouts()
+        return made
+
+    @property
+    def size(self) -> int:
+        return len(self.rollouts if self.columns is None else self.columns)
+
+    @property
+    def attempts(self) -> list[int]:
+        return [r.attempt for r in self.rollouts] if self.columns is None else self.columns.attempts
+
+    @property
+    def scores(self) -> list[Score | None]:
+        return [r.score for r in self.rollouts] if self.columns is None else self.columns.scores
+
+    @property
+    def stops(self) -> list[Stop]:
+        return [r.stop for r in self.rollouts] if self.columns is None else self.columns.stops
+
+    @property
+    def ages(self) -> bool:
+        """Whether the policy wrote any of it in its own wave: replays, and what an earlier wave started, do not age."""
+        return self.columns is not None or any(r.origin == "policy" for r in self.rollouts)
+
+    @property
+    def noted(self) -> tuple[Rollout, ...]:
+        """The rollouts, for their notes; empty where none can have any."""
+        return self.rollouts if self.columns is None else ()
+
     @property
     def rewards(self) -> Float[ndarray, "G"]:
-        return np.array([r.score.value for r in self.rollouts if r.score is not None], dtype=np.float32)
+        return np.array([s.value for s in self.scores if s is not None], dtype=np.float32)
 
     @cached_property
     def version(self) -> int:
         """The oldest policy version that wrote any of it, without replays and what an earlier wave started."""
+        if self.columns is not None:
+            return self.columns.version
         fresh = [s.version for r in self.rollouts if r.origin == "policy" for s in r.segments]
         chosen = np.concatenate(fresh) if fresh else np.zeros(0, dtype=np.int64)
         chosen = chosen[chosen >= 0]
@@ -301,6 +347,8 @@ class Group:
     @cached_property
     def lengths(self) -> list[int]:
         """Tokens that the policy sampled in each rollout, over all its segments."""
+        if self.columns is not None:
+            return self.columns.lengths
         roles = [s.role for r in self.rollouts for s in r.segments]
         if not roles:
             return [0] * len(self.rollouts)

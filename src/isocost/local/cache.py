@@ -21,6 +21,7 @@ from isocost.local.decoder import Attend, Config, Decoder, causal
 from isocost.local.native import Tape
 from isocost.local.sampling import draw, truncate
 from isocost.local.weights import checksum
+from isocost.types import Place
 from isocost.world import Weights
 
 TILE = 16        # rows and keys are padded to multiples of it: measured, products of 4 rows or more keep rows' bits
@@ -356,6 +357,24 @@ class NativeCache:
         tape = Tape(self.kernel, start, rows, own)
         self._taped[tape] = new
         return tape
+
+    def wave(
+        self, prompts: Sequence[Sequence[int]], attempts: Sequence[Sequence[int]], limits: list[int],
+        places: Sequence[Place], temperature: float, ends: ndarray,
+    ) -> tuple[ndarray, ndarray, ndarray, list[Tape]] | None:
+        """Answers to prompts, each group on a tape: (R, W) ids and log-probs, (R,) counts, and the tapes.
+
+        None if the tapes do not fit. A row whose logits were not finite ends in an id that is not a token.
+        """
+        own = [max(k - 1, 1) for k in limits]
+        sizes = [
+            self.kernel.tape_bytes(len(p) + len(a) * k) for p, a, k in zip(prompts, attempts, own, strict=True)
+        ]
+        if sum(self._taped.values()) + sum(sizes) > self.tape_bytes:
+            return None
+        ids, logp, count, tapes = self.kernel.wave(prompts, attempts, limits, places, temperature, ends)
+        self._taped.update(zip(tapes, sizes, strict=True))
+        return ids, logp, count, tapes
 
     def read_again(self, starts: list[ndarray], own: list[ndarray]) -> None:
         self._read_homes(list({id(home): home for home in self._homes[: len(own)]}.values()))

@@ -114,20 +114,39 @@ class LocalLearner:
         spot = torch.from_numpy(units.row * batch.tokens.shape[1] + units.position)
         return self._placed(logp, entropy, spot, batch)
 
+    def _forward_taped(self, batch: Batch) -> Forward | None:
+        """`forward` of groups that all lie on the sampler's tapes, as leaves of the graph; None if they do not."""
+        if self._kernel is None or batch.kept or not batch.groups:
+            return None
+        tapes = self._tapes(batch)
+        found = [t for t in tapes if t is not None]
+        if len(found) < len(tapes):
+            return None
+        out = self._native().taped([g.size for g in batch.groups], found, batch)
+        if out is None:
+            return None
+        read = sum(t.size for t in found)
+        self._read, self.spared, self._passes = self._read + read, self.spared + read, self._passes + 1
+        return Forward(*(x.requires_grad_() for x in out))
+
+    def _tapes(self, batch: Batch) -> list[Tape | None]:
+        """For each group the sampler's tape, if it was sampled with the learner's current weights."""
+        engine = self.sampler
+        if engine is None or not engine.tapes or not isinstance(engine.cache, NativeCache):
+            return [None] * len(batch.groups)
+        if not torch.equal(engine.cache.flat, self._flat):
+            return [None] * len(batch.groups)
+        return [engine.tapes.get(g.place) for g in batch.groups]
+
     def _left(self, batch: Batch) -> list[Tape | None]:
         """For each row the sampler's tape of its group, if it was sampled with the learner's current weights.
 
         Only for a gradient: a score without one is computed by the learner alone.
         """
-        engine = self.sampler
-        cache = None if engine is None else engine.cache
-        if engine is None or not engine.tapes or not isinstance(cache, NativeCache) or not torch.is_grad_enabled():
+        if not torch.is_grad_enabled():
             return [None] * len(batch.rollout)
-        if not torch.equal(cache.flat, self._flat):
-            return [None] * len(batch.rollout)
-        sizes = [len(g.rollouts) for g in batch.groups]
+        tapes, sizes = self._tapes(batch), [g.size for g in batch.groups]
         of = np.repeat(np.arange(len(sizes)), sizes)[batch.rollout.numpy()]
-        tapes = [engine.tapes.get(g.place) for g in batch.groups]
         return [tapes[g] for g in of.tolist()]
 
     @staticmethod
@@ -198,10 +217,13 @@ class LocalLearner:
         for part in self._parts(batch):
             part = _moved(part, self.device)
             assert part.weight is not None
-            out = self.forward(part)
+            taped = self._forward_taped(part)
+            out = taped or self.forward(part)
             per_token, said = loss(out, part)
             total = torch.where(part.mask, per_token * part.weight, 0.0).sum()
             total.backward()
+            if taped is not None and self._kernel is not None and taped.logp.grad is not None:
+                self._kernel.taped_backward(taped.logp.grad, taped.entropy.grad, self._grad)
             said = {"entropy": out.entropy, **said}
             means = torch.stack([v.detach() for v in said.values()]).where(part.mask, 0.0).sum((1, 2))
             lines.append(torch.cat((total.detach()[None], means, part.mask.sum()[None])))

@@ -8,7 +8,8 @@
 // Vectors are the compiler's own (GCC, Clang), as wide as the machine's. Lengths that vectors run along (hidden, the
 // feed-forward's width, the head's width) are multiples of `L`, as native.py checks.
 //
-// Read in this order: vectors, products, threads, model, attention, forward, draws, backward, units; here are the calls.
+// Read in this order: vectors, products, threads, model, attention, forward, draws, backward, units; here are the calls,
+// and in wave.h those that do several of them at once.
 
 #include "threads.h"
 #include "units.h"
@@ -327,3 +328,5 @@ int64_t isocost_tape_bytes(Model* m, int64_t tokens) {  // of one tape for this 
     return tokens * (s.layers * (8 * s.hidden + item * (s.qkv() + s.q() + 2 * s.mlp + 2 * s.kv())) + 4 * s.hidden);
 }
 }
+
+#include "wave.h"

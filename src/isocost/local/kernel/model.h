@@ -95,6 +95,15 @@ struct Tape {
     }
 };
 
+struct Laid {  // the arguments of a learner's pass over units, see `isocost_forward`; `spot` is where each mask is in (N, T)
+    std::vector<int64_t> first_span, counts, lead, ids, first_mask, at, target, given, spot;
+    std::vector<float> temperature, logp, entropy;
+    void clear() {
+        for (auto* v : {&first_span, &counts, &lead, &ids, &first_mask, &at, &target, &given, &spot}) v->clear();
+        temperature.clear();
+    }
+};
+
 struct Model {
     int users = 1;  // Python's handle and its tapes, which Python may free in any order
     Shape s;
@@ -107,6 +116,7 @@ struct Model {
     std::vector<Arena> arenas;
     std::vector<std::unique_ptr<Tape>> tapes;  // of units that the learner read itself
     std::vector<Tape*> taped;  // of all units of the last forward pass
+    Laid laid;
     std::vector<std::unique_ptr<Tape>> spare;  // the sampler's, not in use
     std::vector<std::vector<float>> sums;  // gradients of the threads other than the first
 };
