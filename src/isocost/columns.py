@@ -131,9 +131,9 @@ class Rows(NamedTuple):
 
 def padded(columns: Sequence[Columns]) -> Rows:
     """The rows of these groups, prompts and answers, without making rollouts."""
-    parts = [(c.wave.written, slice(c.first, c.last)) for c in columns]
+    parts = _adjoining(columns)
     sizes = [len(c) for c in columns]
-    count = np.concatenate([w.count[part] for w, part in parts])
+    count = _joined([w.count[part] for w, part in parts])
     prompt = np.repeat(np.array([len(c.prompt) for c in columns]), sizes)
     length = prompt + count
     here = np.arange(length.max(initial=1))
@@ -141,13 +141,25 @@ def padded(columns: Sequence[Columns]) -> Rows:
     mask &= ~before
     tokens, logp = np.zeros(mask.shape, dtype=np.int64), np.zeros(mask.shape, dtype=np.float32)
     tokens[before] = [t for c, k in zip(columns, sizes, strict=True) for _ in range(k) for t in c.prompt]
-    tokens[mask] = np.concatenate([w.tokens[part][_filled(w, part)] for w, part in parts])
-    logp[mask] = np.concatenate([w.logp[part][_filled(w, part)] for w, part in parts])
+    filled = [np.arange(w.tokens.shape[1]) < w.count[part, None] for w, part in parts]
+    tokens[mask] = _joined([w.tokens[part][some] for (w, part), some in zip(parts, filled, strict=True)])
+    logp[mask] = _joined([w.logp[part][some] for (w, part), some in zip(parts, filled, strict=True)])
     return Rows(
-        tokens, mask, logp, length, np.repeat([w.version for w, _ in parts], sizes),
+        tokens, mask, logp, length, np.repeat([c.version for c in columns], sizes),
         np.repeat(np.array([c.wave.sampling.temperature for c in columns], dtype=np.float32), sizes),
     )
 
 
-def _filled(w: Written, part: slice) -> Bool[ndarray, "G W"]:
-    return np.arange(w.tokens.shape[1]) < w.count[part, None]
+def _adjoining(columns: Sequence[Columns]) -> list[tuple[Written, slice]]:
+    """The rows of these groups, those that are neighbours in one wave together."""
+    parts: list[tuple[Written, slice]] = []
+    for c in columns:
+        first = c.first
+        if parts and parts[-1][0] is c.wave.written and parts[-1][1].stop == first:
+            first = parts.pop()[1].start
+        parts.append((c.wave.written, slice(first, c.last)))
+    return parts
+
+
+def _joined(parts: list[ndarray]) -> ndarray:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

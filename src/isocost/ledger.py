@@ -168,12 +168,16 @@ class Ledger:
         t = self.tallies.setdefault((problem_id, variant), Tally())
         t.last = self.step
         if rewards:
-            r = np.array(rewards, dtype=np.float64).round(6)  # as the journal keeps them, so a replay is exact
-            total = float(r.sum())
-            t.tries, t.total, t.square = t.tries + len(r), t.total + total, t.square + float((r * r).sum())
-            t.recent = [*t.recent[-15:], total / len(r)]
-            known = {k: tuple(each) for k, each in (notes or {}).items() if any(x is not None for x in each)}
-            self.history.setdefault(self.step, []).append(Seen(problem_id, variant, tuple(r.tolist()), known))
+            if all([r == 0.0 or r == 1.0 for r in rewards]):     # exact in any order of summation
+                each, total = tuple(rewards), float(sum(rewards))
+                square = total
+            else:
+                r = np.array(rewards, dtype=np.float64).round(6)  # as the journal keeps them, so a replay is exact
+                each, total, square = tuple(r.tolist()), float(r.sum()), float((r * r).sum())
+            t.tries, t.total, t.square = t.tries + len(each), t.total + total, t.square + square
+            t.recent = [*t.recent[-15:], total / len(each)]
+            known = {k: tuple(x) for k, x in (notes or {}).items() if any(y is not None for y in x)}
+            self.history.setdefault(self.step, []).append(Seen(problem_id, variant, each, known))
 
 
 def _columns(rollouts: Sequence[Rollout]) -> dict[str, list[float | None]]:

@@ -334,21 +334,25 @@ class Group:
     def rewards(self) -> Float[ndarray, "G"]:
         return np.array([s.value for s in self.scores if s is not None], dtype=np.float32)
 
-    @cached_property
+    @property
     def version(self) -> int:
         """The oldest policy version that wrote any of it, without replays and what an earlier wave started."""
-        if self.columns is not None:
-            return self.columns.version
+        return self._version if self.columns is None else self.columns.version
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens that the policy sampled in each rollout, over all its segments."""
+        return self._lengths if self.columns is None else self.columns.lengths
+
+    @cached_property
+    def _version(self) -> int:
         fresh = [s.version for r in self.rollouts if r.origin == "policy" for s in r.segments]
         chosen = np.concatenate(fresh) if fresh else np.zeros(0, dtype=np.int64)
         chosen = chosen[chosen >= 0]
         return int(chosen.min()) if len(chosen) else 0
 
     @cached_property
-    def lengths(self) -> list[int]:
-        """Tokens that the policy sampled in each rollout, over all its segments."""
-        if self.columns is not None:
-            return self.columns.lengths
+    def _lengths(self) -> list[int]:
         roles = [s.role for r in self.rollouts for s in r.segments]
         if not roles:
             return [0] * len(self.rollouts)

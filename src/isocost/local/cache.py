@@ -308,6 +308,8 @@ class NativeCache:
         self.config = config
         self.decoder = Decoder(config).requires_grad_(False)
         self.flat = native.flatten(self.decoder)
+        self._mine = dict(self.decoder.named_parameters())
+        self._loaded: tuple[native.Flat, int] | None = None      # the weights in use, and their version
         self.kernel = native.Kernel(self.decoder, body, threads)
         self._own_room = 0
         self.tape_bytes = tape_bytes
@@ -317,10 +319,20 @@ class NativeCache:
         self._spans = np.zeros((0, native.SPAN), dtype=np.int64)
 
     def load(self, weights: Weights) -> None:
-        with torch.no_grad():
-            mine = dict(self.decoder.named_parameters())
-            torch._foreach_copy_(list(mine.values()), [weights[k] for k in mine])
+        if isinstance(weights, native.Flat) and weights.flat.shape == self.flat.shape:
+            self.flat.copy_(weights.flat)
+            self._loaded = weights, weights.version
+        else:
+            with torch.no_grad():
+                torch._foreach_copy_(list(self._mine.values()), [weights[k] for k in self._mine])
+            self._loaded = None
         self.kernel.load(self.flat)
+
+    def holds(self, weights: native.Flat) -> bool:
+        """Whether these are the weights in use."""
+        if self._loaded is not None and self._loaded[0] is weights and self._loaded[1] == weights.version:
+            return True
+        return torch.equal(self.flat, weights.flat)
 
     def checksum(self, weights: Weights | None = None) -> str:
         return checksum(dict(self.decoder.named_parameters()) if weights is None else weights)

@@ -25,7 +25,7 @@ from isocost.local.cache import NativeCache
 from isocost.local.decoder import Config, Decoder, attention, wide
 from isocost.local.engine import LocalEngine
 from isocost.local.layout import Rows, Shared, Units
-from isocost.local.native import Kernel, Tape, flatten
+from isocost.local.native import Flat, Kernel, Tape, flatten
 from isocost.local.sampling import check, truncate
 from isocost.meter import Meter
 from isocost.types import Cost, Sampling
@@ -125,16 +125,16 @@ class LocalLearner:
         out = self._native().taped([g.size for g in batch.groups], found, batch)
         if out is None:
             return None
-        read = sum(t.size for t in found)
+        *leaves, read = out
         self._read, self.spared, self._passes = self._read + read, self.spared + read, self._passes + 1
-        return Forward(*(x.requires_grad_() for x in out))
+        return Forward(*(x.requires_grad_() for x in leaves))
 
     def _tapes(self, batch: Batch) -> list[Tape | None]:
         """For each group the sampler's tape, if it was sampled with the learner's current weights."""
         engine = self.sampler
         if engine is None or not engine.tapes or not isinstance(engine.cache, NativeCache):
             return [None] * len(batch.groups)
-        if not torch.equal(engine.cache.flat, self._flat):
+        if not engine.cache.holds(self._weights):
             return [None] * len(batch.groups)
         return [engine.tapes.get(g.place) for g in batch.groups]
 
@@ -231,9 +231,9 @@ class LocalLearner:
         loss_sum, *of_mask, count = torch.stack(lines).sum(0).tolist()
         return {"loss": loss_sum} | {k: v / max(count, 1.0) for k, v in zip(names, of_mask, strict=True)}
 
-    def weights(self) -> dict[str, Tensor]:
+    def weights(self) -> Flat:
         """The weights, not a copy: an update changes them."""
-        return {k: p.detach() for k, p in self.decoder.named_parameters()}
+        return self._weights
 
     def state(self) -> dict[str, Tensor]:
         """A copy of all that an exact continuation needs."""
@@ -265,6 +265,7 @@ class LocalLearner:
         if self._kernel is not None:
             out._kernel, out._loaded = Kernel(out.decoder, self.decoder.body, self._kernel.threads), -1
             out._flat = flatten(out.decoder)
+        out._weights = Flat(out.decoder, out._flat)
         return out
 
     @torch.inference_mode()
@@ -339,12 +340,15 @@ class LocalLearner:
         for p in named.values():
             here = slice(at, at + p.numel())
             p.data, p.grad, at = self._flat[here].view(p.shape), self._grad[here].view(p.shape), at + p.numel()
+        self._weights = Flat(self.decoder, self._flat)
 
     def _descend(self, lr: float) -> float:
         """Clip the gradient, and step if it is finite. Returns its norm before clipping."""
         norm = torch.linalg.vector_norm(self._grad)
         if np.isfinite(float(norm)):
-            self._grad.mul_((self.adam.max_norm / (norm + 1e-6)).clamp(max=1.0))
+            share = (self.adam.max_norm / (norm + 1e-6)).clamp(max=1.0)
+            if share < 1:
+                self._grad.mul_(share)
             self._step(lr)
         return float(norm)
 
@@ -386,9 +390,9 @@ class LocalLearner:
     def _native(self) -> Kernel:
         """The kernel, with the current weights."""
         assert self._kernel is not None
-        now = self._flat._version + sum(p._version for p in self.decoder.parameters())
+        now = self._weights.version
         if now != self._loaded:
-            self._kernel.load(self._flat, backward=True)
+            self._kernel.load(self._flat)
             self._loaded = now
         return self._kernel
 

@@ -91,13 +91,13 @@ class Kernel:
         if getattr(self, "_model", None):
             self._call.isocost_close(self._model)
 
-    def load(self, flat: Tensor, *, backward: bool = False) -> None:
+    def load(self, flat: Tensor) -> None:
         """Use these weights: (parameters,) float32, in the order of `Decoder.named_parameters()`.
 
-        The vector is kept, not copied: embeddings and norms are read from it. `backward` prepares `backward()` too.
+        The vector is kept, not copied, and laid out when first needed: load again after a change in place.
         """
         self._flat = flat
-        self._call.isocost_load(self._model, ctypes.c_void_p(flat.data_ptr()), ctypes.c_int(backward))
+        self._call.isocost_load(self._model, ctypes.c_void_p(flat.data_ptr()))
 
     def memory(self, tokens: int) -> int:
         """Numbers in the keys and values of this many tokens, all layers; see `room`."""
@@ -193,20 +193,20 @@ class Kernel:
         ]
         return ids, logp, wrote, tapes
 
-    def taped(self, rows: Sequence[int], tapes: Sequence[Tape], batch: Batch) -> tuple[Tensor, Tensor] | None:
+    def taped(self, rows: Sequence[int], tapes: Sequence[Tape], batch: Batch) -> tuple[Tensor, Tensor, int] | None:
         """(N, T) log-probs and entropies of the masked tokens, zero elsewhere, of groups that lie on these tapes.
 
-        `rows` says how many each group has. Prepares `taped_backward`. None if the rows are not those of the tapes.
+        And the number of tokens on the tapes. `rows` says how many each group has. Prepares `taped_backward`. None if the rows are not those of the tapes.
         """
         logp, entropy = torch.zeros(batch.tokens.shape), torch.zeros(batch.tokens.shape)
         numbers = np.array([rows, [t.pointer for t in tapes]], dtype=np.int64)
         given = [x.contiguous() for x in (batch.tokens, batch.mask, batch.length, batch.temperature)]
         self._taped = tapes
-        done = self._call.isocost_taped(
+        read = self._call.isocost_taped(
             self._model, len(rows), _address(numbers[0]), _address(numbers[1]), *batch.tokens.shape,
             *(x.data_ptr() for x in given), logp.data_ptr(), entropy.data_ptr(),
         )
-        return (logp, entropy) if done else None
+        return (logp, entropy, read) if read else None
 
     def taped_backward(self, logp: Tensor, entropy: Tensor | None, grad: Tensor) -> None:
         """Add to `grad` (parameters,) the gradient, from those (N, T) of the last `taped`."""
@@ -268,11 +268,6 @@ class Tape:
         tape._call, tape._model = kernel._call, kernel._model
         return tape
 
-    @property
-    def size(self) -> int:
-        """The number of its tokens."""
-        return len(self.tokens)
-
     @cached_property
     def tokens(self) -> ndarray:
         """Those of the prompt, and then what each row has read."""
@@ -313,6 +308,19 @@ def _offsets(decoder: Decoder) -> tuple[ndarray, int]:
     parts = ("norm1", "qkv", "qkv_bias", "q_norm", "k_norm", "out", "norm2", "gate_up", "down")
     names = ["embed", "norm", "head", *(f"blocks.{i}.{x}" for i in range(decoder.config.layers) for x in parts)]
     return np.array([where.get(name, -1) for name in names], dtype=np.int64), size
+
+
+class Flat(dict[str, Tensor]):
+    """A module's weights by name, all views of the vector `flat`, in the order of its parameters."""
+
+    def __init__(self, module: nn.Module, flat: Tensor):
+        self.flat, self._parameters = flat, list(module.parameters())
+        super().__init__((name, p.detach()) for name, p in module.named_parameters())
+
+    @property
+    def version(self) -> int:
+        """Grows with every change in place, of the vector or of one of its views."""
+        return self.flat._version + sum([p._version for p in self._parameters])
 
 
 def flatten(module: nn.Module) -> Tensor:

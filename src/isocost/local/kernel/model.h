@@ -110,6 +110,7 @@ struct Model {
     float eps;
     long size, embed, norm, head;
     const float* flat = nullptr;
+    bool laid_out = false, laid_out_back = false;  // whether the panels are those of the weights in `flat`
     std::vector<float> turn_c, turn_s;  // (positions, head_dim): cosines, and sines with signs
     std::vector<Block> blocks;
     Panels to_logits, of_logits;

@@ -137,7 +137,7 @@ int isocost_wave(Model* m, int64_t groups, const int64_t* lengths, const int64_t
 }
 
 // The learner's forward pass over groups that the sampler left on tapes, (N, T) each; positions that are not masked stay
-// as they are. False, and nothing is done, if the rows are not those of the tapes.
+// as they are. Returns the number of tokens on the tapes; 0, and nothing is done, if the rows are not those of the tapes.
 int isocost_taped(Model* m, int64_t groups, const int64_t* rows, const int64_t* tapes, int64_t N, int64_t T,
                   const int64_t* tokens, const uint8_t* mask, const int64_t* length, const float* temperature,
                   float* logp, float* entropy) {
@@ -147,7 +147,7 @@ int isocost_taped(Model* m, int64_t groups, const int64_t* rows, const int64_t* 
                     a.at.data(), a.target.data(), a.temperature.data(), a.given.data(), a.logp.data(),
                     a.entropy.data(), 1);
     for (size_t k = 0; k < a.spot.size(); k++) logp[a.spot[k]] = a.logp[k], entropy[a.spot[k]] = a.entropy[k];
-    return 1;
+    return (int)a.ids.size();
 }
 
 // The backward pass of `isocost_taped`, from (N, T) gradients; `d_entropy` may be null.
