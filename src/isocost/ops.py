@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial, wraps
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
+from numpy import ndarray
 from torch import Tensor
 
 from isocost.batch import Batch, Forward
@@ -34,24 +36,29 @@ def in_groups(f: Callable[[Tensor], Tensor], x: Float[Tensor, "R"], batch: Batch
     """f: (G,) -> (G,) on one number per rollout, for each group separately; exactly 0 where a group's x are equal."""
     out, known = torch.zeros_like(x), dict[bytes, Tensor]()
     numbers = x.detach().cpu().numpy()
-    for siblings in siblings_of(batch):
-        values = numbers[siblings.cpu().numpy()]
+    for siblings in _siblings(batch):
+        values = numbers[siblings]
         if (values == values[0]).all():
             continue
-        key = values.tobytes()      # groups with the same numbers are computed once
-        if key not in known:
-            known[key] = f(x[siblings])
-        out[siblings] = known[key]
+        here, key = torch.from_numpy(siblings), values.tobytes()
+        if key not in known:        # groups with the same numbers are computed once
+            known[key] = f(x[here])
+        out[here] = known[key]
     return out
 
 
 def siblings_of(batch: Batch) -> list[Tensor]:
     """Indices of the rollouts of each (group, cohort): a list of (G,)."""
-    if len(batch.group) < 2 or bool((batch.group[1:] >= batch.group[:-1]).all()):
-        order = torch.arange(len(batch.group), device=batch.group.device)
-    else:
-        order = torch.argsort(batch.group, stable=True)
-    return list(order.split(torch.unique_consecutive(batch.group[order], return_counts=True)[1].tolist()))
+    return [torch.from_numpy(x).to(batch.group.device) for x in _siblings(batch)]
+
+
+def _siblings(batch: Batch) -> list[Int[ndarray, "G"]]:
+    group = batch.group.cpu().numpy()
+    if not len(group):
+        return []
+    order = np.argsort(group, kind="stable")
+    begin = [0, *(np.flatnonzero(np.diff(group[order])) + 1).tolist(), len(group)]
+    return [order[a:b] for a, b in zip(begin, begin[1:], strict=False)]
 
 
 def spread(x: Float[Tensor, "R"], batch: Batch) -> Float[Tensor, "N T"]:
@@ -96,7 +103,7 @@ def row_mean(x: Float[Tensor, "N T"], mask: Bool[Tensor, "N T"]) -> Float[Tensor
 def lengths(batch: Batch) -> Float[Tensor, "R"]:
     """Sampled tokens per rollout."""
     out = torch.zeros_like(batch.reward)
-    return out.index_add(0, batch.rollout, batch.mask.sum(-1).to(out.dtype))
+    return out.index_add_(0, batch.rollout, batch.mask.sum(-1, dtype=out.dtype))
 
 
 def log_ratio(out: Forward, batch: Batch) -> Float[Tensor, "N T"]:

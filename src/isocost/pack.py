@@ -78,13 +78,13 @@ def _pack_columns(groups: tuple[Group, ...], columns: Sequence[Columns], version
         mask=mask,
         logp=torch.from_numpy(rows.logp),
         role=torch.from_numpy(np.where(rows.mask, _OWN, _PROMPT)),
-        turn=torch.from_numpy(rows.mask.astype(np.int64) - 1),
+        turn=mask.long() - 1,
         length=torch.from_numpy(rows.length),
         temperature=torch.from_numpy(rows.temperature),
         rollout=torch.arange(N),
-        reward=torch.from_numpy(np.array(
-            [_scored(g, i, s) for g in groups for i, s in enumerate(g.scores)], dtype=np.float32
-        )),
+        reward=torch.tensor(
+            [_scored(g, i, s) for g in groups for i, s in enumerate(g.scores)], dtype=torch.float32
+        ),
         group=torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes)),
         age=torch.from_numpy(version - rows.version),
         groups=groups,

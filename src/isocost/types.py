@@ -121,6 +121,13 @@ class Cost:
     def data(self) -> dict[str, int | float]:
         return {**self.counts(), "seconds": round(self.seconds, 6)}
 
+    def values(self) -> list[int | float]:
+        """The values of `data()`: one list for every charge."""
+        return [
+            self.rollouts, self.prefill, self.decode, self.score, self.train, self.updates, self.env_steps,
+            self.verify, round(self.seconds, 6),
+        ]
+
     @staticmethod
     def of(data: Mapping[str, Any]) -> Cost:
         """The cost that `data()` wrote."""
