@@ -6,7 +6,7 @@ Shapes are in the letters of `isocost.types`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
@@ -38,7 +38,12 @@ class Batch:
     extra: Mapping[str, Float[Tensor, "N T"]] = field(default_factory=dict)
 
     def but(self, **changes) -> Batch:
-        return replace(self, **changes)
+        if unknown := changes.keys() - self.__dict__.keys():
+            raise TypeError(f"a Batch has no {', '.join(sorted(unknown))}")
+        out = object.__new__(type(self))     # `dataclasses.replace` takes ten times as long
+        out.__dict__.update(self.__dict__)
+        out.__dict__.update(changes)
+        return out
 
     def rows(self, index: Tensor) -> Batch:
         """Some rows of it. Fields over rollouts stay whole, because `rollout` points into them."""

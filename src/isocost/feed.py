@@ -20,7 +20,7 @@ from typing import Any
 from isocost import chance, meter
 from isocost.gather import together
 from isocost.ledger import Ledger
-from isocost.seams import Attempts, Recipe, Wave
+from isocost.seams import Attempts, Pace, Recipe, Wave, Whole
 from isocost.types import Cost, Fate, Group, Place, Problem
 from isocost.world import World
 
@@ -66,6 +66,7 @@ class Feed:
                 f"a run's budget counts {', '.join(UNITS)}; not {', '.join(sorted(unknown)) or 'nothing'}"
             )
         self.recipe, self.world, self.ledger, self.budget = recipe, world, ledger, budget
+        self.whole = Whole.of(recipe)
         self.in_flight: deque[asyncio.Task[list[Played]]] = deque()
         self.started: list[tuple[Group, meter.Tab]] = []  # groups in flight, and the cost of each so far
         self.held: list[Played] = []  # selected groups beyond the last step's size, not yet stale
@@ -107,17 +108,17 @@ class Feed:
             self.ledger.saw(one.group)
         out = []
         for one in self._young(wave):
-            rollouts = one.group.rollouts
-            scored = [r for r in rollouts if r.score is not None]
-            whole = one.group if len(scored) == len(rollouts) else one.group.of(scored)
-            chosen = self.recipe.select(whole, self.ledger) if scored else None
-            if chosen is None or not chosen.rollouts:
+            group, scores = one.group, one.group.scores
+            missing = None in scores
+            whole = group.of([r for r in group.rollouts if r.score is not None]) if missing else group
+            chosen = self.recipe.select(whole, self.ledger) if whole.size else None
+            if chosen is None or not chosen.size:
                 self._settle([one], Fate.FILTERED)
                 continue
-            left = {r.attempt for r in chosen.rollouts}
-            dropped = [r for r in rollouts if r.attempt not in left]
-            if dropped:
-                self._settle([Played(one.group.of(dropped), 0)], Fate.FILTERED)
+            if chosen is not group:
+                left = set(chosen.attempts)
+                if dropped := [r for r in group.rollouts if r.attempt not in left]:
+                    self._settle([Played(group.of(dropped), 0)], Fate.FILTERED)
             out.append(Played(chosen, one.cancelled))
         return out
 
@@ -125,8 +126,7 @@ class Feed:
         now = self.world.engine.version
         young: list[Played] = []
         for one in played:
-            fresh = any(r.origin == "policy" for r in one.group.rollouts)   # the others do not age
-            if not fresh or now - one.group.version <= self.recipe.max_age:
+            if not one.group.ages or now - one.group.version <= self.recipe.max_age:
                 young.append(one)
             else:
                 self._settle([one], Fate.STALE)
@@ -134,7 +134,7 @@ class Feed:
 
     def _settle(self, played: Sequence[Played], fate: Fate) -> None:
         for one in played:
-            fates = [Fate.LOST if r.score is None else fate for r in one.group.rollouts]
+            fates = [Fate.LOST if score is None else fate for score in one.group.scores]
             self.ledger.settle(one.group, fates, one.cancelled)
 
     def _settle_cancelled(self, played: Sequence[Played]) -> None:
@@ -176,6 +176,8 @@ class Feed:
         ]
         if isinstance(plan, list):
             allocated = _allocated(0, plan, total)
+            if allocated == total and (wave := await self._whole(played, plan, pace)) is not None:
+                return wave
             played = await self._phase(played, plan, lambda one, k: self._play_and_score(one, k, attempts))
         else:
             counts: list[int] | None = next(plan)
@@ -186,7 +188,19 @@ class Feed:
                 counts = _send(plan, [h.group for h in played])
         if allocated < total:
             raise _not_the_total(allocated, total)
-        return [h for h in played if h.group.rollouts or h.cancelled]
+        return [h for h in played if h.group.size or h.cancelled]
+
+    async def _whole(self, played: list[Played], counts: Sequence[int], pace: Pace) -> list[Played] | None:
+        """A wave by the forms that its seams have for whole waves; None if it is not for them."""
+        if self.whole is None or len(counts) != len(played) or any(k < 0 for k in counts):
+            return None
+        problems, places = [one.group.problem for one in played], [one.group.place for one in played]
+        wave = self.whole.play(problems, counts, self.world, pace, places)
+        if wave is None:
+            return None
+        self.started += [(one.group, meter.Tab(Cost(rollouts=k))) for one, k in zip(played, counts, strict=True) if k]
+        await self.whole.reward(wave, self.world)
+        return [Played(group, 0) for group in wave.groups()]
 
     async def _pose(self, number: int) -> list[Problem]:
         """`groups` variants of whole problems; a problem whose variants do not all fit waits for the next wave."""

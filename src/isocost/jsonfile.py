@@ -47,7 +47,20 @@ def finite(x: Any) -> Any:
     return x if isinstance(x, str | int | None) else finite(plain(x))
 
 
-_LINE = json.JSONEncoder(default=plain, allow_nan=False).encode      # made once: `json.dumps` makes one for every line
+def _line_encoder() -> Callable[[Any], str]:
+    """Made once. `JSONEncoder.encode` makes its compiled part anew for every line, which takes as long as the line."""
+    own = json.JSONEncoder(default=plain, allow_nan=False)
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return own.encode
+    parts = make(
+        None, plain, json.encoder.encode_basestring_ascii, None, own.key_separator, own.item_separator, False, False,
+        False,
+    )
+    return lambda data: "".join(parts(data, 0))
+
+
+_LINE = _line_encoder()
 _PAGE = json.JSONEncoder(default=plain, allow_nan=False, indent=1, sort_keys=True).encode
 
 

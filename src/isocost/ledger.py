@@ -98,9 +98,9 @@ class Ledger:
     def saw(self, group: Group) -> None:
         """Count a complete group, before anything is selected from it."""
         rewards = group.rewards.tolist()
-        notes = _columns([r for r in group.rollouts if r.score is not None])
+        notes = _columns([r for r in group.noted if r.score is not None])
         self._tally(group.problem.id, group.problem.variant, rewards, notes)
-        stops = [str(r.stop) for r in group.rollouts]
+        stops = list(map(str, group.stops))
         self._seen.append({"rewards": rewards, "lengths": group.lengths, "stops": stops})
 
     def settle(self, group: Group, fates: Sequence[Fate], cancelled: int = 0) -> None:
@@ -118,13 +118,13 @@ class Ledger:
                 "id": group.problem.id,
                 "variant": group.problem.variant,
                 "version": group.version,
-                "attempts": [r.attempt for r in group.rollouts],
-                "rewards": [None if r.score is None else round(r.score.value, 6) for r in group.rollouts],
+                "attempts": group.attempts,
+                "rewards": [None if s is None else round(s.value, 6) for s in group.scores],
                 "lengths": group.lengths,
-                "stops": [str(r.stop) for r in group.rollouts],
-                "fates": [str(f) for f in fates],
+                "stops": list(map(str, group.stops)),
+                "fates": list(map(str, fates)),
                 "cancelled": cancelled,
-                **_columns(group.rollouts),
+                **_columns(group.noted),
             }
         )
 
@@ -168,12 +168,16 @@ class Ledger:
         t = self.tallies.setdefault((problem_id, variant), Tally())
         t.last = self.step
         if rewards:
-            r = np.array(rewards, dtype=np.float64).round(6)  # as the journal keeps them, so a replay is exact
-            total = float(r.sum())
-            t.tries, t.total, t.square = t.tries + len(r), t.total + total, t.square + float((r * r).sum())
-            t.recent = [*t.recent[-15:], total / len(r)]
-            known = {k: tuple(each) for k, each in (notes or {}).items() if any(x is not None for x in each)}
-            self.history.setdefault(self.step, []).append(Seen(problem_id, variant, tuple(r.tolist()), known))
+            if all([r == 0.0 or r == 1.0 for r in rewards]):     # exact in any order of summation
+                each, total = tuple(rewards), float(sum(rewards))
+                square = total
+            else:
+                r = np.array(rewards, dtype=np.float64).round(6)  # as the journal keeps them, so a replay is exact
+                each, total, square = tuple(r.tolist()), float(r.sum()), float((r * r).sum())
+            t.tries, t.total, t.square = t.tries + len(each), t.total + total, t.square + square
+            t.recent = [*t.recent[-15:], total / len(each)]
+            known = {k: tuple(x) for k, x in (notes or {}).items() if any(y is not None for y in x)}
+            self.history.setdefault(self.step, []).append(Seen(problem_id, variant, each, known))
 
 
 def _columns(rollouts: Sequence[Rollout]) -> dict[str, list[float | None]]:
@@ -181,6 +185,8 @@ def _columns(rollouts: Sequence[Rollout]) -> dict[str, list[float | None]]:
 
     Raises ValueError for a note that is called like another column of the journal.
     """
+    if not rollouts:
+        return {}
     names = sorted({name for r in rollouts for name in r.numbers})
     if taken := next((name for name in names if name in COLUMNS), None):
         raise ValueError(f"a note cannot be called {taken!r}: the journal has a column of that name")
@@ -197,15 +203,15 @@ def _summary(seen: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     groups = [g["rewards"] for g in seen if g["rewards"]]
     every = np.array([r for rewards in groups for r in rewards] or [np.nan])
     stds = _stds(groups) if groups else np.full(1, np.nan)
-    lengths = np.array([k for g in seen for k in g["lengths"]], dtype=np.float64)
-    cut = [s == "length" for g in seen for s in g["stops"]]
+    lengths = [k for g in seen for k in g["lengths"]]     # whole numbers, whose sum is exact
+    stops = [s for g in seen for s in g["stops"]]
     return {
-        "reward": float(every.mean()),
-        "reward_std": float(stds.mean()),
-        "frac_reward_zero_std": float((stds == 0).mean()) if groups else float("nan"),
-        "completions/mean_length": float(lengths.mean()) if len(lengths) else float("nan"),
-        "completions/max_length": float(lengths.max()) if len(lengths) else float("nan"),
-        "completions/clipped_ratio": sum(cut) / len(cut) if cut else float("nan"),
+        "reward": float(np.add.reduce(every) / len(every)),     # as `mean` does, in a third of its time
+        "reward_std": float(np.add.reduce(stds) / len(stds)),
+        "frac_reward_zero_std": np.count_nonzero(stds == 0) / len(groups) if groups else float("nan"),
+        "completions/mean_length": sum(lengths) / len(lengths) if lengths else float("nan"),
+        "completions/max_length": float(max(lengths)) if lengths else float("nan"),
+        "completions/clipped_ratio": stops.count("length") / len(stops) if stops else float("nan"),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from isocost.batch import Batch
 from isocost.feed import Feed
@@ -59,6 +60,6 @@ async def train(
 def fates_of(batch: Batch) -> list[list[Fate]]:
     """Per group, whether each rollout had an advantage in the update."""
     assert batch.advantage is not None
-    signal = batch.reward.new_zeros(len(batch.reward)).index_add(0, batch.rollout, batch.advantage.abs().sum(-1))
+    signal = batch.reward.new_zeros(len(batch.reward)).index_add_(0, batch.rollout, batch.advantage.abs().sum(-1))
     fates = iter([Fate.TRAINED if s > 0 else Fate.DEAD for s in signal.tolist()])
-    return [[next(fates) for _ in group.rollouts] for group in batch.groups]
+    return [list(islice(fates, group.size)) for group in batch.groups]

@@ -91,10 +91,9 @@ class Meter:
     def charge(self, cost: Cost, physical: Cost | None = None, to: Payer | None = None) -> None:
         """Add to the payer's account, or to one captured before. Without `physical` it equals `cost`."""
         to = _payer.get() if to is None else to
-        self.logical[to.account] = self.logical.get(to.account, Cost()) + cost
-        self.physical[to.account] = self.physical.get(to.account, Cost()) + (
-            cost if physical is None else physical
-        )
+        for side, more in ((self.logical, cost), (self.physical, cost if physical is None else physical)):
+            before = side.get(to.account)
+            side[to.account] = more if before is None else before + more
         if cost.seconds:
             busy, work = self.busy.setdefault(to.account, {}), work_of(cost)
             busy[work] = busy.get(work, 0.0) + cost.seconds

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial, wraps
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
+from numpy import ndarray
 from torch import Tensor
 
 from isocost.batch import Batch, Forward
@@ -32,18 +34,31 @@ def per_group(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 def in_groups(f: Callable[[Tensor], Tensor], x: Float[Tensor, "R"], batch: Batch) -> Float[Tensor, "R"]:
     """f: (G,) -> (G,) on one number per rollout, for each group separately; exactly 0 where a group's x are equal."""
-    out = torch.zeros_like(x)
-    for siblings in siblings_of(batch):
-        values = x[siblings]
-        if bool((values != values[0]).any()):
-            out[siblings] = f(values)
+    out, known = torch.zeros_like(x), dict[bytes, Tensor]()
+    numbers = x.detach().cpu().numpy()
+    for siblings in _siblings(batch):
+        values = numbers[siblings]
+        if (values == values[0]).all():
+            continue
+        here, key = torch.from_numpy(siblings), values.tobytes()
+        if key not in known:        # groups with the same numbers are computed once
+            known[key] = f(x[here])
+        out[here] = known[key]
     return out
 
 
 def siblings_of(batch: Batch) -> list[Tensor]:
     """Indices of the rollouts of each (group, cohort): a list of (G,)."""
-    order = torch.argsort(batch.group, stable=True)
-    return list(order.split(torch.unique_consecutive(batch.group[order], return_counts=True)[1].tolist()))
+    return [torch.from_numpy(x).to(batch.group.device) for x in _siblings(batch)]
+
+
+def _siblings(batch: Batch) -> list[Int[ndarray, "G"]]:
+    group = batch.group.cpu().numpy()
+    if not len(group):
+        return []
+    order = np.argsort(group, kind="stable")
+    begin = [0, *(np.flatnonzero(np.diff(group[order])) + 1).tolist(), len(group)]
+    return [order[a:b] for a, b in zip(begin, begin[1:], strict=False)]
 
 
 def spread(x: Float[Tensor, "R"], batch: Batch) -> Float[Tensor, "N T"]:
@@ -88,7 +103,7 @@ def row_mean(x: Float[Tensor, "N T"], mask: Bool[Tensor, "N T"]) -> Float[Tensor
 def lengths(batch: Batch) -> Float[Tensor, "R"]:
     """Sampled tokens per rollout."""
     out = torch.zeros_like(batch.reward)
-    return out.index_add(0, batch.rollout, batch.mask.sum(-1).to(out.dtype))
+    return out.index_add_(0, batch.rollout, batch.mask.sum(-1, dtype=out.dtype))
 
 
 def log_ratio(out: Forward, batch: Batch) -> Float[Tensor, "N T"]:

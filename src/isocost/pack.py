@@ -10,7 +10,8 @@ from numpy import ndarray
 from torch import Tensor
 
 from isocost.batch import Batch
-from isocost.types import Group, Role, Segment
+from isocost.columns import Columns, padded
+from isocost.types import Group, Role, Score, Segment
 
 _PROMPT, _OWN = int(Role.PROMPT), int(Role.OWN)
 
@@ -21,6 +22,9 @@ def pack(groups: Sequence[Group], version: int) -> Batch:
     ValueError for a rollout without a score: the feed leaves those out.
     """
     groups = tuple(sorted(groups, key=lambda g: (g.place.wave, g.place.slot)))
+    columns = [g.columns for g in groups if g.columns is not None]
+    if columns and len(columns) == len(groups):
+        return _pack_columns(groups, columns, version)
     rollouts = [(g, r) for g, group in enumerate(groups) for r in group.rollouts]
     segments: list[Segment] = [s for _, r in rollouts for s in r.segments]
     per_rollout = np.array([len(r.segments) for _, r in rollouts])
@@ -62,6 +66,33 @@ def pack(groups: Sequence[Group], version: int) -> Batch:
             for k in sorted({k for _, r in rollouts for k in r.notes.keys() - r.numbers.keys()})
         },
     )
+
+
+def _pack_columns(groups: tuple[Group, ...], columns: Sequence[Columns], version: int) -> Batch:
+    """The same for groups that are columns: a rollout is one row, of one answer of the policy."""
+    rows, sizes = padded(columns), [len(c) for c in columns]
+    N = len(rows.length)
+    mask = torch.from_numpy(rows.mask)
+    return Batch(
+        tokens=torch.from_numpy(rows.tokens),
+        mask=mask,
+        logp=torch.from_numpy(rows.logp),
+        role=torch.from_numpy(np.where(rows.mask, _OWN, _PROMPT)),
+        turn=mask.long() - 1,
+        length=torch.from_numpy(rows.length),
+        temperature=torch.from_numpy(rows.temperature),
+        rollout=torch.arange(N),
+        reward=torch.tensor(
+            [_scored(g, i, s) for g in groups for i, s in enumerate(g.scores)], dtype=torch.float32
+        ),
+        group=torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes)),
+        age=torch.from_numpy(version - rows.version),
+        groups=groups,
+    )
+
+
+def _scored(group: Group, i: int, score: Score | None) -> float:
+    return _value(group.rollouts[i]) if score is None else score.value
 
 
 def _value(rollout) -> float:

@@ -16,10 +16,11 @@ import numpy as np
 from torch import Tensor
 
 from isocost.batch import Batch, Forward
-from isocost.traits import Bounds
+from isocost.traits import Bounds, wave_form
 from isocost.types import Group, Place, Problem, Rollout, Sampling, Segment
 
 if typing.TYPE_CHECKING:
+    from isocost.columns import WaveColumns
     from isocost.ledger import Ledger
     from isocost.world import World
 
@@ -90,6 +91,30 @@ class Improve(Protocol):    # how a batch becomes one or more updates
     def __call__(self, batch: Batch, recipe: Recipe, world: World, ledger: Ledger) -> dict[str, float]: ...
 class PaceFn(Protocol):     # what changes as the run goes on
     def __call__(self, ledger: Ledger) -> Pace: ...
+
+
+class WholePlay(Protocol):    # a `play` of all groups of a wave; None where only the play of each group can do it
+    def __call__(
+        self, problems: Sequence[Problem], counts: Sequence[int], world: World, pace: Pace, places: Sequence[Place]
+    ) -> WaveColumns | None: ...
+class WholeReward(Protocol):  # sets the scores of a wave
+    async def __call__(self, wave: WaveColumns, world: World) -> None: ...
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The forms, for a whole wave, of a recipe's play and reward: one call instead of one coroutine per group."""
+
+    play: WholePlay
+    reward: WholeReward
+
+    @staticmethod
+    def of(recipe: Recipe) -> Whole | None:
+        """None unless schedule, play and reward all declare one, and no other wave can be under way."""
+        schedule, play, reward = (wave_form(f) for f in (recipe.schedule, recipe.play, recipe.reward))
+        if schedule is None or play is None or reward is None or recipe.max_age:
+            return None
+        return Whole(schedule(play), reward)
 
 
 @dataclass(frozen=True, slots=True)

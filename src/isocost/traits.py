@@ -6,6 +6,7 @@
     @shares(gamma="gamma")                          a setting that must have one value in the whole recipe
     @bounds(low="[0, 1]", high="[0, inf)")          the allowed values of a setting
     @exported("low", "high", surrogate="clipped")   what it is in the terms that other trainers share
+    @by_wave(form)                                  a second form of it, for all groups of a wave in one call
 
 `isocost.contract.conflicts` checks recipes by these, and `isocost methods check` compares some of them with what the
 function does. A decorator returns the function itself.
@@ -17,6 +18,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -187,6 +189,24 @@ def exported(*same: str, of: Mapping[str, str] | None = None, when: Mapping[str,
     return _adds(lambda d: replace(d, exports=(made, *d.exports)))
 
 
+def by_wave(form: Callable[..., Any]) -> Callable[[F], F]:
+    """The function has a second form that does the same for all groups of a wave at once: `isocost.seams.Whole`."""
+
+    def decorate(fn: F) -> F:
+        setattr(fn, _BY_WAVE, form)
+        return fn
+
+    return decorate
+
+
+def wave_form(fn: Any) -> Callable[..., Any] | None:
+    """The form of a function, or of a partial of one at the same settings, for whole waves; None if it has none."""
+    if not isinstance(fn, partial):
+        return getattr(fn, _BY_WAVE, None)
+    form = getattr(fn.func, _BY_WAVE, None)
+    return None if form is None else partial(form, *fn.args, **fn.keywords)
+
+
 def outside(settings: Mapping[str, Any], known: Declared) -> Iterator[tuple[str, Any, str]]:
     """(setting, value, allowed values) of each setting that is out of its bounds."""
     for name, allowed in known.bounds.items():
@@ -194,7 +214,7 @@ def outside(settings: Mapping[str, Any], known: Declared) -> Iterator[tuple[str,
             yield name, settings[name], allowed.text
 
 
-_ATTRIBUTE = "__isocost_declared__"
+_ATTRIBUTE, _BY_WAVE = "__isocost_declared__", "__isocost_by_wave__"
 
 
 # Decorators apply from the lowest upwards: each adds in front, so that a list has the order of the source.

@@ -15,11 +15,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum, StrEnum
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
+
+if TYPE_CHECKING:
+    from isocost.columns import Columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,13 @@ class Cost:
 
     def data(self) -> dict[str, int | float]:
         return {**self.counts(), "seconds": round(self.seconds, 6)}
+
+    def values(self) -> list[int | float]:
+        """The values of `data()`: one list for every charge."""
+        return [
+            self.rollouts, self.prefill, self.decode, self.score, self.train, self.updates, self.env_steps,
+            self.verify, round(self.seconds, 6),
+        ]
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Cost:
@@ -286,21 +296,70 @@ class Group:
     rollouts: tuple[Rollout, ...]
     place: Place = Place(0, 0, 0)
 
+    columns: ClassVar[Columns | None] = None     # of an object: its rollouts as arrays, until they are read
+
+    @classmethod
+    def drawn(cls, problem: Problem, place: Place, columns: Columns) -> Group:
+        """A group whose rollouts are arrays. `rollouts` makes them objects when it is first read."""
+        group = object.__new__(cls)
+        group.__dict__.update(problem=problem, place=place, columns=columns)
+        return group
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "rollouts" or self.columns is None:
+            raise AttributeError(f"a Group has no {name!r}")
+        made = self.__dict__["rollouts"] = self.columns.rollouts()
+        return made
+
+    @property
+    def size(self) -> int:
+        return len(self.rollouts if self.columns is None else self.columns)
+
+    @property
+    def attempts(self) -> list[int]:
+        return [r.attempt for r in self.rollouts] if self.columns is None else self.columns.attempts
+
+    @property
+    def scores(self) -> list[Score | None]:
+        return [r.score for r in self.rollouts] if self.columns is None else self.columns.scores
+
+    @property
+    def stops(self) -> list[Stop]:
+        return [r.stop for r in self.rollouts] if self.columns is None else self.columns.stops
+
+    @property
+    def ages(self) -> bool:
+        """Whether the policy wrote any of it in its own wave: replays, and what an earlier wave started, do not age."""
+        return self.columns is not None or any(r.origin == "policy" for r in self.rollouts)
+
+    @property
+    def noted(self) -> tuple[Rollout, ...]:
+        """The rollouts, for their notes; empty where none can have any."""
+        return self.rollouts if self.columns is None else ()
+
     @property
     def rewards(self) -> Float[ndarray, "G"]:
-        return np.array([r.score.value for r in self.rollouts if r.score is not None], dtype=np.float32)
+        return np.array([s.value for s in self.scores if s is not None], dtype=np.float32)
 
-    @cached_property
+    @property
     def version(self) -> int:
         """The oldest policy version that wrote any of it, without replays and what an earlier wave started."""
+        return self._version if self.columns is None else self.columns.version
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens that the policy sampled in each rollout, over all its segments."""
+        return self._lengths if self.columns is None else self.columns.lengths
+
+    @cached_property
+    def _version(self) -> int:
         fresh = [s.version for r in self.rollouts if r.origin == "policy" for s in r.segments]
         chosen = np.concatenate(fresh) if fresh else np.zeros(0, dtype=np.int64)
         chosen = chosen[chosen >= 0]
         return int(chosen.min()) if len(chosen) else 0
 
     @cached_property
-    def lengths(self) -> list[int]:
-        """Tokens that the policy sampled in each rollout, over all its segments."""
+    def _lengths(self) -> list[int]:
         roles = [s.role for r in self.rollouts for s in r.segments]
         if not roles:
             return [0] * len(self.rollouts)

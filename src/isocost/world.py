@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from isocost.batch import Batch, Forward
+from isocost.columns import Written
 from isocost.meter import Meter
 from isocost.types import Message, Place, Problem, Rollout, Said, Sampling, Score, Segment
 
@@ -58,6 +59,20 @@ class Engine(Protocol):
 
     def restore(self, weights: Weights, version: int) -> None:
         """Take weights as of a version, when a run is resumed from a checkpoint. No call may be unfinished."""
+        ...
+
+
+class WaveEngine(Engine, Protocol):
+    """An engine that can also write short answers of whole waves; any engine may have this method."""
+
+    def wave(
+        self, prompts: Sequence[Sequence[int]], attempts: Sequence[Sequence[int]], *, places: Sequence[Place],
+        sampling: Sampling, max_tokens: int,
+    ) -> Written | None:
+        """Answer each prompt once per attempt, with the tokens and the charges of one `generate` for each prompt.
+
+        None, and nothing is written or charged, where it has to be done by `generate`.
+        """
         ...
 
 

@@ -21,6 +21,7 @@ from isocost.local.decoder import Attend, Config, Decoder, causal
 from isocost.local.native import Tape
 from isocost.local.sampling import draw, truncate
 from isocost.local.weights import checksum
+from isocost.types import Place
 from isocost.world import Weights
 
 TILE = 16        # rows and keys are padded to multiples of it: measured, products of 4 rows or more keep rows' bits
@@ -307,6 +308,8 @@ class NativeCache:
         self.config = config
         self.decoder = Decoder(config).requires_grad_(False)
         self.flat = native.flatten(self.decoder)
+        self._mine = dict(self.decoder.named_parameters())
+        self._loaded: tuple[native.Flat, int] | None = None      # the weights in use, and their version
         self.kernel = native.Kernel(self.decoder, body, threads)
         self._own_room = 0
         self.tape_bytes = tape_bytes
@@ -316,10 +319,20 @@ class NativeCache:
         self._spans = np.zeros((0, native.SPAN), dtype=np.int64)
 
     def load(self, weights: Weights) -> None:
-        with torch.no_grad():
-            mine = dict(self.decoder.named_parameters())
-            torch._foreach_copy_(list(mine.values()), [weights[k] for k in mine])
+        if isinstance(weights, native.Flat) and weights.flat.shape == self.flat.shape:
+            self.flat.copy_(weights.flat)
+            self._loaded = weights, weights.version
+        else:
+            with torch.no_grad():
+                torch._foreach_copy_(list(self._mine.values()), [weights[k] for k in self._mine])
+            self._loaded = None
         self.kernel.load(self.flat)
+
+    def holds(self, weights: native.Flat) -> bool:
+        """Whether these are the weights in use."""
+        if self._loaded is not None and self._loaded[0] is weights and self._loaded[1] == weights.version:
+            return True
+        return torch.equal(self.flat, weights.flat)
 
     def checksum(self, weights: Weights | None = None) -> str:
         return checksum(dict(self.decoder.named_parameters()) if weights is None else weights)
@@ -356,6 +369,24 @@ class NativeCache:
         tape = Tape(self.kernel, start, rows, own)
         self._taped[tape] = new
         return tape
+
+    def wave(
+        self, prompts: Sequence[Sequence[int]], attempts: Sequence[Sequence[int]], limits: list[int],
+        places: Sequence[Place], temperature: float, ends: ndarray,
+    ) -> tuple[ndarray, ndarray, ndarray, list[Tape]] | None:
+        """Answers to prompts, each group on a tape: (R, W) ids and log-probs, (R,) counts, and the tapes.
+
+        None if the tapes do not fit. A row whose logits were not finite ends in an id that is not a token.
+        """
+        own = [max(k - 1, 1) for k in limits]
+        sizes = [
+            self.kernel.tape_bytes(len(p) + len(a) * k) for p, a, k in zip(prompts, attempts, own, strict=True)
+        ]
+        if sum(self._taped.values()) + sum(sizes) > self.tape_bytes:
+            return None
+        ids, logp, count, tapes = self.kernel.wave(prompts, attempts, limits, places, temperature, ends)
+        self._taped.update(zip(tapes, sizes, strict=True))
+        return ids, logp, count, tapes
 
     def read_again(self, starts: list[ndarray], own: list[ndarray]) -> None:
         self._read_homes(list({id(home): home for home in self._homes[: len(own)]}.values()))

@@ -19,8 +19,9 @@ from numpy import ndarray
 from torch import Tensor
 
 from isocost import chance
+from isocost.columns import Written
 from isocost.errors import UserError
-from isocost.local.cache import open_cache
+from isocost.local.cache import NativeCache, open_cache
 from isocost.local.decoder import Config
 from isocost.local.native import Tape
 from isocost.local.sampling import check
@@ -164,6 +165,42 @@ class LocalEngine:
             if request.begun:
                 self.meter.charge(cost, physical, to=who)
         return [s for s in request.said if s is not None]
+
+    def wave(
+        self, prompts: Sequence[Sequence[int]], attempts: Sequence[Sequence[int]], *, places: Sequence[Place],
+        sampling: Sampling, max_tokens: int,
+    ) -> Written | None:
+        """Short answers of a whole wave in one call of the kernel: see `isocost.world.WaveEngine`.
+
+        None for other caches, for sampling that truncates, for answers longer than `burst`, if they do not fit into
+        the memory of rows and tapes, while other requests are under way, and for what no learner trains on.
+        """
+        check(sampling)
+        room = [self.config.max_len - len(p) for p in prompts]
+        if not isinstance(self.cache, NativeCache) or sampling.truncates or payer().account != TRAIN:
+            return None
+        if self._slots.live or self._waiting or self._halted or min(room) < 1 or not all(prompts):
+            return None         # `generate` reports prompts that cannot be answered
+        limits = [min(max_tokens, x) for x in room]
+        rows = sum(map(len, attempts))
+        longest = max(len(p) + k for p, k in zip(prompts, limits, strict=True))
+        if max(limits) > self.burst or not rows or not all(attempts) or rows > self._room(longest, 0):
+            return None
+        began = time.perf_counter()
+        written = self.cache.wave(prompts, attempts, limits, places, sampling.temperature, self._is_end)
+        if written is None:
+            return None
+        tokens, logp, count, tapes = written
+        self.tapes.update(zip(places, tapes, strict=True))
+        read = [len(p) for p in prompts]
+        cost = Cost(
+            rollouts=rows, prefill=sum(k * len(a) for k, a in zip(read, attempts, strict=True)), decode=int(count.sum()),
+            seconds=time.perf_counter() - began,
+        )
+        self.meter.charge(cost, Cost(rows, sum(read), cost.decode, seconds=cost.seconds))
+        last = tokens[np.arange(rows), np.maximum(count, 1) - 1]
+        self._require_finite(last)
+        return Written(tokens, logp, count, self._is_end[last], self.version)
 
     def halt(self, place: Place) -> None:
         """Return the unfinished rows and waiting requests of this wave as they are, and its later ones at once."""

@@ -25,7 +25,7 @@ from isocost.local.cache import NativeCache
 from isocost.local.decoder import Config, Decoder, attention, wide
 from isocost.local.engine import LocalEngine
 from isocost.local.layout import Rows, Shared, Units
-from isocost.local.native import Kernel, Tape, flatten
+from isocost.local.native import Flat, Kernel, Tape, flatten
 from isocost.local.sampling import check, truncate
 from isocost.meter import Meter
 from isocost.types import Cost, Sampling
@@ -69,6 +69,7 @@ class LocalLearner:
         self.spared = 0     # of all tokens, those on the sampler's tapes, which were not read again
         self._kernel = Kernel(self.decoder, body, threads) if kernels == "native" else None
         self._loaded = self._passes = -1
+        self._asked: tuple[tuple[Any, ...], list[_Asked]] | None = None    # of the last `sequence_logp`, laid out
         self.sampler: LocalEngine | None = None              # its tapes save a second forward pass
         self._hook = torch.zeros((), requires_grad=True)     # makes autograd call the kernel's backward pass
 
@@ -113,20 +114,39 @@ class LocalLearner:
         spot = torch.from_numpy(units.row * batch.tokens.shape[1] + units.position)
         return self._placed(logp, entropy, spot, batch)
 
+    def _forward_taped(self, batch: Batch) -> Forward | None:
+        """`forward` of groups that all lie on the sampler's tapes, as leaves of the graph; None if they do not."""
+        if self._kernel is None or batch.kept or not batch.groups:
+            return None
+        tapes = self._tapes(batch)
+        found = [t for t in tapes if t is not None]
+        if len(found) < len(tapes):
+            return None
+        out = self._native().taped([g.size for g in batch.groups], found, batch)
+        if out is None:
+            return None
+        *leaves, read = out
+        self._read, self.spared, self._passes = self._read + read, self.spared + read, self._passes + 1
+        return Forward(*(x.requires_grad_() for x in leaves))
+
+    def _tapes(self, batch: Batch) -> list[Tape | None]:
+        """For each group the sampler's tape, if it was sampled with the learner's current weights."""
+        engine = self.sampler
+        if engine is None or not engine.tapes or not isinstance(engine.cache, NativeCache):
+            return [None] * len(batch.groups)
+        if not engine.cache.holds(self._weights):
+            return [None] * len(batch.groups)
+        return [engine.tapes.get(g.place) for g in batch.groups]
+
     def _left(self, batch: Batch) -> list[Tape | None]:
         """For each row the sampler's tape of its group, if it was sampled with the learner's current weights.
 
         Only for a gradient: a score without one is computed by the learner alone.
         """
-        engine = self.sampler
-        cache = None if engine is None else engine.cache
-        if engine is None or not engine.tapes or not isinstance(cache, NativeCache) or not torch.is_grad_enabled():
+        if not torch.is_grad_enabled():
             return [None] * len(batch.rollout)
-        if not torch.equal(cache.flat, self._flat):
-            return [None] * len(batch.rollout)
-        sizes = [len(g.rollouts) for g in batch.groups]
+        tapes, sizes = self._tapes(batch), [g.size for g in batch.groups]
         of = np.repeat(np.arange(len(sizes)), sizes)[batch.rollout.numpy()]
-        tapes = [engine.tapes.get(g.place) for g in batch.groups]
         return [tapes[g] for g in of.tolist()]
 
     @staticmethod
@@ -197,10 +217,13 @@ class LocalLearner:
         for part in self._parts(batch):
             part = _moved(part, self.device)
             assert part.weight is not None
-            out = self.forward(part)
+            taped = self._forward_taped(part)
+            out = taped or self.forward(part)
             per_token, said = loss(out, part)
             total = torch.where(part.mask, per_token * part.weight, 0.0).sum()
             total.backward()
+            if taped is not None and self._kernel is not None and taped.logp.grad is not None:
+                self._kernel.taped_backward(taped.logp.grad, taped.entropy.grad, self._grad)
             said = {"entropy": out.entropy, **said}
             means = torch.stack([v.detach() for v in said.values()]).where(part.mask, 0.0).sum((1, 2))
             lines.append(torch.cat((total.detach()[None], means, part.mask.sum()[None])))
@@ -208,9 +231,9 @@ class LocalLearner:
         loss_sum, *of_mask, count = torch.stack(lines).sum(0).tolist()
         return {"loss": loss_sum} | {k: v / max(count, 1.0) for k, v in zip(names, of_mask, strict=True)}
 
-    def weights(self) -> dict[str, Tensor]:
+    def weights(self) -> Flat:
         """The weights, not a copy: an update changes them."""
-        return {k: p.detach() for k, p in self.decoder.named_parameters()}
+        return self._weights
 
     def state(self) -> dict[str, Tensor]:
         """A copy of all that an exact continuation needs."""
@@ -242,6 +265,7 @@ class LocalLearner:
         if self._kernel is not None:
             out._kernel, out._loaded = Kernel(out.decoder, self.decoder.body, self._kernel.threads), -1
             out._flat = flatten(out.decoder)
+        out._weights = Flat(out.decoder, out._flat)
         return out
 
     @torch.inference_mode()
@@ -254,55 +278,54 @@ class LocalLearner:
         """
         began = time.perf_counter()
         check(sampling)
-        rows = [[*p, *a] for p, a in zip(prompts, answers, strict=True)]
-        out = np.zeros(len(rows))
-        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-        step = max(1, min(self.micro_tokens, LOGITS // self.config.vocab) // max(map(len, rows), default=1))
-        for some in (order[k : k + step] for k in range(0, len(rows), step)):
-            out[some] = self._endings([rows[i] for i in some], [len(prompts[i]) for i in some], sampling)
-        tokens = sum(map(len, rows)) + len(rows)
-        self.meter.charge(Cost(score=tokens, seconds=time.perf_counter() - began))
+        lengths = [len(p) + len(a) for p, a in zip(prompts, answers, strict=True)]
+        if self._kernel is not None and not sampling.truncates:
+            asked = prompts, answers, sampling
+            if self._asked is None or self._asked[0] != asked:     # evaluations ask the same of many policies
+                laid = [_Asked.of(*x, self.ends.numpy(), sampling) for x in self._blocks(prompts, answers, lengths)]
+                self._asked = asked, laid
+            out = self._endings_native(self._asked[1])
+        else:
+            out = np.zeros(len(lengths))
+            for some, rows, prompt in self._blocks(prompts, answers, lengths):
+                out[some] = self._endings(rows, prompt, sampling)
+        self.meter.charge(Cost(score=sum(lengths) + len(lengths), seconds=time.perf_counter() - began))
         return out
 
     # inside ---------------------------------------------------------------------------------------------------
 
+    def _blocks(
+        self, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]], lengths: list[int]
+    ) -> Iterator[tuple[list[int], list[list[int]], list[int]]]:
+        """Which rows are computed together, in order of length: (numbers, tokens, lengths of the prompts)."""
+        order = sorted(range(len(lengths)), key=lambda i: lengths[i])
+        step = max(1, min(self.micro_tokens, LOGITS // self.config.vocab) // max(lengths, default=1))
+        for some in (order[k : k + step] for k in range(0, len(order), step)):
+            yield some, [[*prompts[i], *answers[i]] for i in some], [len(prompts[i]) for i in some]
+
     def _endings(self, rows: list[list[int]], prompt: list[int], sampling: Sampling) -> ndarray:
         laid = Rows.apart(rows, prompt)
-        length, here = laid.length, np.arange(laid.tokens.shape[1])[None, :]
-        row, at = np.nonzero((here >= laid.prompt[:, None] - 1) & (here < length[:, None]))  # predicts answer and end
-        is_end = at == length[row] - 1
-        after = laid.tokens[row, np.minimum(at + 1, laid.tokens.shape[1] - 1)]
-        if self._kernel is not None and not sampling.truncates:
-            logp = self._endings_native(laid, row, at, after, is_end, sampling.temperature)
-        else:
-            hidden = self.decoder(torch.from_numpy(laid.tokens).to(self.device))
-            row_t, at_t, after_t = (torch.from_numpy(x).to(self.device) for x in (row, at, after))
-            logits = self.decoder.logits(hidden[row_t, at_t]) / sampling.temperature
-            if sampling.truncates:
-                many = torch.ones(len(row), device=self.device)
-                logits = truncate(logits, many * sampling.top_p, (many * sampling.top_k).long())
-            dist = F.log_softmax(logits, -1)
-            said = dist.gather(-1, after_t[:, None])[:, 0]
-            ended = torch.from_numpy(is_end).to(self.device)
-            logp = torch.where(ended, dist[:, self.ends].logsumexp(-1), said).double().cpu().numpy()
+        row, at, after, is_end = _answered(laid)
+        hidden = self.decoder(torch.from_numpy(laid.tokens).to(self.device))
+        row_t, at_t, after_t = (torch.from_numpy(x).to(self.device) for x in (row, at, after))
+        logits = self.decoder.logits(hidden[row_t, at_t]) / sampling.temperature
+        if sampling.truncates:
+            many = torch.ones(len(row), device=self.device)
+            logits = truncate(logits, many * sampling.top_p, (many * sampling.top_k).long())
+        dist = F.log_softmax(logits, -1)
+        said = dist.gather(-1, after_t[:, None])[:, 0]
+        ended = torch.from_numpy(is_end).to(self.device)
+        logp = torch.where(ended, dist[:, self.ends].logsumexp(-1), said).double().cpu().numpy()
         return np.bincount(row, logp, len(rows))
 
-    def _endings_native(
-        self, laid: Rows, row: ndarray, at: ndarray, after: ndarray, is_end: ndarray, temperature: float
-    ) -> ndarray:
-        """(K,) log-probs after each position: of the answer's next token, or of any end token."""
-        ends = self.ends.numpy()
-        times = np.where(is_end, len(ends), 1)
-        which = np.repeat(np.arange(len(row)), times)
-        target = after[which]
-        target[is_end[which]] = np.tile(ends, int(is_end.sum()))
-        longer = Rows(laid.tokens, laid.prompt, laid.length + 1, laid.owner)     # the last token is read as well
-        units = Units.of(longer, row[which], at[which] + 1, target, np.full(len(which), temperature))
-        logp, _ = self._native().forward(units, keep=False)
-        place = {(r, t): k for k, (r, t) in enumerate(zip(row.tolist(), (at + 1).tolist(), strict=True))}
-        back = np.array([place[x] for x in zip(units.row.tolist(), units.position.tolist(), strict=True)])
-        out = np.full(len(row), -np.inf)
-        np.logaddexp.at(out, back, logp.double().numpy())
+    def _endings_native(self, asked: list[_Asked]) -> ndarray:
+        """The log-probs of `sequence_logp`, of rows that are laid out."""
+        out = np.zeros(sum(len(part.rows) for part in asked))
+        for part in asked:
+            logp, _ = self._native().forward(part.units, keep=False)
+            each = np.full(len(part.row), -np.inf)
+            np.logaddexp.at(each, part.back, logp.double().numpy())
+            out[part.rows] = np.bincount(part.row, each, len(part.rows))
         return out
 
     def _flatten(self, weights: Weights) -> None:
@@ -317,12 +340,15 @@ class LocalLearner:
         for p in named.values():
             here = slice(at, at + p.numel())
             p.data, p.grad, at = self._flat[here].view(p.shape), self._grad[here].view(p.shape), at + p.numel()
+        self._weights = Flat(self.decoder, self._flat)
 
     def _descend(self, lr: float) -> float:
         """Clip the gradient, and step if it is finite. Returns its norm before clipping."""
         norm = torch.linalg.vector_norm(self._grad)
         if np.isfinite(float(norm)):
-            self._grad.mul_((self.adam.max_norm / (norm + 1e-6)).clamp(max=1.0))
+            share = (self.adam.max_norm / (norm + 1e-6)).clamp(max=1.0)
+            if share < 1:
+                self._grad.mul_(share)
             self._step(lr)
         return float(norm)
 
@@ -364,9 +390,9 @@ class LocalLearner:
     def _native(self) -> Kernel:
         """The kernel, with the current weights."""
         assert self._kernel is not None
-        now = self._flat._version + sum(p._version for p in self.decoder.parameters())
+        now = self._weights.version
         if now != self._loaded:
-            self._kernel.load(self._flat, backward=True)
+            self._kernel.load(self._flat)
             self._loaded = now
         return self._kernel
 
@@ -389,6 +415,44 @@ class _Native(torch.autograd.Function):
             raise RuntimeError("the kernel keeps one forward pass at a time, and another was made since")
         ctx.learner._kernel.backward(ctx.units, *grads, ctx.learner._grad)
         return None, None, None, None, None
+
+
+def _answered(laid: Rows) -> tuple[ndarray, ndarray, ndarray, ndarray]:
+    """Of rows of a prompt and an answer: row and position of each token that predicts one of the answer, or its end.
+
+    Also the token that it predicts, and whether that is the end.
+    """
+    length, here = laid.length, np.arange(laid.tokens.shape[1])[None, :]
+    row, at = np.nonzero((here >= laid.prompt[:, None] - 1) & (here < length[:, None]))
+    after = laid.tokens[row, np.minimum(at + 1, laid.tokens.shape[1] - 1)]
+    return row, at, after, at == length[row] - 1
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Prompts and answers, laid out for the kernel: it takes the log-prob of each answer's tokens and of every end."""
+
+    rows: list[int]
+    units: Units
+    row: ndarray         # (K,) the row of each token that is predicted
+    back: ndarray        # of each log-prob of `units`, which of the K it belongs to
+
+    @classmethod
+    def of(
+        cls, rows: list[int], tokens: list[list[int]], prompt: list[int], ends: ndarray, sampling: Sampling
+    ) -> _Asked:
+        laid = Rows.apart(tokens, prompt)
+        row, at, after, is_end = _answered(laid)
+        times = np.where(is_end, len(ends), 1)
+        which = np.repeat(np.arange(len(row)), times)
+        target = after[which]
+        target[is_end[which]] = np.tile(ends, int(is_end.sum()))
+        longer = Rows(laid.tokens, laid.prompt, laid.length + 1, laid.owner)     # the last token is read as well
+        units = Units.of(longer, row[which], at[which] + 1, target, np.full(len(which), sampling.temperature))
+        width = int(at.max(initial=0)) + 2
+        place = np.zeros(len(tokens) * width, dtype=np.int64)
+        place[row * width + at + 1] = np.arange(len(row))
+        return cls(rows, units, row, place[units.row * width + units.position])
 
 
 def _kept(batch: Batch, logits: Tensor) -> Tensor:

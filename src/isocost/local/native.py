@@ -14,7 +14,8 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import cache, cached_property, partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,12 @@ import torch
 from numpy import ndarray
 from torch import Tensor, nn
 
+from isocost import chance
+from isocost.batch import Batch
 from isocost.local import store
 from isocost.local.decoder import Config, Decoder, rotations
 from isocost.local.layout import Units
+from isocost.types import Place
 
 log = logging.getLogger("isocost")
 
@@ -87,13 +91,13 @@ class Kernel:
         if getattr(self, "_model", None):
             self._call.isocost_close(self._model)
 
-    def load(self, flat: Tensor, *, backward: bool = False) -> None:
+    def load(self, flat: Tensor) -> None:
         """Use these weights: (parameters,) float32, in the order of `Decoder.named_parameters()`.
 
-        The vector is kept, not copied: embeddings and norms are read from it. `backward` prepares `backward()` too.
+        The vector is kept, not copied, and laid out when first needed: load again after a change in place.
         """
         self._flat = flat
-        self._call.isocost_load(self._model, ctypes.c_void_p(flat.data_ptr()), ctypes.c_int(backward))
+        self._call.isocost_load(self._model, ctypes.c_void_p(flat.data_ptr()))
 
     def memory(self, tokens: int) -> int:
         """Numbers in the keys and values of this many tokens, all layers; see `room`."""
@@ -160,6 +164,58 @@ class Kernel:
         )
         return ids, logp, wrote
 
+    def wave(
+        self, prompts: Sequence[Sequence[int]], attempts: Sequence[Sequence[int]], limits: Sequence[int],
+        places: Sequence[Place], temperature: float, ends: ndarray,
+    ) -> tuple[ndarray, ndarray, ndarray, list[Tape]]:
+        """Answers of up to `limits` tokens, from the first on, to each prompt, one row per attempt.
+
+        (R, W) ids and log-probs, (R,) counts, and a tape for each prompt. A row whose logits were not finite ends in
+        the id V, which is not a token; the tapes then hold prompts only.
+        """
+        rows = [len(a) for a in attempts]
+        width, count = max(limits), sum(rows)
+        sizes = np.array([[len(p) for p in prompts], rows, limits, [p.slot for p in places]], dtype=np.int64)
+        tokens = np.array([t for p in prompts for t in p], dtype=np.int64)
+        numbers = np.array([i for a in attempts for i in a], dtype=np.int64)
+        address = np.array([*chance.key(places[0]), places[0].wave, 0], dtype=np.int64)
+        ids, wrote = np.zeros((count, width), dtype=np.int64), np.zeros(count, dtype=np.int64)
+        logp, made = np.zeros((count, width), dtype=np.float32), np.zeros(len(rows), dtype=np.int64)
+        lengths, each, limit, slot = map(_address, sizes)
+        self._call.isocost_wave(
+            self._model, len(rows), lengths, _address(tokens), each, limit, slot, _address(numbers), _address(address),
+            temperature, _address(ends), width, _address(ids), _address(logp), _address(wrote), _address(made),
+        )
+        begin = [0, *accumulate(rows)]
+        tapes = [
+            Tape.written(self, pointer, p, (ids[a:b], wrote[a:b]))
+            for pointer, p, a, b in zip(made.tolist(), prompts, begin, begin[1:], strict=False)
+        ]
+        return ids, logp, wrote, tapes
+
+    def taped(self, rows: Sequence[int], tapes: Sequence[Tape], batch: Batch) -> tuple[Tensor, Tensor, int] | None:
+        """(N, T) log-probs and entropies of the masked tokens, zero elsewhere, of groups that lie on these tapes.
+
+        And the number of tokens on the tapes. `rows` says how many each group has. Prepares `taped_backward`. None if the rows are not those of the tapes.
+        """
+        logp, entropy = torch.zeros(batch.tokens.shape), torch.zeros(batch.tokens.shape)
+        numbers = np.array([rows, [t.pointer for t in tapes]], dtype=np.int64)
+        given = [x.contiguous() for x in (batch.tokens, batch.mask, batch.length, batch.temperature)]
+        self._taped = tapes
+        read = self._call.isocost_taped(
+            self._model, len(rows), _address(numbers[0]), _address(numbers[1]), *batch.tokens.shape,
+            *(x.data_ptr() for x in given), logp.data_ptr(), entropy.data_ptr(),
+        )
+        return (logp, entropy, read) if read else None
+
+    def taped_backward(self, logp: Tensor, entropy: Tensor | None, grad: Tensor) -> None:
+        """Add to `grad` (parameters,) the gradient, from those (N, T) of the last `taped`."""
+        logp, entropy = logp.contiguous(), None if entropy is None else entropy.contiguous()
+        self._call.isocost_taped_backward(
+            self._model, logp.data_ptr(), None if entropy is None else entropy.data_ptr(), grad.data_ptr()
+        )
+        self._taped = ()
+
     def forward(self, units: Units, *, keep: bool, tapes: Sequence[Tape | None] = ()) -> tuple[Tensor, Tensor]:
         """Log-probs and entropies, (K,) each, of the masked tokens; `keep` makes `backward` possible.
 
@@ -202,6 +258,22 @@ class Tape:
             self._model, *map(ctypes.c_int64, (len(prompt), rows, own)), _at(self.where)
         )
 
+    @classmethod
+    def written(
+        cls, kernel: Kernel, pointer: int, prompt: Sequence[int], rows: tuple[ndarray, ndarray]
+    ) -> Tape:
+        """A tape that the kernel made and closed, with the (rows, W) ids and (rows,) counts that it wrote there."""
+        tape = object.__new__(cls)
+        tape.prompt, tape.pointer, tape._rows = prompt, pointer, rows
+        tape._call, tape._model = kernel._call, kernel._model
+        return tape
+
+    @cached_property
+    def tokens(self) -> ndarray:
+        """Those of the prompt, and then what each row has read."""
+        ids, counts = self._rows
+        return np.concatenate((self.prompt, *(row[: k - 1] for row, k in zip(ids, counts.tolist(), strict=True))))
+
     def close(self, wrote: Sequence[ndarray]) -> None:
         """Finish the tape with the tokens of each row. The last token of a row was never read."""
         read = [w[:-1] for w in wrote]
@@ -222,6 +294,11 @@ def _at(x: ndarray) -> ctypes.c_void_p:
     return ctypes.c_void_p(x.ctypes.data)
 
 
+def _address(x: ndarray) -> int:
+    """For functions with declared types of arguments; `ctypes` objects take longer to make."""
+    return x.__array_interface__["data"][0]
+
+
 def _offsets(decoder: Decoder) -> tuple[ndarray, int]:
     """Where each parameter begins in the flat vector: embed, norm, head, then nine of each block; -1 for none."""
     where, size = dict[str, int](), 0
@@ -231,6 +308,19 @@ def _offsets(decoder: Decoder) -> tuple[ndarray, int]:
     parts = ("norm1", "qkv", "qkv_bias", "q_norm", "k_norm", "out", "norm2", "gate_up", "down")
     names = ["embed", "norm", "head", *(f"blocks.{i}.{x}" for i in range(decoder.config.layers) for x in parts)]
     return np.array([where.get(name, -1) for name in names], dtype=np.int64), size
+
+
+class Flat(dict[str, Tensor]):
+    """A module's weights by name, all views of the vector `flat`, in the order of its parameters."""
+
+    def __init__(self, module: nn.Module, flat: Tensor):
+        self.flat, self._parameters = flat, list(module.parameters())
+        super().__init__((name, p.detach()) for name, p in module.named_parameters())
+
+    @property
+    def version(self) -> int:
+        """Grows with every change in place, of the vector or of one of its views."""
+        return self.flat._version + sum([p._version for p in self._parameters])
 
 
 def flatten(module: nn.Module) -> Tensor:
@@ -270,6 +360,10 @@ def _loaded(code: bytes) -> Any:
     library.isocost_open.restype = ctypes.c_void_p
     library.isocost_tape.restype = ctypes.c_void_p
     library.isocost_tape_bytes.restype = ctypes.c_int64
+    at, whole = ctypes.c_void_p, ctypes.c_int64
+    library.isocost_wave.argtypes = [at, whole, *[at] * 7, ctypes.c_float, at, whole, *[at] * 4]
+    library.isocost_taped.argtypes = [at, whole, at, at, whole, whole, *[at] * 6]
+    library.isocost_taped_backward.argtypes = [at] * 4
     return library
 
 

@@ -36,7 +36,8 @@ class Characters:
             ) from None
 
     def decode(self, tokens: Sequence[int]) -> str:
-        return "".join(self.alphabet[t] for t in tokens if t < len(self.alphabet))
+        shown = self.alphabet
+        return "".join([shown[t] for t in tokens if t < self.size])
 
 
 class HubTokenizer:

@@ -91,9 +91,9 @@ def with_old(batch: Batch, world: World, *, updates: int) -> Batch:
     One update on fresh rollouts needs none: the current forward pass, detached, is the same. Otherwise rows of this
     step are scored (and charged); older rows use the sampler's log-probs.
     """
-    aged = batch.age[batch.rollout] > 0
-    if updates == 1 and not bool(aged.any()):
+    if updates == 1 and not bool((batch.age > 0).any()):
         return batch
+    aged = batch.age[batch.rollout] > 0
     old, fresh = batch.logp, torch.nonzero(~aged)[:, 0]
     if len(fresh):
         old = old.index_copy(0, fresh, world.learner.score(batch.rows(fresh)).logp.to(old.dtype))

@@ -24,7 +24,7 @@ def mixed(group: Group, ledger: Ledger, *, part: str = "") -> Group | None:
     `part` names a component of the score to compare instead of its value, where a score has one: with a shaped reward,
     a group without a right attempt can have different values.
     """
-    scores = [r.score for r in group.rollouts if r.score is not None]
+    scores = [s for s in group.scores if s is not None]
     seen = {s.parts.get(part, s.value) if part else s.value for s in scores}
     return group if len(seen) > 1 else None
 

@@ -23,7 +23,8 @@ def token_mean(batch: Batch) -> Tensor:
 @exported(average="rollout")
 def rollout_mean(batch: Batch) -> Tensor:
     """Every rollout has equal weight, shared by its tokens: 1 / (R |y|). -> (N, T)"""
-    return spread(1 / lengths(batch).clamp(min=1), batch) / count(lengths(batch))
+    length = lengths(batch)
+    return spread(1 / length.clamp(min=1), batch) / count(length)
 
 
 def count(x: Tensor) -> Tensor:

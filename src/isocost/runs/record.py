@@ -154,7 +154,7 @@ class RunRecord:
 
     def paid(self, account: str, cost: Cost) -> None:
         if self._paid is not None:
-            self._paid.write([account, *cost.data().values()])
+            self._paid.write([account, *cost.values()])
 
     def _record_lost(self, step: int) -> None:
         """Record the cost of the lost work after `step` in lost.jsonl, and increment `life`."""

@@ -37,6 +37,7 @@ from isocost.types import Fate, Problem
 from isocost.worlds.setting import Opened, Setting, open_setting
 
 EVALUATION_SEED = 20_260_101  # the same for all runs, so that sampled evaluations share their random numbers
+ALLOCATED = 50_000  # objects between two collections: a run makes few cycles, and collecting took 6 % of its time
 PLANNED = ("n", "B", "lr", "warmup", "max_tokens", "temperature", "top_p", "top_k")  # by a study, for any method
 
 
@@ -121,9 +122,12 @@ async def run(
         opened = opened or open_setting(job.setting, reference=compares(recipe))
         _claim(record, job, recipe, opened)
         gc.freeze()  # the collector skips what is loaded by now
+        often = gc.get_threshold()
+        gc.set_threshold(ALLOCATED, *often[1:])
         try:
             return await _Run(job, recipe, opened, record, on_step).go()
         finally:
+            gc.set_threshold(*often)
             opened.grader.close()
 
 

@@ -10,9 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy import ndarray
-from scipy.special import betaln
-
-from isocost.stats.passk import beta_binomial
 
 BINS = 16               # bin k holds the rates nearest to k of 16, the samples of a profile
 SOLVED = 1 / 16         # a pass rate of at least this counts as above zero: 1 of 16
@@ -70,6 +67,10 @@ def chance_of_zero(histogram: Sequence[int] | ndarray, samples: int | None) -> f
     """
     if samples is None:
         return 0.0
+    from scipy.special import betaln       # here: processes that only run import no scipy, which takes 0.25 s
+
+    from isocost.stats.passk import beta_binomial
+
     h = np.array(histogram, dtype=float)
     at = bins_of(np.arange(samples + 1) / samples)
     if samples > BINS or h[at].sum() < h.sum() or not h.sum():

@@ -54,23 +54,31 @@ class Grader:
 
         Raises UserError when a user's file does not import, RewardFailed when the verifier has failed too often.
         """
-        if self._pool is None:
-            began, mark = time.perf_counter(), self._kind.mark
-            outcomes = [_safely(mark, r.final, r.problem) for r in rollouts]
-            self.meter.charge(Cost(verify=len(rollouts), seconds=time.perf_counter() - began))
-            for outcome, r in zip(outcomes, rollouts, strict=True):
-                self._record.saw(outcome, r.problem.id)
-        else:
-            pool = self._pool
-            self.meter.charge(Cost(verify=len(rollouts)))
-            waiting = [pool.submit(r.final, r.problem, _tokens(r), self._record.saw) for r in rollouts]
-            timed: list[tuple[Outcome, float]] = []
-            try:
-                for w in waiting:
-                    timed.append(await asyncio.wrap_future(w))
-            finally:     # a cancelled call pays for what was marked before
-                self.meter.charge(Cost(seconds=sum((seconds for _, seconds in timed), 0.0)))
-            outcomes = [o for o, _ in timed]
+        pool = self._pool
+        if pool is None:
+            return self._in_place([r.final for r in rollouts], [r.problem for r in rollouts])
+        self.meter.charge(Cost(verify=len(rollouts)))
+        waiting = [pool.submit(r.final, r.problem, _tokens(r), self._record.saw) for r in rollouts]
+        timed: list[tuple[Outcome, float]] = []
+        try:
+            for w in waiting:
+                timed.append(await asyncio.wrap_future(w))
+        finally:     # a cancelled call pays for what was marked before
+            self.meter.charge(Cost(seconds=sum((seconds for _, seconds in timed), 0.0)))
+        return self._scores([o for o, _ in timed])
+
+    def texts(self, finals: Sequence[str], problems: Sequence[Problem]) -> list[Score | None] | None:
+        """The same for texts, at once; None for a verifier with processes of its own, which needs the rollouts."""
+        return self._in_place(finals, problems) if self._pool is None else None
+
+    def _in_place(self, finals: Sequence[str], problems: Sequence[Problem]) -> list[Score | None]:
+        began, mark = time.perf_counter(), self._kind.mark
+        outcomes = [_safely(mark, text, p) for text, p in zip(finals, problems, strict=True)]
+        self.meter.charge(Cost(verify=len(finals), seconds=time.perf_counter() - began))
+        self._record.saw_all(outcomes, problems)
+        return self._scores(outcomes)
+
+    def _scores(self, outcomes: Sequence[Outcome]) -> list[Score | None]:
         if self._record.stopped:
             raise RewardFailed(self._record.stopped)
         return [_score(o) for o in outcomes]
@@ -130,6 +138,15 @@ class _Record:
             self._restarted += replaced - old[1]
             self._unscored = 0 if outcome[0] == "score" else self._unscored + 1
             self._count(outcome, problem, failed, replaced)
+
+    def saw_all(self, outcomes: Sequence[Outcome], problems: Sequence[Problem]) -> None:
+        """Count answers in order, none of which replaced a process."""
+        if self.failures or any(kind != "score" for kind, _ in outcomes):
+            for outcome, problem in zip(outcomes, problems, strict=True):
+                self.saw(outcome, problem.id)
+            return
+        with self._lock:        # every answer so far has a score
+            self._latest.extend([(False, False)] * min(len(outcomes), WINDOW - len(self._latest)))
 
     def checked(self, outcome: Outcome, problem: str, replaced: bool) -> None:
         """Count an answer to a text that no policy wrote: a verifier may raise on these, but must not hang or exit."""

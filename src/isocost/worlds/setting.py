@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from isocost.local.invariance import remedy
 from isocost.local.models import reading
 from isocost.local.world import open_world
 from isocost.meter import Meter
-from isocost.tasks.families import named
+from isocost.tasks.families import FAMILIES, named
 from isocost.tasks.grade import Grader
 from isocost.tasks.load import ProblemSet, Reads, load_problems
 from isocost.tasks.mix import parts
@@ -120,8 +120,11 @@ def open_setting(
     """
     torch.set_num_threads(setting.threads)
     meter = Meter()
-    reads = cache(lambda: Reads(*reading(setting.model)))
-    loaded, sides = open_problems(setting, check=check, tried=tried, meter=meter, reads=reads)
+    if check or tried or not _built_in(setting):
+        reads = cache(lambda: Reads(*reading(setting.model)))
+        loaded, sides = open_problems(setting, check=check, tried=tried, meter=meter, reads=reads)
+    else:
+        loaded, sides = _built_in_problems(setting)
     grader = Grader(loaded.verifier, meter=meter)
     every = (*sides.train, *sides.select, *sides.audit)
     world = open_world(
@@ -144,6 +147,20 @@ def open_setting(
         _warn_once("a rollout's last bits depend here on the rollouts computed with it "
                    f"({extra['batch_dependent']}); {do}")
     return Opened(setting, loaded, sides, world, grader)
+
+
+def _built_in(setting: Setting) -> bool:
+    """Whether nothing outside the package, such as a file, decides which problems a setting has."""
+    named_sets = [part.spec for spec in (setting.data, setting.held_out_data) if spec for part in parts(spec)]
+    model = setting.model in {f.model for f in FAMILIES.values()}
+    own_marks = setting.verifier is None and not setting.skip_broken
+    return model and own_marks and all(named(spec) for spec in named_sets)
+
+
+@lru_cache(maxsize=4)
+def _built_in_problems(setting: Setting) -> tuple[ProblemSet, Split]:
+    """The problems of a setting that is built in, the same for all of a process's runs."""
+    return open_problems(setting, reads=cache(lambda: Reads(*reading(setting.model))))
 
 
 def refuse_unbounded(problems: ProblemSet) -> None:

@@ -8,7 +8,8 @@
 // Vectors are the compiler's own (GCC, Clang), as wide as the machine's. Lengths that vectors run along (hidden, the
 // feed-forward's width, the head's width) are multiples of `L`, as native.py checks.
 //
-// Read in this order: vectors, products, threads, model, attention, forward, draws, backward, units; here are the calls.
+// Read in this order: vectors, products, threads, model, attention, forward, draws, backward, units; here are the calls,
+// and in wave.h those that do several of them at once.
 
 #include "threads.h"
 #include "units.h"
@@ -56,23 +57,31 @@ void isocost_close(Model* m) {
     if (!--m->users) delete m;
 }
 
-// Use the weights in `flat`, which is not copied; `backward` also lays them out for the backward pass.
-void isocost_load(Model* m, const float* flat, int backward) {
+}
+
+// Lay out the weights for reading tokens, or for the backward pass, unless that is done since they were loaded. A learner
+// whose groups all lie on tapes reads none.
+static void lay_out_weights(Model* m, bool backward) {
+    bool& done = backward ? m->laid_out_back : m->laid_out;
+    if (done) return;
+    done = true;
     const Shape& s = m->s;
-    m->flat = flat;
+    const float* flat = m->flat;
     int H = s.hidden, Q = s.q(), W = s.qkv(), F = s.mlp;
     auto all = [&](auto p) {
         typedef decltype(p) P;
         auto layer = [&](Block& b) {
+            if (backward) {
+                b.of_qkv.pack<P>(flat + b.qkv, H, W, 1, H);
+                b.of_out.pack<P>(flat + b.out, Q, H, 1, Q);
+                b.of_gate_up.pack<P>(flat + b.gate_up, H, 2 * F, 1, H);
+                b.of_down.pack<P>(flat + b.down, F, H, 1, F);
+                return;
+            }
             b.to_qkv.pack<P>(flat + b.qkv, W, H, H, 1);
             b.to_out.pack<P>(flat + b.out, H, Q, Q, 1);
             b.to_gate_up.pack<P>(flat + b.gate_up, 2 * F, H, H, 1, F);
             b.to_down.pack<P>(flat + b.down, H, F, F, 1);
-            if (!backward) return;
-            b.of_qkv.pack<P>(flat + b.qkv, H, W, 1, H);
-            b.of_out.pack<P>(flat + b.out, Q, H, 1, Q);
-            b.of_gate_up.pack<P>(flat + b.gate_up, H, 2 * F, 1, H);
-            b.of_down.pack<P>(flat + b.down, F, H, 1, F);
         };
         each(s.threads, [&](int t) {
             for (int l = t; l < s.layers; l += s.threads) layer(m->blocks[l]);
@@ -80,12 +89,20 @@ void isocost_load(Model* m, const float* flat, int backward) {
     };
     if (s.bf16) all(BF16());
     else all(F32());
-    m->to_logits.pack<F32>(flat + m->head, s.vocab, H, H, 1);
     if (backward) m->of_logits.pack<F32>(flat + m->head, H, s.vocab, 1, H);
+}
+
+extern "C" {
+
+// Use the weights in `flat`, which is not copied and does not change before the next load.
+void isocost_load(Model* m, const float* flat) {
+    m->flat = flat, m->laid_out = m->laid_out_back = false;
+    m->to_logits.pack<F32>(flat + m->head, m->s.vocab, m->s.hidden, m->s.hidden, 1);
 }
 
 // Read spans; `hidden` (spans, hidden) gets each span's last state, after the last norm.
 void isocost_read(Model* m, int64_t count, const Span* spans, const int64_t* ids, float* hidden) {
+    lay_out_weights(m, false);
     std::vector<int64_t> starts(count + 1, 0);
     for (int64_t k = 0; k < count; k++) starts[k + 1] = starts[k] + spans[k].count;
     auto cut = shares(count, m->s.threads, [&](long k) { return (double)spans[k].count; });
@@ -136,6 +153,7 @@ void isocost_truncate(Model* m, int64_t rows, float* z, const float* temperature
 void isocost_decode(Model* m, int64_t rows, int64_t ticks, const Span* spans, const int64_t* last, const int64_t* left,
                     const int64_t* of, int64_t* open, const uint8_t* ends, const float* temperature, const double* u,
                     int64_t* ids, float* logp, int64_t* wrote) {
+    lay_out_weights(m, false);
     struct Part {
         std::vector<long> alive, done;
         std::vector<Span> now;
@@ -202,6 +220,8 @@ void isocost_decode(Model* m, int64_t rows, int64_t ticks, const Span* spans, co
 void isocost_forward(Model* m, int64_t units, const int64_t* first_span, const int64_t* counts, const int64_t* lead,
                      const int64_t* ids, const int64_t* first_mask, const int64_t* at, const int64_t* target,
                      const float* temperature, const int64_t* given, float* logp, float* entropy, int keep) {
+    for (int64_t k = 0; k < units; k++)
+        if (!given[k]) lay_out_weights(m, false);
     auto owner = owners(*m, units, first_span, counts);
     std::vector<int64_t> begin(units + 1, 0);
     for (int64_t k = 0; k < units; k++) {
@@ -244,6 +264,7 @@ void isocost_forward(Model* m, int64_t units, const int64_t* first_span, const i
 void isocost_backward(Model* m, int64_t units, const int64_t* first_span, const int64_t* counts,
                       const int64_t* first_mask, const int64_t* at, const int64_t* target, const float* temperature,
                       const float* d_logp, const float* d_entropy, float* grad) {
+    lay_out_weights(m, true);
     auto owner = owners(*m, units, first_span, counts);
     std::vector<int64_t> begin(units + 1, 0);
     for (int64_t k = 0; k < units; k++) begin[k + 1] = begin[k] + m->taped[k]->M;
@@ -327,3 +348,5 @@ int64_t isocost_tape_bytes(Model* m, int64_t tokens) {  // of one tape for this 
     return tokens * (s.layers * (8 * s.hidden + item * (s.qkv() + s.q() + 2 * s.mlp + 2 * s.kv())) + 4 * s.hidden);
 }
 }
+
+#include "wave.h"

@@ -95,18 +95,29 @@ struct Tape {
     }
 };
 
+struct Laid {  // the arguments of a learner's pass over units, see `isocost_forward`; `spot` is where each mask is in (N, T)
+    std::vector<int64_t> first_span, counts, lead, ids, first_mask, at, target, given, spot;
+    std::vector<float> temperature, logp, entropy;
+    void clear() {
+        for (auto* v : {&first_span, &counts, &lead, &ids, &first_mask, &at, &target, &given, &spot}) v->clear();
+        temperature.clear();
+    }
+};
+
 struct Model {
     int users = 1;  // Python's handle and its tapes, which Python may free in any order
     Shape s;
     float eps;
     long size, embed, norm, head;
     const float* flat = nullptr;
+    bool laid_out = false, laid_out_back = false;  // whether the panels are those of the weights in `flat`
     std::vector<float> turn_c, turn_s;  // (positions, head_dim): cosines, and sines with signs
     std::vector<Block> blocks;
     Panels to_logits, of_logits;
     std::vector<Arena> arenas;
     std::vector<std::unique_ptr<Tape>> tapes;  // of units that the learner read itself
     std::vector<Tape*> taped;  // of all units of the last forward pass
+    Laid laid;
     std::vector<std::unique_ptr<Tape>> spare;  // the sampler's, not in use
     std::vector<std::vector<float>> sums;  // gradients of the threads other than the first
 };

@@ -1,0 +1,165 @@
+"""Rollouts of whole waves as arrays: one question and one answer each, all written by one version of the policy.
+
+Most rollouts are only counted, packed and recorded. Their `Rollout` objects are made when a seam reads them: see
+`Group.drawn`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from numpy import ndarray
+
+from isocost.types import Group, Place, Problem, Role, Rollout, Sampling, Score, Segment, Stop
+
+_PROMPT, _OWN = int(Role.PROMPT), int(Role.OWN)
+
+
+class Written(NamedTuple):
+    """What an engine wrote for all R rows of a wave in one call; W is the limit."""
+
+    tokens: Int[ndarray, "R W"]
+    logp: Float[ndarray, "R W"]
+    count: Int[ndarray, "R"]        # tokens of each row; what follows them is undefined
+    ended: Bool[ndarray, "R"]       # by an end token, not by the limit
+    version: int
+
+
+@dataclass
+class WaveColumns:
+    """The rollouts of a wave: those of group g are rows begin[g] to begin[g + 1]."""
+
+    problems: Sequence[Problem]
+    places: Sequence[Place]
+    prompts: Sequence[list[int]]            # the tokens that each group was given
+    begin: list[int]
+    attempts: list[int]                     # the number of each row within its group
+    written: Written
+    sampling: Sampling
+    finals: list[str]                       # what the verifier reads
+    scores: Sequence[Score | None] = field(default_factory=tuple)   # of each row, once it is scored
+
+    def __post_init__(self) -> None:
+        self.lengths: list[int] = self.written.count.tolist()
+        self.stops = [Stop.DONE if x else Stop.LENGTH for x in self.written.ended.tolist()]
+
+    def each_problem(self) -> list[Problem]:
+        """The problem of each row."""
+        sizes = (b - a for a, b in zip(self.begin, self.begin[1:], strict=False))
+        return [p for p, k in zip(self.problems, sizes, strict=True) for _ in range(k)]
+
+    def groups(self) -> list[Group]:
+        """The groups with at least one rollout, each of which makes its rollouts when they are read."""
+        each = zip(self.problems, self.places, self.begin, self.begin[1:], strict=False)
+        return [
+            Group.drawn(problem, place, Columns(self, g, a, b))
+            for g, (problem, place, a, b) in enumerate(each) if b > a
+        ]
+
+
+class Columns:
+    """The rollouts of one group of a wave: rows first to last of its columns."""
+
+    __slots__ = ("first", "last", "number", "wave")
+
+    def __init__(self, wave: WaveColumns, number: int, first: int, last: int):
+        self.wave, self.number, self.first, self.last = wave, number, first, last
+
+    def __len__(self) -> int:
+        return self.last - self.first
+
+    @property
+    def version(self) -> int:
+        return self.wave.written.version
+
+    @property
+    def prompt(self) -> list[int]:
+        return self.wave.prompts[self.number]
+
+    @property
+    def attempts(self) -> list[int]:
+        return self.wave.attempts[self.first : self.last]
+
+    @property
+    def scores(self) -> list[Score | None]:
+        return list(self.wave.scores[self.first : self.last]) or [None] * len(self)
+
+    @property
+    def lengths(self) -> list[int]:
+        return self.wave.lengths[self.first : self.last]
+
+    @property
+    def stops(self) -> list[Stop]:
+        return self.wave.stops[self.first : self.last]
+
+    def rollouts(self) -> tuple[Rollout, ...]:
+        """The same as objects."""
+        w, problem = self.wave, self.wave.problems[self.number]
+        each = zip(range(self.first, self.last), self.attempts, self.scores, self.stops, strict=True)
+        return tuple(
+            Rollout(problem, (self._segment(i),), w.finals[i], stop, attempt, score, mark=score)
+            for i, attempt, score, stop in each
+        )
+
+    def _segment(self, row: int) -> Segment:
+        w, k, shown = self.wave.written, self.wave.lengths[row], len(self.prompt)
+        given, never = np.full(shown, _PROMPT), np.full(shown, -1)
+        return Segment(
+            np.concatenate((np.array(self.prompt, dtype=np.int64), w.tokens[row, :k])),
+            np.concatenate((given, np.full(k, _OWN))),
+            np.concatenate((np.zeros(shown, dtype=np.float32), w.logp[row, :k])),
+            np.concatenate((never, np.zeros(k, dtype=np.int64))),
+            np.concatenate((never, np.full(k, w.version))),
+            self.wave.sampling,
+        )
+
+
+class Rows(NamedTuple):
+    """Padded rows of groups that are all columns, in order; T is the longest."""
+
+    tokens: Int[ndarray, "N T"]
+    mask: Bool[ndarray, "N T"]
+    logp: Float[ndarray, "N T"]
+    length: Int[ndarray, "N"]
+    version: Int[ndarray, "N"]
+    temperature: Float[ndarray, "N"]
+
+
+def padded(columns: Sequence[Columns]) -> Rows:
+    """The rows of these groups, prompts and answers, without making rollouts."""
+    parts = _adjoining(columns)
+    sizes = [len(c) for c in columns]
+    count = _joined([w.count[part] for w, part in parts])
+    prompt = np.repeat(np.array([len(c.prompt) for c in columns]), sizes)
+    length = prompt + count
+    here = np.arange(length.max(initial=1))
+    before, mask = here < prompt[:, None], here < length[:, None]
+    mask &= ~before
+    tokens, logp = np.zeros(mask.shape, dtype=np.int64), np.zeros(mask.shape, dtype=np.float32)
+    tokens[before] = [t for c, k in zip(columns, sizes, strict=True) for _ in range(k) for t in c.prompt]
+    filled = [np.arange(w.tokens.shape[1]) < w.count[part, None] for w, part in parts]
+    tokens[mask] = _joined([w.tokens[part][some] for (w, part), some in zip(parts, filled, strict=True)])
+    logp[mask] = _joined([w.logp[part][some] for (w, part), some in zip(parts, filled, strict=True)])
+    return Rows(
+        tokens, mask, logp, length, np.repeat([c.version for c in columns], sizes),
+        np.repeat(np.array([c.wave.sampling.temperature for c in columns], dtype=np.float32), sizes),
+    )
+
+
+def _adjoining(columns: Sequence[Columns]) -> list[tuple[Written, slice]]:
+    """The rows of these groups, those that are neighbours in one wave together."""
+    parts: list[tuple[Written, slice]] = []
+    for c in columns:
+        first = c.first
+        if parts and parts[-1][0] is c.wave.written and parts[-1][1].stop == first:
+            first = parts.pop()[1].start
+        parts.append((c.wave.written, slice(first, c.last)))
+    return parts
+
+
+def _joined(parts: list[ndarray]) -> ndarray:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
