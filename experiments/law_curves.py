@@ -7,9 +7,9 @@ Sets, fixed before any curve was made. Tuning: `base-easy`, besides the records 
 seeds no other record uses. They were read for the law before n unlike each other and the common part of early
 evaluations were in it, so the law with these is reported on new sets: `level-1-B16` and `level-2-B16`.
 
-Every set has n = 4, 8, 16, three seeds each, and a learning rate of 6e-5 (n B / 32)^0.33, the rule that studies of these
-problems found. The earlier sets have B = 8 and 36,864 rollouts, the new ones B = 16 and 18,432. A curve holds the exact
-rewards on both held-out splits at up to 20 points of compute.
+Every set has n = 4, 8, 16, three seeds each, and a learning rate of 6e-5 (n B / 32)^0.33, the rule that studies of
+these problems found. The earlier sets have B = 8 and 36,864 rollouts, the new ones B = 16 and 18,432. A curve holds
+the exact rewards on both held-out splits at up to 20 points of compute.
 """
 
 from __future__ import annotations

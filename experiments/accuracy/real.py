@@ -33,8 +33,10 @@ def section(r: Record) -> str:
           f" {verdicts}."
         f" The outcome lay in the 90 % interval in {s['inside_interval']}. The median width is {s['median_width']:.3f},"
         f" the median error {s['median_error']:+.3f}.{lean} All share one model and one set of problems, so they"
-        f" measure one setting. The forecast beat both naive ones by interval score in {s['beats_both_naive']}.\n\n"
-        "`python experiments/quickstart_seeds.py --seeds 16 --out experiments/results/quickstart_seeds.json`\n"
+        f" measure one setting. The forecast beat both naive ones by interval score in {s['beats_both_naive']}."
+        f"{' ' + r['note'] if 'note' in r else ''}\n\n"
+        f"`python experiments/quickstart_seeds.py --seeds {s['studies']} --out"
+        " experiments/results/quickstart_seeds.json`\n"
     )
 
 
