@@ -24,7 +24,7 @@ from numpy import ndarray
 from torch import Tensor, nn
 
 from isocost import processor
-from isocost.local import store
+from isocost.local import matrix_unit, store
 from isocost.local.decoder import Config, Decoder, rotations
 from isocost.local.layout import Units
 
@@ -40,6 +40,8 @@ FLAGS = (
 TARGET = ("-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native",)
 SLOW_DOT = ("-mno-avx512bf16",)     # Intel's vdpbf16ps does two multiply-adds in the time of four; see `_target`
 SPAN = 9         # numbers of a span; kernel/forward.h names them
+
+TILES = ("-DISOCOST_AMX",)          # kernel/tiles.h
 
 
 def available(config: Config, body: torch.dtype, device: torch.device) -> str:
@@ -82,6 +84,8 @@ class Kernel:
             _at(shape), ctypes.c_double(c.norm_eps), _at(offsets), ctypes.c_int64(size), _at(turns),
             ctypes.c_int64(len(turns)),
         ))
+        self.unit = matrix_unit.choose(library, config) if self.dtype == torch.bfloat16 else matrix_unit.VECTORS
+        library.isocost_use(self._model, ctypes.c_int(self.unit))
         self._flat = torch.zeros(0)
         self._taped: Sequence[Tape | None] = ()      # the backward pass reads them
 
@@ -267,12 +271,14 @@ def _library() -> tuple[Any, str]:
 
 
 def _target() -> tuple[str, ...]:
-    """The compiler's options for this processor.
+    """The compiler's options for this processor: `_compiled` leaves out AMX, then all, where they are unknown.
 
     On Intel (measured on a Xeon of family 6, model 207) `vdpbf16ps` issues at a quarter of the rate of fp32's
     multiply-add, so the kernel multiplies bf16 as fp32. On AMD's Zen 4 it is the faster of the two.
     """
-    return (*TARGET, *(SLOW_DOT if processor.intel() and platform.machine() == "x86_64" else ()))
+    if platform.machine() != "x86_64":
+        return TARGET
+    return (*TARGET, *(SLOW_DOT if processor.intel() else ()), *(TILES if processor.has_amx() else ()))
 
 
 def _loaded(code: bytes) -> Any:
@@ -298,7 +304,7 @@ def _compiled(compiler: str) -> bytes:
     log.info("building the kernel for this machine, once (about ten seconds)")
     with tempfile.TemporaryDirectory(prefix="isocost-") as scratch:
         out = Path(scratch) / "kernel.so"
-        for some in (_target(), ()):
+        for some in (_target(), tuple(x for x in _target() if x not in TILES), ()):
             command = [compiler, *FLAGS, *some, str(SOURCE), "-o", str(out)]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode == 0:
