@@ -67,17 +67,8 @@ void isocost_use(Model* m, int unit) { m->unit = (Unit)unit; }
 // 1 where tiles can be used, else why not: see `tiles_here`.
 int isocost_tiles() { return tiles_here(); }
 
-// a (M, K) times w (N, K) transposed, both rounded to bfloat16, on a unit: out (M, N). K is even.
 void isocost_product(int unit, int64_t M, int64_t N, int64_t K, const float* a, const float* w, float* out) {
-    Tiles tiles((Unit)unit);
-    Panels panels;
-    panels.unit = (Unit)unit;
-    panels.pack<BF16>(w, (int)N, (int)K, K, 1);
-    std::vector<uint32_t> words((size_t)M * K / 2 + L);
-    for (int64_t i = 0; i < M * K; i += 2) words[i / 2] = BF16::word(a[i], a[i + 1]);
-    panels.times<BF16>((const uint16_t*)words.data(), (int)M, [&](int i, int n, V c0, V c1) {
-        for (int j = 0; j < NR && n + j < N; j++) out[i * N + n + j] = j < L ? c0[j] : c1[j - L];
-    });
+    product_of((Unit)unit, M, N, K, a, w, out);
 }
 
 void isocost_close(Model* m) {

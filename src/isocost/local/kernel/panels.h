@@ -37,3 +37,16 @@ struct Panels {
         product<P>((const uint32_t*)A, K, 1, M, words.data(), (long)deep * NR, NR, N, K, end);
     }
 };
+
+// a (M, K) times w (N, K) transposed, both rounded to bfloat16, on a unit: out (M, N). K is even.
+static void product_of(Unit unit, int64_t M, int64_t N, int64_t K, const float* a, const float* w, float* out) {
+    Tiles tiles(unit);
+    Panels panels;
+    panels.unit = unit;
+    panels.pack<BF16>(w, (int)N, (int)K, K, 1);
+    std::vector<uint32_t> words((size_t)M * K / 2 + L);
+    for (int64_t i = 0; i < M * K; i += 2) words[i / 2] = BF16::word(a[i], a[i + 1]);
+    panels.times<BF16>((const uint16_t*)words.data(), (int)M, [&](int i, int n, V c0, V c1) {
+        for (int j = 0; j < NR && n + j < N; j++) out[i * N + n + j] = j < L ? c0[j] : c1[j - L];
+    });
+}
