@@ -8,13 +8,13 @@
 #include <cstring>
 #include <ucontext.h>
 
-struct Unit {
+struct Tiled {
     bool configured = false;
     uint8_t rows[8] = {};
     uint16_t bytes[8] = {};
     uint8_t data[8][16][64] = {};
 };
-static thread_local Unit unit;
+static thread_local Tiled unit;
 static long executed[256];                       // instructions, by opcode
 
 static void fail(const char* why) {
@@ -92,7 +92,7 @@ static void handle(int, siginfo_t*, void* context) {
         for (int i = 56; i < 64; i++) if (base[i]) fail("#GP: reserved bits");
         memset(unit.data, 0, sizeof unit.data), unit.configured = true;
     } else if (opcode == 0x49 && pp == 0) {                  // TILERELEASE
-        unit = Unit();
+        unit = Tiled();
     } else if (!unit.configured) {
         fail("#UD: tiles are not configured in this thread");
     } else if (opcode == 0x49 && pp == 3) {                  // TILEZERO
@@ -118,3 +118,10 @@ extern "C" void amx_trap_install() {
 
 extern "C" long amx_trap_count(int opcode) { return executed[opcode]; }
 extern "C" int amx_trap_configured() { return unit.configured; }
+
+// The kernel's products without the rest of it.
+#include "panels.h"
+extern "C" int isocost_tiles() { return tiles_here(); }
+extern "C" void isocost_product(int unit_, int64_t M, int64_t N, int64_t K, const float* a, const float* w, float* out) {
+    product_of((::Unit)unit_, M, N, K, a, w, out);
+}
