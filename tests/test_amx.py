@@ -1,4 +1,4 @@
-"""Products of bfloat16 on AMX tiles: emulated in C++ on any machine, and as machine code, where need be under a trap."""
+"""Products of bfloat16 on AMX tiles: emulated in C++, and as machine code, under a trap where there is no AMX."""
 
 import ctypes
 import logging
@@ -73,7 +73,7 @@ def test_even_and_odd_products_have_sums_of_their_own(library):
 
 
 def test_a_tile_of_sums_is_added_to_the_one_before(library):
-    """After 32 numbers the sum is rounded: 2^24, then the next tile's 1 + 1 is added as 2. One by one it would be lost."""
+    """The first tile's sum is 2^24; the next one's 1 + 1 is added to it as 2. One by one both would be lost."""
     a = np.zeros((1, 64), dtype=np.float32)
     a[0, [0, 32, 33]] = 2.0**24, 1.0, 1.0
     assert product(library, EMULATED, a, np.ones((1, 64), dtype=np.float32)).item() == 2.0**24 + 2
@@ -199,7 +199,9 @@ def of(w, b):
     return scored.logp.double(), w.learner._grad.double().clone()
 
 
-@pytest.mark.parametrize("shape", [{"head_dim": 32}, {"heads": 3, "kv_heads": 1, "head_dim": 48, "hidden": 80, "mlp": 112}])
+@pytest.mark.parametrize(
+    "shape", [{"head_dim": 32}, {"heads": 3, "kv_heads": 1, "head_dim": 48, "hidden": 80, "mlp": 112}]
+)
 def test_a_model_on_tiles_differs_from_vectors_by_rounding_only(monkeypatch, shape):
     """Widths of 80 and 112 are not whole tiles."""
     source = model(sharp=1.5, **shape)

@@ -1,7 +1,7 @@
 """Which unit of the processor computes the kernel's products of bfloat16: vectors, or AMX tiles.
 
-Tiles are used where the processor has them (AMX-TILE and AMX-BF16), the system permits them, and products of the model's
-own widths agree with vectors' and do not depend on the number of rows. `ISOCOST_AMX=off` turns them off.
+Tiles are used where the processor has them (AMX-TILE and AMX-BF16), the system permits them, and products of the
+model's own widths agree with vectors' and do not depend on the number of rows. `ISOCOST_AMX=off` turns them off.
 `ISOCOST_AMX=emulated` computes the same instructions in C++, on any machine and slowly: it is for tests.
 """
 
@@ -73,7 +73,8 @@ def product(library: Any, unit: int, a: ndarray, w: ndarray) -> ndarray:
     a, w = (np.ascontiguousarray(x, dtype=np.float32) for x in (a, w))
     out = np.empty((len(a), len(w)), dtype=np.float32)
     library.isocost_product(
-        ctypes.c_int(unit), *map(ctypes.c_int64, (len(a), *w.shape)), *(ctypes.c_void_p(x.ctypes.data) for x in (a, w, out))
+        ctypes.c_int(unit), *map(ctypes.c_int64, (len(a), *w.shape)),
+        *(ctypes.c_void_p(x.ctypes.data) for x in (a, w, out)),
     )
     return out
 
@@ -84,4 +85,5 @@ def bound(a: ndarray, w: ndarray) -> ndarray:
     Each is within K u sum |a_k w_k| of the exact sum, u = 2^-24 (Higham 2002, equation 3.5); the inputs grow by at most
     2^-8 when they are rounded to bfloat16.
     """
-    return 2 * a.shape[1] * 2.0**-24 * (1 + 2**-8) ** 2 * (np.abs(a).astype(np.float64) @ np.abs(w).astype(np.float64).T)
+    sizes = np.abs(a).astype(np.float64) @ np.abs(w).astype(np.float64).T
+    return 2 * a.shape[1] * 2.0**-24 * (1 + 2**-8) ** 2 * sizes

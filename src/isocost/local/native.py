@@ -39,9 +39,8 @@ FLAGS = (
 )
 TARGET = ("-mcpu=native" if platform.machine() in ("arm64", "aarch64") else "-march=native",)
 SLOW_DOT = ("-mno-avx512bf16",)     # Intel's vdpbf16ps does two multiply-adds in the time of four; see `_target`
-SPAN = 9         # numbers of a span; kernel/forward.h names them
-
 TILES = ("-DISOCOST_AMX",)          # kernel/tiles.h
+SPAN = 9         # numbers of a span; kernel/forward.h names them
 
 
 def available(config: Config, body: torch.dtype, device: torch.device) -> str:
