@@ -274,7 +274,7 @@ def test_where_tiles_do_not_work_vectors_do_and_the_log_says_why(library, monkey
     assert said in caplog.text and "AMX is not used" in caplog.text
 
 
-def test_tiles_that_work_are_used_without_a_word(library, monkeypatch, caplog):
+def test_tiles_that_work_are_used_and_nothing_is_logged(library, monkeypatch, caplog):
     monkeypatch.delenv(SETTING, raising=False)
     monkeypatch.setattr(processor, "has_amx", lambda: True)
     working = Library(library, 1)

@@ -4,8 +4,8 @@
 // the processor's; `Emulated` follows the pseudocode of TDPBF16PS in Intel's Software Developer's Manual, so that what is
 // built on the instructions is tested on any machine. Both take the same blocks in the same order.
 //
-// A row's numbers do not depend on the other rows of its tile, and every product is cut along the sum in the same way, so
-// rows have the same bits in any company, as with vectors; but not the bits that vectors give, which sum in another order.
+// A row's numbers do not depend on the other rows of its tile, and every product is cut along the sum in the same way. So
+// rows have the same bits in any batch, as with vectors, but not the bits that vectors give: those sum in another order.
 #pragma once
 
 #include <cmath>
@@ -40,7 +40,9 @@ struct alignas(64) TileShapes {                  // what LDTILECFG reads, "palet
 struct Emulated {
     TileShapes shapes;
     uint32_t tiles[8][16][16] = {};
-    static float flushed(float x) { return std::fabs(x) < std::numeric_limits<float>::min() ? std::copysign(0.0f, x) : x; }
+    static float flushed(float x) {
+        return std::fabs(x) < std::numeric_limits<float>::min() ? std::copysign(0.0f, x) : x;
+    }
     static float read(uint32_t bits) {
         float x;
         memcpy(&x, &bits, 4);
