@@ -19,6 +19,7 @@ CASES = {
     "step": "the RL step against TRL's GRPOTrainer (needs TRL: `make .venv-trl/run`, or BENCH_TRL_PYTHON)",
     "decode": "decoding against Hugging Face generate, on a tiny model and on SmolLM2-135M",
     "learner": "the learner's tokens per second, and its share of the machine's measured peak",
+    "products": "the kernel's matrix products, and bf16 with each instruction of the processor",
     "study": "thirty runs of the built-in problems, end to end",
     "scaling": "cost against batch, length, width and group size, beside the roofline",
     "overhead": "feed, pack and journal with an engine that costs nothing, against a plain loop",
@@ -37,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--repeats", type=int, default=7, help="measured blocks or repeats per point (default: 7)")
     p.add_argument("--seeds", type=int, default=3, help="of the RL step's learning curves (default: 3)")
     p.add_argument("--variants", default="", help="of the RL step: base,long,ragged (default: all)")
+    p.add_argument("--contenders", default="", help="of the RL step: 'TRL fp32;isocost bf16, native' (default: all)")
     p.add_argument("--budget", type=float, default=120.0, help="seconds per point of decode and scaling (default: 120)")
     p.add_argument("--out", type=Path, default=OUT, help="where records go (default: experiments/results/bench)")
     p.add_argument("--work", type=Path, default=WORK, help="for models and runs (default: build/bench)")
@@ -51,9 +53,12 @@ def run(case: str, options: Options) -> dict[str, Any]:
     found = getattr(importlib.import_module(f"bench.cases.{case}"), case)(options)
     where["versions"] |= found.pop("versions", {})
     seconds = round(time.perf_counter() - began, 1)
+    command = f"python -m bench {case} --threads {options.threads} --repeats {options.repeats} --seeds {options.seeds}"
+    if case == "step":
+        command += f" --variants {','.join(options.variants)}" if options.variants else ""
+        command += f" --contenders '{';'.join(options.contenders)}'" if options.contenders else ""
     return {
-        "schema": 1, "case": case, "command": f"python -m bench {case} --threads {options.threads} "
-        f"--repeats {options.repeats} --seeds {options.seeds}", "machine": where, "seconds": seconds, **found,
+        "schema": 1, "case": case, "command": command, "machine": where, "seconds": seconds, **found,
     }
 
 
@@ -72,9 +77,12 @@ def main(arguments: list[str] | None = None) -> int:
     wanted = asked.cases or [*CASES, "page"]
     if unknown := [c for c in wanted if c not in (*CASES, "page")]:
         p.error(f"there is no case {unknown[0]!r}; there are {', '.join(CASES)} and page")
-    variants = tuple(v for v in asked.variants.split(",") if v)
+    variants, contenders = (
+        tuple(v for v in some.split(by) if v) for some, by in ((asked.variants, ","), (asked.contenders, ";"))
+    )
     options = Options(
-        asked.threads, asked.repeats, asked.seeds, variants=variants, work=asked.work.resolve(), budget=asked.budget
+        asked.threads, asked.repeats, asked.seeds, variants=variants, contenders=contenders,
+        work=asked.work.resolve(), budget=asked.budget,
     )
     asked.out.mkdir(parents=True, exist_ok=True)
     options.work.mkdir(parents=True, exist_ok=True)

@@ -47,7 +47,8 @@ def folder_of(task: Task, seed: int, home: Path) -> Path:
 def write(folder: Path, decoder: Decoder, end: int) -> None:
     """A decoder as a Hugging Face folder."""
     weights = {k: p.detach() for k, p in decoder.named_parameters()}
-    extra = {"alphabet": written(range(VOCAB)), "eos_token_id": end, "pad_token_id": 0, "bos_token_id": None}
+    named = end if end < VOCAB else END     # a folder's end token has a row in the model; `read` replaces it
+    extra = {"alphabet": written(range(VOCAB)), "eos_token_id": named, "pad_token_id": 0, "bos_token_id": None}
     save_model(folder, Model(str(folder), decoder.config, weights, letters(end), extra))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from bench import charts, targets
@@ -17,9 +18,9 @@ HEAD = """# Speed
 
 This page compares the speed of isocost with TRL and with `generate` of Hugging Face, and with the peaks of the
 machine. `make bench` measures it on your machine; `python -m bench page` writes the page from
-`experiments/results/bench`. Each contender runs in its own process, and they take turns. A ratio is computed within
-each turn. Its interval is the sign test's for the median (95 %, or the whole range with fewer than six turns). Peak
-memory is that of each contender's own process.
+`experiments/results/bench`, where each further machine has a folder. Each contender runs in its own process, and they
+take turns. A ratio is computed within each turn. Its interval is the sign test's for the median (95 %, or the whole
+range with fewer than six turns). Peak memory is that of each contender's own process.
 """
 
 
@@ -32,13 +33,37 @@ WHY = """## Why it is fast
 - Sampler and learner compute the same bits, so an on-policy update reuses the forward pass of sampling.
 - The backward pass skips dead groups.
 
-Not implemented: matrix units (AMX), CUDA graphs, formats smaller than bf16.
+Not implemented: CUDA graphs, formats smaller than bf16.
+
+## Which instructions multiply bf16
+
+| processor | bf16 products |
+| --- | --- |
+| AMX (`amx_bf16` and `amx_tile` in `/proc/cpuinfo`), Linux 5.16 or later | AMX tiles |
+| Intel without AMX | as fp32: `vdpbf16ps` does two multiply-adds in the time of four of fp32's |
+| AMD with `avx512_bf16` | `vdpbf16ps` |
+| others | as fp32 |
+
+The first model in bf16 checks AMX against vectors on its own widths. If products differ by more than rounding, depend
+on the number of rows, or are not permitted by the system, vectors are used and the log says why. `ISOCOST_AMX=off`
+turns AMX off. The order of sums differs between the rows of this table, and so do the last bits of a result. Resume a
+run on the machine and with the setting that it began with.
+"""
+AMX = "amx_bf16"
+NO_AMX = """
+The speed of AMX is not measured: no machine with AMX was at hand. Its products are tested in a C++ emulation of the
+instructions, and as machine code whose instructions a signal handler executes.
 """
 
 
 def records(folder: Path) -> dict[str, dict[str, Any]]:
     """What has been recorded, by case."""
     return {p.stem: json.loads(p.read_text()) for p in sorted(folder.glob("*.json"))}
+
+
+def machines(folder: Path) -> dict[str, dict[str, dict[str, Any]]]:
+    """The records of other machines, by the name of their folder."""
+    return {p.parent.name: records(p.parent) for p in sorted(folder.glob("*/*.json"))}
 
 
 def write(folder: Path) -> None:
@@ -48,7 +73,7 @@ def write(folder: Path) -> None:
     for name, chart in pictures(found):
         for side in ("light", "dark"):
             (IMAGES / f"speed-{name}-{side}.svg").write_text(charts.svg(chart, side == "dark"))
-    PAGE.write_text(page(found))
+    PAGE.write_text(page(found, machines(folder)))
 
 
 def pictures(found: Records) -> Iterable[tuple[str, Any]]:
@@ -59,21 +84,37 @@ def pictures(found: Records) -> Iterable[tuple[str, Any]]:
         yield "axes", charts.axes(found["scaling"])
 
 
-def page(found: Records) -> str:
-    """The whole page; the same records give the same text."""
+def page(found: Records, others: Mapping[str, Records] = MappingProxyType({})) -> str:
+    """The whole page, with the records of other machines by name; the same records give the same text."""
     tell = {
-        "step": _step, "decode": _decode, "learner": _learner, "study": _study, "scaling": _scaling,
-        "overhead": _overhead,
+        "step": _step, "decode": _decode, "learner": _learner, "products": _products, "study": _study,
+        "scaling": _scaling, "overhead": _overhead,
     }
-    parts = [HEAD, _machines(found)]
-    if lines := targets.lines(found):
-        parts.append("## Targets\n\n" + markdown_table(["what", "target", "measured", ""], (x.values() for x in lines)))
+    parts = [HEAD, _machines(found), *_targets(found)]
     parts += [tell[case](found[case]) for case in tell if case in found]
+    parts += [_other(records) for records in others.values()]
     parts.append(WHY)
+    if not any(AMX in r["machine"]["flags"] for some in (found, *others.values()) for r in some.values()):
+        parts[-1] += NO_AMX
     absent = [case for case in tell if case not in found]
     if absent:
         parts.append(f"Not measured yet: {', '.join(absent)}.\n")
     return "\n".join(parts)
+
+
+def _targets(found: Records) -> list[str]:
+    lines = targets.lines(found)
+    head = ["what", "target", "measured", ""]
+    return ["## Targets\n\n" + markdown_table(head, (x.values() for x in lines))] if lines else []
+
+
+def _other(found: Records) -> str:
+    """Another machine: what was measured there, a level of headings further down."""
+    name = next(iter(found.values()))["machine"]["processor"]
+    tell = {"step": _variants, "learner": _learner, "products": _products}
+    parts = [_machines(found), *_targets(found), *(tell[case](found[case]) for case in tell if case in found)]
+    inside = "\n".join(parts).replace("\n### ", "\n#### ").replace("\n## ", "\n### ")
+    return f"## On {name}\n\n{inside}"
 
 
 def picture(name: str, alt: str) -> str:
@@ -113,13 +154,23 @@ def _step(record: Mapping[str, Any]) -> str:
         "all after one prompt in ten.\n",
         picture("ratios", "Speed of each contender relative to TRL's best settings, with intervals"),
     ]
+    return "\n".join([*out, _variants(record, "###")])
+
+
+def _variants(record: Mapping[str, Any], level: str = "##") -> str:
+    """A table for each variant of the RL step."""
+    out = []
     head = [
         "contender", "s/step", "µs/sampled token", "times TRL's best", "at equal tokens", "CPU s/step", "first step s",
         "peak MiB", "late reward", "minus TRL's",
     ]
     for v in record["variants"]:
         rows = [_step_row(r, v["best_trl"]) for r in v["rows"]]
-        out.append(f"### {v['name']}, {v['device']}\n\nTRL's best: {v['best_trl']}.\n\n" + markdown_table(head, rows))
+        by_cpu = [f"{r['name']} {_range(r['ratio_cpu'])}" for r in v["rows"] if "ratio_cpu" in r]
+        title = f"{level} {'' if level == '###' else 'RL step, '}{v['name']}, {v['device']}"
+        out.append(f"{title}\n\nTRL's best: {v['best_trl']}.\n\n" + markdown_table(head, rows))
+        if by_cpu:
+            out.append(f"Times TRL's best in CPU seconds, at equal tokens: {'; '.join(by_cpu)}.\n")
         out += [f"Left out: {x['why']}.\n" for x in v["missing"]]
     return "\n".join(out)
 
@@ -170,6 +221,18 @@ def _learner(record: Mapping[str, Any]) -> str:
         f"## Learner\n\nOne update on 256 rollouts. Measured peaks of {peaks['threads']} threads: {flops}, memory "
         f"{peaks['bytes'] / 1e9:.0f} GB/s. Counted are operations that every update needs (shared prompts once).\n\n"
         + markdown_table(head, rows) + "".join(f"\nLeft out: {x}.\n" for x in record["missing"])
+    )
+
+
+def _products(record: Mapping[str, Any]) -> str:
+    kinds = list(dict.fromkeys(k for r in record["rows"] for k in r["gflops"]))
+    rows = [
+        [f"{r['rows']} x {r['inputs']} x {r['outputs']}", *(f"{r['gflops'].get(k, float('nan')):.0f}" for k in kinds)]
+        for r in record["rows"]
+    ]
+    return (
+        "## Products\n\nThe kernel's products of activations (rows x inputs) with weights (inputs x outputs), on one "
+        "core from its own caches, in GFLOP per CPU second.\n\n" + markdown_table(["shape", *kinds], rows)
     )
 
 

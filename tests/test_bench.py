@@ -153,7 +153,7 @@ def test_a_target_is_judged_by_the_fastest_contender():
 
 
 def test_an_empty_page_says_what_is_missing():
-    assert "Not measured yet: step, decode, learner, study, scaling, overhead." in page.page({})
+    assert "Not measured yet: step, decode, learner, products, study, scaling, overhead." in page.page({})
 
 
 def test_a_record_of_overhead_gives_its_page():
@@ -171,14 +171,15 @@ def test_a_record_of_overhead_gives_its_page():
 
 def test_the_page_is_what_the_records_give():
     """`python -m bench page` writes it."""
-    found = page.records(HOME / "experiments" / "results" / "bench")
-    assert page.PAGE.read_text() == page.page(found)
+    folder = HOME / "experiments" / "results" / "bench"
+    found = page.records(folder)
+    assert page.PAGE.read_text() == page.page(found, page.machines(folder))
     for name, _ in page.pictures(found):
         assert all((page.IMAGES / f"speed-{name}-{side}.svg").is_file() for side in ("light", "dark"))
 
 
 def test_records_hold_what_a_rerun_needs():
-    for path in (HOME / "experiments" / "results" / "bench").glob("*.json"):
+    for path in (HOME / "experiments" / "results" / "bench").glob("**/*.json"):
         record = json.loads(path.read_text())
         assert record["case"] == path.stem in CASES and record["command"].startswith("python -m bench")
         assert {"processor", "cores", "threads", "versions", "gpu"} <= record["machine"].keys()

@@ -11,7 +11,7 @@ import torch
 
 from isocost import meter
 from isocost.errors import UserError
-from isocost.local import invariance, layout, native
+from isocost.local import invariance, layout, matrix_unit, native
 from isocost.local.decoder import Config
 from isocost.local.layout import Rows, Units
 from isocost.local.sampling import truncate
@@ -217,7 +217,9 @@ def test_machines_with_narrower_vectors_compute_the_same_in_any_batch(monkeypatc
     source = model(sharp=1.5)
     b = batch(world(source, kernels="torch"), sums(6, 1), 5, tokens=20)
     built_for(target, monkeypatch, "-O1")
-    assert native._library()[0].isocost_lanes() == (8 if target.endswith("v3") else 4)
+    library = native._library()[0]
+    assert library.isocost_lanes() == (8 if target.endswith("v3") else 4)
+    assert matrix_unit.fault(library, matrix_unit.EMULATED, (32, 100)) == ""
     for dtype, bars in (("fp32", (2e-5, 2e-5, 1e-5)), ("bf16", (0.25, 0.12, 0.06))):
         gap = apart(of(world(source, dtype=dtype, kernels="native"), b), of(world(source, dtype="fp64"), b))
         assert all(g < bar for g, bar in zip(gap, bars, strict=True)), (dtype, gap)

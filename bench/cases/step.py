@@ -49,6 +49,13 @@ CONTENDERS = (
 )
 
 
+def chosen(names: Sequence[str]) -> tuple[Contender, ...]:
+    """The contenders of these names, all for none. Raises Failed for a name that nobody has."""
+    if unknown := set(names) - {c.name for c in CONTENDERS}:
+        raise Failed(f"no contender is called {min(unknown)!r}; there are {'; '.join(c.name for c in CONTENDERS)}")
+    return tuple(c for c in CONTENDERS if not names or c.name in names)
+
+
 def trl_python() -> str:
     """The interpreter TRL lives in. Raises Failed, saying what to do, when there is none."""
     asked = os.environ.get("BENCH_TRL_PYTHON") or str(TRL)
@@ -87,7 +94,7 @@ def _race(task: Task, seed: int, device: str, python: str, options: Options) -> 
     found: dict[str, dict[str, Any]] = {}
     with ExitStack() as stack:
         live: dict[str, Worker] = {}
-        for c in (c for c in CONTENDERS if task.name in c.tasks):
+        for c in (c for c in chosen(options.contenders) if task.name in c.tasks):
             where = (python, "bench.trl_side") if c.side == "trl" else (sys.executable, "bench.own")
             worker = stack.enter_context(Worker(c.name, *where, options.threads))
             how = {"how": c.how} if c.side == "trl" else c.how
@@ -137,6 +144,7 @@ def _row(name: str, raced: Sequence[dict[str, dict[str, Any]]]) -> dict[str, Any
         "seconds": stats.spread(seconds), "blocks": seconds, "block_us_per_token": per_token,
         "us_per_token": median(per_token), "tokens_per_step": mean(s["tokens"] for b in blocks for s in b),
         "cpu": median(s["cpu"] for b in blocks for s in b),
+        "block_cpu_us_per_token": [1e6 * sum(s["cpu"] for s in b) / sum(s["tokens"] for s in b) for b in blocks],
         "first_step": max(x["steps"][0][0]["seconds"] for x in mine),
         "peak_mb": max(x["peak_mb"] for x in mine), "open_mb": max(x["open_mb"] for x in mine),
         "late_reward": [mean(r[-late:]) for r in rewards], "mean_reward": [mean(r) for r in rewards], "reward": rewards,
@@ -144,10 +152,11 @@ def _row(name: str, raced: Sequence[dict[str, dict[str, Any]]]) -> dict[str, Any
 
 
 def _against(row: dict[str, Any], best: dict[str, Any]) -> dict[str, Any]:
-    """Against TRL's best: seconds per step, the same at equal tokens, and whether the reward curves differ."""
+    """Against TRL's best: seconds per step, the same and CPU seconds at equal tokens, and whether rewards differ."""
     return {
         "ratio": stats.paired(best["blocks"], row["blocks"]),
         "ratio_equal_tokens": stats.paired(best["block_us_per_token"], row["block_us_per_token"]),
+        "ratio_cpu": stats.paired(best["block_cpu_us_per_token"], row["block_cpu_us_per_token"]),
         "learning": stats.difference(row["late_reward"], best["late_reward"]),
         "learning_whole": stats.difference(row["mean_reward"], best["mean_reward"]),
     }

@@ -28,13 +28,18 @@ static inline void remember(const Shape& s, const Token& t, int layer, const typ
 // Products of one vector with `count` others that are stored in blocks. Four sums per block hide the latency of adds.
 template <class P>
 static inline void scores(const typename P::T* vector, const typename P::T* blocks, int count, int D, float* out) {
-    const uint32_t* q = (const uint32_t*)vector;
+    typename P::Scalar room[16 * L];                        // a head has at most 16 vectors
+    const auto* q = P::scalars((const uint32_t*)vector, D / P::per, room);
     for (int b = 0; b * L < count; b++, blocks += D * L) {
         V s0{}, s1{}, s2{}, s3{};
         const uint32_t* k = (const uint32_t*)blocks;
         for (int w = 0; w < D / P::per; w += 4, k += 4 * L) {
-            s0 = P::fma(s0, q[w], *(const U*)k), s1 = P::fma(s1, q[w + 1], *(const U*)(k + L));
-            s2 = P::fma(s2, q[w + 2], *(const U*)(k + 2 * L)), s3 = P::fma(s3, q[w + 3], *(const U*)(k + 3 * L));
+            auto add = [&](V s, int i, int step) {
+                return P::fma(s, q[(w + i) * P::steps + step], P::column(k + i * L, step));
+            };
+#pragma GCC unroll 2
+            for (int step = 0; step < P::steps; step++)
+                s0 = add(s0, 0, step), s1 = add(s1, 1, step), s2 = add(s2, 2, step), s3 = add(s3, 3, step);
         }
         put(out + b * L, (s0 + s1) + (s2 + s3));
     }

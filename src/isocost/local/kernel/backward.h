@@ -3,15 +3,16 @@
 
 #include "attention.h"
 
-// Columns of x (M, N) in strips of `width`, each a word deep per token (F32) or pair of tokens (BF16): the layout for
-// sums over tokens, whose strides do not compete for the same cache lines.
-template <class P> static const uint32_t* strips(const typename P::T* x, int M, int N, int width, Arena& arena) {
+// Columns of x (M, N) in strips of `width`, each a word deep per token (F32) or pair of tokens (BF16), and of zeros up to
+// `deep`: the layout for sums over tokens, whose strides do not compete for the same cache lines.
+template <class P>
+static const uint32_t* strips(const typename P::T* x, int M, int N, int width, int deep, Arena& arena) {
     int words = (M + P::per - 1) / P::per, count = (N + width - 1) / width;
-    uint32_t* out = arena.take<uint32_t>((size_t)count * words * width);
+    uint32_t* out = arena.take<uint32_t>((size_t)count * deep * width);
     for (int w = 0; w < words; w++) {
         const typename P::T *a = x + (long)w * P::per * N, *b = w * P::per + 1 < M ? a + N : nullptr;
         for (int k = 0; k < count; k++) {
-            uint32_t* to = out + ((long)k * words + w) * width;
+            uint32_t* to = out + ((long)k * deep + w) * width;
             int n = std::min(width, N - k * width);
             for (int j = 0; j < n; j++) {
                 if constexpr (P::per == 1) memcpy(to + j, a + k * width + j, 4);
@@ -19,22 +20,49 @@ template <class P> static const uint32_t* strips(const typename P::T* x, int M, 
             }
         }
     }
+    for (int k = 0; k < count && words < deep; k++)
+        memset(out + ((long)k * deep + words) * width, 0, (size_t)(deep - words) * width * sizeof(uint32_t));
+    return out;
+}
+
+// Columns of x (M, N) as rows of `deep` words, one for each pair of tokens and then zeros: what tiles load.
+static const uint32_t* turned(const uint16_t* x, int M, int N, int deep, Arena& arena) {
+    uint32_t* out = arena.take<uint32_t>((size_t)N * deep);
+    constexpr int some = 16;  // columns at a time, whose lines stay in the cache
+    for (int n = 0; n < N; n += some)
+        for (int w = 0; w < deep; w++) {
+            const uint16_t* a = x + (long)2 * w * N;
+            bool one = 2 * w < M, two = 2 * w + 1 < M;
+            for (int j = n; j < std::min(N, n + some); j++)
+                out[(long)j * deep + w] = (one ? a[j] : 0u) | (two ? (uint32_t)a[N + j] << 16 : 0u);
+        }
     return out;
 }
 
 // grad (N, K) += dY^T X over M tokens, for dY (M, N) and X (M, K).
 template <class P>
-static void learn(const typename P::T* dY, int N, const typename P::T* X, int K, int M, float* grad, Arena& arena) {
+static void learn(Unit unit, const typename P::T* dY, int N, const typename P::T* X, int K, int M, float* grad,
+                  Arena& arena) {
     size_t mark = arena.used;
-    const uint32_t *A = strips<P>(dY, M, N, MR, arena), *B = strips<P>(X, M, K, NR, arena);
     int words = (M + P::per - 1) / P::per;
-    for (int n = 0; n < N; n += MR, A += (long)words * MR) {
-        product<P>(A, 1, MR, std::min(MR, N - n), B, (long)words * NR, NR, K, words, [&](int i, int k, V c0, V c1) {
-            float* to = grad + (long)(n + i) * K + k;
+    auto add_to = [&](int first) {
+        return [=](int i, int k, V c0, V c1) {
+            float* to = grad + (long)(first + i) * K + k;
             put(to, get(to) + c0);
             if (k + L < K) put(to + L, get(to + L) + c1);
-        });
-    }
+        };
+    };
+    if constexpr (P::per > 1)
+        if (unit != VECTORS) {
+            int deep = whole_tiles(words);
+            const uint32_t *A = turned(dY, M, N, deep, arena), *B = strips<P>(X, M, K, NR, deep, arena);
+            tiled(unit, A, deep, N, B, K, deep, add_to(0));
+            arena.used = mark;
+            return;
+        }
+    const uint32_t *A = strips<P>(dY, M, N, MR, words, arena), *B = strips<P>(X, M, K, NR, words, arena);
+    for (int n = 0; n < N; n += MR, A += (long)words * MR)
+        product<P>(A, 1, MR, std::min(MR, N - n), B, (long)words * NR, NR, K, words, add_to(n));
     arena.used = mark;
 }
 
@@ -146,7 +174,7 @@ template <class P> static void back(const Model& m, Arena& arena, const Tape& ta
                 put(to + F, d * silu);
             }
         });
-        learn<P>(small, H, h, F, M, grad + b.down, arena);
+        learn<P>(m.unit, small, H, h, F, M, grad + b.down, arena);
         auto to_dy = [&](int width) {
             return [=](int i, int n, V c0, V c1) {
                 put(dy + (long)i * width + n, c0);
@@ -155,14 +183,14 @@ template <class P> static void back(const Model& m, Arena& arena, const Tape& ta
         };
         b.of_gate_up.template times<P>(d_both, M, to_dy(H));
         for (int i = 0; i < M; i++) norm(middle + (long)i * H, m.flat + b.norm2, H, m.eps, normed + (long)i * H);
-        learn<P>(d_both, 2 * F, normed, H, M, grad + b.gate_up, arena);
+        learn<P>(m.unit, d_both, 2 * F, normed, H, M, grad + b.gate_up, arena);
         for (int i = 0; i < M; i++)
             unnorm(middle + (long)i * H, m.flat + b.norm2, dy + (long)i * H, H, m.eps, dx + (long)i * H,
                    grad + b.norm2);
 
         narrow<P>(dx, (long)M * H, small);
         b.of_out.template times<P>(small, M, to_dy(Q));
-        learn<P>(small, H, o, Q, M, grad + b.out, arena);
+        learn<P>(m.unit, small, H, o, Q, M, grad + b.out, arena);
         memset(d_qkv, 0, (size_t)M * W * sizeof(float));
         turn<P>(s, tape, qkv + Q + KV, turned);
         with_width(D / L, [&](auto n) {
@@ -185,7 +213,7 @@ template <class P> static void back(const Model& m, Arena& arena, const Tape& ta
         narrow<P>(d_qkv, (long)M * W, d_both);
         b.of_qkv.template times<P>(d_both, M, to_dy(H));
         for (int i = 0; i < M; i++) norm(x + (long)i * H, m.flat + b.norm1, H, m.eps, normed + (long)i * H);
-        learn<P>(d_both, W, normed, H, M, grad + b.qkv, arena);
+        learn<P>(m.unit, d_both, W, normed, H, M, grad + b.qkv, arena);
         for (int i = 0; i < M; i++)
             unnorm(x + (long)i * H, m.flat + b.norm1, dy + (long)i * H, H, m.eps, dx + (long)i * H, grad + b.norm1);
     }

@@ -8,8 +8,8 @@
 // Vectors are the compiler's own (GCC, Clang), as wide as the machine's. Lengths that vectors run along (hidden, the
 // feed-forward's width, the head's width) are multiples of `L`, as native.py checks.
 //
-// Read in this order: vectors, products, threads, model, attention, forward, draws, backward, units; here are the calls,
-// and in wave.h those that do several of them at once.
+// Read in this order: vectors, products, tiles, panels, threads, model, attention, forward, draws, backward, units; here
+// are the calls, and in wave.h those that do several of them at once.
 
 #include "threads.h"
 #include "units.h"
@@ -26,6 +26,14 @@ template <class Weight> static std::vector<long> shares(long count, int threads,
         seen += weight(i);
     }
     return cut;
+}
+
+// f(0), f(1), ... f(threads - 1), in parallel, each with the matrix unit that the model uses.
+template <class F> static void with_threads(const Model& m, const F& f) {
+    each(m.s.threads, [&](int t) {
+        Tiles tiles(m.unit);
+        f(t);
+    });
 }
 
 extern "C" {
@@ -53,6 +61,16 @@ Model* isocost_open(const int64_t* shape, double eps, const int64_t* offsets, in
     return m;
 }
 
+// The unit that computes products of bfloat16, a number of `Unit`; before the weights are loaded.
+void isocost_use(Model* m, int unit) { m->unit = (Unit)unit; }
+
+// 1 where tiles can be used, else why not: see `tiles_here`.
+int isocost_tiles() { return tiles_here(); }
+
+void isocost_product(int unit, int64_t M, int64_t N, int64_t K, const float* a, const float* w, float* out) {
+    product_of((Unit)unit, M, N, K, a, w, out);
+}
+
 void isocost_close(Model* m) {
     if (!--m->users) delete m;
 }
@@ -71,6 +89,8 @@ static void lay_out_weights(Model* m, bool backward) {
     auto all = [&](auto p) {
         typedef decltype(p) P;
         auto layer = [&](Block& b) {
+            for (Panels* p : {&b.to_qkv, &b.to_out, &b.to_gate_up, &b.to_down}) p->unit = m->unit;
+            for (Panels* p : {&b.of_qkv, &b.of_out, &b.of_gate_up, &b.of_down}) p->unit = m->unit;
             if (backward) {
                 b.of_qkv.pack<P>(flat + b.qkv, H, W, 1, H);
                 b.of_out.pack<P>(flat + b.out, Q, H, 1, Q);
@@ -83,7 +103,7 @@ static void lay_out_weights(Model* m, bool backward) {
             b.to_gate_up.pack<P>(flat + b.gate_up, 2 * F, H, H, 1, F);
             b.to_down.pack<P>(flat + b.down, H, F, F, 1);
         };
-        each(s.threads, [&](int t) {
+        with_threads(*m, [&](int t) {
             for (int l = t; l < s.layers; l += s.threads) layer(m->blocks[l]);
         });
     };
@@ -106,7 +126,7 @@ void isocost_read(Model* m, int64_t count, const Span* spans, const int64_t* ids
     std::vector<int64_t> starts(count + 1, 0);
     for (int64_t k = 0; k < count; k++) starts[k + 1] = starts[k] + spans[k].count;
     auto cut = shares(count, m->s.threads, [&](long k) { return (double)spans[k].count; });
-    each(m->s.threads, [&](int t) {
+    with_threads(*m, [&](int t) {
         if (m->s.bf16) read_spans<BF16>(*m, m->arenas[t], spans, ids, starts.data(), cut[t], cut[t + 1], hidden);
         else read_spans<F32>(*m, m->arenas[t], spans, ids, starts.data(), cut[t], cut[t + 1], hidden);
     });
@@ -114,7 +134,7 @@ void isocost_read(Model* m, int64_t count, const Span* spans, const int64_t* ids
 
 void isocost_logits(Model* m, int64_t rows, const float* hidden, float* z) {
     auto cut = shares(rows, m->s.threads, [](long) { return 1.0; });
-    each(m->s.threads, [&](int t) {
+    with_threads(*m, [&](int t) {
         long a = cut[t], n = cut[t + 1] - a;
         if (n) logits_of(*m, hidden + a * m->s.hidden, (int)n, z + a * m->s.vocab);
     });
@@ -125,7 +145,7 @@ void isocost_draw(Model* m, int64_t rows, float* z, const float* temperature, co
                   float* logp) {
     int V_ = m->s.vocab;
     auto cut = shares(rows, m->s.threads, [](long) { return 1.0; });
-    each(m->s.threads, [&](int t) {
+    with_threads(*m, [&](int t) {
         std::vector<double> blocks((V_ + SUMS - 1) / SUMS);
         std::vector<float> e(V_);
         for (long i = cut[t]; i < cut[t + 1]; i++) {
@@ -140,7 +160,7 @@ void isocost_truncate(Model* m, int64_t rows, float* z, const float* temperature
                       const int64_t* top_k) {
     int V_ = m->s.vocab;
     auto cut = shares(rows, m->s.threads, [](long) { return 1.0; });
-    each(m->s.threads, [&](int t) {
+    with_threads(*m, [&](int t) {
         std::vector<std::pair<float, int>> some;
         for (long i = cut[t]; i < cut[t + 1]; i++) truncate(z + i * V_, V_, temperature[i], top_p[i], top_k[i], some);
     });
@@ -199,7 +219,7 @@ void isocost_decode(Model* m, int64_t rows, int64_t ticks, const Span* spans, co
         p.alive.resize(kept);
     };
     for (int64_t tick = 0; tick < ticks; tick++) {
-        each(m->s.threads, [&](int t) {
+        with_threads(*m, [&](int t) {
             if (!parts[t].alive.empty()) step(parts[t], m->arenas[t], tick);
             else parts[t].done.clear();
         });
@@ -230,7 +250,7 @@ void isocost_forward(Model* m, int64_t units, const int64_t* first_span, const i
     }
     while ((int64_t)m->tapes.size() < std::max<int64_t>(units, m->s.threads)) m->tapes.emplace_back(new Tape);
     m->taped.assign(units, nullptr);
-    each(m->s.threads, [&](int t) {
+    with_threads(*m, [&](int t) {
         for (int64_t k = 0; k < units; k++) {
             if (owner[k] != t) continue;
             Tape& tape = given[k] ? *(Tape*)given[k] : *m->tapes[keep ? k : t];
@@ -268,7 +288,7 @@ void isocost_backward(Model* m, int64_t units, const int64_t* first_span, const 
     auto owner = owners(*m, units, first_span, counts);
     std::vector<int64_t> begin(units + 1, 0);
     for (int64_t k = 0; k < units; k++) begin[k + 1] = begin[k] + m->taped[k]->M;
-    each(m->s.threads, [&](int t) {
+    with_threads(*m, [&](int t) {
         float* mine = grad;
         if (t) {
             m->sums[t].assign(m->size, 0.0f);
@@ -290,7 +310,7 @@ void isocost_backward(Model* m, int64_t units, const int64_t* first_span, const 
                                    d_logp + a, d_entropy + a, mine);
         }
     });
-    each(m->s.threads, [&](int t) {
+    with_threads(*m, [&](int t) {
         for (int k = 1; k < m->s.threads; k++) {
             const float* from = m->sums[k].data();
             for (int64_t i = m->size * t / m->s.threads; i < m->size * (t + 1) / m->s.threads; i++) grad[i] += from[i];

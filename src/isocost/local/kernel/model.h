@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
-#include "products.h"
+#include "panels.h"
 
 struct Shape {
     int vocab, hidden, layers, heads, kv_heads, head_dim, mlp, bias, qk_norm, tied, bf16, threads;
@@ -107,6 +107,7 @@ struct Laid {  // the arguments of a learner's pass over units, see `isocost_for
 struct Model {
     int users = 1;  // Python's handle and its tapes, which Python may free in any order
     Shape s;
+    Unit unit = VECTORS;  // for products of bfloat16
     float eps;
     long size, embed, norm, head;
     const float* flat = nullptr;

@@ -103,7 +103,7 @@ static void backward_unit(const Model& m, Arena& arena, const Tape& tape, int64_
             put(to, get(to) + c0);
             if (c + L < H) put(to + L, get(to + L) + c1);
         });
-        learn<F32>(z, V_, f, H, n, grad + m.head, arena);
+        learn<F32>(VECTORS, z, V_, f, H, n, grad + m.head, arena);
     }
     for (int i = 0; i < M; i++)
         unnorm(tape.last + (long)i * H, m.flat + m.norm, df + (long)i * H, H, m.eps, dx + (long)i * H, grad + m.norm);

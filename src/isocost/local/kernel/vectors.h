@@ -26,7 +26,8 @@ typedef int32_t I __attribute__((vector_size(4 * L), aligned(4), may_alias));
 typedef uint32_t U __attribute__((vector_size(4 * L), aligned(4), may_alias));
 typedef uint16_t H16 __attribute__((vector_size(2 * L), aligned(2), may_alias));
 
-static inline V all(float x) { return V{} + x; }
+// One broadcast. `V{} + x` would be an addition too, for it turns -0 into 0; x - 0 is x.
+static inline V all(float x) { return x - V{}; }
 static inline V get(const float* p) { return *(const V*)p; }
 static inline void put(float* p, V v) { *(V*)p = v; }
 static inline V get(const uint16_t* p) {
