@@ -200,7 +200,12 @@ class Kernel:
         """
         logp, entropy = torch.zeros(batch.tokens.shape), torch.zeros(batch.tokens.shape)
         numbers = np.array([rows, [t.pointer for t in tapes]], dtype=np.int64)
-        given = [x.contiguous() for x in (batch.tokens, batch.mask, batch.length, batch.temperature)]
+        given = [
+            x.to(kind).contiguous() for x, kind in (
+                (batch.tokens, torch.int64), (batch.mask, torch.bool), (batch.length, torch.int64),
+                (batch.temperature, torch.float32),
+            )
+        ]
         self._taped = tapes
         read = self._call.isocost_taped(
             self._model, len(rows), _address(numbers[0]), _address(numbers[1]), *batch.tokens.shape,
