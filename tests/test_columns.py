@@ -7,7 +7,6 @@ from dataclasses import fields
 import numpy as np
 import pytest
 import torch
-from local_world import model, sums, world
 
 from isocost import feed, meter
 from isocost.batch import Batch
@@ -20,6 +19,7 @@ from isocost.seams import Pace, Whole
 from isocost.traits import wave_form
 from isocost.types import Group, Message, Place, Problem, Sampling, Score
 from isocost.worlds.setting import Setting
+from local_world import model, sums, world
 
 
 def posed(prompts):

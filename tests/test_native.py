@@ -144,7 +144,7 @@ def test_groups_that_pull_nothing_are_passed_over_and_change_nothing(taped):
     real = getattr(w.learner._kernel, name)
 
     def nothing(*given):        # the gradients of log-probs and entropies, and the vector that is added to
-        *first, logp, entropy, grad = given
+        *first, logp, _, grad = given
         passed.append(logp)
         real(*first, torch.zeros_like(logp), torch.zeros_like(logp), grad.fill_(float("nan")))
 
