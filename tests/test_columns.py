@@ -90,7 +90,7 @@ def test_groups_of_columns_are_packed_as_their_rollouts_are():
             elif f.name != "groups":
                 assert a == b, f.name
     wave.scores = [None, *wave.scores[1:]]
-    with pytest.raises(ValueError, match="attempt 0 at .* has no score"):
+    with pytest.raises(ValueError, match=r"attempt 0 at .* has no score"):
         pack(wave.groups(), version=2)
 
 

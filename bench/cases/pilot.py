@@ -77,7 +77,8 @@ def summary(rows: list[dict[str, Any]], pools: list[dict[str, Any]]) -> dict[str
         })
     seeds = list(dict.fromkeys(r["seed"] for r in rows))
     whole_cpu = {
-        side: [sum(r[side]["cpu_seconds"] for r in rows if r["seed"] == s) for s in seeds] for side in ("before", "here")
+        side: [sum(r[side]["cpu_seconds"] for r in rows if r["seed"] == s) for s in seeds]
+        for side in ("before", "here")
     }
     out = {
         "by_n": by_n, "ratio": paired(whole_cpu["before"], whole_cpu["here"]), "shares": _shares(rows),

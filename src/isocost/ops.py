@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial, wraps
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -58,7 +59,7 @@ def _siblings(batch: Batch) -> list[Int[ndarray, "G"]]:
         return []
     order = np.argsort(group, kind="stable")
     begin = [0, *(np.flatnonzero(np.diff(group[order])) + 1).tolist(), len(group)]
-    return [order[a:b] for a, b in zip(begin, begin[1:], strict=False)]
+    return [order[a:b] for a, b in pairwise(begin)]
 
 
 def spread(x: Float[Tensor, "R"], batch: Batch) -> Float[Tensor, "N T"]:

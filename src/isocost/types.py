@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum, StrEnum
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -285,6 +285,7 @@ class Rollout:
         )
 
 
+@runtime_checkable
 class Arrays(Protocol):
     """The rollouts of one group as arrays: `isocost.columns.Columns`."""
 

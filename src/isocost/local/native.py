@@ -196,7 +196,8 @@ class Kernel:
     def taped(self, rows: Sequence[int], tapes: Sequence[Tape], batch: Batch) -> tuple[Tensor, Tensor, int] | None:
         """(N, T) log-probs and entropies of the masked tokens, zero elsewhere, of groups that lie on these tapes.
 
-        And the number of tokens on the tapes. `rows` says how many each group has. Prepares `taped_backward`. None if the rows are not those of the tapes.
+        And the number of tokens on the tapes. `rows` says how many each group has. Prepares `taped_backward`. None if
+        the rows are not those of the tapes.
         """
         logp, entropy = torch.zeros(batch.tokens.shape), torch.zeros(batch.tokens.shape)
         numbers = np.array([rows, [t.pointer for t in tapes]], dtype=np.int64)
