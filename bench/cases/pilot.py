@@ -13,6 +13,7 @@ The final weights of a run have to be the same in both, byte for byte.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from statistics import median
@@ -27,7 +28,6 @@ from isocost.planner.learning_rate import starting_rule
 from isocost.planner.study_runs import PRESETS, whole
 
 NS, B = (2, 4, 8, 16, 32), 8
-TARGET, TARGET_SMALLEST = 4.0, 6.0
 
 
 def pilot(options: Options) -> dict[str, Any]:
@@ -49,7 +49,10 @@ def pilot(options: Options) -> dict[str, Any]:
     finally:
         for w in workers.values():
             w.close()
-    return {"C": jobs[0]["C"], "seeds": options.seeds, "rows": rows, "pools": pools, **summary(rows, pools)}
+    commit = subprocess.run(
+        ["git", "-C", str(options.before), "rev-parse", "--short", "HEAD"], capture_output=True, text=True
+    ).stdout.strip()
+    return {"C": jobs[0]["C"], "commit_before": commit or "unknown", "seeds": options.seeds, "rows": rows, "pools": pools, **summary(rows, pools)}
 
 
 def listed(seeds: int) -> list[dict[str, Any]]:
@@ -103,7 +106,7 @@ def _turn(job: dict[str, Any], k: int, workers: dict[str, Worker], options: Opti
     """Both sides do the same run; the other one starts each time."""
     order = list(workers) if k % 2 else list(workers)[::-1]
     said = {name: workers[name].ask("one", **job) for name in order}
-    options.say(f"n={job['n']} seed {job['seed']}: {said['before']['cpu'] / said['here']['cpu']:.2f} times")
+    options.say(f"n={job['n']} seed {job['seed']}: {said['before']['cpu_seconds'] / said['here']['cpu_seconds']:.2f} times")
     return {"n": job["n"], "seed": job["seed"], **said}
 
 
