@@ -255,6 +255,9 @@ class Tape:
     `where` (rows + 1,) is the memory for the keys and values of the prompt and of each row.
     """
 
+    prompt: ndarray | Sequence[int]
+    _rows: tuple[ndarray, ndarray]      # of a tape that was made with its rows: their ids, and how many each has
+
     def __init__(self, kernel: Kernel, prompt: ndarray, rows: int, own: int):
         self.prompt, self.rows, self.own = prompt, rows, own
         self._call, self._model = kernel._call, kernel._model
