@@ -196,10 +196,10 @@ def _pilot(record: Mapping[str, Any]) -> str:
     same = "the same bytes" if record["same_weights"] else "NOT the same bytes"
     head = ["n", "before: rollouts per CPU second", "now", "times", "sampling", "learning", "evaluating", "the rest"]
     out = (
-        f"## The runs of a pilot\n\nThe runs of a pilot of `sums:level=1` (B = 8, {record['seeds']} seeds, {record['C']} "
-        f"rollouts each) against the commit {record['commit_before']}, one run at a time and in turns, in CPU seconds. The "
-        f"interval is the range over the seeds. Both sides end with {same} of weights. The shares are of "
-        "wall-clock time now.\n\n" + markdown_table(head, rows)
+        f"## The runs of a pilot\n\nThe runs of a pilot of `sums:level=1` (B = 8, {record['seeds']} seeds, "
+        f"{record['C']} rollouts each) against the commit {record['commit_before']}, one run at a time and in turns, "
+        f"in CPU seconds. The interval is the range over the seeds. Both sides end with {same} of weights. The shares "
+        "are of wall-clock time now.\n\n" + markdown_table(head, rows)
     )
     if record["pools"]:
         out += (

@@ -52,7 +52,10 @@ def pilot(options: Options) -> dict[str, Any]:
     commit = subprocess.run(
         ["git", "-C", str(options.before), "rev-parse", "--short", "HEAD"], capture_output=True, text=True
     ).stdout.strip()
-    return {"C": jobs[0]["C"], "commit_before": commit or "unknown", "seeds": options.seeds, "rows": rows, "pools": pools, **summary(rows, pools)}
+    return {
+        "C": jobs[0]["C"], "commit_before": commit or "unknown", "seeds": options.seeds, "rows": rows, "pools": pools,
+        **summary(rows, pools),
+    }
 
 
 def listed(seeds: int) -> list[dict[str, Any]]:
@@ -106,7 +109,8 @@ def _turn(job: dict[str, Any], k: int, workers: dict[str, Worker], options: Opti
     """Both sides do the same run; the other one starts each time."""
     order = list(workers) if k % 2 else list(workers)[::-1]
     said = {name: workers[name].ask("one", **job) for name in order}
-    options.say(f"n={job['n']} seed {job['seed']}: {said['before']['cpu_seconds'] / said['here']['cpu_seconds']:.2f} times")
+    ratio = said["before"]["cpu_seconds"] / said["here"]["cpu_seconds"]
+    options.say(f"n={job['n']} seed {job['seed']}: {ratio:.2f} times")
     return {"n": job["n"], "seed": job["seed"], **said}
 
 
