@@ -21,6 +21,7 @@ CASES = {
     "learner": "the learner's tokens per second, and its share of the machine's measured peak",
     "products": "the kernel's matrix products, and bf16 with each instruction of the processor",
     "study": "thirty runs of the built-in problems, end to end",
+    "pilot": "the runs of a pilot against another checkout's, given by --before; both write the same weights",
     "scaling": "cost against batch, length, width and group size, beside the roofline",
     "overhead": "feed, pack and journal with an engine that costs nothing, against a plain loop",
 }
@@ -40,6 +41,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--variants", default="", help="of the RL step: base,long,ragged (default: all)")
     p.add_argument("--contenders", default="", help="of the RL step: 'TRL fp32;isocost bf16, native' (default: all)")
     p.add_argument("--budget", type=float, default=120.0, help="seconds per point of decode and scaling (default: 120)")
+    p.add_argument("--before", type=Path, help="another checkout of isocost: what `pilot` is compared with")
     p.add_argument("--out", type=Path, default=OUT, help="where records go (default: experiments/results/bench)")
     p.add_argument("--work", type=Path, default=WORK, help="for models and runs (default: build/bench)")
     return p
@@ -74,7 +76,7 @@ def rounded(x: Any) -> Any:
 def main(arguments: list[str] | None = None) -> int:
     p = parser()
     asked = p.parse_args(arguments)
-    wanted = asked.cases or [*CASES, "page"]
+    wanted = asked.cases or [*(c for c in CASES if c != "pilot" or asked.before), "page"]
     if unknown := [c for c in wanted if c not in (*CASES, "page")]:
         p.error(f"there is no case {unknown[0]!r}; there are {', '.join(CASES)} and page")
     variants, contenders = (
@@ -82,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     options = Options(
         asked.threads, asked.repeats, asked.seeds, variants=variants, contenders=contenders,
-        work=asked.work.resolve(), budget=asked.budget,
+        work=asked.work.resolve(), budget=asked.budget, before=asked.before and asked.before.resolve(),
     )
     asked.out.mkdir(parents=True, exist_ok=True)
     options.work.mkdir(parents=True, exist_ok=True)

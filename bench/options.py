@@ -18,6 +18,7 @@ class Options:
     budget: float = 120.0           # seconds that one point may take before it is left out
     variants: tuple[str, ...] = ()  # of the RL step; all when empty
     contenders: tuple[str, ...] = ()  # of the RL step; all when empty
+    before: Path | None = None      # another checkout of isocost, for `pilot`
     work: Path = Path("build/bench")
 
     def say(self, line: str) -> None:

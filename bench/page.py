@@ -24,6 +24,8 @@ range with fewer than six turns). Peak memory is that of each contender's own pr
 """
 
 
+PARTS = ("sample", "learn", "evaluate", "rest")     # of a run's time
+
 WHY = """## Why it is fast
 
 - The prompt of a group is read once, in sampling and in learning. Rollouts keep their own length: there is no
@@ -32,6 +34,8 @@ WHY = """## Why it is fast
   between operations. There is no Python per token.
 - Sampler and learner compute the same bits, so an on-policy update reuses the forward pass of sampling.
 - The backward pass skips dead groups.
+- A wave of short answers is one call of the kernel, with its random numbers; the learner's pass over it is another.
+  Rollouts are arrays until a seam reads them as objects.
 
 Not implemented: CUDA graphs, formats smaller than bf16.
 
@@ -87,7 +91,7 @@ def pictures(found: Records) -> Iterable[tuple[str, Any]]:
 def page(found: Records, others: Mapping[str, Records] = MappingProxyType({})) -> str:
     """The whole page, with the records of other machines by name; the same records give the same text."""
     tell = {
-        "step": _step, "decode": _decode, "learner": _learner, "products": _products, "study": _study,
+        "step": _step, "decode": _decode, "learner": _learner, "products": _products, "study": _study, "pilot": _pilot,
         "scaling": _scaling, "overhead": _overhead,
     }
     parts = [HEAD, _machines(found), *_targets(found)]
@@ -244,6 +248,33 @@ def _study(record: Mapping[str, Any]) -> str:
         f"{record['cpu'] / 60:.1f} of CPU, {record['rollouts']:,} rollouts, {record['updates']:,} updates, at most "
         f"{record['peak_mb']} MiB per worker. Held-out reward rose by {last:.3f} on average.\n"
     )
+
+
+def _pilot(record: Mapping[str, Any]) -> str:
+    rows = [
+        [r["n"], *(f"{r['rollouts_per_cpu_second'][side]:,.0f}" for side in ("before", "here")), _range(r["ratio"]),
+         *(f"{r['shares'][k]:.0%}" for k in PARTS)] for r in record["by_n"]
+    ]
+    rows.append(["all", "", "", _range(record["ratio"]), *(f"{record['shares'][k]:.0%}" for k in PARTS)])
+    same = "the same bytes" if record["same_weights"] else "NOT the same bytes"
+    head = ["n", "before: rollouts per CPU second", "now", "times", "sampling", "learning", "evaluating", "the rest"]
+    out = (
+        f"## The runs of a pilot\n\nThe runs of a pilot of `sums:level=1` (B = 8, {record['seeds']} seeds, "
+        f"{record['C']} rollouts each) against the commit {record['commit_before']}, one run at a time and in turns, "
+        f"in CPU seconds. The interval is the range over the seeds. Both sides end with {same} of weights. The shares "
+        "are of wall-clock time now.\n\n" + markdown_table(head, rows)
+    )
+    if record["pools"]:
+        out += (
+            f"\nThe whole pilot by the pool of workers, with the start of Python and the imports: "
+            f"{_range(record['pool_ratio'])} times the rollouts per second of wall-clock time, "
+            f"{_range(record['pool_cpu_ratio'])} times those per CPU second, in {_times(len(record['pools']))}.\n"
+        )
+    return out
+
+
+def _times(k: int) -> str:
+    return "one turn" if k == 1 else f"{k} turns"
 
 
 def _scaling(record: Mapping[str, Any]) -> str:

@@ -13,9 +13,24 @@ OVERHEAD, MINUTES, SHARE, NEAR = 20_000, 15, 0.5, 0.8
 def lines(records: Records) -> list[Line]:
     """Every target whose record is there: what, target, measured, and "reached", "missed" or "not measured"."""
     made: list[tuple[str, Callable[[Mapping[str, Any]], list[Line]]]] = [
-        ("step", _step), ("decode", _decode), ("learner", _learner), ("study", _study), ("overhead", _overhead),
+        ("step", _step), ("decode", _decode), ("learner", _learner), ("study", _study), ("pilot", _pilot),
+        ("overhead", _overhead),
     ]
     return [line for case, tell in made if case in records for line in tell(records[case])]
+
+
+def _pilot(record: Mapping[str, Any]) -> list[Line]:
+    """CPU seconds of the same runs; the smallest n has a target of its own."""
+    first = record["by_n"][0]
+    rest = record["shares"]["rest"]
+    return [
+        _line("pilot: times the rollouts per CPU second of before", "at least 4", _times(record["ratio"]),
+              record["ratio"]["median"] >= 4),
+        _line(f"pilot, n = {first['n']}: times the rollouts per CPU second of before", "at least 6",
+              _times(first["ratio"]), first["ratio"]["median"] >= 6),
+        _line("pilot: time that is neither sampling, learning nor evaluating", "at most 15%", f"{rest:.0%}",
+              rest <= 0.15),
+    ]
 
 
 def _line(what: str, target: str, measured: str, reached: bool | None) -> Line:

@@ -59,9 +59,9 @@ def peak_mb() -> float:
 class Worker:
     """The parent's end. `last` holds the peak memory and CPU seconds that came with the last answer."""
 
-    def __init__(self, name: str, python: str, module: str, threads: int):
+    def __init__(self, name: str, python: str, module: str, threads: int, **variables: str):
         env = {
-            **os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads),
+            **os.environ, **variables, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads),
             "OMP_WAIT_POLICY": "passive", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1",
             "PYTHONWARNINGS": "ignore",
         }

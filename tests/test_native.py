@@ -123,9 +123,12 @@ def test_how_units_are_cut_moves_a_gradient_by_rounding_only(monkeypatch, unit, 
         assert apart(cut, whole)[2] < 1e-6
 
 
-def test_groups_that_pull_nothing_are_passed_over_and_change_nothing():
+@pytest.mark.parametrize("taped", [False, True])
+def test_groups_that_pull_nothing_are_passed_over_and_change_nothing(taped):
     w = world(model(), kernels="native")
     b = batch(w, sums(8, 6), 16, tokens=12)
+    if not taped:
+        w.engine.tapes.clear()
     b = b.but(weight=torch.ones_like(b.logp) / b.mask.sum())
     dead = (b.group[b.rollout] % 2 == 0)[:, None]
 
@@ -137,10 +140,15 @@ def test_groups_that_pull_nothing_are_passed_over_and_change_nothing():
     w.learner.gradient(b.rows(torch.nonzero(~dead[:, 0])[:, 0]), half)
     torch.testing.assert_close(w.learner._grad, with_dead, atol=1e-9, rtol=1e-5)
     passed = []
-    real = w.learner._kernel.backward
-    w.learner._kernel.backward = lambda units, logp, entropy, grad: passed.append((logp, entropy)) or real(
-        units, torch.zeros_like(logp), torch.zeros_like(entropy), grad.fill_(float("nan"))
-    )
+    name = "taped_backward" if taped else "backward"
+    real = getattr(w.learner._kernel, name)
+
+    def nothing(*given):        # the gradients of log-probs and entropies, and the vector that is added to
+        *first, logp, _, grad = given
+        passed.append(logp)
+        real(*first, torch.zeros_like(logp), torch.zeros_like(logp), grad.fill_(float("nan")))
+
+    setattr(w.learner._kernel, name, nothing)
     w.learner.gradient(b, half)
     assert passed and w.learner._grad.isnan().all()      # all zeros: nothing was added, nor multiplied
 

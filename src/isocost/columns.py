@@ -24,7 +24,7 @@ class Written(NamedTuple):
 
     tokens: Int[ndarray, "R W"]
     logp: Float[ndarray, "R W"]
-    count: Int[ndarray, "R"]        # tokens of each row; what follows them is undefined
+    wrote: Int[ndarray, "R"]        # tokens of each row; what follows them is undefined
     ended: Bool[ndarray, "R"]       # by an end token, not by the limit
     version: int
 
@@ -44,7 +44,7 @@ class WaveColumns:
     scores: Sequence[Score | None] = field(default_factory=tuple)   # of each row, once it is scored
 
     def __post_init__(self) -> None:
-        self.lengths: list[int] = self.written.count.tolist()
+        self.lengths: list[int] = self.written.wrote.tolist()
         self.stops = [Stop.DONE if x else Stop.LENGTH for x in self.written.ended.tolist()]
 
     def each_problem(self) -> list[Problem]:
@@ -133,7 +133,7 @@ def padded(columns: Sequence[Columns]) -> Rows:
     """The rows of these groups, prompts and answers, without making rollouts."""
     parts = _adjoining(columns)
     sizes = [len(c) for c in columns]
-    count = _joined([w.count[part] for w, part in parts])
+    count = _joined([w.wrote[part] for w, part in parts])
     prompt = np.repeat(np.array([len(c.prompt) for c in columns]), sizes)
     length = prompt + count
     here = np.arange(length.max(initial=1))
@@ -141,7 +141,7 @@ def padded(columns: Sequence[Columns]) -> Rows:
     mask &= ~before
     tokens, logp = np.zeros(mask.shape, dtype=np.int64), np.zeros(mask.shape, dtype=np.float32)
     tokens[before] = [t for c, k in zip(columns, sizes, strict=True) for _ in range(k) for t in c.prompt]
-    filled = [np.arange(w.tokens.shape[1]) < w.count[part, None] for w, part in parts]
+    filled = [np.arange(w.tokens.shape[1]) < w.wrote[part, None] for w, part in parts]
     tokens[mask] = _joined([w.tokens[part][some] for (w, part), some in zip(parts, filled, strict=True)])
     logp[mask] = _joined([w.logp[part][some] for (w, part), some in zip(parts, filled, strict=True)])
     return Rows(

@@ -199,6 +199,8 @@ class Feed:
         if wave is None:
             return None
         self.started += [(one.group, meter.Tab(Cost(rollouts=k))) for one, k in zip(played, counts, strict=True) if k]
+        if self.whole.reward is None:
+            return await together(*(self._score(Played(group, 0)) for group in wave.groups()))
         await self.whole.reward(wave, self.world)
         return [Played(group, 0) for group in wave.groups()]
 

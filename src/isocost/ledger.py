@@ -168,7 +168,7 @@ class Ledger:
         t = self.tallies.setdefault((problem_id, variant), Tally())
         t.last = self.step
         if rewards:
-            if all([r == 0.0 or r == 1.0 for r in rewards]):     # exact in any order of summation
+            if all(r == 0.0 or r == 1.0 for r in rewards):     # exact in any order of summation
                 each, total = tuple(rewards), float(sum(rewards))
                 square = total
             else:

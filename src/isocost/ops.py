@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial, wraps
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -34,17 +35,17 @@ def per_group(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 def in_groups(f: Callable[[Tensor], Tensor], x: Float[Tensor, "R"], batch: Batch) -> Float[Tensor, "R"]:
     """f: (G,) -> (G,) on one number per rollout, for each group separately; exactly 0 where a group's x are equal."""
-    out, known = torch.zeros_like(x), dict[bytes, Tensor]()
-    numbers = x.detach().cpu().numpy()
+    numbers, known = x.detach().cpu().numpy(), dict[bytes, ndarray]()
+    out = np.zeros_like(numbers)
     for siblings in _siblings(batch):
         values = numbers[siblings]
         if (values == values[0]).all():
             continue
-        here, key = torch.from_numpy(siblings), values.tobytes()
+        key = values.tobytes()
         if key not in known:        # groups with the same numbers are computed once
-            known[key] = f(x[here])
-        out[here] = known[key]
-    return out
+            known[key] = f(x[torch.from_numpy(siblings)]).detach().cpu().numpy()
+        out[siblings] = known[key]
+    return torch.from_numpy(out).to(x.device)
 
 
 def siblings_of(batch: Batch) -> list[Tensor]:
@@ -58,7 +59,7 @@ def _siblings(batch: Batch) -> list[Int[ndarray, "G"]]:
         return []
     order = np.argsort(group, kind="stable")
     begin = [0, *(np.flatnonzero(np.diff(group[order])) + 1).tolist(), len(group)]
-    return [order[a:b] for a, b in zip(begin, begin[1:], strict=False)]
+    return [order[a:b] for a, b in pairwise(begin)]
 
 
 def spread(x: Float[Tensor, "R"], batch: Batch) -> Float[Tensor, "N T"]:

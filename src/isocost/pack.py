@@ -22,7 +22,7 @@ def pack(groups: Sequence[Group], version: int) -> Batch:
     ValueError for a rollout without a score: the feed leaves those out.
     """
     groups = tuple(sorted(groups, key=lambda g: (g.place.wave, g.place.slot)))
-    columns = [g.columns for g in groups if g.columns is not None]
+    columns = [g.columns for g in groups if isinstance(g.columns, Columns)]
     if columns and len(columns) == len(groups):
         return _pack_columns(groups, columns, version)
     rollouts = [(g, r) for g, group in enumerate(groups) for r in group.rollouts]

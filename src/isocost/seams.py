@@ -103,16 +103,19 @@ class WholeReward(Protocol):  # sets the scores of a wave
 
 @dataclass(frozen=True)
 class Whole:
-    """The forms, for a whole wave, of a recipe's play and reward: one call instead of one coroutine per group."""
+    """The forms, for a whole wave, of a recipe's play and reward: one call instead of one coroutine per group.
+
+    A reward without such a form scores each group.
+    """
 
     play: WholePlay
-    reward: WholeReward
+    reward: WholeReward | None
 
     @staticmethod
     def of(recipe: Recipe) -> Whole | None:
-        """None unless schedule, play and reward all declare one, and no other wave can be under way."""
+        """None unless schedule and play declare such a form, and no other wave can be under way."""
         schedule, play, reward = (wave_form(f) for f in (recipe.schedule, recipe.play, recipe.reward))
-        if schedule is None or play is None or reward is None or recipe.max_age:
+        if schedule is None or play is None or recipe.max_age:
             return None
         return Whole(schedule(play), reward)
 

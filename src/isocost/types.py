@@ -15,14 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum, StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
-
-if TYPE_CHECKING:
-    from isocost.columns import Columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +285,24 @@ class Rollout:
         )
 
 
+@runtime_checkable
+class Arrays(Protocol):
+    """The rollouts of one group as arrays: `isocost.columns.Columns`."""
+
+    def __len__(self) -> int: ...
+    def rollouts(self) -> tuple[Rollout, ...]: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def attempts(self) -> list[int]: ...
+    @property
+    def scores(self) -> list[Score | None]: ...
+    @property
+    def lengths(self) -> list[int]: ...
+    @property
+    def stops(self) -> list[Stop]: ...
+
+
 @dataclass(frozen=True)
 class Group:
     """Siblings: attempts at the same variant of the same problem, from the same start."""
@@ -296,10 +311,10 @@ class Group:
     rollouts: tuple[Rollout, ...]
     place: Place = Place(0, 0, 0)
 
-    columns: ClassVar[Columns | None] = None     # of an object: its rollouts as arrays, until they are read
+    columns: ClassVar[Arrays | None] = None     # of an object: its rollouts as arrays, until they are read
 
     @classmethod
-    def drawn(cls, problem: Problem, place: Place, columns: Columns) -> Group:
+    def drawn(cls, problem: Problem, place: Place, columns: Arrays) -> Group:
         """A group whose rollouts are arrays. `rollouts` makes them objects when it is first read."""
         group = object.__new__(cls)
         group.__dict__.update(problem=problem, place=place, columns=columns)

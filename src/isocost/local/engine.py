@@ -192,12 +192,12 @@ class LocalEngine:
             return None
         tokens, logp, count, tapes = written
         self.tapes.update(zip(places, tapes, strict=True))
-        read = [len(p) for p in prompts]
-        cost = Cost(
-            rollouts=rows, prefill=sum(k * len(a) for k, a in zip(read, attempts, strict=True)), decode=int(count.sum()),
-            seconds=time.perf_counter() - began,
+        read, seconds = [len(p) for p in prompts], time.perf_counter() - began
+        each = sum(k * len(a) for k, a in zip(read, attempts, strict=True))
+        decode = int(count.sum())
+        self.meter.charge(
+            Cost(rows, each, decode, seconds=seconds), Cost(rows, sum(read), decode, seconds=seconds)
         )
-        self.meter.charge(cost, Cost(rows, sum(read), cost.decode, seconds=cost.seconds))
         last = tokens[np.arange(rows), np.maximum(count, 1) - 1]
         self._require_finite(last)
         return Written(tokens, logp, count, self._is_end[last], self.version)

@@ -200,11 +200,17 @@ class Kernel:
     def taped(self, rows: Sequence[int], tapes: Sequence[Tape], batch: Batch) -> tuple[Tensor, Tensor, int] | None:
         """(N, T) log-probs and entropies of the masked tokens, zero elsewhere, of groups that lie on these tapes.
 
-        And the number of tokens on the tapes. `rows` says how many each group has. Prepares `taped_backward`. None if the rows are not those of the tapes.
+        And the number of tokens on the tapes. `rows` says how many each group has. Prepares `taped_backward`. None if
+        the rows are not those of the tapes.
         """
         logp, entropy = torch.zeros(batch.tokens.shape), torch.zeros(batch.tokens.shape)
         numbers = np.array([rows, [t.pointer for t in tapes]], dtype=np.int64)
-        given = [x.contiguous() for x in (batch.tokens, batch.mask, batch.length, batch.temperature)]
+        given = [
+            x.to(kind).contiguous() for x, kind in (
+                (batch.tokens, torch.int64), (batch.mask, torch.bool), (batch.length, torch.int64),
+                (batch.temperature, torch.float32),
+            )
+        ]
         self._taped = tapes
         read = self._call.isocost_taped(
             self._model, len(rows), _address(numbers[0]), _address(numbers[1]), *batch.tokens.shape,
@@ -252,6 +258,9 @@ class Tape:
 
     `where` (rows + 1,) is the memory for the keys and values of the prompt and of each row.
     """
+
+    prompt: ndarray | Sequence[int]
+    _rows: tuple[ndarray, ndarray]      # of a tape that was made with its rows: their ids, and how many each has
 
     def __init__(self, kernel: Kernel, prompt: ndarray, rows: int, own: int):
         self.prompt, self.rows, self.own = prompt, rows, own

@@ -36,7 +36,7 @@ def _wave_sampled(
     written = write(prompts, attempts, places=places, sampling=pace.sampling, max_tokens=pace.max_tokens)
     if written is None:
         return None
-    decode, lengths = world.text.decode, written.count.tolist()
+    decode, lengths = world.text.decode, written.wrote.tolist()
     finals = [decode(row[:k]) for row, k in zip(written.tokens.tolist(), lengths, strict=True)]
     begin = [0, *accumulate(counts)]
     each = [i for k in attempts for i in k]

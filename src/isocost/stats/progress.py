@@ -67,7 +67,7 @@ def chance_of_zero(histogram: Sequence[int] | ndarray, samples: int | None) -> f
     """
     if samples is None:
         return 0.0
-    from scipy.special import betaln       # here: processes that only run import no scipy, which takes 0.25 s
+    from scipy.special import betaln  # here: processes that only run import no scipy, which takes 0.25 s
 
     from isocost.stats.passk import beta_binomial
 
