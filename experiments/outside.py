@@ -86,8 +86,8 @@ def forecast(one: Logged, seeds: int, hidden: float, marked: bool) -> dict[str, 
     runs = one.runs[:seeds]
     parts = [shown(run, hidden) for run in runs]
     at, true = outcome(runs)
-    case: dict[str, Any] = {"source": one.source, "study": one.study, "kind": one.kind, "seeds": seeds, "hidden": hidden,
-                            "outcome": round(true, 4), "points": len(parts[0][0])}
+    case: dict[str, Any] = {"source": one.source, "study": one.study, "kind": one.kind, "seeds": seeds,
+                            "hidden": hidden, "outcome": round(true, 4), "points": len(parts[0][0])}
     if min(len(C) for C, _ in parts) < LEAST + 1:
         return {**case, "left_out": "fewer than 4 points after the base"}
     case["naive"] = {name: round(float(np.mean([NAIVES[name](C, r, at) for C, r in parts])), 4) for name in NAIVE}
@@ -182,7 +182,8 @@ def summary(found: Sequence[dict[str, Any]], tuning: Sequence[dict[str, Any]]) -
         "score": own, "naive": naive, "naive_held": {k: float(v) for k, v in held.items()}, "best": best,
         "ratio": own / naive[best],
         "refused": float(np.average([bool(x["refused"]) or "law" not in x for x in every], weights=all_weights)),
-        "below": float(np.average(true < low, weights=weights)), "above": float(np.average(true > high, weights=weights)),
+        "below": float(np.average(true < low, weights=weights)),
+        "above": float(np.average(true > high, weights=weights)),
         "clear": int(clear.sum()),
         "clear_held": float(np.average(holds[clear], weights=weights[clear])) if clear.any() else None,
     }
@@ -210,9 +211,9 @@ def judge(mirror: Path, half: str, today: bool, progress: Callable[[str], None] 
     summaries = groups(done, tuning)
     for name, x in summaries.items():
         if x["drawn"]:
-            progress(f"{name:36s} {x['drawn']:4d}/{x['cases']:<4d} held {x['held']:.3f} (-{x['below']:.2f} +{x['above']:.2f}) "
-                     f"error {x['error']:+.3f} |e| {x['absolute']:.3f} width {x['width']:.3f} score {x['score']:.3f} ratio "
-                     f"{x['ratio']:.2f} ({x['best']}) refused {x['refused']:.2f}")
+            progress(f"{name:36s} {x['drawn']:4d}/{x['cases']:<4d} held {x['held']:.3f} (below {x['below']:.2f}, above "
+                     f"{x['above']:.2f}) error {x['error']:+.3f} absolute {x['absolute']:.3f} width {x['width']:.3f} "
+                     f"score {x['score']:.3f} ratio {x['ratio']:.2f} ({x['best']}) refused {x['refused']:.2f}")
     return {"half": half, "today": today, "groups": summaries, "cases": done}
 
 
@@ -239,8 +240,10 @@ def write(name: str, data: Any) -> None:
 
 def lined(data: Any) -> str:
     """JSON with one line for each log or case."""
-    lines = [f'"{k}": [\n{",\n".join(json.dumps(x) for x in v)}\n]' if isinstance(v, list) else
-             f'"{k}": {json.dumps(v)}' for k, v in data.items()]
+    lines = []
+    for key, value in data.items():
+        inside = ",\n".join(json.dumps(x) for x in value) if isinstance(value, list) else ""
+        lines.append(json.dumps(key) + ": " + (f"[\n{inside}\n]" if inside else json.dumps(value)))
     return "{\n" + ",\n".join(lines) + "\n}"
 
 

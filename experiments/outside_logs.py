@@ -1,8 +1,8 @@
 """The public training logs that `experiments/outside.py` judges the law on: where they are, and how they are read.
 
 Each source is one repository. A study in it is one setting, with a log for each seed. The manifest
-(experiments/results/outside/manifest.json) has each log's path, commit, sha256, number of points and licence, how it was
-read, and whether `isocost import` reads it as it is. No log is part of this repository.
+(experiments/results/outside/manifest.json) has each log's path, commit, sha256, number of points and licence, how it
+was read, and whether `isocost import` reads it as it is. No log is part of this repository.
 
 To read them again, put a git repository of each source into a folder, as MIRROR/OWNER/NAME, with the commit of the
 manifest, and run
@@ -219,8 +219,8 @@ def _rasbt() -> tuple[Study, ...]:
     folder = "ch07/02_logs/"
     train = [one(name, f"{folder}{name}_metrics.csv", last(columns("step", "reward_avg")), "reward_avg by step")
              for name in names]
-    held = [one(f"{name}, held-out", f"{folder}{name}_metrics.csv", last(columns("step", "eval_acc")), "eval_acc by step",
-                HELD_OUT, (0.0, 100.0)) for name in names]
+    held = [one(f"{name}, held-out", f"{folder}{name}_metrics.csv", last(columns("step", "eval_acc")),
+                "eval_acc by step", HELD_OUT, (0.0, 100.0)) for name in names]
     return (*train, *held)
 
 
@@ -269,7 +269,8 @@ SOURCES = (
         one("stage 2", "expert_guy/post_training_project/threestage/stage2_output/checkpoint-160/trainer_state.json",
             STATE, "log_history", limits=(-3.0, 3.0), around=True))),
     Source("Ning-Guo/hotpotqa-agent", "none", "TRL GRPO on HotpotQA", tuple(
-        one(name, f"logs/{name}.log", PRINTED, "'reward' in printed lines") for name in ("grpo", "grpo_v2", "grpo_v3"))),
+        one(name, f"logs/{name}.log", PRINTED, "'reward' in printed lines")
+        for name in ("grpo", "grpo_v2", "grpo_v3"))),
     Source("Prem01-cyber/AxiomForgeAI", "none", "GRPO on mathematics with a process reward", (
         one("training", "logs/metrics.jsonl", jsonl("iteration", "mean_reward"), "mean_reward by iteration"),)),
     Source("esmaeil-abedi-dev/verifier-as-reward", "none", "REINFORCE with a verifier, held-out actions", _verifier()),
@@ -296,16 +297,17 @@ SOURCES = (
             "episode_reward of one env by step and seed", CONTROL, (0.0, 1000.0))
         for task in ("acrobot_swingup", "cheetah_run", "hopper_hop", "humanoid_run", "walker_run"))),
     Source("sfujim/TD3", "MIT", "TD3 on MuJoCo", tuple(
-        one(task, [f"learning_curves/{task}/TD3_{task}-v1_{s}.npy" for s in range(5)], array, "one value per 5,000 steps",
-            CONTROL, limits, around=True)
-        for task, limits in (("Ant", (-500.0, 6500.0)), ("HalfCheetah", (-1000.0, 12000.0)), ("Hopper", (0.0, 4000.0))))),
+        one(task, [f"learning_curves/{task}/TD3_{task}-v1_{s}.npy" for s in range(5)], array,
+            "one value per 5,000 steps", CONTROL, limits, around=True)
+        for task, limits in (("Ant", (-500.0, 6500.0)), ("HalfCheetah", (-1000.0, 12000.0)),
+                             ("Hopper", (0.0, 4000.0))))),
     Source("proceduralia/high_replay_ratio_continuous_control", "MIT", "REDQ on dm_control", tuple(
         one(task, [f"results/baselines/exp_redq_baseline_v0_env_name_{task}_max_steps_1000000/{s}.txt"
                    for s in range(5)], pairs, "lines of step and return", CONTROL, (0.0, 1000.0))
         for task in ("acrobot-swingup", "cheetah-run"))),
     Source("danijar/dreamerv3", "MIT", "DreamerV3, CURL and D4PG on dm_control", tuple(
-        one(f"{task}, {method}", f"scores/{group}-{method}.json.gz", scores(f"dmc_{task}"), "xs and ys of a task", CONTROL,
-            (0.0, 1000.0))
+        one(f"{task}, {method}", f"scores/{group}-{method}.json.gz", scores(f"dmc_{task}"), "xs and ys of a task",
+            CONTROL, (0.0, 1000.0))
         for group, method, task in (("dmc_proprio", "dreamerv3", "hopper_hop"), ("dmc_proprio", "d4pg", "cheetah_run"),
                                     ("dmc_proprio", "dreamerv3", "acrobot_swingup"),
                                     ("dmc_vision", "curl", "walker_run"), ("dmc_proprio", "d4pg", "hopper_hop")))),
