@@ -40,8 +40,7 @@ import numpy as np
 
 import outside_logs
 from isocost.errors import UserError
-from isocost.laws import curves as records
-from isocost.laws.curves import Curve
+from isocost.laws.curves import Curve, diverged
 from isocost.laws.fit import fit_law
 from isocost.stats.forms import fit_many, rise
 from outside_logs import SIZE, Logged
@@ -77,7 +76,7 @@ def curve(name: str, seed: int, C: np.ndarray, reward: np.ndarray, marked: bool)
     nan = np.full(len(C), math.nan)
     own = {"noisy": True} if marked else {}
     found = Curve(f"{name}-s{seed}", SIZE, 1, 1e-6, seed, C, reward, reward, nan, nan, samples=1, **own)
-    object.__setattr__(found, "diverged", records.diverged(found))
+    object.__setattr__(found, "diverged", diverged(found))
     return found
 
 

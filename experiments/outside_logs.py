@@ -215,7 +215,7 @@ def _verifier() -> tuple[Study, ...]:
 
 
 def _rasbt() -> tuple[Study, ...]:
-    names = ("7_3_plus_tracking", "7_4_plus_clip_ratio", "7_5_plus_kl", "ch06_rlvr_grpo_original_no_kl")
+    names = ("7_3_plus_tracking", "7_4_plus_clip_ratio", "7_5_plus_kl")
     folder = "ch07/02_logs/"
     train = [one(name, f"{folder}{name}_metrics.csv", last(columns("step", "reward_avg")), "reward_avg by step")
              for name in names]

@@ -17,6 +17,7 @@ from numpy import ndarray
 
 from isocost.chance import Purpose, generator
 from isocost.errors import UserError
+from isocost.laws.bins import MANY, binned, evened
 from isocost.laws.curves import Curve
 from isocost.laws.identify import cautions, optimum, refusal
 from isocost.laws.law import AUDIT, SELECT, Fit, FittedArm, Flag, Law
@@ -46,7 +47,8 @@ def fit_law(curves: Sequence[Curve], *, margin: float = 0.01, draws: int = 300, 
     """
     if draws < 2:
         raise UserError(f"a law needs 2 draws or more, got {draws}")
-    pilot = _pilot(curves)
+    logged = _pilot(curves)
+    pilot = [binned(curve) for curve in logged]
     means, flags = _means(pilot)
     base = _base(pilot)
     noise, measured = _pool(means, base)
@@ -54,18 +56,24 @@ def fit_law(curves: Sequence[Curve], *, margin: float = 0.01, draws: int = 300, 
     inflate = _rounded(np.sqrt(noise.dof / np.repeat(rng.chisquare(noise.dof, (draws + 1) // 2), 2)[:draws]))
     arms, weights = _fit_arms(means, base, noise, draws, rng)
     law = Law(arms, base, noise, inflate, TAILS, weights, margin, level, seed)
-    law = replace(law, refused=refusal(law, measured, [c.C[-1] for c in pilot]))
+    many = all(c.noisy and len(c.C) >= MANY for c in logged)
+    refused, unforecast = refusal(law, measured, [c.C[-1] for c in logged], many)
+    law = replace(law, refused=refused, forecast_refused=unforecast)
     return replace(law, flags=(*flags, *cautions(law)), n_star=optimum(law))
 
 
 @dataclass(frozen=True, eq=False)
 class _Means:
-    """One n before it is fitted: the S runs used, common points (K,), rewards (2, S, K)."""
+    """One n before it is fitted: the S runs used, common points (K,), rewards (2, S, K).
+
+    `error` (2, S, K) are standard errors of rewards that are means of noisy ones; 0 for others.
+    """
 
     runs: list[Curve]
     diverged: int
     C: ndarray
     rewards: ndarray
+    error: ndarray
 
     def mean(self, split: int) -> ndarray:
         return np.asarray(self.rewards[split].mean(0))
@@ -152,7 +160,9 @@ def _mean(runs: list[Curve], diverged: int) -> _Means:
     C = np.unique(longest.C[(longest.C > 0) & ~(end < longest.C)])
     rewards = np.array([[_resample(c.C, values, C) for c, values in zip(runs, split, strict=True)]
                         for split in ([c.select for c in runs], [c.audit for c in runs])])
-    return _Means(runs, diverged, C, rewards)
+    error = np.array([[np.zeros(len(C)) if c.error is None else _resample(c.C, c.error[split], C) for c in runs]
+                      for split in (SELECT, AUDIT)])
+    return _Means(runs, diverged, C, rewards, error)
 
 
 def _resample(C: ndarray, values: ndarray, at: ndarray) -> ndarray:
@@ -184,7 +194,12 @@ def _pool(arms: list[_Means], base: tuple[float, float]) -> tuple[Noise, bool]:
         return prior_noise(C), False
     rows = [[np.interp(np.log(C), np.log(arm.C), row) for arm in used
              for row in (arm.rewards[split] - arm.mean(split)) / spread(arm.mean(split))] for split in (SELECT, AUDIT)]
-    return Noise(C, _rounded(np.array(rows)), float(dof)), True
+    residuals = np.array(rows)
+    if any(arm.error.any() for arm in used):
+        known = [[np.interp(np.log(C), np.log(arm.C), row) for arm in used
+                  for row in arm.error[split] / spread(arm.mean(split))] for split in (SELECT, AUDIT)]
+        residuals = evened(residuals, np.array(known), dof)
+    return Noise(C, _rounded(residuals), float(dof)), True
 
 
 def _fit_arms(means: list[_Means], base: tuple[float, float], noise: Noise, draws: int, rng: np.random.Generator
@@ -234,6 +249,7 @@ def _observed(means: list[_Means], split: int, noise: Noise) -> list[ArmMean]:
         error = noise.sd(arm.C, arm.mean(split), split) / np.sqrt(len(arm.runs))
         at, sd = thinned(arm.C), np.maximum(error, LEAST_SD * np.median(error))
         spread_of_mean = covariance(arm.C[at], sd[at], rho)
+        spread_of_mean += np.diag((arm.error[split, :, at] ** 2).sum(1) / len(arm.runs) ** 2)
         out.append(ArmMean(arm.runs[0].n, arm.C[at], arm.mean(split)[at], spread_of_mean, noise.dof))
     return out
 

@@ -28,16 +28,29 @@ MISSED = 0.03       # a curve is flagged if it misses their mean by more than th
 SURE = 0.997        # by more than noise does in this share of arms
 
 
-def refusal(law: Law, measured: bool, ends: list[float]) -> NotIdentified | None:
-    """Why the law as a whole is not identified, or None; `ends` are the largest C of each pilot run."""
+def refusal(law: Law, measured: bool, ends: list[float], many: bool = False
+            ) -> tuple[NotIdentified | None, NotIdentified | None]:
+    """(why the law as a whole is not identified, why its curves are not to be forecast), each None if it is.
+
+    `ends` are the largest C of each pilot run. Without a second seed the law is not identified, because n are not
+    ranked; with `many` evaluations its curves are forecast all the same, with the assumed run-to-run noise.
+    """
     again = float(sum(ends))        # rollouts of the whole pilot once more
     if not law.arms:
-        return NotIdentified("no n has a stable run with enough evaluations: every run diverged (NaN, or below its "
-                             "start) or ended early", "the pilot again at a quarter of the learning rate", again)
+        why = NotIdentified("no n has a stable run with enough evaluations: every run diverged (NaN, or below its "
+                            "start) or ended early", "the pilot again at a quarter of the learning rate", again)
+        return why, why
     if not measured:
-        return NotIdentified("one run per n: the standard deviation between runs was not measured, so every interval "
-                             f"assumes {PRIOR_SD:.3f} at reward 1/2",
-                             "a second seed for every n (three are better)", again, "--seeds all=1")
+        why = NotIdentified("one run per n: the standard deviation between runs was not measured, so every interval "
+                            f"assumes {PRIOR_SD:.3f} at reward 1/2",
+                            "a second seed for every n (three are better)", again, "--seeds all=1")
+        return why, _unresolved(law, again) if many else why
+    found = _unresolved(law, again)
+    return found, found
+
+
+def _unresolved(law: Law, again: float) -> NotIdentified | None:
+    """Why the curves of a law are not identified, or None; `again` is the cost of the pilot."""
     best = law.arm(law.fallback())
     if law.flat:
         gain, error = law.gain(best.n)

@@ -173,7 +173,8 @@ class Law:
 
     `R0` is the base's (select, audit) reward; `tails` are the forms (1 is the sigmoid) and `weights` their shares of
     the draws; `inflate` (D,) is each draw's sqrt(dof / chi-squared). If `refused` is set, the law is not identified and
-    no prediction should be trusted: use `fallback()`. `data()` writes its JSON, `Law.of` reads it.
+    no prediction should be trusted: use `fallback()`. `forecast_refused` is None where a curve may be forecast all the
+    same: of a single long run, whose law cannot rank n (`identify.refusal`). `data()` writes its JSON, `Law.of` reads it.
     """
 
     arms: tuple[FittedArm, ...]
@@ -188,6 +189,7 @@ class Law:
     flags: tuple[Flag, ...] = ()
     refused: NotIdentified | None = None
     n_star: Growth | NotIdentified | None = None
+    forecast_refused: NotIdentified | None = None
 
     @property
     def ns(self) -> tuple[int, ...]:
@@ -469,6 +471,7 @@ class Law:
         if data.get("schema") != 1:
             raise UserError(f"law.json has schema {data.get('schema')!r}; this program reads 1")
         star, refused = data.get("n_star"), data.get("refused")
+        unforecast = data.get("forecast_refused", refused)      # records before it: as the law
         made = Law(
             arms=tuple(_arm(arm) for arm in data["arms"]), R0=(data["R0"][0], data["R0"][1]),
             noise=Noise(**{**{k: np.array(v, dtype=float) for k, v in data["noise"].items() if k != "dof"},
@@ -479,6 +482,7 @@ class Law:
             flags=tuple(Flag(**flag) for flag in data.get("flags", ())),
             refused=NotIdentified(**refused) if refused else None,
             n_star=_growth(star) if star and "draws" in star else NotIdentified(**star) if star else None,
+            forecast_refused=NotIdentified(**unforecast) if unforecast else None,
         )
         _check(made)
         return made
