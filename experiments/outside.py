@@ -43,7 +43,7 @@ from isocost.errors import UserError
 from isocost.laws.curves import Curve, diverged
 from isocost.laws.fit import fit_law
 from isocost.stats.forms import fit_many, rise
-from outside_logs import SIZE, Logged
+from outside_logs import SIZE, TRAINING, Logged
 
 RESULTS = Path(__file__).parent / "results" / "outside"
 HIDDEN = (0.5, 0.75)
@@ -71,10 +71,10 @@ def outcome(runs: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[float, float
     return float(np.median(np.concatenate([C for C, _ in ends]))), float(np.mean([r.mean() for _, r in ends]))
 
 
-def curve(name: str, seed: int, C: np.ndarray, reward: np.ndarray, marked: bool) -> Curve:
+def curve(name: str, seed: int, C: np.ndarray, reward: np.ndarray, marked: bool, training: bool) -> Curve:
     """A run as `isocost fit` sees it; `marked` as read from the log of another trainer."""
     nan = np.full(len(C), math.nan)
-    own = {"noisy": True} if marked else {}
+    own = {"noisy": True, "training": training} if marked else {}
     found = Curve(f"{name}-s{seed}", SIZE, 1, 1e-6, seed, C, reward, reward, nan, nan, samples=1, **own)
     object.__setattr__(found, "diverged", diverged(found))
     return found
@@ -91,7 +91,7 @@ def forecast(one: Logged, seeds: int, hidden: float, marked: bool) -> dict[str, 
         return {**case, "left_out": "fewer than 4 points after the base"}
     case["naive"] = {name: round(float(np.mean([NAIVES[name](C, r, at) for C, r in parts])), 4) for name in NAIVE}
     case["seen"] = case["naive"]["last tenth"]
-    law = fit_law([curve(one.study, i, C, r, marked) for i, (C, r) in enumerate(parts)])
+    law = fit_law([curve(one.study, i, C, r, marked, one.kind == TRAINING) for i, (C, r) in enumerate(parts)])
     refused = law.forecast_refused if hasattr(law, "forecast_refused") else law.refused
     case["refused"] = refused.reason if refused else ""
     case["flags"] = [flag.name for flag in law.flags]

@@ -16,17 +16,24 @@ import numpy as np
 from numpy import ndarray
 
 from isocost.laws.curves import Curve, point_noise
-from isocost.stats.intervals import PRIOR_SD
+from isocost.stats.intervals import PRIOR_SD, Noise
 from isocost.stats.posterior import USUAL
 
-EARLY = 0.05        # share of a run's updates whose mean stands for a noisy base
+EARLY = 0.05        # share of a run's updates whose mean is used as the base of a training reward
 MANY = 27           # evaluations from which on a single noisy run is forecast: three in a bin
+
+LOGGED_SD, LOGGED_DOF = 0.05, 4.0   # assumed for a single run of training reward, at reward 1/2 (docs/outside_curves.md)
+
+def logged_noise(C: ndarray) -> Noise:
+    """The run-to-run noise that is assumed for a single run of training reward."""
+    return Noise(C, np.full((2, 1, len(C)), LOGGED_SD / 0.25 * np.sqrt(LOGGED_DOF)), LOGGED_DOF)
 
 
 def binned(curve: Curve) -> Curve:
     """A noisy curve as its base and at most `USUAL` means over bins even in ln C, with their standard errors.
 
-    The base is the mean of the rewards up to `EARLY` of the run. Another curve is returned as it is.
+    The base of a training reward is the mean of the rewards up to `EARLY` of the run; that of evaluations is their
+    first. Another curve is returned as it is.
     """
     if not curve.noisy or len(curve.C) < 3:
         return curve

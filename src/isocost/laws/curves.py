@@ -17,6 +17,7 @@ from numpy import ndarray
 
 from isocost.errors import UserError
 from isocost.runs.files import read_json, read_lines
+from isocost.runs.measure import TRAINING
 from isocost.runs.schema import MEASURED
 
 SCHEMA = 1
@@ -41,7 +42,8 @@ class Curve:
     since
     the previous evaluation, before any filter (NaN at the first); None if it is not recorded. `problems` is the number
     of held-out problems, both splits together, each evaluated by `samples` attempts (None: exactly). The rewards of a
-    `noisy` curve have an unknown noise: they are from another trainer's log. `error` (2, K) are the standard errors of
+    `noisy` curve have an unknown noise: they are from another trainer's log. Those of a `training` curve are training
+    rewards, of other problems at every point. `error` (2, K) are the standard errors of
     (select, audit) if they are known to be means of noisy rewards (`bins.binned`).
     """
 
@@ -63,6 +65,7 @@ class Curve:
     problems: int = HELD_OUT
     samples: int | None = None
     noisy: bool = False
+    training: bool = False
     error: ndarray | None = None
 
     def __post_init__(self) -> None:
@@ -148,6 +151,7 @@ def _read(folder: Path, metric: str) -> Curve | None:
         epochs=np.array([_number(line.get("epoch")) for line in lines]),
         purpose=record.get("purpose", "run"), multiplier=float(arm.get("multiplier", 1.0)),
         train=_train(every), problems=held_out, samples=_samples(record, lines), noisy="imported" in record,
+        training=_trained(record),
     )
     fell = ended.get("reason") == "diverged" or diverged(curve, held_out)    # by pass@1, whatever the metric
     return replace(curve, diverged=fell, **({} if metric == PASS else _values(folder, lines, metric)))
@@ -224,6 +228,11 @@ def point_noise(values: ndarray) -> float:
     """
     second = values[1:-1] - (values[:-2] + values[2:]) / 2
     return math.sqrt(float((second**2).mean()) / 1.5) if len(second) else math.nan
+
+
+def _trained(record: dict[str, Any]) -> bool:
+    """Whether a run's evaluations are training rewards, because its log has no others."""
+    return ((record.get("imported") or {}).get("metric") or {}).get("kind") == TRAINING
 
 
 def _size(problems: dict[str, Any]) -> int:

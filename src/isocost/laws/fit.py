@@ -17,9 +17,9 @@ from numpy import ndarray
 
 from isocost.chance import Purpose, generator
 from isocost.errors import UserError
-from isocost.laws.bins import MANY, binned, evened
+from isocost.laws.bins import MANY, binned, evened, logged_noise
 from isocost.laws.curves import Curve
-from isocost.laws.identify import cautions, optimum, refusal
+from isocost.laws.identify import cautions, optimum, refusal, unforecast
 from isocost.laws.law import AUDIT, SELECT, Fit, FittedArm, Flag, Law
 from isocost.stats.forms import fit_many, rise
 from isocost.stats.intervals import Noise, prior_noise, spread
@@ -55,10 +55,10 @@ def fit_law(curves: Sequence[Curve], *, margin: float = 0.01, draws: int = 300, 
     rng = generator(seed, Purpose.BOOTSTRAP, draws)
     inflate = _rounded(np.sqrt(noise.dof / np.repeat(rng.chisquare(noise.dof, (draws + 1) // 2), 2)[:draws]))
     arms, weights = _fit_arms(means, base, noise, draws, rng)
-    law = Law(arms, base, noise, inflate, TAILS, weights, margin, level, seed)
-    many = all(c.noisy and len(c.C) >= MANY for c in logged)
-    refused, unforecast = refusal(law, measured, [c.C[-1] for c in logged], many)
-    law = replace(law, refused=refused, forecast_refused=unforecast)
+    law = Law(arms, base, noise, inflate, TAILS, weights, margin, level, seed, training=all(c.training for c in pilot))
+    refused = refusal(law, measured, [c.C[-1] for c in logged])
+    long = law.arms and all(c.noisy and len(c.C) >= MANY for c in logged)
+    law = replace(law, refused=refused, forecast_refused=unforecast(law) if refused and long else refused)
     return replace(law, flags=(*flags, *cautions(law)), n_star=optimum(law))
 
 
@@ -191,7 +191,7 @@ def _pool(arms: list[_Means], base: tuple[float, float]) -> tuple[Noise, bool]:
     used = [arm for arm, moved in several if moved] or [arm for arm, _ in several]
     dof = sum(len(arm.runs) - 1 for arm in used)
     if not dof:
-        return prior_noise(C), False
+        return (logged_noise(C) if all(run.training for arm in arms for run in arm.runs) else prior_noise(C)), False
     rows = [[np.interp(np.log(C), np.log(arm.C), row) for arm in used
              for row in (arm.rewards[split] - arm.mean(split)) / spread(arm.mean(split))] for split in (SELECT, AUDIT)]
     residuals = np.array(rows)

@@ -28,29 +28,16 @@ MISSED = 0.03       # a curve is flagged if it misses their mean by more than th
 SURE = 0.997        # by more than noise does in this share of arms
 
 
-def refusal(law: Law, measured: bool, ends: list[float], many: bool = False
-            ) -> tuple[NotIdentified | None, NotIdentified | None]:
-    """(why the law as a whole is not identified, why its curves are not to be forecast), each None if it is.
-
-    `ends` are the largest C of each pilot run. Without a second seed the law is not identified, because n are not
-    ranked; with `many` evaluations its curves are forecast all the same, with the assumed run-to-run noise.
-    """
+def refusal(law: Law, measured: bool, ends: list[float]) -> NotIdentified | None:
+    """Why the law as a whole is not identified, or None; `ends` are the largest C of each pilot run."""
     again = float(sum(ends))        # rollouts of the whole pilot once more
     if not law.arms:
-        why = NotIdentified("no n has a stable run with enough evaluations: every run diverged (NaN, or below its "
-                            "start) or ended early", "the pilot again at a quarter of the learning rate", again)
-        return why, why
+        return NotIdentified("no n has a stable run with enough evaluations: every run diverged (NaN, or below its "
+                             "start) or ended early", "the pilot again at a quarter of the learning rate", again)
     if not measured:
-        why = NotIdentified("one run per n: the standard deviation between runs was not measured, so every interval "
-                            f"assumes {PRIOR_SD:.3f} at reward 1/2",
-                            "a second seed for every n (three are better)", again, "--seeds all=1")
-        return why, _unresolved(law, again) if many else why
-    found = _unresolved(law, again)
-    return found, found
-
-
-def _unresolved(law: Law, again: float) -> NotIdentified | None:
-    """Why the curves of a law are not identified, or None; `again` is the cost of the pilot."""
+        return NotIdentified("one run per n: the standard deviation between runs was not measured, so every interval "
+                             f"assumes {PRIOR_SD:.3f} at reward 1/2",
+                             "a second seed for every n (three are better)", again, "--seeds all=1")
     best = law.arm(law.fallback())
     if law.flat:
         gain, error = law.gain(best.n)
@@ -60,22 +47,45 @@ def _unresolved(law: Law, again: float) -> NotIdentified | None:
             return NotIdentified(why, "another study at a quarter of the learning rate", again)
         return NotIdentified(why, "a pilot four times as long, at another learning rate if the probe's flags "
                              "suggest one", 4 * again, "--longer all=4x")
-    passed = {arm.n: float((arm.fits[SELECT].draws[:, 2] < arm.C[-1]).mean()) for arm in law.arms}
-    widths = {n: law.predict(n, EXTRAPOLATION * law.range[1])[1].width for n in law.ns}
-    narrowest = min(widths, key=lambda n: (widths[n], n))
-    furthest = max(passed, key=lambda n: (passed[n], -n))
-    short = []
-    if passed[furthest] < HALF:
-        short.append(f"no arm is likely (p >= {HALF:g}) to be past half of its gain; highest: n={furthest}, "
-                     f"p = {passed[furthest]:.2f}")
-    if widths[narrowest] > USELESS:
-        short.append(f"at {EXTRAPOLATION} times its largest run the narrowest prediction interval, that of "
-                     f"n={narrowest}, is {widths[narrowest]:.2f} wide (limit {USELESS:g})")
+    short = [*_before_half(law), *_wide(law)]
     if short:
         return NotIdentified(f"pilot too short to identify the curves: {'; and '.join(short)}",
                              f"the runs of n={best.n} continued to 4 times their length",
                              3 * float(best.C[-1]) * len(best.runs), f"--longer {best.n}=4x")
     return None
+
+
+def unforecast(law: Law) -> NotIdentified | None:
+    """Why the curves of long noisy runs are not to be forecast, or None, whether or not the law ranks n.
+
+    A flat curve can be forecast, although it ranks nothing. Too wide an interval is no forecast.
+    """
+    best = law.arm(law.fallback())
+    short = _wide(law)
+    if not short:
+        return None
+    return NotIdentified(f"runs too short for a forecast: {short[0]}", f"the runs of n={best.n} continued to 4 times "
+                         "their length", 3 * float(best.C[-1]) * len(best.runs), f"--longer {best.n}=4x")
+
+
+def _before_half(law: Law) -> list[str]:
+    """Why half of the gain of the most advanced arm may lie beyond the pilot; empty if it is likely within it."""
+    passed = {arm.n: float((arm.fits[SELECT].draws[:, 2] < arm.C[-1]).mean()) for arm in law.arms}
+    furthest = max(passed, key=lambda n: (passed[n], -n))
+    if passed[furthest] >= HALF:
+        return []
+    return [f"no arm is likely (p >= {HALF:g}) to be past half of its gain; highest: n={furthest}, "
+            f"p = {passed[furthest]:.2f}"]
+
+
+def _wide(law: Law) -> list[str]:
+    """How far the narrowest prediction interval is above its limit; empty if it is not."""
+    widths = {n: law.predict(n, EXTRAPOLATION * law.range[1])[1].width for n in law.ns}
+    narrowest = min(widths, key=lambda n: (widths[n], n))
+    if widths[narrowest] <= USELESS:
+        return []
+    return [f"at {EXTRAPOLATION} times its largest run the narrowest prediction interval, that of n={narrowest}, is "
+            f"{widths[narrowest]:.2f} wide (limit {USELESS:g})"]
 
 
 def cautions(law: Law) -> list[Flag]:

@@ -34,6 +34,7 @@ BELOW = 0.65        # factor on the distance of draws below the median, from two
                     # fitted forms 1 outcome in 160 was below a 5 % quantile, and 1 in 55 above a 95 % one; real runs
                     # kept rising, too
 BENT = 0.8          # bend, in standard errors, from which on a second rise may have begun
+LEVEL_OFF = 0.5     # weight of the last mean seen in forecasts of training reward, from one doubling beyond it on
 ABOVE = 2.0         # factor on the distance of draws above the median then, from two doublings beyond the pilot on
 PARAMETERS = ("A", "Cmid", "b")     # of a curve, in the order of `Fit.draws` after the form's index
 FINEST = 2.0**0.125     # least factor from n* to a bound: n* is interpolated between n a doubling apart
@@ -173,8 +174,9 @@ class Law:
 
     `R0` is the base's (select, audit) reward; `tails` are the forms (1 is the sigmoid) and `weights` their shares of
     the draws; `inflate` (D,) is each draw's sqrt(dof / chi-squared). If `refused` is set, the law is not identified and
-    no prediction should be trusted: use `fallback()`. `forecast_refused` is None where a curve may be forecast all the
-    same: of a single long run, whose law cannot rank n (`identify.refusal`). `data()` writes its JSON, `Law.of` reads it.
+    no prediction should be trusted: use `fallback()`. `forecast_refused` is None where curves may be forecast all the
+    same: of long runs whose law cannot rank n (`identify.unforecast`). `training` if it is of training reward.
+    `data()` writes its JSON, `Law.of` reads it.
     """
 
     arms: tuple[FittedArm, ...]
@@ -190,6 +192,7 @@ class Law:
     refused: NotIdentified | None = None
     n_star: Growth | NotIdentified | None = None
     forecast_refused: NotIdentified | None = None
+    training: bool = False
 
     @property
     def ns(self) -> tuple[int, ...]:
@@ -261,7 +264,7 @@ class Law:
         grid = _grid(C)
         if runs < 1:
             raise UserError(f"a prediction is for the mean of at least 1 run, got {runs}")
-        paths = self.paths(n, grid, AUDIT)
+        paths = self._levelled(n, grid, self.paths(n, grid, AUDIT))
         value, far = paths.mean(0), self._doublings(n, grid)
         variance = (DRIFT * 4 * spread(paths) * far) ** 2
         paths = self._skewed(paths, far)
@@ -319,8 +322,20 @@ class Law:
         far = np.minimum(doublings / 2, 1.0)
         middle = np.median(values, axis=0)
         above = 1 + (ABOVE - 1) * far * (self.bend > BENT)
-        off = (values - middle) * np.where(values < middle, 1 - (1 - BELOW) * far, above)
+        below = 1.0 if self.training else 1 - (1 - BELOW) * far     # training rewards often fall again
+        off = (values - middle) * np.where(values < middle, below, above)
         return np.asarray(np.minimum(middle + off, 1.0))
+
+    def _levelled(self, n: int, C: ndarray, paths: ndarray) -> ndarray:
+        """Draws (D, K) of training reward, beyond its end half way to the mean of the last rewards seen.
+
+        Public logs of training reward end near their last mean more often than on their curve (docs/outside_curves.md).
+        Full from one doubling on. Other laws are left as they are.
+        """
+        if not self.training:
+            return paths
+        share = LEVEL_OFF * np.minimum(self._doublings(n, C), 1.0)
+        return np.asarray((1 - share) * paths + share * self.arm(n).audit[:, -1].mean())
 
     def _doublings(self, n: int, C: ndarray) -> ndarray:
         return np.maximum(np.log2(C / self.arm(n).C[-1]), 0.0)
@@ -483,6 +498,7 @@ class Law:
             refused=NotIdentified(**refused) if refused else None,
             n_star=_growth(star) if star and "draws" in star else NotIdentified(**star) if star else None,
             forecast_refused=NotIdentified(**unforecast) if unforecast else None,
+            training=data.get("training", False),
         )
         _check(made)
         return made
