@@ -21,8 +21,8 @@ from isocost.stats.posterior import USUAL
 
 EARLY = 0.05        # share of a run's updates whose mean is used as the base of a training reward
 MANY = 27           # evaluations from which on a single noisy run is forecast: three in a bin
+LOGGED_SD, LOGGED_DOF = 0.05, 4.0   # run-to-run sd assumed for single runs of training reward, at reward 1/2
 
-LOGGED_SD, LOGGED_DOF = 0.05, 4.0   # assumed for a single run of training reward, at reward 1/2 (docs/outside_curves.md)
 
 def logged_noise(C: ndarray) -> Noise:
     """The run-to-run noise that is assumed for a single run of training reward."""
@@ -42,7 +42,8 @@ def binned(curve: Curve) -> Curve:
     edges = np.linspace(at[0], at[-1], USUAL + 1)[1:-1]
     groups = [after[found] for found in (np.searchsorted(edges, at) == i for i in range(USUAL)) if found.any()]
     if start.any():
-        groups.insert(0, np.flatnonzero(EARLY * curve.C[-1] >= curve.C))
+        early = EARLY * curve.C[-1] if curve.training else 0.0
+        groups.insert(0, np.flatnonzero(early >= curve.C))
     noise = [point_noise(values) for values in (curve.select, curve.audit)]
     C = np.array([np.exp(np.log(curve.C[group]).mean()) for group in groups[int(start.any()):]])
 

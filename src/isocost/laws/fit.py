@@ -59,7 +59,14 @@ def fit_law(curves: Sequence[Curve], *, margin: float = 0.01, draws: int = 300, 
     refused = refusal(law, measured, [c.C[-1] for c in logged])
     long = law.arms and all(c.noisy and len(c.C) >= MANY for c in logged)
     law = replace(law, refused=refused, forecast_refused=unforecast(law) if refused and long else refused)
-    return replace(law, flags=(*flags, *cautions(law)), n_star=optimum(law))
+    return replace(law, flags=(*flags, *cautions(law, _seen(logged, law))), n_star=optimum(law))
+
+
+def _seen(logged: list[Curve], law: Law) -> dict[int, tuple[ndarray, ndarray]]:
+    """C (K,) and the mean test-split reward (K,) of each n with noisy runs, before they are binned."""
+    used = {arm.n: [c for c in logged if c.noisy and c.run in arm.runs] for arm in law.arms}
+    arms = {n: _mean(runs, 0) for n, runs in used.items() if runs}
+    return {n: (arm.C, arm.mean(AUDIT)) for n, arm in arms.items()}
 
 
 @dataclass(frozen=True, eq=False)

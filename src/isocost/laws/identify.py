@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 from numpy import ndarray
 
 from isocost.laws.law import ABOVE, AUDIT, BENT, EXTRAPOLATION, KNOWN, RISEN, SELECT, Flag, Growth, Law, NotIdentified
 from isocost.stats.forms import LOG_SIGMOID, fit_many, peak
-from isocost.stats.intervals import PRIOR_SD, Interval, student
+from isocost.stats.intervals import Interval, student
 from isocost.stats.power import MOST, seeds_for
 
 USELESS = 0.4       # largest useful width of the narrowest prediction interval at EXTRAPOLATION times the pilot
@@ -36,7 +38,7 @@ def refusal(law: Law, measured: bool, ends: list[float]) -> NotIdentified | None
                              "start) or ended early", "the pilot again at a quarter of the learning rate", again)
     if not measured:
         return NotIdentified("one run per n: the standard deviation between runs was not measured, so every interval "
-                             f"assumes {PRIOR_SD:.3f} at reward 1/2",
+                             f"assumes {law.sd:.3f} at reward 1/2",
                              "a second seed for every n (three are better)", again, "--seeds all=1")
     best = law.arm(law.fallback())
     if law.flat:
@@ -88,11 +90,14 @@ def _wide(law: Law) -> list[str]:
             f"{widths[narrowest]:.2f} wide (limit {USELESS:g})"]
 
 
-def cautions(law: Law) -> list[Flag]:
-    """The flags that do not depend on where the law is evaluated."""
+def cautions(law: Law, seen: Mapping[int, tuple[ndarray, ndarray]] | None = None) -> list[Flag]:
+    """The flags that do not depend on where the law is evaluated.
+
+    `seen` are C (K,) and mean rewards (K,) of the n whose arms hold means over bins, before binning.
+    """
     if not law.arms:
         return []
-    found = (*_edge(law), _few(law), _falling(law), *_misfits(law), _bent(law), *_open(law))
+    found = (*_edge(law), _few(law), _falling(law), *_misfits(law, seen or {}), _bent(law), *_open(law))
     return [flag for flag in found if flag is not None]
 
 
@@ -137,7 +142,7 @@ def _falling(law: Law) -> Flag | None:
                            "their predictions for it are too high")
 
 
-def _misfits(law: Law) -> list[Flag]:
+def _misfits(law: Law, seen: Mapping[int, tuple[ndarray, ndarray]] = MappingProxyType({})) -> list[Flag]:
     """Arms whose curve misses the end of their own runs by more than the scatter of their evaluations allows.
 
     The mean of an arm's last evaluations (`TAIL` of them, `LAST` or more) is compared with its curve at the same C. The
@@ -146,16 +151,16 @@ def _misfits(law: Law) -> list[Flag]:
     """
     out = []
     for arm in law.arms:
-        mean = arm.audit.mean(0)
+        C, mean = seen.get(arm.n, (arm.C, arm.audit.mean(0)))
         if len(mean) < FEWEST:
             continue
         last = min(max(LAST, round(TAIL * len(mean))), len(mean) // 3)
-        seen, curve = mean[-last:].mean(), law.paths(arm.n, arm.C[-last:], AUDIT).mean()
+        end, curve = mean[-last:].mean(), law.paths(arm.n, C[-last:], AUDIT).mean()
         second = mean[1:-1] - (mean[:-2] + mean[2:]) / 2
         error = math.sqrt(float((second**2).mean()) / 1.5 / last)
-        if abs(curve - seen) > max(MISSED, student(SURE, len(second)) * error):
+        if abs(curve - end) > max(MISSED, student(SURE, len(second)) * error):
             out.append(Flag("misfit", f"the curve of n={arm.n} does not fit its runs: fitted {curve:.3f}, mean of "
-                                      f"the last {last} evaluations {seen:.3f} (standard error {error:.3f}); "
+                                      f"the last {last} evaluations {end:.3f} (standard error {error:.3f}); "
                                       f"predictions for n={arm.n} may be off by as much"))
     return out
 
