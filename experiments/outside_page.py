@@ -33,9 +33,9 @@ def _head(found: Mapping[str, Record]) -> list[str]:
     return [
         "# Forecasts of other people's runs", "",
         f"This page tests the law on {sum(x['runs'] for x in logs)} runs from {len(whole)} public sources. The sources "
-        f"were split in two before any curve was fitted. The noise model of logs was developed on one half. The "
-        f"other half, {len(own)} sources, was judged once. The last 50 % and 75 % of each run were hidden and forecast with 90 % "
-        "intervals. `python experiments/outside_page.py` writes the page from `experiments/results/outside`; "
+        "were split in two before any curve was fitted. The noise model of logs was developed on one half. The other "
+        f"half, {len(own)} sources, was judged once. The last 50 % and 75 % of each run were hidden and forecast with "
+        "90 % intervals. `python experiments/outside_page.py` writes the page from `experiments/results/outside`; "
         "`experiments/outside.py` has the design and the commands. Terms are in the [glossary](glossary.md).", ""]
 
 
@@ -62,16 +62,18 @@ def _compared(found: Mapping[str, Record]) -> list[str]:
         out += [f"## The {half} half", "",
                 "| logs | noise model | forecasts | held | outcome below, above | median error | median width | "
                 "score | ratio to the best naive | refused |", "|" + " --- |" * 10]
-        for name in found[half]["groups"]:
-            for model, key in (("today", f"{half}_today"), ("new", half)):
+        lacking = [model for model, key in (("before", f"{half}_today"), ("new", half)) if key not in found]
+        for name in next((found[key]["groups"] for key in (half, f"{half}_today") if key in found), {}):
+            for model, key in (("before", f"{half}_today"), ("new", half)):
                 group = found.get(key, {}).get("groups", {}).get(name)
                 if group is not None:
                     out.append(_row(name, model, group))
-        out.append("")
-    return [*out, "Noise model *today*: nine single rewards of a run are fitted, and evaluation noise is a fixed share "
-            "of the noise between runs. *New*: means over bins, with noise from second differences. Ratio: the law's "
-            "median interval score over that of the best of three naive forecasts. These are the last tenth's mean, the "
-            "last doubling's gain repeated, and ScaleRL's sigmoid, with intervals learned on other sources.", ""]
+        out += ["", *(f"The {half} half was not measured with the noise model *{x}*." for x in lacking), ""]
+    return [*out, "Noise model *before*: nine single rewards of a run are fitted, and evaluation noise is a fixed "
+            "share of the noise between runs. *New*: means over bins, with noise from second differences. Ratio: the "
+            "law's median interval score over that of the best of three naive forecasts. These are the last tenth's "
+            "mean, the last doubling's gain repeated, and ScaleRL's sigmoid, with intervals learned on other sources.",
+            ""]
 
 
 def _row(name: str, model: str, x: Record) -> str:

@@ -33,16 +33,15 @@ def binned(curve: Curve) -> Curve:
     """A noisy curve as its base and at most `USUAL` means over bins even in ln C, with their standard errors.
 
     The base of a training reward is the mean of the rewards up to `EARLY` of the run; that of evaluations is their
-    first. A run of at most `USUAL` evaluations keeps each of them. Another curve is returned as it is.
+    first. A curve of at most `USUAL` evaluations, too few to tell their noise, and one that is not noisy are returned as
+    they are.
     """
-    if not curve.noisy or len(curve.C) < 3:
+    if not curve.noisy or (curve.C > 0).sum() <= USUAL:
         return curve
     start, after = curve.C == 0, np.flatnonzero(curve.C > 0)
     at = np.log(curve.C[after])
     edges = np.linspace(at[0], at[-1], USUAL + 1)[1:-1]
     groups = [after[found] for found in (np.searchsorted(edges, at) == i for i in range(USUAL)) if found.any()]
-    if len(after) <= USUAL:
-        groups = list(after[:, None])
     if start.any():
         early = EARLY * curve.C[-1] if curve.training else 0.0
         groups.insert(0, np.flatnonzero(early >= curve.C))

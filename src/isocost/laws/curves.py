@@ -19,6 +19,7 @@ from isocost.errors import UserError
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.measure import TRAINING
 from isocost.runs.schema import MEASURED
+from isocost.stats.posterior import USUAL
 
 SCHEMA = 1
 FALL = 3.0              # standard errors below its start from which on a run counts as diverged
@@ -208,14 +209,14 @@ def diverged(curve: Curve, held_out: int = HELD_OUT) -> bool:
     """Whether a run ends 3 standard errors below its start.
 
     The standard error is that of a mean of `held_out` right-or-wrong problems at the starting reward, an upper bound.
-    The two splits are averaged, because a collapse affects both. A noisy curve is compared by the means of its first
-    and last tenth, with the noise of its own rewards.
+    The two splits are averaged, because a collapse affects both. A noisy curve of many evaluations is compared by the
+    means of its first and last tenth, with the noise of its own rewards.
     """
     reward = (curve.select + curve.audit) / 2
-    if curve.noisy:
+    if curve.noisy and (curve.C > 0).sum() > USUAL:
         tenth = max(round(TENTH * len(reward)), 1)
         error = point_noise(reward) * math.sqrt(2 / tenth)
-        return bool(len(reward) > 2 and reward[-tenth:].mean() < reward[:tenth].mean() - max(FALL * error, FALLEN))
+        return bool(reward[-tenth:].mean() < reward[:tenth].mean() - max(FALL * error, FALLEN))
     start = min(max(float(reward[0]), 1 / held_out), 1 - 1 / held_out)
     error = math.sqrt(start * (1 - start) / held_out)
     return bool(reward[-1] < reward[0] - FALL * error)
