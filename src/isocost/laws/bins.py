@@ -33,8 +33,8 @@ def binned(curve: Curve) -> Curve:
     """A noisy curve as its base and at most `USUAL` means over bins even in ln C, with their standard errors.
 
     The base of a training reward is the mean of the rewards up to `EARLY` of the run; that of evaluations is their
-    first. A curve of at most `USUAL` evaluations, too few to tell their noise, and one that is not noisy are returned as
-    they are.
+    first. A curve that is not noisy is returned as it is, and so is one of at most `USUAL` evaluations: too few for an
+    estimate of their noise.
     """
     if not curve.noisy or (curve.C > 0).sum() <= USUAL:
         return curve
