@@ -42,7 +42,8 @@ def _head(found: Mapping[str, Record]) -> list[str]:
 def _targets(record: Record) -> list[str]:
     every, training = record["groups"]["all"], record["groups"].get(TRAINING)
     rows = [
-        ("90 % intervals that hold, all logs", "85 to 95 %", f"{100 * every['held']:.2f} %", LOW <= every["held"] <= HIGH),
+        ("90 % intervals that hold, all logs", "85 to 95 %", f"{100 * every['held']:.2f} %",
+         LOW <= every["held"] <= HIGH),
         ("90 % intervals that hold, LLM training reward", "85 to 95 %", f"{100 * training['held']:.2f} %",
          LOW <= training["held"] <= HIGH),
         ("median interval score, ratio to the best naive forecast, all logs", "at most 0.90", f"{every['ratio']:.2f}",
@@ -97,8 +98,8 @@ def _misses(record: Record) -> list[str]:
     return ["## Where forecasts of the reporting half miss", "",
             f"{len(missed)} of {len(drawn)} intervals miss (cases counted alike): {fallen} outcomes lie below, "
             f"{len(missed) - fallen} above. {near} of these outcomes are nearer to the last tenth seen than to the "
-            f"forecast. {len(without)} cases have no curve: the run fell, or has too few points. {len(left)} are left out, with fewer "
-            "than 4 points after the base.", "",
+            f"forecast. {len(without)} cases have no curve: the run fell, or has too few points. {len(left)} are left "
+            "out, with fewer than 4 points after the base.", "",
             "| source | misses | of |", "| --- | --- | --- |",
             *(f"| {name} | {len(cases)} | {sum(x['source'] == name for x in drawn)} |"
               for name, cases in sorted(by.items(), key=lambda item: -len(item[1]))), ""]
