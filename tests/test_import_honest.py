@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from isocost.cli.commands import main
 from isocost.laws import identify as caution
+from isocost.laws.curves import curves
 from isocost.laws.fit import fit_law
 from isocost.laws.law import AUDIT, Law
 from isocost.runs.files import read_json
@@ -79,8 +80,8 @@ def test_a_curve_that_misses_its_own_tail_is_flagged_in_fit_plan_and_report(sing
     out, _, fitted, planned, report = single
     law = Law.of(read_json(out / "law.json"))
     (text,) = [f.text for f in law.flags if f.name == "misfit" and "n=4" in f.text]
-    arm = law.arm(4)
-    seen, curve = arm.audit[0, -20:].mean(), law.curve(4, arm.C[-20:]).value.mean()  # a tenth of 200
+    (run,) = [c for c in curves(out) if c.n == 4]
+    seen, curve = run.audit[-20:].mean(), law.paths(4, run.C[-20:], AUDIT).mean()  # a tenth of 200
     assert seen > 0.8 and curve < seen - 0.1
     assert f"the curve of n=4 does not fit its runs: fitted {curve:.3f}, mean of the last 20 evaluations " in text
     assert f"{seen:.3f} (standard error 0.0" in text
@@ -122,8 +123,8 @@ def test_what_was_not_measured_is_called_assumed_and_never_counted(single):
     assert not Law.of(read_json(out / "law.json")).measured
     for text in (fitted, planned, report):
         assert "no interval can be given" not in text and "degrees of freedom" not in text
-        assert "the standard deviation between runs was not measured, so every interval assumes 0.040" in text
-    assert "run-to-run sd 0.040 at reward 1/2: assumed, not measured, because no n has two runs" in fitted
+        assert "the standard deviation between runs was not measured, so every interval assumes 0.050" in text
+    assert "run-to-run sd 0.050 at reward 1/2: assumed, not measured, because no n has two runs" in fitted
     assert "n=4 has 1, n=8 has 1; the noise is assumed" in fitted
 
 

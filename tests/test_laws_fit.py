@@ -144,7 +144,7 @@ def test_the_reported_frontier_is_unbiased_where_the_naive_maximum_is_not(monkey
     monkeypatch.setattr(fit, "TAILS", (1.0,))
     monkeypatch.setattr("isocost.stats.posterior.ASYMPTOTES", 21)
     monkeypatch.setattr("isocost.stats.posterior.MIDPOINTS", 20)
-    monkeypatch.setattr(fit, "cautions", lambda law: [])
+    monkeypatch.setattr(fit, "cautions", lambda *_: [])
     monkeypatch.setattr(fit, "optimum", lambda law: None)
     mean = rising(0.85, 1500)[[0, 2, 4, 6, 8]]
     reported, chosen, naive = [], [], []

@@ -99,6 +99,12 @@ def test_the_page_of_trust_is_written_from_the_records():
         assert (how_sure.IMAGES / name).read_text(encoding="utf-8") == picture, "python experiments/how_sure.py"
 
 
+def test_the_page_on_curves_from_outside_is_written_from_its_records():
+    outside = load("outside_page")
+    assert outside.PAGE.read_text(encoding="utf-8") == outside.page(outside.records()), (
+        "python experiments/outside_page.py")
+
+
 def test_the_page_on_the_growth_of_n_is_written_from_its_record(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(HOME / "experiments")
     growth = load("nstar_grows_page")

@@ -246,6 +246,8 @@ def law(found: Law, console: Console) -> None:
     head(console, title if found.refused is None else f"{title}: not identified")
     if found.refused is not None:
         console.print(f"  {found.refused.reason}\n  to resolve: {found.refused.settle}")
+        if found.forecast_refused is None:
+            console.print("  the curves themselves can be forecast; a plan needs the above")
         if found.extendable and found.refused.option:
             console.print(
                 f"      isocost pilot {word(found.folder)} {found.refused.option}", highlight=False, soft_wrap=True

@@ -17,10 +17,14 @@ from numpy import ndarray
 
 from isocost.errors import UserError
 from isocost.runs.files import read_json, read_lines
+from isocost.runs.measure import TRAINING
 from isocost.runs.schema import MEASURED
+from isocost.stats.posterior import USUAL
 
 SCHEMA = 1
 FALL = 3.0              # standard errors below its start from which on a run counts as diverged
+TENTH = 0.1             # share of a noisy run that its start and its end are means of
+FALLEN = 0.03           # and the least fall of their rewards that counts
 HELD_OUT = 256          # held-out problems assumed if a record does not state their number
 PASS = "pass@1"
 _METRIC = re.compile(r"(best|worst)@([1-9][0-9]*)")
@@ -38,7 +42,10 @@ class Curve:
     `select` and `audit` are means of `metric`. `train` (K,) is the mean reward of the rollouts sampled for training
     since
     the previous evaluation, before any filter (NaN at the first); None if it is not recorded. `problems` is the number
-    of held-out problems, both splits together, each evaluated by `samples` attempts (None: exactly).
+    of held-out problems, both splits together, each evaluated by `samples` attempts (None: exactly). The rewards of a
+    `noisy` curve have an unknown noise: they are from another trainer's log. Those of a `training` curve are training
+    rewards, of other problems at every point. `error` (2, K) are the standard errors of
+    (select, audit) if they are known to be means of noisy rewards (`bins.binned`).
     """
 
     run: str
@@ -58,6 +65,9 @@ class Curve:
     train: ndarray | None = None
     problems: int = HELD_OUT
     samples: int | None = None
+    noisy: bool = False
+    training: bool = False
+    error: ndarray | None = None
 
     def __post_init__(self) -> None:
         order = np.argsort(np.asarray(self.C, dtype=float), kind="stable")
@@ -67,6 +77,8 @@ class Curve:
                 raise UserError(f"run {self.run}: {name} has shape {values.shape}, C has {order.shape}; "
                                 "expected lists of equal length")
             object.__setattr__(self, name, values[order])
+        if self.error is not None:
+            object.__setattr__(self, "error", np.asarray(self.error, dtype=float)[:, order])
         _check(self)
 
 
@@ -139,7 +151,8 @@ def _read(folder: Path, metric: str) -> Curve | None:
         seconds=np.array([_number(clock.get(line["step"])) for line in lines]),
         epochs=np.array([_number(line.get("epoch")) for line in lines]),
         purpose=record.get("purpose", "run"), multiplier=float(arm.get("multiplier", 1.0)),
-        train=_train(every), problems=held_out, samples=_samples(record, lines),
+        train=_train(every), problems=held_out, samples=_samples(record, lines), noisy="imported" in record,
+        training=_trained(record),
     )
     fell = ended.get("reason") == "diverged" or diverged(curve, held_out)    # by pass@1, whatever the metric
     return replace(curve, diverged=fell, **({} if metric == PASS else _values(folder, lines, metric)))
@@ -196,12 +209,31 @@ def diverged(curve: Curve, held_out: int = HELD_OUT) -> bool:
     """Whether a run ends 3 standard errors below its start.
 
     The standard error is that of a mean of `held_out` right-or-wrong problems at the starting reward, an upper bound.
-    The two splits are averaged, because a collapse affects both.
+    The two splits are averaged, because a collapse affects both. A noisy curve of many evaluations is compared by the
+    means of its first and last tenth, with the noise of its own rewards.
     """
     reward = (curve.select + curve.audit) / 2
+    if curve.noisy and (curve.C > 0).sum() > USUAL:
+        tenth = max(round(TENTH * len(reward)), 1)
+        error = point_noise(reward) * math.sqrt(2 / tenth)
+        return bool(reward[-tenth:].mean() < reward[:tenth].mean() - max(FALL * error, FALLEN))
     start = min(max(float(reward[0]), 1 / held_out), 1 - 1 / held_out)
     error = math.sqrt(start * (1 - start) / held_out)
     return bool(reward[-1] < reward[0] - FALL * error)
+
+
+def point_noise(values: ndarray) -> float:
+    """The standard deviation of single values (K,) about a smooth curve, from second differences; NaN below 3 values.
+
+    y(k) - (y(k-1) + y(k+1)) / 2 has 3/2 of the variance of one value, and nothing of a line.
+    """
+    second = values[1:-1] - (values[:-2] + values[2:]) / 2
+    return math.sqrt(float((second**2).mean()) / 1.5) if len(second) else math.nan
+
+
+def _trained(record: dict[str, Any]) -> bool:
+    """Whether a run's evaluations are training rewards, because its log has no others."""
+    return ((record.get("imported") or {}).get("metric") or {}).get("kind") == TRAINING
 
 
 def _size(problems: dict[str, Any]) -> int:

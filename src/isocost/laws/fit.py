@@ -17,8 +17,9 @@ from numpy import ndarray
 
 from isocost.chance import Purpose, generator
 from isocost.errors import UserError
+from isocost.laws.bins import MANY, binned, evened, logged_noise
 from isocost.laws.curves import Curve
-from isocost.laws.identify import cautions, optimum, refusal
+from isocost.laws.identify import cautions, optimum, refusal, unforecast
 from isocost.laws.law import AUDIT, BELOW, SELECT, Fit, FittedArm, Flag, Law
 from isocost.stats.forms import fit_many, rise
 from isocost.stats.intervals import Noise, prior_noise, spread
@@ -57,7 +58,8 @@ def fit_law(curves: Sequence[Curve], *, margin: float = 0.01, draws: int = 300, 
     """
     if draws < 2:
         raise UserError(f"a law needs 2 draws or more, got {draws}")
-    pilot = _pilot(curves)
+    logged = _pilot(curves)
+    pilot = [binned(curve) for curve in logged]
     means, flags = _means(pilot)
     base = _base(pilot)
     noise, measured = _pool(means, base)
@@ -65,19 +67,32 @@ def fit_law(curves: Sequence[Curve], *, margin: float = 0.01, draws: int = 300, 
     inflate = _rounded(np.sqrt(noise.dof / np.repeat(rng.chisquare(noise.dof, (draws + 1) // 2), 2)[:draws]))
     arms, weights = _fit_arms(means, base, noise, draws, rng)
     law = Law(arms, base, noise, inflate, TAILS, tuple(map(float, weights.sum(0))), margin, level, seed,
-              unlike=float(weights[1].sum()), below=BELOW)
-    law = replace(law, refused=refusal(law, measured, [c.C[-1] for c in pilot]))
-    return replace(law, flags=(*flags, *cautions(law)), n_star=optimum(law))
+              unlike=float(weights[1].sum()), below=BELOW, training=all(c.training for c in pilot))
+    refused = refusal(law, measured, [c.C[-1] for c in logged])
+    long = law.arms and all(c.noisy and len(c.C) >= MANY for c in logged)
+    law = replace(law, refused=refused, forecast_refused=unforecast(law) if refused and long else refused)
+    return replace(law, flags=(*flags, *cautions(law, _seen(logged, law))), n_star=optimum(law))
+
+
+def _seen(logged: list[Curve], law: Law) -> dict[int, tuple[ndarray, ndarray]]:
+    """C (K,) and the mean test-split reward (K,) of each n with noisy runs, before they are binned."""
+    used = {arm.n: [c for c in logged if c.noisy and c.run in arm.runs] for arm in law.arms}
+    arms = {n: _mean(runs, 0) for n, runs in used.items() if runs}
+    return {n: (arm.C, arm.mean(AUDIT)) for n, arm in arms.items()}
 
 
 @dataclass(frozen=True, eq=False)
 class _Means:
-    """One n before it is fitted: the S runs used, common points (K,), rewards (2, S, K)."""
+    """One n before it is fitted: the S runs used, common points (K,), rewards (2, S, K).
+
+    `error` (2, S, K) are standard errors of rewards that are means of noisy ones; 0 for others.
+    """
 
     runs: list[Curve]
     diverged: int
     C: ndarray
     rewards: ndarray
+    error: ndarray
 
     def mean(self, split: int) -> ndarray:
         return np.asarray(self.rewards[split].mean(0))
@@ -164,7 +179,9 @@ def _mean(runs: list[Curve], diverged: int) -> _Means:
     C = np.unique(longest.C[(longest.C > 0) & ~(end < longest.C)])
     rewards = np.array([[_resample(c.C, values, C) for c, values in zip(runs, split, strict=True)]
                         for split in ([c.select for c in runs], [c.audit for c in runs])])
-    return _Means(runs, diverged, C, rewards)
+    error = np.array([[np.zeros(len(C)) if c.error is None else _resample(c.C, c.error[split], C) for c in runs]
+                      for split in (SELECT, AUDIT)])
+    return _Means(runs, diverged, C, rewards, error)
 
 
 def _resample(C: ndarray, values: ndarray, at: ndarray) -> ndarray:
@@ -193,10 +210,15 @@ def _pool(arms: list[_Means], base: tuple[float, float]) -> tuple[Noise, bool]:
     used = [arm for arm, moved in several if moved] or [arm for arm, _ in several]
     dof = sum(len(arm.runs) - 1 for arm in used)
     if not dof:
-        return prior_noise(C), False
+        return (logged_noise(C) if all(run.training for arm in arms for run in arm.runs) else prior_noise(C)), False
     rows = [[np.interp(np.log(C), np.log(arm.C), row) for arm in used
              for row in (arm.rewards[split] - arm.mean(split)) / spread(arm.mean(split))] for split in (SELECT, AUDIT)]
-    return Noise(C, _rounded(np.array(rows)), float(dof)), True
+    residuals = np.array(rows)
+    if any(arm.error.any() for arm in used):
+        known = [[np.interp(np.log(C), np.log(arm.C), row) for arm in used
+                  for row in arm.error[split] / spread(arm.mean(split))] for split in (SELECT, AUDIT)]
+        residuals = evened(residuals, np.array(known), dof)
+    return Noise(C, _rounded(residuals), float(dof)), True
 
 
 def _fit_arms(means: list[_Means], base: tuple[float, float], noise: Noise, draws: int, rng: np.random.Generator
@@ -251,6 +273,7 @@ def _observed(means: list[_Means], split: int, noise: Noise, base: float) -> lis
         error, mean = noise.sd(arm.C, arm.mean(split), split) / np.sqrt(len(arm.runs)), arm.mean(split)
         at, sd = thinned(arm.C), np.maximum(error, LEAST_SD * np.median(error))
         spread_of_mean = covariance(arm.C[at], sd[at], rho) + transient(arm.C[at], mean[at], base)
+        spread_of_mean += np.diag((arm.error[split, :, at] ** 2).sum(1) / len(arm.runs) ** 2)
         out.append(ArmMean(arm.runs[0].n, arm.C[at], mean[at], spread_of_mean, noise.dof))
     return out
 

@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 from numpy import ndarray
 
 from isocost.laws.law import ABOVE, AUDIT, BENT, EXTRAPOLATION, KNOWN, RISEN, SELECT, Flag, Growth, Law, NotIdentified
 from isocost.stats.forms import LOG_SIGMOID, fit_many, peak
-from isocost.stats.intervals import PRIOR_SD, Interval, student
+from isocost.stats.intervals import Interval, student
 from isocost.stats.power import MOST, seeds_for
 
 USELESS = 0.4       # largest useful width of the narrowest prediction interval at EXTRAPOLATION times the pilot
@@ -36,7 +38,7 @@ def refusal(law: Law, measured: bool, ends: list[float]) -> NotIdentified | None
                              "start) or ended early", "the pilot again at a quarter of the learning rate", again)
     if not measured:
         return NotIdentified("one run per n: the standard deviation between runs was not measured, so every interval "
-                             f"assumes {PRIOR_SD:.3f} at reward 1/2",
+                             f"assumes {law.sd:.3f} at reward 1/2",
                              "a second seed for every n (three are better)", again, "--seeds all=1")
     best = law.arm(law.fallback())
     if law.flat:
@@ -47,18 +49,7 @@ def refusal(law: Law, measured: bool, ends: list[float]) -> NotIdentified | None
             return NotIdentified(why, "another study at a quarter of the learning rate", again)
         return NotIdentified(why, "a pilot four times as long, at another learning rate if the probe's flags "
                              "suggest one", 4 * again, "--longer all=4x")
-    passed = {arm.n: float((arm.fits[SELECT].draws[:, 2] < arm.C[-1]).mean()) for arm in law.arms}
-    bands = {n: law.curve(n, EXTRAPOLATION * law.range[1], "prediction") for n in law.ns}
-    widths = {n: float(band.high[0] - band.low[0]) for n, band in bands.items()}
-    narrowest = min(widths, key=lambda n: (widths[n], n))
-    furthest = max(passed, key=lambda n: (passed[n], -n))
-    short = []
-    if passed[furthest] < HALF:
-        short.append(f"no arm is likely (p >= {HALF:g}) to be past half of its gain; highest: n={furthest}, "
-                     f"p = {passed[furthest]:.2f}")
-    if widths[narrowest] > USELESS:
-        short.append(f"at {EXTRAPOLATION} times its largest run the narrowest prediction interval, that of "
-                     f"n={narrowest}, is {widths[narrowest]:.2f} wide (limit {USELESS:g})")
+    short = [*_before_half(law), *_wide(law)]
     if short:
         return NotIdentified(f"pilot too short to identify the curves: {'; and '.join(short)}",
                              f"the runs of n={best.n} continued to 4 times their length",
@@ -66,11 +57,48 @@ def refusal(law: Law, measured: bool, ends: list[float]) -> NotIdentified | None
     return None
 
 
-def cautions(law: Law) -> list[Flag]:
-    """The flags that do not depend on where the law is evaluated."""
+def unforecast(law: Law) -> NotIdentified | None:
+    """Why the curves of long noisy runs are not to be forecast, or None, whether or not the law ranks n.
+
+    A flat curve can be forecast, although it ranks nothing. Too wide an interval is no forecast.
+    """
+    best = law.arm(law.fallback())
+    short = _wide(law)
+    if not short:
+        return None
+    return NotIdentified(f"runs too short for a forecast: {short[0]}", f"the runs of n={best.n} continued to 4 times "
+                         "their length", 3 * float(best.C[-1]) * len(best.runs), f"--longer {best.n}=4x")
+
+
+def _before_half(law: Law) -> list[str]:
+    """Why half of the gain of the most advanced arm may lie beyond the pilot; empty if it is likely within it."""
+    passed = {arm.n: float((arm.fits[SELECT].draws[:, 2] < arm.C[-1]).mean()) for arm in law.arms}
+    furthest = max(passed, key=lambda n: (passed[n], -n))
+    if passed[furthest] >= HALF:
+        return []
+    return [f"no arm is likely (p >= {HALF:g}) to be past half of its gain; highest: n={furthest}, "
+            f"p = {passed[furthest]:.2f}"]
+
+
+def _wide(law: Law) -> list[str]:
+    """How far the narrowest prediction interval is above its limit; empty if it is not."""
+    bands = {n: law.curve(n, EXTRAPOLATION * law.range[1], "prediction") for n in law.ns}
+    widths = {n: float(band.high[0] - band.low[0]) for n, band in bands.items()}
+    narrowest = min(widths, key=lambda n: (widths[n], n))
+    if widths[narrowest] <= USELESS:
+        return []
+    return [f"at {EXTRAPOLATION} times its largest run the narrowest prediction interval, that of n={narrowest}, is "
+            f"{widths[narrowest]:.2f} wide (limit {USELESS:g})"]
+
+
+def cautions(law: Law, seen: Mapping[int, tuple[ndarray, ndarray]] | None = None) -> list[Flag]:
+    """The flags that do not depend on where the law is evaluated.
+
+    `seen` are C (K,) and mean rewards (K,) of the n whose arms hold means over bins, before binning.
+    """
     if not law.arms:
         return []
-    found = (*_edge(law), _few(law), _falling(law), *_misfits(law), _bent(law), *_open(law))
+    found = (*_edge(law), _few(law), _falling(law), *_misfits(law, seen or {}), _bent(law), *_open(law))
     return [flag for flag in found if flag is not None]
 
 
@@ -115,7 +143,7 @@ def _falling(law: Law) -> Flag | None:
                            "their predictions for it are too high")
 
 
-def _misfits(law: Law) -> list[Flag]:
+def _misfits(law: Law, seen: Mapping[int, tuple[ndarray, ndarray]] = MappingProxyType({})) -> list[Flag]:
     """Arms whose curve misses the end of their own runs by more than the scatter of their evaluations allows.
 
     The mean of an arm's last evaluations (`TAIL` of them, `LAST` or more) is compared with its curve at the same C. The
@@ -124,16 +152,16 @@ def _misfits(law: Law) -> list[Flag]:
     """
     out = []
     for arm in law.arms:
-        mean = arm.audit.mean(0)
+        C, mean = seen.get(arm.n, (arm.C, arm.audit.mean(0)))
         if len(mean) < FEWEST:
             continue
         last = min(max(LAST, round(TAIL * len(mean))), len(mean) // 3)
-        seen, curve = mean[-last:].mean(), law.paths(arm.n, arm.C[-last:], AUDIT).mean()
+        end, curve = mean[-last:].mean(), law.paths(arm.n, C[-last:], AUDIT).mean()
         second = mean[1:-1] - (mean[:-2] + mean[2:]) / 2
         error = math.sqrt(float((second**2).mean()) / 1.5 / last)
-        if abs(curve - seen) > max(MISSED, student(SURE, len(second)) * error):
+        if abs(curve - end) > max(MISSED, student(SURE, len(second)) * error):
             out.append(Flag("misfit", f"the curve of n={arm.n} does not fit its runs: fitted {curve:.3f}, mean of "
-                                      f"the last {last} evaluations {seen:.3f} (standard error {error:.3f}); "
+                                      f"the last {last} evaluations {end:.3f} (standard error {error:.3f}); "
                                       f"predictions for n={arm.n} may be off by as much"))
     return out
 

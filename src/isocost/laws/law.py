@@ -34,6 +34,7 @@ BELOW = 0.75        # factor on the distance of draws below the median, from two
                     # seed 5151 the mean interval score was 0.129 with it, and 0.132 with 0.65
 BELOW_BEFORE = 0.65     # of laws in whose record it is not
 BENT = 0.8          # bend, in standard errors, from which on a second rise may have begun
+LEVEL_OFF = 0.5     # weight of the last mean seen in forecasts of training reward, from one doubling beyond it on
 ABOVE = 2.0         # factor on the distance of draws above the median then, from two doublings beyond the pilot on
 PARAMETERS = ("A", "Cmid", "b")     # of a curve, in the order of `Fit.draws` after the form's index
 FINEST = 2.0**0.125     # least factor from n* to a bound: n* is interpolated between n a doubling apart
@@ -174,7 +175,9 @@ class Law:
     `R0` is the base's (select, audit) reward; `tails` are the forms (1 is the sigmoid) and `weights` their shares
     of the draws; `unlike` is the share of draws in which n are not alike; `below` is the law's own `BELOW`;
     `inflate` (D,) is each draw's sqrt(dof / chi-squared). If `refused` is set, the law is not identified and no
-    prediction should be trusted: use `fallback()`. `data()` writes its JSON, `Law.of` reads it.
+    prediction should be trusted: use `fallback()`. `forecast_refused` is None where curves may be forecast all the
+    same: of long runs whose law cannot rank n (`identify.unforecast`). `training` if it is of training reward.
+    `data()` writes its JSON, `Law.of` reads it.
     """
 
     arms: tuple[FittedArm, ...]
@@ -191,6 +194,8 @@ class Law:
     n_star: Growth | NotIdentified | None = None
     unlike: float = 0.0
     below: float = BELOW_BEFORE
+    forecast_refused: NotIdentified | None = None
+    training: bool = False
 
     @property
     def ns(self) -> tuple[int, ...]:
@@ -269,7 +274,7 @@ class Law:
         grid = _grid(C)
         if runs < 1:
             raise UserError(f"a prediction is for the mean of at least 1 run, got {runs}")
-        paths = self.paths(n, grid, AUDIT)
+        paths = self._levelled(n, grid, self.paths(n, grid, AUDIT))
         far = self._doublings(n, grid)
         variance = (DRIFT * 4 * spread(paths) * far) ** 2
         paths = self._skewed(paths, far)
@@ -328,8 +333,20 @@ class Law:
         far = np.minimum(doublings / 2, 1.0)
         middle = np.median(values, axis=0)
         above = 1 + (ABOVE - 1) * far * (self.bend > BENT)
-        off = (values - middle) * np.where(values < middle, 1 - (1 - self.below) * far, above)
+        below = 1.0 if self.training else 1 - (1 - self.below) * far     # training rewards often fall again
+        off = (values - middle) * np.where(values < middle, below, above)
         return np.asarray(np.minimum(middle + off, 1.0))
+
+    def _levelled(self, n: int, C: ndarray, paths: ndarray) -> ndarray:
+        """Draws (D, K) of training reward, beyond its end half way to the mean of the last rewards seen.
+
+        Public logs of training reward end near their last mean more often than on their curve (docs/outside_curves.md).
+        Full from one doubling on. Other laws are left as they are.
+        """
+        if not self.training:
+            return paths
+        share = LEVEL_OFF * np.minimum(self._doublings(n, C), 1.0)
+        return np.asarray((1 - share) * paths + share * self.arm(n).audit[:, -1].mean())
 
     def _doublings(self, n: int, C: ndarray) -> ndarray:
         return np.maximum(np.log2(C / self.arm(n).C[-1]), 0.0)
@@ -480,6 +497,7 @@ class Law:
         if data.get("schema") != 1:
             raise UserError(f"law.json has schema {data.get('schema')!r}; this program reads 1")
         star, refused = data.get("n_star"), data.get("refused")
+        unforecast = data.get("forecast_refused", refused)      # records before it: as the law
         made = Law(
             arms=tuple(_arm(arm) for arm in data["arms"]), R0=(data["R0"][0], data["R0"][1]),
             noise=Noise(**{**{k: np.array(v, dtype=float) for k, v in data["noise"].items() if k != "dof"},
@@ -491,6 +509,8 @@ class Law:
             refused=NotIdentified(**refused) if refused else None,
             n_star=_growth(star) if star and "draws" in star else NotIdentified(**star) if star else None,
             unlike=data.get("unlike", 0.0), below=data.get("below", BELOW_BEFORE),
+            forecast_refused=NotIdentified(**unforecast) if unforecast else None,
+            training=data.get("training", False),
         )
         _check(made)
         return made

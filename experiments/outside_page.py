@@ -1,0 +1,144 @@
+"""Writes docs/outside_curves.md from the files in experiments/results/outside: python experiments/outside_page.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+HOME = Path(__file__).resolve().parents[1]
+RESULTS, PAGE = HOME / "experiments" / "results" / "outside", HOME / "docs" / "outside_curves.md"
+Record = Mapping[str, Any]
+HALVES = ("reporting", "tuning")
+TRAINING = "LLM training reward"
+LOW, HIGH, RATIO, REFUSED = 0.85, 0.95, 0.9, 0.6
+
+
+def records(folder: Path = RESULTS) -> dict[str, Record]:
+    """What has been recorded, by name: the manifest, and each half with and without the noise model."""
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+
+
+def page(found: Mapping[str, Record]) -> str:
+    """The whole page; the same records give the same text."""
+    return "\n".join([*_head(found), *_targets(found["reporting"]), *_compared(found), *_misses(found["reporting"]),
+                      *_sources(found["manifest"]["logs"]), *_limits()]) + "\n"
+
+
+def _head(found: Mapping[str, Record]) -> list[str]:
+    logs = found["manifest"]["logs"]
+    whole = {x["source"] for x in logs}
+    own = {x["source"] for x in logs if x["half"] == "reporting"}
+    return [
+        "# Forecasts of other people's runs", "",
+        f"This page tests the law on {sum(x['runs'] for x in logs)} runs from {len(whole)} public sources. The sources "
+        "were split in two before any curve was fitted. The noise model of logs was developed on one half. The other "
+        f"half, {len(own)} sources, was judged once. The last 50 % and 75 % of each run were hidden and forecast with "
+        "90 % intervals. `python experiments/outside_page.py` writes the page from `experiments/results/outside`; "
+        "`experiments/outside.py` has the design and the commands. Terms are in the [glossary](glossary.md).", ""]
+
+
+def _targets(record: Record) -> list[str]:
+    every, training = record["groups"]["all"], record["groups"].get(TRAINING)
+    rows = [
+        ("90 % intervals that hold, all logs", "85 to 95 %", f"{100 * every['held']:.2f} %",
+         LOW <= every["held"] <= HIGH),
+        ("90 % intervals that hold, LLM training reward", "85 to 95 %", f"{100 * training['held']:.2f} %",
+         LOW <= training["held"] <= HIGH),
+        ("median interval score, ratio to the best naive forecast, all logs", "at most 0.90", f"{every['ratio']:.2f}",
+         every["ratio"] <= RATIO),
+        ("the same, LLM training reward", "at most 0.90", f"{training['ratio']:.2f}", training["ratio"] <= RATIO),
+        ("forecasts refused, all logs", "at most 60 %", _percent(every["refused"]), every["refused"] <= REFUSED),
+    ]
+    rows.sort(key=lambda row: row[3])       # misses first
+    return ["## Targets, on the reporting half", "", "Missed targets come first.", "",
+            "| what | target | measured |  |", "| --- | --- | --- | --- |",
+            *(f"| {a} | {b} | {c} | {'met' if ok else '**missed**'} |" for a, b, c, ok in rows), ""]
+
+
+def _compared(found: Mapping[str, Record]) -> list[str]:
+    out = []
+    for half in HALVES:
+        out += [f"## The {half} half", "",
+                "| logs | noise model | forecasts | held | outcome below, above | median error | median width | "
+                "score | ratio to the best naive | refused |", "|" + " --- |" * 10]
+        lacking = [model for model, key in (("before", f"{half}_today"), ("new", half)) if key not in found]
+        for name in next((found[key]["groups"] for key in (half, f"{half}_today") if key in found), {}):
+            for model, key in (("before", f"{half}_today"), ("new", half)):
+                group = found.get(key, {}).get("groups", {}).get(name)
+                if group is not None:
+                    out.append(_row(name, model, group))
+        out += ["", *(f"The {half} half was not measured with the noise model *{x}*." for x in lacking)]
+    return [*out, "Noise model *before*: nine single rewards of a run are fitted, and evaluation noise is a fixed "
+            "share of the noise between runs. *New*: means over bins, with noise from second differences. Ratio: the "
+            "law's median interval score over that of the best of three naive forecasts. These are the last tenth's "
+            "mean, the last doubling's gain repeated, and ScaleRL's sigmoid, with intervals learned on other sources.",
+            ""]
+
+
+def _row(name: str, model: str, x: Record) -> str:
+    if not x.get("drawn"):
+        return f"| {name} | {model} | 0 of {x['cases']} | not measured |  |  |  |  |  |  |"
+    return (f"| {name} | {model} | {x['drawn']} of {x['cases']} | {_percent(x['held'])} | {_percent(x['below'])}, "
+            f"{_percent(x['above'])} | {x['error']:+.3f} | {x['width']:.3f} | {x['score']:.3f} | {x['ratio']:.2f} "
+            f"({x['best']}) | {_percent(x['refused'])} |")
+
+
+def _misses(record: Record) -> list[str]:
+    drawn = [x for x in record["cases"] if "law" in x]
+    missed = [x for x in drawn if not x["law"][1] <= x["outcome"] <= x["law"][2]]
+    left = [x for x in record["cases"] if "left_out" in x]
+    without = [x for x in record["cases"] if "law" not in x and "left_out" not in x]
+    near = sum(abs(x["outcome"] - x["seen"]) < abs(x["outcome"] - x["law"][0]) for x in missed)
+    fallen = sum(x["outcome"] < x["law"][1] for x in missed)
+    by: dict[str, list[Record]] = {}
+    for x in missed:
+        by.setdefault(x["source"], []).append(x)
+    return ["## Where forecasts of the reporting half miss", "",
+            f"{len(missed)} of {len(drawn)} intervals miss (cases counted alike): {fallen} outcomes lie below, "
+            f"{len(missed) - fallen} above. {near} of these outcomes are nearer to the last tenth seen than to the "
+            f"forecast. {len(without)} cases have no curve: the run fell, or has too few points. {len(left)} are left "
+            "out, with fewer than 4 points after the base.", "",
+            "| source | misses | of |", "| --- | --- | --- |",
+            *(f"| {name} | {len(cases)} | {sum(x['source'] == name for x in drawn)} |"
+              for name, cases in sorted(by.items(), key=lambda item: -len(item[1]))), ""]
+
+
+def _sources(logs: Sequence[Record]) -> list[str]:
+    rows = []
+    for name in dict.fromkeys(x["source"] for x in logs):
+        own = [x for x in logs if x["source"] == name]
+        kinds = ", ".join(dict.fromkeys(x["kind"] for x in own))
+        known = ("trl", "verl", "tinker", "csv", "jsonl", "wandb", "sb3")
+        read = sum(x["imported"].split(":")[0] in known for x in own)
+        rows.append(f"| {name} | {own[0]['licence']} | {own[0]['half']} | {kinds}: {own[0]['what']} | "
+                    f"{sum(x['runs'] for x in own)} | {read} of {len(own)} | `{own[0]['commit'][:10]}` |")
+    return ["## Sources", "", "No log is part of this repository. `manifest.json` has the path, commit and sha256 of "
+            "each. A source whose licence is *none* has no licence file. The last but one column counts logs that "
+            "`isocost import` reads without options.", "",
+            "| repository | licence | half | what | runs | imported as it is | commit |", "|" + " --- |" * 7, *rows, ""]
+
+
+def _limits() -> list[str]:
+    return ["## Limits", "",
+            "- Outcomes are the ends of the same runs, which is easier than new runs.",
+            "- In control logs with several seeds the new noise model is worse than the one before. It was not changed "
+            "after the reporting half was judged.",
+            "- Few logs hold held-out rewards of language models, and few have several seeds.",
+            "- Rewards without natural limits are scaled by round numbers around all logged values, hidden ones "
+            "included.",
+            "- The logs are those that public repositories keep. Failed runs are rarer there than in practice."]
+
+
+def _percent(x: float) -> str:
+    return f"{100 * x:.1f} %"
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(page(records()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
