@@ -53,9 +53,10 @@ def run(case: str, options: Options) -> dict[str, Any]:
     found = getattr(importlib.import_module(f"bench.cases.{case}"), case)(options)
     where["versions"] |= found.pop("versions", {})
     seconds = round(time.perf_counter() - began, 1)
+    other = " --before (another checkout)" if options.before else ""
     return {
         "schema": 1, "case": case, "command": f"python -m bench {case} --threads {options.threads} "
-        f"--repeats {options.repeats} --seeds {options.seeds}", "machine": where, "seconds": seconds, **found,
+        f"--repeats {options.repeats} --seeds {options.seeds}{other}", "machine": where, "seconds": seconds, **found,
     }
 
 
