@@ -59,6 +59,7 @@ def run(case: str, options: Options) -> dict[str, Any]:
     if case == "step":
         command += f" --variants {','.join(options.variants)}" if options.variants else ""
         command += f" --contenders '{';'.join(options.contenders)}'" if options.contenders else ""
+    command += " --before (another checkout)" if options.before else ""
     return {
         "schema": 1, "case": case, "command": command, "machine": where, "seconds": seconds, **found,
     }

@@ -256,13 +256,15 @@ def _pilot(record: Mapping[str, Any]) -> str:
          *(f"{r['shares'][k]:.0%}" for k in PARTS)] for r in record["by_n"]
     ]
     rows.append(["all", "", "", _range(record["ratio"]), *(f"{record['shares'][k]:.0%}" for k in PARTS)])
+    load, cores = record["machine"]["load_before"], record["machine"]["cores"]
+    busy = "" if load < cores else f" The machine was not idle: the load was {load:g} on {cores} cores."
     same = "the same bytes" if record["same_weights"] else "NOT the same bytes"
     head = ["n", "before: rollouts per CPU second", "now", "times", "sampling", "learning", "evaluating", "the rest"]
     out = (
         f"## The runs of a pilot\n\nThe runs of a pilot of `sums:level=1` (B = 8, {record['seeds']} seeds, "
         f"{record['C']} rollouts each) against the commit {record['commit_before']}, one run at a time and in turns, "
         f"in CPU seconds. The interval is the range over the seeds. Both sides end with {same} of weights. The shares "
-        "are of wall-clock time now.\n\n" + markdown_table(head, rows)
+        f"are of wall-clock time now.{busy}\n\n" + markdown_table(head, rows)
     )
     if record["pools"]:
         out += (

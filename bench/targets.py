@@ -11,12 +11,16 @@ OVERHEAD, MINUTES, SHARE, NEAR = 20_000, 15, 0.5, 0.8
 
 
 def lines(records: Records) -> list[Line]:
-    """Every target whose record is there: what, target, measured, and "reached", "missed" or "not measured"."""
+    """Every target whose record is there: what, target, measured, and "reached", "missed" or "not measured".
+
+    Missed ones come first.
+    """
     made: list[tuple[str, Callable[[Mapping[str, Any]], list[Line]]]] = [
         ("step", _step), ("decode", _decode), ("learner", _learner), ("study", _study), ("pilot", _pilot),
         ("overhead", _overhead),
     ]
-    return [line for case, tell in made if case in records for line in tell(records[case])]
+    every = [line for case, tell in made if case in records for line in tell(records[case])]
+    return sorted(every, key=lambda line: line["verdict"] != "missed")
 
 
 def _pilot(record: Mapping[str, Any]) -> list[Line]:
