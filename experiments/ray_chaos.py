@@ -38,7 +38,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 from isocost.runs.attempts import FILE
-from isocost.runs.files import read_json, read_lines
+from isocost.runs.files import read_lines
 from isocost.runs.launch.launch import HERE, Launch
 from isocost.runs.run import Job
 from isocost.worlds.setting import Setting
@@ -193,8 +193,9 @@ def main(asked: argparse.Namespace, folder: Path, keep: Callable[[Mapping[str, A
         record["kills"] = sum(r["kills"] for r in killed)
         record["equal"], record["of"] = (sum(r[k] for r in record["rounds"]) for k in ("equal", "runs"))
         keep(record)
-        print(f"round {i} ({kind}): {found['kills']} kills in {found['seconds']} s, {found['equal']} of {found['runs']} "
-              f"equal, {found['attempts']} attempts, billed {found['billed']:,}, fated {found['fated']:,}, "
+        print(f"round {i} ({kind}): {found['kills']} kills in {found['seconds']} s, "
+              f"{found['equal']} of {found['runs']} equal, {found['attempts']} attempts, "
+              f"billed {found['billed']:,}, fated {found['fated']:,}, "
               f"lost {found['lost_share']:.2%}", flush=True)
     return record
 
@@ -209,13 +210,17 @@ if __name__ == "__main__":
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--runs", type=int, default=30)
     options.add_argument("--rollouts", type=int, default=3072, help="of each run")
-    options.add_argument("--rounds", type=int, default=3, help="of kind kill")
+    options.add_argument("--rounds", type=int, default=4, help="of kind kill")
     options.add_argument("--partitions", type=int, default=1, help="rounds of kind partition")
     options.add_argument("--kills", type=int, default=1000, help="at most, per round")
     options.add_argument("--workers", type=int, default=2, help="runs side by side on one machine")
     options.add_argument("--seed", type=int, default=0, help="of the instants and the nodes")
     options.add_argument("--out", type=Path, required=True)
     given = options.parse_args()
+
+    def keep(record: Mapping[str, Any]) -> None:
+        given.out.write_text(json.dumps(record, indent=1) + "\n")
+
     with tempfile.TemporaryDirectory() as home:
-        said = main(given, Path(home), lambda record: given.out.write_text(json.dumps(record, indent=1) + "\n") and None)
+        said = main(given, Path(home), keep)
     sys.exit(not holds(said))
