@@ -39,7 +39,7 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 from isocost.runs.attempts import FILE
 from isocost.runs.files import read_lines
-from isocost.runs.launch.launch import HERE, Launch
+from isocost.runs.launch.site import HERE, Site
 from isocost.runs.run import Job
 from isocost.worlds.setting import Setting
 
@@ -124,7 +124,7 @@ def a_round(
     """The runs on a cluster, with at most so many kills; compared with those of one machine, by their digests."""
     nodes = Nodes(kind, kills, seed)
     try:
-        ends = Launch("ray", nodes.cluster.address).run_all(runs, folder, workers=None, watch=nodes.due)
+        ends = Site("ray", nodes.cluster.address).run_all(runs, folder, workers=None, watch=nodes.due)
         seconds = time.monotonic() - nodes.began
     finally:
         nodes.close()

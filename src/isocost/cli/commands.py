@@ -24,12 +24,12 @@ from isocost.cli.options import (
     OneLine,
     given,
     json_option,
-    launch_of,
     launched,
     model_options,
     priced,
     reported,
     setting_options,
+    site_of,
 )
 from isocost.errors import UserError
 from isocost.terminal import echo, show_log
@@ -159,7 +159,7 @@ def pilot(study: Path, as_json: bool, **asked: Any) -> None:
     from isocost.steps.pilot import pilot
 
     shown = observer(as_json)
-    printed(pilot(study, launch=launch_of(asked), observer=shown, **asked), shown, as_json)
+    printed(pilot(study, site=site_of(asked), observer=shown, **asked), shown, as_json)
 
 
 @main.command()
@@ -227,14 +227,14 @@ def train(
 
     if (study is None) == (method is None):
         raise UserError("name what to train: a METHOD (see `isocost methods`), or --plan STUDY")
-    shown, launch = observer(as_json), launch_of(asked)
+    shown, site = observer(as_json), site_of(asked)
     if study is not None:
         from isocost.steps.train import train
 
-        printed(train(study, workers=workers, dry_run=dry_run, launch=launch, observer=shown), shown, as_json)
+        printed(train(study, workers=workers, dry_run=dry_run, site=site, observer=shown), shown, as_json)
         return 0
-    if launch.fills:
-        raise UserError(f"--launch {launch.to} is for the runs of a study: train --plan STUDY, or leave it out")
+    if site.fills:
+        raise UserError(f"--launch {site.to} is for the runs of a study: train --plan STUDY, or leave it out")
     from isocost.steps.results import RunEnd
     from isocost.steps.single import train_one
 
@@ -306,7 +306,7 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
     from isocost.compare.terms import are_folders
     from isocost.steps.events import Sampled
 
-    shown, unit, launch = observer(as_json), asked.pop("unit"), launch_of(asked)
+    shown, unit, site = observer(as_json), asked.pop("unit"), site_of(asked)
     if are_folders(arms):
         if unused := [option for name, option in given().items() if name not in READS]:
             raise UserError(f"{unused[0]} is for methods, which are trained; folders are compared as they were run: "
@@ -322,7 +322,7 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
         if plan.pricing and not as_json:
             shown.on(Sampled.of(plan.pricing))
         return 0
-    answer = steps.compare_methods(arms, launch=launch, observer=shown, **asked)
+    answer = steps.compare_methods(arms, site=site, observer=shown, **asked)
     printed(answer, shown, as_json)
     return answer.exit_code
 

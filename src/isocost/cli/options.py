@@ -152,7 +152,7 @@ def setting_options(f: Callable) -> Callable:
 
 
 def launched(f: Callable) -> Callable:
-    """The options that say where runs are executed; `launch_of` reads them."""
+    """The options that say where runs are executed; `site_of` reads them."""
     for option in (
         click.option("--gpus-per-run", type=POSITIVE, help="ray: GPUs of a run; a fraction shares one  [default: 0]"),
         click.option("--address", help="ray: auto (the cluster that this machine belongs to), local (this machine "
@@ -164,12 +164,12 @@ def launched(f: Callable) -> Callable:
     return f
 
 
-def launch_of(asked: dict[str, Any]) -> Any:
-    """The `Launch` of a command's options, which are taken out of `asked`."""
-    from isocost.runs.launch.launch import Launch
+def site_of(asked: dict[str, Any]) -> Any:
+    """The `Site` of a command's options, which are taken out of `asked`."""
+    from isocost.runs.launch.site import Site
 
     to, address, gpus = (asked.pop(k) for k in ("launch", "address", "gpus_per_run"))
-    return Launch(to, address, gpus or 0.0)
+    return Site(to, address, gpus or 0.0)
 
 
 def priced(f: Callable) -> Callable:

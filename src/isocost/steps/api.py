@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from isocost.display import Shown, write_report
-from isocost.runs.launch.launch import HERE, Launch
+from isocost.runs.launch.site import HERE, Site
 from isocost.runs.source import Can
 from isocost.steps import results
 from isocost.steps.audit import audit
@@ -76,11 +76,11 @@ class Study(Shown):
 
     def pilot(
         self, *, workers: int | None = None, dry_run: bool = False, longer: Sequence[str] = (),
-        seeds: Sequence[str] = (), launch: Launch = HERE,
+        seeds: Sequence[str] = (), site: Site = HERE,
     ) -> results.Pilot | results.PilotPlan:
-        """Run the planned pilot, in processes of its own or where `launch` says. `longer=["4=4x"]` and `seeds=["8=2"]`
+        """Run the planned pilot, in processes of its own or where `site` says. `longer=["4=4x"]` and `seeds=["8=2"]`
         add runs to it."""
-        return pilot(self.path, workers=workers, dry_run=dry_run, longer=longer, seeds=seeds, launch=launch,
+        return pilot(self.path, workers=workers, dry_run=dry_run, longer=longer, seeds=seeds, site=site,
                      observer=self.observer)
 
     def fit(self, *, metric: str | None = None) -> results.Law | results.NoLaw:
@@ -88,11 +88,11 @@ class Study(Shown):
         return fit(self.path, metric=metric)
 
     def train(
-        self, *, workers: int | None = None, dry_run: bool = False, launch: Launch = HERE
+        self, *, workers: int | None = None, dry_run: bool = False, site: Site = HERE
     ) -> results.Trained | results.Plan:
         """Seal the forecast, then train the prescription and its comparator, in processes of their own or where
-        `launch` says."""
-        return train(self.path, workers=workers, dry_run=dry_run, launch=launch, observer=self.observer)
+        `site` says."""
+        return train(self.path, workers=workers, dry_run=dry_run, site=site, observer=self.observer)
 
     def audit(self) -> results.Audit:
         """Compare the sealed forecast with the outcome."""

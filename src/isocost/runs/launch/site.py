@@ -12,14 +12,14 @@ from isocost.runs.launch import local
 from isocost.runs.run import Job
 
 PROCESSES, RAY = "local", "ray"
-PLACES = (PROCESSES, RAY)
+SITES = (PROCESSES, RAY)
 
 
 @dataclass(frozen=True)
-class Launch:
-    """Where runs are executed: `to` is one of `PLACES`, `address` and `gpus` are of a Ray cluster (`on_ray.run_all`).
+class Site:
+    """Where runs are executed: `to` is one of `SITES`, `address` and `gpus` are of a Ray cluster (`on_ray.run_all`).
 
-    Raises UserError for another place, and for options of a cluster without one.
+    Raises UserError for another site, and for options of a cluster without one.
     """
 
     to: str = PROCESSES
@@ -27,15 +27,15 @@ class Launch:
     gpus: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.to not in PLACES:
-            raise UserError(f"--launch {self.to!r}: expected {' or '.join(PLACES)}")
+        if self.to not in SITES:
+            raise UserError(f"--launch {self.to!r}: expected {' or '.join(SITES)}")
         if self.to == PROCESSES and (self.address or self.gpus):
             option = "--address" if self.address else "--gpus-per-run"
             raise UserError(f"{option} is of a cluster: add --launch ray, or leave it out")
 
     @property
     def fills(self) -> bool:
-        """Whether the place itself decides how many runs go side by side, unless a number is given."""
+        """Whether the site itself decides how many runs go side by side, unless a number is given."""
         return self.to != PROCESSES
 
     def run_all(
@@ -43,7 +43,7 @@ class Launch:
     ) -> list[dict[str, Any]]:
         """Run every job in `folder/name`, resuming where one stopped; returns each end.json, in order.
 
-        At most `workers` runs go side by side; None is for a place that `fills`. Raises what `local.run_all` raises.
+        At most `workers` runs go side by side; None is for a site that `fills`. Raises what `local.run_all` raises.
         """
         if self.to == RAY:
             from isocost.runs.launch import on_ray
@@ -53,4 +53,4 @@ class Launch:
         return local.run_all(jobs, folder, workers=workers or 1, watch=watch)
 
 
-HERE = Launch()
+HERE = Site()
