@@ -208,6 +208,18 @@ def test_no_more_tasks_are_in_flight_than_workers(tmp_path):
         assert nodes.most == most and [t["attempt"] for t in nodes.tasks] == [1] * 5
 
 
+def test_the_longest_runs_start_first(tmp_path):
+    """By budget, then by updates; else in the order of the plan. Ends are returned in the order of the jobs."""
+    jobs = [replace(JOB, name=f"{n}-{c}-{s}", n=n, budget={"rollouts": c}, seed=s)
+            for s in (0, 1) for n in (2, 8) for c in (64, 256)]
+    nodes = Scripted(lambda task: {**spent(task), "n": write_json(
+        Path(task["run"]) / "end.json", {"schema": 1, "reason": "spent", "detail": task["job"]["name"]})})
+    ends = cluster.run_all(jobs, tmp_path, nodes, workers=1)
+    names = [t["job"]["name"] for t in nodes.tasks]
+    assert names == ["2-256-0", "2-256-1", "8-256-0", "8-256-1", "2-64-0", "2-64-1", "8-64-0", "8-64-1"]
+    assert [e["detail"] for e in ends] == [j.name for j in jobs]
+
+
 def test_jobs_without_checkpoints_of_their_own_get_some_by_the_clock(tmp_path):
     nodes = Scripted(spent)
     cluster.run_all(named("a", save_every=0) + named("b", save_every=3), tmp_path, nodes, workers=1)
