@@ -11,11 +11,12 @@ Design, fixed before the first measurement:
 - Workers: twelve runs (n = 8, 1,024 rollouts, twelve seeds) with 1, 2, 3 and 4 workers, on both. The runs differ in
   their seed only, so the ratios of their seconds to their median are the measured slowdowns on a shared machine.
 - `simulate`, a clock of events: 3,000 runs on 1,000 workers by the rule of `isocost.runs.launch.cluster`: runs start
-  longest first (by their expected work: all have one budget, so by n), a run whose worker died goes to the head of the
-  queue and continues from its checkpoint, and no run is executed twice at once. A run's work is drawn from the seconds by n of `ray_chaos.json`, scaled to a mean of
-  one hour. A worker's slowdown is drawn from the measured ones; 2 % of workers are four times slower (assumed).
-  Workers die at a constant rate; death is noticed after 30 s and a worker replaced after 120 s (assumed). The start of
-  a worker is the measured one plus 60 s for loading a larger model (assumed).
+  longest first (by their expected work: all have one budget, so by n), a run whose worker died goes to the head of
+  the queue and continues from its checkpoint, and no run is executed twice at once. A run's work is drawn from the
+  seconds by n of `ray_chaos.json`, scaled to a mean of one hour. A worker's slowdown is drawn from the measured
+  ones; 2 % of workers are four times slower (assumed). Workers die at a constant rate; death is noticed after 30 s
+  and a worker replaced after 120 s (assumed). The start of a worker is the measured one plus 60 s for loading a
+  larger model (assumed).
 - Lower bound on the makespan: the largest of all work over the sum of speeds, and the longest run on the fastest
   worker; without deaths, starts and checkpoints. Waste: busy time of workers that is not useful work (computed again,
   starts, checkpoints), over their busy time. Ten seeds each; means with the least and the greatest.

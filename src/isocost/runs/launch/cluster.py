@@ -147,8 +147,8 @@ def run_all(
     """Run every job in `folder/name` on a cluster, resuming where one stopped; returns each end.json, in order.
 
     At most `workers` tasks are in flight; None queues all of them, and the cluster runs as many as it has room for.
-    The longest runs start first. `watch` is called a few times a second. Raises what `isocost.runs.launch.local.run_all` raises, in the same cases;
-    UserError also for a run that no attempt advances, and RuntimeError with the traceback of a bug on a node.
+    The longest runs start first. `watch` is called a few times a second. Raises what
+    `isocost.runs.launch.local.run_all` raises, in the same cases; UserError also for a run that no attempt advances, and RuntimeError with the traceback of a bug on a node.
     """
     left = longest_first([j for j in jobs if not ended(folder / j.name)])
     loop = _Loop(cluster, deque(_Run(_saving(j), folder / j.name) for j in left), workers)
@@ -173,7 +173,7 @@ def longest_first(jobs: Sequence[Job]) -> list[Job]:
     """Jobs of the largest budget first, then those of the smallest batch, which make the most updates.
 
     A long run that starts last keeps one worker busy and the others waiting. With the longest first, the makespan is at
-    most 4/3 - 1/(3 m) times the least possible on m equal workers (Graham 1969, theorem 2).
+    most 4/3 - 1/(3 m) times the least possible on m equal workers (Graham 1969).
     """
     return sorted(jobs, key=lambda j: (-max(j.budget.values()), j.n * j.B))
 
