@@ -148,7 +148,8 @@ def run_all(
 
     At most `workers` tasks are in flight; None queues all of them, and the cluster runs as many as it has room for.
     The longest runs start first. `watch` is called a few times a second. Raises what
-    `isocost.runs.launch.local.run_all` raises, in the same cases; UserError also for a run that no attempt advances, and RuntimeError with the traceback of a bug on a node.
+    `isocost.runs.launch.local.run_all` raises, in the same cases; UserError also for a run that no
+    attempt advances, and RuntimeError with the traceback of a bug on a node.
     """
     left = longest_first([j for j in jobs if not ended(folder / j.name)])
     loop = _Loop(cluster, deque(_Run(_saving(j), folder / j.name) for j in left), workers)
