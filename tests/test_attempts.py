@@ -80,6 +80,19 @@ def test_what_an_earlier_attempt_appends_in_spite_of_it_is_in_no_record(tmp_path
     assert [x["step"] for x in read_lines(tmp_path / "metrics.jsonl")] == [0, 1]
 
 
+def test_a_checkpoint_that_a_superseded_attempt_puts_ahead_of_the_streams_is_not_used(tmp_path, lockless):
+    with RunRecord.opened(tmp_path, begin(tmp_path)) as first:
+        first.save(*state(1))
+        first.write("metrics.jsonl", {"step": 0}, {"step": 1})
+        begin(tmp_path, "silent")
+        first.fence = None      # it has checked, and goes on later
+        first.save(*state(9))
+    (tmp_path / "metrics.jsonl").write_text("")     # as the second attempt cut it when it started
+    with RunRecord.opened(tmp_path, 2) as second:
+        _, found = second.restore(Meter())
+        assert found["step"] == 1
+
+
 def test_an_attempt_that_starts_after_a_later_one_writes_nothing(tmp_path):
     late = begin(tmp_path)
     begin(tmp_path)

@@ -115,6 +115,7 @@ class RunRecord:
         shutil.rmtree(final, ignore_errors=True)
         os.rename(temporary, final)
         _sync(home)
+        self.check()        # a later attempt counts its own checkpoints and costs
         for old in (*self.checkpoints()[:-KEEP], *home.glob(".step-*.broken")):
             shutil.rmtree(old)
         self._remove_paid()
@@ -129,7 +130,7 @@ class RunRecord:
         The cost of work after the checkpoint goes to the account `lost` of the meter and to lost.jsonl. Raises
         UserError, with nothing changed, if a stream is shorter than it was at the checkpoint.
         """
-        found = next((c for c in map(self._whole, reversed(self.checkpoints())) if c), None)
+        found = next((c for c in map(self._whole, reversed(self.checkpoints())) if c and self._reaches(c[1])), None)
         state: dict[str, Any] = found[1] if found else {"step": 0, "offsets": dict.fromkeys(STREAMS, 0)}
         for name, stream in self.streams.items():
             if (size := stream.offset()) < state["offsets"][name]:
@@ -144,6 +145,10 @@ class RunRecord:
         for line in read_lines(self.path / "lost.jsonl"):
             meter.charge(Cost(**line["cost"]), to=Payer(LOST))
         return found
+
+    def _reaches(self, state: Mapping[str, Any]) -> bool:
+        """Whether the streams reach this checkpoint. Of several attempts, a superseded one may have saved it last."""
+        return self.fence is None or all(s.offset() >= state["offsets"][name] for name, s in self.streams.items())
 
     def _whole(self, path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         try:
