@@ -115,9 +115,9 @@ def killed(chaos: Record) -> str:
             for i, r in enumerate(rounds)]
     table = markdown_table(("round", "kind", "nodes", "time", "attempts", "equal bytes", "bill", "fates", "lost"), rows)
     after = (
-        "In a round of kind `partition` a node's scheduler was stopped instead of killed, so that the cluster took "
-        "the node for dead while its runs went on writing. A killed node may have had no run, so there are fewer restarts "
-        f"than kills. One machine took {chaos['one_machine']['seconds']:.0f} s with "
+        "In a round of kind `partition` a node's scheduler was stopped and not killed, so that the cluster took "
+        "the node for dead while its runs went on writing. A killed node may have had no run, so there are fewer "
+        f"restarts than kills. One machine took {chaos['one_machine']['seconds']:.0f} s with "
         f"{chaos['one_machine']['workers']} workers. All of this ran on two cores that other jobs shared, so the times "
         "say little."
     )
@@ -165,8 +165,8 @@ def simulated(scale: Record) -> str:
     said = (
         f"A clock of events, not a cluster: {RUNS:,} runs of one hour on average on {WORKERS:,} workers, with the "
         "measured spread of run times and slowdowns. Assumed: 2 % of workers are four times slower, a death is noticed "
-        f"after 30 s, a worker is replaced after 120 s and takes {found['start']:.0f} s to start. The lower bound is the "
-        "larger of all work over all speeds and the longest run on the fastest worker, without failures and starts. "
+        f"after 30 s, a worker is replaced after 120 s and takes {found['start']:.0f} s to start. The lower bound is "
+        "the larger of all work over all speeds and the longest run on the fastest worker, without failures or starts. "
         "Mean of "
         f"{found['seeds']} seeds, with the least and the greatest."
     )
@@ -202,8 +202,8 @@ def drawing(scale: Record) -> dict[str, Any]:
     x = alt.X("hours:Q", title="mean hours between failures of a worker",
               scale=alt.Scale(type="log", domain=[hours[0], hours[-1]], nice=False), axis=alt.Axis(values=hours))
     base = alt.Chart(alt.Data(values=rows)).encode(x=x, color=colour)
-    ratio = alt.Y("ratio:Q", title="makespan / lower bound", scale=alt.Scale(type="log", nice=False, domain=[1, 10]),
-                  axis=alt.Axis(values=[1, 1.5, 2, 3, 5, 10]))
+    ratio = alt.Y("ratio:Q", title="makespan / lower bound", scale=alt.Scale(type="log", nice=False, domain=[1, 20]),
+                  axis=alt.Axis(values=[1, 1.5, 2, 3, 5, 10, 20]))
     left = alt.layer(
         base.mark_rule(opacity=0.4, strokeWidth=1).encode(y=alt.Y("low:Q"), y2="high:Q"),
         base.mark_line().encode(y=ratio), base.mark_point(size=40).encode(y=ratio),
@@ -232,7 +232,7 @@ def wrapped(text: str) -> str:
     """Paragraphs and list items in lines of at most 120 characters; tables, pictures and commands as they are."""
     out = []
     for line in text.split("\n"):
-        kept = len(line) <= 120 or line[:1] in "|<#`"
+        kept = len(line) <= 120 or line.lstrip()[:1] in "|<#" or line.startswith("`python")
         out.append(line if kept else textwrap.fill(
             line, 120, subsequent_indent="  " if line.startswith("- ") else "", break_long_words=False,
             break_on_hyphens=False))

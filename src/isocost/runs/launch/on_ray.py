@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from isocost.errors import UserError, foreign
+from isocost.errors import UserError
 from isocost.runs.launch import cluster, node
 from isocost.runs.launch.cluster import Died
 from isocost.runs.run import Job
@@ -58,9 +58,13 @@ def _connected(address: str) -> Iterator[Any]:
         yield ray
         return
     options = {"include_dashboard": False} if address == LOCAL else {}
-    with foreign(f"the Ray cluster at {address}", "start one with `ray start --head` and pass --address auto or "
-                 "HOST:PORT, or use --address local"):
+    try:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
+    except Exception as e:      # of many kinds, by version and cause
+        line = (str(e).strip() or type(e).__name__).splitlines()[0][:300]
+        do = "try again on a less busy machine" if address == LOCAL else (
+            "start one with `ray start --head` and pass --address auto or HOST:PORT, or use --address local")
+        raise UserError(f"no connection to the Ray cluster at {address}: {line}; {do}") from e
     try:
         yield ray
     finally:
