@@ -9,11 +9,13 @@ import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -341,6 +343,16 @@ def test_an_address_is_checked_before_ray_is_loaded():
         Site("ray", "ray://head:10001").run_all([JOB], Path("x"), workers=1)
     for address in ("head:6379", "10.0.0.1:6379", "[::1]:6379"):
         assert on_ray.ADDRESS.fullmatch(address)
+
+
+def test_a_head_that_does_not_answer_is_named_at_once(monkeypatch):
+    """Ray itself waits for many minutes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = "{}:{}".format(*free.getsockname())
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
+    with pytest.raises(UserError, match=f"no connection to the Ray cluster at {address}: .*refused; start one with"):
+        Site("ray", address).run_all([JOB], Path("x"), workers=1)
 
 
 def test_a_missing_ray_is_named_with_what_installs_it(monkeypatch):

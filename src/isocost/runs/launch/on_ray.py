@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from isocost.runs.run import Job
 log = logging.getLogger("isocost")
 
 AUTO, LOCAL = "auto", "local"
+ANSWERS = 10.0      # seconds in which a head must accept a connection
 ADDRESS = re.compile(r"[^\s:/]+:[0-9]+|\[[0-9a-fA-F:]+\]:[0-9]+")
 
 
@@ -59,6 +61,9 @@ def _connected(address: str) -> Iterator[Any]:
         return
     options = {"include_dashboard": False} if address == LOCAL else {}
     try:
+        if address not in (AUTO, LOCAL):        # Ray waits many minutes for a head that is not there
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWERS).close()
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except Exception as e:      # of many kinds, by version and cause
         line = (str(e).strip() or type(e).__name__).splitlines()[0][:300]
