@@ -17,7 +17,8 @@ Design, fixed before the first round:
   bill that was computed again (account `lost`).
 
 The first attempt at this record stopped after two rounds, when a new node did not start within 30 s on a machine with a
-load of 30. Nodes have ten minutes since, a record continues after its last round, and there are three rounds of `kill`.
+load of 30 (Ray allows no more). Such a node is started again since, a record continues after its last round, and there
+are three rounds of `kill`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,6 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-os.environ.setdefault("RAY_raylet_start_wait_time_s", "600")
 
 from isocost.runs.attempts import FILE
 from isocost.runs.files import read_lines
@@ -73,6 +73,18 @@ def digests(run: Path) -> dict[str, str]:
     return {name: hashlib.sha256((run / name).read_bytes()).hexdigest() for name in EQUAL}
 
 
+def started(start: Callable[[], Any], times: int = 10) -> Any:
+    """A node or cluster, started again if it takes too long on a busy machine."""
+    for left in reversed(range(times)):
+        try:
+            return start()
+        except Exception as e:
+            if not left or "timed out during startup" not in str(e):
+                raise
+            print("a node did not start in time: it is started again", flush=True)
+    raise AssertionError
+
+
 class Nodes:
     """A simulated cluster, whose nodes are killed or stopped from time to time (`due`)."""
 
@@ -81,7 +93,8 @@ class Nodes:
 
         self.kind, self.most, self.rng = kind, most, random.Random(seed)
         head = {"num_cpus": 0, "object_store_memory": 80_000_000, "include_dashboard": False}
-        self.cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": HEALTH})
+        whole = {"initialize_head": True, "head_node_args": {**head, "_system_config": HEALTH}}
+        self.cluster = started(lambda: Cluster(**whole))
         self.nodes = [self._added() for _ in range(NODES)]
         self.stopped: list[Any] = []
         self.began = time.monotonic()
@@ -89,7 +102,7 @@ class Nodes:
         self.next = self.began + self._pause()
 
     def _added(self) -> Any:
-        return self.cluster.add_node(num_cpus=1, object_store_memory=80_000_000)
+        return started(lambda: self.cluster.add_node(num_cpus=1, object_store_memory=80_000_000))
 
     def _pause(self) -> float:
         return self.rng.uniform(*APART)
