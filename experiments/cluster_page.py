@@ -138,7 +138,7 @@ def cost(scale: Record) -> str:
         "`experiments/results/ray_scale.json`. Besides its own time a run took "
         f"{local:.2f} s in local processes and {ray:.2f} s on Ray (median); the first run of a process took "
         f"{first:.1f} s and {cold:.1f} s, mostly to start it and to import torch. A checkpoint of the built-in model "
-        f"took {found['checkpoint'] * 1000:.0f} ms. Twelve runs of 1,024 rollouts, with the load of the machine "
+        f"took {found['checkpoint'] * 1000:.0f} ms. Eight runs of 512 rollouts, with the load of the machine "
         f"({found['cores']} cores, shared):"
     )
     table = markdown_table(("workers", "local processes", "Ray", "load"), rows)

@@ -5,10 +5,10 @@
 
 Design, fixed before the first measurement:
 
-- `measure`, on this machine. Overhead: nine runs of one update each, one after the other, in local processes and on a
+- `measure`, on this machine. Overhead: six runs of one update each, one after the other, in local processes and on a
   Ray cluster of one processor; a run's overhead is the time between the ends of two runs, less its own active seconds
-  (median of the eight; the first also has the start of its process, reported apart). Two rounds, alternating.
-- Workers: twelve runs (n = 8, 1,024 rollouts, twelve seeds) with 1, 2, 3 and 4 workers, on both. The runs differ in
+  (median of the five; the first also has the start of its process, reported apart). Two rounds, alternating.
+- Workers: eight runs (n = 8, 512 rollouts, eight seeds) with 1, 2 and 4 workers, on both. The runs differ in
   their seed only, so the ratios of their seconds to their median are the measured slowdowns on a shared machine.
 - `simulate`, a clock of events: 3,000 runs on 1,000 workers by the rule of `isocost.runs.launch.cluster`: runs start
   longest first (by their expected work: all have one budget, so by n), a run whose worker died goes to the head of
@@ -105,9 +105,9 @@ def measure() -> dict[str, Any]:
     home = Path(tempfile.mkdtemp())
     ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
     try:
-        overhead = [ran(site, jobs(9, 2, 16), 1, home / f"overhead-{i}-{site}") for i in range(2)
+        overhead = [ran(site, jobs(6, 2, 16), 1, home / f"overhead-{i}-{site}") for i in range(2)
                     for site in ("local", "ray")]
-        many = [ran(site, jobs(12, 8, 1024), k, home / f"many-{site}-{k}") for k in (1, 2, 3, 4)
+        many = [ran(site, jobs(8, 8, 512), k, home / f"many-{site}-{k}") for k in (1, 2, 4)
                 for site in ("local", "ray")]
     finally:
         ray.shutdown()
