@@ -28,7 +28,7 @@ With `--launch ray`, the runs of a study go to a [Ray](https://docs.ray.io) clus
 machine. Results are the same, byte for byte, if the nodes have the same kind of processor and the same torch. `python
 experiments/cluster_page.py` writes this page; terms are in the [glossary](glossary.md).
 
-```sh
+```text
 pip install 'isocost[cluster]'      # on every node
 ray start --head                    # on one node; ray start --address=HOST:6379 on the others
 isocost pilot studies/mine --launch ray
