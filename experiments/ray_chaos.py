@@ -40,6 +40,7 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_worker_niceness", "0")       # Ray's default, 15, gives way to all else on a busy machine
 
 from isocost.runs.attempts import FILE
 from isocost.runs.files import read_lines
@@ -234,11 +235,12 @@ if __name__ == "__main__":
     options.add_argument("--workers", type=int, default=2, help="runs side by side on one machine")
     options.add_argument("--seed", type=int, default=0, help="of the instants and the nodes")
     options.add_argument("--out", type=Path, required=True)
+    options.add_argument("--home", type=Path, help="keep the runs here: those that ended are not run again")
     given = options.parse_args()
 
     def keep(record: Mapping[str, Any]) -> None:
         given.out.write_text(json.dumps(record, indent=1) + "\n")
 
     with tempfile.TemporaryDirectory() as home:
-        said = main(given, Path(home), keep)
+        said = main(given, given.home or Path(home), keep)
     sys.exit(not holds(said))
