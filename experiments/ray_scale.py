@@ -7,7 +7,7 @@ Design, fixed before the first measurement:
 
 - `measure`, on this machine. Overhead: six runs of one update each, one after the other, in local processes and on a
   Ray cluster of one processor; a run's overhead is the time between the ends of two runs, less its own active seconds
-  (median of the five; the first also has the start of its process, reported apart). Two rounds, alternating.
+  (median of the five; the first also has the start of its process, reported apart).
 - Workers: eight runs (n = 8, 512 rollouts, eight seeds) with 1, 2 and 4 workers, on both. The runs differ in
   their seed only, so the ratios of their seconds to their median are the measured slowdowns on a shared machine.
 - `simulate`, a clock of events: 3,000 runs on 1,000 workers by the rule of `isocost.runs.launch.cluster`: runs start
@@ -44,6 +44,8 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 
 import numpy as np
 from numpy import ndarray
+
+from ray_chaos import started
 
 RESULTS = Path(__file__).parent / "results"
 WORKERS, RUNS, SEEDS = 1000, 3000, 10
@@ -103,11 +105,10 @@ def checkpoint_seconds(folder: Path, times: int = 20) -> float:
 def measure() -> dict[str, Any]:
     import ray
 
-    home = Path(tempfile.mkdtemp())
-    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False)
+    home = Path(tempfile.mkdtemp(prefix="scale-"))
+    started(lambda: ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False))
     try:
-        overhead = [ran(site, jobs(6, 2, 16), 1, home / f"overhead-{i}-{site}") for i in range(2)
-                    for site in ("local", "ray")]
+        overhead = [ran(site, jobs(6, 2, 16), 1, home / f"overhead-{site}") for site in ("local", "ray")]
         many = [ran(site, jobs(8, 8, 512), k, home / f"many-{site}-{k}") for k in (1, 2, 4)
                 for site in ("local", "ray")]
     finally:
