@@ -17,8 +17,9 @@ Design, fixed before the first round:
   bill that was computed again (account `lost`).
 
 The first attempt at this record stopped after two rounds, when a new node did not start within 30 s on a machine with a
-load of 30 (Ray allows no more). Such a node is started again since, a record continues after its last round, and there
-are three rounds of `kill`.
+load of 30 (Ray allows no more). Such a node is started again since, and a record continues after its last round. There
+are three rounds of `kill`; the third, and the round of `partition`, have the first fifteen of the runs (`--runs 15`),
+because the machine had become too slow for thirty.
 """
 
 from __future__ import annotations
@@ -189,23 +190,21 @@ def main(asked: argparse.Namespace, folder: Path, keep: Callable[[Mapping[str, A
     runs, began = jobs(asked.runs, asked.rollouts), time.monotonic()
     ends = HERE.run_all(runs, folder / "one", workers=asked.workers)
     whole = {j.name: digests(folder / "one" / j.name) for j in runs}
-    earlier = json.loads(asked.out.read_text())["rounds"] if asked.out.exists() else []
+    earlier = json.loads(asked.out.read_text()) if asked.out.exists() else {"rounds": []}
     record: dict[str, Any] = {
-        "command": " ".join(["python", "experiments/ray_chaos.py", *sys.argv[1:]]),
         "ray": ray.__version__,
         "python": platform.python_version(),
         "nodes": NODES,
         "apart": APART,
-        "runs": asked.runs,
         "rollouts": asked.rollouts,
         "one_machine": {
             "workers": asked.workers, "seconds": round(time.monotonic() - began, 1),
             "each": [{"run": j.name, "n": j.n, "seconds": e["seconds"]} for j, e in zip(runs, ends, strict=True)],
         },
-        "rounds": earlier,
+        **earlier,
     }
     kinds = [*[KILL] * asked.rounds, *[PARTITION] * asked.partitions]
-    for i, kind in list(enumerate(kinds))[len(earlier):]:
+    for i, kind in list(enumerate(kinds))[len(earlier["rounds"]):]:
         found = a_round(runs, folder / f"round-{i}", whole, kind, asked.kills, asked.seed + i)
         record["rounds"].append(found)
         killed = [r for r in record["rounds"] if r["kind"] == KILL]
