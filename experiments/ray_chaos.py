@@ -16,10 +16,8 @@ Design, fixed before the first round:
   machine byte for byte, and if every rollout on the bill has one fate. Reported besides: attempts, and the share of the
   bill that was computed again (account `lost`).
 
-The first attempt at this record stopped after two rounds, when a new node did not start within 30 s on a machine with a
-load of 30 (Ray allows no more). Such a node is started again since, and a record continues after its last round. There
-are three rounds of `kill`; the third, and the round of `partition`, have the first fifteen of the runs (`--runs 15`),
-because the machine had become too slow for thirty.
+The record stopped after two of its rounds, when a new node did not start within 30 s on a machine with a load of 30 (Ray
+allows no more). Such a node is started again since, and the same command continues the record after its last round.
 """
 
 from __future__ import annotations
@@ -196,6 +194,8 @@ def main(asked: argparse.Namespace, folder: Path, keep: Callable[[Mapping[str, A
         "python": platform.python_version(),
         "nodes": NODES,
         "apart": APART,
+        "command": " ".join(["python", "experiments/ray_chaos.py", *sys.argv[1:]]),
+        "runs": asked.runs,
         "rollouts": asked.rollouts,
         "one_machine": {
             "workers": asked.workers, "seconds": round(time.monotonic() - began, 1),
@@ -228,7 +228,7 @@ if __name__ == "__main__":
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--runs", type=int, default=30)
     options.add_argument("--rollouts", type=int, default=3072, help="of each run")
-    options.add_argument("--rounds", type=int, default=3, help="of kind kill")
+    options.add_argument("--rounds", type=int, default=4, help="of kind kill")
     options.add_argument("--partitions", type=int, default=1, help="rounds of kind partition")
     options.add_argument("--kills", type=int, default=1000, help="at most, per round")
     options.add_argument("--workers", type=int, default=2, help="runs side by side on one machine")
