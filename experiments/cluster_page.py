@@ -115,13 +115,14 @@ def killed(chaos: Record) -> str:
             for i, r in enumerate(rounds)]
     table = markdown_table(("round", "kind", "nodes", "time", "attempts", "equal bytes", "bill", "fates", "lost"), rows)
     stopped = (
-        "In a round of kind `partition` a node's scheduler was stopped and not killed, so that the cluster took the node "
-        "for dead while its runs went on writing. " if any(r["kind"] != KILL for r in rounds) else
-        "**Missing:** the rounds three, four and `partition` of the design. The machine became too busy to start nodes of "
-        "Ray, so there are fewer than the 50 kills that were planned. Two processes that write one run at once are "
+        "In a round of kind `partition` a node's scheduler was stopped and not killed, so that the cluster took the "
+        "node for dead while its runs went on writing. " if any(r["kind"] != KILL for r in rounds) else
+        "**Missing:** the rounds three, four and `partition` of the design. The machine became too busy to start nodes "
+        "of Ray, so there are fewer than the 50 kills that were planned. Two processes that write one run at once are "
         "covered by `tests/test_attempts.py` only. ")
     after = (
-        f"{stopped}A killed node may have had no run, so there are fewer restarts than kills. One machine took {chaos['one_machine']['seconds']:.0f} s with "
+        f"{stopped}A killed node may have had no run, so there are fewer restarts than kills. "
+        f"One machine took {chaos['one_machine']['seconds']:.0f} s with "
         f"{chaos['one_machine']['workers']} workers. All of this ran on two cores that other jobs shared, so the times "
         "say little."
     )

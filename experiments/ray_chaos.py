@@ -16,8 +16,8 @@ Design, fixed before the first round:
   machine byte for byte, and if every rollout on the bill has one fate. Reported besides: attempts, and the share of the
   bill that was computed again (account `lost`).
 
-The record stopped after two of its rounds, when a new node did not start within 30 s on a machine with a load of 30 (Ray
-allows no more). Such a node is started again since, and the same command continues the record after its last round.
+The record stopped after two of its rounds, when a new node did not start within 30 s on a machine with a load of 30
+(Ray allows no more). Such a node is started again since, and the same command continues the record.
 """
 
 from __future__ import annotations
