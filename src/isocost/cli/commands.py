@@ -24,10 +24,12 @@ from isocost.cli.options import (
     OneLine,
     given,
     json_option,
+    launched,
     model_options,
     priced,
     reported,
     setting_options,
+    site_of,
 )
 from isocost.errors import UserError
 from isocost.terminal import echo, show_log
@@ -144,6 +146,7 @@ def plan(study: Path, as_json: bool, **asked: Any) -> None:
 @click.option("--longer", multiple=True, metavar="N=C", help="continue n's runs to C rollouts: 4=24576, 4=4x, all=4x")
 @click.option("--seeds", multiple=True, metavar="N=K", help="K more runs of n, in the grid or new to it: 8=2, all=2")
 @click.option("--workers", type=SOME, help="runs side by side; results do not depend on it  [default: as planned]")
+@launched
 @click.option("--dry-run", is_flag=True, help="list the runs and their cost")
 @json_option
 @reported
@@ -156,7 +159,7 @@ def pilot(study: Path, as_json: bool, **asked: Any) -> None:
     from isocost.steps.pilot import pilot
 
     shown = observer(as_json)
-    printed(pilot(study, observer=shown, **asked), shown, as_json)
+    printed(pilot(study, site=site_of(asked), observer=shown, **asked), shown, as_json)
 
 
 @main.command()
@@ -211,6 +214,7 @@ def fit(study: Path, metric: str | None, as_json: bool) -> None:
     help="updates between checkpoints, besides those at evaluations",
 )
 @click.option("--workers", type=SOME, help="with --plan: runs side by side; results do not depend on it")
+@launched
 @click.option("--dry-run", is_flag=True, help="print what it would cost")
 @json_option
 @model_options
@@ -223,12 +227,14 @@ def train(
 
     if (study is None) == (method is None):
         raise UserError("name what to train: a METHOD (see `isocost methods`), or --plan STUDY")
-    shown = observer(as_json)
+    shown, site = observer(as_json), site_of(asked)
     if study is not None:
         from isocost.steps.train import train
 
-        printed(train(study, workers=workers, dry_run=dry_run, observer=shown), shown, as_json)
+        printed(train(study, workers=workers, dry_run=dry_run, site=site, observer=shown), shown, as_json)
         return 0
+    if site.fills:
+        raise UserError(f"--launch {site.to} is for the runs of a study: train --plan STUDY, or leave it out")
     from isocost.steps.results import RunEnd
     from isocost.steps.single import train_one
 
@@ -282,6 +288,7 @@ def verdict(folder: Path, as_json: bool, **asked: Any) -> None:
 @click.option("--seed", type=ANY, default=0, show_default=True, help="of everything that is sampled")
 @click.option("--out", type=FOLDER, help="folder for the record  [default: comparisons/A-B for methods]")
 @click.option("--workers", type=SOME, help="runs side by side; results do not depend on it")
+@launched
 @click.option("--dry-run", is_flag=True, help="methods: show the design, its cost and its power")
 @json_option
 @model_options
@@ -299,7 +306,7 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
     from isocost.compare.terms import are_folders
     from isocost.steps.events import Sampled
 
-    shown, unit = observer(as_json), asked.pop("unit")
+    shown, unit, site = observer(as_json), asked.pop("unit"), site_of(asked)
     if are_folders(arms):
         if unused := [option for name, option in given().items() if name not in READS]:
             raise UserError(f"{unused[0]} is for methods, which are trained; folders are compared as they were run: "
@@ -315,7 +322,7 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
         if plan.pricing and not as_json:
             shown.on(Sampled.of(plan.pricing))
         return 0
-    answer = steps.compare_methods(arms, observer=shown, **asked)
+    answer = steps.compare_methods(arms, site=site, observer=shown, **asked)
     printed(answer, shown, as_json)
     return answer.exit_code
 

@@ -151,6 +151,27 @@ def setting_options(f: Callable) -> Callable:
     return f
 
 
+def launched(f: Callable) -> Callable:
+    """The options that say where runs are executed; `site_of` reads them."""
+    for option in (
+        click.option("--gpus-per-run", type=POSITIVE, help="ray: GPUs of a run; a fraction shares one  [default: 0]"),
+        click.option("--address", help="ray: auto (the cluster that this machine belongs to), local (this machine "
+                     "alone) or HOST:PORT  [default: auto]"),
+        click.option("--launch", default="local", show_default=True, help="where runs are executed: local (processes "
+                     "of this machine) or ray; results do not depend on it"),
+    ):
+        f = option(f)
+    return f
+
+
+def site_of(asked: dict[str, Any]) -> Any:
+    """The `Site` of a command's options, which are taken out of `asked`."""
+    from isocost.runs.launch.site import Site
+
+    to, address, gpus = (asked.pop(k) for k in ("launch", "address", "gpus_per_run"))
+    return Site(to, address, gpus or 0.0)
+
+
 def priced(f: Callable) -> Callable:
     """The options that turn time into device-hours and money."""
     devices = click.option("--devices", type=SOME, help="devices that are paid for, by wall-clock time  [default: 1]")

@@ -29,6 +29,7 @@ from isocost.laws.curves import PASS
 from isocost.planner.budget import Bill
 from isocost.planner.forecast import digest
 from isocost.runs import files as records
+from isocost.runs.launch.site import HERE, Site
 from isocost.runs.names import today
 from isocost.seams import Improve, Recipe
 from isocost.steps.events import SILENT, Observer, Sampled, Warned
@@ -56,7 +57,8 @@ def compare_methods(
     methods: Sequence[str], *, budget: str, seeds: int = 5, rollouts: int | None = None, groups: int | None = None,
     own_sizes: bool = False, lr: float | None = None, evaluations: int = 8, margin: float = MARGIN,
     metric: str = PASS, sets: Sequence[str] = (), seed: int = 0, to_parents: bool = False,
-    out: str | Path | None = None, workers: int | None = None, observer: Observer = SILENT, **setting: Any,
+    out: str | Path | None = None, workers: int | None = None, site: Site = HERE, observer: Observer = SILENT,
+    **setting: Any,
 ) -> MethodComparison | ParentComparison:
     """Train methods at equal cost and judge which is better; every arm's learning rate is tuned alike.
 
@@ -79,6 +81,7 @@ def compare_methods(
         to_parents: judge each method against its parent only; missing parents are added.
         out: the folder; by default comparisons/ and the arms' names.
         workers: runs side by side; results do not depend on it.
+        site: where they are executed; results do not depend on it.
         observer: receives `Warned` and `Sampled` (`isocost.steps.events`), `ComparisonPlan`, `Sealed` and `Probed`.
         **setting: fields of `isocost.worlds.setting.Setting`, such as model and data.
 
@@ -98,7 +101,7 @@ def compare_methods(
     with writing(folder):
         plan = _planned(asked, made, folder, workers, observer)
         observer.on(plan)
-        return _trained(asked, plan, folder, workers, observer)
+        return _trained(asked, plan, folder, workers, observer, site)
 
 
 def _planned(asked: Terms, made: Mapping[str, Recipe], folder: Path, workers: int | None, observer: Observer
@@ -124,7 +127,7 @@ def _planned(asked: Terms, made: Mapping[str, Recipe], folder: Path, workers: in
                           recorded_noise(home), tuple(map(tuple, alike)))
 
 
-def _trained(asked: Terms, plan: ComparisonPlan, folder: Path, workers: int | None, observer: Observer
+def _trained(asked: Terms, plan: ComparisonPlan, folder: Path, workers: int | None, observer: Observer, site: Site
              ) -> MethodComparison | ParentComparison:
     """Seal a plan, train its arms and judge them."""
     d, home = plan.design, found(folder, asked.setting, **asked.asked)
@@ -133,7 +136,7 @@ def _trained(asked: Terms, plan: ComparisonPlan, folder: Path, workers: int | No
                                     "pricing": dict(plan.pricing), "seal": digest(d.data())})
     seal = str(home.read("compare.json", "compare")["seal"])
     observer.on(Sealed(seal, folder / "compare.json"))
-    trained, notes = tracks_of(home, d, run_arms(home, d, seal, observer, workers), seal)
+    trained, notes = tracks_of(home, d, run_arms(home, d, seal, observer, workers, site), seal)
     chosen = {label: rule.at(d.batch(label)) for label, rule in rates(home).items()}
     if d.parents:
         parents = {label: d.parents[label] for label in d.labels if label in d.parents}

@@ -17,6 +17,7 @@ from isocost.laws.tracks import Track, tracks
 from isocost.planner.learning_rate import MULTIPLIERS, RateRule, fit_rate, probe_results
 from isocost.planner.study_runs import PlannedRun, warmup
 from isocost.runs.files import find_runs
+from isocost.runs.launch.site import HERE, Site
 from isocost.runs.record import read_json
 from isocost.runs.run import Job, recipe_of
 from isocost.runs.schema import ENDED
@@ -26,13 +27,16 @@ from isocost.steps.folder import Home
 from isocost.steps.jobs import job_of, run_jobs
 
 
-def run_arms(home: Home, d: Design, seal: str, observer: Observer, workers: int | None) -> dict[str, list[Job]]:
+def run_arms(
+    home: Home, d: Design, seal: str, observer: Observer, workers: int | None, site: Site = HERE
+) -> dict[str, list[Job]]:
     """Probe every arm's learning rate, then train it; returns the training jobs by arm."""
     start = RateRule.of(d.rule)
     probes = {label: [_job(home, d, label, PlannedRun("probe", *d.size(label), d.probe_rollouts, x, i, s), start, seal)
                       for i, s in enumerate(d.probe_seeds) for x in MULTIPLIERS] for label in d.labels}
     with home.phase("probe"):
-        run_jobs([job for own in probes.values() for job in own], home.runs, "learning rates", observer, workers)
+        jobs = [job for own in probes.values() for job in own]
+        run_jobs(jobs, home.runs, "learning rates", observer, workers, site)
     if not home.has("rates.json"):
         seen = {label: probe_results(curves([home.runs / j.name for j in own], d.metric))
                 for label, own in probes.items()}
@@ -49,7 +53,7 @@ def run_arms(home: Home, d: Design, seal: str, observer: Observer, workers: int 
                            seal) for i, s in enumerate(d.seeds)] for label in d.labels}
     with home.phase("train"):       # seed by seed: a comparison that is stopped has whole replicates
         jobs = [own[i] for i in range(len(d.seeds)) for own in trains.values()]
-        run_jobs(jobs, home.runs, "runs", observer, workers)
+        run_jobs(jobs, home.runs, "runs", observer, workers, site)
     return trains
 
 

@@ -23,19 +23,23 @@ log = logging.getLogger("isocost")
 PATIENCE = 0.5  # seconds to wait for a lock
 
 
+class Held(UserError):
+    """Another process holds the lock of a folder."""
+
+
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Lock a folder, made if it is missing, while this process writes there.
+def locked(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
+    """Lock a folder, made if it is missing, while this process writes there; waits `patience` seconds for the lock.
 
     The operating system releases the lock when the process ends. The file `lock` names the process, and is removed with
     the lock; so are folders that were made for it and are empty. Raises UserError, naming that process, if another one
-    holds the lock. Where the file system has no locks, this is logged as a warning.
+    holds the lock (`Held`). Where the file system has no locks, this is logged as a warning.
     """
     made = [p for p in (folder, *folder.parents) if not p.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "lock"
     try:
-        lock = _lock(path)
+        lock = _lock(path, patience)
         try:
             yield
         finally:
@@ -49,9 +53,9 @@ def locked(folder: Path) -> Iterator[None]:
                 p.rmdir()
 
 
-def _lock(path: Path) -> int | None:
+def _lock(path: Path, patience: float) -> int | None:
     """A descriptor that holds the lock; None if the folder cannot be locked."""
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + patience
     while (lock := _lock_file(path)) is not None:
         try:
             if _take(lock, path):
@@ -62,7 +66,7 @@ def _lock(path: Path) -> int | None:
             return None
         os.close(lock)
         if time.monotonic() > until:
-            raise UserError(_held(path))
+            raise Held(_held(path))
         time.sleep(0.02)            # a process that only tests the lock holds it for a moment too
     return None
 

@@ -7,6 +7,7 @@
     timing.jsonl    wall-clock seconds, rates, memory
     paid-L-S.jsonl  costs since checkpoint S in the run's L-th process, written as they are charged
     lost.jsonl      one line per killed process: the cost of the work that was lost
+    attempts.jsonl  of a run on a cluster: one line per attempt (isocost.runs.attempts)
     checkpoints/    step-XXXXXX/{learner.safetensors, state.json}; the last two
     end.json        why it ended, the bill by account, the fates
 
@@ -37,12 +38,14 @@ from isocost.errors import UserError
 from isocost.local.weights import save_tensors
 from isocost.meter import LOST, Meter, Payer
 from isocost.runs import schema
+from isocost.runs.attempts import Fence, fence_of, own
 from isocost.runs.files import SCHEMA, Stream, file_hash, no_link, read_json, read_lines
-from isocost.runs.lock import locked
+from isocost.runs.lock import PATIENCE, locked
 from isocost.runs.schema import STREAMS
 from isocost.types import Cost
 
 KEEP = 2  # checkpoints kept: if the last is damaged, the one before is used
+TAKEOVER = 60.0  # seconds that an attempt waits for the lock: the one before it stops at its next step
 
 
 @dataclass
@@ -53,21 +56,26 @@ class RunRecord:
     life: int = 0
     streams: dict[str, Stream] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)  # messages for the user, such as a damaged checkpoint
+    fence: Fence | None = None  # of one attempt among several
     _paid: Stream | None = None
 
     @classmethod
     @contextmanager
-    def opened(cls, path: Path) -> Iterator[RunRecord]:
-        """Lock the directory and open its streams.
+    def opened(cls, path: Path, attempt: int | None = None) -> Iterator[RunRecord]:
+        """Lock the directory and open its streams; for an `attempt`, if it is the latest (`isocost.runs.attempts`).
 
         Raises UserError if another process holds it, or if something in it is a symbolic link: a copied run could
-        have links in place of its files, and their targets would be overwritten.
+        have links in place of its files, and their targets would be overwritten; Superseded for an earlier attempt.
         """
-        with locked(path):
+        fence = fence_of(path, attempt)
+        with locked(path, TAKEOVER if fence else PATIENCE):
             for folder, folders, files in os.walk(path):
                 for name in (*folders, *files):
                     no_link(Path(folder, name))
-            record = cls(path, life=len(read_lines(path / "lost.jsonl")))
+            if fence:
+                fence.check()
+                own(path / name for name in STREAMS)
+            record = cls(path, life=len(read_lines(path / "lost.jsonl")), fence=fence)
             record.streams = {name: Stream(path / name) for name in STREAMS}
             try:
                 yield record
@@ -76,7 +84,13 @@ class RunRecord:
                     stream.close()
 
     def write(self, name: str, *lines: Mapping[str, Any]) -> None:
+        self.check()
         self.streams[name].write(*lines)
+
+    def check(self) -> None:
+        """Raises Superseded if a later attempt of the run has been started."""
+        if self.fence is not None:
+            self.fence.check()
 
     # checkpoints ----------------------------------------------------------------------------------------------
 
@@ -97,9 +111,11 @@ class RunRecord:
         }
         described.write_text(jsonfile.page(whole) + "\n")
         _sync(weights, described, *(s.path for s in self.streams.values()))
+        self.check()
         shutil.rmtree(final, ignore_errors=True)
         os.rename(temporary, final)
         _sync(home)
+        self.check()        # a later attempt counts its own checkpoints and costs
         for old in (*self.checkpoints()[:-KEEP], *home.glob(".step-*.broken")):
             shutil.rmtree(old)
         self._remove_paid()
@@ -114,7 +130,7 @@ class RunRecord:
         The cost of work after the checkpoint goes to the account `lost` of the meter and to lost.jsonl. Raises
         UserError, with nothing changed, if a stream is shorter than it was at the checkpoint.
         """
-        found = next((c for c in map(self._whole, reversed(self.checkpoints())) if c), None)
+        found = next((c for c in map(self._whole, reversed(self.checkpoints())) if c and self._reaches(c[1])), None)
         state: dict[str, Any] = found[1] if found else {"step": 0, "offsets": dict.fromkeys(STREAMS, 0)}
         for name, stream in self.streams.items():
             if (size := stream.offset()) < state["offsets"][name]:
@@ -129,6 +145,10 @@ class RunRecord:
         for line in read_lines(self.path / "lost.jsonl"):
             meter.charge(Cost(**line["cost"]), to=Payer(LOST))
         return found
+
+    def _reaches(self, state: Mapping[str, Any]) -> bool:
+        """Whether the streams reach this checkpoint. Of several attempts, a superseded one may have saved it last."""
+        return self.fence is None or all(s.offset() >= state["offsets"][name] for name, s in self.streams.items())
 
     def _whole(self, path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         try:

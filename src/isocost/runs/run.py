@@ -60,6 +60,7 @@ class Job:
     multiplier: float = 1.0  # of the learning rate, relative to the rule's
     seal: str | None = None
     save_every: int = 0  # steps; 0 saves at evaluations only
+    save_seconds: float = 0.0  # since the last checkpoint, after which the next step is followed by one; 0: no limit
     export: bool = False  # write the final policy as a Hugging Face folder
 
     @classmethod
@@ -108,14 +109,17 @@ async def run(
     *,
     opened: Opened | None = None,
     on_step: Callable[[Mapping[str, Any]], None] = lambda line: None,
+    attempt: int | None = None,
 ) -> dict[str, Any]:
     """Run a job in `out`, or resume it there. Returns the contents of end.json.
+
+    `attempt` is the number of this one, if a launcher starts the run more than once (`isocost.runs.attempts`).
 
     At max_age 0, on the same machine and threads, a killed and resumed run has the same metrics, journal,
     samples and weights, byte for byte, as an uninterrupted one.
     """
     recipe = recipe_of(job)
-    with RunRecord.opened(out) as record:
+    with RunRecord.opened(out, attempt) as record:
         _refuse_another(out, job, recipe)
         if (out / "end.json").exists() and (ended := read_json(out / "end.json"))["reason"] not in GO_ON:
             return ended
@@ -287,6 +291,7 @@ class _Run:
         self.peak = 0  # MB of memory
         self.base: list[float | None] | None = None  # its pass rate per held-out problem
         self.seconds, self.began = 0.0, time.perf_counter()
+        self.saved = self.began  # when the last checkpoint was written
         self.stop: int | None = None  # the signal that requested a stop
         self.failed = ""  # why the verifier cannot be called any more
 
@@ -322,7 +327,7 @@ class _Run:
                 if self.stop:
                     end.reason = "interrupted"
                     break
-                if due or (self.job.save_every and self.ledger.step % self.job.save_every == 0):
+                if due or self._unsaved():
                     self._save()
         self._journal()
         now = (self.ledger.step, self.ledger.spent.rollouts)
@@ -406,6 +411,13 @@ class _Run:
         """Whether a point at which to evaluate is reached and not yet evaluated."""
         return bool(self.points) and self.ledger.spent.rollouts >= self.points[0]
 
+    def _unsaved(self) -> bool:
+        """Whether the job's steps or seconds since a checkpoint have passed."""
+        every, seconds = self.job.save_every, self.job.save_seconds
+        return bool(every and self.ledger.step % every == 0) or bool(
+            seconds and time.perf_counter() - self.saved >= seconds
+        )
+
     def _last_evaluated(self) -> tuple[int, float]:
         """Step and rollouts of the last evaluation: with stale waves, the last steps add no rollouts."""
         lines = [x for x in read_lines(self.record.path / "metrics.jsonl") if "eval/select" in x]
@@ -441,6 +453,7 @@ class _Run:
                 "seconds": round(self._active(), 4),
             },
         )
+        self.saved = time.perf_counter()
 
     def _restore(self) -> None:
         found = self.record.restore(self.world.meter)
@@ -493,6 +506,7 @@ class _Run:
             "verifier_examples": dict(self.opened.grader.examples),
             "signal": self.stop,
         }
+        self.record.check()
         write_json(self.record.path / "end.json", end)
         return end
 

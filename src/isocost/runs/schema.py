@@ -155,6 +155,7 @@ _NOTHING = Keys({})
 _STREAMS: dict[str, Any] = {
     "metrics.jsonl": STEP, "journal.jsonl": GROUP, "samples.jsonl": SAID, "timing.jsonl": CLOCK,
     "lost.jsonl": Keys({"cost": Costs}, {"life": int, "step": int}), "profile.jsonl": KEPT,
+    "attempts.jsonl": Keys({"attempt": Size}, {"after": str}),
 }
 
 

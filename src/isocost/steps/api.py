@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from isocost.display import Shown, write_report
+from isocost.runs.launch.site import HERE, Site
 from isocost.runs.source import Can
 from isocost.steps import results
 from isocost.steps.audit import audit
@@ -75,18 +76,23 @@ class Study(Shown):
 
     def pilot(
         self, *, workers: int | None = None, dry_run: bool = False, longer: Sequence[str] = (),
-        seeds: Sequence[str] = (),
+        seeds: Sequence[str] = (), site: Site = HERE,
     ) -> results.Pilot | results.PilotPlan:
-        """Run the planned pilot, in processes of its own. `longer=["4=4x"]` and `seeds=["8=2"]` add runs to it."""
-        return pilot(self.path, workers=workers, dry_run=dry_run, longer=longer, seeds=seeds, observer=self.observer)
+        """Run the planned pilot, in processes of its own or where `site` says. `longer=["4=4x"]` and `seeds=["8=2"]`
+        add runs to it."""
+        return pilot(self.path, workers=workers, dry_run=dry_run, longer=longer, seeds=seeds, site=site,
+                     observer=self.observer)
 
     def fit(self, *, metric: str | None = None) -> results.Law | results.NoLaw:
         """Fit the law to the pilot's runs. `refused` of a law says why it is not identified."""
         return fit(self.path, metric=metric)
 
-    def train(self, *, workers: int | None = None, dry_run: bool = False) -> results.Trained | results.Plan:
-        """Seal the forecast, then train the prescription and its comparator, in processes of their own."""
-        return train(self.path, workers=workers, dry_run=dry_run, observer=self.observer)
+    def train(
+        self, *, workers: int | None = None, dry_run: bool = False, site: Site = HERE
+    ) -> results.Trained | results.Plan:
+        """Seal the forecast, then train the prescription and its comparator, in processes of their own or where
+        `site` says."""
+        return train(self.path, workers=workers, dry_run=dry_run, site=site, observer=self.observer)
 
     def audit(self) -> results.Audit:
         """Compare the sealed forecast with the outcome."""

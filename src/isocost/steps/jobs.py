@@ -12,7 +12,7 @@ from isocost.planner.evaluation import EvaluationPlan
 from isocost.planner.learning_rate import RateRule
 from isocost.planner.pilot import PilotPlan
 from isocost.planner.study_runs import PlannedRun
-from isocost.runs.launch.local import run_all
+from isocost.runs.launch.site import HERE, Site
 from isocost.runs.run import Job, reopen
 from isocost.steps import spending
 from isocost.steps.events import Observer, Warned
@@ -21,15 +21,15 @@ from isocost.steps.settings import workers_of
 from isocost.words import counted
 
 
-def workers_for(home: Home, asked: int | None, observer: Observer) -> int:
-    """Runs side by side: the requested number, or the one that the study was planned for."""
+def workers_for(home: Home, asked: int | None, observer: Observer, site: Site = HERE) -> int | None:
+    """Runs side by side: the requested number, or the one that the study was planned for; None: what a cluster fits."""
     planned = spending.machine_of(home).side_by_side
     if asked and asked != planned:
         observer.on(Warned(
             f"planned for {counted(planned, 'run')} side by side and run with {asked}: hours on the wall, device-hours "
             f"and money are {planned / asked:.3g} times what the plan says"
         ))
-    return asked or planned
+    return asked if site.fills else asked or planned
 
 
 def run_phase(
@@ -41,17 +41,18 @@ def run_phase(
     observer: Observer,
     workers: int | None,
     seal: str | None = None,
+    site: Site = HERE,
 ) -> list[dict[str, Any]]:
     """Run the planned runs of one purpose; returns what each end.json says."""
     jobs = [job_of(home, r, rule, planned.points_of(r), seal, planned.evaluation) for r in runs]
     _refuse_elsewhere(jobs, home.runs)
     for job in jobs:
         reopen(home.runs / job.name, job)
-    return run_jobs(jobs, home.runs, title, observer, workers)
+    return run_jobs(jobs, home.runs, title, observer, workers, site)
 
 
 def run_jobs(
-    jobs: Sequence[Job], folder: Path, title: str, observer: Observer, workers: int | None
+    jobs: Sequence[Job], folder: Path, title: str, observer: Observer, workers: int | None, site: Site = HERE
 ) -> list[dict[str, Any]]:
     """Run jobs side by side, each in `folder`/name; returns what each end.json says.
 
@@ -61,8 +62,9 @@ def run_jobs(
     if not jobs:
         return []
     _refuse_elsewhere(jobs, folder)
+    side = workers if site.fills else workers_of(jobs[0].setting, workers)
     with observer.running(title, folder, jobs) as watch:
-        return run_all(jobs, folder, workers=workers_of(jobs[0].setting, workers), watch=watch)
+        return site.run_all(jobs, folder, workers=side, watch=watch)
 
 
 def _refuse_elsewhere(jobs: Sequence[Job], folder: Path) -> None:

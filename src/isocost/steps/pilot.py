@@ -13,6 +13,7 @@ from isocost.planner.learning_rate import RateRule, fit_rate, probe_results, shi
 from isocost.planner.pilot import PilotPlan
 from isocost.runs.files import read_json
 from isocost.runs.launch.local import ended
+from isocost.runs.launch.site import HERE, Site
 from isocost.runs.schema import ENDED
 from isocost.runs.source import Can
 from isocost.steps import results, spending
@@ -31,14 +32,15 @@ def pilot(
     dry_run: bool = False,
     longer: Sequence[str] = (),
     seeds: Sequence[str] = (),
+    site: Site = HERE,
     observer: Observer = SILENT,
 ) -> Pilot | results.PilotPlan:
     """Run what pilot.json plans: the learning-rate probe, then the grid of n and its edges at the rule that the probe
     supports. Finished runs are not repeated.
 
     `longer` ("4=24576", "4=4x", "all=4x") and `seeds` ("8=2", "all=2") add runs first: what ran is not paid for again.
-    `workers` runs go side by side; results do not depend on it. A dry run, and a plan without a pilot, return the plan
-    with its cost, at what the runs so far have cost.
+    `workers` runs go side by side, where `site` says; results do not depend on either. A dry run, and a plan without
+    a pilot, return the plan with its cost, at what the runs so far have cost.
 
     Raises:
         UserError: for a source whose runs cannot be launched, before there is a plan, and where the pilot leaves
@@ -59,15 +61,16 @@ def pilot(
     if dry_run or planned.direct:
         return results.PilotPlan.beside(planned, folder=study)
     try:
-        return _run(home, planned, workers, observer)
+        return _run(home, planned, workers, observer, site)
     except Interrupted as e:    # the added runs are recorded: the command to continue must not add them again
         raise Interrupted(e.signum, f"isocost pilot {word(study)}" if longer or seeds else "") from None
 
 
-def _run(home: Home, planned: PilotPlan, workers: int | None, observer: Observer) -> Pilot:
-    workers = workers_for(home, workers, observer)
+def _run(home: Home, planned: PilotPlan, workers: int | None, observer: Observer, site: Site) -> Pilot:
+    workers = workers_for(home, workers, observer, site)
     with home.phase("probe"):
-        run_phase(home, planned, planned.of_purpose("probe"), planned.rate, "learning-rate probe", observer, workers)
+        run_phase(home, planned, planned.of_purpose("probe"), planned.rate, "learning-rate probe", observer, workers,
+                  site=site)
     if not home.has("rate.json"):
         seen = probe_results(curves(home.path)) if planned.of_purpose("probe") else []
         start = planned.rate
@@ -77,7 +80,7 @@ def _run(home: Home, planned: PilotPlan, workers: int | None, observer: Observer
     _require_affordable(home, planned)
     with home.phase("pilot"):
         both = (*planned.of_purpose("pilot"), *planned.of_purpose("edge"))
-        run_phase(home, planned, both, rule, "pilot", observer, workers)
+        run_phase(home, planned, both, rule, "pilot", observer, workers, site=site)
     found = shift(curves(home.path))
     home.write("shift.json", found.data())
     return Pilot(rule, found, home.path)

@@ -11,6 +11,7 @@ from isocost.planner import forecast as forecasts
 from isocost.planner import pilot as pilots
 from isocost.planner.learning_rate import RateRule
 from isocost.runs import files as records
+from isocost.runs.launch.site import HERE, Site
 from isocost.runs.record import read_json
 from isocost.runs.source import Can
 from isocost.steps.events import SILENT, Observer
@@ -22,12 +23,13 @@ from isocost.steps.results import Forecast, Plan, Trained
 
 @writes()
 def train(
-    study: Path, *, workers: int | None = None, dry_run: bool = False, observer: Observer = SILENT
+    study: Path, *, workers: int | None = None, dry_run: bool = False, site: Site = HERE,
+    observer: Observer = SILENT,
 ) -> Trained | Plan:
     """Seal the forecast, then train the prescription and its comparator, paired by seed; runs that ended are not run
     again. A dry run returns the plan, whose `bill` is the cost.
 
-    `workers` runs go side by side; results do not depend on it.
+    `workers` runs go side by side, where `site` says; results do not depend on either.
 
     Raises:
         UserError: for a source whose runs cannot be launched, before there is a plan, and where a record was changed
@@ -53,9 +55,9 @@ def train(
     forecast = Forecast.beside(read, metric=home.metric, folder=study)
     observer.on(forecast)
     rule = RateRule.of(home.read("rate.json", "pilot")) if home.has("rate.json") else planned.rate
-    workers = workers_for(home, workers, observer)
+    workers = workers_for(home, workers, observer, site)
     with home.phase("train"):
-        run_phase(home, planned, plan.runs, rule, "training", observer, workers, seal=forecast.seal)
+        run_phase(home, planned, plan.runs, rule, "training", observer, workers, forecast.seal, site)
     return Trained(forecast, tuple(r.name for r in plan.runs), study)
 
 

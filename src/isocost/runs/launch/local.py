@@ -47,11 +47,27 @@ def ended(path: Path) -> bool:
 
 
 def _run(jobs: Sequence[Job], folder: Path, workers: int, watch: Callable[[], None]) -> None:
+    with stops() as stopped:
+        _run_until(stopped, jobs, folder, workers, watch)
+    if stopped:
+        raise Interrupted(stopped[0])
+
+
+@contextmanager
+def stops() -> Iterator[list[int]]:
+    """The signals that request a stop and arrive in this block, in order; they have no other effect here."""
     stopped: list[int] = []
-    before = {
-        s: signal.signal(s, lambda signum, frame: stopped.append(signum))
-        for s in STOPS
-    }
+    before = {s: signal.signal(s, lambda signum, frame: stopped.append(signum)) for s in STOPS}
+    try:
+        yield stopped
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)
+
+
+def _run_until(
+    stopped: Sequence[int], jobs: Sequence[Job], folder: Path, workers: int, watch: Callable[[], None]
+) -> None:
     threads = max(j.setting.threads for j in jobs)
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(
@@ -75,10 +91,6 @@ def _run(jobs: Sequence[Job], folder: Path, workers: int, watch: Callable[[], No
         _raise_first(futures)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-        for s, handler in before.items():
-            signal.signal(s, handler)
-    if stopped:
-        raise Interrupted(stopped[0])
 
 
 @contextmanager

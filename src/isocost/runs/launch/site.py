@@ -1,0 +1,56 @@
+"""Where runs are executed: in processes of this machine, or on a cluster. Results do not depend on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from isocost.errors import UserError
+from isocost.runs.launch import local
+from isocost.runs.run import Job
+
+PROCESSES, RAY = "local", "ray"
+SITES = (PROCESSES, RAY)
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where runs are executed: `to` is one of `SITES`, `address` and `gpus` are of a Ray cluster (`on_ray.run_all`).
+
+    Raises UserError for another site, and for options of a cluster without one.
+    """
+
+    to: str = PROCESSES
+    address: str | None = None
+    gpus: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.to not in SITES:
+            raise UserError(f"--launch {self.to!r}: expected {' or '.join(SITES)}")
+        if self.to == PROCESSES and (self.address or self.gpus):
+            option = "--address" if self.address else "--gpus-per-run"
+            raise UserError(f"{option} is of a cluster: add --launch ray, or leave it out")
+
+    @property
+    def fills(self) -> bool:
+        """Whether the site itself decides how many runs go side by side, unless a number is given."""
+        return self.to != PROCESSES
+
+    def run_all(
+        self, jobs: Sequence[Job], folder: Path, *, workers: int | None, watch: Callable[[], None] = lambda: None
+    ) -> list[dict[str, Any]]:
+        """Run every job in `folder/name`, resuming where one stopped; returns each end.json, in order.
+
+        At most `workers` runs go side by side; None is for a site that `fills`. Raises what `local.run_all` raises.
+        """
+        if self.to == RAY:
+            from isocost.runs.launch import on_ray
+
+            address = self.address or on_ray.AUTO
+            return on_ray.run_all(jobs, folder, workers=workers, watch=watch, address=address, gpus=self.gpus)
+        return local.run_all(jobs, folder, workers=workers or 1, watch=watch)
+
+
+HERE = Site()
