@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from isocost.jsonfile import write_json
 from isocost.local.weights import EMBEDDED
 from isocost.planner.learning_rate import ProbeResult, fit_rate
 from isocost.runs.record import read_lines
@@ -89,7 +88,7 @@ def main() -> None:
         record["starting_rate"] = best = starting_rate(asked.rates, record["runs"])
         config = json.loads((MODEL / "config.json").read_text(encoding="utf-8"))
         config["made"]["starting_rate"] = best
-        write_json(MODEL / "config.json", config)
+        (MODEL / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         asked.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         print(json.dumps(best))
         return
