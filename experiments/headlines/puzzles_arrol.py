@@ -1,11 +1,11 @@
 """ARRoL on puzzles: what is pruned balances the groups.
 
 The problems are the shortest puzzles, with answers of 11 to 64 tokens, 22 in the mean. ARRoL pauses every attempt after
-10 tokens (the paper's 512 are a like share of its answers) and continues half of them, so that half of those
-that go on are right as far as their log-probs predict it. It begins 16 attempts where GRPO begins 8, so groups of both
-have 8 on average when they are trained on. The cold start has 8 updates; the paper's 20 are half of these runs. Balance
-is read from the journal, from the updates after the cold start: the share of groups whose attempts are all right or all
-wrong, and how far from one half the share right of a group is, in the mean. No other setting was tried.
+10 tokens (the paper's 512 are a like share of its answers) and continues half of them, so that half of those that go on
+are right as far as their log-probs predict it. It begins 16 attempts where GRPO begins 8, so groups of both have 8 on
+average when they are trained on. The cold start has 8 updates; the paper's 20 are half of these runs. Balance is read
+from the journal, from the updates after the cold start: the share of groups whose attempts are all right or all wrong,
+and how far from one half the share right of a group is, in the mean. No other setting was tried.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,8 @@ HEADLINE = Headline(
     claim="Pruning takes fewer tokens an attempt, leaves fewer groups that are all right or all wrong, and is as good.",
     arms=("grpo", ARROL),
     options=("--data", "puzzles:length=1,count=900", "--max-tokens", "64", "--held-out", "320",
-             "--samples", "3", "--evaluations", "2", "--own-sizes", "--threads", "1", "--seeds", "5", "--budget", "6e12flop"),
+             "--samples", "3", "--evaluations", "2", "--own-sizes", "--threads", "1", "--seeds", "5",
+             "--budget", "6e12flop"),
     questions=(         # 0.02 is the difference that held-out sets are made to show
         Question("tokens for each attempt begun", (ARROL, "tokens"), ("grpo", "tokens"), (-inf, 0.0)),
         Question("share of groups all right or all wrong", (ARROL, "settled"), ("grpo", "settled"), (-inf, 0.0)),

@@ -118,7 +118,7 @@ async def buffered(
     ours = iter(attempts)
     posed, said = await _rounds(problem, ours, say, count, summary, room, reason, condense)
     if said:
-        noted = tuple(r.but(problem=problem, notes={ROUNDS: depth + k}) for k, r in enumerate(said, 1))
+        noted = tuple(r.but(problem=problem, notes={ROUNDS: float(depth + k)}) for k, r in enumerate(said, 1))
         others = [g for g in ledger.kept[SUMMARIES] if not any(g is old for old in known)]
         ledger.kept[SUMMARIES] = sorted([*others, Group(problem, noted, place)], key=_when)
     return await _branched(problem, list(ours), say, posed, chosen, depth)
