@@ -1,6 +1,7 @@
 """What the puzzles are as a training task.
 
     python experiments/puzzles.py --lr 5e-5 --out experiments/results/puzzles.json
+    python experiments/puzzles.py --lr 1.4e-4 --out experiments/results/puzzles_assumed_rate.json
     python experiments/puzzles.py --rates 2.5e-5 5e-5 1e-4 2e-4 --budget 8k-rollouts --seeds 2 \\
         --out experiments/results/puzzles_rate.json
 

@@ -221,7 +221,8 @@ def _hypothesis(told: Mapping[str, Wave | None]) -> str:
     differ = [name for name, own in verdicts.items() if any(x.startswith(("better", "worse")) for x in own)]
     said = "; ".join(f"`{name}` {', '.join(own) or 'not run'}" for name, own in verdicts.items())
     return (f"Fixed before the first run: each of {len(IDENTICAL)} methods that were identical to their parents on "
-            f"short sums differs from its parent in at least one world. **{len(differ)} of {len(IDENTICAL)} do**: {said}.\n")
+            "short sums differs from its parent in at least one world. "
+            f"**{len(differ)} of {len(IDENTICAL)} do**: {said}.\n")
 
 
 def _world(world: str, many: Wave, parts: Mapping[str, Record]) -> list[str]:
