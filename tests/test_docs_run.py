@@ -145,8 +145,6 @@ BUDGETS = {
 }
 OWN, TINY = "--data examples/mine.jsonl --max-tokens 16", "--data sums.jsonl --max-tokens 4"
 TEN_LINES = ((2,), r"(\n  line \d+: \S.*){10}\n")
-WAVE = ("ppo scalerl areal minpro vcpo kimi mcgrpo gdpo ace liteppo bon bonrlb v05 mrt brpo balanced vade dots dars "
-        "darshw promptgdro rolloutgdro roc scaler pope int_ adhint rc april arrol ettrl siri tti otr fbc")
 FEW = "--seeds 2 -n 4 -B 4 --evaluations 2 --limit 60 --workers 1"
 WALKS = {
     "README.md": Walk(
@@ -214,8 +212,7 @@ WALKS = {
     ),
     "docs/wave.md": Walk(
         checkout,
-        full={WAVE: "vcpo bonrlb", "--seeds 5 --budget 2e+13flop": "--seeds 2 --budget 4e11flop"},
-        slow=("isocost compare", "python experiments/wave.py"),
+        slow=("python experiments/wave.py",),
     ),
     "docs/when_n_grows.md": Walk(checkout, slow=("python experiments/nstar_grows.py",)),
 }

@@ -17,6 +17,7 @@ from isocost.runs.files import read_lines
 
 COLD = 8
 ARROL = f"arrol@schedule.at=10,schedule.cold={COLD}"
+AGAIN = "tails"          # the headline of the older world that asked this
 ALT = "Held-out pass@1 over FLOP for GRPO and ARRoL on puzzles: thin lines are runs, thick ones their means"
 
 

@@ -18,6 +18,7 @@ from isocost.report import arm_charts
 
 KS = (1, 2, 4, 8)
 HALVES = {" hard": "hard half", " easy": "easy half"}
+AGAIN = "gdro"          # the headline of the older world that asked this
 ALT = "pass@k over k on a hard and an easy half of held-out puzzles, for GRPO, Rollout-GDRO, Dr. GRPO and Prompt-GDRO"
 
 

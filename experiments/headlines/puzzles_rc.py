@@ -38,6 +38,7 @@ BUFFERED = "experiments/headlines/methods/" + BUFFER.replace("@", ".py@")
 BASE = "before training"
 NAMES = {PLAIN: "RC, no buffer", BUFFER: "RC, buffer"}
 WHERE = "comparisons/headline-puzzles_rc"
+AGAIN = "rc"          # the headline of the older world that asked this
 ALT = ("Held-out share right over rounds of thinking before the answer, 0 to 12, for RC with and without its buffer "
        "and the base; three rounds, those of a group, are marked; bands lie between the runs of an arm")
 

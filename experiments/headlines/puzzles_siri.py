@@ -18,6 +18,7 @@ from isocost.report import arm_charts
 before = load("siri").numbers       # reads tokens an answer before training, as there
 SIRI, PLAIN, BASE = "siri@pace.period=12", "dapo", "before training"
 NAMES = {PLAIN: "DAPO", SIRI: "SIRI"}
+AGAIN = "siri"          # the headline of the older world that asked this
 ALT = "Held-out accuracy over tokens an answer on puzzles, for the base, DAPO and SIRI: small marks are runs"
 
 
