@@ -81,11 +81,12 @@ NOT_ASKED = (
     "- TTI grows the number of turns of a dialogue. A puzzle is one question and one answer: no command opens an "
     "environment that replies, and the base has never seen a second turn. TTI equals its parent there to the last "
     "digit.",
-    "- MinPRO and VCPO are for the situation in which old rollouts break a ratio for each token while fresh ones bear "
-    "the same learning rate. On the shortest puzzles, with updates of 16 and 32 rollouts, four learning rates from 6e-5 to "
-    "1.5e-4 and one seed that is in no record, old rollouts lost 0.02 to 0.04 more than fresh ones where these learned at "
-    "all, and where old ones failed (0.14 at 1.5e-4, from 0.54) fresh ones fell as well (0.42). Both are compared with "
-    "their parents on rollouts eight updates old, at tuned rates, in [A wave of methods](wave.md).\n",
+    "- MinPRO and VCPO are for the situation in which old rollouts break a ratio for each token while fresh ones "
+    "bear the same learning rate. On the shortest puzzles, with updates of 16 and 32 rollouts, four learning "
+    "rates from 6e-5 to 1.5e-4 and one seed that is in no record, old rollouts lost 0.02 to 0.04 more than fresh "
+    "ones where these learned at all, and where old ones failed (0.14 at 1.5e-4, from 0.54) fresh ones fell as "
+    "well (0.42). Both are compared with their parents on rollouts eight updates old, at tuned rates, in [A wave "
+    "of methods](wave.md).\n",
 )
 
 
