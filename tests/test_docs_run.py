@@ -142,6 +142,8 @@ def headlines(shell: Shell) -> None:
 BUDGETS = {
     "bon": "2e11flop", "dars": "2e11flop", "gdro": "2e11flop", "int_": "4e11flop", "pope": "4e11flop",
     "rc": "4e11flop", "siri": "4e11flop", "stale": "2e11flop", "tails": "800k-tokens",
+    "puzzles_arrol": "3e12flop", "puzzles_gdro": "4e12flop", "puzzles_mrt": "3e12flop", "puzzles_rc": "3e12flop",
+    "puzzles_siri": "1.2e12flop",
 }
 OWN, TINY = "--data examples/mine.jsonl --max-tokens 16", "--data sums.jsonl --max-tokens 4"
 TEN_LINES = ((2,), r"(\n  line \d+: \S.*){10}\n")
