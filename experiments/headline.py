@@ -25,6 +25,7 @@ from types import ModuleType
 from typing import Any
 
 from isocost.cli.commands import main as command
+from isocost.compare.design import labels_of
 from isocost.contract.catalogue import outcome as outcome_of
 from isocost.errors import UserError
 from isocost.jsonfile import write_json
@@ -192,7 +193,7 @@ def run(name: str) -> dict[str, Any]:
         headline.prepare(home)
     if headline.rate is not None:       # a comparison keeps the rates that are there
         rule = given(headline.rate, 1, 0.0).data()
-        rates = {"schema": records.SCHEMA, "rates": dict.fromkeys(headline.arms, rule), "noise": None}
+        rates = {"schema": records.SCHEMA, "rates": dict.fromkeys(labels_of(headline.arms), rule), "noise": None}
         write_json(home / "rates.json", rates)
     try:
         command(args=["compare", *headline.arms, *headline.options, "--out", str(home)])

@@ -270,7 +270,7 @@ def _earlier() -> str:
     """What the record of the older world says, in a line."""
     found = json.loads(EARLIER.read_text(encoding="utf-8"))["found"]["changes"]
     said = ", ".join(f"{sum(c['verdict'] == x for c in found)} {x}" for x in ORDER)
-    return ("## An earlier wave\n\n`experiments/results/wave.json` is of an older world: sums answered in four "
+    return ("## An earlier wave\n\n[An earlier wave](wave_earlier.md) is of an older world: sums answered in four "
             f"characters, all methods at n = 8 and B = 16, most of them without the parts above. {len(found)} methods: "
             f"{said}. Its numbers are not comparable with those on this page.\n")
 

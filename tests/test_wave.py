@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from isocost import methods
+from isocost.cli.commands import main as command
 from isocost.compare.judge import QUESTIONS, compare
 from isocost.compare.many import RATE, Wave, accepted, wave
 from isocost.errors import UserError
@@ -107,9 +109,10 @@ def test_one_error_for_every_answer_where_it_is_given():
     assert [x.p for x in shared] == [x.p for x in compare(pair, alpha=0.03).answers]
 
 
-def load_record():
-    spec = importlib.util.spec_from_file_location("wave_record", Path(__file__).parents[1] / "experiments" / "wave.py")
-    record = sys.modules["wave_record"] = importlib.util.module_from_spec(spec)     # where dataclasses look it up
+def load_record(name="wave"):
+    file = Path(__file__).parents[1] / "experiments" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"{name}_record", file)
+    record = sys.modules[f"{name}_record"] = importlib.util.module_from_spec(spec)     # where dataclasses look it up
     spec.loader.exec_module(record)
     return record
 
@@ -174,6 +177,48 @@ def test_the_page_is_that_of_the_records():
     assert record.PAGE.read_text(encoding="utf-8") == record.page(found), "python experiments/wave.py page"
     for name, picture in record.pictures(found).items():
         assert (record.IMAGES / name).read_text(encoding="utf-8") == picture, "python experiments/wave.py page"
+
+
+def test_a_methods_own_sizes_stand_beside_the_waves_where_they_are_others():
+    record = load_record("wave_earlier")
+    assert [record.own_sizes(name, 8, 16) for name in ("grpo", "mcgrpo", "dots", "scalerl")] == [
+        "", "n = 9", "B = 8", "n = 16, B = 48",
+    ]
+    assert record.own_sizes("mcgrpo", 9, 8) == "B = 16"
+    assert "| `brpo` | n = 36 | `grpo` | worse" in record.PAGE.read_text(encoding="utf-8")
+
+
+def test_a_wave_at_own_sizes_says_so_and_the_sizes():
+    record = load_record("wave_earlier")
+    data = json.loads(record.KEPT.read_text(encoding="utf-8"))
+    data["design"]["sizes"] = {"brpo": [36, 16]}
+    page = record.page(data)
+    assert "| `brpo` | n = 36, B = 16 | `grpo` |" in page and "| `ppo` | n = 8, B = 16 | `reinforce` |" in page
+    assert "--to-parents --own-sizes --data" in page and "All arms ran at one n and B" not in page
+
+
+def test_the_page_names_the_methods_whose_needs_fail_on_its_problems(tmp_path):
+    """Those of the wave that `isocost profile` lists, by the titles of their cards, and no others."""
+    record = load_record("wave_earlier")
+    data = json.loads(record.KEPT.read_text(encoding="utf-8"))
+    with pytest.raises(SystemExit) as end:
+        command(args=["profile", "--data", data["setting"]["data"], "--out", str(tmp_path)])
+    assert end.value.code in (0, None)
+    told = json.loads((tmp_path / "profile.json").read_text(encoding="utf-8"))["methods"]
+    fail = {m["name"] for m in told if m["state"] == "fails"} & set(data["design"]["parents"])
+    (names,) = re.findall(
+        r"the preconditions of (\w+(?:, \w+)* and \w+) fail on these problems", " ".join(record.CARE.split())
+    )
+    assert set(re.split(", | and ", names)) == {methods.load(name).CARD.title for name in fail}
+
+
+def test_the_earlier_page_is_that_of_its_record():
+    """Every number of docs/wave_earlier.md and its pictures is one of experiments/results/wave.json."""
+    record = load_record("wave_earlier")
+    data = json.loads(record.KEPT.read_text(encoding="utf-8"))
+    assert record.PAGE.read_text(encoding="utf-8") == record.page(data), "python experiments/wave_earlier.py"
+    for name, picture in record.pictures(data).items():
+        assert (record.IMAGES / name).read_text(encoding="utf-8") == picture, "python experiments/wave_earlier.py"
 
 
 def test_the_record_is_what_its_runs_said():
