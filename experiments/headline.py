@@ -293,10 +293,10 @@ def _part(name: str, module: ModuleType, record: Mapping[str, Any], again: str |
         notes += "- The package's sources changed between the learning-rate probes and the runs.\n"
     if len(record["code"]["train"]) > 1:
         notes += "- The package's sources changed during the runs.\n"
-    older = [f"This record is of the older world, the sums. It was asked again on puzzles: {_linked(again)}.\n"]
+    older = again and f"This record is of the older world, the sums. It was asked again on puzzles: {_linked(again)}.\n"
     return "\n".join([
         f"## {headline.title}\n",
-        *(older if again else []),
+        *([older] if older else []),
         f"{record['claim']} **{record['outcome'].capitalize()}**. {_whose(headline)}\n",
         situation + "\n",
         f'<picture>\n  <source media="(prefers-color-scheme: dark)" srcset="images/headline-{name}-dark.svg">\n'
