@@ -62,8 +62,8 @@ IMPORTS = re.compile(r"(?:^ +(?:from|import) .*\n)+", re.M)
 HEAD = """# Headlines
 
 This page tests claims of papers in the situations that the methods were made for, such as problems that are never
-solved, stale rollouts, or answers of very different lengths. Each situation is built from the embedded model and its
-sums, small enough for anyone to run again. `python experiments/headline.py page` writes the page from
+solved, stale rollouts, or answers of very different lengths. Each situation is built from the embedded models, their
+sums and puzzles, small enough for anyone to run again. `python experiments/headline.py page` writes the page from
 `experiments/results/headlines/`. Arms, settings, questions, margins and the function that reads the numbers were
 fixed and hashed before the first run (constants that it uses, and words, are not hashed). Learning rates are tuned
 alike, within the budget, unless stated. Runs of all arms share their seeds and cost the same. Settings were searched
@@ -80,8 +80,8 @@ not hold means only that this tiny world does not show it.
 NOT_ASKED = (
     "Two claims could not be asked on puzzles:\n",
     "- TTI grows the number of turns of a dialogue. A puzzle is one question and one answer: no command opens an "
-    "environment that replies, and the base has never seen a second turn. TTI equals its parent there to the last "
-    "digit.",
+    "environment that replies, and the base has never seen a second turn. On the sums, where the same holds, TTI "
+    "equals its parent to the last digit ([An earlier wave](wave_earlier.md)).",
     "- MinPRO and VCPO are for the situation in which old rollouts break a ratio for each token while fresh ones "
     "bear the same learning rate. On the shortest puzzles, with updates of 16 and 32 rollouts, four learning "
     "rates from 6e-5 to 1.5e-4 and one seed that is in no record, old rollouts lost 0.02 to 0.04 more than fresh "
