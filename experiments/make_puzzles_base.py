@@ -16,7 +16,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ from make_base import pace, padded
 
 END = len(puzzles.ALPHABET)      # the one special token: it ends an answer, and pads
 FOLDER = weights.EMBEDDED["tiny-puzzles"]
+CUT = "\0"                       # ends an answer that is only a beginning
 SAMPLES = 64                     # per problem, of which rates.json counts the right ones
 Shares = tuple[float, ...]
 
@@ -98,17 +99,40 @@ def teach(lessons: Lessons, report: int = 0) -> Model:
     return fresh.but(weights={k: v.clone() for k, v in learner.weights().items()})
 
 
+def taught_further(lesson: Callable[[int], Sequence[tuple[str, str]]], steps: int, lr: float, report: int = 0) -> Model:
+    """The shipped base after `steps` more batches of prompts and answers, those of `lesson`(step).
+
+    An answer that ends in `CUT` goes on after it: its end is not taught. The model's record of pass rates and learning
+    rate is dropped, because they are another model's.
+    """
+    shipped = models.load("tiny-puzzles")
+    adam = Adam(betas=(0.9, 0.99), weight_decay=0.01)
+    learner = open_world(shipped, (), lambda *_: None, device="cpu", adam=adam).learner
+    for step in range(steps):
+        seen = learner.update(batch(lesson(step)), imitate, lr=lr * pace(step, steps))
+        if report and (step + 1) % report == 0:
+            print(f"step {step + 1}: loss {seen['loss']:.4f}", file=sys.stderr)
+    extra = {k: v for k, v in shipped.extra.items() if k != "made"}
+    return shipped.but(weights={k: v.clone() for k, v in learner.weights().items()}, extra=extra)
+
+
 def imitate(out: Forward, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of each token: minus its log-probability."""
     return -out.logp, {}
 
 
 def batch(rows: Sequence[tuple[str, str]]) -> Batch:
-    """Prompts and answers as what the learner reads; every token of an answer has the same weight."""
-    tokens, target = padded(rows, puzzles.ALPHABET)
+    """Prompts and answers as what the learner reads; every token of an answer has the same weight.
+
+    The end after an answer that ends in `CUT` is not taught.
+    """
+    tokens, target = padded([(p, a.removesuffix(CUT)) for p, a in rows], puzzles.ALPHABET)
+    for i, (p, a) in enumerate(rows):
+        if a.endswith(CUT):
+            target[i, len(p) + len(a) - len(CUT)] = -1
     mask, zero, each = target >= 0, torch.zeros(tokens.shape), torch.arange(len(rows))
     return Batch(
-        tokens, mask, zero, zero.long(), zero.long(), torch.tensor([len(p) + len(a) + 1 for p, a in rows]),
+        tokens, mask, zero, zero.long(), zero.long(), torch.tensor([len(p + a.removesuffix(CUT)) + 1 for p, a in rows]),
         torch.ones(len(rows)), each, torch.zeros(len(rows)), each, torch.zeros(len(rows)), (),
         weight=mask / mask.sum(),
     )

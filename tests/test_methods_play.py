@@ -25,7 +25,7 @@ from isocost.runs import run as runs
 from isocost.runs import shelf
 from isocost.runs.evaluate import evaluate
 from isocost.runs.run import Job
-from isocost.seams import Pace
+from isocost.seams import Attempts, Pace, Wave
 from isocost.types import Message, Place, Role, Sampling, Score, Segment, Stop
 from isocost.worlds import toy
 from isocost.worlds.setting import Setting
@@ -441,6 +441,58 @@ def test_rc_draws_its_states_evenly_and_spends_half_on_them_at_most():
     for n in (1, 2, 4, 8, 9):
         sizes = [len(run_rc(n=n, slot=slot)[1]) for slot in range(8)]
         assert min(sizes) >= n / 2 and max(sizes) <= n
+
+
+def run_buffered(world, ledger, wave, n=22, slot=2, **settings):
+    attempts = Attempts(play.sample, world, LONG, Wave(1, lambda place: None), Place(7, wave, slot))
+    said = {"room": 2, "reason": "!{summary}", "condense": "?{summary}!{trace}", **settings}
+    return asyncio.run(rc.buffered(world.problems[4], range(n), attempts, ledger, **said))
+
+
+def test_the_buffer_of_rc_goes_on_from_what_the_last_epoch_kept():
+    """Three summaries a wave, of rounds 1 to 3; the next wave starts from one of them and replaces all."""
+    world, ledger = toy.world(), Ledger()
+    world.engine = Listened(world.engine)
+    spell, starts = world.text.decode, set()
+    for wave in range(12):
+        before = [(r.final, int(r.notes[rc.ROUNDS])) for g in ledger.kept[rc.SUMMARIES] for r in g.rollouts]
+        del world.engine.heard[:]
+        made = run_buffered(world, ledger, wave)
+        (group,) = ledger.kept[rc.SUMMARIES]
+        opened = spell(world.engine.heard[0][0].tokens)
+        start = opened.removeprefix("4?").removeprefix("!")
+        rounds = [int(r.notes[rc.ROUNDS]) for r in group.rollouts]
+        depth = rounds[0] - 1
+        starts.add(depth)
+        assert group.place.wave == wave and rounds == [depth + 1, depth + 2, depth + 3]
+        assert (start, depth) in (before or [("", 0)])
+        assert [r.attempt for r in made] == list(range(6, 22)) and len(world.engine.heard) == 2 * 3 + 2
+        assert all(depth <= int(r.cohort.split()[1]) <= depth + 3 and r.problem == world.problems[4] for r in made)
+        assert len({r.cohort for r in made}) == 2
+    assert max(starts) > 6      # deeper than a group's own rounds
+
+
+def test_the_buffer_of_rc_reads_no_summary_of_its_own_wave():
+    world, ledger, other = toy.world(), Ledger(), Ledger()
+    run_buffered(world, ledger, 0, slot=1)
+    first = run_buffered(world, ledger, 0, slot=2)
+    alone = run_buffered(toy.world(), other, 0, slot=2)
+    assert [r.segments[0].tokens.tolist() for r in first] == [r.segments[0].tokens.tolist() for r in alone]
+    assert [g.place.slot for g in ledger.kept[rc.SUMMARIES]] == [1, 2]
+    run_buffered(world, ledger, 1)
+    assert [(g.place.wave, g.place.slot) for g in ledger.kept[rc.SUMMARIES]] == [(1, 2)]
+
+
+def test_the_buffer_of_rc_is_paid_for_and_survives_a_checkpoint():
+    recipe = methods.load("rc").recipe(groups=4, play=play.sample, schedule=partial(rc.buffered, room=2))
+    world = toy.world()
+    ledger, _ = run(recipe, world, 22 * 4 * 3)
+    paid, met = paid_and_met(ledger, world)
+    assert paid == met == 264 and ledger.fates["cancelled"] == 6 * 12
+    stored = ledger.kept[rc.SUMMARIES]
+    again = shelf.groups(json.loads(json.dumps(shelf.data(stored))), world.problems)
+    assert [[(r.final, r.notes) for r in g.rollouts] for g in again] == [
+        [(r.final, r.notes) for r in g.rollouts] for g in stored]
 
 
 def test_rc_compares_attempts_that_share_a_summary_and_credits_nothing_else():

@@ -16,7 +16,9 @@ import make_puzzles_base as make
 from isocost.cli.commands import main
 from isocost.errors import UserError
 from isocost.local import models, weights
+from isocost.planner.learning_rate import starting_rule
 from isocost.steps.settings import setting_with
+from isocost.steps.single import starting_rule_of
 from isocost.tasks import addition, chain, countdown, families, load_problems, puzzles, sums
 from isocost.tasks.drawn import Drawn
 from isocost.tasks.puzzles import Puzzles
@@ -222,6 +224,38 @@ def test_the_shipped_model_states_rates_that_suit_a_study(shipped):
     assert said["never"] == pytest.approx((right == 0).mean(), abs=1e-4) and said["never"] >= 0.1
     assert list(said["level"].values()) == sorted(said["level"].values(), reverse=True)
     assert 0.01 < said["cut"] < 0.1 and rates["max_tokens"] == puzzles.TOKENS
+
+
+def test_the_shipped_model_carries_the_learning_rate_that_its_record_chose(shipped):
+    record = json.loads((HOME / "experiments" / "results" / "puzzles_rate.json").read_text())
+    own = shipped.starting_rate
+    assert own == record["starting_rate"] and "--rates" in own["command"]
+    rule = starting_rule(shipped.parameters, own=own)
+    assert rule.at(own["rollouts"]) == pytest.approx(own["lr"]) and not rule.measured
+    assert rule.at(4 * own["rollouts"]) == pytest.approx(2 * own["lr"])      # the square root of the batch
+    assert starting_rule_of("tiny-puzzles") == rule
+    assert starting_rule_of("tiny") == starting_rule(models.load("tiny").parameters)     # it carries none
+
+
+def test_a_rate_that_is_not_one_is_not_used(shipped):
+    for wrong in ({"lr": "high", "rollouts": 128, "command": ""}, {"lr": 1e-4}, [1e-4]):
+        assert shipped.but(extra={"made": {"starting_rate": wrong}}).starting_rate is None
+    assert shipped.but(extra={"made": "by hand"}).starting_rate is None
+
+
+def test_splits_by_pass_rate_are_default_problems_with_such_rates():
+    known = dict(zip((p.id for p in puzzles.listed(Puzzles())), puzzles.base_rates(), strict=True))
+    for name, (low, high) in puzzles.BASES.items():
+        own = list(puzzles.listed(Puzzles.of(f"puzzles:base={name}")))
+        assert len(own) >= 0.1 * puzzles.COUNT and all(low <= known[p.id] <= high for p in own)
+    chains = list(puzzles.listed(Puzzles.of("puzzles:base=hard,kind=chain,level=4,count=10")))
+    assert len(chains) == 10 and {(p.meta["kind"], p.meta["level"]) for p in chains} == {("chain", 4)}
+    assert str(Puzzles.of("puzzles:base=hard")) == "puzzles:base=hard"
+    for wrong in ("base=odd", "base=hard,seed=1", "base=easy,share=0.5", "base=easy,count=5000"):
+        with pytest.raises(UserError, match="base"):
+            Puzzles.of(f"puzzles:{wrong}")
+    with pytest.raises(UserError, match="none of the"):
+        list(puzzles.listed(Puzzles.of("puzzles:base=very-easy,kind=countdown,length=5,level=4")))
 
 
 def test_the_shipped_model_has_the_rates_it_states(shipped):

@@ -23,6 +23,7 @@ from fixtures.study_records import NASTY, write_json, write_run, write_study
 from isocost import report
 from isocost.errors import UserError
 from isocost.laws.law import Fit, FittedArm, Law
+from isocost.planner.n_growth import n_growth
 from isocost.report import contest, fit, history, outcome, problems, theme
 from isocost.report.html import brief, csv_text, esc, interval, json_in_html, names, rate, sentence, signed, span
 from isocost.report.overview import NEAR, apart, overview_plot
@@ -468,6 +469,15 @@ def test_what_was_sealed_is_shown_and_not_a_plan_made_anew(study: Path, tmp_path
     write_json(again / "plan.json", plan)
     sealed, told = json.loads((again / "forecast.json").read_text()), outcome.outcome_of(load(again))
     assert (told["C"], told["forecast"]["value"]) == (sealed["C"], sealed["value"])
+
+
+def test_whether_the_best_n_grows_is_said_beside_the_frontier(study: Path, page: str, tmp_path: Path):
+    said = n_growth(4000, 100, [10] + [0] * 15 + [90])
+    assert said is not None and said.text not in _part(page, "frontier")
+    copy = shutil.copytree(study, tmp_path / "s")
+    plan = json.loads((copy / "plan.json").read_text(encoding="utf-8"))
+    write_json(copy / "plan.json", {**plan, "growth": said.data()})
+    assert " ".join(sentence(said.text).split()) in " ".join(_part(report.write(copy).read_text(), "frontier").split())
 
 
 def test_a_fallback_is_not_called_best(study: Path, tmp_path: Path):

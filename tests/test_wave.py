@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -108,15 +109,78 @@ def test_one_error_for_every_answer_where_it_is_given():
     assert [x.p for x in shared] == [x.p for x in compare(pair, alpha=0.03).answers]
 
 
-def load_record():
-    spec = importlib.util.spec_from_file_location("wave_record", Path(__file__).parents[1] / "experiments" / "wave.py")
-    record = importlib.util.module_from_spec(spec)
+def load_record(name="wave"):
+    file = Path(__file__).parents[1] / "experiments" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"{name}_record", file)
+    record = sys.modules[f"{name}_record"] = importlib.util.module_from_spec(spec)     # where dataclasses look it up
     spec.loader.exec_module(record)
     return record
 
 
-def test_a_methods_own_sizes_stand_beside_the_waves_where_they_are_others():
+def a_part(label: str, gain: float, rng: np.random.Generator, parent: str = "grpo") -> dict:
+    """A record of a part, with one method and its parent, from runs whose gains are known."""
+    runs = {name: [{"run": x.run, "seed": x.seed, "cost": x.cost.tolist(), "reward": x.reward.tolist(),
+                    "diverged": False, "family": "", "resolution": 0.0} for x in arm(own, rng)]
+            for name, own in ((parent, 0.5), (label, gain))}
+    return {"runs": runs, "design": {"parents": {label: parent}, "sizes": {}, "n": 8, "B": 16, "seeds": [0, 1, 2, 3]},
+            "rates": dict.fromkeys(runs, 1e-4), "bill": {"train": {"runs": 8, "seconds": 3600.0}}, "ended": [],
+            "setting": {"data": "puzzles"}}
+
+
+def test_parts_of_a_world_are_judged_together_each_with_its_own_parent():
+    record, rng = load_record(), np.random.default_rng(3)
+    parts = {"stale": a_part("minpro", 0.7, rng, "cispo"), "grpo": a_part("arrol@schedule.at=10", 0.5, rng),
+             "large": a_part("roc", 0.3, rng)}
+    found = record.judged(parts)
+    assert {record._name(c.method): c.verdict for c in found.changes} | {"arrol": ""} == {
+        "minpro": "better", "arrol": "", "roc": "worse"}
+    assert found.asked == 9 and [c.parent for c in found.changes] == ["stale cispo", "grpo grpo", "large grpo"]
+    assert record.judged({}) is None
+
+
+def test_the_page_begins_with_the_hypothesis_and_lists_misses_first():
+    record, rng = load_record(), np.random.default_rng(3)
+    page = record.page({"puzzles": {"stale": a_part("minpro", 0.7, rng, "cispo"), "large": a_part("roc", 0.3, rng)}})
+    assert "**1 of 4 do**: `minpro` better on puzzles; `arrol` not run" in " ".join(page.split())
+    assert page.index("| `roc`") < page.index("| `minpro`, `max_age=8` | 8, 16 | `cispo` | better (equal cost)")
+    assert "Not run here for lack of time on the machine: siri, dars," in " ".join(page.split())
+
+
+def test_every_method_of_the_earlier_wave_is_in_one_part_but_tti():
     record = load_record()
+    tried = [arm for part in record.PARTS.values() for arm in part.arms]
+    earlier = json.loads(record.EARLIER.read_text(encoding="utf-8"))["design"]["parents"]
+    assert sorted(tried) == sorted(set(earlier) - {"tti"}) and len(set(tried)) == len(tried)
+    for part in record.PARTS.values():
+        named = {methods.load(arm).CARD.parent for arm in part.arms} - set(part.arms)
+        assert len(named) == part.parents
+
+
+@pytest.mark.parametrize("file", sorted(load_record().RESULTS.glob("*.json")), ids=lambda f: f.stem)
+def test_a_parts_record_is_of_its_design(file):
+    """The command is the script's, every arm has every seed, and all cost the same."""
+    record = load_record()
+    world, _, name = file.stem.partition("-")
+    part = json.loads(file.read_text(encoding="utf-8"))
+    assert part["command"] == " ".join(["isocost", "compare", *record.words_of(world, name)])
+    design = part["design"]
+    assert set(part["runs"]) == set(design["labels"])
+    for label, runs in part["runs"].items():
+        assert [r["seed"] for r in runs] == design["seeds"], label
+        assert all(0.8 * design["cost"] < max(r["cost"]) <= 1.05 * design["cost"] for r in runs), label
+
+
+def test_the_page_is_that_of_the_records():
+    """Every number of docs/wave.md and its pictures is one of experiments/results/waves."""
+    record = load_record()
+    found = record.kept()
+    assert record.PAGE.read_text(encoding="utf-8") == record.page(found), "python experiments/wave.py page"
+    for name, picture in record.pictures(found).items():
+        assert (record.IMAGES / name).read_text(encoding="utf-8") == picture, "python experiments/wave.py page"
+
+
+def test_a_methods_own_sizes_stand_beside_the_waves_where_they_are_others():
+    record = load_record("wave_earlier")
     assert [record.own_sizes(name, 8, 16) for name in ("grpo", "mcgrpo", "dots", "scalerl")] == [
         "", "n = 9", "B = 8", "n = 16, B = 48",
     ]
@@ -125,7 +189,7 @@ def test_a_methods_own_sizes_stand_beside_the_waves_where_they_are_others():
 
 
 def test_a_wave_at_own_sizes_says_so_and_the_sizes():
-    record = load_record()
+    record = load_record("wave_earlier")
     data = json.loads(record.KEPT.read_text(encoding="utf-8"))
     data["design"]["sizes"] = {"brpo": [36, 16]}
     page = record.page(data)
@@ -135,7 +199,7 @@ def test_a_wave_at_own_sizes_says_so_and_the_sizes():
 
 def test_the_page_names_the_methods_whose_needs_fail_on_its_problems(tmp_path):
     """Those of the wave that `isocost profile` lists, by the titles of their cards, and no others."""
-    record = load_record()
+    record = load_record("wave_earlier")
     data = json.loads(record.KEPT.read_text(encoding="utf-8"))
     with pytest.raises(SystemExit) as end:
         command(args=["profile", "--data", data["setting"]["data"], "--out", str(tmp_path)])
@@ -148,17 +212,17 @@ def test_the_page_names_the_methods_whose_needs_fail_on_its_problems(tmp_path):
     assert set(re.split(", | and ", names)) == {methods.load(name).CARD.title for name in fail}
 
 
-def test_the_page_is_that_of_the_record():
-    """Every number of docs/wave.md and its pictures is one of experiments/results/wave.json."""
-    record = load_record()
+def test_the_earlier_page_is_that_of_its_record():
+    """Every number of docs/wave_earlier.md and its pictures is one of experiments/results/wave.json."""
+    record = load_record("wave_earlier")
     data = json.loads(record.KEPT.read_text(encoding="utf-8"))
-    assert record.PAGE.read_text(encoding="utf-8") == record.page(data), "python experiments/wave.py"
+    assert record.PAGE.read_text(encoding="utf-8") == record.page(data), "python experiments/wave_earlier.py"
     for name, picture in record.pictures(data).items():
-        assert (record.IMAGES / name).read_text(encoding="utf-8") == picture, "python experiments/wave.py"
+        assert (record.IMAGES / name).read_text(encoding="utf-8") == picture, "python experiments/wave_earlier.py"
 
 
 def test_the_record_is_what_its_runs_said():
-    """The answers of the record are those of its p-values: as many believed as the rule keeps."""
+    """The answers of the earlier record are those of its p-values: as many believed as the rule keeps."""
     home = Path(__file__).parents[1]
     found = json.loads((home / "experiments" / "results" / "wave.json").read_text(encoding="utf-8"))["found"]
     p = [a["p"] for c in found["changes"] for a in c["answers"]]

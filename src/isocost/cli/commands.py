@@ -191,7 +191,7 @@ def fit(study: Path, metric: str | None, as_json: bool) -> None:
 @click.option("--out", type=FOLDER, help="the run's folder  [default: runs/METHOD-SEED]")
 @click.option("--rollouts", "-n", type=SOME, help="n: per problem  [default: the method's own, 8 as a rule]")
 @click.option("--groups", "-B", type=SOME, help="B: problems per update  [default: the method's own, 16 as a rule]")
-@click.option("--lr", type=POSITIVE, help="learning rate  [default: assumed from the model's size and n B]")
+@click.option("--lr", type=POSITIVE, help="learning rate  [default: the model's own or assumed from its size, by n B]")
 @click.option(
     "--set",
     "sets",

@@ -56,6 +56,7 @@ CONFIG = Keys({     # of config.json; the bounds are far above any model, and ke
     "rms_norm_eps": POSITIVE, "tie_word_embeddings": bool, "model_type": str, "hidden_act": str,
     "use_sliding_window": bool | None, "mlp_bias": bool, "attention_bias": bool, "eos_token_id": ENDS, "alphabet": str,
 })
+STARTING_RATE = Keys({"lr": POSITIVE, "rollouts": Count, "command": str})
 INDEX = Keys({"weight_map": Filled(dict[str, str])})
 SPELLING = Either((str, Keys({"content": str}), None))
 TOKENIZERS = {
@@ -82,6 +83,13 @@ class Model:
     @property
     def parameters(self) -> int:
         return sum(w.numel() for w in self.weights.values())
+
+    @property
+    def starting_rate(self) -> Mapping[str, Any] | None:
+        """The learning rate that its maker measured: `lr` at `rollouts` per update, and the `command`; None if none."""
+        made = self.extra.get("made")
+        own = made.get("starting_rate") if isinstance(made, Mapping) else None
+        return None if own is None or flaw(own, STARTING_RATE) else own
 
     def but(self, **changes: Any) -> Model:
         return replace(self, **changes)

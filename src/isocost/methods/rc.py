@@ -9,22 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isocost import chance
 from isocost.errors import UserError
 from isocost.methods import Card, grpo
 from isocost.parts import loss
 from isocost.parts.play import sample
-from isocost.seams import Pace, Recipe
+from isocost.seams import Attempts, Pace, Recipe
 from isocost.traits import bounds, trait
-from isocost.types import Message, Place, Problem, Rollout, Segment
+from isocost.types import Group, Message, Place, Problem, Rollout, Segment
 from isocost.world import World
 
+if TYPE_CHECKING:
+    from isocost.ledger import Ledger
+
 CARD = Card("Reasoning Cache", "2602.03773", 2026, "grpo", "Accuracy rises with rounds to four times those trained on.")
+SUMMARIES, ROUNDS = "summaries", "rounds"    # the ledger keeps summaries under this name; rounds since the problem
 
 
 @trait("one_call", "casts_roles", "not_as_posed")
@@ -46,22 +50,82 @@ async def play(
         return await sample(problem, attempts, world, pace, place, start)
     rng = chance.generator(place.seed, chance.Purpose.FORK, place.purpose, place.wave, place.slot, *attempts[:1])
     chosen = sorted(rng.permutation(min(rounds, len(attempts) // 4) + 1)[:states].tolist())
-    posed, summary, ours = [problem], "", iter(attempts)
-    for _ in range(chosen[-1]):
-        (trace,) = await sample(posed[-1], [next(ours)], world, pace, place)
+
+    async def say(posed: Problem, numbers: Sequence[int], most: int = 0) -> list[Rollout]:
+        return await sample(posed, numbers, world, replace(pace, max_tokens=most) if most else pace, place)
+
+    ours = iter(attempts)
+    posed, _ = await _rounds(problem, ours, say, chosen[-1], "", room, reason, condense)
+    return await _branched(problem, list(ours), say, posed, chosen, 0)
+
+
+Say = Callable[..., Awaitable[list[Rollout]]]       # (problem, attempts, most tokens or 0) -> rollouts
+
+
+async def _rounds(
+    problem: Problem, numbers: Iterator[int], say: Say, count: int, summary: str, room: int, reason: str, condense: str
+) -> tuple[list[Problem], list[Rollout]]:
+    """The problem as posed before and after each of `count` rounds from a summary, and the summaries' rollouts."""
+    posed, said = [_posed(problem, reason, summary)], []
+    for _ in range(count):
+        (trace,) = await say(posed[-1], [next(numbers)])
         asked = _added(problem, _filled(condense, summary=summary, trace=trace.final))
-        (said,) = await sample(asked, [next(ours)], world, replace(pace, max_tokens=room), place)
-        summary = said.final
+        said += await say(asked, [next(numbers)], room)
+        summary = said[-1].final
         posed.append(_posed(problem, reason, summary))
-    left = list(ours)
+    return posed, said
+
+
+async def _branched(
+    problem: Problem, left: Sequence[int], say: Say, posed: Sequence[Problem], chosen: Sequence[int], depth: int
+) -> list[Rollout]:
+    """These attempts, dealt over the chosen states; each state is a cohort, named by its rounds since the problem."""
     dealt = [left[len(left) * k // len(chosen) : len(left) * (k + 1) // len(chosen)] for k in range(len(chosen))]
-    made = await asyncio.gather(*(
-        sample(posed[state], numbers, world, pace, place) for state, numbers in zip(chosen, dealt, strict=True)
-    ))
+    made = await asyncio.gather(*(say(posed[state], own) for state, own in zip(chosen, dealt, strict=True)))
     return [
-        r.but(problem=problem, cohort=f"round {state}")
+        r.but(problem=problem, cohort=f"round {depth + state}")
         for state, rollouts in zip(chosen, made, strict=True) for r in rollouts
     ]
+
+
+@trait("in_parts", "casts_roles", "not_as_posed")
+@bounds(rounds="[1, inf)", states="[1, inf)", room="[1, inf)")
+async def buffered(
+    problem: Problem, attempts: Sequence[int], play: Attempts, ledger: Ledger, *,
+    rounds: int = 3, states: int = 2, room: int = 256, reason: str = "{summary}", condense: str = "{summary}{trace}",
+) -> list[Rollout]:
+    """`rc.play` as a schedule that starts from earlier summaries: the paper's summary replay buffer.
+
+    The ledger keeps the summaries of a problem's latest rounds. When the problem is drawn again, one of them, each
+    equally likely, is the start instead of the problem as posed, and the summaries of `rounds` more rounds replace
+    them: the horizon grows by up to `rounds` per epoch. All rounds are played, also those after the last state drawn.
+    Settings are those of `rc.play`; `play` itself must sample plainly. Waves that overlap read what earlier ones kept.
+    """
+    place = play.place
+    rng = chance.generator(place.seed, chance.Purpose.FORK, place.purpose, place.wave, place.slot, *attempts[:1])
+    known = [g for g in ledger.kept[SUMMARIES] if g.problem.id == problem.id and g.place.wave < place.wave]
+    depth, summary = 0, ""
+    if known:
+        latest = max(known, key=_when).rollouts
+        start = latest[int(rng.integers(len(latest)))]
+        depth, summary = int(start.notes[ROUNDS]), start.final  # type: ignore[arg-type]
+    count = min(rounds, len(attempts) // 4)
+    chosen = sorted(rng.permutation(count + 1)[:states].tolist())
+
+    async def say(posed: Problem, numbers: Sequence[int], most: int = 0) -> list[Rollout]:
+        return await play(posed, numbers, max_tokens=most)
+
+    ours = iter(attempts)
+    posed, said = await _rounds(problem, ours, say, count, summary, room, reason, condense)
+    if said:
+        noted = tuple(r.but(problem=problem, notes={ROUNDS: float(depth + k)}) for k, r in enumerate(said, 1))
+        others = [g for g in ledger.kept[SUMMARIES] if not any(g is old for old in known)]
+        ledger.kept[SUMMARIES] = sorted([*others, Group(problem, noted, place)], key=_when)
+    return await _branched(problem, list(ours), say, posed, chosen, depth)
+
+
+def _when(group: Group) -> tuple[int, int]:
+    return group.place.wave, group.place.slot
 
 
 def _added(problem: Problem, words: str) -> Problem:

@@ -75,10 +75,11 @@ def plan_pilot(
     if not evaluation_share > 0:
         raise UserError(f"expected an evaluation share above 0, got {evaluation_share:g}")
     prices = Prices.of(profile, parameters)
+    rate = rate or starting_rule(prices.parameters or 1e8, own=profile.get("starting_rate"))
     search = _PilotSearch(
         preset, budget, seed, prices, timing or expected_timing(profile, evaluation.problems, evaluation.samples),
-        evaluation, evaluation_share, most_samples, attempts, rate or starting_rule(prices.parameters or 1e8), sd,
-        worth, int(profile.get("pool") or 0), *_live_n(profile, shape.grid),
+        evaluation, evaluation_share, most_samples, attempts, rate, sd, worth,
+        int(profile.get("pool") or 0), *_live_n(profile, shape.grid),
     )
     if budget is None:
         return search.pilot(shape, shape.C, shape.train_C)

@@ -7,7 +7,7 @@ and the largest batch of the grid. The prior of the exponent is the square root 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import exp, inf, log, sqrt
 from typing import Any
@@ -94,11 +94,19 @@ def given(lr0: float, reference: int, exponent: float = EXPONENT) -> RateRule:
     return RateRule(lr0, reference, exponent, why=why)
 
 
-def starting_rule(parameters: float, reference: int = 256) -> RateRule:
-    """The rule that a probe starts from, by the model's size alone: rates that worked at 0.1M, 135M and 7B parameters.
+def starting_rule(
+    parameters: float, reference: int = 256, own: Mapping[str, Any] | None = None
+) -> RateRule:
+    """The rule that a probe starts from: the model's `own` rate, else by its size alone.
 
-    Such rates fall as models grow. The probe corrects errors up to a factor of four.
+    `own` is what the model's maker measured (`isocost.local.weights.Model.starting_rate`): `lr` at `rollouts` per
+    update. Otherwise the rate follows from those that worked at 0.1M, 135M and 7B parameters; such rates fall as models
+    grow. The probe corrects errors up to a factor of four.
     """
+    if own is not None:
+        lr0 = float(own["lr"]) * (reference / int(own["rollouts"])) ** EXPONENT
+        return RateRule(lr0, reference, EXPONENT, why="measured by the model's maker on its own problems: "
+                        f"{_rule(lr0, reference, EXPONENT)}; not measured here yet")
     x, y = zip(*((log(p), log(lr)) for p, lr in _STARTS), strict=True)
     lr0 = exp(float(np.interp(log(parameters), x, y))) * (reference / 256) ** EXPONENT
     lr0 = float(f"{lr0:.2g}")

@@ -71,21 +71,25 @@ def pass_at_k(rows: Rows, alt_text: str, before: str = "before training") -> Spe
     return finish(alt.layer(*layers), alt_text, 400, zoom=True)
 
 
-def by_rounds(rows: Rows, trained: int, alt_text: str, before: str = "before training") -> Spec:
-    """rows: arm, run, rounds, reward. For each arm its mean over the rounds before an answer, and as a band what lies
-    between its runs; a line marks the rounds `trained` on. `before` is an arm."""
+def by_rounds(rows: Rows, trained: int | None, alt_text: str, before: str = "before training",
+              title: str = "rounds of thinking and summing up before the answer") -> Spec:
+    """rows: arm, run, rounds, reward. For each arm its mean over the rounds before an answer, or what `title` says, and
+    as a band what lies between its runs; a line marks the rounds `trained` on, if given. `before` is an arm."""
     color, shape = _of_arms(rows, before)
     pick = alt.selection_point(fields=["arm"], bind="legend", name="pick")
-    x = alt.X("rounds:Q", title="rounds of thinking and summing up before the answer",
+    x = alt.X("rounds:Q", title=title,
               axis=alt.Axis(values=sorted({r["rounds"] for r in rows}), format="d"))
     seen, faint = (alt.condition(pick, alt.value(a), alt.value(b)) for a, b in ((1.0, 0.08), (0.16, 0.02)))
     by = alt.Chart(data_of(rows)).transform_aggregate(
         groupby=["arm", "rounds"], reward="mean(reward)", low="min(reward)", high="max(reward)")
     tips = ["arm:N", "rounds:Q", *(alt.Tooltip(f"{v}:Q", format=".3f") for v in ("reward", "low", "high"))]
     y, mark = reward_axis(), alt.Chart(data_of([{"rounds": trained, "text": "trained on up to here"}]))
-    layers = [
+    marks = [
         mark.mark_rule(strokeDash=[3, 3], color="var(--soft)").encode(x=x),
         mark.mark_text(align="left", dx=6, color="var(--soft)").encode(x=x, y=alt.value(10), text="text:N"),
+    ]
+    layers = [
+        *(marks if trained is not None else ()),
         by.mark_area().encode(x=x, y=alt.Y("low:Q", title="held-out reward"), y2="high:Q", color=color,
                               opacity=faint),
         by.mark_line(strokeWidth=2.2).encode(x=x, y=y, color=color, opacity=seen),

@@ -273,7 +273,7 @@ def frontier(study: Study) -> Section:
     title, law = "Best n at each compute", law_of(study)
     if law is not None and not law.arms:
         why = law.refused.reason if law.refused else "No n has a curve"
-        return Section("frontier", title, p(sentence(why), cls="lead"))
+        return Section("frontier", title, join(p(sentence(why), cls="lead"), _growth(study)))
     if law is None:
         return Section("frontier", title, no_law(study))
     low, end = law.range
@@ -295,7 +295,14 @@ def frontier(study: Study) -> Section:
     fence = end if top > end else None
     spec = charts.frontier(rows, observed, reach_of(study), alt_text)
     plot = figure("frontier", spec, alt_text, caption, rows)
-    return Section("frontier", title, join(_set_sentence(study, law), plot, _which(study, law, low, top, fence)))
+    return Section("frontier", title, join(
+        _set_sentence(study, law), _growth(study), plot, _which(study, law, low, top, fence)))
+
+
+def _growth(study: Study) -> Safe:
+    """Whether the best n is likely to grow with compute on such problems; empty in records of earlier versions."""
+    said = as_dict(study["plan"].get("growth")).get("text")
+    return p(sentence(said)) if said else join()
 
 
 def _records(points: Sequence[Data]) -> list[Data]:

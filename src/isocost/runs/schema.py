@@ -93,6 +93,7 @@ PROFILE = Keys({
     "assign": list[float], "report": list[float],
     "graded": bool, "rewards": list[float], "tallies": Each(Each(tuple[float, int])), "unsolved": float,
     "h": float, "exact": bool, "solutions": NUMBER, "cost": Costs,
+    "starting_rate": Keys({"lr": float, "rollouts": Size, "command": str}),
     "lost": Costs, "seconds": float, "examples": Each(SAID),
     "bands": Each(Keys({}, {"band": str, "problems": int, "assigned": NUMBER, "reported": NUMBER})),
 })

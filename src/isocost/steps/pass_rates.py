@@ -94,6 +94,7 @@ async def pass_rates(
     described = {
         "model": setting.model,
         "parameters": opened.world.learner.parameters,
+        **({"starting_rate": dict(own)} if (own := opened.world.extra["model"].starting_rate) else {}),
         "problems": len(pool),
         "pool": len(opened.sides.train),
         "select": len(opened.sides.select),

@@ -174,7 +174,7 @@ def _plan_pilot(
     held_out = known["select"] + known["audit"]
     rate = None
     if lr is not None or exponent is not None:
-        start = starting_rule(known["parameters"])
+        start = starting_rule(known["parameters"], own=known.get("starting_rate"))
         rate = given(lr or start.lr0, start.reference, start.exponent if exponent is None else exponent)
     return plan_pilot(
         known,

@@ -15,7 +15,7 @@ from isocost.jsonfile import TAIL
 from isocost.planner.afford import EVALUATION_SHARE
 from isocost.planner.budget import Bill, Budget, Machine, Prices, expected_timing
 from isocost.planner.evaluation import points
-from isocost.planner.learning_rate import starting_rule
+from isocost.planner.learning_rate import RateRule, starting_rule
 from isocost.planner.study_runs import warmup
 from isocost.recipe import describe
 from isocost.runs.files import tail
@@ -54,9 +54,9 @@ def train_one(
     """Train one method on one setting, in `out` (default runs/METHOD-SEED); a run that is there is continued.
 
     budget: what training may spend, with a unit ("20k-rollouts", "30m"). rollouts, groups: n and B, the method's own
-    where they are None. lr: learning rate, else assumed from the model's size and n B. sets: "SEAM.NAME=VALUE".
-    evaluations: points of compute with a held-out reward. save_every: updates between checkpoints beside those.
-    A dry run samples a few completions, writes what they cost to `out`/dry-run.json and returns the cost.
+    where they are None. lr: learning rate, else the model's own or assumed from its size, by n B. sets:
+    "SEAM.NAME=VALUE". evaluations: points of compute with a held-out reward. save_every: updates between checkpoints
+    beside those. A dry run samples a few completions, writes what they cost to `out`/dry-run.json and returns the cost.
 
     Raises:
         UserError: for a method, a setting or a budget that cannot be used, before anything is trained.
@@ -79,7 +79,7 @@ def train_one(
     if spend.unit == "rollouts" and spend.amount < size:
         whose = "" if rollouts and groups else f", {method}'s own sizes where you gave none: give a smaller -n or -B"
         raise UserError(f"a budget of {spend} does not pay for one update of n B = {n} x {B} = {size}{whose}")
-    lr = lr if lr is not None else starting_rule(parameters_of(setting.model)).at(size)
+    lr = lr if lr is not None else starting_rule_of(setting.model).at(size)
     steps = int(spend.amount // size) if spend.unit == "rollouts" else 0
     job = Job(
         name=out.name if out else f"{Path(method).stem}-{seed}",
@@ -155,11 +155,12 @@ def expected_bill(job: Job, spend: Budget, evaluations: int, known: Mapping[str,
     return prices.bill([(job.n, job.B, size * updates, 2 + evaluations)], timing)
 
 
-def parameters_of(model: str) -> int:
-    """The number of weights of a model, which is loaded."""
+def starting_rule_of(model: str) -> RateRule:
+    """The learning rates of a run outside a study: the model's own, else by its size. The model is loaded."""
     from isocost.local.models import load
 
-    return sum(w.numel() for w in load(model).weights.values())
+    loaded = load(model)
+    return starting_rule(loaded.parameters, own=loaded.starting_rate)
 
 
 OPTIONS = {

@@ -7,18 +7,21 @@ with a heavy tail of lengths, because a search may take many wrong turns. Steps 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 from numpy.random import Generator
 
 from isocost import chance
 from isocost.errors import UserError
-from isocost.tasks import addition, chain, countdown
+from isocost.tasks import addition, chain, countdown, sums
 from isocost.tasks.drawn import END, STEP, Drawn
 from isocost.types import Message, Problem
 
@@ -27,6 +30,8 @@ ALPHABET = "0123456789+-*=%,!" + STEP + END
 LEVELS, LENGTHS = 4, 5
 WEIGHTS = (5, 4, 3, 2, 1)        # of the lengths, where the option is not given: long problems are rarer
 COUNT = 1200                     # problems, where the option is not given
+BASES = sums.BASES                # pass rates of the base, by split: the same for both families
+RATES = Path(__file__).parent.parent / "local" / "puzzles" / "rates.json"
 TOKENS = 128                     # of a completion, by default: cuts some of the long searches
 TRIES = 100                      # draws in a row that give a known problem, after which there are no more
 _DRAW, _POOL = 101, 102          # addresses of random numbers
@@ -42,6 +47,7 @@ class Puzzles:
     share: float = 0.0            # share of the problems that are made of the numbers of one small common pool
     count: int = COUNT
     seed: int = 0                 # of the draw, and of the pool
+    base: str = ""                # "hard", "easy" or "very-easy": by the embedded base's measured pass rate
 
     @classmethod
     def of(cls, name: str) -> Puzzles:
@@ -74,13 +80,18 @@ class Puzzles:
             (not 0 <= self.share <= 1, f"share is 0 to 1, not {self.share}"),
             (self.count < 1, f"count is at least 1, not {self.count}"),
             (self.seed < 0, f"seed is at least 0, not {self.seed}"),
+            (self.base not in ("", *BASES), f"base is hard, easy or very-easy, not {self.base!r}"),
+            (bool(self.base) and (self.share != 0 or self.seed != 0 or self.count > COUNT),
+             f"base={self.base} is known for the first {COUNT} problems of seed 0 without share"),
         ]
         for bad, why in wrong:
             if bad:
                 raise UserError(f"puzzles: {why}")
 
 
-_READ: dict[str, tuple[Callable[[str], Any], str]] = {"kind": (str, "a name"), "share": (float, "a number")}
+_READ: dict[str, tuple[Callable[[str], Any], str]] = {
+    "kind": (str, "a name"), "base": (str, "a name"), "share": (float, "a number"),
+}
 
 
 def _written(value: object) -> str:
@@ -90,8 +101,12 @@ def _written(value: object) -> str:
 def listed(which: Puzzles) -> Iterator[Problem]:
     """The problems, all different; a smaller `count` gives the first of them.
 
-    Raises UserError when there are fewer than `count`.
+    With `base` they are those of the default problems that the base solves so often and that fit the other options.
+    Raises UserError when there are fewer than `count`, and with `base` if there is none.
     """
+    if which.base:
+        yield from _by_base(which)
+        return
     rng = chance.generator(which.seed, chance.Purpose.CHOOSE, _DRAW)
     kinds = [which.kind] if which.kind else list(KINDS)
     levels = [which.level] if which.level else list(range(1, LEVELS + 1))
@@ -110,6 +125,30 @@ def listed(which: Puzzles) -> Iterator[Problem]:
             raise UserError(f"{which}: only {len(known)} different problems were found; lower count")
         known.add(drawn.prompt)
         yield problem(kind, level, length, drawn)
+
+
+def _by_base(which: Puzzles) -> Iterator[Problem]:
+    """The default problems of one split by pass rate, and of the kind, length and level that are asked for."""
+    low, high = BASES[which.base]
+    asked = [(key, value) for key, value in (("kind", which.kind), ("length", which.length), ("level", which.level))
+             if value]
+    some = [p for p, rate in zip(listed(Puzzles()), base_rates().tolist(), strict=True)
+            if low <= rate <= high and all(p.meta[key] == value for key, value in asked)]
+    if not some:
+        raise UserError(f"{which}: none of the {COUNT} default problems is of this kind, length, level and pass rate")
+    yield from some[: which.count]
+
+
+@cache
+def base_rates() -> ndarray:
+    """(COUNT,) share right of 64 samples of the embedded base at temperature 1, of the default problems.
+
+    Raises UserError when the base has not been measured.
+    """
+    if not RATES.exists():
+        raise UserError(f"{RATES.name} is missing; make the base with: python experiments/make_puzzles_base.py")
+    known = json.loads(RATES.read_text(encoding="utf-8"))
+    return np.array(known["right"]) / known["samples"]
 
 
 def draw(rng: Generator, kind: str, level: int, length: int, pool: Any = None) -> Drawn:
