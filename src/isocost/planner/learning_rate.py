@@ -22,6 +22,7 @@ EDGES = (0.5, 2.0)               # rates at which the smallest and the largest n
 EXPONENT, EXPONENT_SD = 0.5, 0.25
 NOISE = 0.02                     # assumed run-to-run standard deviation of held-out reward of one short run
 
+ASSUMED = 1e8       # parameters of a model whose size is not known
 # Starting points of a probe: (parameters, lr at 256 rollouts per update), interpolated in log-log.
 _STARTS = ((1e5, 3e-4), (1.35e8, 2e-5), (7e9, 5e-7))
 
@@ -94,15 +95,19 @@ def given(lr0: float, reference: int, exponent: float = EXPONENT) -> RateRule:
     return RateRule(lr0, reference, exponent, why=why)
 
 
-def starting_rule(parameters: float, reference: int = 256) -> RateRule:
+def starting_rule(parameters: float | None, reference: int = 256) -> RateRule:
     """The rule that a probe starts from, by the model's size alone: rates that worked at 0.1M, 135M and 7B parameters.
 
-    Such rates fall as models grow. The probe corrects errors up to a factor of four.
+    Such rates fall as models grow. The probe corrects errors up to a factor of four. A model of unknown size is
+    assumed to have 1e8 parameters.
     """
+    size = f"the model's size ({parameters:.2g} parameters)" if parameters else (
+        f"a model of {ASSUMED:.0e} parameters, as this one's size is not known (--parameters, or --lr, sets it)")
+    parameters = parameters or ASSUMED
     x, y = zip(*((log(p), log(lr)) for p, lr in _STARTS), strict=True)
     lr0 = exp(float(np.interp(log(parameters), x, y))) * (reference / 256) ** EXPONENT
     lr0 = float(f"{lr0:.2g}")
-    return RateRule(lr0, reference, EXPONENT, why=f"assumed from the model's size ({parameters:.2g} parameters): "
+    return RateRule(lr0, reference, EXPONENT, why=f"assumed from {size}: "
                     f"{_rule(lr0, reference, EXPONENT)}; not measured yet")
 
 

@@ -14,7 +14,7 @@ from isocost.meter import LOST, TRAIN
 from isocost.planner import pilot as pilots
 from isocost.planner import rollouts as plans
 from isocost.planner.afford import EVALUATION_SHARE, MOST_SAMPLES, plan_pilot
-from isocost.planner.budget import Bill, Budget, Machine, measure_timing
+from isocost.planner.budget import UNTIMED, Bill, Budget, Machine, measure_timing
 from isocost.planner.evaluation import EvaluationPlan
 from isocost.planner.learning_rate import RateRule, given, starting_rule
 from isocost.planner.rollouts import prescribe
@@ -29,6 +29,7 @@ from isocost.steps.pilot import measured, refuse_sealed, write_pilot
 from isocost.steps.results import PilotPlan, Plan
 from isocost.steps.settings import workers_of
 from isocost.types import Cost
+from isocost.words import word
 
 
 @writes()
@@ -64,7 +65,7 @@ def plan(
     """
     home = opened(study)
     shape = any(x is not None for x in (size, lr, lr_exponent, groups, fixed_batch, samples, evaluation_share))
-    if not home.source.can(Can.PILOT):
+    if not (home.source.can(Can.PILOT) or home.has("profile.json")):
         return imported.planned(home, budget, price, devices, others=shape or metric is not None)
     known = home.read("profile.json", "profile")
     if samples is not None and known["exact"]:
@@ -127,8 +128,14 @@ def pilot_plan(home: Home) -> PilotPlan:
         units=data.get("units"),
         profiled=cost.get("rollouts", 0),
         overridden=_overridden(home, planned),
+        elsewhere=_elsewhere(home),
         folder=home.path,
     )
+
+
+def _elsewhere(home: Home) -> str:
+    """What to do with the planned runs where isocost cannot launch them; empty where it can."""
+    return "" if home.source.can(Can.PILOT) else home.source.lacks[Can.PILOT].format(path=word(home.path))
 
 
 def prescription(home: Home) -> Plan:
@@ -189,6 +196,7 @@ def _plan_pilot(
         attempts=attempts_of(home.metric),
         evaluation_share=evaluation_share,
         most_samples=samples or max(home.setting.samples, MOST_SAMPLES),
+        timing=None if home.source.can(Can.PILOT) else UNTIMED,
     )
 
 
