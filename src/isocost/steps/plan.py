@@ -133,6 +133,11 @@ def pilot_plan(home: Home) -> PilotPlan:
     )
 
 
+def _exported(home: Home) -> str:
+    return (f"the training is for a trainer of yours, and no forecast of it is sealed: `isocost export "
+            f"{word(home.path)} --to ...` writes the prescription as its configuration")
+
+
 def _elsewhere(home: Home) -> str:
     """What to do with the planned runs where isocost cannot launch them; empty where it can."""
     return "" if home.source.can(Can.PILOT) else home.source.lacks[Can.PILOT].format(path=word(home.path))
@@ -183,7 +188,7 @@ def _plan_pilot(
     if lr is not None or exponent is not None:
         start = starting_rule(known["parameters"])
         rate = given(lr or start.lr0, start.reference, start.exponent if exponent is None else exponent)
-    return plan_pilot(
+    planned = plan_pilot(
         known,
         preset=size,
         budget=budget,
@@ -198,12 +203,23 @@ def _plan_pilot(
         most_samples=samples or max(home.setting.samples, MOST_SAMPLES),
         timing=None if home.source.can(Can.PILOT) else UNTIMED,
     )
+    if home.source.can(Can.PILOT):
+        return planned
+    return replace(planned, pilot_bill=_not_here(planned.pilot_bill), train_bill=_not_here(planned.train_bill))
+
+
+def _not_here(bill: Bill) -> Bill:
+    """A bill without memory and disk, which are those of isocost's own trainer."""
+    return replace(bill, memory_mb=None, disk_mb=None)
 
 
 def _prescription(home: Home, planned: pilots.PilotPlan) -> plans.Plan:
     pool = home.read("profile.json", "profile")["pool"]
     if planned.direct:
-        return prescribe(None, planned.rate, planned.budget, planned.timing, pilot=planned, problems=pool)
+        made = prescribe(None, planned.rate, planned.budget, planned.timing, pilot=planned, problems=pool)
+        if home.source.can(Can.TRAIN):
+            return made
+        return replace(made, bill=_not_here(made.bill), flags=(_exported(home), *made.flags))
     law = Law.of(home.read("law.json", "fit"))
     rule = RateRule.of(home.read("rate.json", "pilot"))
     seen = curves(home.path, home.metric)

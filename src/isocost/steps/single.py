@@ -29,6 +29,7 @@ from isocost.steps.results import RunCost, RunEnd
 from isocost.units import of_run
 from isocost.words import counted
 from isocost.worlds.setting import Opened, Setting
+from isocost.worlds.spec import Ability, spec_of
 
 SHOWN = 8       # warnings of the reward's check that are listed
 
@@ -159,6 +160,7 @@ def parameters_of(model: str) -> int:
     """The number of weights of a model, which is loaded."""
     from isocost.local.models import load
 
+    spec_of(model).require(Ability.LEARN)
     return sum(w.numel() for w in load(model).weights.values())
 
 

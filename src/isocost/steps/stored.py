@@ -32,13 +32,16 @@ RULE = passrate.RULE
 @writes(new=True)
 def profile_completions(
     out: Path, file: Path, *, columns: Sequence[str] = (), model: str | None = None, parameters: float | None = None,
-    held_out: float = 0.2, skip_broken: bool = False, seed: int = 0, method: str | None = None, price: str | None = None,
-    samples: int = 4,
+    held_out: float = 0.2, skip_broken: bool = False, seed: int = 0, method: str | None = None,
+    price: str | None = None, samples: int = 4, temperature: float | None = None, top_p: float = 1.0, top_k: int = 0,
+    max_tokens: int | None = None,
 ) -> Profile:
     """Start a study in `out` from stored completions: pass@k, dead groups, lengths and the recipe that follows.
 
     columns: NAME=COLUMN where a column has another name than usual. model: what wrote them, as a label; parameters: its
     size. held_out: the share of the problems, or their number, that training will hold out. price: per token.
+    temperature, top_p, top_k, max_tokens: how they were sampled, and how training will sample; by default 1, 1, all,
+    and the longest completion.
 
     Every problem counts with the same number of attempts: the number that uses most of the completions. Problems with
     fewer are left out, and so are attempts beyond it; `found` says how many.
@@ -54,13 +57,16 @@ def profile_completions(
     cost = None if price is None else TokenPrice.parse(price)
     there = read_completions(file, mapped, skip_broken=skip_broken)
     setting = Setting(
-        model or UNNAMED, str(file), held_out=held_out, skip_broken=skip_broken, samples=samples, kernels="torch",
+        model or UNNAMED, str(file), held_out=held_out, skip_broken=skip_broken, samples=samples,
+        temperature=temperature or 1.0, top_p=top_p, top_k=top_k, max_tokens=max_tokens or _longest(there),
     )
     asked = {"seed": seed, "method": method, "profiled": len(there.problems), "source": STORED.name,
              "columns": dict(sorted(mapped.items())), "digest": records.file_hash(file)}
     check(out, setting, **asked)
     if not (out / "profile.json").exists():
         described = _described(there, file, seed, held_out) | {"model": model or UNNAMED, "parameters": parameters}
+        if temperature is None:
+            described["found"].append("temperature 1 assumed: --temperature names the one they were sampled at")
         if cost is not None:
             described["money"] = cost.of(_total(there)).data()
         whole = with_recipe(described, method)
@@ -110,8 +116,9 @@ def _attempts(file: Path, counts: Sequence[int]) -> int:
     many = Counter(counts)
     best = max((m for m in many if m >= LEAST), key=lambda m: (m * sum(k >= m for k in counts), m), default=0)
     if not best:
-        raise UserError(f"{file} has no problem with {LEAST} attempts or more that have a reward: a profile needs several "
-                        "attempts per problem (rows with the same value in the problem's column; --map problem=COLUMN)")
+        raise UserError(f"{file} has no problem with {LEAST} attempts or more that have a reward: a profile needs "
+                        "several attempts per problem, in rows with the same value in the problem's column (--map "
+                        "problem=COLUMN)")
     return best
 
 
@@ -133,8 +140,8 @@ def _lacking(there: Completions, with_tokens: int, every: int, m: int) -> list[s
     elif with_tokens < every:
         lines.append(f"token counts of {with_tokens} of {every} completions: lengths are of these")
     if m < RULE:
-        lines.append(f"{m} attempts per problem: the regime's rule (at most one right of {RULE}) is applied to {m}, which "
-                     "makes sets seem harder")
+        lines.append(f"{m} attempts per problem: the regime's rule (at most one right of {RULE}) is applied to {m}, "
+                     "which makes sets seem harder")
     return lines
 
 
@@ -143,6 +150,11 @@ def _total(there: Completions) -> Cost:
     read = sum((p.prompt_tokens or 0) * len(p.attempts) for p in there.problems)
     written = sum(a.tokens or 0 for p in there.problems for a in p.attempts)
     return Cost(sum(len(p.attempts) for p in there.problems), read, written)
+
+
+def _longest(there: Completions) -> int:
+    """Tokens of the longest completion; 0 where none was counted."""
+    return max((a.tokens or 0 for p in there.problems for a in p.attempts), default=0)
 
 
 def _held(held_out: float, problems: int) -> int:

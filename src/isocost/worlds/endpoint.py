@@ -24,7 +24,7 @@ from isocost.batch import Batch, Forward
 from isocost.errors import UserError
 from isocost.gather import together
 from isocost.meter import Meter, payer
-from isocost.types import Cost, Message, Place, Problem, Role, Said, Sampling, Segment, Stop
+from isocost.types import Cost, Message, Place, Problem, Said, Sampling, Segment, Stop
 from isocost.world import Grade, Surrogate, Weights, World
 from isocost.worlds.http import Client, Limits, Refused, Unanswered
 from isocost.worlds.protocol import CHAT, REFUSED, TEXT, Answer, Dialect, Malformed
@@ -261,10 +261,11 @@ def _address(url: str) -> tuple[str, str]:
     except ValueError:
         port_is_fine = False
     if found.scheme not in ("http", "https") or not found.hostname or not port_is_fine:
-        raise UserError(f"{url!r} is not the address of a server: expected such as openai:http://localhost:8000/v1#MODEL")
+        raise UserError(f"{url!r} is not the address of a server; expected such as "
+                        "openai:http://localhost:8000/v1#MODEL")
     if found.username or found.password or found.query:
-        raise UserError("the address of a server is recorded, so it may hold no user, password or query: give the key in "
-                        f"the environment variable {KEY}")
+        raise UserError("the address of a server is recorded, so it may hold no user, password or query: give the key "
+                        f"in the environment variable {KEY}")
     base = url.rstrip("/")
     for path in (CHAT, TEXT):
         if base.endswith(path):

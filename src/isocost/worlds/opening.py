@@ -1,4 +1,4 @@
-"""The one function that opens the world of a model, by the kind of its spec. A new kind is one more row of `OPENERS`."""
+"""The one function that opens the world of a model, by the kind of its spec: a new kind is a row of `OPENERS`."""
 
 from __future__ import annotations
 

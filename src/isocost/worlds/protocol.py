@@ -103,8 +103,8 @@ class Dialect:
         found = [k for k in (*NEUTRAL, "seed", "logprobs") if k in body and k in words]
         for name in found:
             if self._required(name):
-                raise UserError(f"the server does not take {name} = {body[name]:g} ({said}): give a value that it takes "
-                                f"with --{name.replace('_', '-')}")
+                raise UserError(f"the server does not take {name} = {body[name]:g} ({said}): give a value that it "
+                                f"takes with --{name.replace('_', '-')}")
             if self._tried.get(name, 0) + 1 < len(NEUTRAL.get(name, ())):
                 self._tried[name] = self._tried.get(name, 0) + 1
             else:

@@ -93,8 +93,10 @@ def open_problems(
     """Load and split the problems of a setting; with `check`, every problem's own answer must pass the verifier.
 
     With `skip_broken` that check is made in any case, so that every run leaves out the same rows. A user's reward is
-    tried on a few rows with `check` or `tried`; `whole` holds nothing out; `reads` describes the prompts that the model can read. The cost of
-    checks goes to the account `check` of the `meter`. Raises UserError naming what is wrong with the problems.
+    tried on a few rows with `check` or `tried`; `whole` holds nothing out; `reads` describes the prompts that the model
+    can read. The cost of checks goes to the account `check` of the `meter`.
+
+    Raises UserError naming what is wrong with the problems.
     """
     own = setting.verifier is not None and not find(setting.verifier).must_agree
     load = partial(
@@ -124,7 +126,8 @@ def open_setting(
 ) -> Opened:
     """Load problems and model. Sets torch's thread count: a run is reproducible only at a fixed number of threads.
 
-    Without `learn` the model need only be one that can be sampled; `whole` holds no problem out; `limits` are of the requests to its server.
+    Without `learn` the model need only be one that can be sampled; `whole` holds no problem out; `limits` are of the
+    requests to its server.
 
     Raises UserError for problems that cannot be used, including prompts that the model cannot read (see
     `open_problems`), and for a model that cannot be trained where `learn` asks for one that can.
