@@ -113,7 +113,8 @@ def profile(p: Profile, console: Console) -> None:
         cut = p.lengths["truncated"]
         answers = (f"{p.lengths['mean']:.1f} tokens (90 % within {p.lengths['p90']:.0f}), "
                    f"{'cut completions not known' if cut is None else f'{cut:.1%} cut'}")
-    speed = f"; {p.rate['rollouts_per_second']:.3g} rollouts/s {'from its server' if p.server else 'here'}" if p.rate else ""
+    where = "from its server" if p.server else "here"
+    speed = f"; {p.rate['rollouts_per_second']:.3g} rollouts/s {where}" if p.rate else ""
     console.print(f"  answers: {answers}{speed}")
     if p.stored:
         stored(p.stored, p.money, console)

@@ -21,7 +21,7 @@ from torch import Tensor
 from isocost import chance
 from isocost import meter as meters
 from isocost.batch import Batch, Forward
-from isocost.errors import UserError
+from isocost.errors import Unreachable, UserError
 from isocost.gather import together
 from isocost.meter import Meter, payer
 from isocost.types import Cost, Message, Place, Problem, Said, Sampling, Segment, Stop
@@ -33,6 +33,7 @@ from isocost.worlds.spec import Ability, Spec
 KEY, OPENAI_KEY, OPENAI_HOST = "ISOCOST_API_KEY", "OPENAI_API_KEY", "api.openai.com"
 LOCAL = ("localhost", "127.0.0.1", "::1")
 HELLO = "Hi"
+IN_A_ROW = 8        # requests without an answer, all retries used, after which the server is tested
 
 
 def open_world(
@@ -54,13 +55,15 @@ def open_world(
     meter = Meter() if meter is None else meter
     try:
         _check_model(client, spec)
-        _hello(client, dialect, meter)
+        prompt = problems[0].prompt if problems else (Message("user", HELLO),)
+        known = prompt if path == CHAT else _plain(prompt)
+        _hello(client, dialect, meter, known)
     except BaseException:
         client.close()
         raise
     text = Words()
     return World(
-        problems, EndpointEngine(spec, client, dialect, text, meter), OnlySampled(spec), text, grade, meter,
+        problems, EndpointEngine(spec, client, dialect, text, meter, known), OnlySampled(spec), text, grade, meter,
         extra={"server": lambda: {**client.tally.data(), "dropped": list(dialect.dropped)}}, close=client.close,
     )
 
@@ -70,7 +73,10 @@ class EndpointEngine:
 
     version = 0
 
-    def __init__(self, spec: Spec, client: Client, dialect: Dialect, text: Words, meter: Meter):
+    def __init__(
+        self, spec: Spec, client: Client, dialect: Dialect, text: Words, meter: Meter, known: Sequence[Message] | str
+    ):
+        self.known, self._in_a_row = known, 0      # what the server has answered; requests without an answer
         self.spec, self.client, self.dialect, self.text, self.meter = spec, client, dialect, text, meter
         self._halted: set[tuple[int, int, int]] = set()
         self._flying: dict[asyncio.Task[Any], tuple[int, int, int]] = {}
@@ -109,6 +115,7 @@ class EndpointEngine:
         ended = Stop.ERROR
         try:
             data, seconds = await task
+            self._in_a_row = 0
             answer = self.dialect.read(data)
             read, written = answer.read, answer.written
         except Malformed as e:
@@ -118,8 +125,8 @@ class EndpointEngine:
             if e.status not in (*REFUSED, 413):
                 raise UserError(_refused(self.client.base, e)) from None
             self._failed(str(e.status), str(e))
-        except Unanswered:
-            pass
+        except Unanswered as e:
+            await self._missed(e)
         except asyncio.CancelledError:
             task.cancel()
             if wave not in self._halted:
@@ -131,6 +138,26 @@ class EndpointEngine:
         if answer is None or answer.stop is None:
             return _nothing(ended)
         return self.text.said(answer)
+
+    async def _missed(self, why: Unanswered) -> None:
+        """Count a request without an answer. After `IN_A_ROW` of them one that was answered before is sent again, so
+        that prompts which a server cannot answer are told from a server that is down: then raises Unreachable.
+        """
+        self._in_a_row += 1
+        if self._in_a_row < IN_A_ROW:
+            return
+        missed, self._in_a_row = self._in_a_row, 0
+        try:
+            data, seconds = await self.client.post(self.dialect.path, self.dialect.body(self.known, 1, 0))
+        except (Unanswered, Refused):
+            raise Unreachable(
+                f"{self.client.base} left {missed} requests in a row without an answer, each tried "
+                f"{self.client.limits.retries + 1} times; the last: {why}. What was answered is kept: run the same "
+                "command again to continue"
+            ) from None
+        answer = self.dialect.read(data)
+        with meters.on(meters.CHECK):
+            self.meter.charge(Cost(1, answer.read, answer.written, seconds=seconds))
 
     def _failed(self, kind: str, why: str) -> None:
         tally = self.client.tally
@@ -302,9 +329,8 @@ def _check_model(client: Client, spec: Spec) -> None:
             raise UserError(f"{client.base} has no model {spec.name!r}; it has {shown}: --model openai:URL#NAME")
 
 
-def _hello(client: Client, dialect: Dialect, meter: Meter) -> None:
+def _hello(client: Client, dialect: Dialect, meter: Meter, said: Sequence[Message] | str) -> None:
     """Ask for one token, and leave out what the server does not take."""
-    said: Any = (Message("user", HELLO),) if dialect.path == CHAT else HELLO
     tries = 0
     while True:
         body = dialect.body(said, 1, 0)

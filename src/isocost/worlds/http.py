@@ -27,15 +27,15 @@ from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from isocost.errors import Unreachable, UserError
+from isocost.errors import UserError
 from isocost.jsonfile import parsed
 from isocost.words import visible
 
 AGAIN = (408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529)     # statuses that may pass
 SPENT = ("insufficient_quota", "billing_hard_limit_reached")    # of a 429 that does not pass
+CONNECT = 30.0          # seconds to connect, at most
 LARGEST = 2**26         # bytes of an answer
 SAID = 400              # characters of a server's message that are quoted
-IN_A_ROW = 8            # requests without an answer, all retries used, after which no more are sent
 PATIENCE = 600.0        # longest Retry-After, in seconds, that is waited for
 
 
@@ -119,7 +119,6 @@ class Client:
         self._lock, self._open = threading.Lock(), set[http.client.HTTPConnection]()
         self._bound: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
         self._opens = self._next = 0.0      # when requests may be sent again, and when the next one may start
-        self._in_a_row = 0
         self._flying, self._share, self._seen = 0, 0.0, 0.0
 
     # one request ----------------------------------------------------------------------------------------------
@@ -131,7 +130,6 @@ class Client:
         Raises:
             Refused: for a status that does not pass.
             Unanswered: after all retries.
-            Unreachable: after `IN_A_ROW` requests in a row without an answer.
         """
         seconds, tries = 0.0, 0
         while True:
@@ -140,7 +138,6 @@ class Client:
                 began = self._enter()
                 try:
                     found = await self._one("POST", path, body)
-                    self._in_a_row = 0
                     return found, seconds + self._leave(began)
                 except _Try as e:
                     seconds += self._leave(began)
@@ -153,7 +150,7 @@ class Client:
             await self._again(again, tries)
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, retries: int | None = None) -> Any:
-        """The same without an event loop, for one request at a time. A refused connection is not tried again.
+        """The same without an event loop, for one request at a time. Only answers are tried again.
 
         Raises as `post`.
         """
@@ -163,7 +160,7 @@ class Client:
                 return self._sent(method, path, body, _Line())
             except _Try as e:
                 tries += 1
-                if tries > most or e.why == "connection":
+                if tries > most or e.status is None:
                     raise Unanswered(str(e), e.status) from None
                 self.pause(tries, e)
 
@@ -186,12 +183,6 @@ class Client:
         self.tally.examples.setdefault(failed.why, str(failed))
         if tries > self.limits.retries:
             self.tally.failed += 1
-            self._in_a_row += 1
-            if self._in_a_row >= IN_A_ROW:
-                raise Unreachable(
-                    f"{self.base} left {self._in_a_row} requests in a row without an answer, each tried {tries} times; "
-                    f"the last: {failed}. What was answered is kept: run the same command again to continue"
-                )
             raise Unanswered(str(failed), failed.status)
         self.tally.repeated[failed.why] += 1
         wait = self.limits.wait(tries) if failed.after is None else failed.after
@@ -264,7 +255,8 @@ class Client:
                 self._add("unknown")
             if isinstance(e, ssl.SSLCertVerificationError):
                 raise UserError(f"{self.base}: its certificate cannot be verified: {e.verify_message}") from None
-            raise _Try("connection", f"{type(e).__name__}: {e}" if str(e) else type(e).__name__) from None
+            kind = "timeout" if isinstance(e, TimeoutError) else "connection"
+            raise _Try(kind, f"{type(e).__name__}: {e}" if str(e) else type(e).__name__) from None
         return self._read(answer, raw)
 
     def _exchanged(
@@ -275,6 +267,9 @@ class Client:
             connection, kept = self._connection(fresh)
             line.take(connection)
             try:
+                if connection.sock is None:
+                    connection.connect()
+                    connection.sock.settimeout(self.limits.timeout)
                 connection.request(method, self._target(path), data, self._headers)
                 line.written = True
                 answer = connection.getresponse()
@@ -320,7 +315,7 @@ class Client:
         if there is not None and there.sock is not None and not fresh:
             return there, True
         self._drop()
-        self._mine.connection = made = _connect(self.url, self.limits.timeout)
+        self._mine.connection = made = _connect(self.url, min(CONNECT, self.limits.timeout))
         with self._lock:
             self._open.add(made)
         return made, False
