@@ -23,7 +23,7 @@ from isocost import meter as meters
 from isocost.batch import Batch, Forward
 from isocost.errors import Unreachable, UserError
 from isocost.gather import together
-from isocost.meter import Meter, payer
+from isocost.meter import Meter, Payer, payer
 from isocost.types import Cost, Message, Place, Problem, Said, Sampling, Segment, Stop
 from isocost.world import Grade, Surrogate, Weights, World
 from isocost.worlds.http import Client, Limits, Refused, Unanswered
@@ -126,7 +126,7 @@ class EndpointEngine:
                 raise UserError(_refused(self.client.base, e)) from None
             self._failed(str(e.status), str(e))
         except Unanswered as e:
-            await self._missed(e)
+            await self._missed(e, who)
         except asyncio.CancelledError:
             task.cancel()
             if wave not in self._halted:
@@ -139,7 +139,7 @@ class EndpointEngine:
             return _nothing(ended)
         return self.text.said(answer)
 
-    async def _missed(self, why: Unanswered) -> None:
+    async def _missed(self, why: Unanswered, who: Payer) -> None:
         """Count a request without an answer. After `IN_A_ROW` of them one that was answered before is sent again, so
         that prompts which a server cannot answer are told from a server that is down: then raises Unreachable.
         """
@@ -156,8 +156,7 @@ class EndpointEngine:
                 "command again to continue"
             ) from None
         answer = self.dialect.read(data)
-        with meters.on(meters.CHECK):
-            self.meter.charge(Cost(1, answer.read, answer.written, seconds=seconds))
+        self.meter.charge(Cost(1, answer.read, answer.written, seconds=seconds), to=who)
 
     def _failed(self, kind: str, why: str) -> None:
         tally = self.client.tally
