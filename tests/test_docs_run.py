@@ -76,6 +76,13 @@ def made(shell: Shell, command: str) -> None:
     assert ended.code == 0, (command, ended.err)
 
 
+def completions(shell: Shell) -> None:
+    """completions.jsonl: 80 problems with 16 attempts each, problem i right in i % 17 of them."""
+    rows = [{"problem_id": f"p{i}", "response": f"{i}", "correct": k < i % 17, "completion_tokens": 300 + k,
+             "prompt_tokens": 80, "finish_reason": "stop"} for i in range(80) for k in range(16)]
+    (shell.here / "completions.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows), encoding="utf-8")
+
+
 def mine(shell: Shell) -> None:
     """mine.jsonl: the problems of docs/use_your_own.md, which the embedded model can read."""
     saved(shell, "docs/use_your_own.md", "make_data.py")
@@ -180,6 +187,7 @@ WALKS = {
         quick={"doctor tiny": "doctor tiny --limit 60", "--top-p 0.9": "--top-p 0.9 --limit 60"},
         slow=("isocost doctor smollm2",),
     ),
+    "docs/endpoints.md": Walk(completions, leaves=("studies/stored/plan.json",)),
     "docs/from_runs_to_a_plan.md": Walk(tutorial),
     "docs/headlines.md": Walk(headlines, slow=("python experiments/headline.py run",)),
     "docs/import.md": Walk(lambda shell: given(shell, "tests/fixtures/logs/trl")),

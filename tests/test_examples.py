@@ -13,6 +13,7 @@ EXAMPLES = {
     "own_method.py": "kept      It trains",
     "own_reward.py": "over 8 problems, 16 completions each",
     "imported_log.py": "law: n = 4, 8, 16",
+    "openai_server.py": "over HTTP: pass@1 0.4",
 }
 
 

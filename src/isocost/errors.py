@@ -19,8 +19,16 @@ class Interrupted(Exception):
         self.signum, self.resume = signum, resume
 
 
-class RewardFailed(UserError):
+class Resumable(UserError):
+    """Something that work needs failed too often. Everything charged is saved, and the same command continues."""
+
+
+class RewardFailed(Resumable):
     """A verifier failed too often. Everything charged is saved, and the run can be resumed with a corrected reward."""
+
+
+class Unreachable(Resumable):
+    """A server that is sampled from no longer answers."""
 
 
 @contextmanager

@@ -67,7 +67,7 @@ class Stop(StrEnum):
     LENGTH = "length"        # out of tokens: truncated, so it has no end token
     TURNS = "turns"          # out of turns
     CANCELLED = "cancelled"  # stopped by its schedule
-    ERROR = "error"          # its environment failed
+    ERROR = "error"          # its environment failed, or the server that samples it
 
 
 class Fate(StrEnum):
@@ -165,7 +165,7 @@ class Said:
     tokens: Int[ndarray, "T"]
     logp: Float[ndarray, "T"]                  # under the sampling distribution: temperature and kept set applied
     version: Int[ndarray, "T"]                 # policy version that chose each token
-    stop: Stop                                 # DONE, LENGTH, or CANCELLED where the wave was halted
+    stop: Stop                                 # DONE, LENGTH, CANCELLED where the wave was halted, ERROR: no answer
     kept: tuple[ndarray, ...] = ()             # ids that survived top-p and top-k, per token; empty when off
 
 

@@ -219,6 +219,7 @@ class World:
     env: Callable[[Problem], Env] = Ask
     critic: Critic | None = None              # a value function, for methods that learn one
     extra: dict[str, Any] = field(default_factory=dict)   # for example teachers, named by the methods that need them
+    close: Callable[[], None] = lambda: None  # ends what it holds outside this process, such as connections
 
     def state(self) -> dict[str, Tensor]:
         """The tensors of a checkpoint: all that an exact continuation needs."""

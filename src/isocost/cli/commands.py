@@ -22,19 +22,35 @@ from isocost.cli.options import (
     SHARE,
     SOME,
     OneLine,
+    Size,
     given,
     json_option,
     launched,
     model_options,
     priced,
     reported,
+    server_options,
     setting_options,
     site_of,
 )
 from isocost.errors import UserError
 from isocost.terminal import echo, show_log
 
+OF_RUN = ("run", "as_json", "samples", "base", "data")       # options of `eval` of a run
 READS = ("arms", "unit", "metric", "margin", "seed", "out", "as_json")      # options of a comparison of folders
+
+
+STORED = (       # options of a profile of stored completions
+    "out", "as_json", "completions", "columns", "model", "parameters", "held_out", "skip_broken", "seed", "method",
+    "price", "samples", "temperature", "top_p", "top_k", "max_tokens",
+)
+
+
+def server_limits(asked: dict[str, Any]) -> Any:
+    """How a server is asked, of a command's options, which are taken out of `asked`."""
+    from isocost.worlds.http import Limits
+
+    return Limits(**{name: asked.pop(name) for name in ("concurrency", "timeout", "retries", "per_minute")})
 
 
 def setting(asked: dict[str, Any]) -> Any:
@@ -89,16 +105,44 @@ def quickstart(out: Path | None, as_json: bool, **asked: Any) -> None:
 @click.option("--seed", type=ANY, default=0, show_default=True, help="of everything that is sampled")
 @click.option("--method", help="instead of the recipe that follows from the profile")
 @click.option("--problems", type=SOME, default=512, show_default=True, help="sampled 16 times each")
+@click.option(
+    "--completions",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="a .jsonl or .parquet of attempts with their rewards, instead of sampling a model; --model is then a label",
+)
+@click.option(
+    "--map", "columns", multiple=True, metavar="NAME=COLUMN",
+    help="of --completions: which column is problem, prompt, completion, reward, tokens, prompt_tokens, stop or level",
+)
+@click.option("--parameters", type=Size(), help="the model's size where it is not known here: 7B, 135M")
 @click.option("--dry-run", is_flag=True, help="print what it would cost")
 @json_option
+@server_options
 @model_options
 @reported
-def profile(out: Path, as_json: bool, **asked: Any) -> None:
-    """Start a study: measure what the model can do on the problems before training."""
+def profile(out: Path, as_json: bool, completions: Path | None, columns: tuple[str, ...], **asked: Any) -> None:
+    """Start a study: measure what the model can do on the problems before training.
+
+    The model is one on this machine, one behind an OpenAI-compatible server (--model openai:URL#MODEL), or none: the
+    attempts are in a file (--completions).
+    """
     from isocost.cli.printer import observer, printed
+
+    limits = server_limits(asked)
+    if completions is not None:
+        from isocost.steps.stored import profile_completions
+
+        if unused := [written for name, written in given().items() if name not in STORED]:
+            raise UserError(f"{unused[0]} is for sampling a model, and --completions were sampled before: leave it out")
+        kept = {k: asked[k] for k in STORED if k in asked and (k != "temperature" or k in given())}
+        found = profile_completions(out, completions, columns=columns, **kept)
+        printed(found, observer(as_json), as_json)
+        return
     from isocost.steps.profile import profile
 
-    printed(profile(out, setting(asked), **asked), observer(as_json), as_json)
+    if columns:
+        raise UserError("--map names columns of --completions; leave it out, or name the file")
+    printed(profile(out, setting(asked), limits=limits, **asked), observer(as_json), as_json)
 
 
 @main.command()
@@ -328,7 +372,7 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
 
 
 @main.command(name="eval")
-@click.argument("run", type=FOLDER)
+@click.argument("run", type=FOLDER, required=False)
 @click.option(
     "--samples",
     type=SOME,
@@ -336,16 +380,40 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
     show_default=True,
     help="per problem, when pass@1 cannot be computed exactly",
 )
-@click.option("--data", help="problems other than the run's held-out ones")
+@click.option("--data", help="problems other than the run's held-out ones; with --model, all of these")
 @click.option("--base", is_flag=True, help="also the policy that the run started from, with the paired difference")
+@click.option(
+    "--model", help="instead of a run: 'tiny', 'tiny-puzzles', 'smollm2', a Hugging Face folder, or openai:URL#MODEL"
+)
+@click.option("--verifier", "--reward", help="with --model, as for `isocost profile`  [default: the problems' own]")
+@click.option("--limit", type=SOME, help="with --model: use only this many problems")
+@click.option("--skip-broken", is_flag=True, help="with --model: skip rows that cannot be used; they are listed")
+@click.option("--system", help="with --model: a system message put before every problem")
+@click.option("--temperature", type=POSITIVE, help="with --model  [default: 1]")
+@click.option("--top-p", type=SHARE, help="with --model  [default: 1]")
+@click.option("--top-k", type=ANY, help="with --model; 0 keeps all  [default: 0]")
+@click.option("--max-tokens", type=SOME, help="with --model, per completion  [default: as for `isocost profile`]")
+@server_options
 @json_option
 @reported
-def evaluate(run: Path, as_json: bool, **asked: Any) -> None:
-    """Measure a run's policy on held-out problems, with an interval over problems."""
+def evaluate(run: Path | None, as_json: bool, samples: int, base: bool, **asked: Any) -> None:
+    """Measure a run's policy on held-out problems, or a model on --data, with an interval over problems."""
     from isocost.cli.printer import observer, printed
-    from isocost.steps.evaluate import evaluate
+    from isocost.steps.evaluate import evaluate, evaluate_model
+    from isocost.steps.settings import setting_of
 
-    printed(evaluate(run, **asked), observer(as_json), as_json)
+    model, price, limits = asked["model"], asked.pop("price"), server_limits(asked)
+    if (run is None) == (model is None):
+        raise UserError("name what to measure: a RUN, or a model with --model and --data")
+    if run is not None:
+        if unused := [option for name, option in given().items() if name not in OF_RUN]:
+            raise UserError(f"{unused[0]} is for a model: a run is measured with its own settings. Leave it out")
+        printed(evaluate(run, samples=samples, base=base, data=asked["data"]), observer(as_json), as_json)
+        return
+    if base or not asked["data"]:
+        raise UserError("--base is for a run" if base else "name the problems to measure the model on with --data")
+    found = evaluate_model(setting_of(asked), samples=samples, price=price, limits=limits)
+    printed(found, observer(as_json), as_json)
 
 
 @main.command()

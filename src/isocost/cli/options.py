@@ -6,9 +6,11 @@ Nothing heavy is imported here, so that `--help` is fast.
 from __future__ import annotations
 
 import errno
+import re
 import shlex
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -57,7 +59,7 @@ def model_options(f: Callable) -> Callable:
     model = click.option(
         "--model",
         help="'tiny' or 'tiny-puzzles' (ship with isocost), 'smollm2', or a Hugging Face folder (Llama, SmolLM2, "
-        "Qwen2/2.5/3)  [default: tiny-puzzles for puzzles, else tiny]",
+        "Qwen2/2.5/3); openai:URL#MODEL for `profile` and `eval`  [default: tiny-puzzles for puzzles, else tiny]",
     )
     return model(setting_options(f))
 
@@ -176,6 +178,48 @@ def priced(f: Callable) -> Callable:
     """The options that turn time into device-hours and money."""
     devices = click.option("--devices", type=SOME, help="devices that are paid for, by wall-clock time  [default: 1]")
     return click.option("--price", help="2.5usd/device-hour, or 20usd/hour for the whole machine")(devices(f))
+
+
+def server_options(f: Callable) -> Callable:
+    """The options of commands that can sample a model behind a server: how it is asked, and what its tokens cost."""
+    for option in reversed(
+        (
+            click.option(
+                "--price",
+                help="per token: 0.15usd/M-input,0.60usd/M-output, or 0.20usd/M-tokens for both",
+            ),
+            click.option(
+                "--concurrency", type=SOME, default=16, show_default=True, help="requests to a server at once"
+            ),
+            click.option(
+                "--per-minute", type=POSITIVE, help="requests to a server in a minute, at most  [default: no limit]"
+            ),
+            click.option(
+                "--timeout", type=POSITIVE, default=600, show_default=True, help="seconds of one request to a server"
+            ),
+            click.option(
+                "--retries", type=ANY, default=6, show_default=True,
+                help="of a request that the server did not answer, or answered with 429 or 5xx",
+            ),
+        )
+    ):
+        f = option(f)
+    return f
+
+
+class Size(click.ParamType):
+    """A number of parameters: 7B, 135M, 1.5e9."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        found = re.fullmatch(r"([0-9.]+(?:[eE]\+?[0-9]+)?)([kKMBT]?)", str(value).strip())
+        scale, size = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}, 0.0
+        with suppress(ValueError):
+            size = float(found[1]) * scale[found[2].upper()] if found else 0.0
+        if not size >= 1:
+            self.fail(f"{value!r} is not a number of parameters, such as 7B or 135M", param, ctx)
+        return size
 
 
 def reported(f: Callable) -> Callable:

@@ -82,8 +82,10 @@ def profile_cost(c: ProfileCost, console: Console) -> None:
     """What profiling would cost at most."""
     console.print(
         f"profile of {c.model} on {c.data}: {counted(c.problems, 'problem')}, {c.rollouts} rollouts, at most "
-        f"{c.tokens} tokens and {c.flops:.1e} FLOP, {c.memory_mb} MB of memory, {c.disk_mb} MB of disk; the profile "
-        "itself measures how many seconds that takes here. Nothing was run"
+        f"{c.tokens} tokens{'' if c.prompts else ' written, and the prompts'}"
+        f"{'' if c.flops is None else f' and {c.flops:.1e} FLOP'}, {c.memory_mb} MB of memory, {c.disk_mb} MB of disk"
+        f"{'' if c.money is None else ', at most ' + money(c.money) + ('' if c.prompts else ' without the prompts')}; "
+        "the profile itself measures how many seconds that takes here. Nothing was run"
     )
 
 
@@ -99,17 +101,25 @@ def profile(p: Profile, console: Console) -> None:
         shown = f"problems by their mean reward: 0 [{bars}] 1"
     what = "mean reward" if p.graded else "pass@1"
     console.print(f"  {what} {p.mean:.3f} over {len(p.right)} problems; {shown}")
+    pass_at(p.pass_at, console)
     dead = "  ".join(
         f"n={d['n']}: {d['share']:.0%}"
         + ("" if d["kind"] == "unbiased" else f" [{d['low']:.0%}, {d['high']:.0%}]")
         for d in p.dead
     )
     console.print(f"  dead groups  {dead}")
-    lengths = p.lengths
-    console.print(
-        f"  answers: {lengths['mean']:.1f} tokens (90 % within {lengths['p90']:.0f}), {lengths['truncated']:.1%} cut; "
-        f"{p.rate['rollouts_per_second']:.0f} rollouts/s here"
-    )
+    answers = "not known: no token was counted"
+    if p.lengths:
+        cut = p.lengths["truncated"]
+        answers = (f"{p.lengths['mean']:.1f} tokens (90 % within {p.lengths['p90']:.0f}), "
+                   f"{'cut completions not known' if cut is None else f'{cut:.1%} cut'}")
+    where = "from its server" if p.server else "here"
+    speed = f"; {p.rate['rollouts_per_second']:.3g} rollouts/s {where}" if p.rate else ""
+    console.print(f"  answers: {answers}{speed}")
+    if p.stored:
+        stored(p.stored, p.money, console)
+    elif p.server or p.money:
+        spent(p.cost or {}, p.money, p.server, console)
     console.print(f"  recipe {p.recipe['method']}: {p.recipe['why']}")
     for line in p.found[:8]:
         console.print(f"  [yellow]{line}[/]")
@@ -118,6 +128,55 @@ def profile(p: Profile, console: Console) -> None:
         console.print(f"  its preconditions: {own['state']}: {own['why']}")
     for line in preconditions(p.methods):
         console.print(f"  {line}", markup=False, soft_wrap=True)
+
+
+def pass_at(found: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """pass@k beyond k = 1, with intervals; nothing where none was computed."""
+    rows = [f"k={x['k']}: {x['value']:.3f} [{x['low']:.3f}, {x['high']:.3f}]" for x in found if x["k"] > 1]
+    if rows:
+        console.print(f"  pass@k  {'  '.join(rows)}", markup=False)
+
+
+def money(m: Mapping[str, Any]) -> str:
+    """An amount of money and its price."""
+    return f"{m['amount']:.4g} {m['currency']} ({m['price']})"
+
+
+def spent(
+    cost: Mapping[str, Any], paid: Mapping[str, Any] | None, server: Mapping[str, Any] | None, console: Console
+) -> None:
+    """What sampling a model cost, and how its server answered."""
+    worth = f", {money(paid)}" if paid else ""
+    console.print(
+        f"  cost: {cost.get('rollouts', 0):,} rollouts, {cost.get('prefill', 0):,} tokens read, "
+        f"{cost.get('decode', 0):,} written{worth}", markup=False, highlight=False
+    )
+    if not server:
+        return
+    again = sum(server["repeated"].values())
+    kinds = ", ".join(f"{k}: {n}" for k, n in sorted(server["repeated"].items()))
+    console.print(f"  requests: {server['sent']:,} sent, {again:,} of them again{f' ({kinds})' if kinds else ''}, "
+                  f"{server['failed']:,} failed", markup=False, highlight=False)
+    lacks = []
+    if server["failed"]:
+        why = "; ".join(server["examples"].values())
+        lacks.append(f"{counted(server['failed'], 'request')} failed for good and have no score: {why}")
+    if server["unknown"]:
+        lacks.append(f"{counted(server['unknown'], 'request')} ended without an answer; the server may bill what is "
+                     "not counted here")
+    if "seed" in server["dropped"]:
+        lacks.append("the server takes no seed: the same command does not sample the same completions")
+    if other := [k for k in server["dropped"] if k not in ("seed", "logprobs")]:
+        lacks.append(f"the server does not take {', '.join(other)}: where it has defaults of its own, they hold")
+    flags(console, lacks)
+
+
+def stored(found: Mapping[str, Any], paid: Mapping[str, Any] | None, console: Console) -> None:
+    """What stored completions are, and what they cost when they were sampled."""
+    tokens = [f"{found[k]:,} tokens {k}" for k in ("read", "written") if found.get(k) is not None]
+    worth = f"; sampling them cost {money(paid)}" if paid else ""
+    what = ", ".join([f"{found['completions']:,} completions of {found['file']}", *tokens])
+    console.print(f"  {what}{worth}", markup=False, highlight=False, soft_wrap=True)
 
 
 def preconditions(methods: Sequence[Mapping[str, str]]) -> list[str]:
@@ -173,11 +232,25 @@ def pilot_plan(p: PilotPlan, console: Console) -> None:
     console.print(f"  training{'' if p.direct else ' after it'}: {bill(p.train_bill)}")
     precision(console, p)
     flags(console, p.flags)
+    if p.elsewhere and not p.direct:
+        elsewhere(console, p)
     if p.overridden:
         console.print(f"  {p.overridden}", markup=False, soft_wrap=True)
     units(console, p.units)
     if p.profiled is not None:
         beside(console, p, p.profiled)
+
+
+def elsewhere(console: Console, p: PilotPlan) -> None:
+    """The runs of a pilot that another trainer has to run, and what to do with their logs."""
+    console.print(f"  {p.elsewhere}", markup=False, soft_wrap=True)
+    table = Table(box=None, pad_edge=False)
+    for name in ("  run", "n", "B", "updates", "learning rate", "warm-up", "seed"):
+        table.add_column(name, justify="left" if name == "  run" else "right")
+    for r in p.runs:
+        rate = f"{r.lr(p.rate):.2g}" if r.purpose == "probe" else f"by the probe ({r.lr(p.rate):.2g})"
+        table.add_row(f"  {r.name}", str(r.n), str(r.B), str(r.M), rate, str(r.warmup), str(r.seed))
+    console.print(table)
 
 
 def precision(console: Console, p: PilotPlan) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from isocost.cli.text import bill, flags, show
+from isocost.cli.text import bill, flags, pass_at, show, spent
 from isocost.runs.speed import rates, told
 from isocost.steps.events import Evaluated, Noted, Sampled, Skipped, Started, Warned
-from isocost.steps.results import Mean, Measured, RunCost, RunEnd
+from isocost.steps.results import Mean, Measured, MeasuredModel, RunCost, RunEnd
 from isocost.terminal import echo
-from isocost.words import duration
+from isocost.words import counted, duration
 
 
 @show.register
@@ -88,6 +88,18 @@ def measured(m: Measured, console: Console) -> None:
     _mean("final", m.final, "", console)
     if m.base and m.difference:
         _mean("difference", m.difference, "+", console)
+
+
+@show.register
+def measured_model(m: MeasuredModel, console: Console) -> None:
+    """pass@1 of a model, its other pass@k, and what measuring took."""
+    _mean("pass@1", m.right, "", console)
+    pass_at(m.pass_at, console)
+    how = f"{m.samples} completions each" if m.samples else "computed exactly"
+    console.print(f"  {m.model} on {m.data}: {counted(m.problems, 'problem')}, {how}", markup=False, soft_wrap=True)
+    if m.unscored:
+        console.print(f"  [yellow]! {counted(m.unscored, 'completion')} without a reward, in no mean[/]")
+    spent(m.cost, m.money, m.server, console)
 
 
 def _mean(name: str, m: Mean, sign: str, console: Console) -> None:

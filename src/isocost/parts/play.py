@@ -82,7 +82,8 @@ async def _converse(
     except Exception as error:      # an environment may raise anything: its rollout then has no score
         return _failed(problem, text, attempt, error)
     while True:
-        if said.stop is Stop.CANCELLED or (pace.in_parts and said.stop is Stop.LENGTH):   # its turn may be continued
+        unfinished = said.stop in (Stop.CANCELLED, Stop.ERROR)
+        if unfinished or (pace.in_parts and said.stop is Stop.LENGTH):   # its turn may be continued
             return Rollout(problem, (text,), "", said.stop, attempt)
         world.meter.charge(Cost(env_steps=1))      # replayed steps of a resumed dialogue are not charged
         try:

@@ -20,6 +20,7 @@ from isocost.planner.pilot import LEAST_SEEDS, PilotPlan, detects, over
 from isocost.planner.study_runs import COMMON, PRESETS, PlannedRun, Preset, Size, largest_that, make_runs, sizes_of
 from isocost.stats.passk import dead_groups, dead_tallies
 from isocost.stats.power import detectable
+from isocost.units import FLOPS, SECONDS, TOKENS
 from isocost.words import counted
 
 WORTH = 0.09            # the effect that a pilot must detect: that of n on an easy set (arXiv 2603.12151)
@@ -75,10 +76,11 @@ def plan_pilot(
     if not evaluation_share > 0:
         raise UserError(f"expected an evaluation share above 0, got {evaluation_share:g}")
     prices = Prices.of(profile, parameters)
-    rate = rate or starting_rule(prices.parameters or 1e8, own=profile.get("starting_rate"))
+    rate = rate or starting_rule(prices.parameters, own=profile.get("starting_rate"))
+    timing = timing or expected_timing(profile, evaluation.problems, evaluation.samples)
+    _refuse_uncounted(budget, prices, timing)
     search = _PilotSearch(
-        preset, budget, seed, prices, timing or expected_timing(profile, evaluation.problems, evaluation.samples),
-        evaluation, evaluation_share, most_samples, attempts, rate, sd, worth,
+        preset, budget, seed, prices, timing, evaluation, evaluation_share, most_samples, attempts, rate, sd, worth,
         int(profile.get("pool") or 0), *_live_n(profile, shape.grid),
     )
     if budget is None:
@@ -89,6 +91,18 @@ def plan_pilot(
     smaller, C = found
     shape, train_C = search.training(smaller, C)
     return search.pilot(shape, C, train_C)
+
+
+def _refuse_uncounted(budget: Budget | None, prices: Prices, timing: Timing) -> None:
+    """Raises UserError for a budget in a unit that the profile does not count."""
+    if budget is None:
+        return
+    if budget.unit == SECONDS and not timing.known:
+        raise UserError(f"a budget of {budget} cannot be planned: the time of training is {timing.source}; give "
+                        "rollouts or tokens, such as 50k-rollouts")
+    if budget.unit in (TOKENS, FLOPS) and not prices.decode:
+        raise UserError(f"a budget of {budget} cannot be planned: the profile has no token counts; give rollouts, such "
+                        "as 50k-rollouts")
 
 
 def _shape(preset: str, grid: Sequence[int] | None, B: int | None, batch: int | None) -> Preset:

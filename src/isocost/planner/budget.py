@@ -31,6 +31,7 @@ _HELP = ("expected a number with a unit, such as 50k-rollouts, 2h, 30m (minutes)
          "16device-hours or 20usd")
 _PRICE_HELP = "expected money per time, such as 2.5usd/device-hour, or 20usd/hour for the whole machine"
 MEASURED = "measured on"
+UNKNOWN = "not known"
 _UPDATE_PRIOR = 0.01    # assumed seconds of an update in addition to its rollouts, until measured
 _LEARN_PRIOR = 2.5      # assumed seconds of sampling and learning per second of sampling, until measured
 
@@ -184,6 +185,11 @@ class Timing:
         """Whether runs were timed, rather than only the profile's sampling."""
         return self.source.startswith(MEASURED)
 
+    @property
+    def known(self) -> bool:
+        """Whether anything is known of the time that a run takes; if not, every number of it is 0."""
+        return not self.source.startswith(UNKNOWN)
+
     def seconds(self, n: int, B: int, C: float, evaluations: int = 0) -> float:
         """Active seconds of a run of C rollouts, n per problem and B problems per update."""
         steps = C / (n * B)
@@ -201,6 +207,9 @@ class Timing:
     def of(data: Mapping[str, Any]) -> Timing:
         """The timing that `data()` wrote."""
         return Timing(**data)
+
+
+UNTIMED = Timing(0.0, 0.0, 0.0, 0.0, f"{UNKNOWN}: nothing was sampled or trained on the machine that will train")
 
 
 def expected_timing(profile: Mapping[str, Any], held_out: int, samples: int | None) -> Timing:
@@ -306,7 +315,8 @@ class Prices:
         rollouts = cost.get("rollouts") or 0
         read, written = (cost.get(k, 0) / rollouts if rollouts else 0.0 for k in ("prefill", "decode"))
         if not rollouts:
-            written = float((profile.get("lengths") or {}).get("mean", 0.0))
+            lengths = profile.get("lengths") or {}
+            read, written = (float(lengths.get(k) or 0.0) for k in ("prompt", "mean"))
         if compares is None:
             compares = bool((profile.get("recipe") or {}).get("compares"))
         return Prices(read, written, parameters, (read + written) * compares)
@@ -386,6 +396,10 @@ def in_every_unit(
     if machine.price is not None:
         money = (hours[0] * machine.price, hours[1] * machine.price)
         rows.append((machine.currency, money, "priced", f"{machine.price:g} {machine.currency} a device-hour"))
+    if not timing.known:
+        rows = [row for row in rows if row[0] in (ROLLOUTS, TOKENS, FLOPS)]
+    if not any(both[0] + both[1] for unit, both, _, _ in rows if unit == TOKENS):
+        rows = [row for row in rows if row[0] not in (TOKENS, FLOPS)]      # no completion's tokens were counted
     whole = {unit: sum(both) for unit, both, _, _ in rows}
     scale = budget.amount / whole[budget.unit] if budget and whole.get(budget.unit) else None
     own = _row_of(budget)

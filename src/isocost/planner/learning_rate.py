@@ -22,6 +22,7 @@ EDGES = (0.5, 2.0)               # rates at which the smallest and the largest n
 EXPONENT, EXPONENT_SD = 0.5, 0.25
 NOISE = 0.02                     # assumed run-to-run standard deviation of held-out reward of one short run
 
+ASSUMED = 1e8       # parameters of a model whose size is not known
 # Starting points of a probe: (parameters, lr at 256 rollouts per update), interpolated in log-log.
 _STARTS = ((1e5, 3e-4), (1.35e8, 2e-5), (7e9, 5e-7))
 
@@ -95,22 +96,25 @@ def given(lr0: float, reference: int, exponent: float = EXPONENT) -> RateRule:
 
 
 def starting_rule(
-    parameters: float, reference: int = 256, own: Mapping[str, Any] | None = None
+    parameters: float | None, reference: int = 256, own: Mapping[str, Any] | None = None
 ) -> RateRule:
     """The rule that a probe starts from: the model's `own` rate, else by its size alone.
 
     `own` is what the model's maker measured (`isocost.local.weights.Model.starting_rate`): `lr` at `rollouts` per
     update. Otherwise the rate follows from those that worked at 0.1M, 135M and 7B parameters; such rates fall as models
-    grow. The probe corrects errors up to a factor of four.
+    grow. The probe corrects errors up to a factor of four. A model of unknown size is assumed to have 1e8 parameters.
     """
     if own is not None:
         lr0 = float(own["lr"]) * (reference / int(own["rollouts"])) ** EXPONENT
         return RateRule(lr0, reference, EXPONENT, why="measured by the model's maker on its own problems: "
                         f"{_rule(lr0, reference, EXPONENT)}; not measured here yet")
+    size = f"the model's size ({parameters:.2g} parameters)" if parameters else (
+        f"a model of {ASSUMED:.0e} parameters, as this one's size is not known (--parameters, or --lr, sets it)")
+    parameters = parameters or ASSUMED
     x, y = zip(*((log(p), log(lr)) for p, lr in _STARTS), strict=True)
     lr0 = exp(float(np.interp(log(parameters), x, y))) * (reference / 256) ** EXPONENT
     lr0 = float(f"{lr0:.2g}")
-    return RateRule(lr0, reference, EXPONENT, why=f"assumed from the model's size ({parameters:.2g} parameters): "
+    return RateRule(lr0, reference, EXPONENT, why=f"assumed from {size}: "
                     f"{_rule(lr0, reference, EXPONENT)}; not measured yet")
 
 

@@ -85,10 +85,18 @@ PROFILE = Keys({
     "dead": Each(Keys({"n": int, "share": float, "kind": str}, {"low": NUMBER, "high": NUMBER})),
     "recipe": Keys({"method": str, "why": str}, {"compares": bool}),
     "methods": Each(Keys({"name": str, "state": str}, {"why": str})),
-    "lengths": Keys({"mean": float, "p90": float, "truncated": float}, {"p50": float, "p99": float, "max": float}),
-    "rate": Keys({"rollouts_per_second": float}, {"tokens_per_second": float}), "found": list[str],
+    "lengths": Maybe(Keys({"mean": float, "p90": float, "truncated": NUMBER}, {
+        "p50": float, "p99": float, "max": float, "prompt": NUMBER,
+    })),
+    "rate": Maybe(Keys({"rollouts_per_second": float}, {"tokens_per_second": float})), "found": list[str],
 }, {
-    "model": str, "parameters": float, "problems": Count, "pool": Count, "select": Count, "audit": Count,
+    "pass_at": Each(Keys({"k": Size, "value": float, "low": float, "high": float})), "server": Maybe(Keys({}, {
+        "sent": Count, "answered": Count, "failed": Count, "unknown": Count, "repeated": dict[str, int],
+        "examples": dict[str, str], "dropped": list[str],
+    })),
+    "money": Maybe(Keys({"amount": float, "currency": str, "price": str})),
+    "stored": Maybe(Keys({"file": str, "sha256": str, "completions": Count}, {"read": NUMBER, "written": NUMBER})),
+    "model": str, "parameters": NUMBER, "problems": Count, "pool": Count, "select": Count, "audit": Count,
     "ids": list[str], "levels": list[Any], "unscored": Count, "verifier_failures": dict[str, int],
     "assign": list[float], "report": list[float],
     "graded": bool, "rewards": list[float], "tallies": Each(Each(tuple[float, int])), "unsolved": float,

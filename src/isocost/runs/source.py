@@ -89,6 +89,35 @@ IMPORTED = Source(
 )
 
 
+_ELSEWHERE = (
+    "the runs that `isocost plan {path}` lists are for a trainer of yours; import their logs with "
+    "`isocost import LOG... --study --out STUDY`, and plan the training from that study"
+)
+_NO_POLICY = {
+    Can.PILOT: f"{{missing}}: {_ELSEWHERE}",
+    Can.TRAIN: f"{{missing}}: {_ELSEWHERE}",
+    Can.SEAL: "its training is not run here, so no forecast of it is sealed",
+    Can.STOP: "it has no runs here that could be stopped",
+    Can.EVALUATE: "it has no runs, and so no final policy that could be evaluated",
+}
+SERVED = Source(
+    "served",
+    "is of a model behind a server, which can only be sampled",
+    "begin one with `isocost profile --model openai:URL#MODEL --out {path}`",
+    {k: v.replace("{missing}", "its server trains nothing") for k, v in _NO_POLICY.items()},
+)
+STORED = Source(
+    "stored",
+    "was made of stored completions",
+    "begin one with `isocost profile --completions FILE --out {path}`",
+    {Can.PROFILE: "it has no model that could be sampled. To profile other completions, choose another --out",
+     **{k: v.replace("{missing}", "it has no model that could be trained") for k, v in _NO_POLICY.items()}},
+)
+_NAMED = {source.name: source for source in (SERVED, STORED)}
+
+
 def of(record: Mapping[str, Any]) -> Source:
     """The source of a study or run, by its study.json or run.json."""
-    return IMPORTED if record.get("imported") else OWN
+    if record.get("imported"):
+        return IMPORTED
+    return _NAMED.get(str(record.get("source") or ""), OWN)

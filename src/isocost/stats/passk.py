@@ -18,6 +18,7 @@ from scipy.special import betaln, digamma, zeta
 
 from isocost import chance
 
+RULE = 16       # samples per problem that the regimes are defined on
 HARD_SHARE, EASY_SHARE = 0.5, 0.1   # of problems with 0 or 1 of the samples right
 SOLVED_MEAN, EASY_MEAN = 0.9, 0.2   # of pass@1
 LOW_REWARD = 0.5                    # a problem with equal rewards below this mean counts as unsolved
@@ -124,6 +125,38 @@ def _others(votes: Sequence[int], spend: int, most: int) -> list[int]:
                 grown[key] = grown.get(key, 0) + w * comb(v, t)
         ways = grown
     return [ways.get((spend, ties), 0) for ties in range(len(votes) + 1)]
+
+
+@dataclass(frozen=True)
+class PassAt:
+    """Mean pass@k over problems, with its interval."""
+
+    k: int
+    value: float
+    low: float
+    high: float
+
+    def data(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def pass_curve(
+    right: Sequence[int] | ndarray, m: int, *, level: float = 0.9, draws: int = 300, seed: int = 0
+) -> list[PassAt]:
+    """pass@k at k = 1, 2, 4, .. up to m, unbiased (`pass_at`), each with an interval over problems.
+
+    Intervals are Bayesian bootstraps over problems (Rubin 1981), as those of dead groups.
+    """
+    h = np.asarray(histogram(right, m), dtype=float)
+    rng = chance.generator(seed, chance.Purpose.BOOTSTRAP, m, 1)
+    resampled = rng.gamma(np.broadcast_to(h, (draws, len(h))) + 1e-12)
+    tail, out = (1 - level) / 2, []
+    for k in [2**i for i in range(m.bit_length()) if 2**i <= m]:
+        table = _table(m, k, lambda x, k=k: 1 - _draw_without(m - x, m, k))
+        low, high = np.quantile(resampled @ table / resampled.sum(-1), [tail, 1 - tail])
+        value = float(table @ h / h.sum())
+        out.append(PassAt(k, value, min(float(low), value), max(float(high), value)))
+    return out
 
 
 def dead_at(right: Sequence[int] | ndarray, m: int, n: int) -> float:
@@ -291,9 +324,19 @@ def regime(h: float, mean: float) -> Regime:
 
 
 def regime_of(right: Sequence[int] | ndarray, m: int) -> Regime:
-    """The regime of a (P,) table of counts out of m."""
+    """The regime of a (P,) table of counts out of m.
+
+    `h` is of 16 samples, as the rule was published: with m > 16 it is the expected share of problems with at most one
+    right of 16 drawn without replacement from the m. With fewer it is of the m.
+    """
     k = counts(right, m)
-    return regime(float((k <= 1).mean()), float(k.mean() / m))
+    low = np.array([_at_most_one(int(x), m, min(m, RULE)) for x in range(m + 1)])
+    return regime(float(low[k].mean()), float(k.mean() / m))
+
+
+def _at_most_one(k: int, m: int, n: int) -> float:
+    """The probability that at most one of n samples drawn without replacement from m, k of them right, is right."""
+    return (comb(m - k, n) + k * comb(m - k, n - 1)) / comb(m, n)
 
 
 def low_and_alike(rewards: ndarray, differ: int) -> ndarray:
@@ -371,7 +414,8 @@ def _bands(a: ndarray, r: ndarray) -> list[dict[str, Any]]:
 def summary(
     rewards: ndarray, ns: Sequence[int] = (2, 4, 8, 16, 32, 64), *, level: float = 0.9, seed: int = 0
 ) -> dict[str, Any]:
-    """What a profile records of a (P, m) table of rewards, as plain data: counts, regime, recipe, bands, dead.
+    """What a profile records of a (P, m) table of rewards, as plain data: counts, regime, recipe, bands, dead, and
+    pass@k of rewards 0 and 1.
 
     Of graded rewards (any but 0 and 1) `right` counts the samples above 1/2, `mean`, `histogram`, `assign` and `report`
     are of the reward itself, and four keys are added: `graded`, `rewards` (mean per problem), `tallies` and `unsolved`
@@ -391,6 +435,7 @@ def summary(
         "mean": found.mean, "histogram": histogram(right, m), "h": found.h, "regime": found.name, "why": found.why,
         "recipe": {"method": method, "why": why}, "bands": bands(assign, report, m // 2),
         "dead": [d.data() for d in dead_groups(right, m, ns, level=level, seed=seed)],
+        "pass_at": [x.data() for x in pass_curve(right, m, level=level, seed=seed)],
     }
 
 

@@ -1,10 +1,11 @@
-"""A run's final policy measured again, on its held-out problems or on others."""
+"""A policy measured: that of a run again, on its held-out problems or on others, or any model on problems."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import sqrt
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.special import stdtrit
@@ -13,14 +14,20 @@ from isocost import methods
 from isocost.errors import UserError
 from isocost.gather import finished
 from isocost.jsonfile import fit, write_json
+from isocost.planner.token_price import TokenPrice
 from isocost.runs import source
+from isocost.runs.evaluate import Evaluation, scores_of
 from isocost.runs.record import read_json
 from isocost.runs.run import EVALUATION_SEED
 from isocost.runs.schema import TRAINED
 from isocost.runs.source import Can
+from isocost.seams import Pace
+from isocost.stats.passk import pass_curve
 from isocost.steps.folder import writes
-from isocost.steps.results import Mean, Measured
+from isocost.steps.results import Mean, Measured, MeasuredModel
 from isocost.types import Cost
+from isocost.words import counted
+from isocost.worlds.http import Limits
 from isocost.worlds.setting import Setting
 
 LEVEL = 0.9
@@ -58,12 +65,56 @@ def evaluate(run: Path, *, samples: int = 16, data: str | None = None, base: boo
     return found
 
 
+def evaluate_model(
+    setting: Setting, *, samples: int = 16, price: str | None = None, limits: Limits = Limits()
+) -> MeasuredModel:
+    """Pass@1 of a setting's model on all of its problems, with its interval over problems; nothing is trained.
+
+    `samples` completions per problem, where pass@1 cannot be computed exactly. `price` is per token, and `limits` are
+    of the requests to a model's server.
+
+    Raises:
+        UserError: for a model or problems that cannot be used, and where no completion has a reward.
+    """
+    from isocost.runs import evaluate as policies
+    from isocost.worlds.setting import open_setting
+
+    cost = None if price is None else TokenPrice.parse(price)
+    opened = open_setting(setting, check=True, learn=False, whole=True, limits=limits)
+    world, problems = opened.world, opened.problems.problems
+    pace = Pace(lr=0.0, max_tokens=setting.max_tokens, sampling=setting.sampling)
+    try:
+        found = finished(policies.evaluate(
+            methods.recipe("reinforce"), world, problems, pace, samples=samples, seed=EVALUATION_SEED,
+        ))
+        server = world.extra["server"]() if "server" in world.extra else None
+    finally:
+        opened.close()
+    scored = int((~np.isnan(found.right)).sum())
+    if scored < 2:
+        raise UserError(f"{counted(scored, 'problem')} of {len(problems)} has a reward, and an interval needs two: "
+                        f"{found.unscored} completions have none")
+    total = world.meter.total
+    return MeasuredModel(
+        setting.model, setting.data, len(problems), 0 if found.exact else samples, _mean(found.right), found.unscored,
+        total.data(), _pass_at(found), None if cost is None else cost.of(total).data(), server,
+    )
+
+
+def _pass_at(found: Evaluation) -> list[dict[str, Any]]:
+    """pass@k of the problems of which every completion has a reward; empty for graded or exact rewards."""
+    scores = [own for g in found.groups if len(own := scores_of(g)) == len(g.rollouts)]
+    table = np.array(scores)
+    if not len(table) or not np.isin(table, (0.0, 1.0)).all():
+        return []
+    return [x.data() for x in pass_curve(table.sum(1).astype(int), table.shape[1])]
+
+
 def _measured(setting: Setting, model: str, data: str | None, samples: int) -> tuple[np.ndarray, Cost]:
     """(P,) pass rates, and what measuring them cost."""
     from dataclasses import replace
 
     from isocost.runs import evaluate as policies
-    from isocost.seams import Pace
     from isocost.tasks.load import Reads, load_problems
     from isocost.types import Problem
     from isocost.worlds.setting import open_setting

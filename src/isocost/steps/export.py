@@ -113,6 +113,7 @@ def prescription(folder: Path) -> Prescription:
             f"interval{in_log and f': {in_log}'}."
         )
     known = {k: setting.get(k, pace.get(k)) for k in ("temperature", "top_p", "top_k", "max_tokens")}
+    known["max_tokens"] = known["max_tokens"] or None       # 0 where stored completions do not say it
     model = setting.get("model")
     found = Prescription(
         study.name,

@@ -19,7 +19,7 @@ import numpy as np
 from isocost import meter as meters
 from isocost import methods
 from isocost.chance import Purpose
-from isocost.errors import RewardFailed, UserError
+from isocost.errors import Resumable, UserError
 from isocost.runs.evaluate import group_of
 from isocost.runs.record import Stream, read_lines
 from isocost.runs.run import compares, samples
@@ -27,7 +27,9 @@ from isocost.seams import Pace
 from isocost.stats import passk as passrate
 from isocost.tasks.sample import sample
 from isocost.types import Cost, Group, Place, Problem, Stop
+from isocost.worlds.http import Limits
 from isocost.worlds.setting import Opened, Setting, open_setting, refuse_unbounded
+from isocost.worlds.spec import Ability, spec_of
 
 SAMPLES = 16  # per problem
 PROBLEMS = 512  # profiled at most: enough for a histogram, and a fixed cost
@@ -46,6 +48,8 @@ async def pass_rates(
     kept: Path | None = None,
     begin: Callable[[], None] = lambda: None,
     bounded: bool = True,
+    limits: Limits = Limits(),
+    parameters: float | None = None,
 ) -> dict[str, Any]:
     """Sample `problems` training problems 16 times each and describe the completions.
 
@@ -54,14 +58,15 @@ async def pass_rates(
     lengths, regime, the recipe that follows (or the requested `method`'s), and which methods' preconditions hold.
 
     Completions are written to the file `kept` when they are graded; `begin` is called before its first line. Lines of a
-    killed profile there are used again; `lost` is the cost of those that cannot be.
+    killed profile there are used again; `lost` is the cost of those that cannot be. `limits` are of the requests to a
+    model's server; `parameters` is its size, where the model does not say.
 
     Raises:
         UserError: for problems or a model that cannot be used; if `bounded`, for a reward outside [0, 1], which no law
             can be fitted to.
     """
     began = time.perf_counter()
-    opened = opened or open_setting(setting, check=True)
+    opened = opened or open_setting(setting, check=True, learn=False, limits=limits)
     if bounded:
         refuse_unbounded(opened.problems)
     pool = sample(opened.sides.train, problems, seed)
@@ -81,7 +86,7 @@ async def pass_rates(
     try:
         found = await _sampled(opened, pool, seed, there, write, bounded)
     finally:
-        opened.grader.close()
+        opened.close()
         for stream in streams:
             stream.close()
     rewards = _rewards(found)
@@ -91,15 +96,18 @@ async def pass_rates(
                         f"{_failures(opened)}")
     sampled = _cost(there.values()) + opened.world.meter.of(meters.PROBE)
     seconds = sampled.seconds
+    local = opened.world.extra.get("model")     # None for a model behind a server
+    size = opened.world.learner.parameters if spec_of(setting.model).can(Ability.SIZE) else parameters
     described = {
         "model": setting.model,
-        "parameters": opened.world.learner.parameters,
-        **({"starting_rate": dict(own)} if (own := opened.world.extra["model"].starting_rate) else {}),
+        "parameters": size,
+        **({"starting_rate": dict(local.starting_rate)} if local and local.starting_rate else {}),
         "problems": len(pool),
         "pool": len(opened.sides.train),
         "select": len(opened.sides.select),
         "audit": len(opened.sides.audit),
         "ids": [p.id for p, ok in zip(pool, scored, strict=True) if ok],
+        **({"server": opened.world.extra["server"]()} if "server" in opened.world.extra else {}),
         "levels": [p.meta.get("level") for p, ok in zip(pool, scored, strict=True) if ok],
         "unscored": int(np.isnan(rewards).sum()),
         "verifier_failures": dict(opened.grader.failures),
@@ -118,11 +126,16 @@ async def pass_rates(
         "seconds": round(time.perf_counter() - began, 2),
         "examples": [line["example"] for line in found[:SHOWN]],
     }
+    return with_recipe(described, method)
+
+
+def with_recipe(profile: dict[str, Any], method: str | None) -> dict[str, Any]:
+    """A profile with its recipe, or the requested `method`'s, and every method's preconditions."""
     if method is not None:
-        described["recipe"] = {"method": method, "why": "asked for"}
-    recipe = methods.recipe(described["recipe"]["method"])
-    described["recipe"]["compares"] = compares(recipe)
-    return described | {"methods": preconditions(described)}
+        profile["recipe"] = {"method": method, "why": "asked for"}
+    recipe = methods.recipe(profile["recipe"]["method"])
+    profile["recipe"]["compares"] = compares(recipe)
+    return profile | {"methods": preconditions(profile)}
 
 
 def preconditions(profile: dict[str, Any]) -> list[dict[str, str]]:
@@ -201,7 +214,7 @@ async def _sampled(
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            mistake = isinstance(why, UserError) and not isinstance(why, RewardFailed)
+            mistake = isinstance(why, UserError) and not isinstance(why, Resumable)
             begun = {} if mistake else tabs  # a mistake leaves no study
             for slot, tab in begun.items():
                 if tab.cost.rollouts:
@@ -239,12 +252,18 @@ def _rewards(found: Sequence[Line]) -> np.ndarray:
     return np.array([[np.nan if x is None else x for x in line["rewards"]] for line in found])
 
 
-def _lengths(found: Sequence[Line]) -> dict[str, float]:
-    lengths = np.array([n for line in found for n in line["lengths"]])
-    cut = np.mean([stop == Stop.LENGTH for line in found for stop in line["stops"]])
+def _lengths(found: Sequence[Line]) -> dict[str, Any]:
+    """Of the completions that there are: a request that failed gave none."""
+    each = [(n, stop) for line in found for n, stop in zip(line["lengths"], line["stops"], strict=True)
+            if stop != Stop.ERROR]
+    return lengths_of(np.array([n for n, _ in each]), float(np.mean([stop == Stop.LENGTH for _, stop in each])))
+
+
+def lengths_of(lengths: np.ndarray, cut: float | None) -> dict[str, Any]:
+    """Statistics of lengths in tokens, and the share of completions that were cut at the limit, if known."""
     return {
         "mean": round(float(lengths.mean()), 3),
         **{f"p{q}": float(np.percentile(lengths, q)) for q in (50, 90, 99)},
         "max": int(lengths.max()),
-        "truncated": float(cut),
+        "truncated": cut,
     }

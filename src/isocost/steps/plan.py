@@ -14,7 +14,7 @@ from isocost.meter import LOST, TRAIN
 from isocost.planner import pilot as pilots
 from isocost.planner import rollouts as plans
 from isocost.planner.afford import EVALUATION_SHARE, MOST_SAMPLES, plan_pilot
-from isocost.planner.budget import Bill, Budget, Machine, measure_timing
+from isocost.planner.budget import UNTIMED, Bill, Budget, Machine, measure_timing
 from isocost.planner.evaluation import EvaluationPlan
 from isocost.planner.learning_rate import RateRule, given, starting_rule
 from isocost.planner.rollouts import prescribe
@@ -29,6 +29,7 @@ from isocost.steps.pilot import measured, refuse_sealed, write_pilot
 from isocost.steps.results import PilotPlan, Plan
 from isocost.steps.settings import workers_of
 from isocost.types import Cost
+from isocost.words import word
 
 
 @writes()
@@ -64,7 +65,7 @@ def plan(
     """
     home = opened(study)
     shape = any(x is not None for x in (size, lr, lr_exponent, groups, fixed_batch, samples, evaluation_share))
-    if not home.source.can(Can.PILOT):
+    if not (home.source.can(Can.PILOT) or home.has("profile.json")):
         return imported.planned(home, budget, price, devices, others=shape or metric is not None)
     known = home.read("profile.json", "profile")
     if samples is not None and known["exact"]:
@@ -127,8 +128,19 @@ def pilot_plan(home: Home) -> PilotPlan:
         units=data.get("units"),
         profiled=cost.get("rollouts", 0),
         overridden=_overridden(home, planned),
+        elsewhere=_elsewhere(home),
         folder=home.path,
     )
+
+
+def _exported(home: Home) -> str:
+    return (f"the training is for a trainer of yours, and no forecast of it is sealed: `isocost export "
+            f"{word(home.path)} --to ...` writes the prescription as its configuration")
+
+
+def _elsewhere(home: Home) -> str:
+    """What to do with the planned runs where isocost cannot launch them; empty where it can."""
+    return "" if home.source.can(Can.PILOT) else home.source.lacks[Can.PILOT].format(path=word(home.path))
 
 
 def prescription(home: Home) -> Plan:
@@ -176,7 +188,7 @@ def _plan_pilot(
     if lr is not None or exponent is not None:
         start = starting_rule(known["parameters"], own=known.get("starting_rate"))
         rate = given(lr or start.lr0, start.reference, start.exponent if exponent is None else exponent)
-    return plan_pilot(
+    planned = plan_pilot(
         known,
         preset=size,
         budget=budget,
@@ -189,13 +201,25 @@ def _plan_pilot(
         attempts=attempts_of(home.metric),
         evaluation_share=evaluation_share,
         most_samples=samples or max(home.setting.samples, MOST_SAMPLES),
+        timing=None if home.source.can(Can.PILOT) else UNTIMED,
     )
+    if home.source.can(Can.PILOT):
+        return planned
+    return replace(planned, pilot_bill=_not_here(planned.pilot_bill), train_bill=_not_here(planned.train_bill))
+
+
+def _not_here(bill: Bill) -> Bill:
+    """A bill without memory and disk, which are those of isocost's own trainer."""
+    return replace(bill, memory_mb=None, disk_mb=None)
 
 
 def _prescription(home: Home, planned: pilots.PilotPlan) -> plans.Plan:
     pool = home.read("profile.json", "profile")["pool"]
     if planned.direct:
-        return prescribe(None, planned.rate, planned.budget, planned.timing, pilot=planned, problems=pool)
+        made = prescribe(None, planned.rate, planned.budget, planned.timing, pilot=planned, problems=pool)
+        if home.source.can(Can.TRAIN):
+            return made
+        return replace(made, bill=_not_here(made.bill), flags=(_exported(home), *made.flags))
     law = Law.of(home.read("law.json", "fit"))
     rule = RateRule.of(home.read("rate.json", "pilot"))
     seen = curves(home.path, home.metric)

@@ -5,27 +5,32 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from isocost.gather import finished
-from isocost.runs.source import Can
+from isocost.planner.token_price import TokenPrice
+from isocost.runs.source import SERVED, Can
 from isocost.steps.folder import check, found, opened, writes
 from isocost.steps.pass_rates import PROBLEMS, SAMPLES, pass_rates
 from isocost.steps.results import Profile, ProfileCost
 from isocost.steps.settings import method_of
 from isocost.types import Cost
+from isocost.worlds.http import Limits
 from isocost.worlds.setting import Setting
+from isocost.worlds.spec import Ability, spec_of
 
 
 @writes(new=True)
 def profile(
     out: Path, setting: Setting, *, seed: int = 0, method: str | None = None, problems: int = PROBLEMS,
-    dry_run: bool = False,
+    dry_run: bool = False, parameters: float | None = None, price: str | None = None, limits: Limits = Limits(),
 ) -> Profile | ProfileCost:
     """Start a study in `out` and profile the model on `problems` training problems, or continue a profile that was
     killed. A study that is profiled is not profiled again.
 
-    `method` replaces the recipe that follows from the profile. A dry run loads the model and the problems, writes
-    nothing and returns the cost.
+    `method` replaces the recipe that follows from the profile. For a model behind a server: `parameters` is its size,
+    `price` what its tokens cost ("0.15usd/M-input,0.60usd/M-output"), `limits` how it is asked. A dry run loads the
+    model and the problems, writes nothing and returns the cost.
 
     Raises:
         UserError: for a setting that cannot be used, which leaves no study, and where `out` already contains a study
@@ -33,43 +38,64 @@ def profile(
     """
     if method is not None:
         method_of(method, setting)
+    cost = None if price is None else TokenPrice.parse(price)
+    asked: dict[str, Any] = {"seed": seed, "method": method, "profiled": problems}
+    if not spec_of(setting.model).can(Ability.LEARN):
+        asked["source"] = SERVED.name
     if dry_run:
-        return _cost(setting, problems, seed)
+        return _cost(setting, problems, seed, limits, cost)
     if (out / "study.json").exists():
         opened(out).source.require(Can.PROFILE, out)
-    check(out, setting, seed=seed, method=method, profiled=problems)
+    check(out, setting, **asked)
     if not (out / "profile.json").exists():
         began, kept = time.perf_counter(), out / "profile.jsonl"
         with ExitStack() as timed:
 
             def begin() -> None:
-                home = found(out, setting, seed=seed, method=method, profiled=problems)
+                home = found(out, setting, **asked)
                 timed.enter_context(home.phase("profile", began))
 
             sampled = finished(
-                pass_rates(setting, seed=seed, problems=problems, method=method, kept=kept, begin=begin)
+                pass_rates(setting, seed=seed, problems=problems, method=method, kept=kept, begin=begin,
+                           limits=limits, parameters=parameters)
             )
+            if cost is not None:
+                spent = Cost.of(sampled["cost"]) + Cost.of(sampled["lost"])
+                sampled["money"] = cost.of(spent).data()
             opened(out).write("profile.json", sampled)
     (out / "profile.jsonl").unlink(missing_ok=True)
     return Profile.of(opened(out).read("profile.json", "profile"), out)
 
 
-def _cost(setting: Setting, problems: int, seed: int) -> ProfileCost:
-    """What profiling would cost at most. Loads the problems and the model, and so finds what is wrong with them."""
+def _cost(
+    setting: Setting, problems: int, seed: int, limits: Limits, price: TokenPrice | None
+) -> ProfileCost:
+    """What profiling would cost at most. Loads the problems and the model, and so finds what is wrong with them.
+
+    The tokens of prompts are not known before a server has read them: they are left out there.
+    """
     from isocost.tasks.sample import sample
     from isocost.worlds.setting import open_setting
 
-    world = open_setting(setting, check=True).world
-    asked = [list(world.text.prompt(p.prompt)) for p in sample(world.problems, problems, seed)]
-    rollouts = SAMPLES * len(asked)
-    decode, prefill = rollouts * setting.max_tokens, SAMPLES * sum(map(len, asked))
+    spec = spec_of(setting.model)
+    opened = open_setting(setting, check=True, learn=False, limits=limits)
+    world = opened.world
+    pool = sample(world.problems, problems, seed)
+    counted = spec.can(Ability.CONTEXT)
+    rollouts = SAMPLES * len(pool)
+    prefill = SAMPLES * sum(len(world.text.prompt(p.prompt)) for p in pool) if counted else 0
+    cost = Cost(rollouts, prefill, rollouts * setting.max_tokens)
+    size = world.learner.parameters if spec.can(Ability.SIZE) else None
+    opened.close()
     return ProfileCost(
         model=setting.model,
         data=setting.data,
-        problems=len(asked),
+        problems=len(pool),
         rollouts=rollouts,
-        tokens=prefill + decode,
-        flops=Cost(prefill=prefill, decode=decode).flops(world.learner.parameters),
-        memory_mb=round(500 + 4 * world.learner.parameters / 1e6),
+        tokens=cost.prefill + cost.decode,
+        flops=None if size is None else cost.flops(size),
+        memory_mb=round(500 + 4 * (size or 0) / 1e6),
         disk_mb=1,
+        prompts=counted,
+        money=None if price is None else price.of(cost).data(),
     )

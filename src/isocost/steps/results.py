@@ -52,7 +52,7 @@ def _all(whole: Any) -> dict[str, Any]:
 class Profile(Shown):
     """What the model can do on the problems before training: `samples` completions of each profiled problem.
 
-    model, parameters: the model and how many weights it has.
+    model, parameters: the model and how many weights it has; None where that is not known.
     problems: how many were profiled; pool, select, audit: sizes of the training problems, the validation split and the
         test split.
     ids, levels: of the profiled problems, in order; levels are None where the data has none.
@@ -63,12 +63,16 @@ class Profile(Shown):
     regime, why: the name of the histogram's shape, and the reason.
     dead: per n, the share of groups whose rewards are all equal, with its interval.
     bands: problems by difficulty, chosen on one half of the completions and reported on the other.
-    lengths: tokens per completion: mean, p50, p90, p99, max, and `truncated`, the share cut at the limit.
+    lengths: tokens per completion: mean, p50, p90, p99, max, and `truncated`, the share cut at the limit; None where
+        no token was counted, as `rate` where nothing was sampled.
+    pass_at: pass@k per k with its interval, of rewards 0 and 1.
     exact: whether held-out pass@1 is computed exactly; solutions: share of problems with a solution.
     rate: completions and tokens per second here; cost, lost: what the profile sampled, and what of it was not used.
     seconds: wall-clock seconds. unscored: completions without a reward, by kind in `verifier_failures`.
     recipe: the method that follows, and why; methods: every method's preconditions here.
     found: what was found in the data; examples: completions as text.
+    server: counts of requests to a model's server; money: what sampling cost at the price given; stored: the file of
+        completions that were not sampled here.
     graded, rewards, tallies, unsolved: only of rewards other than 0 and 1. A field that a record lacks is None.
     """
 
@@ -84,11 +88,11 @@ class Profile(Shown):
     dead: Sequence[Data]
     recipe: Data
     methods: Sequence[Data]
-    lengths: Data
-    rate: Data
+    lengths: Data | None
+    rate: Data | None
     found: Sequence[str]
     model: str = ""
-    parameters: int = 0
+    parameters: int | None = 0
     problems: int = 0
     pool: int = 0
     select: int = 0
@@ -112,6 +116,10 @@ class Profile(Shown):
     rewards: Sequence[float] | None = None
     tallies: Sequence[Any] | None = None
     unsolved: float | None = None
+    pass_at: Sequence[Data] = ()
+    server: Data | None = None
+    money: Data | None = None
+    stored: Data | None = None
     folder: Path | None = folder_field()
 
     @classmethod
@@ -129,7 +137,8 @@ class Profile(Shown):
 class ProfileCost(Shown):
     """What a profile would cost at most: rollouts, tokens (prompts and completions), FLOP, MB of memory and of disk.
 
-    `seconds` is None: the profile itself measures the speed here.
+    `seconds` is None: the profile itself measures the speed here. `flops` is None for a model of unknown size. Without
+    `prompts` the tokens are those of completions alone; `money` is what the tokens cost at the price given.
     """
 
     model: str
@@ -137,10 +146,12 @@ class ProfileCost(Shown):
     problems: int
     rollouts: int
     tokens: int
-    flops: float
+    flops: float | None
     memory_mb: int
     disk_mb: int
     seconds: None = None
+    prompts: bool = True
+    money: Data | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Every field."""
@@ -157,6 +168,7 @@ class PilotPlan(pilots.PilotPlan, Shown):
     units: the budget in every unit, and the machine that hours and money are for; None where none was written.
     profiled: rollouts that the profile sampled, which no budget counts; None in a dry run.
     overridden: which of the method's own sizes and settings the study uses and which it sets itself; may be empty.
+    elsewhere: what to do with the runs where isocost cannot launch them; else empty.
     """
 
     record: ClassVar[str] = "pilot"
@@ -165,6 +177,7 @@ class PilotPlan(pilots.PilotPlan, Shown):
     units: Data | None = None
     profiled: int | None = None
     overridden: str = ""
+    elsewhere: str = ""
     folder: Path | None = folder_field()
 
     @classmethod
@@ -538,3 +551,28 @@ class Measured(Shown):
             if mean is not None:
                 out[name] = vars(mean)
         return out
+
+
+@dataclass(frozen=True)
+class MeasuredModel(Shown):
+    """A model measured on `problems` problems, `samples` completions each (0: pass@1 was computed exactly).
+
+    right: pass@1 with its interval over problems; pass_at: pass@k per k, of rewards 0 and 1; unscored: completions
+    without a reward. cost: rollouts, tokens and seconds; money: what the tokens cost at the price given; server: counts
+    of requests to the model's server.
+    """
+
+    model: str
+    data: str
+    problems: int
+    samples: int
+    right: Mean
+    unscored: int
+    cost: Data
+    pass_at: Sequence[Data] = ()
+    money: Data | None = None
+    server: Data | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, as `isocost eval --json` prints it."""
+        return {"schema": SCHEMA, **_all(self), "right": vars(self.right)}

@@ -16,6 +16,7 @@ from isocost.seams import Recipe
 from isocost.tasks import families
 from isocost.tasks.mix import parts
 from isocost.worlds.setting import Setting
+from isocost.worlds.spec import spec_of
 
 SMALL = 20_000_000  # bytes of weights below which one thread per run is the fastest use of the cores
 
@@ -35,7 +36,9 @@ def setting_of(asked: Mapping[str, Any]) -> Setting:
     read.
     """
     chosen = Setting(**{k: asked[k] for k in COPIED if asked.get(k) is not None})
-    if not asked.get("model"):
+    if asked.get("model"):
+        chosen = replace(chosen, model=str(spec_of(chosen.model)))
+    else:
         chosen = replace(chosen, model=families.model_for([part.spec for part in parts(chosen.data)]))
     return replace(
         chosen,

@@ -29,6 +29,7 @@ from isocost.steps.results import RunCost, RunEnd
 from isocost.units import of_run
 from isocost.words import counted
 from isocost.worlds.setting import Opened, Setting
+from isocost.worlds.spec import Ability, spec_of
 
 SHOWN = 8       # warnings of the reward's check that are listed
 
@@ -159,6 +160,7 @@ def starting_rule_of(model: str) -> RateRule:
     """The learning rates of a run outside a study: the model's own, else by its size. The model is loaded."""
     from isocost.local.models import load
 
+    spec_of(model).require(Ability.LEARN)
     loaded = load(model)
     return starting_rule(loaded.parameters, own=loaded.starting_rate)
 

@@ -20,6 +20,7 @@ from isocost.steps.profile import profile
 from isocost.steps.results import PilotPlan, Whole
 from isocost.steps.train import train
 from isocost.worlds.setting import Setting
+from isocost.worlds.spec import Ability, spec_of
 
 
 @writes(new=True)
@@ -45,6 +46,7 @@ def whole(
         UserError: as the steps do, and where `out` already contains a study with a different size or budget.
     """
     _refuse_other_size(out, size, budget)
+    spec_of(setting.model).require(Ability.LEARN)
     observer.on(Opening(out, size, seed))
     observer.on(profile(out, setting, seed=seed, method=method))
     home = opened(out)

@@ -196,11 +196,19 @@ def _source(spec: str) -> tuple[Iterator[Row], Callable[[Any], Problem], str | N
     path = Path(spec)
     if not path.is_file():
         raise UserError(f"{spec!r} is not a file, sums[:...], puzzles[:...] or reasoning-gym:TASK")
+    return rows_of(path, "problems"), _problem, None
+
+
+def rows_of(path: Path, what: str) -> Iterator[Row]:
+    """The rows of a .jsonl or .parquet file, each with its place; a line that cannot be read is its error.
+
+    Raises UserError for another kind of file; `what` are the rows in that message.
+    """
     if path.suffix == ".parquet":
-        return _parquet(path), _problem, None
+        return _parquet(path)
     if path.suffix in (".jsonl", ".ndjson"):
-        return _lines(path), _problem, None
-    raise UserError(f"{spec}: problems are read from .jsonl or .parquet files, not {path.suffix or 'others'}")
+        return _lines(path)
+    raise UserError(f"{path}: {what} are read from .jsonl or .parquet files, not {path.suffix or 'others'}")
 
 
 def _gather(

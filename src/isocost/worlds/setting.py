@@ -12,8 +12,6 @@ import torch
 
 from isocost.errors import UserError
 from isocost.local.invariance import remedy
-from isocost.local.models import reading
-from isocost.local.world import open_world
 from isocost.meter import Meter
 from isocost.tasks.families import FAMILIES, named
 from isocost.tasks.grade import Grader
@@ -23,6 +21,9 @@ from isocost.tasks.split import Split, split, split_given
 from isocost.tasks.verify import find
 from isocost.types import Sampling
 from isocost.world import World
+from isocost.worlds.http import Limits
+from isocost.worlds.opening import Opening, open_world, reading
+from isocost.worlds.spec import Ability, spec_of
 
 log = logging.getLogger("isocost")
 
@@ -79,16 +80,23 @@ class Opened:
     world: World
     grader: Grader
 
+    def close(self) -> None:
+        """End the verifier's processes and the world's connections."""
+        self.grader.close()
+        self.world.close()
+
 
 def open_problems(
     setting: Setting, *, check: bool = False, tried: bool = False, meter: Meter | None = None,
-    reads: Callable[[], Reads] | None = None,
+    reads: Callable[[], Reads] | None = None, whole: bool = False,
 ) -> tuple[ProblemSet, Split]:
     """Load and split the problems of a setting; with `check`, every problem's own answer must pass the verifier.
 
     With `skip_broken` that check is made in any case, so that every run leaves out the same rows. A user's reward is
-    tried on a few rows with `check` or `tried`; `reads` describes the prompts that the model can read. The cost of
-    checks goes to the account `check` of the `meter`. Raises UserError naming what is wrong with the problems.
+    tried on a few rows with `check` or `tried`; `whole` holds nothing out; `reads` describes the prompts that the model
+    can read. The cost of checks goes to the account `check` of the `meter`.
+
+    Raises UserError naming what is wrong with the problems.
     """
     own = setting.verifier is not None and not find(setting.verifier).must_agree
     load = partial(
@@ -102,6 +110,8 @@ def open_problems(
         tried=tried,
     )
     loaded = load(setting.data, limit=setting.limit)
+    if whole:
+        return loaded, Split(loaded.problems, (), ())
     if setting.held_out_data:
         other = load(setting.held_out_data)
         sides = split_given(loaded.problems, other.problems, samples=setting.samples)
@@ -111,38 +121,42 @@ def open_problems(
 
 
 def open_setting(
-    setting: Setting, *, reference: bool = False, check: bool = False, tried: bool = False
+    setting: Setting, *, reference: bool = False, check: bool = False, tried: bool = False, learn: bool = True,
+    whole: bool = False, limits: Limits = Limits(),
 ) -> Opened:
     """Load problems and model. Sets torch's thread count: a run is reproducible only at a fixed number of threads.
 
-    Raises UserError for problems that cannot be used, including prompts that the model cannot read: see
-    `open_problems`.
+    Without `learn` the model need only be one that can be sampled; `whole` holds no problem out; `limits` are of the
+    requests to its server.
+
+    Raises UserError for problems that cannot be used, including prompts that the model cannot read (see
+    `open_problems`), and for a model that cannot be trained where `learn` asks for one that can.
     """
+    if learn:
+        spec_of(setting.model).require(Ability.LEARN)
     torch.set_num_threads(setting.threads)
     meter = Meter()
-    if check or tried or not _built_in(setting):
-        reads = cache(lambda: Reads(*reading(setting.model)))
-        loaded, sides = open_problems(setting, check=check, tried=tried, meter=meter, reads=reads)
+    if check or tried or whole or not _built_in(setting):
+        reads = reading(setting.model)
+        loaded, sides = open_problems(
+            setting, check=check, tried=tried, meter=meter, reads=None if reads is None else cache(reads), whole=whole,
+        )
     else:
         loaded, sides = _built_in_problems(setting)
     grader = Grader(loaded.verifier, meter=meter)
     every = (*sides.train, *sides.select, *sides.audit)
-    world = open_world(
-        setting.model,
-        sides.train,
-        grader,
-        meter=meter,
-        device=setting.device,
-        dtype=setting.dtype,
-        kernels=setting.kernels,
-        threads=setting.threads,
-        reference=reference,
-        exact=all(p.meta.get("exact") for p in every),
-    )
+    try:
+        world = open_world(setting.model, Opening(
+            sides.train, grader, meter, setting.sampling, setting.device, setting.dtype, setting.kernels,
+            setting.threads, reference, all(p.meta.get("exact") for p in every), limits,
+        ))
+    except BaseException:
+        grader.close()
+        raise
     extra = world.extra
-    if setting.kernels == "auto" and extra["device"] == "cpu" and extra["kernels_why"]:
+    if setting.kernels == "auto" and extra.get("device") == "cpu" and extra["kernels_why"]:
         _warn_once(f"torch computes the model, which is slower: {extra['kernels_why']}")
-    if extra["batch_dependent"]:
+    if extra.get("batch_dependent"):
         do = remedy(getattr(torch, extra["dtype"]), extra["kernels_why"])
         _warn_once("a rollout's last bits depend here on the rollouts computed with it "
                    f"({extra['batch_dependent']}); {do}")
@@ -160,7 +174,8 @@ def _built_in(setting: Setting) -> bool:
 @lru_cache(maxsize=4)
 def _built_in_problems(setting: Setting) -> tuple[ProblemSet, Split]:
     """The problems of a setting that is built in, the same for all of a process's runs."""
-    return open_problems(setting, reads=cache(lambda: Reads(*reading(setting.model))))
+    reads = reading(setting.model)
+    return open_problems(setting, reads=None if reads is None else cache(reads))
 
 
 def refuse_unbounded(problems: ProblemSet) -> None:

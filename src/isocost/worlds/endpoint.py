@@ -1,0 +1,370 @@
+"""A world of an OpenAI-compatible server: a model that can be sampled and nothing else.
+
+Each attempt is one request with a seed of its own, addressed like every random number (`isocost.chance`), so that a
+server which honours `seed` gives the same completions again. Tokens and cost are what the server's usage counts; a
+request that failed for good is a rollout that ended in `Stop.ERROR`: billed as what it cost, without a score.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+
+import numpy as np
+from torch import Tensor
+
+from isocost import chance
+from isocost import meter as meters
+from isocost.batch import Batch, Forward
+from isocost.errors import Unreachable, UserError
+from isocost.gather import together
+from isocost.meter import Meter, Payer, payer
+from isocost.types import Cost, Message, Place, Problem, Said, Sampling, Segment, Stop
+from isocost.world import Grade, Surrogate, Weights, World
+from isocost.worlds.http import Client, Limits, Refused, Unanswered
+from isocost.worlds.protocol import CHAT, REFUSED, TEXT, Answer, Dialect, Malformed
+from isocost.worlds.spec import Ability, Spec
+
+KEY, OPENAI_KEY, OPENAI_HOST = "ISOCOST_API_KEY", "OPENAI_API_KEY", "api.openai.com"
+LOCAL = ("localhost", "127.0.0.1", "::1")
+HELLO = "Hi"
+IN_A_ROW = 8        # requests without an answer, all retries used, after which the server is tested
+
+
+def open_world(
+    spec: Spec, problems: Sequence[Problem], grade: Grade, *, meter: Meter | None = None,
+    sampling: Sampling = Sampling(), limits: Limits = Limits(), logprobs: bool = False,
+) -> World:
+    """A world that samples the model of `spec` at its address, such as http://localhost:8000/v1.
+
+    Chat completions, unless the address ends in /completions: then text completions. The server is asked for its
+    models and for one token first, charged to the account `check`. The key is that of the environment variable
+    ISOCOST_API_KEY, for api.openai.com also OPENAI_API_KEY. `logprobs` asks for the log-prob of each token.
+
+    Raises:
+        UserError: if nothing answers there, the model or the key is not accepted, or a value of `sampling` is not.
+    """
+    base, path = _address(spec.url)
+    client = Client(base, _key(base), limits)
+    dialect = Dialect(spec.name, sampling, path, logprobs)
+    meter = Meter() if meter is None else meter
+    try:
+        _check_model(client, spec)
+        prompt = problems[0].prompt if problems else (Message("user", HELLO),)
+        known = prompt if path == CHAT else _plain(prompt)
+        _hello(client, dialect, meter, known)
+    except BaseException:
+        client.close()
+        raise
+    text = Words()
+    return World(
+        problems, EndpointEngine(spec, client, dialect, text, meter, known), OnlySampled(spec), text, grade, meter,
+        extra={"server": lambda: {**client.tally.data(), "dropped": list(dialect.dropped)}}, close=client.close,
+    )
+
+
+class EndpointEngine:
+    """`isocost.world.Engine` over HTTP."""
+
+    version = 0
+
+    def __init__(
+        self, spec: Spec, client: Client, dialect: Dialect, text: Words, meter: Meter, known: Sequence[Message] | str
+    ):
+        self.known, self._in_a_row = known, 0      # what the server has answered; requests without an answer
+        self.spec, self.client, self.dialect, self.text, self.meter = spec, client, dialect, text, meter
+        self._halted: set[tuple[int, int, int]] = set()
+        self._flying: dict[asyncio.Task[Any], tuple[int, int, int]] = {}
+
+    async def generate(
+        self, start: Segment, attempts: Sequence[int], *, place: Place, turn: int, max_tokens: int,
+        stop: Sequence[str] = (),
+    ) -> list[Said]:
+        """Continue a start once per attempt: see `isocost.world.Engine`.
+
+        An attempt whose request failed for good has no tokens and `Stop.ERROR`. Raises UserError for a start that the
+        protocol cannot express, and Unreachable when the server no longer answers.
+        """
+        said = self.text.spoken(start, chat=self.dialect.path == CHAT)
+        first = turn == 0 and not bool(start.own.any())
+        seeds = (chance.uniforms(place, attempts, turn, 0, 1)[:, 0] * 2**31).astype(int).tolist()
+        asked = (self._attempt(said, max_tokens, seed, stop, place, first, start.sampling) for seed in seeds)
+        return await together(*asked)
+
+    async def _attempt(
+        self, said: Sequence[Message] | str, max_tokens: int, seed: int, stop: Sequence[str], place: Place,
+        first: bool, sampling: Sampling,
+    ) -> Said:
+        """One attempt, charged to the caller."""
+        wave = _wave(place)
+        if wave in self._halted:
+            return _nothing(Stop.CANCELLED)
+        if sampling != self.dialect.sampling:
+            raise UserError(f"this world samples with {self.dialect.sampling}, not {sampling}")
+        who, seconds = payer(), 0.0
+        answer: Answer | None = None
+        read = written = 0
+        body = self.dialect.body(said, max_tokens, seed, stop)
+        task = asyncio.ensure_future(self.client.post(self.dialect.path, body))
+        self._flying[task] = wave
+        ended = Stop.ERROR
+        try:
+            data, seconds = await task
+            self._in_a_row = 0
+            answer = self.dialect.read(data)
+            read, written = answer.read, answer.written
+        except Malformed as e:
+            self._failed("malformed", str(e))
+            read, written = e.usage
+        except Refused as e:
+            if e.status not in (*REFUSED, 413):
+                raise UserError(_refused(self.client.base, e)) from None
+            self._failed(str(e.status), str(e))
+        except Unanswered as e:
+            await self._missed(e, who)
+        except asyncio.CancelledError:
+            task.cancel()
+            if wave not in self._halted:
+                raise
+            ended = Stop.CANCELLED
+        finally:
+            self._flying.pop(task, None)
+            self.meter.charge(Cost(int(first), read, written, seconds=seconds), to=who)
+        if answer is None or answer.stop is None:
+            return _nothing(ended)
+        return self.text.said(answer)
+
+    async def _missed(self, why: Unanswered, who: Payer) -> None:
+        """Count a request without an answer. After `IN_A_ROW` of them one that was answered before is sent again, so
+        that prompts which a server cannot answer are told from a server that is down: then raises Unreachable.
+        """
+        self._in_a_row += 1
+        if self._in_a_row < IN_A_ROW:
+            return
+        missed, self._in_a_row = self._in_a_row, 0
+        try:
+            data, seconds = await self.client.post(self.dialect.path, self.dialect.body(self.known, 1, 0))
+        except (Unanswered, Refused):
+            raise Unreachable(
+                f"{self.client.base} left {missed} requests in a row without an answer, each tried "
+                f"{self.client.limits.retries + 1} times; the last: {why}. What was answered is kept: run the same "
+                "command again to continue"
+            ) from None
+        answer = self.dialect.read(data)
+        self.meter.charge(Cost(1, answer.read, answer.written, seconds=seconds), to=who)
+
+    def _failed(self, kind: str, why: str) -> None:
+        tally = self.client.tally
+        tally.examples.setdefault(kind, why)
+        tally.failed += kind == "malformed"
+
+    def halt(self, place: Place) -> None:
+        """Cancel the requests of a wave: its rollouts return with `Stop.CANCELLED` and without tokens."""
+        self._halted.add(_wave(place))
+        for task, wave in list(self._flying.items()):
+            if wave == _wave(place):
+                task.cancel()
+
+    async def load(self, weights: Weights) -> None:
+        self.spec.require(Ability.LEARN)
+
+    def restore(self, weights: Weights, version: int) -> None:
+        self.spec.require(Ability.LEARN)
+
+
+class OnlySampled:
+    """`isocost.world.Learner` of a model that cannot be trained: every method raises a UserError."""
+
+    parameters = 0
+
+    def __init__(self, spec: Spec):
+        self.spec = spec
+
+    def _no(self) -> NoReturn:
+        self.spec.require(Ability.LEARN)
+        raise AssertionError(f"{self.spec} is opened as a model that cannot learn")
+
+    def forward(self, batch: Batch) -> Forward: self._no()
+    def score(self, batch: Batch) -> Forward: self._no()
+    def update(self, batch: Batch, loss: Surrogate, *, lr: float) -> dict[str, float]: self._no()
+    def gradients(self, batch: Batch, loss: Surrogate) -> Iterator[tuple[Tensor, dict[str, float]]]: self._no()
+    def step(self, gradient: Tensor, *, lr: float) -> float: self._no()
+    def forget(self) -> None: self._no()
+    def weights(self) -> Weights: self._no()
+    def state(self) -> dict[str, Tensor]: self._no()
+    def restore(self, state: Mapping[str, Tensor]) -> None: self._no()
+
+
+class Words:
+    """`isocost.world.Text` without a tokenizer: a token's id is the place of its text in a table.
+
+    Where a server returns the text of each token, each has its own id. Otherwise the first token of a completion
+    holds all of its text and the others are empty, so that lengths are the server's.
+    """
+
+    ends: tuple[int, ...] = ()
+
+    def __init__(self) -> None:
+        self._parts: list[str | tuple[Message, ...]] = [""]
+        self._ids: dict[str | tuple[Message, ...], int] = {"": 0}
+
+    def _id(self, part: str | tuple[Message, ...]) -> int:
+        found = self._ids.setdefault(part, len(self._parts))
+        if found == len(self._parts):
+            self._parts.append(part)
+        return found
+
+    def prompt(self, messages: Sequence[Message]) -> list[int]:
+        return [self._id(tuple(messages))]
+
+    def answer(self, messages: Sequence[Message]) -> list[int]:
+        return [self._id(tuple(messages))]
+
+    def encode(self, text: str) -> list[int]:
+        return [self._id(text)] if text else []
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        parts = (self._parts[t] for t in tokens)
+        return "".join(x if isinstance(x, str) else _plain(x) for x in parts)
+
+    def said(self, answer: Answer) -> Said:
+        """A completion as the engine returns it; log-probs are NaN where the server gave none."""
+        if answer.pieces:
+            ids = [self._id(piece) for piece in answer.pieces]
+        else:
+            ids = [self._id(answer.text)] + [0] * (answer.written - 1) if answer.text or answer.written else []
+        k = len(ids)
+        logp = np.array(answer.logp if len(answer.logp) == k else [np.nan] * k, dtype=np.float32)
+        return Said(np.array(ids, dtype=np.int64), logp, np.zeros(k, dtype=np.int64), answer.stop or Stop.ERROR)
+
+    def spoken(self, start: Segment, *, chat: bool) -> tuple[Message, ...] | str:
+        """A start as messages, or as one text. Raises UserError for a begun answer in messages."""
+        messages: list[Message] = []
+        own = ""
+        for token in start.tokens.tolist():
+            part = self._parts[token]
+            if isinstance(part, str):
+                own += part
+                continue
+            if own:
+                messages.append(Message("assistant", own))
+            messages += part
+            own = ""
+        if not chat:
+            return _plain(messages) + own
+        if own:
+            raise UserError(f"chat completions cannot continue the begun answer {own[:40]!r}: give the address of text "
+                            "completions, openai:URL/completions#MODEL, if the server has them")
+        return tuple(messages)
+
+
+def _plain(messages: Sequence[Message]) -> str:
+    """Messages as one text, for models without a chat template: their contents, separated by empty lines."""
+    return "\n\n".join(m.content for m in messages)
+
+
+def _nothing(stop: Stop) -> Said:
+    return Said(np.zeros(0, np.int64), np.zeros(0, np.float32), np.zeros(0, np.int64), stop)
+
+
+def _wave(place: Place) -> tuple[int, int, int]:
+    return place.seed, place.wave, place.purpose
+
+
+# opening ------------------------------------------------------------------------------------------------------
+
+
+def _address(url: str) -> tuple[str, str]:
+    """(base address, path of completions). Raises UserError for an address that cannot be used."""
+    found = urlsplit(url)
+    try:
+        port_is_fine = found.port is None or found.port > 0
+    except ValueError:
+        port_is_fine = False
+    if found.scheme not in ("http", "https") or not found.hostname or not port_is_fine:
+        raise UserError(f"{url!r} is not the address of a server; expected such as "
+                        "openai:http://localhost:8000/v1#MODEL")
+    if found.username or found.password or found.query:
+        raise UserError("the address of a server is recorded, so it may hold no user, password or query: give the key "
+                        f"in the environment variable {KEY}")
+    base = url.rstrip("/")
+    for path in (CHAT, TEXT):
+        if base.endswith(path):
+            return base.removesuffix(path), path
+    return base, CHAT
+
+
+def _key(base: str) -> str:
+    """The key for a server, from the environment. Raises UserError if it would be sent unencrypted."""
+    url = urlsplit(base)
+    key = os.environ.get(KEY) or (os.environ.get(OPENAI_KEY, "") if url.hostname == OPENAI_HOST else "")
+    if re.search(r"[^\x21-\x7e]", key):
+        raise UserError(f"the key in {KEY} has a space, a line end or another character that no key has")
+    if key and url.scheme == "http" and url.hostname not in LOCAL:
+        raise UserError(f"{base} is not encrypted, and the key in {KEY} would be sent to it: use https, or unset {KEY}")
+    return key
+
+
+def _check_model(client: Client, spec: Spec) -> None:
+    """Raises UserError if nothing answers, the key is not accepted, or the server lists models and not this one."""
+    try:
+        listed = client.ask("GET", "/models")
+    except Unanswered as e:
+        raise UserError(f"no server answers at {client.base} ({e}): start it, or correct the address in "
+                        f"--model {spec}") from None
+    except Refused as e:
+        if e.status in (401, 403):
+            raise UserError(_refused(client.base, e)) from None
+        return      # a server without this path
+    with suppress(KeyError, TypeError):
+        names = [str(m["id"]) for m in listed["data"]]
+        if names and spec.name not in names:
+            shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+            raise UserError(f"{client.base} has no model {spec.name!r}; it has {shown}: --model openai:URL#NAME")
+
+
+def _hello(client: Client, dialect: Dialect, meter: Meter, said: Sequence[Message] | str) -> None:
+    """Ask for one token, and leave out what the server does not take."""
+    tries = 0
+    while True:
+        body = dialect.body(said, 1, 0)
+        try:
+            data = client.ask("POST", dialect.path, body, retries=0)
+            break
+        except Refused as e:
+            if not (e.status in REFUSED and dialect.adapt(e.said, body)):
+                raise UserError(_refused(client.base, e, dialect.path)) from None
+        except Unanswered as e:
+            # llama-cpp-python answers 500 to a value that it does not take
+            if e.status == 500 and dialect.adapt(str(e), body, named=True):
+                continue
+            tries += 1
+            if tries > client.limits.retries:
+                raise UserError(f"{client.base} answers no completion of {dialect.model}: {e}") from None
+            client.pause(tries)
+    try:
+        answer = dialect.read(data)
+    except Malformed as e:
+        raise UserError(f"{client.base}{dialect.path} is not OpenAI-compatible: it gave {e}") from None
+    with meters.on(meters.CHECK):
+        meter.charge(Cost(1, answer.read, answer.written))
+
+
+def _refused(base: str, e: Refused, path: str = "") -> str:
+    """An error of a status that does not pass, with what to do."""
+    host = urlsplit(base).hostname
+    names = f"{KEY} or {OPENAI_KEY}" if host == OPENAI_HOST else KEY
+    do = {
+        401: f"set the environment variable {names} to a key that it accepts",
+        403: f"the key in {names} may not use it",
+        404: "check the address (it usually ends in /v1) and the model's name",
+        429: "the account has no quota left",
+    }.get(e.status)
+    if e.status in REFUSED and path == CHAT:
+        do = "if the model has no chat template, use text completions: --model openai:URL/completions#MODEL"
+    return f"{base}{path} answered {e.status}: {e.said}" + (f"; {do}" if do else "")

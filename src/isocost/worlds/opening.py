@@ -1,0 +1,59 @@
+"""The one function that opens the world of a model, by the kind of its spec: a new kind is a row of `OPENERS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from isocost.local import models
+from isocost.local import world as local
+from isocost.meter import Meter
+from isocost.tasks.load import Reads
+from isocost.types import Problem, Sampling
+from isocost.world import Grade, World
+from isocost.worlds import endpoint
+from isocost.worlds.http import Limits
+from isocost.worlds.spec import LOCAL, OPENAI, Ability, Spec, spec_of
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What a world is opened with besides its model."""
+
+    problems: Sequence[Problem]
+    grade: Grade
+    meter: Meter
+    sampling: Sampling
+    device: str = "auto"
+    dtype: str = "auto"
+    kernels: str = "auto"
+    threads: int = 1
+    reference: bool = False     # with a frozen copy of the policy
+    exact: bool = False         # each problem's answer is the only right text
+    limits: Limits = Limits()   # of requests to a server
+
+
+def open_world(model: str, opening: Opening) -> World:
+    """The world of the model of this spec. Raises UserError for what is not there."""
+    spec = spec_of(model)
+    return OPENERS[spec.kind](spec, opening)
+
+
+def _local(spec: Spec, o: Opening) -> World:
+    return local.open_world(
+        spec.name, o.problems, o.grade, meter=o.meter, device=o.device, dtype=o.dtype, kernels=o.kernels,
+        threads=o.threads, reference=o.reference, exact=o.exact,
+    )
+
+
+def _openai(spec: Spec, o: Opening) -> World:
+    return endpoint.open_world(spec, o.problems, o.grade, meter=o.meter, sampling=o.sampling, limits=o.limits)
+
+
+OPENERS: Mapping[str, Callable[[Spec, Opening], World]] = {LOCAL: _local, OPENAI: _openai}
+
+
+def reading(model: str) -> Callable[[], Reads] | None:
+    """What the model can read, when called; None where only its server knows."""
+    spec = spec_of(model)
+    return (lambda: Reads(*models.reading(spec.name))) if spec.can(Ability.CONTEXT) else None

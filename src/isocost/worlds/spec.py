@@ -1,0 +1,86 @@
+"""A model's spec: where it is, and what can be done with it there.
+
+`tiny`, `smollm2` or a folder is a model on this machine; `openai:URL#MODEL` one behind an OpenAI-compatible server.
+Whether a step can use a model is asked by ability, never by kind. `isocost.worlds.opening` opens the world of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from isocost.errors import UserError
+
+LOCAL, OPENAI = "local", "openai"
+# Kinds that are named elsewhere and not here yet: what to do instead.
+NOT_YET = {
+    "vllm": "vLLM serves the OpenAI protocol: --model openai:http://HOST:8000/v1#MODEL profiles and evaluates it",
+    "tinker": "services of this kind cannot be opened; export a plan with `isocost export STUDY --to ...`",
+}
+
+
+class Ability(Enum):
+    """What can be done with a model."""
+
+    SAMPLE = auto()     # completions
+    LEARN = auto()      # log-probs, gradients, updates, weights
+    EXACT = auto()      # pass@1 without sampling, where problems allow it
+    SIZE = auto()       # its number of parameters is known
+    CONTEXT = auto()    # prompts can be counted in tokens before they are sent
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A model's `kind`, its `name` there, and the address of its server (empty on this machine)."""
+
+    kind: str
+    name: str
+    url: str = ""
+
+    def can(self, ability: Ability) -> bool:
+        """Whether this can be done with the model."""
+        return ability in KINDS[self.kind].abilities
+
+    def require(self, ability: Ability) -> None:
+        """Raises UserError, with what to do instead, for an ability that the model lacks."""
+        if not self.can(ability):
+            raise UserError(KINDS[self.kind].lacks.format(model=self))
+
+    def __str__(self) -> str:
+        return self.name if self.kind == LOCAL else f"{self.kind}:{self.url}#{self.name}"
+
+
+def spec_of(model: str) -> Spec:
+    """The spec in --model. Raises UserError for a kind that is not known, and an address without a model."""
+    kind, colon, rest = model.partition(":")
+    if not colon or (kind not in KINDS and kind not in NOT_YET):
+        return Spec(LOCAL, model)
+    if kind in NOT_YET:
+        raise UserError(f"--model {model}: {NOT_YET[kind]}")
+    if kind == LOCAL:
+        return Spec(LOCAL, rest)
+    url, hash_, name = rest.partition("#")
+    if not hash_ or not name or not url:
+        raise UserError(f"--model {model} names no model: write openai:URL#MODEL, such as "
+                        "openai:http://localhost:8000/v1#my-model")
+    return Spec(kind, name, url)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of model: its abilities, and the text of an error where one is missing."""
+
+    abilities: frozenset[Ability]
+    lacks: str = ""
+
+
+KINDS: Mapping[str, Kind] = {
+    LOCAL: Kind(frozenset(Ability)),
+    OPENAI: Kind(
+        frozenset({Ability.SAMPLE}),
+        "{model} can only be sampled: its server gives completions, and no gradient, weights or exact probabilities. "
+        "`isocost profile` and `isocost eval` work with it. To train, give a model folder; or profile it, plan with "
+        "`isocost plan STUDY`, and train in your own trainer",
+    ),
+}

@@ -1,0 +1,198 @@
+"""A study of completions that were sampled before: nothing is sampled, and rows that cannot be used are named."""
+
+import json
+from math import comb
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from isocost.cli.commands import main
+from isocost.errors import UserError
+from isocost.planner.budget import UNTIMED, Prices
+from isocost.runs.files import read_json
+from isocost.stats import passk
+from isocost.steps.stored import profile_completions
+from isocost.tasks.completions import read_completions
+
+MARKS = {"a": [1, 0, 0, 0], "b": [1, 1, 1, 1], "c": [0, 0, 0, 0], "d": [1, 1, 0, 0], "e": [0, 1, 0, 0]}
+
+
+def said(*args, code=0):
+    done = CliRunner().invoke(main, [str(a) for a in args])
+    assert done.exit_code == code, (args, done.output, done.exception)
+    return done.output
+
+
+def written(path, rows):
+    path.write_text("".join(json.dumps(x) + "\n" for x in rows))
+    return path
+
+
+def rows(marks=MARKS, **more):
+    """Attempts in turn, as samplers write them: not sorted by problem."""
+    width = max(map(len, marks.values()))
+    return [{"problem_id": k, "prompt": f"What is {k}?", "response": f"{k}{i}", "correct": bool(each[i]),
+             "usage": {"completion_tokens": 10 * (i + 1), "prompt_tokens": 7}, "finish_reason": "stop", **more}
+            for i in range(width) for k, each in marks.items() if i < len(each)]
+
+
+def test_rows_become_problems_with_their_attempts(tmp_path):
+    found = read_completions(written(tmp_path / "x.jsonl", rows()))
+    assert [p.id for p in found.problems] == list(MARKS) and found.report.rows == 20
+    assert {p.id: [a.reward for a in p.attempts] for p in found.problems} == MARKS
+    one = found.problems[0]
+    assert one.prompt == "What is a?" and one.prompt_tokens == 7
+    assert [(a.text, a.tokens, a.cut) for a in one.attempts[:2]] == [("a0", 10, False), ("a1", 20, False)]
+    assert found.columns["tokens"] == "usage.completion_tokens" and found.columns["reward"] == "correct"
+
+
+def test_a_row_may_hold_all_attempts_at_a_problem(tmp_path):
+    tokens = [[5], [5, 6], [1], [1]]
+    wide = [{"prompt": [{"role": "user", "content": f"What is {k}?"}], "rewards": each, "tokens": tokens,
+             "responses": list("wxyz")} for k, each in MARKS.items()]
+    found = read_completions(written(tmp_path / "x.jsonl", wide), {"completion": "responses"})
+    assert [[a.reward for a in p.attempts] for p in found.problems] == list(MARKS.values())
+    assert [a.tokens for a in found.problems[0].attempts] == [1, 2, 1, 1]
+    assert found.problems[0].prompt == "What is a?" and len({p.id for p in found.problems}) == 5
+
+
+def test_parquet_is_read_alike(tmp_path):
+    pytest.importorskip("pyarrow")
+    import pyarrow
+    import pyarrow.parquet as parquet
+
+    parquet.write_table(pyarrow.Table.from_pylist(rows()), tmp_path / "x.parquet")
+    assert read_completions(tmp_path / "x.parquet").problems == read_completions(
+        written(tmp_path / "x.jsonl", rows())).problems
+
+
+@pytest.mark.parametrize(("change", "why"), [
+    ({"correct": "yes"}, r"line 3: 'correct' is \"yes\"; expected a number from 0 to 1, or true or false"),
+    ({"correct": 3}, r"line 3: 'correct' is 3; expected .*rescale the rewards"),
+    ({"usage": {"completion_tokens": -1}}, r"line 3: 'usage.completion_tokens' is -1; expected how many tokens"),
+    ({"usage": {"completion_tokens": 2.5}}, r"line 3: 'usage.completion_tokens' is 2.5"),
+    ({"problem_id": ""}, r"line 3: 'problem_id' is \"\"; expected the problem's id or prompt"),
+    ({"response": 7}, r"line 3: 'response' is 7; expected text"),
+    ({"correct": [1, 0], "response": ["x"]}, r"line 3: 'response' has 1 entry and 'correct' has 2: give one for each"),
+])
+def test_a_row_that_cannot_be_used_is_named_with_what_is_right(tmp_path, change, why):
+    path = written(tmp_path / "x.jsonl", [r | change if i == 2 else r for i, r in enumerate(rows())])
+    with pytest.raises(UserError, match=why) as e:
+        read_completions(path)
+    assert "1 of 20 rows cannot be used (--skip-broken leaves them out)" in str(e.value)
+    found = read_completions(path, skip_broken=True)
+    assert sum(len(p.attempts) for p in found.problems) == 19 and "line 3: " in found.report.lines()[0]
+
+
+def test_a_column_that_is_missing_is_named_with_those_there_are(tmp_path):
+    path = written(tmp_path / "x.jsonl", [{"q": "x", "mark": 1}, {"q": "x", "mark": 0}])
+    with pytest.raises(UserError, match=r"no column for the problem .*it has q, mark: name it with --map problem="):
+        read_completions(path)
+    assert len(read_completions(path, {"problem": "q", "reward": "mark"}).problems[0].attempts) == 2
+    with pytest.raises(UserError, match=r"no column 'marks' \(--map reward=marks\); it has q, mark"):
+        read_completions(path, {"problem": "q", "reward": "marks"})
+    with pytest.raises(UserError, match=r"--map score=mark: the names are problem, prompt"):
+        read_completions(path, {"score": "mark"})
+    (tmp_path / "bad.jsonl").write_text("{not json\n")
+    with pytest.raises(UserError, match="its first row cannot be read: not JSON"):
+        read_completions(tmp_path / "bad.jsonl")
+    with pytest.raises(UserError, match="does not exist"):
+        read_completions(tmp_path / "none.jsonl")
+
+
+def test_a_profile_of_stored_completions_is_that_of_their_rewards(tmp_path):
+    found = profile_completions(tmp_path / "s", written(tmp_path / "x.jsonl", rows()), held_out=0.4)
+    table = np.array(list(MARKS.values()), dtype=float)
+    summary = passk.summary(table)
+    for key in ("right", "histogram", "dead", "pass_at", "h", "regime"):
+        assert getattr(found, key) == summary[key], key
+    by_hand = {k: np.mean([1 - comb(4 - sum(m), k) / comb(4, k) for m in MARKS.values()]) for k in (1, 2, 4)}
+    assert {x["k"]: x["value"] for x in found.pass_at} == pytest.approx(by_hand)
+    dead = np.mean([(comb(sum(m), 2) + comb(4 - sum(m), 2)) / comb(4, 2) for m in MARKS.values()])
+    assert found.dead[0]["n"] == 2 and found.dead[0]["share"] == pytest.approx(dead)
+    assert found.lengths["mean"] == 25 and found.lengths["max"] == 40 and found.lengths["prompt"] == 7
+    assert (found.pool, found.select, found.audit) == (3, 1, 1) and found.ids == list(MARKS)
+    assert found.cost["rollouts"] == 0 and found.stored["completions"] == 20 and found.stored["written"] == 500
+    prices = Prices.of(read_json(tmp_path / "s" / "profile.json"))
+    assert (prices.prefill, prices.decode) == (7, 25)
+
+
+def test_attempts_that_are_not_equally_many_use_most_completions(tmp_path):
+    """Six problems with 8 attempts and three with 2: 48 completions of six problems, not 18 of nine."""
+    marks = {f"p{i}": [1, 0] * 4 for i in range(6)} | {f"q{i}": [1, 0] for i in range(3)} | {"r": [1] * 12}
+    found = profile_completions(tmp_path / "s", written(tmp_path / "x.jsonl", rows(marks)))
+    assert found.samples == 8 and len(found.right) == 7
+    assert "3 problems with fewer than 8 attempts left out, 6 completions" in found.found
+    assert "attempts beyond 8 of a problem not used: 4 completions" in found.found
+    with pytest.raises(UserError, match="has no problem with 2 attempts or more that have a reward"):
+        profile_completions(tmp_path / "t", written(tmp_path / "y.jsonl", rows({"a": [1], "b": [0]})))
+    assert not (tmp_path / "t" / "study.json").exists()
+
+
+def test_an_attempt_without_a_reward_is_in_no_table(tmp_path):
+    marked = [r | {"correct": None} if i == 0 else r for i, r in enumerate(rows())]
+    found = profile_completions(tmp_path / "s", written(tmp_path / "x.jsonl", marked))
+    assert found.unscored == 1 and found.ids == ["b", "c", "d", "e"] and found.samples == 4
+
+
+def test_without_token_counts_lengths_are_not_known(tmp_path):
+    path = written(tmp_path / "x.jsonl", [{"problem_id": r["problem_id"], "reward": r["correct"]} for r in rows()])
+    text = said("profile", "--completions", path, "--out", tmp_path / "s", "--held-out", 2)
+    assert "answers: not known: no token was counted" in text and "--map tokens=COLUMN" in " ".join(text.split())
+    assert read_json(tmp_path / "s" / "profile.json")["lengths"] is None
+    plan = said("plan", tmp_path / "s", "--size", "tiny")
+    assert "  rollouts" in plan and "tokens  " not in plan
+    assert "the profile has no token counts" in said("plan", tmp_path / "s", "--budget", "1M-tokens", code=2)
+    said("plan", tmp_path / "s", "--budget", "200-rollouts")
+    assert "max_completion_length: 0" not in said("export", tmp_path / "s", "--to", "trl")
+    said("report", tmp_path / "s")
+
+
+def test_a_study_of_completions_is_planned_and_not_run(tmp_path):
+    marks = {f"p{i}": [int(j < i % 9) for j in range(8)] for i in range(60)}
+    path, s = written(tmp_path / "x.jsonl", rows(marks)), tmp_path / "s"
+    text = said("profile", "--completions", path, "--out", s, "--model", "my-7b", "--parameters", "7B", "--price",
+                "1usd/M-input,2usd/M-output", "--temperature", 0.7)
+    money = read_json(s / "profile.json")["money"]["amount"]
+    assert money == pytest.approx((480 * 7 + 2 * 60 * sum(range(10, 81, 10))) / 1e6, abs=1e-6)
+    assert "sampling them cost" in text and "480 completions of" in text
+    pilot = said("plan", s)
+    assert "pilot-n8-s2" in pilot and "run time" not in pilot and "of memory a run" not in pilot
+    assert "the time of training is not known" in said("plan", s, "--budget", "1h", code=2)
+    for command in (("pilot", s), ("train", "--plan", s), ("audit", s), ("verdict", s)):
+        assert "was made of stored completions: " in said(*command, code=2)
+    assert "it has no model that could be sampled" in said("profile", "--out", s, code=2)
+    assert "has no prescription" in said("export", s, "--to", "trl", code=2)
+    said("plan", s, "--budget", "2k-rollouts")
+    config = said("export", s, "--to", "trl")
+    assert "temperature: 0.7" in config and "max_completion_length: 80" in config
+    said("report", s)
+    assert "my-7b on" in said("ls", tmp_path)
+
+
+def test_options_of_sampling_do_not_go_with_completions(tmp_path):
+    path = written(tmp_path / "x.jsonl", rows())
+    out = ("--out", tmp_path / "s")
+    assert "--data is for sampling a model" in said("profile", "--completions", path, "--data", "x", *out, code=2)
+    assert "--map names columns of --completions" in said("profile", "--map", "reward=x", *out, code=2)
+    assert "'big' is not a number of parameters" in said("profile", "--parameters", "big", *out, code=2)
+    said("profile", "--completions", path, *out)
+    assert "already contains a study with different settings" in said(
+        "profile", "--completions", written(tmp_path / "y.jsonl", rows({"a": [1, 0], "b": [0, 0]})), *out, code=2)
+
+
+def test_the_regime_is_defined_on_16_samples():
+    """Of 32 with two right: the chance that 16 of them hold at most one."""
+    low = (comb(30, 16) + 2 * comb(30, 15)) / comb(32, 16)
+    assert passk.regime_of([2, 2, 2], 32).h == pytest.approx(low)
+    assert passk.regime_of([1, 2, 0], 16).h == pytest.approx(2 / 3) and passk.regime_of([1, 2, 0], 4).h == 2 / 3
+
+
+def test_pass_at_k_has_an_interval_over_problems():
+    right = [0, 1, 2, 8, 16, 16, 5, 0]
+    curve = passk.pass_curve(right, 16)
+    assert [x.k for x in curve] == [1, 2, 4, 8, 16]
+    for x in curve:
+        assert x.value == pytest.approx(passk.pass_at(right, 16, x.k)) and x.low < x.value < x.high
+    assert not UNTIMED.known
