@@ -175,12 +175,14 @@ def simulated(scale: Record) -> str:
         "Mean of "
         f"{found['seeds']} seeds, with the least and the greatest."
     )
+    low, *_, high = found["slowdowns"]
     points = [
-        f"- **Stragglers cost most, and the launcher does not move their runs.** Without slow workers and failures the "
-        f"makespan is {worded(calm[LONGEST])} times the lower bound; with 2 % of workers four times slower, "
-        f"{worded(slow[LONGEST])}.",
-        f"- Longest first: {worded(calm[LONGEST])} instead of {worded(calm[PLAN])} in the order of the plan, without "
-        f"slow workers; with them {worded(slow[LONGEST])} instead of {worded(slow[PLAN])}.",
+        f"- **Stragglers cost most, and the launcher does not move their runs.** Without failures the makespan is "
+        f"{worded(calm[LONGEST])} times the lower bound with the measured slowdowns alone ({low:.2f} to {high:.2f} in "
+        f"the middle nine tenths), and {worded(slow[LONGEST])} with 2 % of workers four times slower. The slowdowns are "
+        "of a machine that other jobs shared, and a worker keeps its own here, so both are likely too large.",
+        f"- Longest first does not help against them: {worded(slow[LONGEST])} instead of {worded(slow[PLAN])} in "
+        f"the order of the plan; {worded(calm[LONGEST])} instead of {worded(calm[PLAN])} with the measured slowdowns alone.",
         "- Waste if a worker fails once an hour on average: "
         + "; ".join(f"{x['waste'][0]:.1%} with checkpoints {name}" for name, x in hourly.items()) + ". Of the first, "
         f"{hourly[minute]['starts'][0]:.1%} are starts of workers and {hourly[minute]['lost'][0]:.1%} computed again.",
