@@ -146,7 +146,6 @@ def test_without_token_counts_lengths_are_not_known(tmp_path):
     assert "the profile has no token counts" in said("plan", tmp_path / "s", "--budget", "1M-tokens", code=2)
     said("plan", tmp_path / "s", "--budget", "200-rollouts")
     assert "max_completion_length: 0" not in said("export", tmp_path / "s", "--to", "trl")
-    said("report", tmp_path / "s")
 
 
 def test_a_study_of_completions_is_planned_and_not_run(tmp_path):
@@ -167,7 +166,6 @@ def test_a_study_of_completions_is_planned_and_not_run(tmp_path):
     said("plan", s, "--budget", "2k-rollouts")
     config = said("export", s, "--to", "trl")
     assert "temperature: 0.7" in config and "max_completion_length: 80" in config
-    said("report", s)
     assert "my-7b on" in said("ls", tmp_path)
 
 

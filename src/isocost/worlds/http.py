@@ -269,7 +269,8 @@ class Client:
             try:
                 if connection.sock is None:
                     connection.connect()
-                    connection.sock.settimeout(self.limits.timeout)
+                    if connection.sock is not None:
+                        connection.sock.settimeout(self.limits.timeout)
                 connection.request(method, self._target(path), data, self._headers)
                 line.written = True
                 answer = connection.getresponse()
