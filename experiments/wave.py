@@ -58,7 +58,7 @@ first run; each part's own design was sealed by `isocost compare`. The page and 
 `experiments/results/waves/`.
 """
 CARE = """Two small worlds say little about a method. Runs are short (32 updates of 128 rollouts on puzzles, 64 on
-sums), so methods that pay off late have no time to. With few seeds, small effects cannot be told. RC is at a
+sums), so methods that pay off late have no time to. With few seeds, small effects are not detected. RC is at a
 disadvantage: the bases cannot summarise, so its rounds cost rollouts and add nothing
 ([Headlines](headlines.md) has it with a base that can). MRT's and BRPO's forced answers are only continuations with
 fewer tokens, because the bases know no words that request an answer. GRPO-RoC counts failed tool calls and answer tags,
