@@ -126,7 +126,8 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
     rows = [row for row in history if isinstance(row, dict)]
     files = [found, *(boards if config else [])]
     name = folder.name if own else None
-    return logs_of("trl", found, files, rows, HISTORY, columns, facts=facts, about=about, name=name)
+    every = whole(state.get("eval_steps")) if isinstance(state, dict) else None
+    return logs_of("trl", found, files, rows, HISTORY, columns, facts=facts, about=about, name=name, every=every)
 
 
 def _is_history(path: Path) -> bool:
