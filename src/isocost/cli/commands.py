@@ -28,6 +28,7 @@ from isocost.cli.options import (
     priced,
     reported,
     setting_options,
+    trainer_options,
 )
 from isocost.errors import UserError
 from isocost.terminal import echo, show_log
@@ -88,14 +89,40 @@ def quickstart(out: Path | None, as_json: bool, **asked: Any) -> None:
 @click.option("--method", help="instead of the recipe that follows from the profile")
 @click.option("--problems", type=SOME, default=512, show_default=True, help="sampled 16 times each")
 @click.option("--dry-run", is_flag=True, help="print what it would cost")
+@trainer_options
+@click.option("--metrics", metavar="PATH", help="with --trainer: its log, JSON lines  [default: {out}/metrics.jsonl]")
+@click.option(
+    "--map", "columns", multiple=True, metavar="NAME=COLUMN",
+    help="with --trainer: the log's columns for step, reward, held_out, rollouts, seconds, length",
+)
+@click.option("--lr", type=POSITIVE, help="with --trainer: a learning rate to start from")
+@click.option("--groups", "-B", type=SOME, help="with --trainer: problems per update of its first run  [default: 8]")
+@click.option("--parameters", type=POSITIVE, help="with --trainer: of the model, for a rate to start from and FLOP")
+@click.option("--scale", metavar="LOW,HIGH", help="with --trainer: least and largest reward of a rollout, if not 0,1")
+@click.option("--stall", type=POSITIVE, help="with --trainer: minutes without a new line of its log  [default: 30]")
 @json_option
 @model_options
 @reported
 def profile(out: Path, as_json: bool, **asked: Any) -> None:
-    """Start a study: measure what the model can do on the problems before training."""
+    """Start a study: measure what the model can do on the problems before training.
+
+    With --trainer the study's runs are those of your own trainer: a first run of a few updates shows that it starts,
+    logs and evaluates, and what it costs. --held-out and --samples then say how many problems its evaluations have.
+    """
     from isocost.cli.printer import observer, printed
+
+    if (text := asked.pop("trainer")) is not None:
+        from isocost.cli.trainer import profiled
+
+        shown = observer(as_json)
+        printed(profiled(out, text, asked, given(), shown), shown, as_json)
+        return
+    from isocost.cli.trainer import ONLY, unused
     from isocost.steps.profile import profile
 
+    unused(ONLY, given())
+    for name in ONLY:
+        asked.pop(name)
     printed(profile(out, setting(asked), **asked), observer(as_json), as_json)
 
 
@@ -145,6 +172,7 @@ def plan(study: Path, as_json: bool, **asked: Any) -> None:
 @click.option("--seeds", multiple=True, metavar="N=K", help="K more runs of n, in the grid or new to it: 8=2, all=2")
 @click.option("--workers", type=SOME, help="runs side by side; results do not depend on it  [default: as planned]")
 @click.option("--dry-run", is_flag=True, help="list the runs and their cost")
+@trainer_options
 @json_option
 @reported
 def pilot(study: Path, as_json: bool, **asked: Any) -> None:
@@ -211,12 +239,14 @@ def fit(study: Path, metric: str | None, as_json: bool) -> None:
     help="updates between checkpoints, besides those at evaluations",
 )
 @click.option("--workers", type=SOME, help="with --plan: runs side by side; results do not depend on it")
+@trainer_options
 @click.option("--dry-run", is_flag=True, help="print what it would cost")
 @json_option
 @model_options
 @reported
 def train(
-    method: str | None, study: Path | None, workers: int | None, dry_run: bool, as_json: bool, **asked: Any
+    method: str | None, study: Path | None, workers: int | None, dry_run: bool, trainer: str | None,
+    launch: str | None, as_json: bool, **asked: Any,
 ) -> int:
     """Train: METHOD is a name (see `isocost methods`) or a .py file; or --plan STUDY. Run it again to continue."""
     from isocost.cli.printer import observer, printed
@@ -227,8 +257,11 @@ def train(
     if study is not None:
         from isocost.steps.train import train
 
-        printed(train(study, workers=workers, dry_run=dry_run, observer=shown), shown, as_json)
+        done = train(study, workers=workers, dry_run=dry_run, trainer=trainer, launch=launch, observer=shown)
+        printed(done, shown, as_json)
         return 0
+    if trainer is not None or launch is not None:
+        raise UserError("--trainer and --launch are for a study: `isocost train --plan STUDY`")
     from isocost.steps.results import RunEnd
     from isocost.steps.single import train_one
 

@@ -151,6 +151,18 @@ def setting_options(f: Callable) -> Callable:
     return f
 
 
+def trainer_options(f: Callable) -> Callable:
+    """The options that name a trainer of the user's, and where its runs are started."""
+    trainer = click.option(
+        "--trainer",
+        metavar="KIND: COMMAND",
+        help="your own trainer: 'cmd: python train.py --n {n} --groups {B} --lr {lr} --seed {seed} --out {out}', or "
+        "'trl: python train.py {config}'",
+    )
+    launch = click.option("--launch", help="where the runs of your trainer are started: local  [default: local]")
+    return trainer(launch(f))
+
+
 def priced(f: Callable) -> Callable:
     """The options that turn time into device-hours and money."""
     devices = click.option("--devices", type=SOME, help="devices that are paid for, by wall-clock time  [default: 1]")

@@ -88,7 +88,24 @@ IMPORTED = Source(
     },
 )
 
+DRIVEN = Source(
+    "driven",
+    "is trained by a trainer of yours",
+    "begin one with `isocost profile --trainer ... --out {path}`",
+    {
+        Can.PROFILE: "its policies are your trainer's, and isocost samples none; its first evaluation is in "
+                     "{path}/trainer.json. To profile a model, choose another --out",
+        Can.EVALUATE: "its checkpoints are your trainer's: evaluate them there",
+        Can.SPLITS: "",
+        Can.METRICS: "its records hold one number of each evaluation; to fit another, begin a study with "
+                     "--map held_out=COLUMN",
+        Can.RECIPE: "",
+    },
+)
+
 
 def of(record: Mapping[str, Any]) -> Source:
     """The source of a study or run, by its study.json or run.json."""
+    if record.get("trainer"):
+        return DRIVEN
     return IMPORTED if record.get("imported") else OWN

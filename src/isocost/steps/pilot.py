@@ -20,6 +20,7 @@ from isocost.steps.events import SILENT, Extended, Observer
 from isocost.steps.folder import Home, opened, writes
 from isocost.steps.jobs import run_phase, workers_for
 from isocost.steps.results import Pilot
+from isocost.steps.settle import settle
 from isocost.words import counted, word
 
 
@@ -31,6 +32,8 @@ def pilot(
     dry_run: bool = False,
     longer: Sequence[str] = (),
     seeds: Sequence[str] = (),
+    trainer: str | None = None,
+    launch: str | None = None,
     observer: Observer = SILENT,
 ) -> Pilot | results.PilotPlan:
     """Run what pilot.json plans: the learning-rate probe, then the grid of n and its edges at the rule that the probe
@@ -38,7 +41,7 @@ def pilot(
 
     `longer` ("4=24576", "4=4x", "all=4x") and `seeds` ("8=2", "all=2") add runs first: what ran is not paid for again.
     `workers` runs go side by side; results do not depend on it. A dry run, and a plan without a pilot, return the plan
-    with its cost, at what the runs so far have cost.
+    with its cost, at what the runs so far have cost. `launch` is where the runs of a user's `trainer` are started.
 
     Raises:
         UserError: for a source whose runs cannot be launched, before there is a plan, and where the pilot leaves
@@ -47,6 +50,7 @@ def pilot(
     """
     home = opened(study)
     home.source.require(Can.PILOT, study)
+    settle(home, trainer, launch)
     planned = PilotPlan.of(home.read("pilot.json", "plan"))
     if longer or seeds:
         there = measured(home, planned)

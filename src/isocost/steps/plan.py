@@ -14,7 +14,7 @@ from isocost.meter import LOST, TRAIN
 from isocost.planner import pilot as pilots
 from isocost.planner import rollouts as plans
 from isocost.planner.afford import EVALUATION_SHARE, MOST_SAMPLES, plan_pilot
-from isocost.planner.budget import Bill, Budget, Machine, measure_timing
+from isocost.planner.budget import Bill, Budget, Machine, Timing, measure_timing
 from isocost.planner.evaluation import EvaluationPlan
 from isocost.planner.learning_rate import RateRule, given, starting_rule
 from isocost.planner.rollouts import prescribe
@@ -29,6 +29,10 @@ from isocost.steps.pilot import measured, refuse_sealed, write_pilot
 from isocost.steps.results import PilotPlan, Plan
 from isocost.steps.settings import workers_of
 from isocost.types import Cost
+from isocost.units import TOKENS
+
+EVALUATIONS = 8     # of a run of a user's trainer, at equal distances, where its budget allows them
+UNSIZED = 1e8       # parameters assumed where they are not known, for the learning rate that a probe starts from
 
 
 @writes()
@@ -66,7 +70,10 @@ def plan(
     shape = any(x is not None for x in (size, lr, lr_exponent, groups, fixed_batch, samples, evaluation_share))
     if not home.source.can(Can.PILOT):
         return imported.planned(home, budget, price, devices, others=shape or metric is not None)
-    known = home.read("profile.json", "profile")
+    known = home.profiled()
+    if samples is not None and home.trainer is not None:
+        raise UserError(f"--samples {samples}: how many are sampled is up to your trainer; begin a study with "
+                        "`isocost profile --trainer ... --samples K` to say how many")
     if samples is not None and known["exact"]:
         raise UserError(f"--samples {samples}: evaluations are exact here and sample nothing; leave it out")
     changes = shape or any(x is not None for x in (budget, price, devices, workers))
@@ -121,7 +128,7 @@ def pilot_plan(home: Home) -> PilotPlan:
     """The pilot's plan as pilot.json holds it. Raises UserError where there is none."""
     data = home.read("pilot.json", "plan")
     planned = pilots.PilotPlan.of(data)
-    cost = home.read("profile.json", "profile").get("cost") or {}
+    cost = home.profiled().get("cost") or {}
     return PilotPlan.beside(
         planned,
         units=data.get("units"),
@@ -173,9 +180,17 @@ def _plan_pilot(
     exact = bool(known.get("exact"))
     held_out = known["select"] + known["audit"]
     rate = None
-    if lr is not None or exponent is not None:
-        start = starting_rule(known["parameters"])
+    start = starting_rule(known["parameters"] or UNSIZED)
+    if at := known.get("at"):   # the rate that the user's trainer was profiled at, and its rollouts per update
+        start = given(at["lr"], at["nB"])
+    if lr is not None or exponent is not None or at:
         rate = given(lr or start.lr0, start.reference, start.exponent if exponent is None else exponent)
+    evaluation = EvaluationPlan(held_out, None if exact else samples or home.setting.samples)
+    if home.trainer is not None:
+        evaluation = replace(evaluation, splits=1, even=EVALUATIONS)
+        if budget is not None and budget.unit == TOKENS and not known["lengths"]:
+            raise UserError(f"a budget of {budget} cannot be counted: the trainer's log has no length of completions; "
+                            "log one (--map length=COLUMN), or give rollouts or time")
     return plan_pilot(
         known,
         preset=size,
@@ -185,7 +200,8 @@ def _plan_pilot(
         rate=rate,
         B=groups,
         batch=fixed_batch,
-        evaluation=EvaluationPlan(held_out, None if exact else samples or home.setting.samples),
+        evaluation=evaluation,
+        timing=Timing.of(known["timing"]) if home.trainer is not None else None,
         attempts=attempts_of(home.metric),
         evaluation_share=evaluation_share,
         most_samples=samples or max(home.setting.samples, MOST_SAMPLES),
@@ -193,7 +209,7 @@ def _plan_pilot(
 
 
 def _prescription(home: Home, planned: pilots.PilotPlan) -> plans.Plan:
-    pool = home.read("profile.json", "profile")["pool"]
+    pool = home.profiled()["pool"]
     if planned.direct:
         return prescribe(None, planned.rate, planned.budget, planned.timing, pilot=planned, problems=pool)
     law = Law.of(home.read("law.json", "fit"))
