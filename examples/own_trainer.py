@@ -1,12 +1,13 @@
-"""A trainer that isocost did not write, as small as one can be: GRPO on a softmax policy, in NumPy.
+r"""A trainer that isocost did not write, as small as one can be: GRPO on a softmax policy, in NumPy.
 
 The problems are pairs of numbers below 16, and the answer is the larger one. The script does what a study needs of a
 trainer: it takes its sizes, learning rate and seed as options, evaluates before the first update, every so many updates
 and after the last, logs JSON lines, saves checkpoints, and continues from the last one when it is started again.
 
-    isocost profile --out studies/mine --held-out 64 --samples 4 --lr 0.03 --trainer 'cmd: python examples/own_trainer.py
-      --n {n} --groups {B} --updates {M} --lr {lr} --seed {seed} --eval-every {eval_every} --out {out}'
-    isocost plan studies/mine --budget 60k-rollouts
+    isocost profile --out studies/mine --held-out 64 --samples 4 --lr 0.1 --trainer \
+      'cmd: python examples/own_trainer.py --n {n} --groups {B} --updates {M} --lr {lr} --seed {seed}
+       --eval-every {eval_every} --out {out}'
+    isocost plan studies/mine --budget 300k-rollouts
     isocost pilot studies/mine
     isocost fit studies/mine
     isocost plan studies/mine

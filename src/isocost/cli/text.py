@@ -101,7 +101,7 @@ def trainer_profile(p: TrainerProfile, console: Console) -> None:
     each = f"{p.select} held-out problems, {counted(p.samples, 'sample')} each"
     console.print(f"  {each}: standard error of an evaluation at most {0.5 / (p.select * p.samples) ** 0.5:.3f}")
     console.print(
-        f"  {p.timing['rollout']:.2g} s a rollout, {p.timing['evaluation']:.2g} s an evaluation ({p.timing['source']})"
+        f"  {p.timing['rollout']:.2g} s a rollout and {p.timing['start']:.2g} s to start a run ({p.timing['source']})"
     )
     for line in p.missing:
         console.print(f"  [yellow]missing: {escape(line)}[/]")

@@ -98,7 +98,8 @@ PROFILE = Keys({
 })
 TRAINER = Keys({        # the first run of a user's trainer
     "exact": bool, "select": Count, "audit": Count, "base": float, "cost": Costs,
-    "timing": Keys({"update": float, "problem": float, "rollout": float, "evaluation": float, "source": str}),
+    "timing": Keys({"update": float, "problem": float, "rollout": float, "evaluation": float, "source": str},
+                   {"start": float}),
 }, {
     "pool": Size | None, "parameters": NUMBER, "lengths": Maybe(Keys({"mean": float})),
     "at": Keys({"lr": float, "nB": Size}), "end": float, "missing": list[str], "seconds": float,

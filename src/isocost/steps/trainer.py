@@ -111,12 +111,12 @@ def _first(
 
 
 def _timing(C: np.ndarray, seconds: np.ndarray, whole: float) -> Timing:
-    """Seconds of a rollout and of an evaluation, by a run's clock where its log has one, else by its whole time.
+    """Seconds of a rollout, with the evaluations between, by a run's clock; the rest of its time is its start.
 
-    An evaluation has half of the time that is not training's, so the start of a process is in it.
+    Without a clock in the log all of its time is its rollouts'.
     """
     timed = isfinite(seconds[0]) and isfinite(seconds[-1]) and seconds[-1] > seconds[0]
     training = min(float(seconds[-1] - seconds[0]), whole) if timed else whole
-    rollout = float(f"{training / C[-1]:.4g}")
-    source = "the first run's, an evaluation included" if timed else "the first run's, its start included"
-    return Timing(0.0, 0.0, rollout, float(f"{(whole - training) / 2:.4g}"), f"{MEASURED} {source}")
+    source = "its evaluation included" if timed else "its start included, for want of a clock in its log"
+    return Timing(0.0, 0.0, float(f"{training / C[-1]:.4g}"), 0.0, f"{MEASURED} the first run, {source}",
+                  float(f"{whole - training:.4g}"))
