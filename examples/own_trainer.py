@@ -5,8 +5,8 @@ trainer: it takes its sizes, learning rate and seed as options, evaluates before
 and after the last, logs JSON lines, saves checkpoints, and continues from the last one when it is started again.
 
     isocost profile --out studies/mine --held-out 64 --samples 4 --lr 0.1 --trainer \
-      'cmd: python examples/own_trainer.py --n {n} --groups {B} --updates {M} --lr {lr} --seed {seed}
-       --eval-every {eval_every} --out {out}'
+      "cmd: python examples/own_trainer.py --n {n} --groups {B} --updates {M} --lr {lr} --seed {seed} \
+      --eval-every {eval_every} --out {out}"
     isocost plan studies/mine --budget 300k-rollouts
     isocost pilot studies/mine
     isocost fit studies/mine
