@@ -70,12 +70,12 @@ def alive(pid):
         return False
 
 
-def killer(run, after):
-    """Kills the process of the attempt K of a run, once its log has `after[K]` lines more."""
+def killer(run, after, log="trainer/metrics.jsonl", word=b"{"):
+    """Kills the process of the attempt K of a run, once its log has `after[K]` lines with a word."""
     def look():
         numbers = pids(run)
-        k, log = len(numbers) - 1, run / "trainer" / "metrics.jsonl"
-        logged = len(log.read_bytes().splitlines()) if log.exists() else 0
+        k, path = len(numbers) - 1, run / log
+        logged = sum(word in line for line in path.read_bytes().splitlines()) if path.exists() else 0
         if k in after and logged >= after[k]:
             os.kill(numbers[k], signal.SIGKILL)
             after.pop(k)
