@@ -35,6 +35,11 @@ def command(*more):
     return " ".join([f"cmd: {sys.executable} {SCRIPT} {OPTIONS}", *more])
 
 
+def halting():
+    """The same trainer, whose first two attempts wait to be killed, after updates 11 and 20."""
+    return f"cmd: {sys.executable} {SCRIPT.parent.parent / 'tests' / 'halting_trainer.py'} {{attempt}} {OPTIONS}"
+
+
 def study(path, text, **options):
     return found(path, SETTING, seed=0, method=None, trainer=trainer_of(text, **options).data(), launch="local")
 
@@ -109,16 +114,11 @@ def test_a_run_is_a_record_of_what_its_log_holds(whole):
 
 def test_a_killed_run_is_continued_and_its_curve_is_that_of_the_run_that_was_not_killed(tmp_path, whole):
     """Killed twice with kill -9; what each attempt logged after its last checkpoint is charged as lost."""
-    home = study(tmp_path / "study", command("--pause", "0.05"))
+    home = study(tmp_path / "study", halting())
     run = home.runs / "pilot-n4-s0"
     (end,) = drive_jobs(home, [job()], "pilot", killer(run, {0: 13, 1: 26}), 1)
     assert (run / "metrics.jsonl").read_bytes() == (whole[0] / "metrics.jsonl").read_bytes()
-    attempts = [read_lines(a / "log.jsonl") for a in sorted((run / "attempts").iterdir())]
-    assert len(attempts) == 3
-    ends = [max(x["step"] for x in own if "reward" in x) for own in attempts]
-    begins = [min(x["step"] for x in own if "reward" in x) for own in attempts]
-    lost = sum(last - (first - 1) for last, first in zip(ends, begins[1:], strict=False))
-    assert lost > 0 and end["bill"]["lost"] == {"rollouts": 16 * lost, "updates": lost}
+    assert len(pids(run)) == 3 and end["bill"]["lost"] == {"rollouts": 16 * 7, "updates": 7}    # 9 to 11, 17 to 20
     assert end["bill"]["train"] == whole[1]["bill"]["train"]
     assert any("2 attempts ended early" in n and "at most 32 rollouts" in n for n in end["notes"])
     clock = [x["seconds"] for x in read_lines(run / "timing.jsonl")]
@@ -128,38 +128,40 @@ def test_a_killed_run_is_continued_and_its_curve_is_that_of_the_run_that_was_not
 def test_a_driver_that_was_killed_finds_the_process_that_still_runs(tmp_path, whole):
     """Its second start launches nothing: one attempt, one process, one curve."""
     folder = tmp_path / "study"
-    code = ("import sys; sys.path.insert(0, 'tests'); import test_drive as t; from pathlib import Path\n"
-            f"home = t.study(Path({str(folder)!r}), t.command('--pause', '0.1'))\n"
-            "t.drive_jobs(home, [t.job()], 'pilot', t.SILENT, 1)")
+    code = ("import test_drive as t; from pathlib import Path\n"
+            f"t.drive_jobs(t.study(Path({str(folder)!r}), t.halting()), [t.job()], 'pilot', t.SILENT, 1)")
     root = SCRIPT.parent.parent
     driver = subprocess.Popen([sys.executable, "-c", code], cwd=root, env={
         **os.environ, "PYTHONPATH": os.pathsep.join([str(root / "src"), str(root / "tests")])})
-    log = folder / "runs" / "pilot-n4-s0" / "trainer" / "metrics.jsonl"
-    until = time.time() + 60
-    while not (log.exists() and len(log.read_bytes().splitlines()) > 3) and time.time() < until:
-        time.sleep(0.05)
+    run, until = folder / "runs" / "pilot-n4-s0", time.time() + 60
+    log = run / "trainer" / "metrics.jsonl"
+    while not (log.exists() and len(log.read_bytes().splitlines()) == 13) and time.time() < until:
+        time.sleep(0.02)
     driver.kill()
     driver.wait()
-    (pid,) = pids(folder / "runs" / "pilot-n4-s0")
+    (pid,) = pids(run)
     assert alive(pid)
-    (end,) = drive_jobs(study(folder, command("--pause", "0.1")), [job()], "pilot", SILENT, 1)
-    assert pids(folder / "runs" / "pilot-n4-s0") == [pid] and not alive(pid) and "lost" not in end["bill"]
-    assert (log.parent.parent / "metrics.jsonl").read_bytes() == (whole[0] / "metrics.jsonl").read_bytes()
+    (run / "trainer" / "go").touch()
+    (end,) = drive_jobs(study(folder, halting()), [job()], "pilot", SILENT, 1)
+    assert pids(run) == [pid] and not alive(pid) and "lost" not in end["bill"]
+    assert (run / "metrics.jsonl").read_bytes() == (whole[0] / "metrics.jsonl").read_bytes()
 
 
 def test_a_stopped_driver_stops_its_runs_and_goes_on_later(tmp_path, whole):
-    home = study(tmp_path / "study", command("--pause", "0.05"))
+    home = study(tmp_path / "study", halting())
     run = home.runs / "pilot-n4-s0"
 
     def stop():
         log = run / "trainer" / "metrics.jsonl"
-        if log.exists() and len(log.read_bytes().splitlines()) > 11:
+        if log.exists() and len(log.read_bytes().splitlines()) == 13:
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(Interrupted):
         drive_jobs(home, [job()], "pilot", Each(stop), 1)
     assert not any(map(alive, pids(run))) and not (run / "end.json").exists()
-    drive_jobs(home, [job()], "pilot", SILENT, 1)
+    (run / "trainer" / "go").touch()
+    (end,) = drive_jobs(home, [job()], "pilot", SILENT, 1)
+    assert end["bill"]["lost"]["updates"] == 3
     assert (run / "metrics.jsonl").read_bytes() == (whole[0] / "metrics.jsonl").read_bytes()
 
 

@@ -159,7 +159,7 @@ def trainer_options(f: Callable) -> Callable:
         help="your own trainer: 'cmd: python train.py --n {n} --groups {B} --lr {lr} --seed {seed} --out {out}', or "
         "'trl: python train.py {config}'",
     )
-    launch = click.option("--launch", help="where the runs of your trainer are started: local  [default: local]")
+    launch = click.option("--launch", help="where the runs of your trainer start: local or slurm  [default: local]")
     return trainer(launch(f))
 
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from isocost.errors import UserError
 from isocost.runs.launch.launcher import Launcher
 from isocost.runs.launch.processes import Processes
+from isocost.runs.launch.slurm import Slurm
 
-LAUNCHERS: dict[str, Callable[[], Launcher]] = {"local": Processes}
+LAUNCHERS: dict[str, Callable[[], Launcher]] = {"local": Processes, "slurm": Slurm}
 
 
 def launcher_of(name: str) -> Launcher:
