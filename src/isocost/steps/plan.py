@@ -18,6 +18,7 @@ from isocost.planner.budget import Bill, Budget, Machine, Timing, measure_timing
 from isocost.planner.evaluation import EvaluationPlan
 from isocost.planner.learning_rate import RateRule, given, starting_rule
 from isocost.planner.rollouts import prescribe
+from isocost.runs import measure
 from isocost.runs.record import read_json
 from isocost.runs.run import method_defaults
 from isocost.runs.schema import ENDED
@@ -29,7 +30,7 @@ from isocost.steps.pilot import measured, refuse_sealed, write_pilot
 from isocost.steps.results import PilotPlan, Plan
 from isocost.steps.settings import workers_of
 from isocost.types import Cost
-from isocost.units import TOKENS
+from isocost.units import ROLLOUTS, TOKENS
 
 EVALUATIONS = 8     # of a run of a user's trainer, at equal distances, where its budget allows them
 UNSIZED = 1e8       # parameters assumed where they are not known, for the learning rate that a probe starts from
@@ -120,6 +121,9 @@ def plan(
         with home.phase("fit"):
             made = _prescription(home, planned)
             beside = spending.of_plan(home, made, planned, spending.machine_of(home))
+            if not home.source.can(Can.SPLITS):     # one held-out number, of no split
+                said = measure.of(home.any_run) if home.runs.exists() else {"kind": measure.HELD_OUT, "unit": ROLLOUTS}
+                beside["measure"] = {"kind": said["kind"], "unit": said["unit"], "scale": _scale(home)}
             home.write("plan.json", {**made.data(), **beside})
     return prescription(home)
 
@@ -143,6 +147,12 @@ def prescription(home: Home) -> Plan:
     data = home.read("plan.json", "plan")
     planned = pilots.PilotPlan.of(home.read("pilot.json", "plan"))
     return Plan.written(data, extendable=home.source.can(Can.PILOT) and not planned.direct, folder=home.path)
+
+
+def _scale(home: Home) -> tuple[float, float]:
+    """The least and the largest reward of a rollout, in the log's units."""
+    low, high = home.asked.get("scale") or measure.UNIT
+    return float(low), float(high)
 
 
 def _overridden(home: Home, planned: pilots.PilotPlan) -> str:
