@@ -179,10 +179,11 @@ def simulated(scale: Record) -> str:
     points = [
         f"- **Stragglers cost most, and the launcher does not move their runs.** Without failures the makespan is "
         f"{worded(calm[LONGEST])} times the lower bound with the measured slowdowns alone ({low:.2f} to {high:.2f} in "
-        f"the middle nine tenths), and {worded(slow[LONGEST])} with 2 % of workers four times slower. The slowdowns are "
-        "of a machine that other jobs shared, and a worker keeps its own here, so both are likely too large.",
+        f"the middle nine tenths), and {worded(slow[LONGEST])} with 2 % of workers four times slower. The slowdowns "
+        "are of a machine that other jobs shared, and a worker keeps its own here, so both are likely too large.",
         f"- Longest first does not help against them: {worded(slow[LONGEST])} instead of {worded(slow[PLAN])} in "
-        f"the order of the plan; {worded(calm[LONGEST])} instead of {worded(calm[PLAN])} with the measured slowdowns alone.",
+        f"the order of the plan; {worded(calm[LONGEST])} instead of {worded(calm[PLAN])} with the measured slowdowns "
+        "alone.",
         "- Waste if a worker fails once an hour on average: "
         + "; ".join(f"{x['waste'][0]:.1%} with checkpoints {name}" for name, x in hourly.items()) + ". Of the first, "
         f"{hourly[minute]['starts'][0]:.1%} are starts of workers and {hourly[minute]['lost'][0]:.1%} computed again.",

@@ -36,7 +36,7 @@ def slugs(text: str) -> set[str]:
 
 def lines(text: str) -> list[str]:
     """Every `isocost ...` that a page shows, in blocks and in the text."""
-    blocks = [x for _, body in FENCE.findall(text) for x in body.splitlines()]
+    blocks = [x for _, body in FENCE.findall(text) for x in body.replace("\\\n", " ").splitlines()]
     inline = re.findall(r"`([^`\n]+)`", prose(text))
     return [x.strip() for x in (*blocks, *inline) if x.strip().startswith("isocost ")]
 

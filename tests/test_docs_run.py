@@ -196,6 +196,10 @@ WALKS = {
     "docs/records.md": Walk(
         lambda shell: made(shell, "isocost train grpo --lr 1e-4 --budget 256-rollouts --out runs/first"),
     ),
+    "docs/your_trainer.md": Walk(
+        lambda shell: given(shell, "examples"), quick={"--budget 300k-rollouts": "--budget 150k-rollouts"},
+        leaves=("studies/mine/report.html",),
+    ),
     "docs/use_your_own.md": Walk(
         lambda shell: given(shell, "examples"),
         quick={

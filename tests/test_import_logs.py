@@ -256,8 +256,36 @@ def test_an_evaluation_that_a_resume_repeats_is_one_of_its_policy():
     twice = [h["eval_reward"] for h in history if h["step"] == 24 and "eval_reward" in h]
     run = one(RESUMED, n=4, B=8, scale=(0, 2))
     assert len(twice) == 2 and [C for C, _ in told(run)] == [0, 384, 768, 1152, 1536]
-    assert told(run)[2][1] == pytest.approx(sum(twice) / 4)
-    assert [m for m in run.missing if "measured 2 times at step 24" in m]
+    assert told(run)[2][1] == pytest.approx(twice[0] / 2)
+    assert [m for m in run.missing if "was measured again at step 24" in m and "the first is used" in m]
+
+
+def test_an_evaluation_where_a_run_was_resumed_is_no_point_of_its_curve(tmp_path):
+    """It depends on when the run was killed. The state says every how many updates the trainer evaluates."""
+    state = json.loads(RESUMED.read_text())
+    before = next(i for i, h in enumerate(state["log_history"]) if h["step"] == 18)
+    state["log_history"].insert(before, {"step": 16, "eval_reward": 1.9, "eval_rewards/right/mean": 0.9})
+    whole = one(RESUMED, n=4, B=8, scale=(0, 2))
+    extra = one(table(tmp_path / "a.json", json.dumps(state)), n=4, B=8, scale=(0, 2))
+    assert told(extra) == told(whole)
+    assert [m for m in extra.missing if m.startswith("evaluations at step 16: a resumed run's")]
+
+
+def test_a_prime_rl_log_that_a_resume_appended_to_is_the_curve_of_the_whole_run(tmp_path):
+    """The lines since the checkpoint are in it twice; those of the continued run count, and the others are named."""
+    folder = shutil.copytree(LOGS / "prime-rl" / "reverse-text", tmp_path / "run")
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    steps = [json.loads(x)["step"] for x in lines]
+    killed, checkpoint = max(steps) - 3, max(steps) - 7
+    first = [x for x, s in zip(lines, steps, strict=True) if s <= killed]
+    again = [x for x, s in zip(lines, steps, strict=True) if s > checkpoint]
+    whole = one(folder)
+    (folder / "metrics.jsonl").write_text("\n".join([*first, *again]) + "\n")
+    resumed = one(folder)
+    assert told(resumed) == told(whole) and resumed.log.train == whole.log.train and resumed.C == whole.C
+    (said,) = (m for m in resumed.missing if m.startswith("what a resume lost"))
+    trained = [s for x, s in zip(lines, steps, strict=True) if checkpoint < s <= killed and '"train/agg/all' in x]
+    assert f"continued 1 time, and {len(trained)} lines (step {trained[0]} to {trained[-1]})" in said
 
 
 def test_a_sum_of_rewards_names_its_parts_and_its_scale(tmp_path):

@@ -72,4 +72,7 @@ def test_an_imported_study_is_not_profiled(studies):
 
 def test_a_record_names_its_source():
     assert source.of({}) is OWN and source.of({"imported": True}) is IMPORTED
+    driven = source.of({"trainer": {"kind": "cmd"}, "imported": {}})    # its runs are read from logs too
+    assert driven.name == "driven" and all(map(driven.can, (Can.PILOT, Can.TRAIN, Can.SEAL))) and not driven.can(
+        Can.SPLITS)
     assert all(OWN.can(c) for c in Can) and not any(IMPORTED.can(c) for c in Can)

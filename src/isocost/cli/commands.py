@@ -32,6 +32,7 @@ from isocost.cli.options import (
     server_options,
     setting_options,
     site_of,
+    trainer_option,
 )
 from isocost.errors import UserError
 from isocost.terminal import echo, show_log
@@ -112,36 +113,57 @@ def quickstart(out: Path | None, as_json: bool, **asked: Any) -> None:
 )
 @click.option(
     "--map", "columns", multiple=True, metavar="NAME=COLUMN",
-    help="of --completions: which column is problem, prompt, completion, reward, tokens, prompt_tokens, stop or level",
+    help="of --completions: which column is problem, prompt, completion, reward, tokens, prompt_tokens, stop or level; "
+    "of the log of --trainer: step, reward, held_out, rollouts, seconds or length",
 )
 @click.option("--parameters", type=Size(), help="the model's size where it is not known here: 7B, 135M")
 @click.option("--dry-run", is_flag=True, help="print what it would cost")
+@trainer_option
+@click.option("--launch", help="with --trainer: where its runs start, local or slurm  [default: local]")
+@click.option("--metrics", metavar="PATH", help="with --trainer: its log, JSON lines  [default: {out}/metrics.jsonl]")
+@click.option("--lr", type=POSITIVE, help="with --trainer: a learning rate to start from")
+@click.option("--groups", "-B", type=SOME, help="with --trainer: problems per update of its first run  [default: 8]")
+@click.option("--scale", metavar="LOW,HIGH", help="with --trainer: least and largest reward of a rollout, if not 0,1")
+@click.option("--stall", type=POSITIVE, help="with --trainer: minutes without a new line of its log  [default: 30]")
 @json_option
 @server_options
 @model_options
 @reported
-def profile(out: Path, as_json: bool, completions: Path | None, columns: tuple[str, ...], **asked: Any) -> None:
+def profile(out: Path, as_json: bool, completions: Path | None, **asked: Any) -> None:
     """Start a study: measure what the model can do on the problems before training.
 
     The model is one on this machine, one behind an OpenAI-compatible server (--model openai:URL#MODEL), or none: the
-    attempts are in a file (--completions).
+    attempts are in a file (--completions). With --trainer the study's runs are those of your own trainer: a first run
+    of a few updates shows that it starts, logs and evaluates, and what it costs. --held-out and --samples then say how
+    many problems its evaluations have.
     """
     from isocost.cli.printer import observer, printed
 
     limits = server_limits(asked)
+    if (text := asked.pop("trainer")) is not None:
+        from isocost.cli.trainer import profiled
+
+        shown = observer(as_json)
+        printed(profiled(out, text, asked, given(), shown), shown, as_json)
+        return
+    columns = asked.pop("columns")
     if completions is not None:
         from isocost.steps.stored import profile_completions
 
         if unused := [written for name, written in given().items() if name not in STORED]:
-            raise UserError(f"{unused[0]} is for sampling a model, and --completions were sampled before: leave it out")
+            raise UserError(f"{unused[0]} has no use with --completions, which were sampled before: leave it out")
         kept = {k: asked[k] for k in STORED if k in asked and (k != "temperature" or k in given())}
         found = profile_completions(out, completions, columns=columns, **kept)
         printed(found, observer(as_json), as_json)
         return
+    from isocost.cli.trainer import ONLY, unused_without
     from isocost.steps.profile import profile
 
     if columns:
-        raise UserError("--map names columns of --completions; leave it out, or name the file")
+        raise UserError("--map names columns of --completions, or of the log of --trainer; leave it out, or name one")
+    unused_without(given())
+    for name in ONLY:
+        asked.pop(name)
     printed(profile(out, setting(asked), limits=limits, **asked), observer(as_json), as_json)
 
 
@@ -192,6 +214,7 @@ def plan(study: Path, as_json: bool, **asked: Any) -> None:
 @click.option("--workers", type=SOME, help="runs side by side; results do not depend on it  [default: as planned]")
 @launched
 @click.option("--dry-run", is_flag=True, help="list the runs and their cost")
+@trainer_option
 @json_option
 @reported
 def pilot(study: Path, as_json: bool, **asked: Any) -> None:
@@ -259,12 +282,14 @@ def fit(study: Path, metric: str | None, as_json: bool) -> None:
 )
 @click.option("--workers", type=SOME, help="with --plan: runs side by side; results do not depend on it")
 @launched
+@trainer_option
 @click.option("--dry-run", is_flag=True, help="print what it would cost")
 @json_option
 @model_options
 @reported
 def train(
-    method: str | None, study: Path | None, workers: int | None, dry_run: bool, as_json: bool, **asked: Any
+    method: str | None, study: Path | None, workers: int | None, dry_run: bool, trainer: str | None, as_json: bool,
+    **asked: Any,
 ) -> int:
     """Train: METHOD is a name (see `isocost methods`) or a .py file; or --plan STUDY. Run it again to continue."""
     from isocost.cli.printer import observer, printed
@@ -275,10 +300,11 @@ def train(
     if study is not None:
         from isocost.steps.train import train
 
-        printed(train(study, workers=workers, dry_run=dry_run, site=site, observer=shown), shown, as_json)
+        done = train(study, workers=workers, dry_run=dry_run, trainer=trainer, site=site, observer=shown)
+        printed(done, shown, as_json)
         return 0
-    if site.fills:
-        raise UserError(f"--launch {site.to} is for the runs of a study: train --plan STUDY, or leave it out")
+    if trainer is not None or site.to is not None:
+        raise UserError("--trainer and --launch are for a study: `isocost train --plan STUDY`")
     from isocost.steps.results import RunEnd
     from isocost.steps.single import train_one
 

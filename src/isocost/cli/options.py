@@ -159,8 +159,8 @@ def launched(f: Callable) -> Callable:
         click.option("--gpus-per-run", type=POSITIVE, help="ray: GPUs of a run; a fraction shares one  [default: 0]"),
         click.option("--address", help="ray: auto (the cluster that this machine belongs to), local (this machine "
                      "alone) or HOST:PORT  [default: auto]"),
-        click.option("--launch", default="local", show_default=True, help="where runs are executed: local (processes "
-                     "of this machine) or ray; results do not depend on it"),
+        click.option("--launch", help="where runs are executed: local (processes of this machine) or ray; those of "
+                     "your own trainer: local or slurm; results do not depend on it  [default: local]"),
     ):
         f = option(f)
     return f
@@ -172,6 +172,16 @@ def site_of(asked: dict[str, Any]) -> Any:
 
     to, address, gpus = (asked.pop(k) for k in ("launch", "address", "gpus_per_run"))
     return Site(to, address, gpus or 0.0)
+
+
+def trainer_option(f: Callable) -> Callable:
+    """The option that names a trainer of the user's."""
+    return click.option(
+        "--trainer",
+        metavar="KIND: COMMAND",
+        help="your own trainer: 'cmd: python train.py --n {n} --groups {B} --lr {lr} --seed {seed} --out {out}', or "
+        "'trl: python train.py {config}'",
+    )(f)
 
 
 def priced(f: Callable) -> Callable:

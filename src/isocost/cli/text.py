@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from isocost.display import Text
@@ -38,6 +39,7 @@ from isocost.steps.results import (
     Profile,
     ProfileCost,
     Trained,
+    TrainerProfile,
     Whole,
 )
 from isocost.terminal import echo
@@ -87,6 +89,25 @@ def profile_cost(c: ProfileCost, console: Console) -> None:
         f"{'' if c.money is None else ', at most ' + money(c.money) + ('' if c.prompts else ' without the prompts')}; "
         "the profile itself measures how many seconds that takes here. Nothing was run"
     )
+
+
+@show.register
+def trainer_profile(p: TrainerProfile, console: Console) -> None:
+    """What the first run of a user's trainer shows."""
+    head(console, "profile: the first run of your trainer")
+    console.print(f"  {p.command}", markup=False, soft_wrap=True)
+    console.print(
+        f"  {counted(p.updates, 'update')} of {p.at['n']} x {p.at['B']} rollouts at lr {p.at['lr']:.2g} in "
+        f"{duration(p.seconds)}: held-out reward {p.base:.3f} before, {p.end:.3f} after"
+    )
+    each = f"{p.select} held-out problems, {counted(p.samples, 'sample')} each"
+    console.print(f"  {each}: standard error of an evaluation at most {0.5 / (p.select * p.samples) ** 0.5:.3f}")
+    console.print(
+        f"  {p.timing['rollout']:.2g} s a rollout and {p.timing['start']:.2g} s to start a run ({p.timing['source']})"
+    )
+    for line in p.missing:
+        console.print(f"  [yellow]missing: {escape(line)}[/]")
+    console.print(f"  next: isocost plan {word(p.folder or '')} --budget ...", markup=False, soft_wrap=True)
 
 
 @show.register

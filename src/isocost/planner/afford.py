@@ -228,9 +228,9 @@ class _PilotSearch:
     def precise(self, shape: Preset) -> EvaluationPlan:
         """The requested evaluation, with more samples if this shape needs them to detect `worth`, up to the limit."""
         e = self.evaluation
-        if e.samples is None or self.effect(shape, e) <= self.worth:
+        if e.samples is None or e.even or self.effect(shape, e) <= self.worth:
             return e
-        samples = ceil(self.needed(shape) / (e.problems / 2)) * self.attempts
+        samples = ceil(self.needed(shape) / (e.problems / e.splits)) * self.attempts
         return replace(e, samples=max(e.samples, min(samples, self.most_samples)))
 
     def evaluated(self, shape: Preset, runs: Sequence[Size]) -> EvaluationPlan:
@@ -239,8 +239,10 @@ class _PilotSearch:
         if needed.samples is None:
             return needed
         every = needed.points(max(C for *_, C in runs), shape.unit)
-        for first in (None, *every[1 : len(every) - LEAST_POINTS + 1]):
-            e = replace(needed, first=first)
+        fewer = [needed, *(replace(needed, first=p) for p in every[1 : len(every) - LEAST_POINTS + 1])]
+        if needed.even:     # the trainer evaluates in its own way: only how often can be chosen
+            fewer = [replace(needed, even=k) for k in range(needed.even, min(LEAST_POINTS, needed.even) - 1, -1)]
+        for e in fewer:
             cost = self.cost(runs, evaluations_of(e, runs, shape.unit), e)
             if cost <= self.share:
                 return e
@@ -252,7 +254,7 @@ class _PilotSearch:
 
         It keeps at least `LEAST_EVALUATED` rollouts, and at least as many samples as the metric has attempts.
         """
-        if e.samples is None or cost <= self.share:
+        if e.samples is None or e.even or cost <= self.share:
             return e
         most = max(int(e.rollouts * self.share / cost), min(LEAST_EVALUATED, e.problems * self.attempts))
         samples = max(min(e.samples, most // e.problems), self.attempts)
@@ -268,13 +270,16 @@ class _PilotSearch:
             problems = f"{e.problems} of {requested.problems} held-out problems"
             kept = [samples if e.samples != requested.samples else "",
                     problems if e.problems != requested.problems else "",
+                    f"about {e.even} instead of {requested.even} evaluations of a run" * (e.even != requested.even),
                     f"no evaluation between the base and {e.first:,} rollouts" if e.first else ""]
             out.append(f"evaluations are planned to cost at most {self.share:.0%} of training: "
                        f"{', '.join(filter(None, kept))}. The standard error of one is at most "
                        f"{e.sd_of(self.attempts):.3f}, with those requested {requested.sd_of(self.attempts):.3f}")
         if cost > self.share:
-            out.append(f"evaluations cost {cost:.3g} times training, more than {self.share:g}: an evaluation needs at "
-                       f"least {LEAST_EVALUATED} rollouts")
+            why = f"an evaluation needs at least {LEAST_EVALUATED} rollouts"
+            if e.even:
+                why = f"a run needs at least {LEAST_POINTS} evaluations, and what one costs is up to your trainer"
+            out.append(f"evaluations cost {cost:.3g} times training, more than {self.share:g}: {why}")
         return tuple(out)
 
     # the pilot ------------------------------------------------------------------------------------------------
@@ -415,8 +420,8 @@ class _PilotSearch:
         """The fewest samples, or held-out problems, with which this shape detects `worth`."""
         assert e.samples is not None
         needed, held_out = self.needed(shape), self.evaluation.problems
-        samples = ceil(needed / (held_out / 2)) * self.attempts
-        problems = 2 * ceil(needed / max(e.samples // self.attempts, 1))
+        samples = ceil(needed / (held_out / e.splits)) * self.attempts
+        problems = e.splits * ceil(needed / max(e.samples // self.attempts, 1))
         whole = self.pool + held_out
         more = f"`isocost profile --held-out {problems}`"
         if self.pool and problems >= whole:

@@ -169,9 +169,10 @@ class Machine:
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds on this machine: M (update + problem B + rollout nB) + evaluation per evaluation.
+    """Seconds on this machine: start + M (update + problem B + rollout nB) + evaluation per evaluation.
 
-    A small batch costs more per rollout, because every update costs `update` once.
+    A small batch costs more per rollout, because every update costs `update` once. `start` are seconds of a run outside
+    of its updates and evaluations, such as the start of a user's trainer.
     """
 
     update: float
@@ -179,6 +180,7 @@ class Timing:
     rollout: float
     evaluation: float
     source: str
+    start: float = 0.0
 
     @property
     def measured(self) -> bool:
@@ -193,11 +195,12 @@ class Timing:
     def seconds(self, n: int, B: int, C: float, evaluations: int = 0) -> float:
         """Active seconds of a run of C rollouts, n per problem and B problems per update."""
         steps = C / (n * B)
-        return steps * (self.update + self.problem * B + self.rollout * n * B) + self.evaluation * evaluations
+        each = self.update + self.problem * B + self.rollout * n * B
+        return self.start + steps * each + self.evaluation * evaluations
 
     def per_rollout(self, n: int, B: int) -> float:
-        """Seconds per rollout, without evaluations."""
-        return self.seconds(n, B, 1.0)
+        """Seconds per rollout, without evaluations and start."""
+        return self.seconds(n, B, 1.0) - self.start
 
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -227,7 +230,7 @@ def measure_timing(curves: Sequence[Curve], otherwise: Timing) -> Timing:
     A stretch takes steps x (update + problem B + rollout nB) + one evaluation. Errors are relative to its expected
     time, not to its measured time, which would give slow stretches less weight. Terms that the runs do not identify are
     merged: `problem` into `update` if all have one B, `update` into `rollout` if all have one nB. With fewer than four
-    timed stretches the result is `otherwise`.
+    timed stretches the result is `otherwise`, whose `start` is kept in any case.
     """
     stretches = np.array([s for c in curves for s in _stretches(c)])
     if len(stretches) < 4:
@@ -243,7 +246,8 @@ def measure_timing(curves: Sequence[Curve], otherwise: Timing) -> Timing:
     if not found[:3].sum() > 0:
         return otherwise
     update, problem, rollout, evaluation = (float(f"{x:.4g}") for x in found)
-    return Timing(update, problem, rollout, evaluation, f"{MEASURED} {len(stretches)} stretches of runs here")
+    return Timing(update, problem, rollout, evaluation, f"{MEASURED} {len(stretches)} stretches of runs here",
+                  otherwise.start)
 
 
 def _stretches(c: Curve) -> Iterable[tuple[float, int, int, float]]:

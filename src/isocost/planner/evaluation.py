@@ -18,14 +18,18 @@ class EvaluationPlan:
     """How held-out reward is measured, the same for every run of a study.
 
     `problems` are evaluated, validation and test split together, by `samples` attempts each (None: exactly). Each split
-    has half of them, so a value is the mean over `problems` / 2. `held_out` is the number of held-out problems if fewer
-    are evaluated. `first` is the first evaluation point after the base, in rollouts; None is one common update.
+    has half of them, so a value is the mean over `problems` / 2; with `splits` 1 it is over all of them, and both
+    chooses and is reported. `held_out` is the number of held-out problems if fewer are evaluated. `first` is the first
+    evaluation point after the base, in rollouts; None is one common update. With `even` a run has about so many points
+    at equal distances, for trainers that evaluate every so many updates.
     """
 
     problems: int = 256
     samples: int | None = None
     held_out: int | None = None
     first: int | None = None
+    splits: int = 2
+    even: int | None = None
 
     @property
     def rollouts(self) -> int:
@@ -39,13 +43,18 @@ class EvaluationPlan:
 
     def sd_of(self, attempts: int) -> float:
         """The same for best@k or worst@k with k attempts: at most that of the samples in disjoint sets of k."""
-        return 0.0 if self.samples is None else 0.5 / sqrt(self.problems / 2 * max(self.samples // attempts, 1))
+        if self.samples is None:
+            return 0.0
+        return 0.5 / sqrt(self.problems / self.splits * max(self.samples // attempts, 1))
 
     def points(self, C: int, unit: int) -> tuple[int, ...]:
         """Evaluation points of a run of C rollouts after the base, in multiples of `unit`.
 
-        Two per doubling if exact; if sampled one, or two if a curve would have too few and none was dropped.
+        Two per doubling if exact; if sampled one, or two if a curve would have too few and none was dropped. With
+        `even`, at a distance that divides C where one does, and at C.
         """
+        if self.even:
+            return spaced(C, unit, self.even)
         start = ceil((self.first or unit) / unit) * unit
         sparse = points(C, start, 1)
         dense = self.samples is None or (self.first is None and len(sparse) < LEAST_POINTS)
@@ -70,6 +79,19 @@ def points(C: int, unit: int, per_doubling: int = 2) -> tuple[int, ...]:
         out.add(round(x / unit) * unit)
         x *= step
     return tuple(sorted(out))
+
+
+def spaced(C: int, unit: int, many: int) -> tuple[int, ...]:
+    """Points at equal distances up to C, multiples of `unit`, and C: at most about `many` of them.
+
+    The distance is the smallest one from C / many on that divides C, if that leaves at least four points; else it is
+    the smallest.
+    """
+    units = C // unit
+    least = max(1, ceil(units / many))
+    most = max(least, units // min(many, LEAST_POINTS))
+    step = next((k for k in range(least, most + 1) if units % k == 0), least) * unit
+    return tuple(sorted({*range(step, C + 1, step), C}))
 
 
 def evaluations_of(e: EvaluationPlan, runs: Sequence[Size], unit: int) -> int:

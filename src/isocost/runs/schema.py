@@ -105,6 +105,14 @@ PROFILE = Keys({
     "lost": Costs, "seconds": float, "examples": Each(SAID),
     "bands": Each(Keys({}, {"band": str, "problems": int, "assigned": NUMBER, "reported": NUMBER})),
 })
+TRAINER = Keys({        # the first run of a user's trainer
+    "exact": bool, "select": Count, "audit": Count, "base": float, "cost": Costs,
+    "timing": Keys({"update": float, "problem": float, "rollout": float, "evaluation": float, "source": str},
+                   {"start": float}),
+}, {
+    "pool": Size | None, "parameters": NUMBER, "lengths": Maybe(Keys({"mean": float})),
+    "at": Keys({"lr": float, "nB": Size}), "end": float, "missing": list[str], "seconds": float,
+})
 COMPARE = Keys({"design": OBJECT, "expected": OBJECT, "seal": str}, {"pricing": Maybe(Costs)})
 COMPARISON = Keys({}, {
     "arms": list[OBJECT], "answers": list[OBJECT], "best": str | None, "missing": list[str], "cost": NUMBER,
@@ -151,6 +159,7 @@ STATE = Keys({      # of a checkpoint
 
 _FILES: dict[str, Any] = {
     "run.json": RUN, "end.json": END, "study.json": STUDY, "profile.json": PROFILE,
+    "trainer.json": TRAINER,
     "eval.json": Keys({}, {"spent": Costs, "cost": Costs}), "compare.json": COMPARE, "comparison.json": COMPARISON,
     "rates.json": Keys({"rates": dict[str, OBJECT]}, {"noise": dict[str, float] | None}),
 }

@@ -88,6 +88,21 @@ IMPORTED = Source(
     },
 )
 
+DRIVEN = Source(
+    "driven",
+    "is trained by a trainer of yours",
+    "begin one with `isocost profile --trainer ... --out {path}`",
+    {
+        Can.PROFILE: "its policies are your trainer's, and isocost samples none; its first evaluation is in "
+                     "{path}/trainer.json. To profile a model, choose another --out",
+        Can.EVALUATE: "its checkpoints are your trainer's: evaluate them there",
+        Can.SPLITS: "",
+        Can.METRICS: "its records hold one number of each evaluation; to fit another, begin a study with "
+                     "--map held_out=COLUMN",
+        Can.RECIPE: "",
+    },
+)
+
 
 _ELSEWHERE = (
     "the runs that `isocost plan {path}` lists are for a trainer of yours; import their logs with "
@@ -118,6 +133,8 @@ _NAMED = {source.name: source for source in (SERVED, STORED)}
 
 def of(record: Mapping[str, Any]) -> Source:
     """The source of a study or run, by its study.json or run.json."""
+    if record.get("trainer"):
+        return DRIVEN
     if record.get("imported"):
         return IMPORTED
     return _NAMED.get(str(record.get("source") or ""), OWN)

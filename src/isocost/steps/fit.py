@@ -137,7 +137,8 @@ def choose_metric(home: Home, metric: str | None, samples: int | None = None) ->
     k, drawn = attempts_of(metric), samples or home.setting.samples
     if samples is None and home.has("pilot.json"):
         drawn = pilots.PilotPlan.of(home.read("pilot.json", "plan")).evaluation.samples or drawn
-    if not home.read("profile.json", "profile")["exact"] and drawn < k:
+    home.source.require(Can.METRICS, home.path)
+    if not home.profiled()["exact"] and drawn < k:
         raise UserError(f"{metric} needs {k} samples per held-out problem and this study's evaluations draw {drawn}: "
                         f"plan its pilot with `isocost plan --metric {metric} --samples {k}`, before it has runs")
     if home.has("forecast.json"):

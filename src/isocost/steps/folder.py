@@ -1,6 +1,8 @@
 """A study's folder: its settings, its records, and the seconds of each of its phases.
 
 study.json  profile.json  pilot.json  rate.json  law.json  plan.json  forecast.json  audit.json  report.html  runs/
+
+A study of a user's trainer has trainer.json, the first run of that trainer (in profile/), in place of profile.json.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from isocost.runs import files as records
 from isocost.runs import source
 from isocost.runs.files import read_json
 from isocost.runs.lock import locked
+from isocost.trainers.command import Trainer
 from isocost.types import Cost
 from isocost.words import word
 from isocost.worlds.setting import Setting
@@ -107,6 +110,16 @@ class Home:
     @property
     def setting(self) -> Setting:
         return Setting.of(self.asked["setting"])
+
+    @property
+    def trainer(self) -> Trainer | None:
+        """The trainer whose runs the study launches; None for isocost's own."""
+        found = self.asked.get("trainer")
+        return Trainer.of(found) if found else None
+
+    def profiled(self) -> dict[str, Any]:
+        """What plans need of the model and problems: profile.json, or trainer.json of a user's trainer."""
+        return self.read("profile.json" if self.trainer is None else "trainer.json", "profile")
 
     @property
     def metric(self) -> str:

@@ -104,10 +104,7 @@ def import_logs(
     Raises:
         UserError: for a log that cannot be read or does not fit; then nothing is written.
     """
-    incomplete = next((c for c in columns if "=" not in c), None)
-    if incomplete is not None:
-        raise UserError(f"--map takes NAME=COLUMN, such as reward=train/score, not {incomplete!r}")
-    mapped = dict(c.split("=", 1) for c in columns)
+    mapped = mapped_of(columns)
     found: list[Log] = []
     skipped: list[str] = []
     for path in map(Path, sources):
@@ -122,13 +119,22 @@ def import_logs(
     if out is None:
         own = re.sub(r"[^\w.-]+", "-", found[0].name).strip(".-") or "imported"
         out = Path("runs") / own if len(found) == 1 else Path("studies") / "imported"
-    asked = Asked(n=n, B=B, lr=lr, seed=seed, scale=_bounds(scale), base=base, pattern=names, model=model, data=data)
+    asked = Asked(n=n, B=B, lr=lr, seed=seed, scale=scale_of(scale), base=base, pattern=names, model=model, data=data)
     folder = Path(out)
     with writing(folder):
         return ImportedRuns(folder, bring(found, folder, asked, study))
 
 
-def _bounds(text: str | None) -> tuple[float, float] | None:
+def mapped_of(columns: Sequence[str]) -> dict[str, str]:
+    """NAME=COLUMN as name: column. Raises UserError for a text without =."""
+    incomplete = next((c for c in columns if "=" not in c), None)
+    if incomplete is not None:
+        raise UserError(f"--map takes NAME=COLUMN, such as reward=train/score, not {incomplete!r}")
+    return dict(c.split("=", 1) for c in columns)
+
+
+def scale_of(text: str | None) -> tuple[float, float] | None:
+    """LOW,HIGH as numbers. Raises UserError where it is not two numbers, the least first."""
     if text is None:
         return None
     try:

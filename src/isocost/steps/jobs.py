@@ -15,6 +15,7 @@ from isocost.planner.study_runs import PlannedRun
 from isocost.runs.launch.site import HERE, Site
 from isocost.runs.run import Job, reopen
 from isocost.steps import spending
+from isocost.steps.drive import drive_jobs
 from isocost.steps.events import Observer, Warned
 from isocost.steps.folder import Home
 from isocost.steps.settings import workers_of
@@ -46,6 +47,8 @@ def run_phase(
     """Run the planned runs of one purpose; returns what each end.json says."""
     jobs = [job_of(home, r, rule, planned.points_of(r), seal, planned.evaluation) for r in runs]
     _refuse_elsewhere(jobs, home.runs)
+    if home.trainer is not None:
+        return drive_jobs(home, jobs, title, observer, workers)
     for job in jobs:
         reopen(home.runs / job.name, job)
     return run_jobs(jobs, home.runs, title, observer, workers, site)
@@ -84,7 +87,8 @@ def job_of(
     if evaluation is not None and evaluation.samples is not None:
         evaluated = None if evaluation.held_out is None else evaluation.problems
         setting = replace(setting, samples=evaluation.samples, evaluated=evaluated)
-    method = asked["method"] or home.read("profile.json", "profile")["recipe"]["method"]
+    trainer = home.trainer
+    method = trainer.kind if trainer else asked["method"] or home.profiled()["recipe"]["method"]
     return Job(
         name=run.name,
         setting=setting,

@@ -21,6 +21,7 @@ from isocost.steps.events import SILENT, Extended, Observer
 from isocost.steps.folder import Home, opened, writes
 from isocost.steps.jobs import run_phase, workers_for
 from isocost.steps.results import Pilot
+from isocost.steps.settle import settle
 from isocost.words import counted, word
 
 
@@ -32,6 +33,7 @@ def pilot(
     dry_run: bool = False,
     longer: Sequence[str] = (),
     seeds: Sequence[str] = (),
+    trainer: str | None = None,
     site: Site = HERE,
     observer: Observer = SILENT,
 ) -> Pilot | results.PilotPlan:
@@ -40,7 +42,8 @@ def pilot(
 
     `longer` ("4=24576", "4=4x", "all=4x") and `seeds` ("8=2", "all=2") add runs first: what ran is not paid for again.
     `workers` runs go side by side, where `site` says; results do not depend on either. A dry run, and a plan without
-    a pilot, return the plan with its cost, at what the runs so far have cost.
+    a pilot, return the plan with its cost, at what the runs so far have cost. A user's `trainer` is the one that the
+    study began with.
 
     Raises:
         UserError: for a source whose runs cannot be launched, before there is a plan, and where the pilot leaves
@@ -49,6 +52,7 @@ def pilot(
     """
     home = opened(study)
     home.source.require(Can.PILOT, study)
+    settle(home, trainer, site)
     planned = PilotPlan.of(home.read("pilot.json", "plan"))
     if longer or seeds:
         there = measured(home, planned)

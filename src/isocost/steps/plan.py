@@ -14,10 +14,11 @@ from isocost.meter import LOST, TRAIN
 from isocost.planner import pilot as pilots
 from isocost.planner import rollouts as plans
 from isocost.planner.afford import EVALUATION_SHARE, MOST_SAMPLES, plan_pilot
-from isocost.planner.budget import UNTIMED, Bill, Budget, Machine, measure_timing
+from isocost.planner.budget import UNTIMED, Bill, Budget, Machine, Timing, measure_timing
 from isocost.planner.evaluation import EvaluationPlan
 from isocost.planner.learning_rate import RateRule, given, starting_rule
 from isocost.planner.rollouts import prescribe
+from isocost.runs import measure
 from isocost.runs.record import read_json
 from isocost.runs.run import method_defaults
 from isocost.runs.schema import ENDED
@@ -29,7 +30,10 @@ from isocost.steps.pilot import measured, refuse_sealed, write_pilot
 from isocost.steps.results import PilotPlan, Plan
 from isocost.steps.settings import workers_of
 from isocost.types import Cost
+from isocost.units import ROLLOUTS, TOKENS
 from isocost.words import word
+
+EVALUATIONS = 8     # of a run of a user's trainer, at equal distances, where its budget allows them
 
 
 @writes()
@@ -67,7 +71,10 @@ def plan(
     shape = any(x is not None for x in (size, lr, lr_exponent, groups, fixed_batch, samples, evaluation_share))
     if not (home.source.can(Can.PILOT) or home.has("profile.json")):
         return imported.planned(home, budget, price, devices, others=shape or metric is not None)
-    known = home.read("profile.json", "profile")
+    known = home.profiled()
+    if samples is not None and home.trainer is not None:
+        raise UserError(f"--samples {samples}: how many are sampled is up to your trainer; begin a study with "
+                        "`isocost profile --trainer ... --samples K` to say how many")
     if samples is not None and known["exact"]:
         raise UserError(f"--samples {samples}: evaluations are exact here and sample nothing; leave it out")
     changes = shape or any(x is not None for x in (budget, price, devices, workers))
@@ -114,6 +121,9 @@ def plan(
         with home.phase("fit"):
             made = _prescription(home, planned)
             beside = spending.of_plan(home, made, planned, spending.machine_of(home))
+            if not home.source.can(Can.SPLITS):     # one held-out number, of no split
+                said = measure.of(home.any_run) if home.runs.exists() else {"kind": measure.HELD_OUT, "unit": ROLLOUTS}
+                beside["measure"] = {"kind": said["kind"], "unit": said["unit"], "scale": _scale(home)}
             home.write("plan.json", {**made.data(), **beside})
     return prescription(home)
 
@@ -122,7 +132,7 @@ def pilot_plan(home: Home) -> PilotPlan:
     """The pilot's plan as pilot.json holds it. Raises UserError where there is none."""
     data = home.read("pilot.json", "plan")
     planned = pilots.PilotPlan.of(data)
-    cost = home.read("profile.json", "profile").get("cost") or {}
+    cost = home.profiled().get("cost") or {}
     return PilotPlan.beside(
         planned,
         units=data.get("units"),
@@ -148,6 +158,12 @@ def prescription(home: Home) -> Plan:
     data = home.read("plan.json", "plan")
     planned = pilots.PilotPlan.of(home.read("pilot.json", "plan"))
     return Plan.written(data, extendable=home.source.can(Can.PILOT) and not planned.direct, folder=home.path)
+
+
+def _scale(home: Home) -> tuple[float, float]:
+    """The least and the largest reward of a rollout, in the log's units."""
+    low, high = home.asked.get("scale") or measure.UNIT
+    return float(low), float(high)
 
 
 def _overridden(home: Home, planned: pilots.PilotPlan) -> str:
@@ -185,9 +201,20 @@ def _plan_pilot(
     exact = bool(known.get("exact"))
     held_out = known["select"] + known["audit"]
     rate = None
-    if lr is not None or exponent is not None:
-        start = starting_rule(known["parameters"], own=known.get("starting_rate"))
+    start = starting_rule(known["parameters"], own=known.get("starting_rate"))
+    if at := known.get("at"):   # the rate that the user's trainer was profiled at, and its rollouts per update
+        start = given(at["lr"], at["nB"])
+    if lr is not None or exponent is not None or at:
         rate = given(lr or start.lr0, start.reference, start.exponent if exponent is None else exponent)
+    evaluation = EvaluationPlan(held_out, None if exact else samples or home.setting.samples)
+    if home.trainer is not None:
+        evaluation = replace(evaluation, splits=1, even=EVALUATIONS)
+        if budget is not None and budget.unit == TOKENS and not known["lengths"]:
+            raise UserError(f"a budget of {budget} cannot be counted: the trainer's log has no length of completions; "
+                            "log one (--map length=COLUMN), or give rollouts or time")
+    timing = None if home.source.can(Can.PILOT) else UNTIMED
+    if home.trainer is not None:
+        timing = Timing.of(known["timing"])
     planned = plan_pilot(
         known,
         preset=size,
@@ -197,11 +224,11 @@ def _plan_pilot(
         rate=rate,
         B=groups,
         batch=fixed_batch,
-        evaluation=EvaluationPlan(held_out, None if exact else samples or home.setting.samples),
+        evaluation=evaluation,
+        timing=timing,
         attempts=attempts_of(home.metric),
         evaluation_share=evaluation_share,
         most_samples=samples or max(home.setting.samples, MOST_SAMPLES),
-        timing=None if home.source.can(Can.PILOT) else UNTIMED,
     )
     if home.source.can(Can.PILOT):
         return planned
@@ -214,7 +241,7 @@ def _not_here(bill: Bill) -> Bill:
 
 
 def _prescription(home: Home, planned: pilots.PilotPlan) -> plans.Plan:
-    pool = home.read("profile.json", "profile")["pool"]
+    pool = home.profiled()["pool"]
     if planned.direct:
         made = prescribe(None, planned.rate, planned.budget, planned.timing, pilot=planned, problems=pool)
         if home.source.can(Can.TRAIN):

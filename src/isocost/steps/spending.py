@@ -6,11 +6,12 @@ pilot.json and plan.json hold it beside the plan, outside the seal.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from isocost.laws.law import Law
-from isocost.planner.budget import Budget, Machine, in_every_unit
+from isocost.planner.budget import Amounts, Budget, Machine, in_every_unit
 from isocost.planner.more import more
 from isocost.planner.n_growth import SAMPLES, n_growth
 from isocost.planner.next_runs import next_runs
@@ -18,6 +19,7 @@ from isocost.planner.pilot import PilotPlan
 from isocost.planner.rollouts import Plan
 from isocost.planner.seeds import ComparisonPower, comparison
 from isocost.steps.folder import Home
+from isocost.units import TOKENS
 
 PROFILED, PILOTED = "the profile", "the pilot's runs"
 
@@ -26,7 +28,7 @@ def of_pilot(planned: PilotPlan, machine: Machine) -> dict[str, Any]:
     """Beside a pilot's plan: `units`, with the machine that they are for."""
     lengths = PILOTED if planned.timing.measured else PROFILED      # both are of the same runs, or of none
     rows = in_every_unit(planned.pilot_bill, planned.train_bill, planned.budget, machine, planned.timing, lengths)
-    return {"units": {"machine": machine.data(), "rows": [r.data() for r in rows]}}
+    return {"units": {"machine": machine.data(), "rows": _known(rows)}}
 
 
 def of_plan(home: Home, plan: Plan, planned: PilotPlan, machine: Machine) -> dict[str, Any]:
@@ -41,11 +43,16 @@ def of_plan(home: Home, plan: Plan, planned: PilotPlan, machine: Machine) -> dic
     rows = in_every_unit(plan.pilot_bill, plan.bill, plan.budget, machine, plan.timing, lengths)
     law = Law.of(home.read("law.json", "fit")) if home.has("law.json") else None
     return {
-        "units": {"machine": machine.data(), "rows": [r.data() for r in rows]},
+        "units": {"machine": machine.data(), "rows": _known(rows)},
         "evaluating": _evaluating(plan, planned),
         "growth": _growth(home, plan),
         **of_law(law, plan, planned, machine, most=plan.pilot_bill.rollouts),
     }
+
+
+def _known(rows: Sequence[Amounts]) -> list[dict[str, Any]]:
+    """The rows of the units that can be counted: tokens cannot where no log has the length of an answer."""
+    return [r.data() for r in rows if r.unit != TOKENS or r.pilot + r.training > 0]
 
 
 def _growth(home: Home, plan: Plan) -> dict[str, Any] | None:

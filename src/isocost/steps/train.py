@@ -19,17 +19,19 @@ from isocost.steps.folder import Home, opened, writes
 from isocost.steps.jobs import run_phase, workers_for
 from isocost.steps.plan import prescription
 from isocost.steps.results import Forecast, Plan, Trained
+from isocost.steps.settle import settle
 
 
 @writes()
 def train(
-    study: Path, *, workers: int | None = None, dry_run: bool = False, site: Site = HERE,
+    study: Path, *, workers: int | None = None, dry_run: bool = False, trainer: str | None = None, site: Site = HERE,
     observer: Observer = SILENT,
 ) -> Trained | Plan:
     """Seal the forecast, then train the prescription and its comparator, paired by seed; runs that ended are not run
     again. A dry run returns the plan, whose `bill` is the cost.
 
-    `workers` runs go side by side, where `site` says; results do not depend on either.
+    `workers` runs go side by side, where `site` says; results do not depend on either. A user's `trainer` is the one
+    that the study began with.
 
     Raises:
         UserError: for a source whose runs cannot be launched, before there is a plan, and where a record was changed
@@ -37,6 +39,7 @@ def train(
     """
     home = opened(study)
     home.source.require(Can.TRAIN, study)
+    settle(home, trainer, site)
     planned = pilots.PilotPlan.of(home.read("pilot.json", "plan"))
     plan = prescription(home)
     if dry_run:

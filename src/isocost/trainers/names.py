@@ -20,7 +20,8 @@ class Names:
     of seconds per step, `seconds` that of seconds since the start. `per_step` is rollouts started in a step. `length`
     is tokens of an answer, or of one turn of it where `turns` is the column of turns per answer.
     `policy` is the column with the number of updates of the evaluated policy, if there is one. With `again` the
-    trainer evaluates one policy twice if a run is resumed. `parts` and `held_parts` are the columns whose sum is the
+    trainer evaluates one policy twice if a run is resumed; with `appends` a resumed run writes behind its earlier
+    lines. `parts` and `held_parts` are the columns whose sum is the
     reward.
     """
 
@@ -39,6 +40,7 @@ class Names:
     policy: str = ""
     more: Mapping[str, str] = field(default_factory=dict)
     again: bool = False
+    appends: bool = False
     parts: str = ""
     held_parts: str = ""
 

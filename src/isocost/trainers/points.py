@@ -8,7 +8,6 @@ it is of a policy with s updates. Held-out rewards are measured between updates.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
@@ -19,7 +18,9 @@ from isocost.errors import UserError
 from isocost.runs.measure import HELD_OUT, TRAINING
 from isocost.trainers.logs import DECAYED, STACKED, Empty, Log, Point, Row
 from isocost.trainers.names import Names, columns_of, match
+from isocost.trainers.stitch import Columns, attempts_of, spaced, stitch
 from isocost.trainers.text import collapsed, number, unread, whole
+from isocost.words import counted
 
 EVALUATED = ("eval_runtime", "eval/runtime")  # seconds of an evaluation: transformers', and as its loggers have it
 RISEN = 0.99  # share of its maximum at which a learning rate has ended its warm-up
@@ -95,10 +96,12 @@ def _log(
     missing: Sequence[str] = (),
     uncounted: str = "",
     rounding: Mapping[str, float] | None = None,
+    every: int | None = None,
 ) -> Log:
     """One run's rows as a log.
 
-    `uncounted` describes C if no column counts rollouts; `rounding` is how far from its logged value a fact may be.
+    `uncounted` describes C if no column counts rollouts; `rounding` is how far from its logged value a fact may be;
+    `every` is the number of updates between evaluations, where it is known.
     """
     there = columns_of(rows)
     step = columns.get("step", names.step)
@@ -113,8 +116,9 @@ def _log(
             f"{path} has no column {_plain(names.reward)}; it has {_some(there)}: name the one that holds "
             "rewards with --map reward=COLUMN (training) or --map held_out=COLUMN"
         )
+    rows, resumed = _stitched(rows, Columns(step, reward, held, names.first, names.policy), names, every)
     for column in (reward, held):
-        _in_order(path, rows, step, column, names.again and column == held)
+        _in_order(path, rows, step, column)
     below = next((x for r in rows if (x := number(r.get(step))) is not None and x < 0), None)
     if below is not None:
         raise UserError(f"{path}: {step} is {below:g}; steps count from 0 or 1, so leave out the lines below 0")
@@ -125,13 +129,12 @@ def _log(
     if "warmup" not in described and (rose := _warmed(rows, step, columns.get("lr", names.lr), names.first)):
         described["warmup"] = rose
     clock = _clock(names, columns)
-    lacks = [*missing, *unread(rows, (step, reward, held, clock, *_used(names, columns)))]
+    lacks = [*missing, *resumed, *unread(rows, (step, reward, held, clock, *_used(names, columns)))]
     if uncounted and "rollouts" not in columns:
         lacks.append(f"rollouts before filtering: {uncounted}")
     lacks += decayed(rates)
     if "held_out" not in columns:
         lacks += _others(names.held, there, held, reward)
-    lacks += _again(rows, step, held) if held else []
     times = _numbers(rows, clock)
     if any(b < a for a, b in pairwise(times)):
         lacks.append(f"seconds: {clock} decreases, so the time of a step is not known")
@@ -157,12 +160,12 @@ def _log(
     )
 
 
-def _in_order(path: Path, rows: Sequence[Row], step: str, column: str | None, again: bool) -> None:
-    """Raises UserError if the steps of the lines with this column go back, or repeat without `again`: then the table
-    holds several runs, or one that was resumed, and the policy of a line is not known."""
+def _in_order(path: Path, rows: Sequence[Row], step: str, column: str | None) -> None:
+    """Raises UserError if the steps of the lines with this column go back or repeat: then the table holds several runs,
+    or one that was resumed, and the policy of a line is not known."""
     lines = [row for row in rows if column and None not in (number(row.get(step)), number(row.get(column)))]
     for before, after in pairwise(row[step] for row in lines):
-        if before < after or (again and before == after):
+        if before < after:
             continue
         moved = f"goes back from {before:g} to {after:g}" if after < before else f"is {after:g} in two lines"
         apart = sorted((STACKED.index(_fact(c)), c) for c in _apart(lines, step, column))
@@ -202,18 +205,37 @@ def _fact(column: str) -> str:
     return "n" if column in ("n", "num_generations", "group_size") else "B" if column == "B" else "run"
 
 
-def _again(rows: Sequence[Row], step: str, held: str) -> list[str]:
-    """What is missing where a policy was evaluated more than once: each measure of it by itself."""
-    count = Counter(row[step] for row in rows if None not in (number(row.get(step)), number(row.get(held))))
-    more = {at: k for at, k in count.items() if k > 1}
-    if not more:
-        return []
-    first = next(iter(more))
-    others = f" and at {len(more) - 1} other steps" if len(more) > 1 else ""
-    return [
-        f"a single evaluation per policy: {held} was measured {more[first]} times at {step} {first:g}{others} (a "
-        "resumed run, for example, evaluates again at its start); the mean is used"
-    ]
+def _stitched(
+    rows: Sequence[Row], columns: Columns, names: Names, every: int | None
+) -> tuple[Sequence[Row], list[str]]:
+    """The rows of a trainer that repeats lines when a run is resumed as those of one curve, and what was left out."""
+    if not (names.again or names.appends):
+        return rows, []
+    planned = spaced(rows, columns, every)
+    made = stitch(attempts_of(rows, columns) if names.appends else [rows], columns, planned)
+    held, out = columns.held, []
+    if made.lost:
+        steps = f"{columns.step} {min(made.lost):g} to {max(made.lost):g}"
+        out.append(
+            f"what a resume lost: the run was continued {counted(len(made.resumed) - 1, 'time')}, and "
+            f"{counted(len(made.lost), 'line')} ({steps}) were logged again; the later ones are read, and the rollouts "
+            "of the earlier ones are not in C"
+        )
+    if made.repeated:
+        out.append(
+            f"a single evaluation per policy: {held} was measured again at {columns.step} {_list(made.repeated)} (a "
+            "resumed run evaluates again at its start); the first is used"
+        )
+    if made.unplanned:
+        out.append(
+            f"evaluations at {columns.step} {_list(made.unplanned)}: a resumed run's, between those every {every} "
+            "updates, and left out"
+        )
+    return made.rows, out
+
+
+def _list(steps: Sequence[float]) -> str:
+    return _some([f"{s:g}" for s in sorted(set(steps))], 4)
 
 
 def _rate(rows: Sequence[Row], step: str, column: str | None) -> float | None:
@@ -326,17 +348,11 @@ def _train(rows: Sequence[Row], step: str, reward: str, names: Names, columns: M
 
 def _held(rows: Sequence[Row], step: str, held: str, names: Names, columns: Mapping[str, str]) -> list[Point]:
     out: list[Point] = []
-    values: list[float] = []  # of the policy that `out` ends with
-    totals, last = _totals(rows, step, names, columns), None
+    totals = _totals(rows, step, names, columns)
     for row in rows:
         at, value = number(row.get(step)), number(row.get(held))
         if at is None or value is None:
             continue
-        if at == last:
-            values.append(value)
-            out[-1] = replace(out[-1], reward=sum(values) / len(values))
-            continue
-        values, last = [value], at
         policy = next(
             (
                 x

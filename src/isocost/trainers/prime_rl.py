@@ -50,6 +50,7 @@ LOGGED = Names(
     length="train/agg/all/num_output_tokens/mean",
     per_step="progress/rollouts",
     policy=r"eval/.+/policy_version",
+    appends=True,
 )
 NAMES = (LOGGED,)
 UNCOUNTED = f"the log has no {LOGGED.per_step}, and C is steps x n x B"

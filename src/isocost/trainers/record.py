@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
-from isocost.jsonfile import write_json
+from isocost.jsonfile import write_json, write_text
 from isocost.laws.tracks import LENGTH, written
 from isocost.runs import files as records
 from isocost.runs.measure import HELD_OUT, TRAINING, UNNAMED
@@ -280,12 +280,19 @@ def _missing(
 def write(run: Imported, folder: Path, *, name: str, purpose: str, seed: int) -> None:
     """Write the record of one imported run; one of the same name is replaced."""
     folder.mkdir(parents=True, exist_ok=True)
+    lines = write_lines(run, folder)
+    write_json(folder / "run.json", about(run, name, purpose, seed))
+    notes = [f"missing: {m}" for m in run.missing] if purpose == "run" else []
+    write_json(folder / "end.json", end_of(run, lines, "imported", notes))
+
+
+def write_lines(run: Imported, folder: Path) -> list[dict[str, Any]]:
+    """Write metrics.jsonl and timing.jsonl of a run; returns the lines of the first."""
     size = run.n * run.B
     scale = run.stated.get("scale") or (0.0, 1.0)
     steps = [_step(p, size, scale) for p in run.log.train]
     points = [(C, _evaluation(C, p)) for C, p in run.evaluations]
     lines = _together(steps, [line for _, line in points])
-    tokens = {"decode": round(counted[-1][1])} if (counted := written(lines)) else {}
     _write_lines(folder / "metrics.jsonl", lines)
     _write_lines(
         folder / "timing.jsonl",
@@ -295,24 +302,26 @@ def write(run: Imported, folder: Path, *, name: str, purpose: str, seed: int) ->
             if p.seconds is not None
         ],
     )
-    write_json(folder / "run.json", about(run, name, purpose, seed))
-    bill = {"rollouts": _whole(run.C), "updates": round(run.C / size), **tokens}
-    write_json(
-        folder / "end.json",
-        {
-            "schema": records.SCHEMA,
-            "reason": run.log.end or "spent",
-            "detail": f"imported: {ENDED[run.log.end].format(run.metric)}",
-            "steps": bill["updates"],
-            "seconds": run.seconds or 0.0,
-            "signal": None,
-            "bill": {"train": bill},
-            "physical": {},
-            "fates": {},
-            "notes": [f"missing: {m}" for m in run.missing] if purpose == "run" else [],
-            "verifier_failures": {},
-        },
-    )
+    return lines
+
+
+def end_of(run: Imported, lines: Sequence[Mapping[str, Any]], how: str, notes: Sequence[str] = ()) -> dict[str, Any]:
+    """end.json of a run with these lines of metrics.jsonl; `how` is where its log came from."""
+    tokens = {"decode": round(counted[-1][1])} if (counted := written(lines)) else {}
+    bill = {"rollouts": _whole(run.C), "updates": round(run.C / (run.n * run.B)), **tokens}
+    return {
+        "schema": records.SCHEMA,
+        "reason": run.log.end or "spent",
+        "detail": f"{how}: {ENDED[run.log.end].format(run.metric)}",
+        "steps": bill["updates"],
+        "seconds": run.seconds or 0.0,
+        "signal": None,
+        "bill": {"train": bill},
+        "physical": {},
+        "fates": {},
+        "notes": list(notes),
+        "verifier_failures": {},
+    }
 
 
 def about(run: Imported, name: str, purpose: str, seed: int) -> dict[str, Any]:
@@ -381,4 +390,4 @@ def _whole(x: float) -> float:
 
 
 def _write_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    write_text(path, "".join(json.dumps(line) + "\n" for line in lines))

@@ -6,6 +6,10 @@ TensorBoard was on, the event file beside it does, and is read for n, B, learnin
 filtered before the step that trains on it, so C = steps x n x B is what was begun. `step_time` is seconds per step,
 `eval_runtime` those of an evaluation. A file of any name is read by its content, as is a log_history saved by itself.
 
+Driving (`isocost pilot --trainer 'trl: ...'`): a run's YAML file is {config}, and its keys as options are {options};
+each sets the sizes, checkpoints and evaluations, and the checkpoint to continue from. The history in the newest
+checkpoint is read while it trains, and behind it what the process printed.
+
 Writing: a YAML file for `trl grpo --config FILE`, or for GRPOConfig(**yaml): the keys are GRPOConfig's own.
 Batches count rollouts: per_device_train_batch_size x processes x gradient_accumulation_steps = nB, and
 generation_batch_size follows as the same, so that one generation is one update.
@@ -13,16 +17,19 @@ generation_batch_size follows as the same, so that one generation is one update.
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
+from isocost.runs.launch.launcher import OUTPUT
+from isocost.trainers.command import Sizes
 from isocost.trainers.export import Prescription, aged, group_baseline, minibatch, preamble, shown, unmixed, unsaid
-from isocost.trainers.logs import Log
+from isocost.trainers.logs import Log, Row
 from isocost.trainers.names import Names, Settings, facts_of, over
 from isocost.trainers.points import logs_of
 from isocost.trainers.text import head, json_of, whole
@@ -126,7 +133,8 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
     rows = [row for row in history if isinstance(row, dict)]
     files = [found, *(boards if config else [])]
     name = folder.name if own else None
-    return logs_of("trl", found, files, rows, HISTORY, columns, facts=facts, about=about, name=name)
+    every = whole(state.get("eval_steps")) if isinstance(state, dict) else None
+    return logs_of("trl", found, files, rows, HISTORY, columns, facts=facts, about=about, name=name, every=every)
 
 
 def _is_history(path: Path) -> bool:
@@ -257,3 +265,77 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         )
     left += unmixed(loss, "TRL trains on all")
     return values, [*left, *aged(loss, "GRPOTrainer is synchronous"), *loss.odd]
+
+
+# driving -------------------------------------------------------------------------------------------------------
+
+PRINTED = re.compile(r"\{'.*\}")
+ASIDE = "incomplete-"
+
+
+def prepared(sizes: Sizes, out: Path, attempt: Path) -> tuple[dict[str, str], list[str], dict[str, Any]]:
+    """Write an attempt's configuration: the words {config} and {options}, and the checkpoint that it continues from.
+
+    A checkpoint without its state is put aside: its process was killed while it was written.
+    """
+    for folder in out.glob("checkpoint-*"):
+        if not _history(folder / STATE):
+            folder.rename(folder.with_name(ASIDE + folder.name + f"-{attempt.name}"))
+    found = sorted(out.glob(f"checkpoint-*/{STATE}"), key=lambda p: int(p.parent.name.rsplit("-", 1)[1]))
+    last = found[-1] if found else None
+    values: dict[str, Any] = {
+        "output_dir": str(out), "num_generations": sizes.n, "per_device_train_batch_size": sizes.n,
+        "gradient_accumulation_steps": sizes.B, "max_steps": sizes.M, "learning_rate": sizes.lr,
+        "lr_scheduler_type": "constant_with_warmup", "warmup_steps": sizes.warmup, "seed": sizes.seed,
+        "logging_steps": 1, "logging_strategy": "steps", "eval_on_start": True, "eval_strategy": "steps",
+        "eval_steps": sizes.eval_every, "save_strategy": "steps", "save_steps": sizes.eval_every, "save_total_limit": 2,
+        "disable_tqdm": True, **({"resume_from_checkpoint": str(last.parent)} if last else {}),
+    }
+    config = attempt / "config.yaml"
+    config.write_text("".join(f"{k}: {json.dumps(v) if isinstance(v, str) else shown(v)}\n" for k, v in values.items()))
+    options = [word for k, v in values.items() for word in (f"--{k}", str(v))]
+    history = _history(last) if last else []
+    resumed = int(last.parent.name.rsplit("-", 1)[1]) if last else 0
+    return {"config": str(config)}, options, {"prefix": len(history), "resumed": resumed}
+
+
+def logged(log: Path, attempt: Path, launch: Mapping[str, Any], earlier: Sequence[Row]) -> list[Row]:
+    """What an attempt has logged: its checkpoints' history, and behind it what it printed, to four digits."""
+    out, since = attempt.parent.parent / "trainer", (attempt / "launch.json").stat().st_mtime
+    states = [p for p in (*out.glob(f"checkpoint-*/{STATE}"), out / STATE) if p.exists() and p.stat().st_mtime >= since]
+    histories = [_history(p) for p in states]
+    rows = max(histories, key=len, default=[])[int(launch["prefix"]):]
+    done = max((row["step"] for row in rows if "reward" in row), default=launch["resumed"])
+    return [*rows, *(row for row in _printed(attempt / OUTPUT, int(launch["resumed"])) if row["step"] > done)]
+
+
+def _history(path: Path) -> list[Row]:
+    """The log_history of a state; empty where the file is not whole."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))["log_history"]
+    except (OSError, ValueError, KeyError):
+        return []
+    return [row for row in found if isinstance(row, dict) and "step" in row]
+
+
+def _printed(path: Path, resumed: int) -> list[Row]:
+    """The logged lines that a process printed; they lack the step, which is counted from where it continued."""
+    rows: list[Row] = []
+    text, step = path.read_text(encoding="utf-8", errors="replace") if path.exists() else "", resumed
+    for found in PRINTED.finditer(text):
+        try:
+            row = ast.literal_eval(found[0])
+        except (ValueError, SyntaxError):
+            continue
+        if not isinstance(row, dict) or not ("reward" in row or any(str(k).startswith("eval_") for k in row)):
+            continue
+        step += "reward" in row
+        rows.append({"step": step, **{str(k): _number(v) for k, v in row.items()}})
+    return rows
+
+
+def _number(value: Any) -> Any:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return value

@@ -11,32 +11,35 @@ from isocost.errors import UserError
 from isocost.runs.launch import local
 from isocost.runs.run import Job
 
-PROCESSES, RAY = "local", "ray"
-SITES = (PROCESSES, RAY)
+PROCESSES, RAY, SLURM = "local", "ray", "slurm"
+SITES = (PROCESSES, RAY, SLURM)
 
 
 @dataclass(frozen=True)
 class Site:
-    """Where runs are executed: `to` is one of `SITES`, `address` and `gpus` are of a Ray cluster (`on_ray.run_all`).
+    """Where runs are executed.
+
+    `to` is one of `SITES`, or None for the study's own or this machine. `address` and `gpus` are of a Ray cluster
+    (`on_ray.run_all`). Slurm executes runs of a user's trainer only.
 
     Raises UserError for another site, and for options of a cluster without one.
     """
 
-    to: str = PROCESSES
+    to: str | None = None
     address: str | None = None
     gpus: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.to not in SITES:
-            raise UserError(f"--launch {self.to!r}: expected {' or '.join(SITES)}")
-        if self.to == PROCESSES and (self.address or self.gpus):
+        if self.to not in (None, *SITES):
+            raise UserError(f"--launch {self.to!r}: expected one of {', '.join(SITES)}")
+        if self.to != RAY and (self.address or self.gpus):
             option = "--address" if self.address else "--gpus-per-run"
             raise UserError(f"{option} is of a cluster: add --launch ray, or leave it out")
 
     @property
     def fills(self) -> bool:
         """Whether the site itself decides how many runs go side by side, unless a number is given."""
-        return self.to != PROCESSES
+        return self.to == RAY
 
     def run_all(
         self, jobs: Sequence[Job], folder: Path, *, workers: int | None, watch: Callable[[], None] = lambda: None

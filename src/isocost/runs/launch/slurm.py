@@ -1,0 +1,79 @@
+"""Launches as jobs of Slurm, by `sbatch`, `squeue` and `scancel` (tested against their options of Slurm 22.05).
+
+A job's name is its launch's key, so a driver that was killed between submission and the note of the job's number finds
+it again. Slurm forgets a job soon after its end, and does not start one again whose process was killed; so a job that
+`squeue` does not list is gone, and what it did is read from its folder. What a job needs of the cluster (partition,
+GPUs, time) is given in the environment as sbatch itself reads it: SBATCH_PARTITION, SBATCH_GPUS, SBATCH_TIMELIMIT.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from isocost.errors import UserError
+from isocost.runs.launch.launcher import OUTPUT, STARTED, Launch, State, keep_ticket, ticket_of
+
+WAITS = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED", "RESV_DEL_HOLD", "SPECIAL_EXIT")
+SCRIPT = "job.sh"
+
+
+class Slurm:
+    """The launcher `slurm`."""
+
+    name = "slurm"
+
+    def submit(self, launch: Launch) -> None:
+        """Submit the job, unless one of its key was submitted before.
+
+        Raises UserError if sbatch is not there, or does not take the job.
+        """
+        if ticket_of(launch.folder) or (launch.folder / STARTED).exists():
+            return
+        if there := _run("squeue", "--noheader", "--me", f"--name={launch.key}", "--format=%i").split():
+            keep_ticket(launch.folder, launcher=self.name, key=launch.key, job=there[0])
+            return
+        exports = "".join(f"export {k}={shlex.quote(v)}\n" for k, v in launch.env.items())
+        begin = f"touch {shlex.quote(str(launch.folder / STARTED))}"
+        (launch.folder / SCRIPT).write_text(f"#!/bin/sh\n{exports}{begin}\nexec {shlex.join(launch.argv)}\n")
+        job = _run(
+            "sbatch", "--parsable", "--no-requeue", "--open-mode=append", f"--job-name={launch.key}",
+            f"--output={launch.folder / OUTPUT}", f"--chdir={launch.cwd}", str(launch.folder / SCRIPT),
+        ).strip().partition(";")[0]
+        keep_ticket(launch.folder, launcher=self.name, key=launch.key, job=job)
+
+    def look(self, folders: Sequence[Path]) -> Mapping[Path, State]:
+        """By squeue's state of each job; a job that it does not list is gone."""
+        listed = dict(
+            line.split(maxsplit=1) for line in _run("squeue", "--noheader", "--me", "--format=%i %T").splitlines() if
+            line.strip()
+        )
+        return {folder: _state(listed.get(str(ticket_of(folder).get("job")))) for folder in folders}
+
+    def stop(self, folder: Path, *, now: bool = False) -> None:
+        """scancel, which sends SIGTERM and, after the cluster's KillWait, SIGKILL; with `now`, SIGKILL."""
+        if job := ticket_of(folder).get("job"):
+            _run("scancel", *(["--signal=KILL", "--full"] if now else []), str(job))
+
+
+def _state(listed: str | None) -> State:
+    if listed is None or listed.strip() in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED",
+                                            "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"):
+        return State.GONE
+    return State.WAITING if listed.strip() in WAITS else State.RUNNING
+
+
+def _run(*words: str) -> str:
+    """What a command of Slurm printed. Raises UserError if it is not there or fails."""
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, env=dict(os.environ), check=False)
+    except FileNotFoundError:
+        raise UserError(f"--launch slurm: there is no {words[0]} on this machine; start isocost where jobs are "
+                        "submitted") from None
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise UserError(f"{shlex.join(words[:1])} failed: {said[-1] if said else f'exit code {done.returncode}'}")
+    return done.stdout

@@ -1,0 +1,266 @@
+"""Runs of a user's trainer, side by side: launched, read while they train, and launched again when they died.
+
+Whether a run is over is read from its folder, never from the launcher. A driver that was killed and is started again
+finds the processes that still run, and starts none twice.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from isocost.errors import Interrupted, UserError
+from isocost.runs.files import read_json
+from isocost.runs.launch.launcher import OUTPUT, Launch, Launcher, State
+from isocost.runs.launch.launchers import launcher_of
+from isocost.runs.launch.local import STOPS, ended
+from isocost.runs.run import Job
+from isocost.runs.schema import RUN
+from isocost.steps.events import Observer
+from isocost.steps.folder import Home
+from isocost.steps.settings import workers_of
+from isocost.trainers.command import Sizes, Trainer
+from isocost.trainers.driven import ENDED, LAUNCH, DrivenRun, Seen, asked_of
+from isocost.trainers.record import Asked
+from isocost.words import counted
+
+TICK = 0.25     # seconds between two looks
+GRACE = 20.0    # seconds from the request to end until a process is ended
+FRUITLESS = 3   # attempts in a row without progress after which a run has failed
+
+
+def drive_jobs(
+    home: Home, jobs: Sequence[Job], title: str, observer: Observer, workers: int | None, folder: Path | None = None
+) -> list[dict[str, Any]]:
+    """Run the jobs of a study by its trainer, each in `folder`/name (by default the study's runs); returns what each
+    end.json says.
+
+    Raises:
+        UserError: for a run that makes no progress, whose log lacks what was asked for, or disagrees with it.
+        Interrupted: after a signal, once every process is gone.
+    """
+    folder = folder or home.runs
+    trainer = home.trainer
+    assert trainer is not None
+    runs = [_Run.of(home, trainer, job, folder / job.name) for job in jobs]
+    for run in runs:
+        run.reopen()
+    if left := [run for run in runs if not ended(run.driven.folder)]:
+        with observer.running(title, folder, jobs) as watch:
+            launcher = launcher_of(str(home.asked.get("launch", "local")))
+            _Drive(launcher, workers_of(jobs[0].setting, workers), watch).all(left)
+    return [read_json(run.driven.folder / "end.json") for run in runs]
+
+
+@dataclass
+class _Run:
+    """One run under way. `marks` are the sizes of its files when they were read, `changed` when they last grew."""
+
+    driven: DrivenRun
+    asked: Asked
+    more: Mapping[str, Any]
+    seen: Seen | None = None
+    marks: tuple[int, ...] = ()
+    changed: float = 0.0
+    stopped: float = 0.0
+    why: str = ""
+    best: float = -1.0
+    fruitless: int = 0
+    live: bool = False
+
+    @staticmethod
+    def of(home: Home, trainer: Trainer, job: Job, folder: Path) -> _Run:
+        sizes = Sizes(job.name, job.n, job.B, int(job.budget["rollouts"]), job.lr, job.warmup, job.seed,
+                      tuple(int(p) for p in job.points))
+        held_out = home.setting.held_out
+        asked = asked_of(sizes, job.setting.model, job.setting.data, home.asked.get("scale"))
+        more = {"purpose": job.purpose, "multiplier": job.multiplier, "seal": job.seal,
+                "problems": {"spec": job.setting.data, "select": int(held_out), "audit": 0},
+                "job": {"setting": {"samples": job.setting.samples}}}
+        return _Run(DrivenRun(trainer, sizes, folder, home.path.resolve().name), asked, more)
+
+    @property
+    def name(self) -> str:
+        return self.driven.sizes.name
+
+    @property
+    def attempt(self) -> Path:
+        return self.driven.attempts[-1]
+
+    def reopen(self) -> None:
+        """Continue a run that ended shorter than it is asked for now."""
+        about = self.driven.folder / "run.json"
+        if ended(self.driven.folder) and about.exists():
+            end = self.driven.folder / "end.json"
+            there = read_json(about, RUN)["budget"].get("rollouts", 0)
+            if there < self.driven.sizes.C and read_json(end)["reason"] == "spent":
+                end.unlink()
+
+    def read(self, now: float) -> None:
+        """Write the record anew if the log has grown."""
+        run = self.driven
+        files = (run.log(int(self.attempt.name)), self.attempt / OUTPUT)
+        marks = (*(f.stat().st_size if f.exists() else 0 for f in files), len(list(run.out.glob("checkpoint-*"))))
+        if marks == self.marks:
+            return
+        self.marks, before = marks, self.seen.lines if self.seen else 0
+        self.seen = run.seen()
+        if self.seen.lines > before:
+            self.changed = now
+        if self.seen.evaluated:
+            run.write(self.seen, self.asked, self.more)
+
+
+class _Drive:
+    """The loop over runs."""
+
+    def __init__(self, launcher: Launcher, workers: int, watch: Callable[[], None]):
+        self.launcher, self.workers, self.watch = launcher, workers, watch
+        self.active: list[_Run] = []
+        self.signalled: list[int] = []
+
+    def all(self, runs: Sequence[_Run]) -> None:
+        """Run them all to their ends."""
+        before = {s: signal.signal(s, lambda signum, frame: self.signalled.append(signum)) for s in STOPS}
+        waiting = list(runs)
+        try:
+            self.adopt(waiting)
+            while self.active or waiting:
+                while waiting and len(self.active) < self.workers:
+                    self.launch(waiting.pop(0))
+                self.look()
+                self.watch()
+                if self.signalled:
+                    raise Interrupted(self.signalled[0])
+                time.sleep(TICK)
+        finally:
+            try:
+                self.end_all()
+            finally:
+                for s, handler in before.items():
+                    signal.signal(s, handler)
+
+    def adopt(self, waiting: list[_Run]) -> None:
+        """Take over what an earlier driver launched; what it only prepared is launched now."""
+        for run in list(waiting):
+            there = run.driven.attempts
+            if there and not (there[-1] / ENDED).exists():
+                self.launcher.submit(Launch.of(read_json(there[-1] / LAUNCH), there[-1]))
+                run.changed = time.time()
+                self.active.append(run)
+                waiting.remove(run)
+
+    def launch(self, run: _Run) -> None:
+        """Start the next attempt of a run, or end the run if it has everything."""
+        if run.driven.attempts and self.over(run):
+            return
+        self.launcher.submit(run.driven.next_launch())
+        run.changed, run.stopped, run.why, run.marks = time.time(), 0.0, "", ()
+        if run not in self.active:
+            self.active.append(run)
+
+    def look(self) -> None:
+        """Read every active run; close attempts that are gone, and launch their runs again or end them."""
+        states = self.launcher.look([run.attempt for run in self.active])
+        for run in list(self.active):
+            now, state = time.time(), states[run.attempt]
+            if state is State.GONE:
+                run.driven.close(run.attempt, now if run.live else _last_sign(run.attempt, now))
+                run.live = False
+                self.active.remove(run)
+                self.after(run)
+                continue
+            run.live = True
+            run.read(now)
+            if state is State.WAITING:
+                run.changed = now
+            self.watch_over(run, now)
+
+    def watch_over(self, run: _Run, now: float) -> None:
+        """Stop a process that has logged everything, and one that logs nothing."""
+        trainer = run.driven.trainer
+        if run.stopped:
+            if now - run.stopped > GRACE:
+                self.launcher.stop(run.attempt, now=True)
+        elif run.seen and not trainer.ends and not run.driven.missing(run.seen):
+            self.stop(run, now, "")
+        elif now - run.changed > 60 * trainer.stall:
+            self.stop(run, now, f"it logged nothing for {trainer.stall:g} minutes and was stopped")
+
+    def stop(self, run: _Run, now: float, why: str) -> None:
+        self.launcher.stop(run.attempt)
+        run.stopped, run.why = now, why
+
+    def over(self, run: _Run) -> bool:
+        """End the run if its log has everything; whether it has."""
+        driven = run.driven
+        run.seen = seen = driven.seen()
+        tried = counted(len(driven.attempts), "attempt")
+        if not driven.missing(seen):
+            driven.write(seen, run.asked, run.more, ended=f"trained by {driven.trainer.kind} in {tried}")
+            return True
+        if len(seen.evaluated) > 1 and driven.log_of(seen).end == "diverged":
+            driven.write(seen, run.asked, run.more, ended=f"trained by {driven.trainer.kind} in {tried}")
+            return True
+        return False
+
+    def after(self, run: _Run) -> None:
+        """What follows an attempt that is gone: the run's end, another attempt, or an error."""
+        if self.over(run):
+            return
+        assert run.seen is not None
+        driven, seen = run.driven, run.seen
+        if seen.trained >= driven.sizes.M:
+            driven.log_of(seen)     # raises for a column that is not there
+            lacking = ", ".join(map(str, driven.missing(seen)))
+            raise UserError(
+                f"run {run.name} has made its {driven.sizes.M} updates, and its log has no evaluation after {lacking}: "
+                f"evaluate before the first update, every {driven.sizes.eval_every} updates ({{eval_every}}) and after "
+                f"the last, and log the result with its step. It logged in {driven.log(len(driven.attempts) - 1)}"
+            )
+        progress = seen.trained + len(seen.evaluated)
+        run.fruitless = 0 if progress > run.best else run.fruitless + 1
+        if run.best < 0 and progress <= 0:
+            run.fruitless = 1
+        run.best = max(run.best, progress)
+        if run.fruitless >= FRUITLESS:
+            raise UserError(self.failed(run, seen))
+        self.launch(run)
+
+    def failed(self, run: _Run, seen: Seen) -> str:
+        """Why a run is given up."""
+        driven = run.driven
+        if seen.lines == 0:
+            what = f"logged nothing in {driven.log(len(driven.attempts) - 1)} (--metrics names another file)"
+        else:
+            what = (f"got no further than update {seen.trained:g} of {driven.sizes.M}; checkpoint at least as often as "
+                    "its processes are stopped, and continue from the last checkpoint in {out}")
+        why = f"; {run.why}" if run.why else ""
+        return (f"run {run.name}: {FRUITLESS} attempts in a row {what}{why}. The last one was "
+                f"{driven.attempts[-1]}/{OUTPUT}, which ends:\n{driven.last_output()}")
+
+    def end_all(self) -> None:
+        """Stop what is active and wait until it is gone."""
+        for run in self.active:
+            self.launcher.stop(run.attempt)
+        asked = time.time()
+        while self.active and time.time() < asked + 2 * GRACE:
+            states = self.launcher.look([run.attempt for run in self.active])
+            for run in list(self.active):
+                if states[run.attempt] is State.GONE:
+                    run.driven.close(run.attempt, time.time())
+                    self.active.remove(run)
+                elif time.time() > asked + GRACE:
+                    self.launcher.stop(run.attempt, now=True)
+            if self.active:
+                time.sleep(TICK / 5)
+
+
+def _last_sign(attempt: Path, now: float) -> float:
+    """When an attempt last wrote something: it ended then or later, while no driver watched."""
+    files = [f.stat().st_mtime for f in (attempt / OUTPUT, attempt / LAUNCH) if f.exists()]
+    return min(max(files), now)

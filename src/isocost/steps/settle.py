@@ -1,0 +1,51 @@
+"""The trainer and the launcher of a study, from the options of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from isocost.errors import UserError
+from isocost.jsonfile import write_json
+from isocost.runs.launch.launchers import launcher_of
+from isocost.runs.launch.site import SLURM, Site
+from isocost.steps.folder import Home
+from isocost.trainers.command import STALL, Trainer, parsed
+from isocost.trainers.driven import KINDS
+
+
+def trainer_of(
+    text: str, *, metrics: str | None = None, columns: Mapping[str, str] | None = None, stall: float | None = None
+) -> Trainer:
+    """The trainer of `--trainer` and the options beside it; its command runs in the current directory.
+
+    Raises:
+        UserError: for an unknown trainer or word in braces, and for a command that lacks one that it needs.
+    """
+    kinds = {name: kind.command for name, kind in KINDS.items()}
+    return parsed(text, Path.cwd(), kinds, metrics=metrics, columns=columns, stall=stall or STALL)
+
+
+def settle(home: Home, trainer: str | None, site: Site) -> None:
+    """The trainer and the site that a later step names: the study's trainer cannot be another one.
+
+    Raises:
+        UserError: for another trainer than the study's, and for a site that cannot execute the study's runs.
+    """
+    own = home.trainer
+    if own is None:
+        if trainer is not None:
+            raise UserError(f"--trainer: {home.path} is a study of runs that isocost trains itself; a study of your "
+                            "trainer begins with `isocost profile --trainer ... --out STUDY`, in another folder")
+        if site.to == SLURM:
+            raise UserError("--launch slurm is for runs of a trainer of yours; for isocost's own: local or ray")
+        return
+    if trainer is not None:
+        there = f"{own.kind}: {own.command}"
+        now = trainer_of(trainer if ":" in trainer else f"{trainer}: {own.command}")
+        if (now.kind, now.command) != (own.kind, own.command):
+            raise UserError(f"{home.path} is a study of the trainer {there!r}; its runs cannot be another's: leave "
+                            "--trainer out, or begin another study")
+    if site.to is not None:
+        launcher_of(site.to)
+        write_json(home.path / "study.json", home.asked | {"launch": site.to})

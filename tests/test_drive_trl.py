@@ -1,0 +1,148 @@
+"""TRL as a study's trainer: its configuration, its log from checkpoints and from what it prints, and real runs."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from isocost.laws.curves import curves
+from isocost.runs.files import read_json, read_lines
+from isocost.runs.run import Job
+from isocost.steps.drive import drive_jobs
+from isocost.steps.events import SILENT
+from isocost.steps.folder import found
+from isocost.steps.settle import trainer_of
+from isocost.trainers import trl
+from isocost.trainers.command import Sizes
+from isocost.worlds.setting import Setting
+from test_drive import killer, lines
+from test_export import trl_python
+
+HOME = Path(__file__).parent.parent
+SETTING = Setting(model="tiny", data="sums", held_out=128.0, samples=4)
+SIZES = Sizes("a", n=4, B=8, C=4 * 8 * 24, lr=1e-4, warmup=1, seed=5, points=(256, 512, 768))
+
+
+def state(folder, step, lines):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "trainer_state.json").write_text(json.dumps({"global_step": step, "log_history": lines}))
+    return lines
+
+
+def trained(begin, end):
+    return [{"step": s, "reward": s / 100, "loss": 0.1} for s in range(begin + 1, end + 1)]
+
+
+def printed(rows):
+    return "".join(f"{ {k: str(v) for k, v in r.items() if k != 'step'} }\n" for r in rows)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """(the trainer's folder, the folder of an attempt)."""
+    out, attempt = tmp_path / "trainer", tmp_path / "attempts" / "0"
+    out.mkdir()
+    attempt.mkdir(parents=True)
+    return out, attempt
+
+
+def launched(out, attempt):
+    values, options, kept = trl.prepared(SIZES, out, attempt)
+    (attempt / "launch.json").write_text("{}")
+    os.utime(attempt / "launch.json", (1, 1))
+    return values, options, kept
+
+
+def test_a_configuration_is_trls_own(run):
+    values, options, kept = launched(*run)
+    text = Path(values["config"]).read_text()
+    config = dict(line.split(": ", 1) for line in text.splitlines())
+    assert config["num_generations"] == "4" and config["gradient_accumulation_steps"] == "8"
+    assert config["max_steps"] == "24" and config["eval_steps"] == config["save_steps"] == "8"
+    assert config["eval_on_start"] == "true" and config["warmup_steps"] == "1" and "resume" not in text
+    assert options[options.index("--learning_rate") + 1] == "0.0001" and kept == {"prefix": 0, "resumed": 0}
+
+
+def test_it_continues_from_the_last_whole_checkpoint(run):
+    """A checkpoint whose process was killed while it was written is put aside."""
+    out, attempt = run
+    lines = state(out / "checkpoint-8", 8, trained(0, 8))
+    (out / "checkpoint-16").mkdir()
+    values, _, kept = launched(out, attempt)
+    assert f'resume_from_checkpoint: "{out / "checkpoint-8"}"' in Path(values["config"]).read_text()
+    assert kept == {"prefix": len(lines), "resumed": 8}
+    assert [p.name for p in out.glob("*16*")] == ["incomplete-checkpoint-16-0"]
+
+
+def test_the_log_is_the_checkpoints_history_and_behind_it_what_was_printed(run):
+    out, attempt = run
+    first = state(out / "checkpoint-8", 8, [{"step": 0, "eval_reward": 0.5}, *trained(0, 8)])
+    _, _, kept = launched(out, attempt)
+    again = {"step": 8, "eval_reward": 0.25}
+    text = "Loading\n" + printed([again, *trained(8, 10)]) + "{'train_runtime': '4.8'}\n{'loss': 'torn"
+    (attempt / "output.txt").write_text(text)
+    assert trl.logged(Path(), attempt, kept, []) == trained(8, 10)
+    state(out / "checkpoint-16", 16, [*first, again, *trained(8, 16)])
+    assert trl.logged(Path(), attempt, kept, []) == [again, *trained(8, 16)]
+
+
+# real runs ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    out = tmp_path_factory.mktemp("model")
+    make = HOME / "examples" / "trl" / "make_model.py"
+    subprocess.run([trl_python(), make, HOME / "src" / "isocost" / "local" / "base", out], check=True)
+    return out
+
+
+def asked(tiny):
+    return f"trl: {trl_python()} {HOME / 'examples' / 'trl' / 'train.py'} --model {tiny} --config {{config}}"
+
+
+def job(n, seed):
+    size = 4 * n
+    return Job(f"pilot-n{n}-s{seed}", SETTING, "trl", seed, {"rollouts": 16 * size}, n, 4, 1e-4,
+               points=(8 * size, 16 * size), purpose="pilot")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(trl_python() is None, reason="no Python with TRL (BENCH_TRL_PYTHON or .venv-trl)")
+def test_a_killed_trl_run_is_the_run_that_was_not_killed(tmp_path, tiny):
+    """To the bit in every reward; the rollouts that were lost are counted, although TRL logs none of them."""
+    made = {}
+    for name in ("whole", "killed"):
+        home = found(tmp_path / name, SETTING, seed=0, method=None, trainer=trainer_of(asked(tiny)).data())
+        run = home.runs / "pilot-n4-s1"
+        watch = SILENT if name == "whole" else killer(run, {0: 12}, log="attempts/0/output.txt", word=b"'reward'")
+        (end,) = drive_jobs(home, [job(4, 1)], "pilot", watch, 1)
+        made[name] = run, end
+    (whole, _), (killed, end) = made["whole"], made["killed"]
+    assert lines(killed) == lines(whole)
+    rows = read_lines(killed / "attempts" / "0" / "log.jsonl")
+    lost = max(r["step"] for r in rows if "reward" in r) - 8
+    assert lost >= 1 and end["bill"]["lost"] == {"rollouts": 16 * lost, "updates": lost}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(trl_python() is None, reason="no Python with TRL (BENCH_TRL_PYTHON or .venv-trl)")
+def test_a_study_from_profile_to_audit_through_trl(tmp_path, tiny):
+    """The study of docs/your_trainer.md."""
+    def said(*words, codes=(0,)):
+        done = subprocess.run([sys.executable, "-m", "isocost", *words], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode in codes, done.stderr
+        return done.stdout
+
+    said("profile", "--out", "s", "--held-out", "128", "--samples", "4", "--lr", "2e-4", "--trainer", asked(tiny))
+    assert "6 probe runs" in said("plan", "s", "--budget", "30k-rollouts")
+    for step in (("pilot", "s"), ("fit", "s"), ("plan", "s"), ("train", "--plan", "s")):
+        said(*step)
+    said("audit", "s", codes=(0, 3, 4))
+    audit = read_json(tmp_path / "s" / "audit.json")
+    assert 0 < audit["outcome"]["mean"] < 1 and audit["verdict"] in ("hit", "miss", "cannot tell", "uninformative")
+    trained = [c for c in curves(tmp_path / "s") if c.purpose == "train"]
+    assert trained and all(c.C[0] == 0 for c in trained)
