@@ -179,11 +179,10 @@ def simulated(scale: Record) -> str:
     points = [
         f"- **Stragglers cost most, and the launcher does not move their runs.** Without failures the makespan is "
         f"{worded(calm[LONGEST])} times the lower bound with the measured slowdowns alone ({low:.2f} to {high:.2f} in "
-        f"the middle nine tenths), and {worded(slow[LONGEST])} with 2 % of workers four times slower. The slowdowns "
+        f"the middle nine tenths), and {worded(slow[LONGEST])} with 2 % of workers four times slower. Slowdowns "
         "are of a machine that other jobs shared, and a worker keeps its own here, so both are likely too large.",
         f"- Longest first does not help against them: {worded(slow[LONGEST])} instead of {worded(slow[PLAN])} in "
-        f"the order of the plan; {worded(calm[LONGEST])} instead of {worded(calm[PLAN])} with the measured slowdowns "
-        "alone.",
+        f"the order of the plan; {worded(calm[LONGEST])} instead of {worded(calm[PLAN])} with the measured ones alone.",
         "- Waste if a worker fails once an hour on average: "
         + "; ".join(f"{x['waste'][0]:.1%} with checkpoints {name}" for name, x in hourly.items()) + ". Of the first, "
         f"{hourly[minute]['starts'][0]:.1%} are starts of workers and {hourly[minute]['lost'][0]:.1%} computed again.",
@@ -210,8 +209,8 @@ def drawing(scale: Record) -> dict[str, Any]:
     x = alt.X("hours:Q", title="mean hours between failures of a worker",
               scale=alt.Scale(type="log", domain=[hours[0], hours[-1]], nice=False), axis=alt.Axis(values=hours))
     base = alt.Chart(alt.Data(values=rows)).encode(x=x, color=colour)
-    ratio = alt.Y("ratio:Q", title="makespan / lower bound", scale=alt.Scale(type="log", nice=False, domain=[1, 20]),
-                  axis=alt.Axis(values=[1, 1.5, 2, 3, 5, 10, 20]))
+    ratio = alt.Y("ratio:Q", title="makespan / lower bound", scale=alt.Scale(type="log", nice=False, domain=[1, 250]),
+                  axis=alt.Axis(values=[1, 2, 5, 10, 20, 50, 100, 200]))
     left = alt.layer(
         base.mark_rule(opacity=0.4, strokeWidth=1).encode(y=alt.Y("low:Q"), y2="high:Q"),
         base.mark_line().encode(y=ratio), base.mark_point(size=40).encode(y=ratio),
