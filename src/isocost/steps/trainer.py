@@ -24,7 +24,6 @@ from isocost.runs.run import Job
 from isocost.steps.drive import drive_jobs
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import Home, check, found, writes
-from isocost.steps.plan import UNSIZED
 from isocost.steps.results import TrainerProfile
 from isocost.trainers.command import Trainer
 from isocost.worlds.setting import Setting
@@ -74,7 +73,7 @@ def profile_trainer(
         asked["scale"] = list(scale)
     check(out, setting, **asked)
     home = found(out, setting, **asked)
-    rate = lr or starting_rule(parameters or UNSIZED).at(COMMON * groups)
+    rate = lr or starting_rule(parameters).at(COMMON * groups)
     if not home.has("trainer.json"):
         with home.phase("profile"):
             home.write("trainer.json", _first(home, setting, rate, groups, parameters, held_out, observer))
