@@ -1,6 +1,6 @@
 """Quickstarts of many seeds: does the sealed forecast hold, how wide is it, and what is prescribed?
 
-    python experiments/quickstart_seeds.py --seeds 16 --out experiments/results/quickstart_seeds.json
+    python experiments/quickstart_seeds.py --seeds 20 --out experiments/results/quickstart_seeds.json
 
 Each seed is a whole study of its own, from profile to audit; nothing is chosen after looking. Each study is begun
 in its own process by the command a user runs; what it wrote is read back. Studies already there are not run again.
@@ -43,7 +43,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     inside = sum(r["low"] <= r["outcome"] <= r["high"] for r in told)
     errors = [r["outcome"] - r["forecast"] for r in told]
     return {
-        "studies": len(rows), "verdicts": dict(Counter(r["verdict"] for r in rows)),
+        "studies": len(rows), "identified": sum(not r["fallback"] for r in rows), "verdicts": dict(Counter(r["verdict"] for r in rows)),
         "prescribed_n": dict(sorted(Counter(r["n"] for r in rows).items())),
         "better": dict(Counter(r["better"] for r in rows)), "inside_interval": f"{inside} of {len(told)}",
         "median_width": median(r["high"] - r["low"] for r in told) if told else None,
