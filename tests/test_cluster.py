@@ -327,10 +327,10 @@ def test_a_task_is_plain_data_and_its_errors_are_too(task, monkeypatch):
 
 
 @pytest.mark.parametrize(("words", "says"), [
-    (("pilot", "x", "--launch", "slurms"), "--launch 'slurms': expected local or ray"),
+    (("pilot", "x", "--launch", "slurms"), "--launch 'slurms': expected one of local, ray, slurm"),
     (("pilot", "x", "--address", "auto"), "--address is of a cluster: add --launch ray"),
     (("pilot", "x", "--gpus-per-run", "0.5"), "--gpus-per-run is of a cluster"),
-    (("train", "grpo", "--launch", "ray"), "--launch ray is for the runs of a study: train --plan STUDY"),
+    (("train", "grpo", "--launch", "ray"), "--launch are for a study: `isocost train --plan STUDY`"),
     (("compare", "src", "tests", "--launch", "ray"), "--launch is for methods"),
 ])
 def test_options_that_do_not_fit_are_named(words, says):

@@ -172,7 +172,7 @@ def test_a_study_of_completions_is_planned_and_not_run(tmp_path):
 def test_options_of_sampling_do_not_go_with_completions(tmp_path):
     path = written(tmp_path / "x.jsonl", rows())
     out = ("--out", tmp_path / "s")
-    assert "--data is for sampling a model" in said("profile", "--completions", path, "--data", "x", *out, code=2)
+    assert "--data has no use with --completions" in said("profile", "--completions", path, "--data", "x", *out, code=2)
     assert "--map names columns of --completions" in said("profile", "--map", "reward=x", *out, code=2)
     assert "'big' is not a number of parameters" in said("profile", "--parameters", "big", *out, code=2)
     said("profile", "--completions", path, *out)

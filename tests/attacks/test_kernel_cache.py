@@ -17,6 +17,9 @@ extern "C" int isocost_lanes() { return 8; }
 extern "C" void *isocost_open() { return 0; }
 extern "C" void *isocost_tape() { return 0; }
 extern "C" long isocost_tape_bytes() { return 0; }
+extern "C" long isocost_wave() { return 0; }
+extern "C" void isocost_taped() {}
+extern "C" void isocost_taped_backward() {}
 """
 PLANTED = """
 #include <stdio.h>
@@ -39,7 +42,7 @@ def planted(tmp_path_factory):
 
 @pytest.fixture
 def place(monkeypatch, tmp_path, planted):
-    """A kernel of four functions, a cache and a folder for temporary files that are empty; nothing loaded yet."""
+    """A kernel of the functions that are looked up at loading, a cache and a folder for temporary files that are empty; nothing loaded yet."""
     source = tmp_path / "source"
     source.mkdir()
     (source / "kernel.cpp").write_text(OURS)

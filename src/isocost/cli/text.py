@@ -39,9 +39,9 @@ from isocost.steps.results import (
     Profile,
     ProfileCost,
     Trained,
-    TrainerProfile,
     Whole,
 )
+from isocost.steps.trainer_profile import TrainerProfile
 from isocost.terminal import echo
 from isocost.units import FLOPS, ROLLOUTS, SECONDS, WALL, words
 from isocost.words import counted, duration, word

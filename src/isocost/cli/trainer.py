@@ -8,7 +8,7 @@ from typing import Any
 
 from isocost.errors import UserError
 from isocost.steps.events import Observer
-from isocost.steps.results import TrainerProfile
+from isocost.steps.trainer_profile import TrainerProfile
 
 ONLY = ("launch", "metrics", "lr", "groups", "scale", "stall")      # with --trainer only
 TAKES = ("out", "seed", "trainer", "model", "data", "held_out", "samples", "columns", "parameters", "as_json", *ONLY)

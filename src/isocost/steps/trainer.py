@@ -24,7 +24,7 @@ from isocost.runs.run import Job
 from isocost.steps.drive import drive_jobs
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import Home, check, found, writes
-from isocost.steps.results import TrainerProfile
+from isocost.steps.trainer_profile import TrainerProfile
 from isocost.trainers.command import Trainer
 from isocost.worlds.setting import Setting
 
