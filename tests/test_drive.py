@@ -22,6 +22,7 @@ from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import found
 from isocost.steps.settle import trainer_of
 from isocost.steps.trainer import profile_trainer
+from isocost.trainers import driven, trl
 from isocost.trainers.command import Sizes
 from isocost.trainers.stitch import Columns, attempts_of, stitch
 from isocost.worlds.setting import Setting
@@ -342,6 +343,59 @@ def test_a_launch_that_is_submitted_twice_is_one_process(tmp_path):
     assert launcher.look([tmp_path]) == {tmp_path: State.GONE}
     launcher.submit(launch)     # it ran: only another attempt runs again
     assert launcher.look([tmp_path]) == {tmp_path: State.GONE}
+
+
+def test_an_attempts_time_is_counted_as_far_as_it_is_known(tmp_path, monkeypatch):
+    """Not while it waits, not across a restart of the machine, and never backwards."""
+    boot = "a"
+    monkeypatch.setattr(driven, "_boot", lambda: boot)
+
+    def note(now, **more):
+        with monkeypatch.context() as m:
+            m.setattr(driven.time, "monotonic", lambda: now)
+            driven.note_clock(tmp_path, **more)
+        return read_json(tmp_path / driven.CLOCK)["seconds"]
+
+    assert [note(100), note(105), note(107, runs=False), note(200), note(203)] == [0, 5, 5, 5, 8]
+    boot = "b"
+    assert [note(4), note(6), note(5), note(500)] == [8, 10, 10, 505]
+
+
+def test_an_attempt_that_ended_unwatched_counts_until_it_was_last_noted(tmp_path):
+    """Whatever the ages of its files."""
+    home = study(tmp_path / "study", command())
+    drive_jobs(home, [job()], "pilot", SILENT, 1)
+    run = home.runs / "pilot-n4-s0"
+    noted = read_json(run / "attempts" / "0" / "clock.json")["seconds"]
+    for path in (run / "end.json", run / "attempts" / "0" / "ended.json"):
+        path.unlink()
+    for path in run.rglob("*"):
+        os.utime(path, (4e9, 4e9))
+    (end,) = drive_jobs(home, [job()], "pilot", SILENT, 1)
+    assert len(pids(run)) == 1 and end["seconds"] == round(noted, 2) > 0
+    assert any("1 attempt ended while no isocost watched" in n for n in end["notes"])
+
+
+def test_the_states_of_a_trl_attempt_are_those_that_it_adds_or_changes(tmp_path):
+    """Whatever their ages: the last one of before holds updates behind the checkpoint that the attempt continues."""
+    def rows(end):
+        return [{"step": s, "reward": s / 10} for s in range(1, end + 1)]
+
+    def state(name, end):
+        path = tmp_path / "trainer" / name / "trainer_state.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f'{{"log_history": {str(rows(end)).replace(chr(39), chr(34))}}}')
+        os.utime(path, (4e9, 4e9) if end == 6 else (0, 0))
+
+    attempt = tmp_path / "attempts" / "1"
+    attempt.mkdir(parents=True)
+    state("checkpoint-4", 4)
+    state("", 6)
+    sizes = Sizes("a", n=2, B=2, C=32, lr=0.1, warmup=0, seed=1, points=(16, 32))
+    _, _, kept = trl.prepared(sizes, tmp_path / "trainer", attempt)
+    assert trl.logged(Path(), attempt, kept, []) == []
+    state("checkpoint-8", 8)
+    assert trl.logged(Path(), attempt, kept, []) == rows(8)[4:]
 
 
 def test_evaluations_at_equal_distances():

@@ -42,7 +42,7 @@ def planted(tmp_path_factory):
 
 @pytest.fixture
 def place(monkeypatch, tmp_path, planted):
-    """A kernel of the functions that are looked up at loading, a cache and a folder for temporary files that are empty; nothing loaded yet."""
+    """A kernel of the functions that loading looks up; an empty cache and folder for temporary files; nothing loaded."""
     source = tmp_path / "source"
     source.mkdir()
     (source / "kernel.cpp").write_text(OURS)

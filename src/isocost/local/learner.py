@@ -143,7 +143,7 @@ class LocalLearner:
 
         Only for a gradient: a score without one is computed by the learner alone.
         """
-        if not torch.is_grad_enabled():
+        if not torch.is_grad_enabled() or not batch.groups:
             return [None] * len(batch.rollout)
         tapes, sizes = self._tapes(batch), [g.size for g in batch.groups]
         of = np.repeat(np.arange(len(sizes)), sizes)[batch.rollout.numpy()]

@@ -203,8 +203,8 @@ class Timing:
         return self.seconds(n, B, 1.0) - self.start
 
     def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
+        """Plain data for JSON; `start` only if there is one, as in records from before it."""
+        return {k: v for k, v in asdict(self).items() if k != "start" or v}
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Timing:

@@ -24,11 +24,12 @@ from isocost.steps.events import Observer
 from isocost.steps.folder import Home
 from isocost.steps.settings import workers_of
 from isocost.trainers.command import Sizes, Trainer
-from isocost.trainers.driven import ENDED, LAUNCH, DrivenRun, Seen, asked_of
+from isocost.trainers.driven import ENDED, LAUNCH, DrivenRun, Seen, asked_of, note_clock
 from isocost.trainers.record import Asked
 from isocost.words import counted
 
 TICK = 0.25     # seconds between two looks
+NOTE = 10.0     # seconds between two notes of how long an attempt has run
 GRACE = 20.0    # seconds from the request to end until a process is ended
 FRUITLESS = 3   # attempts in a row without progress after which a run has failed
 
@@ -58,7 +59,8 @@ def drive_jobs(
 
 @dataclass
 class _Run:
-    """One run under way. `marks` are the sizes of its files when they were read, `changed` when they last grew."""
+    """One run under way. `marks` are the sizes of its files when they were read, `changed` when they last grew; `state`
+    is that of its attempt at the last look, None before the first, and `noted` when its time was noted."""
 
     driven: DrivenRun
     asked: Asked
@@ -70,7 +72,8 @@ class _Run:
     why: str = ""
     best: float = -1.0
     fruitless: int = 0
-    live: bool = False
+    state: State | None = None
+    noted: float = 0.0
 
     @staticmethod
     def of(home: Home, trainer: Trainer, job: Job, folder: Path) -> _Run:
@@ -99,6 +102,17 @@ class _Run:
             there = read_json(about, RUN)["budget"].get("rollouts", 0)
             if there < self.driven.sizes.C and read_json(end)["reason"] == "spent":
                 end.unlink()
+
+    def note(self, state: State, now: float) -> None:
+        """Note the time of its attempt, when its state changes and now and then."""
+        if state is not self.state or now - self.noted >= NOTE:
+            note_clock(self.attempt, runs=state is State.RUNNING)
+            self.state, self.noted = state, now
+
+    def close(self) -> None:
+        """Close its attempt, which is gone."""
+        self.driven.close(self.attempt, watched=self.state is not None)
+        self.state = None
 
     def read(self, now: float) -> None:
         """Write the record anew if the log has grown."""
@@ -150,7 +164,7 @@ class _Drive:
             there = run.driven.attempts
             if there and not (there[-1] / ENDED).exists():
                 self.launcher.submit(Launch.of(read_json(there[-1] / LAUNCH), there[-1]))
-                run.changed = time.time()
+                run.changed = time.monotonic()
                 self.active.append(run)
                 waiting.remove(run)
 
@@ -159,7 +173,9 @@ class _Drive:
         if run.driven.attempts and self.over(run):
             return
         self.launcher.submit(run.driven.next_launch())
-        run.changed, run.stopped, run.why, run.marks = time.time(), 0.0, "", ()
+        now = time.monotonic()
+        run.changed, run.stopped, run.why, run.marks = now, 0.0, "", ()
+        run.note(State.RUNNING, now)
         if run not in self.active:
             self.active.append(run)
 
@@ -167,14 +183,13 @@ class _Drive:
         """Read every active run; close attempts that are gone, and launch their runs again or end them."""
         states = self.launcher.look([run.attempt for run in self.active])
         for run in list(self.active):
-            now, state = time.time(), states[run.attempt]
+            now, state = time.monotonic(), states[run.attempt]
             if state is State.GONE:
-                run.driven.close(run.attempt, now if run.live else _last_sign(run.attempt, now))
-                run.live = False
+                run.close()
                 self.active.remove(run)
                 self.after(run)
                 continue
-            run.live = True
+            run.note(state, now)
             run.read(now)
             if state is State.WAITING:
                 run.changed = now
@@ -247,20 +262,16 @@ class _Drive:
         """Stop what is active and wait until it is gone."""
         for run in self.active:
             self.launcher.stop(run.attempt)
-        asked = time.time()
-        while self.active and time.time() < asked + 2 * GRACE:
+        asked = time.monotonic()
+        while self.active and time.monotonic() < asked + 2 * GRACE:
             states = self.launcher.look([run.attempt for run in self.active])
             for run in list(self.active):
                 if states[run.attempt] is State.GONE:
-                    run.driven.close(run.attempt, time.time())
+                    run.close()
                     self.active.remove(run)
-                elif time.time() > asked + GRACE:
+                    continue
+                run.note(states[run.attempt], time.monotonic())
+                if time.monotonic() > asked + GRACE:
                     self.launcher.stop(run.attempt, now=True)
             if self.active:
                 time.sleep(TICK / 5)
-
-
-def _last_sign(attempt: Path, now: float) -> float:
-    """When an attempt last wrote something: it ended then or later, while no driver watched."""
-    files = [f.stat().st_mtime for f in (attempt / OUTPUT, attempt / LAUNCH) if f.exists()]
-    return min(max(files), now)

@@ -3,21 +3,28 @@
 The folder of such a run has, besides the files of every record (docs/records.md):
 
     trainer/                what the trainer writes: {out}, the same for every attempt
-    attempts/K/launch.json  the K-th process: its command, environment and time, and the state of the log before it
+    attempts/K/launch.json  the K-th process: its command and environment, and the state of the log before it
     attempts/K/output.txt   its standard output and errors
     attempts/K/log.jsonl    the lines that it logged, written once it is gone
-    attempts/K/ended.json   when it was gone
+    attempts/K/clock.json   how long it has run, noted now and then while a driver watches it
+    attempts/K/ended.json   how long it had run when it was gone, and whether a driver saw it go
 
 The log is read as it is while the trainer writes. Lines of an attempt that a later one made again are lost: they are
 not in the curve, and are charged to the account `lost`.
+
+Seconds are of the clock that counts from the machine's start: processes of one machine share it, and nobody sets it.
+What cannot be known by it is not counted: the time behind the last note of an attempt that went unwatched.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +32,7 @@ from isocost.errors import UserError
 from isocost.jsonfile import line as json_line
 from isocost.jsonfile import write_json, write_text
 from isocost.runs.files import SCHEMA, read_json
-from isocost.runs.launch.launcher import OUTPUT, STARTED, Launch
+from isocost.runs.launch.launcher import OUTPUT, Launch
 from isocost.runs.measure import HELD_OUT
 from isocost.trainers import trl
 from isocost.trainers.command import Sizes, Trainer, environment, line
@@ -38,7 +45,8 @@ from isocost.trainers.stitch import Columns, Stitched, stitch
 from isocost.trainers.text import number
 from isocost.words import counted
 
-LAUNCH, LOGGED, ENDED, TRAINER, ATTEMPTS = "launch.json", "log.jsonl", "ended.json", "trainer", "attempts"
+LAUNCH, LOGGED, CLOCK, ENDED = "launch.json", "log.jsonl", "clock.json", "ended.json"
+TRAINER, ATTEMPTS = "trainer", "attempts"
 SHOWN = 1500  # characters of an attempt's last output that an error shows
 
 
@@ -169,12 +177,15 @@ class DrivenRun:
         write_json(folder / LAUNCH, {"schema": SCHEMA, **launch.data(), **state, **kept})
         return launch
 
-    def close(self, attempt: Path, ended: float) -> None:
-        """Keep what an attempt logged and when it was gone: the next attempt may overwrite its log."""
+    def close(self, attempt: Path, *, watched: bool) -> None:
+        """Keep what an attempt logged and how long it ran: the next attempt may overwrite its log. `watched`: until now;
+        otherwise until it was last noted."""
         if not (attempt / ENDED).exists():
             before = [row for rows in self._rows_before(attempt) for row in rows]
             write_text(attempt / LOGGED, "".join(json_line(r) + "\n" for r in self._live(attempt, before)))
-            write_json(attempt / ENDED, {"schema": SCHEMA, "ended": ended})
+            if watched:
+                note_clock(attempt)
+            write_json(attempt / ENDED, {"schema": SCHEMA, "seconds": _noted(attempt)["seconds"], "watched": watched})
 
     # reading --------------------------------------------------------------------------------------------------
 
@@ -266,13 +277,13 @@ class DrivenRun:
         if dead:
             notes.append(f"{counted(dead, 'attempt')} ended early: {counted(lost, 'logged update')} lost and charged; "
                          f"of what was under way and not logged, at most {dead * size:,} rollouts, nothing is known")
-        end |= {"seconds": self.seconds(), "bill": bill, "notes": notes}
+        ends = [read_json(a / ENDED) for a in self.attempts]
+        if unseen := sum(not e.get("watched") for e in ends):
+            notes.append(f"{counted(unseen, 'attempt')} ended while no isocost watched: of their time, what follows the "
+                         "last look is not counted")
+        end |= {"seconds": round(sum(float(e.get("seconds", 0)) for e in ends), 2), "bill": bill, "notes": notes}
         write_json(self.folder / "end.json", end)
         return end
-
-    def seconds(self) -> float:
-        """The time of its attempts, from start to end."""
-        return round(sum(ended_at(a) - started_at(a) for a in self.attempts), 2)
 
     def last_output(self) -> str:
         """The end of what its last attempt printed."""
@@ -281,16 +292,28 @@ class DrivenRun:
         return text.strip() or "it printed nothing"
 
 
-def started_at(attempt: Path) -> float:
-    """When an attempt began, in seconds since the epoch."""
-    mark = attempt / STARTED
-    return (mark if mark.exists() else attempt / LAUNCH).stat().st_mtime
+def note_clock(attempt: Path, *, runs: bool = True) -> None:
+    """Count an attempt's time since its last note, and note it. The time behind a note of one that waits (`runs` False)
+    is not counted, nor that across a restart of the machine."""
+    now, before = time.monotonic(), _noted(attempt)
+    known = runs and before["at"] is not None and before["boot"] == _boot()
+    more = max(0.0, now - before["at"]) if known else 0.0
+    write_json(attempt / CLOCK, {"schema": SCHEMA, "boot": _boot(), "at": now if runs else None,
+                                 "seconds": before["seconds"] + more})
 
 
-def ended_at(attempt: Path) -> float:
-    """When an attempt was gone."""
-    end = attempt / ENDED
-    return float(read_json(end)["ended"]) if end.exists() else (attempt / LAUNCH).stat().st_mtime
+def _noted(attempt: Path) -> dict[str, Any]:
+    path = attempt / CLOCK
+    return read_json(path) if path.exists() else {"boot": "", "at": None, "seconds": 0.0}
+
+
+@cache
+def _boot() -> str:
+    """The start of this machine that its clock counts from; where the system does not name it, this process."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return f"process {os.getpid()}"
 
 
 def asked_of(sizes: Sizes, model: str | None, data: str | None, scale: tuple[float, float] | None = None) -> Asked:

@@ -18,14 +18,18 @@ generation_batch_size follows as the same, so that one generation is one update.
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
+from isocost.jsonfile import write_json
+from isocost.runs.files import SCHEMA, read_json
 from isocost.runs.launch.launcher import OUTPUT
 from isocost.trainers.command import Sizes
 from isocost.trainers.export import Prescription, aged, group_baseline, minibatch, preamble, shown, unmixed, unsaid
@@ -271,16 +275,19 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
 
 PRINTED = re.compile(r"\{'.*\}")
 ASIDE = "incomplete-"
+BEFORE = "states.json"  # in an attempt's folder: the states that were there before it
 
 
 def prepared(sizes: Sizes, out: Path, attempt: Path) -> tuple[dict[str, str], list[str], dict[str, Any]]:
     """Write an attempt's configuration: the words {config} and {options}, and the checkpoint that it continues from.
 
-    A checkpoint without its state is put aside: its process was killed while it was written.
+    A checkpoint without its state is put aside: its process was killed while it was written. The states that are there
+    are noted, since the attempt's own are those that it adds or changes.
     """
     for folder in out.glob("checkpoint-*"):
         if not _history(folder / STATE):
             folder.rename(folder.with_name(ASIDE + folder.name + f"-{attempt.name}"))
+    write_json(attempt / BEFORE, {"schema": SCHEMA, "sha256": _states(out)})
     found = sorted(out.glob(f"checkpoint-*/{STATE}"), key=lambda p: int(p.parent.name.rsplit("-", 1)[1]))
     last = found[-1] if found else None
     values: dict[str, Any] = {
@@ -301,12 +308,21 @@ def prepared(sizes: Sizes, out: Path, attempt: Path) -> tuple[dict[str, str], li
 
 def logged(log: Path, attempt: Path, launch: Mapping[str, Any], earlier: Sequence[Row]) -> list[Row]:
     """What an attempt has logged: its checkpoints' history, and behind it what it printed, to four digits."""
-    out, since = attempt.parent.parent / "trainer", (attempt / "launch.json").stat().st_mtime
-    states = [p for p in (*out.glob(f"checkpoint-*/{STATE}"), out / STATE) if p.exists() and p.stat().st_mtime >= since]
-    histories = [_history(p) for p in states]
+    out, noted = attempt.parent.parent / "trainer", attempt / BEFORE
+    before = read_json(noted)["sha256"] if noted.exists() else {}
+    histories = [_history(out / name) for name, digest in _states(out).items() if before.get(name) != digest]
     rows = max(histories, key=len, default=[])[int(launch["prefix"]):]
     done = max((row["step"] for row in rows if "reward" in row), default=launch["resumed"])
     return [*rows, *(row for row in _printed(attempt / OUTPUT, int(launch["resumed"])) if row["step"] > done)]
+
+
+def _states(out: Path) -> dict[str, str]:
+    """The hash of every state in a trainer's folder, by its path there."""
+    found: dict[str, str] = {}
+    for path in (*out.glob(f"checkpoint-*/{STATE}"), out / STATE):
+        with suppress(FileNotFoundError):   # the trainer deletes old checkpoints
+            found[str(path.relative_to(out))] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
 
 
 def _history(path: Path) -> list[Row]:

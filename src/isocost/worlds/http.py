@@ -390,14 +390,15 @@ def _connect(url: SplitResult, timeout: float) -> http.client.HTTPConnection:
 
 def retry_after(headers: Any) -> float | None:
     """Seconds that a server asks to wait: `retry-after-ms`, else `Retry-After` as seconds or as a date (RFC 9110,
-    10.2.3); None without one that can be read."""
+    10.2.3), which is read by the server's own clock: the answer's `Date`. None without one that can be read."""
     milliseconds, after = headers.get("retry-after-ms"), headers.get("retry-after")
     with suppress(TypeError, ValueError):
         return max(0.0, float(milliseconds) / 1000)
     with suppress(TypeError, ValueError):
         return max(0.0, float(after))
     with suppress(TypeError, ValueError):
-        return max(0.0, email.utils.parsedate_to_datetime(after).timestamp() - time.time())
+        until, now = (email.utils.parsedate_to_datetime(x) for x in (after, headers.get("date")))
+        return max(0.0, (until - now).total_seconds())
     return None
 
 
