@@ -114,6 +114,15 @@ def test_the_page_on_the_growth_of_n_is_written_from_its_record(monkeypatch: pyt
         assert (growth.IMAGES / name).read_text(encoding="utf-8") == picture, "python experiments/nstar_grows.py page"
 
 
+def test_the_page_on_clusters_is_written_from_its_records(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(HOME / "experiments")
+    cluster = load("cluster_page")
+    both = cluster.read()
+    assert cluster.PAGE.read_text(encoding="utf-8") == cluster.page(*both), "python experiments/cluster_page.py"
+    for name, picture in cluster.pictures(both[1]).items():
+        assert (cluster.IMAGES / name).read_text(encoding="utf-8") == picture, "python experiments/cluster_page.py"
+
+
 def test_the_planners_line_on_the_growth_of_n_says_what_its_record_says(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(HOME / "experiments")
     growth = load("nstar_grows_page")
