@@ -178,8 +178,8 @@ class DrivenRun:
         return launch
 
     def close(self, attempt: Path, *, watched: bool) -> None:
-        """Keep what an attempt logged and how long it ran: the next attempt may overwrite its log. `watched`: until now;
-        otherwise until it was last noted."""
+        """Keep what an attempt logged and how long it ran: the next attempt may overwrite its log. `watched`: until
+        now; otherwise until it was last noted."""
         if not (attempt / ENDED).exists():
             before = [row for rows in self._rows_before(attempt) for row in rows]
             write_text(attempt / LOGGED, "".join(json_line(r) + "\n" for r in self._live(attempt, before)))
@@ -279,8 +279,8 @@ class DrivenRun:
                          f"of what was under way and not logged, at most {dead * size:,} rollouts, nothing is known")
         ends = [read_json(a / ENDED) for a in self.attempts]
         if unseen := sum(not e.get("watched") for e in ends):
-            notes.append(f"{counted(unseen, 'attempt')} ended while no isocost watched: of their time, what follows the "
-                         "last look is not counted")
+            notes.append(f"{counted(unseen, 'attempt')} ended while no isocost watched: of that time, what follows "
+                         "the last note is not counted")
         end |= {"seconds": round(sum(float(e.get("seconds", 0)) for e in ends), 2), "bill": bill, "notes": notes}
         write_json(self.folder / "end.json", end)
         return end
