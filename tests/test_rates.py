@@ -142,10 +142,11 @@ class SlowLearner:
 
 
 def slow_grade(inner, meter):
+    """A quarter of `SLEEP` for each rollout, however many are graded in one call."""
     async def grade(rollouts):
-        scores = await inner(rollouts)
-        time.sleep(SLEEP)
-        meter.charge(Cost(seconds=SLEEP))
+        scores, slow = await inner(rollouts), len(rollouts) * SLEEP / JOB.n
+        time.sleep(slow)
+        meter.charge(Cost(seconds=slow))
         return scores
 
     return grade

@@ -274,15 +274,17 @@ class Law:
         grid = _grid(C)
         if runs < 1:
             raise UserError(f"a prediction is for the mean of at least 1 run, got {runs}")
-        paths = self._levelled(n, grid, self.paths(n, grid, AUDIT))
-        far = self._doublings(n, grid)
-        variance = (DRIFT * 4 * spread(paths) * far) ** 2
-        paths = self._skewed(paths, far)
+        variance = (DRIFT * 4 * spread(self._levelled(n, grid)) * self._doublings(n, grid)) ** 2
+        paths = self.drawn(n, grid)
         value = paths.mean(0)
         if kind == "prediction":
             variance = variance + (self.noise.sd(grid, paths) * self.inflate[:, None]) ** 2 / runs
         low, high = np.clip(mixture_quantiles(paths, np.sqrt(variance), _tails(self.level)), 0.0, 1.0)
         return Band(grid, value, np.minimum(low, value), np.maximum(high, value), self.level, kind)
+
+    def drawn(self, n: int, C: ndarray) -> ndarray:
+        """The draws (D, K) of arm n's audit curve at C (K,) that its band counts: their mean is its value."""
+        return self._skewed(self._levelled(n, C), self._doublings(n, C))
 
     def paths(self, n: int, C: ndarray, split: int = AUDIT) -> ndarray:
         """The posterior draws of one arm's mean curve at C (K,): (D, K). Draws are joint: draw d is one state of all
@@ -337,12 +339,13 @@ class Law:
         off = (values - middle) * np.where(values < middle, below, above)
         return np.asarray(np.minimum(middle + off, 1.0))
 
-    def _levelled(self, n: int, C: ndarray, paths: ndarray) -> ndarray:
-        """Draws (D, K) of training reward, beyond its end half way to the mean of the last rewards seen.
+    def _levelled(self, n: int, C: ndarray) -> ndarray:
+        """`paths` (D, K) on audit: of training reward, beyond its end half way to the mean of the last rewards seen.
 
         Public logs of training reward end near their last mean more often than on their curve (docs/outside_curves.md).
         Full from one doubling on. Other laws are left as they are.
         """
+        paths = self.paths(n, C, AUDIT)
         if not self.training:
             return paths
         share = LEVEL_OFF * np.minimum(self._doublings(n, C), 1.0)

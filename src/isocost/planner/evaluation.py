@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import ceil, sqrt
 from typing import Any
 
@@ -59,6 +59,11 @@ class EvaluationPlan:
         sparse = points(C, start, 1)
         dense = self.samples is None or (self.first is None and len(sparse) < LEAST_POINTS)
         return points(C, start, 2) if dense else sparse
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON; `splits` and `even` only where they are not the default, as in records from before."""
+        unsaid = {"splits": 2, "even": None}
+        return {k: v for k, v in asdict(self).items() if k not in unsaid or v != unsaid[k]}
 
     @staticmethod
     def of_profile(profile: Mapping[str, Any]) -> EvaluationPlan:

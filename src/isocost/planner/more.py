@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from isocost.laws.law import AUDIT, DRIFT, Law
+from isocost.laws.law import DRIFT, Law
 from isocost.planner.budget import Bill, Budget, Machine, Timing, row_of
 from isocost.planner.pilot import PilotPlan
 from isocost.stats.intervals import Interval, mixture_quantiles, spread
@@ -46,10 +46,10 @@ class More:
 def gain(law: Law, n: int, C: float, later_n: int, later: float) -> Interval:
     """The mean curve of arm `later_n` at `later` minus that of arm n at C, with its interval.
 
-    The draws of the arms are joint, so their common uncertainty cancels. The drift of every doubling beyond the pilot
+    Its value is the difference of the two values that the law predicts. The draws of the arms are joint, so their common uncertainty cancels. The drift of every doubling beyond the pilot
     is added, as in the law's intervals.
     """
-    start, end = law.paths(n, np.array([C]), AUDIT)[:, 0], law.paths(later_n, np.array([later]), AUDIT)[:, 0]
+    start, end = law.drawn(n, np.array([C]))[:, 0], law.drawn(later_n, np.array([later]))[:, 0]
     reached = law.range[1]
     doublings = np.log2(max(later, reached) / max(C, reached))
     sd = 4 * DRIFT * spread(end) * doublings

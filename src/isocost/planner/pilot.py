@@ -204,7 +204,8 @@ class PilotPlan:
 
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return {"schema": 1, **asdict(self), "rate": self.rate.data()}
+        parts = {k: getattr(self, k).data() for k in ("rate", "timing", "evaluation")}
+        return {"schema": 1, **asdict(self), **parts}
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> PilotPlan:
