@@ -46,8 +46,8 @@ class More:
 def gain(law: Law, n: int, C: float, later_n: int, later: float) -> Interval:
     """The mean curve of arm `later_n` at `later` minus that of arm n at C, with its interval.
 
-    Its value is the difference of the two values that the law predicts. The draws of the arms are joint, so their common uncertainty cancels. The drift of every doubling beyond the pilot
-    is added, as in the law's intervals.
+    Its value is the difference of the two values that the law predicts. The draws of the arms are joint, so their
+    common uncertainty cancels. The drift of every doubling beyond the pilot is added, as in the law's intervals.
     """
     start, end = law.drawn(n, np.array([C]))[:, 0], law.drawn(later_n, np.array([later]))[:, 0]
     reached = law.range[1]
