@@ -43,7 +43,8 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     inside = sum(r["low"] <= r["outcome"] <= r["high"] for r in told)
     errors = [r["outcome"] - r["forecast"] for r in told]
     return {
-        "studies": len(rows), "identified": sum(not r["fallback"] for r in rows), "verdicts": dict(Counter(r["verdict"] for r in rows)),
+        "studies": len(rows), "identified": sum(not r["fallback"] for r in rows),
+        "verdicts": dict(Counter(r["verdict"] for r in rows)),
         "prescribed_n": dict(sorted(Counter(r["n"] for r in rows).items())),
         "better": dict(Counter(r["better"] for r in rows)), "inside_interval": f"{inside} of {len(told)}",
         "median_width": median(r["high"] - r["low"] for r in told) if told else None,

@@ -32,9 +32,9 @@ def section(r: Record) -> str:
         + picture("real", "Sealed forecast intervals of real studies and the outcomes that came later")
         + f"\nThese are {len(rows)} quickstarts, one for each seed, with the forecast sealed before training:"
           f" {verdicts}."
-        f"{_identified(s)} The outcome lay in the 90 % interval in {s['inside_interval']}. The median width is {s['median_width']:.3f},"
-        f" the median error {s['median_error']:+.3f}.{lean} All share one model and one set of problems, so they"
-        f" measure one setting. The forecast beat both naive ones by interval score in {s['beats_both_naive']}."
+        f"{_identified(s)} The outcome lay in the 90 % interval in {s['inside_interval']}. The median width is"
+        f" {s['median_width']:.3f}, the median error {s['median_error']:+.3f}.{lean} All share one model and one set"
+        f" of problems, so they measure one setting. The forecast beat both naive ones by interval score in {s['beats_both_naive']}."
         f"{' ' + r['note'] if 'note' in r else ''}\n\n"
         f"`python experiments/quickstart_seeds.py --seeds {s['studies']} --out"
         " experiments/results/quickstart_seeds.json`\n"
@@ -46,8 +46,9 @@ def _identified(summary: Record) -> str:
         return ""
     better = summary["better"].get("prescribed", 0)
     return (f" The law was identified in {summary['identified']} of {summary['studies']}, and the prescription followed"
-            f" from it. At equal rollouts it was significantly better than its comparator in {better}: n = 8, or the next"
-            " larger n where 8 or more was prescribed as the cheapest of the n that the pilot could not distinguish.")
+            f" from it. At equal rollouts it was significantly better than its comparator in {better}: n = 8, or the"
+            " next larger n where 8 or more was prescribed as the cheapest of the n that the pilot could not"
+            " distinguish.")
 
 
 def backtest(r: Record) -> str:

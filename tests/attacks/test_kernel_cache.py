@@ -42,7 +42,7 @@ def planted(tmp_path_factory):
 
 @pytest.fixture
 def place(monkeypatch, tmp_path, planted):
-    """A kernel of the functions that loading looks up; an empty cache and folder for temporary files; nothing loaded."""
+    """A kernel of the functions that loading looks up; an empty cache and temporary folder; nothing loaded."""
     source = tmp_path / "source"
     source.mkdir()
     (source / "kernel.cpp").write_text(OURS)

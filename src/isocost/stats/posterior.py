@@ -41,8 +41,8 @@ STEP_B = 0.2                        # change of ln b
 BLUR = 3.0                          # factor on the errors in the first, coarse search over the whole range
 STRANGE = 0.05                      # share of steps that are four times as wide
 APART = 6.0                         # factor on the steps between n that are not alike
-FINER = 3                           # times as many b in their grid, which is wide: with one, the posterior mean of an arm
-                                    # whose error was 0.002 missed its data by 0.008
+FINER = 3                           # times as many b in their grid, which is wide: without, the posterior mean of an
+                                    # arm whose error was 0.002 missed its data by 0.008
 TRANSIENT = 0.02                    # standard deviation of what all runs of an arm have in common before it has gained,
                                     # in reward: on the 256 problems of the built-in sums, n=32 first loses 0.017
 LINKED = 0.7                        # correlation of that at evaluations a doubling of C apart

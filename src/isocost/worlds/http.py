@@ -257,6 +257,9 @@ class Client:
                 raise UserError(f"{self.base}: its certificate cannot be verified: {e.verify_message}") from None
             kind = "timeout" if isinstance(e, TimeoutError) else "connection"
             raise _Try(kind, f"{type(e).__name__}: {e}" if str(e) else type(e).__name__) from None
+        finally:
+            if line.is_cut or self._pool is None:   # closed meanwhile: a request opens a closed connection again
+                self._drop()
         return self._read(answer, raw)
 
     def _exchanged(
