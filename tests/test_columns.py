@@ -78,6 +78,7 @@ def test_a_wave_is_what_its_groups_are_one_by_one(dtype, threads):
 
 def test_groups_of_columns_are_packed_as_their_rollouts_are():
     w = world(model(sharp=1.5), kernels="native")
+    w.engine.version = 1
     wave = wave_of(w, sums(4, 2), [3, 2, 4, 1], Pace(1e-3, 9, Sampling(0.7)))
     wave.scores = [Score(i / 10) for i in range(10)]
     groups = wave.groups()
@@ -168,3 +169,30 @@ def test_a_run_writes_the_same_bytes_without_whole_waves(tmp_path, monkeypatch, 
         return [hashlib.sha256(f.read_bytes()).hexdigest() for f in files]
 
     assert digests(tmp_path / "whole") == digests(tmp_path / "apart")
+
+
+def test_rollouts_of_a_wave_whose_reward_fails_are_charged_and_cancelled(monkeypatch):
+    from isocost import methods
+    from isocost.errors import RewardFailed
+    from isocost.ledger import Ledger
+    from isocost.loop import train
+    from isocost.recipe import paced
+    from isocost.worlds.setting import open_setting
+
+    opened, recipe = open_setting(Setting()), paced(methods.recipe("grpo", groups=4, rollouts=2), lr=1e-4, max_tokens=4)
+    ledger, texts = Ledger(seed=1), opened.grader.texts
+
+    def failing(finals, problems):
+        if ledger.step == 2:
+            raise RewardFailed("it raised")
+        return texts(finals, problems)
+
+    monkeypatch.setattr(opened.grader, "texts", failing)
+
+    async def steps():
+        async for _ in train(recipe, opened.world, ledger, {"rollouts": 80}):
+            pass
+
+    with pytest.raises(RewardFailed):
+        finished(steps())
+    assert ledger.fates["cancelled"] == 8 and sum(ledger.fates.values()) == opened.world.meter.of().rollouts == 24
