@@ -338,6 +338,11 @@ def test_options_that_do_not_fit_are_named(words, says):
     assert done.exit_code == 2 and says in done.output
 
 
+def test_slurm_executes_no_runs_of_our_own():
+    with pytest.raises(UserError, match="--launch slurm is for runs of a trainer of yours"):
+        Site("slurm").run_all([JOB], Path("x"), workers=1)
+
+
 def test_an_address_is_checked_before_ray_is_loaded():
     with pytest.raises(UserError, match="expected auto, local or HOST:PORT"):
         Site("ray", "ray://head:10001").run_all([JOB], Path("x"), workers=1)

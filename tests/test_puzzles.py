@@ -17,6 +17,8 @@ from isocost.cli.commands import main
 from isocost.errors import UserError
 from isocost.local import models, weights
 from isocost.planner.learning_rate import starting_rule
+from isocost.steps.plan import plan
+from isocost.steps.profile import profile
 from isocost.steps.settings import setting_with
 from isocost.steps.single import starting_rule_of
 from isocost.tasks import addition, chain, countdown, families, load_problems, puzzles, sums
@@ -235,6 +237,13 @@ def test_the_shipped_model_carries_the_learning_rate_that_its_record_chose(shipp
     assert rule.at(4 * own["rollouts"]) == pytest.approx(2 * own["lr"])      # the square root of the batch
     assert starting_rule_of("tiny-puzzles") == rule
     assert starting_rule_of("tiny") == starting_rule(models.load("tiny").parameters)     # it carries none
+
+
+def test_a_study_of_the_shipped_model_begins_at_its_rate(shipped, tmp_path):
+    profile(tmp_path / "s", setting_with(data="puzzles:length=1,count=40", max_tokens=24), problems=1)
+    planned = plan(tmp_path / "s", size="tiny")
+    own = shipped.starting_rate
+    assert planned.rate.at(own["rollouts"]) == pytest.approx(own["lr"])
 
 
 def test_a_rate_that_is_not_one_is_not_used(shipped):

@@ -8,7 +8,7 @@ from pathlib import Path
 from isocost.errors import UserError
 from isocost.jsonfile import write_json
 from isocost.runs.launch.launchers import launcher_of
-from isocost.runs.launch.site import SLURM, Site
+from isocost.runs.launch.site import Site
 from isocost.steps.folder import Home
 from isocost.trainers.command import STALL, Trainer, parsed
 from isocost.trainers.driven import KINDS
@@ -30,15 +30,13 @@ def settle(home: Home, trainer: str | None, site: Site) -> None:
     """The trainer and the site that a later step names: the study's trainer cannot be another one.
 
     Raises:
-        UserError: for another trainer than the study's, and for a site that cannot execute the study's runs.
+        UserError: for another trainer than the study's, and for a site that cannot execute a trainer's runs.
     """
     own = home.trainer
     if own is None:
         if trainer is not None:
             raise UserError(f"--trainer: {home.path} is a study of runs that isocost trains itself; a study of your "
                             "trainer begins with `isocost profile --trainer ... --out STUDY`, in another folder")
-        if site.to == SLURM:
-            raise UserError("--launch slurm is for runs of a trainer of yours; for isocost's own: local or ray")
         return
     if trainer is not None:
         there = f"{own.kind}: {own.command}"

@@ -46,8 +46,11 @@ class Site:
     ) -> list[dict[str, Any]]:
         """Run every job in `folder/name`, resuming where one stopped; returns each end.json, in order.
 
-        At most `workers` runs go side by side; None is for a site that `fills`. Raises what `local.run_all` raises.
+        At most `workers` runs go side by side; None is for a site that `fills`. Raises what `local.run_all` raises, and
+        UserError for Slurm.
         """
+        if self.to == SLURM:
+            raise UserError("--launch slurm is for runs of a trainer of yours; for isocost's own: local or ray")
         if self.to == RAY:
             from isocost.runs.launch import on_ray
 
