@@ -280,6 +280,17 @@ def test_runs_that_went_on_are_read_where_the_others_ended():
     assert compare({"a": arm("a", 0.8), "b": arm("b", 0.8)}).missing == ()
 
 
+def test_a_first_evaluation_just_above_the_common_cost_is_enough():
+    """Half of the cost of the first evaluation is half of the gain by then."""
+    t = Track("a", 0, np.array([0.0, 1000, 2000]), np.array([0.2, 0.6, 0.7]))
+    assert t.at(500) == pytest.approx(0.4) and t.at(1000) == 0.6
+    assert t.at(np.sqrt(2) * 1000) == pytest.approx(0.65)
+    late = [Track(f"a-{s}", s, np.array([0.0, 1000]), np.array([0.2, 0.6 + s / 100])) for s in range(3)]
+    early = [Track(f"b-{s}", s, np.array([0.0, 800]), np.array([0.2, 0.3 + s / 100])) for s in range(3)]
+    c = compare({"a": late, "b": early})
+    assert c.cost == 800 and c.arms[0].mean == pytest.approx(0.2 + 0.8 * 0.41)
+
+
 def test_what_cannot_be_compared_is_said_in_one_line():
     a, b = arm("a", 0.8), arm("b", 0.8)
     with pytest.raises(UserError, match="at least two arms, got 1"):
@@ -290,7 +301,7 @@ def test_what_cannot_be_compared_is_said_in_one_line():
         compare({"a": [*a, run("again", 0, 0.8)], "b": b})
     with pytest.raises(UserError, match="b on hard"):
         compare({"a": a, "b": arm("b", 0.8, family="hard")})
-    with pytest.raises(UserError, match="no evaluation at 400"):
+    with pytest.raises(UserError, match="no evaluation at 600 .* at 400 is unknown"):
         compare({"a": [run("a", s, 0.8, cost=AT[3:]) for s in range(3)], "b": b}, cost=400.0)
     with pytest.raises(UserError, match="no run of a reached"):
         compare({"a": a, "b": b}, cost=1e9)

@@ -46,7 +46,8 @@ SHARES = (0.04, 0.005, 0.005)   # of the family-wise error rate of 5 %, by quest
 MARGIN = 0.01                   # difference in reward below which two arms count as the same
 SAME_COST = 1.1                 # ratio below which two costs count as the same
 HELD = (0.5, 0.6, 0.7, 0.8, 0.9)    # shares of the common gain at which costs are compared
-FAR = 1.5                       # ratio of costs to the nearest evaluation above which a note is added
+FAR = 1.5                       # ratio of costs to the nearest evaluation above which a note is added; a first
+                                # evaluation may be later than the common cost by this factor
 FLOOR, FLOOR_LOG = 1e-3, 0.02   # least standard deviation between runs: in reward, in ln cost
 VAST = log(1e6)         # bounds of a ratio are cut here: with two seeds they can exceed a float's range
 DIFFERENT, SAME, UNKNOWN = 0, 3, 4      # exit codes: a difference, the same within the margin, cannot tell
@@ -178,14 +179,15 @@ def compare(arms: Mapping[str, Sequence[Track]], *, unit: str = "rollouts", cost
 
     Raises:
         UserError: for fewer than two arms, an arm without runs, a seed twice in one arm, arms evaluated on different
-            problems, or a run without an evaluation at `cost` or before.
+            problems, or a run whose first evaluation is at more than 1.5 times `cost`.
     """
     _check(arms)
     whole, short = _whole(arms, cost)
     C = cost or min(t.end for own in whole.values() for t in own if not t.diverged)
-    late = [t.run for own in whole.values() for t in own if t.cost[t.cost > 0].min(initial=inf) > C]
+    late = [t.run for own in whole.values() for t in own if t.cost[t.cost > 0].min(initial=inf) > C * FAR]
     if late:
-        raise UserError(f"{', '.join(late)}: no evaluation at {C:g} {unit} or before, so the reward there is unknown")
+        raise UserError(f"{', '.join(late)}: no evaluation at {C * FAR:g} {unit} or before, so the reward at {C:g} is "
+                        "unknown")
     pairs = list(combinations(arms, 2))
     ways = (
         [_at_cost(whole[a], whole[b], C) for a, b in pairs],

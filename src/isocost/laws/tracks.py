@@ -59,11 +59,15 @@ class Track:
         return float(self.cost[-1])
 
     def at(self, cost: ndarray | float) -> ndarray:
-        """Reward at these costs (...): linear in ln cost between evaluations, constant after the last one."""
+        """Reward at these costs (...): linear in ln cost between evaluations, constant after the last one.
+
+        Before the first evaluation of a trained model it is linear in cost, from the reward of the untrained one.
+        """
         known = self.cost > 0
         if not known.any():
             return np.full(np.shape(cost), self.reward[-1])
-        return np.interp(np.log(cost), np.log(self.cost[known]), self.reward[known])
+        later = np.interp(np.log(cost), np.log(self.cost[known]), self.reward[known])
+        return np.where(cost < self.cost[known][0], np.interp(cost, self.cost, self.reward), later)
 
 
 def tracks(folders: Sequence[Path], unit: str = "rollouts", metric: str = PASS) -> list[Track]:
