@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+import made_with
 from isocost.laws.curves import Curve
 from isocost.laws.fit import fit_law
 
@@ -96,6 +97,7 @@ def main() -> None:
     found = rows("easy") + rows("hard")
     told = {"level": 0.9, "summary": summary(found), "together": together(found), "rows": found}
     out.write_text(json.dumps(told, indent=1) + "\n")
+    made_with.note(out)
     for row in told["summary"]:
         print(row)
 

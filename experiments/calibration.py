@@ -46,6 +46,7 @@ from typing import Any
 
 import numpy as np
 
+import made_with
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
 from isocost.laws.fit import fit_law
@@ -328,6 +329,7 @@ def main() -> None:
             lines.append(line)
     told = record(seed, sorted(lines, key=lambda line: (line["group"], line["number"])))
     asked.out.write_text(json.dumps(told, indent=1) + "\n")
+    made_with.note(asked.out)
 
 
 if __name__ == "__main__":

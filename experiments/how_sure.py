@@ -3,7 +3,7 @@
     python experiments/how_sure.py
 
 Reads experiments/results/calibration.json, backtest.json, compare.json, verdicts.json and quickstart_seeds.json; what
-is not there is named as not measured. The same records give the same page and the same pictures.
+is not there is named as not measured. The same records and code give the same page.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import made_with
 from accuracy import comparisons, real, simulated, stopping
 from accuracy.pieces import Record
 from isocost.report import theme
@@ -46,7 +47,8 @@ def records(folder: Path = RECORDS) -> dict[str, Record]:
 
 def page(found: Mapping[str, Record]) -> str:
     """The whole page; the same records give the same text."""
-    parts = [HEAD, _targets(found)]
+    old = made_with.sentence([RECORDS / f"{name}.json" for name in found])
+    parts = [HEAD, *([old + "\n"] if old else []), _targets(found)]
     parts += [part(found[name]) for name, part in PARTS.items() if name in found]
     absent = [f"`experiments/results/{name}.json`" for name in PARTS if name not in found]
     if absent:

@@ -38,6 +38,7 @@ from typing import Any
 
 import numpy as np
 
+import made_with
 import outside_logs
 from isocost.errors import UserError
 from isocost.laws.curves import Curve, diverged
@@ -235,6 +236,7 @@ def write(name: str, data: Any) -> None:
     """Record a result."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / name).write_text(lined(data) + "\n", encoding="utf-8")
+    made_with.note(RESULTS / name)
 
 
 def lined(data: Any) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import made_with
 
 HOME = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = HOME / "experiments" / "results" / "outside", HOME / "docs" / "outside_curves.md"
@@ -22,8 +25,17 @@ def records(folder: Path = RESULTS) -> dict[str, Record]:
 
 def page(found: Mapping[str, Record]) -> str:
     """The whole page; the same records give the same text."""
-    return "\n".join([*_head(found), *_targets(found["reporting"]), *_compared(found), *_misses(found["reporting"]),
-                      *_sources(found["manifest"]["logs"]), *_limits()]) + "\n"
+    lines = [*_head(found), *_targets(found["reporting"]), *_compared(found), *_misses(found["reporting"]),
+             *_sources(found["manifest"]["logs"]), *_limits()]
+    return "\n".join(map(wrapped, lines)) + "\n"
+
+
+def wrapped(line: str) -> str:
+    """A paragraph or an item in lines of at most 120 characters; tables as they are."""
+    if len(line) <= 120 or line.startswith("|"):
+        return line
+    return textwrap.fill(line, 120, subsequent_indent="  " if line.startswith("- ") else "", break_long_words=False,
+                         break_on_hyphens=False)
 
 
 def _head(found: Mapping[str, Record]) -> list[str]:
@@ -36,7 +48,8 @@ def _head(found: Mapping[str, Record]) -> list[str]:
         "were split in two before any curve was fitted. The noise model of logs was developed on one half. The other "
         f"half, {len(own)} sources, was judged once. The last 50 % and 75 % of each run were hidden and forecast with "
         "90 % intervals. `python experiments/outside_page.py` writes the page from `experiments/results/outside`; "
-        "`experiments/outside.py` has the design and the commands. Terms are in the [glossary](glossary.md).", ""]
+        "`experiments/outside.py` has the design and the commands. Terms are in the [glossary](glossary.md).", "",
+        *([old, ""] if (old := made_with.sentence([RESULTS / f"{half}.json" for half in HALVES])) else [])]
 
 
 def _targets(record: Record) -> list[str]:

@@ -38,6 +38,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+import made_with
 from isocost.laws.curves import Curve
 from isocost.laws.fit import fit_law
 from isocost.laws.law import Law
@@ -212,6 +213,7 @@ def main() -> None:
         "rows": [{k: round(v, 4) if isinstance(v, float) else v for k, v in r.items()} for r in rows],
     }
     asked.out.write_text(json.dumps(told, indent=1) + "\n")
+    made_with.note(asked.out, (*made_with.LAW, "planner/stopping.py"))
     print(json.dumps({k: v for k, v in told.items() if k != "rows"}, indent=1))
 
 

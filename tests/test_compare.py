@@ -301,7 +301,7 @@ def test_what_cannot_be_compared_is_said_in_one_line():
         compare({"a": [*a, run("again", 0, 0.8)], "b": b})
     with pytest.raises(UserError, match="b on hard"):
         compare({"a": a, "b": arm("b", 0.8, family="hard")})
-    with pytest.raises(UserError, match="no evaluation at 600 .* at 400 is unknown"):
+    with pytest.raises(UserError, match=r"no evaluation at 600 .* at 400 is unknown"):
         compare({"a": [run("a", s, 0.8, cost=AT[3:]) for s in range(3)], "b": b}, cost=400.0)
     with pytest.raises(UserError, match="no run of a reached"):
         compare({"a": a, "b": b}, cost=1e9)

@@ -99,6 +99,20 @@ def test_the_page_of_trust_is_written_from_the_records():
         assert (how_sure.IMAGES / name).read_text(encoding="utf-8") == picture, "python experiments/how_sure.py"
 
 
+def test_a_page_says_which_of_its_records_are_older_than_the_law(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    made = load("made_with")
+    source = "def f(x):\n    return x + 1\n"
+    assert made.code('"""A."""\n\n' + source.replace(":\n", ":   # why\n    \"\"\"B.\"\"\"\n")) == made.code(source)
+    assert made.code(source.replace("1", "2")) != made.code(source)
+    monkeypatch.setattr(made, "RESULTS", tmp_path)
+    monkeypatch.setattr(made, "KEPT", tmp_path / "made_with.json")
+    record = tmp_path / "a.json"
+    made.note(record)
+    assert made.sentence([record, tmp_path / "unknown.json"]) == "" and made.older([record]) == []
+    made.KEPT.write_text(made.KEPT.read_text().replace(made.noted()["a.json"]["code"], "0" * 16))
+    assert made.sentence([record]) == "The code of the law has changed since `a.json` was made: a new run may differ."
+
+
 def test_the_page_on_curves_from_outside_is_written_from_its_records():
     outside = load("outside_page")
     assert outside.PAGE.read_text(encoding="utf-8") == outside.page(outside.records()), (
