@@ -121,7 +121,7 @@ def test_n_are_compared_at_what_a_budget_of_time_buys_of_each(slow):
     text = said("plan", slow, "--budget", "3200s")
     made = Plan.of(read_json(slow / "plan.json"))
     bought = {n: int(3200 / (10 / (16 * n) + 0.005) // 256) * 256 for n in (4, 8, 16)}
-    assert ", ".join(f"{C} rollouts at n = {n}" for n, C in bought.items()) in text
+    assert ", ".join(f"{C:,} rollouts at n = {n}" for n, C in bought.items()) in text
     assert "n=16 is best" in text and "is the largest n with a curve" in text  # others may have been left out
     assert (made.arm.n, made.arm.C) == (16, bought[16]) and made.equal == (16,)
     assert made.marginal.n == made.marginal.doubled_n == 16 and made.marginal.gain > 0
@@ -162,7 +162,7 @@ def test_a_token_budget_bills_each_n_with_its_own_length(tmp_path):
     said("import", *logs(tmp_path / "logs", tokens=tokens), *NAMES, "--out", out)
     said("fit", out)
     text = said("plan", out, "--budget", "10M-tokens")
-    assert "99840 rollouts at n = 4, 49920 rollouts at n = 8, 24832 rollouts at n = 16" in text
+    assert "99,840 rollouts at n = 4, 49,920 rollouts at n = 8, 24,832 rollouts at n = 16" in text
     made = Plan.of(read_json(out / "plan.json"))
     assert made.bill.tokens == pytest.approx(made.arm.C * tokens[made.arm.n], rel=1e-6) and made.bill.tokens <= 1e7
 

@@ -66,7 +66,7 @@ def test_a_forecast_says_what_and_what_would_falsify_it():
     assert (f.value, f.low, f.high, f.level) == (0.9, 0.86, 0.94, 0.9) and f.interval.kind == "prediction"
     assert (f.n, f.B, f.C, f.comparator) == (4, 8, 36864, 8) and f.base == pytest.approx(0.4)
     assert f.runs == tuple(f"train-n4-s{i}" for i in range(6)) and len(f.comparator_runs) == 6
-    assert "6 new runs at n = 4, B = 8, C = 36864" in f.falsifier and "[0.8600, 0.9400]" in f.falsifier
+    assert "6 new runs at n = 4, B = 8, C = 36,864" in f.falsifier and "[0.8600, 0.9400]" in f.falsifier
     other = [replace(c, metric="best@4") for c in own_curves()]
     assert "held-out reward of" in f.falsifier and "held-out best@4 of" in sealed(curves=other).falsifier
 

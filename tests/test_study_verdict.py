@@ -168,7 +168,7 @@ def test_a_forecast_is_in_the_metric():
     console = Console(width=120)
     with console.capture() as shown:
         tell.show(results.Forecast.beside(sealed, metric="best@4"), console)
-    assert "mean held-out best@4 of 1 run of 4096 rollouts" in shown.get()
+    assert "mean held-out best@4 of 1 run of 4,096 rollouts" in shown.get()
 
 
 @pytest.mark.parametrize(("k", "said"), [(0, "0 seeds"), (1, "1 seed"), (1.0, "1 seed"), (3, "3 seeds")])

@@ -83,7 +83,7 @@ def opening(e: Opening, console: Console) -> None:
 def profile_cost(c: ProfileCost, console: Console) -> None:
     """What profiling would cost at most."""
     console.print(
-        f"profile of {c.model} on {c.data}: {counted(c.problems, 'problem')}, {c.rollouts} rollouts, at most "
+        f"profile of {c.model} on {c.data}: {counted(c.problems, 'problem')}, {c.rollouts:,} rollouts, at most "
         f"{c.tokens} tokens{'' if c.prompts else ' written, and the prompts'}"
         f"{'' if c.flops is None else f' and {c.flops:.1e} FLOP'}, {c.memory_mb} MB of memory, {c.disk_mb} MB of disk"
         f"{'' if c.money is None else ', at most ' + money(c.money) + ('' if c.prompts else ' without the prompts')}; "
@@ -222,7 +222,7 @@ def preconditions(methods: Sequence[Mapping[str, str]]) -> list[str]:
 
 def bill(b: Bill, unit: str = ROLLOUTS) -> str:
     """What runs cost, in words; what is not known is left out."""
-    parts = [f"{b.rollouts} {unit}"]
+    parts = [f"{b.rollouts:,} {unit}"]
     if b.seconds:
         parts.append(duration(b.seconds) + " of run time")
     if b.flops:
@@ -240,7 +240,7 @@ def pilot_plan(p: PilotPlan, console: Console) -> None:
     head(console, "plan: no pilot" if p.direct else "plan of the pilot")
     console.print(f"  {p.why}")
     if p.direct:
-        console.print(f"  fallback: {p.fallback_why}; {p.train_seeds} x {p.train_C} rollouts")
+        console.print(f"  fallback: {p.fallback_why}; {p.train_seeds} x {p.train_C:,} rollouts")
     else:
         console.print(f"  learning rate: {p.rate.why}")
         probes, at = len(p.of_purpose("probe")), [str(x) for x in p.points]
@@ -411,7 +411,7 @@ def plan(p: Plan, console: Console) -> None:
         console.print(f"  {p.chosen}")
     passes = "" if a.epochs is None else f", {a.epochs:.1f} passes over the problems"
     console.print(
-        f"  C = {a.C} {measured['unit']} a run, {counted(p.seeds, 'seed')}, warm-up "
+        f"  C = {a.C:,} {measured['unit']} a run, {counted(p.seeds, 'seed')}, warm-up "
         f"{counted(a.warmup, 'update')}{passes}; against {p.comparison}"
     )
     if a.prediction:
@@ -529,7 +529,7 @@ def forecast(f: Forecast, console: Console) -> None:
         what = "reward" if f.metric == PASS else f.metric
         console.print(
             f"  {f.value:.3f} [{f.low:.3f}, {f.high:.3f}] mean held-out {what} of {counted(len(f.runs), 'run')} of "
-            f"{f.C} rollouts"
+            f"{f.C:,} rollouts"
         )
     for n in f.naive:
         console.print(f"  to beat: {n.name} {n.value:.3f} [{n.low:.3f}, {n.high:.3f}]")

@@ -41,7 +41,7 @@ def started(e: Started, console: Console) -> None:
 @show.register
 def evaluated(e: Evaluated, console: Console) -> None:
     console.print(
-        f"  {e.rollouts:>9} rollouts  step {e.step:>6}  held-out reward, test split {e.reward:.4f}"
+        f"  {e.rollouts:>9,} rollouts  step {e.step:>6}  held-out reward, test split {e.reward:.4f}"
         + (f"  {told(e.speed)}" if e.speed else ""),
         highlight=False,
         soft_wrap=True,
@@ -52,7 +52,7 @@ def evaluated(e: Evaluated, console: Console) -> None:
 def sampled(e: Sampled, console: Console) -> None:
     billed = f"; billed in {e.folder}/dry-run.json" if e.folder else ""
     console.print(
-        f"  estimating the cost used {e.rollouts} rollouts of {e.tokens} tokens, {e.seconds:.1f} s "
+        f"  estimating the cost used {e.rollouts:,} rollouts of {e.tokens} tokens, {e.seconds:.1f} s "
         f"(not counted in any budget{billed}); nothing was trained", soft_wrap=True
     )
 

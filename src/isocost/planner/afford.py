@@ -377,7 +377,7 @@ class _PilotSearch:
         probe_C = next((r.C for r in runs if r.purpose == "probe"), C)
         effect = self.effect(shape, e)
         sizes = f"n B = {shape.batch}, {counted(C // shape.batch, 'update')} each" if shape.batch else f"B = {shape.B}"
-        why = (f"{len(shape.grid)} n x {shape.seeds} seeds x {C} rollouts, {sizes}; "
+        why = (f"{len(shape.grid)} n x {shape.seeds} seeds x {C:,} rollouts, {sizes}; "
                f"{detects(effect)}")
         cost = self.cost(sizes_of(runs), evaluations_of(e, sizes_of(runs), unit), e)
         flags = self.notes(e, cost)

@@ -200,7 +200,7 @@ def _falsifier(plan: Plan, metric: str) -> str:
     if i is None:
         return "nothing is forecast, so nothing can be falsified"
     what = "reward" if metric == PASS else metric
-    return (f"a mean held-out {what} of {counted(plan.seeds, 'new run')} at n = {arm.n}, B = {arm.B}, C = {arm.C} "
+    return (f"a mean held-out {what} of {counted(plan.seeds, 'new run')} at n = {arm.n}, B = {arm.B}, C = {arm.C:,} "
             f"rollouts, on the test split, outside [{i.low:.4f}, {i.high:.4f}] ({i.level:.0%} prediction interval)")
 
 

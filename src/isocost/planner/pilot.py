@@ -128,7 +128,7 @@ class PilotPlan:
         sizes = [(r.n, r.B, r.C, 1 + len(made.points_of(r))) for r in runs]
         fewest = min(Counter(r.n for r in runs if r.purpose == "pilot").values())
         effect = detectable(fewest, len(wider.grid), self.sd)
-        added = [f"n = {n} continued to {C} rollouts" for n, C in ends.items()]
+        added = [f"n = {n} continued to {C:,} rollouts" for n, C in ends.items()]
         added += [f"{counted(k, 'more run')} of n = {n}" for n, k in seeds.items()]
         bill = self.prices.bill(sizes, self.timing)
         before = re.split("; (?:sees|minimum detectable) difference", self.why)[0]    # as older versions worded it

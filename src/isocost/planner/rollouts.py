@@ -349,9 +349,9 @@ class _Prescriber:
             cheap = [n for n in equal if cost[n] <= (1 + TIMING_NOISE) * min(cost.values())]
             n = min(cheap, key=lambda k: (more[k], k))
             if len(equal) == 1:
-                return _Choice(n, equal, f"n = {n} alone is within {self.margin:g} of the best at {C} rollouts")
+                return _Choice(n, equal, f"n = {n} alone is within {self.margin:g} of the best at {C:,} rollouts")
             names = ", ".join(map(str, equal))
-            why = f"n = {names} are within {self.margin:g}, or equal within noise, at {C} rollouts"
+            why = f"n = {names} are within {self.margin:g}, or equal within noise, at {C:,} rollouts"
             if not timed:
                 return _Choice(n, equal, f"{why}; n = {n} needs the fewest to the same reward, {cost[n]:.3g} rollouts "
                                          f"a run (the most: {max(cost.values()):.3g})")
@@ -365,7 +365,7 @@ class _Prescriber:
         n = _highest(paths)
         equal = tuple(k for k, path in paths.items() if (paths[n] - path).mean() <= max(
             self.margin, (paths[n] - path).std()))
-        each = ", ".join(f"{C} rollouts at n = {k}" for k, C in own.items())
+        each = ", ".join(f"{C:,} rollouts at n = {k}" for k, C in own.items())
         priced = f"for {self.budget}, which pays for {each}"
         if len(equal) == 1:
             return _Choice(n, equal, f"n = {n} alone is within {self.margin:g} of the best {priced}")

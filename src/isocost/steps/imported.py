@@ -104,7 +104,7 @@ def pilot_of(folder: Path, seen: Sequence[Curve], budget: Budget | None) -> Pilo
     unit = batch or whole(grid, B)
     train_C = max(1, AHEAD * C // unit) * unit
     why = (
-        f"{len(seen)} imported runs, {len(grid)} n, up to {C} rollouts; the run to come is one of at most "
+        f"{len(seen)} imported runs, {len(grid)} n, up to {C:,} rollouts; the run to come is one of at most "
         f"{EXTRAPOLATION} times that"
     )
     effect = detectable(seeds, len(grid), sd) if seeds > 1 else None
