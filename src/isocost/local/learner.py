@@ -28,6 +28,7 @@ from isocost.local.layout import Rows, Shared, Units
 from isocost.local.native import Flat, Kernel, Tape, flatten
 from isocost.local.sampling import check, truncate
 from isocost.meter import Meter
+from isocost.traits import slope_form
 from isocost.types import Cost, Sampling
 from isocost.world import Weights
 
@@ -115,7 +116,7 @@ class LocalLearner:
         return self._placed(logp, entropy, spot, batch)
 
     def _forward_taped(self, batch: Batch) -> Forward | None:
-        """`forward` of groups that all lie on the sampler's tapes, as leaves of the graph; None if they do not."""
+        """`forward` of groups that all lie on the sampler's tapes, without a graph; None if they do not."""
         if self._kernel is None or batch.kept or not batch.groups:
             return None
         tapes = self._tapes(batch)
@@ -127,7 +128,7 @@ class LocalLearner:
             return None
         *leaves, read = out
         self._read, self.spared, self._passes = self._read + read, self.spared + read, self._passes + 1
-        return Forward(*(x.requires_grad_() for x in leaves))
+        return Forward(*leaves)
 
     def _tapes(self, batch: Batch) -> list[Tape | None]:
         """For each group the sampler's tape, if it was sampled with the learner's current weights."""
@@ -212,6 +213,7 @@ class LocalLearner:
     def gradient(self, batch: Batch, loss: LossFn) -> dict[str, float]:
         """Leave the gradient of the sum of loss * weight on the parameters; uncharged. Returns `update`'s metrics."""
         self._grad.zero_()
+        sloped = slope_form(loss)
         names: list[str] = []
         lines: list[Tensor] = []
         for part in self._parts(batch):
@@ -219,11 +221,19 @@ class LocalLearner:
             assert part.weight is not None
             taped = self._forward_taped(part)
             out = taped or self.forward(part)
-            per_token, said = loss(out, part)
-            total = torch.where(part.mask, per_token * part.weight, 0.0).sum()
-            total.backward()
-            if taped is not None and self._kernel is not None and taped.logp.grad is not None:
-                self._kernel.taped_backward(taped.logp.grad, taped.entropy.grad, self._grad)
+            known = sloped(out, part) if sloped and taped and bool(out.logp.sum().isfinite()) else None
+            if known is not None and self._kernel is not None:
+                per_token, said, slope = known
+                total = torch.where(part.mask, per_token * part.weight, 0.0).sum()
+                self._kernel.taped_backward(torch.where(part.mask, slope * part.weight, 0.0), None, self._grad)
+            else:
+                for x in (taped.logp, taped.entropy) if taped else ():
+                    x.requires_grad_()
+                per_token, said = loss(out, part)
+                total = torch.where(part.mask, per_token * part.weight, 0.0).sum()
+                total.backward()
+                if taped is not None and self._kernel is not None and taped.logp.grad is not None:
+                    self._kernel.taped_backward(taped.logp.grad, taped.entropy.grad, self._grad)
             said = {"entropy": out.entropy, **said}
             means = torch.stack([v.detach() for v in said.values()]).where(part.mask, 0.0).sum((1, 2))
             lines.append(torch.cat((total.detach()[None], means, part.mask.sum()[None])))
@@ -362,6 +372,10 @@ class LocalLearner:
         k = float(self._steps)
         if a.weight_decay:
             self._flat.mul_(1 - lr * a.weight_decay)
+        if self._kernel is not None and 1 - b1 < 0.5:      # torch sums a larger weight in another order
+            self._kernel.descend(self._flat, self._grad, (first, second), a.betas, k, a.eps, lr)
+            torch.autograd.graph.increment_version(self._flat)     # of which the version of the weights is made
+            return
         first.lerp_(self._grad, 1 - b1)
         second.mul_(b2).addcmul_(self._grad, self._grad, value=1 - b2)
         denominator = torch.sqrt(second, out=self._grad).div_((1 - b2**k) ** 0.5).add_(a.eps)    # into the gradient

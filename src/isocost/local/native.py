@@ -226,6 +226,22 @@ class Kernel:
         )
         self._taped = ()
 
+    def descend(
+        self, flat: Tensor, grad: Tensor, moments: tuple[Tensor, Tensor], betas: tuple[float, float], steps: float,
+        eps: float, lr: float,
+    ) -> None:
+        """AdamW's step number `steps`, without decay, in place: to the bit what `LocalLearner._step` does with torch.
+
+        All vectors are (parameters,) float32; the gradient is overwritten.
+        """
+        (b1, b2), (first, second) = betas, moments
+        at = flat.data_ptr(), grad.data_ptr(), first.data_ptr(), second.data_ptr()
+        self._call.isocost_moments(*at[1:], len(flat), 1 - b1, b2, 1 - b2)
+        torch.sqrt(second, out=grad)
+        self._call.isocost_descend(
+            at[0], at[2], at[1], len(flat), (1 - b2**steps) ** 0.5, eps, -lr / (1 - b1**steps)
+        )
+
     def forward(self, units: Units, *, keep: bool, tapes: Sequence[Tape | None] = ()) -> tuple[Tensor, Tensor]:
         """Log-probs and entropies, (K,) each, of the masked tokens; `keep` makes `backward` possible.
 
@@ -388,6 +404,8 @@ def _loaded(code: bytes) -> Any:
     library.isocost_wave.argtypes = [at, whole, *[at] * 7, ctypes.c_float, at, whole, *[at] * 4]
     library.isocost_taped.argtypes = [at, whole, at, at, whole, whole, *[at] * 6]
     library.isocost_taped_backward.argtypes = [at] * 4
+    library.isocost_moments.argtypes = [*[at] * 3, whole, *[ctypes.c_float] * 3]
+    library.isocost_descend.argtypes = [*[at] * 3, whole, *[ctypes.c_float] * 3]
     return library
 
 
