@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -46,6 +46,15 @@ class WaveColumns:
     def __post_init__(self) -> None:
         self.lengths: list[int] = self.written.wrote.tolist()
         self.stops = [Stop.DONE if x else Stop.LENGTH for x in self.written.ended.tolist()]
+        self._values: tuple[Any, list[float] | None] = None, None
+
+    @property
+    def values(self) -> list[float] | None:
+        """The value of each row's score; None if a row has none."""
+        if self._values[0] is not self.scores:
+            whole = len(self.scores) > 0 and None not in self.scores
+            self._values = self.scores, [s.value for s in self.scores if s is not None] if whole else None
+        return self._values[1]
 
     def each_problem(self) -> list[Problem]:
         """The problem of each row."""
@@ -87,6 +96,12 @@ class Columns:
     @property
     def scores(self) -> list[Score | None]:
         return list(self.wave.scores[self.first : self.last]) or [None] * len(self)
+
+    @property
+    def values(self) -> list[float] | None:
+        """The value of each score; None if one of the wave's rows has none."""
+        every = self.wave.values
+        return None if every is None else every[self.first : self.last]
 
     @property
     def lengths(self) -> list[int]:

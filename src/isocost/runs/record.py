@@ -86,7 +86,7 @@ class RunRecord:
                 if record._syncing is not None:
                     record._syncing.shutdown()
 
-    def write(self, name: str, *lines: Mapping[str, Any]) -> None:
+    def write(self, name: str, *lines: Mapping[str, Any] | str) -> None:
         self.check()
         self.streams[name].write(*lines)
 
