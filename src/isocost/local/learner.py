@@ -21,11 +21,12 @@ from numpy import ndarray
 from torch import Tensor
 
 from isocost.batch import Batch, Forward
+from isocost.columns import Columns, WaveColumns, whole
 from isocost.local.cache import NativeCache
 from isocost.local.decoder import Config, Decoder, attention, wide
 from isocost.local.engine import LocalEngine
 from isocost.local.layout import Rows, Shared, Units
-from isocost.local.native import Flat, Kernel, Tape, flatten
+from isocost.local.native import Flat, Kernel, Tape, WaveTapes, flatten
 from isocost.local.sampling import check, truncate
 from isocost.meter import Meter
 from isocost.traits import slope_form
@@ -119,11 +120,17 @@ class LocalLearner:
         """`forward` of groups that all lie on the sampler's tapes, without a graph; None if they do not."""
         if self._kernel is None or batch.kept or not batch.groups:
             return None
-        tapes = self._tapes(batch)
-        found = [t for t in tapes if t is not None]
-        if len(found) < len(tapes):
-            return None
-        out = self._native().taped([g.size for g in batch.groups], found, batch)
+        columns = [g.columns for g in batch.groups]
+        wave = whole(columns) if all(isinstance(c, Columns) for c in columns) else None
+        together = self._tapes_of(wave) if wave is not None else None
+        if together is not None:
+            out = self._native().taped(together, together.rows, batch)
+        else:
+            tapes = self._tapes(batch)
+            found = [t for t in tapes if t is not None]
+            if len(found) < len(tapes):
+                return None
+            out = self._native().taped(found, np.array([g.size for g in batch.groups]), batch)
         if out is None:
             return None
         *leaves, read = out
@@ -133,11 +140,17 @@ class LocalLearner:
     def _tapes(self, batch: Batch) -> list[Tape | None]:
         """For each group the sampler's tape, if it was sampled with the learner's current weights."""
         engine = self.sampler
-        if engine is None or not engine.tapes or not isinstance(engine.cache, NativeCache):
-            return [None] * len(batch.groups)
-        if not engine.cache.holds(self._weights):
+        if engine is None or not isinstance(engine.cache, NativeCache) or not engine.cache.holds(self._weights):
             return [None] * len(batch.groups)
         return [engine.tapes.get(g.place) for g in batch.groups]
+
+    def _tapes_of(self, wave: WaveColumns) -> WaveTapes | None:
+        """The sampler's tapes of a whole wave, if it was sampled with the learner's current weights."""
+        engine = self.sampler
+        tapes = engine.tapes_of(wave) if engine is not None else None
+        if engine is None or tapes is None or not isinstance(engine.cache, NativeCache):
+            return None
+        return tapes if engine.cache.holds(self._weights) else None
 
     def _left(self, batch: Batch) -> list[Tape | None]:
         """For each row the sampler's tape of its group, if it was sampled with the learner's current weights.
