@@ -8,6 +8,7 @@ and moments are float32, one flat vector each.
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -228,7 +229,7 @@ class LocalLearner:
         self._grad.zero_()
         sloped = slope_form(loss)
         names: list[str] = []
-        lines: list[Tensor] = []
+        lines: list[tuple[Tensor, Tensor, Tensor]] = []      # sums of the loss and of what it said, and of the mask
         for part in self._parts(batch):
             part = _moved(part, self.device)
             assert part.weight is not None
@@ -237,8 +238,11 @@ class LocalLearner:
             known = sloped(out, part) if sloped and taped and bool(out.logp.sum().isfinite()) else None
             if known is not None and self._kernel is not None:
                 per_token, said, slope = known
-                total = torch.where(part.mask, per_token * part.weight, 0.0).sum()
-                self._kernel.taped_backward(torch.where(part.mask, slope * part.weight, 0.0), None, self._grad)
+                weighed = torch.where(part.mask, per_token * part.weight, 0.0)
+                total = weighed.sum()
+                if slope is not per_token:
+                    weighed = torch.where(part.mask, slope * part.weight, 0.0)
+                self._kernel.taped_backward(weighed, None, self._grad)
             else:
                 for x in (taped.logp, taped.entropy) if taped else ():
                     x.requires_grad_()
@@ -249,9 +253,13 @@ class LocalLearner:
                     self._kernel.taped_backward(taped.logp.grad, taped.entropy.grad, self._grad)
             said = {"entropy": out.entropy, **said}
             means = torch.stack([v.detach() for v in said.values()]).where(part.mask, 0.0).sum((1, 2))
-            lines.append(torch.cat((total.detach()[None], means, part.mask.sum()[None])))
+            lines.append((total.detach(), means, part.mask.sum()))
             names = list(said)
-        loss_sum, *of_mask, count = torch.stack(lines).sum(0).tolist()
+        if len(lines) == 1:
+            loss_sum, of_mask, count = (x.tolist() for x in lines[0])
+        else:
+            rows = [torch.cat((total[None], means, masked[None])) for total, means, masked in lines]
+            loss_sum, *of_mask, count = torch.stack(rows).sum(0).tolist()
         return {"loss": loss_sum} | {k: v / max(count, 1.0) for k, v in zip(names, of_mask, strict=True)}
 
     def weights(self) -> Flat:
@@ -367,13 +375,14 @@ class LocalLearner:
 
     def _descend(self, lr: float) -> float:
         """Clip the gradient, and step if it is finite. Returns its norm before clipping."""
-        norm = torch.linalg.vector_norm(self._grad)
-        if np.isfinite(float(norm)):
-            share = (self.adam.max_norm / (norm + 1e-6)).clamp(max=1.0)
+        norm = torch.linalg.vector_norm(self._grad).item()
+        if math.isfinite(norm):
+            exact = np.float64 if self._grad.dtype == torch.float64 else np.float32     # one tensor less
+            share = exact(self.adam.max_norm) / (exact(norm) + exact(1e-6))
             if share < 1:
-                self._grad.mul_(share)
+                self._grad.mul_(float(share))
             self._step(lr)
-        return float(norm)
+        return norm
 
     def _step(self, lr: float) -> None:
         """AdamW on the whole vector."""

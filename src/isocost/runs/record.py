@@ -216,8 +216,16 @@ class RunRecord:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder, if there is one."""
-    if folder.exists():
+    """Remove a folder of files, if there is one."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return
+    try:
+        for name in names:
+            os.unlink(folder / name)
+        os.rmdir(folder)
+    except OSError:         # something else is in it
         shutil.rmtree(folder)
 
 

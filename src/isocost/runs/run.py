@@ -372,8 +372,8 @@ class _Run:
         }
 
     def _peak_memory(self) -> int:
-        """Peak memory in MB, read every 16th step: a system call that takes half a millisecond in some sandboxes."""
-        if not self.peak or self.ledger.step % 16 == 0:
+        """Peak memory in MB, read every 128th step: a system call that takes a millisecond in some sandboxes."""
+        if not self.peak or self.ledger.step % 128 == 0:
             self.peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         return self.peak
 
