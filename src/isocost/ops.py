@@ -81,7 +81,7 @@ def _siblings(batch: Batch) -> list[Int[ndarray, "G"] | slice]:
 
 def spread(x: Float[Tensor, "R"], batch: Batch) -> Float[Tensor, "N T"]:
     """One number per rollout to all of its sampled tokens; zero elsewhere."""
-    return x[batch.rollout, None] * batch.mask
+    return x.index_select(0, batch.rollout).unsqueeze(1) * batch.mask      # indexing takes three times as long
 
 
 def of_rollouts(x: Float[Tensor, "N T"], batch: Batch) -> Float[Tensor, "R"]:
@@ -120,8 +120,8 @@ def row_mean(x: Float[Tensor, "N T"], mask: Bool[Tensor, "N T"]) -> Float[Tensor
 
 def lengths(batch: Batch) -> Float[Tensor, "R"]:
     """Sampled tokens per rollout."""
-    out = torch.zeros_like(batch.reward)
-    return out.index_add_(0, batch.rollout, batch.mask.sum(-1, dtype=out.dtype))
+    each = batch.mask.sum(-1, dtype=batch.reward.dtype)
+    return torch.zeros_like(batch.reward).index_add_(0, batch.rollout, each)
 
 
 def log_ratio(out: Forward, batch: Batch) -> Float[Tensor, "N T"]:

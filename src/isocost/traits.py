@@ -204,6 +204,17 @@ def wave_form(fn: Any) -> Callable[..., Any] | None:
     return _form(fn, _BY_WAVE)
 
 
+def addressed(fn: F) -> F:
+    """A `choose` that leaves its `rng` alone, which is then not made."""
+    setattr(fn, _ADDRESSED, True)
+    return fn
+
+
+def draws(fn: Any) -> bool:
+    """Whether a `choose` may use its `rng`."""
+    return not getattr(fn, _ADDRESSED, False)
+
+
 def with_slope(form: Callable[..., Any]) -> Callable[[F], F]:
     """The loss has a second form that also gives its derivative: `isocost.seams.Sloped`."""
 
@@ -234,6 +245,7 @@ def outside(settings: Mapping[str, Any], known: Declared) -> Iterator[tuple[str,
 
 
 _ATTRIBUTE, _BY_WAVE, _SLOPE = "__isocost_declared__", "__isocost_by_wave__", "__isocost_slope__"
+_ADDRESSED = "__isocost_addressed__"
 
 
 # Decorators apply from the lowest upwards: each adds in front, so that a list has the order of the source.

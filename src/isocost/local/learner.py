@@ -235,7 +235,7 @@ class LocalLearner:
             assert part.weight is not None
             taped = self._forward_taped(part)
             out = taped or self.forward(part)
-            known = sloped(out, part) if sloped and taped and bool(out.logp.sum().isfinite()) else None
+            known = sloped(out, part) if sloped and taped and math.isfinite(out.logp.sum().item()) else None
             if known is not None and self._kernel is not None:
                 per_token, said, slope = known
                 weighed = torch.where(part.mask, per_token * part.weight, 0.0)

@@ -185,7 +185,7 @@ class RunRecord:
 
     def paid(self, account: str, cost: Cost) -> None:
         if self._paid is not None:
-            self._paid.write([account, *cost.values()])
+            self._paid.write(_charge(account, cost))
 
     def _record_lost(self, step: int) -> None:
         """Record the cost of the lost work after `step` in lost.jsonl, and increment `life`."""
@@ -213,6 +213,11 @@ class RunRecord:
                 step = int(name.removesuffix(".jsonl").rsplit("-", 1)[1])
                 if kept and (len(kept) == 1 or step < min(kept)):
                     os.unlink(self.path / name)
+
+
+def _charge(account: str, cost: Cost) -> str:
+    """A line of JSON, made without its encoder: three for each step. Seconds are finite, and accounts plain names."""
+    return f'["{account}", {", ".join(map(str, cost.values()))}]'
 
 
 def _remove(folder: Path) -> None:
