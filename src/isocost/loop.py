@@ -62,7 +62,7 @@ async def train(
 def fates_of(batch: Batch) -> list[list[Fate]]:
     """Per group, whether each rollout had an advantage in the update."""
     assert batch.advantage is not None
-    size = batch.advantage.detach().abs().sum(-1).cpu().numpy()
+    size = np.abs(batch.advantage.detach().cpu().numpy()).sum(-1)
     signal = np.bincount(batch.rollout.cpu().numpy(), size, len(batch.reward))
     fates = iter([Fate.TRAINED if s else Fate.DEAD for s in (signal > 0).tolist()])
     return [list(islice(fates, group.size)) for group in batch.groups]

@@ -81,7 +81,14 @@ def _siblings(batch: Batch) -> list[Int[ndarray, "G"] | slice]:
 
 def spread(x: Float[Tensor, "R"], batch: Batch) -> Float[Tensor, "N T"]:
     """One number per rollout to all of its sampled tokens; zero elsewhere."""
-    return x.index_select(0, batch.rollout).unsqueeze(1) * batch.mask      # indexing takes three times as long
+    if plain(x, batch.mask):        # numpy, which takes a quarter of the time for what is this small
+        return torch.from_numpy(x.numpy()[batch.rollout.numpy(), None] * batch.mask.numpy())
+    return x[batch.rollout, None] * batch.mask
+
+
+def plain(*tensors: Tensor) -> bool:
+    """Whether numpy can compute on these in place: on the processor, without a gradient."""
+    return all(x.device.type == "cpu" and not x.requires_grad for x in tensors)
 
 
 def of_rollouts(x: Float[Tensor, "N T"], batch: Batch) -> Float[Tensor, "R"]:
@@ -120,8 +127,11 @@ def row_mean(x: Float[Tensor, "N T"], mask: Bool[Tensor, "N T"]) -> Float[Tensor
 
 def lengths(batch: Batch) -> Float[Tensor, "R"]:
     """Sampled tokens per rollout."""
-    each = batch.mask.sum(-1, dtype=batch.reward.dtype)
-    return torch.zeros_like(batch.reward).index_add_(0, batch.rollout, each)
+    if plain(batch.mask):
+        each = np.bincount(batch.rollout.numpy(), batch.mask.numpy().sum(-1), len(batch.reward))
+        return torch.from_numpy(each).to(batch.reward.dtype)
+    out = torch.zeros_like(batch.reward)
+    return out.index_add_(0, batch.rollout, batch.mask.sum(-1, dtype=out.dtype))
 
 
 def log_ratio(out: Forward, batch: Batch) -> Float[Tensor, "N T"]:

@@ -237,20 +237,17 @@ class LocalLearner:
             out = taped or self.forward(part)
             known = sloped(out, part) if sloped and taped and math.isfinite(out.logp.sum().item()) else None
             if known is not None and self._kernel is not None:
-                per_token, said, slope = known
-                weighed = torch.where(part.mask, per_token * part.weight, 0.0)
-                total = weighed.sum()
-                if slope is not per_token:
-                    weighed = torch.where(part.mask, slope * part.weight, 0.0)
-                self._kernel.taped_backward(weighed, None, self._grad)
-            else:
-                for x in (taped.logp, taped.entropy) if taped else ():
-                    x.requires_grad_()
-                per_token, said = loss(out, part)
-                total = torch.where(part.mask, per_token * part.weight, 0.0).sum()
-                total.backward()
-                if taped is not None and self._kernel is not None and taped.logp.grad is not None:
-                    self._kernel.taped_backward(taped.logp.grad, taped.entropy.grad, self._grad)
+                line, said = self._descended(known, out, part)
+                lines.append(line)
+                names = list(said)
+                continue
+            for x in (taped.logp, taped.entropy) if taped else ():
+                x.requires_grad_()
+            per_token, said = loss(out, part)
+            total = torch.where(part.mask, per_token * part.weight, 0.0).sum()
+            total.backward()
+            if taped is not None and self._kernel is not None and taped.logp.grad is not None:
+                self._kernel.taped_backward(taped.logp.grad, taped.entropy.grad, self._grad)
             said = {"entropy": out.entropy, **said}
             means = torch.stack([v.detach() for v in said.values()]).where(part.mask, 0.0).sum((1, 2))
             lines.append((total.detach(), means, part.mask.sum()))
@@ -261,6 +258,24 @@ class LocalLearner:
             rows = [torch.cat((total[None], means, masked[None])) for total, means, masked in lines]
             loss_sum, *of_mask, count = torch.stack(rows).sum(0).tolist()
         return {"loss": loss_sum} | {k: v / max(count, 1.0) for k, v in zip(names, of_mask, strict=True)}
+
+    def _descended(
+        self, known: tuple[Tensor, dict[str, Tensor], Tensor], out: Forward, part: Batch
+    ) -> tuple[tuple[Tensor, Tensor, Tensor], dict[str, Tensor]]:
+        """The gradient of groups on tapes, from a loss with its slope; in numpy but for sums, whose order is torch's."""
+        assert self._kernel is not None and part.weight is not None
+        per_token, said, slope = known
+        mask, weight = part.mask.numpy(), part.weight.numpy()
+        weighed = torch.from_numpy(np.where(mask, per_token.numpy() * weight, np.float32(0)))
+        moved = weighed
+        if slope is not per_token:
+            moved = torch.from_numpy(np.where(mask, slope.numpy() * weight, np.float32(0)))
+        self._kernel.taped_backward(moved, None, self._grad)
+        said = {"entropy": out.entropy, **said}
+        every = np.zeros((len(said), *mask.shape), dtype=np.float32)
+        for to, x in zip(every, said.values(), strict=True):
+            np.copyto(to, x.numpy(), where=mask)
+        return (weighed.sum(), torch.from_numpy(every).sum((1, 2)), part.mask.sum()), said
 
     def weights(self) -> Flat:
         """The weights, not a copy: an update changes them."""

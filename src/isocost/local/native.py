@@ -178,29 +178,34 @@ class Kernel:
         (R, W) ids and log-probs, (R,) counts, a tape for each prompt, and the rows as a batch. A row whose logits were
         not finite ends in the id V, which is not a token; the tapes then hold prompts only, and the batch is empty.
         """
-        rows = [len(a) for a in attempts]
+        rows, lengths, groups = [len(a) for a in attempts], [len(p) for p in prompts], len(prompts)
         width, count = max(limits), sum(rows)
-        lengths = [len(p) for p in prompts]
         most = count * (max(lengths) + width)
-        sizes = np.array([lengths, rows, limits, [p.slot for p in places]], dtype=np.int64)
-        tokens = np.array([t for p in prompts for t in p], dtype=np.int64)
-        numbers = np.array([i for a in attempts for i in a], dtype=np.int64)
-        address = np.array([*chance.key(places[0]), places[0].wave, 0], dtype=np.int64)
-        whole = np.empty(3 * most + 2 * count + count * width + len(rows), dtype=np.int64)
-        length, wrote, ids, made, *batch = _cut(whole, count, count, count * width, len(rows), most, most, most)
-        logp, behaviour, mask = np.empty((count, width), np.float32), np.empty(most, np.float32), np.empty(most, bool)
-        fields = np.array(list(map(_address, (*batch, length, mask, behaviour))), dtype=np.int64)
-        at = _address(sizes)
-        line = 8 * len(rows)
-        ids = ids.reshape(count, width)
+        first = places[0]
+        given = np.array([
+            *lengths, *rows, *limits, *(p.slot for p in places), *(t for p in prompts for t in p),
+            *(i for a in attempts for i in a), *chance.key(first), first.wave, 0,
+        ], dtype=np.int64)
+        prompt, who, address = 4 * groups, len(given) - 4 - count, len(given) - 4        # where they begin
+        # One piece of memory, in eights of bytes: ids, counts, tapes and the batch's integers, then what is smaller.
+        sizes = count * width, count, groups, count, most, most, most, -(-most // 8), -(-most // 2), -(-count * width // 2)
+        whole = np.empty(sum(sizes), dtype=np.int64)
+        begin = [0, *accumulate(sizes)]
+        ids, wrote, made, length, tokens, role, turn = (whole[a:b] for a, b in zip(begin, begin[1:8], strict=False))
+        mask, behaviour = whole[begin[7] : begin[8]].view(bool), whole[begin[8] : begin[9]].view(np.float32)
+        logp = whole[begin[9] :].view(np.float32)[: count * width].reshape(count, width)
+        base, at = _address(whole), _address(given)
+        where = [base + 8 * x for x in begin]
+        fields = (ctypes.c_int64 * 6)(where[4], where[5], where[6], where[3], where[7], where[8])
         T = self._call.isocost_wave(
-            self._model, len(rows), at, _address(tokens), at + line, at + 2 * line, at + 3 * line, _address(numbers),
-            _address(address), temperature, _address(ends), width, _address(ids), _address(logp), _address(wrote),
-            _address(made), _address(fields),
+            self._model, groups, at, at + 8 * prompt, at + 8 * groups, at + 16 * groups, at + 24 * groups, at + 8 * who,
+            at + 8 * address, temperature, _address(ends), width, where[0], where[9], where[1], where[2],
+            ctypes.addressof(fields),
         )
-        laid = [x[: count * T].reshape(count, T) for x in (*batch, mask, behaviour)]
-        tapes = WaveTapes(self, places, prompts, sizes[1], made, ids, wrote)
-        return ids, logp, wrote, tapes, Rows(laid[0], laid[3], laid[4], laid[1], laid[2], length)
+        ids = ids.reshape(count, width)
+        batch = [x[: count * T].reshape(count, T) for x in (tokens, mask, behaviour, role, turn)]
+        tapes = WaveTapes(self, places, prompts, given[groups : 2 * groups], made, ids, wrote)
+        return ids, logp, wrote, tapes, Rows(*batch, length)
 
     def taped(self, tapes: Sequence[Tape] | WaveTapes, rows: ndarray, batch: Batch) -> tuple[Tensor, Tensor, int] | None:
         """(N, T) log-probs and entropies of the masked tokens, zero elsewhere, of groups that lie on these tapes.
@@ -208,8 +213,12 @@ class Kernel:
         And the number of tokens on the tapes. `rows` (groups,) says how many each has. Prepares `taped_backward`. None
         if the rows are not those of the tapes.
         """
-        out = torch.zeros((2, *batch.tokens.shape))
-        pointers = tapes.pointers if isinstance(tapes, WaveTapes) else np.array([t.pointer for t in tapes])
+        logp, entropy = torch.zeros(batch.tokens.shape), torch.zeros(batch.tokens.shape)
+        if isinstance(tapes, WaveTapes):
+            at = tapes.rows_at, tapes.pointers_at
+        else:
+            pointers = np.array([t.pointer for t in tapes])
+            at = _address(rows), _address(pointers)
         given = [
             x if x.dtype == kind and x.is_contiguous() else x.to(kind).contiguous() for x, kind in (
                 (batch.tokens, torch.int64), (batch.mask, torch.bool), (batch.length, torch.int64),
@@ -217,9 +226,8 @@ class Kernel:
             )
         ]
         self._taped = tapes
-        logp, entropy = out
         read = self._call.isocost_taped(
-            self._model, len(rows), _address(rows), _address(pointers), *batch.tokens.shape,
+            self._model, len(rows), *at, *batch.tokens.shape,
             *(x.data_ptr() for x in given), logp.data_ptr(), entropy.data_ptr(),
         )
         return (logp, entropy, read) if read else None
@@ -333,6 +341,7 @@ class WaveTapes:
         self.places, self.prompts, self.rows, self.pointers, self.ids, self.wrote = (
             places, prompts, rows, pointers, ids, wrote
         )
+        self.rows_at, self.pointers_at = _address(rows), _address(pointers)
         self._call, self._model = kernel._call, kernel._model
 
     def each(self) -> dict[Place, Tape]:
@@ -342,19 +351,13 @@ class WaveTapes:
         return {place: Tape.written(self, g, a, b) for g, (place, a, b) in enumerate(cuts)}
 
     def __del__(self) -> None:
-        self._call.isocost_tapes_free(self._model, len(self.pointers), _address(self.pointers))
+        self._call.isocost_tapes_free(self._model, len(self.pointers), self.pointers_at)
 
 
 def _at(x: ndarray) -> ctypes.c_void_p:
     if not x.flags.c_contiguous:
         raise ValueError("the kernel reads contiguous arrays")
     return ctypes.c_void_p(x.ctypes.data)
-
-
-def _cut(x: ndarray, *sizes: int) -> list[ndarray]:
-    """Parts of a vector, one after the other."""
-    ends = list(accumulate(sizes))
-    return [x[end - size : end] for end, size in zip(ends, sizes, strict=True)]
 
 
 def _address(x: ndarray) -> int:
