@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -19,6 +19,17 @@ from isocost.types import Group, Place, Problem, Role, Rollout, Sampling, Score,
 _PROMPT, _OWN = int(Role.PROMPT), int(Role.OWN)
 
 
+class Rows(NamedTuple):
+    """Padded rows of a prompt and an answer each; T is the longest."""
+
+    tokens: Int[ndarray, "N T"]
+    mask: Bool[ndarray, "N T"]
+    logp: Float[ndarray, "N T"]
+    role: Int[ndarray, "N T"]
+    turn: Int[ndarray, "N T"]
+    length: Int[ndarray, "N"]
+
+
 class Written(NamedTuple):
     """What an engine wrote for all R rows of a wave in one call; W is the limit."""
 
@@ -27,6 +38,8 @@ class Written(NamedTuple):
     wrote: Int[ndarray, "R"]        # tokens of each row; what follows them is undefined
     ended: Bool[ndarray, "R"]       # by an end token, not by the limit
     version: int
+    number: int = -1                # of the wave in its engine, which may have kept something of it for the learner
+    rows: Rows | None = None        # all of them, with their prompts
 
 
 @dataclass
@@ -46,6 +59,15 @@ class WaveColumns:
     def __post_init__(self) -> None:
         self.lengths: list[int] = self.written.wrote.tolist()
         self.stops = [Stop.DONE if x else Stop.LENGTH for x in self.written.ended.tolist()]
+        self._values: tuple[Any, list[float] | None] = None, None
+
+    @property
+    def values(self) -> list[float] | None:
+        """The value of each row's score; None if a row has none."""
+        if self._values[0] is not self.scores:
+            whole = len(self.scores) > 0 and None not in self.scores
+            self._values = self.scores, [s.value for s in self.scores if s is not None] if whole else None
+        return self._values[1]
 
     def each_problem(self) -> list[Problem]:
         """The problem of each row."""
@@ -89,6 +111,12 @@ class Columns:
         return list(self.wave.scores[self.first : self.last]) or [None] * len(self)
 
     @property
+    def values(self) -> list[float] | None:
+        """The value of each score; None if one of the wave's rows has none."""
+        every = self.wave.values
+        return None if every is None else every[self.first : self.last]
+
+    @property
     def lengths(self) -> list[int]:
         return self.wave.lengths[self.first : self.last]
 
@@ -118,19 +146,21 @@ class Columns:
         )
 
 
-class Rows(NamedTuple):
-    """Padded rows of groups that are all columns, in order; T is the longest."""
-
-    tokens: Int[ndarray, "N T"]
-    mask: Bool[ndarray, "N T"]
-    logp: Float[ndarray, "N T"]
-    length: Int[ndarray, "N"]
-    version: Int[ndarray, "N"]
-    temperature: Float[ndarray, "N"]
+def whole(columns: Sequence[Columns]) -> WaveColumns | None:
+    """The wave of which these are all groups that have rollouts, in order; None if they are not."""
+    wave, at = columns[0].wave, 0
+    for c in columns:
+        if c.wave is not wave or c.first != at:
+            return None
+        at = c.last
+    return wave if at == len(wave.attempts) else None
 
 
 def padded(columns: Sequence[Columns]) -> Rows:
     """The rows of these groups, prompts and answers, without making rollouts."""
+    wave = whole(columns)
+    if wave is not None and wave.written.rows is not None:
+        return wave.written.rows
     parts = _adjoining(columns)
     sizes = [len(c) for c in columns]
     count = _joined([w.wrote[part] for w, part in parts])
@@ -144,10 +174,7 @@ def padded(columns: Sequence[Columns]) -> Rows:
     filled = [np.arange(w.tokens.shape[1]) < w.wrote[part, None] for w, part in parts]
     tokens[mask] = _joined([w.tokens[part][some] for (w, part), some in zip(parts, filled, strict=True)])
     logp[mask] = _joined([w.logp[part][some] for (w, part), some in zip(parts, filled, strict=True)])
-    return Rows(
-        tokens, mask, logp, length, np.repeat([c.version for c in columns], sizes),
-        np.repeat(np.array([c.wave.sampling.temperature for c in columns], dtype=np.float32), sizes),
-    )
+    return Rows(tokens, mask, logp, np.where(mask, _OWN, _PROMPT), mask.astype(np.int64) - 1, length)
 
 
 def _adjoining(columns: Sequence[Columns]) -> list[tuple[Written, slice]]:

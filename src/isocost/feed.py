@@ -17,12 +17,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from isocost import chance, meter
 from isocost.gather import together
 from isocost.ledger import Ledger
 from isocost.seams import Attempts, Pace, Recipe, Wave, Whole
+from isocost.traits import draws
 from isocost.types import Cost, Fate, Group, Place, Problem
 from isocost.world import World
+
+_UNUSED = np.random.default_rng(0)      # of a `choose` that leaves it alone
 
 # What a run's budget may be counted in: (training's cost, the policy's parameters, the run's clock) -> amount.
 UNITS: Mapping[str, Callable[[Cost, int, float], float]] = {
@@ -207,7 +212,7 @@ class Feed:
     async def _pose(self, number: int) -> list[Problem]:
         """`groups` variants of whole problems; a problem whose variants do not all fit waits for the next wave."""
         r, ledger = self.recipe, self.ledger
-        rng = chance.generator(ledger.seed, chance.Purpose.CHOOSE, number)
+        rng = chance.generator(ledger.seed, chance.Purpose.CHOOSE, number) if draws(r.choose) else _UNUSED
         posed: list[Problem] = []
         for problem in r.choose(self.world.problems, ledger, r.groups, rng):
             variants = await r.guide(problem, self.world, ledger)

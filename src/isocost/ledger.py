@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
+from json.encoder import encode_basestring_ascii
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy import ndarray
 
-from isocost.types import Cost, Fate, Group, Rollout
+from isocost.types import Cost, Fate, Group, Rollout, Stop
 
 S = TypeVar("S")
 COLUMNS = (     # of a line of the journal; any other is a note
@@ -54,6 +55,68 @@ class Seen:
         return sum(min(max(r, 0.0), 1.0) for r in self.rewards)
 
 
+class Line(Mapping[str, Any]):
+    """A group's line of the journal. A run writes it and nobody else reads most of them, so it is made when read."""
+
+    __slots__ = ("_made", "cancelled", "fates", "group", "step")
+
+    def __init__(self, step: int, group: Group, fates: Sequence[Fate], cancelled: int):
+        self.step, self.group, self.fates, self.cancelled = step, group, fates, cancelled
+        self._made: dict[str, Any] | None = None
+
+    @property
+    def data(self) -> dict[str, Any]:
+        if self._made is None:
+            group = self.group
+            self._made = {
+                "step": self.step,
+                "wave": group.place.wave,
+                "slot": group.place.slot,
+                "id": group.problem.id,
+                "variant": group.problem.variant,
+                "version": group.version,
+                "attempts": group.attempts,
+                "rewards": [None if s is None else round(s.value, 6) for s in group.scores],
+                "lengths": group.lengths,
+                "stops": list(map(str, group.stops)),
+                "fates": list(map(str, self.fates)),
+                "cancelled": self.cancelled,
+                **_columns(group.noted),
+            }
+        return self._made
+
+    def __getitem__(self, name: str) -> Any:
+        return self.data[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.data)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def json(self) -> str | None:
+        """`data` as one line of JSON, without making it; None where the encoder has to do it."""
+        group, arrays = self.group, self.group.columns
+        values = None if arrays is None else arrays.values
+        if arrays is None or values is None or not all(map(math.isfinite, values)):
+            return None
+        place, problem = group.place, group.problem
+        return (
+            f'{{"step": {self.step}, "wave": {place.wave}, "slot": {place.slot}, "id": {_quoted(problem.id)}, '
+            f'"variant": {_quoted(problem.variant)}, "version": {arrays.version}, "attempts": {arrays.attempts}, '
+            f'"rewards": {[round(x, 6) for x in values]}, "lengths": {arrays.lengths}, '
+            f'"stops": {_listed(arrays.stops)}, "fates": {_listed(self.fates)}, "cancelled": {self.cancelled}}}'
+        )
+
+
+_quoted = lru_cache(maxsize=4096)(encode_basestring_ascii)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """A list in JSON of names that need no escapes."""
+    return '["' + '", "'.join(names) + '"]' if names else "[]"
+
+
 @dataclass
 class Ledger:
     """`saw` when a group is complete, `settle` when its fate is known, `close` at the end of a step: these only add.
@@ -72,11 +135,21 @@ class Ledger:
     kept: defaultdict[str, list[Group]] = field(default_factory=lambda: defaultdict(list))  # by name, oldest first
     steps: list[dict[str, Any]] = field(default_factory=list)
     fates: Counter[str] = field(default_factory=Counter)
-    fresh: list[dict[str, Any]] = field(default_factory=list)  # journal lines not yet written
-    _seen: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # groups since the last close, before selection
+    fresh: list[Line] = field(default_factory=list)  # journal lines not yet written
+    # Rewards, lengths and stops of the groups since the last close, before selection.
+    _seen: list[tuple[list[float], list[int], list[Stop]]] = field(default_factory=list)
     _folds: dict[Any, tuple[int, Any]] = field(default_factory=dict)  # of `fold`: steps included, and the outcome
+    _untold: list[tuple[int, str, str, list[float]]] = field(default_factory=list)   # groups not yet in the tallies
+
+    def __getattr__(self, name: str) -> Any:
+        """Most runs read neither tallies nor history: they are brought up to date when they are read."""
+        if name not in ("tallies", "history") or "_put_by" not in self.__dict__:
+            raise AttributeError(f"a Ledger has no {name!r}")
+        self.__dict__.update(self.__dict__.pop("_put_by"))
+        untold, self._untold = self._untold, []
+        for step, problem_id, variant, rewards in untold:
+            self._tally(problem_id, variant, rewards, step=step)
+        return self.__dict__[name]
 
     def of(self, problem_id: str, variant: str = "") -> Tally:
         return self.tallies.get((problem_id, variant), Tally())
@@ -98,35 +171,26 @@ class Ledger:
     def saw(self, group: Group) -> None:
         """Count a complete group, before anything is selected from it."""
         rewards = group.rewards.tolist()
-        notes = _columns([r for r in group.noted if r.score is not None])
-        self._tally(group.problem.id, group.problem.variant, rewards, notes)
-        stops = list(map(str, group.stops))
-        self._seen.append({"rewards": rewards, "lengths": group.lengths, "stops": stops})
+        self._seen.append((rewards, group.lengths, group.stops))
+        if noted := [r for r in group.noted if r.score is not None]:
+            self._tally(group.problem.id, group.problem.variant, rewards, _columns(noted))
+            return
+        if "tallies" in self.__dict__:
+            self.__dict__["_put_by"] = {k: self.__dict__.pop(k) for k in ("tallies", "history")}
+        self._untold.append((self.step, group.problem.id, group.problem.variant, rewards))
 
     def settle(self, group: Group, fates: Sequence[Fate], cancelled: int = 0) -> None:
         """Record the fate of each rollout of a group, and how many more were started and cancelled.
 
         A negative `cancelled` subtracts: these were counted as cancelled in an earlier wave and are now complete.
         """
-        self.fates.update(map(str, fates))
-        self.fates[str(Fate.CANCELLED)] += cancelled
-        self.fresh.append(
-            {
-                "step": self.step,
-                "wave": group.place.wave,
-                "slot": group.place.slot,
-                "id": group.problem.id,
-                "variant": group.problem.variant,
-                "version": group.version,
-                "attempts": group.attempts,
-                "rewards": [None if s is None else round(s.value, 6) for s in group.scores],
-                "lengths": group.lengths,
-                "stops": list(map(str, group.stops)),
-                "fates": list(map(str, fates)),
-                "cancelled": cancelled,
-                **_columns(group.noted),
-            }
-        )
+        for fate in fates:
+            self.fates[fate.value] += 1
+        self.fates[Fate.CANCELLED.value] += cancelled
+        line = Line(self.step, group, fates, cancelled)
+        if group.noted:
+            line.data       # a note that cannot be a column is an error now  # noqa: B018
+        self.fresh.append(line)
 
     def close(self, spent: Cost, pool: int, metrics: Mapping[str, float]) -> dict[str, Any]:
         """End a step: `spent` is the training account's total. Rewards are of all groups, not of the selected ones."""
@@ -158,15 +222,17 @@ class Ledger:
                         strict=True) for x in lines)
             scored = sorted((row for each in rows for row in each if row[1] is not None), key=lambda row: row[0])
             notes = {k: [row[2 + i] for row in scored] for i, k in enumerate(names)}
-            self.step = lines[0]["step"]
-            self._tally(lines[0]["id"], lines[0]["variant"], [row[1] for row in scored], notes)
+            first = lines[0]
+            self.step = first["step"]
+            self._tally(first["id"], first["variant"], [row[1] for row in scored], notes)
 
     def _tally(
         self, problem_id: str, variant: str, rewards: Sequence[float],
-        notes: Mapping[str, Sequence[float | None]] | None = None,
+        notes: Mapping[str, Sequence[float | None]] | None = None, step: int | None = None,
     ) -> None:
+        step = self.step if step is None else step
         t = self.tallies.setdefault((problem_id, variant), Tally())
-        t.last = self.step
+        t.last = step
         if rewards:
             if all(r == 0.0 or r == 1.0 for r in rewards):     # exact in any order of summation
                 each, total = tuple(rewards), float(sum(rewards))
@@ -177,7 +243,7 @@ class Ledger:
             t.tries, t.total, t.square = t.tries + len(each), t.total + total, t.square + square
             t.recent = [*t.recent[-15:], total / len(each)]
             known = {k: tuple(x) for k, x in (notes or {}).items() if any(y is not None for y in x)}
-            self.history.setdefault(self.step, []).append(Seen(problem_id, variant, each, known))
+            self.history.setdefault(step, []).append(Seen(problem_id, variant, each, known))
 
 
 def _columns(rollouts: Sequence[Rollout]) -> dict[str, list[float | None]]:
@@ -198,25 +264,27 @@ def as_measured(line: Mapping[str, Any]) -> dict[str, Any]:
     return {k: math.nan if v is None else v for k, v in line.items()}
 
 
-def _summary(seen: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def _summary(seen: Sequence[tuple[list[float], list[int], list[Stop]]]) -> dict[str, float]:
     """Metrics of the groups of a step, under TRL's names."""
-    groups = [g["rewards"] for g in seen if g["rewards"]]
+    groups = [rewards for rewards, _, _ in seen if rewards]
     every = np.array([r for rewards in groups for r in rewards] or [np.nan])
-    stds = _stds(groups) if groups else np.full(1, np.nan)
-    lengths = [k for g in seen for k in g["lengths"]]     # whole numbers, whose sum is exact
-    stops = [s for g in seen for s in g["stops"]]
+    stds = _stds(groups, every) if groups else np.full(1, np.nan)
+    lengths = [k for _, some, _ in seen for k in some]     # whole numbers, whose sum is exact
+    stops = [s for _, _, some in seen for s in some]
     return {
         "reward": float(np.add.reduce(every) / len(every)),     # as `mean` does, in a third of its time
         "reward_std": float(np.add.reduce(stds) / len(stds)),
         "frac_reward_zero_std": np.count_nonzero(stds == 0) / len(groups) if groups else float("nan"),
         "completions/mean_length": sum(lengths) / len(lengths) if lengths else float("nan"),
         "completions/max_length": float(max(lengths)) if lengths else float("nan"),
-        "completions/clipped_ratio": stops.count("length") / len(stops) if stops else float("nan"),
+        "completions/clipped_ratio": stops.count(Stop.LENGTH) / len(stops) if stops else float("nan"),
     }
 
 
-def _stds(groups: Sequence[Sequence[float]]) -> ndarray:
-    """Each group's standard deviation. Groups of one size are computed together, which is faster."""
+def _stds(groups: Sequence[Sequence[float]], every: ndarray) -> ndarray:
+    """Each group's standard deviation; `every` are all numbers. Groups of one size are computed together, as `std` does."""
     if len(set(map(len, groups))) == 1:
-        return np.array(groups).std(axis=1)
+        x = every.reshape(len(groups), -1)
+        off = x - np.add.reduce(x, axis=1, keepdims=True) / x.shape[1]
+        return np.sqrt(np.add.reduce(off * off, axis=1) / x.shape[1])
     return np.array([np.std(g) for g in groups])

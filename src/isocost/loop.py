@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
+import numpy as np
+
 from isocost.batch import Batch
 from isocost.feed import Feed
 from isocost.ledger import Ledger
@@ -60,6 +62,7 @@ async def train(
 def fates_of(batch: Batch) -> list[list[Fate]]:
     """Per group, whether each rollout had an advantage in the update."""
     assert batch.advantage is not None
-    signal = batch.reward.new_zeros(len(batch.reward)).index_add_(0, batch.rollout, batch.advantage.abs().sum(-1))
-    fates = iter([Fate.TRAINED if s > 0 else Fate.DEAD for s in signal.tolist()])
+    size = np.abs(batch.advantage.detach().cpu().numpy()).sum(-1)
+    signal = np.bincount(batch.rollout.cpu().numpy(), size, len(batch.reward))
+    fates = iter([Fate.TRAINED if s else Fate.DEAD for s in (signal > 0).tolist()])
     return [list(islice(fates, group.size)) for group in batch.groups]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial, wraps
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,55 +17,78 @@ from isocost.batch import Batch, Forward
 from isocost.traits import trait
 
 EPS = 1e-6
+KNOWN = 4096    # outcomes of a function of a group's rewards that are kept
 
 
 def per_group(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Turn f: (G,) rewards -> (G,) advantages into an advantage of a whole batch, shared by a rollout's sampled tokens.
 
     A group with equal rewards gets exactly 0, whatever rounding errors f makes. All such advantages compare siblings,
-    which is declared here.
+    which is declared here. f is a function of its numbers alone: groups with the same rewards are computed once.
     """
+    known: dict[tuple[Any, ...], ndarray] = {}
 
     @trait("compares_siblings")
     @wraps(f)
     def advantage(batch: Batch, ledger=None, **settings) -> Tensor:
-        return spread(in_groups(partial(f, **settings), batch.reward, batch), batch)
+        if len(known) > KNOWN:
+            known.clear()
+        return spread(in_groups(partial(f, **settings), batch.reward, batch, known, *settings.items()), batch)
 
     return advantage
 
 
-def in_groups(f: Callable[[Tensor], Tensor], x: Float[Tensor, "R"], batch: Batch) -> Float[Tensor, "R"]:
-    """f: (G,) -> (G,) on one number per rollout, for each group separately; exactly 0 where a group's x are equal."""
-    numbers, known = x.detach().cpu().numpy(), dict[bytes, ndarray]()
+def in_groups(
+    f: Callable[[Tensor], Tensor], x: Float[Tensor, "R"], batch: Batch, known: dict[tuple[Any, ...], ndarray] | None = None,
+    *settings: tuple[str, Any],
+) -> Float[Tensor, "R"]:
+    """f: (G,) -> (G,) on one number per rollout, for each group separately; exactly 0 where a group's x are equal.
+
+    `known` are outcomes of earlier calls of f with these settings.
+    """
+    numbers, known = x.detach().cpu().numpy(), {} if known is None else known
     out = np.zeros_like(numbers)
     for siblings in _siblings(batch):
         values = numbers[siblings]
-        if (values == values[0]).all():
-            continue
-        key = values.tobytes()
-        if key not in known:        # groups with the same numbers are computed once
-            known[key] = f(x[torch.from_numpy(siblings)]).detach().cpu().numpy()
-        out[siblings] = known[key]
+        key = values.tobytes(), values.dtype, *settings
+        found = known.get(key)
+        if found is None:
+            equal = bool((values == values[0]).all())
+            found = np.zeros_like(values) if equal else f(torch.from_numpy(values).to(x.device)).detach().cpu().numpy()
+            known[key] = found
+        out[siblings] = found
     return torch.from_numpy(out).to(x.device)
 
 
 def siblings_of(batch: Batch) -> list[Tensor]:
     """Indices of the rollouts of each (group, cohort): a list of (G,)."""
-    return [torch.from_numpy(x).to(batch.group.device) for x in _siblings(batch)]
+    every = np.arange(len(batch.group))
+    return [torch.from_numpy(every[x]).to(batch.group.device) for x in _siblings(batch)]
 
 
-def _siblings(batch: Batch) -> list[Int[ndarray, "G"]]:
+def _siblings(batch: Batch) -> list[Int[ndarray, "G"] | slice]:
+    """Where the rollouts of each (group, cohort) are; slices where they are neighbours."""
     group = batch.group.cpu().numpy()
     if not len(group):
         return []
-    order = np.argsort(group, kind="stable")
-    begin = [0, *(np.flatnonzero(np.diff(group[order])) + 1).tolist(), len(group)]
-    return [order[a:b] for a, b in pairwise(begin)]
+    steps = group[1:] - group[:-1]
+    order = np.argsort(group, kind="stable") if (steps < 0).any() else None
+    if order is not None:
+        steps = np.diff(group[order])
+    begin = [0, *(np.flatnonzero(steps) + 1).tolist(), len(group)]
+    return [slice(a, b) if order is None else order[a:b] for a, b in pairwise(begin)]
 
 
 def spread(x: Float[Tensor, "R"], batch: Batch) -> Float[Tensor, "N T"]:
     """One number per rollout to all of its sampled tokens; zero elsewhere."""
+    if plain(x, batch.mask):        # numpy, which takes a quarter of the time for what is this small
+        return torch.from_numpy(x.numpy()[batch.rollout.numpy(), None] * batch.mask.numpy())
     return x[batch.rollout, None] * batch.mask
+
+
+def plain(*tensors: Tensor) -> bool:
+    """Whether numpy can compute on these in place: on the processor, without a gradient."""
+    return all(x.device.type == "cpu" and not x.requires_grad for x in tensors)
 
 
 def of_rollouts(x: Float[Tensor, "N T"], batch: Batch) -> Float[Tensor, "R"]:
@@ -103,6 +127,9 @@ def row_mean(x: Float[Tensor, "N T"], mask: Bool[Tensor, "N T"]) -> Float[Tensor
 
 def lengths(batch: Batch) -> Float[Tensor, "R"]:
     """Sampled tokens per rollout."""
+    if plain(batch.mask):
+        each = np.bincount(batch.rollout.numpy(), batch.mask.numpy().sum(-1), len(batch.reward))
+        return torch.from_numpy(each).to(batch.reward.dtype)
     out = torch.zeros_like(batch.reward)
     return out.index_add_(0, batch.rollout, batch.mask.sum(-1, dtype=out.dtype))
 

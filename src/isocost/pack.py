@@ -15,6 +15,7 @@ from isocost.types import Group, Role, Score, Segment
 
 _PROMPT, _OWN = int(Role.PROMPT), int(Role.OWN)
 
+
 def pack(groups: Sequence[Group], version: int) -> Batch:
     """Groups as right-padded rows, one per segment, in order of (wave, slot, attempt).
 
@@ -71,22 +72,23 @@ def pack(groups: Sequence[Group], version: int) -> Batch:
 def _pack_columns(groups: tuple[Group, ...], columns: Sequence[Columns], version: int) -> Batch:
     """The same for groups that are columns: a rollout is one row, of one answer of the policy."""
     rows, sizes = padded(columns), [len(c) for c in columns]
-    N = len(rows.length)
-    mask = torch.from_numpy(rows.mask)
+    values = [v for c, k in zip(columns, sizes, strict=True) for v in (c.values or [None] * k)]
+    if None in values:
+        values = [_scored(g, i, s) for g in groups for i, s in enumerate(g.scores)]
+    temperature = np.array([c.wave.sampling.temperature for c in columns], dtype=np.float32)
+    age = np.array([version - c.version for c in columns], dtype=np.int64)
     return Batch(
         tokens=torch.from_numpy(rows.tokens),
-        mask=mask,
+        mask=torch.from_numpy(rows.mask),
         logp=torch.from_numpy(rows.logp),
-        role=torch.from_numpy(np.where(rows.mask, _OWN, _PROMPT)),
-        turn=mask.long() - 1,
+        role=torch.from_numpy(rows.role),
+        turn=torch.from_numpy(rows.turn),
         length=torch.from_numpy(rows.length),
-        temperature=torch.from_numpy(rows.temperature),
-        rollout=torch.arange(N),
-        reward=torch.tensor(
-            [_scored(g, i, s) for g in groups for i, s in enumerate(g.scores)], dtype=torch.float32
-        ),
-        group=torch.from_numpy(np.repeat(np.arange(len(sizes)), sizes)),
-        age=torch.from_numpy(version - rows.version),
+        temperature=torch.from_numpy(temperature.repeat(sizes)),
+        rollout=torch.arange(len(rows.length)),
+        reward=torch.from_numpy(np.array(values, dtype=np.float32)),
+        group=torch.from_numpy(np.arange(len(sizes)).repeat(sizes)),
+        age=torch.from_numpy(age.repeat(sizes)),
         groups=groups,
     )
 

@@ -101,6 +101,10 @@ class WholeReward(Protocol):  # sets the scores of a wave
     async def __call__(self, wave: WaveColumns, world: World) -> None: ...
 
 
+class Sloped(Protocol):       # a loss with its derivative by each log-prob, (N, T); None where only autograd has it
+    def __call__(self, out: Forward, batch: Batch) -> tuple[Tensor, dict[str, Tensor], Tensor] | None: ...
+
+
 @dataclass(frozen=True)
 class Whole:
     """The forms, for a whole wave, of a recipe's play and reward: one call instead of one coroutine per group.

@@ -201,9 +201,39 @@ def by_wave(form: Callable[..., Any]) -> Callable[[F], F]:
 
 def wave_form(fn: Any) -> Callable[..., Any] | None:
     """The form of a function, or of a partial of one at the same settings, for whole waves; None if it has none."""
+    return _form(fn, _BY_WAVE)
+
+
+def addressed(fn: F) -> F:
+    """A `choose` that leaves its `rng` alone, which is then not made."""
+    setattr(fn, _ADDRESSED, True)
+    return fn
+
+
+def draws(fn: Any) -> bool:
+    """Whether a `choose` may use its `rng`."""
+    return not getattr(fn, _ADDRESSED, False)
+
+
+def with_slope(form: Callable[..., Any]) -> Callable[[F], F]:
+    """The loss has a second form that also gives its derivative: `isocost.seams.Sloped`."""
+
+    def decorate(fn: F) -> F:
+        setattr(fn, _SLOPE, form)
+        return fn
+
+    return decorate
+
+
+def slope_form(fn: Any) -> Callable[..., Any] | None:
+    """The form of a loss, or of a partial of one at the same settings, that gives its derivative; None without one."""
+    return _form(fn, _SLOPE)
+
+
+def _form(fn: Any, attribute: str) -> Callable[..., Any] | None:
     if not isinstance(fn, partial):
-        return getattr(fn, _BY_WAVE, None)
-    form = getattr(fn.func, _BY_WAVE, None)
+        return getattr(fn, attribute, None)
+    form = getattr(fn.func, attribute, None)
     return None if form is None else partial(form, *fn.args, **fn.keywords)
 
 
@@ -214,7 +244,8 @@ def outside(settings: Mapping[str, Any], known: Declared) -> Iterator[tuple[str,
             yield name, settings[name], allowed.text
 
 
-_ATTRIBUTE, _BY_WAVE = "__isocost_declared__", "__isocost_by_wave__"
+_ATTRIBUTE, _BY_WAVE, _SLOPE = "__isocost_declared__", "__isocost_by_wave__", "__isocost_slope__"
+_ADDRESSED = "__isocost_addressed__"
 
 
 # Decorators apply from the lowest upwards: each adds in front, so that a list has the order of the source.

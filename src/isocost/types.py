@@ -298,6 +298,8 @@ class Arrays(Protocol):
     @property
     def scores(self) -> list[Score | None]: ...
     @property
+    def values(self) -> list[float] | None: ...
+    @property
     def lengths(self) -> list[int]: ...
     @property
     def stops(self) -> list[Stop]: ...
@@ -354,7 +356,10 @@ class Group:
 
     @property
     def rewards(self) -> Float[ndarray, "G"]:
-        return np.array([s.value for s in self.scores if s is not None], dtype=np.float32)
+        values = None if self.columns is None else self.columns.values
+        if values is None:
+            values = [s.value for s in self.scores if s is not None]
+        return np.array(values, dtype=np.float32)
 
     @property
     def version(self) -> int:

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from numpy import ndarray
 from torch import Tensor
 
+from isocost.columns import Rows
 from isocost.local import native
 from isocost.local.decoder import Attend, Config, Decoder, causal
 from isocost.local.native import Tape
@@ -313,7 +314,8 @@ class NativeCache:
         self.kernel = native.Kernel(self.decoder, body, threads)
         self._own_room = 0
         self.tape_bytes = tape_bytes
-        self._taped: WeakKeyDictionary[Tape, int] = WeakKeyDictionary()     # tapes in use, and their memory
+        self._taped: WeakKeyDictionary[Tape | native.WaveTapes, int] = WeakKeyDictionary()   # in use, and their memory
+        self._tape_token = self.kernel.tape_bytes(1)
         self._memory: list[Tensor] = []                          # per slot, for its own tokens if it has no tape
         self._homes: list[Home] = []                             # per slot, of its start
         self._spans = np.zeros((0, native.SPAN), dtype=np.int64)
@@ -373,20 +375,17 @@ class NativeCache:
     def wave(
         self, prompts: Sequence[Sequence[int]], attempts: Sequence[Sequence[int]], limits: list[int],
         places: Sequence[Place], temperature: float, ends: ndarray,
-    ) -> tuple[ndarray, ndarray, ndarray, list[Tape]] | None:
-        """Answers to prompts, each group on a tape: (R, W) ids and log-probs, (R,) counts, and the tapes.
-
-        None if the tapes do not fit. A row whose logits were not finite ends in an id that is not a token.
-        """
-        own = [max(k - 1, 1) for k in limits]
-        sizes = [
-            self.kernel.tape_bytes(len(p) + len(a) * k) for p, a, k in zip(prompts, attempts, own, strict=True)
-        ]
-        if sum(self._taped.values()) + sum(sizes) > self.tape_bytes:
+    ) -> tuple[ndarray, ndarray, ndarray, native.WaveTapes, Rows] | None:
+        """Answers to prompts, each group on a tape: see `native.Kernel.wave`. None if the tapes do not fit."""
+        size = sum(
+            self._tape_token * (len(p) + len(a) * max(k - 1, 1))
+            for p, a, k in zip(prompts, attempts, limits, strict=True)
+        )
+        if sum(self._taped.values()) + size > self.tape_bytes:
             return None
-        ids, logp, count, tapes = self.kernel.wave(prompts, attempts, limits, places, temperature, ends)
-        self._taped.update(zip(tapes, sizes, strict=True))
-        return ids, logp, count, tapes
+        out = self.kernel.wave(prompts, attempts, limits, places, temperature, ends)
+        self._taped[out[3]] = size
+        return out
 
     def read_again(self, starts: list[ndarray], own: list[ndarray]) -> None:
         self._read_homes(list({id(home): home for home in self._homes[: len(own)]}.values()))

@@ -19,11 +19,11 @@ from numpy import ndarray
 from torch import Tensor
 
 from isocost import chance
-from isocost.columns import Written
+from isocost.columns import WaveColumns, Written
 from isocost.errors import UserError
 from isocost.local.cache import NativeCache, open_cache
 from isocost.local.decoder import Config
-from isocost.local.native import Tape
+from isocost.local.native import Tape, WaveTapes
 from isocost.local.sampling import check
 from isocost.meter import TRAIN, Meter, payer
 from isocost.types import Cost, Place, Role, Said, Sampling, Segment, Stop
@@ -114,7 +114,9 @@ class LocalEngine:
         self.version, self.max_slots, self.cache_bytes = 0, max_slots, cache_bytes
         self.burst = min(burst, WINDOW)      # ticks without a check for new requests, at most
         self.cache = open_cache(config, body, device, kernels, threads, tape_bytes)
-        self.tapes: dict[Place, Tape] = {}   # of groups sampled entirely with the current weights, for the learner
+        self._tapes: dict[Place, Tape] = {}  # of groups sampled entirely with the current weights, for the learner
+        self._last: WaveTapes | None = None  # those of the last wave, number `_waves`
+        self._waves = 0
         self._names = {name for name, _ in self.cache.decoder.named_parameters()}
         self._is_end = np.zeros(config.vocab + 1, dtype=bool)     # the last id is not a token: see `_require_finite`
         self._is_end[list(text.ends)] = True
@@ -190,8 +192,10 @@ class LocalEngine:
         written = self.cache.wave(prompts, attempts, limits, places, sampling.temperature, self._is_end)
         if written is None:
             return None
-        tokens, logp, count, tapes = written
-        self.tapes.update(zip(places, tapes, strict=True))
+        tokens, logp, count, tapes, laid = written
+        if self._last is not None:
+            self._tapes |= self._last.each()
+        self._last, self._waves = tapes, self._waves + 1
         read, seconds = [len(p) for p in prompts], time.perf_counter() - began
         each = sum(k * len(a) for k, a in zip(read, attempts, strict=True))
         decode = int(count.sum())
@@ -200,7 +204,18 @@ class LocalEngine:
         )
         last = tokens[np.arange(rows), np.maximum(count, 1) - 1]
         self._require_finite(last)
-        return Written(tokens, logp, count, self._is_end[last], self.version)
+        return Written(tokens, logp, count, self._is_end[last], self.version, self._waves, laid)
+
+    @property
+    def tapes(self) -> dict[Place, Tape]:
+        """The tapes of groups that were sampled entirely with the current weights."""
+        if self._last is not None:
+            self._tapes, self._last = self._tapes | self._last.each(), None
+        return self._tapes
+
+    def tapes_of(self, wave: WaveColumns) -> WaveTapes | None:
+        """Those of all groups of this wave together, if they were sampled with the current weights."""
+        return self._last if wave.written.number == self._waves else None
 
     def halt(self, place: Place) -> None:
         """Return the unfinished rows and waiting requests of this wave as they are, and its later ones at once."""
@@ -227,7 +242,7 @@ class LocalEngine:
             raise ValueError(f"weights do not fit: {sorted(weights.keys() ^ self._names)}")
         self.cache.load(weights)
         self.version = version
-        self.tapes.clear()
+        self._tapes, self._last = {}, None
         for request in {id(r): r for r, _ in self._slots.owner}.values():
             request.tapes = False            # started under other weights
         if self._slots.live:
@@ -363,7 +378,7 @@ class LocalEngine:
             if request.ended == len(request.attempts) and not request.future.done():
                 if request.tapes and request.tape is not None:
                     request.tape.close([s.tokens for s in request.said if s is not None])
-                    self.tapes[request.place] = request.tape
+                    self._tapes[request.place] = request.tape
                 request.future.set_result(None)
                 self._news = True
         self._close(done)

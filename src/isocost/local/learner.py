@@ -8,6 +8,7 @@ and moments are float32, one flat vector each.
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -21,13 +22,15 @@ from numpy import ndarray
 from torch import Tensor
 
 from isocost.batch import Batch, Forward
+from isocost.columns import Columns, WaveColumns, whole
 from isocost.local.cache import NativeCache
 from isocost.local.decoder import Config, Decoder, attention, wide
 from isocost.local.engine import LocalEngine
 from isocost.local.layout import Rows, Shared, Units
-from isocost.local.native import Flat, Kernel, Tape, flatten
+from isocost.local.native import Flat, Kernel, Tape, WaveTapes, flatten
 from isocost.local.sampling import check, truncate
 from isocost.meter import Meter
+from isocost.traits import slope_form
 from isocost.types import Cost, Sampling
 from isocost.world import Weights
 
@@ -115,28 +118,40 @@ class LocalLearner:
         return self._placed(logp, entropy, spot, batch)
 
     def _forward_taped(self, batch: Batch) -> Forward | None:
-        """`forward` of groups that all lie on the sampler's tapes, as leaves of the graph; None if they do not."""
+        """`forward` of groups that all lie on the sampler's tapes, without a graph; None if they do not."""
         if self._kernel is None or batch.kept or not batch.groups:
             return None
-        tapes = self._tapes(batch)
-        found = [t for t in tapes if t is not None]
-        if len(found) < len(tapes):
-            return None
-        out = self._native().taped([g.size for g in batch.groups], found, batch)
+        columns = [g.columns for g in batch.groups]
+        wave = whole(columns) if all(isinstance(c, Columns) for c in columns) else None
+        together = self._tapes_of(wave) if wave is not None else None
+        if together is not None:
+            out = self._native().taped(together, together.rows, batch)
+        else:
+            tapes = self._tapes(batch)
+            found = [t for t in tapes if t is not None]
+            if len(found) < len(tapes):
+                return None
+            out = self._native().taped(found, np.array([g.size for g in batch.groups]), batch)
         if out is None:
             return None
         *leaves, read = out
         self._read, self.spared, self._passes = self._read + read, self.spared + read, self._passes + 1
-        return Forward(*(x.requires_grad_() for x in leaves))
+        return Forward(*leaves)
 
     def _tapes(self, batch: Batch) -> list[Tape | None]:
         """For each group the sampler's tape, if it was sampled with the learner's current weights."""
         engine = self.sampler
-        if engine is None or not engine.tapes or not isinstance(engine.cache, NativeCache):
-            return [None] * len(batch.groups)
-        if not engine.cache.holds(self._weights):
+        if engine is None or not isinstance(engine.cache, NativeCache) or not engine.cache.holds(self._weights):
             return [None] * len(batch.groups)
         return [engine.tapes.get(g.place) for g in batch.groups]
+
+    def _tapes_of(self, wave: WaveColumns) -> WaveTapes | None:
+        """The sampler's tapes of a whole wave, if it was sampled with the learner's current weights."""
+        engine = self.sampler
+        tapes = engine.tapes_of(wave) if engine is not None else None
+        if engine is None or tapes is None or not isinstance(engine.cache, NativeCache):
+            return None
+        return tapes if engine.cache.holds(self._weights) else None
 
     def _left(self, batch: Batch) -> list[Tape | None]:
         """For each row the sampler's tape of its group, if it was sampled with the learner's current weights.
@@ -212,13 +227,22 @@ class LocalLearner:
     def gradient(self, batch: Batch, loss: LossFn) -> dict[str, float]:
         """Leave the gradient of the sum of loss * weight on the parameters; uncharged. Returns `update`'s metrics."""
         self._grad.zero_()
+        sloped = slope_form(loss)
         names: list[str] = []
-        lines: list[Tensor] = []
+        lines: list[tuple[Tensor, Tensor, Tensor]] = []      # sums of the loss and of what it said, and of the mask
         for part in self._parts(batch):
             part = _moved(part, self.device)
             assert part.weight is not None
             taped = self._forward_taped(part)
             out = taped or self.forward(part)
+            known = sloped(out, part) if sloped and taped and math.isfinite(out.logp.sum().item()) else None
+            if known is not None and self._kernel is not None:
+                line, said = self._descended(known, out, part)
+                lines.append(line)
+                names = list(said)
+                continue
+            for x in (taped.logp, taped.entropy) if taped else ():
+                x.requires_grad_()
             per_token, said = loss(out, part)
             total = torch.where(part.mask, per_token * part.weight, 0.0).sum()
             total.backward()
@@ -226,10 +250,32 @@ class LocalLearner:
                 self._kernel.taped_backward(taped.logp.grad, taped.entropy.grad, self._grad)
             said = {"entropy": out.entropy, **said}
             means = torch.stack([v.detach() for v in said.values()]).where(part.mask, 0.0).sum((1, 2))
-            lines.append(torch.cat((total.detach()[None], means, part.mask.sum()[None])))
+            lines.append((total.detach(), means, part.mask.sum()))
             names = list(said)
-        loss_sum, *of_mask, count = torch.stack(lines).sum(0).tolist()
+        if len(lines) == 1:
+            loss_sum, of_mask, count = (x.tolist() for x in lines[0])
+        else:
+            rows = [torch.cat((total[None], means, masked[None])) for total, means, masked in lines]
+            loss_sum, *of_mask, count = torch.stack(rows).sum(0).tolist()
         return {"loss": loss_sum} | {k: v / max(count, 1.0) for k, v in zip(names, of_mask, strict=True)}
+
+    def _descended(
+        self, known: tuple[Tensor, dict[str, Tensor], Tensor], out: Forward, part: Batch
+    ) -> tuple[tuple[Tensor, Tensor, Tensor], dict[str, Tensor]]:
+        """The gradient of groups on tapes, from a loss with its slope; in numpy but for sums, whose order is torch's."""
+        assert self._kernel is not None and part.weight is not None
+        per_token, said, slope = known
+        mask, weight = part.mask.numpy(), part.weight.numpy()
+        weighed = torch.from_numpy(np.where(mask, per_token.numpy() * weight, np.float32(0)))
+        moved = weighed
+        if slope is not per_token:
+            moved = torch.from_numpy(np.where(mask, slope.numpy() * weight, np.float32(0)))
+        self._kernel.taped_backward(moved, None, self._grad)
+        said = {"entropy": out.entropy, **said}
+        every = np.zeros((len(said), *mask.shape), dtype=np.float32)
+        for to, x in zip(every, said.values(), strict=True):
+            np.copyto(to, x.numpy(), where=mask)
+        return (weighed.sum(), torch.from_numpy(every).sum((1, 2)), part.mask.sum()), said
 
     def weights(self) -> Flat:
         """The weights, not a copy: an update changes them."""
@@ -344,13 +390,14 @@ class LocalLearner:
 
     def _descend(self, lr: float) -> float:
         """Clip the gradient, and step if it is finite. Returns its norm before clipping."""
-        norm = torch.linalg.vector_norm(self._grad)
-        if np.isfinite(float(norm)):
-            share = (self.adam.max_norm / (norm + 1e-6)).clamp(max=1.0)
+        norm = torch.linalg.vector_norm(self._grad).item()
+        if math.isfinite(norm):
+            exact = np.float64 if self._grad.dtype == torch.float64 else np.float32     # one tensor less
+            share = exact(self.adam.max_norm) / (exact(norm) + exact(1e-6))
             if share < 1:
-                self._grad.mul_(share)
+                self._grad.mul_(float(share))
             self._step(lr)
-        return float(norm)
+        return norm
 
     def _step(self, lr: float) -> None:
         """AdamW on the whole vector."""
@@ -362,6 +409,10 @@ class LocalLearner:
         k = float(self._steps)
         if a.weight_decay:
             self._flat.mul_(1 - lr * a.weight_decay)
+        if self._kernel is not None and 1 - b1 < 0.5:      # torch sums a larger weight in another order
+            self._kernel.descend(self._flat, self._grad, (first, second), a.betas, k, a.eps, lr)
+            torch.autograd.graph.increment_version(self._flat)     # of which the version of the weights is made
+            return
         first.lerp_(self._grad, 1 - b1)
         second.mul_(b2).addcmul_(self._grad, self._grad, value=1 - b2)
         denominator = torch.sqrt(second, out=self._grad).div_((1 - b2**k) ** 0.5).add_(a.eps)    # into the gradient

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from isocost import chance, processor
 from isocost.batch import Batch
+from isocost.columns import Rows
 from isocost.local import matrix_unit, store
 from isocost.local.decoder import Config, Decoder, rotations
 from isocost.local.layout import Units
@@ -89,7 +90,7 @@ class Kernel:
         self.unit = matrix_unit.choose(library, config) if self.dtype == torch.bfloat16 else matrix_unit.VECTORS
         library.isocost_use(self._model, ctypes.c_int(self.unit))
         self._flat = torch.zeros(0)
-        self._taped: Sequence[Tape | None] = ()      # the backward pass reads them
+        self._taped: Sequence[Tape | None] | WaveTapes = ()      # the backward pass reads them
 
     def __del__(self) -> None:
         if getattr(self, "_model", None):
@@ -171,49 +172,62 @@ class Kernel:
     def wave(
         self, prompts: Sequence[Sequence[int]], attempts: Sequence[Sequence[int]], limits: Sequence[int],
         places: Sequence[Place], temperature: float, ends: ndarray,
-    ) -> tuple[ndarray, ndarray, ndarray, list[Tape]]:
+    ) -> tuple[ndarray, ndarray, ndarray, WaveTapes, Rows]:
         """Answers of up to `limits` tokens, from the first on, to each prompt, one row per attempt.
 
-        (R, W) ids and log-probs, (R,) counts, and a tape for each prompt. A row whose logits were not finite ends in
-        the id V, which is not a token; the tapes then hold prompts only.
+        (R, W) ids and log-probs, (R,) counts, a tape for each prompt, and the rows as a batch. A row whose logits were
+        not finite ends in the id V, which is not a token; the tapes then hold prompts only, and the batch is empty.
         """
-        rows = [len(a) for a in attempts]
+        rows, lengths, groups = [len(a) for a in attempts], [len(p) for p in prompts], len(prompts)
         width, count = max(limits), sum(rows)
-        sizes = np.array([[len(p) for p in prompts], rows, limits, [p.slot for p in places]], dtype=np.int64)
-        tokens = np.array([t for p in prompts for t in p], dtype=np.int64)
-        numbers = np.array([i for a in attempts for i in a], dtype=np.int64)
-        address = np.array([*chance.key(places[0]), places[0].wave, 0], dtype=np.int64)
-        ids, wrote = np.zeros((count, width), dtype=np.int64), np.zeros(count, dtype=np.int64)
-        logp, made = np.zeros((count, width), dtype=np.float32), np.zeros(len(rows), dtype=np.int64)
-        lengths, each, limit, slot = map(_address, sizes)
-        self._call.isocost_wave(
-            self._model, len(rows), lengths, _address(tokens), each, limit, slot, _address(numbers), _address(address),
-            temperature, _address(ends), width, _address(ids), _address(logp), _address(wrote), _address(made),
+        most = count * (max(lengths) + width)
+        first = places[0]
+        given = np.array([
+            *lengths, *rows, *limits, *(p.slot for p in places), *(t for p in prompts for t in p),
+            *(i for a in attempts for i in a), *chance.key(first), first.wave, 0,
+        ], dtype=np.int64)
+        prompt, who, address = 4 * groups, len(given) - 4 - count, len(given) - 4        # where they begin
+        # One piece of memory, in eights of bytes: ids, counts, tapes and the batch's integers, then what is smaller.
+        sizes = count * width, count, groups, count, most, most, most, -(-most // 8), -(-most // 2), -(-count * width // 2)
+        whole = np.empty(sum(sizes), dtype=np.int64)
+        begin = [0, *accumulate(sizes)]
+        ids, wrote, made, length, tokens, role, turn = (whole[a:b] for a, b in zip(begin, begin[1:8], strict=False))
+        mask, behaviour = whole[begin[7] : begin[8]].view(bool), whole[begin[8] : begin[9]].view(np.float32)
+        logp = whole[begin[9] :].view(np.float32)[: count * width].reshape(count, width)
+        base, at = _address(whole), _address(given)
+        where = [base + 8 * x for x in begin]
+        fields = (ctypes.c_int64 * 6)(where[4], where[5], where[6], where[3], where[7], where[8])
+        T = self._call.isocost_wave(
+            self._model, groups, at, at + 8 * prompt, at + 8 * groups, at + 16 * groups, at + 24 * groups, at + 8 * who,
+            at + 8 * address, temperature, _address(ends), width, where[0], where[9], where[1], where[2],
+            ctypes.addressof(fields),
         )
-        begin = [0, *accumulate(rows)]
-        tapes = [
-            Tape.written(self, pointer, p, (ids[a:b], wrote[a:b]))
-            for pointer, p, a, b in zip(made.tolist(), prompts, begin, begin[1:], strict=False)
-        ]
-        return ids, logp, wrote, tapes
+        ids = ids.reshape(count, width)
+        batch = [x[: count * T].reshape(count, T) for x in (tokens, mask, behaviour, role, turn)]
+        tapes = WaveTapes(self, places, prompts, given[groups : 2 * groups], made, ids, wrote)
+        return ids, logp, wrote, tapes, Rows(*batch, length)
 
-    def taped(self, rows: Sequence[int], tapes: Sequence[Tape], batch: Batch) -> tuple[Tensor, Tensor, int] | None:
+    def taped(self, tapes: Sequence[Tape] | WaveTapes, rows: ndarray, batch: Batch) -> tuple[Tensor, Tensor, int] | None:
         """(N, T) log-probs and entropies of the masked tokens, zero elsewhere, of groups that lie on these tapes.
 
-        And the number of tokens on the tapes. `rows` says how many each group has. Prepares `taped_backward`. None if
-        the rows are not those of the tapes.
+        And the number of tokens on the tapes. `rows` (groups,) says how many each has. Prepares `taped_backward`. None
+        if the rows are not those of the tapes.
         """
         logp, entropy = torch.zeros(batch.tokens.shape), torch.zeros(batch.tokens.shape)
-        numbers = np.array([rows, [t.pointer for t in tapes]], dtype=np.int64)
+        if isinstance(tapes, WaveTapes):
+            at = tapes.rows_at, tapes.pointers_at
+        else:
+            pointers = np.array([t.pointer for t in tapes])
+            at = _address(rows), _address(pointers)
         given = [
-            x.to(kind).contiguous() for x, kind in (
+            x if x.dtype == kind and x.is_contiguous() else x.to(kind).contiguous() for x, kind in (
                 (batch.tokens, torch.int64), (batch.mask, torch.bool), (batch.length, torch.int64),
                 (batch.temperature, torch.float32),
             )
         ]
         self._taped = tapes
         read = self._call.isocost_taped(
-            self._model, len(rows), _address(numbers[0]), _address(numbers[1]), *batch.tokens.shape,
+            self._model, len(rows), *at, *batch.tokens.shape,
             *(x.data_ptr() for x in given), logp.data_ptr(), entropy.data_ptr(),
         )
         return (logp, entropy, read) if read else None
@@ -225,6 +239,22 @@ class Kernel:
             self._model, logp.data_ptr(), None if entropy is None else entropy.data_ptr(), grad.data_ptr()
         )
         self._taped = ()
+
+    def descend(
+        self, flat: Tensor, grad: Tensor, moments: tuple[Tensor, Tensor], betas: tuple[float, float], steps: float,
+        eps: float, lr: float,
+    ) -> None:
+        """AdamW's step number `steps`, without decay, in place: to the bit what `LocalLearner._step` does with torch.
+
+        All vectors are (parameters,) float32; the gradient is overwritten.
+        """
+        (b1, b2), (first, second) = betas, moments
+        at = flat.data_ptr(), grad.data_ptr(), first.data_ptr(), second.data_ptr()
+        self._call.isocost_moments(*at[1:], len(flat), 1 - b1, b2, 1 - b2)
+        torch.sqrt(second, out=grad)
+        self._call.isocost_descend(
+            at[0], at[2], at[1], len(flat), (1 - b2**steps) ** 0.5, eps, -lr / (1 - b1**steps)
+        )
 
     def forward(self, units: Units, *, keep: bool, tapes: Sequence[Tape | None] = ()) -> tuple[Tensor, Tensor]:
         """Log-probs and entropies, (K,) each, of the masked tokens; `keep` makes `backward` possible.
@@ -260,7 +290,8 @@ class Tape:
     """
 
     prompt: ndarray | Sequence[int]
-    _rows: tuple[ndarray, ndarray]      # of a tape that was made with its rows: their ids, and how many each has
+    _rows: tuple[ndarray, ndarray]      # of a tape of a wave: its rows' ids, and how many each has
+    _of: WaveTapes | None = None
 
     def __init__(self, kernel: Kernel, prompt: ndarray, rows: int, own: int):
         self.prompt, self.rows, self.own = prompt, rows, own
@@ -272,13 +303,11 @@ class Tape:
         )
 
     @classmethod
-    def written(
-        cls, kernel: Kernel, pointer: int, prompt: Sequence[int], rows: tuple[ndarray, ndarray]
-    ) -> Tape:
-        """A tape that the kernel made and closed, with the (rows, W) ids and (rows,) counts that it wrote there."""
+    def written(cls, of: WaveTapes, g: int, begin: int, end: int) -> Tape:
+        """The tape of group g of a wave, which frees it."""
         tape = object.__new__(cls)
-        tape.prompt, tape.pointer, tape._rows = prompt, pointer, rows
-        tape._call, tape._model = kernel._call, kernel._model
+        tape.prompt, tape.pointer, tape._of = of.prompts[g], int(of.pointers[g]), of
+        tape._rows = of.ids[begin:end], of.wrote[begin:end]
         return tape
 
     @cached_property
@@ -298,7 +327,31 @@ class Tape:
         )
 
     def __del__(self) -> None:
-        self._call.isocost_tape_free(self._model, ctypes.c_void_p(self.pointer))
+        if self._of is None:
+            self._call.isocost_tape_free(self._model, ctypes.c_void_p(self.pointer))
+
+
+class WaveTapes:
+    """The tapes of all groups of a wave, made and closed by the kernel, which also frees them together."""
+
+    def __init__(
+        self, kernel: Kernel, places: Sequence[Place], prompts: Sequence[Sequence[int]], rows: ndarray, pointers: ndarray,
+        ids: ndarray, wrote: ndarray,
+    ):
+        self.places, self.prompts, self.rows, self.pointers, self.ids, self.wrote = (
+            places, prompts, rows, pointers, ids, wrote
+        )
+        self.rows_at, self.pointers_at = _address(rows), _address(pointers)
+        self._call, self._model = kernel._call, kernel._model
+
+    def each(self) -> dict[Place, Tape]:
+        """One by one."""
+        begin = [0, *accumulate(self.rows.tolist())]
+        cuts = zip(self.places, begin, begin[1:], strict=False)
+        return {place: Tape.written(self, g, a, b) for g, (place, a, b) in enumerate(cuts)}
+
+    def __del__(self) -> None:
+        self._call.isocost_tapes_free(self._model, len(self.pointers), self.pointers_at)
 
 
 def _at(x: ndarray) -> ctypes.c_void_p:
@@ -385,9 +438,12 @@ def _loaded(code: bytes) -> Any:
     library.isocost_tape.restype = ctypes.c_void_p
     library.isocost_tape_bytes.restype = ctypes.c_int64
     at, whole = ctypes.c_void_p, ctypes.c_int64
-    library.isocost_wave.argtypes = [at, whole, *[at] * 7, ctypes.c_float, at, whole, *[at] * 4]
+    library.isocost_wave.argtypes = [at, whole, *[at] * 7, ctypes.c_float, at, whole, *[at] * 5]
+    library.isocost_tapes_free.argtypes = [at, whole, at]
     library.isocost_taped.argtypes = [at, whole, at, at, whole, whole, *[at] * 6]
     library.isocost_taped_backward.argtypes = [at] * 4
+    library.isocost_moments.argtypes = [*[at] * 3, whole, *[ctypes.c_float] * 3]
+    library.isocost_descend.argtypes = [*[at] * 3, whole, *[ctypes.c_float] * 3]
     return library
 
 

@@ -58,7 +58,7 @@ def choose(
     begun = epoch = 0
     while len(out) < count:
         steps = bisect_right(closed, begun)      # closed when this epoch began
-        turn = order(ledger.seed, epoch, size).tolist()
+        turn = order(ledger.seed, epoch, size)
         left = [pool[i] for i in turn if since.get(pool[i].id, steps + 1) > steps] or [pool[i] for i in turn]
         out += left[max(ledger.drawn + len(out) - begun, 0) :][: count - len(out)]
         begun, epoch = begun + len(left), epoch + 1

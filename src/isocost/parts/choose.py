@@ -10,13 +10,14 @@ import numpy as np
 from numpy import ndarray
 
 from isocost import chance
-from isocost.traits import exported
+from isocost.traits import addressed, exported
 from isocost.types import Problem
 
 if TYPE_CHECKING:
     from isocost.ledger import Ledger
 
 
+@addressed
 @exported()
 def uniform(pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.Generator) -> list[Problem]:
     """Every problem once per epoch, in a random order for each epoch.
@@ -24,14 +25,17 @@ def uniform(pool: Sequence[Problem], ledger: Ledger, count: int, rng: np.random.
     The order is addressed by (seed, epoch), and the position in it by the number of problems drawn. A resumed run, and
     one that drops or refills groups, therefore continues where it was. A wave may span two epochs. `rng` is not used.
     """
-    places = range(ledger.drawn, ledger.drawn + count)
-    return [pool[order(ledger.seed, at // len(pool), len(pool))[at % len(pool)]] for at in places]
+    size, out = len(pool), []
+    for at in range(ledger.drawn, ledger.drawn + count):
+        epoch, place = divmod(at, size)
+        out.append(pool[order(ledger.seed, epoch, size)[place]])
+    return out
 
 
 @lru_cache(maxsize=8)
-def order(seed: int, epoch: int, size: int) -> np.ndarray:
-    """(size,) the order of the problems of an epoch."""
-    return chance.generator(seed, chance.Purpose.CHOOSE, epoch).permutation(size)
+def order(seed: int, epoch: int, size: int) -> list[int]:
+    """The order of the problems of an epoch."""
+    return chance.generator(seed, chance.Purpose.CHOOSE, epoch).permutation(size).tolist()
 
 
 def first(pool: Sequence[Problem], order: ndarray, count: int) -> list[Problem]:

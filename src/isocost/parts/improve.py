@@ -91,7 +91,7 @@ def with_old(batch: Batch, world: World, *, updates: int) -> Batch:
     One update on fresh rollouts needs none: the current forward pass, detached, is the same. Otherwise rows of this
     step are scored (and charged); older rows use the sampler's log-probs.
     """
-    if updates == 1 and not bool((batch.age > 0).any()):
+    if updates == 1 and not bool(batch.age.any()):      # no age is below 0
         return batch
     aged = batch.age[batch.rollout] > 0
     old, fresh = batch.logp, torch.nonzero(~aged)[:, 0]

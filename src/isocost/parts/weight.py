@@ -7,10 +7,12 @@ advantage do count: with k of m groups uniform, and rollouts of one length, ever
 
 from __future__ import annotations
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from isocost.batch import Batch
-from isocost.ops import lengths, spread
+from isocost.ops import lengths, plain, spread
 from isocost.traits import exported
 
 
@@ -24,6 +26,10 @@ def token_mean(batch: Batch) -> Tensor:
 def rollout_mean(batch: Batch) -> Tensor:
     """Every rollout has equal weight, shared by its tokens: 1 / (R |y|). -> (N, T)"""
     length = lengths(batch)
+    if plain(length):
+        each = length.numpy()
+        share = 1 / np.maximum(each, 1) / each.dtype.type(max(np.count_nonzero(each > 0), 1))
+        return spread(torch.from_numpy(share), batch)
     return spread(1 / length.clamp(min=1), batch) / count(length)
 
 

@@ -119,8 +119,9 @@ class Stream:
         self.path = path
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
 
-    def write(self, *lines: Mapping[str, Any] | list[Any]) -> None:
-        data = "".join([jsonfile.line(x) + "\n" for x in lines]).encode()
+    def write(self, *lines: Mapping[str, Any] | list[Any] | str) -> None:
+        """Append lines; a text is a line of JSON already."""
+        data = "".join([f"{x if isinstance(x, str) else jsonfile.line(x)}\n" for x in lines]).encode()
         while data:
             data = data[os.write(self._file, data) :]
 

@@ -288,6 +288,8 @@ class _Run:
         self.world, self.ledger = opened.world, Ledger(seed=job.seed)
         self.points = sorted(p for p in job.points if p > 0)
         self.measured = 0  # number of evaluations, including that of the base
+        # Step and rollouts of the last evaluation: with stale waves, the last steps add no rollouts.
+        self.evaluated: tuple[int, float] = (-1, -1)
         self.peak = 0  # MB of memory
         self.base: list[float | None] | None = None  # its pass rate per held-out problem
         self.seconds, self.began = 0.0, time.perf_counter()
@@ -331,7 +333,7 @@ class _Run:
                     self._save()
         self._journal()
         now = (self.ledger.step, self.ledger.spent.rollouts)
-        if end.reason in ("spent", "starved") and self._last_evaluated() < now:
+        if end.reason in ("spent", "starved") and self.evaluated < now:
             await self._evaluate()
 
     def _request_stop(self, signum: int) -> None:
@@ -350,7 +352,7 @@ class _Run:
         self.on_step(step.line)
 
     def _journal(self) -> None:
-        self.record.write("journal.jsonl", *self.ledger.fresh)
+        self.record.write("journal.jsonl", *(line.json() or line.data for line in self.ledger.fresh))
         self.ledger.fresh.clear()
 
     def _clock(self) -> None:
@@ -370,8 +372,8 @@ class _Run:
         }
 
     def _peak_memory(self) -> int:
-        """Peak memory in MB, read every 16th step: a system call that takes half a millisecond in some sandboxes."""
-        if not self.peak or self.ledger.step % 16 == 0:
+        """Peak memory in MB, read every 128th step: a system call that takes a millisecond in some sandboxes."""
+        if not self.peak or self.ledger.step % 128 == 0:
             self.peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         return self.peak
 
@@ -403,7 +405,7 @@ class _Run:
         self.record.write("metrics.jsonl", line)
         if found.groups:
             self.record.write("samples.jsonl", *samples(found.groups[:4], self.ledger.step))
-        self.measured += 1
+        self.measured, self.evaluated = self.measured + 1, (self.ledger.step, spent)
         self.points = [p for p in self.points if p > spent]
         self.on_step(line)
 
@@ -417,11 +419,6 @@ class _Run:
         return bool(every and self.ledger.step % every == 0) or bool(
             seconds and time.perf_counter() - self.saved >= seconds
         )
-
-    def _last_evaluated(self) -> tuple[int, float]:
-        """Step and rollouts of the last evaluation: with stale waves, the last steps add no rollouts."""
-        lines = [x for x in read_lines(self.record.path / "metrics.jsonl") if "eval/select" in x]
-        return (lines[-1]["step"], lines[-1]["rollouts"]) if lines else (-1, -1)
 
     def _active(self) -> float:
         return self.seconds + time.perf_counter() - self.began
@@ -470,9 +467,10 @@ class _Run:
             setattr(self.ledger, name, value)
         self.ledger.kept.update(shelf.kept(state, self.world.problems))
         self.ledger.spent = self.world.meter.of()
-        steps = (x for x in read_lines(self.record.path / "metrics.jsonl") if "reward" in x)
-        self.ledger.steps = list(map(as_measured, steps))
-        self.points = [p for p in self.points if p > self._last_evaluated()[1]]
+        lines = read_lines(self.record.path / "metrics.jsonl")
+        self.ledger.steps = [as_measured(x) for x in lines if "reward" in x]
+        self.evaluated = next(((x["step"], x["rollouts"]) for x in reversed(lines) if "eval/select" in x), (-1, -1))
+        self.points = [p for p in self.points if p > self.evaluated[1]]
         self.measured, self.seconds, self.base = state["measured"], state["seconds"], state.get("base")
         self.record.pay_since(state["step"])
 

@@ -58,8 +58,8 @@ static inline Look look(const Shape& s, const Token& t, int layer, int head, con
     if (read) scores<P>(q, keys_of<T>(t.before, s, t.before_room, layer, head), read, D, p);
     scores<P>(q, keys_of<T>(t.own, s, t.room, layer, head), own, D, p + from);
     const float never = -std::numeric_limits<float>::infinity();
-    for (int j = read; j < from; j++) p[j] = never;
-    for (int j = from + own; j < end; j++) p[j] = never;
+    if (read < from) put(p + from - L, below(get(p + from - L), read - from + L, never));
+    if (from + own < end) put(p + end - L, below(get(p + end - L), from + own - end + L, never));
     V top = all(never);
     for (int j = 0; j < end; j += L) top = larger(top, get(p + j));
     V high = all(most(top)), total{};

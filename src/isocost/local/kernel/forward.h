@@ -39,10 +39,11 @@ template <class P> static void layers(const Model& m, Arena& arena, const Token*
                 for (int h = 0; h < s.heads + s.kv_heads; h++)
                     norm(from + h * D, m.flat + (h < s.heads ? b.q_norm : b.k_norm), D, m.eps, from + h * D);
             const float *c = &m.turn_c[(long)t[i].position * D], *z = &m.turn_s[(long)t[i].position * D];
-            for (int n = 0; n < Q + KV; n += L) {
-                V v = get(from + n);
-                put(to + n, v * get(c + n % D) + swap(v) * get(z + n % D));
-            }
+            for (int n = 0; n < Q + KV; n += D)
+                for (int d = 0; d < D; d += L) {
+                    V v = get(from + n + d);
+                    put(to + n + d, v * get(c + d) + swap(v) * get(z + d));
+                }
             for (int n = Q + KV; n < W; n += L) put(to + n, get(from + n));
             remember<P>(s, t[i], l, to + Q, to + Q + KV);
         }

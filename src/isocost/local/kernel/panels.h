@@ -24,9 +24,18 @@ struct Panels {
                     for (int j = 0; j < NR; j++) to[(size_t)k * NR + j] = word(from + (long)k * P::per * sk + j);
                 continue;
             }
+            int upto = 0;                                  // of K: rows of whole vectors along it are turned
+            if (P::per == 1 && sk == 1 && column(p, L - 1) < N && column(p, NR - 1) < N) upto = K / L * L;
+            for (int k = 0; k < upto; k += L)
+                for (int j = 0; j < NR; j += L) {
+                    V rows[L];
+                    for (int i = 0; i < L; i++) rows[i] = get(w + column(p, j + i) * sn + k);
+                    transpose(rows);
+                    for (int i = 0; i < L; i++) put((float*)to + (size_t)(k + i) * NR + j, rows[i]);
+                }
             for (int j = 0; j < NR; j++) {
                 long n = column(p, j);
-                for (int k = 0; k < K; k++)
+                for (int k = upto; k < K; k++)
                     to[(size_t)k * NR + j] = n < N ? word(w + n * sn + (long)k * P::per * sk) : 0;
             }
         }

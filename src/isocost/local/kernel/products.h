@@ -113,8 +113,18 @@ static void product(const uint32_t* A, long ri, long rk, int M, const uint32_t* 
     for (int n = 0; n < N; n += NR, panel += bn) {
         auto here = [&](int i, V x, V y) { end(m + i, n, x, y); };
         for (m = 0; m + MR <= M && M - m != 16; m += MR) tile<P, MR>(row(m), ri, rk, panel, bk, K, here);
-        if constexpr (MR > 8)
-            for (; m + 8 <= M; m += 8) tile<P, 8>(row(m), ri, rk, panel, bk, K, here);  // 16 rows are two of these
+        if constexpr (MR > 8) {
+            for (; m + 8 <= M; m += 8) {                    // 16 rows are two of eight
+                if (M - m == 10 || M - m == 11) {
+                    if (M - m == 10) tile<P, 10>(row(m), ri, rk, panel, bk, K, here);
+                    else tile<P, 11>(row(m), ri, rk, panel, bk, K, here);
+                    m = M;
+                    break;
+                }
+                tile<P, 8>(row(m), ri, rk, panel, bk, K, here);
+            }
+            if (m + 6 <= M) tile<P, 6>(row(m), ri, rk, panel, bk, K, here), m += 6;
+        }
         for (; m + 4 <= M; m += 4) tile<P, 4>(row(m), ri, rk, panel, bk, K, here);
         if (m + 2 <= M) tile<P, 2>(row(m), ri, rk, panel, bk, K, here), m += 2;
     }

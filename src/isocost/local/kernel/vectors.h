@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #ifdef __AVX512F__
 #include <immintrin.h>
@@ -63,10 +64,29 @@ static inline float sum(V v) {  // by quarters of 4 lanes, so that it is a few i
     return (q[0] + q[2]) + (q[1] + q[3]);
 }
 static inline float most(V v) {
-    float m = v[0];
-    for (int i = 1; i < L; i++) m = std::max(m, v[i]);
-    return m;
+    float s[L];
+    put(s, v);
+    Q4 q = *(Q4*)s;
+    for (int i = 4; i < L; i += 4) q = *(Q4*)(s + i) > q ? *(Q4*)(s + i) : q;
+    return std::max(std::max(q[0], q[2]), std::max(q[1], q[3]));
 }
+static inline V below(V v, int count, float other) {         // the first `count` lanes of v, and `other` in the rest
+    static constexpr int32_t each[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return *(const I*)each < count ? v : all(other);
+}
+
+// L rows of L become L columns: in each step, blocks of `s` lanes change places across the diagonal.
+template <int s, size_t... lane> static inline void exchange(V* rows, std::index_sequence<lane...>) {
+#pragma GCC unroll 16
+    for (int i = 0; i < L; i++) {
+        if (i & s) continue;
+        V a = rows[i], b = rows[i + s];
+        rows[i] = __builtin_shufflevector(a, b, (lane & s ? L + lane - s : lane)...);
+        rows[i + s] = __builtin_shufflevector(a, b, (lane & s ? L + lane : lane + s)...);
+    }
+    if constexpr (s > 1) exchange<s / 2>(rows, std::index_sequence<lane...>());
+}
+static inline void transpose(V* rows) { exchange<L / 2>(rows, std::make_index_sequence<L>()); }
 static inline V larger(V a, V b) { return a > b ? a : b; }
 
 // e^x to about one unit in the last place, 0 below -87 (Cephes' polynomial).

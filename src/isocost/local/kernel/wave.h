@@ -56,16 +56,42 @@ static bool lay_out(Model* m, int64_t groups, const int64_t* rows, const int64_t
     return row == N;
 }
 
+// A batch of rows, each a prompt and what was written after it, in the fields of `isocost.columns.Rows`.
+struct Rows {
+    int64_t *tokens, *role, *turn, *length;
+    uint8_t* mask;
+    float* logp;
+};
+
+// Fill them, from ids and log-probs that are `width` apart, and return T.
+static int64_t put_rows(const Rows& to, int64_t groups, const int64_t* lengths, const int64_t* prompts,
+                        const int64_t* rows, const int64_t* ids, const float* logp, const int64_t* wrote,
+                        int64_t width) {
+    int64_t T = 0;
+    for (int64_t g = 0, i = 0; g < groups; g++)
+        for (int64_t r = 0; r < rows[g]; r++, i++) T = std::max(T, to.length[i] = lengths[g] + wrote[i]);
+    for (int64_t g = 0, i = 0; g < groups; prompts += lengths[g++])
+        for (int64_t r = 0; r < rows[g]; r++, i++, ids += width, logp += width)
+            for (int64_t t = 0, at = i * T; t < T; t++, at++) {
+                int64_t k = t - lengths[g];
+                bool own = k >= 0 && k < wrote[i];
+                to.tokens[at] = own ? ids[k] : k < 0 ? prompts[t] : 0, to.logp[at] = own ? logp[k] : 0.0f;
+                to.mask[at] = to.role[at] = own, to.turn[at] = own - 1;
+            }
+    return T;
+}
+
 extern "C" {
 
 // Write the answers of a wave from their first token on. Group g has a prompt of lengths[g] tokens and rows[g] rows of up
 // to limit[g] tokens each; row i is attempts[i], with its random numbers at (key, wave, slots[g], attempt, turn), the
-// words of `address`. ids and logp are (all rows, width); wrote[i] says how many. `tapes` gets a tape for each group. False
-// if the logits of a row were not finite; the tapes are then empty.
+// words of `address`. ids and logp are (all rows, width); wrote[i] says how many. `tapes` gets a tape for each group.
+// Returns T, the longest row's tokens with its prompt, and lays all rows out as a batch, (all rows, T) each: see `put_rows`.
+// 0 if the logits of a row were not finite; the tapes are then empty.
 int isocost_wave(Model* m, int64_t groups, const int64_t* lengths, const int64_t* prompts, const int64_t* rows,
                  const int64_t* limit, const int64_t* slots, const int64_t* attempts, const int64_t* address,
                  float temperature, const uint8_t* ends, int64_t width, int64_t* ids, float* logp, int64_t* wrote,
-                 int64_t* tapes) {
+                 int64_t* tapes, const Rows* batch) {
     int H = m->s.hidden, V_ = m->s.vocab;
     std::vector<Span> starts(groups), spans;
     std::vector<int64_t> where, left, first, own(groups);
@@ -125,6 +151,7 @@ int isocost_wave(Model* m, int64_t groups, const int64_t* lengths, const int64_t
         }
     }
     std::vector<int64_t> counts, read;
+    int64_t T = bad ? 0 : put_rows(*batch, groups, lengths, prompts, rows, ids, logp, wrote, width);
     for (int64_t g = 0, i = 0; g < groups; prompts += lengths[g++]) {
         counts.assign(1, lengths[g]), read.assign(prompts, prompts + lengths[g]);
         for (int64_t r = 0; r < rows[g]; r++, i++) {
@@ -133,7 +160,13 @@ int isocost_wave(Model* m, int64_t groups, const int64_t* lengths, const int64_t
         }
         isocost_tape_close(m, (Tape*)tapes[g], rows[g], own[g], counts.data(), read.data());
     }
-    return !bad;
+    return (int)T;
+}
+
+void isocost_tapes_free(Model* m, int64_t count, const int64_t* tapes) {
+    for (int64_t k = 0; k < count; k++) m->spare.emplace_back((Tape*)tapes[k]);
+    m->users -= (int)count - 1;
+    isocost_close(m);
 }
 
 // The learner's forward pass over groups that the sampler left on tapes, (N, T) each; positions that are not masked stay

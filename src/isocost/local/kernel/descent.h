@@ -1,0 +1,22 @@
+// AdamW's two passes over the whole vector, to the bit what `LocalLearner._step` does with torch: `lerp` and `addcmul` are
+// fused multiply-adds. Nothing else here is a product that is added to something, which the compiler could fuse.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+extern "C" {
+
+void isocost_moments(const float* grad, float* first, float* second, int64_t size, float one, float b2, float two) {
+    for (int64_t i = 0; i < size; i++) {
+        float g = grad[i], m = first[i], v = second[i];
+        first[i] = std::fma(one, g - m, m);
+        second[i] = std::fma(two * g, g, v * b2);
+    }
+}
+
+// `spread` is the root of the second moments, which torch computes: its last bit is that of the library that torch uses.
+void isocost_descend(float* p, const float* first, const float* spread, int64_t size, float root, float eps, float rate) {
+    for (int64_t i = 0; i < size; i++) p[i] += rate * first[i] / (spread[i] / root + eps);
+}
+}
