@@ -24,6 +24,7 @@ from isocost.steps.settle import trainer_of
 from isocost.steps.trainer import profile_trainer
 from isocost.trainers import driven, trl
 from isocost.trainers.command import Sizes
+from isocost.trainers.drive import Begin
 from isocost.trainers.stitch import Columns, attempts_of, stitch
 from isocost.worlds.setting import Setting
 
@@ -392,7 +393,7 @@ def test_the_states_of_a_trl_attempt_are_those_that_it_adds_or_changes(tmp_path)
     state("checkpoint-4", 4)
     state("", 6)
     sizes = Sizes("a", n=2, B=2, C=32, lr=0.1, warmup=0, seed=1, points=(16, 32))
-    _, _, kept = trl.prepared(sizes, tmp_path / "trainer", attempt)
+    kept = trl.prepared(Begin(sizes, tmp_path / "trainer", attempt)).kept
     assert trl.logged(Path(), attempt, kept, []) == []
     state("checkpoint-8", 8)
     assert trl.logged(Path(), attempt, kept, []) == rows(8)[4:]

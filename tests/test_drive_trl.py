@@ -17,6 +17,7 @@ from isocost.steps.folder import found
 from isocost.steps.settle import trainer_of
 from isocost.trainers import trl
 from isocost.trainers.command import Sizes
+from isocost.trainers.drive import Begin
 from isocost.worlds.setting import Setting
 from test_drive import killer, lines
 from test_export import trl_python
@@ -50,10 +51,10 @@ def run(tmp_path):
 
 
 def launched(out, attempt):
-    values, options, kept = trl.prepared(SIZES, out, attempt)
+    made = trl.prepared(Begin(SIZES, out, attempt))
     (attempt / "launch.json").write_text("{}")
     os.utime(attempt / "launch.json", (1, 1))
-    return values, options, kept
+    return made.values, made.options, made.kept
 
 
 def test_a_configuration_is_trls_own(run):
@@ -74,7 +75,7 @@ def test_it_continues_from_the_last_whole_checkpoint(run):
     values, _, kept = launched(out, attempt)
     assert f'resume_from_checkpoint: "{out / "checkpoint-8"}"' in Path(values["config"]).read_text()
     assert kept == {"prefix": len(lines), "resumed": 8}
-    assert [p.name for p in out.glob("*16*")] == ["incomplete-checkpoint-16-0"]
+    assert [p.name for p in out.glob("*16*")] == ["passed-over-checkpoint-16-0"]
 
 
 def test_the_log_is_the_checkpoints_history_and_behind_it_what_was_printed(run):

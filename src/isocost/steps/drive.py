@@ -118,7 +118,7 @@ class _Run:
         """Write the record anew if the log has grown."""
         run = self.driven
         files = (run.log(int(self.attempt.name)), self.attempt / OUTPUT)
-        marks = (*(f.stat().st_size if f.exists() else 0 for f in files), len(list(run.out.glob("checkpoint-*"))))
+        marks = (*map(_size, files), len(list(run.out.glob("checkpoint-*"))))
         if marks == self.marks:
             return
         self.marks, before = marks, self.seen.lines if self.seen else 0
@@ -127,6 +127,12 @@ class _Run:
             self.changed = now
         if self.seen.evaluated:
             run.write(self.seen, self.asked, self.more)
+
+
+def _size(path: Path) -> int:
+    """Bytes of a log, which is a file or a folder of files."""
+    found = [p for p in path.rglob("*") if p.is_file()] if path.is_dir() else [path] if path.exists() else []
+    return sum(p.stat().st_size for p in found)
 
 
 class _Drive:
@@ -201,7 +207,7 @@ class _Drive:
         if run.stopped:
             if now - run.stopped > GRACE:
                 self.launcher.stop(run.attempt, now=True)
-        elif run.seen and not trainer.ends and not run.driven.missing(run.seen):
+        elif run.seen and not run.driven.ends and not run.driven.missing(run.seen):
             self.stop(run, now, "")
         elif now - run.changed > 60 * trainer.stall:
             self.stop(run, now, f"it logged nothing for {trainer.stall:g} minutes and was stopped")

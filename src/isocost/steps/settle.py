@@ -22,8 +22,7 @@ def trainer_of(
     Raises:
         UserError: for an unknown trainer or word in braces, and for a command that lacks one that it needs.
     """
-    kinds = {name: kind.command for name, kind in KINDS.items()}
-    return parsed(text, Path.cwd(), kinds, metrics=metrics, columns=columns, stall=stall or STALL)
+    return parsed(text, Path.cwd(), list(KINDS), metrics=metrics, columns=columns, stall=stall or STALL)
 
 
 def settle(home: Home, trainer: str | None, site: Site) -> None:

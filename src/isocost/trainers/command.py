@@ -82,10 +82,10 @@ class Trainer:
 
 
 def parsed(
-    text: str, cwd: Path, kinds: Mapping[str, str], *, metrics: str | None = None,
+    text: str, cwd: Path, kinds: Sequence[str], *, metrics: str | None = None,
     columns: Mapping[str, str] | None = None, stall: float = STALL,
 ) -> Trainer:
-    """The trainer of `--trainer KIND: COMMAND`. `kinds` are names of trainers and their default commands (may be "").
+    """The trainer of `--trainer KIND: COMMAND`. `kinds` are the names of trainers.
 
     Raises UserError for an unknown kind, no command, an unknown word in braces, or one that is needed and lacks.
     """
@@ -94,7 +94,6 @@ def parsed(
     if kind not in kinds:
         hint = f": write --trainer {shlex.quote('cmd: ' + text)}" if re.search(r"[ /{]", text) else ""
         raise UserError(f"--trainer {text!r}: {kind!r} is no trainer; expected one of {known}{hint}")
-    command = command or kinds[kind]
     if not command:
         raise UserError(f"--trainer {text!r} has no command: write it behind {kind}:, such as "
                         f"'{kind}: python train.py --n {{n}} --groups {{B}} --lr {{lr}} --seed {{seed}} --out {{out}}'")
