@@ -240,7 +240,7 @@ def test_a_log_that_disagrees_with_what_was_asked_for_is_refused(tmp_path):
     ("cmd: t {n} {B} {lr} {seed} {out} {rank}", r"\{rank\} is unknown; expected one of \{n\}, \{B\}"),
     ("cmd: t {n} {B} {lr} {out}", r"the command has no \{seed\} \(seed\)"),
     ("cmd: t {n} {lr} {seed} {out}", r"has no \{B\} or \{nB\} \(problems per update\)"),
-    ("python train.py --n {n}", r"is no trainer; expected one of cmd, trl: write --trainer 'cmd: python"),
+    ("python train.py --n {n}", r"is no trainer; expected one of cmd, trl, verl, .*: write --trainer 'cmd: python"),
     ("cmd:", "has no command"),
     ("cmd: t 'x {n}", "cannot be split into words"),
     ("cmd: t {config}", r"\{config\} and \{options\} are for trainers that isocost writes"),

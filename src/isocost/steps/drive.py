@@ -80,7 +80,8 @@ class _Run:
         sizes = Sizes(job.name, job.n, job.B, int(job.budget["rollouts"]), job.lr, job.warmup, job.seed,
                       tuple(int(p) for p in job.points))
         held_out = home.setting.held_out
-        asked = asked_of(sizes, job.setting.model, job.setting.data, home.asked.get("scale"))
+        known = home.asked
+        asked = asked_of(sizes, job.setting.model, job.setting.data, known.get("scale"), known.get("base"))
         more = {"purpose": job.purpose, "multiplier": job.multiplier, "seal": job.seal,
                 "problems": {"spec": job.setting.data, "select": int(held_out), "audit": 0},
                 "job": {"setting": {"samples": job.setting.samples}}}

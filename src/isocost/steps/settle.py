@@ -22,7 +22,8 @@ def trainer_of(
     Raises:
         UserError: for an unknown trainer or word in braces, and for a command that lacks one that it needs.
     """
-    return parsed(text, Path.cwd(), list(KINDS), metrics=metrics, columns=columns, stall=stall or STALL)
+    kinds = {name: drive.words for name, drive in KINDS.items()}
+    return parsed(text, Path.cwd(), kinds, metrics=metrics, columns=columns, stall=stall or STALL)
 
 
 def settle(home: Home, trainer: str | None, site: Site) -> None:

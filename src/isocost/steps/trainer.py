@@ -26,6 +26,8 @@ from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import Home, check, found, writes
 from isocost.steps.trainer_profile import TrainerProfile
 from isocost.trainers.command import Trainer
+from isocost.trainers.driven import KINDS
+from isocost.types import Cost
 from isocost.worlds.setting import Setting
 
 PROFILED = 4        # updates of the first run
@@ -33,6 +35,7 @@ GROUPS = 8          # problems of each of its updates
 HELD_OUT = 256      # held-out problems, where it is not said how many
 STATED = "the number of held-out problems"     # that the log lacks, and the user states
 NAME = "profile"    # of the first run, and of its folder in the study
+BASE = "base"       # of the run that measures the base, where one is needed
 
 
 @writes(new=True)
@@ -76,15 +79,37 @@ def profile_trainer(
     rate = lr or starting_rule(parameters).at(COMMON * groups)
     if not home.has("trainer.json"):
         with home.phase("profile"):
-            home.write("trainer.json", _first(home, setting, rate, groups, parameters, held_out, observer))
+            before = _base(home, setting, groups, observer)
+            home.write("trainer.json", _first(home, setting, rate, groups, parameters, held_out, before, observer))
     return TrainerProfile.of(home.read("trainer.json", "profile"), out)
+
+
+def _base(home: Home, setting: Setting, groups: int, observer: Observer) -> Cost:
+    """Measure the base's reward, for a trainer that does not evaluate before its first update; returns the cost.
+
+    One update at a learning rate of 0 leaves the policy as it was, and the evaluation after it is of the base. The
+    reward is kept in study.json for all runs.
+    """
+    trainer = home.trainer
+    assert trainer is not None
+    if KINDS[trainer.kind].base:
+        return Cost()
+    C = COMMON * groups
+    seed = run_seed(home.asked["seed"], "pilot", 0)
+    job = Job(BASE, setting, trainer.kind, seed, {"rollouts": C}, COMMON, groups, 0.0, points=(C,), purpose=NAME)
+    if "base" not in home.asked:
+        drive_jobs(home, [job], "the base, at a learning rate of 0", observer, 1, home.path)
+        reward = next(x["eval/select"] for x in read_lines(home.path / BASE / "metrics.jsonl") if "eval/select" in x)
+        low, high = home.asked.get("scale") or (0.0, 1.0)
+        home.write("study.json", home.asked | {"base": low + reward * (high - low)})
+    return Cost.of(read_json(home.path / BASE / "end.json")["bill"]["train"])
 
 
 def _first(
     home: Home, setting: Setting, lr: float, groups: int, parameters: float | None, held_out: int | None,
-    observer: Observer,
+    before: Cost, observer: Observer,
 ) -> dict[str, Any]:
-    """The data of trainer.json, from a run of a few updates."""
+    """The data of trainer.json, from a run of a few updates; `before` was spent to measure the base."""
     trainer = home.trainer
     assert trainer is not None
     C = PROFILED * COMMON * groups
@@ -97,7 +122,7 @@ def _first(
     if held_out is None:
         missing.append(f"the number of held-out problems (--held-out): {HELD_OUT} are assumed")
     lengths = [line[LENGTH] for line in read_lines(folder / "metrics.jsonl") if line.get(LENGTH) is not None]
-    bill = end["bill"]["train"]
+    bill = {k: v for k, v in (before + Cost.of(end["bill"]["train"])).data().items() if v}
     return {
         "command": trainer.command, "base": float(curve.select[0]), "end": float(curve.select[-1]),
         "updates": PROFILED, "at": {"n": COMMON, "B": groups, "nB": COMMON * groups, "lr": lr},

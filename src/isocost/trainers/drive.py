@@ -1,13 +1,14 @@
 """How runs of a trainer are driven: what the file of a trainer here gives as its `DRIVE`, and what several share.
 
-A trainer's process is told what a run is by configuration that isocost writes for every attempt. What the attempt has
-logged is read while it trains. Both are functions of the trainer's own file.
+isocost writes the configuration of every attempt of a run, and reads what the attempt has logged while it trains. Both
+are functions of the trainer's own file.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import gcd
@@ -76,7 +77,8 @@ class Setup:
 class Drive:
     """How one trainer is driven.
 
-    `prepare` writes an attempt's configuration. `rows(log, attempt's folder, launch.json, earlier rows)` are the lines
+    `prepare` writes an attempt's configuration, and `words` are those in braces that a command may take it by (one is
+    needed). `rows(log, attempt's folder, launch.json, earlier rows)` are the lines
     that an attempt has logged so far, and `names` the columns of such lines. `log` is where an attempt logs: {out},
     {folder} (the attempt's) and the other words in braces. `base` is whether it evaluates before its first update.
     `ends` is whether it ends after M updates; otherwise it is ended once its last evaluation is logged. `late` is
@@ -87,6 +89,7 @@ class Drive:
     prepare: Callable[[Begin], Setup]
     rows: Callable[[Path, Path, Mapping[str, Any], Sequence[Row]], list[Row]]
     names: Callable[[Sequence[Row]], Names]
+    words: tuple[str, ...] = ("options",)
     log: str = METRICS
     base: bool = True
     ends: bool = True
@@ -127,6 +130,22 @@ def rows_of(data: bytes, path: Path) -> list[Row]:
                             '{"step": 1, "reward": 0.5}')
         out.append(flattened(row))
     return out
+
+
+def quoted(path: Path) -> str:
+    """A path as the value of an override, which Hydra and YAML read alike."""
+    text = str(path)
+    if re.fullmatch(r"[A-Za-z0-9_./@+-]+", text):
+        return text
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def marked(file: Path) -> int:
+    """The number in the file that a trainer writes once its newest checkpoint is whole; -1 without one."""
+    try:
+        return int(file.read_text(encoding="utf-8").strip())
+    except (OSError, ValueError):
+        return -1
 
 
 def checkpoints(folder: Path, prefix: str, *holding: str) -> dict[int, Path]:

@@ -51,7 +51,7 @@ SHOWN = 1500  # characters of an attempt's last output that an error shows
 
 
 KINDS: dict[str, Drive] = {
-    "cmd": Drive(lambda begin: Setup(), appended, plain),
+    "cmd": Drive(lambda begin: Setup(), appended, plain, words=()),
     **{name: module.DRIVE for name, module in trainers.modules("DRIVE").items()},
 }
 
@@ -123,7 +123,8 @@ class DrivenRun:
         self.out.mkdir(parents=True, exist_ok=True)
         values = self.values(number_)
         log = self.log(number_)
-        log.parent.mkdir(parents=True, exist_ok=True)
+        if self.drive.log == METRICS:
+            log.parent.mkdir(parents=True, exist_ok=True)
         there = log.read_bytes() if log.is_file() else b""
         missing = frozenset(self.missing(self.seen()) if number_ else self.asked)
         made = self.drive.prepare(Begin(self.sizes, self.out, folder, missing, self.trainer.words))
@@ -259,7 +260,7 @@ class DrivenRun:
         rows = self._own(self.attempts[attempt], [])
         logged = max((at for row in rows if (at := seen.columns.updates(row)) is not None), default=0.0)
         newest = int(read_json(self.attempts[attempt + 1] / LAUNCH).get("newest") or 0)
-        return max(1, round(max(newest, logged) + self.sizes.eval_every - logged))
+        return max(1, round(newest + self.sizes.eval_every - logged))
 
     def last_output(self) -> str:
         """The end of what its last attempt printed."""

@@ -316,7 +316,7 @@ def logged(log: Path, attempt: Path, launch: Mapping[str, Any], earlier: Sequenc
     return [*rows, *(row for row in _printed(attempt / OUTPUT, int(launch["resumed"])) if row["step"] > done)]
 
 
-DRIVE = Drive(prepared, logged, lambda rows: HISTORY)
+DRIVE = Drive(prepared, logged, lambda rows: HISTORY, words=("config", "options"))
 
 
 def _states(out: Path) -> dict[str, str]:
