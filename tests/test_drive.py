@@ -18,6 +18,7 @@ from isocost.runs.launch.processes import Processes
 from isocost.runs.run import Job
 from isocost.steps import drive
 from isocost.steps.drive import drive_jobs
+from isocost.steps.early import Stops
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import found
 from isocost.steps.settle import trainer_of
@@ -414,3 +415,65 @@ def test_a_run_is_asked_to_evaluate_where_its_plan_does():
     assert sizes.values(Path("/o"), 2, Path("/o/m"))["evals"] == "80,160,240,288"
 
 
+
+# ended early --------------------------------------------------------------------------------------------------
+
+
+def flat(name="pilot-n4-s0", lr=1e-9, **more):
+    """A run that learns nothing, evaluated every 4 updates."""
+    points = tuple(16 * u for u in range(4, 161, 4))
+    return Job(name, SETTING, "cmd", 7, {"rollouts": 16 * 160}, 4, 4, lr, points=points, purpose="pilot", **more)
+
+
+def test_a_run_that_gains_nothing_is_ended_and_its_folder_says_why(tmp_path):
+    """The bill is of what was run, and a second call leaves it as it is. A run that learns is ended once it has."""
+    home = study(tmp_path / "study", command("--pause", "0.02"))
+    jobs = [flat(), flat("pilot-n4-s1", lr=0.05)]
+    ends = drive_jobs(home, jobs, "pilot", SILENT, 2, stops=Stops(worth=0.2))
+    run, learner, (stopped, _) = home.runs / "pilot-n4-s0", home.runs / "pilot-n4-s1", ends
+    assert stopped["reason"] == "stopped" and "the rest gains less than 0.2" in stopped["detail"]
+    verdict = read_json(run / "verdict.json")
+    assert verdict["word"] == "stop" and verdict["worthy"] <= 0.03 and verdict["why"] in stopped["detail"]
+    updates = max(x["step"] for x in lines(run) if "reward" in x) + 1
+    assert verdict["C"] // 16 <= updates < 160
+    assert stopped["bill"]["train"] == {"rollouts": 16 * updates, "updates": updates}
+    rewards = [x["eval/select"] for x in lines(learner) if "eval/select" in x]
+    assert rewards[-1] > rewards[0] + 0.2
+    again = drive_jobs(home, jobs, "pilot", SILENT, 2)
+    assert again == ends and len(pids(run)) == 1
+
+
+def test_a_driver_that_was_killed_after_a_verdict_ends_the_run_by_it(tmp_path, monkeypatch):
+    """The verdict is written before the process is ended."""
+    home = study(tmp_path / "study", command("--pause", "0.02"))
+    run = home.runs / "pilot-n4-s0"
+
+    def stop(self, run, now, why):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as m, pytest.raises(KeyboardInterrupt):
+        m.setattr(drive._Drive, "stop", stop)
+        drive_jobs(home, [flat()], "pilot", SILENT, 1, stops=Stops(worth=0.2))
+    assert (run / "verdict.json").exists() and not (run / "end.json").exists()
+    (end,) = drive_jobs(home, [flat()], "pilot", SILENT, 1)
+    assert end["reason"] == "stopped" and len(pids(run)) == 1
+
+
+def test_only_runs_of_a_trainer_are_ended_early(tmp_path):
+    with pytest.raises(UserError, match=r"--worth ends runs of a trainer of yours; those of .* are isocost's own"):
+        Stops(0.1).require(found(tmp_path / "s", SETTING, seed=0, method=None))
+    Stops().require(found(tmp_path / "s", SETTING, seed=0, method=None))
+
+
+# stalls -------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_stalls_is_launched_again_and_the_attempt_is_counted(tmp_path, whole):
+    """The first attempt waits after update 11 without an end, the second after update 20; nobody kills them."""
+    home = study(tmp_path / "study", halting(), stall=0.03)
+    (end,) = drive_jobs(home, [job()], "pilot", SILENT, 1)
+    run = home.runs / "pilot-n4-s0"
+    assert (run / "metrics.jsonl").read_bytes() == (whole[0] / "metrics.jsonl").read_bytes()
+    assert len(pids(run)) == 3 and not any(map(alive, pids(run)))
+    assert end["bill"]["lost"] == {"rollouts": 16 * 7, "updates": 7}
+    assert any("2 attempts ended early" in n for n in end["notes"])

@@ -33,6 +33,7 @@ from isocost.cli.options import (
     setting_options,
     site_of,
     trainer_option,
+    worth_option,
 )
 from isocost.errors import UserError
 from isocost.terminal import echo, show_log
@@ -215,6 +216,7 @@ def plan(study: Path, as_json: bool, **asked: Any) -> None:
 @launched
 @click.option("--dry-run", is_flag=True, help="list the runs and their cost")
 @trainer_option
+@worth_option
 @json_option
 @reported
 def pilot(study: Path, as_json: bool, **asked: Any) -> None:
@@ -283,13 +285,16 @@ def fit(study: Path, metric: str | None, as_json: bool) -> None:
 @click.option("--workers", type=SOME, help="with --plan: runs side by side; results do not depend on it")
 @launched
 @trainer_option
+@worth_option
+@click.option("--stop", is_flag=True, help="your own trainer: end a run that is unlikely (3 %) to reach the forecast's "
+              "lower bound; the audit then cannot tell")
 @click.option("--dry-run", is_flag=True, help="print what it would cost")
 @json_option
 @model_options
 @reported
 def train(
-    method: str | None, study: Path | None, workers: int | None, dry_run: bool, trainer: str | None, as_json: bool,
-    **asked: Any,
+    method: str | None, study: Path | None, workers: int | None, dry_run: bool, trainer: str | None, stop: bool,
+    worth: float | None, as_json: bool, **asked: Any,
 ) -> int:
     """Train: METHOD is a name (see `isocost methods`) or a .py file; or --plan STUDY. Run it again to continue."""
     from isocost.cli.printer import observer, printed
@@ -298,13 +303,15 @@ def train(
         raise UserError("name what to train: a METHOD (see `isocost methods`), or --plan STUDY")
     shown, site = observer(as_json), site_of(asked)
     if study is not None:
+        from isocost.steps.early import Stops
         from isocost.steps.train import train
 
-        done = train(study, workers=workers, dry_run=dry_run, trainer=trainer, site=site, observer=shown)
+        stops = Stops(worth, stop)
+        done = train(study, workers=workers, dry_run=dry_run, trainer=trainer, site=site, stops=stops, observer=shown)
         printed(done, shown, as_json)
         return 0
-    if trainer is not None or site.to is not None:
-        raise UserError("--trainer and --launch are for a study: `isocost train --plan STUDY`")
+    if trainer is not None or site.to is not None or stop or worth is not None:
+        raise UserError("--trainer, --launch, --stop and --worth are for a study: `isocost train --plan STUDY`")
     from isocost.steps.results import RunEnd
     from isocost.steps.single import train_one
 

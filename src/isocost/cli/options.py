@@ -184,6 +184,13 @@ def trainer_option(f: Callable) -> Callable:
     )(f)
 
 
+def worth_option(f: Callable) -> Callable:
+    """The option that ends runs of a user's trainer early."""
+    return click.option(
+        "--worth", type=SHARE, help="your own trainer: end a run once its rest is unlikely (3 %) to gain this much"
+    )(f)
+
+
 def priced(f: Callable) -> Callable:
     """The options that turn time into device-hours and money."""
     devices = click.option("--devices", type=SOME, help="devices that are paid for, by wall-clock time  [default: 1]")

@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import Interrupted, UserError
+from isocost.jsonfile import write_json
+from isocost.planner.stopping import StoppingVerdict
 from isocost.runs.files import read_json
 from isocost.runs.launch.launcher import OUTPUT, Launch, Launcher, State
 from isocost.runs.launch.launchers import launcher_of
 from isocost.runs.launch.local import STOPS, ended
 from isocost.runs.run import Job
 from isocost.runs.schema import RUN
+from isocost.steps.early import NEVER, STOPPED, VERDICT, Stops
 from isocost.steps.events import Observer
 from isocost.steps.folder import Home
 from isocost.steps.settings import workers_of
@@ -35,10 +38,11 @@ FRUITLESS = 3   # attempts in a row without progress after which a run has faile
 
 
 def drive_jobs(
-    home: Home, jobs: Sequence[Job], title: str, observer: Observer, workers: int | None, folder: Path | None = None
+    home: Home, jobs: Sequence[Job], title: str, observer: Observer, workers: int | None, folder: Path | None = None,
+    stops: Stops = NEVER,
 ) -> list[dict[str, Any]]:
     """Run the jobs of a study by its trainer, each in `folder`/name (by default the study's runs); returns what each
-    end.json says.
+    end.json says. `stops` says when a run is ended early.
 
     Raises:
         UserError: for a run that makes no progress, whose log lacks what was asked for, or disagrees with it.
@@ -53,14 +57,16 @@ def drive_jobs(
     if left := [run for run in runs if not ended(run.driven.folder)]:
         with observer.running(title, folder, jobs) as watch:
             launcher = launcher_of(str(home.asked.get("launch", "local")))
-            _Drive(launcher, workers_of(jobs[0].setting, workers), watch).all(left)
+            judge = stops.judge(home) if stops.any else None
+            _Drive(launcher, workers_of(jobs[0].setting, workers), watch, judge).all(left)
     return [read_json(run.driven.folder / "end.json") for run in runs]
 
 
 @dataclass
 class _Run:
     """One run under way. `marks` are the sizes of its files when they were read, `changed` when they last grew; `state`
-    is that of its attempt at the last look, None before the first, and `noted` when its time was noted."""
+    is that of its attempt at the last look, None before the first, and `noted` when its time was noted. `judged` is the
+    number of evaluations at the last verdict."""
 
     driven: DrivenRun
     asked: Asked
@@ -74,6 +80,7 @@ class _Run:
     fruitless: int = 0
     state: State | None = None
     noted: float = 0.0
+    judged: int = 0
 
     @staticmethod
     def of(home: Home, trainer: Trainer, job: Job, folder: Path) -> _Run:
@@ -139,8 +146,11 @@ def _size(path: Path) -> int:
 class _Drive:
     """The loop over runs."""
 
-    def __init__(self, launcher: Launcher, workers: int, watch: Callable[[], None]):
-        self.launcher, self.workers, self.watch = launcher, workers, watch
+    def __init__(
+        self, launcher: Launcher, workers: int, watch: Callable[[], None],
+        judge: Callable[[Path], StoppingVerdict | None] | None = None,
+    ):
+        self.launcher, self.workers, self.watch, self.judge = launcher, workers, watch, judge
         self.active: list[_Run] = []
         self.signalled: list[int] = []
 
@@ -203,15 +213,32 @@ class _Drive:
             self.watch_over(run, now)
 
     def watch_over(self, run: _Run, now: float) -> None:
-        """Stop a process that has logged everything, and one that logs nothing."""
+        """Stop a process that has logged everything, one that logs nothing, and one whose verdict is to stop."""
         trainer = run.driven.trainer
         if run.stopped:
             if now - run.stopped > GRACE:
                 self.launcher.stop(run.attempt, now=True)
-        elif run.seen and not run.driven.ends and not run.driven.missing(run.seen):
+        elif self.finished(run) or self.hopeless(run):
             self.stop(run, now, "")
         elif now - run.changed > 60 * trainer.stall:
             self.stop(run, now, f"it logged nothing for {trainer.stall:g} minutes and was stopped")
+
+    def finished(self, run: _Run) -> bool:
+        """Whether a process that does not end by itself has logged everything."""
+        return run.seen is not None and not run.driven.ends and not run.driven.missing(run.seen)
+
+    def hopeless(self, run: _Run) -> bool:
+        """Whether the verdict on a run is to stop; it is asked for after every evaluation, and kept in its folder."""
+        looks = len(run.seen.evaluated) if run.seen else 0
+        if self.judge is None or run.seen is None or looks < 2 or looks == run.judged:
+            return False
+        if not run.driven.missing(run.seen):
+            return False
+        run.judged = looks
+        verdict = self.judge(run.driven.folder)
+        if verdict is not None:
+            write_json(run.driven.folder / VERDICT, verdict.data())
+        return verdict is not None
 
     def stop(self, run: _Run, now: float, why: str) -> None:
         self.launcher.stop(run.attempt)
@@ -227,6 +254,10 @@ class _Drive:
             return True
         if len(seen.evaluated) > 1 and driven.log_of(seen).end == "diverged":
             driven.write(seen, run.asked, run.more, ended=f"trained by {driven.trainer.kind} in {tried}")
+            return True
+        if (driven.folder / VERDICT).exists():
+            why = read_json(driven.folder / VERDICT)["why"]
+            driven.write(seen, run.asked, run.more, ended=f"ended early: {why}", reason=STOPPED)
             return True
         return False
 

@@ -214,11 +214,13 @@ class DrivenRun:
                             "held_out=COLUMN")
         return found
 
-    def write(self, seen: Seen, asked: Asked, more: Mapping[str, Any], *, ended: str = "") -> dict[str, Any] | None:
+    def write(
+        self, seen: Seen, asked: Asked, more: Mapping[str, Any], *, ended: str = "", reason: str = ""
+    ) -> dict[str, Any] | None:
         """Write its record as far as it is: run.json, metrics.jsonl, timing.jsonl; with `ended`, end.json too.
 
-        `more` are keys of run.json; `ended` says how its attempts went. Returns end.json. Raises UserError where the
-        log disagrees with what was asked.
+        `more` are keys of run.json; `ended` says how its attempts went, and `reason` why a run was ended that had not
+        everything. Returns end.json. Raises UserError where the log disagrees with what was asked.
         """
         run = resolve(self.log_of(seen), asked)
         assert run.kind == HELD_OUT
@@ -246,6 +248,8 @@ class DrivenRun:
             notes.append(f"{counted(unseen, 'attempt')} ended while no isocost watched: of that time, what follows "
                          "the last note is not counted")
         end |= {"seconds": round(sum(float(e.get("seconds", 0)) for e in ends), 2), "bill": bill, "notes": notes}
+        if reason:
+            end |= {"reason": reason, "detail": ended}
         write_json(self.folder / "end.json", end)
         return end
 
