@@ -419,27 +419,24 @@ def test_a_run_is_asked_to_evaluate_where_its_plan_does():
 # ended early --------------------------------------------------------------------------------------------------
 
 
-def flat(name="pilot-n4-s0", lr=1e-9, **more):
+def flat():
     """A run that learns nothing, evaluated every 4 updates."""
     points = tuple(16 * u for u in range(4, 161, 4))
-    return Job(name, SETTING, "cmd", 7, {"rollouts": 16 * 160}, 4, 4, lr, points=points, purpose="pilot", **more)
+    return Job("pilot-n4-s0", SETTING, "cmd", 7, {"rollouts": 16 * 160}, 4, 4, 1e-9, points=points, purpose="pilot")
 
 
 def test_a_run_that_gains_nothing_is_ended_and_its_folder_says_why(tmp_path):
-    """The bill is of what was run, and a second call leaves it as it is. A run that learns is ended once it has."""
+    """The bill is of what was run, and a second call leaves it as it is."""
     home = study(tmp_path / "study", command("--pause", "0.02"))
-    jobs = [flat(), flat("pilot-n4-s1", lr=0.05)]
-    ends = drive_jobs(home, jobs, "pilot", SILENT, 2, stops=Stops(worth=0.2))
-    run, learner, (stopped, _) = home.runs / "pilot-n4-s0", home.runs / "pilot-n4-s1", ends
+    ends = drive_jobs(home, [flat()], "pilot", SILENT, 1, stops=Stops(worth=0.2))
+    run, (stopped,) = home.runs / "pilot-n4-s0", ends
     assert stopped["reason"] == "stopped" and "the rest gains less than 0.2" in stopped["detail"]
     verdict = read_json(run / "verdict.json")
     assert verdict["word"] == "stop" and verdict["worthy"] <= 0.03 and verdict["why"] in stopped["detail"]
     updates = max(x["step"] for x in lines(run) if "reward" in x) + 1
     assert verdict["C"] // 16 <= updates < 160
     assert stopped["bill"]["train"] == {"rollouts": 16 * updates, "updates": updates}
-    rewards = [x["eval/select"] for x in lines(learner) if "eval/select" in x]
-    assert rewards[-1] > rewards[0] + 0.2
-    again = drive_jobs(home, jobs, "pilot", SILENT, 2)
+    again = drive_jobs(home, [flat()], "pilot", SILENT, 1)
     assert again == ends and len(pids(run)) == 1
 
 
