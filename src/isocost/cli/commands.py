@@ -120,7 +120,7 @@ def quickstart(out: Path | None, as_json: bool, **asked: Any) -> None:
 @click.option("--parameters", type=Size(), help="the model's size where it is not known here: 7B, 135M")
 @click.option("--dry-run", is_flag=True, help="print what it would cost")
 @trainer_option
-@click.option("--launch", help="with --trainer: where its runs start, local or slurm  [default: local]")
+@launched
 @click.option("--metrics", metavar="PATH", help="with --trainer: its log, JSON lines  [default: {out}/metrics.jsonl]")
 @click.option("--lr", type=POSITIVE, help="with --trainer: a learning rate to start from")
 @click.option("--groups", "-B", type=SOME, help="with --trainer: problems per update of its first run  [default: 8]")

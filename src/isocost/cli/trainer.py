@@ -10,7 +10,7 @@ from isocost.errors import UserError
 from isocost.steps.events import Observer
 from isocost.steps.trainer_profile import TrainerProfile
 
-ONLY = ("launch", "metrics", "lr", "groups", "scale", "stall")      # with --trainer only
+ONLY = ("launch", "address", "gpus_per_run", "metrics", "lr", "groups", "scale", "stall")      # with --trainer only
 TAKES = ("out", "seed", "trainer", "model", "data", "held_out", "samples", "columns", "parameters", "as_json", *ONLY)
 
 
@@ -25,6 +25,7 @@ def profiled(
     out: Path, text: str, asked: Mapping[str, Any], given: Mapping[str, str], observer: Observer
 ) -> TrainerProfile:
     """The profile of the trainer `text` with these options, of which `given` were given."""
+    from isocost.cli.options import site_of
     from isocost.steps.importing import mapped_of, scale_of
     from isocost.steps.settle import trainer_of
     from isocost.steps.trainer import GROUPS, profile_trainer
@@ -40,7 +41,7 @@ def profiled(
         out,
         trainer,
         seed=asked["seed"],
-        launch=asked["launch"] or "local",
+        site=site_of(dict(asked)),
         lr=asked["lr"],
         groups=asked["groups"] or GROUPS,
         held_out=None if held_out is None else int(held_out),

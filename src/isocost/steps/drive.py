@@ -18,7 +18,7 @@ from isocost.jsonfile import write_json
 from isocost.planner.stopping import StoppingVerdict
 from isocost.runs.files import read_json
 from isocost.runs.launch.launcher import OUTPUT, Launch, Launcher, State
-from isocost.runs.launch.launchers import launcher_of
+from isocost.runs.launch.launchers import launcher_in
 from isocost.runs.launch.local import STOPS, ended
 from isocost.runs.run import Job
 from isocost.runs.schema import RUN
@@ -56,7 +56,7 @@ def drive_jobs(
         run.reopen()
     if left := [run for run in runs if not ended(run.driven.folder)]:
         with observer.running(title, folder, jobs) as watch:
-            launcher = launcher_of(str(home.asked.get("launch", "local")))
+            launcher = launcher_in(home.asked)
             judge = stops.judge(home) if stops.any else None
             _Drive(launcher, workers_of(jobs[0].setting, workers), watch, judge).all(left)
     return [read_json(run.driven.folder / "end.json") for run in runs]

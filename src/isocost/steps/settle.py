@@ -46,4 +46,5 @@ def settle(home: Home, trainer: str | None, site: Site) -> None:
                             "--trainer out, or begin another study")
     if site.to is not None:
         launcher_of(site.to)
-        write_json(home.path / "study.json", home.asked | {"launch": site.to})
+        where = {"launch": site.to, "address": site.address, "gpus": site.gpus}
+        write_json(home.path / "study.json", home.asked | where)

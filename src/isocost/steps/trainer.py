@@ -19,6 +19,7 @@ from isocost.planner.learning_rate import starting_rule
 from isocost.planner.study_runs import COMMON, run_seed
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.launch.launchers import launcher_of
+from isocost.runs.launch.site import HERE, PROCESSES, Site
 from isocost.runs.measure import UNNAMED
 from isocost.runs.run import Job
 from isocost.steps.drive import drive_jobs
@@ -44,7 +45,7 @@ def profile_trainer(
     trainer: Trainer,
     *,
     seed: int = 0,
-    launch: str = "local",
+    site: Site = HERE,
     lr: float | None = None,
     groups: int = GROUPS,
     held_out: int | None = None,
@@ -57,6 +58,7 @@ def profile_trainer(
 ) -> TrainerProfile:
     """Start a study in `out` whose runs are this trainer's, with a first run of a few updates.
 
+    site: where its runs are executed.
     lr, groups: its learning rate, from which the probe of the pilot starts, and its problems per update.
     held_out, samples: how many held-out problems an evaluation has, and completions of each.
     model, data, parameters: labels, and the model's size; scale: the least and the largest reward of a rollout.
@@ -66,12 +68,15 @@ def profile_trainer(
             asked for, and where `out` already contains a study with different settings.
         Interrupted: after a signal, with the process gone.
     """
+    launch = site.to or PROCESSES
     launcher_of(launch)
     size = held_out or HELD_OUT
     setting = Setting(
         model=model or UNNAMED, data=data or UNNAMED, held_out=float(size), samples=samples, threads=1
     )
     asked: dict[str, Any] = {"seed": seed, "method": None, "trainer": trainer.data(), "launch": launch}
+    if site.address or site.gpus:
+        asked |= {"address": site.address, "gpus": site.gpus}
     if scale is not None:
         asked["scale"] = list(scale)
     check(out, setting, **asked)
