@@ -6,7 +6,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -122,9 +124,10 @@ def test_runs_of_a_real_ray_cluster_end_as_on_one_machine(tmp_path, monkeypatch)
     drive_jobs(whole, jobs, "pilot", SILENT, 2)
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     ray = shutil.which("ray", path=os.path.dirname(sys.executable))
-    address = "http://127.0.0.1:18265"
-    start = (ray, "start", "--head", "--port=16379", "--num-cpus=2", "--dashboard-port=18265", "--block",
-             f"--temp-dir={tmp_path / 'r'}", "--object-store-memory=80000000")
+    address = "http://127.0.0.1:7265"
+    short = tempfile.mkdtemp(prefix="r", dir="/tmp")        # the path of a socket has at most 107 characters
+    start = (ray, "start", "--head", "--port=7379", "--num-cpus=2", "--dashboard-port=7265", "--block",
+             f"--temp-dir={short}", "--object-store-memory=80000000")
     head = subprocess.Popen(start, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         until = time.time() + 120
@@ -148,8 +151,10 @@ def test_runs_of_a_real_ray_cluster_end_as_on_one_machine(tmp_path, monkeypatch)
 
         ends = drive_jobs(home, jobs, "pilot", Each(harm), 2)
     finally:
-        os.killpg(head.pid, signal.SIGTERM)
+        with suppress(ProcessLookupError):
+            os.killpg(head.pid, signal.SIGTERM)
         head.wait(30)
+        shutil.rmtree(short, ignore_errors=True)
     assert [e["reason"] for e in ends] == ["spent"] * 4 and len(stopped) >= 2
     assert all(lines(home.runs / j.name) == lines(whole.runs / j.name) for j in jobs)
     attempts = [len(list((home.runs / j.name).glob("attempts/*"))) for j in jobs]
