@@ -366,6 +366,10 @@ def verdict(folder: Path, as_json: bool, **asked: Any) -> None:
 @click.option("--out", type=FOLDER, help="folder for the record  [default: comparisons/A-B for methods]")
 @click.option("--workers", type=SOME, help="runs side by side; results do not depend on it")
 @launched
+@trainer_option
+@click.option("--metrics", metavar="PATH", help="with --trainer: its log, JSON lines  [default: {out}/metrics.jsonl]")
+@click.option("--map", "columns", multiple=True, metavar="NAME=COLUMN", help="with --trainer: columns of its log")
+@click.option("--stall", type=POSITIVE, help="with --trainer: minutes without a new line of its log  [default: 30]")
 @click.option("--dry-run", is_flag=True, help="methods: show the design, its cost and its power")
 @json_option
 @model_options
@@ -374,7 +378,8 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
     """Judge which is better at equal cost: methods, which are trained, or folders of runs, which are read.
 
     A and B are names (see `isocost methods`), .py files, or folders. METHOD@SEAM.NAME=VALUE,... is a method with its
-    own settings, including n and B (rollouts=9). Every method's learning rate is tuned alike within the budget.
+    own settings, including n and B (rollouts=9). Every method's learning rate is tuned alike within the budget. With
+    --trainer, A and B are NAME=WORDS, and the words replace {arm} in the command.
     Exits 0 if arms differ, 3 if they are the same within the margin, 4 if the comparison cannot tell.
     """
     from isocost.cli.printer import observer, printed
@@ -384,6 +389,16 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
     from isocost.steps.events import Sampled
 
     shown, unit, site = observer(as_json), asked.pop("unit"), site_of(asked)
+    if (trainer := asked.pop("trainer")) is not None:
+        from isocost.cli.trainer import compared
+
+        answer = compared(arms, trainer, asked, given(), site, shown, dry_run=dry_run)
+        printed(answer, shown, as_json)
+        return 0 if dry_run else answer.exit_code
+    for name in ("metrics", "columns", "stall"):
+        if asked.pop(name):
+            raise UserError(f"{given()[name]} is for a comparison of settings of your own trainer: name it with "
+                            "--trainer")
     if are_folders(arms):
         if unused := [option for name, option in given().items() if name not in READS]:
             raise UserError(f"{unused[0]} is for methods, which are trained; folders are compared as they were run: "

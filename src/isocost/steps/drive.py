@@ -39,19 +39,21 @@ FRUITLESS = 3   # attempts in a row without progress after which a run has faile
 
 def drive_jobs(
     home: Home, jobs: Sequence[Job], title: str, observer: Observer, workers: int | None, folder: Path | None = None,
-    stops: Stops = NEVER,
+    stops: Stops = NEVER, trainers: Mapping[str, Trainer] | None = None,
 ) -> list[dict[str, Any]]:
     """Run the jobs of a study by its trainer, each in `folder`/name (by default the study's runs); returns what each
-    end.json says. `stops` says when a run is ended early.
+    end.json says. `stops` says when a run is ended early; `trainers` are those of jobs with one of their own, by name.
 
     Raises:
         UserError: for a run that makes no progress, whose log lacks what was asked for, or disagrees with it.
         Interrupted: after a signal, once every process is gone.
     """
     folder = folder or home.runs
-    trainer = home.trainer
-    assert trainer is not None
-    runs = [_Run.of(home, trainer, job, folder / job.name) for job in jobs]
+    runs = []
+    for job in jobs:
+        trainer = home.trainer if trainers is None else trainers[job.name]
+        assert trainer is not None
+        runs.append(_Run.of(home, trainer, job, folder / job.name))
     for run in runs:
         run.reopen()
     if left := [run for run in runs if not ended(run.driven.folder)]:
