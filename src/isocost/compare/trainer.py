@@ -127,7 +127,8 @@ def compare_trainer(
         home = found(folder, setting, **asked)
         observer.on(TrainerComparisonPlan(d, recorded_noise(home)))
         if not home.has("compare.json"):
-            home.write("compare.json", {"design": d.data(), "expected": {"rollouts": d.total}, "seal": digest(d.data())})
+            expected = {"rollouts": d.total}
+            home.write("compare.json", {"design": d.data(), "expected": expected, "seal": digest(d.data())})
         sealed = home.read("compare.json", "compare")
         if digest(sealed["design"]) != sealed["seal"]:
             raise UserError(f"{folder}/compare.json was changed after it was sealed: its hash does not match its seal")
