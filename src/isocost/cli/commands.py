@@ -311,7 +311,7 @@ def train(
         printed(done, shown, as_json)
         return 0
     if trainer is not None or site.to is not None or stop or worth is not None:
-        raise UserError("--trainer, --launch, --stop and --worth are for a study: `isocost train --plan STUDY`")
+        raise UserError("--trainer, --stop, --worth and --launch are for a study: `isocost train --plan STUDY`")
     from isocost.steps.results import RunEnd
     from isocost.steps.single import train_one
 
