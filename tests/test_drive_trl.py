@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from isocost.laws.curves import curves
+from isocost.laws.fit import fit_law
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.run import Job
 from isocost.steps.drive import drive_jobs
@@ -127,6 +128,27 @@ def test_a_killed_trl_run_is_the_run_that_was_not_killed(tmp_path, tiny):
     rows = read_lines(killed / "attempts" / "0" / "log.jsonl")
     lost = max(r["step"] for r in rows if "reward" in r) - 8
     assert lost >= 1 and end["bill"]["lost"] == {"rollouts": 16 * lost, "updates": lost}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(trl_python() is None, reason="no Python with TRL (BENCH_TRL_PYTHON or .venv-trl)")
+def test_the_law_of_runs_of_which_half_were_killed_is_that_of_runs_that_were_not(tmp_path, tiny):
+    """n = 2, 4, 8 and three seeds: the fitted law is equal to the bit, and the lost rollouts are exact."""
+    jobs = [job(n, seed) for n in (2, 4, 8) for seed in (0, 1, 2)]
+    laws, lost = {}, {}
+    for name in ("whole", "killed"):
+        home = found(tmp_path / name, SETTING, seed=0, method=None, trainer=trainer_of(asked(tiny)).data())
+        for k, one in enumerate(jobs):
+            harmed = name == "killed" and k % 2 == 0
+            kills = killer(home.runs / one.name, {0: 11}, log="attempts/0/output.txt", word=b"'reward'")
+            (end,) = drive_jobs(home, [one], "pilot", kills if harmed else SILENT, 1)
+            if harmed:
+                rows = read_lines(home.runs / one.name / "attempts" / "0" / "log.jsonl")
+                lost[one.name] = (max(r["step"] for r in rows if "reward" in r) - 8, end["bill"]["lost"]["updates"])
+        laws[name] = json.dumps(fit_law(curves(tmp_path / name), seed=0).data(), sort_keys=True)
+    assert laws["whole"] == laws["killed"]
+    assert len(lost) == 5 and all(a == b >= 1 for a, b in lost.values())
+    print("lost updates", sum(b for _, b in lost.values()), "of", 16 * len(jobs))
 
 
 @pytest.mark.slow
