@@ -116,8 +116,9 @@ def compare_trainer(
     made = Arms.of(arms, trainer, metrics=metrics, columns=columns, stall=stall)
     d = _design(made, budget, seeds, rollouts or ROLLOUTS_EACH, groups or GROUPS, lr, evaluations, margin, seed,
                 held_out * samples)
-    named = {"model": model or UNNAMED, "data": data or UNNAMED}
-    setting = Setting(**named, held_out=float(held_out), samples=samples, threads=1)
+    setting = Setting(
+        model=model or UNNAMED, data=data or UNNAMED, held_out=float(held_out), samples=samples, threads=1
+    )
     folder = Path(out) if out else Path("comparisons") / "-".join(made.words)
     asked = {"seed": seed, "method": None, "design": d.data(), "launch": site.to or PROCESSES,
              "trainers": {k: t.data() for k, t in made.trainers.items()},
