@@ -13,6 +13,9 @@ and after the last, logs JSON lines, saves checkpoints, and continues from the l
     isocost plan studies/mine
     isocost train --plan studies/mine
     isocost audit studies/mine
+    isocost compare group= none='--baseline none' --budget 300k-rollouts --held-out 64 --samples 4 --lr 0.1 --trainer \
+      "cmd: python examples/own_trainer.py --n {n} --groups {B} --updates {M} --lr {lr} --seed {seed} \
+      --eval-every {eval_every} --out {out} {arm}"
 """
 
 import argparse
@@ -52,14 +55,14 @@ def evaluate(weights, seed, step):
     return float(reward(HELD_OUT, answers).mean())
 
 
-def gradient(weights, seed, step, n, groups):
-    """(gradient of the expected reward by group-relative advantages, mean reward)."""
+def gradient(weights, seed, step, n, groups, baseline):
+    """(gradient of the expected reward, by rewards relative to their group's or as they are, and the mean reward)."""
     rng = np.random.default_rng([seed, step, 0])
     problems = rng.choice(TRAIN, groups)
     p = probabilities(weights, problems)
     answers = sample(p, n, rng)
     r = reward(problems, answers)
-    advantage = (r - r.mean(1, keepdims=True)) / (r.std(1, keepdims=True) + 1e-6)
+    advantage = (r - r.mean(1, keepdims=True)) / (r.std(1, keepdims=True) + 1e-6) if baseline == "group" else r
     score = np.eye(SIZE)[answers] - p[:, None]
     each = (advantage[:, :, None] * score).mean(1) / groups
     out = np.zeros_like(weights)
@@ -80,6 +83,7 @@ def main():
     for name, kind in (("n", int), ("groups", int), ("updates", int), ("lr", float), ("seed", int), ("out", Path)):
         options.add_argument(f"--{name}", type=kind, required=True)
     options.add_argument("--eval-every", type=int, default=10)
+    options.add_argument("--baseline", choices=("group", "none"), default="group")
     options.add_argument("--pause", type=float, default=0.0, help="seconds to wait after every update")
     asked = options.parse_args()
 
@@ -98,7 +102,7 @@ def main():
         if start == 0:
             write(step=0, held_out=evaluate(weights, asked.seed, 0))
         for step in range(int(start) + 1, asked.updates + 1):
-            g, mean = gradient(weights, asked.seed, step, asked.n, asked.groups)
+            g, mean = gradient(weights, asked.seed, step, asked.n, asked.groups, asked.baseline)
             first, second = 0.9 * first + 0.1 * g, 0.999 * second + 0.001 * g**2     # Adam
             weights = weights + asked.lr * first / (1 - 0.9**step) / (np.sqrt(second / (1 - 0.999**step)) + 1e-8)
             write(step=step, reward=mean, lr=asked.lr)

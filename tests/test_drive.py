@@ -18,12 +18,14 @@ from isocost.runs.launch.processes import Processes
 from isocost.runs.run import Job
 from isocost.steps import drive
 from isocost.steps.drive import drive_jobs
+from isocost.steps.early import Stops
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import found
 from isocost.steps.settle import trainer_of
 from isocost.steps.trainer import profile_trainer
 from isocost.trainers import driven, trl
 from isocost.trainers.command import Sizes
+from isocost.trainers.drive import Begin
 from isocost.trainers.stitch import Columns, attempts_of, stitch
 from isocost.worlds.setting import Setting
 
@@ -239,7 +241,7 @@ def test_a_log_that_disagrees_with_what_was_asked_for_is_refused(tmp_path):
     ("cmd: t {n} {B} {lr} {seed} {out} {rank}", r"\{rank\} is unknown; expected one of \{n\}, \{B\}"),
     ("cmd: t {n} {B} {lr} {out}", r"the command has no \{seed\} \(seed\)"),
     ("cmd: t {n} {lr} {seed} {out}", r"has no \{B\} or \{nB\} \(problems per update\)"),
-    ("python train.py --n {n}", r"is no trainer; expected one of cmd, trl: write --trainer 'cmd: python"),
+    ("python train.py --n {n}", r"is no trainer; expected one of cmd, trl, verl, .*: write --trainer 'cmd: python"),
     ("cmd:", "has no command"),
     ("cmd: t 'x {n}", "cannot be split into words"),
     ("cmd: t {config}", r"\{config\} and \{options\} are for trainers that isocost writes"),
@@ -392,7 +394,7 @@ def test_the_states_of_a_trl_attempt_are_those_that_it_adds_or_changes(tmp_path)
     state("checkpoint-4", 4)
     state("", 6)
     sizes = Sizes("a", n=2, B=2, C=32, lr=0.1, warmup=0, seed=1, points=(16, 32))
-    _, _, kept = trl.prepared(sizes, tmp_path / "trainer", attempt)
+    kept = trl.prepared(Begin(sizes, tmp_path / "trainer", attempt)).kept
     assert trl.logged(Path(), attempt, kept, []) == []
     state("checkpoint-8", 8)
     assert trl.logged(Path(), attempt, kept, []) == rows(8)[4:]
@@ -413,3 +415,62 @@ def test_a_run_is_asked_to_evaluate_where_its_plan_does():
     assert sizes.values(Path("/o"), 2, Path("/o/m"))["evals"] == "80,160,240,288"
 
 
+
+# ended early --------------------------------------------------------------------------------------------------
+
+
+def flat():
+    """A run that learns nothing, evaluated every 4 updates."""
+    points = tuple(16 * u for u in range(4, 161, 4))
+    return Job("pilot-n4-s0", SETTING, "cmd", 7, {"rollouts": 16 * 160}, 4, 4, 1e-9, points=points, purpose="pilot")
+
+
+def test_a_run_that_gains_nothing_is_ended_and_its_folder_says_why(tmp_path):
+    """The bill is of what was run, and a second call leaves it as it is."""
+    home = study(tmp_path / "study", command("--pause", "0.02"))
+    ends = drive_jobs(home, [flat()], "pilot", SILENT, 1, stops=Stops(worth=0.2))
+    run, (stopped,) = home.runs / "pilot-n4-s0", ends
+    assert stopped["reason"] == "stopped" and "the rest gains less than 0.2" in stopped["detail"]
+    verdict = read_json(run / "verdict.json")
+    assert verdict["word"] == "stop" and verdict["worthy"] <= 0.03 and verdict["why"] in stopped["detail"]
+    updates = max(x["step"] for x in lines(run) if "reward" in x) + 1
+    assert verdict["C"] // 16 <= updates < 160
+    assert stopped["bill"]["train"] == {"rollouts": 16 * updates, "updates": updates}
+    again = drive_jobs(home, [flat()], "pilot", SILENT, 1)
+    assert again == ends and len(pids(run)) == 1
+
+
+def test_a_driver_that_was_killed_after_a_verdict_ends_the_run_by_it(tmp_path, monkeypatch):
+    """The verdict is written before the process is ended."""
+    home = study(tmp_path / "study", command("--pause", "0.02"))
+    run = home.runs / "pilot-n4-s0"
+
+    def stop(self, run, now, why):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as m, pytest.raises(KeyboardInterrupt):
+        m.setattr(drive._Drive, "stop", stop)
+        drive_jobs(home, [flat()], "pilot", SILENT, 1, stops=Stops(worth=0.2))
+    assert (run / "verdict.json").exists() and not (run / "end.json").exists()
+    (end,) = drive_jobs(home, [flat()], "pilot", SILENT, 1)
+    assert end["reason"] == "stopped" and len(pids(run)) == 1
+
+
+def test_only_runs_of_a_trainer_are_ended_early(tmp_path):
+    with pytest.raises(UserError, match=r"--worth ends runs of a trainer of yours; those of .* are isocost's own"):
+        Stops(0.1).require(found(tmp_path / "s", SETTING, seed=0, method=None))
+    Stops().require(found(tmp_path / "s", SETTING, seed=0, method=None))
+
+
+# stalls -------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_stalls_is_launched_again_and_the_attempt_is_counted(tmp_path, whole):
+    """The first attempt waits after update 11 without an end, the second after update 20; nobody kills them."""
+    home = study(tmp_path / "study", halting(), stall=0.03)
+    (end,) = drive_jobs(home, [job()], "pilot", SILENT, 1)
+    run = home.runs / "pilot-n4-s0"
+    assert (run / "metrics.jsonl").read_bytes() == (whole[0] / "metrics.jsonl").read_bytes()
+    assert len(pids(run)) == 3 and not any(map(alive, pids(run)))
+    assert end["bill"]["lost"] == {"rollouts": 16 * 7, "updates": 7}
+    assert any("2 attempts ended early" in n for n in end["notes"])

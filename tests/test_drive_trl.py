@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from isocost.laws.curves import curves
+from isocost.laws.fit import fit_law
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.run import Job
 from isocost.steps.drive import drive_jobs
@@ -17,6 +18,7 @@ from isocost.steps.folder import found
 from isocost.steps.settle import trainer_of
 from isocost.trainers import trl
 from isocost.trainers.command import Sizes
+from isocost.trainers.drive import Begin
 from isocost.worlds.setting import Setting
 from test_drive import killer, lines
 from test_export import trl_python
@@ -50,10 +52,10 @@ def run(tmp_path):
 
 
 def launched(out, attempt):
-    values, options, kept = trl.prepared(SIZES, out, attempt)
+    made = trl.prepared(Begin(SIZES, out, attempt))
     (attempt / "launch.json").write_text("{}")
     os.utime(attempt / "launch.json", (1, 1))
-    return values, options, kept
+    return made.values, made.options, made.kept
 
 
 def test_a_configuration_is_trls_own(run):
@@ -74,7 +76,7 @@ def test_it_continues_from_the_last_whole_checkpoint(run):
     values, _, kept = launched(out, attempt)
     assert f'resume_from_checkpoint: "{out / "checkpoint-8"}"' in Path(values["config"]).read_text()
     assert kept == {"prefix": len(lines), "resumed": 8}
-    assert [p.name for p in out.glob("*16*")] == ["incomplete-checkpoint-16-0"]
+    assert [p.name for p in out.glob("*16*")] == ["passed-over-checkpoint-16-0"]
 
 
 def test_the_log_is_the_checkpoints_history_and_behind_it_what_was_printed(run):
@@ -126,6 +128,27 @@ def test_a_killed_trl_run_is_the_run_that_was_not_killed(tmp_path, tiny):
     rows = read_lines(killed / "attempts" / "0" / "log.jsonl")
     lost = max(r["step"] for r in rows if "reward" in r) - 8
     assert lost >= 1 and end["bill"]["lost"] == {"rollouts": 16 * lost, "updates": lost}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(trl_python() is None, reason="no Python with TRL (BENCH_TRL_PYTHON or .venv-trl)")
+def test_the_law_of_runs_of_which_half_were_killed_is_that_of_runs_that_were_not(tmp_path, tiny):
+    """n = 2, 4, 8 and three seeds: the fitted law is equal to the bit, and the lost rollouts are exact."""
+    jobs = [job(n, seed) for n in (2, 4, 8) for seed in (0, 1, 2)]
+    laws, lost = {}, {}
+    for name in ("whole", "killed"):
+        home = found(tmp_path / name, SETTING, seed=0, method=None, trainer=trainer_of(asked(tiny)).data())
+        for k, one in enumerate(jobs):
+            harmed = name == "killed" and k % 2 == 0
+            kills = killer(home.runs / one.name, {0: 11}, log="attempts/0/output.txt", word=b"'reward'")
+            (end,) = drive_jobs(home, [one], "pilot", kills if harmed else SILENT, 1)
+            if harmed:
+                rows = read_lines(home.runs / one.name / "attempts" / "0" / "log.jsonl")
+                lost[one.name] = (max(r["step"] for r in rows if "reward" in r) - 8, end["bill"]["lost"]["updates"])
+        laws[name] = json.dumps(fit_law(curves(tmp_path / name), seed=0).data(), sort_keys=True)
+    assert laws["whole"] == laws["killed"]
+    assert len(lost) == 5 and all(a == b >= 1 for a, b in lost.values())
+    print("lost updates", sum(b for _, b in lost.values()), "of", 16 * len(jobs))
 
 
 @pytest.mark.slow

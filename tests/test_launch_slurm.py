@@ -10,7 +10,7 @@ import pytest
 
 from isocost.errors import UserError
 from isocost.runs.files import read_json
-from isocost.runs.launch.launcher import Launch, State
+from isocost.runs.launch.launcher import Launch, State, job_name
 from isocost.runs.launch.slurm import Slurm
 from isocost.steps.drive import drive_jobs
 from isocost.steps.events import SILENT
@@ -72,7 +72,8 @@ def test_a_job_is_submitted_once_and_found_by_its_key(cluster, tmp_path):
         time.sleep(0.05)
     (folder / "started").unlink()           # nor had the job begun
     Slurm().submit(launch)
-    assert names(cluster) == ["study/run/0"] and read_json(folder / "ticket.json")["job"] == "101"
+    assert names(cluster) == [job_name(launch)] and job_name(launch).startswith("study/run/0-")
+    assert read_json(folder / "ticket.json")["job"] == "101"
     assert Slurm().look([folder]) == {folder: State.RUNNING}
     Slurm().stop(folder, now=True)
     while Slurm().look([folder])[folder] is not State.GONE and time.time() < until:
@@ -96,7 +97,7 @@ def test_a_run_whose_job_died_is_submitted_again(cluster, tmp_path):
             (run / "trainer" / "go").touch()
 
     (end,) = drive_jobs(home, [job()], "pilot", Each(kill), 1)
-    assert killed and names(cluster) == ["study/pilot-n4-s0/0", "study/pilot-n4-s0/1"]
+    assert killed and [n.rpartition("-")[0] for n in names(cluster)] == ["study/pilot-n4-s0/0", "study/pilot-n4-s0/1"]
     assert sum("reward" in x for x in lines(run)) == 24 and end["bill"]["lost"]["updates"] == 3
 
 

@@ -33,6 +33,7 @@ from isocost.cli.options import (
     setting_options,
     site_of,
     trainer_option,
+    worth_option,
 )
 from isocost.errors import UserError
 from isocost.terminal import echo, show_log
@@ -119,7 +120,7 @@ def quickstart(out: Path | None, as_json: bool, **asked: Any) -> None:
 @click.option("--parameters", type=Size(), help="the model's size where it is not known here: 7B, 135M")
 @click.option("--dry-run", is_flag=True, help="print what it would cost")
 @trainer_option
-@click.option("--launch", help="with --trainer: where its runs start, local or slurm  [default: local]")
+@launched
 @click.option("--metrics", metavar="PATH", help="with --trainer: its log, JSON lines  [default: {out}/metrics.jsonl]")
 @click.option("--lr", type=POSITIVE, help="with --trainer: a learning rate to start from")
 @click.option("--groups", "-B", type=SOME, help="with --trainer: problems per update of its first run  [default: 8]")
@@ -215,6 +216,7 @@ def plan(study: Path, as_json: bool, **asked: Any) -> None:
 @launched
 @click.option("--dry-run", is_flag=True, help="list the runs and their cost")
 @trainer_option
+@worth_option
 @json_option
 @reported
 def pilot(study: Path, as_json: bool, **asked: Any) -> None:
@@ -283,13 +285,16 @@ def fit(study: Path, metric: str | None, as_json: bool) -> None:
 @click.option("--workers", type=SOME, help="with --plan: runs side by side; results do not depend on it")
 @launched
 @trainer_option
+@worth_option
+@click.option("--stop", is_flag=True, help="your own trainer: end a run that is unlikely (3 %) to reach the forecast's "
+              "lower bound; the audit then cannot tell")
 @click.option("--dry-run", is_flag=True, help="print what it would cost")
 @json_option
 @model_options
 @reported
 def train(
-    method: str | None, study: Path | None, workers: int | None, dry_run: bool, trainer: str | None, as_json: bool,
-    **asked: Any,
+    method: str | None, study: Path | None, workers: int | None, dry_run: bool, trainer: str | None, stop: bool,
+    worth: float | None, as_json: bool, **asked: Any,
 ) -> int:
     """Train: METHOD is a name (see `isocost methods`) or a .py file; or --plan STUDY. Run it again to continue."""
     from isocost.cli.printer import observer, printed
@@ -298,13 +303,15 @@ def train(
         raise UserError("name what to train: a METHOD (see `isocost methods`), or --plan STUDY")
     shown, site = observer(as_json), site_of(asked)
     if study is not None:
+        from isocost.steps.early import Stops
         from isocost.steps.train import train
 
-        done = train(study, workers=workers, dry_run=dry_run, trainer=trainer, site=site, observer=shown)
+        stops = Stops(worth, stop)
+        done = train(study, workers=workers, dry_run=dry_run, trainer=trainer, site=site, stops=stops, observer=shown)
         printed(done, shown, as_json)
         return 0
-    if trainer is not None or site.to is not None:
-        raise UserError("--trainer and --launch are for a study: `isocost train --plan STUDY`")
+    if trainer is not None or site.to is not None or stop or worth is not None:
+        raise UserError("--trainer, --stop, --worth and --launch are for a study: `isocost train --plan STUDY`")
     from isocost.steps.results import RunEnd
     from isocost.steps.single import train_one
 
@@ -359,6 +366,10 @@ def verdict(folder: Path, as_json: bool, **asked: Any) -> None:
 @click.option("--out", type=FOLDER, help="folder for the record  [default: comparisons/A-B for methods]")
 @click.option("--workers", type=SOME, help="runs side by side; results do not depend on it")
 @launched
+@trainer_option
+@click.option("--metrics", metavar="PATH", help="with --trainer: its log, JSON lines  [default: {out}/metrics.jsonl]")
+@click.option("--map", "columns", multiple=True, metavar="NAME=COLUMN", help="with --trainer: columns of its log")
+@click.option("--stall", type=POSITIVE, help="with --trainer: minutes without a new line of its log  [default: 30]")
 @click.option("--dry-run", is_flag=True, help="methods: show the design, its cost and its power")
 @json_option
 @model_options
@@ -367,7 +378,8 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
     """Judge which is better at equal cost: methods, which are trained, or folders of runs, which are read.
 
     A and B are names (see `isocost methods`), .py files, or folders. METHOD@SEAM.NAME=VALUE,... is a method with its
-    own settings, including n and B (rollouts=9). Every method's learning rate is tuned alike within the budget.
+    own settings, including n and B (rollouts=9). Every method's learning rate is tuned alike within the budget. With
+    --trainer, A and B are NAME=WORDS, and the words replace {arm} in the command.
     Exits 0 if arms differ, 3 if they are the same within the margin, 4 if the comparison cannot tell.
     """
     from isocost.cli.printer import observer, printed
@@ -377,6 +389,16 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
     from isocost.steps.events import Sampled
 
     shown, unit, site = observer(as_json), asked.pop("unit"), site_of(asked)
+    if (trainer := asked.pop("trainer")) is not None:
+        from isocost.cli.trainer import compared
+
+        answer = compared(arms, trainer, asked, given(), site, shown, dry_run=dry_run)
+        printed(answer, shown, as_json)
+        return 0 if dry_run else answer.exit_code
+    for name in ("metrics", "columns", "stall"):
+        if asked.pop(name):
+            raise UserError(f"{given()[name]} is for a comparison of settings of your own trainer: name it with "
+                            "--trainer")
     if are_folders(arms):
         if unused := [option for name, option in given().items() if name not in READS]:
             raise UserError(f"{unused[0]} is for methods, which are trained; folders are compared as they were run: "

@@ -158,9 +158,9 @@ def launched(f: Callable) -> Callable:
     for option in (
         click.option("--gpus-per-run", type=POSITIVE, help="ray: GPUs of a run; a fraction shares one  [default: 0]"),
         click.option("--address", help="ray: auto (the cluster that this machine belongs to), local (this machine "
-                     "alone) or HOST:PORT  [default: auto]"),
+                     "alone) or HOST:PORT; of your own trainer: http://HEAD:8265  [default: auto]"),
         click.option("--launch", help="where runs are executed: local (processes of this machine) or ray; those of "
-                     "your own trainer: local or slurm; results do not depend on it  [default: local]"),
+                     "your own trainer: also slurm; results do not depend on it  [default: local]"),
     ):
         f = option(f)
     return f
@@ -181,6 +181,13 @@ def trainer_option(f: Callable) -> Callable:
         metavar="KIND: COMMAND",
         help="your own trainer: 'cmd: python train.py --n {n} --groups {B} --lr {lr} --seed {seed} --out {out}', or "
         "'trl: python train.py {config}'",
+    )(f)
+
+
+def worth_option(f: Callable) -> Callable:
+    """The option that ends runs of a user's trainer early."""
+    return click.option(
+        "--worth", type=SHARE, help="your own trainer: end a run once its rest is unlikely (3 %) to gain this much"
     )(f)
 
 

@@ -20,6 +20,7 @@ from isocost.compare.results import (
     ParentComparison,
     Probed,
     Sealed,
+    TrainerComparisonPlan,
 )
 from isocost.runs.run import method_defaults
 from isocost.stats.power import POWER, seeds_for_comparison
@@ -84,6 +85,22 @@ def detectable(d: Design, noise: Mapping[str, float] | None) -> str:
     more = "" if needed is None else f"; {least / 2:.3f} needs {needed} seeds"
     return (f"minimum detectable difference between two arms {least:.3f} ({POWER:.0%} power) with a standard deviation "
             f"of {sd:.3f} between runs ({source}){more}")
+
+
+@show.register
+def show_trainer_plan(plan: TrainerComparisonPlan, console: Console) -> None:
+    """What will be launched, and what it can detect."""
+    d = plan.design
+    text.head(console, f"comparison of {', '.join(d.labels)}, settings of your trainer: n = {d.n}, B = {d.B}")
+    for label in d.labels:
+        console.print(f"  {label}: {d.recipes[label]['command']}", markup=False, soft_wrap=True)
+    probes = len(d.rates) * len(d.probe_seeds)
+    rates = ", ".join(f"{x:.2g}" for x in d.rates)
+    console.print(f"  each arm  learning rates {rates} in {counted(probes, 'probe run')} of "
+                  f"{_amount(d.probe_cost, d.unit)}, then {counted(len(d.seeds), 'run')} of {_amount(d.cost, d.unit)}, "
+                  "paired by seed", soft_wrap=True)
+    console.print(f"  cost      {_amount(d.total, d.unit)} of {_amount(d.budget['amount'], d.unit)}", soft_wrap=True)
+    console.print(f"  power     {detectable(d, plan.noise)}", soft_wrap=True)
 
 
 @show.register

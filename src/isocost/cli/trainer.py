@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
+from isocost.runs.launch.site import Site
 from isocost.steps.events import Observer
 from isocost.steps.trainer_profile import TrainerProfile
 
-ONLY = ("launch", "metrics", "lr", "groups", "scale", "stall")      # with --trainer only
+ONLY = ("launch", "address", "gpus_per_run", "metrics", "lr", "groups", "scale", "stall")      # with --trainer only
 TAKES = ("out", "seed", "trainer", "model", "data", "held_out", "samples", "columns", "parameters", "as_json", *ONLY)
+
+
+COMPARED = ("arms", "budget", "seeds", "rollouts", "groups", "lr", "evaluations", "margin", "seed", "held_out",
+            "samples", "metrics", "columns", "stall", "model", "data", "out", "workers")      # of a comparison
+SHARED = ("trainer", "launch", "address", "gpus_per_run", "dry_run", "as_json")
+
+
+def compared(
+    arms: Sequence[str], trainer: str, asked: Mapping[str, Any], given: Mapping[str, str], site: Site,
+    observer: Observer, *, dry_run: bool,
+) -> Any:
+    """The comparison of settings of a trainer with these options, of which `given` were given; with `dry_run` its plan.
+    """
+    from isocost.compare.trainer import compare_trainer, plan_trainer_comparison
+    from isocost.steps.importing import mapped_of
+
+    wrong = next((option for name, option in given.items() if name not in (*COMPARED, *SHARED)), None)
+    if wrong is not None:
+        raise UserError(f"{wrong} has no use with --trainer: model, problems, reward and method are your script's")
+    options = {k: asked[k] for k in COMPARED if k != "arms" and (k in given or k in ("budget", "seed"))}
+    options |= {k: int(options[k]) for k in ("held_out",) if k in options}
+    options["columns"] = mapped_of(asked["columns"])
+    if dry_run:
+        unused = ("model", "data", "out", "workers")
+        return plan_trainer_comparison(arms, trainer, **{k: v for k, v in options.items() if k not in unused})
+    return compare_trainer(arms, trainer, site=site, observer=observer, **options)
 
 
 def unused_without(given: Mapping[str, str]) -> None:
@@ -25,6 +52,7 @@ def profiled(
     out: Path, text: str, asked: Mapping[str, Any], given: Mapping[str, str], observer: Observer
 ) -> TrainerProfile:
     """The profile of the trainer `text` with these options, of which `given` were given."""
+    from isocost.cli.options import site_of
     from isocost.steps.importing import mapped_of, scale_of
     from isocost.steps.settle import trainer_of
     from isocost.steps.trainer import GROUPS, profile_trainer
@@ -40,7 +68,7 @@ def profiled(
         out,
         trainer,
         seed=asked["seed"],
-        launch=asked["launch"] or "local",
+        site=site_of(dict(asked)),
         lr=asked["lr"],
         groups=asked["groups"] or GROUPS,
         held_out=None if held_out is None else int(held_out),

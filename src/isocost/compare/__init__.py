@@ -5,7 +5,8 @@
     found = compare_methods(["grpo", "drgrpo"], budget="20k-rollouts", data="sums:level=1")
     found.comparison.best, found.comparison.answers, found.to_dict()
 
-`plan_comparison` takes the arguments of `compare_methods` and trains nothing. The functions are imported when first
+`compare_trainer` compares settings of a trainer of yours. `plan_comparison` and `plan_trainer_comparison` take the same
+arguments and train nothing. The functions are imported when first
 used, so that reading a recorded comparison (`isocost.compare.judge`) loads no torch.
 """
 
@@ -17,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from isocost.compare.folders import compare_folders
     from isocost.compare.steps import compare_methods, plan_comparison
+    from isocost.compare.trainer import compare_trainer, plan_trainer_comparison
 
-_HOMES = {"compare_folders": "folders", "compare_methods": "steps", "plan_comparison": "steps"}
-__all__ = ["compare_folders", "compare_methods", "plan_comparison"]
+_HOMES = {"compare_folders": "folders", "compare_methods": "steps", "plan_comparison": "steps",
+          "compare_trainer": "trainer", "plan_trainer_comparison": "trainer"}
+__all__ = ["compare_folders", "compare_methods", "compare_trainer", "plan_comparison", "plan_trainer_comparison"]
 
 
 def __getattr__(name: str) -> Any:

@@ -45,6 +45,19 @@ class ComparisonPlan(Shown):
 
 
 @dataclass(frozen=True)
+class TrainerComparisonPlan(Shown):
+    """What a comparison of settings of a user's trainer will do: its design, in rollouts. `noise` is as in
+    `ComparisonPlan`."""
+
+    design: Design
+    noise: Mapping[str, float] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, as `isocost compare --trainer ... --dry-run --json` prints it."""
+        return dict(finite(self.design.data()))
+
+
+@dataclass(frozen=True)
 class MethodComparison(Shown):
     """Methods that were trained and judged at equal cost.
 

@@ -21,7 +21,7 @@ from isocost.compare.judge import MARGIN, compare
 from isocost.compare.many import wave
 from isocost.compare.results import ComparisonPlan, MethodComparison, ParentComparison, Sealed
 from isocost.compare.terms import Terms, terms_of
-from isocost.compare.training import bill, rates, recorded_noise, run_arms, tracks_of
+from isocost.compare.training import bill, method_job, rates, recorded_noise, run_arms, tracks_of
 from isocost.errors import UserError
 from isocost.gather import finished
 from isocost.jsonfile import fit
@@ -31,9 +31,11 @@ from isocost.planner.forecast import digest
 from isocost.runs import files as records
 from isocost.runs.launch.site import HERE, Site
 from isocost.runs.names import today
+from isocost.runs.run import Job
 from isocost.seams import Improve, Recipe
 from isocost.steps.events import SILENT, Observer, Sampled, Warned
 from isocost.steps.folder import Home, check, found, writing
+from isocost.steps.jobs import run_jobs
 from isocost.steps.settings import workers_of
 from isocost.types import Problem
 from isocost.worlds.setting import Opened, Setting, open_setting, refuse_unbounded
@@ -136,7 +138,10 @@ def _trained(asked: Terms, plan: ComparisonPlan, folder: Path, workers: int | No
                                     "pricing": dict(plan.pricing), "seal": digest(d.data())})
     seal = str(home.read("compare.json", "compare")["seal"])
     observer.on(Sealed(seal, folder / "compare.json"))
-    trained, notes = tracks_of(home, d, run_arms(home, d, seal, observer, workers, site), seal)
+    def run(jobs: Sequence[Job], title: str) -> object:
+        return run_jobs(jobs, home.runs, title, observer, workers, site)
+
+    trained, notes = tracks_of(home, d, run_arms(home, d, seal, observer, run, method_job), seal)
     chosen = {label: rule.at(d.batch(label)) for label, rule in rates(home).items()}
     if d.parents:
         parents = {label: d.parents[label] for label in d.labels if label in d.parents}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,26 +17,29 @@ from isocost.laws.tracks import Track, tracks
 from isocost.planner.learning_rate import MULTIPLIERS, RateRule, fit_rate, probe_results
 from isocost.planner.study_runs import PlannedRun, warmup
 from isocost.runs.files import find_runs
-from isocost.runs.launch.site import HERE, Site
 from isocost.runs.record import read_json
 from isocost.runs.run import Job, recipe_of
 from isocost.runs.schema import ENDED
 from isocost.stats.power import pooled_sd
 from isocost.steps.events import Observer
 from isocost.steps.folder import Home
-from isocost.steps.jobs import job_of, run_jobs
+from isocost.steps.jobs import job_of
+
+Run = Callable[[Sequence[Job], str], object]        # executes jobs under a title
+Make = Callable[[Home, Design, str, PlannedRun, RateRule, str], Job]
 
 
-def run_arms(
-    home: Home, d: Design, seal: str, observer: Observer, workers: int | None, site: Site = HERE
-) -> dict[str, list[Job]]:
-    """Probe every arm's learning rate, then train it; returns the training jobs by arm."""
+def run_arms(home: Home, d: Design, seal: str, observer: Observer, run: Run, make: Make) -> dict[str, list[Job]]:
+    """Probe every arm's learning rate, then train it; returns the training jobs by arm.
+
+    `make` is a planned run of an arm as a job, `run` executes jobs.
+    """
     start = RateRule.of(d.rule)
-    probes = {label: [_job(home, d, label, PlannedRun("probe", *d.size(label), d.probe_rollouts, x, i, s), start, seal)
+    probes = {label: [make(home, d, label, PlannedRun("probe", *d.size(label), d.probe_rollouts, x, i, s), start, seal)
                       for i, s in enumerate(d.probe_seeds) for x in MULTIPLIERS] for label in d.labels}
     with home.phase("probe"):
         jobs = [job for own in probes.values() for job in own]
-        run_jobs(jobs, home.runs, "learning rates", observer, workers, site)
+        run(jobs, "learning rates")
     if not home.has("rates.json"):
         seen = {label: probe_results(curves([home.runs / j.name for j in own], d.metric))
                 for label, own in probes.items()}
@@ -49,11 +52,11 @@ def run_arms(
         tuple((tuple(label for label in d.labels if text in rules[label].flags), text) for text in flags),
         recorded_noise(home),
     ))
-    trains = {label: [_job(home, d, label, PlannedRun("train", *d.size(label), d.rollouts, 1.0, i, s), rules[label],
+    trains = {label: [make(home, d, label, PlannedRun("train", *d.size(label), d.rollouts, 1.0, i, s), rules[label],
                            seal) for i, s in enumerate(d.seeds)] for label in d.labels}
     with home.phase("train"):       # seed by seed: a comparison that is stopped has whole replicates
         jobs = [own[i] for i in range(len(d.seeds)) for own in trains.values()]
-        run_jobs(jobs, home.runs, "runs", observer, workers, site)
+        run(jobs, "runs")
     return trains
 
 
@@ -82,7 +85,7 @@ def rates(home: Home) -> dict[str, RateRule]:
     return {label: RateRule.of(rule) for label, rule in found.items()}
 
 
-def _job(home: Home, d: Design, label: str, run: PlannedRun, rule: RateRule, seal: str) -> Job:
+def method_job(home: Home, d: Design, label: str, run: PlannedRun, rule: RateRule, seal: str) -> Job:
     """One run of one arm, as the job of a study, with the arm's method and a budget in the comparison's unit."""
     probe = run.purpose == "probe"
     job = job_of(home, run, rule, d.probe_points if probe else d.points, seal)

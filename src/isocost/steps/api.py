@@ -12,6 +12,7 @@ from isocost.runs.launch.site import HERE, Site
 from isocost.runs.source import Can
 from isocost.steps import results
 from isocost.steps.audit import audit
+from isocost.steps.early import NEVER, Stops
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.export import Export, export
 from isocost.steps.fit import fit
@@ -76,11 +77,11 @@ class Study(Shown):
 
     def pilot(
         self, *, workers: int | None = None, dry_run: bool = False, longer: Sequence[str] = (),
-        seeds: Sequence[str] = (), site: Site = HERE,
+        seeds: Sequence[str] = (), site: Site = HERE, worth: float | None = None,
     ) -> results.Pilot | results.PilotPlan:
         """Run the planned pilot, in processes of its own or where `site` says. `longer=["4=4x"]` and `seeds=["8=2"]`
-        add runs to it."""
-        return pilot(self.path, workers=workers, dry_run=dry_run, longer=longer, seeds=seeds, site=site,
+        add runs to it. Runs of a user's trainer are ended once the rest of them is unlikely to gain `worth`."""
+        return pilot(self.path, workers=workers, dry_run=dry_run, longer=longer, seeds=seeds, site=site, worth=worth,
                      observer=self.observer)
 
     def fit(self, *, metric: str | None = None) -> results.Law | results.NoLaw:
@@ -88,11 +89,11 @@ class Study(Shown):
         return fit(self.path, metric=metric)
 
     def train(
-        self, *, workers: int | None = None, dry_run: bool = False, site: Site = HERE
+        self, *, workers: int | None = None, dry_run: bool = False, site: Site = HERE, stops: Stops = NEVER,
     ) -> results.Trained | results.Plan:
         """Seal the forecast, then train the prescription and its comparator, in processes of their own or where
-        `site` says."""
-        return train(self.path, workers=workers, dry_run=dry_run, site=site, observer=self.observer)
+        `site` says. `stops` says when a run of a user's trainer is ended early."""
+        return train(self.path, workers=workers, dry_run=dry_run, site=site, stops=stops, observer=self.observer)
 
     def audit(self) -> results.Audit:
         """Compare the sealed forecast with the outcome."""

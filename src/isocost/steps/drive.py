@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import Interrupted, UserError
+from isocost.jsonfile import write_json
+from isocost.planner.stopping import StoppingVerdict
 from isocost.runs.files import read_json
 from isocost.runs.launch.launcher import OUTPUT, Launch, Launcher, State
-from isocost.runs.launch.launchers import launcher_of
+from isocost.runs.launch.launchers import launcher_in
 from isocost.runs.launch.local import STOPS, ended
 from isocost.runs.run import Job
 from isocost.runs.schema import RUN
+from isocost.steps.early import NEVER, STOPPED, VERDICT, Stops
 from isocost.steps.events import Observer
 from isocost.steps.folder import Home
 from isocost.steps.settings import workers_of
@@ -35,32 +38,37 @@ FRUITLESS = 3   # attempts in a row without progress after which a run has faile
 
 
 def drive_jobs(
-    home: Home, jobs: Sequence[Job], title: str, observer: Observer, workers: int | None, folder: Path | None = None
+    home: Home, jobs: Sequence[Job], title: str, observer: Observer, workers: int | None, folder: Path | None = None,
+    stops: Stops = NEVER, trainers: Mapping[str, Trainer] | None = None,
 ) -> list[dict[str, Any]]:
     """Run the jobs of a study by its trainer, each in `folder`/name (by default the study's runs); returns what each
-    end.json says.
+    end.json says. `stops` says when a run is ended early; `trainers` are those of jobs with one of their own, by name.
 
     Raises:
         UserError: for a run that makes no progress, whose log lacks what was asked for, or disagrees with it.
         Interrupted: after a signal, once every process is gone.
     """
     folder = folder or home.runs
-    trainer = home.trainer
-    assert trainer is not None
-    runs = [_Run.of(home, trainer, job, folder / job.name) for job in jobs]
+    runs = []
+    for job in jobs:
+        trainer = home.trainer if trainers is None else trainers[job.name]
+        assert trainer is not None
+        runs.append(_Run.of(home, trainer, job, folder / job.name))
     for run in runs:
         run.reopen()
     if left := [run for run in runs if not ended(run.driven.folder)]:
         with observer.running(title, folder, jobs) as watch:
-            launcher = launcher_of(str(home.asked.get("launch", "local")))
-            _Drive(launcher, workers_of(jobs[0].setting, workers), watch).all(left)
+            launcher = launcher_in(home.asked)
+            judge = stops.judge(home) if stops.any else None
+            _Drive(launcher, workers_of(jobs[0].setting, workers), watch, judge).all(left)
     return [read_json(run.driven.folder / "end.json") for run in runs]
 
 
 @dataclass
 class _Run:
     """One run under way. `marks` are the sizes of its files when they were read, `changed` when they last grew; `state`
-    is that of its attempt at the last look, None before the first, and `noted` when its time was noted."""
+    is that of its attempt at the last look, None before the first, and `noted` when its time was noted. `judged` is the
+    number of evaluations at the last verdict."""
 
     driven: DrivenRun
     asked: Asked
@@ -74,13 +82,15 @@ class _Run:
     fruitless: int = 0
     state: State | None = None
     noted: float = 0.0
+    judged: int = 0
 
     @staticmethod
     def of(home: Home, trainer: Trainer, job: Job, folder: Path) -> _Run:
         sizes = Sizes(job.name, job.n, job.B, int(job.budget["rollouts"]), job.lr, job.warmup, job.seed,
                       tuple(int(p) for p in job.points))
         held_out = home.setting.held_out
-        asked = asked_of(sizes, job.setting.model, job.setting.data, home.asked.get("scale"))
+        known = home.asked
+        asked = asked_of(sizes, job.setting.model, job.setting.data, known.get("scale"), known.get("base"))
         more = {"purpose": job.purpose, "multiplier": job.multiplier, "seal": job.seal,
                 "problems": {"spec": job.setting.data, "select": int(held_out), "audit": 0},
                 "job": {"setting": {"samples": job.setting.samples}}}
@@ -118,7 +128,7 @@ class _Run:
         """Write the record anew if the log has grown."""
         run = self.driven
         files = (run.log(int(self.attempt.name)), self.attempt / OUTPUT)
-        marks = (*(f.stat().st_size if f.exists() else 0 for f in files), len(list(run.out.glob("checkpoint-*"))))
+        marks = (*map(_size, files), len(list(run.out.glob("checkpoint-*"))))
         if marks == self.marks:
             return
         self.marks, before = marks, self.seen.lines if self.seen else 0
@@ -129,11 +139,20 @@ class _Run:
             run.write(self.seen, self.asked, self.more)
 
 
+def _size(path: Path) -> int:
+    """Bytes of a log, which is a file or a folder of files."""
+    found = [p for p in path.rglob("*") if p.is_file()] if path.is_dir() else [path] if path.exists() else []
+    return sum(p.stat().st_size for p in found)
+
+
 class _Drive:
     """The loop over runs."""
 
-    def __init__(self, launcher: Launcher, workers: int, watch: Callable[[], None]):
-        self.launcher, self.workers, self.watch = launcher, workers, watch
+    def __init__(
+        self, launcher: Launcher, workers: int, watch: Callable[[], None],
+        judge: Callable[[Path], StoppingVerdict | None] | None = None,
+    ):
+        self.launcher, self.workers, self.watch, self.judge = launcher, workers, watch, judge
         self.active: list[_Run] = []
         self.signalled: list[int] = []
 
@@ -196,15 +215,32 @@ class _Drive:
             self.watch_over(run, now)
 
     def watch_over(self, run: _Run, now: float) -> None:
-        """Stop a process that has logged everything, and one that logs nothing."""
+        """Stop a process that has logged everything, one that logs nothing, and one whose verdict is to stop."""
         trainer = run.driven.trainer
         if run.stopped:
             if now - run.stopped > GRACE:
                 self.launcher.stop(run.attempt, now=True)
-        elif run.seen and not trainer.ends and not run.driven.missing(run.seen):
+        elif self.finished(run) or self.hopeless(run):
             self.stop(run, now, "")
         elif now - run.changed > 60 * trainer.stall:
             self.stop(run, now, f"it logged nothing for {trainer.stall:g} minutes and was stopped")
+
+    def finished(self, run: _Run) -> bool:
+        """Whether a process that does not end by itself has logged everything."""
+        return run.seen is not None and not run.driven.ends and not run.driven.missing(run.seen)
+
+    def hopeless(self, run: _Run) -> bool:
+        """Whether the verdict on a run is to stop; it is asked for after every evaluation, and kept in its folder."""
+        looks = len(run.seen.evaluated) if run.seen else 0
+        if self.judge is None or run.seen is None or looks < 2 or looks == run.judged:
+            return False
+        if not run.driven.missing(run.seen):
+            return False
+        run.judged = looks
+        verdict = self.judge(run.driven.folder)
+        if verdict is not None:
+            write_json(run.driven.folder / VERDICT, verdict.data())
+        return verdict is not None
 
     def stop(self, run: _Run, now: float, why: str) -> None:
         self.launcher.stop(run.attempt)
@@ -220,6 +256,10 @@ class _Drive:
             return True
         if len(seen.evaluated) > 1 and driven.log_of(seen).end == "diverged":
             driven.write(seen, run.asked, run.more, ended=f"trained by {driven.trainer.kind} in {tried}")
+            return True
+        if (driven.folder / VERDICT).exists():
+            why = read_json(driven.folder / VERDICT)["why"]
+            driven.write(seen, run.asked, run.more, ended=f"ended early: {why}", reason=STOPPED)
             return True
         return False
 

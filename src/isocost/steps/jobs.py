@@ -16,6 +16,7 @@ from isocost.runs.launch.site import HERE, Site
 from isocost.runs.run import Job, reopen
 from isocost.steps import spending
 from isocost.steps.drive import drive_jobs
+from isocost.steps.early import NEVER, Stops
 from isocost.steps.events import Observer, Warned
 from isocost.steps.folder import Home
 from isocost.steps.settings import workers_of
@@ -43,12 +44,13 @@ def run_phase(
     workers: int | None,
     seal: str | None = None,
     site: Site = HERE,
+    stops: Stops = NEVER,
 ) -> list[dict[str, Any]]:
-    """Run the planned runs of one purpose; returns what each end.json says."""
+    """Run the planned runs of one purpose; returns what each end.json says. `stops` is for a user's trainer."""
     jobs = [job_of(home, r, rule, planned.points_of(r), seal, planned.evaluation) for r in runs]
     _refuse_elsewhere(jobs, home.runs)
     if home.trainer is not None:
-        return drive_jobs(home, jobs, title, observer, workers)
+        return drive_jobs(home, jobs, title, observer, workers, stops=stops)
     for job in jobs:
         reopen(home.runs / job.name, job)
     return run_jobs(jobs, home.runs, title, observer, workers, site)

@@ -17,6 +17,7 @@ from isocost.runs.launch.site import HERE, Site
 from isocost.runs.schema import ENDED
 from isocost.runs.source import Can
 from isocost.steps import results, spending
+from isocost.steps.early import Stops
 from isocost.steps.events import SILENT, Extended, Observer
 from isocost.steps.folder import Home, opened, writes
 from isocost.steps.jobs import run_phase, workers_for
@@ -35,6 +36,7 @@ def pilot(
     seeds: Sequence[str] = (),
     trainer: str | None = None,
     site: Site = HERE,
+    worth: float | None = None,
     observer: Observer = SILENT,
 ) -> Pilot | results.PilotPlan:
     """Run what pilot.json plans: the learning-rate probe, then the grid of n and its edges at the rule that the probe
@@ -43,7 +45,7 @@ def pilot(
     `longer` ("4=24576", "4=4x", "all=4x") and `seeds` ("8=2", "all=2") add runs first: what ran is not paid for again.
     `workers` runs go side by side, where `site` says; results do not depend on either. A dry run, and a plan without
     a pilot, return the plan with its cost, at what the runs so far have cost. A user's `trainer` is the one that the
-    study began with.
+    study began with; its runs are ended early once the rest of them is unlikely to gain `worth` in held-out reward.
 
     Raises:
         UserError: for a source whose runs cannot be launched, before there is a plan, and where the pilot leaves
@@ -53,6 +55,8 @@ def pilot(
     home = opened(study)
     home.source.require(Can.PILOT, study)
     settle(home, trainer, site)
+    stops = Stops(worth)
+    stops.require(home)
     planned = PilotPlan.of(home.read("pilot.json", "plan"))
     if longer or seeds:
         there = measured(home, planned)
@@ -65,12 +69,14 @@ def pilot(
     if dry_run or planned.direct:
         return results.PilotPlan.beside(planned, folder=study)
     try:
-        return _run(home, planned, workers, observer, site)
+        return _run(home, planned, workers, observer, site, stops)
     except Interrupted as e:    # the added runs are recorded: the command to continue must not add them again
         raise Interrupted(e.signum, f"isocost pilot {word(study)}" if longer or seeds else "") from None
 
 
-def _run(home: Home, planned: PilotPlan, workers: int | None, observer: Observer, site: Site) -> Pilot:
+def _run(
+    home: Home, planned: PilotPlan, workers: int | None, observer: Observer, site: Site, stops: Stops
+) -> Pilot:
     workers = workers_for(home, workers, observer, site)
     with home.phase("probe"):
         run_phase(home, planned, planned.of_purpose("probe"), planned.rate, "learning-rate probe", observer, workers,
@@ -84,7 +90,7 @@ def _run(home: Home, planned: PilotPlan, workers: int | None, observer: Observer
     _require_affordable(home, planned)
     with home.phase("pilot"):
         both = (*planned.of_purpose("pilot"), *planned.of_purpose("edge"))
-        run_phase(home, planned, both, rule, "pilot", observer, workers, site=site)
+        run_phase(home, planned, both, rule, "pilot", observer, workers, site=site, stops=stops)
     found = shift(curves(home.path))
     home.write("shift.json", found.data())
     return Pilot(rule, found, home.path)

@@ -22,7 +22,7 @@ def trainer_of(
     Raises:
         UserError: for an unknown trainer or word in braces, and for a command that lacks one that it needs.
     """
-    kinds = {name: kind.command for name, kind in KINDS.items()}
+    kinds = {name: drive.words for name, drive in KINDS.items()}
     return parsed(text, Path.cwd(), kinds, metrics=metrics, columns=columns, stall=stall or STALL)
 
 
@@ -46,4 +46,5 @@ def settle(home: Home, trainer: str | None, site: Site) -> None:
                             "--trainer out, or begin another study")
     if site.to is not None:
         launcher_of(site.to)
-        write_json(home.path / "study.json", home.asked | {"launch": site.to})
+        where = {"launch": site.to, "address": site.address, "gpus": site.gpus}
+        write_json(home.path / "study.json", home.asked | where)

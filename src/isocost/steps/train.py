@@ -14,6 +14,7 @@ from isocost.runs import files as records
 from isocost.runs.launch.site import HERE, Site
 from isocost.runs.record import read_json
 from isocost.runs.source import Can
+from isocost.steps.early import NEVER, Stops
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import Home, opened, writes
 from isocost.steps.jobs import run_phase, workers_for
@@ -25,13 +26,13 @@ from isocost.steps.settle import settle
 @writes()
 def train(
     study: Path, *, workers: int | None = None, dry_run: bool = False, trainer: str | None = None, site: Site = HERE,
-    observer: Observer = SILENT,
+    stops: Stops = NEVER, observer: Observer = SILENT,
 ) -> Trained | Plan:
     """Seal the forecast, then train the prescription and its comparator, paired by seed; runs that ended are not run
     again. A dry run returns the plan, whose `bill` is the cost.
 
     `workers` runs go side by side, where `site` says; results do not depend on either. A user's `trainer` is the one
-    that the study began with.
+    that the study began with, and `stops` says when a run of it is ended early: the audit then cannot tell.
 
     Raises:
         UserError: for a source whose runs cannot be launched, before there is a plan, and where a record was changed
@@ -40,6 +41,7 @@ def train(
     home = opened(study)
     home.source.require(Can.TRAIN, study)
     settle(home, trainer, site)
+    stops.require(home)
     planned = pilots.PilotPlan.of(home.read("pilot.json", "plan"))
     plan = prescription(home)
     if dry_run:
@@ -60,7 +62,8 @@ def train(
     rule = RateRule.of(home.read("rate.json", "pilot")) if home.has("rate.json") else planned.rate
     workers = workers_for(home, workers, observer, site)
     with home.phase("train"):
-        run_phase(home, planned, plan.runs, rule, "training", observer, workers, forecast.seal, site)
+        run_phase(home, planned, plan.runs, rule, "training", observer, workers, forecast.seal, site,
+                  stops)
     return Trained(forecast, tuple(r.name for r in plan.runs), study)
 
 

@@ -19,6 +19,7 @@ from isocost.planner.learning_rate import starting_rule
 from isocost.planner.study_runs import COMMON, run_seed
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.launch.launchers import launcher_of
+from isocost.runs.launch.site import HERE, PROCESSES, Site
 from isocost.runs.measure import UNNAMED
 from isocost.runs.run import Job
 from isocost.steps.drive import drive_jobs
@@ -26,6 +27,8 @@ from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import Home, check, found, writes
 from isocost.steps.trainer_profile import TrainerProfile
 from isocost.trainers.command import Trainer
+from isocost.trainers.driven import KINDS
+from isocost.types import Cost
 from isocost.worlds.setting import Setting
 
 PROFILED = 4        # updates of the first run
@@ -33,6 +36,7 @@ GROUPS = 8          # problems of each of its updates
 HELD_OUT = 256      # held-out problems, where it is not said how many
 STATED = "the number of held-out problems"     # that the log lacks, and the user states
 NAME = "profile"    # of the first run, and of its folder in the study
+BASE = "base"       # of the run that measures the base, where one is needed
 
 
 @writes(new=True)
@@ -41,7 +45,7 @@ def profile_trainer(
     trainer: Trainer,
     *,
     seed: int = 0,
-    launch: str = "local",
+    site: Site = HERE,
     lr: float | None = None,
     groups: int = GROUPS,
     held_out: int | None = None,
@@ -54,6 +58,7 @@ def profile_trainer(
 ) -> TrainerProfile:
     """Start a study in `out` whose runs are this trainer's, with a first run of a few updates.
 
+    site: where its runs are executed.
     lr, groups: its learning rate, from which the probe of the pilot starts, and its problems per update.
     held_out, samples: how many held-out problems an evaluation has, and completions of each.
     model, data, parameters: labels, and the model's size; scale: the least and the largest reward of a rollout.
@@ -63,12 +68,15 @@ def profile_trainer(
             asked for, and where `out` already contains a study with different settings.
         Interrupted: after a signal, with the process gone.
     """
+    launch = site.to or PROCESSES
     launcher_of(launch)
     size = held_out or HELD_OUT
     setting = Setting(
         model=model or UNNAMED, data=data or UNNAMED, held_out=float(size), samples=samples, threads=1
     )
     asked: dict[str, Any] = {"seed": seed, "method": None, "trainer": trainer.data(), "launch": launch}
+    if site.address or site.gpus:
+        asked |= {"address": site.address, "gpus": site.gpus}
     if scale is not None:
         asked["scale"] = list(scale)
     check(out, setting, **asked)
@@ -76,15 +84,37 @@ def profile_trainer(
     rate = lr or starting_rule(parameters).at(COMMON * groups)
     if not home.has("trainer.json"):
         with home.phase("profile"):
-            home.write("trainer.json", _first(home, setting, rate, groups, parameters, held_out, observer))
+            before = _base(home, setting, groups, observer)
+            home.write("trainer.json", _first(home, setting, rate, groups, parameters, held_out, before, observer))
     return TrainerProfile.of(home.read("trainer.json", "profile"), out)
+
+
+def _base(home: Home, setting: Setting, groups: int, observer: Observer) -> Cost:
+    """Measure the base's reward, for a trainer that does not evaluate before its first update; returns the cost.
+
+    One update at a learning rate of 0 leaves the policy as it was, and the evaluation after it is of the base. The
+    reward is kept in study.json for all runs.
+    """
+    trainer = home.trainer
+    assert trainer is not None
+    if KINDS[trainer.kind].base:
+        return Cost()
+    C = COMMON * groups
+    seed = run_seed(home.asked["seed"], "pilot", 0)
+    job = Job(BASE, setting, trainer.kind, seed, {"rollouts": C}, COMMON, groups, 0.0, points=(C,), purpose=NAME)
+    if "base" not in home.asked:
+        drive_jobs(home, [job], "the base, at a learning rate of 0", observer, 1, home.path)
+        reward = next(x["eval/select"] for x in read_lines(home.path / BASE / "metrics.jsonl") if "eval/select" in x)
+        low, high = home.asked.get("scale") or (0.0, 1.0)
+        home.write("study.json", home.asked | {"base": low + reward * (high - low)})
+    return Cost.of(read_json(home.path / BASE / "end.json")["bill"]["train"])
 
 
 def _first(
     home: Home, setting: Setting, lr: float, groups: int, parameters: float | None, held_out: int | None,
-    observer: Observer,
+    before: Cost, observer: Observer,
 ) -> dict[str, Any]:
-    """The data of trainer.json, from a run of a few updates."""
+    """The data of trainer.json, from a run of a few updates; `before` was spent to measure the base."""
     trainer = home.trainer
     assert trainer is not None
     C = PROFILED * COMMON * groups
@@ -97,7 +127,7 @@ def _first(
     if held_out is None:
         missing.append(f"the number of held-out problems (--held-out): {HELD_OUT} are assumed")
     lengths = [line[LENGTH] for line in read_lines(folder / "metrics.jsonl") if line.get(LENGTH) is not None]
-    bill = end["bill"]["train"]
+    bill = {k: v for k, v in (before + Cost.of(end["bill"]["train"])).data().items() if v}
     return {
         "command": trainer.command, "base": float(curve.select[0]), "end": float(curve.select[-1]),
         "updates": PROFILED, "at": {"n": COMMON, "B": groups, "nB": COMMON * groups, "lr": lr},

@@ -11,6 +11,7 @@ A file here is a trainer's or a format's if it has a `TITLE`, its name. It holds
     VERSION, write(p) -> str
                        a target of `isocost export`: what it was written against, and the whole configuration
                        (`export.Prescription` -> text that ends with a newline)
+    DRIVE              how its runs are launched, read while they train, and continued (`drive.Drive`)
 """
 
 from __future__ import annotations

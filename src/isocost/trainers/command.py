@@ -36,7 +36,8 @@ VALUES = {  # what a command may hold in braces
     "config": "a file with the trainer's configuration (not for cmd)",
     "options": "the trainer's configuration as options (not for cmd)",
 }
-NEEDED = (("n",), ("B", "nB"), ("lr",), ("seed",), ("out", "log", "config", "options"))
+NEEDED = (("n",), ("B", "nB"), ("lr",), ("seed",), ("out", "log"))
+WRITTEN = frozenset({"config", "options"})
 METRICS = "{out}/metrics.jsonl"
 STALL = 30.0  # minutes without a new line of its log after which an attempt is ended
 
@@ -82,10 +83,11 @@ class Trainer:
 
 
 def parsed(
-    text: str, cwd: Path, kinds: Mapping[str, str], *, metrics: str | None = None,
+    text: str, cwd: Path, kinds: Mapping[str, Sequence[str]], *, metrics: str | None = None,
     columns: Mapping[str, str] | None = None, stall: float = STALL,
 ) -> Trainer:
-    """The trainer of `--trainer KIND: COMMAND`. `kinds` are names of trainers and their default commands (may be "").
+    """The trainer of `--trainer KIND: COMMAND`. `kinds` are the names of trainers, each with the words in braces
+    of which its command needs one.
 
     Raises UserError for an unknown kind, no command, an unknown word in braces, or one that is needed and lacks.
     """
@@ -94,7 +96,6 @@ def parsed(
     if kind not in kinds:
         hint = f": write --trainer {shlex.quote('cmd: ' + text)}" if re.search(r"[ /{]", text) else ""
         raise UserError(f"--trainer {text!r}: {kind!r} is no trainer; expected one of {known}{hint}")
-    command = command or kinds[kind]
     if not command:
         raise UserError(f"--trainer {text!r} has no command: write it behind {kind}:, such as "
                         f"'{kind}: python train.py --n {{n}} --groups {{B}} --lr {{lr}} --seed {{seed}} --out {{out}}'")
@@ -105,15 +106,19 @@ def parsed(
     for option, part in (("--trainer", " ".join(words)), ("--metrics", metrics or "")):
         filled(part, dict.fromkeys(VALUES, ""), option)
     there = names_in(command)
-    if not there & {"config", "options"}:
-        for names in NEEDED:
-            if not there & set(names):
-                needs = " or ".join(f"{{{n}}}" for n in names if n not in ("config", "options"))
-                raise UserError(f"--trainer: the command has no {needs} ({VALUES[names[0]]}), so every run would have "
-                                f"the same: add it to {command}")
-    elif kind == "cmd":
+    takes = kinds[kind]
+    if kind == "cmd" and there & WRITTEN:
         raise UserError("--trainer cmd: {config} and {options} are for trainers that isocost writes configurations of; "
                         "a cmd takes {n}, {B}, {lr}, {seed}, {out}, {M}, {eval_every}")
+    if takes and (not there & set(takes) or there & (WRITTEN - set(takes))):
+        needs = " or ".join(f"{{{n}}}" for n in takes)
+        raise UserError(f"--trainer {kind}: the command needs {needs}, which isocost replaces by the configuration of "
+                        f"a run: add it to {command}")
+    for names in () if takes else NEEDED:
+        if not there & set(names):
+            needs = " or ".join(f"{{{n}}}" for n in names)
+            raise UserError(f"--trainer: the command has no {needs} ({VALUES[names[0]]}), so every run would have "
+                            f"the same: add it to {command}")
     return Trainer(kind, command, str(cwd), metrics or METRICS, dict(columns or {}), stall)
 
 

@@ -19,26 +19,26 @@ What cannot be known by it is not counted: the time behind the last note of an a
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from isocost import trainers
 from isocost.errors import UserError
 from isocost.jsonfile import line as json_line
 from isocost.jsonfile import write_json, write_text
 from isocost.runs.files import SCHEMA, read_json
 from isocost.runs.launch.launcher import OUTPUT, Launch
 from isocost.runs.measure import HELD_OUT
-from isocost.trainers import trl
-from isocost.trainers.command import Sizes, Trainer, environment, line
+from isocost.trainers.command import METRICS, Sizes, Trainer, environment, filled, line
 from isocost.trainers.csv import plain
+from isocost.trainers.drive import Begin, Drive, Setup, appended, rows_of
 from isocost.trainers.logs import Log, Row
-from isocost.trainers.names import Names, columns_of, flattened, match
+from isocost.trainers.names import columns_of, match
 from isocost.trainers.points import logs_of
 from isocost.trainers.record import Asked, about, end_of, resolve, write_lines
 from isocost.trainers.stitch import Columns, Stitched, stitch
@@ -50,63 +50,9 @@ TRAINER, ATTEMPTS = "trainer", "attempts"
 SHOWN = 1500  # characters of an attempt's last output that an error shows
 
 
-@dataclass(frozen=True)
-class Kind:
-    """How one trainer is driven.
-
-    `command` is its default command. `prepare(sizes, out, attempt folder)` writes its configuration: (words in braces,
-    options, what launch.json keeps). `rows(log, attempt folder, launch.json, earlier rows)` are the lines that an
-    attempt has logged so far, `names` the columns of such lines.
-    """
-
-    command: str
-    prepare: Callable[[Sizes, Path, Path], tuple[dict[str, str], list[str], dict[str, Any]]]
-    rows: Callable[[Path, Path, Mapping[str, Any], Sequence[Row]], list[Row]]
-    names: Callable[[Sequence[Row]], Names]
-
-
-def _plain(sizes: Sizes, out: Path, attempt: Path) -> tuple[dict[str, str], list[str], dict[str, Any]]:
-    return {}, [], {}
-
-
-def _appended(log: Path, attempt: Path, launch: Mapping[str, Any], earlier: Sequence[Row]) -> list[Row]:
-    """The lines of a JSON-lines file since the attempt began: those behind what was there, or, of a file that the
-    attempt began anew, all but the earlier lines that it restored."""
-    try:
-        data = log.read_bytes()
-    except FileNotFoundError:
-        return []
-    size = int(launch.get("size", 0))
-    if size and len(data) >= size and hashlib.sha256(data[:size]).hexdigest() == launch["sha256"]:
-        return _rows(data[size:], log)
-    rows = _rows(data, log)
-    same = next((i for i, (a, b) in enumerate(zip(rows, earlier, strict=False)) if json_line(a) != json_line(b)), None)
-    return rows[min(len(rows), len(earlier)) if same is None else same:]
-
-
-def _rows(data: bytes, path: Path) -> list[Row]:
-    """The whole lines of JSON lines as flat objects; an unfinished last line is left out."""
-    lines, out = data.split(b"\n"), []
-    for i, text in enumerate(lines):
-        if not text.strip():
-            continue
-        try:
-            row = json.loads(text)
-        except ValueError:
-            if i == len(lines) - 1:
-                break
-            raise UserError(f"{path}: a line is not JSON: {text[:80].decode('utf-8', 'replace')!r}; the trainer's log "
-                            "has one JSON object a line (name another file with --metrics)") from None
-        if not isinstance(row, dict):
-            raise UserError(f"{path}: a line is a {type(row).__name__}, expected an object such as "
-                            '{"step": 1, "reward": 0.5}')
-        out.append(flattened(row))
-    return out
-
-
-KINDS: dict[str, Kind] = {
-    "cmd": Kind("", _plain, _appended, plain),
-    "trl": Kind("", trl.prepared, trl.logged, lambda rows: trl.HISTORY),
+KINDS: dict[str, Drive] = {
+    "cmd": Drive(lambda begin: Setup(), appended, plain, words=()),
+    **{name: module.DRIVE for name, module in trainers.modules("DRIVE").items()},
 }
 
 
@@ -131,8 +77,19 @@ class DrivenRun:
     study: str
 
     @property
-    def kind(self) -> Kind:
+    def drive(self) -> Drive:
+        """How its trainer is driven."""
         return KINDS[self.trainer.kind]
+
+    @property
+    def ends(self) -> bool:
+        """Whether its process ends by itself after its updates."""
+        return self.trainer.ends and self.drive.ends
+
+    @property
+    def asked(self) -> tuple[int, ...]:
+        """The updates after which an evaluation is asked for; 0 is the base."""
+        return (0, *self.sizes.evals) if self.drive.base else self.sizes.evals
 
     @property
     def out(self) -> Path:
@@ -148,11 +105,12 @@ class DrivenRun:
     def values(self, attempt: int) -> dict[str, str]:
         """The words in braces of an attempt."""
         bare = self.sizes.values(self.out, attempt, Path())
-        log = self.trainer.path(bare)
+        own = {**bare, "folder": str((self.folder / ATTEMPTS / str(attempt)).resolve())}
+        log = self.trainer.path(bare) if self.drive.log == METRICS else Path(filled(self.drive.log, own, "the log"))
         return {**bare, "log": str(log)}
 
     def log(self, attempt: int) -> Path:
-        """The file that an attempt logs to."""
+        """The file or folder that an attempt logs to."""
         return Path(self.values(attempt)["log"])
 
     # launching ------------------------------------------------------------------------------------------------
@@ -165,16 +123,18 @@ class DrivenRun:
         self.out.mkdir(parents=True, exist_ok=True)
         values = self.values(number_)
         log = self.log(number_)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        there = log.read_bytes() if log.exists() else b""
-        more, options, kept = self.kind.prepare(self.sizes, self.out, folder)
-        values |= more
+        if self.drive.log == METRICS:
+            log.parent.mkdir(parents=True, exist_ok=True)
+        there = log.read_bytes() if log.is_file() else b""
+        missing = frozenset(self.missing(self.seen()) if number_ else self.asked)
+        made = self.drive.prepare(Begin(self.sizes, self.out, folder, missing, self.trainer.words))
+        values |= made.values
         key = f"{self.study}/{self.sizes.name}/{number_}"
-        launch = Launch(
-            key, line(self.trainer.words, values, options), environment(values, key), folder, Path(self.trainer.cwd)
-        )
+        env = {**environment(values, key), **made.env}
+        words = line(self.trainer.words, values, made.options)
+        launch = Launch(key, words, env, folder, Path(self.trainer.cwd))
         state = {"size": len(there), "sha256": hashlib.sha256(there).hexdigest(), "M": self.sizes.M}
-        write_json(folder / LAUNCH, {"schema": SCHEMA, **launch.data(), **state, **kept})
+        write_json(folder / LAUNCH, {"schema": SCHEMA, **launch.data(), **state, **made.kept})
         return launch
 
     def close(self, attempt: Path, *, watched: bool) -> None:
@@ -194,14 +154,14 @@ class DrivenRun:
         each = self._every()
         rows = [row for own in each for row in own]
         columns = self._columns(rows)
-        made = stitch(each, columns, {0, *self.sizes.evals})
+        made = stitch(each, columns, set(self.asked))
         steps = [at for row in made.rows if (at := columns.trained(row)) is not None]
         seen = frozenset(at for row in made.rows if (at := columns.evaluated(row)) is not None)
         return Seen(made, columns, max(steps, default=columns.first - 1) - columns.first + 1, seen, len(rows))
 
     def missing(self, seen: Seen) -> list[int]:
         """The updates of policies that were to be evaluated and are not."""
-        return [u for u in (0, *self.sizes.evals) if u not in seen.evaluated]
+        return [u for u in self.asked if u not in seen.evaluated]
 
     def _every(self) -> list[list[Row]]:
         out: list[list[Row]] = []
@@ -219,43 +179,48 @@ class DrivenRun:
 
     def _own(self, attempt: Path, before: Sequence[Row]) -> list[Row]:
         kept = attempt / LOGGED
-        return _rows(kept.read_bytes(), kept) if (attempt / ENDED).exists() else self._live(attempt, before)
+        return rows_of(kept.read_bytes(), kept) if (attempt / ENDED).exists() else self._live(attempt, before)
 
     def _live(self, attempt: Path, before: Sequence[Row]) -> list[Row]:
-        return self.kind.rows(self.log(int(attempt.name)), attempt, read_json(attempt / LAUNCH), before)
+        return self.drive.rows(self.log(int(attempt.name)), attempt, read_json(attempt / LAUNCH), before)
 
     def _columns(self, rows: Sequence[Row]) -> Columns:
-        names, mapped, there = self.kind.names(rows), self.trainer.columns, columns_of(rows)
+        names, mapped, there = self.drive.names(rows), self.trainer.columns, columns_of(rows)
         reward = mapped.get("reward") or next((c for p in names.reward if (c := match(p, there))), None)
         others = [c for c in there if c != reward]
         held = mapped.get("held_out") or next((c for p in names.held if (c := match(p, others))), None)
-        return Columns(mapped.get("step", names.step), reward, held, names.first)
+        return Columns(mapped.get("step", names.step), reward, held, names.first, names.policy)
 
     # its record -----------------------------------------------------------------------------------------------
 
     def log_of(self, seen: Seen) -> Log:
         """Its log as one curve. Raises UserError for a column that is not there, and without held-out rewards."""
         path = self.log(len(self.attempts) - 1)
-        rows = _clocked(seen.stitched.rows, self.trainer.columns.get("seconds", "seconds"))
-        names = self.kind.names(rows)
+        names = self.drive.names(seen.stitched.rows)
+        rows = _clocked(seen.stitched.rows, self.trainer.columns.get("seconds", names.seconds))
         if not rows:
             raise UserError(f"run {self.sizes.name}: the trainer logged nothing in {path}")
         mapped = dict(self.trainer.columns)
+        counts = "rollouts" in mapped or names.per_step in columns_of(rows)
         found = logs_of(
             self.trainer.kind, path, [p for p in (path,) if p.is_file()], rows, names, mapped, name=self.sizes.name,
-            uncounted="the log counts steps, and C is steps x n x B" if "rollouts" not in mapped else "",
+            uncounted="" if counts else "the log counts steps, and C is steps x n x B", missing=self.drive.lacks,
         )[0]
         if not found.held:
-            raise UserError(f"run {self.sizes.name}: {path} has no held-out reward; log `held_out` before the first "
-                            f"update, every {self.sizes.eval_every} updates and after the last, or name its column "
-                            "with --map held_out=COLUMN")
+            own = "" if self.drive.log != METRICS else (
+                f"log `held_out` before the first update, every {self.sizes.eval_every} updates and after the last, or "
+            )
+            raise UserError(f"run {self.sizes.name}: {path} has no held-out reward; {own}name its column with --map "
+                            "held_out=COLUMN")
         return found
 
-    def write(self, seen: Seen, asked: Asked, more: Mapping[str, Any], *, ended: str = "") -> dict[str, Any] | None:
+    def write(
+        self, seen: Seen, asked: Asked, more: Mapping[str, Any], *, ended: str = "", reason: str = ""
+    ) -> dict[str, Any] | None:
         """Write its record as far as it is: run.json, metrics.jsonl, timing.jsonl; with `ended`, end.json too.
 
-        `more` are keys of run.json; `ended` says how its attempts went. Returns end.json. Raises UserError where the
-        log disagrees with what was asked.
+        `more` are keys of run.json; `ended` says how its attempts went, and `reason` why a run was ended that had not
+        everything. Returns end.json. Raises UserError where the log disagrees with what was asked.
         """
         run = resolve(self.log_of(seen), asked)
         assert run.kind == HELD_OUT
@@ -275,15 +240,31 @@ class DrivenRun:
         notes = [f"missing: {m}" for m in run.missing]
         dead = len(self.attempts) - 1
         if dead:
+            unknown = sum(self._unlogged(seen, k) for k in range(dead))
             notes.append(f"{counted(dead, 'attempt')} ended early: {counted(lost, 'logged update')} lost and charged; "
-                         f"of what was under way and not logged, at most {dead * size:,} rollouts, nothing is known")
+                         f"of what was under way and not logged, at most {unknown * size:,} rollouts, nothing is known")
         ends = [read_json(a / ENDED) for a in self.attempts]
         if unseen := sum(not e.get("watched") for e in ends):
             notes.append(f"{counted(unseen, 'attempt')} ended while no isocost watched: of that time, what follows "
                          "the last note is not counted")
         end |= {"seconds": round(sum(float(e.get("seconds", 0)) for e in ends), 2), "bill": bill, "notes": notes}
+        if reason:
+            end |= {"reason": reason, "detail": ended}
         write_json(self.folder / "end.json", end)
         return end
+
+    def _unlogged(self, seen: Seen, attempt: int) -> int:
+        """The most updates that a dead attempt may have begun and not logged.
+
+        One, if its log is written as it trains. Otherwise it ended before the checkpoint that would have followed the
+        newest one that the attempt after it found.
+        """
+        if not self.drive.late:
+            return 1
+        rows = self._own(self.attempts[attempt], [])
+        logged = max((at for row in rows if (at := seen.columns.updates(row)) is not None), default=0.0)
+        newest = int(read_json(self.attempts[attempt + 1] / LAUNCH).get("newest") or 0)
+        return max(1, round(newest + self.sizes.eval_every - logged))
 
     def last_output(self) -> str:
         """The end of what its last attempt printed."""
@@ -316,9 +297,12 @@ def _boot() -> str:
         return f"process {os.getpid()}"
 
 
-def asked_of(sizes: Sizes, model: str | None, data: str | None, scale: tuple[float, float] | None = None) -> Asked:
+def asked_of(
+    sizes: Sizes, model: str | None, data: str | None, scale: tuple[float, float] | None = None,
+    base: float | None = None,
+) -> Asked:
     """What is known of a run besides its log."""
-    return Asked(n=sizes.n, B=sizes.B, lr=sizes.lr, seed=sizes.seed, model=model, data=data, scale=scale)
+    return Asked(n=sizes.n, B=sizes.B, lr=sizes.lr, seed=sizes.seed, model=model, data=data, scale=scale, base=base)
 
 
 def _clocked(rows: Sequence[Row], column: str) -> list[Row]:

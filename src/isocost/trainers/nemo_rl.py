@@ -2,6 +2,10 @@
 
 num_prompts_per_step counts problems; train_global_batch_size counts rollouts, and is the whole batch where one step
 is one update.
+
+Driving: the same overrides, and those of validation, checkpoints and TensorBoard, whose folder every attempt has for
+itself. A run continues from the newest checkpoint in its folder and does not validate that again, so checkpoints that
+would skip a validation are put aside. Validation comes before the checkpoint of its step (nemo_rl/algorithms/grpo.py).
 """
 
 from __future__ import annotations
@@ -9,6 +13,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from isocost.trainers import tensorboard
+from isocost.trainers.drive import Begin, Drive, Setup, checkpoints, pass_over, quoted
 from isocost.trainers.export import (
     Prescription,
     aged,
@@ -21,12 +27,22 @@ from isocost.trainers.export import (
     uncounted,
     unsaid,
 )
+from isocost.trainers.names import Names
 
 TITLE = "NeMo-RL"
 SIZES = (
     "grpo.num_generations_per_prompt = {n}",
     "grpo.num_prompts_per_step = {B}",
     "grpo.max_num_steps = {M}",
+)
+LOGGED = Names(
+    "NeMo-RL",
+    "step",
+    (r"train/reward",),
+    (r"validation/accuracy", r"validation/.+/accuracy"),
+    lr="train/lr",
+    span="timing/train/total_step_time",
+    length="train/mean_gen_tokens_per_sample",
 )
 VERSION = "NeMo-RL 0.7 (examples/configs/grpo_math_1B.yaml)"
 DEFAULTS = {
@@ -107,3 +123,29 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         left.append("leaving out groups with one reward throughout, without refilling")
     left += group_baseline(loss, "its baseline")
     return values, [*left, *aged(loss, "grpo.async_grpo.enabled and its settings"), *loss.odd]
+
+
+# driving -------------------------------------------------------------------------------------------------------
+
+
+def prepared(begin: Begin) -> Setup:
+    """The overrides of an attempt; it continues from the newest checkpoint that skips no validation."""
+    values, _ = settings(begin.prescription())
+    board, saved = begin.folder / BOARD, begin.out / "checkpoints"
+    there = checkpoints(saved, "step_")
+    last = begin.newest(there, again=False)
+    pass_over((p for c, p in there.items() if last is None or c > last), begin.attempt)
+    values |= {
+        "grpo.val_period": begin.sizes.eval_every, "grpo.val_at_start": True, "grpo.val_at_end": True,
+        "checkpointing.enabled": True, "checkpointing.checkpoint_dir": quoted(saved),
+        "checkpointing.save_period": begin.sizes.eval_every, "checkpointing.metric_name": "null",
+        "checkpointing.keep_top_k": 2,
+        "logger.log_dir": quoted(board), "logger.tensorboard_enabled": True,
+    }
+    return Setup(options=options(values), kept={"newest": max(there, default=0)})
+
+
+BOARD = "board"
+DRIVE = Drive(
+    prepared, tensorboard.logged, lambda rows: tensorboard.stepped(LOGGED), log="{folder}/" + BOARD, late=True
+)

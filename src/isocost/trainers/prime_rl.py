@@ -11,19 +11,28 @@ Writing: a TOML file for `uv run rl @ FILE`, on top of one that names the model 
 
 orchestrator.batch_size counts rollouts (nB); group_size is n. Warm-up then constant is its linear schedule without
 decay.
+
+Driving: {config} is such a file, with the run's folder, evaluations and checkpoints, which are off by default. Every
+attempt appends to one metrics.jsonl. An evaluation that is due at step u is started once batch u - 1 is sent to the
+trainer (prime_rl/orchestrator/orchestrator.py, maybe_trigger_eval), which may be two updates behind by then, so its
+policy had u - 3 to u - 1 updates (`policy_version`).
 """
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
+from isocost.trainers.drive import Begin, Drive, Setup, appended, checkpoints
 from isocost.trainers.export import Prescription, preamble, shown, unsaid
-from isocost.trainers.logs import Log
+from isocost.trainers.logs import Log, Row
 from isocost.trainers.names import Names, Settings, facts_of
 from isocost.trainers.points import logs_of
 from isocost.trainers.text import head, json_of, json_rows, metrics_file
@@ -115,11 +124,16 @@ DEFAULTS = {
 def write(p: Prescription) -> str:
     tables, left = settings(p)
     how = ["Give it [model] and [[orchestrator.train.source]]; for `isocost import`, [orchestrator.eval] too."]
+    return preamble(p, sys.modules[__name__], how, left) + _text(tables)
+
+
+def _text(tables: dict[str, dict[str, Any]]) -> str:
+    """The tables as TOML; the one without a name comes first."""
     text = "".join(f"{k} = {_toml(v)}\n" for k, v in tables.pop("").items() if v is not None)
     for name, table in tables.items():
         rows = "".join(f"{k} = {_toml(v)}\n" for k, v in table.items() if v is not None)
         text += f"\n[{name}]\n{rows}" if rows else ""
-    return preamble(p, sys.modules[__name__], how, left) + text
+    return text
 
 
 def settings(p: Prescription) -> tuple[dict[str, dict[str, Any]], list[str]]:
@@ -163,4 +177,54 @@ def settings(p: Prescription) -> tuple[dict[str, dict[str, Any]], list[str]]:
 
 
 def _toml(x: Any) -> str:
-    return f'"{x}"' if isinstance(x, str) else shown(x)
+    return json.dumps(x, ensure_ascii=False) if isinstance(x, str) else shown(x)
+
+
+# driving -------------------------------------------------------------------------------------------------------
+
+RUN = "run"         # the run's folder in {out}
+DUE = 3             # updates that the policy of an evaluation may be behind the step at which it is due
+VERSION_OF = re.compile(LOGGED.policy)
+DRIVEN = replace(LOGGED, policy="", appends=False, again=True)
+
+
+def prepared(begin: Begin) -> Setup:
+    """Write an attempt's configuration, {config}.
+
+    It continues from the newest checkpoint that skips no evaluation, and evaluates that again. Without one it begins
+    anew in an emptied folder (`clean`), as prime-rl asks for.
+    """
+    tables, _ = settings(begin.prescription())
+    tables.pop("orchestrator.train.sampling", None)
+    there = checkpoints(begin.out / RUN / "checkpoints", "step_", "trainer", "orchestrator")
+    last = begin.newest(there, again=True)
+    tables[""] |= {"output_dir": str(begin.out), "clean": True if last is None and begin.attempt else None}
+    tables |= {
+        "run": {"name": begin.sizes.name, "dir": RUN},
+        "ckpt": {"interval": begin.every, "keep_last": 2},
+        "resume": {"step": last},
+        "orchestrator.eval": {"interval": begin.every, "skip_first_step": False, "retrigger_on_resume": True},
+    }
+    config = begin.folder / "config.toml"
+    config.write_text(_text(tables), encoding="utf-8")
+    return Setup({"config": str(config)}, kept={"newest": max(there, default=0)})
+
+
+def logged(log: Path, folder: Path, launch: Mapping[str, Any], earlier: Sequence[Row]) -> list[Row]:
+    """The lines since the attempt began; an evaluation is at the step at which it was due, that of the base at 0."""
+    return [_due(row) for row in appended(log, folder, launch, earlier)]
+
+
+def _due(row: Row) -> Row:
+    base = row.get("step") == 1 and any(VERSION_OF.fullmatch(k) and v == 0 for k, v in row.items())
+    return {**row, "step": 0} if base else row
+
+
+DRIVE = Drive(
+    prepared, logged, lambda rows: DRIVEN, words=("config",), log="{out}/" + RUN + "/metrics.jsonl",
+    lacks=(
+        f"evaluations of exactly the asked-for policies: the policy of one after update u had u - {DUE} to u - 1 "
+        "updates, since training is asynchronous",
+        "a seed: the standard sampler takes none, so runs of one seed are not paired",
+    ),
+)

@@ -1,13 +1,20 @@
 """SkyRL: a launch line of overrides for skyrl.train.entrypoints.main_base.
 
 train_batch_size and policy_mini_batch_size count problems (prompts).
+
+Driving: the same overrides, and those of evaluations, checkpoints and TensorBoard: there is no file log. Every attempt
+writes its events into a folder of its own (TENSORBOARD_DIR). A run that continues evaluates its checkpoint again
+(eval_before_train).
 """
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
+from isocost.trainers import tensorboard
+from isocost.trainers.drive import Begin, Drive, Setup, checkpoints, marked, quoted
 from isocost.trainers.export import (
     Prescription,
     aged,
@@ -23,6 +30,7 @@ from isocost.trainers.export import (
     uncounted,
     unsaid,
 )
+from isocost.trainers.names import Names
 
 TITLE = "SkyRL"
 SIZES = (
@@ -30,6 +38,18 @@ SIZES = (
     "trainer.train_batch_size = {B}",
     "trainer.max_training_steps = {M}",
 )
+LOGGED = Names(
+    "SkyRL",
+    "trainer/global_step",
+    (r"reward/avg_raw_reward",),
+    (r"eval/all/avg_score", r"eval/.+/avg_score"),
+    lr="policy/policy_lr",
+    epoch="trainer/epoch",
+    span="timing/step",
+    length="generate/avg_num_tokens",
+    again=True,
+)
+NAMES = (LOGGED,)
 VERSION = "SkyRL, skyrl_train 0.4 (skyrl/train/config/config.py)"
 DEFAULTS = {
     "max_tokens": ("generator.sampling_params.max_generate_length", "1024"),
@@ -115,3 +135,31 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         values[f"{algorithm}.zero_variance_filter"] = True
     left += group_baseline(loss, "grpo's")
     return values, [*left, *aged(loss, "trainer.fully_async and its entry point"), *loss.odd]
+
+
+# driving -------------------------------------------------------------------------------------------------------
+
+
+def prepared(begin: Begin) -> Setup:
+    """The overrides of an attempt; it continues from the newest checkpoint that is whole and skips no evaluation."""
+    values, _ = settings(begin.prescription())
+    board, every = begin.folder / BOARD, begin.sizes.eval_every
+    whole = marked(begin.out / "latest_ckpt_global_step.txt")
+    found = checkpoints(begin.out, "global_step_", "policy", "trainer_state.pt")
+    there = {c: p for c, p in found.items() if c <= whole}
+    last = begin.newest(there, again=True)
+    values |= {
+        "trainer.logger": "tensorboard", "trainer.run_name": quoted(Path(begin.sizes.name)),
+        "trainer.eval_before_train": True, "trainer.eval_interval": every,
+        "trainer.ckpt_path": quoted(begin.out), "trainer.ckpt_interval": every, "trainer.max_ckpts_to_keep": 2,
+        "trainer.resume_mode": "none" if last is None else "from_path",
+        "trainer.resume_path": None if last is None else quoted(there[last]),
+    }
+    return Setup(options=options(values), env={"TENSORBOARD_DIR": str(board)},
+                 kept={"newest": max(there, default=0)})
+
+
+BOARD = "board"
+DRIVE = Drive(
+    prepared, tensorboard.logged, lambda rows: tensorboard.stepped(LOGGED), log="{folder}/" + BOARD, late=True
+)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from isocost.errors import UserError
 from isocost.trainers.logs import Log, Row
@@ -41,8 +42,7 @@ def read(path: Path, columns: Mapping[str, str]) -> list[Log]:
     facts, about = facts_of(json.loads(arguments)) if arguments else ({}, {})
     known = spoken(rows) or UNKNOWN
     counted = known is BOARD
-    # Here a step is the scalar's own, whoever logged it, and so is its time.
-    known = replace(known, step="step", span="", seconds="wall")
+    known = stepped(known)
     return logs_of(
         "tensorboard",
         path,
@@ -62,6 +62,26 @@ def files_of(path: Path) -> list[Path]:
     if path.is_file():
         return [path] if is_events(path) else []
     return sorted(path.glob(PATTERN))
+
+
+def logged(log: Path, folder: Path, launch: Mapping[str, Any], earlier: Sequence[Row]) -> list[Row]:
+    """The lines that an attempt has logged into the folder `log` and the folders in it; its signature is `Drive.rows`.
+
+    PyTorch's writer keeps events for up to two minutes, and a killed process loses them.
+    """
+    rows, _ = board(events_below(log))
+    return rows
+
+
+def events_below(folder: Path) -> list[Path]:
+    """The event files in a folder and the folders in it, in order of time; one that was just begun is left out."""
+    found = sorted(folder.rglob(PATTERN), key=lambda p: (p.name, str(p)))
+    return [p for p in found if p.is_file() and is_events(p)]
+
+
+def stepped(names: Names) -> Names:
+    """A trainer's names, with the step and the time of TensorBoard's own events."""
+    return replace(names, step="step", span="", seconds="wall")
 
 
 def name_of(folder: Path) -> str:

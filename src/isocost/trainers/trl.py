@@ -31,7 +31,7 @@ from isocost.errors import UserError
 from isocost.jsonfile import write_json
 from isocost.runs.files import SCHEMA, read_json
 from isocost.runs.launch.launcher import OUTPUT
-from isocost.trainers.command import Sizes
+from isocost.trainers.drive import ASIDE, Begin, Drive, Setup
 from isocost.trainers.export import Prescription, aged, group_baseline, minibatch, preamble, shown, unmixed, unsaid
 from isocost.trainers.logs import Log, Row
 from isocost.trainers.names import Names, Settings, facts_of, over
@@ -274,16 +274,16 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
 # driving -------------------------------------------------------------------------------------------------------
 
 PRINTED = re.compile(r"\{'.*\}")
-ASIDE = "incomplete-"
 BEFORE = "states.json"  # in an attempt's folder: the states that were there before it
 
 
-def prepared(sizes: Sizes, out: Path, attempt: Path) -> tuple[dict[str, str], list[str], dict[str, Any]]:
+def prepared(begin: Begin) -> Setup:
     """Write an attempt's configuration: the words {config} and {options}, and the checkpoint that it continues from.
 
     A checkpoint without its state is put aside: its process was killed while it was written. The states that are there
     are noted, since the attempt's own are those that it adds or changes.
     """
+    out, sizes, attempt = begin.out, begin.sizes, begin.folder
     for folder in out.glob("checkpoint-*"):
         if not _history(folder / STATE):
             folder.rename(folder.with_name(ASIDE + folder.name + f"-{attempt.name}"))
@@ -303,7 +303,7 @@ def prepared(sizes: Sizes, out: Path, attempt: Path) -> tuple[dict[str, str], li
     options = [word for k, v in values.items() for word in (f"--{k}", str(v))]
     history = _history(last) if last else []
     resumed = int(last.parent.name.rsplit("-", 1)[1]) if last else 0
-    return {"config": str(config)}, options, {"prefix": len(history), "resumed": resumed}
+    return Setup({"config": str(config)}, options, kept={"prefix": len(history), "resumed": resumed})
 
 
 def logged(log: Path, attempt: Path, launch: Mapping[str, Any], earlier: Sequence[Row]) -> list[Row]:
@@ -314,6 +314,9 @@ def logged(log: Path, attempt: Path, launch: Mapping[str, Any], earlier: Sequenc
     rows = max(histories, key=len, default=[])[int(launch["prefix"]):]
     done = max((row["step"] for row in rows if "reward" in row), default=launch["resumed"])
     return [*rows, *(row for row in _printed(attempt / OUTPUT, int(launch["resumed"])) if row["step"] > done)]
+
+
+DRIVE = Drive(prepared, logged, lambda rows: HISTORY, words=("config", "options"))
 
 
 def _states(out: Path) -> dict[str, str]:

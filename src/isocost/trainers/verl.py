@@ -14,6 +14,11 @@ is read for n, B and learning rate; nothing of it is executed.
 
 Writing: a launch line of Hydra overrides for verl.trainer.main_ppo.
 
+Driving: the same overrides, and those of evaluations, checkpoints and the file log. The logger opens its file for
+writing, so a resumed run would empty it (verl/utils/tracking.py): every attempt has a file of its own. A run that
+continues evaluates its checkpoint again (val_before_train). There is no seed besides data.seed: nothing repeats
+exactly.
+
 train_batch_size and ppo_mini_batch_size count problems (prompts); each is sampled rollout.n times.
 """
 
@@ -28,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from isocost.errors import UserError
+from isocost.trainers.drive import Begin, Drive, Setup, checkpoints, marked, quoted
 from isocost.trainers.export import (
     Prescription,
     aged,
@@ -349,3 +355,38 @@ def settings(p: Prescription) -> tuple[dict[str, Any], list[str]]:
         values[f"{actor}.loss_scale_factor"] = loss.tokens
     left += unmixed(loss, "in verl that is the DAPO recipe's trainer (algorithm.filter_groups)")
     return values, [*left, *aged(loss, "main_ppo is synchronous"), *loss.odd]
+
+
+# driving -------------------------------------------------------------------------------------------------------
+
+PATH = "VERL_FILE_LOGGER_PATH"  # the environment variable that names the file log
+
+
+def prepared(begin: Begin) -> Setup:
+    """The overrides of an attempt; it continues from the newest checkpoint that is whole and skips no evaluation."""
+    values, _ = settings(begin.prescription())
+    log, every = begin.folder / LOG, begin.sizes.eval_every
+    whole = marked(begin.out / "latest_checkpointed_iteration.txt")
+    there = {c: p for c, p in checkpoints(begin.out, "global_step_", "actor").items() if c <= whole}
+    last = begin.newest(there, again=True)
+    values |= {
+        "trainer.logger": "[console,file]", "trainer.experiment_name": quoted(Path(begin.sizes.name)),
+        "trainer.val_before_train": True, "trainer.test_freq": every, "trainer.save_freq": every,
+        "trainer.default_local_dir": quoted(begin.out),
+        "trainer.resume_mode": "disable" if last is None else "resume_path",
+        "trainer.resume_from_path": None if last is None else quoted(there[last]),
+        f"+ray_kwargs.ray_init.runtime_env.env_vars.{PATH}": quoted(log),
+    }
+    return Setup(options=options(values), env={PATH: str(log)}, kept={"newest": max(there, default=0)})
+
+
+def logged(log: Path, folder: Path, launch: Mapping[str, Any], earlier: Sequence[Row]) -> list[Row]:
+    """The lines of an attempt's own file log; its last one may be unfinished."""
+    return _lines(log)[0] if log.exists() else []
+
+
+LOG = "verl.jsonl"
+DRIVE = Drive(
+    prepared, logged, lambda rows: LOGGED, log="{folder}/" + LOG,
+    lacks=("a seed that repeats a run: data.seed orders the problems, and sampling has none of its own",),
+)

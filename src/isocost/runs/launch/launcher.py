@@ -6,6 +6,8 @@ done: that is read from the run's folder. A ticket is the launcher's name for a 
 
 from __future__ import annotations
 
+import hashlib
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,7 +17,7 @@ from typing import Any, Protocol
 from isocost.jsonfile import write_json
 from isocost.runs.files import read_json
 
-OUTPUT, STARTED, TICKET = "output.txt", "started", "ticket.json"
+OUTPUT, STARTED, TICKET, SCRIPT = "output.txt", "started", "ticket.json", "job.sh"
 
 
 class State(StrEnum):
@@ -63,6 +65,25 @@ class Launcher(Protocol):
 
     def stop(self, folder: Path, *, now: bool = False) -> None:
         """Ask a launch to end; with `now`, end it."""
+
+
+def job_name(launch: Launch) -> str:
+    """A launch's name on a cluster, where another study may have the same name: its key and a hash of its folder."""
+    return f"{launch.key}-{hashlib.sha256(str(launch.folder).encode()).hexdigest()[:8]}"
+
+
+def write_script(launch: Launch, *, output: bool = False) -> Path:
+    """Write the script that a job on a cluster runs; one that is started a second time ends at once.
+
+    With `output` it sends what the command prints to output.txt itself.
+    """
+    exports = "".join(f"export {k}={shlex.quote(v)}\n" for k, v in launch.env.items())
+    started, script = shlex.quote(str(launch.folder / STARTED)), launch.folder / SCRIPT
+    out, cwd = (shlex.quote(str(p)) for p in (launch.folder / OUTPUT, launch.cwd))
+    sent = f"exec >> {out} 2>&1\ncd {cwd}\n" if output else ""
+    begin = f"[ ! -e {started} ] || exit 0\ntouch {started}\n"
+    script.write_text(f"#!/bin/sh\n{exports}{begin}{sent}exec {shlex.join(launch.argv)}\n", encoding="utf-8")
+    return script
 
 
 def keep_ticket(folder: Path, **ticket: Any) -> None:

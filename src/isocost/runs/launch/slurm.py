@@ -1,9 +1,12 @@
-"""Launches as jobs of Slurm, by `sbatch`, `squeue` and `scancel` (tested against their options of Slurm 22.05).
+"""Launches as jobs of Slurm, by `sbatch`, `squeue` and `scancel` (tested with Slurm 22.05).
 
-A job's name is its launch's key, so a driver that was killed between submission and the note of the job's number finds
-it again. Slurm forgets a job soon after its end, and does not start one again whose process was killed; so a job that
-`squeue` does not list is gone, and what it did is read from its folder. What a job needs of the cluster (partition,
-GPUs, time) is given in the environment as sbatch itself reads it: SBATCH_PARTITION, SBATCH_GPUS, SBATCH_TIMELIMIT.
+A job's name is its launch's key and a hash of its folder, so a driver that was killed between submission and the note
+of the job's number finds it again. Slurm forgets a job soon after its end, and does not start one again whose process
+was killed; so a job that `squeue` does not list is gone, and what it did is read from its folder. Slurm may also queue
+a job a second time: after a node failure, a preemption or `scontrol requeue`. It holds such a job for two minutes, and
+the log would have the lines of two processes. So the job is cancelled, a second start of its script ends at once, and
+the run's next attempt is a job of its own. What a job needs of the cluster (partition, GPUs, time) is given in the
+environment as sbatch itself reads it: SBATCH_PARTITION, SBATCH_GPUS, SBATCH_TIMELIMIT.
 """
 
 from __future__ import annotations
@@ -15,10 +18,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from isocost.errors import UserError
-from isocost.runs.launch.launcher import OUTPUT, STARTED, Launch, State, keep_ticket, ticket_of
+from isocost.runs.launch.launcher import OUTPUT, STARTED, Launch, State, job_name, keep_ticket, ticket_of, write_script
 
-WAITS = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED", "RESV_DEL_HOLD", "SPECIAL_EXIT")
-SCRIPT = "job.sh"
+WAITS = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT")
 
 
 class Slurm:
@@ -33,25 +35,29 @@ class Slurm:
         """
         if ticket_of(launch.folder) or (launch.folder / STARTED).exists():
             return
-        if there := _run("squeue", "--noheader", "--me", f"--name={launch.key}", "--format=%i").split():
+        name = job_name(launch)
+        if there := _run("squeue", "--noheader", "--me", f"--name={name}", "--format=%i").split():
             keep_ticket(launch.folder, launcher=self.name, key=launch.key, job=there[0])
             return
-        exports = "".join(f"export {k}={shlex.quote(v)}\n" for k, v in launch.env.items())
-        begin = f"touch {shlex.quote(str(launch.folder / STARTED))}"
-        (launch.folder / SCRIPT).write_text(f"#!/bin/sh\n{exports}{begin}\nexec {shlex.join(launch.argv)}\n")
+        script = write_script(launch)
         job = _run(
-            "sbatch", "--parsable", "--no-requeue", "--open-mode=append", f"--job-name={launch.key}",
-            f"--output={launch.folder / OUTPUT}", f"--chdir={launch.cwd}", str(launch.folder / SCRIPT),
+            "sbatch", "--parsable", "--open-mode=append", f"--job-name={name}",
+            f"--output={launch.folder / OUTPUT}", f"--chdir={launch.cwd}", str(script),
         ).strip().partition(";")[0]
         keep_ticket(launch.folder, launcher=self.name, key=launch.key, job=job)
 
     def look(self, folders: Sequence[Path]) -> Mapping[Path, State]:
-        """By squeue's state of each job; a job that it does not list is gone."""
+        """By squeue's state of each job; a job that it does not list is gone, and one that waits a second time."""
         listed = dict(
             line.split(maxsplit=1) for line in _run("squeue", "--noheader", "--me", "--format=%i %T").splitlines() if
             line.strip()
         )
-        return {folder: _state(listed.get(str(ticket_of(folder).get("job")))) for folder in folders}
+        states = {folder: _state(listed.get(str(ticket_of(folder).get("job")))) for folder in folders}
+        for folder, state in states.items():
+            if state is State.WAITING and (folder / STARTED).exists():
+                _run("scancel", str(ticket_of(folder)["job"]))
+                states[folder] = State.GONE
+        return states
 
     def stop(self, folder: Path, *, now: bool = False) -> None:
         """scancel, which sends SIGTERM and, after the cluster's KillWait, SIGKILL; with `now`, SIGKILL."""
