@@ -29,7 +29,7 @@ from isocost.local.native import Flat, Kernel, Tape, flatten
 from isocost.local.sampling import check, truncate
 from isocost.meter import Meter
 from isocost.types import Cost, Sampling
-from isocost.world import Weights
+from isocost.world import CAN, Weights
 
 LossFn = Callable[[Forward, Batch], tuple[Tensor, dict[str, Tensor]]]
 
@@ -49,6 +49,8 @@ class Adam:
 
 class LocalLearner:
     """`isocost.world.Learner` on one device."""
+
+    can = CAN
 
     def __init__(
         self, config: Config, weights: Weights, meter: Meter, *, ends: Sequence[int], device: torch.device,

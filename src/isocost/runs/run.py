@@ -35,6 +35,7 @@ from isocost.seams import Recipe
 from isocost.stats.progress import against
 from isocost.types import Fate, Problem
 from isocost.worlds.setting import Opened, Setting, open_setting
+from isocost.worlds.spec import spec_of
 
 EVALUATION_SEED = 20_260_101  # the same for all runs, so that sampled evaluations share their random numbers
 ALLOCATED = 50_000  # objects between two collections: a run makes few cycles, and collecting took 6 % of its time
@@ -79,7 +80,8 @@ def recipe_of(job: Job) -> Recipe:
     recipe = methods.recipe(job.method, groups=job.B, rollouts=job.n)
     planned = {"lr": job.lr, "warmup": job.warmup, **{k: getattr(s, k) for k in PLANNED if hasattr(s, k)}}
     recipe = methods.tuned(paced(recipe, **planned), job.sets)
-    refuse(recipe, verifier=s.marks)
+    model = spec_of(s.model)
+    refuse(recipe, verifier=s.marks, can=model.learner, where=str(model))
     return recipe
 
 

@@ -39,7 +39,7 @@ HELD_OUT = Count | list[str] | None     # the number of problems, or their ids
 SETTING = Keys({}, {
     "model": str, "data": str, "verifier": str | None, "held_out": float, "held_out_data": str | None,
     "limit": Size | None, "skip_broken": bool, "temperature": float, "top_p": float, "top_k": Count,
-    "max_tokens": int, "samples": Size, "evaluated": Size | None,
+    "max_tokens": int, "samples": Size, "evaluated": Size | None, "lora": Size | None,
     "system": str, "device": str, "dtype": str, "kernels": str, "threads": Size,
 }, rest=UNKNOWN)
 ARM = Keys({}, {"n": Size, "B": Size, "lr": float, "multiplier": float, "warmup": NUMBER})
