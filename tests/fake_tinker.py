@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import sys
 from types import ModuleType, SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -44,7 +45,7 @@ RESULT = type("Result", (), {"__init__": lambda self, value: setattr(self, "valu
 class Fields:
     """A type of the SDK: the fields it knows, as pydantic lists them."""
 
-    model_fields: dict = {}
+    model_fields: ClassVar = {}
 
     def __init__(self, **given):
         unknown = given.keys() - self.model_fields.keys()
@@ -54,11 +55,11 @@ class Fields:
 
 
 class TensorData(Fields):
-    model_fields = {"data": None, "dtype": None, "shape": None}
+    model_fields: ClassVar = {"data": None, "dtype": None, "shape": None}
 
 
 class ModelInput(Fields):
-    model_fields = {"ints": None}
+    model_fields: ClassVar = {"ints": None}
 
     @classmethod
     def from_ints(cls, ints):
@@ -67,16 +68,19 @@ class ModelInput(Fields):
 
 
 class Datum(Fields):
-    model_fields = {"model_input": None, "loss_fn_inputs": None}
+    model_fields: ClassVar = {"model_input": None, "loss_fn_inputs": None}
 
 
 class SamplingParams(Fields):
-    model_fields = {"max_tokens": None, "seed": None, "stop": None, "temperature": 1, "top_k": -1, "top_p": 1}
+    model_fields: ClassVar = {
+        "max_tokens": None, "seed": None, "stop": None, "temperature": 1, "top_k": -1, "top_p": 1,
+    }
 
 
 class AdamParams(Fields):
-    model_fields = {"learning_rate": 1e-4, "beta1": 0.9, "beta2": 0.95, "eps": 1e-12, "weight_decay": 0.0,
-                    "grad_clip_norm": 0.0}
+    model_fields: ClassVar = {
+        "learning_rate": 1e-4, "beta1": 0.9, "beta2": 0.95, "eps": 1e-12, "weight_decay": 0.0, "grad_clip_norm": 0.0,
+    }
 
 
 class TinkerError(Exception):
@@ -212,8 +216,11 @@ class SamplingClient:
     def __init__(self, server, decoder):
         self.server, self.decoder = server, decoder
 
-    @torch.no_grad()
     async def sample_async(self, prompt, num_samples, sampling_params):
+        return self.sample(prompt, num_samples, sampling_params).result()
+
+    @torch.no_grad()
+    def sample(self, prompt, num_samples, sampling_params):
         assert num_samples == 1
         p, faults = sampling_params, self.server.faults
         random = self.server.random if "seed" in faults else np.random.default_rng(p.seed)
@@ -230,7 +237,8 @@ class SamplingClient:
                 break
         if "no-end" in faults and reason == "stop":
             tokens, logps = tokens[:-1], logps[:-1]
-        return SimpleNamespace(sequences=[SimpleNamespace(tokens=tokens, logprobs=logps, stop_reason=reason)])
+        one = SimpleNamespace(tokens=tokens, logprobs=logps, stop_reason=reason)
+        return RESULT(SimpleNamespace(sequences=[one]))
 
 
 def install(monkeypatch, *faults, model="tiny") -> Server:

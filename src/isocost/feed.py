@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 from isocost import chance, meter
+from isocost.errors import UserError
 from isocost.gather import together
 from isocost.ledger import Ledger
 from isocost.seams import Attempts, Pace, Recipe, Wave, Whole
@@ -65,6 +66,9 @@ class Feed:
             raise ValueError(
                 f"a run's budget counts {', '.join(UNITS)}; not {', '.join(sorted(unknown)) or 'nothing'}"
             )
+        if "flop" in budget and not world.learner.parameters:
+            raise UserError("a budget in FLOPs needs the model's number of parameters, which is not known here: give "
+                            "the budget in rollouts, tokens or time")
         self.recipe, self.world, self.ledger, self.budget = recipe, world, ledger, budget
         self.whole = Whole.of(recipe)
         self.in_flight: deque[asyncio.Task[list[Played]]] = deque()

@@ -226,7 +226,7 @@ def machine(threads: int, world: Mapping[str, Any]) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": threads,
         "device": device,
-        **{k: world[k] for k in ("dtype", "kernels", "kernels_why", "batch_dependent") if world.get(k)},
+        **{k: world[k] for k in ("dtype", "kernels", "kernels_why", "batch_dependent", "service") if world.get(k)},
         "gpu": torch.cuda.get_device_name() if device.startswith("cuda") else None,
         "byteorder": sys.byteorder,
     }

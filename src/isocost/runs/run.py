@@ -134,7 +134,7 @@ async def run(
             return await _Run(job, recipe, opened, record, on_step).go()
         finally:
             gc.set_threshold(*often)
-            opened.grader.close()
+            opened.close()
 
 
 def compares(recipe: Recipe) -> bool:
@@ -482,7 +482,7 @@ class _Run:
 
     def _finish(self, reason: str) -> dict[str, Any]:
         world, ledger = self.world, self.ledger
-        if self.job.export and reason in ("spent", "starved"):
+        if self.job.export and reason in ("spent", "starved") and "weights" in world.learner.can:
             save_folder(self.record.path / "final", world)
         fates = {str(f): ledger.fates.get(str(f), 0) for f in Fate}
         fates["evaluation"] = world.meter.of(meters.EVALUATION).rollouts
@@ -503,7 +503,7 @@ class _Run:
             "seconds": round(timing["seconds"], 3),
             "timing": timing,
             **(speed.data() if speed else {}),
-            "notes": [*self.record.notes, *self._unmeasured()],
+            "notes": [*self.record.notes, *self._unmeasured(), *world.extra.get("notes", list)()],
             "verifier_failures": dict(self.opened.grader.failures),
             "verifier_examples": dict(self.opened.grader.examples),
             "signal": self.stop,

@@ -80,6 +80,10 @@ def train_one(
     if spend.unit == "rollouts" and spend.amount < size:
         whose = "" if rollouts and groups else f", {method}'s own sizes where you gave none: give a smaller -n or -B"
         raise UserError(f"a budget of {spend} does not pay for one update of n B = {n} x {B} = {size}{whose}")
+    spec_of(setting.model).require(Ability.LEARN)
+    if lr is None and (setting.lora or not spec_of(setting.model).can(Ability.SIZE)):
+        raise UserError("no learning rate is known for an adapter of this model: give --lr (adapters often take about "
+                        "ten times the rate of all weights)")
     lr = lr if lr is not None else starting_rule_of(setting.model).at(size)
     steps = int(spend.amount // size) if spend.unit == "rollouts" else 0
     job = Job(
@@ -213,7 +217,7 @@ def _opened(job: Job, recipe: Recipe) -> Opened:
     try:
         tried(job.method, recipe, sets=job.sets, like=opened.sides.train)
     except BaseException:
-        opened.grader.close()
+        opened.close()
         raise
     return opened
 

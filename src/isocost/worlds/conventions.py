@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy import ndarray
@@ -17,7 +16,7 @@ from numpy import ndarray
 from isocost.errors import UserError
 from isocost.meter import CHECK, Meter, Payer
 from isocost.types import Cost
-from isocost.worlds.service import IMPORTANCE, Adam, Row
+from isocost.worlds.service import IMPORTANCE, Adam, Adapter, Row
 
 EPS = 1e4           # of the probing step: far above any gradient
 TARGET = 0.1        # change of a log-prob at which responses are measured, if steps of that size are still linear
@@ -47,11 +46,13 @@ class Told:
 class Probe:
     """Responses of one token's log-prob, on an adapter that nothing else uses.
 
-    `prompt` and `said` are tokens: the watched one is the first of `said`.
+    `prompt` and `said` are tokens: the watched one is the first of `said`. Charged to an `account`.
     """
 
-    def __init__(self, adapter: Any, prompt: Sequence[int], said: Sequence[int], meter: Meter | None = None):
-        self.adapter, self.meter = adapter, meter
+    def __init__(
+        self, adapter: Adapter, prompt: Sequence[int], said: Sequence[int], meter: Meter, account: str = CHECK
+    ):
+        self.adapter, self.meter, self.payer = adapter, meter, Payer(account)
         self.row, self.watched = [*prompt, *said], len(prompt) - 1
         self.longer = self.row + self.row       # a row that begins with the same tokens
         self.eta = 0.0
@@ -73,11 +74,11 @@ class Probe:
         step's `grad_clip_norm`.
         """
         eta = self.eta if eta is None else eta
-        first = self._push(calls, size, ratio, loss)
+        first = self.push(calls, size, ratio, loss)
         self._step(eta, clip)
-        second = self._push(calls, -size, ratio, loss)
+        second = self.push(calls, -size, ratio, loss)
         self._step(eta, clip)
-        third = self._watch()
+        third = self.watch()
         return ((second - first) - (third - second)) / 2 / eta
 
     def calibrate(self) -> float:
@@ -97,8 +98,8 @@ class Probe:
             self.eta, found = self.eta / 2, half
         return found
 
-    def _push(self, calls: Sequence[Sequence[Told]], size: float, ratio: float, loss: str) -> float:
-        """Send the gradients of these calls; returns the watched log-prob before them."""
+    def push(self, calls: Sequence[Sequence[Told]], size: float, ratio: float, loss: str) -> float:
+        """Send the gradients of these calls; returns the watched log-prob before them. See `response`."""
         watched = float("nan")
         for rows in calls:
             logp = self.adapter.forward([Row(r.tokens) for r in rows])
@@ -117,13 +118,13 @@ class Probe:
         self.adapter.optim_step(Adam(eta * EPS, beta1=0.0, beta2=0.0, eps=EPS, grad_clip_norm=clip))
         self._charge(Cost(updates=1))
 
-    def _watch(self) -> float:
+    def watch(self) -> float:
+        """The watched log-prob."""
         self._charge(Cost(score=len(self.row)))
         return float(self.adapter.forward([Row(self.row)])[0][self.watched])
 
     def _charge(self, cost: Cost) -> None:
-        if self.meter is not None:
-            self.meter.charge(cost, to=Payer(CHECK))
+        self.meter.charge(cost, to=self.payer)
 
 
 @dataclass(frozen=True)

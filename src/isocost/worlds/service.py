@@ -71,24 +71,40 @@ class Sampled:
 class Sampler:
     """Samples with the weights that it was made from."""
 
-    def __init__(self, client: Any, sdk: Any):
-        self._client, self._sdk = client, sdk
+    def __init__(self, client: Any, sdk: Any, calls: Callable[[Callable[[], Any]], Any]):
+        self._client, self._sdk, self._calls = client, sdk, calls
 
     async def sample(
         self, prompt: Sequence[int], *, max_tokens: int, seed: int, temperature: float = 1.0, ends: Sequence[int] = ()
     ) -> Sampled:
         """One completion, without top-p and top-k. Raises Unreachable and UserError as the service does."""
-        types = self._sdk.types
         with _naming("sample"):
-            found = await self._client.sample_async(
-                types.ModelInput.from_ints([int(t) for t in prompt]), 1, types.SamplingParams(
-                    max_tokens=max_tokens, seed=seed, temperature=temperature, top_k=-1, top_p=1.0, stop=list(ends),
-                ),
-            )
-        one = found.sequences[0]
-        if one.logprobs is None or len(one.logprobs) != len(one.tokens):
-            raise UserError("the service returns no log-prob for each sampled token, which training needs")
-        return Sampled(list(one.tokens), list(one.logprobs), one.stop_reason == "length")
+            return _sampled(await self._client.sample_async(*self._asked(prompt, max_tokens, seed, temperature, ends)))
+
+    def many(
+        self, prompt: Sequence[int], seeds: Sequence[int], *, max_tokens: int, temperature: float = 1.0,
+        ends: Sequence[int] = (),
+    ) -> list[Sampled]:
+        """One completion for each seed, waiting for all of them."""
+        with _naming("sample"):
+            asked = [self._asked(prompt, max_tokens, seed, temperature, ends) for seed in seeds]
+            return self._calls(lambda: [_sampled(x.result()) for x in [self._client.sample(*a) for a in asked]])
+
+    def _asked(
+        self, prompt: Sequence[int], max_tokens: int, seed: int, temperature: float, ends: Sequence[int]
+    ) -> tuple[Any, int, Any]:
+        types = self._sdk.types
+        return types.ModelInput.from_ints([int(t) for t in prompt]), 1, types.SamplingParams(
+            max_tokens=max_tokens, seed=seed, temperature=temperature, top_k=-1, top_p=1.0, stop=list(ends),
+        )
+
+
+def _sampled(found: Any) -> Sampled:
+    """The one completion of an answer."""
+    one = found.sequences[0]
+    if one.logprobs is None or len(one.logprobs) != len(one.tokens):
+        raise UserError("the service returns no log-prob for each sampled token, which training needs")
+    return Sampled(list(one.tokens), list(one.logprobs), one.stop_reason == "length")
 
 
 class Adapter:
@@ -119,7 +135,7 @@ class Adapter:
     def sampler(self) -> Sampler:
         """A sampler with the current weights."""
         with _naming("save_weights_for_sampler"):
-            return Sampler(self._calls(self._client.save_weights_and_get_sampling_client), self._sdk)
+            return Sampler(self._calls(self._client.save_weights_and_get_sampling_client), self._sdk, self._calls)
 
     def save(self, name: str) -> str:
         """Save weights and optimiser with the service. Returns the path that `load` takes."""

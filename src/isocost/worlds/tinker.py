@@ -78,6 +78,7 @@ def open_world(
         exact=Exactly(text, learner) if exact else None,
         extra={
             "device": "service", "dtype": "the service's", "kernels_why": "",
+            "notes": learner.notes,
             "service": {"url": spec.url, "sdk": service.version, "lora": rank, "reduction": found.name},
         },
     )
@@ -138,6 +139,7 @@ class TinkerEngine:
         self._sampler: Sampler | None = None
         self._halted: set[tuple[int, int, int]] = set()
         self._flying: dict[asyncio.Task[Any], tuple[int, int, int]] = {}
+        self._until = 0.0       # up to when seconds are charged
 
     async def generate(
         self, start: Segment, attempts: Sequence[int], *, place: Place, turn: int, max_tokens: int,
@@ -183,7 +185,8 @@ class TinkerEngine:
             return _nothing()
         finally:
             self._flying.pop(task, None)
-            seconds = time.perf_counter() - began
+            now = time.perf_counter()       # requests overlap: each is charged the time that no other was
+            seconds, self._until = now - max(began, self._until), now
             self.meter.charge(Cost(int(first), len(start), written, seconds=seconds), to=who)
         ended = Stop.LENGTH if found.cut else Stop.DONE
         tokens = np.array(found.tokens, dtype=np.int64)
@@ -216,6 +219,7 @@ class TinkerLearner:
     def __init__(self, adapter: Adapter, meter: Meter, found: Reduction, *, parameters: int = 0):
         self.adapter, self.meter, self.reduction, self.parameters = adapter, meter, found, parameters
         self.metrics: dict[str, float] = {}     # of the last step, by the service's names
+        self.path = ""      # of the last checkpoint
 
     def forward(self, batch: Batch) -> Forward:
         """Log-probs at the masked tokens, (N, T), a leaf of the graph; the entropies are NaN: no service gives them."""
@@ -269,7 +273,8 @@ class TinkerLearner:
         scale = self.reduction.scale(np.array([len(x) - 1 for x in rows]))
         # The same float32 numbers go back as `logprobs`, so that the ratio is 1 but for the service's own rounding.
         full = [logp[i, 1 : len(x)].tolist() for i, x in enumerate(rows)]
-        credit = [(-gradient[i, 1 : len(x)].double() * s).tolist() for i, (x, s) in enumerate(zip(rows, scale, strict=True))]
+        scaled = -gradient.double() * torch.from_numpy(scale)[:, None]
+        credit = [scaled[i, 1 : len(x)].tolist() for i, x in enumerate(rows)]
         self.adapter.forward_backward([
             Row(x, {"logprobs": p, "advantages": a}) for x, p, a in zip(rows, full, credit, strict=True)
         ])
@@ -284,15 +289,19 @@ class TinkerLearner:
         self._no("a reset of the optimiser")
 
     def _no(self, what: str) -> NoReturn:
-        raise UserError(f"{what} cannot be had over the Tinker API: use another method, or a model on this machine")
+        raise UserError(f"{what} is not available over the Tinker API: use another method, or a model on this machine")
 
     def weights(self) -> Weights:
         return {}
 
     def state(self) -> dict[str, Tensor]:
         """The path under which the service keeps weights and optimiser from now on, as bytes."""
-        path = self.adapter.save(f"isocost-{uuid.uuid4().hex[:16]}")
-        return {PATH: torch.tensor(list(path.encode()), dtype=torch.uint8)}
+        self.path = self.adapter.save(f"isocost-{uuid.uuid4().hex[:16]}")
+        return {PATH: torch.tensor(list(self.path.encode()), dtype=torch.uint8)}
+
+    def notes(self) -> list[str]:
+        """Where the trained weights are."""
+        return [f"the trained adapter stays with the service, at {self.path}"] if self.path else []
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         if PATH not in state:
