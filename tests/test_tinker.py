@@ -194,7 +194,7 @@ def test_methods_whose_loss_cannot_travel_are_refused_with_the_reason():
 def test_what_the_service_cannot_do_is_one_line(monkeypatch, tmp_path, options, said):
     install(monkeypatch)
     if "--budget" in options:
-        monkeypatch.setattr("isocost.worlds.tinker.size_of", lambda name: 0)
+        monkeypatch.setattr("isocost.worlds.tinker.size_of", lambda *_: (0, 0))
     options = options if "--budget" in options else [*options, "--budget", "64-rollouts"]
     found = CliRunner().invoke(main, [
         "train", "grpo", "--model", MODEL, "--lr", "1e-3", "--limit", "80", "-n", "4", "-B", "4",

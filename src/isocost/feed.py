@@ -23,13 +23,13 @@ from isocost.gather import together
 from isocost.ledger import Ledger
 from isocost.seams import Attempts, Pace, Recipe, Wave, Whole
 from isocost.types import Cost, Fate, Group, Place, Problem
-from isocost.world import World
+from isocost.world import Learner, World
 
-# What a run's budget may be counted in: (training's cost, the policy's parameters, the run's clock) -> amount.
-UNITS: Mapping[str, Callable[[Cost, int, float], float]] = {
+# What a run's budget may be counted in: (training's cost, the learner, the run's clock) -> amount.
+UNITS: Mapping[str, Callable[[Cost, Learner, float], float]] = {
     "rollouts": lambda c, p, s: c.rollouts,
     "tokens": lambda c, p, s: c.decode,
-    "flop": lambda c, p, s: c.flops(p),
+    "flop": lambda c, p, s: c.flops(p.parameters, p.learned),
     "seconds": lambda c, p, s: s,
     "busy seconds": lambda c, p, s: c.seconds,
 }
@@ -156,10 +156,10 @@ class Feed:
 
     def _affordable(self) -> bool:
         """Whether the budget pays for one more wave and all in flight, each at the mean cost of finished waves."""
-        size, parameters = self.recipe.groups * self.recipe.rollouts, self.world.learner.parameters
+        size, learner = self.recipe.groups * self.recipe.rollouts, self.world.learner
         spent, clock, landed = self.world.meter.of(), self.clock(), self.ledger.waves - len(self.in_flight)
         for unit, limit in self.budget.items():
-            amount = UNITS[unit](spent, parameters, clock)
+            amount = UNITS[unit](spent, learner, clock)
             before, waves = self.before if unit == "seconds" else (0.0, 0)
             each = (amount - before) / (landed - waves) if landed > waves else 0.0
             each = max(each, size if unit == "rollouts" else 0.0)

@@ -90,6 +90,7 @@ class Learner(Protocol):
     """The policy that is trained."""
 
     parameters: int                                 # how many numbers it has, all read for every token
+    learned: int                                    # how many it trains: as many, or those of an adapter
     can: frozenset[str]                             # of `CAN`
 
     def forward(self, batch: Batch) -> Forward:

@@ -62,7 +62,7 @@ class LocalLearner:
         self.decoder = Decoder(config, body=body, device=device)
         self.micro_tokens = micro_tokens
         self._flatten(weights)
-        self.parameters = self._flat.numel()
+        self.parameters = self.learned = self._flat.numel()
         layer = sum(p.numel() for p in self.decoder.layers[0].parameters())
         self._widest = layer // (4 * config.heads * config.head_dim)   # where attention costs half as much as the rest
         self._moments = torch.zeros(0, device=device), torch.zeros(0, device=device)

@@ -43,6 +43,7 @@ from isocost.runs.files import SCHEMA, Stream, file_hash, no_link, read_json, re
 from isocost.runs.lock import PATIENCE, locked
 from isocost.runs.schema import STREAMS
 from isocost.types import Cost
+from isocost.world import Learner
 
 KEEP = 2  # checkpoints kept: if the last is damaged, the one before is used
 TAKEOVER = 60.0  # seconds that an attempt waits for the lock: the one before it stops at its next step
@@ -213,6 +214,12 @@ def _sync_one(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def model_of(name: str, learner: Learner) -> dict[str, Any]:
+    """A run's model; `learned` counts what an adapter trains, absent where all weights are trained."""
+    adapter = {"learned": learner.learned} if learner.learned != learner.parameters else {}
+    return {"name": name, "parameters": learner.parameters, **adapter}
 
 
 def machine(threads: int, world: Mapping[str, Any]) -> dict[str, Any]:

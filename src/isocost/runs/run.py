@@ -22,14 +22,14 @@ from isocost.contract.conflicts import refuse
 from isocost.errors import RewardFailed, UserError
 from isocost.jsonfile import write_json
 from isocost.ledger import Ledger, as_measured
-from isocost.local.weights import save as save_folder
+from isocost.local.lora import export
 from isocost.loop import End, Step, train
 from isocost.recipe import describe, fingerprint, functions, paced
 from isocost.runs import files, schema, shelf
 from isocost.runs.evaluate import ATTEMPTS, Evaluation, evaluate
 from isocost.runs.files import GO_ON, REWARD_FAILED, fit, read_json, read_lines
 from isocost.runs.names import today
-from isocost.runs.record import RunRecord, machine
+from isocost.runs.record import RunRecord, machine, model_of
 from isocost.runs.speed import rates
 from isocost.seams import Recipe
 from isocost.stats.progress import against
@@ -202,7 +202,7 @@ def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:
             "multiplier": job.multiplier,
             "warmup": job.warmup,
         },
-        "model": {"name": job.setting.model, "parameters": opened.world.learner.parameters},
+        "model": model_of(job.setting.model, opened.world.learner),
         "problems": {
             "spec": job.setting.data,
             "train": len(opened.sides.train),
@@ -482,8 +482,8 @@ class _Run:
 
     def _finish(self, reason: str) -> dict[str, Any]:
         world, ledger = self.world, self.ledger
-        if self.job.export and reason in ("spent", "starved") and "weights" in world.learner.can:
-            save_folder(self.record.path / "final", world)
+        if self.job.export and reason in ("spent", "starved"):
+            export(self.record.path, world, self.job.setting.model)
         fates = {str(f): ledger.fates.get(str(f), 0) for f in Fate}
         fates["evaluation"] = world.meter.of(meters.EVALUATION).rollouts
         fates["lost"] += world.meter.of(meters.LOST).rollouts

@@ -101,6 +101,7 @@ async def pass_rates(
     described = {
         "model": setting.model,
         "parameters": size,
+        **({"learned": opened.world.learner.learned} if opened.world.extra.get("lora") else {}),
         **({"starting_rate": dict(local.starting_rate)} if local and local.starting_rate else {}),
         "problems": len(pool),
         "pool": len(opened.sides.train),

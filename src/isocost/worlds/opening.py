@@ -43,7 +43,7 @@ def open_world(model: str, opening: Opening) -> World:
 def _local(spec: Spec, o: Opening) -> World:
     return local.open_world(
         spec.name, o.problems, o.grade, meter=o.meter, device=o.device, dtype=o.dtype, kernels=o.kernels,
-        threads=o.threads, reference=o.reference, exact=o.exact,
+        threads=o.threads, reference=o.reference, exact=o.exact, lora=o.lora,
     )
 
 

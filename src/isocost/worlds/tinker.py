@@ -23,7 +23,7 @@ from isocost import chance
 from isocost.batch import Batch, Forward
 from isocost.errors import UserError
 from isocost.gather import together
-from isocost.local import models
+from isocost.local import lora, models
 from isocost.local.weights import EMBEDDED, text_of
 from isocost.meter import Meter, payer
 from isocost.types import Cost, Message, Place, Problem, Said, Sampling, Segment, Stop
@@ -67,8 +67,8 @@ def open_world(
         text = text_for(spec.name, adapter)
         found = _reduction(service, spec.name, rank, text, problems, meter)
         engine = TinkerEngine(adapter, text, meter)
-        size = size_of(spec.name)
-        learner = TinkerLearner(adapter, meter, found, parameters=size)
+        size, learned = size_of(spec.name, rank)
+        learner = TinkerLearner(adapter, meter, found, parameters=size, learned=learned)
         base = TinkerLearner(service.adapter(spec.name, rank=rank, seed=SEED), meter, found) if reference else None
     except BaseException:
         service.close()
@@ -78,7 +78,7 @@ def open_world(
         exact=Exactly(text, learner) if exact else None,
         extra={
             "device": "service", "dtype": "the service's", "kernels_why": "",
-            "notes": learner.notes,
+            "lora": rank, "notes": learner.notes,
             "service": {"url": spec.url, "sdk": service.version, "lora": rank, "reduction": found.name},
         },
     )
@@ -108,9 +108,12 @@ def is_local(name: str) -> bool:
     return name in EMBEDDED or (Path(name) / "config.json").is_file()
 
 
-def size_of(name: str) -> int:
-    """A model's number of parameters if it is on this machine too, else 0: no service says it."""
-    return models.load(name).parameters if is_local(name) else 0
+def size_of(name: str, rank: int) -> tuple[int, int]:
+    """A model's parameters and those of an adapter, if the model is on this machine too, else 0: no service says it."""
+    if not is_local(name):
+        return 0, 0
+    model = models.load(name)
+    return model.parameters, lora.count(model.config, rank)
 
 
 def _reduction(
@@ -211,13 +214,14 @@ class TinkerEngine:
 class TinkerLearner:
     """`isocost.world.Learner` of a service's adapter. Its weights stay there: `weights()` is empty.
 
-    `parameters` is 0 where the model's size is not known.
+    `parameters` and `learned` are 0 where the model's size is not known.
     """
 
     can = CAN
 
-    def __init__(self, adapter: Adapter, meter: Meter, found: Reduction, *, parameters: int = 0):
-        self.adapter, self.meter, self.reduction, self.parameters = adapter, meter, found, parameters
+    def __init__(self, adapter: Adapter, meter: Meter, found: Reduction, *, parameters: int = 0, learned: int = 0):
+        self.adapter, self.meter, self.reduction = adapter, meter, found
+        self.parameters, self.learned = parameters, learned
         self.metrics: dict[str, float] = {}     # of the last step, by the service's names
         self.path = ""      # of the last checkpoint
 

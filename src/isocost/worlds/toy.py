@@ -191,7 +191,7 @@ class Learner:
 
     def __init__(self, policy: Policy, meter: Meter, micro: int | None = None):
         self.policy, self.meter, self.micro = policy, meter, micro
-        self.parameters = sum(p.numel() for p in policy.parameters())
+        self.parameters = self.learned = sum(p.numel() for p in policy.parameters())
         self.adam = Adam(policy.parameters())
 
     def forward(self, batch: Batch) -> Forward:
