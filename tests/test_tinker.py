@@ -16,9 +16,11 @@ from isocost.errors import Unreachable, UserError
 from isocost.ledger import Ledger
 from isocost.loop import train
 from isocost.pack import pack
+from isocost.planner.learning_rate import starting_rule
 from isocost.recipe import paced
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.run import Job, reopen, run
+from isocost.steps.single import starting_rule_of
 from isocost.types import Place, Role, Sampling, Segment, Stop
 from isocost.worlds import service
 from isocost.worlds.conventions import REDUCTIONS, Reduction
@@ -203,11 +205,9 @@ def test_what_the_service_cannot_do_is_one_line(monkeypatch, tmp_path, options, 
     assert found.exit_code == 2 and said in found.output
 
 
-def test_a_rate_must_be_given_for_an_adapter(monkeypatch, tmp_path):
-    install(monkeypatch)
-    found = CliRunner().invoke(main, ["train", "grpo", "--model", MODEL, "--budget", "512-rollouts", "--out",
-                                      str(tmp_path / "r")])
-    assert found.exit_code == 2 and "no learning rate is known for an adapter" in found.output
+def test_the_rate_of_an_adapter_is_ten_times_that_of_all_weights_of_a_model_of_unknown_size():
+    rule = starting_rule_of(Setting(model=MODEL))
+    assert rule.at(64) == pytest.approx(10 * starting_rule(None).at(64)) and "for an adapter" in rule.why
 
 
 def test_a_missing_sdk_a_dead_server_and_an_open_key_are_one_line(monkeypatch):
