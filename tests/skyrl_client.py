@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from skyrl_server import RANK
 
 from isocost import methods
 from isocost.batch import Batch
@@ -23,6 +22,7 @@ from isocost.local.models import load
 from isocost.local.world import open_world
 from isocost.types import Message, Problem
 from isocost.worlds.setting import Setting, open_setting
+from skyrl_server import RANK
 
 
 def batch_of(learner, text) -> Batch:

@@ -285,6 +285,19 @@ def test_a_run_by_the_command(monkeypatch, tmp_path):
     assert read_json(tmp_path / "r" / "run.json")["job"]["setting"]["lora"] == 8
 
 
+def test_a_profile_takes_a_recipe_that_can_be_trained_there(monkeypatch, tmp_path):
+    install(monkeypatch)
+    found = CliRunner().invoke(main, [
+        "profile", "--model", MODEL, "--data", "sums:base=easy,count=40", "--problems", "4",
+        "--out", str(tmp_path / "s"),
+    ])
+    assert found.exit_code == 0, found.output
+    profile = read_json(tmp_path / "s" / "profile.json")
+    assert profile["regime"] == "easy" and profile["recipe"]["method"] == "isohard"
+    assert "in place of isoeasy, which needs the entropy" in profile["recipe"]["why"]
+    assert profile["learned"] > 0 and profile["parameters"] is None
+
+
 METHODS = sorted(set(methods.names()) - REFUSED.keys())
 FAST = ("areal", "dapo", "gspo", "kl_cov", "reinforce")
 

@@ -163,6 +163,11 @@ def _lacking(used: dict[str, list[Used]]) -> Iterator[str]:
                 yield f"{x.name} requires {need.thing} from `{need.at}`, which is {has}: {need.why}"
 
 
+def needs(recipe: Recipe) -> frozenset[str]:
+    """What a recipe's functions need of the learner, of `isocost.world.CAN`; its pace aside."""
+    return frozenset().union(*(x.declared.asks for seam in SEAMS for x in functions(getattr(recipe, seam))))
+
+
 def _beyond(used: dict[str, list[Used]], can: frozenset[str], where: str) -> Iterator[str]:
     """What a function needs of the learner, and the learner cannot do."""
     for x in (x for there in used.values() for x in there):
