@@ -6,7 +6,7 @@ SEED ?= 0
 export OMP_WAIT_POLICY = passive
 export OMP_NUM_THREADS = 1
 
-.PHONY: quickstart test lint docs attack bench chromium clean
+.PHONY: quickstart test lint docs attack bench bench-gpu chromium clean
 
 quickstart: $(VENV)/run
 	$(VENV)/bin/isocost quickstart --seed $(SEED)
@@ -36,6 +36,14 @@ export BENCH_TRL_PYTHON
 
 bench: $(VENV)/dev $(if $(filter $(CURDIR)/$(TRL_VENV)/%,$(BENCH_TRL_PYTHON)),$(TRL_VENV)/run)
 	$(VENV)/bin/python -m bench $(BENCH)
+
+# On a machine with a GPU: four stages of at most nine minutes, each row recorded as it is measured. GPU="check speed"
+# runs some of them; a stage that was stopped goes on. Without a GPU: `make bench-gpu GPU="--device cpu --tiny"`.
+GPU ?=
+
+bench-gpu: $(VENV)/dev
+	$(VENV)/bin/python -m bench gpu $(GPU)
+	$(VENV)/bin/python -m bench gpu page
 
 $(TRL_VENV)/run: bench/constraints.txt
 	$(PYTHON) -m venv $(TRL_VENV) && echo "*" > $(TRL_VENV)/.gitignore

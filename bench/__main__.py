@@ -31,7 +31,9 @@ def parser() -> argparse.ArgumentParser:
     cases = "\n".join(f"  {name:<9} {what}" for name, what in CASES.items())
     p = argparse.ArgumentParser(
         "python -m bench", description=f"How fast isocost is, against what a user would pick instead.\n\n{cases}\n"
-        "  page      write docs/speed.md and its pictures from the records", epilog="Cases default to all of them.",
+        "  page      write docs/speed.md and its pictures from the records\n"
+        "  gpu       everything on a GPU, in stages: see `python -m bench gpu --help`",
+        epilog="Cases default to all of them.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     p.add_argument("cases", nargs="*", metavar="CASE", help=f"any of {', '.join(CASES)}, page")
@@ -75,6 +77,11 @@ def rounded(x: Any) -> Any:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["gpu"]:
+        from bench import gpu
+
+        return gpu.main(arguments[1:])
     p = parser()
     asked = p.parse_args(arguments)
     wanted = asked.cases or [*(c for c in CASES if c != "pilot" or asked.before), "page"]

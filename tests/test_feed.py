@@ -54,7 +54,7 @@ def test_nothing_is_launched_that_cannot_be_paid_for(world, budget):
 
     played(recipe_of(), world, budget)
     ((unit, limit),) = budget.items()
-    spent = UNITS[unit](world.meter.of(), world.learner.parameters, 0.0)
+    spent = UNITS[unit](world.meter.of(), world.learner, 0.0)
     assert 0.5 * limit < spent <= limit * (1.0 if unit == "rollouts" else 1.1)
 
 

@@ -25,7 +25,7 @@ from isocost.tasks import addition, chain, countdown, families, load_problems, p
 from isocost.tasks.drawn import Drawn
 from isocost.tasks.puzzles import Puzzles
 from isocost.tasks.verify import final
-from isocost.worlds.setting import open_setting
+from isocost.worlds.setting import Setting, open_setting
 
 HOME = Path(__file__).resolve().parents[1]
 FOLDER = weights.EMBEDDED["tiny-puzzles"]
@@ -235,8 +235,8 @@ def test_the_shipped_model_carries_the_learning_rate_that_its_record_chose(shipp
     rule = starting_rule(shipped.parameters, own=own)
     assert rule.at(own["rollouts"]) == pytest.approx(own["lr"]) and not rule.measured
     assert rule.at(4 * own["rollouts"]) == pytest.approx(2 * own["lr"])      # the square root of the batch
-    assert starting_rule_of("tiny-puzzles") == rule
-    assert starting_rule_of("tiny") == starting_rule(models.load("tiny").parameters)     # it carries none
+    assert starting_rule_of(Setting("tiny-puzzles")) == rule
+    assert starting_rule_of(Setting("tiny")) == starting_rule(models.load("tiny").parameters)     # it carries none
 
 
 def test_a_study_of_the_shipped_model_begins_at_its_rate(shipped, tmp_path):

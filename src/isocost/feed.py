@@ -20,20 +20,21 @@ from typing import Any
 import numpy as np
 
 from isocost import chance, meter
+from isocost.errors import UserError
 from isocost.gather import together
 from isocost.ledger import Ledger
 from isocost.seams import Attempts, Pace, Recipe, Wave, Whole
 from isocost.traits import draws
 from isocost.types import Cost, Fate, Group, Place, Problem
-from isocost.world import World
+from isocost.world import Learner, World
 
 _UNUSED = np.random.default_rng(0)      # of a `choose` that leaves it alone
 
-# What a run's budget may be counted in: (training's cost, the policy's parameters, the run's clock) -> amount.
-UNITS: Mapping[str, Callable[[Cost, int, float], float]] = {
+# What a run's budget may be counted in: (training's cost, the learner, the run's clock) -> amount.
+UNITS: Mapping[str, Callable[[Cost, Learner, float], float]] = {
     "rollouts": lambda c, p, s: c.rollouts,
     "tokens": lambda c, p, s: c.decode,
-    "flop": lambda c, p, s: c.flops(p),
+    "flop": lambda c, p, s: c.flops(p.parameters, p.learned),
     "seconds": lambda c, p, s: s,
     "busy seconds": lambda c, p, s: c.seconds,
 }
@@ -70,6 +71,9 @@ class Feed:
             raise ValueError(
                 f"a run's budget counts {', '.join(UNITS)}; not {', '.join(sorted(unknown)) or 'nothing'}"
             )
+        if "flop" in budget and not world.learner.parameters:
+            raise UserError("a budget in FLOPs needs the model's number of parameters, which is not known here: give "
+                            "the budget in rollouts, tokens or time")
         self.recipe, self.world, self.ledger, self.budget = recipe, world, ledger, budget
         self.whole = Whole.of(recipe)
         self.in_flight: deque[asyncio.Task[list[Played]]] = deque()
@@ -157,10 +161,10 @@ class Feed:
 
     def _affordable(self) -> bool:
         """Whether the budget pays for one more wave and all in flight, each at the mean cost of finished waves."""
-        size, parameters = self.recipe.groups * self.recipe.rollouts, self.world.learner.parameters
+        size, learner = self.recipe.groups * self.recipe.rollouts, self.world.learner
         spent, clock, landed = self.world.meter.of(), self.clock(), self.ledger.waves - len(self.in_flight)
         for unit, limit in self.budget.items():
-            amount = UNITS[unit](spent, parameters, clock)
+            amount = UNITS[unit](spent, learner, clock)
             before, waves = self.before if unit == "seconds" else (0.0, 0)
             each = (amount - before) / (landed - waves) if landed > waves else 0.0
             each = max(each, size if unit == "rollouts" else 0.0)

@@ -5,6 +5,7 @@
     @gives("reference")                             what it provides to functions that require it
     @shares(gamma="gamma")                          a setting that must have one value in the whole recipe
     @bounds(low="[0, 1]", high="[0, inf)")          the allowed values of a setting
+    @asks("entropy")                                what it needs of the learner, of `isocost.world.CAN`
     @exported("low", "high", surrogate="clipped")   what it is in the terms that other trainers share
     @by_wave(form)                                  a second form of it, for all groups of a wave in one call
 
@@ -52,6 +53,15 @@ TRAITS = {
     "not_whether_right": "the value is not whether the attempt is right",
     # improve
     "by_rollout": "it needs one advantage and one weight for all tokens of a rollout",
+}
+# What a learner may lack: names of `isocost.world.CAN`, with what is missing then.
+ASKED = {
+    "entropy": "the entropy of the distribution that each token was drawn from",
+    "gradients": "the gradient of each rollout alone",
+    "forget": "a reset of the optimiser",
+    "temperature": "log-probs at temperatures other than 1",
+    "truncation": "log-probs under top-p and top-k",
+    "critic": "a value function, trained beside the policy",
 }
 COMPARED = {"<": operator.lt, ">": operator.gt}
 
@@ -133,6 +143,7 @@ class Declared:
     shares: Mapping[str, str] = field(default_factory=dict)     # the number's name: the setting that holds it
     bounds: Mapping[str, Bounds] = field(default_factory=dict)  # by setting
     exports: tuple[Export, ...] = ()                            # later ones override; empty: no trainer has it
+    asks: frozenset[str] = frozenset()                          # what the learner must be able to do
 
     def has(self, name: str, settings: Mapping[str, Any]) -> Trait | None:
         """The trait of this name, if the function has it at these settings."""
@@ -167,6 +178,13 @@ def gives(*things: str) -> Callable[[F], F]:
 def shares(**numbers: str) -> Callable[[F], F]:
     """Settings that represent a number of the whole recipe: `shares(best_of="n")`. Of a list it is the length."""
     return _adds(lambda d: replace(d, shares={**d.shares, **numbers}))
+
+
+def asks(*abilities: str) -> Callable[[F], F]:
+    """The function needs a learner with these abilities. Raises ValueError for a name that is not in `ASKED`."""
+    if bad := next((name for name in abilities if name not in ASKED), None):
+        raise ValueError(f"unknown ability {bad!r}; expected one of {', '.join(ASKED)}")
+    return _adds(lambda d: replace(d, asks=d.asks | set(abilities)))
 
 
 def bounds(**ranges: str) -> Callable[[F], F]:

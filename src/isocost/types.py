@@ -130,9 +130,14 @@ class Cost:
         """The cost that `data()` wrote."""
         return Cost(**data)
 
-    def flops(self, parameters: int) -> float:
-        """2P per token read or written, 6P per token trained (forward 2, backward 4)."""
-        return 2.0 * parameters * (self.prefill + self.decode + self.score) + 6.0 * parameters * self.train
+    def flops(self, parameters: int, learned: int | None = None) -> float:
+        """2P per token read or written; per token trained, 2P forward, 2P to the activations and 2P to the weights.
+
+        With an adapter only the `learned` numbers have the last of these: 4P + 2 learned.
+        """
+        own = parameters if learned is None else learned
+        forward = self.prefill + self.decode + self.score
+        return 2.0 * parameters * forward + (4.0 * parameters + 2.0 * own) * self.train
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,16 @@ from isocost.meter import Meter
 from isocost.types import Message, Place, Problem, Rollout, Said, Sampling, Score, Segment
 
 Weights = Mapping[str, Tensor]
+# What a learner may be able to do besides log-probs and updates; a recipe whose functions need more is refused.
+CAN = frozenset({
+    "entropy",      # of the distribution that each token was drawn from, in `forward` and `score`
+    "gradients",    # of each rollout alone, and a step with one
+    "forget",       # a reset of the optimiser
+    "temperature",  # log-probs at temperatures other than 1
+    "truncation",   # log-probs under top-p and top-k
+    "weights",      # as tensors
+    "critic",       # a value function beside the policy
+})
 _CRITIC = "critic."                    # prefix of the names of its tensors in a checkpoint
 Surrogate = Callable[[Forward, Batch], tuple[Tensor, dict[str, Tensor]]]   # unreduced (N, T), and metrics like it
 
@@ -79,7 +89,9 @@ class WaveEngine(Engine, Protocol):
 class Learner(Protocol):
     """The policy that is trained."""
 
-    parameters: int                                 # how many numbers it learns
+    parameters: int                                 # how many numbers it has, all read for every token
+    learned: int                                    # how many it trains: as many, or those of an adapter
+    can: frozenset[str]                             # of `CAN`
 
     def forward(self, batch: Batch) -> Forward:
         """Log-probs and entropies, with gradient. Each row's temperature and kept sets are applied."""

@@ -129,6 +129,8 @@ def setting_options(f: Callable) -> Callable:
                 show_default=True,
                 help="per held-out problem, when pass@1 cannot be computed exactly",
             ),
+            click.option("--lora", type=SOME, metavar="RANK", help="train a LoRA adapter of this rank in place of all "
+                         "weights; a model behind the Tinker API always has one  [its default: 32]"),
             click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda"),
             click.option(
                 "--dtype",

@@ -8,6 +8,7 @@ from rich.table import Table
 from isocost.cli.text import show
 from isocost.doctor import Diagnosis
 from isocost.doctor.finding import Finding, Subject
+from isocost.doctor.service import ServiceDiagnosis, ServiceSubject
 from isocost.words import counted, duration
 
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red", "cannot tell": "cyan"}
@@ -26,6 +27,13 @@ def show_subject(s: Subject, console: Console) -> None:
 
 
 @show.register
+def show_service(s: ServiceSubject, console: Console) -> None:
+    """The service, the model and the prompt."""
+    sdk = f", SDK {s.sdk}" if s.sdk else ""
+    console.print(f"[bold]doctor[/]: {s.model} at {s.url} (adapter of rank {s.rank}{sdk}), prompt {_plain(s.prompt)!r}")
+
+
+@show.register
 def show_finding(f: Finding, console: Console) -> None:
     """The verdict, the check, what was measured, and below it what to do."""
     row = Table.grid(padding=(0, 2))
@@ -39,7 +47,7 @@ def show_finding(f: Finding, console: Console) -> None:
 
 
 @show.register
-def show_diagnosis(found: Diagnosis, console: Console) -> None:
+def show_diagnosis(found: Diagnosis | ServiceDiagnosis, console: Console) -> None:
     """The number of findings by verdict, and what the checks cost. The findings were printed as they were made."""
     c, verdicts = found.cost, [f.verdict for f in found.findings]
     counts = ", ".join(f"{verdicts.count(v)} {v}" for v in COLOURS if v in verdicts)

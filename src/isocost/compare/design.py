@@ -180,7 +180,7 @@ def design(arms: Sequence[str], known: Mapping[str, Any], *, budget: str, seeds:
     step = common if rollouts_paid / common >= LEAST else size
     room = rollouts_paid / step
     C, probe_C = step * int(room), step * max(int(SHARE * room), 1)
-    rule = starting_rule(known["parameters"], own=known.get("starting_rate"))
+    rule = starting_rule(known["parameters"], own=known.get("starting_rate"), adapter="learned" in known)
     if lr is not None:
         rule = given(lr, rollouts * groups)
     counted = spend.unit == "rollouts"

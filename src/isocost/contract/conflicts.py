@@ -16,7 +16,8 @@ from typing import Any
 from isocost.errors import UserError
 from isocost.recipe import Used, functions
 from isocost.seams import SEAMS, SIZE_BOUNDS, Recipe
-from isocost.traits import outside
+from isocost.traits import ASKED, outside
+from isocost.world import CAN
 
 BINARY = ("exact", "final", "words", "numeric", "math")     # verifiers whose score is 0 or 1
 
@@ -112,15 +113,17 @@ AT_MOST = {"best_of": ("rollouts", "a group smaller than N cannot estimate the b
 ONE_NUMBER = "they represent one number; set both to one value"
 
 
-def refuse(recipe: Recipe, *, verifier: str = "", shows: Sequence[str] = ()) -> None:
+def refuse(
+    recipe: Recipe, *, verifier: str = "", shows: Sequence[str] = (), can: frozenset[str] = CAN, where: str = "",
+) -> None:
     """Raises UserError, with the reason, for a recipe with a value out of its bounds or with a conflict.
 
     `verifier` is its name, if known; `shows` are traits of its advantage that no function declares, but that were
-    observed.
+    observed; `can` is what the learner can do (`isocost.world.CAN`), and `where` names its model.
     """
     used = {seam: list(functions(getattr(recipe, seam))) for seam in SEAMS}
     for said in (*_out_of_bounds(recipe, used), *_conflicting(recipe, used, verifier, shows), *_lacking(used),
-                 *_apart(recipe, used)):
+                 *_apart(recipe, used), *_beyond(used, can, where)):
         raise UserError(said)
 
 
@@ -158,6 +161,26 @@ def _lacking(used: dict[str, list[Used]]) -> Iterator[str]:
             if not any(need.thing in y.declared.gives or y.foreign for y in there):
                 has = ", ".join(y.name for y in there) or "empty"
                 yield f"{x.name} requires {need.thing} from `{need.at}`, which is {has}: {need.why}"
+
+
+def needs(recipe: Recipe) -> frozenset[str]:
+    """What a recipe's functions need of the learner, of `isocost.world.CAN`; its pace aside."""
+    return frozenset().union(*(x.declared.asks for seam in SEAMS for x in functions(getattr(recipe, seam))))
+
+
+def _beyond(used: dict[str, list[Used]], can: frozenset[str], where: str) -> Iterator[str]:
+    """What a function needs of the learner, and the learner cannot do."""
+    for x in (x for there in used.values() for x in there):
+        for name in sorted(x.declared.asks - can):
+            yield (f"{x.name} needs {ASKED[name]}, which the model {where} cannot give: choose another method, or a "
+                   "model on this machine")
+    settings = [x.settings for x in used["pace"]]
+    for name, plain, ability in (("temperature", 1.0, "temperature"), ("top_p", 1.0, "truncation"),
+                                 ("top_k", 0, "truncation")):
+        value = next((s[name] for s in settings if name in s), plain)
+        if value != plain and ability not in can:
+            yield (f"{name} is {value:g}: training needs {ASKED[ability]}, which the model {where} cannot give; leave "
+                   f"it at {plain:g}")
 
 
 def _apart(recipe: Recipe, used: dict[str, list[Used]]) -> Iterator[str]:

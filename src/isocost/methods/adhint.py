@@ -22,7 +22,7 @@ from isocost.parts import guide, improve, reward
 from isocost.parts.loss import Out, clipped
 from isocost.parts.play import opening, sample
 from isocost.seams import Loss, Pace, Recipe
-from isocost.traits import bounds, trait
+from isocost.traits import asks, bounds, trait
 from isocost.types import Place, Problem, Role, Rollout, Segment
 from isocost.world import World
 
@@ -88,6 +88,7 @@ def difficulty(batch: Batch) -> tuple[Tensor, Tensor]:
     return wrong, usual
 
 
+@asks("entropy")
 def loss(out: Forward, batch: Batch, *, inner: Loss) -> Out:
     """Any loss, with a teacher's tokens weighted by how close their entropy is to the policy's own (ADHint).
 

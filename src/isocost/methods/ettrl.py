@@ -27,7 +27,7 @@ from isocost.ops import lengths, spread
 from isocost.pack import pack
 from isocost.parts.play import sample
 from isocost.seams import Advantage, Pace, Recipe
-from isocost.traits import bounds, gives, requires, trait
+from isocost.traits import asks, bounds, gives, requires, trait
 from isocost.types import Cost, Group, Place, Problem, Rollout, Score, Segment, Stop
 from isocost.world import World
 
@@ -50,6 +50,7 @@ def entropies(trunks: Sequence[Rollout], world: World, place: Place) -> list[nda
 
 
 @trait("one_call", "not_as_posed", "shares_beginnings")
+@asks("entropy")
 @bounds(points="[0, inf)", branches="[0, inf)")
 async def play(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None, *,
@@ -118,6 +119,7 @@ async def reward(group: Group, world: World, *, answer: Callable[[Rollout], str]
 
 
 @gives("entropy")
+@asks("entropy")
 def enrich(batch: Batch, world: World) -> Batch:
     """Entropy of the distribution that each token was drawn from, as `extra["entropy"]`; charged as `score` tokens."""
     return batch.but(extra={**batch.extra, "entropy": world.learner.score(batch).entropy})

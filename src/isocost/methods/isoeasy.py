@@ -21,7 +21,7 @@ from isocost.ops import EPS, per_group
 from isocost.parts import enrich, pace
 from isocost.parts.loss import Out, clipped, corrected
 from isocost.seams import Loss, Recipe
-from isocost.traits import bounds, exported, trait
+from isocost.traits import asks, bounds, exported, trait
 
 CARD = Card("IsoCompute, easy", "2603.12151", 2026, "grpo", "The best n grows with the budget, then saturates.")
 
@@ -39,6 +39,7 @@ def advantage(r: Tensor, *, std: bool = False, eps: float = EPS) -> Tensor:  # (
 
 
 @exported("low", "high", "cap", "kl", "entropy", "estimate", surrogate="clipped")
+@asks("entropy")
 @enrich.reads_reference
 @bounds(low="[0, 1]", high="[0, inf]", cap="(0, inf]", kl="[0, inf)", entropy="[0, inf)")
 def loss(
@@ -77,6 +78,7 @@ def plus(out: Forward, batch: Batch, *, terms: Sequence[Loss]) -> Out:
 
 
 @exported(of={"entropy": "scale"})
+@asks("entropy")
 @bounds(scale="[0, inf)")
 def entropy_bonus(out: Forward, batch: Batch, *, scale: float = 1e-3) -> Out:
     """-scale · H(π): keeps the entropy up. Use it together with a KL penalty on hard problems."""

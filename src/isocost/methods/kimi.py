@@ -16,7 +16,7 @@ from isocost.methods import Card, drgrpo, grpo, reinforce
 from isocost.parts.improve import policy
 from isocost.parts.loss import Out, credit
 from isocost.seams import Improve, Recipe
-from isocost.traits import bounds
+from isocost.traits import asks, bounds
 from isocost.world import World
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def loss(out: Forward, batch: Batch, *, tau: float = 0.1) -> Out:
     return -credit(batch) * out.logp + tau / 2 * whole * log_ratio, {"log_ratio": whole.expand_as(log_ratio)}
 
 
+@asks("forget")
 def improve(
     batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *, inner: Improve = policy
 ) -> dict[str, float]:

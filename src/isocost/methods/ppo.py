@@ -19,7 +19,7 @@ from isocost.ops import EPS, gae
 from isocost.parts import loss, weight
 from isocost.parts.improve import policy, split
 from isocost.seams import Recipe
-from isocost.traits import bounds, gives, requires, shares, trait
+from isocost.traits import asks, bounds, gives, requires, shares, trait
 from isocost.world import World
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ reads_values = requires(
 
 
 @gives("values")
+@asks("critic")
 def enrich(batch: Batch, world: World) -> Batch:
     """The critic's values at each sampled token, as `extra["values"]`; charged as `score` tokens."""
     if world.critic is None:

@@ -20,7 +20,7 @@ from isocost.ops import EPS, of_rollouts, siblings_of, spread
 from isocost.parts import loss
 from isocost.parts.improve import rows_of, with_old
 from isocost.seams import Recipe
-from isocost.traits import bounds, requires, trait
+from isocost.traits import asks, bounds, requires, trait
 from isocost.world import World
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ CARD = Card("VCPO", "2602.17616", 2026, "grpo", "Training stays stable on rollou
 
 
 @trait("by_rollout")
+@asks("gradients")
 @requires(
     "importance ratios", at="loss",
     why="its baseline and its step need importance ratios, which this loss does not report; use "

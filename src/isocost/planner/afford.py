@@ -76,7 +76,9 @@ def plan_pilot(
     if not evaluation_share > 0:
         raise UserError(f"expected an evaluation share above 0, got {evaluation_share:g}")
     prices = Prices.of(profile, parameters)
-    rate = rate or starting_rule(prices.parameters, own=profile.get("starting_rate"))
+    rate = rate or starting_rule(
+        prices.parameters, own=profile.get("starting_rate"), adapter="learned" in profile,
+    )
     timing = timing or expected_timing(profile, evaluation.problems, evaluation.samples)
     _refuse_uncounted(budget, prices, timing)
     search = _PilotSearch(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import ceil, floor, isfinite, log10
 from typing import Any
 
@@ -306,6 +306,7 @@ class Prices:
     parameters: float | None        # of the model
     score: float = 0.0              # tokens through a forward pass without gradient, such as a reference's
     train: float | None = None      # tokens trained; None: every token read or written, once
+    learned: int | None = None      # of the parameters; None: all of them
 
     @staticmethod
     def of(profile: Mapping[str, Any], parameters: float | None = None, compares: bool | None = None) -> Prices:
@@ -323,7 +324,7 @@ class Prices:
             read, written = (float(lengths.get(k) or 0.0) for k in ("prompt", "mean"))
         if compares is None:
             compares = bool((profile.get("recipe") or {}).get("compares"))
-        return Prices(read, written, parameters, (read + written) * compares)
+        return Prices(read, written, parameters, (read + written) * compares, learned=profile.get("learned") or None)
 
     def measured(self, bills: Sequence[Mapping[str, float]]) -> Prices:
         """The prices measured by the training accounts of runs (`rollouts` and tokens); unchanged without any."""
@@ -332,7 +333,8 @@ class Prices:
             return self
         keys = ("prefill", "decode", "score", "train")
         read, written, scored, trained = (sum(b.get(k, 0) for b in bills) / rollouts for k in keys)
-        return Prices(read, written, self.parameters, scored, trained if any("train" in b for b in bills) else None)
+        return replace(self, prefill=read, decode=written, score=scored,
+                       train=trained if any("train" in b for b in bills) else None)
 
     def sampling(self, rollouts: float, seconds: float) -> Bill:
         """The bill of rollouts that are sampled but not trained on, such as those of evaluations."""
@@ -350,7 +352,8 @@ class Prices:
             return Bill(rollouts, tokens, None, seconds, evaluations, None, None)
         sampled = self.prefill + self.decode
         trained = sampled if self.train is None else self.train
-        flops = rollouts * (2 * p * (sampled + self.score) + 6 * p * trained)
+        own = p if self.learned is None else self.learned
+        flops = rollouts * (2 * p * (sampled + self.score) + (4 * p + 2 * own) * trained)     # as `Cost.flops`
         memory = 500 + 5 * 4 * p / 1e6                                # the program; five numbers per parameter
         disk = (len(sizes) * 28 * p + 400 * rollouts) / 1e6           # two checkpoints and a final folder; the journal
         return Bill(rollouts, tokens, flops, seconds, evaluations, memory, disk)

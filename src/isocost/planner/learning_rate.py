@@ -8,7 +8,7 @@ and the largest batch of the grid. The prior of the exponent is the square root 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import exp, inf, log, sqrt
 from typing import Any
 
@@ -22,6 +22,7 @@ EDGES = (0.5, 2.0)               # rates at which the smallest and the largest n
 EXPONENT, EXPONENT_SD = 0.5, 0.25
 NOISE = 0.02                     # assumed run-to-run standard deviation of held-out reward of one short run
 
+ADAPTER = 10        # times the rate of all weights, for an adapter
 ASSUMED = 1e8       # parameters of a model whose size is not known
 # Starting points of a probe: (parameters, lr at 256 rollouts per update), interpolated in log-log.
 _STARTS = ((1e5, 3e-4), (1.35e8, 2e-5), (7e9, 5e-7))
@@ -96,14 +97,19 @@ def given(lr0: float, reference: int, exponent: float = EXPONENT) -> RateRule:
 
 
 def starting_rule(
-    parameters: float | None, reference: int = 256, own: Mapping[str, Any] | None = None
+    parameters: float | None, reference: int = 256, own: Mapping[str, Any] | None = None, *, adapter: bool = False
 ) -> RateRule:
     """The rule that a probe starts from: the model's `own` rate, else by its size alone.
 
     `own` is what the model's maker measured (`isocost.local.weights.Model.starting_rate`): `lr` at `rollouts` per
     update. Otherwise the rate follows from those that worked at 0.1M, 135M and 7B parameters; such rates fall as models
     grow. The probe corrects errors up to a factor of four. A model of unknown size is assumed to have 1e8 parameters.
+    An `adapter` takes ten times the rate of all weights (Schulman and Thinking Machines Lab 2025, LoRA Without Regret).
     """
+    if adapter:
+        whole = starting_rule(parameters, reference, own)
+        return replace(whole, lr0=ADAPTER * whole.lr0, why=f"{ADAPTER} times the rate of all weights, for an adapter; "
+                       f"that rate is {whole.why}")
     if own is not None:
         lr0 = float(own["lr"]) * (reference / int(own["rollouts"])) ** EXPONENT
         return RateRule(lr0, reference, EXPONENT, why="measured by the model's maker on its own problems: "

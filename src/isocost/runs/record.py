@@ -43,6 +43,7 @@ from isocost.runs.files import SCHEMA, Stream, file_hash, no_link, read_json, re
 from isocost.runs.lock import PATIENCE, locked
 from isocost.runs.schema import STREAMS
 from isocost.types import Cost
+from isocost.world import Learner
 
 KEEP = 2  # checkpoints kept: if the last is damaged, the one before is used
 TAKEOVER = 60.0  # seconds that an attempt waits for the lock: the one before it stops at its next step
@@ -242,6 +243,12 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
+def model_of(name: str, learner: Learner) -> dict[str, Any]:
+    """A run's model; `learned` counts what an adapter trains, absent where all weights are trained."""
+    adapter = {"learned": learner.learned} if learner.learned != learner.parameters else {}
+    return {"name": name, "parameters": learner.parameters, **adapter}
+
+
 def machine(threads: int, world: Mapping[str, Any]) -> dict[str, Any]:
     """What a run's bytes and seconds depend on; `world` has its device, dtype and kernels."""
     device = world.get("device", "cpu")
@@ -253,7 +260,7 @@ def machine(threads: int, world: Mapping[str, Any]) -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": threads,
         "device": device,
-        **{k: world[k] for k in ("dtype", "kernels", "kernels_why", "batch_dependent") if world.get(k)},
+        **{k: world[k] for k in ("dtype", "kernels", "kernels_why", "batch_dependent", "service") if world.get(k)},
         "gpu": torch.cuda.get_device_name() if device.startswith("cuda") else None,
         "byteorder": sys.byteorder,
     }

@@ -22,19 +22,20 @@ from isocost.contract.conflicts import refuse
 from isocost.errors import RewardFailed, UserError
 from isocost.jsonfile import write_json
 from isocost.ledger import Ledger, as_measured
-from isocost.local.weights import save as save_folder
+from isocost.local.lora import export
 from isocost.loop import End, Step, train
 from isocost.recipe import describe, fingerprint, functions, paced
 from isocost.runs import files, schema, shelf
 from isocost.runs.evaluate import ATTEMPTS, Evaluation, evaluate
 from isocost.runs.files import GO_ON, REWARD_FAILED, fit, read_json, read_lines
 from isocost.runs.names import today
-from isocost.runs.record import RunRecord, machine
+from isocost.runs.record import RunRecord, machine, model_of
 from isocost.runs.speed import rates
 from isocost.seams import Recipe
 from isocost.stats.progress import against
 from isocost.types import Fate, Problem
 from isocost.worlds.setting import Opened, Setting, open_setting
+from isocost.worlds.spec import spec_of
 
 EVALUATION_SEED = 20_260_101  # the same for all runs, so that sampled evaluations share their random numbers
 ALLOCATED = 50_000  # objects between two collections: a run makes few cycles, and collecting took 6 % of its time
@@ -79,7 +80,8 @@ def recipe_of(job: Job) -> Recipe:
     recipe = methods.recipe(job.method, groups=job.B, rollouts=job.n)
     planned = {"lr": job.lr, "warmup": job.warmup, **{k: getattr(s, k) for k in PLANNED if hasattr(s, k)}}
     recipe = methods.tuned(paced(recipe, **planned), job.sets)
-    refuse(recipe, verifier=s.marks)
+    model = spec_of(s.model)
+    refuse(recipe, verifier=s.marks, can=model.learner, where=str(model))
     return recipe
 
 
@@ -132,7 +134,7 @@ async def run(
             return await _Run(job, recipe, opened, record, on_step).go()
         finally:
             gc.set_threshold(*often)
-            opened.grader.close()
+            opened.close()
 
 
 def compares(recipe: Recipe) -> bool:
@@ -200,7 +202,7 @@ def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:
             "multiplier": job.multiplier,
             "warmup": job.warmup,
         },
-        "model": {"name": job.setting.model, "parameters": opened.world.learner.parameters},
+        "model": model_of(job.setting.model, opened.world.learner),
         "problems": {
             "spec": job.setting.data,
             "train": len(opened.sides.train),
@@ -479,7 +481,7 @@ class _Run:
     def _finish(self, reason: str) -> dict[str, Any]:
         world, ledger = self.world, self.ledger
         if self.job.export and reason in ("spent", "starved"):
-            save_folder(self.record.path / "final", world)
+            export(self.record.path, world, self.job.setting.model)
         fates = {str(f): ledger.fates.get(str(f), 0) for f in Fate}
         fates["evaluation"] = world.meter.of(meters.EVALUATION).rollouts
         fates["lost"] += world.meter.of(meters.LOST).rollouts
@@ -499,7 +501,7 @@ class _Run:
             "seconds": round(timing["seconds"], 3),
             "timing": timing,
             **(speed.data() if speed else {}),
-            "notes": [*self.record.notes, *self._unmeasured()],
+            "notes": [*self.record.notes, *self._unmeasured(), *world.extra.get("notes", list)()],
             "verifier_failures": dict(self.opened.grader.failures),
             "verifier_examples": dict(self.opened.grader.examples),
             "signal": self.stop,

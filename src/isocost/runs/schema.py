@@ -39,11 +39,11 @@ HELD_OUT = Count | list[str] | None     # the number of problems, or their ids
 SETTING = Keys({}, {
     "model": str, "data": str, "verifier": str | None, "held_out": float, "held_out_data": str | None,
     "limit": Size | None, "skip_broken": bool, "temperature": float, "top_p": float, "top_k": Count,
-    "max_tokens": int, "samples": Size, "evaluated": Size | None,
+    "max_tokens": int, "samples": Size, "evaluated": Size | None, "lora": Size | None,
     "system": str, "device": str, "dtype": str, "kernels": str, "threads": Size,
 }, rest=UNKNOWN)
 ARM = Keys({}, {"n": Size, "B": Size, "lr": float, "multiplier": float, "warmup": NUMBER})
-MODEL = Keys({}, {"name": str, "parameters": NUMBER})
+MODEL = Keys({}, {"name": str, "parameters": NUMBER, "learned": NUMBER})
 PROBLEMS = Keys({}, {
     "spec": str, "train": Count, "select": HELD_OUT, "audit": HELD_OUT, "hash": str, "verifier": str,
     "verifier_source": str | None,
@@ -96,7 +96,8 @@ PROFILE = Keys({
     })),
     "money": Maybe(Keys({"amount": float, "currency": str, "price": str})),
     "stored": Maybe(Keys({"file": str, "sha256": str, "completions": Count}, {"read": NUMBER, "written": NUMBER})),
-    "model": str, "parameters": NUMBER, "problems": Count, "pool": Count, "select": Count, "audit": Count,
+    "model": str, "parameters": NUMBER, "learned": Count, "problems": Count, "pool": Count, "select": Count,
+    "audit": Count,
     "ids": list[str], "levels": list[Any], "unscored": Count, "verifier_failures": dict[str, int],
     "assign": list[float], "report": list[float],
     "graded": bool, "rewards": list[float], "tallies": Each(Each(tuple[float, int])), "unsolved": float,

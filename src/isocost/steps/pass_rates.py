@@ -19,6 +19,7 @@ import numpy as np
 from isocost import meter as meters
 from isocost import methods
 from isocost.chance import Purpose
+from isocost.contract.conflicts import needs
 from isocost.errors import Resumable, UserError
 from isocost.runs.evaluate import group_of
 from isocost.runs.record import Stream, read_lines
@@ -26,13 +27,16 @@ from isocost.runs.run import compares, samples
 from isocost.seams import Pace
 from isocost.stats import passk as passrate
 from isocost.tasks.sample import sample
+from isocost.traits import ASKED
 from isocost.types import Cost, Group, Place, Problem, Stop
+from isocost.world import CAN
 from isocost.worlds.http import Limits
 from isocost.worlds.setting import Opened, Setting, open_setting, refuse_unbounded
 from isocost.worlds.spec import Ability, spec_of
 
 SAMPLES = 16  # per problem
 PROBLEMS = 512  # profiled at most: enough for a histogram, and a fixed cost
+PLAIN = "isohard"  # where the recipe that follows needs what the learner cannot do
 SHOWN = 6  # problems whose attempts are kept as text
 
 Line = Mapping[str, Any]  # one problem's attempts, as they are written down
@@ -101,6 +105,7 @@ async def pass_rates(
     described = {
         "model": setting.model,
         "parameters": size,
+        **({"learned": opened.world.learner.learned} if opened.world.extra.get("lora") else {}),
         **({"starting_rate": dict(local.starting_rate)} if local and local.starting_rate else {}),
         "problems": len(pool),
         "pool": len(opened.sides.train),
@@ -126,13 +131,19 @@ async def pass_rates(
         "seconds": round(time.perf_counter() - began, 2),
         "examples": [line["example"] for line in found[:SHOWN]],
     }
-    return with_recipe(described, method)
+    return with_recipe(described, method, spec_of(setting.model).learner)
 
 
-def with_recipe(profile: dict[str, Any], method: str | None) -> dict[str, Any]:
-    """A profile with its recipe, or the requested `method`'s, and every method's preconditions."""
+def with_recipe(profile: dict[str, Any], method: str | None, can: frozenset[str] = CAN) -> dict[str, Any]:
+    """A profile with its recipe, or the requested `method`'s, and every method's preconditions.
+
+    A recipe that needs more of the learner than it `can` do is replaced by `PLAIN`.
+    """
     if method is not None:
         profile["recipe"] = {"method": method, "why": "asked for"}
+    elif lacking := needs(methods.recipe(own := profile["recipe"]["method"])) - can:
+        why = f"in place of {own}, which needs {ASKED[min(lacking)]}: this model cannot give it"
+        profile["recipe"] = {"method": PLAIN, "why": why}
     recipe = methods.recipe(profile["recipe"]["method"])
     profile["recipe"]["compares"] = compares(recipe)
     return profile | {"methods": preconditions(profile)}

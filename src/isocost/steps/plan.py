@@ -201,7 +201,7 @@ def _plan_pilot(
     exact = bool(known.get("exact"))
     held_out = known["select"] + known["audit"]
     rate = None
-    start = starting_rule(known["parameters"], own=known.get("starting_rate"))
+    start = starting_rule(known["parameters"], own=known.get("starting_rate"), adapter="learned" in known)
     if at := known.get("at"):   # the rate that the user's trainer was profiled at, and its rollouts per update
         start = given(at["lr"], at["nB"])
     if lr is not None or exponent is not None or at:
@@ -281,7 +281,8 @@ def spent(home: Home, planned: pilots.PilotPlan) -> Bill:
         return sum(b.get(key, 0) for b in bills)
 
     parameters = planned.prices.parameters
-    flops = sum(Cost(**b).flops(int(parameters)) for b in bills) if parameters else None
+    learned = planned.prices.learned
+    flops = sum(Cost(**b).flops(int(parameters), learned) for b in bills) if parameters else None
     return replace(
         sizes,
         rollouts=int(total("rollouts")),

@@ -12,6 +12,7 @@ from isocost import methods
 from isocost.contract.conflicts import refuse
 from isocost.errors import UserError
 from isocost.local.weights import EMBEDDED
+from isocost.recipe import paced
 from isocost.seams import Recipe
 from isocost.tasks import families
 from isocost.tasks.mix import parts
@@ -23,7 +24,7 @@ SMALL = 20_000_000  # bytes of weights below which one thread per run is the fas
 
 COPIED = (       # options that are fields of a setting as they are
     "model", "data", "verifier", "held_out", "held_out_data", "limit", "skip_broken", "system", "temperature", "top_p",
-    "top_k", "samples", "device", "dtype", "kernels",
+    "top_k", "samples", "device", "dtype", "kernels", "lora",
 )
 OPTIONS = (*COPIED, "threads", "max_tokens")
 
@@ -81,7 +82,9 @@ def method_of(name: str, setting: Setting) -> Recipe:
         if why := SET_BY.get(pair.partition("=")[0]):
             raise UserError(f"--method {name}: a study does not use {pair}: {why}. Remove it from --method")
     recipe = methods.recipe(name)
-    refuse(recipe, verifier=setting.marks)
+    model = spec_of(setting.model)
+    sampled = {k: getattr(setting, k) for k in ("temperature", "top_p", "top_k")}     # in place of the method's own
+    refuse(paced(recipe, **sampled), verifier=setting.marks, can=model.learner, where=str(model))
     return recipe
 
 

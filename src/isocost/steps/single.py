@@ -80,7 +80,8 @@ def train_one(
     if spend.unit == "rollouts" and spend.amount < size:
         whose = "" if rollouts and groups else f", {method}'s own sizes where you gave none: give a smaller -n or -B"
         raise UserError(f"a budget of {spend} does not pay for one update of n B = {n} x {B} = {size}{whose}")
-    lr = lr if lr is not None else starting_rule_of(setting.model).at(size)
+    spec_of(setting.model).require(Ability.LEARN)
+    lr = lr if lr is not None else starting_rule_of(setting).at(size)
     steps = int(spend.amount // size) if spend.unit == "rollouts" else 0
     job = Job(
         name=out.name if out else f"{Path(method).stem}-{seed}",
@@ -156,13 +157,15 @@ def expected_bill(job: Job, spend: Budget, evaluations: int, known: Mapping[str,
     return prices.bill([(job.n, job.B, size * updates, 2 + evaluations)], timing)
 
 
-def starting_rule_of(model: str) -> RateRule:
-    """The learning rates of a run outside a study: the model's own, else by its size. The model is loaded."""
+def starting_rule_of(setting: Setting) -> RateRule:
+    """The learning rates of a run outside a study: the model's own, else by its size. A model here is loaded."""
     from isocost.local.models import load
 
-    spec_of(model).require(Ability.LEARN)
-    loaded = load(model)
-    return starting_rule(loaded.parameters, own=loaded.starting_rate)
+    spec = spec_of(setting.model)
+    if not spec.can(Ability.SIZE):
+        return starting_rule(None, adapter=True)
+    loaded = load(setting.model)
+    return starting_rule(loaded.parameters, own=loaded.starting_rate, adapter=setting.lora is not None)
 
 
 OPTIONS = {
@@ -213,7 +216,7 @@ def _opened(job: Job, recipe: Recipe) -> Opened:
     try:
         tried(job.method, recipe, sets=job.sets, like=opened.sides.train)
     except BaseException:
-        opened.grader.close()
+        opened.close()
         raise
     return opened
 

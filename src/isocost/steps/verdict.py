@@ -109,10 +109,11 @@ def _end(run: Path, record: Mapping[str, Any]) -> float | None:
     if not steps or not clock:
         return None
     cost = Cost(**{k: steps[-1].get(k, 0) for k in ("prefill", "decode", "score", "train")})
-    parameters = record["model"]["parameters"]
+    model = record["model"]
+    flops = cost.flops(model["parameters"], model.get("learned"))
     busy = sum(clock[-1].get(work, 0.0) for work in (SAMPLE, SCORE, LEARN))
     spent = {
-        of_run(TOKENS): cost.decode, of_run(FLOPS): cost.flops(parameters), of_run(SECONDS): clock[-1]["seconds"],
+        of_run(TOKENS): cost.decode, of_run(FLOPS): flops, of_run(SECONDS): clock[-1]["seconds"],
         compared(SECONDS): busy,
     }[unit]
     return float(steps[-1]["rollouts"] * max(limit / spent, 1.0)) if spent else None

@@ -11,9 +11,9 @@ from isocost.meter import Meter
 from isocost.tasks.load import Reads
 from isocost.types import Problem, Sampling
 from isocost.world import Grade, World
-from isocost.worlds import endpoint
+from isocost.worlds import endpoint, tinker
 from isocost.worlds.http import Limits
-from isocost.worlds.spec import LOCAL, OPENAI, Ability, Spec, spec_of
+from isocost.worlds.spec import LOCAL, OPENAI, TINKER, Ability, Spec, spec_of
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Opening:
     reference: bool = False     # with a frozen copy of the policy
     exact: bool = False         # each problem's answer is the only right text
     limits: Limits = Limits()   # of requests to a server
+    lora: int | None = None     # rank of the adapter that is trained; None: all weights, or the service's default
 
 
 def open_world(model: str, opening: Opening) -> World:
@@ -42,7 +43,7 @@ def open_world(model: str, opening: Opening) -> World:
 def _local(spec: Spec, o: Opening) -> World:
     return local.open_world(
         spec.name, o.problems, o.grade, meter=o.meter, device=o.device, dtype=o.dtype, kernels=o.kernels,
-        threads=o.threads, reference=o.reference, exact=o.exact,
+        threads=o.threads, reference=o.reference, exact=o.exact, lora=o.lora,
     )
 
 
@@ -50,7 +51,14 @@ def _openai(spec: Spec, o: Opening) -> World:
     return endpoint.open_world(spec, o.problems, o.grade, meter=o.meter, sampling=o.sampling, limits=o.limits)
 
 
-OPENERS: Mapping[str, Callable[[Spec, Opening], World]] = {LOCAL: _local, OPENAI: _openai}
+def _tinker(spec: Spec, o: Opening) -> World:
+    return tinker.open_world(
+        spec, o.problems, o.grade, meter=o.meter, sampling=o.sampling, rank=o.lora, reference=o.reference,
+        exact=o.exact,
+    )
+
+
+OPENERS: Mapping[str, Callable[[Spec, Opening], World]] = {LOCAL: _local, OPENAI: _openai, TINKER: _tinker}
 
 
 def reading(model: str) -> Callable[[], Reads] | None:

@@ -50,6 +50,7 @@ class Setting:
     kernels: str = "auto"  # or "native", "torch": the implementation of the model on a CPU
     threads: int = 1
     evaluated: int | None = None  # held-out problems to evaluate, both splits together; None: all
+    lora: int | None = None  # rank of the adapter that is trained; None: all weights, or a service's default
 
     @property
     def sampling(self) -> Sampling:
@@ -148,7 +149,7 @@ def open_setting(
     try:
         world = open_world(setting.model, Opening(
             sides.train, grader, meter, setting.sampling, setting.device, setting.dtype, setting.kernels,
-            setting.threads, reference, all(p.meta.get("exact") for p in every), limits,
+            setting.threads, reference, all(p.meta.get("exact") for p in every), limits, setting.lora,
         ))
     except BaseException:
         grader.close()

@@ -1,6 +1,7 @@
 """A model's spec: where it is, and what can be done with it there.
 
-`tiny`, `smollm2` or a folder is a model on this machine; `openai:URL#MODEL` one behind an OpenAI-compatible server.
+`tiny`, `smollm2` or a folder is a model on this machine; `openai:URL#MODEL` one behind an OpenAI-compatible server;
+`tinker:URL#MODEL` one that a service of the Tinker API samples and trains.
 Whether a step can use a model is asked by ability, never by kind. `isocost.worlds.opening` opens the world of one.
 """
 
@@ -11,13 +12,14 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from isocost.errors import UserError
+from isocost.world import CAN
 
-LOCAL, OPENAI = "local", "openai"
+LOCAL, OPENAI, TINKER = "local", "openai", "tinker"
 # Kinds that are named elsewhere and not here yet: what to do instead.
 NOT_YET = {
     "vllm": "vLLM serves the OpenAI protocol: --model openai:http://HOST:8000/v1#MODEL profiles and evaluates it",
-    "tinker": "services of this kind cannot be opened; export a plan with `isocost export STUDY --to ...`",
 }
+EXAMPLES = {OPENAI: "openai:http://localhost:8000/v1#my-model", TINKER: "tinker:http://localhost:8000#my-model"}
 
 
 class Ability(Enum):
@@ -42,6 +44,11 @@ class Spec:
         """Whether this can be done with the model."""
         return ability in KINDS[self.kind].abilities
 
+    @property
+    def learner(self) -> frozenset[str]:
+        """What its learner can do, of `isocost.world.CAN`."""
+        return KINDS[self.kind].learner
+
     def require(self, ability: Ability) -> None:
         """Raises UserError, with what to do instead, for an ability that the model lacks."""
         if not self.can(ability):
@@ -62,17 +69,20 @@ def spec_of(model: str) -> Spec:
         return Spec(LOCAL, rest)
     url, hash_, name = rest.partition("#")
     if not hash_ or not name or not url:
-        raise UserError(f"--model {model} names no model: write openai:URL#MODEL, such as "
-                        "openai:http://localhost:8000/v1#my-model")
+        raise UserError(f"--model {model} names no model: write {kind}:URL#MODEL, such as {EXAMPLES[kind]}")
     return Spec(kind, name, url)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of model: its abilities, and the text of an error where one is missing."""
+    """A kind of model: its abilities, the text of an error where one is missing, and what its learner can do.
+
+    `learner` is of `isocost.world.CAN`.
+    """
 
     abilities: frozenset[Ability]
     lacks: str = ""
+    learner: frozenset[str] = CAN
 
 
 KINDS: Mapping[str, Kind] = {
@@ -82,5 +92,9 @@ KINDS: Mapping[str, Kind] = {
         "{model} can only be sampled: its server gives completions, and no gradient, weights or exact probabilities. "
         "`isocost profile` and `isocost eval` work with it. To train, give a model folder; or profile it, plan with "
         "`isocost plan STUDY`, and train in your own trainer",
+    ),
+    TINKER: Kind(
+        frozenset({Ability.SAMPLE, Ability.LEARN}), "{model} can be sampled, trained and evaluated, and nothing else",
+        learner=frozenset(),
     ),
 }

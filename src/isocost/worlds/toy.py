@@ -19,7 +19,7 @@ from isocost import chance
 from isocost.batch import Batch, Forward
 from isocost.meter import Meter, payer
 from isocost.types import Cost, Message, Place, Problem, Rollout, Said, Sampling, Score, Segment, Stop
-from isocost.world import World
+from isocost.world import CAN, World
 
 ALPHABET = "abc.0123456789?!"     # the policy writes the first four; it only reads the rest
 SAYS, END = 4, 3
@@ -187,9 +187,11 @@ class Adam:
 class Learner:
     """Adam on the table. `micro` rows at a time; None: the whole batch at once."""
 
+    can = CAN
+
     def __init__(self, policy: Policy, meter: Meter, micro: int | None = None):
         self.policy, self.meter, self.micro = policy, meter, micro
-        self.parameters = sum(p.numel() for p in policy.parameters())
+        self.parameters = self.learned = sum(p.numel() for p in policy.parameters())
         self.adam = Adam(policy.parameters())
 
     def forward(self, batch: Batch) -> Forward:

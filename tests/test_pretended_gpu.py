@@ -1,0 +1,78 @@
+"""Every recipe steps on a pretended GPU (`fake_cuda`), and no operation there mixes devices."""
+
+import asyncio
+
+import pytest
+import torch
+
+from fake_cuda import FakeCuda, pretend
+from isocost import methods
+from isocost.ledger import Ledger
+from isocost.local import learner
+from isocost.loop import train
+from isocost.recipe import paced
+from isocost.worlds.setting import Setting, open_setting
+
+FAST = ("adhint", "areal", "dapo", "gspo", "grpo", "ppo", "vcpo")      # together they use every ability of the learner
+
+
+def stepped(name, steps=2, **setting):
+    """Steps of a method in a world that believes it is on a GPU; returns what was seen, and how many."""
+    fake = FakeCuda()
+
+    async def go(recipe, world):
+        done = 0
+        async for _ in train(recipe, world, Ledger(seed=0), {"rollouts": 512}):
+            done += 1
+            if done == steps:
+                break
+        return done
+
+    with fake:
+        opened = open_setting(Setting(data="sums:level=1", limit=200, device="cuda", dtype="fp32", temperature=0.7,
+                                      **setting), reference=True)
+        recipe = paced(methods.recipe(name, groups=4), lr=1e-4, warmup=0, max_tokens=4, temperature=0.7, top_p=1.0,
+                       top_k=0)
+        recipe = recipe.but(rollouts=max(4, min(recipe.rollouts, 8)))
+        done = asyncio.run(go(recipe, opened.world))
+        opened.world.restore(opened.world.state())
+        opened.close()
+    return fake, done
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in sorted(methods.names())
+])
+def test_a_recipe_steps_on_a_gpu_without_mixing_devices(monkeypatch, name):
+    pretend(monkeypatch)
+    fake, done = stepped(name)
+    assert done and fake.calls > 1000 and not fake.mixed, fake.mixed
+
+
+def test_an_adapter_trains_on_a_gpu(monkeypatch):
+    pretend(monkeypatch)
+    fake, done = stepped("grpo", lora=4)
+    assert done == 2 and not fake.mixed, fake.mixed
+
+
+def test_weights_left_on_the_processor_are_found(monkeypatch):
+    pretend(monkeypatch)
+    moved = learner._moved
+    monkeypatch.setattr(learner, "_moved", lambda batch, device: moved(batch, device).but(weight=batch.weight))
+    fake, _ = stepped("grpo", steps=1)
+    assert any("mul of ['cuda', 'cpu'] at local/learner.py" in x for x in fake.mixed), fake.mixed
+
+
+def test_a_tensor_is_where_it_was_made_and_moved_to(monkeypatch):
+    pretend(monkeypatch)
+    with FakeCuda() as fake:
+        here, there = torch.ones(3), torch.ones(3, device="cuda")
+        assert (here.device.type, there.device.type, (there + 1).device.type) == ("cpu", "cuda", "cuda")
+        assert here.to("cuda").device.type == "cuda" and here.device.type == "cpu"
+        assert there[:2].is_cuda and not fake.mixed
+        float(there.sum())
+        there.cpu().numpy()
+        assert sum(fake.waits.values()) == 2 and not fake.mixed
+        here + there
+        there.numpy()
+    assert sum(fake.mixed.values()) == 2
