@@ -28,6 +28,7 @@ from isocost.world import World
 UNITS: Mapping[str, Callable[[Cost, int, float], float]] = {
     "rollouts": lambda c, p, s: c.rollouts,
     "tokens": lambda c, p, s: c.decode,
+    "env-steps": lambda c, p, s: c.env_steps,
     "flop": lambda c, p, s: c.flops(p),
     "seconds": lambda c, p, s: s,
     "busy seconds": lambda c, p, s: c.seconds,

@@ -148,7 +148,7 @@ class LocalEngine:
             return [_nothing(Stop.LENGTH) for _ in attempts]
         if _wave(place) in self._halted:
             return [_nothing(Stop.CANCELLED) for _ in attempts]
-        who, first = payer(), turn == 0 and not bool(start.own.any())
+        who, first, known = payer(), turn == 0 and not bool(start.own.any()), start.known(self.version)
         self._waiting.append(request)
         if self._driver is None or self._driver.done():
             self._driver = asyncio.get_running_loop().create_task(self._drive())
@@ -159,7 +159,7 @@ class LocalEngine:
                 self._drop(request)
             cost = Cost(
                 rollouts=request.begun if first else 0, prefill=len(request.tokens) * request.begun,
-                decode=request.decoded, seconds=request.seconds,
+                decode=request.decoded, seconds=request.seconds, reread=known * request.begun,
             )
             physical = Cost(cost.rollouts, request.read, request.decoded, seconds=request.seconds)
             if request.begun:

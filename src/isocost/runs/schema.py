@@ -30,6 +30,7 @@ class Costs:
     env_steps: float = 0
     verify: float = 0
     seconds: float = 0
+    reread: float = 0
 
 
 NUMBER = float | None       # null is not a number
