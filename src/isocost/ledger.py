@@ -16,11 +16,12 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy import ndarray
 
-from isocost.types import Cost, Fate, Group, Rollout
+from isocost.types import Cost, Fate, FaultSource, Group, Rollout
 
 S = TypeVar("S")
 COLUMNS = (     # of a line of the journal; any other is a note
     "step", "wave", "slot", "id", "variant", "version", "attempts", "rewards", "lengths", "stops", "fates", "cancelled",
+    "turns", "faults",
 )
 
 
@@ -101,7 +102,7 @@ class Ledger:
         notes = _columns([r for r in group.noted if r.score is not None])
         self._tally(group.problem.id, group.problem.variant, rewards, notes)
         stops = list(map(str, group.stops))
-        self._seen.append({"rewards": rewards, "lengths": group.lengths, "stops": stops})
+        self._seen.append({"rewards": rewards, "lengths": group.lengths, "stops": stops, **_dialogues(group)})
 
     def settle(self, group: Group, fates: Sequence[Fate], cancelled: int = 0) -> None:
         """Record the fate of each rollout of a group, and how many more were started and cancelled.
@@ -124,6 +125,7 @@ class Ledger:
                 "stops": list(map(str, group.stops)),
                 "fates": list(map(str, fates)),
                 "cancelled": cancelled,
+                **_dialogues(group),
                 **_columns(group.noted),
             }
         )
@@ -180,6 +182,15 @@ class Ledger:
             self.history.setdefault(self.step, []).append(Seen(problem_id, variant, each, known))
 
 
+def _dialogues(group: Group) -> dict[str, list[Any]]:
+    """The number of turns that environments answered in each rollout, and of their faults by source; empty if none."""
+    rollouts = group.noted
+    if not any(r.turns for r in rollouts):
+        return {}
+    faults = [Counter(str(t.fault.source) for t in r.turns if t.fault is not None) for r in rollouts]
+    return {"turns": [len(r.turns) for r in rollouts], "faults": [dict(sorted(f.items())) for f in faults]}
+
+
 def _columns(rollouts: Sequence[Rollout]) -> dict[str, list[float | None]]:
     """The notes of these rollouts that are numbers, to six decimals: a column for each name, None where there is none.
 
@@ -212,7 +223,17 @@ def _summary(seen: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         "completions/mean_length": sum(lengths) / len(lengths) if lengths else float("nan"),
         "completions/max_length": float(max(lengths)) if lengths else float("nan"),
         "completions/clipped_ratio": stops.count("length") / len(stops) if stops else float("nan"),
+        **_of_dialogues(seen),
     }
+
+
+def _of_dialogues(seen: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Mean turns of a rollout, and faults of each source per turn; empty without environments that answer turns."""
+    turns = [k for g in seen for k in g.get("turns", ())]
+    if not turns:
+        return {}
+    faults = sum((Counter(f) for g in seen for f in g["faults"]), Counter[str]())
+    return {"turns": sum(turns) / len(turns), **{f"faults/{s}": faults[s] / max(sum(turns), 1) for s in FaultSource}}
 
 
 def _stds(groups: Sequence[Sequence[float]]) -> ndarray:

@@ -42,18 +42,19 @@ SETTING = Keys({}, {
     "limit": Size | None, "skip_broken": bool, "temperature": float, "top_p": float, "top_k": Count,
     "max_tokens": int, "samples": Size, "evaluated": Size | None,
     "system": str, "device": str, "dtype": str, "kernels": str, "threads": Size,
+    "env": str, "max_turns": Size,
 }, rest=UNKNOWN)
 ARM = Keys({}, {"n": Size, "B": Size, "lr": float, "multiplier": float, "warmup": NUMBER})
 MODEL = Keys({}, {"name": str, "parameters": NUMBER})
 PROBLEMS = Keys({}, {
     "spec": str, "train": Count, "select": HELD_OUT, "audit": HELD_OUT, "hash": str, "verifier": str,
-    "verifier_source": str | None,
+    "verifier_source": str | None, "environment": str, "environment_source": str,
 })
 LOG = Keys({}, {        # the log of an imported run
     "source": str, "name": str, "unit": str, "digest": str, "files": list[OBJECT], "about": OBJECT,
     "stated": Keys({}, {"scale": tuple[float, float] | None}), "metric": Keys({}, {"name": str | None, "kind": str}),
 })
-BUDGET = Filled(Keys({}, dict.fromkeys(("rollouts", "tokens", "flop", "seconds", "busy seconds"), float), rest=UNKNOWN))
+BUDGET = Filled(Keys({}, dict.fromkeys(("rollouts", "tokens", "env-steps", "flop", "seconds", "busy seconds"), float), rest=UNKNOWN))
 RUN = Keys({}, {
     "name": str, "seed": int, "arm": ARM, "purpose": str, "method": str, "recipe": OBJECT, "job": OBJECT,
     "budget": BUDGET, "seal": str | None, "model": Maybe(MODEL), "problems": Maybe(PROBLEMS),
@@ -78,7 +79,8 @@ BILLED = ENDED.needing(bill=Keys({"train": Costs}))             # and of an impo
 STUDY = Keys({"setting": SETTING}, {
     "seed": int, "method": str | None, "profiled": int, "metric": str, "phases": dict[str, float], "code": OBJECT,
 })
-ATTEMPT = Keys({}, {"text": str, "reward": NUMBER, "stop": str})
+TURN = Keys({}, {"said": str, "shown": str, "reward": float, "fault": str, "key": str})
+ATTEMPT = Keys({}, {"text": str, "reward": NUMBER, "stop": str, "turns": Each(TURN)})
 SAID = Keys({}, {"step": float, "id": str, "variant": str, "prompt": str, "attempts": Each(ATTEMPT)})
 PROFILE = Keys({
     "samples": Size, "right": Filled(list[int]), "mean": float, "histogram": Filled(list[Count]), "regime": str,
@@ -137,6 +139,7 @@ COUNTED = EVALUATION.needing(**{        # with the changes of single problems, b
 GROUP = Keys({"rewards": list[NUMBER]}, {
     "step": Count, "id": str, "variant": str, "wave": int, "slot": int, "attempts": list[int], "fates": list[str],
     "cancelled": int, "version": int, "lengths": list[int], "stops": list[str], "outlooks": list[NUMBER],
+    "turns": list[Count], "faults": list[dict[str, int]],
 })
 NAMED = GROUP.needing(step=Count, id=str, variant=str)
 PLACED = GROUP.needing(wave=int, slot=int)

@@ -22,11 +22,13 @@ from isocost.chance import Purpose
 from isocost.errors import Resumable, UserError
 from isocost.runs.evaluate import group_of
 from isocost.runs.record import Stream, read_lines
-from isocost.runs.run import compares, samples
+from isocost.runs.run import compares
+from isocost.runs.samples import samples
 from isocost.seams import Pace
 from isocost.stats import passk as passrate
 from isocost.tasks.sample import sample
 from isocost.types import Cost, Group, Place, Problem, Stop
+from isocost.world import Text
 from isocost.worlds.http import Limits
 from isocost.worlds.setting import Opened, Setting, open_setting, refuse_unbounded
 from isocost.worlds.spec import Ability, spec_of
@@ -190,6 +192,7 @@ async def _sampled(
         lr=0.0,
         max_tokens=setting.max_tokens,
         sampling=setting.sampling,
+        max_turns=setting.max_turns,
     )
 
     tabs: dict[int, meters.Tab] = {}  # of those that are being sampled
@@ -200,7 +203,7 @@ async def _sampled(
         place = Place(seed, 0, slot, int(Purpose.PROFILE))
         with meters.tab() as tabs[slot]:
             group = await group_of(recipe, opened.world, problem, place, SAMPLES, pace)
-        line = _line(slot, group, tabs.pop(slot).cost)
+        line = _line(slot, group, tabs.pop(slot).cost, opened.world.text)
         if bounded:
             _refuse_outside(opened, problem, line)
         write(line)
@@ -218,11 +221,11 @@ async def _sampled(
             begun = {} if mistake else tabs  # a mistake leaves no study
             for slot, tab in begun.items():
                 if tab.cost.rollouts:
-                    write(_line(slot, Group(pool[slot], ()), tab.cost))
+                    write(_line(slot, Group(pool[slot], ()), tab.cost, opened.world.text))
             raise
 
 
-def _line(slot: int, group: Group, cost: Cost) -> Line:
+def _line(slot: int, group: Group, cost: Cost, text: Text) -> Line:
     return {
         "slot": slot,
         "id": group.problem.id,
@@ -230,7 +233,7 @@ def _line(slot: int, group: Group, cost: Cost) -> Line:
         "lengths": list(group.lengths),
         "stops": [str(r.stop) for r in group.rollouts],
         "cost": cost.data(),
-        **({"example": samples([group], 0)[0]} if slot < SHOWN else {}),
+        **({"example": samples([group], 0, text)[0]} if slot < SHOWN else {}),
     }
 
 

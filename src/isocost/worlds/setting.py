@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from isocost.envs.opening import open_environment
 from isocost.errors import UserError
 from isocost.local.invariance import remedy
 from isocost.meter import Meter
@@ -50,6 +51,8 @@ class Setting:
     kernels: str = "auto"  # or "native", "torch": the implementation of the model on a CPU
     threads: int = 1
     evaluated: int | None = None  # held-out problems to evaluate, both splits together; None: all
+    env: str = ""  # the environment that answers turns; empty: one question and one answer
+    max_turns: int = 1  # of a dialogue, where there is an environment
 
     @property
     def sampling(self) -> Sampling:
@@ -61,6 +64,8 @@ class Setting:
         """The verifier's name if it follows from the setting; empty if the problem set decides."""
         if self.verifier:
             return self.verifier
+        if self.env:
+            return open_environment(self.env).verifier
         own = {f.verifier(part.spec) if (f := named(part.spec)) else "" for part in parts(self.data)}
         return own.pop() if len(own) == 1 else ""
 
@@ -98,10 +103,13 @@ def open_problems(
 
     Raises UserError naming what is wrong with the problems.
     """
-    own = setting.verifier is not None and not find(setting.verifier).must_agree
+    environment = open_environment(setting.env) if setting.env else None
+    verifier = setting.verifier or (environment.verifier if environment else None)
+    own = verifier is not None and not find(verifier).must_agree
+    listed = environment.problems if environment else None
     load = partial(
         load_problems,
-        verifier=setting.verifier,
+        verifier=verifier,
         system=setting.system,
         check=check or (setting.skip_broken and not own),
         skip_broken=setting.skip_broken,
@@ -109,7 +117,7 @@ def open_problems(
         reads=reads,
         tried=tried,
     )
-    loaded = load(setting.data, limit=setting.limit)
+    loaded = load(setting.data, limit=setting.limit, listed=listed)
     if whole:
         return loaded, Split(loaded.problems, (), ())
     if setting.held_out_data:
@@ -148,8 +156,10 @@ def open_setting(
     try:
         world = open_world(setting.model, Opening(
             sides.train, grader, meter, setting.sampling, setting.device, setting.dtype, setting.kernels,
-            setting.threads, reference, all(p.meta.get("exact") for p in every), limits,
+            setting.threads, reference, not setting.env and all(p.meta.get("exact") for p in every), limits,
         ))
+        if setting.env:
+            world.env = open_environment(setting.env).make
     except BaseException:
         grader.close()
         raise
@@ -167,7 +177,7 @@ def _built_in(setting: Setting) -> bool:
     """Whether nothing outside the package, such as a file, decides which problems a setting has."""
     named_sets = [part.spec for spec in (setting.data, setting.held_out_data) if spec for part in parts(spec)]
     model = setting.model in {f.model for f in FAMILIES.values()}
-    own_marks = setting.verifier is None and not setting.skip_broken
+    own_marks = setting.verifier is None and not setting.skip_broken and not setting.env
     return model and own_marks and all(named(spec) for spec in named_sets)
 
 
