@@ -64,10 +64,10 @@ class Setting:
         """The verifier's name if it follows from the setting; empty if the problem set decides."""
         if self.verifier:
             return self.verifier
-        if self.env:
-            return open_environment(self.env).verifier
-        own = {f.verifier(part.spec) if (f := named(part.spec)) else "" for part in parts(self.data)}
-        return own.pop() if len(own) == 1 else ""
+        if self.env and (own := open_environment(self.env).verifier):
+            return own
+        names = {f.verifier(part.spec) if (f := named(part.spec)) else "" for part in parts(self.data)}
+        return names.pop() if len(names) == 1 else ""
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Setting:
@@ -104,7 +104,7 @@ def open_problems(
     Raises UserError naming what is wrong with the problems.
     """
     environment = open_environment(setting.env) if setting.env else None
-    verifier = setting.verifier or (environment.verifier if environment else None)
+    verifier = setting.verifier or (environment.verifier or None if environment else None)
     own = verifier is not None and not find(verifier).must_agree
     listed = environment.problems if environment else None
     load = partial(
