@@ -27,7 +27,7 @@ from isocost.tasks import text
 from isocost.types import Message, Problem
 
 KINDS = ("cancel", "address", "return", "exchange", "two")
-CUSTOMERS = 12
+CUSTOMERS = 60
 TRIES = 2000              # draws in a row that give no new request, after which there are no more
 DAYS = 30                 # after delivery in which an order can be returned
 FIRST = ("Ana", "Bo", "Cy", "Di", "Ed", "Flo", "Gil", "Hal", "Ida", "Joy", "Kai", "Lou")
@@ -81,8 +81,9 @@ def _stored(seed: int) -> str:
     customers: State = {}
     orders: State = {}
     for i in range(CUSTOMERS):
-        email = f"{FIRST[i].lower()}.{LAST[i].lower()}@mail.example"
-        customers[email] = {"name": f"{FIRST[i]} {LAST[i]}", "credit": 0, "orders": []}
+        first, last = FIRST[i % len(FIRST)], LAST[(i + i // len(FIRST)) % len(LAST)]
+        email = f"{first.lower()}.{last.lower()}@mail.example"
+        customers[email] = {"name": f"{first} {last}", "credit": 0, "orders": []}
         for status in ("pending", "shipped", "delivered", "delivered"):
             id = f"W{1000 + len(orders) * 7 + int(rng.integers(5))}"
             products = [list(ITEMS)[k] for k in rng.choice(len(ITEMS), 2, replace=False)]

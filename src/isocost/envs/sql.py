@@ -117,25 +117,37 @@ def _question(rng: Generator, level: int) -> Task:
              f"select max(price) from products where category = '{category}'"),
             (f"How many customers joined in {since} or later?",
              f"select count(*) from customers where since >= {since}"),
+            (f"How many products of the category {category} cost at most {price}?",
+             f"select count(*) from products where category = '{category}' and price <= {price}"),
         ],
         2: [
             (f"How many orders were made by customers from {city}?",
              f"select count(*) from orders o join customers c on o.customer = c.id where c.city = '{city}'"),
             (f"How many pieces of the category {category} were ordered in total?",
-             f"select sum(quantity) from orders o join products p on o.product = p.id where category = '{category}'"),
-            (f"How many customers have at least {least} orders?",
-             f"select count(*) from (select 1 from orders group by customer having count(*) >= {least})"),
-            (f"How many products were never ordered in {year}?",
-             f"select count(*) from products where id not in (select product from orders where year = {year})"),
+             "select coalesce(sum(quantity), 0) from orders o join products p on o.product = p.id where category = "
+             f"'{category}'"),
+            (f"How many customers have at least {least} orders of {year} or later?",
+             f"select count(*) from (select 1 from orders where year >= {year} group by customer having count(*) >= "
+             f"{least})"),
+            (f"How many products of the category {category} were never ordered in {year}?",
+             f"select count(*) from products where category = '{category}' and id not in (select product from orders "
+             f"where year = {year})"),
+            (f"How many orders of {year} were for products that cost more than {price}?",
+             "select count(*) from orders o join products p on o.product = p.id where year = "
+             f"{year} and price > {price}"),
+            (f"How many {status} orders were made by customers who joined in {since} or later?",
+             "select count(*) from orders o join customers c on o.customer = c.id where status = "
+             f"'{status}' and since >= {since}"),
         ],
         3: [
             (f"What is the total value (price times quantity) of the {status} orders of customers from {city}? Answer "
              "0 if there are none.",
              "select coalesce(sum(price * quantity), 0) from orders o join products p on o.product = p.id "
              f"join customers c on o.customer = c.id where status = '{status}' and city = '{city}'"),
-            (f"What is the largest total value (price times quantity) of one customer's orders in {year}?",
-             "select max(v) from (select sum(price * quantity) v from orders o join products p on o.product = p.id "
-             f"where year = {year} group by customer)"),
+            (f"What is the largest total value (price times quantity) of one customer's orders in {year} of products "
+             f"that cost at most {price}? Answer 0 if there are none.",
+             "select coalesce(max(v), 0) from (select sum(price * quantity) v from orders o join products p on "
+             f"o.product = p.id where year = {year} and price <= {price} group by customer)"),
             (f"From how many different cities were products of the category {category} ordered in {year}?",
              "select count(distinct city) from orders o join products p on o.product = p.id join customers c on "
              f"o.customer = c.id where category = '{category}' and year = {year}"),
@@ -145,8 +157,8 @@ def _question(rng: Generator, level: int) -> Task:
 
 
 def _change(rng: Generator, level: int) -> Task:
-    city, other, category = CITIES[int(rng.integers(3))], CITIES[3 + int(rng.integers(3))], CATEGORIES[
-        int(rng.integers(4))]
+    city, other = (CITIES[int(i)] for i in rng.choice(len(CITIES), 2, replace=False))
+    category = CATEGORIES[int(rng.integers(4))]
     year, amount, order = int(rng.integers(2022, 2026)), int(rng.integers(1, 10)), int(rng.integers(1, 61))
     tasks: dict[int, list[Task]] = {
         1: [
@@ -162,8 +174,14 @@ def _change(rng: Generator, level: int) -> Task:
             (f"Mark every open order of customers from {city} as shipped.",
              "update orders set status = 'shipped' where status = 'open' and customer in (select id from customers "
              f"where city = '{city}')"),
-            (f"Set the stock of every product that was never ordered in {year} to 0.",
-             f"update products set stock = 0 where id not in (select product from orders where year = {year})"),
+            (f"Set the stock of every product that was never ordered in {year} to {amount}.",
+             f"update products set stock = {amount} where id not in (select product from orders where year = {year})"),
+            (f"Raise by {amount} the price of every product that customers from {city} ordered.",
+             f"update products set price = price + {amount} where id in (select product from orders where customer in "
+             f"(select id from customers where city = '{city}'))"),
+            (f"Delete the orders of {year} for products of the category {category}.",
+             f"delete from orders where year = {year} and product in (select id from products where category = "
+             f"'{category}')"),
         ],
         3: [
             (f"For every product, add the pieces of its returned orders of {year} to its stock.",

@@ -26,7 +26,7 @@ from isocost.types import Fault, Message, Problem, Shown
 from isocost.world import Luck
 
 FILES = (".z8", ".ulx", ".z5")
-BANNER = re.compile(r"(?=.*[$_|\\])[\s$\\_|/]+")
+BANNER = re.compile(r"(?=.*[$_|\\])[\s$\\_|/<>]+")
 NOT_UNDERSTOOD = re.compile(
     r"(that's not a verb i recogni[sz]e|i didn't understand|you can't see any such thing|i beg your pardon|"
     r"you must supply a noun|that's not something you can)", re.I,
