@@ -52,7 +52,7 @@ class Setting:
     threads: int = 1
     evaluated: int | None = None  # held-out problems to evaluate, both splits together; None: all
     env: str = ""  # the environment that answers turns; empty: one question and one answer
-    max_turns: int = 1  # of a dialogue, where there is an environment
+    max_turns: int = 0  # of a dialogue; 0 without an environment
 
     @property
     def sampling(self) -> Sampling:
