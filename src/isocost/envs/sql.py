@@ -364,7 +364,7 @@ class Statements(ToolEpisode):
 
 def _cell(value: Any) -> str:
     shown = "NULL" if value is None else str(value)
-    return shown if len(shown) <= 200 else shown[:200] + "..."
+    return shown if len(shown) <= 500 else shown[:500] + "..."
 
 
 def _number(answer: str) -> float | str:

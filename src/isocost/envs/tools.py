@@ -65,16 +65,16 @@ def read_calls(text: str) -> list[Call]:
     found = []
     for body in _CALL.findall(text):
         try:
-            data = json.loads(body)
-        except json.JSONDecodeError as error:
+            data = json.loads(body, parse_constant=_no_constant)
+        except ValueError as error:
             raise Malformed(f"the call is not valid JSON: {error}") from None
         if not isinstance(data, dict) or not isinstance(data.get("name"), str):
             raise Malformed('a call is {"name": ..., "arguments": {...}}')
         arguments = data.get("arguments", {})
         if isinstance(arguments, str):       # as OpenAI's API writes them
             try:
-                arguments = json.loads(arguments)
-            except json.JSONDecodeError as error:
+                arguments = json.loads(arguments, parse_constant=_no_constant)
+            except ValueError as error:
                 raise Malformed(f"the arguments are not valid JSON: {error}") from None
         if not isinstance(arguments, dict):
             raise Malformed("the arguments are not a JSON object")
@@ -84,6 +84,10 @@ def read_calls(text: str) -> list[Call]:
     if len(found) > CALLS:
         raise Malformed(f"{len(found)} calls in one turn; at most {CALLS}")
     return found
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
 
 
 @dataclass(frozen=True)
