@@ -157,6 +157,7 @@ def open_setting(
         world = open_world(setting.model, Opening(
             sides.train, grader, meter, setting.sampling, setting.device, setting.dtype, setting.kernels,
             setting.threads, reference, not setting.env and all(p.meta.get("exact") for p in every), limits,
+            bool(setting.env),
         ))
         if setting.env:
             world.env = open_environment(setting.env).make
