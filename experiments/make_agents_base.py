@@ -53,12 +53,12 @@ class Lessons:
     layers: int = 2
     heads: int = 4
     context: int = 384
-    steps: int = 260
+    steps: int = 500
     rows: int = 64               # walks per step
     turns: int = 12              # of a walk, at most
     lr: float = 4e-3             # peak; warmed up over a tenth of the steps, then down to nothing by a cosine
     random: float = 0.6          # probability that a walker takes a random door; otherwise the best one
-    elsewhere: float = 0.3       # share of the walks in other houses
+    elsewhere: float = 0.5       # share of the walks in other houses
 
 
 def config(lessons: Lessons) -> Config:

@@ -24,7 +24,6 @@ from isocost.runs.evaluate import group_of
 from isocost.runs.record import Stream, read_lines
 from isocost.runs.run import compares
 from isocost.runs.samples import samples
-from isocost.seams import Pace
 from isocost.stats import passk as passrate
 from isocost.tasks.sample import sample
 from isocost.types import Cost, Group, Place, Problem, Stop
@@ -188,13 +187,7 @@ async def _sampled(
     """
     setting = opened.setting
     recipe = methods.recipe("reinforce")
-    pace = Pace(
-        lr=0.0,
-        max_tokens=setting.max_tokens,
-        sampling=setting.sampling,
-        max_turns=setting.max_turns or 1,
-    )
-
+    pace = setting.measured
     tabs: dict[int, meters.Tab] = {}  # of those that are being sampled
 
     async def one(slot: int, problem: Problem) -> Line:
