@@ -223,3 +223,15 @@ def test_the_numbers_are_those_of_the_kernels_headers(machine: str):
               *((k, v[0]) for k, v in inside.OPENS.items()), *inside.NEWER_CALLS.items()]
     for name, both in tables:
         assert both[column] == known.get(name), name
+
+
+def test_the_doctor_names_the_layers(monkeypatch: pytest.MonkeyPatch):
+    from isocost.doctor import sandbox as check
+
+    found = {"landlock": 4, "seccomp": True, "capabilities": True, "limits": True, "namespaces": ["user", "net"]}
+    monkeypatch.setattr(check, "available", lambda: found)
+    finding = asyncio.run(check.sandbox(None))
+    assert finding.verdict == "ok" and finding.said.endswith(
+        "limits, capabilities, Landlock (ABI 4), seccomp, namespaces (user, net)")
+    monkeypatch.setattr(check, "available", lambda: {"missing": "no Landlock"})
+    assert asyncio.run(check.sandbox(None)).verdict == "warn"

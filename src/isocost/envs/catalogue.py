@@ -14,8 +14,9 @@ from isocost.errors import UserError
 
 def _python(spec: str) -> EnvironmentSet:
     which = python.Python.of(spec)
-    python.opened(which)         # a machine without the sandbox is an error now, not at the first episode
-    return EnvironmentSet(spec, partial(python.Programs, which=which), None, "", 6, 512)
+    sandbox = python.opened(which)         # a machine without one is an error now, not at the first episode
+    return EnvironmentSet(spec, partial(python.Programs, which=which), None, "", 6, 512,
+                          machine={"sandbox": sandbox.record()})
 
 
 def _sql(spec: str) -> EnvironmentSet:

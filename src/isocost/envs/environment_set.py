@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from isocost.types import Problem
@@ -24,6 +24,7 @@ class EnvironmentSet:
     max_tokens: int = TOKENS        # of a turn
     model: str = ""                 # the built-in model that was taught it
     source: str | None = None       # SHA-256 of a user's file
+    machine: Mapping[str, Any] = field(default_factory=dict)    # what a run records of this machine
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from isocost.envs import sandbox_process
+from isocost.envs.sandbox_process import LAYERS
 from isocost.errors import UserError
 
 How = Literal["ok", "cut", "error", "memory", "cpu", "time", "disk", "output", "killed"]
@@ -89,7 +90,7 @@ class Sandbox:
         if layers not in ("all", "none"):
             raise UserError(f"sandbox: expected all or none, got {layers!r}")
         self.limits = limits or Limits()
-        self.without = (*sandbox_process.LAYERS, "namespaces") if layers == "none" else tuple(without)
+        self.without = (*LAYERS, "namespaces") if layers == "none" else tuple(without)
         self.at_once = at_once or 4 * (os.cpu_count() or 1)
         self._abi = abi
         self._lock = threading.Lock()                # of everything below

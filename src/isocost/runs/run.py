@@ -233,7 +233,7 @@ def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:
             **described_run,
             **_origin(job.method),
             "code": files.code(),
-            "machine": machine(torch.get_num_threads(), opened.world.extra),
+            "machine": {**machine(torch.get_num_threads(), opened.world.extra), **_sandbox(job.setting)},
         },
     )
 
@@ -285,6 +285,11 @@ def _environment(setting: Setting) -> dict[str, Any]:
         return {}
     source = open_environment(setting.env).source
     return {"environment": setting.env, **({"environment_source": source} if source else {})}
+
+
+def _sandbox(setting: Setting) -> Mapping[str, Any]:
+    """What the environment uses of this machine, such as the layers of its sandbox; no part of what a run is."""
+    return open_environment(setting.env).machine if setting.env else {}
 
 
 class _Run:
