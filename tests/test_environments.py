@@ -60,7 +60,8 @@ def test_programs_run_and_the_answer_is_the_last_turn():
 
 @sandboxed
 @pytest.mark.parametrize(("code", "says", "what"), [
-    ("1 / 0", "ZeroDivisionError: division by zero (line 1)", "error"), ("bytearray(1 << 30)", "64 MB of memory", "memory"),
+    ("1 / 0", "ZeroDivisionError: division by zero (line 1)", "error"),
+    ("bytearray(1 << 30)", "64 MB of memory", "memory"),
     ("import time; time.sleep(9)", "longer than 0.3 s", "time"), ("import os; os.abort()", "by a signal", "killed"),
     ("open('/etc/passwd')", "Permission denied", "error"),
 ])

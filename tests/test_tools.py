@@ -111,7 +111,8 @@ def test_an_enum_is_its_values():
 
 
 @pytest.mark.parametrize(("change", "says"), [
-    ({"__doc__": ""}, "no docstring"), ({"__doc__": "Add.\n\nArgs:\n    y: a number"}, "'x' of the tool plain has no line"),
+    ({"__doc__": ""}, "no docstring"),
+    ({"__doc__": "Add.\n\nArgs:\n    y: a number"}, "'x' of the tool plain has no line"),
     ({"__annotations__": {"y": int}}, "'x' of the tool plain has no type"),
     ({"__annotations__": {"x": object}}, "cannot be of type"),
 ])
