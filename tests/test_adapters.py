@@ -26,8 +26,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::U
 
 
 @pytest.mark.parametrize(("spec", "module", "line"), [
-    ("gym:FrozenLake-v1", "gymnasium", r"isocost\[gym\]"), ("textarena:Wordle-v0", "textarena", r"isocost\[textarena\]"),
-    ("textworld:rooms=2", "textworld", r"isocost\[textworld\]"), ("miniwob:click-button", "miniwob", r"isocost\[miniwob\]"),
+    ("gym:FrozenLake-v1", "gymnasium", r"isocost\[gym\]"),
+    ("textarena:Wordle-v0", "textarena", r"isocost\[textarena\]"),
+    ("textworld:rooms=2", "textworld", r"isocost\[textworld\]"),
+    ("miniwob:click-button", "miniwob", r"isocost\[miniwob\]"),
 ])
 def test_what_is_missing_is_named_with_its_line(spec: str, module: str, line: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, module, None)
@@ -149,9 +151,10 @@ def test_minigrid_is_solved_by_its_words():
     shown = play("gym:MiniGrid-Empty-5x5-v0", [walk] * 20)
     assert shown[-1].over and shown[-1].reward > 0.5
     assert "Goal: get to the green goal square." in text(shown[0])
-    other = play("gym:MiniGrid-DoorKey-5x5-v0", ["jump", "turn left"])
+    door = "gym:MiniGrid-DoorKey-5x5-v0"
+    other = play(door, ["jump", "turn left"])
     assert other[1].fault == Fault.model("no such action") and "key" in text(other[0])
-    assert play("gym:MiniGrid-DoorKey-5x5-v0", ["turn left"], n=3) == play("gym:MiniGrid-DoorKey-5x5-v0", ["turn left"], n=3)
+    assert play(door, ["turn left"], n=3) == play(door, ["turn left"], n=3)
 
 
 def test_minigrid_in_words_by_hand():
@@ -166,9 +169,10 @@ def test_minigrid_in_words_by_hand():
     image[3, 2] = (2, 5, 0)          # a wall four steps ahead
     shown = minigrid_words.show({"image": image, "mission": "open the door"}, {})
     assert shown == ("Goal: open the door. You carry a blue key.\nYou see a goal 1 step in front of you and 1 step to "
-                     "your right; a locked yellow door 2 steps in front of you; a red ball 2 steps to your left; a wall "
-                     "4 steps in front of you.")
-    assert [minigrid_words.read(x) for x in ("Turn left.", "go forward", "forward", "pick up", "fly")] == [0, 2, 2, 3, None]
+                     "your right; a locked yellow door 2 steps in front of you; a red ball 2 steps to your left; a "
+                     "wall 4 steps in front of you.")
+    said = ("Turn left.", "go forward", "forward", "pick up", "fly")
+    assert [minigrid_words.read(x) for x in said] == [0, 2, 2, 3, None]
 
 
 # --- textarena
