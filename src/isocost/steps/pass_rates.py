@@ -25,6 +25,7 @@ from isocost.runs.record import Stream, read_lines
 from isocost.runs.run import compares
 from isocost.runs.samples import samples
 from isocost.stats import passk as passrate
+from isocost.steps import dialogues
 from isocost.tasks.sample import sample
 from isocost.types import Cost, Group, Place, Problem, Stop
 from isocost.world import Text
@@ -115,6 +116,7 @@ async def pass_rates(
         "verifier_examples": dict(opened.grader.examples),
         **passrate.summary(rewards[scored], seed=seed),
         "lengths": _lengths(found),
+        **({"dialogues": there} if (there := dialogues.summary(found, sampled, setting.max_turns)) else {}),
         "exact": opened.world.exact is not None,
         "solutions": float(np.mean([bool(p.meta.get("solution")) for p in pool])),
         "rate": {
@@ -225,6 +227,7 @@ def _line(slot: int, group: Group, cost: Cost, text: Text) -> Line:
         "rewards": [None if r.score is None else r.score.value for r in group.rollouts],
         "lengths": list(group.lengths),
         "stops": [str(r.stop) for r in group.rollouts],
+        **dialogues.of_group(group),
         "cost": cost.data(),
         **({"example": samples([group], 0, text)[0]} if slot < SHOWN else {}),
     }
