@@ -26,7 +26,7 @@ from isocost.runs import shelf
 from isocost.runs.evaluate import evaluate
 from isocost.runs.run import Job
 from isocost.seams import Attempts, Pace, Wave
-from isocost.types import Message, Place, Role, Sampling, Score, Segment, Stop
+from isocost.types import Message, Place, Role, Sampling, Score, Segment, Shown, Stop
 from isocost.worlds import toy
 from isocost.worlds.setting import Setting
 from toy import batch_of, group, per_rollout, run
@@ -110,14 +110,17 @@ class Endless:
     def __init__(self, problem):
         self.problem = problem
 
-    def open(self):
-        return self.problem.prompt
+    async def open(self):
+        return Shown(self.problem.prompt)
 
-    async def step(self, said):
-        return (Message("user", "?"),), False
+    async def step(self, said, luck):
+        return Shown((Message("user", "?"),))
 
     def final(self):
         return ""
+
+    async def close(self):
+        pass
 
 
 def test_tti_never_plays_a_dialogue_beyond_its_horizon_and_every_interaction_is_paid_for():

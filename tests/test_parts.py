@@ -18,7 +18,7 @@ from isocost.parts import allocate, choose, enrich, pace, play, reward, select
 from isocost.recipe import tune
 from isocost.runs.evaluate import evaluate
 from isocost.seams import Pace
-from isocost.types import Message, Place, Role, Sampling, Segment, Stop
+from isocost.types import Message, Place, Role, Sampling, Segment, Shown, Stop
 from isocost.worlds import toy
 from toy import attempt, group, run
 
@@ -121,16 +121,19 @@ class Again:
     def __init__(self, problem):
         self.problem, self.said = problem, []
 
-    def open(self):
-        return self.problem.prompt
+    async def open(self):
+        return Shown(self.problem.prompt)
 
-    async def step(self, said):
+    async def step(self, said, luck):
         self.said.append(said)
         await asyncio.sleep(0)
-        return (Message("user", "?"),), said == self.problem.answer
+        return Shown((Message("user", "?"),), said == self.problem.answer)
 
     def final(self):
         return self.said[-1]
+
+    async def close(self):
+        pass
 
 
 def test_a_dialogue_is_one_segment_with_a_turn_for_each_answer():
@@ -172,7 +175,7 @@ def test_a_fork_takes_the_environment_through_what_was_said():
 
 
 class Broken(Again):
-    async def step(self, said):
+    async def step(self, said, luck):
         raise OSError("the sandbox is gone")
 
 
@@ -203,7 +206,7 @@ def test_an_environment_that_fails_while_it_is_taken_through_or_at_its_end_gives
     start = text.cut(int(np.flatnonzero(text.turn == 2)[0]))      # before its third answer
 
     class Resumed(Again):
-        async def step(self, said):
+        async def step(self, said, luck):
             raise GoneError
 
     for env, most in ((Resumed, 3), (Final, 3), (Final, 1)):
@@ -226,10 +229,10 @@ def test_rollouts_whose_environment_fails_are_lost_and_billed_and_measured_as_no
     calls = itertools.count(1)
 
     class Third(Again):
-        async def step(self, said):
+        async def step(self, said, luck):
             if next(calls) % 3 == 0:
                 raise GoneError
-            return await super().step(said)
+            return await super().step(said, luck)
 
     world = toy.world()
     world.env = Third

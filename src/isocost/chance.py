@@ -32,6 +32,7 @@ class Purpose(IntEnum):
     REPLAY = 8
     FORK = 9
     GUIDE = 10
+    ENVIRONMENT = 11
 
 
 _MULTIPLY = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
@@ -80,3 +81,12 @@ def blocks(
 def generator(seed: int, purpose: Purpose, *address: int) -> np.random.Generator:
     """A separate numpy generator for one address, for draws that are not tokens."""
     return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, int(purpose), *address])))
+
+
+def luck(place: Place, attempt: int, turn: int) -> tuple[int, ...]:
+    """The address of an environment's random numbers in one turn of an attempt: (purpose, wave, slot, attempt, turn).
+
+    With the run's seed it is all that `generator` needs. Turns record it, so that a turn is replayed with the numbers
+    that it had, also in a fork and in a later wave.
+    """
+    return int(place.purpose), place.wave, place.slot, attempt, turn

@@ -34,6 +34,7 @@ _UNUSED = np.random.default_rng(0)      # of a `choose` that leaves it alone
 UNITS: Mapping[str, Callable[[Cost, Learner, float], float]] = {
     "rollouts": lambda c, p, s: c.rollouts,
     "tokens": lambda c, p, s: c.decode,
+    "env-steps": lambda c, p, s: c.env_steps,
     "flop": lambda c, p, s: c.flops(p.parameters, p.learned),
     "seconds": lambda c, p, s: s,
     "busy seconds": lambda c, p, s: c.seconds,

@@ -17,11 +17,12 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy import ndarray
 
-from isocost.types import Cost, Fate, Group, Rollout, Stop
+from isocost.types import Cost, Fate, FaultSource, Group, Rollout, Stop
 
 S = TypeVar("S")
 COLUMNS = (     # of a line of the journal; any other is a note
     "step", "wave", "slot", "id", "variant", "version", "attempts", "rewards", "lengths", "stops", "fates", "cancelled",
+    "turns", "faults",
 )
 
 
@@ -81,6 +82,7 @@ class Line(Mapping[str, Any]):
                 "stops": list(map(str, group.stops)),
                 "fates": list(map(str, self.fates)),
                 "cancelled": self.cancelled,
+                **_dialogues(group),
                 **_columns(group.noted),
             }
         return self._made
@@ -136,8 +138,8 @@ class Ledger:
     steps: list[dict[str, Any]] = field(default_factory=list)
     fates: Counter[str] = field(default_factory=Counter)
     fresh: list[Line] = field(default_factory=list)  # journal lines not yet written
-    # Rewards, lengths and stops of the groups since the last close, before selection.
-    _seen: list[tuple[list[float], list[int], list[Stop]]] = field(default_factory=list)
+    # Rewards, lengths, stops and dialogues of the groups since the last close, before selection.
+    _seen: list[tuple[list[float], list[int], list[Stop], dict[str, list[Any]]]] = field(default_factory=list)
     _folds: dict[Any, tuple[int, Any]] = field(default_factory=dict)  # of `fold`: steps included, and the outcome
     _untold: list[tuple[int, str, str, list[float]]] = field(default_factory=list)   # groups not yet in the tallies
 
@@ -171,7 +173,7 @@ class Ledger:
     def saw(self, group: Group) -> None:
         """Count a complete group, before anything is selected from it."""
         rewards = group.rewards.tolist()
-        self._seen.append((rewards, group.lengths, group.stops))
+        self._seen.append((rewards, group.lengths, group.stops, _dialogues(group)))
         if noted := [r for r in group.noted if r.score is not None]:
             self._tally(group.problem.id, group.problem.variant, rewards, _columns(noted))
             return
@@ -246,6 +248,15 @@ class Ledger:
             self.history.setdefault(step, []).append(Seen(problem_id, variant, each, known))
 
 
+def _dialogues(group: Group) -> dict[str, list[Any]]:
+    """The number of turns that environments answered in each rollout, and of their faults by source; empty if none."""
+    rollouts = group.noted
+    if not any(r.turns for r in rollouts):
+        return {}
+    faults = [Counter(str(t.fault.source) for t in r.turns if t.fault is not None) for r in rollouts]
+    return {"turns": [len(r.turns) for r in rollouts], "faults": [dict(sorted(f.items())) for f in faults]}
+
+
 def _columns(rollouts: Sequence[Rollout]) -> dict[str, list[float | None]]:
     """The notes of these rollouts that are numbers, to six decimals: a column for each name, None where there is none.
 
@@ -264,13 +275,13 @@ def as_measured(line: Mapping[str, Any]) -> dict[str, Any]:
     return {k: math.nan if v is None else v for k, v in line.items()}
 
 
-def _summary(seen: Sequence[tuple[list[float], list[int], list[Stop]]]) -> dict[str, float]:
+def _summary(seen: Sequence[tuple[list[float], list[int], list[Stop], dict[str, list[Any]]]]) -> dict[str, float]:
     """Metrics of the groups of a step, under TRL's names."""
-    groups = [rewards for rewards, _, _ in seen if rewards]
+    groups = [rewards for rewards, *_ in seen if rewards]
     every = np.array([r for rewards in groups for r in rewards] or [np.nan])
     stds = _stds(groups, every) if groups else np.full(1, np.nan)
-    lengths = [k for _, some, _ in seen for k in some]     # whole numbers, whose sum is exact
-    stops = [s for _, _, some in seen for s in some]
+    lengths = [k for _, some, *_ in seen for k in some]     # whole numbers, whose sum is exact
+    stops = [s for _, _, some, _ in seen for s in some]
     return {
         "reward": float(np.add.reduce(every) / len(every)),     # as `mean` does, in a third of its time
         "reward_std": float(np.add.reduce(stds) / len(stds)),
@@ -278,7 +289,17 @@ def _summary(seen: Sequence[tuple[list[float], list[int], list[Stop]]]) -> dict[
         "completions/mean_length": sum(lengths) / len(lengths) if lengths else float("nan"),
         "completions/max_length": float(max(lengths)) if lengths else float("nan"),
         "completions/clipped_ratio": stops.count(Stop.LENGTH) / len(stops) if stops else float("nan"),
+        **_of_dialogues([some for *_, some in seen if some]),
     }
+
+
+def _of_dialogues(seen: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Mean turns of a rollout, and faults of each source per turn; empty without environments that answer turns."""
+    turns = [k for some in seen for k in some["turns"]]
+    if not turns:
+        return {}
+    faults = sum((Counter(f) for some in seen for f in some["faults"]), Counter[str]())
+    return {"turns": sum(turns) / len(turns), **{f"faults/{s}": faults[s] / max(sum(turns), 1) for s in FaultSource}}
 
 
 def _stds(groups: Sequence[Sequence[float]], every: ndarray) -> ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial, wraps
 from itertools import pairwise
 from typing import Any
@@ -118,6 +119,71 @@ def gae(
     for k in reversed(range(delta.shape[1] - 1)):
         delta[:, k] += gamma * lam * delta[:, k + 1]
     return torch.zeros_like(values).index_put((row, at), delta[owner, turn])
+
+
+@dataclass(frozen=True)
+class Turns:
+    """The S turns that the policy took in a batch, rollout by rollout, each rollout's in order.
+
+    `reward` sums to the rollout's: what no turn was given comes with its last. `key` is equal for turns that siblings
+    took in the same state; turns of states without a name each have a key of their own.
+    """
+
+    rollout: Int[Tensor, "S"]
+    number: Int[Tensor, "S"]
+    row: Int[Tensor, "S"]       # of the batch, where its tokens are
+    reward: Float[Tensor, "S"]
+    key: Int[Tensor, "S"]
+
+
+def turns_of(batch: Batch) -> Turns:
+    """The turns of a batch, from its tokens and from what the environments answered."""
+    row, at = torch.nonzero(batch.mask, as_tuple=True)
+    width = int(batch.turn.max()) + 1 if batch.turn.numel() else 1
+    code, whose = torch.unique(batch.rollout[row] * width + batch.turn[row, at], return_inverse=True)
+    rollout, number = code // width, code % width
+    where = torch.zeros_like(code).scatter_reduce(0, whose, row, "amax", include_self=False)
+    each = [[r.turns for r in g.noted] or [()] * g.size for g in batch.groups]
+    answered = [turns for group in each for turns in group] or [()] * len(batch.reward)
+    counts = np.array([len(t) for t in answered])
+    total, names = np.zeros(len(code)), dict[tuple[int, str], int]()
+    keys = np.arange(len(code)) + int(counts.sum())      # a key of its own each
+    if counts.any():
+        index = np.concatenate(([0], np.cumsum(counts)[:-1]))
+        flat = [t for turns in answered for t in turns]
+        rewards = np.array([t.reward for t in flat])
+        group = np.repeat(batch.group.cpu().numpy(), counts)
+        named = np.array([
+            names.setdefault((g, t.key), len(names)) if t.key else -1 for g, t in zip(group.tolist(), flat, strict=True)
+        ])
+        r, n = rollout.cpu().numpy(), number.cpu().numpy()
+        there = n < counts[r]
+        pick = index[r[there]] + n[there]
+        total[there] = rewards[pick]
+        keys[there] = np.where(named[pick] >= 0, named[pick], keys[there])
+    reward = torch.from_numpy(total).to(batch.reward)
+    left = batch.reward - torch.zeros_like(batch.reward).index_add(0, rollout, reward)
+    last = torch.cat((rollout[1:] != rollout[:-1], rollout.new_ones(1, dtype=torch.bool))) if len(code) else rollout > 0
+    reward[last] += left[rollout[last]]
+    _, key = torch.unique(torch.from_numpy(keys), return_inverse=True)
+    return Turns(rollout, number, where, reward, key.to(rollout))
+
+
+def to_go(turns: Turns, *, gamma: float) -> Float[Tensor, "S"]:
+    """R_t = r_t + gamma R_{t+1} within each rollout, R the reward from turn t on."""
+    count = torch.bincount(turns.rollout, minlength=1)
+    at = torch.arange(len(turns.rollout), device=count.device) - (count.cumsum(0) - count)[turns.rollout]
+    table = turns.reward.new_zeros(len(count), int(count.max()) + 1).index_put((turns.rollout, at), turns.reward)
+    for k in reversed(range(table.shape[1] - 1)):
+        table[:, k] += gamma * table[:, k + 1]
+    return table[turns.rollout, at]
+
+
+def spread_turns(x: Float[Tensor, "S"], turns: Turns, batch: Batch) -> Float[Tensor, "N T"]:
+    """One number per turn to all of its sampled tokens; zero elsewhere."""
+    table = x.new_zeros(len(batch.tokens), int(batch.turn.max()) + 2)
+    table[turns.row, turns.number] = x
+    return table.gather(1, batch.turn.clamp(min=0)) * batch.mask
 
 
 def row_mean(x: Float[Tensor, "N T"], mask: Bool[Tensor, "N T"]) -> Float[Tensor, "N 1"]:

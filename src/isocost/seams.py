@@ -48,7 +48,7 @@ class Attempts:
     place: Place
 
     async def __call__(
-        self, problem: Problem, attempts: Sequence[int], start: Segment | None = None, *, max_tokens: int = 0
+        self, problem: Problem, attempts: Sequence[int], start: Segment | Rollout | None = None, *, max_tokens: int = 0
     ) -> list[Rollout]:
         """Play these attempts, from `start` if given. With `max_tokens`, pause each turn at that many tokens."""
         cut = 0 < max_tokens < self.pace.max_tokens
@@ -69,7 +69,7 @@ class Allocate(Protocol):   # attempts per slot of a wave, `total` in all; a gen
 class Play(Protocol):       # the decode strategy: several attempts from one start in one call
     async def __call__(
         self, problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place,
-        start: Segment | None = None,
+        start: Segment | Rollout | None = None,
     ) -> list[Rollout]: ...
 class Schedule(Protocol):   # the order of attempts; which to fork, stop or continue
     async def __call__(

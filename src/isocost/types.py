@@ -100,29 +100,36 @@ class Cost:
     env_steps: int = 0   # environment steps
     verify: int = 0      # verifier calls
     seconds: float = 0.0 # measured, and so never part of what a seed determines
+    reread: int = 0      # of `prefill`: tokens that the rollout had read or written before, under the same weights
 
     def __add__(self, other: Cost) -> Cost:  # field by field in full: every charge adds three times
         return Cost(
             self.rollouts + other.rollouts, self.prefill + other.prefill, self.decode + other.decode,
             self.score + other.score, self.train + other.train, self.updates + other.updates,
             self.env_steps + other.env_steps, self.verify + other.verify, self.seconds + other.seconds,
+            self.reread + other.reread,
         )
 
     def __sub__(self, other: Cost) -> Cost:
         return Cost(*(getattr(self, f) - getattr(other, f) for f in self.__slots__))
 
+    @property
+    def fresh(self) -> int:
+        """Tokens read for the first time: `prefill` without `reread`."""
+        return self.prefill - self.reread
+
     def counts(self) -> dict[str, int]:
-        """Everything but seconds: what the seed determines."""
-        return {f: getattr(self, f) for f in self.__slots__ if f != "seconds"}
+        """Everything but seconds: what the seed determines. `reread` only where there is any."""
+        return {f: getattr(self, f) for f in self.__slots__ if f != "seconds" and (f != "reread" or self.reread)}
 
     def data(self) -> dict[str, int | float]:
         return {**self.counts(), "seconds": round(self.seconds, 6)}
 
     def values(self) -> list[int | float]:
-        """The values of `data()`: one list for every charge."""
+        """The values of all fields, in order: one list for every charge."""
         return [
             self.rollouts, self.prefill, self.decode, self.score, self.train, self.updates, self.env_steps,
-            self.verify, round(self.seconds, 6),
+            self.verify, round(self.seconds, 6), self.reread,
         ]
 
     @staticmethod
@@ -133,10 +140,12 @@ class Cost:
     def flops(self, parameters: int, learned: int | None = None) -> float:
         """2P per token read or written; per token trained, 2P forward, 2P to the activations and 2P to the weights.
 
-        With an adapter only the `learned` numbers have the last of these: 4P + 2 learned.
+        With an adapter only the `learned` numbers have the last of these: 4P + 2 learned. A token that is read again
+        costs nothing here: an engine that keeps keys and values need not read it. What a machine without them computed
+        is in the physical cost.
         """
         own = parameters if learned is None else learned
-        forward = self.prefill + self.decode + self.score
+        forward = self.fresh + self.decode + self.score
         return 2.0 * parameters * forward + (4.0 * parameters + 2.0 * own) * self.train
 
 
@@ -161,6 +170,64 @@ class Place:
     wave: int
     slot: int
     purpose: int = 0     # chance.Purpose: training, evaluation and probes never share draws
+
+
+class FaultSource(StrEnum):
+    """What caused a fault in a turn."""
+
+    ENVIRONMENT = "environment"  # it raised, hung or cannot go on: the rollout has no score
+    TOOL = "tool"                # a tool that was called correctly failed; the episode goes on
+    MODEL = "model"              # the policy's turn was no valid action or call; the episode goes on
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What went wrong in a turn, in a word or two: `Fault.model("no such move")`."""
+
+    source: FaultSource
+    what: str = ""
+
+    @classmethod
+    def environment(cls, what: str) -> Fault:
+        return cls(FaultSource.ENVIRONMENT, what)
+
+    @classmethod
+    def tool(cls, what: str) -> Fault:
+        return cls(FaultSource.TOOL, what)
+
+    @classmethod
+    def model(cls, what: str) -> Fault:
+        return cls(FaultSource.MODEL, what)
+
+    @classmethod
+    def of(cls, text: str) -> Fault | None:
+        """The fault that `str` wrote; None for an empty text."""
+        source, _, what = text.partition(": ")
+        return cls(FaultSource(source), what) if text else None
+
+    def __str__(self) -> str:
+        return f"{self.source}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What an environment shows: when it opens, and after each turn of the policy."""
+
+    messages: tuple[Message, ...] = ()
+    over: bool = False          # the episode has ended: the messages are not read any more
+    reward: float = 0.0         # for the turn that it answers; an episode's rewards sum to its score
+    key: str = ""               # names the state that the policy is now in: turns with equal keys can be compared
+    fault: Fault | None = None  # of the turn that it answers
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn of a rollout, as its environment answered it."""
+
+    key: str = ""               # the state in which the policy took it
+    reward: float = 0.0
+    fault: Fault | None = None
+    luck: tuple[int, ...] = ()  # address of the random numbers that it was answered with; see `isocost.chance.luck`
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,11 +255,12 @@ class Segment:
     version: Int[ndarray, "T"]    # policy version that chose it; -1 unless OWN
     sampling: Sampling = Sampling()
     kept: tuple[ndarray, ...] = ()  # for each OWN token in order, the ids it was drawn from; empty when all
+    first: int = 0                  # number of its first turn: turns are counted over all segments of a rollout
 
     @classmethod
-    def empty(cls, sampling: Sampling = Sampling()) -> Segment:
+    def empty(cls, sampling: Sampling = Sampling(), first: int = 0) -> Segment:
         i = np.zeros(0, dtype=np.int64)
-        return cls(i, i, np.zeros(0, dtype=np.float32), i, i, sampling)
+        return cls(i, i, np.zeros(0, dtype=np.float32), i, i, sampling, (), first)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -212,7 +280,7 @@ class Segment:
         tokens, role, logp, turn, version = (
             x[:t] for x in (self.tokens, self.role, self.logp, self.turn, self.version)
         )
-        return Segment(tokens, role, logp, turn, version, self.sampling, self.kept[:own])
+        return Segment(tokens, role, logp, turn, version, self.sampling, self.kept[:own], self.first)
 
     def read(self, tokens, role: Role = Role.SEEN) -> Segment:
         k = len(tokens)
@@ -220,10 +288,22 @@ class Segment:
         return self._append(tokens, np.full(k, int(role)), np.zeros(k, dtype=np.float32), never, never, ())
 
     def wrote(self, said: Said) -> Segment:
-        resumed = len(self) > 0 and self.role[-1] == _OWN  # the same turn, continued
-        turn = int(self.turn.max(initial=-1)) + (not resumed)
-        k = len(said.tokens)
+        k, turn = len(said.tokens), self.turn_now
         return self._append(said.tokens, np.full(k, _OWN), said.logp, np.full(k, turn), said.version, said.kept)
+
+    @property
+    def turn_now(self) -> int:
+        """Number of the turn that the next token belongs to: the last one if it is unfinished."""
+        unfinished = len(self) > 0 and self.role[-1] == _OWN
+        return int(self.turn.max(initial=self.first - 1)) + (not unfinished)
+
+    def known(self, version: int) -> int:
+        """How many of its first tokens were read or written under these weights: all up to the policy's last one.
+
+        0 if other weights wrote that token: keys and values are then computed again.
+        """
+        own = np.flatnonzero(self.role == _OWN)
+        return int(own[-1]) + 1 if len(own) and self.version[own[-1]] == version else 0
 
     def reply(self) -> Int[ndarray, "T"]:
         """Everything since the last token that the policy was given, hints included."""
@@ -236,7 +316,7 @@ class Segment:
 
         return Segment(
             grown(self.tokens, tokens), grown(self.role, role), grown(self.logp, logp), grown(self.turn, turn),
-            grown(self.version, version), self.sampling, self.kept + tuple(kept),
+            grown(self.version, version), self.sampling, self.kept + tuple(kept), self.first,
         )
 
 
@@ -266,6 +346,13 @@ class Rollout:
     # packed into `batch.extra`.
     notes: Mapping[str, float | tuple[ndarray, ...]] = field(default_factory=dict)
     mark: Score | None = None               # the verifier's score; `score` is what `reward` made of it
+    turns: tuple[Turn, ...] = ()            # as its environment answered them; empty for one question and one answer
+
+    def cut(self, t: int) -> Rollout:
+        """The same up to token t of its last segment: a start to resume or fork from, with the turns in it."""
+        text = self.segments[-1].cut(t)
+        return replace(self, segments=(*self.segments[:-1], text), turns=self.turns[: text.turn_now], final="",
+                       score=None, mark=None)
 
     def but(self, **changes) -> Rollout:
         return replace(self, **changes)
@@ -279,14 +366,14 @@ class Rollout:
         """The same rollout with this score. Called for every rollout; `replace` takes three times as long."""
         return Rollout(
             self.problem, self.segments, self.final, self.stop, self.attempt, score, self.cohort, self.origin,
-            self.parent, self.notes, self.mark,
+            self.parent, self.notes, self.mark, self.turns,
         )
 
     def marked(self, mark: Score | None) -> Rollout:
         """The same rollout with the verifier's mark, which is its score until `reward` changes it."""
         return Rollout(
             self.problem, self.segments, self.final, self.stop, self.attempt, mark, self.cohort, self.origin,
-            self.parent, self.notes, mark,
+            self.parent, self.notes, mark, self.turns,
         )
 
 

@@ -34,7 +34,7 @@ class Unit:
 ROLLOUTS, SECONDS, TOKENS, FLOPS = "rollouts", "seconds", "tokens", "flops"
 DEVICE_SECONDS, DEVICE_HOURS = "device-seconds", "device-hours"
 WALL = "seconds on the wall"            # with runs in parallel; in a row of a budget, never given by a user
-ENV_STEPS = "environment steps"         # of imported logs of value-based and actor-critic trainers
+ENV_STEPS = "environment steps"         # turns that an environment answered
 CURRENCIES = ("usd", "eur", "gbp", "chf", "jpy", "cny")
 
 _HOUR = 3600
@@ -56,10 +56,11 @@ TABLE: Mapping[str, Unit] = {
         Unit(DEVICE_SECONDS, "device-seconds", DEVICE_HOURS, _HOUR, _DEVICES),
         *(Unit(currency, currency, currency, 1, {currency: 1}) for currency in CURRENCIES),
         Unit(WALL, "wall-clock time", WALL, 1, {}),
-        Unit(ENV_STEPS, ENV_STEPS, ENV_STEPS, 1, {}),
+        Unit(ENV_STEPS, ENV_STEPS, "env-steps", 1, dict.fromkeys(("env-step", "env-steps"), 1), ENV_STEPS, "env-steps",
+             "env-steps"),
     )
 }
-UNITS = (ROLLOUTS, SECONDS, TOKENS, FLOPS)              # what plans count in and runs can be stopped by
+UNITS = (ROLLOUTS, SECONDS, TOKENS, FLOPS, ENV_STEPS)              # what plans count in and runs can be stopped by
 ASKED = (*UNITS, DEVICE_SECONDS, *CURRENCIES)           # what a budget may be given in
 SPELT = {spelt: (unit.key, size) for unit in TABLE.values() for spelt, size in unit.spelt.items()}
 

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from numpy.random import Generator
 from torch import Tensor
 
 from isocost.batch import Batch, Forward
 from isocost.columns import Written
 from isocost.meter import Meter
-from isocost.types import Message, Place, Problem, Rollout, Said, Sampling, Score, Segment
+from isocost.types import Message, Place, Problem, Rollout, Said, Sampling, Score, Segment, Shown
 
 Weights = Mapping[str, Tensor]
 # What a learner may be able to do besides log-probs and updates; a recipe whose functions need more is refused.
@@ -51,7 +52,8 @@ class Engine(Protocol):
 
         Called once per group: the start is read once physically, and charged once per attempt. `place`, `turn` and the
         number of an attempt address its random numbers, so its tokens depend on nothing else that is sampled. A start
-        that ends in OWN tokens is resumed, and draws what it would have drawn. Cancelling the awaiting task stops
+        that ends in OWN tokens is resumed, and draws what it would have drawn. Of the tokens read, `Segment.known` says
+        which are charged as `reread` as well. Cancelling the awaiting task stops
         decoding; what was decoded by then is charged.
         """
         ...
@@ -175,15 +177,32 @@ class Text(Protocol):
         ...
 
 
-class Env(Protocol):
-    """One episode, for a single use."""
+Luck = Callable[[], Generator]      # the random numbers of an environment in one turn, made when they are first needed
 
-    def open(self) -> Sequence[Message]: ...
-    async def step(self, said: str) -> tuple[Sequence[Message], bool]:
-        """The messages that come back, and whether the episode is over."""
+
+class Environment(Protocol):
+    """One episode, for a single use: it is opened, answers turns, and is closed.
+
+    What it shows depends on the problem, on what the policy said, and on the luck of each turn, and on nothing else. So
+    a dialogue can be resumed from its words, and all attempts at one problem open alike. Whatever it raises is a fault
+    of the environment: the rollout then has no score. Calls that wait must not block the event loop: use
+    `asyncio.to_thread` around them.
+    """
+
+    async def open(self) -> Shown:
+        """What the policy reads first."""
         ...
+
+    async def step(self, said: str, luck: Luck) -> Shown:
+        """The answer to a turn of the policy. Random numbers come from `luck()` alone."""
+        ...
+
     def final(self) -> str:
-        """What the verifier reads."""
+        """What the verifier reads at the end."""
+        ...
+
+    async def close(self) -> None:
+        """Release what it holds. Called once, however the episode ended; nothing is called after it."""
         ...
 
 
@@ -205,15 +224,18 @@ class Ask:
     def __init__(self, problem: Problem):
         self.problem, self.said = problem, ""
 
-    def open(self) -> Sequence[Message]:
-        return self.problem.prompt
+    async def open(self) -> Shown:
+        return Shown(self.problem.prompt)
 
-    async def step(self, said: str) -> tuple[Sequence[Message], bool]:
+    async def step(self, said: str, luck: Luck) -> Shown:
         self.said = said
-        return (), True
+        return Shown(over=True)
 
     def final(self) -> str:
         return self.said
+
+    async def close(self) -> None:
+        """It holds nothing."""
 
 
 @dataclass
@@ -228,7 +250,8 @@ class World:
     meter: Meter
     reference: Learner | None = None          # the policy before training, for KL terms
     exact: Exact | None = None                # pass@1 without sampling, if the problems allow it
-    env: Callable[[Problem], Env] = Ask
+    env: Callable[[Problem], Environment] = Ask
+    env_seconds: float = 60.0                 # for each call of an environment; after that it is a fault
     critic: Critic | None = None              # a value function, for methods that learn one
     extra: dict[str, Any] = field(default_factory=dict)   # for example teachers, named by the methods that need them
     close: Callable[[], None] = lambda: None  # ends what it holds outside this process, such as connections

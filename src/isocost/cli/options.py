@@ -69,18 +69,26 @@ def setting_options(f: Callable) -> Callable:
     for option in reversed(
         (
             click.option(
+                "--env",
+                metavar="SPEC",
+                help="an environment that answers turns: 'rooms[:...]' (`isocost envs` lists them), or "
+                "my_env.py:Class  [default: one question and one answer]",
+            ),
+            click.option(
+                "--max-turns", type=SOME, help="with --env: turns of a dialogue  [default: the environment's]"
+            ),
+            click.option(
                 "--data",
-                default="sums:level=1",
-                show_default=True,
                 help="'sums[:...]', 'puzzles[:...]', 'reasoning-gym:TASK[:key=value,...]', a .jsonl or .parquet of "
                 "prompt and answer, "
-                "or a mix: '50% sums:base=hard + 50% sums:base=easy'",
+                "or a mix: '50% sums:base=hard + 50% sums:base=easy'; of an environment that lists none  [default: "
+                "sums:level=1]",
             ),
             click.option(
                 "--verifier",
                 "--reward",
-                help="exact, final, words, numeric, math, reasoning-gym, reasoning-gym-partial, or "
-                "my_reward.py:function  [default: the problems' own]",
+                help="exact, final, words, numeric, math, reasoning-gym, reasoning-gym-partial, environment (rewards "
+                "of turns), or my_reward.py:function  [default: the problems' own]",
             ),
             click.option(
                 "--held-out",

@@ -17,7 +17,7 @@ from typing import Any
 
 from isocost import meter as meters
 from isocost.display import Shown
-from isocost.doctor import marks, policy, speed, words
+from isocost.doctor import marks, policy, sandbox, speed, words
 from isocost.doctor.case import Case, examine
 from isocost.doctor.finding import Finding, Subject
 from isocost.errors import UserError
@@ -32,7 +32,7 @@ Check = Callable[[Case], Awaitable[Finding]]
 CHECKS: tuple[Check, ...] = (
     words.template, words.end_ids, words.ends, words.answers, marks.answer_key, marks.reward_probes,
     policy.determinism, policy.batch_invariance, policy.cached_decode, policy.sampling, policy.draws,
-    policy.gradient, speed.sampling_speed, policy.weights, speed.learning_speed,
+    policy.gradient, sandbox.sandbox, speed.sampling_speed, policy.weights, speed.learning_speed,
 )
 
 
@@ -60,7 +60,7 @@ class Diagnosis(Shown):
 
 
 def diagnose(
-    model: str | None = None, data: str = "sums:level=1", *, observer: Observer = SILENT, **setting: Any
+    model: str | None = None, data: str | None = None, *, observer: Observer = SILENT, **setting: Any
 ) -> Diagnosis:
     """Check a model with data and a verifier on this machine, in about a minute. Nothing is written.
 
@@ -69,8 +69,12 @@ def diagnose(
     `isocost.worlds.setting.Setting`. The observer receives the `Subject`, then each `Finding` as it is made.
 
     Raises:
-        UserError: if the model, the data or the verifier cannot be opened, or an option does not exist.
+        UserError: if the model, the data or the verifier cannot be opened, or an option does not exist; and for an
+            environment, because the checks are of single answers.
     """
+    if setting.get("env"):
+        raise UserError("doctor checks a model on single answers: leave out --env, and check an environment with "
+                        f"`isocost envs check {setting['env']}`")
     opened = open_setting(setting_with(model=model, data=data, **setting), tried=True)
     try:
         return finished(run_checks(opened, observer=observer))

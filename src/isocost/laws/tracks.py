@@ -17,7 +17,7 @@ from numpy import ndarray
 from isocost.errors import UserError
 from isocost.laws.curves import PASS, Curve, curves
 from isocost.runs.files import read_json, read_lines
-from isocost.units import UNITS
+from isocost.units import ENV_STEPS, UNITS
 
 LENGTH = "completions/mean_length"      # key in metrics.jsonl: mean tokens of a completion
 
@@ -73,11 +73,12 @@ class Track:
 def tracks(folders: Sequence[Path], unit: str = "rollouts", metric: str = PASS) -> list[Track]:
     """The runs in these folders as tracks of test-split reward, by name; runs without an evaluation are left out.
 
-    `unit` is rollouts, tokens (decoded), flops or seconds (busy with training); only training counts.
+    `unit` is rollouts, tokens (decoded), env-steps, flops or seconds (busy with training); only training counts.
 
     Raises:
         UserError: for an unknown unit, or if a record does not hold the cost in that unit.
     """
+    unit = ENV_STEPS if unit == "env-steps" else unit
     if unit not in UNITS:
         raise UserError(f"unknown unit of cost {unit!r}; expected one of {', '.join(UNITS)}")
     found = []
@@ -134,8 +135,12 @@ def _seconds(line: Mapping[str, Any]) -> float:
 
 
 def _amount(line: Mapping[str, Any], unit: str, parameters: float) -> float:
-    """Tokens decoded; or FLOPs, 2P per token read or written and 6P per token trained, P parameters."""
+    """Tokens decoded; or turns that environments answered; or FLOPs, 2P per token read for the first time or written
+    and 6P per token trained, with P parameters.
+    """
     if unit == "tokens":
         return float(line["decode"])
-    read = sum(line.get(k) or 0 for k in ("prefill", "decode", "score"))
+    if unit == ENV_STEPS:
+        return float(line.get("env_steps") or 0)
+    read = sum(line.get(k) or 0 for k in ("prefill", "decode", "score")) - (line.get("reread") or 0)
     return 2.0 * parameters * read + 6.0 * parameters * float(line.get("train") or 0)

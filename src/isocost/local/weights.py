@@ -28,7 +28,9 @@ from isocost.shape import AtLeast, AtMost, Count, Each, Either, Filled, Keys, Ma
 from isocost.world import Text, Weights, World
 
 BASE = Path(__file__).parent / "base"
-EMBEDDED = {"tiny": BASE, "tiny-puzzles": Path(__file__).parent / "puzzles"}     # the models that ship, by name
+EMBEDDED = {        # the models that ship, by name
+    "tiny": BASE, "tiny-puzzles": BASE.parent / "puzzles", "tiny-agents": BASE.parent / "agents",
+}
 TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "generation_config.json", "special_tokens_map.json",
     "chat_template.jinja", "vocab.json", "merges.txt",

@@ -49,7 +49,7 @@ async def play(
         return await sample(problem, attempts, world, pace, place, start)
     first = await reward.marked(await sample(problem, attempts[:count], world, pace, place), problem, place, world)
     hint = hint_for(problem, [r.score.value for r in first if r.score is not None], most)
-    with_hint = opening(problem, world, pace).read(world.text.encode(hint), Role.TEACHER) if hint else None
+    with_hint = (await opening(problem, world, pace)).read(world.text.encode(hint), Role.TEACHER) if hint else None
     others = await sample(problem, attempts[count:], world, pace, place, with_hint)
     return [*first, *(r.but(cohort=HINTED) if hint else r for r in others)]
 

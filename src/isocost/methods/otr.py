@@ -46,7 +46,7 @@ async def play(
     target = demonstration(problem, world)
     rng = chance.generator(place.seed, chance.Purpose.GUIDE, place.purpose, place.wave, place.slot)
     order = rng.permutation(len(target)).tolist()
-    opened, short = opening(problem, world, pace), replace(pace, max_tokens=1)
+    opened, short = await opening(problem, world, pace), replace(pace, max_tokens=1)
     blocks = [attempts[k : k + samples] for k in range(0, len(attempts), samples)]
     places = [order[k % len(order)] for k in range(len(blocks))]
     said = await asyncio.gather(*(

@@ -1,12 +1,11 @@
 """Decode strategies: how attempts at one problem are made.
 
-The engine is called once per group and turn while attempts share their start; it does any further batching.
+The engine is called once per group and turn while attempts share their start; it does any further batching. The
+environments of dialogues are in `isocost.parts.episode`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
@@ -14,14 +13,15 @@ import numpy as np
 from numpy import ndarray
 
 from isocost.columns import WaveColumns
+from isocost.gather import together
+from isocost.parts.episode import EnvironmentFailed, Episode, begin
 from isocost.seams import Pace
 from isocost.traits import by_wave, exported
-from isocost.types import Cost, Message, Place, Problem, Role, Rollout, Said, Segment, Stop
-from isocost.world import Ask, Env, World
+from isocost.types import Cost, Message, Place, Problem, Role, Rollout, Said, Segment, Stop, Turn
+from isocost.world import Ask, World
 
-log = logging.getLogger("isocost")
-
-_OWN, _SEEN = int(Role.OWN), int(Role.SEEN)  # plain ints: numpy compares with them ten times faster
+View = Callable[[Sequence[Message], Sequence[Turn]], Sequence[Message]]   # what the policy reads before a turn
+_OWN = int(Role.OWN)            # a plain int: numpy compares with it ten times faster
 
 
 def _wave_sampled(
@@ -46,61 +46,114 @@ def _wave_sampled(
 @by_wave(_wave_sampled)
 @exported()
 async def sample(
-    problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, start: Segment | None = None
+    problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place,
+    start: Segment | Rollout | None = None,
 ) -> list[Rollout]:
     """Talk to the environment until the episode ends; one question and one answer is a dialogue of one turn.
 
     `start` resumes or forks: the environment replays the turns that it already holds, and an unfinished turn keeps the
-    rest of its `max_tokens`. If an environment raises after it is open, the rollout has `Stop.ERROR` and no score.
-    Attempts of one group open alike: `Env.open` depends on the problem alone.
+    rest of its `max_tokens`. A rollout is replayed with the luck that its turns had; of a segment alone only the words
+    are known, and it is replayed with the luck of each attempt. If an environment fails, its rollout has `Stop.ERROR`
+    and no score.
     """
+    return await _sampled(problem, attempts, world, pace, place, start, None)
+
+
+@exported()
+async def viewed(
+    problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place,
+    start: Segment | Rollout | None = None, *, view: View,
+) -> list[Rollout]:
+    """`sample`, with a `view`: what the policy reads before each turn, of the messages and turns so far.
+
+    Where that does not begin with what it has read, the turn has a new segment. In that segment its earlier words are
+    part of the prompt, so every token of the policy has credit once. Views are in `isocost.parts.view`.
+    """
+    return await _sampled(problem, attempts, world, pace, place, start, view)
+
+
+async def _sampled(
+    problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place,
+    start: Segment | Rollout | None, view: View | None,
+) -> list[Rollout]:
     if not attempts:
         return []
-    envs = [] if world.env is Ask else [world.env(problem) for _ in attempts]
-    opened = [env.open() for env in envs]
-    first = opening(problem, world, pace, opened[0] if opened else None) if start is None else start
-    turn = _turn(first)
+    before: tuple[Segment, ...] = start.segments[:-1] if isinstance(start, Rollout) else ()
+    text = start.segments[-1] if isinstance(start, Rollout) else start
+    if world.env is not Ask:
+        turns = start.turns if isinstance(start, Rollout) else ()
+        return await _dialogues(problem, attempts, world, pace, place, before, text, turns, view)
+    first = _read(problem, problem.prompt, world, pace) if text is None else text
+    turn = first.turn_now
     said = await _say(first, turn, attempts, world, pace, place)
-    texts = _grown(first, turn, said)
-    if envs:
-        each = zip(attempts, envs, texts, said, strict=True)
-        return list(await asyncio.gather(*(_converse(problem, a, e, t, s, world, pace, place) for a, e, t, s in each)))
     shown, decode = len(first) - len(first.reply()), world.text.decode
     return [
-        Rollout(problem, (text,), decode(text.tokens[shown:].tolist()), s.stop, attempt)
-        for attempt, text, s in zip(attempts, texts, said, strict=True)
+        Rollout(problem, (*before, whole), decode(whole.tokens[shown:].tolist()), s.stop, attempt)
+        for attempt, whole, s in zip(attempts, _grown(first, turn, said), said, strict=True)
     ]
 
 
-async def _converse(
-    problem: Problem, attempt: int, env: Env, text: Segment, said: Said, world: World, pace: Pace, place: Place
-) -> Rollout:
-    """From the end of a turn to the end of the dialogue."""
+async def _dialogues(
+    problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, before: tuple[Segment, ...],
+    text: Segment | None, turns: Sequence[Turn], view: View | None,
+) -> list[Rollout]:
+    """Attempts that environments answer, from the segments and turns of a start."""
+    episodes = [Episode(problem, attempt, world, place) for attempt in attempts]
     try:
-        for at in _answered(text):
-            await env.step(_words(text.cut(at), world))
-    except Exception as error:      # an environment may raise anything: its rollout then has no score
-        return _failed(problem, text, attempt, error)
-    while True:
-        unfinished = said.stop in (Stop.CANCELLED, Stop.ERROR)
-        if unfinished or (pace.in_parts and said.stop is Stop.LENGTH):   # its turn may be continued
-            return Rollout(problem, (text,), "", said.stop, attempt)
-        world.meter.charge(Cost(env_steps=1))      # replayed steps of a resumed dialogue are not charged
-        try:
-            seen, over = await env.step(_words(text, world))
-            ended = over or said.stop is Stop.LENGTH
-            if ended or _turn(text) + 1 >= pace.max_turns:
-                return Rollout(problem, (text,), env.final(), said.stop if ended else Stop.TURNS, attempt)
-        except Exception as error:      # as above
-            return _failed(problem, text, attempt, error)
-        text = text.read(world.text.answer(seen))
-        (said,) = await _say(text, _turn(text), [attempt], world, pace, place)
-        text = text.wrote(said)
+        await begin(episodes, () if text is None else (*before, text), turns)
+        opened = [e for e in episodes if not e.failed]
+        if text is None:
+            text = _read(problem, opened[0].messages if opened else (), world, pace)
+            if missing := len(episodes) - len(opened):      # the engine charges the others
+                world.meter.charge(Cost(rollouts=missing))
+        if opened:
+            turn = text.turn_now
+            said = await _say(text, turn, [e.attempt for e in opened], world, pace, place)
+            each = zip(opened, _grown(text, turn, said), said, strict=True)
+            await together(*(_converse(e, (*before, whole), turn, s, pace, view) for e, whole, s in each))
+        return [e.rollout((*before, text)) for e in episodes]
+    finally:
+        for episode in episodes:
+            await episode.close()
 
 
-def _failed(problem: Problem, text: Segment, attempt: int, error: Exception) -> Rollout:
-    log.warning("the environment of problem %s failed: %r", problem.id, error)
-    return Rollout(problem, (text,), "", Stop.ERROR, attempt)
+async def _converse(
+    episode: Episode, texts: tuple[Segment, ...], turn: int, said: Said, pace: Pace, view: View | None
+) -> None:
+    """From the end of a turn to the end of the dialogue."""
+    world = episode.world
+    try:
+        while True:
+            episode.texts, episode.stop = texts, said.stop
+            unfinished = said.stop in (Stop.CANCELLED, Stop.ERROR)
+            if unfinished or (pace.in_parts and said.stop is Stop.LENGTH):   # its turn may be continued
+                return None
+            world.meter.charge(Cost(env_steps=1))      # replayed steps of a resumed dialogue are not charged
+            shown = await episode.step(world.text.decode(texts[-1].reply().tolist()))
+            ended = shown.over or said.stop is Stop.LENGTH
+            if ended or turn + 1 >= pace.max_turns:
+                return episode.end(said.stop if ended else Stop.TURNS)
+            turn += 1
+            text = texts[-1].read(world.text.answer(shown.messages))
+            if view is not None:
+                text = _viewed(text, world.text.prompt(view(episode.messages, episode.turns)), turn)
+            (said,) = await _say(text, turn, [episode.attempt], world, pace, episode.place)
+            texts = (*(texts if text.first == turn else texts[:-1]), text.wrote(said))
+    except EnvironmentFailed:
+        return None
+    finally:
+        await episode.close()
+
+
+def _viewed(text: Segment, wanted: list[int], turn: int) -> Segment:
+    """A text that ends with what the policy wants to read, or a new segment if it does not begin as the text did.
+
+    Nothing that the policy wrote is tokenised again as its own: in a new segment its earlier words are PROMPT.
+    """
+    wrote = int(np.flatnonzero(text.own)[-1]) + 1
+    if wanted[:wrote] == text.tokens[:wrote].tolist():
+        return text.cut(wrote).read(wanted[wrote:])
+    return Segment.empty(text.sampling, turn).read(wanted, Role.PROMPT)
 
 
 async def _say(
@@ -110,28 +163,20 @@ async def _say(
     return await world.engine.generate(text, attempts, place=place, turn=turn, max_tokens=max(room, 1), stop=pace.stop)
 
 
-def opening(problem: Problem, world: World, pace: Pace, posed: Sequence[Message] | None = None) -> Segment:
-    """The tokens before the first one of the policy; `posed` are the environment's first messages, if known."""
-    if posed is None:
-        posed = problem.prompt if world.env is Ask else world.env(problem).open()
-    text = Segment.empty(pace.sampling).read(world.text.prompt(posed), Role.PROMPT)
+async def opening(problem: Problem, world: World, pace: Pace) -> Segment:
+    """The tokens before the first one of the policy. Raises what an environment raises while it opens."""
+    if world.env is Ask:
+        return _read(problem, problem.prompt, world, pace)
+    env = world.env(problem)
+    try:
+        return _read(problem, (await env.open()).messages, world, pace)
+    finally:
+        await env.close()
+
+
+def _read(problem: Problem, messages: Sequence[Message], world: World, pace: Pace) -> Segment:
+    text = Segment.empty(pace.sampling).read(world.text.prompt(messages), Role.PROMPT)
     return text.read(world.text.encode(problem.prefix), Role.HINT) if problem.prefix else text
-
-
-def _turn(text: Segment) -> int:
-    """The policy turn that the next token belongs to, or the last one did when it is not over."""
-    last = int(text.turn.max()) if len(text) else -1
-    return last if len(text) and text.role[-1] == _OWN else last + 1
-
-
-def _answered(text: Segment) -> list[int]:
-    """Where the environment's answers begin."""
-    seen = text.role == _SEEN
-    return np.flatnonzero(seen & ~np.concatenate([[False], seen[:-1]])).tolist()
-
-
-def _words(text: Segment, world: World) -> str:
-    return world.text.decode(text.reply().tolist())
 
 
 def _grown(first: Segment, turn: int, said: Sequence[Said]) -> list[Segment]:
@@ -146,7 +191,8 @@ def _grown(first: Segment, turn: int, said: Sequence[Said]) -> list[Segment]:
     ends = list(accumulate(len(first) + k for k in counts))
     cuts = [slice(a, b) for a, b in zip([0, *ends], ends, strict=False)]
     return [
-        Segment(tokens[c], roles[c], logp[c], turns[c], version[c], first.sampling, first.kept + tuple(s.kept))
+        Segment(tokens[c], roles[c], logp[c], turns[c], version[c], first.sampling, first.kept + tuple(s.kept),
+                first.first)
         for c, s in zip(cuts, said, strict=True)
     ]
 

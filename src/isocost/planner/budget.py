@@ -24,11 +24,23 @@ from scipy.optimize import nnls
 from isocost import units
 from isocost.errors import UserError
 from isocost.laws.curves import Curve
-from isocost.units import ASKED, CURRENCIES, DEVICE_HOURS, DEVICE_SECONDS, FLOPS, ROLLOUTS, SECONDS, SPELT, TOKENS, WALL
+from isocost.units import (
+    ASKED,
+    CURRENCIES,
+    DEVICE_HOURS,
+    DEVICE_SECONDS,
+    ENV_STEPS,
+    FLOPS,
+    ROLLOUTS,
+    SECONDS,
+    SPELT,
+    TOKENS,
+    WALL,
+)
 
 _SCALE = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
 _HELP = ("expected a number with a unit, such as 50k-rollouts, 2h, 30m (minutes), 90s, 1d, 2M-tokens, 1e18flop, "
-         "16device-hours or 20usd")
+         "60k-env-steps, 16device-hours or 20usd")
 _PRICE_HELP = "expected money per time, such as 2.5usd/device-hour, or 20usd/hour for the whole machine"
 MEASURED = "measured on"
 UNKNOWN = "not known"
@@ -38,7 +50,7 @@ _LEARN_PRIOR = 2.5      # assumed seconds of sampling and learning per second of
 
 @dataclass(frozen=True)
 class Budget:
-    """An amount in one unit: rollouts, seconds, (decoded) tokens, FLOPs, device-seconds or money.
+    """An amount in one unit: rollouts, seconds, (decoded) tokens, FLOPs, environment steps, device-seconds or money.
 
     `asked` is the user's text, if the amount was converted to another unit for planning.
     """
@@ -151,7 +163,7 @@ class Machine:
             UserError: for money without a price, or in another currency than the price.
         """
         unit, amount = budget.unit, budget.amount
-        if unit in (ROLLOUTS, TOKENS, FLOPS):
+        if unit in (ROLLOUTS, TOKENS, FLOPS, ENV_STEPS):
             return budget
         if unit in CURRENCIES:
             if self.price is None:
@@ -268,12 +280,17 @@ class Bill:
     evaluations: int
     memory_mb: float | None  # weights, gradient, moments, reference; long rollouts need more
     disk_mb: float | None
+    env_steps: float = 0.0   # in training
 
     def of_unit(self, unit: str) -> float:
-        """The amount in a budget's unit. Raises UserError if FLOPs are not known."""
-        amount = {ROLLOUTS: self.rollouts, TOKENS: self.tokens, FLOPS: self.flops, SECONDS: self.seconds}[unit]
+        """The amount in a budget's unit. Raises UserError if FLOPs are not known, or no environment is stepped."""
+        amount = {ROLLOUTS: self.rollouts, TOKENS: self.tokens, FLOPS: self.flops, SECONDS: self.seconds,
+                  ENV_STEPS: self.env_steps}[unit]
         if amount is None:
             raise UserError("a budget in FLOPs needs the model's number of parameters; give rollouts, tokens or time")
+        if unit == ENV_STEPS and self.rollouts and not amount:
+            raise UserError("a budget in env-steps needs an environment (--env): these problems are one question and "
+                            "one answer; give rollouts, tokens or time")
         return float(amount)
 
     def __add__(self, other: Bill) -> Bill:
@@ -284,12 +301,12 @@ class Bill:
             self.rollouts + other.rollouts, self.tokens + other.tokens,
             both(self.flops, other.flops, float.__add__), self.seconds + other.seconds,
             self.evaluations + other.evaluations, both(self.memory_mb, other.memory_mb, max),
-            both(self.disk_mb, other.disk_mb, float.__add__),
+            both(self.disk_mb, other.disk_mb, float.__add__), self.env_steps + other.env_steps,
         )
 
     def data(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
+        """Plain data for JSON; `env_steps` only if there are any."""
+        return {k: v for k, v in asdict(self).items() if k != "env_steps" or v}
 
     @staticmethod
     def of(data: Mapping[str, Any]) -> Bill:
@@ -297,16 +314,20 @@ class Bill:
         return Bill(**data)
 
 
+_COUNTS = ("prefill", "decode", "reread", "env_steps")      # of an account's bill
+
+
 @dataclass(frozen=True)
 class Prices:
     """The cost of one rollout of this problem set, except seconds, from a profile."""
 
-    prefill: float                  # tokens read
+    prefill: float                  # tokens read for the first time
     decode: float                   # tokens written
     parameters: float | None        # of the model
     score: float = 0.0              # tokens through a forward pass without gradient, such as a reference's
     train: float | None = None      # tokens trained; None: every token read or written, once
     learned: int | None = None      # of the parameters; None: all of them
+    env_steps: float = 0.0          # turns that an environment answered
 
     @staticmethod
     def of(profile: Mapping[str, Any], parameters: float | None = None, compares: bool | None = None) -> Prices:
@@ -318,28 +339,34 @@ class Prices:
             parameters = profile.get("parameters")
         cost = profile.get("cost") or {}
         rollouts = cost.get("rollouts") or 0
-        read, written = (cost.get(k, 0) / rollouts if rollouts else 0.0 for k in ("prefill", "decode"))
+        read, written, again, steps = (cost.get(k, 0) / rollouts if rollouts else 0.0 for k in _COUNTS)
+        read -= again
         if not rollouts:
             lengths = profile.get("lengths") or {}
             read, written = (float(lengths.get(k) or 0.0) for k in ("prompt", "mean"))
         if compares is None:
             compares = bool((profile.get("recipe") or {}).get("compares"))
-        return Prices(read, written, parameters, (read + written) * compares, learned=profile.get("learned") or None)
+        return Prices(read, written, parameters, (read + written) * compares, learned=profile.get("learned") or None,
+                      env_steps=steps)
 
     def measured(self, bills: Sequence[Mapping[str, float]]) -> Prices:
         """The prices measured by the training accounts of runs (`rollouts` and tokens); unchanged without any."""
         rollouts = sum(b.get("rollouts", 0) for b in bills)
         if not rollouts:
             return self
-        keys = ("prefill", "decode", "score", "train")
-        read, written, scored, trained = (sum(b.get(k, 0) for b in bills) / rollouts for k in keys)
-        return replace(self, prefill=read, decode=written, score=scored,
-                       train=trained if any("train" in b for b in bills) else None)
+        keys = (*_COUNTS, "score", "train")
+        read, written, again, steps, scored, trained = (sum(b.get(k, 0) for b in bills) / rollouts for k in keys)
+        train = trained if any("train" in b for b in bills) else None
+        return replace(self, prefill=read - again, decode=written, score=scored, train=train, env_steps=steps)
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON; `env_steps` only if there are any."""
+        return {k: v for k, v in asdict(self).items() if k != "env_steps" or v}
 
     def sampling(self, rollouts: float, seconds: float) -> Bill:
         """The bill of rollouts that are sampled but not trained on, such as those of evaluations."""
         flops = None if self.parameters is None else 2 * self.parameters * rollouts * (self.prefill + self.decode)
-        return Bill(int(rollouts), self.decode * rollouts, flops, seconds, 0, None, None)
+        return Bill(int(rollouts), self.decode * rollouts, flops, seconds, 0, None, None, self.env_steps * rollouts)
 
     def bill(self, sizes: Iterable[tuple[int, int, int, int]], timing: Timing) -> Bill:
         """The bill of runs given as (n, B, C, evaluations)."""
@@ -347,16 +374,16 @@ class Prices:
         rollouts = sum(C for _, _, C, _ in sizes)
         evaluations = sum(e for *_, e in sizes)
         seconds = sum(timing.seconds(n, B, C, e) for n, B, C, e in sizes)
-        tokens, p = self.decode * rollouts, self.parameters
+        tokens, steps, p = self.decode * rollouts, self.env_steps * rollouts, self.parameters
         if p is None:
-            return Bill(rollouts, tokens, None, seconds, evaluations, None, None)
+            return Bill(rollouts, tokens, None, seconds, evaluations, None, None, steps)
         sampled = self.prefill + self.decode
         trained = sampled if self.train is None else self.train
         own = p if self.learned is None else self.learned
         flops = rollouts * (2 * p * (sampled + self.score) + (4 * p + 2 * own) * trained)     # as `Cost.flops`
         memory = 500 + 5 * 4 * p / 1e6                                # the program; five numbers per parameter
         disk = (len(sizes) * 28 * p + 400 * rollouts) / 1e6           # two checkpoints and a final folder; the journal
-        return Bill(rollouts, tokens, flops, seconds, evaluations, memory, disk)
+        return Bill(rollouts, tokens, flops, seconds, evaluations, memory, disk, steps)
 
 
 @dataclass(frozen=True)
@@ -400,11 +427,14 @@ def in_every_unit(
     if pilot.flops is not None and training.flops is not None:
         why = "2P a token read, written or scored, 6P a token trained"
         rows.insert(2, (FLOPS, (pilot.flops, training.flops), "derived", why))
+    if pilot.env_steps + training.env_steps:
+        turns = (pilot.env_steps, training.env_steps)
+        rows.insert(1, (ENV_STEPS, turns, "measured", f"mean turns in {lengths}"))
     if machine.price is not None:
         money = (hours[0] * machine.price, hours[1] * machine.price)
         rows.append((machine.currency, money, "priced", f"{machine.price:g} {machine.currency} a device-hour"))
     if not timing.known:
-        rows = [row for row in rows if row[0] in (ROLLOUTS, TOKENS, FLOPS)]
+        rows = [row for row in rows if row[0] in (ROLLOUTS, TOKENS, FLOPS, ENV_STEPS)]
     if not any(both[0] + both[1] for unit, both, _, _ in rows if unit == TOKENS):
         rows = [row for row in rows if row[0] not in (TOKENS, FLOPS)]      # no completion's tokens were counted
     whole = {unit: sum(both) for unit, both, _, _ in rows}

@@ -19,6 +19,7 @@ import torch
 
 from isocost import meter as meters
 from isocost.contract.conflicts import refuse
+from isocost.envs.opening import open_environment
 from isocost.errors import RewardFailed, UserError
 from isocost.jsonfile import write_json
 from isocost.ledger import Ledger, as_measured
@@ -30,6 +31,7 @@ from isocost.runs.evaluate import ATTEMPTS, Evaluation, evaluate
 from isocost.runs.files import GO_ON, REWARD_FAILED, fit, read_json, read_lines
 from isocost.runs.names import today
 from isocost.runs.record import RunRecord, machine, model_of
+from isocost.runs.samples import samples
 from isocost.runs.speed import rates
 from isocost.seams import Recipe
 from isocost.stats.progress import against
@@ -39,6 +41,7 @@ from isocost.worlds.spec import spec_of
 
 EVALUATION_SEED = 20_260_101  # the same for all runs, so that sampled evaluations share their random numbers
 ALLOCATED = 50_000  # objects between two collections: a run makes few cycles, and collecting took 6 % of its time
+LATER = {"env": "", "max_turns": 0}     # settings that records of earlier versions lack, at what they were then
 PLANNED = ("n", "B", "lr", "warmup", "max_tokens", "temperature", "top_p", "top_k")  # by a study, for any method
 
 
@@ -79,6 +82,8 @@ def recipe_of(job: Job) -> Recipe:
     s = job.setting
     recipe = methods.recipe(job.method, groups=job.B, rollouts=job.n)
     planned = {"lr": job.lr, "warmup": job.warmup, **{k: getattr(s, k) for k in PLANNED if hasattr(s, k)}}
+    if s.env:
+        planned["max_turns"] = s.max_turns
     recipe = methods.tuned(paced(recipe, **planned), job.sets)
     model = spec_of(s.model)
     refuse(recipe, verifier=s.marks, can=model.learner, where=str(model))
@@ -157,6 +162,7 @@ def _refuse_another(out: Path, job: Job, recipe: Recipe) -> None:
     left, right = today(there["recipe"]), describe(recipe)
     changed = [f"recipe's {k}" for k in right if fingerprint(left.get(k)) != fingerprint(right[k])]
     changed += [k for k, v in (("budget", dict(job.budget)), ("seed", job.seed)) if there[k] != v]
+    old = {**LATER, **old}
     changed += [k for k, v in new.items() if k not in ("device", "threads", "kernels") and old.get(k) != v]
     if changed:
         verb = "differs" if len(changed) == 1 else "differ"
@@ -211,6 +217,7 @@ def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:
             "hash": fingerprint([p.id for p in opened.sides.train]),
             "verifier": opened.problems.verifier,
             "verifier_source": _source(opened.problems.verifier),
+            **_environment(job.setting),
         },
     }
     path = record.path / "run.json"
@@ -229,7 +236,7 @@ def _claim(record: RunRecord, job: Job, recipe: Recipe, opened: Opened) -> None:
             **described_run,
             **_origin(job.method),
             "code": files.code(),
-            "machine": machine(torch.get_num_threads(), opened.world.extra),
+            "machine": {**machine(torch.get_num_threads(), opened.world.extra), **_sandbox(job.setting)},
         },
     )
 
@@ -273,6 +280,19 @@ def _source(verifier: str) -> str | None:
     """The hash of a user's reward file: with another content it is another run."""
     file = Path(verifier.removeprefix("python:").rpartition(":")[0])
     return files.file_hash(file) if file.suffix == ".py" and file.is_file() else None
+
+
+def _environment(setting: Setting) -> dict[str, Any]:
+    """The environment's spec, and the hash of its file if it is a user's: with another content it is another run."""
+    if not setting.env:
+        return {}
+    source = open_environment(setting.env).source
+    return {"environment": setting.env, **({"environment_source": source} if source else {})}
+
+
+def _sandbox(setting: Setting) -> Mapping[str, Any]:
+    """What the environment uses of this machine, such as the layers of its sandbox; no part of what a run is."""
+    return open_environment(setting.env).machine if setting.env else {}
 
 
 class _Run:
@@ -349,7 +369,7 @@ class _Run:
         if (
             self.ledger.step & (self.ledger.step - 1) == 0
         ):  # at steps 1, 2, 4, 8, ..., to keep the file small
-            self.record.write("samples.jsonl", *samples(step.groups[:2], self.ledger.step - 1))
+            self.record.write("samples.jsonl", *samples(step.groups[:2], self.ledger.step - 1, self.world.text))
         self._clock()
         self.on_step(step.line)
 
@@ -406,7 +426,7 @@ class _Run:
             line |= {f"eval/{k}": v for k, v in against(found.right, self.base).items()}
         self.record.write("metrics.jsonl", line)
         if found.groups:
-            self.record.write("samples.jsonl", *samples(found.groups[:4], self.ledger.step))
+            self.record.write("samples.jsonl", *samples(found.groups[:4], self.ledger.step, self.world.text))
         self.measured, self.evaluated = self.measured + 1, (self.ledger.step, spent)
         self.points = [p for p in self.points if p > spent]
         self.on_step(line)
@@ -533,23 +553,6 @@ class _Run:
             REWARD_FAILED: f"{self.failed}. All that was paid for is kept: correct it, and the same command goes on",
             "interrupted": f"stopped by signal {self.stop} after step {self.ledger.step}; it goes on where it was",
         }.get(reason, "")
-
-
-def samples(groups: Sequence[Any], step: int) -> list[dict[str, Any]]:
-    """Example completions: a few attempts of each group."""
-    return [
-        {
-            "step": step,
-            "id": g.problem.id,
-            "variant": g.problem.variant,
-            "prompt": g.problem.text,
-            "attempts": [
-                {"text": r.final, "reward": None if r.score is None else r.score.value, "stop": str(r.stop)}
-                for r in g.rollouts[:8]
-            ],
-        }
-        for g in groups
-    ]
 
 
 def _of_several(found: Evaluation, half: int) -> dict[str, float]:

@@ -30,6 +30,7 @@ class Costs:
     env_steps: float = 0
     verify: float = 0
     seconds: float = 0
+    reread: float = 0
 
 
 NUMBER = float | None       # null is not a number
@@ -41,18 +42,20 @@ SETTING = Keys({}, {
     "limit": Size | None, "skip_broken": bool, "temperature": float, "top_p": float, "top_k": Count,
     "max_tokens": int, "samples": Size, "evaluated": Size | None, "lora": Size | None,
     "system": str, "device": str, "dtype": str, "kernels": str, "threads": Size,
+    "env": str, "max_turns": Count,
 }, rest=UNKNOWN)
 ARM = Keys({}, {"n": Size, "B": Size, "lr": float, "multiplier": float, "warmup": NUMBER})
 MODEL = Keys({}, {"name": str, "parameters": NUMBER, "learned": NUMBER})
 PROBLEMS = Keys({}, {
     "spec": str, "train": Count, "select": HELD_OUT, "audit": HELD_OUT, "hash": str, "verifier": str,
-    "verifier_source": str | None,
+    "verifier_source": str | None, "environment": str, "environment_source": str,
 })
 LOG = Keys({}, {        # the log of an imported run
     "source": str, "name": str, "unit": str, "digest": str, "files": list[OBJECT], "about": OBJECT,
     "stated": Keys({}, {"scale": tuple[float, float] | None}), "metric": Keys({}, {"name": str | None, "kind": str}),
 })
-BUDGET = Filled(Keys({}, dict.fromkeys(("rollouts", "tokens", "flop", "seconds", "busy seconds"), float), rest=UNKNOWN))
+_STOPS = ("rollouts", "tokens", "env-steps", "flop", "seconds", "busy seconds")     # what stops a run
+BUDGET = Filled(Keys({}, dict.fromkeys(_STOPS, float), rest=UNKNOWN))
 RUN = Keys({}, {
     "name": str, "seed": int, "arm": ARM, "purpose": str, "method": str, "recipe": OBJECT, "job": OBJECT,
     "budget": BUDGET, "seal": str | None, "model": Maybe(MODEL), "problems": Maybe(PROBLEMS),
@@ -77,7 +80,8 @@ BILLED = ENDED.needing(bill=Keys({"train": Costs}))             # and of an impo
 STUDY = Keys({"setting": SETTING}, {
     "seed": int, "method": str | None, "profiled": int, "metric": str, "phases": dict[str, float], "code": OBJECT,
 })
-ATTEMPT = Keys({}, {"text": str, "reward": NUMBER, "stop": str})
+TURN = Keys({}, {"said": str, "shown": str, "reward": float, "fault": str, "key": str})
+ATTEMPT = Keys({}, {"text": str, "reward": NUMBER, "stop": str, "turns": Each(TURN)})
 SAID = Keys({}, {"step": float, "id": str, "variant": str, "prompt": str, "attempts": Each(ATTEMPT)})
 PROFILE = Keys({
     "samples": Size, "right": Filled(list[int]), "mean": float, "histogram": Filled(list[Count]), "regime": str,
@@ -105,6 +109,12 @@ PROFILE = Keys({
     "starting_rate": Keys({"lr": float, "rollouts": Size, "command": str}),
     "lost": Costs, "seconds": float, "examples": Each(SAID),
     "bands": Each(Keys({}, {"band": str, "problems": int, "assigned": NUMBER, "reported": NUMBER})),
+    "dialogues": Maybe(Keys({
+        "turns": Keys({"mean": float, "p90": float, "limit": Count}), "ends": dict[str, float],
+        "by_turn": Filled(Each(Keys({"turn": Size, "took": float, "success": float}))), "faults": dict[str, float],
+        "listed": Each(Keys({"fault": str, "per_turn": float})), "reread": float,
+        "success_costs": Maybe(Keys(dict.fromkeys(("rollouts", "env_steps", "written", "read"), float))),
+    })),
 })
 TRAINER = Keys({        # the first run of a user's trainer
     "exact": bool, "select": Count, "audit": Count, "base": float, "cost": Costs,
@@ -137,6 +147,7 @@ COUNTED = EVALUATION.needing(**{        # with the changes of single problems, b
 GROUP = Keys({"rewards": list[NUMBER]}, {
     "step": Count, "id": str, "variant": str, "wave": int, "slot": int, "attempts": list[int], "fates": list[str],
     "cancelled": int, "version": int, "lengths": list[int], "stops": list[str], "outlooks": list[NUMBER],
+    "turns": list[Count], "faults": list[dict[str, int]],
 })
 NAMED = GROUP.needing(step=Count, id=str, variant=str)
 PLACED = GROUP.needing(wave=int, slot=int)
@@ -144,7 +155,8 @@ REPLAYED = NAMED.needing(wave=int, slot=int, attempts=list[int], fates=list[str]
 CLOCK = Keys({"step": float}, dict.fromkeys(
     ("rollouts", "tokens", "seconds", "sample", "score", "learn", "evaluate", "rss_mb"), float))
 KEPT = Keys({"slot": int | None, "id": str | None, "rewards": list[NUMBER], "cost": Costs}, {
-    "lengths": list[int], "stops": list[str], "example": SAID,
+    "lengths": list[int], "stops": list[str], "example": SAID, "turns": list[Count],
+    "faults": list[dict[str, int]],
 })
 
 STREAMS = ("metrics.jsonl", "journal.jsonl", "samples.jsonl", "timing.jsonl")      # that a checkpoint truncates

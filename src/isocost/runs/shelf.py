@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from isocost.types import Group, Place, Problem, Rollout, Sampling, Score, Segment, Stop, plain
+from isocost.types import Fault, Group, Place, Problem, Rollout, Sampling, Score, Segment, Stop, Turn, plain
 
 _COLUMNS = {"tokens": np.int64, "role": np.int64, "logp": np.float32, "turn": np.int64, "version": np.int64}
 
@@ -51,11 +51,12 @@ def _rollout(r: Rollout) -> dict[str, Any]:
         "segments": [
             {
                 **{c: _numbers(getattr(s, c)) for c in _COLUMNS}, "sampling": plain(s.sampling),
-                "kept": [k.tolist() for k in s.kept],
+                "kept": [k.tolist() for k in s.kept], **({"first": s.first} if s.first else {}),
             }
             for s in r.segments
         ],
         "notes": {k: [_numbers(x) for x in v] if isinstance(v, tuple) else v for k, v in r.notes.items()},
+        **({"turns": [[t.key, t.reward, str(t.fault or ""), t.luck] for t in r.turns]} if r.turns else {}),
     }
 
 
@@ -67,8 +68,8 @@ def _numbers(x: np.ndarray) -> list[Any]:
 def _rollout_of(x: Mapping[str, Any], problem: Problem) -> Rollout:
     segments = tuple(
         Segment(
-            **{c: np.array(s[c], dtype=kind) for c, kind in _COLUMNS.items()}, sampling=Sampling(**s["sampling"]),
-            kept=tuple(np.array(k, dtype=np.int64) for k in s["kept"]),
+            *(np.array(s[c], dtype=kind) for c, kind in _COLUMNS.items()), Sampling(**s["sampling"]),
+            tuple(np.array(k, dtype=np.int64) for k in s["kept"]), s.get("first", 0),
         )
         for s in x["segments"]
     )
@@ -79,9 +80,12 @@ def _rollout_of(x: Mapping[str, Any], problem: Problem) -> Rollout:
     if x.get("outlook") is not None:        # a separate key in earlier versions
         notes["outlooks"] = x["outlook"]
     parent = tuple(x["parent"]) if x["parent"] else None
+    turns = tuple(
+        Turn(key, reward, Fault.of(fault), tuple(luck)) for key, reward, fault, luck in x.get("turns", ())
+    )
     return Rollout(
         problem, segments, x["final"], Stop(x["stop"]), x["attempt"], _score_of(x["score"]), x["cohort"], x["origin"],
-        parent, notes, _score_of(x["mark"]),
+        parent, notes, _score_of(x["mark"]), turns,
     )
 
 

@@ -23,13 +23,14 @@ from isocost.contract.conflicts import needs
 from isocost.errors import Resumable, UserError
 from isocost.runs.evaluate import group_of
 from isocost.runs.record import Stream, read_lines
-from isocost.runs.run import compares, samples
-from isocost.seams import Pace
+from isocost.runs.run import compares
+from isocost.runs.samples import samples
 from isocost.stats import passk as passrate
+from isocost.steps import dialogues
 from isocost.tasks.sample import sample
 from isocost.traits import ASKED
 from isocost.types import Cost, Group, Place, Problem, Stop
-from isocost.world import CAN
+from isocost.world import CAN, Text
 from isocost.worlds.http import Limits
 from isocost.worlds.setting import Opened, Setting, open_setting, refuse_unbounded
 from isocost.worlds.spec import Ability, spec_of
@@ -119,6 +120,7 @@ async def pass_rates(
         "verifier_examples": dict(opened.grader.examples),
         **passrate.summary(rewards[scored], seed=seed),
         "lengths": _lengths(found),
+        **({"dialogues": there} if (there := dialogues.summary(found, sampled, setting.max_turns)) else {}),
         "exact": opened.world.exact is not None,
         "solutions": float(np.mean([bool(p.meta.get("solution")) for p in pool])),
         "rate": {
@@ -197,12 +199,7 @@ async def _sampled(
     """
     setting = opened.setting
     recipe = methods.recipe("reinforce")
-    pace = Pace(
-        lr=0.0,
-        max_tokens=setting.max_tokens,
-        sampling=setting.sampling,
-    )
-
+    pace = setting.measured
     tabs: dict[int, meters.Tab] = {}  # of those that are being sampled
 
     async def one(slot: int, problem: Problem) -> Line:
@@ -211,7 +208,7 @@ async def _sampled(
         place = Place(seed, 0, slot, int(Purpose.PROFILE))
         with meters.tab() as tabs[slot]:
             group = await group_of(recipe, opened.world, problem, place, SAMPLES, pace)
-        line = _line(slot, group, tabs.pop(slot).cost)
+        line = _line(slot, group, tabs.pop(slot).cost, opened.world.text)
         if bounded:
             _refuse_outside(opened, problem, line)
         write(line)
@@ -229,19 +226,20 @@ async def _sampled(
             begun = {} if mistake else tabs  # a mistake leaves no study
             for slot, tab in begun.items():
                 if tab.cost.rollouts:
-                    write(_line(slot, Group(pool[slot], ()), tab.cost))
+                    write(_line(slot, Group(pool[slot], ()), tab.cost, opened.world.text))
             raise
 
 
-def _line(slot: int, group: Group, cost: Cost) -> Line:
+def _line(slot: int, group: Group, cost: Cost, text: Text) -> Line:
     return {
         "slot": slot,
         "id": group.problem.id,
         "rewards": [None if r.score is None else r.score.value for r in group.rollouts],
         "lengths": list(group.lengths),
         "stops": [str(r.stop) for r in group.rollouts],
+        **dialogues.of_group(group),
         "cost": cost.data(),
-        **({"example": samples([group], 0)[0]} if slot < SHOWN else {}),
+        **({"example": samples([group], 0, text)[0]} if slot < SHOWN else {}),
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from isocost import methods
 from isocost.contract.conflicts import refuse
+from isocost.envs.opening import EnvironmentSet, open_environment
 from isocost.errors import UserError
 from isocost.local.weights import EMBEDDED
 from isocost.recipe import paced
@@ -24,28 +25,54 @@ SMALL = 20_000_000  # bytes of weights below which one thread per run is the fas
 
 COPIED = (       # options that are fields of a setting as they are
     "model", "data", "verifier", "held_out", "held_out_data", "limit", "skip_broken", "system", "temperature", "top_p",
-    "top_k", "samples", "device", "dtype", "kernels", "lora",
+    "top_k", "samples", "device", "dtype", "kernels", "lora", "env",
 )
-OPTIONS = (*COPIED, "threads", "max_tokens")
+OPTIONS = (*COPIED, "threads", "max_tokens", "max_turns")
 
 
 def setting_of(asked: Mapping[str, Any]) -> Setting:
     """The setting of these options, with the defaults of `Setting` for what they leave out.
 
-    The model defaults to the one that was taught the data's family. Threads default to one for small models, else to
-    every core; `max_tokens` to what the built-in problems need, else to 64. Options that are not in `OPTIONS` are not
-    read.
+    The model defaults to the one that was taught the data's family, or the environment. Threads default to one for
+    small models, else to every core; `max_tokens` to what the built-in problems or the environment need, else to 64;
+    `max_turns` to the environment's. Options that are not in `OPTIONS` are not read.
+
+    Raises UserError for an environment that does not exist, one without problems if no data is given, and for `data` or
+    `max_turns` that have no use.
     """
     chosen = Setting(**{k: asked[k] for k in COPIED if asked.get(k) is not None})
+    environment = _environment(asked)
+    if environment is not None and environment.problems is not None:
+        chosen = replace(chosen, data=environment.spec)
     if asked.get("model"):
         chosen = replace(chosen, model=str(spec_of(chosen.model)))
+    elif environment is not None and environment.model:
+        chosen = replace(chosen, model=environment.model)
     else:
         chosen = replace(chosen, model=families.model_for([part.spec for part in parts(chosen.data)]))
+    turns = asked.get("max_turns") or (environment.max_turns if environment else 0)
     return replace(
         chosen,
-        max_tokens=asked.get("max_tokens") or answer_room(chosen.data),
+        max_tokens=asked.get("max_tokens") or (environment.max_tokens if environment else answer_room(chosen.data)),
+        max_turns=turns,
         threads=asked.get("threads") or (1 if is_small(chosen.model) else os.cpu_count() or 1),
     )
+
+
+def _environment(asked: Mapping[str, Any]) -> EnvironmentSet | None:
+    """The environment of these options, checked against the others; None without one."""
+    if not asked.get("env"):
+        if asked.get("max_turns"):
+            raise UserError(f"--max-turns {asked['max_turns']} needs an environment that answers turns: name it with "
+                            "--env (`isocost envs` lists those that ship)")
+        return None
+    found = open_environment(asked["env"])
+    if found.problems is None and not asked.get("data"):
+        raise UserError(f"the environment {asked['env']} lists no problems: name them with --data")
+    if found.problems is not None and (asked.get("data") or asked.get("held_out_data")):
+        option = "--data" if asked.get("data") else "--held-out-data"
+        raise UserError(f"the environment {asked['env']} has its own problems: leave out {option}")
+    return found
 
 
 def setting_with(**options: Any) -> Setting:

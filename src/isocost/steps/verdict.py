@@ -25,7 +25,7 @@ from isocost.runs.source import Can
 from isocost.steps.folder import Home
 from isocost.steps.spending import machine_of
 from isocost.types import Cost
-from isocost.units import FLOPS, ROLLOUTS, SECONDS, TOKENS, compared, of_run
+from isocost.units import ENV_STEPS, FLOPS, ROLLOUTS, SECONDS, TOKENS, compared, of_run
 from isocost.words import word
 
 JOURNAL = 1 << 20       # bytes of a journal's end that hold the latest groups
@@ -108,13 +108,13 @@ def _end(run: Path, record: Mapping[str, Any]) -> float | None:
     clock = tail(run / "timing.jsonl", 1024)
     if not steps or not clock:
         return None
-    cost = Cost(**{k: steps[-1].get(k, 0) for k in ("prefill", "decode", "score", "train")})
+    cost = Cost(**{k: steps[-1].get(k, 0) for k in ("prefill", "decode", "score", "train", "reread")})
     model = record["model"]
     flops = cost.flops(model["parameters"], model.get("learned"))
     busy = sum(clock[-1].get(work, 0.0) for work in (SAMPLE, SCORE, LEARN))
     spent = {
         of_run(TOKENS): cost.decode, of_run(FLOPS): flops, of_run(SECONDS): clock[-1]["seconds"],
-        compared(SECONDS): busy,
+        compared(SECONDS): busy, of_run(ENV_STEPS): steps[-1].get("env_steps", 0),
     }[unit]
     return float(steps[-1]["rollouts"] * max(limit / spent, 1.0)) if spent else None
 

@@ -28,6 +28,7 @@ from isocost.types import Cost, Problem, Rollout, Score
 RESTARTS_IN_A_ROW, FAILURES_IN_A_ROW = 8, 32
 WINDOW, LEAST = 256, 64
 FAILED, RESTARTED = 0.5, 0.25     # shares of the window
+_NO_TURNS: Outcome = ("exception", "no environment answered a turn, so there is no reward")
 _RIGHT, _WRONG = Score(1.0), Score(0.0)   # one object for the scores that nearly every rollout gets
 
 
@@ -55,6 +56,8 @@ class Grader:
         Raises UserError when a user's file does not import, RewardFailed when the verifier has failed too often.
         """
         pool = self._pool
+        if self._kind.of_turns:
+            return self._by_turns(rollouts)
         if pool is None:
             return self._in_place([r.final for r in rollouts], [r.problem for r in rollouts])
         self.meter.charge(Cost(verify=len(rollouts)))
@@ -69,7 +72,19 @@ class Grader:
 
     def texts(self, finals: Sequence[str], problems: Sequence[Problem]) -> list[Score | None] | None:
         """The same for texts, at once; None for a verifier with processes of its own, which needs the rollouts."""
-        return self._in_place(finals, problems) if self._pool is None else None
+        return self._in_place(finals, problems) if self._pool is None and not self._kind.of_turns else None
+
+    def _by_turns(self, rollouts: Sequence[Rollout]) -> list[Score | None]:
+        """What environments paid: the sum of a rollout's turns, with the reward of each. No turns, no score."""
+        outcomes: list[Outcome] = [
+            finite(("score", float(sum(t.reward for t in r.turns)))) if r.turns else _NO_TURNS for r in rollouts
+        ]
+        self.meter.charge(Cost(verify=len(rollouts)))
+        self._record.saw_all(outcomes, [r.problem for r in rollouts])
+        return [
+            None if score is None else Score(score.value, turns=tuple(t.reward for t in r.turns))
+            for r, score in zip(rollouts, self._scores(outcomes), strict=True)
+        ]
 
     def _in_place(self, finals: Sequence[str], problems: Sequence[Problem]) -> list[Score | None]:
         began, mark = time.perf_counter(), self._kind.mark

@@ -112,6 +112,7 @@ class Reads:
 def load_problems(
     spec: str, verifier: str | None = None, limit: int | None = None, *, skip_broken: bool = False, system: str = "",
     check: bool = True, meter: Meter | None = None, reads: Callable[[], Reads] | None = None, tried: bool = False,
+    listed: Callable[[], Iterable[Problem]] | None = None,
 ) -> ProblemSet:
     """Load what `spec` names: "sums[:...]", "puzzles[:...]", "reasoning-gym:TASK[:key=value,...]", or a .jsonl or
     .parquet file.
@@ -124,28 +125,30 @@ def load_problems(
     `limit` takes the first so many good rows; `system` is put before problems that have no system message. With
     `check`, every problem's own answer must be right by its verifier; the cost goes to the account `check` of the
     `meter`. A user's reward is tried on a few rows first (`verify.try_reward`), without `check` too if `tried`.
-    With `reads`, called at the first row, a prompt that the policy cannot be given makes its row a broken one.
+    With `reads`, called at the first row, a prompt that the policy cannot be given makes its row a broken one. With
+    `listed` the problems are those that it returns, such as an environment's, and `spec` only names them.
 
     Raises UserError naming the broken rows (the first 20), unless `skip_broken` leaves them out and reports them;
     and for a spec, file, task or verifier that does not exist.
     """
     if limit is not None and limit < 1:
         raise UserError(f"limit is at least 1, not {limit}")
-    if len(parts := mix.parts(spec)) > 1:
+    if listed is None and len(parts := mix.parts(spec)) > 1:
         load = partial(
             load_problems, verifier=verifier, skip_broken=skip_broken, system=system, check=check, meter=meter,
             reads=reads, tried=tried,
         )
         return _mixed(parts, [load(part.spec) for part in parts], limit)
-    rows, read, default = _source(spec)
+    rows, read, default = _source(spec) if listed is None else (_numbered("problem", iter(listed())), _itself, None)
     good, broken, duplicates, count, unfit = _gather(rows, read, limit, system, reads)
     name = verifier or default or _guess([p for _, p in good])
     warnings: tuple[str, ...] = ()
     paid = (0.0, 1.0)
-    if len(unfit) < len(good) and (check or tried) and not verify.find(name).must_agree:
+    kind = verify.find(name)
+    if len(unfit) < len(good) and (check or tried) and not (kind.must_agree or kind.of_turns):
         trial = _try([x for x in good if x[0] not in unfit], name, meter, reads)
         warnings, paid = trial.warnings, (trial.low, trial.high)
-    if check:
+    if check and not kind.of_turns:
         good, refused, said = _agree(good, name, meter)
         broken += refused
         warnings += said
@@ -294,6 +297,10 @@ def _with_system(problem: Problem, system: str) -> Problem:
     if any(m.role == "system" for m in problem.prompt):
         return problem
     return replace(problem, prompt=(Message("system", system), *problem.prompt))
+
+
+def _itself(problem: Problem) -> Problem:
+    return problem
 
 
 def _numbered(noun: str, items: Iterator[Any]) -> Iterator[Row]:

@@ -47,6 +47,7 @@ class Kind:
     slow: bool = False         # needs its own process and a time limit
     must_agree: bool = True    # the reference answer must be right by it
     library: str = ""          # that it imports
+    of_turns: bool = False     # the score is what the environment paid for the turns; there is no answer to check
 
 
 def exact(text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:
@@ -90,6 +91,11 @@ def math(text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:
     gold = _math_answer(str(problem.answer))
     said = mathverify.parse(text, parsing_timeout=None)
     return 1.0 if mathverify.verify(list(gold), said, timeout_seconds=None) else 0.0
+
+
+def environment(text: str, problem: Problem, tokens: Sequence[int] = ()) -> float:
+    """The sum of the rewards of a rollout's turns, which `grade.Grader` reads. Raises ValueError for a text alone."""
+    raise ValueError("the verifier `environment` reads the rewards of turns, and a text has none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +171,7 @@ BUILT_IN: dict[str, Kind] = {
     "words": Kind(words),
     "numeric": Kind(numeric),
     "math": Kind(math, slow=True, library="math_verify"),
+    "environment": Kind(environment, must_agree=False, of_turns=True),
     "reasoning-gym": Kind(ReasoningGym(), slow=True, library="reasoning_gym"),
     "reasoning-gym-partial": Kind(ReasoningGym(partial=True), slow=True, library="reasoning_gym"),
 }

@@ -32,6 +32,7 @@ class Opening:
     exact: bool = False         # each problem's answer is the only right text
     limits: Limits = Limits()   # of requests to a server
     lora: int | None = None     # rank of the adapter that is trained; None: all weights, or the service's default
+    dialogues: bool = False     # rollouts have several turns
 
 
 def open_world(model: str, opening: Opening) -> World:
@@ -43,7 +44,7 @@ def open_world(model: str, opening: Opening) -> World:
 def _local(spec: Spec, o: Opening) -> World:
     return local.open_world(
         spec.name, o.problems, o.grade, meter=o.meter, device=o.device, dtype=o.dtype, kernels=o.kernels,
-        threads=o.threads, reference=o.reference, exact=o.exact, lora=o.lora,
+        threads=o.threads, reference=o.reference, exact=o.exact, lora=o.lora, dialogues=o.dialogues,
     )
 
 

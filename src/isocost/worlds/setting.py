@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 
+from isocost.envs.opening import open_environment
 from isocost.errors import UserError
 from isocost.local.invariance import remedy
 from isocost.meter import Meter
+from isocost.seams import Pace
 from isocost.tasks.families import FAMILIES, named
 from isocost.tasks.grade import Grader
 from isocost.tasks.load import ProblemSet, Reads, load_problems
@@ -51,6 +53,8 @@ class Setting:
     threads: int = 1
     evaluated: int | None = None  # held-out problems to evaluate, both splits together; None: all
     lora: int | None = None  # rank of the adapter that is trained; None: all weights, or a service's default
+    env: str = ""  # the environment that answers turns; empty: one question and one answer
+    max_turns: int = 0  # of a dialogue; 0 without an environment
 
     @property
     def sampling(self) -> Sampling:
@@ -58,12 +62,19 @@ class Setting:
         return Sampling(self.temperature, self.top_p, self.top_k)
 
     @property
+    def measured(self) -> Pace:
+        """The pace at which a policy is measured outside a run."""
+        return Pace(lr=0.0, max_tokens=self.max_tokens, sampling=self.sampling, max_turns=self.max_turns or 1)
+
+    @property
     def marks(self) -> str:
         """The verifier's name if it follows from the setting; empty if the problem set decides."""
         if self.verifier:
             return self.verifier
-        own = {f.verifier(part.spec) if (f := named(part.spec)) else "" for part in parts(self.data)}
-        return own.pop() if len(own) == 1 else ""
+        if self.env and (own := open_environment(self.env).verifier):
+            return own
+        names = {f.verifier(part.spec) if (f := named(part.spec)) else "" for part in parts(self.data)}
+        return names.pop() if len(names) == 1 else ""
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Setting:
@@ -99,10 +110,13 @@ def open_problems(
 
     Raises UserError naming what is wrong with the problems.
     """
-    own = setting.verifier is not None and not find(setting.verifier).must_agree
+    environment = open_environment(setting.env) if setting.env else None
+    verifier = setting.verifier or (environment.verifier or None if environment else None)
+    own = verifier is not None and not find(verifier).must_agree
+    listed = environment.problems if environment else None
     load = partial(
         load_problems,
-        verifier=setting.verifier,
+        verifier=verifier,
         system=setting.system,
         check=check or (setting.skip_broken and not own),
         skip_broken=setting.skip_broken,
@@ -110,7 +124,7 @@ def open_problems(
         reads=reads,
         tried=tried,
     )
-    loaded = load(setting.data, limit=setting.limit)
+    loaded = load(setting.data, limit=setting.limit, listed=listed)
     if whole:
         return loaded, Split(loaded.problems, (), ())
     if setting.held_out_data:
@@ -149,8 +163,11 @@ def open_setting(
     try:
         world = open_world(setting.model, Opening(
             sides.train, grader, meter, setting.sampling, setting.device, setting.dtype, setting.kernels,
-            setting.threads, reference, all(p.meta.get("exact") for p in every), limits, setting.lora,
+            setting.threads, reference, not setting.env and all(p.meta.get("exact") for p in every), limits, setting.lora,
+            bool(setting.env),
         ))
+        if setting.env:
+            world.env = open_environment(setting.env).make
     except BaseException:
         grader.close()
         raise
@@ -168,7 +185,7 @@ def _built_in(setting: Setting) -> bool:
     """Whether nothing outside the package, such as a file, decides which problems a setting has."""
     named_sets = [part.spec for spec in (setting.data, setting.held_out_data) if spec for part in parts(spec)]
     model = setting.model in {f.model for f in FAMILIES.values()}
-    own_marks = setting.verifier is None and not setting.skip_broken
+    own_marks = setting.verifier is None and not setting.skip_broken and not setting.env
     return model and own_marks and all(named(spec) for spec in named_sets)
 
 

@@ -117,7 +117,9 @@ class Engine:
             started = sum(bool(row.tokens) for row in rows)
             first = not turn and not start.own.any()
             decoded = sum(len(row.tokens) for row in rows)
-            self.meter.charge(Cost(started if first else 0, prefill=len(start) * started, decode=decoded), to=paying)
+            again = start.known(self.version) * started
+            cost = Cost(started if first else 0, prefill=len(start) * started, decode=decoded, reread=again)
+            self.meter.charge(cost, to=paying)
         return [self._said(row, start.sampling) for row in rows]
 
     def halt(self, place: Place) -> None:

@@ -1,0 +1,1 @@
+"""Environments of several turns: those that ship, and what opens one by its spec."""

@@ -1,0 +1,70 @@
+"""The environments with tools and the adapters of other libraries, by the first word of their spec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import partial
+
+from isocost.envs import gym, mcp, miniwob, openenv, python, shop, sql, textarena, textworld, user_tools
+from isocost.envs.environment_set import EnvironmentSet, Kind
+from isocost.envs.user_file import load_class
+from isocost.errors import UserError
+
+
+def _python(spec: str) -> EnvironmentSet:
+    which = python.Python.of(spec)
+    sandbox = python.opened(which)         # a machine without one is an error now, not at the first episode
+    return EnvironmentSet(spec, partial(python.Programs, which=which), None, "", 6, 512,
+                          machine={"sandbox": sandbox.record()})
+
+
+def _sql(spec: str) -> EnvironmentSet:
+    which = sql.Sql.of(spec)
+    make = partial(sql.Statements, which=which)
+    if which.file:
+        return EnvironmentSet(spec, make, None, "", 8, 256)
+    return EnvironmentSet(spec, make, partial(sql.problems, which), max_tokens=256)
+
+
+def _shop(spec: str) -> EnvironmentSet:
+    return EnvironmentSet(spec, shop.Service, partial(shop.problems, shop.Shop.of(spec)), max_turns=12, max_tokens=256)
+
+
+def _tools(spec: str) -> EnvironmentSet:
+    path, colon, name = spec.partition(":")[2].rpartition(":")
+    if not colon or not path.endswith(".py") or not name.isidentifier():
+        raise UserError(f"environment {spec!r} names no class: write tools:my_env.py:Class")
+    made, source = load_class(path, name)
+    if not callable(getattr(made, "reset", None)):
+        raise UserError(f"{spec} has no method reset: a class for TRL's environment_factory has one")
+    verifier = "environment" if callable(getattr(made, "get_reward", None)) else ""
+    return EnvironmentSet(spec, partial(user_tools.UserTools, made=made), None, verifier, 16, 256, source=source)
+
+
+def _mcp(spec: str) -> EnvironmentSet:
+    command = spec.partition(":")[2].strip()
+    if not command:
+        raise UserError(f'{spec!r} names no command: write "mcp:python my_server.py"')
+    return EnvironmentSet(spec, partial(mcp.McpTools, command=command), None, "", 8, 256)
+
+
+REAL: Mapping[str, Kind] = {
+    "python": Kind("a Python tool in a sandbox, for problems of --data", asdict(python.Python()), _python,
+                   needs="Linux 5.13 with Landlock and seccomp"),
+    "sql": Kind("questions and changes over a small database, by SQL", asdict(sql.Sql()), _sql),
+    "shop": Kind("requests at a shop's service desk: tools change its state", asdict(shop.Shop()), _shop),
+    "tools": Kind("a class for TRL's environment_factory, for problems of --data", {}, _tools,
+                  "tools:my_env.py:Class"),
+    "mcp": Kind("the tools of an MCP server, for problems of --data", {}, _mcp, "mcp:COMMAND"),
+    "gym": Kind("an environment of Gymnasium in words; minigrid and BabyAI have theirs", {"count": 500, "seed": 0},
+                gym.open_gym, "gym:ID@words.py,key=value,...", "isocost[gym]"),
+    "miniwob": Kind("a task of MiniWoB++ in a browser", {"count": 500, "seed": 0}, miniwob.open_miniwob,
+                    "miniwob:TASK,key=value,...", "isocost[miniwob], chromium"),
+    "textarena": Kind("a game for one player of TextArena", {"count": 500, "seed": 0}, textarena.open_game,
+                      "textarena:GAME,key=value,...", "isocost[textarena]"),
+    "textworld": Kind("a text adventure of TextWorld, from a file or made", asdict(textworld.Made()),
+                      textworld.open_textworld, "textworld:FILE or textworld:key=value,...", "isocost[textworld]"),
+    "openenv": Kind("an environment of an OpenEnv server", {"count": 500, "seed": 0}, openenv.open_openenv,
+                    "openenv:URL#key=value,..."),
+}

@@ -1,0 +1,54 @@
+"""Opens the environment of a spec: `NAME:options` of one that ships, or `my_env.py:Class` of a user's file."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from functools import partial
+
+from isocost.envs import rooms
+from isocost.envs.catalogue import REAL
+from isocost.envs.environment_set import TOKENS, TURNS, EnvironmentSet, Kind
+from isocost.envs.user_file import load_class
+from isocost.errors import UserError
+
+METHODS = ("open", "step", "close")     # that are coroutines
+
+def _rooms(spec: str) -> EnvironmentSet:
+    which = rooms.Rooms.of(spec)
+    return EnvironmentSet(spec, rooms.Walk, partial(rooms.problems, which), max_turns=12, max_tokens=2,
+                          model="tiny-agents")
+
+
+KINDS: Mapping[str, Kind] = {
+    "rooms": Kind("find a room in a house with a locked door, one letter a move", vars(rooms.Rooms()), _rooms),
+    **REAL,
+}
+
+
+def open_environment(spec: str) -> EnvironmentSet:
+    """The environment of a spec. Raises UserError for one that does not exist or lacks what it needs."""
+    kind = KINDS.get(spec.partition(":")[0])
+    if kind is None and ".py" in spec:
+        return _own(spec)
+    if kind is None:
+        raise UserError(f"there is no environment {spec!r}; there are {', '.join(KINDS)} and my_env.py:Class")
+    return kind.open(spec)
+
+
+def _own(spec: str) -> EnvironmentSet:
+    path, colon, name = spec.rpartition(":")
+    if not colon or not path.endswith(".py") or not name.isidentifier():
+        raise UserError(f"environment {spec!r} names no class: write my_env.py:Class")
+    made, source = load_class(path, name)
+    lacks = [m for m in (*METHODS, "final") if not callable(getattr(made, m, None))]
+    if lacks:
+        raise UserError(f"{spec} has no method {lacks[0]!r}; an environment has open, step, final and close")
+    if plain := [m for m in METHODS if not inspect.iscoroutinefunction(getattr(made, m))]:
+        raise UserError(f"{spec}: {plain[0]} must be a coroutine: write `async def {plain[0]}`")
+    listed = getattr(made, "problems", None)
+    return EnvironmentSet(
+        spec, made, listed if callable(listed) else None, getattr(made, "verifier", "environment"),
+        getattr(made, "max_turns", TURNS), getattr(made, "max_tokens", TOKENS),
+        source=source,
+    )

@@ -1,0 +1,161 @@
+"""One attempt's environment: opened, taken through the turns of a start, asked for each turn, and always closed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy import ndarray
+from numpy.random import Generator
+
+from isocost import chance
+from isocost.gather import together
+from isocost.types import Fault, FaultSource, Message, Place, Problem, Role, Rollout, Segment, Shown, Stop, Turn
+from isocost.world import Environment, World
+
+log = logging.getLogger("isocost")
+T = TypeVar("T")
+_OWN, _SEEN = int(Role.OWN), int(Role.SEEN)
+CLOSING = 10.0      # seconds that an environment has to close, at most
+
+
+class EnvironmentFailed(Exception):
+    """An environment raised, hung or reported a fault of its own: its rollout has no score."""
+
+
+@dataclass(eq=False)
+class Episode:
+    """An attempt's environment and what it has answered; what it becomes is `rollout`."""
+
+    problem: Problem
+    attempt: int
+    world: World
+    place: Place
+    turns: list[Turn] = field(default_factory=list)         # those of this rollout, replayed ones included
+    messages: list[Message] = field(default_factory=list)   # all that was shown and said
+    texts: tuple[Segment, ...] = ()
+    stop: Stop = Stop.DONE
+    final: str = ""
+    failed: bool = False
+    _answered: int = 0          # turns that the environment has answered, those of a given start included
+    _key: str = ""
+    _env: Environment | None = None
+
+    async def open(self, texts: Sequence[Segment], turns: Sequence[Turn]) -> None:
+        """Open it, and replay the turns of the segments of a start; `turns` have the luck that these had."""
+        try:
+            try:
+                self._env = self.world.env(self.problem)
+            except (Exception, SystemExit) as error:
+                raise self._failure(error) from error
+            shown = await self._call(self._env.open)
+            self.messages += shown.messages
+            self._key = shown.key
+            for words, own, seen in _past(texts):
+                known = own and len(self.turns) < len(turns)
+                luck = turns[len(self.turns)].luck if known else ()
+                shown = await self._answer(self.world.text.decode(words.tolist()), luck, own)
+                if len(seen) and self.world.text.answer(shown.messages)[: len(seen)] != seen.tolist():
+                    raise self._failure("it answered a turn differently when the dialogue was resumed")
+        except EnvironmentFailed:
+            await self.close()
+
+    async def step(self, said: str) -> Shown:
+        """What answers a turn of the policy. Raises EnvironmentFailed."""
+        return await self._answer(said, (), True)
+
+    def end(self, stop: Stop) -> None:
+        """The episode is over. Raises EnvironmentFailed."""
+        assert self._env is not None
+        self.stop = stop
+        try:
+            self.final = self._env.final()
+        except (Exception, SystemExit) as error:
+            raise self._failure(error) from error
+
+    def refuse(self, why: str) -> None:
+        """Count the environment as failed."""
+        self._failure(why)
+
+    async def close(self) -> None:
+        """Close the environment, once. What it raises is logged: the episode has ended."""
+        env, self._env = self._env, None
+        if env is None:
+            return
+        try:
+            async with asyncio.timeout(min(CLOSING, self.world.env_seconds)):
+                await env.close()
+        except (Exception, SystemExit) as error:
+            log.warning("the environment of problem %s did not close: %r", self.problem.id, error)
+
+    def rollout(self, start: tuple[Segment, ...]) -> Rollout:
+        """The attempt as it is now; `start` if it has written nothing."""
+        stop = Stop.ERROR if self.failed else self.stop
+        final = "" if self.failed else self.final
+        return Rollout(self.problem, self.texts or start, final, stop, self.attempt, turns=tuple(self.turns))
+
+    async def _answer(self, said: str, luck: tuple[int, ...], own: bool) -> Shown:
+        assert self._env is not None
+        luck = luck or chance.luck(self.place, self.attempt, self._answered)
+        self._answered += 1
+        try:
+            shown = await self._call(partial(self._env.step, said, partial(self._generator, luck)))
+        except EnvironmentFailed as failed:
+            self.turns.append(Turn(self._key, 0.0, Fault.environment(str(failed)), luck))
+            raise
+        if own:
+            self.turns.append(Turn(self._key, shown.reward, shown.fault, luck))
+        self._key = shown.key
+        self.messages += (Message("assistant", said), *shown.messages)
+        if shown.fault is not None and shown.fault.source is FaultSource.ENVIRONMENT:
+            raise self._failure(shown.fault.what)
+        return shown
+
+    def _generator(self, luck: tuple[int, ...]) -> Generator:
+        return chance.generator(self.place.seed, chance.Purpose.ENVIRONMENT, *luck)
+
+    async def _call(self, of: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        try:
+            async with asyncio.timeout(self.world.env_seconds):
+                return await of()
+        except TimeoutError as error:
+            limit = f"no answer within {self.world.env_seconds:g} s"
+            raise self._failure(limit if not str(error) else error) from error
+        except (Exception, SystemExit) as error:        # it may raise anything
+            raise self._failure(error) from error
+
+    def _failure(self, why: object) -> EnvironmentFailed:
+        self.failed = True
+        log.warning("the environment of problem %s failed: %s", self.problem.id, why if isinstance(why, str) else
+                    repr(why))
+        return EnvironmentFailed(why if isinstance(why, str) else type(why).__name__)
+
+
+async def begin(episodes: Sequence[Episode], texts: Sequence[Segment], turns: Sequence[Turn]) -> None:
+    """Open these attempts at one problem. Those that open with other messages than the first have failed."""
+    await together(*(e.open(texts, turns) for e in episodes))
+    there = [e for e in episodes if not e.failed]
+    for other in there[1:]:
+        if other.messages != there[0].messages:
+            other.refuse("it opened differently for two attempts at one problem")
+            await other.close()
+
+
+def _past(texts: Sequence[Segment]) -> Iterator[tuple[ndarray, bool, ndarray]]:
+    """The turns that an environment has answered in a start, in order: the tokens that were said, whether the policy
+    wrote any of them, and the tokens read after them, if these are in the same segment.
+    """
+    for i, text in enumerate(texts):
+        seen = text.role == _SEEN
+        edges = np.diff(np.concatenate(([0], seen.astype(np.int8), [0])))
+        for a, b in zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True):
+            said = text.cut(a).reply()
+            yield said, bool((text.role[a - len(said) : a] == _OWN).any()), text.tokens[a:b]
+        if i < len(texts) - 1:
+            said = text.reply()
+            yield said, bool((text.role[len(text) - len(said) :] == _OWN).any()), text.tokens[:0]
