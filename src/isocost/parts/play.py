@@ -108,7 +108,7 @@ async def _converse(
             episode.texts, episode.stop = texts, said.stop
             unfinished = said.stop in (Stop.CANCELLED, Stop.ERROR)
             if unfinished or (pace.in_parts and said.stop is Stop.LENGTH):   # its turn may be continued
-                return
+                return None
             world.meter.charge(Cost(env_steps=1))      # replayed steps of a resumed dialogue are not charged
             shown = await episode.step(world.text.decode(texts[-1].reply().tolist()))
             ended = shown.over or said.stop is Stop.LENGTH
@@ -121,7 +121,7 @@ async def _converse(
             (said,) = await _say(text, turn, [episode.attempt], world, pace, episode.place)
             texts = (*(texts if text.first == turn else texts[:-1]), text.wrote(said))
     except EnvironmentFailed:
-        return
+        return None
     finally:
         await episode.close()
 

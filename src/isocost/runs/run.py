@@ -84,7 +84,7 @@ def recipe_of(job: Job) -> Recipe:
     if s.env:
         planned["max_turns"] = s.max_turns
     recipe = methods.tuned(paced(recipe, **planned), job.sets)
-    refuse(recipe, verifier=s.marks)
+    refuse(recipe, verifier=s.marks, turns=s.max_turns)
     return recipe
 
 

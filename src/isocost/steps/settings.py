@@ -108,7 +108,7 @@ def method_of(name: str, setting: Setting) -> Recipe:
         if why := SET_BY.get(pair.partition("=")[0]):
             raise UserError(f"--method {name}: a study does not use {pair}: {why}. Remove it from --method")
     recipe = methods.recipe(name)
-    refuse(recipe, verifier=setting.marks)
+    refuse(recipe, verifier=setting.marks, turns=setting.max_turns)
     return recipe
 
 
