@@ -47,16 +47,35 @@ def _wave_sampled(
 @exported()
 async def sample(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place,
-    start: Segment | Rollout | None = None, *, view: View | None = None,
+    start: Segment | Rollout | None = None,
 ) -> list[Rollout]:
     """Talk to the environment until the episode ends; one question and one answer is a dialogue of one turn.
 
     `start` resumes or forks: the environment replays the turns that it already holds, and an unfinished turn keeps the
     rest of its `max_tokens`. A rollout is replayed with the luck that its turns had; of a segment alone only the words
-    are known, and it is replayed with the luck of each attempt. `view` chooses what the policy reads before each turn,
-    of the messages and turns so far: where that does not begin with what it has read, the turn has a new segment. If
-    an environment fails, its rollout has `Stop.ERROR` and no score.
+    are known, and it is replayed with the luck of each attempt. If an environment fails, its rollout has `Stop.ERROR`
+    and no score.
     """
+    return await _sampled(problem, attempts, world, pace, place, start, None)
+
+
+@exported()
+async def viewed(
+    problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place,
+    start: Segment | Rollout | None = None, *, view: View,
+) -> list[Rollout]:
+    """`sample`, with a `view`: what the policy reads before each turn, of the messages and turns so far.
+
+    Where that does not begin with what it has read, the turn has a new segment. In that segment its earlier words are
+    part of the prompt, so every token of the policy has credit once. Views are in `isocost.parts.view`.
+    """
+    return await _sampled(problem, attempts, world, pace, place, start, view)
+
+
+async def _sampled(
+    problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place,
+    start: Segment | Rollout | None, view: View | None,
+) -> list[Rollout]:
     if not attempts:
         return []
     before: tuple[Segment, ...] = start.segments[:-1] if isinstance(start, Rollout) else ()
