@@ -120,7 +120,7 @@ async def pass_rates(
         "verifier_examples": dict(opened.grader.examples),
         **passrate.summary(rewards[scored], seed=seed),
         "lengths": _lengths(found),
-        **({"dialogues": there} if (there := dialogues.summary(found, sampled, setting.max_turns)) else {}),
+        **({"dialogues": turns} if (turns := dialogues.summary(found, sampled, setting.max_turns)) else {}),
         "exact": opened.world.exact is not None,
         "solutions": float(np.mean([bool(p.meta.get("solution")) for p in pool])),
         "rate": {

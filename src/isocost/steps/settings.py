@@ -111,7 +111,8 @@ def method_of(name: str, setting: Setting) -> Recipe:
     recipe = methods.recipe(name)
     model = spec_of(setting.model)
     sampled = {k: getattr(setting, k) for k in ("temperature", "top_p", "top_k")}     # in place of the method's own
-    refuse(paced(recipe, **sampled), verifier=setting.marks, can=model.learner, where=str(model))
+    refuse(paced(recipe, **sampled), verifier=setting.marks, turns=setting.max_turns, can=model.learner,
+           where=str(model))
     return recipe
 
 
