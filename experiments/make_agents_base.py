@@ -41,6 +41,7 @@ from make_puzzles_base import imitate
 END = len(rooms.ALPHABET)
 FOLDER = weights.EMBEDDED["tiny-agents"]
 SAMPLES = 16        # per problem, of the pass rates in config.json
+SPECS = ("rooms", "rooms:slip=0.1", "rooms:seed=7", "rooms:size=26", "rooms:keys=0,alias=4")    # that it is measured in
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,12 @@ class Lessons:
     layers: int = 2
     heads: int = 4
     context: int = 384
-    steps: int = 260
+    steps: int = 500
     rows: int = 64               # walks per step
     turns: int = 12              # of a walk, at most
     lr: float = 4e-3             # peak; warmed up over a tenth of the steps, then down to nothing by a cosine
     random: float = 0.6          # probability that a walker takes a random door; otherwise the best one
-    elsewhere: float = 0.3       # share of the walks in other houses
+    elsewhere: float = 0.5       # share of the walks in other houses
 
 
 def config(lessons: Lessons) -> Config:
@@ -117,11 +118,7 @@ async def _walked(rng: Generator, lessons: Lessons, problem: Problem) -> list[tu
 def batch(walks: list[list[tuple[str, bool]]]) -> Batch:
     """Walks as what the learner reads; every token that a walker says has the same weight, each turn's end too."""
     known = {c: i for i, c in enumerate(rooms.ALPHABET)}
-    rows = [[(known[c], own) for c in text] + ([(END, True)] if own else []) for w in walks for text, own in [*w]]
-    whole, at = [], 0
-    for w in walks:
-        whole.append([pair for row in rows[at : at + len(w)] for pair in row])
-        at += len(w)
+    whole = [[(t, own) for text, own in w for t in [*(known[c] for c in text), *([END] if own else [])]] for w in walks]
     length = torch.tensor([len(x) for x in whole])
     tokens = torch.full((len(walks), int(length.max())), END)
     mask = torch.zeros(tokens.shape, dtype=torch.bool)
@@ -137,25 +134,25 @@ def batch(walks: list[list[tuple[str, bool]]]) -> Batch:
 
 def measure(model: str | Path) -> dict[str, Any]:
     """Success of the model by level, at temperature 1, on every problem of the default house and of others."""
-    out = {}
-    for spec in ("rooms", "rooms:slip=0.1", "rooms:seed=7", "rooms:size=26", "rooms:keys=0,alias=4"):
-        opened = open_setting(setting_with(model=str(model), env=spec), whole=True)
-        s = opened.setting
-        problems = opened.sides.train
-        made = Pace(lr=0.0, max_tokens=s.max_tokens, max_turns=s.max_turns)
-        with torch.inference_mode():
-            found = asyncio.run(evaluate(methods.recipe("reinforce"), opened.world, problems, made, samples=SAMPLES))
-        turns = [len(r.turns) for g in found.groups for r in g.rollouts]
-        faults = [sum(t.fault is not None for t in r.turns) for g in found.groups for r in g.rollouts]
-        levels = np.array([p.meta["level"] for p in problems])
-        out[spec] = {
-            "problems": len(problems), "mean": round(found.mean, 4),
-            "level": {int(k): round(float(found.right[levels == k].mean()), 4) for k in np.unique(levels)},
-            "tenths": np.histogram(found.right, 10, (0.0, 1.0))[0].tolist(), "turns": round(float(np.mean(turns)), 2),
-            "faults_per_turn": round(sum(faults) / sum(turns), 4),
-        }
-        opened.close()
-    return out
+    return {spec: asyncio.run(_measured(str(model), spec)) for spec in SPECS}
+
+
+async def _measured(model: str, spec: str) -> dict[str, Any]:
+    opened = open_setting(setting_with(model=model, env=spec), whole=True)
+    s, problems = opened.setting, opened.sides.train
+    made = Pace(lr=0.0, max_tokens=s.max_tokens, max_turns=s.max_turns)
+    with torch.inference_mode():
+        found = await evaluate(methods.recipe("reinforce"), opened.world, problems, made, samples=SAMPLES)
+    opened.close()
+    rollouts = [r for g in found.groups for r in g.rollouts]
+    levels = np.array([p.meta["level"] for p in problems])
+    turns = sum(len(r.turns) for r in rollouts)
+    return {
+        "problems": len(problems), "mean": round(found.mean, 4),
+        "level": {int(k): round(float(found.right[levels == k].mean()), 4) for k in np.unique(levels)},
+        "tenths": np.histogram(found.right, 10, (0.0, 1.0))[0].tolist(), "turns": round(turns / len(rollouts), 2),
+        "faults_per_turn": round(sum(t.fault is not None for r in rollouts for t in r.turns) / turns, 4),
+    }
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from isocost.envs.opening import open_environment
 from isocost.errors import UserError
 from isocost.ledger import Ledger
 from isocost.pack import pack
-from isocost.parts.play import sample
+from isocost.parts import view as views
+from isocost.parts.play import sample, viewed
 from isocost.runs import shelf
 from isocost.seams import Pace
 from isocost.tasks.grade import Grader
@@ -64,8 +66,9 @@ class Noisy:
         type(self).closed += 1
 
 
-def played(world, attempts, start=None, pace=PACE, place=PLACE, problem=0, **more):
-    return asyncio.run(sample(world.problems[problem], attempts, world, pace, place, start, **more))
+def played(world, attempts, start=None, pace=PACE, place=PLACE, problem=0, view=None):
+    play = sample if view is None else partial(viewed, view=view)
+    return asyncio.run(play(world.problems[problem], attempts, world, pace, place, start))
 
 
 def noisy_world(env=Noisy):
@@ -261,14 +264,9 @@ def test_attempts_that_open_differently_or_answer_a_replay_differently_have_no_s
 # views -------------------------------------------------------------------------------------------------------------
 
 
-def last_turn(messages, turns):
-    """The question, and what was said and shown last."""
-    return (messages[0], *messages[-2:])
-
-
 def test_a_view_makes_segments_whose_own_words_are_trained_on_once_and_resumes_as_it_was():
     world, pace = noisy_world(), dataclasses.replace(PACE, max_turns=5)
-    found = played(world, range(30), pace=pace, view=last_turn)
+    found = played(world, range(30), pace=pace, view=partial(views.window, rounds=1))
     long = [r for r in found if len(r.turns) == 5]
     assert long and all([s.first for s in r.segments] == list(range(5)) for r in long)
     for r in found:
@@ -278,10 +276,24 @@ def test_a_view_makes_segments_whose_own_words_are_trained_on_once_and_resumes_a
             assert not s.own[: np.flatnonzero(s.role == Role.PROMPT)[-1] + 1].any()
     whole = long[0]
     start = whole.but(segments=(*whole.segments[:3], whole.segments[3].cut(int(np.argmax(whole.segments[3].own)))))
-    (again,) = played(world, [whole.attempt], start, pace=pace, view=last_turn)
+    (again,) = played(world, [whole.attempt], start, pace=pace, view=partial(views.window, rounds=1))
     assert same(again, whole)
     whole_view = played(world, range(6), view=lambda messages, turns: messages)
     assert {len(r.segments) for r in whole_view if len(r.turns) > 1} != {1}, "an end token is no part of a message"
+
+
+def test_views_keep_the_last_turns_replace_old_results_or_keep_what_led_to_new_states():
+    said = [Message("assistant", c) for c in "abcd"]
+    shown = [Message("tool", c) for c in "wxyz"]
+    log = [Message("user", "?"), *(m for pair in zip(said, shown, strict=True) for m in pair)]
+    turns = [Turn(k) for k in ("s", "s", "t", "s")]
+
+    def read(view):
+        return "".join(m.content for m in view(log, turns))
+
+    assert read(partial(views.window, rounds=2)) == "?cydz" and read(partial(views.window, rounds=9)) == "?awbxcydz"
+    assert read(partial(views.placeholders, keep=1, words="-")) == "?a-b-c-dz"
+    assert [m.content for m in views.window(log[:1], [], rounds=2)] == ["?"]
 
 
 # credit ------------------------------------------------------------------------------------------------------------
@@ -339,7 +351,7 @@ def test_the_shelf_keeps_turns_faults_and_luck():
     group = Group(found[0].problem, tuple(found), PLACE)
     (back,) = shelf.groups(shelf.data([group]), world.problems)
     assert [r.turns for r in back.rollouts] == [r.turns for r in found]
-    viewed = played(noisy_world(), range(12), view=last_turn)
+    viewed = played(noisy_world(), range(12), view=partial(views.window, rounds=1))
     (back,) = shelf.groups(shelf.data([Group(viewed[0].problem, tuple(viewed), PLACE)]), world.problems)
     assert [[s.first for s in r.segments] for r in back.rollouts] == [[s.first for s in r.segments] for r in viewed]
     old = shelf.data([Group(found[0].problem, (rolled(0, ["a"], [0.0], 1.0).but(problem=found[0].problem, turns=()),))])

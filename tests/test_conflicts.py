@@ -139,6 +139,7 @@ CASES = {
     "decoupled, not corrected": (
         has("areal", loss=loss.clipped), "inside loss.corrected",
         has("areal", loss=partial(loss.corrected, inner=loss.clipped))),
+    "calls": (has("otc", reward=reward.verified), "notes; without it all have none", has("otc")),
     "faults": (has("roc", reward=reward.verified), "records; without it all have none", has("roc")),
     "best of more than there are": (
         has("bon", rollouts=3), r"bon.advantage\(n=4\) conflicts with rollouts=3", has("bon", rollouts=4)),
@@ -193,6 +194,9 @@ def test_every_reason_is_tried():
         with pytest.raises(UserError) as told:
             refuse(wrong, verifier="exact")
         tried |= {why for why in reasons() if str(told.value).endswith(why)}
+    with pytest.raises(UserError) as told:
+        refuse(has("gigpo"), turns=1)
+    tried |= {why for why in reasons() if str(told.value).endswith(why)}
     assert reasons() - tried == set()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from itertools import pairwise
 
@@ -153,6 +153,40 @@ def to_go(turns: Turns, *, gamma: float) -> Float[Tensor, "S"]:
     for k in reversed(range(table.shape[1] - 1)):
         table[:, k] += gamma * table[:, k + 1]
     return table[turns.rollout, at]
+
+
+def in_states(x: Float[Tensor, "S"], state: Int[Tensor, "S"], *, std: bool = False, eps: float = EPS) -> Tensor:
+    """One number per turn, less its mean over the turns of one state; exactly 0 for the only turn of a state.  -> (S,)
+
+    `std` divides by the unbiased standard deviation. A state whose numbers are all equal gets exactly 0.
+    """
+    code, whose, count = torch.unique(state, return_inverse=True, return_counts=True)
+    low, high = (x.new_zeros(len(code)).scatter_reduce(0, whose, x, of, include_self=False) for of in ("amin", "amax"))
+    mean = torch.zeros_like(low).index_add(0, whose, x) / count
+    out = x - mean[whose]
+    if std:
+        square = torch.zeros_like(low).index_add(0, whose, out.square()) / (count - 1).clamp(min=1)
+        out = out / (square.sqrt()[whose] + eps)
+    return out.masked_fill((low == high)[whose], 0.0)
+
+
+def at_turns(x: Float[Tensor, "N T"], turns: Turns, batch: Batch) -> Float[Tensor, "S"]:
+    """What a field of tokens holds at the first sampled token of each turn."""
+    here = batch.mask[turns.row] & (batch.turn[turns.row] == turns.number[:, None])
+    return x[turns.row, here.int().argmax(-1)]
+
+
+def gae_turns(
+    values: Float[Tensor, "S"], turns: Turns, *, gamma: float = 1.0, lam: float = 0.95
+) -> Float[Tensor, "S"]:
+    """Generalised advantages of turns: A_t = δ_t + γ λ A_{t+1}, δ_t = r_t + γ V_{t+1} − V_t (arXiv:1506.02438).
+
+    V_t is the value of the state in which turn t is taken, and 0 after a rollout's last turn.
+    """
+    same = torch.zeros_like(values)
+    same[:-1] = (turns.rollout[1:] == turns.rollout[:-1]).to(values)
+    after = torch.cat((values[1:], values.new_zeros(1))) * same
+    return to_go(replace(turns, reward=turns.reward.to(values) + gamma * after - values), gamma=gamma * lam)
 
 
 def spread_turns(x: Float[Tensor, "S"], turns: Turns, batch: Batch) -> Float[Tensor, "N T"]:

@@ -35,6 +35,8 @@ class Wave:
     groups: int                         # number of groups in the wave
     halt: Callable[[Place], None]       # stops all decoding of the wave; rollouts return with `Stop.CANCELLED`
     done: int = 0                       # groups that need no more attempts, counted by the schedules that use it
+    expected: int = 0                   # attempts that were started, and those that are complete, counted likewise
+    ended: int = 0
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,8 @@ TRAITS = {
     "defers_groups": "groups are deferred, and continued in a later wave",
     # reward
     "not_whether_right": "the value is not whether the attempt is right",
+    # any seam
+    "needs_turns": "it acts on the turns of a dialogue; on one question and one answer it is its parent",
     # improve
     "by_rollout": "it needs one advantage and one weight for all tokens of a rollout",
 }

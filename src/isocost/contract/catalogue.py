@@ -21,7 +21,7 @@ from isocost import methods
 from isocost.gather import finished
 from isocost.ledger import Ledger
 from isocost.loop import train
-from isocost.recipe import call, calls, describe, diff, functions
+from isocost.recipe import call, calls, describe, diff, functions, paced
 from isocost.seams import SEAMS, SIZES
 from isocost.types import Fate
 from isocost.worlds import toy
@@ -285,7 +285,7 @@ def _ancestors(name: str) -> list[str]:
 
 def _overhead(name: str) -> str:
     parent = methods.load(name).CARD.parent
-    mine, theirs = _each(name), _each(parent) if parent else {}
+    mine, theirs = _each(name, name), _each(parent, name) if parent else {}
     head = ["tokens for each rollout trained on", *([parent] if parent else []), name, *(["factor"] if parent else [])]
     rows = [
         [word, *([f"{theirs[word]:.1f}"] if parent else []), f"{mine[word]:.1f}",
@@ -300,9 +300,14 @@ def _factor(mine: float, theirs: float) -> str:
 
 
 @cache
-def _each(name: str) -> dict[str, float]:
-    """Tokens of each kind for each rollout that carried an advantage, by the meter, in the toy world."""
-    world, ledger, recipe = toy.world(), Ledger(), methods.load(name).recipe(groups=4)
+def _each(name: str, tried: str) -> dict[str, float]:
+    """Tokens of each kind for each rollout that carried an advantage, by the meter, in the toy world of `tried`.
+
+    With as many turns of a dialogue as `tried` has.
+    """
+    other = methods.load(tried).recipe()
+    world, ledger = toy.world_of(other), Ledger()
+    recipe = paced(methods.load(name).recipe(groups=4), max_turns=other.pace(ledger).max_turns)
 
     async def go() -> None:
         async for _ in train(recipe, world, ledger, {"rollouts": recipe.groups * recipe.rollouts * 4}):

@@ -60,8 +60,9 @@ class Finding:
 class Trial:
     """A method on trial: its batch before and its world after a few steps, made on first use."""
 
-    def __init__(self, method: Any, make_world: Callable[[], World]):
-        self.method, self.make_world = method, make_world
+    def __init__(self, method: Any, make_world: Callable[[], World] | None = None):
+        self.method = method
+        self.make_world = make_world or (lambda: _toy(method.recipe()))
 
     @cached_property
     def credited(self) -> tuple[Batch, Ledger, World]:
@@ -92,9 +93,9 @@ class _Letters(toy.Letters):
         return super().encode("".join(c if c in toy.ALPHABET else "!" for c in text))
 
 
-def _toy() -> World:
-    """The toy world, for methods that add words of their own to the prompt."""
-    world = toy.world()
+def _toy(recipe: Recipe) -> World:
+    """The toy world that a recipe is for, also for methods that add words of their own to the prompt."""
+    world = toy.world_of(recipe)
     world.text = _Letters()
     return world
 
@@ -103,9 +104,12 @@ Promise = Callable[[Trial], str]   # why it is broken; empty where it is kept
 
 
 def check(
-    name: str, make_world: Callable[[], World] = _toy, promises: Sequence[Promise] | None = None
+    name: str, make_world: Callable[[], World] | None = None, promises: Sequence[Promise] | None = None
 ) -> list[Finding]:
-    """Check a method, by name or path, against every promise (or some). `make_world` opens the world of the trial."""
+    """Check a method, by name or path, against every promise (or some). `make_world` opens the world of the trial.
+
+    By default it is the toy world: of dialogues, if a function of the method declares `needs_turns`.
+    """
     trial, found = Trial(methods.load(name), make_world), dict[str, Finding]()
     for promise in promises or PROMISES:
         broken = next((r for r in RESTS.get(promise.__name__, ()) if r in found and not found[r].kept), "")
@@ -124,7 +128,7 @@ def tried(method: str, recipe: Recipe, *, sets: Mapping[str, str] | None = None,
     the toy's problems get. Raises UserError with method, settings, the error, and the last line of the method's file
     that led to it, or of the package if none did.
     """
-    world, n = _toy(), recipe.rollouts
+    world, n = _toy(recipe), recipe.rollouts
     recipe = recipe.but(groups=min(recipe.groups, max(LEAST, MOST // max(n, 1))))
     if like:
         world.problems = [replace(p, meta={**like[i % len(like)].meta, **p.meta}) for i, p in enumerate(world.problems)]
@@ -143,7 +147,7 @@ def tried(method: str, recipe: Recipe, *, sets: Mapping[str, str] | None = None,
             f"{method}{' with ' + given if given else ''} does not run: a step of it in the toy world (n = {n}) raises "
             f"{methods.told(error, methods.load(method).__file__)}"
         ) from error
-    if n < 2 and earns_nothing_alone(recipe, _toy):     # a declared trait was refused before this
+    if n < 2 and earns_nothing_alone(recipe, lambda: _toy(recipe)):     # a declared trait was refused before this
         refuse(recipe, shows=("compares_siblings",))
 
 
@@ -342,7 +346,7 @@ def order(trial: Trial) -> str:
 
 def micro(trial: Trial) -> str:
     """The gradient does not depend on how a batch is split into micro-batches."""
-    batch, _, world = Trial(trial.method, _toy).credited   # where double precision hides nothing
+    batch, _, world = Trial(trial.method).credited   # where double precision hides nothing
     learner: Any = world.learner
     grads = []
     for rows in (None, 1, 3):

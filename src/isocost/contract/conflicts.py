@@ -30,12 +30,21 @@ class Conflict:
     why: str        # and how to change it
 
 
-# Traits of a recipe's sizes or its verifier: a text if the recipe has the trait, empty if not.
-FACTS: dict[str, Callable[[Recipe, str], str]] = {
-    "group_of_one": lambda r, verifier: f"rollouts {r.rollouts}" if r.rollouts < 2 else "",
-    "small_batch": lambda r, verifier: f"batch {r.groups * r.rollouts}" if r.groups * r.rollouts < 16 else "",
-    "runs_ahead": lambda r, verifier: f"max_age {r.max_age}" if r.max_age > 0 else "",
-    "binary_rewards": lambda r, verifier: f"verifier {verifier}" if verifier in BINARY else "",
+@dataclass(frozen=True)
+class Known:
+    """What is known of a recipe's run besides the recipe."""
+
+    verifier: str = ""      # its name; empty: not known
+    turns: int = 0          # of a dialogue, at most; 0: not known
+
+
+# Traits of a recipe's sizes or of its run: a text if the recipe has the trait, empty if not.
+FACTS: dict[str, Callable[[Recipe, Known], str]] = {
+    "group_of_one": lambda r, known: f"rollouts {r.rollouts}" if r.rollouts < 2 else "",
+    "small_batch": lambda r, known: f"batch {r.groups * r.rollouts}" if r.groups * r.rollouts < 16 else "",
+    "runs_ahead": lambda r, known: f"max_age {r.max_age}" if r.max_age > 0 else "",
+    "binary_rewards": lambda r, known: f"verifier {known.verifier}" if known.verifier in BINARY else "",
+    "one_turn": lambda r, known: "one question and one answer" if known.turns == 1 else "",
 }
 CONFLICTS = (
     Conflict(
@@ -98,6 +107,11 @@ CONFLICTS = (
         "more (-n)",
     ),
     Conflict(
+        "needs_turns", "one_turn",
+        "it acts on the turns of a dialogue, and with one turn it is its parent at the same or a higher cost; name an "
+        "environment that answers turns (--env, and --max-turns above 1), or use the parent",
+    ),
+    Conflict(
         "by_rollout", "by_token",
         "its baseline is for whole rollouts, and this advantage differs from token to token",
     ),
@@ -112,14 +126,14 @@ AT_MOST = {"best_of": ("rollouts", "a group smaller than N cannot estimate the b
 ONE_NUMBER = "they represent one number; set both to one value"
 
 
-def refuse(recipe: Recipe, *, verifier: str = "", shows: Sequence[str] = ()) -> None:
+def refuse(recipe: Recipe, *, verifier: str = "", turns: int = 0, shows: Sequence[str] = ()) -> None:
     """Raises UserError, with the reason, for a recipe with a value out of its bounds or with a conflict.
 
-    `verifier` is its name, if known; `shows` are traits of its advantage that no function declares, but that were
+    `verifier` is its name and `turns` the limit of a dialogue, if known; `shows` are traits of its advantage that no function declares, but that were
     observed.
     """
     used = {seam: list(functions(getattr(recipe, seam))) for seam in SEAMS}
-    for said in (*_out_of_bounds(recipe, used), *_conflicting(recipe, used, verifier, shows), *_lacking(used),
+    for said in (*_out_of_bounds(recipe, used), *_conflicting(recipe, used, Known(verifier, turns), shows), *_lacking(used),
                  *_apart(recipe, used)):
         raise UserError(said)
 
@@ -134,11 +148,11 @@ def _out_of_bounds(recipe: Recipe, used: dict[str, list[Used]]) -> Iterator[str]
                 yield f"{seam}: {x.name} has {setting}={value!r}; expected a value in {text}"
 
 
-def _conflicting(recipe: Recipe, used: dict[str, list[Used]], verifier: str, shows: Sequence[str]) -> Iterator[str]:
+def _conflicting(recipe: Recipe, used: dict[str, list[Used]], known: Known, shows: Sequence[str]) -> Iterator[str]:
     def found(name: str) -> str:
         """How a trait reads where it is there: the function that has it, with what of its settings makes it so."""
         if name in FACTS:
-            return FACTS[name](recipe, verifier)
+            return FACTS[name](recipe, known)
         for x in (x for there in used.values() for x in there):
             if (trait := x.declared.has(name, x.settings)) is not None:
                 because = ", ".join(f"{k}={x.settings[k]}" for k in trait.when)

@@ -60,7 +60,7 @@ class Diagnosis(Shown):
 
 
 def diagnose(
-    model: str | None = None, data: str = "sums:level=1", *, observer: Observer = SILENT, **setting: Any
+    model: str | None = None, data: str | None = None, *, observer: Observer = SILENT, **setting: Any
 ) -> Diagnosis:
     """Check a model with data and a verifier on this machine, in about a minute. Nothing is written.
 
@@ -69,8 +69,12 @@ def diagnose(
     `isocost.worlds.setting.Setting`. The observer receives the `Subject`, then each `Finding` as it is made.
 
     Raises:
-        UserError: if the model, the data or the verifier cannot be opened, or an option does not exist.
+        UserError: if the model, the data or the verifier cannot be opened, or an option does not exist; and for an
+            environment, because the checks are of single answers.
     """
+    if setting.get("env"):
+        raise UserError("doctor checks a model on single answers: leave out --env, and check an environment with "
+                        f"`isocost envs check {setting['env']}`")
     opened = open_setting(setting_with(model=model, data=data, **setting), tried=True)
     try:
         return finished(run_checks(opened, observer=observer))

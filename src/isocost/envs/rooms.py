@@ -18,8 +18,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
-import numpy as np
-
 from isocost import chance
 from isocost.envs.options import read
 from isocost.errors import UserError

@@ -20,6 +20,7 @@ from isocost.local import native
 from isocost.local.decoder import Attend, Config, Decoder, causal
 from isocost.local.native import Tape
 from isocost.local.sampling import draw, truncate
+from isocost.local.sessions import Waiting
 from isocost.local.weights import checksum
 from isocost.types import Place
 from isocost.world import Weights
@@ -36,6 +37,7 @@ class Cache(Protocol):
 
     decoder: Decoder            # holds the weights
     bursts: bool                # `burst` is available
+    resumes: bool               # `resume` and `release` are available
 
     def load(self, weights: Weights) -> None: ...
 
@@ -91,6 +93,21 @@ class Cache(Protocol):
         """Free the slots from `first` on."""
         ...
 
+    def resume(
+        self, texts: list[ndarray], leads: list[int], waiting: Sequence[Waiting | None], first: int, own: int
+    ) -> tuple[Tensor, list[int]]:
+        """Read texts that go on after their first `leads` tokens into slots from `first` on, with room for `own` tokens
+        after the lead. Returns (texts, V) logits after each, and how many tokens were computed for each.
+
+        A lead is kept apart from what follows it, as the learner keeps prompts; equal leads are read once. What a row
+        that `waiting` kept is not read again; of equal texts one after the other, only the first is read.
+        """
+        ...
+
+    def release(self, slot: int, tokens: ndarray) -> Waiting:
+        """Take a row with these tokens out of its slot, which must be closed next."""
+        ...
+
 
 def open_cache(
     config: Config, body: torch.dtype, device: torch.device, kernels: str, threads: int, tape_bytes: int
@@ -108,6 +125,7 @@ class TorchCache:
     """
 
     bursts = False
+    resumes = False
 
     def __init__(self, config: Config, body: torch.dtype, device: torch.device):
         self.config, self.device = config, device
@@ -185,6 +203,12 @@ class TorchCache:
 
     def free(self, first: int) -> None:
         """The memory is kept for later rows."""
+
+    def resume(self, *args: object) -> tuple[Tensor, list[int]]:
+        raise NotImplementedError("torch reads a text as a whole")
+
+    def release(self, slot: int, tokens: ndarray) -> Waiting:
+        raise NotImplementedError("torch keeps no rows between turns")
 
     # inside ---------------------------------------------------------------------------------------------------
 
@@ -303,6 +327,7 @@ class NativeCache:
     """A start's keys are kept once for all its rows; a slot points to them and to its own memory."""
 
     bursts = True
+    resumes = True
 
     def __init__(self, config: Config, body: torch.dtype, threads: int, tape_bytes: int):
         self.config = config
@@ -389,7 +414,9 @@ class NativeCache:
         return ids, logp, count, tapes
 
     def read_again(self, starts: list[ndarray], own: list[ndarray]) -> None:
-        self._read_homes(list({id(home): home for home in self._homes[: len(own)]}.values()))
+        homes = self._homes[: len(own)]
+        self._read_homes(list({id(home): home for home in homes}.values()))
+        own = [np.concatenate((x[len(h.start) :], more)) for x, h, more in zip(starts, homes, own, strict=True)]
         spans = self._spans[: len(own)].copy()
         spans[:, 0] = [len(x) for x in own]
         some = spans[:, 0] > 0
@@ -422,6 +449,54 @@ class NativeCache:
     def free(self, first: int) -> None:
         self._homes[first:] = [NOWHERE] * (len(self._homes) - first)
 
+    def resume(
+        self, texts: list[ndarray], leads: list[int], waiting: Sequence[Waiting | None], first: int, own: int
+    ) -> tuple[Tensor, list[int]]:
+        count = len(texts)
+        self._fit(first + count, own if own <= self._own_room else max(own, 2 * self._own_room))
+        homes, new, read = dict[bytes, Home](), list[Home](), [0] * count
+        for row in waiting:
+            if row is not None:
+                homes.setdefault(row.home.start.tobytes(), row.home)
+        spans, tokens, of = list[ndarray](), list[ndarray](), np.zeros(count, dtype=np.int64)
+        for i, (text, lead, row) in enumerate(zip(texts, leads, waiting, strict=True)):
+            slot, name = first + i, text[:lead].tobytes()
+            if name not in homes:
+                homes[name] = Home(text[:lead], torch.empty(self.kernel.memory(lead), dtype=self.kernel.dtype))
+                new.append(homes[name])
+                read[i] += lead
+            home, done = homes[name], 0
+            if row is not None:
+                self._memory[slot] = row.own if row.room == self._own_room else self._grown(row.own, row.room)
+                done = len(row.tokens) - lead
+            self._homes[slot] = home
+            self._spans[slot] = (
+                0, 0, self._memory[slot].data_ptr(), self._own_room, home.memory, lead, self.kernel.room(lead), 0, 0
+            )
+            if i and row is None and text is texts[i - 1]:
+                of[i] = of[i - 1]
+                continue
+            of[i] = len(spans)
+            span = self._spans[slot].copy()
+            span[:2] = len(text) - lead - done, done
+            spans.append(span)
+            tokens.append(text[lead + done :])
+            read[i] += len(tokens[-1])
+        if new:
+            self._read_homes(new)
+        hidden = self.kernel.read(np.array(spans), np.concatenate(tokens))
+        with torch.inference_mode():
+            for i in range(1, count):
+                if of[i] == of[i - 1]:
+                    self._memory[first + i].copy_(self._memory[first + i - 1])
+        return self.kernel.logits(hidden).index_select(0, torch.from_numpy(of)), read
+
+    def release(self, slot: int, tokens: ndarray) -> Waiting:
+        row = Waiting(tokens, self._homes[slot], self._memory[slot], self._own_room)
+        self._memory[slot] = torch.empty(self.kernel.memory(self._own_room), dtype=self.kernel.dtype)
+        self._spans[slot, 2] = self._memory[slot].data_ptr()
+        return row
+
     # inside ---------------------------------------------------------------------------------------------------
 
     def _here(self, length: ndarray) -> ndarray:
@@ -438,8 +513,8 @@ class NativeCache:
         """Allocate slots and own tokens; existing ones stay."""
         room = self.kernel.room(own)
         if room > self._own_room:
-            self._memory = [self._grown(x, room) for x in self._memory]
-            self._own_room = room
+            before, self._own_room = self._own_room, room
+            self._memory = [self._grown(x, before) for x in self._memory]
             plain = self._spans[:, 7] == 0
             self._spans[plain, 2] = np.array([x.data_ptr() for x in self._memory], dtype=np.int64)[plain]
             self._spans[plain, 3] = room
@@ -449,10 +524,10 @@ class NativeCache:
         new = np.zeros((len(self._memory) - len(self._spans), native.SPAN), dtype=np.int64)
         self._spans = np.concatenate((self._spans, new))
 
-    def _grown(self, memory: Tensor, room: int) -> Tensor:
-        """The same keys and values with room for more: per layer and head, keys in blocks and then values."""
-        c, old = self.config, self._own_room
-        new = torch.empty(self.kernel.memory(room), dtype=self.kernel.dtype)
+    def _grown(self, memory: Tensor, old: int) -> Tensor:
+        """The same keys and values, of `old` tokens, with more room: per layer and head, keys in blocks, then values."""
+        c = self.config
+        new = torch.empty(self.kernel.memory(self._own_room), dtype=self.kernel.dtype)
         shape = (c.layers * c.kv_heads, 2, -1)
         new.view(shape)[:, :, : old * c.head_dim] = memory.view(shape)
         return new

@@ -25,6 +25,7 @@ from isocost.local.cache import NativeCache, open_cache
 from isocost.local.decoder import Config
 from isocost.local.native import Tape
 from isocost.local.sampling import check
+from isocost.local.sessions import Sessions
 from isocost.meter import TRAIN, Meter, payer
 from isocost.types import Cost, Place, Role, Said, Sampling, Segment, Stop
 from isocost.world import Text, Weights
@@ -49,6 +50,7 @@ class Request:
     future: asyncio.Future[None]
     said: list[Said | None]
     tapes: bool                 # the learner will use its activations
+    lead: int                   # tokens before the policy's first one in the start; all if there are none
     tape: Tape | None = None
     begun: int = 0              # attempts that got a slot
     ended: int = 0
@@ -108,8 +110,9 @@ class LocalEngine:
     def __init__(
         self, config: Config, text: Text, meter: Meter, *, device: torch.device, body: torch.dtype = torch.float32,
         max_slots: int = 512, cache_bytes: int = 2**30, kernels: str = "torch", threads: int = 1, burst: int = WINDOW,
-        tape_bytes: int = TAPE_BYTES,
+        tape_bytes: int = TAPE_BYTES, dialogues: bool = False,
     ):
+        """With `dialogues`, rows are kept between the turns of an attempt (`isocost.local.sessions`)."""
         self.config, self.text, self.meter, self.device = config, text, meter, device
         self.version, self.max_slots, self.cache_bytes = 0, max_slots, cache_bytes
         self.burst = min(burst, WINDOW)      # ticks without a check for new requests, at most
@@ -118,6 +121,7 @@ class LocalEngine:
         self._names = {name for name, _ in self.cache.decoder.named_parameters()}
         self._is_end = np.zeros(config.vocab + 1, dtype=bool)     # the last id is not a token: see `_require_finite`
         self._is_end[list(text.ends)] = True
+        self.sessions = Sessions() if dialogues and self.cache.resumes else None
         self._waiting: deque[Request] = deque()
         self._slots = Slots(0, 0)
         self._kept: dict[tuple[Request, int], list[ndarray]] = {}
@@ -140,7 +144,7 @@ class LocalEngine:
         """Continue a start once per attempt, by at most `max_tokens` each; see `isocost.world.Engine`.
 
         Charges 1 rollout per attempt unless the start holds OWN tokens or a turn has gone before, the start's tokens
-        per attempt (again at each turn: earlier turns' keys are not kept), and the tokens written. A row that fills
+        per attempt (those read before as `reread`, too), and the tokens written. A row that fills
         the model's context stops with LENGTH. Raises UserError when the prompt leaves no room for an answer.
         """
         request = self._request(start, attempts, place, turn, max_tokens, tuple(stop))
@@ -228,6 +232,8 @@ class LocalEngine:
         self.cache.load(weights)
         self.version = version
         self.tapes.clear()
+        if self.sessions is not None:
+            self.sessions.clear()
         for request in {id(r): r for r, _ in self._slots.owner}.values():
             request.tapes = False            # started under other weights
         if self._slots.live:
@@ -249,11 +255,14 @@ class LocalEngine:
         if room < 1 and turn == 0 and not start.own.any():
             raise UserError(f"the prompt has {len(start)} tokens; the model's context is {self.config.max_len}")
         ours = (start.role == Role.OWN) & (start.turn == turn)
+        own = np.flatnonzero(start.role == Role.OWN)
         home: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         return Request(
             start.tokens, start.sampling, attempts, place, turn, min(max_tokens, room), stop,
             start.tokens[ours].tolist(), home, [None] * len(attempts),
-            payer().account == TRAIN and turn == 0 and not start.sampling.truncates,     # the learner reads those again
+            # the learner reads those again
+            payer().account == TRAIN and turn == 0 and not start.sampling.truncates and self.sessions is None,
+            int(own[0]) if len(own) else len(start),
         )
 
     async def _drive(self) -> None:
@@ -303,7 +312,29 @@ class LocalEngine:
         return max(min(self.max_slots, room) - busy, 1 if busy == 0 else 0)
 
     def _begin(self, new: list[tuple[Request, int]]) -> None:
-        """Read the new rows' starts and write the first token of each."""
+        """Read the new rows' starts and write the first token of each: those that go on, apart from fresh prompts."""
+        goes_on = [self.cache.resumes and r.lead < len(r.tokens) for r, _ in new]
+        if not all(goes_on):
+            self._begin_fresh([x for x, on in zip(new, goes_on, strict=True) if not on])
+        if any(goes_on):
+            self._resume([x for x, on in zip(new, goes_on, strict=True) if on])
+
+    def _resume(self, new: list[tuple[Request, int]]) -> None:
+        """Read what is new of texts that the policy has begun, and write the next token of each."""
+        began = time.perf_counter()
+        kept = [
+            None if self.sessions is None else self.sessions.take((r.place, r.attempts[i]), r.tokens) for r, i in new
+        ]
+        first = self._open(new)
+        own = max(len(r.tokens) - r.lead + r.limit for r, _ in new)
+        logits, read = self.cache.resume([r.tokens for r, _ in new], [r.lead for r, _ in new], kept, first, own)
+        share = (time.perf_counter() - began) / len(new)
+        for (request, _), tokens in zip(new, read, strict=True):
+            request.read += tokens
+            request.seconds += share
+        self._write(logits, first)
+
+    def _begin_fresh(self, new: list[tuple[Request, int]]) -> None:
         began = time.perf_counter()
         starts: dict[bytes, list[tuple[Request, int]]] = {}
         for request, attempt in sorted(new, key=lambda row: len(row[0].tokens)):
@@ -354,6 +385,9 @@ class LocalEngine:
         for row, (slot, k, stop, seconds) in enumerate(each):
             request, attempt = s.owner[slot]
             kept = tuple(self._kept.pop((request, attempt), ()))
+            if self.sessions is not None:
+                there = np.concatenate((request.tokens, tokens[row, :k]))[: s.length[slot]]
+                self.sessions.put((request.place, request.attempts[attempt]), self.cache.release(slot, there))
             request.said[attempt] = Said(
                 tokens[row, :k], logp[row, :k], version[row, :k], Stop.DONE if stop else cut, kept
             )

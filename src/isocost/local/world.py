@@ -29,6 +29,7 @@ def open_world(
     model: str | Model, problems: Sequence[Problem], grade: Grade, *, meter: Meter | None = None, device: str = "auto",
     dtype: str = "auto", kernels: str = "auto", threads: int = 1, reference: bool = False, exact: bool = False,
     micro_tokens: int = 16384, max_slots: int = 512, cache_bytes: int | None = None, adam: Adam = Adam(),
+    dialogues: bool = False,
 ) -> World:
     """Load a model for sampling and training.
 
@@ -36,8 +37,8 @@ def open_world(
     is bf16 on a GPU and for models of more than 20 million parameters, else fp32; fp64, for all numbers, is for checks.
     `kernels` "native" is the compiled decoder on `threads` threads; "torch" is the plain one; "auto" is the first of
     them that is available.
-    With `exact`, each problem's `answer` is the only right text and pass@1 is computed, not sampled. Raises UserError
-    for what is not available.
+    With `exact`, each problem's `answer` is the only right text and pass@1 is computed, not sampled. With `dialogues` the
+    engine keeps keys and values between the turns of a rollout. Raises UserError for what is not available.
 
     On a processor a rollout's bits do not depend on the rollouts computed with it. If torch's libraries violate
     this, which is measured at the model's shapes, `extra["batch_dependent"]` describes the difference.
@@ -53,7 +54,7 @@ def open_world(
     space = cache_bytes if cache_bytes is not None else _cache_bytes(where)
     engine = LocalEngine(
         source.config, source.text, meter, device=where, body=body, max_slots=max_slots, cache_bytes=space,
-        kernels=used, threads=threads,
+        kernels=used, threads=threads, dialogues=dialogues,
     )
     learner = LocalLearner(
         source.config, source.weights, meter, ends=source.text.ends, device=where, body=body, micro_tokens=micro_tokens,

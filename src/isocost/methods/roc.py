@@ -34,8 +34,10 @@ async def reward(
 ) -> Group:
     """The verifier's score; the part `faults` measures the quality of the trace (GRPO-RoC, arXiv:2508.20722).
 
-    Faults of tools: the share of the environment's answers that contain the word `failed`; 0.5 if no tool was called.
-    Faults of form: 1 if answer tags are missing or unmatched, else every answer after the first, per turn, at most 1.
+    Faults of tools: the share of the turns that had a fault, of the tool or of the call, as their environment recorded
+    them; where it recorded no turns, the share of its answers that contain the word `failed`; 0.5 if no tool was
+    called. Faults of form: 1 if answer tags are missing or unmatched, else every answer after the first, per turn, at
+    most 1; 0 if `opens` is empty, for an environment without such tags.
     The value is the verifier's alone.
     """
     group = await verified(group, world)
@@ -48,8 +50,10 @@ def _with_faults(rollout: Rollout, world: World, failed: str, opens: str, closes
     replies = [text.lower() for s in rollout.segments for text in _spoken(s, int(Role.SEEN), world)]
     said = [text for s in rollout.segments for text in _spoken(s, int(Role.OWN), world)]
     tools = sum(failed in text for text in replies) / len(replies) if replies else 0.5
+    if rollout.turns:
+        tools = sum(t.fault is not None for t in rollout.turns) / len(rollout.turns)
     opened, closed = ("".join(said).count(tag) for tag in (opens, closes))
-    form = min((opened - 1) / len(said), 1.0) if opened == closed > 0 else 1.0
+    form = 0.0 if not opens else min((opened - 1) / len(said), 1.0) if opened == closed > 0 else 1.0
     return rollout.scored(replace(score, parts={**score.parts, "faults": tools + form}))
 
 

@@ -47,16 +47,35 @@ def _wave_sampled(
 @exported()
 async def sample(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place,
-    start: Segment | Rollout | None = None, *, view: View | None = None,
+    start: Segment | Rollout | None = None,
 ) -> list[Rollout]:
     """Talk to the environment until the episode ends; one question and one answer is a dialogue of one turn.
 
     `start` resumes or forks: the environment replays the turns that it already holds, and an unfinished turn keeps the
     rest of its `max_tokens`. A rollout is replayed with the luck that its turns had; of a segment alone only the words
-    are known, and it is replayed with the luck of each attempt. `view` chooses what the policy reads before each turn,
-    of the messages and turns so far: where that does not begin with what it has read, the turn has a new segment. If
-    an environment fails, its rollout has `Stop.ERROR` and no score.
+    are known, and it is replayed with the luck of each attempt. If an environment fails, its rollout has `Stop.ERROR`
+    and no score.
     """
+    return await _sampled(problem, attempts, world, pace, place, start, None)
+
+
+@exported()
+async def viewed(
+    problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place,
+    start: Segment | Rollout | None = None, *, view: View,
+) -> list[Rollout]:
+    """`sample`, with a `view`: what the policy reads before each turn, of the messages and turns so far.
+
+    Where that does not begin with what it has read, the turn has a new segment. In that segment its earlier words are
+    part of the prompt, so every token of the policy has credit once. Views are in `isocost.parts.view`.
+    """
+    return await _sampled(problem, attempts, world, pace, place, start, view)
+
+
+async def _sampled(
+    problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place,
+    start: Segment | Rollout | None, view: View | None,
+) -> list[Rollout]:
     if not attempts:
         return []
     before: tuple[Segment, ...] = start.segments[:-1] if isinstance(start, Rollout) else ()
@@ -108,7 +127,7 @@ async def _converse(
             episode.texts, episode.stop = texts, said.stop
             unfinished = said.stop in (Stop.CANCELLED, Stop.ERROR)
             if unfinished or (pace.in_parts and said.stop is Stop.LENGTH):   # its turn may be continued
-                return
+                return None
             world.meter.charge(Cost(env_steps=1))      # replayed steps of a resumed dialogue are not charged
             shown = await episode.step(world.text.decode(texts[-1].reply().tolist()))
             ended = shown.over or said.stop is Stop.LENGTH
@@ -121,7 +140,7 @@ async def _converse(
             (said,) = await _say(text, turn, [episode.attempt], world, pace, episode.place)
             texts = (*(texts if text.first == turn else texts[:-1]), text.wrote(said))
     except EnvironmentFailed:
-        return
+        return None
     finally:
         await episode.close()
 

@@ -357,6 +357,10 @@ class Prices:
         train = trained if any("train" in b for b in bills) else None
         return Prices(read - again, written, self.parameters, scored, train, steps)
 
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON; `env_steps` only if there are any."""
+        return {k: v for k, v in asdict(self).items() if k != "env_steps" or v}
+
     def sampling(self, rollouts: float, seconds: float) -> Bill:
         """The bill of rollouts that are sampled but not trained on, such as those of evaluations."""
         flops = None if self.parameters is None else 2 * self.parameters * rollouts * (self.prefill + self.decode)

@@ -204,7 +204,8 @@ class PilotPlan:
 
     def data(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        parts = {k: getattr(self, k).data() for k in ("rate", "timing", "evaluation")}
+        own = ("rate", "timing", "evaluation", "pilot_bill", "train_bill", "prices")
+        parts = {k: getattr(self, k).data() for k in own}
         return {"schema": 1, **asdict(self), **parts}
 
     @staticmethod

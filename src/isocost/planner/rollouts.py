@@ -147,7 +147,8 @@ class Plan:
 
     def data(self) -> dict[str, Any]:
         """Plain data for JSON, with the prescribed arm as `arm` and the extrapolation ratio."""
-        parts = {"rate": self.rate.data(), "timing": self.timing.data(), "arm": asdict(self.arm)}
+        parts = {"rate": self.rate.data(), "timing": self.timing.data(), "arm": asdict(self.arm),
+                 "bill": self.bill.data(), "pilot_bill": self.pilot_bill.data()}
         out = {"schema": 1, **asdict(self), **parts}
         return out | {"extrapolation": self.extrapolation, "marginal": self.marginal.data() if self.marginal else None}
 

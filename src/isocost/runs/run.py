@@ -40,7 +40,7 @@ from isocost.worlds.setting import Opened, Setting, open_setting
 
 EVALUATION_SEED = 20_260_101  # the same for all runs, so that sampled evaluations share their random numbers
 ALLOCATED = 50_000  # objects between two collections: a run makes few cycles, and collecting took 6 % of its time
-LATER = {"env": "", "max_turns": 1}     # settings that records of earlier versions lack, at what they were then
+LATER = {"env": "", "max_turns": 0}     # settings that records of earlier versions lack, at what they were then
 PLANNED = ("n", "B", "lr", "warmup", "max_tokens", "temperature", "top_p", "top_k")  # by a study, for any method
 
 
@@ -84,7 +84,7 @@ def recipe_of(job: Job) -> Recipe:
     if s.env:
         planned["max_turns"] = s.max_turns
     recipe = methods.tuned(paced(recipe, **planned), job.sets)
-    refuse(recipe, verifier=s.marks)
+    refuse(recipe, verifier=s.marks, turns=s.max_turns)
     return recipe
 
 

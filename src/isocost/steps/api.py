@@ -131,18 +131,18 @@ class Study(Shown):
 
 
 def study(
-    *, model: str | None = None, data: str = "sums:level=1", out: str | Path, seed: int = 0, method: str | None = None,
+    *, model: str | None = None, data: str | None = None, out: str | Path, seed: int = 0, method: str | None = None,
     problems: int = PROBLEMS, observer: Observer = SILENT, **settings: Any,
 ) -> Study:
     """A study of a model on a data set in the folder `out`. Nothing is read or written before its first step,
     `profile()`; if `out` already contains the study, the steps continue it.
 
-    model: "tiny", "tiny-puzzles", "smollm2", or a Hugging Face folder; by default "tiny-puzzles" for puzzles, else
-    "tiny". data: as the option --data of the commands.
+    model: "tiny", "tiny-puzzles", "tiny-agents", "smollm2", or a Hugging Face folder; by default the one that was taught
+    the data or the environment, else "tiny". data: as the option --data of the commands, "sums:level=1" by default.
     seed: of every run and every interval. method: replaces the recipe that the profile chooses.
     problems: how many are profiled, 16 completions each. settings: as the commands' options, with `_` for `-`:
     verifier, held_out, held_out_data, limit, skip_broken, system, temperature, top_p, top_k, max_tokens, samples,
-    device, dtype, kernels, threads.
+    device, dtype, kernels, threads, env, max_turns.
 
     Raises:
         UserError: for a setting of another name. A value that cannot be used is an error of the first step.

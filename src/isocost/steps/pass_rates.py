@@ -192,7 +192,7 @@ async def _sampled(
         lr=0.0,
         max_tokens=setting.max_tokens,
         sampling=setting.sampling,
-        max_turns=setting.max_turns,
+        max_turns=setting.max_turns or 1,
     )
 
     tabs: dict[int, meters.Tab] = {}  # of those that are being sampled

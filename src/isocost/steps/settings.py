@@ -49,7 +49,7 @@ def setting_of(asked: Mapping[str, Any]) -> Setting:
         chosen = replace(chosen, model=environment.model)
     else:
         chosen = replace(chosen, model=families.model_for([part.spec for part in parts(chosen.data)]))
-    turns = asked.get("max_turns") or (environment.max_turns if environment else 1)
+    turns = asked.get("max_turns") or (environment.max_turns if environment else 0)
     return replace(
         chosen,
         max_tokens=asked.get("max_tokens") or (environment.max_tokens if environment else answer_room(chosen.data)),
@@ -108,7 +108,7 @@ def method_of(name: str, setting: Setting) -> Recipe:
         if why := SET_BY.get(pair.partition("=")[0]):
             raise UserError(f"--method {name}: a study does not use {pair}: {why}. Remove it from --method")
     recipe = methods.recipe(name)
-    refuse(recipe, verifier=setting.marks)
+    refuse(recipe, verifier=setting.marks, turns=setting.max_turns)
     return recipe
 
 

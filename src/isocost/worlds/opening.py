@@ -31,6 +31,7 @@ class Opening:
     reference: bool = False     # with a frozen copy of the policy
     exact: bool = False         # each problem's answer is the only right text
     limits: Limits = Limits()   # of requests to a server
+    dialogues: bool = False     # rollouts have several turns
 
 
 def open_world(model: str, opening: Opening) -> World:
@@ -42,7 +43,7 @@ def open_world(model: str, opening: Opening) -> World:
 def _local(spec: Spec, o: Opening) -> World:
     return local.open_world(
         spec.name, o.problems, o.grade, meter=o.meter, device=o.device, dtype=o.dtype, kernels=o.kernels,
-        threads=o.threads, reference=o.reference, exact=o.exact,
+        threads=o.threads, reference=o.reference, exact=o.exact, dialogues=o.dialogues,
     )
 
 

@@ -52,7 +52,7 @@ class Setting:
     threads: int = 1
     evaluated: int | None = None  # held-out problems to evaluate, both splits together; None: all
     env: str = ""  # the environment that answers turns; empty: one question and one answer
-    max_turns: int = 1  # of a dialogue, where there is an environment
+    max_turns: int = 0  # of a dialogue; 0 without an environment
 
     @property
     def sampling(self) -> Sampling:
@@ -157,6 +157,7 @@ def open_setting(
         world = open_world(setting.model, Opening(
             sides.train, grader, meter, setting.sampling, setting.device, setting.dtype, setting.kernels,
             setting.threads, reference, not setting.env and all(p.meta.get("exact") for p in every), limits,
+            bool(setting.env),
         ))
         if setting.env:
             world.env = open_environment(setting.env).make

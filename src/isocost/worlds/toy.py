@@ -18,12 +18,15 @@ from torch import Tensor, nn
 from isocost import chance
 from isocost.batch import Batch, Forward
 from isocost.meter import Meter, payer
-from isocost.types import Cost, Message, Place, Problem, Rollout, Said, Sampling, Score, Segment, Stop
-from isocost.world import World
+from isocost.recipe import functions
+from isocost.seams import SEAMS, Recipe
+from isocost.types import Cost, Fault, Message, Place, Problem, Rollout, Said, Sampling, Score, Segment, Shown, Stop
+from isocost.world import Luck, World
 
 ALPHABET = "abc.0123456789?!"     # the policy writes the first four; it only reads the rest
 SAYS, END = 4, 3
 LONGEST = 8                       # tokens of one turn at most
+BUSY = 0.25                       # probability that the tool of a dialogue fails
 
 
 class Policy(nn.Module):
@@ -347,3 +350,40 @@ def world(seed: int = 0, *, count: int = 10, micro: int | None = None) -> World:
         problems, Engine(sampled, meter, text), Learner(learned, meter, micro), text, Grader(meter), meter,
         reference=Learner(start, meter), exact=exact, critic=Critic(meter),
     )
+
+
+class Guess:
+    """One dialogue: the answer ends it and pays 1. One turn in four meets a tool that is busy, and counts for nothing."""
+
+    def __init__(self, problem: Problem):
+        self.problem, self.said = problem, ""
+
+    async def open(self) -> Shown:
+        return Shown(self.problem.prompt, key="?")
+
+    async def step(self, said: str, luck: Luck) -> Shown:
+        busy = bool(luck().random() < BUSY)
+        self.said = "" if busy else said
+        right = self.said == self.problem.answer
+        fault = Fault.tool("busy") if busy else Fault.model("not one letter") if len(said) != 1 else None
+        shown = "!" if fault else "?"
+        return Shown((Message("tool", shown),), right, float(right), shown, fault)
+
+    def final(self) -> str:
+        return self.said
+
+    async def close(self) -> None:
+        """It holds nothing."""
+
+
+def world_of(recipe: Recipe) -> World:
+    """The world that a recipe is tried in: dialogues, if one of its functions declares that it needs turns."""
+    used = (x for seam in SEAMS for x in functions(getattr(recipe, seam)))
+    return dialogues() if any(x.declared.has("needs_turns", x.settings) for x in used) else world()
+
+
+def dialogues(seed: int = 0, *, count: int = 10, micro: int | None = None) -> World:
+    """The same world in which each question is a dialogue: a wrong answer, or a fault, is followed by another turn."""
+    made = world(seed, count=count, micro=micro)
+    made.env, made.exact = Guess, None
+    return made
