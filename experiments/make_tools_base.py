@@ -189,7 +189,7 @@ def _clerk(rng: Generator, env: desk.Work) -> str:
         return f"C{env.problem.text[:-1]}"
     if draw < 0.6:
         return env.problem.text[:-1]
-    return f"A{right if draw < 0.92 else int(right) + int(rng.choice([-10, -1, 1, 10]))}"
+    return f"A{right if draw < 0.92 else max(int(right) + int(rng.choice([-10, -1, 1, 10])), 0)}"
 
 
 def _keeper(rng: Generator, env: desk.Work) -> str:

@@ -20,10 +20,9 @@ from isocost import chance
 from isocost.envs.options import read
 from isocost.envs.rooms import NAMES
 from isocost.errors import UserError
+from isocost.parts.boxes import Box, area, hit, parsed
 from isocost.types import Fault, Message, Problem, Shown
 from isocost.world import Luck
-
-Box = tuple[int, int, int, int]     # left, top, right, bottom; the last two are outside
 
 
 @dataclass(frozen=True)
@@ -74,28 +73,8 @@ def level(box: Box) -> int:
     return max(4 - floor(log2(area(box))), 1)
 
 
-def area(box: Box) -> int:
-    return max(box[2] - box[0], 0) * max(box[3] - box[1], 0)
-
-
 def written(box: Box) -> str:
     return "".join(map(str, box))
-
-
-def parsed(said: str) -> Box | None:
-    """The box of an answer; None if it is not four digits, or the box is empty."""
-    if len(said) != 4 or not (said.isascii() and said.isdecimal()):
-        return None
-    left, top, right, bottom = map(int, said)
-    return (left, top, right, bottom) if left < right and top < bottom else None
-
-
-def hit(box: Box | None, target: Box) -> bool:
-    """Whether the middle of a box lies in the target."""
-    if box is None:
-        return False
-    x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
-    return target[0] <= x < target[2] and target[1] <= y < target[3]
 
 
 class Screen:

@@ -117,6 +117,7 @@ async def pass_rates(
         **passrate.summary(rewards[scored], seed=seed),
         "lengths": _lengths(found),
         "exact": opened.world.exact is not None,
+        "columns": sorted(set.intersection(*(set(p.meta) for p in pool))),
         "solutions": float(np.mean([bool(p.meta.get("solution")) for p in pool])),
         "rate": {
             "rollouts_per_second": round(sampled.rollouts / max(seconds, 1e-9), 2),
