@@ -245,7 +245,7 @@ class Feed:
         with meter.tab() as tab:
             self.started.append((group, tab))
             rollouts = await self.recipe.schedule(group.problem, range(first, first + count), play, self.ledger)
-        started = sum(a.origin in ("policy", "resumed") for a in rollouts)     # now or in an earlier wave
+        started = sum(a.origin in ("policy", "resumed", "expert") for a in rollouts)     # now or in an earlier wave
         whole = sorted((*group.rollouts, *rollouts), key=lambda a: a.attempt)
         return Played(group.of(whole), one.cancelled + tab.cost.rollouts - started)
 

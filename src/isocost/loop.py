@@ -6,12 +6,14 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
+import torch
+
 from isocost.batch import Batch
 from isocost.feed import Feed
 from isocost.ledger import Ledger
 from isocost.pack import pack
 from isocost.seams import Recipe
-from isocost.types import Fate, Group
+from isocost.types import Fate, Group, Role
 from isocost.world import World
 
 
@@ -58,8 +60,12 @@ async def train(
 
 
 def fates_of(batch: Batch) -> list[list[Fate]]:
-    """Per group, whether each rollout had an advantage in the update."""
+    """Per group, whether each rollout had an advantage in the update, or was an expert's and imitated."""
     assert batch.advantage is not None
     signal = batch.reward.new_zeros(len(batch.reward)).index_add_(0, batch.rollout, batch.advantage.abs().sum(-1))
+    if any(r.origin == "expert" for g in batch.groups for r in g.noted):
+        theirs = (batch.role == int(Role.TEACHER)).sum(-1).to(signal)
+        shown = signal.new_tensor([r.origin == "expert" for g in batch.groups for r in g.rollouts])
+        signal += shown * torch.zeros_like(signal).index_add_(0, batch.rollout, theirs)
     fates = iter([Fate.TRAINED if s > 0 else Fate.DEAD for s in signal.tolist()])
     return [list(islice(fates, group.size)) for group in batch.groups]

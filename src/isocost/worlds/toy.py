@@ -372,6 +372,10 @@ class Guess:
     def final(self) -> str:
         return self.said
 
+    def expert(self) -> str:
+        """The answer."""
+        return str(self.problem.answer)
+
     async def close(self) -> None:
         """It holds nothing."""
 
