@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from isocost.methods import Card, fbc, gigpo
-from isocost.parts import view
+from isocost.parts import pace, view
 from isocost.parts.play import viewed
 from isocost.seams import Recipe
 
@@ -23,4 +23,4 @@ def recipe(**changes: Any) -> Recipe:
     # φ is whether the key that the environment gives a state has `mark`; the paper asks a vision model about the
     # picture, Δ seconds late, which is `delay` turns. The paper imitates people; here the policy's own right attempts.
     framed = partial(viewed, view=partial(view.keyframes, mark="=", most=4, delay=0))
-    return fbc.recipe(name="bpp", play=framed).but(**changes)
+    return fbc.recipe(name="bpp", play=framed, pace=partial(pace.warmed, max_turns=30)).but(**changes)

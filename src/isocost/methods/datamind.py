@@ -17,7 +17,7 @@ from isocost import chance
 from isocost.gather import together
 from isocost.methods import Card, dapo, gigpo
 from isocost.methods.mirothinker import malformed
-from isocost.parts import experts
+from isocost.parts import experts, pace
 from isocost.parts.loss import clipped
 from isocost.parts.play import sample
 from isocost.parts.reward import verified
@@ -87,5 +87,5 @@ def recipe(**changes: Any) -> Recipe:
     clip = partial(experts.imitated, inner=partial(clipped, low=0.2, high=0.28, dual=10.0))
     return dapo.recipe(
         name="datamind", play=play, reward=partial(reward, penalty=0.1), select=partial(select, part="right"),
-        loss=clip, improve=falling, refill=False,
+        loss=clip, improve=falling, refill=False, pace=partial(pace.warmed, max_turns=10),
     ).but(**changes)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from isocost import chance
 from isocost.gather import together
 from isocost.methods import Card, gigpo, gspo
+from isocost.parts import pace
 from isocost.parts.episode import past
 from isocost.seams import Attempts, Recipe
 from isocost.traits import bounds, trait
@@ -159,5 +160,5 @@ def recipe(**changes: Any) -> Recipe:
     # table of what the run itself has seen, for environments that name their states. It mixes in experts' trajectories;
     # here the real attempts are the policy's own. A quarter of real attempts and 12 turns are ours (the paper: about 5).
     return gspo.recipe(
-        name="dynaweb", schedule=partial(schedule, real=0.25, depth=12, room=64, least=32)
+        name="dynaweb", schedule=partial(schedule, real=0.25, depth=12, room=64, least=32), pace=partial(pace.warmed, max_turns=30)
     ).but(**changes)

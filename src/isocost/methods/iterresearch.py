@@ -16,7 +16,7 @@ from torch import Tensor
 from isocost.batch import Batch
 from isocost.methods import Card, gigpo, gspo
 from isocost.ops import EPS, Turns, in_states, spread_turns, turn_lengths, turns_of
-from isocost.parts import view
+from isocost.parts import pace, view
 from isocost.parts.play import viewed
 from isocost.seams import Recipe
 from isocost.traits import bounds, trait
@@ -56,5 +56,6 @@ def recipe(**changes: Any) -> Recipe:
     # many (fewer than 1 %): the learner here takes any number of rows.
     rebuilt = partial(viewed, view=view.workspace)
     return gspo.recipe(
-        name="iterresearch", play=rebuilt, advantage=partial(advantage, gamma=0.995), weight=weight
+        name="iterresearch", play=rebuilt, advantage=partial(advantage, gamma=0.995), weight=weight,
+        pace=partial(pace.warmed, max_turns=100)
     ).but(**changes)

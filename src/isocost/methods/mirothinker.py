@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from isocost.methods import Card, gigpo, grpo
-from isocost.parts import view
+from isocost.parts import pace, view
 from isocost.parts.play import viewed
 from isocost.parts.reward import verified
 from isocost.seams import Recipe
@@ -51,4 +51,6 @@ def recipe(**changes: Any) -> Recipe:
     # K = 5 is the report's; its penalty is not stated. Left out: SFT and DPO before RL, results cut to a length, the
     # queue of unfinished tasks (`april` has one), and filtering trajectories by hand-written rules.
     recent = partial(viewed, view=partial(view.last_results, keep=5))
-    return grpo.recipe(name="mirothinker", play=recent, reward=partial(reward, penalty=0.1)).but(**changes)
+    return grpo.recipe(
+        name="mirothinker", play=recent, reward=partial(reward, penalty=0.1), pace=partial(pace.warmed, max_turns=600)
+    ).but(**changes)

@@ -19,7 +19,7 @@ from isocost.batch import Batch
 from isocost.gather import together
 from isocost.methods import Card, fbc, gigpo, reinforce
 from isocost.ops import spread
-from isocost.parts import experts
+from isocost.parts import experts, pace
 from isocost.parts.play import sample
 from isocost.seams import Pace, Recipe
 from isocost.traits import bounds, trait
@@ -97,4 +97,5 @@ def recipe(**changes: Any) -> Recipe:
     return fbc.recipe(
         name="rac", play=partial(play, faults=2, visits=2, recovery=4, correction=2), select=partial(select, over=0.0),
         advantage=advantage, loss=partial(experts.imitated, inner=reinforce.loss), improve=experts.taught,
+        pace=partial(pace.warmed, max_turns=30),
     ).but(**changes)

@@ -17,6 +17,7 @@ import numpy as np
 
 from isocost import chance
 from isocost.methods import Card, fbc, gigpo
+from isocost.parts import pace
 from isocost.parts.reward import marked
 from isocost.seams import Attempts, Recipe
 from isocost.traits import bounds, trait
@@ -39,7 +40,7 @@ class Node:
     visits: int = 0
     total: float = 0.0
     branches: dict[str, Node] = field(default_factory=dict)
-    trunk: Rollout | None = None        # an attempt that passes it, from which another one can go on
+    trunk: Rollout | None = None        # an attempt that took a turn here, which another one can take anew
 
     @property
     def value(self) -> float:
@@ -60,11 +61,12 @@ def best(node: Node, c: float) -> str:
 def backed_up(root: Node, words: Sequence[str], reward: float, trunk: Rollout) -> None:
     """Count an attempt along its words: each node's value is a running mean."""
     node = root
-    for said in (None, *words):
-        if said is not None:
-            node = node.branches.setdefault(said, Node())
+    for depth in range(len(words) + 1):
+        if depth:
+            node = node.branches.setdefault(words[depth - 1], Node())
         node.visits, node.total = node.visits + 1, node.total + reward
-        node.trunk = node.trunk or trunk
+        if depth < len(words):          # by luck another attempt may have ended here
+            node.trunk = node.trunk or trunk
 
 
 def most_wrong(root: Node, words: Sequence[str]) -> int:
@@ -172,4 +174,6 @@ def recipe(**changes: Any) -> Recipe:
     # traversals with their backtracking is left out.
     grown = partial(schedule, c=1.25, memory=1.0, room=512)
     right = partial(fbc.select, over=0.0, shortest=0.5)
-    return fbc.recipe(name="rmcts", schedule=grown, select=right).but(**changes)
+    return fbc.recipe(
+        name="rmcts", schedule=grown, select=right, pace=partial(pace.warmed, max_turns=20)
+    ).but(**changes)

@@ -14,6 +14,7 @@ from typing import Any
 
 from isocost.methods import FAILS, HOLDS, Card, gigpo, grpo
 from isocost.methods.mirothinker import malformed
+from isocost.parts import pace
 from isocost.parts.reward import verified
 from isocost.seams import Recipe
 from isocost.traits import bounds, trait
@@ -64,5 +65,5 @@ def needs(profile: Mapping[str, Any]) -> tuple[str, str]:
 def recipe(**changes: Any) -> Recipe:
     # The verifier takes the place of the judge. Left out: the retriever and the pictures; the small world is `needle`.
     return grpo.recipe(
-        name="vragrl", reward=partial(reward, right=0.7, form=0.1, found=0.2)
+        name="vragrl", reward=partial(reward, right=0.7, form=0.1, found=0.2), pace=partial(pace.warmed, max_turns=10)
     ).but(**changes)

@@ -16,7 +16,7 @@ from torch import Tensor
 from isocost.batch import Batch
 from isocost.methods import Card, gigpo, grpo, isoeasy
 from isocost.ops import lengths, spread_turns, turn_lengths, turns_of
-from isocost.parts import enrich, view
+from isocost.parts import enrich, pace, view
 from isocost.parts.loss import clipped
 from isocost.parts.play import viewed
 from isocost.parts.weight import count
@@ -44,5 +44,6 @@ def recipe(**changes: Any) -> Recipe:
     leash = partial(isoeasy.to_reference, scale=1e-3, estimate="k3")
     both = partial(isoeasy.plus, terms=(partial(clipped, low=0.2, high=0.2), leash))
     return grpo.recipe(
-        name="webagentr1", play=short, weight=weight, loss=both, enrich=(enrich.reference,)
+        name="webagentr1", play=short, weight=weight, loss=both, enrich=(enrich.reference,),
+        pace=partial(pace.warmed, max_turns=30)
     ).but(**changes)

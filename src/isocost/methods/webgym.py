@@ -19,7 +19,7 @@ from isocost.batch import Batch
 from isocost.methods import Card, fbc, gigpo
 from isocost.ops import spread_turns, turns_of
 from isocost.pack import pack
-from isocost.parts import view
+from isocost.parts import pace, view
 from isocost.parts.improve import SHELF, policy
 from isocost.parts.play import viewed
 from isocost.seams import Improve, Recipe
@@ -76,4 +76,6 @@ def recipe(**changes: Any) -> Recipe:
     # (here the verifier), and tasks made from parts of harder ones.
     near = partial(viewed, view=partial(view.window, rounds=4))
     learn = partial(improve, fresh=0.5, waves=4, power=2.0, inner=partial(policy, epochs=2, ratios=False))
-    return fbc.recipe(name="webgym", play=near, advantage=advantage, improve=learn, max_age=1).but(**changes)
+    return fbc.recipe(
+        name="webgym", play=near, advantage=advantage, improve=learn, max_age=1, pace=partial(pace.warmed, max_turns=30)
+    ).but(**changes)

@@ -21,7 +21,7 @@ from isocost.batch import Batch, Forward
 from isocost.methods import Card, gigpo, kimi, ppo
 from isocost.ops import at_turns, spread_turns, to_go, turns_of
 from isocost.pack import pack
-from isocost.parts import weight
+from isocost.parts import pace, weight
 from isocost.parts.choose import first
 from isocost.parts.improve import SHELF, policy, remember
 from isocost.parts.loss import Out, credit
@@ -163,5 +163,5 @@ def recipe(**changes: Any) -> Recipe:
     return kimi.recipe(
         name="webrl", choose=partial(choose, each=8, low=0.05, high=0.75, share=0.75), enrich=(ppo.enrich,),
         advantage=partial(advantage, lam=0.5), loss=partial(loss, beta=0.5), weight=weight.token_mean,
-        improve=partial(improve, room=256, fresh=0.75, minibatches=4),
+        improve=partial(improve, room=256, fresh=0.75, minibatches=4), pace=partial(pace.warmed, max_turns=30),
     ).but(**changes)
