@@ -21,7 +21,7 @@ from isocost.parts import pace
 from isocost.parts.reward import marked
 from isocost.seams import Attempts, Recipe
 from isocost.traits import bounds, trait
-from isocost.types import Group, Problem, Rollout
+from isocost.types import Cost, Group, Problem, Rollout
 from isocost.world import World
 
 if TYPE_CHECKING:
@@ -119,6 +119,8 @@ async def schedule(
     root, made = Node(), list[Rollout]()
     for attempt in attempts:
         start = _down(root, c)
+        if start is not None:       # engines count only attempts that start a first turn
+            world.meter.charge(Cost(rollouts=1))
         (one,) = await play(problem, [attempt], start)
         (one,) = await marked([one], problem, place, world)
         made.append(one if start is None else one.but(parent=(start.attempt, len(start.segments[-1]))))
