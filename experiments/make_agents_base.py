@@ -1,8 +1,9 @@
 """Makes the base model of the agent worlds: `python experiments/make_agents_base.py --out DIR`, about two minutes.
 
-A small decoder, taught to walk by imitation of walkers that take a random door most of the time. Most lessons are in the
-house of the default specification, the others in houses drawn for one lesson, with slips, with and without names. So the
-base uses doors that exist and knows a little of one house, and reinforcement learning has something to improve.
+A small decoder, taught to walk by imitation of walkers that take a random door most of the time. Half of the lessons
+are in the house of the default specification, the others in houses drawn for one lesson, with slips, with and without
+names. So the base uses doors that exist and knows a little of one house, and reinforcement learning has something to
+improve.
 The same seed gives the same weights on the same machine and number of threads.
 """
 

@@ -324,7 +324,8 @@ def test_turns_of_a_batch_have_their_rewards_and_share_keys_within_a_group_only(
         [rolled(0, ["a", "b"], [0.0, 1.0], 1.0), rolled(1, ["a", "d", ""], [0.5, 0.0, 0.0], 0.75)],
         [rolled(0, ["a"], [0.0], 1.0), rolled(1, ["a", "", ""], [0.0, 0.0, 0.0], 0.0, segments=True)])
     turns = ops.turns_of(batch)
-    assert turns.rollout.tolist() == [0, 0, 1, 1, 1, 2, 3, 3, 3] and turns.number.tolist() == [0, 1, 0, 1, 2, 0, 0, 1, 2]
+    assert turns.rollout.tolist() == [0, 0, 1, 1, 1, 2, 3, 3, 3]
+    assert turns.number.tolist() == [0, 1, 0, 1, 2, 0, 0, 1, 2]
     assert turns.reward.tolist() == [0, 1, 0.5, 0, 0.25, 1, 0, 0, 0], "what no turn was given comes with the last"
     assert turns.row.tolist() == [0, 0, 1, 1, 1, 2, 3, 4, 5]
     a, b, a2, d, none, c, c2, e, f = turns.key.tolist()
@@ -430,7 +431,8 @@ def test_a_bad_move_stays_and_is_the_models_fault_and_a_slip_is_no_fault():
         assert env.room == problem.meta["start"] and shown.fault == Fault.model(what)
         assert shown.messages[0].content.startswith("!") and not shown.over
     free = [to for to, _ in which.house.moves(problem.meta["start"], False)]
-    went = [asyncio.run(said(rooms.NAMES[free[0]], lambda s=s: np.random.default_rng(s), 0.5))[0].room for s in range(400)]
+    lucks = [partial(np.random.default_rng, s) for s in range(400)]
+    went = [asyncio.run(said(rooms.NAMES[free[0]], luck, 0.5))[0].room for luck in lucks]
     share = 0.5 + 0.5 / len(free)
     assert abs(went.count(free[0]) / 400 - share) < 3 * (share * (1 - share) / 400) ** 0.5
 

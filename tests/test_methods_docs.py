@@ -13,8 +13,8 @@ from isocost.contract import catalogue as _catalogue
 from isocost.ledger import Ledger, Seen, Tally
 from isocost.seams import SEAMS
 from isocost.traits import TRAITS
-from isocost.types import Group, Problem, Rollout, Score
-from isocost.world import Env, World
+from isocost.types import Group, Problem, Rollout, Score, Shown, Turn
+from isocost.world import Environment, World
 
 DOCS = Path(__file__).parents[1] / "docs"
 TUTORIAL = (DOCS / "write_a_method.md").read_text(encoding="utf-8")
@@ -180,7 +180,8 @@ def test_overhead_is_read_off_the_meter():
 
 
 @pytest.mark.parametrize(
-    "noun", [Problem, Rollout, Score, Group, Batch, Ledger, Tally, Seen, World, Env], ids=lambda c: c.__name__)
+    "noun", [Problem, Rollout, Score, Group, Batch, Ledger, Tally, Seen, World, Environment, Shown, Turn],
+    ids=lambda c: c.__name__)
 def test_the_guide_lists_what_a_noun_offers(noun):
     """Every public name of the class, and no other."""
     (row,) = re.findall(rf"^\| `{noun.__name__}` \|(.*)\|$", TUTORIAL, re.MULTILINE)

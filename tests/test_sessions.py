@@ -1,4 +1,4 @@
-"""Dialogues in the real engine: keys are kept between turns, with equal results, and the learner agrees in every turn."""
+"""Dialogues in the real engine: keys are kept between turns, results are equal, the learner agrees in every turn."""
 
 import asyncio
 from functools import cache
@@ -150,5 +150,5 @@ def test_the_oldest_rows_are_dropped_when_memory_is_short_and_another_text_takes
     assert len(rows) == 3 and rows.bytes == 96
     assert rows.take((PLACE, 0), np.array([1, 2, 0, 5])) is None
     assert rows.take((PLACE, 3), np.array([1, 2, 3, 5])) is not None and len(rows) == 2
-    assert rows.take((PLACE, 4), np.array([1, 2, 9, 5])) is None and rows.bytes == 32, "what does not fit is dropped too"
+    assert rows.take((PLACE, 4), np.array([1, 2, 9, 5])) is None and rows.bytes == 32, "another text: dropped too"
     assert rows.take((PLACE, 2), np.array([1, 2, 2])) is None, "nothing new to read"

@@ -170,10 +170,15 @@ def in_states(x: Float[Tensor, "S"], state: Int[Tensor, "S"], *, std: bool = Fal
     return out.masked_fill((low == high)[whose], 0.0)
 
 
+def turn_ends(turns: Turns, batch: Batch) -> tuple[Int[Tensor, "S"], Int[Tensor, "S"]]:
+    """The positions of the first and of the last sampled token of each turn."""
+    here = (batch.mask[turns.row] & (batch.turn[turns.row] == turns.number[:, None])).int()
+    return here.argmax(-1), here.shape[-1] - 1 - here.flip(-1).argmax(-1)
+
+
 def at_turns(x: Float[Tensor, "N T"], turns: Turns, batch: Batch) -> Float[Tensor, "S"]:
     """What a field of tokens holds at the first sampled token of each turn."""
-    here = batch.mask[turns.row] & (batch.turn[turns.row] == turns.number[:, None])
-    return x[turns.row, here.int().argmax(-1)]
+    return x[turns.row, turn_ends(turns, batch)[0]]
 
 
 def gae_turns(

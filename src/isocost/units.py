@@ -56,7 +56,8 @@ TABLE: Mapping[str, Unit] = {
         Unit(DEVICE_SECONDS, "device-seconds", DEVICE_HOURS, _HOUR, _DEVICES),
         *(Unit(currency, currency, currency, 1, {currency: 1}) for currency in CURRENCIES),
         Unit(WALL, "wall-clock time", WALL, 1, {}),
-        Unit(ENV_STEPS, ENV_STEPS, "env-steps", 1, {"env-step": 1, "env-steps": 1}, ENV_STEPS, "env-steps", "env-steps"),
+        Unit(ENV_STEPS, ENV_STEPS, "env-steps", 1, dict.fromkeys(("env-step", "env-steps"), 1), ENV_STEPS, "env-steps",
+             "env-steps"),
     )
 }
 UNITS = (ROLLOUTS, SECONDS, TOKENS, FLOPS, ENV_STEPS)              # what plans count in and runs can be stopped by

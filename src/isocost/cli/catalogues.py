@@ -1,4 +1,4 @@
-"""The commands `laws` and `methods`: what isocost can fit and train."""
+"""The commands `laws`, `methods` and `envs`: what isocost can fit and train."""
 
 from __future__ import annotations
 
@@ -107,5 +107,42 @@ def methods_check(name: str, as_json: bool) -> int:
     from isocost.steps.listing import check_method
 
     found = check_method(name)
+    printed(found, observer(as_json), as_json)
+    return 2 if found.broken else 0
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def envs(context: click.Context) -> None:
+    """List the environments that ship, or check your own."""
+    if context.invoked_subcommand is None:
+        context.invoke(envs_list)
+
+
+@envs.command(name="list")
+@json_option
+@reported
+def envs_list(as_json: bool = False) -> None:
+    """List every environment: its options, its limits, its model."""
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.environments import list_environments
+
+    printed(list_environments(), observer(as_json), as_json)
+
+
+@envs.command(name="check")
+@click.argument("environment")
+@click.option("--data", help="problems for an environment that lists none, as for `isocost profile`")
+@json_option
+@reported
+def envs_check(environment: str, data: str | None, as_json: bool) -> int:
+    """Check what an environment promises: ENVIRONMENT is as in --env, a spec or my_env.py:Class.
+
+    Episodes are played without a model. Exits 2 if a promise is broken.
+    """
+    from isocost.cli.printer import observer, printed
+    from isocost.steps.environments import check_environment
+
+    found = check_environment(environment, data)
     printed(found, observer(as_json), as_json)
     return 2 if found.broken else 0

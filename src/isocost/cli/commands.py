@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from isocost.cli.catalogues import laws, methods
+from isocost.cli.catalogues import envs, laws, methods
 from isocost.cli.options import (
     ANY,
     FOLDER,
@@ -411,6 +411,8 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
 @click.option(
     "--model", help="instead of a run: 'tiny', 'tiny-puzzles', 'smollm2', a Hugging Face folder, or openai:URL#MODEL"
 )
+@click.option("--env", metavar="SPEC", help="with --model, as for `isocost profile`")
+@click.option("--max-turns", type=SOME, help="with --env  [default: the environment's own]")
 @click.option("--verifier", "--reward", help="with --model, as for `isocost profile`  [default: the problems' own]")
 @click.option("--limit", type=SOME, help="with --model: use only this many problems")
 @click.option("--skip-broken", is_flag=True, help="with --model: skip rows that cannot be used; they are listed")
@@ -423,7 +425,7 @@ def compare(arms: tuple[str, ...], as_json: bool, dry_run: bool, **asked: Any) -
 @json_option
 @reported
 def evaluate(run: Path | None, as_json: bool, samples: int, base: bool, **asked: Any) -> None:
-    """Measure a run's policy on held-out problems, or a model on --data, with an interval over problems."""
+    """Measure a run's policy on held-out problems, or a model on --data or in --env, with an interval over problems."""
     from isocost.cli.printer import observer, printed
     from isocost.steps.evaluate import evaluate, evaluate_model
     from isocost.steps.settings import setting_of
@@ -436,8 +438,9 @@ def evaluate(run: Path | None, as_json: bool, samples: int, base: bool, **asked:
             raise UserError(f"{unused[0]} is for a model: a run is measured with its own settings. Leave it out")
         printed(evaluate(run, samples=samples, base=base, data=asked["data"]), observer(as_json), as_json)
         return
-    if base or not asked["data"]:
-        raise UserError("--base is for a run" if base else "name the problems to measure the model on with --data")
+    if base or not (asked["data"] or asked["env"]):
+        raise UserError("--base is for a run" if base else "name the problems to measure the model on with --data, or "
+                        "an environment with --env")
     found = evaluate_model(setting_of(asked), samples=samples, price=price, limits=limits)
     printed(found, observer(as_json), as_json)
 
@@ -561,5 +564,6 @@ def diff(a: str, b: str, as_json: bool) -> None:
     printed(compare_recipes(a, b), text_listing.wide(as_json), as_json)
 
 
+main.add_command(envs)
 main.add_command(laws)
 main.add_command(methods)

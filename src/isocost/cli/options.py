@@ -75,7 +75,7 @@ def setting_options(f: Callable) -> Callable:
                 "my_env.py:Class  [default: one question and one answer]",
             ),
             click.option(
-                "--max-turns", type=SOME, help="with --env: turns of a dialogue  [default: the environment's own]"
+                "--max-turns", type=SOME, help="with --env: turns of a dialogue  [default: the environment's]"
             ),
             click.option(
                 "--data",
@@ -87,8 +87,8 @@ def setting_options(f: Callable) -> Callable:
             click.option(
                 "--verifier",
                 "--reward",
-                help="exact, final, words, numeric, math, reasoning-gym, reasoning-gym-partial, environment (rewards of "
-                "turns), or my_reward.py:function  [default: the problems' own]",
+                help="exact, final, words, numeric, math, reasoning-gym, reasoning-gym-partial, environment (rewards "
+                "of turns), or my_reward.py:function  [default: the problems' own]",
             ),
             click.option(
                 "--held-out",

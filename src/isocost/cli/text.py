@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from isocost.cli.text_dialogues import dialogues
 from isocost.display import Text
 from isocost.laws.curves import PASS
 from isocost.laws.law import NotIdentified
@@ -46,7 +47,7 @@ from isocost.terminal import echo
 from isocost.units import FLOPS, ROLLOUTS, SECONDS, WALL, words
 from isocost.words import counted, duration, word
 
-OTHERS = ("text_run", "text_listing", "text_compare", "text_doctor")     # each registers its texts when it is imported
+OTHERS = ("text_run", "text_listing", "text_compare", "text_doctor", "text_environments")     # each registers its texts when it is imported
 NAMED = 5      # methods named in a line of many
 SHOWN = 20      # evaluation points that are listed
 BARS = " ▁▂▃▄▅▆▇█"
@@ -137,6 +138,7 @@ def profile(p: Profile, console: Console) -> None:
     where = "from its server" if p.server else "here"
     speed = f"; {p.rate['rollouts_per_second']:.3g} rollouts/s {where}" if p.rate else ""
     console.print(f"  answers: {answers}{speed}")
+    dialogues(p.dialogues, console)
     if p.stored:
         stored(p.stored, p.money, console)
     elif p.server or p.money:

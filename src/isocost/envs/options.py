@@ -9,7 +9,7 @@ from isocost.errors import UserError
 
 
 def read(spec: str, defaults: Any) -> dict[str, Any]:
-    """The options that a spec gives, as the fields of a dataclass. Raises UserError for an unknown one or a bad value."""
+    """The options that a spec gives, as fields of a dataclass. Raises UserError for an unknown one or a bad value."""
     name, _, options = spec.partition(":")
     known = {f.name: type(getattr(defaults, f.name)) for f in fields(defaults)}
     given: dict[str, Any] = {}

@@ -131,8 +131,8 @@ def _seconds(line: Mapping[str, Any]) -> float:
 
 
 def _amount(line: Mapping[str, Any], unit: str, parameters: float) -> float:
-    """Tokens decoded; or turns that environments answered; or FLOPs, 2P per token read for the first time or written and
-    6P per token trained, with P parameters.
+    """Tokens decoded; or turns that environments answered; or FLOPs, 2P per token read for the first time or written
+    and 6P per token trained, with P parameters.
     """
     if unit == "tokens":
         return float(line["decode"])

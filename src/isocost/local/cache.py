@@ -525,7 +525,7 @@ class NativeCache:
         self._spans = np.concatenate((self._spans, new))
 
     def _grown(self, memory: Tensor, old: int) -> Tensor:
-        """The same keys and values, of `old` tokens, with more room: per layer and head, keys in blocks, then values."""
+        """The same keys and values of `old` tokens with more room: per layer and head, keys in blocks, then values."""
         c = self.config
         new = torch.empty(self.kernel.memory(self._own_room), dtype=self.kernel.dtype)
         shape = (c.layers * c.kv_heads, 2, -1)

@@ -37,8 +37,8 @@ def open_world(
     is bf16 on a GPU and for models of more than 20 million parameters, else fp32; fp64, for all numbers, is for checks.
     `kernels` "native" is the compiled decoder on `threads` threads; "torch" is the plain one; "auto" is the first of
     them that is available.
-    With `exact`, each problem's `answer` is the only right text and pass@1 is computed, not sampled. With `dialogues` the
-    engine keeps keys and values between the turns of a rollout. Raises UserError for what is not available.
+    With `exact`, each problem's `answer` is the only right text and pass@1 is computed, not sampled. With `dialogues`
+    the engine keeps keys and values between the turns of a rollout. Raises UserError for what is not available.
 
     On a processor a rollout's bits do not depend on the rollouts computed with it. If torch's libraries violate
     this, which is measured at the model's shapes, `extra["batch_dependent"]` describes the difference.

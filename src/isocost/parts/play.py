@@ -7,6 +7,7 @@ environments of dialogues are in `isocost.parts.episode`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
@@ -21,6 +22,7 @@ from isocost.types import Cost, Message, Place, Problem, Role, Rollout, Said, Se
 from isocost.world import Ask, World
 
 View = Callable[[Sequence[Message], Sequence[Turn]], Sequence[Message]]   # what the policy reads before a turn
+Pause = Callable[[Sequence[Message], Sequence[Turn]], bool]               # whether a dialogue stops there for now
 _OWN = int(Role.OWN)            # a plain int: numpy compares with it ten times faster
 
 
@@ -72,9 +74,26 @@ async def viewed(
     return await _sampled(problem, attempts, world, pace, place, start, view)
 
 
+async def until(
+    problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place,
+    start: Segment | Rollout | None = None, *, pause: Pause,
+) -> list[Rollout]:
+    """`sample`, which stops a dialogue before a turn if `pause` says so, of the messages and turns so far.
+
+    A rollout that was paused has read the environment's last answer, so it is a start to continue from. `paused` tells
+    it from one that has ended.
+    """
+    return await _sampled(problem, attempts, world, pace, place, start, None, pause)
+
+
+def paused(rollout: Rollout) -> bool:
+    """Whether a dialogue was stopped by `until`: what it has read last is an answer of the environment."""
+    return rollout.stop is Stop.TURNS and rollout.segments[-1].role[-1] != _OWN
+
+
 async def _sampled(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place,
-    start: Segment | Rollout | None, view: View | None,
+    start: Segment | Rollout | None, view: View | None, pause: Pause | None = None,
 ) -> list[Rollout]:
     if not attempts:
         return []
@@ -82,7 +101,7 @@ async def _sampled(
     text = start.segments[-1] if isinstance(start, Rollout) else start
     if world.env is not Ask:
         turns = start.turns if isinstance(start, Rollout) else ()
-        return await _dialogues(problem, attempts, world, pace, place, before, text, turns, view)
+        return await _dialogues(problem, attempts, world, pace, place, before, text, turns, view, pause)
     first = _read(problem, problem.prompt, world, pace) if text is None else text
     turn = first.turn_now
     said = await _say(first, turn, attempts, world, pace, place)
@@ -95,7 +114,7 @@ async def _sampled(
 
 async def _dialogues(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, before: tuple[Segment, ...],
-    text: Segment | None, turns: Sequence[Turn], view: View | None,
+    text: Segment | None, turns: Sequence[Turn], view: View | None, pause: Pause | None,
 ) -> list[Rollout]:
     """Attempts that environments answer, from the segments and turns of a start."""
     episodes = [Episode(problem, attempt, world, place) for attempt in attempts]
@@ -110,7 +129,7 @@ async def _dialogues(
             turn = text.turn_now
             said = await _say(text, turn, [e.attempt for e in opened], world, pace, place)
             each = zip(opened, _grown(text, turn, said), said, strict=True)
-            await together(*(_converse(e, (*before, whole), turn, s, pace, view) for e, whole, s in each))
+            await together(*(_converse(e, (*before, whole), turn, s, pace, view, pause) for e, whole, s in each))
         return [e.rollout((*before, text)) for e in episodes]
     finally:
         for episode in episodes:
@@ -118,7 +137,8 @@ async def _dialogues(
 
 
 async def _converse(
-    episode: Episode, texts: tuple[Segment, ...], turn: int, said: Said, pace: Pace, view: View | None
+    episode: Episode, texts: tuple[Segment, ...], turn: int, said: Said, pace: Pace, view: View | None,
+    pause: Pause | None,
 ) -> None:
     """From the end of a turn to the end of the dialogue."""
     world = episode.world
@@ -135,6 +155,9 @@ async def _converse(
                 return episode.end(said.stop if ended else Stop.TURNS)
             turn += 1
             text = texts[-1].read(world.text.answer(shown.messages))
+            if pause is not None and pause(episode.messages, episode.turns):
+                episode.texts, episode.stop = (*texts[:-1], text), Stop.TURNS
+                return None
             if view is not None:
                 text = _viewed(text, world.text.prompt(view(episode.messages, episode.turns)), turn)
             (said,) = await _say(text, turn, [episode.attempt], world, pace, episode.place)
@@ -210,6 +233,25 @@ def given(text: Segment, upto: int, words: Sequence[int] = ()) -> Segment:
     role = np.where(start.own, int(Role.HINT), start.role)
     whole = Segment(start.tokens, role, np.zeros_like(start.logp), never, never, start.sampling)
     return whole.read(words, Role.HINT) if len(words) else whole
+
+
+def lent(rollout: Rollout, upto: int) -> Rollout:
+    """The rollout with the role HINT, instead of OWN, for what the policy wrote in its first tokens: no credit there."""
+    *before, text = rollout.segments
+    old = text.own & (np.arange(len(text)) < upto)
+    never = np.where(old, -1, text.turn), np.where(old, -1, text.version)
+    changed = replace(
+        text, role=np.where(old, int(Role.HINT), text.role), logp=np.where(old, 0.0, text.logp).astype(np.float32),
+        turn=never[0], version=never[1], kept=text.kept[int(old.sum()) :],
+    )
+    return rollout.but(segments=(*before, changed))
+
+
+def turn_starts(text: Segment) -> dict[int, int]:
+    """The position of the first token of each of the policy's turns in a segment."""
+    own = np.flatnonzero(text.own)
+    number, first = np.unique(text.turn[own], return_index=True)
+    return dict(zip(number.tolist(), own[first].tolist(), strict=True))
 
 
 def episodes(text: Segment, boundary: str, decode: Callable[[Sequence[int]], str]) -> list[int]:

@@ -160,7 +160,8 @@ def _refuse_another(out: Path, job: Job, recipe: Recipe) -> None:
     left, right = today(there["recipe"]), describe(recipe)
     changed = [f"recipe's {k}" for k in right if fingerprint(left.get(k)) != fingerprint(right[k])]
     changed += [k for k, v in (("budget", dict(job.budget)), ("seed", job.seed)) if there[k] != v]
-    changed += [k for k, v in new.items() if k not in ("device", "threads", "kernels") and old.get(k, LATER.get(k)) != v]
+    old = {**LATER, **old}
+    changed += [k for k, v in new.items() if k not in ("device", "threads", "kernels") and old.get(k) != v]
     if changed:
         verb = "differs" if len(changed) == 1 else "differ"
         raise UserError(f"{out} holds another run: its {', '.join(changed)} {verb}; choose another --out")

@@ -54,7 +54,8 @@ LOG = Keys({}, {        # the log of an imported run
     "source": str, "name": str, "unit": str, "digest": str, "files": list[OBJECT], "about": OBJECT,
     "stated": Keys({}, {"scale": tuple[float, float] | None}), "metric": Keys({}, {"name": str | None, "kind": str}),
 })
-BUDGET = Filled(Keys({}, dict.fromkeys(("rollouts", "tokens", "env-steps", "flop", "seconds", "busy seconds"), float), rest=UNKNOWN))
+_STOPS = ("rollouts", "tokens", "env-steps", "flop", "seconds", "busy seconds")     # what stops a run
+BUDGET = Filled(Keys({}, dict.fromkeys(_STOPS, float), rest=UNKNOWN))
 RUN = Keys({}, {
     "name": str, "seed": int, "arm": ARM, "purpose": str, "method": str, "recipe": OBJECT, "job": OBJECT,
     "budget": BUDGET, "seal": str | None, "model": Maybe(MODEL), "problems": Maybe(PROBLEMS),
@@ -107,6 +108,12 @@ PROFILE = Keys({
     "starting_rate": Keys({"lr": float, "rollouts": Size, "command": str}),
     "lost": Costs, "seconds": float, "examples": Each(SAID),
     "bands": Each(Keys({}, {"band": str, "problems": int, "assigned": NUMBER, "reported": NUMBER})),
+    "dialogues": Maybe(Keys({
+        "turns": Keys({"mean": float, "p90": float, "limit": Count}), "ends": dict[str, float],
+        "by_turn": Filled(Each(Keys({"turn": Size, "took": float, "success": float}))), "faults": dict[str, float],
+        "listed": Each(Keys({"fault": str, "per_turn": float})), "reread": float,
+        "success_costs": Maybe(Keys(dict.fromkeys(("rollouts", "env_steps", "written", "read"), float))),
+    })),
 })
 TRAINER = Keys({        # the first run of a user's trainer
     "exact": bool, "select": Count, "audit": Count, "base": float, "cost": Costs,
@@ -147,7 +154,8 @@ REPLAYED = NAMED.needing(wave=int, slot=int, attempts=list[int], fates=list[str]
 CLOCK = Keys({"step": float}, dict.fromkeys(
     ("rollouts", "tokens", "seconds", "sample", "score", "learn", "evaluate", "rss_mb"), float))
 KEPT = Keys({"slot": int | None, "id": str | None, "rewards": list[NUMBER], "cost": Costs}, {
-    "lengths": list[int], "stops": list[str], "example": SAID,
+    "lengths": list[int], "stops": list[str], "example": SAID, "turns": list[Count],
+    "faults": list[dict[str, int]],
 })
 
 STREAMS = ("metrics.jsonl", "journal.jsonl", "samples.jsonl", "timing.jsonl")      # that a checkpoint truncates

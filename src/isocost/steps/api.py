@@ -137,8 +137,9 @@ def study(
     """A study of a model on a data set in the folder `out`. Nothing is read or written before its first step,
     `profile()`; if `out` already contains the study, the steps continue it.
 
-    model: "tiny", "tiny-puzzles", "tiny-agents", "smollm2", or a Hugging Face folder; by default the one that was taught
-    the data or the environment, else "tiny". data: as the option --data of the commands, "sums:level=1" by default.
+    model: "tiny", "tiny-puzzles", "tiny-agents", "smollm2", or a Hugging Face folder; by default the one that was
+    taught the data or the environment, else "tiny". data: as the option --data of the commands, by default
+    "sums:level=1".
     seed: of every run and every interval. method: replaces the recipe that the profile chooses.
     problems: how many are profiled, 16 completions each. settings: as the commands' options, with `_` for `-`:
     verifier, held_out, held_out_data, limit, skip_broken, system, temperature, top_p, top_k, max_tokens, samples,

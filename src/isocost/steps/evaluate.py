@@ -21,7 +21,6 @@ from isocost.runs.record import read_json
 from isocost.runs.run import EVALUATION_SEED
 from isocost.runs.schema import TRAINED
 from isocost.runs.source import Can
-from isocost.seams import Pace
 from isocost.stats.passk import pass_curve
 from isocost.steps.folder import writes
 from isocost.steps.results import Mean, Measured, MeasuredModel
@@ -82,10 +81,9 @@ def evaluate_model(
     cost = None if price is None else TokenPrice.parse(price)
     opened = open_setting(setting, check=True, learn=False, whole=True, limits=limits)
     world, problems = opened.world, opened.problems.problems
-    pace = Pace(lr=0.0, max_tokens=setting.max_tokens, sampling=setting.sampling)
     try:
         found = finished(policies.evaluate(
-            methods.recipe("reinforce"), world, problems, pace, samples=samples, seed=EVALUATION_SEED,
+            methods.recipe("reinforce"), world, problems, setting.measured, samples=samples, seed=EVALUATION_SEED,
         ))
         server = world.extra["server"]() if "server" in world.extra else None
     finally:
@@ -114,31 +112,30 @@ def _measured(setting: Setting, model: str, data: str | None, samples: int) -> t
     """(P,) pass rates, and what measuring them cost."""
     from dataclasses import replace
 
+    from isocost.envs.opening import open_environment
     from isocost.runs import evaluate as policies
     from isocost.tasks.load import Reads, load_problems
     from isocost.types import Problem
     from isocost.worlds.setting import open_setting
 
-    opened = open_setting(replace(setting, model=model, evaluated=None))
-    if data is None:
-        problems: Sequence[Problem] = opened.sides.held_out
+    there = setting.env and open_environment(setting.env).problems is not None     # problems are an environment's
+    if data is not None and there:
+        setting = replace(setting, env=data, data=data)
+    opened = open_setting(replace(setting, model=model, evaluated=None), whole=data is not None and bool(there))
+    if data is None or there:
+        problems: Sequence[Problem] = opened.sides.train if data else opened.sides.held_out
     else:
         problems = load_problems(
             data, verifier=setting.verifier, system=setting.system, check=True, meter=opened.world.meter,
             reads=lambda: Reads(opened.world.text, opened.world.extra["model"].config.max_len),
         ).problems
         opened.world.exact = opened.world.exact if all(p.meta.get("exact") for p in problems) else None
-    pace = Pace(
-        lr=0.0,
-        max_tokens=setting.max_tokens,
-        sampling=setting.sampling,
-    )
     found = finished(
         policies.evaluate(
             methods.recipe("reinforce"),
             opened.world,
             problems,
-            pace,
+            setting.measured,
             samples=samples,
             seed=EVALUATION_SEED,
         )

@@ -24,8 +24,8 @@ from isocost.runs.evaluate import group_of
 from isocost.runs.record import Stream, read_lines
 from isocost.runs.run import compares
 from isocost.runs.samples import samples
-from isocost.seams import Pace
 from isocost.stats import passk as passrate
+from isocost.steps import dialogues
 from isocost.tasks.sample import sample
 from isocost.types import Cost, Group, Place, Problem, Stop
 from isocost.world import Text
@@ -116,6 +116,7 @@ async def pass_rates(
         "verifier_examples": dict(opened.grader.examples),
         **passrate.summary(rewards[scored], seed=seed),
         "lengths": _lengths(found),
+        **({"dialogues": there} if (there := dialogues.summary(found, sampled, setting.max_turns)) else {}),
         "exact": opened.world.exact is not None,
         "columns": sorted(set.intersection(*(set(p.meta) for p in pool))),
         "solutions": float(np.mean([bool(p.meta.get("solution")) for p in pool])),
@@ -189,13 +190,7 @@ async def _sampled(
     """
     setting = opened.setting
     recipe = methods.recipe("reinforce")
-    pace = Pace(
-        lr=0.0,
-        max_tokens=setting.max_tokens,
-        sampling=setting.sampling,
-        max_turns=setting.max_turns or 1,
-    )
-
+    pace = setting.measured
     tabs: dict[int, meters.Tab] = {}  # of those that are being sampled
 
     async def one(slot: int, problem: Problem) -> Line:
@@ -233,6 +228,7 @@ def _line(slot: int, group: Group, cost: Cost, text: Text) -> Line:
         "rewards": [None if r.score is None else r.score.value for r in group.rollouts],
         "lengths": list(group.lengths),
         "stops": [str(r.stop) for r in group.rollouts],
+        **dialogues.of_group(group),
         "cost": cost.data(),
         **({"example": samples([group], 0, text)[0]} if slot < SHOWN else {}),
     }

@@ -73,6 +73,7 @@ class Profile(Shown):
     found: what was found in the data; examples: completions as text.
     server: counts of requests to a model's server; money: what sampling cost at the price given; stored: the file of
         completions that were not sampled here.
+    dialogues: success by turns, ends, faults and the cost of a success, where there is an environment.
     graded, rewards, tallies, unsolved: only of rewards other than 0 and 1. A field that a record lacks is None.
     """
 
@@ -120,6 +121,7 @@ class Profile(Shown):
     server: Data | None = None
     money: Data | None = None
     stored: Data | None = None
+    dialogues: Data | None = None
     folder: Path | None = folder_field()
 
     @classmethod

@@ -32,8 +32,8 @@ OPTIONS = (*COPIED, "threads", "max_tokens", "max_turns")
 def setting_of(asked: Mapping[str, Any]) -> Setting:
     """The setting of these options, with the defaults of `Setting` for what they leave out.
 
-    The model defaults to the one that was taught the data's family, or the environment. Threads default to one for small
-    models, else to every core; `max_tokens` to what the built-in problems or the environment need, else to 64;
+    The model defaults to the one that was taught the data's family, or the environment. Threads default to one for
+    small models, else to every core; `max_tokens` to what the built-in problems or the environment need, else to 64;
     `max_turns` to the environment's. Options that are not in `OPTIONS` are not read.
 
     Raises UserError for an environment that does not exist, one without problems if no data is given, and for `data` or

@@ -14,6 +14,7 @@ from isocost.envs.opening import open_environment
 from isocost.errors import UserError
 from isocost.local.invariance import remedy
 from isocost.meter import Meter
+from isocost.seams import Pace
 from isocost.tasks.families import FAMILIES, named
 from isocost.tasks.grade import Grader
 from isocost.tasks.load import ProblemSet, Reads, load_problems
@@ -58,6 +59,11 @@ class Setting:
     def sampling(self) -> Sampling:
         """Temperature and truncation, the same in training and in every evaluation."""
         return Sampling(self.temperature, self.top_p, self.top_k)
+
+    @property
+    def measured(self) -> Pace:
+        """The pace at which a policy is measured outside a run."""
+        return Pace(lr=0.0, max_tokens=self.max_tokens, sampling=self.sampling, max_turns=self.max_turns or 1)
 
     @property
     def marks(self) -> str:

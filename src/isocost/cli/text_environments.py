@@ -1,0 +1,31 @@
+"""The terminal's text of `envs`."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from isocost.cli.text import show
+from isocost.steps.environments import EnvironmentCheck, EnvironmentList
+from isocost.terminal import echo
+from isocost.words import counted
+
+
+@show.register
+def show_environments(found: EnvironmentList, console: Console) -> None:
+    """Each environment with its options, its limits and its model."""
+    for e in found.environments:
+        echo(f"{e.name}: {e.about}")
+        echo(f"    {counted(e.problems, 'problem')}, at most {e.max_turns} turns of {e.max_tokens} tokens, verifier "
+             f"{e.verifier}, model {e.model or 'any'}")
+        echo(f"    options: {', '.join(f'{k}={v}' for k, v in e.options.items())}")
+    echo("your own: --env my_env.py:Class; check it with `isocost envs check my_env.py:Class`")
+
+
+@show.register
+def show_environment_check(found: EnvironmentCheck, console: Console) -> None:
+    """One line per promise, with the reason where it is broken, then the result."""
+    for f in found.findings:
+        echo(f"{f.state:<9} {f.promise}" + (f"\n          {f.why}" if f in found.broken else ""))
+    counts = f"breaks {len(found.broken)} of {counted(len(found.findings), 'promise')}"
+    echo(f"{found.environment} {counts if found.broken else 'keeps the contract'}, as far as "
+         f"{counted(found.problems, 'problem')} show")

@@ -1,0 +1,337 @@
+"""The contract of environments: what a user's class promises, checked by playing episodes without a model.
+
+Episodes are played with scripted turns: the class's own `tries` if it lists any, else words of what was shown last, the
+problem's answer, and texts that a policy may write by mistake. Every call has a time limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from isocost import chance
+from isocost.envs.opening import EnvironmentSet
+from isocost.gather import finished
+from isocost.types import Fault, Message, Place, Problem, Shown
+from isocost.world import Environment
+
+PROBLEMS, TURNS = 6, 8      # that are played, at most
+SECONDS = 20.0              # of one call, at most
+BLOCKS = 0.5                # seconds that a call may keep the event loop from other episodes
+ODD = ("", " ", "\0", "no such action", "<tool_call>{", '{"name": 1}', "é✓ " * 20, "x" * 20_000)
+_PLACE = Place(11, 3, 1)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One promise, and why it is broken; `why` is empty if it is kept. Not `tried`: another broken one prevents it."""
+
+    promise: str
+    why: str = ""
+    tried: bool = True
+
+    @property
+    def kept(self) -> bool:
+        return not self.why
+
+    @property
+    def state(self) -> str:
+        """`kept`, `BROKEN` or `not tried`."""
+        return "kept" if self.kept else "BROKEN" if self.tried else "not tried"
+
+
+class Broken(Exception):
+    """A promise is broken, for this reason."""
+
+
+@dataclass
+class Episode:
+    """One scripted episode: what was said and shown."""
+
+    problem: Problem
+    made: Environment
+    said: list[str] = field(default_factory=list)
+    shown: list[Shown] = field(default_factory=list)
+    blocked: float = 0.0
+
+    @property
+    def over(self) -> bool:
+        return self.shown[-1].over
+
+
+def check(found: EnvironmentSet, problems: Sequence[Problem]) -> list[Finding]:
+    """Every promise on the first of these problems. What the environment raises is a broken promise, not an error."""
+    return finished(_checked(found, problems[:PROBLEMS]))
+
+
+async def _checked(found: EnvironmentSet, problems: Sequence[Problem]) -> list[Finding]:
+    out: list[Finding] = []
+    for promise in PROMISES:
+        text = " ".join((promise.__doc__ or "").split())
+        if out and not out[0].kept:
+            out.append(Finding(text, "it cannot be opened", tried=False))
+            continue
+        try:
+            await promise(found, problems)
+            out.append(Finding(text))
+        except Broken as why:
+            out.append(Finding(text, str(why)))
+        except (Exception, SystemExit) as error:    # other people's files may raise anything
+            out.append(Finding(text, _told(error)))
+    return out
+
+
+# promises ----------------------------------------------------------------------------------------------------------
+
+
+async def _opens(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
+    """It opens with messages, and for all attempts at one problem with the same."""
+    for problem in problems:
+        seen = [await _opened(found, problem, seed) for seed in (1, 2)]
+        for e in seen:
+            shown = e.shown[0]
+            if not isinstance(shown, Shown):
+                raise Broken(f"open returned {_short(shown)}; return isocost.types.Shown(messages)")
+            if not shown.messages or not all(isinstance(m, Message) for m in shown.messages):
+                raise Broken(f"it opens problem {problem.id!r} with {_short(shown.messages)}; the policy needs at least "
+                             "one isocost.types.Message")
+            if shown.over:
+                raise Broken(f"it opens problem {problem.id!r} with over=True, so there is no turn")
+            await _call(e, "close", e.made.close)
+        _same(seen[0].shown, seen[1].shown, f"problem {problem.id!r} opened twice")
+
+
+async def _deterministic(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
+    """The same turns with the same luck are answered alike; random numbers come from `luck` alone."""
+    for problem in problems:
+        first = await _played(found, problem, _script(found, problem, 1), 1)
+        again = await _played(found, problem, iter(first.said), 2)
+        _same(first.shown, again.shown, f"problem {problem.id!r} played twice with the same luck")
+
+
+async def _alone(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
+    """Episodes share no state: one that is played beside others is as it is alone."""
+    alone = [await _played(found, p, _script(found, p, i), i) for i, p in enumerate(problems)]
+    beside = [await _opened(found, p, 9) for p in problems]
+    for turn in range(TURNS):
+        for a, b in zip(alone, beside, strict=True):
+            if turn < len(a.said):
+                await _step(b, a.said[turn], turn)
+    for a, b in zip(alone, beside, strict=True):
+        await _call(b, "close", b.made.close)
+        _same(a.shown, b.shown, f"problem {a.problem.id!r} alone and beside {len(problems) - 1} others")
+
+
+async def _faults(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
+    """Any text is answered: a bad turn is a typed fault, `Fault.model(...)` or `Fault.tool(...)`, not an exception."""
+    for odd in ODD:
+        e = await _opened(found, problems[0], 1)
+        try:
+            await _step(e, odd, 0)
+        except (Exception, SystemExit) as error:
+            raise Broken(f"a turn of {_short(odd)} raises {_told(error)}: return Shown(..., fault=Fault.model("
+                         '"..."))') from error
+        finally:
+            await _call(e, "close", e.made.close)
+        _valid(e)
+
+
+async def _rewards(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
+    """Rewards are finite, and those of an episode sum to a score between 0 and 1."""
+    for i, problem in enumerate(problems):
+        e = await _played(found, problem, _script(found, problem, i), i)
+        _valid(e)
+        total = sum(s.reward for s in e.shown[1:])
+        if not (math.isfinite(total) and -1e-9 <= total <= 1 + 1e-9):
+            raise Broken(f"an episode of problem {problem.id!r} paid {total:g}; studies need 0 to 1: rescale the rewards")
+
+
+async def _finals(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
+    """`final` returns a text, whenever the episode ends."""
+    for turns in (1, TURNS):
+        e = await _opened(found, problems[0], 1)
+        for turn, said in zip(range(turns), _script(found, problems[0], 1, e), strict=False):
+            if not e.over:
+                await _step(e, said, turn)
+        if not isinstance(final := e.made.final(), str):
+            raise Broken(f"final returned {_short(final)} after {len(e.said)} turns; return a text")
+        await _call(e, "close", e.made.close)
+
+
+async def _closes(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
+    """`close` works at any time, and leaves no task, thread or open file."""
+    await _closed_after(found, problems[0], TURNS)      # what is loaded once is loaded by now
+    before = _held()
+    for turns in (0, 1, TURNS):
+        await _closed_after(found, problems[0], turns)
+    never = found.make(problems[0])
+    await asyncio.wait_for(never.close(), SECONDS)
+    await asyncio.sleep(0.05)
+    for what, was, now in zip(("tasks", "threads", "open files"), before, _held(), strict=True):
+        if now > was:
+            raise Broken(f"after closing there are {now - was} more {what} than before")
+
+
+async def _yields(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
+    """No call blocks the event loop, so hundreds of episodes can run side by side."""
+    e = await _played(found, problems[0], _script(found, problems[0], 1), 1)
+    if e.blocked > BLOCKS:
+        raise Broken(f"a call blocked the event loop for {e.blocked:.1f} s: use `await asyncio.to_thread(...)` around "
+                     "what waits or computes")
+
+
+async def _leaks(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
+    """The prompt does not contain an answer that is right if it is copied."""
+    told = []
+    for problem in problems:
+        e = await _opened(found, problem, 1)
+        shown, answer = " ".join(m.content for m in e.shown[0].messages), str(problem.answer or "").strip()
+        if answer and re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", shown):
+            await _step(e, answer, 0)
+            if e.over and e.shown[-1].reward > 0.5 or (found.verifier != "environment" and e.made.final() == answer):
+                told.append(problem.id)
+        await _call(e, "close", e.made.close)
+    if len(told) == len(problems):
+        raise Broken(f"the answer is in the prompt of all {len(told)} problems that were played, such as {told[0]!r}, and "
+                     "copying it is right")
+
+
+PROMISES = (_opens, _deterministic, _alone, _faults, _rewards, _finals, _closes, _yields, _leaks)
+
+
+# playing -----------------------------------------------------------------------------------------------------------
+
+
+async def _opened(found: EnvironmentSet, problem: Problem, seed: int) -> Episode:
+    """An episode that is open. Global random generators are seeded differently each time: nothing may use them."""
+    random.seed(seed)
+    np.random.seed(seed)        # noqa: NPY002 (the global generator, which an environment must not use)
+    e = Episode(problem, found.make(problem))
+    e.shown.append(await _call(e, "open", e.made.open))
+    return e
+
+
+async def _played(found: EnvironmentSet, problem: Problem, said: Iterator[str], seed: int) -> Episode:
+    e = await _opened(found, problem, seed)
+    script = _script(found, problem, seed, e) if said is None else said
+    for turn in range(TURNS):
+        if e.over or (text := next(script, None)) is None:
+            break
+        await _step(e, text, turn)
+    await _call(e, "close", e.made.close)
+    return e
+
+
+async def _closed_after(found: EnvironmentSet, problem: Problem, turns: int) -> None:
+    e = await _opened(found, problem, 1)
+    for turn, said in zip(range(turns), _script(found, problem, 2, e), strict=False):
+        if not e.over:
+            await _step(e, said, turn)
+    await _call(e, "close", e.made.close)
+
+
+async def _step(e: Episode, said: str, turn: int) -> None:
+    e.said.append(said)
+    e.shown.append(await _call(e, "step", partial(e.made.step, said, partial(_luck, turn))))
+
+
+def _luck(turn: int) -> Generator:
+    return chance.generator(_PLACE.seed, chance.Purpose.ENVIRONMENT, *chance.luck(_PLACE, 0, turn))
+
+
+async def _call(e: Episode, name: str, of: Callable[[], Any]) -> Any:
+    """Await a call within the time limit, and note how long it kept the loop."""
+    longest = 0.0
+
+    async def watch() -> None:
+        nonlocal longest
+        while True:
+            then = time.perf_counter()
+            await asyncio.sleep(0.01)
+            longest = max(longest, time.perf_counter() - then - 0.01)
+
+    watching = asyncio.create_task(watch())
+    await asyncio.sleep(0)
+    try:
+        return await asyncio.wait_for(of(), SECONDS)
+    except TimeoutError as error:
+        raise Broken(f"{name} did not return within {SECONDS:g} s") from error
+    finally:
+        await asyncio.sleep(0.011)
+        watching.cancel()
+        e.blocked = max(e.blocked, longest)
+
+
+def _script(found: EnvironmentSet, problem: Problem, seed: int, e: Episode | None = None) -> Iterator[str]:
+    """What is said: the class's own tries, words of the prompt, the answer, now and then something odd."""
+    rng = chance.generator(seed, chance.Purpose.CHOOSE, 7)
+    listed = list(getattr(found.make, "tries", ()))
+    shown = e.shown[-1].messages if e is not None else problem.prompt
+    words = [w for m in shown for w in re.findall(r"\w+|[^\w\s]", m.content)]
+    letters = [c for w in words for c in w]
+    own = str(problem.answer) if problem.answer is not None else ""
+    while True:
+        kind = rng.random()
+        if listed and kind < 0.7:
+            yield str(listed[int(rng.integers(len(listed)))])
+        elif own and kind < 0.8:
+            yield own
+        elif kind < 0.95 and words:
+            some = words if rng.random() < 0.5 else letters
+            yield some[int(rng.integers(len(some)))]
+        else:
+            yield ODD[int(rng.integers(len(ODD)))]
+
+
+def _valid(e: Episode) -> None:
+    """Raises Broken unless everything that was shown has the types of `Shown`."""
+    for said, shown in zip(("", *e.said), e.shown, strict=True):
+        if not isinstance(shown, Shown):
+            raise Broken(f"a turn of {_short(said)} returned {_short(shown)}; return isocost.types.Shown(messages)")
+        if shown.fault is not None and not isinstance(shown.fault, Fault):
+            raise Broken(f"the fault of a turn of {_short(said)} is {_short(shown.fault)}; use Fault.model, Fault.tool or "
+                         "Fault.environment")
+        if not isinstance(shown.reward, int | float) or not math.isfinite(shown.reward):
+            raise Broken(f"the reward of a turn of {_short(said)} is {_short(shown.reward)}; it must be a finite number")
+        if not isinstance(shown.key, str):
+            raise Broken(f"the key after a turn of {_short(said)} is {_short(shown.key)}; it must be a text")
+
+
+def _same(one: Sequence[Shown], other: Sequence[Shown], what: str) -> None:
+    for i, (a, b) in enumerate(zip(one, other, strict=False)):
+        for name in ("messages", "over", "reward", "key", "fault"):
+            if getattr(a, name) != getattr(b, name):
+                where = "at its opening" if i == 0 else f"in turn {i}"
+                raise Broken(f"{what}: {name} differs {where}: {_short(getattr(a, name))} and {_short(getattr(b, name))}")
+    if len(one) != len(other):
+        raise Broken(f"{what}: {len(one) - 1} and {len(other) - 1} turns")
+
+
+def _held() -> tuple[int, int, int]:
+    """Tasks, threads and open files of this process; 0 files where they cannot be counted."""
+    try:
+        files = len(os.listdir("/proc/self/fd"))
+    except OSError:
+        files = 0
+    return len(asyncio.all_tasks()), threading.active_count(), files
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:300]
+
+
+def _short(x: object) -> str:
+    text = repr(x)
+    return text if len(text) <= 80 else f"{text[:77]}..."

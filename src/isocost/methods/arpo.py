@@ -1,0 +1,183 @@
+"""ARPO: start fewer dialogues than a group has, and fork them after tool answers that leave the policy uncertain.
+
+    ΔH_t = H_t − H_0,  H_t the mean entropy of the first k tokens after the answer before turn t, in units of log |V|
+    fork before turn t with probability α + β ΔH_t, until M leaves are there;  A_i = GRPO's over the M leaves
+    Dong et al. 2025, arXiv:2507.19849
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy import ndarray
+from torch import Tensor
+
+from isocost import chance
+from isocost.batch import Batch
+from isocost.gather import together
+from isocost.methods import Card, gigpo, grpo
+from isocost.methods.ettrl import entropies
+from isocost.parts import pace as paces
+from isocost.parts.play import sample, turn_starts
+from isocost.seams import Advantage, Pace, Recipe
+from isocost.traits import bounds, trait
+from isocost.types import Cost, Place, Problem, Rollout, Segment
+from isocost.world import World
+
+CARD = Card("ARPO", "2507.19849", 2025, "grpo", "Forks after uncertain tool answers find more with half of the calls.")
+QWEN = 11.93          # log of the number of tokens of the paper's models
+Unsure = Callable[[Sequence[Rollout], World, Place], list[ndarray]]
+Odds = Callable[[float, int], float]       # (ΔH, forks in a row before it on this path) -> the probability of a fork
+Count = Callable[[Sequence[list[float]]], int]     # doubts of the turns of the first dialogues -> how many start afresh
+
+needs = gigpo.needs
+
+
+@trait("one_call", "not_as_posed", "shares_beginnings", "needs_turns")
+@bounds(trunks="[1, inf)", copies="[1, inf)", base="[0, 1]", gain="[0, inf)", tokens="[1, inf)", unit="(0, inf)")
+async def play(
+    problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place,
+    start: Segment | Rollout | None = None, *,
+    trunks: int = 8, copies: int = 1, base: float = 0.5, gain: float = 0.2, tokens: int = 20, unit: float = QWEN,
+    unsure: Unsure = entropies,
+) -> list[Rollout]:
+    """Trees: up to `trunks` whole dialogues, forked before turns in which the policy is uncertain (arXiv:2507.19849).
+
+    Before each turn but the first a dialogue is forked with probability `base` + `gain` · ΔH, into `copies` more, the
+    earliest turns first, and so are the forks, until all attempts are used. ΔH is how much the mean entropy of the
+    turn's first `tokens` tokens exceeds that of the first turn's, in units of `unit`. Attempts that no fork used start
+    afresh. A leaf's `parent` is (dialogue, token); the environment replays the shared turns with their luck, uncharged.
+    Outside of training, and from a start, attempts are sampled plainly. Requires dialogues of one segment.
+    """
+    if place.purpose != chance.Purpose.TRAIN or start is not None:
+        return await sample(problem, attempts, world, pace, place, start)
+    odds = partial(linear, base=base, gain=gain)
+    return await grown(problem, attempts, world, pace, place, trunks, None, odds, copies, tokens, unit, unsure)
+
+
+def linear(more: float, row: int, *, base: float, gain: float) -> float:
+    """The probability of a fork: `base` + `gain` · ΔH, in [0, 1]."""
+    return min(max(base + gain * more, 0.0), 1.0)
+
+
+async def grown(
+    problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place, trunks: int, count: Count | None,
+    odds: Odds, copies: int, tokens: int, unit: float, unsure: Unsure,
+) -> list[Rollout]:
+    """As many leaves as attempts; `count` says, of the doubts of the first `trunks` dialogues, how many there are."""
+    left = list(attempts)
+    fresh = await sample(problem, left[:trunks], world, pace, place)
+    left, leaves, rows = left[trunks:], list(fresh), dict[int, int]()
+    if count is not None and left:
+        more = max(count([doubts(r, d, tokens, unit) for r, d in _doubted(fresh, world, place, unsure)]) - trunks, 0)
+        fresh += (extra := await sample(problem, left[:more], world, pace, place))
+        left, leaves = left[more:], [*leaves, *extra]
+    while left:
+        cells = sorted(_cells(_doubted(fresh, world, place, unsure), rows, odds, tokens, unit, place))
+        jobs: list[tuple[Rollout, int, int, list[int]]] = []
+        for turn, number, row in cells:
+            if mine := left[:copies]:
+                left = left[copies:]
+                jobs.append((next(r for r in fresh if r.attempt == number), turn, row, mine))
+        if not jobs:
+            leaves += await sample(problem, left, world, pace, place)
+            break
+        made = await together(*(_forked(trunk, turn, mine, world, pace, place) for trunk, turn, _, mine in jobs))
+        fresh = [leaf for each in made for leaf in each]
+        rows = {leaf.attempt: row + 1 for each, (_, _, row, _) in zip(made, jobs, strict=True) for leaf in each}
+        leaves += fresh
+    return sorted(leaves, key=lambda r: r.attempt)
+
+
+def doubts(rollout: Rollout, entropy: ndarray, tokens: int, unit: float) -> list[float]:
+    """The mean entropy of the first tokens of each turn, in units of `unit`. -> (turns,)"""
+    text = rollout.segments[-1]
+    each = (entropy[np.flatnonzero(text.turn == t)[:tokens]] for t in sorted(turn_starts(text)))
+    return [float(x.mean()) / unit for x in each]
+
+
+def _doubted(rollouts: Sequence[Rollout], world: World, place: Place, unsure: Unsure) -> list[tuple[Rollout, ndarray]]:
+    """The dialogues of more than one turn, with the entropy of each token."""
+    long = [r for r in rollouts if len(r.turns) > 1 and r.segments[-1].written]
+    return list(zip(long, unsure(long, world, place), strict=True)) if long else []
+
+
+def _cells(
+    doubted: Sequence[tuple[Rollout, ndarray]], rows: Mapping[int, int], odds: Odds, tokens: int, unit: float,
+    place: Place,
+) -> Iterator[tuple[int, int, int]]:
+    """Where to fork: (turn, attempt, forks in a row before it on its path). A leaf is forked after its own fork only."""
+    for rollout, entropy in doubted:
+        text, each = rollout.segments[-1], doubts(rollout, entropy, tokens, unit)
+        shared = 0 if rollout.parent is None else int(text.turn[rollout.parent[1]])
+        row = rows.get(rollout.attempt, 0)
+        for turn in range(shared + 1, len(each)):
+            address = (place.purpose, place.wave, place.slot, rollout.attempt, turn)
+            draw = chance.generator(place.seed, chance.Purpose.FORK, *address).random()
+            if draw < odds(each[turn] - each[0], row):
+                yield turn, rollout.attempt, row
+                row += 1
+            else:
+                row = 0
+
+
+async def _forked(
+    trunk: Rollout, turn: int, attempts: Sequence[int], world: World, pace: Pace, place: Place
+) -> list[Rollout]:
+    at = turn_starts(trunk.segments[-1])[turn]
+    world.meter.charge(Cost(rollouts=len(attempts)))      # the engine charges those that begin with their first token
+    made = await sample(trunk.problem, attempts, world, pace, place, trunk.cut(at))
+    return [r.but(parent=(trunk.attempt, at)) for r in made]
+
+
+@trait("compares_siblings", "by_group_spread")
+@trait("by_token", hard=True)
+def advantage(
+    batch: Batch, ledger: Any, *, inner: Advantage = grpo.advantage, hard: bool = False
+) -> Tensor:  # -> (N, T)
+    credit = inner(batch, ledger)
+    return shared_mean(credit, batch) if hard else credit
+
+
+def shared_mean(credit: Tensor, batch: Batch) -> Tensor:
+    """The mean credit of all leaves that share a token, at that token in each of them. Of rollouts of one row. -> (N, T)
+    """
+    owner = torch.arange(credit.numel()).reshape(credit.shape)
+    at = {(int(g), r.attempt): i for i, (g, r) in enumerate(zip(batch.group, _rollouts(batch), strict=True))}
+    done = set[int]()
+
+    def fill(i: int, r: Rollout) -> None:
+        parent = None if r.parent is None else at.get((int(batch.group[i]), r.parent[0]))
+        if i not in done and r.parent is not None and parent is not None:
+            done.add(i)
+            fill(parent, _rollouts(batch)[parent])
+            owner[i, : r.parent[1]] = owner[parent, : r.parent[1]]
+
+    for i, r in enumerate(_rollouts(batch)):
+        fill(i, r)
+    flat, here = owner[batch.mask], credit[batch.mask]
+    total = torch.zeros(credit.numel(), dtype=credit.dtype).index_add(0, flat, here)
+    count = torch.bincount(flat, minlength=credit.numel()).clamp(min=1)
+    out = torch.zeros_like(credit)
+    out[batch.mask] = (total / count)[flat]
+    return out
+
+
+def _rollouts(batch: Batch) -> list[Rollout]:
+    return [r for g in batch.groups for r in g.rollouts]
+
+
+def recipe(**changes: Any) -> Recipe:
+    # The paper's 8 dialogues of 16, a beam of 2, and the probabilities of its code. Its entropies are of the ten likeliest
+    # tokens while it samples; here the learner scores whole dialogues, which is charged, and the forks are decided
+    # afterwards, which makes the same tree but for the order in which attempts are used. unit is log |V| of the paper's
+    # models. advantage.hard gives shared tokens the mean of their leaves; with a sum over tokens the gradient is the same.
+    # Left out: −1 for an invalid form, and 0.1 more for a right answer that used two tools.
+    tree = partial(play, trunks=8, copies=1, base=0.5, gain=0.2, tokens=20, unit=QWEN)
+    credit = partial(advantage, inner=grpo.advantage, hard=False)
+    turns = partial(paces.warmed, max_turns=10)
+    return grpo.recipe(name="arpo", play=tree, advantage=credit, pace=turns, rollouts=16).but(**changes)
