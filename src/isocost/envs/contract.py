@@ -1,7 +1,7 @@
 """The contract of environments: what a user's class promises, checked by playing episodes without a model.
 
-Episodes are played with scripted turns: the class's own `tries` if it lists any, else words of what was shown last, the
-problem's answer, and texts that a policy may write by mistake. Every call has a time limit.
+Episodes are played with scripted turns: the class's own `tries` if it lists any, words of the prompt, the problem's
+answer, and texts that a policy may write by mistake. Every call has a time limit.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ class Episode:
     made: Environment
     said: list[str] = field(default_factory=list)
     shown: list[Shown] = field(default_factory=list)
+    watched: bool = False       # `blocked` is measured: the longest time that a call kept the loop
     blocked: float = 0.0
 
     @property
@@ -186,7 +187,7 @@ async def _closes(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
 
 async def _yields(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
     """No call blocks the event loop, so hundreds of episodes can run side by side."""
-    e = await _played(found, problems[0], _script(found, problems[0], 1), 1)
+    e = await _played(found, problems[0], _script(found, problems[0], 1), 1, watched=True)
     if e.blocked > BLOCKS:
         raise Broken(f"a call blocked the event loop for {e.blocked:.1f} s: use `await asyncio.to_thread(...)` around "
                      "what waits or computes")
@@ -214,20 +215,21 @@ PROMISES = (_opens, _deterministic, _alone, _faults, _rewards, _finals, _closes,
 # playing -----------------------------------------------------------------------------------------------------------
 
 
-async def _opened(found: EnvironmentSet, problem: Problem, seed: int) -> Episode:
+async def _opened(found: EnvironmentSet, problem: Problem, seed: int, *, watched: bool = False) -> Episode:
     """An episode that is open. Global random generators are seeded differently each time: nothing may use them."""
     random.seed(seed)
     np.random.seed(seed)        # noqa: NPY002 (the global generator, which an environment must not use)
-    e = Episode(problem, found.make(problem))
+    e = Episode(problem, found.make(problem), watched=watched)
     e.shown.append(await _call(e, "open", e.made.open))
     return e
 
 
-async def _played(found: EnvironmentSet, problem: Problem, said: Iterator[str], seed: int) -> Episode:
-    e = await _opened(found, problem, seed)
-    script = _script(found, problem, seed, e) if said is None else said
+async def _played(
+    found: EnvironmentSet, problem: Problem, said: Iterator[str], seed: int, *, watched: bool = False
+) -> Episode:
+    e = await _opened(found, problem, seed, watched=watched)
     for turn in range(TURNS):
-        if e.over or (text := next(script, None)) is None:
+        if e.over or (text := next(said, None)) is None:
             break
         await _step(e, text, turn)
     await _call(e, "close", e.made.close)
@@ -252,7 +254,12 @@ def _luck(turn: int) -> Generator:
 
 
 async def _call(e: Episode, name: str, of: Callable[[], Any]) -> Any:
-    """Await a call within the time limit, and note how long it kept the loop."""
+    """Await a call within the time limit, and note how long it kept the loop if the episode is watched."""
+    if not e.watched:
+        try:
+            return await asyncio.wait_for(of(), SECONDS)
+        except TimeoutError as error:
+            raise Broken(f"{name} did not return within {SECONDS:g} s") from error
     longest = 0.0
 
     async def watch() -> None:
@@ -265,9 +272,7 @@ async def _call(e: Episode, name: str, of: Callable[[], Any]) -> Any:
     watching = asyncio.create_task(watch())
     await asyncio.sleep(0)
     try:
-        return await asyncio.wait_for(of(), SECONDS)
-    except TimeoutError as error:
-        raise Broken(f"{name} did not return within {SECONDS:g} s") from error
+        return await of()
     finally:
         await asyncio.sleep(0.011)
         watching.cancel()
