@@ -1,9 +1,9 @@
 """Makes the base model of pages, desk, boxes and needle: `python experiments/make_tools_base.py --out DIR`.
 
-A small decoder, taught by imitation of teachers that err: they walk at random, guess, call tools wrongly, or miss a box
-by a cell. Most walks through pages are in the house of the default specification. A third of them are read as a view
-shows them (`isocost.parts.view`), one turn each, so that the base can act on a context that forgets. So it knows more
-than it does reliably, and reinforcement learning has something to improve.
+The base of rooms, taught further by imitation of teachers that err: they walk at random, guess, call tools wrongly, or
+miss a box by a cell. Most walks through pages are in the house of the default specification. A third of them are read
+as a view shows them (`isocost.parts.view`), one turn each, so that the base can act on a context that forgets. So it
+knows more than it does reliably, and reinforcement learning has something to improve.
 The same seed gives the same weights on the same machine and number of threads.
 """
 
@@ -28,10 +28,8 @@ from isocost import chance, methods
 from isocost.batch import Batch
 from isocost.envs import boxes, desk, needle, pages, rooms
 from isocost.envs.opening import open_environment
-from isocost.local import weights
-from isocost.local.decoder import Config, Decoder
+from isocost.local import models, weights
 from isocost.local.learner import Adam
-from isocost.local.tokenizer import Characters
 from isocost.local.weights import Model
 from isocost.local.world import open_world
 from isocost.parts import view
@@ -58,33 +56,18 @@ class Lessons:
     """How the base is taught. The defaults made the one that is shipped."""
 
     seed: int = 0
-    hidden: int = 64
-    layers: int = 2
-    heads: int = 4
-    context: int = 512
-    steps: int = 360
-    rows: int = 64                  # episodes per step
+    steps: int = 200
+    rows: int = 40                  # episodes per step
     turns: int = 12                 # of an episode, at most
-    lr: float = 4e-3                # peak; warmed up over a tenth of the steps, then down to nothing by a cosine
+    lr: float = 3e-3                # peak; warmed up over a tenth of the steps, then down to nothing by a cosine
     shares: tuple[float, ...] = (0.34, 0.2, 0.12, 0.2, 0.14)    # pages, desk's sums, its store, boxes, needle
     views: float = 0.35             # share of the walks through pages that are read as a view shows them
     elsewhere: float = 0.2          # share of these walks in other houses
 
 
-def config(lessons: Lessons) -> Config:
-    """The decoder's shape: its vocabulary is the alphabet and the end token."""
-    return Config(
-        vocab=END + 1, hidden=lessons.hidden, layers=lessons.layers, heads=lessons.heads, kv_heads=lessons.heads,
-        head_dim=lessons.hidden // lessons.heads, mlp=2 * lessons.hidden, max_len=lessons.context,
-    )
-
-
 def teach(lessons: Lessons, report: int = 0) -> Model:
-    """Train a decoder from random weights on episodes, the loss on the teacher's turns alone."""
-    start = int(chance.generator(lessons.seed, chance.Purpose.INIT).integers(2**62))
-    shape = config(lessons)
-    first = Decoder.from_config(shape, torch.Generator().manual_seed(start))
-    fresh = Model("tiny-tools", shape, dict(first.named_parameters()), Characters(rooms.ALPHABET, END))
+    """Teach the base of rooms further, on episodes, the loss on the teacher's turns alone."""
+    fresh = models.load("tiny-agents")
     adam = Adam(betas=(0.9, 0.99), weight_decay=0.01)
     learner = open_world(fresh, (), lambda *_: None, device="cpu", adam=adam).learner
     began = time.process_time()
@@ -95,7 +78,7 @@ def teach(lessons: Lessons, report: int = 0) -> Model:
         if report and (step + 1) % report == 0:
             print(f"step {step + 1}: loss {seen['loss']:.4f}, {time.process_time() - began:.0f} s", file=sys.stderr,
                   flush=True)
-    return fresh.but(weights={k: v.clone() for k, v in learner.weights().items()})
+    return fresh.but(name="tiny-tools", weights={k: v.clone() for k, v in learner.weights().items()}, extra={})
 
 
 def lesson(rng: Generator, lessons: Lessons) -> list[Piece]:
@@ -194,7 +177,7 @@ def _clerk(rng: Generator, env: desk.Work) -> str:
 
 def _keeper(rng: Generator, env: desk.Work) -> str:
     """Does what is right four times in six; else reads any register, writes early, or stops."""
-    draw, (a, b) = rng.random(), env.problem.meta["copy"]
+    draw, (_, b) = rng.random(), env.problem.meta["copy"]
     if draw < 0.68:
         return env.expert()
     if draw < 0.84:
@@ -270,7 +253,7 @@ def main() -> None:
     torch.set_num_threads(1)
     lessons = replace(Lessons(), **said)
     assert all(open_environment(spec) for spec in SPECS)
-    made = teach(lessons, report=50)
+    made = teach(lessons, report=20)
     extra = {"alphabet": rooms.ALPHABET, "eos_token_id": END, "pad_token_id": END}
     weights.save_model(out, made.but(extra={**extra, "made": {"lessons": asdict(lessons)}}))
     facts = measure(out)

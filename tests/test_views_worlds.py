@@ -30,7 +30,9 @@ def read(seen, log=LOG, turns=()):
 # views ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("keep", "left"), [(0, "?abcdef"), (2, "?abcdeyfz"), (5, "?abvcwdxeyfz"), (9, "?aubvcwdxeyfz")])
+@pytest.mark.parametrize(
+    ("keep", "left"), [(0, "?abcdef"), (2, "?abcdeyfz"), (5, "?abvcwdxeyfz"), (9, "?aubvcwdxeyfz")]
+)
 def test_exactly_the_last_results_are_kept_and_every_turn_of_the_policy(keep, left):
     assert read(partial(view.last_results, keep=keep)) == left
 
@@ -97,7 +99,8 @@ SPECS = ["pages", "pages:asked=2", "pages:keys=1,copies=1", "desk", "desk:digits
 def test_an_expert_earns_the_optimum_and_problems_are_the_same_each_time(spec):
     opened = open_environment(spec)
     problems = list(opened.problems())
-    assert [p.id for p in problems] == [p.id for p in opened.problems()] and len({p.id for p in problems}) == len(problems)
+    ids = [p.id for p in problems]
+    assert ids == [p.id for p in opened.problems()] and len(set(ids)) == len(ids)
     for p in problems[:40]:
         shown, _ = played(spec, p)
         assert shown[-1].over and not any(s.fault for s in shown)
@@ -136,8 +139,6 @@ def test_pages_answer_moves_faults_and_wrong_answers():
 
 def test_desk_pays_for_calls_that_are_right_and_takes_the_fee():
     which = desk.Desk(digits=2, fee=0.25, noise=0.5)
-    p = next(iter(desk.problems(which)))
-    a, b = (int(x) for x in p.text[:-1].split())
     spec = "desk:fee=0.25"
     p = next(iter(open_environment(spec).problems()))
     a, b = (int(x) for x in p.text[:-1].split())
@@ -195,8 +196,10 @@ def test_needle_finds_by_search_look_and_zoom_and_tells_the_order():
 
 
 @pytest.mark.parametrize(("spec", "why"), [
-    ("pages:copies=16", "copies times asked is 1 to 15"), ("pages:asked=3", "asked is 1 or 2"), ("desk:digits=4", "0 to 3"),
-    ("desk:store=1", "store is 0 or 2 to 9"), ("boxes:size=10", "size is 3 to 9"), ("needle:gold=5", "half of pictures"),
+    ("pages:copies=16", "copies times asked is 1 to 15"), ("pages:asked=3", "asked is 1 or 2"),
+    ("desk:digits=4", "0 to 3"),
+    ("desk:store=1", "store is 0 or 2 to 9"), ("boxes:size=10", "size is 3 to 9"),
+    ("needle:gold=5", "half of pictures"),
     ("needle:deep=1", "no option 'deep'"),
 ])
 def test_bad_options_are_refused(spec, why):

@@ -1,4 +1,4 @@
-"""Boxes: point at an element on a screen of characters, in one turn. For methods that learn to ground a name in a place.
+"""Boxes: point at an element on a screen of characters, in one turn.
 
       BBB
       BBB

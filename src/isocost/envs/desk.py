@@ -72,7 +72,8 @@ def worth(which: Desk, turns: int) -> float:
 def problems(which: Desk) -> Iterator[Problem]:
     """`count` problems, all different, drawn once for a seed."""
     rng, seen = chance.generator(which.seed, chance.Purpose.CHOOSE, which.digits, which.store), set[str]()
-    most = 10**5 if which.store else sum((9 * 10 ** (d - 1)) ** 2 for d in ([which.digits] if which.digits else (1, 2, 3)))
+    digits_of = [which.digits] if which.digits else [1, 2, 3]
+    most = 10**5 if which.store else sum((9 * 10 ** (d - 1)) ** 2 for d in digits_of)
     while len(seen) < min(which.count, most):
         digits = which.digits or 1 + int(rng.integers(3))
         if which.store:

@@ -9,9 +9,9 @@
     K7:           K is 7
     A7            a turn: the answer, which ends the episode and pays 1 if it is right
 
-`gold` of the pictures show what is asked, all with the same digit. A search returns every one of them and as many others,
-in an order that is drawn for the problem, so what comes first matters only for those who look in that order. `final` is
-the answer and, after a space, the pictures in the order in which they were first looked at or zoomed into.
+`gold` of the pictures show what is asked, all with the same digit. A search returns all of them and as many others, in
+an order that is drawn for the problem. `final` is the answer and, after a space, the pictures in the order in which they
+were first looked at.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Needle:
 
 
 def problems(which: Needle) -> Iterator[Problem]:
-    """`count` questions, each with pictures of its own. The level is the number of quarters that have to be looked for."""
+    """`count` questions, each with pictures of its own. The level is the place of the first gold one among those found.
+    """
     for i in range(which.count):
         rng = chance.generator(which.seed, chance.Purpose.CHOOSE, which.pictures, which.gold, i)
         asked = NAMES[int(rng.integers(len(NAMES)))]

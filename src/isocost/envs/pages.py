@@ -1,4 +1,4 @@
-"""Pages: find a fact in a house of rooms, one page in each. What is read grows with every turn, and most of it is of no use.
+"""Pages: find a fact in a house of rooms with a page in each. What is read grows every turn; most of it is of no use.
 
     >K C:ADF B3Q1M0     the question: what is K? The policy is in C, whose doors lead to A, D and F; its page says that
                         B is 3, Q is 1 and M is 0

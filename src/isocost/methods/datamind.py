@@ -1,6 +1,6 @@
 """DataMind: RL and imitation in one loss, the share of imitation falling from almost all to almost none.
 
-    L = (1 − μ_t) L_DAPO + μ_t L_SFT,   L_SFT the mean of −log π over the tokens of an expert's attempt at the same problem
+    L = (1 − μ_t) L_DAPO + μ_t L_SFT,   L_SFT the mean of −log π over an expert's tokens at the same problem
     μ_t = μ_v + (μ_p − μ_v) (1 + cos(π min(t / T, 1))) / 2          r = right, −0.1 where a turn was malformed and wrong
     Qiao et al. 2025, arXiv:2509.25084
 """
@@ -36,7 +36,7 @@ needs = gigpo.needs
 
 @bounds(peak="[0, 1]", valley="[0, 1]", steps="[1, inf)")
 def share(ledger: Ledger, *, peak: float = 0.9, valley: float = 0.05, steps: int = 350) -> float:
-    """The share of imitation, from `peak` by half a cosine to `valley` after `steps` steps (DataMind, arXiv:2509.25084)."""
+    """The share of imitation: from `peak` by half a cosine to `valley` after `steps` steps."""
     return valley + (peak - valley) * (1 + cos(pi * min(ledger.step / steps, 1.0))) / 2
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from isocost.ledger import Ledger
 
 CARD = Card(
-    "DynaWeb", "2601.22149", 2026, "gspo", "Imagined attempts replace most of the environment's steps at equal success.",
+    "DynaWeb", "2601.22149", 2026, "gspo", "Imagined attempts replace most environment steps at equal success.",
 )
 REAL, DREAM = "real", "dream"       # real groups are kept in the ledger; dreams are a cohort
 
@@ -119,11 +119,11 @@ async def schedule(
     problem: Problem, attempts: Sequence[int], play: Attempts, ledger: Ledger, *,
     real: float = 0.25, depth: int = 12, room: int = 64, least: int = 32,
 ) -> list[Rollout]:
-    """A share `real` of the attempts in the environment, at least one, and the others dreamt (DynaWeb, arXiv:2601.22149).
+    """A share `real` of the attempts in the environment, at least one; the others are dreamt.
 
-    The model is counted from the `room` latest groups of real attempts of earlier waves. Until it knows `least` pairs of
-    state and action, and for problems that open in a state it has not seen, all attempts are real. A dream ends after
-    `depth` turns.
+    The model is counted from the `room` latest groups of real attempts of earlier waves. All attempts are real until
+    it knows `least` pairs of state and action, and for problems that open in a state that it has not seen. A dream ends
+    after `depth` turns.
     """
     world, place = play.world, play.place
     if place.purpose != chance.Purpose.TRAIN:
@@ -156,9 +156,10 @@ def learned(groups: Sequence[Group], world: World) -> Table:
 
 
 def recipe(**changes: Any) -> Recipe:
-    # The paper's model is a language model trained on 28 thousand transitions that were there before; this one is a
-    # table of what the run itself has seen, for environments that name their states. It mixes in experts' trajectories;
-    # here the real attempts are the policy's own. A quarter of real attempts and 12 turns are ours (the paper: about 5).
+    # The paper's model is a language model trained on transitions that were there before; this one is a table of what
+    # the run itself has seen, for environments that name their states. It mixes in trajectories of experts; here the
+    # real attempts are the policy's own. The quarter and 12 turns are ours; the paper's dreams have about 5 turns.
     return gspo.recipe(
-        name="dynaweb", schedule=partial(schedule, real=0.25, depth=12, room=64, least=32), pace=partial(pace.warmed, max_turns=30)
+        name="dynaweb", schedule=partial(schedule, real=0.25, depth=12, room=64, least=32),
+        pace=partial(pace.warmed, max_turns=30),
     ).but(**changes)

@@ -1,7 +1,8 @@
 """GUI-G1: rewards for a box's middle, overlap and size; hard targets count more, and no length or spread divides.
 
     r = 1{middle in target} + 0.25 IoU + 0.125 · 4 / Σ_e 1/x_e,   x_e = 1 − |difference of edge e| / side
-    A_i = w (r_i − mean r),   w = 2 (1 − √(target / screen))          L = (1/R) Σ_i (1/64) Σ_t max(−A ρ, −A clip(ρ, 1 ± 0.2))
+    A_i = w (r_i − mean r),   w = 2 (1 − √(target / screen))
+    L = (1/R) Σ_i (1/64) Σ_t max(−A ρ, −A clip(ρ, 1 ± 0.2))
     Zhou et al. 2025, arXiv:2505.15810
 """
 

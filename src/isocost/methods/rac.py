@@ -1,6 +1,6 @@
 """RaC: when an attempt is lost, an expert leads it back and corrects it, and only what the expert did is imitated.
 
-    attempt = (policy until it is lost, mask 0), recovery to a state not seen before, correction of c turns, then the end
+    attempt = policy until it is lost (no loss), recovery to a state not seen before, c turns of correction, the end
     L = −(1/Σ|a|) Σ log π(a | s) over recoveries, corrections and the attempts that were right without help
     Hu et al. 2025, arXiv:2509.07953
 """
@@ -27,7 +27,7 @@ from isocost.types import Group, Place, Problem, Rollout, Segment, Shown
 from isocost.world import World
 
 CARD = Card(
-    "RaC", "2509.07953", 2025, "fbc", "Help in attempts that went wrong teaches more than as many clean demonstrations.",
+    "RaC", "2509.07953", 2025, "fbc", "Help where attempts went wrong teaches more than clean demonstrations.",
 )
 HELPED = "helped"       # the cohort of attempts that an expert ended
 

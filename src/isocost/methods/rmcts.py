@@ -1,6 +1,6 @@
-"""R-MCTS: attempts grow a search tree of turns; what was judged most wrongly is remembered; the right branch is imitated.
+"""R-MCTS: attempts grow a tree of turns; what was judged most wrongly is remembered; the right branch is imitated.
 
-    down the tree: argmax_a Q(s, a) + c P(a|s) √N(s) / (1 + N(s, a));   a new branch while it has fewer than √N(s), rounded up
+    down the tree: argmax_a Q(s, a) + c P(a|s) √N(s) / (1 + N(s, a));   a new branch while there are fewer than ⌈√N(s)⌉
     Q(s, a) = mean reward of the attempts below;   remembered: argmax_t |Q(s_t, a_t) − V(s_t)| of a finished search
     self-learning: L = −log π over the right attempts of the tree          Yu et al. 2024, arXiv:2410.02052
 """
@@ -70,7 +70,7 @@ def backed_up(root: Node, words: Sequence[str], reward: float, trunk: Rollout) -
 
 
 def most_wrong(root: Node, words: Sequence[str]) -> int:
-    """The turn of an attempt whose branch is worth most more, or less, than its state: argmax |Q(s_t, a_t) − V(s_t)|."""
+    """The turn of an attempt whose branch differs most in value from its state: argmax |Q(s_t, a_t) − V(s_t)|."""
     gaps, node = [], root
     for said in words:
         branch = node.branches[said]
@@ -106,10 +106,10 @@ async def schedule(
 ) -> list[Rollout]:
     """One attempt after the other, each from where the search tree is most promising (R-MCTS, arXiv:2410.02052).
 
-    A walk down the tree ends in a state with fewer than √N branches; the attempt takes that turn anew and goes on to the
-    end, and its reward is counted along its path. The environment replays the turns before, which are not charged. After
-    the last attempt, the turn of the least right one that was judged most wrongly is remembered: when the problem is
-    searched again, its branch begins with `memory` visits of that value. Evaluations sample plainly.
+    A walk down the tree ends in a state with fewer than √N branches; the attempt takes that turn anew and goes on to
+    the end, and its reward is counted along its path. The environment replays the turns before, which are not charged.
+    After the last attempt, the turn of the least right one that was judged most wrongly is remembered: when the problem
+    is searched again, its branch begins with `memory` visits of that value. Evaluations sample plainly.
     """
     world, place = play.world, play.place
     if place.purpose != chance.Purpose.TRAIN:

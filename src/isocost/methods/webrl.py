@@ -33,7 +33,7 @@ from isocost.world import World
 if TYPE_CHECKING:
     from isocost.ledger import Ledger
 
-CARD = Card("WebRL", "2411.02337", 2024, "kimi", "A curriculum from failures keeps solving new tasks, phase after phase.")
+CARD = Card("WebRL", "2411.02337", 2024, "kimi", "A curriculum from failures keeps solving new tasks.")
 
 needs = gigpo.needs
 
@@ -142,7 +142,7 @@ def improve(
 
 
 def perplexities(groups: Sequence[Group], world: World) -> list[float]:
-    """exp of the mean −log π, under the policy now, over the sampled tokens of each group; charged as `score` tokens."""
+    """exp of the mean −log π of each group's sampled tokens, under the policy now; charged as `score` tokens."""
     if not groups:
         return []
     batch = pack(groups, version=world.engine.version)
@@ -150,7 +150,8 @@ def perplexities(groups: Sequence[Group], world: World) -> list[float]:
     whose = torch.repeat_interleave(torch.arange(len(batch.groups)), torch.tensor([g.size for g in batch.groups]))
     row = whose[batch.rollout]
     logp, mask = world.learner.score(batch).logp * batch.mask, batch.mask
-    total, count = (torch.zeros(len(groups), dtype=logp.dtype).index_add(0, row, x.sum(-1).to(logp)) for x in (logp, mask))
+    zero = torch.zeros(len(groups), dtype=logp.dtype)
+    total, count = (zero.index_add(0, row, x.sum(-1).to(logp)) for x in (logp, mask))
     each = (-total / count.clamp(min=1)).exp().tolist()
     return [each[order[id(g)]] for g in groups]
 

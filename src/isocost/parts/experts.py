@@ -1,8 +1,8 @@
 """Turns that an expert takes instead of the policy: whole demonstrations, and help in an attempt that went wrong.
 
 An environment may have a method `expert()`: what an expert would say in its present state. With one question and one
-answer it is `meta["solution"]`, or else the answer. An expert's tokens have the role TEACHER. No policy sampled them, so
-they have no credit by themselves: `taught` is the improvement that imitates them.
+answer it is `meta["solution"]`, or else the answer. An expert's tokens have the role TEACHER. No policy sampled them,
+so they have no credit by themselves: `taught` is the improvement that imitates them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from isocost.parts.improve import policy
 from isocost.parts.loss import Out
 from isocost.parts.play import opening
 from isocost.seams import Improve, Loss, Pace, Recipe
-from isocost.types import Cost, FaultSource, Place, Problem, Role, Rollout, Score, Segment, Shown, Stop
+from isocost.types import Cost, FaultSource, Place, Problem, Role, Rollout, Score, Shown, Stop
 from isocost.world import Ask, Environment, Luck, World
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ async def helped(
         for _ in range(most):
             words = episode.advice()
             if words is None:
-                raise UserError(f"the environment of problem {attempt.problem.id} has no `expert()`; the method needs it")
+                raise UserError(f"the environment of problem {attempt.problem.id} has no `expert()`, which is needed")
             world.meter.charge(Cost(env_steps=1))
             shown = await episode.advised(words)
             paid += shown.reward

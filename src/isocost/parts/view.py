@@ -1,6 +1,6 @@
 """What the policy reads before a turn: values of `view` in `play.sample`, for dialogues longer than its context.
 
-A view chooses among the messages of a dialogue so far. The opening, which is what was shown before the first turn, always
+A view chooses among the messages of a dialogue so far. The opening, what was shown before the first turn, always
 stays. A round is a turn of the policy and what answered it. Where the chosen messages do not begin with what the policy
 has read, the turn gets a segment of its own, so a view that forgets makes up to one row per turn: each row is trained
 with exactly the context that its turn was taken in.
@@ -38,7 +38,7 @@ def last_results(messages: Sequence[Message], turns: Sequence[Turn], *, keep: in
 def placeholders(
     messages: Sequence[Message], turns: Sequence[Turn], *, keep: int = 1, words: str = "[earlier page]"
 ) -> list[Message]:
-    """All turns of the policy; each result but the last `keep` is replaced by `words` (WebAgent-R1, arXiv:2505.16421)."""
+    """All turns of the policy; results but the last `keep` are replaced by `words` (WebAgent-R1, arXiv:2505.16421)."""
     opening, past = in_rounds(messages)
     old = max(len(past) - keep, 0)
     short = (m for said, *shown in past[:old] for m in (said, *(Message(x.role, words) for x in shown)))
@@ -67,7 +67,7 @@ def keyframes(
     events may need that long.
     """
     opening, past = in_rounds(messages)
-    seen = edges([mark in t.key for t in turns])        # turn t was taken in the state that the results before it showed
+    seen = edges([mark in t.key for t in turns])    # turn t was taken in the state that the result before it showed
     shown = [past[t - 1][1:] for t in seen if 0 < t < len(past) and len(past) - t >= delay]
     return [*opening, *(m for r in shown[max(len(shown) - most, 0) :] for m in r), *(m for r in past[-1:] for m in r)]
 
