@@ -47,7 +47,7 @@ SPECS = ("pages", "pages:copies=1", "pages:asked=2", "desk", "desk:digits=1", "d
          "needle")                # that it is measured in
 VIEWS = (partial(view.last_results, keep=3), partial(view.placeholders, keep=1, words=" "), view.workspace,
          partial(view.window, rounds=4), view.keyframes)
-SAMPLES, PROBLEMS = 8, 200        # of the pass rates in config.json, for each problem and specification
+SAMPLES, PROBLEMS = 4, 100        # of the pass rates in config.json, for each problem and specification
 Piece = tuple[str, bool]          # words, and whether the policy says them
 
 
@@ -56,7 +56,7 @@ class Lessons:
     """How the base is taught. The defaults made the one that is shipped."""
 
     seed: int = 0
-    steps: int = 200
+    steps: int = 130
     rows: int = 40                  # episodes per step
     turns: int = 12                 # of an episode, at most
     lr: float = 3e-3                # peak; warmed up over a tenth of the steps, then down to nothing by a cosine

@@ -10,8 +10,8 @@
     A7            a turn: the answer, which ends the episode and pays 1 if it is right
 
 `gold` of the pictures show what is asked, all with the same digit. A search returns all of them and as many others, in
-an order that is drawn for the problem. `final` is the answer and, after a space, the pictures in the order in which they
-were first looked at.
+an order that is drawn for the problem. `final` is the answer and, after a space, the pictures in the order in which
+they were first looked at.
 """
 
 from __future__ import annotations
