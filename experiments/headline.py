@@ -261,7 +261,7 @@ def page(found: Mapping[str, Mapping[str, Any]]) -> str:
     """The whole page; the same records give the same text."""
     found = dict(sorted(found.items(), key=lambda x: MISSES.index(x[1]["outcome"])))
     again = {load(name).AGAIN: name for name in found if hasattr(load(name), "AGAIN")}
-    rows = [(_linked(name), WORLDS[name not in again.values()], r["claim"], f"**{r['outcome']}**")
+    rows = [(_linked(name), _world(name, again), r["claim"], f"**{r['outcome']}**")
             for name, r in found.items()]
     head = "\n\n".join(" ".join(part.split()) for part in HEAD.split("\n\n"))
     parts = [head + "\n", markdown_table(("headline", "world", "claim", "here"), rows), *NOT_ASKED]
@@ -270,6 +270,10 @@ def page(found: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(line if line[:1] in ("|", "<", " ") or line.startswith(("isocost ", "python "))
                      else textwrap.fill(line, 120, break_on_hyphens=False, break_long_words=False)
                      for line in lines) + "\n"
+
+
+def _world(name: str, again: Mapping[str, str]) -> str:
+    return str(getattr(load(name), "WORLD", WORLDS[name not in again.values()]))
 
 
 def _linked(name: str) -> str:

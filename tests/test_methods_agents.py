@@ -41,9 +41,10 @@ def test_a_method_of_turns_is_refused_on_one_question_and_one_answer(name):
 @pytest.mark.parametrize("name", OF_TURNS)
 def test_a_profile_without_turns_says_what_measures_them(name):
     known = {"mean": 0.4, "histogram": [1, 1, 1]}
-    assert methods.needs(name, known)[0] == "not measured" and "--env" in methods.needs(name, known)[1]
-    assert methods.needs(name, {**known, "turns": 1.0})[0] == "fails"
-    assert methods.needs(name, {**known, "turns": 3.5})[0] == "holds"
+    assert methods.needs(name, {})[0] == "not measured" and "--env" in methods.needs(name, {})[1]
+    assert methods.needs(name, known)[0] == "fails" and "--env" in methods.needs(name, known)[1]
+    assert methods.needs(name, {**known, "dialogues": {"turns": {"mean": 1.0}}})[0] == "fails"
+    assert methods.needs(name, {**known, "dialogues": {"turns": {"mean": 3.5}}})[0] == "holds"
 
 
 # GiGPO ----------------------------------------------------------------------------------------------------------------

@@ -2,22 +2,23 @@
 
 import asyncio
 import math
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
-from dialogues import batch_of, by_turn, dialogue
+from dialogues import batch_of, by_turn, dialogue, told
 from isocost import methods
 from isocost.batch import Forward
 from isocost.ledger import Ledger
-from isocost.methods import aepo, arpo, cleaner, fission
+from isocost.methods import aepo, agentrlvr, arpo, cleaner, dart, drgrpo, fission, grpo, rl4mle, uis1
 from isocost.pack import pack
 from isocost.parts.play import lent, paused, sample, turn_starts, until
 from isocost.recipe import paced
 from isocost.seams import Attempts, Pace, Wave
-from isocost.types import Fault, Group, Place, Role, Score, Stop, Turn
+from isocost.types import Fault, Group, Message, Place, Problem, Role, Score, Shown, Stop, Turn
 from isocost.worlds import toy
 from toy import run
 
@@ -256,8 +257,200 @@ def test_fissions_recoveries_are_cohorts_without_credit_for_the_failure():
     assert not any(r.cohort for r in plain)
 
 
-@pytest.mark.parametrize("name", ["arpo", "aepo", "cleaner", "fission"])
+@pytest.mark.parametrize("name", ["arpo", "aepo", "cleaner", "fission", "uis1", "dart", "agentrlvr"])
 def test_every_rollout_that_was_paid_for_has_a_fate(name):
     world = toy.dialogues()
     ledger, steps = run(paced(methods.recipe(name, groups=4), lr=1e-3, max_turns=6), world, 128)
     assert steps and sum(ledger.fates.values()) == world.meter.of().rollouts
+
+
+# starts whose turn is over ------------------------------------------------------------------------------------------------
+
+
+def test_a_start_that_ends_with_an_end_token_is_answered_before_anything_is_sampled():
+    whole, world = played(sample, range(12))
+    r = next(r for r in whole if len(r.turns) > 2)
+    text = r.segments[-1]
+    end = int(np.flatnonzero(text.turn == 1)[-1]) + 1
+    steps = world.meter.of().env_steps
+    (again,), _ = played(sample, [r.attempt], world, start=r.cut(end))
+    assert again.turns == r.turns and np.array_equal(again.segments[-1].tokens, text.tokens)
+    assert world.meter.of().env_steps - steps == len(r.turns) - 1, "the first turn is replayed, the second is answered"
+
+
+# UI-S1 -----------------------------------------------------------------------------------------------------------------
+
+
+class Recital:
+    """The expert says a, b, c; anything else is answered alike, so that a dialogue ends after three turns."""
+
+    def __init__(self, problem):
+        self.problem, self.said = problem, []
+
+    async def open(self):
+        return Shown(self.problem.prompt, key="0")
+
+    async def step(self, said, luck):
+        self.said.append(said)
+        return Shown((Message("tool", "?"),), len(self.said) == 3, float(self.said == ["a", "b", "c"]))
+
+    def final(self):
+        return "".join(self.said)
+
+    async def close(self):
+        pass
+
+
+def recited(patches, count=48):
+    world = toy.dialogues()
+    world.env = Recital
+    world.problems = [Problem("0", (Message("user", "0?"),), "abc", meta={"expert": ("a", "b", "c")})]
+    made, _ = played(uis1.play, range(count), world, patches=patches)
+    return made, world
+
+
+def test_ui_s1_patches_turns_that_are_not_the_experts():
+    made, world = recited(2)
+    assert world.meter.of().rollouts == 48
+    for r in made:
+        main, *wrong = r.segments
+        rewards = [t.reward for t in r.turns]
+        theirs = main.role == int(Role.TEACHER)
+        assert len(wrong) <= 2 and all(x in (0.0, 1 / 3) for x in rewards)
+        for segment in wrong:       # the replaced turn, after what the policy and the expert had said before
+            (t,) = set(segment.turn[segment.own].tolist())
+            assert rewards[t] == 0 and world.text.decode(segment.tokens[segment.own].tolist()) != "abc"[t]
+            assert t not in main.turn[main.own]
+        assert int(theirs.sum()) == 2 * len(wrong), "a letter and the end of its turn"
+    assert any(len(r.segments) == 3 and len(r.turns) == 3 for r in made)
+
+
+def test_ui_s1_without_patches_stops_at_the_first_mismatch():
+    made, _ = recited(0)
+    for r in made:
+        rewards = [t.reward for t in r.turns]
+        assert len(r.segments) == 1 and all(rewards[:-1]) and (len(rewards) == 3 or rewards[-1] == 0)
+
+
+def test_ui_s1_gives_no_credit_through_a_patch():
+    """Rewards 1, 1, 0 (patched), 1 with γ 1/2: 3/2, 1, 0, 1; against an attempt that matched nothing, std is Δ/√2."""
+    batch = batch_of([dialogue(["0", "1", "2", "3"], [1, 1, 0, 1]), dialogue(["0", "1", "2", "3"], [0, 0, 0, 0])])
+    from isocost.ops import to_go, turns_of
+    turns = turns_of(batch)
+    close(to_go(turns, gamma=0.5 * (turns.reward > 0)).tolist(), [1.5, 1, 0, 1, 0, 0, 0, 0])
+    found = by_turn(uis1.advantage(batch, LEDGER, eps=0.0), batch)
+    half = math.sqrt(0.5)
+    close(found[0], [2 * half, 2 * half, half, 2 * half])
+    close(found[1], [-2 * half, -2 * half, -half, -2 * half])
+
+
+# DART ------------------------------------------------------------------------------------------------------------------
+
+
+def test_dart_gives_tasks_that_succeed_fewer_attempts():
+    ledger = Ledger()
+    for name, reward in (("0", 0), ("1", 1)):
+        ledger.saw(Group(Problem(name, ()), (dialogue([""], [reward]),)))
+    tasks = [Problem("0", ()), Problem("1", ())]
+    assert dart.allocate(tasks, ledger, 10) == [7, 3]       # 2 each, and 6 by 1 : 1/4: 4.8 and 1.2
+    assert dart.allocate(tasks, ledger, 10, shrink=0.0) == [5, 5]
+    assert sum(dart.allocate(tasks, ledger, 3, least=8)) == 3
+
+
+def test_dart_trains_on_the_uncertain_turns():
+    batch = batch_of([dialogue([""] * 5, [0] * 4 + [1]), dialogue([""], [0])])
+    entropy = torch.zeros_like(batch.logp)
+    for t, value in enumerate((3.0, 1.0, 4.0, 2.0, 5.0)):
+        entropy[0][batch.turn[0] == t] = value
+    batch = batch.but(extra={"entropy": entropy})
+    assert by_turn(dart.uncertain(batch, 0.8), batch) == [[1, 0, 1, 1, 1], [1]]
+    assert by_turn(dart.uncertain(batch, 0.5), batch) == [[1, 0, 1, 0, 1], [1]]
+    close(float(dart.weight(batch)[0].sum()), 8 / 10)
+
+
+def test_dart_remembers_a_success_for_a_group_that_has_none():
+    world = toy.dialogues()
+    made = paced(methods.recipe("dart", groups=4, rollouts=4), lr=1e-3, max_turns=2)
+    ledger, _ = run(made, world, 4 * 4 * 8)
+    assert any(s["remembered"] > 0 for s in ledger.steps)
+    assert all(len(g.rollouts) == 1 and g.rollouts[0].origin == "replay" for g in ledger.kept[dart.POOL])
+    assert made.advantage is drgrpo.advantage
+
+
+def test_dart_limits_dialogues_by_the_longest_success():
+    ledger = Ledger()
+    world = toy.dialogues()
+    play = Attempts(sample, world, Pace(lr=0.0, max_tokens=4, max_turns=8), Wave(1, world.engine.halt), PLACE)
+
+    def longest():
+        made = asyncio.run(dart.schedule(world.problems[0], range(32), play, ledger, slack=1))
+        return max(len(r.turns) for r in made)
+
+    assert longest() > 4
+    won = dialogue(["", "", ""], [0, 0, 1]).but(notes={dart.TOOK: 3.0})
+    ledger.saw(Group(world.problems[0], (won, dialogue([""], [0]).but(notes={dart.TOOK: 1.0}))))
+    ledger.close(ledger.spent, 1, {})
+    assert longest() == 4
+
+
+# Agent-RLVR --------------------------------------------------------------------------------------------------------------
+
+
+def test_agent_rlvr_has_dpos_gradient():
+    batch = batch_of([dialogue([""], [x]) for x in (1, 0, 0)], [dialogue([""], [x]) for x in (1, 1)])
+    moved = torch.tensor([0.5, -0.2, 0.1, 0.3, 0.0], requires_grad=True)
+    gap = 0.3 * (moved[0] - moved[1:3])
+    (slope,) = torch.autograd.grad(-torch.nn.functional.logsigmoid(gap).mean(), moved)
+    found = agentrlvr.pulls(moved.detach(), batch, 0.3)
+    close((-found / 5).tolist(), slope.tolist())
+    assert found[3:].tolist() == [0, 0], "no pairs: all of them passed"
+
+
+def test_agent_rlvr_learns_of_guided_attempts_without_the_guidance():
+    world = toy.dialogues()
+    world.text = toy.Letters()
+    hard = replace(world.problems[0], answer="bbb")      # that nobody says
+    pace = Pace(lr=0.0, max_tokens=4, max_turns=3)
+    play = Attempts(sample, world, pace, Wave(1, world.engine.halt), PLACE)
+    made = asyncio.run(agentrlvr.schedule(hard, range(8), play, LEDGER, first=0.5, words="{problem}{hint}!"))
+    assert [r.attempt for r in made] == list(range(8)) and {r.problem.variant for r in made} == {""}
+    assert all(world.text.decode(r.segments[0].tokens[:2].tolist()) == "0?" for r in made)
+    batch = pack([Group(hard, tuple(r.scored(Score(0.0)) for r in made), PLACE)], 0)
+    gap = (world.learner.score(batch).logp - batch.logp)[batch.mask].abs().max()
+    assert float(gap) < 1e-5, "log-probs are those without the guidance"
+
+
+# RL4MLE ----------------------------------------------------------------------------------------------------------------
+
+
+def lasting(reward, seconds):
+    made = dialogue([""], [reward])
+    return made.but(turns=(replace(made.turns[0], seconds=seconds),))
+
+
+def test_rl4mle_undoes_that_slow_actions_are_seen_less_often():
+    """Two actions, equally likely, of 1 s for 0.6 and of 10 s for 1: in 20 s each, ten of one and one of the other."""
+    batch = batch_of([*(lasting(0.6, 1.0) for _ in range(10)), lasting(1.0, 10.0)])
+    weights = torch.tensor([x[0] for x in by_turn(rl4mle.advantage(batch, LEDGER, inner=_ones), batch)])
+    close(float(weights[:10].sum()), float(weights[10:].sum()))
+    close(float(weights.mean()), 1.0)
+    capped = by_turn(rl4mle.advantage(batch, LEDGER, inner=_ones, most=2.0), batch)
+    close(capped[10][0], 2.0)
+
+
+def _ones(batch, ledger):
+    return batch.mask.to(batch.reward.dtype)
+
+
+def test_rl4mle_where_no_time_is_stated_is_grpo():
+    batch = batch_of([dialogue(["", ""], [0, 1]), dialogue([""], [0])])
+    assert torch.equal(rl4mle.advantage(batch, LEDGER), grpo.advantage(batch, LEDGER))
+
+
+def test_seconds_of_turns_are_part_of_a_kept_rollout():
+    from isocost.runs import shelf
+    (group,) = shelf.groups(shelf.data([Group(lasting(1, 2.5).problem, (lasting(1, 2.5),))]), toy.questions())
+    assert group.rollouts[0].turns[0].seconds == 2.5
+    old = shelf.data([Group(lasting(1, 2.5).problem, (lasting(1, 2.5),))])
+    old[0]["rollouts"][0]["turns"][0] = old[0]["rollouts"][0]["turns"][0][:4]
+    assert shelf.groups(old, toy.questions())[0].rollouts[0].turns[0].seconds == 0.0, "earlier records have none"

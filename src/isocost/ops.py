@@ -145,13 +145,15 @@ def turns_of(batch: Batch) -> Turns:
     return Turns(rollout, number, where, reward, key.to(rollout))
 
 
-def to_go(turns: Turns, *, gamma: float) -> Float[Tensor, "S"]:
-    """R_t = r_t + gamma R_{t+1} within each rollout, R the reward from turn t on."""
+def to_go(turns: Turns, *, gamma: float | Float[Tensor, "S"]) -> Float[Tensor, "S"]:
+    """R_t = r_t + gamma R_{t+1} within each rollout, R the reward from turn t on; gamma may differ from turn to turn."""
     count = torch.bincount(turns.rollout, minlength=1)
     at = torch.arange(len(turns.rollout), device=count.device) - (count.cumsum(0) - count)[turns.rollout]
     table = turns.reward.new_zeros(len(count), int(count.max()) + 1).index_put((turns.rollout, at), turns.reward)
+    each = torch.zeros_like(table)
+    each[turns.rollout, at] = torch.as_tensor(gamma, dtype=table.dtype, device=table.device).expand(len(at))
     for k in reversed(range(table.shape[1] - 1)):
-        table[:, k] += gamma * table[:, k + 1]
+        table[:, k] += each[:, k] * table[:, k + 1]
     return table[turns.rollout, at]
 
 

@@ -215,6 +215,7 @@ class Shown:
     reward: float = 0.0         # for the turn that it answers; an episode's rewards sum to its score
     key: str = ""               # names the state that the policy is now in: turns with equal keys can be compared
     fault: Fault | None = None  # of the turn that it answers
+    seconds: float = 0.0        # that the turn took, as the environment states them, so the same each time; 0: not stated
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +226,7 @@ class Turn:
     reward: float = 0.0
     fault: Fault | None = None
     luck: tuple[int, ...] = ()  # address of the random numbers that it was answered with; see `isocost.chance.luck`
+    seconds: float = 0.0        # that it took, as its environment stated them
 
 
 @dataclass(frozen=True, slots=True)

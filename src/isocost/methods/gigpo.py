@@ -36,11 +36,11 @@ def advantage(
 
 def needs(profile: Mapping[str, Any]) -> tuple[str, str]:
     """Dialogues of several turns, and siblings that differ."""
-    turns = profile.get("turns")
-    if turns is None:
+    if profile.get("mean") is None:
         return UNMEASURED, "no turns per rollout: `isocost profile --env ...` measures them"
+    turns = profile.get("dialogues", {}).get("turns", {}).get("mean", 1.0)
     if turns <= 1:
-        return FAILS, "one question and one answer: there are no turns to compare"
+        return FAILS, "one question and one answer: an environment that answers turns (--env) is needed"
     state, why = grpo.needs(profile)
     return (HOLDS, f"{turns:.1f} turns per rollout; {why}") if state == HOLDS else (state, why)
 

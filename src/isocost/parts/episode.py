@@ -130,7 +130,7 @@ class Episode:
             self.turns.append(Turn(self._key, 0.0, Fault.environment(str(failed)), luck))
             raise
         if own:
-            self.turns.append(Turn(self._key, shown.reward, shown.fault, luck))
+            self.turns.append(Turn(self._key, shown.reward, shown.fault, luck, shown.seconds))
         self._key = shown.key
         self.messages += (Message("assistant", said), *shown.messages)
         if shown.fault is not None and shown.fault.source is FaultSource.ENVIRONMENT:

@@ -24,6 +24,7 @@ from isocost.world import Ask, World
 View = Callable[[Sequence[Message], Sequence[Turn]], Sequence[Message]]   # what the policy reads before a turn
 Pause = Callable[[Sequence[Message], Sequence[Turn]], bool]               # whether a dialogue stops there for now
 _OWN = int(Role.OWN)            # a plain int: numpy compares with it ten times faster
+_NOTHING = Said(np.zeros(0, np.int64), np.zeros(0, np.float32), np.zeros(0, np.int64), Stop.DONE)
 
 
 def _wave_sampled(
@@ -54,7 +55,7 @@ async def sample(
     """Talk to the environment until the episode ends; one question and one answer is a dialogue of one turn.
 
     `start` resumes or forks: the environment replays the turns that it already holds, and an unfinished turn keeps the
-    rest of its `max_tokens`. A rollout is replayed with the luck that its turns had; of a segment alone only the words
+    rest of its `max_tokens`; one that ends with an end token is answered first. A rollout is replayed with the luck that its turns had; of a segment alone only the words
     are known, and it is replayed with the luck of each attempt. If an environment fails, its rollout has `Stop.ERROR`
     and no score.
     """
@@ -127,8 +128,12 @@ async def _dialogues(
                 world.meter.charge(Cost(rollouts=missing))
         if opened:
             turn = text.turn_now
-            said = await _say(text, turn, [e.attempt for e in opened], world, pace, place)
-            each = zip(opened, _grown(text, turn, said), said, strict=True)
+            if len(text) and text.own[-1] and int(text.tokens[-1]) in world.text.ends:      # its last turn is over
+                said, grown = [_NOTHING] * len(opened), [text] * len(opened)
+            else:
+                said = await _say(text, turn, [e.attempt for e in opened], world, pace, place)
+                grown = _grown(text, turn, said)
+            each = zip(opened, grown, said, strict=True)
             await together(*(_converse(e, (*before, whole), turn, s, pace, view, pause) for e, whole, s in each))
         return [e.rollout((*before, text)) for e in episodes]
     finally:

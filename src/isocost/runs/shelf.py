@@ -56,7 +56,7 @@ def _rollout(r: Rollout) -> dict[str, Any]:
             for s in r.segments
         ],
         "notes": {k: [_numbers(x) for x in v] if isinstance(v, tuple) else v for k, v in r.notes.items()},
-        **({"turns": [[t.key, t.reward, str(t.fault or ""), t.luck] for t in r.turns]} if r.turns else {}),
+        **({"turns": [[t.key, t.reward, str(t.fault or ""), t.luck, t.seconds] for t in r.turns]} if r.turns else {}),
     }
 
 
@@ -81,7 +81,7 @@ def _rollout_of(x: Mapping[str, Any], problem: Problem) -> Rollout:
         notes["outlooks"] = x["outlook"]
     parent = tuple(x["parent"]) if x["parent"] else None
     turns = tuple(
-        Turn(key, reward, Fault.of(fault), tuple(luck)) for key, reward, fault, luck in x.get("turns", ())
+        Turn(key, reward, Fault.of(fault), tuple(luck), *more) for key, reward, fault, luck, *more in x.get("turns", ())
     )
     return Rollout(
         problem, segments, x["final"], Stop(x["stop"]), x["attempt"], _score_of(x["score"]), x["cohort"], x["origin"],

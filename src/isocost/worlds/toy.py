@@ -332,7 +332,7 @@ def _right(rollout: Rollout) -> bool:
 def questions(count: int = 10) -> list[Problem]:
     """Up to ten questions, "0?" to "9?", each with a letter as answer and reference solution."""
     letters = ["abc"[k % 3] for k in range(count)]
-    return [Problem(str(k), (Message("user", f"{k}?"),), x, meta={"solution": x}) for k, x in enumerate(letters)]
+    return [Problem(str(k), (Message("user", f"{k}?"),), x, meta={"solution": x, "expert": (x,)}) for k, x in enumerate(letters)]
 
 
 def world(seed: int = 0, *, count: int = 10, micro: int | None = None) -> World:

@@ -1,0 +1,39 @@
+"""What the headlines of the agent methods read from a run: success at equal tokens, dead rollouts, detours."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from isocost.runs.files import read_lines
+
+
+def at_tokens(folder: Path, tokens: int) -> float:
+    """Held-out success after so many sampled tokens, linear between a run's evaluations; its last one beyond them."""
+    points, decoded = [], 0
+    for line in read_lines(folder / "metrics.jsonl"):
+        decoded = line.get("decode", decoded)
+        if "eval/audit" in line:
+            points.append((decoded, line["eval/audit"]))
+    x, y = zip(*points, strict=True)
+    return float(np.interp(tokens, x, y))
+
+
+def dead(folder: Path) -> float:
+    """The share of the rollouts of updates that carried no advantage."""
+    fates = [f for line in read_lines(folder / "journal.jsonl") for f in line["fates"]]
+    return fates.count("dead") / max(fates.count("dead") + fates.count("trained"), 1)
+
+
+def detour(folder: Path) -> float:
+    """Moves beyond the shortest route, in the successes of the last tenth of a run's groups."""
+    from isocost.envs import rooms
+
+    setting = json.loads((folder / "run.json").read_text())["job"]["setting"]
+    level = {p.id: p.meta["level"] for p in rooms.problems(rooms.Rooms.of(setting["env"]))}
+    lines = [x for x in read_lines(folder / "journal.jsonl") if x["attempts"]]
+    last = lines[-max(len(lines) // 10, 1) :]
+    moves = [t - level[x["id"]] for x in last for t, r in zip(x["turns"], x["rewards"], strict=True) if r]
+    return float(np.mean(moves))
