@@ -72,7 +72,7 @@ def _own(spec: str) -> EnvironmentSet:
     if not Path(path).is_file():
         raise UserError(f"there is no file {path} with the environment {name!r}")
     text = Path(path).read_bytes()
-    made = getattr(_module(path, text), name, None)
+    made: Any = getattr(_module(path, text), name, None)
     if not inspect.isclass(made):
         raise UserError(f"{path} has no class {name!r}")
     lacks = [m for m in (*METHODS, "final") if not callable(getattr(made, m, None))]
