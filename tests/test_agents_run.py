@@ -268,7 +268,7 @@ class OpensUnlike(Good):
 
 class GlobalChance(Good):
     async def step(self, said, luck):
-        return Shown((Message("tool", f"{np.random.random()}"),))     # noqa: NPY002
+        return Shown((Message("tool", f"{np.random.random()}"),))
 
 
 class SharesState(Good):
@@ -381,8 +381,9 @@ def test_the_commands_list_and_check_environments(tmp_path):
 
 
 def test_a_class_of_a_users_file_must_have_the_methods_of_an_environment(tmp_path):
-    (tmp_path / "mine.py").write_text("class A:\n    async def open(self): pass\nclass B(A):\n    def step(self): pass\n"
-                                      "    def final(self): pass\n    async def close(self): pass\n")
+    (tmp_path / "mine.py").write_text("class A:\n    async def open(self): pass\n"
+                                      "class B(A):\n    def step(self): pass\n    def final(self): pass\n"
+                                      "    async def close(self): pass\n")
     with pytest.raises(UserError, match="has no method 'step'"):
         open_environment(f"{tmp_path}/mine.py:A")
     with pytest.raises(UserError, match="step must be a coroutine"):
