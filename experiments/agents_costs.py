@@ -37,3 +37,11 @@ def detour(folder: Path) -> float:
     last = lines[-max(len(lines) // 10, 1) :]
     moves = [t - level[x["id"]] for x in last for t, r in zip(x["turns"], x["rewards"], strict=True) if r]
     return float(np.mean(moves))
+
+
+def read_per_rollout(folder: Path) -> dict[str, float]:
+    """Tokens of a run's training, for each of its rollouts: read at all turns, read for the first time, trained on."""
+    last = [x for x in read_lines(folder / "metrics.jsonl") if "prefill" in x][-1]
+    rollouts = max(last["rollouts"], 1)
+    return {"read": last["prefill"] / rollouts, "fresh": (last["prefill"] - last.get("reread", 0)) / rollouts,
+            "trained": last["train"] / rollouts}

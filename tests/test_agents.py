@@ -266,7 +266,7 @@ def test_attempts_that_open_differently_or_answer_a_replay_differently_have_no_s
 
 def test_a_view_makes_segments_whose_own_words_are_trained_on_once_and_resumes_as_it_was():
     world, pace = noisy_world(), dataclasses.replace(PACE, max_turns=5)
-    found = played(world, range(30), pace=pace, view=views.last_turns(1))
+    found = played(world, range(30), pace=pace, view=partial(views.window, rounds=1))
     long = [r for r in found if len(r.turns) == 5]
     assert long and all([s.first for s in r.segments] == list(range(5)) for r in long)
     for r in found:
@@ -276,7 +276,7 @@ def test_a_view_makes_segments_whose_own_words_are_trained_on_once_and_resumes_a
             assert not s.own[: np.flatnonzero(s.role == Role.PROMPT)[-1] + 1].any()
     whole = long[0]
     start = whole.but(segments=(*whole.segments[:3], whole.segments[3].cut(int(np.argmax(whole.segments[3].own)))))
-    (again,) = played(world, [whole.attempt], start, pace=pace, view=views.last_turns(1))
+    (again,) = played(world, [whole.attempt], start, pace=pace, view=partial(views.window, rounds=1))
     assert same(again, whole)
     whole_view = played(world, range(6), view=lambda messages, turns: messages)
     assert {len(r.segments) for r in whole_view if len(r.turns) > 1} != {1}, "an end token is no part of a message"
@@ -291,9 +291,9 @@ def test_views_keep_the_last_turns_replace_old_results_or_keep_what_led_to_new_s
     def read(view):
         return "".join(m.content for m in view(log, turns))
 
-    assert read(views.last_turns(2)) == "?cydz" and read(views.last_turns(9)) == "?awbxcydz"
-    assert read(views.placeholders(1, "-")) == "?a-b-c-dz" and read(views.keyframes(1)) == "?awcydz"
-    assert [m.content for m in views.last_turns(2)(log[:1], [])] == ["?"]
+    assert read(partial(views.window, rounds=2)) == "?cydz" and read(partial(views.window, rounds=9)) == "?awbxcydz"
+    assert read(partial(views.placeholders, keep=1, words="-")) == "?a-b-c-dz"
+    assert [m.content for m in views.window(log[:1], [], rounds=2)] == ["?"]
 
 
 # credit ------------------------------------------------------------------------------------------------------------
@@ -352,7 +352,7 @@ def test_the_shelf_keeps_turns_faults_and_luck():
     group = Group(found[0].problem, tuple(found), PLACE)
     (back,) = shelf.groups(shelf.data([group]), world.problems)
     assert [r.turns for r in back.rollouts] == [r.turns for r in found]
-    viewed = played(noisy_world(), range(12), view=views.last_turns(1))
+    viewed = played(noisy_world(), range(12), view=partial(views.window, rounds=1))
     (back,) = shelf.groups(shelf.data([Group(viewed[0].problem, tuple(viewed), PLACE)]), world.problems)
     assert [[s.first for s in r.segments] for r in back.rollouts] == [[s.first for s in r.segments] for r in viewed]
     old = shelf.data([Group(found[0].problem, (rolled(0, ["a"], [0.0], 1.0).but(problem=found[0].problem, turns=()),))])

@@ -161,14 +161,18 @@ class Feed:
             self.ledger.waves += 1
 
     def _affordable(self) -> bool:
-        """Whether the budget pays for one more wave and all in flight, each at the mean cost of finished waves."""
+        """Whether the budget pays for one more wave and all in flight, each at the mean cost of finished waves.
+
+        Rollouts, and the environment steps of a wave of full length, are known before: those are never exceeded.
+        """
         size, learner = self.recipe.groups * self.recipe.rollouts, self.world.learner
+        most = {"rollouts": size, "env-steps": size * self.recipe.pace(self.ledger).max_turns}
         spent, clock, landed = self.world.meter.of(), self.clock(), self.ledger.waves - len(self.in_flight)
         for unit, limit in self.budget.items():
             amount = UNITS[unit](spent, learner, clock)
             before, waves = self.before if unit == "seconds" else (0.0, 0)
             each = (amount - before) / (landed - waves) if landed > waves else 0.0
-            each = max(each, size if unit == "rollouts" else 0.0)
+            each = max(each, most.get(unit, 0))
             if amount + each * (1 + len(self.in_flight)) > limit:
                 return False
         return True
@@ -254,7 +258,7 @@ class Feed:
         with meter.tab() as tab:
             self.started.append((group, tab))
             rollouts = await self.recipe.schedule(group.problem, range(first, first + count), play, self.ledger)
-        started = sum(a.origin in ("policy", "resumed") for a in rollouts)     # now or in an earlier wave
+        started = sum(a.origin in ("policy", "resumed", "expert") for a in rollouts)     # now or in an earlier wave
         whole = sorted((*group.rollouts, *rollouts), key=lambda a: a.attempt)
         return Played(group.of(whole), one.cancelled + tab.cost.rollouts - started)
 

@@ -13,7 +13,7 @@ from isocost.feed import Feed
 from isocost.ledger import Ledger
 from isocost.pack import pack
 from isocost.seams import Recipe
-from isocost.types import Fate, Group
+from isocost.types import Fate, Group, Role
 from isocost.world import World
 
 
@@ -60,9 +60,13 @@ async def train(
 
 
 def fates_of(batch: Batch) -> list[list[Fate]]:
-    """Per group, whether each rollout had an advantage in the update."""
+    """Per group, whether each rollout had an advantage in the update, or was an expert's and imitated."""
     assert batch.advantage is not None
     size = np.abs(batch.advantage.detach().cpu().numpy()).sum(-1)
-    signal = np.bincount(batch.rollout.cpu().numpy(), size, len(batch.reward))
+    rollout, count = batch.rollout.cpu().numpy(), len(batch.reward)
+    signal = np.bincount(rollout, size, count)
+    if any(r.origin == "expert" for g in batch.groups for r in g.noted):
+        taught = (batch.role == int(Role.TEACHER)).sum(-1).cpu().numpy()
+        signal += np.bincount(rollout, taught, count) * [r.origin == "expert" for g in batch.groups for r in g.rollouts]
     fates = iter([Fate.TRAINED if s else Fate.DEAD for s in (signal > 0).tolist()])
     return [list(islice(fates, group.size)) for group in batch.groups]

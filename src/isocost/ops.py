@@ -227,6 +227,13 @@ def spread_turns(x: Float[Tensor, "S"], turns: Turns, batch: Batch) -> Float[Ten
     return table.gather(1, batch.turn.clamp(min=0)) * batch.mask
 
 
+def turn_lengths(turns: Turns, batch: Batch) -> Float[Tensor, "S"]:
+    """Sampled tokens of each turn."""
+    table = batch.reward.new_zeros(len(batch.tokens), int(batch.turn.max()) + 2 if batch.turn.numel() else 1)
+    table.scatter_add_(1, batch.turn.clamp(min=0), batch.mask.to(table))
+    return table[turns.row, turns.number]
+
+
 def row_mean(x: Float[Tensor, "N T"], mask: Bool[Tensor, "N T"]) -> Float[Tensor, "N 1"]:
     """Mean over each row's sampled tokens."""
     return (x * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)

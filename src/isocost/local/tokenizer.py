@@ -12,7 +12,10 @@ from isocost.types import Message
 
 
 class Characters:
-    """One token per character; a prompt is its messages' contents, one after the other, with no template."""
+    """One token per character; a prompt is its messages' contents, one after the other, with no template.
+
+    What the assistant said ends as it ended when the policy wrote it, with the end token.
+    """
 
     def __init__(self, alphabet: str, end: int):
         if len(set(alphabet)) != len(alphabet):
@@ -21,7 +24,8 @@ class Characters:
         self._id = {c: i for i, c in enumerate(alphabet)}
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
-        return self.encode("".join(m.content for m in messages))
+        ended = ((self.encode(m.content), self.ends[:1] if m.role == "assistant" else ()) for m in messages)
+        return [t for content, end in ended for t in (*content, *end)]
 
     def answer(self, messages: Sequence[Message]) -> list[int]:
         return self.prompt(messages)

@@ -11,17 +11,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from isocost.errors import UserError
-from isocost.methods import Card, fbc
+from isocost.methods import Card, fbc, gigpo
 from isocost.parts.pace import PLANNED, warmed
 from isocost.seams import Pace, Recipe
-from isocost.traits import bounds
+from isocost.traits import bounds, trait
 
 if TYPE_CHECKING:
     from isocost.ledger import Ledger
 
 CARD = Card("TTI", "2506.07976", 2025, "fbc", "A growing horizon beats short and long fixed ones.")
 
+needs = gigpo.needs     # dialogues of several turns, and siblings that differ
 
+
+@trait("needs_turns")
 @bounds(first="[1, inf)", by="[0, inf)", each="[1, inf)", listed="[1, inf)", **PLANNED)
 def pace(
     ledger: Ledger, *, rule: str = "times", first: int = 10, by: int = 1, each: int = 1, listed: tuple[int, ...] = (),

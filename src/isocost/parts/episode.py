@@ -15,7 +15,7 @@ from numpy.random import Generator
 
 from isocost import chance
 from isocost.gather import together
-from isocost.types import Fault, FaultSource, Message, Place, Problem, Role, Rollout, Segment, Shown, Stop, Turn
+from isocost.types import Cost, Fault, FaultSource, Message, Place, Problem, Role, Rollout, Segment, Shown, Stop, Turn
 from isocost.world import Environment, World
 
 log = logging.getLogger("isocost")
@@ -56,7 +56,7 @@ class Episode:
             shown = await self._call(self._env.open)
             self.messages += shown.messages
             self._key = shown.key
-            for words, own, seen in _past(texts):
+            for words, own, seen in past(texts):
                 known = own and len(self.turns) < len(turns)
                 luck = turns[len(self.turns)].luck if known else ()
                 shown = await self._answer(self.world.text.decode(words.tolist()), luck, own)
@@ -65,9 +65,30 @@ class Episode:
         except EnvironmentFailed:
             await self.close()
 
+    @property
+    def cost(self) -> Cost:
+        """Of a step: nothing where the environment is `imagined`, because no real one takes it."""
+        return Cost(env_steps=0 if getattr(self._env, "imagined", False) else 1)
+
     async def step(self, said: str) -> Shown:
         """What answers a turn of the policy. Raises EnvironmentFailed."""
         return await self._answer(said, (), True)
+
+    async def again(self, said: str, luck: tuple[int, ...]) -> Shown:
+        """What answered a turn of the policy before, with the luck that it had. Raises EnvironmentFailed."""
+        return await self._answer(said, luck, True)
+
+    async def advised(self, said: str) -> Shown:
+        """What answers a turn of an expert, which is none of the rollout's own. Raises EnvironmentFailed."""
+        return await self._answer(said, (), False)
+
+    def advice(self) -> str | None:
+        """What an expert would say now; None if the environment has no `expert`. Raises EnvironmentFailed."""
+        ask = getattr(self._env, "expert", None)
+        try:
+            return None if ask is None else str(ask())
+        except (Exception, SystemExit) as error:
+            raise self._failure(error) from error
 
     def end(self, stop: Stop) -> None:
         """The episode is over. Raises EnvironmentFailed."""
@@ -146,7 +167,7 @@ async def begin(episodes: Sequence[Episode], texts: Sequence[Segment], turns: Se
             await other.close()
 
 
-def _past(texts: Sequence[Segment]) -> Iterator[tuple[ndarray, bool, ndarray]]:
+def past(texts: Sequence[Segment]) -> Iterator[tuple[ndarray, bool, ndarray]]:
     """The turns that an environment has answered in a start, in order: the tokens that were said, whether the policy
     wrote any of them, and the tokens read after them, if these are in the same segment.
     """

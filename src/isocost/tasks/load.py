@@ -140,7 +140,8 @@ def load_problems(
         )
         return _mixed(parts, [load(part.spec) for part in parts], limit)
     rows, read, default = _source(spec) if listed is None else (_numbered("problem", iter(listed())), _itself, None)
-    good, broken, duplicates, count, unfit = _gather(rows, read, limit, system, reads)
+    stateful = listed is not None and verifier is not None and verify.find(verifier).of_turns
+    good, broken, duplicates, count, unfit = _gather(rows, read, limit, system, reads, stateful)
     name = verifier or default or _guess([p for _, p in good])
     warnings: tuple[str, ...] = ()
     paid = (0.0, 1.0)
@@ -216,7 +217,7 @@ def rows_of(path: Path, what: str) -> Iterator[Row]:
 
 def _gather(
     rows: Iterator[Row], read: Callable[[Any], Problem], limit: int | None, system: str,
-    reads: Callable[[], Reads] | None,
+    reads: Callable[[], Reads] | None, stateful: bool,
 ) -> tuple[list[tuple[str, Problem]], list[Broken], list[tuple[str, str]], int, dict[str, str]]:
     """Good problems with where they stood, broken rows, duplicates, how many rows were read, and of the good problems
     those that the model cannot be given, with why; `limit` counts the others.
@@ -239,7 +240,7 @@ def _gather(
             if len(broken) == MOST_BROKEN:
                 break
             continue
-        key = text.normal(problem.prompt)
+        key = text.normal(problem.prompt) + (f"\0{problem.id}" if stateful else "")
         first = prompts.setdefault(key, (where, problem.answer))
         if first[0] != where and first[1] == problem.answer:
             duplicates.append((where, first[0]))

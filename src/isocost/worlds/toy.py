@@ -374,6 +374,10 @@ class Guess:
     def final(self) -> str:
         return self.said
 
+    def expert(self) -> str:
+        """The answer."""
+        return str(self.problem.answer)
+
     async def close(self) -> None:
         """It holds nothing."""
 
