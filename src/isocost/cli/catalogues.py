@@ -123,7 +123,7 @@ def envs(context: click.Context) -> None:
 @json_option
 @reported
 def envs_list(as_json: bool = False) -> None:
-    """List every environment: its options, its limits, its model."""
+    """List every environment: its spec, its options, its limits, what it needs."""
     from isocost.cli.printer import observer, printed
     from isocost.steps.environments import list_environments
 

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from isocost.cli.catalogues import envs, laws, methods
+from isocost.cli.checks import doctor
 from isocost.cli.options import (
     ANY,
     FOLDER,
@@ -30,7 +31,6 @@ from isocost.cli.options import (
     priced,
     reported,
     server_options,
-    setting_options,
     site_of,
     trainer_option,
     worth_option,
@@ -536,42 +536,6 @@ def export(study: Path, target: str | None, out: Path | None, as_json: bool) -> 
 
 
 @main.command()
-@click.argument("model", required=False)
-@click.option("--tinker", metavar="URL#MODEL", help="check a service of the Tinker API: what it makes of gradients, "
-              "log-probs, seeds and checkpoints; with --data and --lora only")
-@json_option
-@setting_options
-@reported
-def doctor(as_json: bool, tinker: str | None, **asked: Any) -> int:
-    """Check MODEL, its template, sampler, verifier and speed here, in about a minute. Exits 3 if a check fails.
-
-    MODEL is what --model is elsewhere: 'tiny', 'tiny-puzzles', 'smollm2' or a Hugging Face folder. With --tinker a
-    service is checked instead. Nothing is written.
-    """
-    if tinker is not None:
-        return _doctor_of_service(tinker, as_json, asked)
-    from isocost.cli.printer import observer, printed
-    from isocost.doctor import diagnose
-
-    shown = observer(as_json)
-    found = diagnose(**asked, observer=shown)
-    printed(found, shown, as_json)
-    return 0 if found.sound else 3
-
-
-def _doctor_of_service(url: str, as_json: bool, asked: dict[str, Any]) -> int:
-    from isocost.cli.printer import observer, printed
-    from isocost.doctor.service import diagnose_service
-
-    if unused := [written for name, written in given().items() if name not in ("tinker", "data", "lora", "as_json")]:
-        raise UserError(f"{unused[0]} has no use with --tinker: leave it out")
-    shown = observer(as_json)
-    found = diagnose_service(url, asked["data"], lora=asked["lora"], observer=shown)
-    printed(found, shown, as_json)
-    return 0 if found.sound else 3
-
-
-@main.command()
 @click.argument("folder", type=FOLDER, default=Path("."))
 @json_option
 @click.option(
@@ -606,6 +570,7 @@ def diff(a: str, b: str, as_json: bool) -> None:
     printed(compare_recipes(a, b), text_listing.wide(as_json), as_json)
 
 
+main.add_command(doctor)
 main.add_command(envs)
 main.add_command(laws)
 main.add_command(methods)

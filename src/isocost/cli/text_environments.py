@@ -12,12 +12,19 @@ from isocost.words import counted
 
 @show.register
 def show_environments(found: EnvironmentList, console: Console) -> None:
-    """Each environment with its options, its limits and its model."""
+    """Each environment with the form of its spec, its options, its limits and what it needs."""
     for e in found.environments:
         echo(f"{e.name}: {e.about}")
-        echo(f"    {counted(e.problems, 'problem')}, at most {e.max_turns} turns of {e.max_tokens} tokens, verifier "
-             f"{e.verifier}, model {e.model or 'any'}")
-        echo(f"    options: {', '.join(f'{k}={v}' for k, v in e.options.items())}")
+        if e.limits is not None:
+            problems = "problems of --data" if e.limits.problems is None else counted(e.limits.problems, "problem")
+            echo(f"    {problems}, at most {e.limits.max_turns} turns of {e.limits.max_tokens} tokens, verifier "
+                 f"{e.limits.verifier or 'of the problems'}, model {e.limits.model or 'any'}")
+        if e.form:
+            echo(f"    written: {e.form}")
+        if e.options:
+            echo(f"    options: {', '.join(f'{k}={v}' for k, v in e.options.items())}")
+        if e.needs:
+            echo(f"    needs: {e.needs}")
     echo("your own: --env my_env.py:Class; check it with `isocost envs check my_env.py:Class`")
 
 

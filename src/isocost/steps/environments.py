@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
@@ -16,17 +16,30 @@ from isocost.tasks.load import load_problems
 
 
 @dataclass(frozen=True)
-class EnvironmentRow:
-    """An environment that ships: its name, what it is, its options with their defaults, and its limits."""
+class Limits:
+    """What an environment sets for its rollouts; `problems` is None where they come from a data set."""
 
-    name: str
-    about: str
-    options: Mapping[str, Any]
-    problems: int
+    problems: int | None
     max_turns: int
     max_tokens: int
     verifier: str
     model: str
+
+
+@dataclass(frozen=True)
+class EnvironmentRow:
+    """An environment that ships: its name, what it is, the form of its spec, its options with their defaults.
+
+    `needs` is what has to be installed. `limits` is None for an environment that its spec has to name, and for one that
+    this machine cannot open.
+    """
+
+    name: str
+    about: str
+    form: str
+    options: Mapping[str, Any]
+    needs: str
+    limits: Limits | None
 
 
 @dataclass(frozen=True)
@@ -37,19 +50,25 @@ class EnvironmentList(Shown):
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Plain data for JSON, as `isocost envs list --json` prints it."""
-        return [dict(finite(vars(e))) for e in self.environments]
+        return [dict(finite(asdict(e))) for e in self.environments]
 
 
 def list_environments() -> EnvironmentList:
     """Every environment that ships."""
-    return EnvironmentList(tuple(_row(name) for name in sorted(KINDS)))
+    return EnvironmentList(tuple(
+        EnvironmentRow(name, kind.about, kind.form, dict(kind.options), kind.needs,
+                       None if kind.form else _limits(name))
+        for name, kind in KINDS.items()
+    ))
 
 
-def _row(name: str) -> EnvironmentRow:
-    found = open_environment(name)
-    count = sum(1 for _ in found.problems()) if found.problems else 0
-    return EnvironmentRow(name, KINDS[name].about, dict(KINDS[name].options), count, found.max_turns,
-                          found.max_tokens, found.verifier, found.model)
+def _limits(name: str) -> Limits | None:
+    try:
+        found = open_environment(name)
+    except UserError:       # what it needs is not on this machine
+        return None
+    count = sum(1 for _ in found.problems()) if found.problems else None
+    return Limits(count, found.max_turns, found.max_tokens, found.verifier, found.model)
 
 
 @dataclass(frozen=True)
