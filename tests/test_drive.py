@@ -292,6 +292,16 @@ def test_attempts_are_one_curve():
     assert appended.rows == made.rows and appended.lost == made.lost
 
 
+def test_an_attempt_that_logged_nothing_loses_nothing():
+    """It died at its start, after one that had logged 14 updates and before one that continues from 10."""
+    one = [{"step": 0, "held_out": 0.0}, *rows(0, 14, (10, 20))]
+    for empty in ([], [{"step": 0, "note": 1.0}]):
+        made = stitch([one, empty, rows(10, 20, (10, 20))], COLUMNS, {0, 10, 20})
+        assert [r for r in made.rows if "note" not in r] == [{"step": 0, "held_out": 0.0}, *rows(0, 20, (10, 20))]
+        assert made.lost == (11, 12, 13, 14) and made.resumed == (0, 10)
+    assert stitch([one, []], COLUMNS, {0, 10, 20}).rows == tuple(one)
+
+
 def test_an_evaluation_of_a_policy_that_was_lost_is_made_again():
     first = [*rows(0, 20, (20,)), {"step": 21, "reward": 1.0}]
     made = stitch([first, [{**r, "held_out": 0.9} if "held_out" in r else r for r in rows(10, 20, (20,))]], COLUMNS)
