@@ -112,7 +112,7 @@ def test_a_machine_without_slurm_is_named(tmp_path, monkeypatch):
 
 
 def test_a_job_that_is_queued_again_is_cancelled(tmp_path, monkeypatch):
-    """Its next start would write to the log of the first; one that waits for its first start, or is suspended, waits."""
+    """Its second start would write to the log of the first. One that has not started, or is suspended, waits."""
     cancelled = []
     monkeypatch.setattr(slurm, "_run", lambda *words: (
         "7 PENDING\n8 PENDING\n9 SUSPENDED\n" if words[0] == "squeue" else cancelled.append(words) or ""))
@@ -145,5 +145,5 @@ def test_a_controller_that_does_not_answer_is_asked_again(monkeypatch):
     monkeypatch.setattr(slurm, "PAUSES", (0.0,))
     monkeypatch.setattr(slurm.subprocess, "run", run)
     assert slurm._run("squeue") == "1 RUNNING\n"
-    with pytest.raises(UserError, match="sbatch failed: .*Unable to contact"):
+    with pytest.raises(UserError, match=r"sbatch failed: .*Unable to contact"):
         slurm._run("sbatch")
