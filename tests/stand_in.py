@@ -3,7 +3,8 @@ continues as that trainer's source does (named at each function). What they lear
 
     python tests/stand_in.py TRAINER OPTIONS...
 
-DEATHS=11,20 in the environment: attempt 0 is killed (kill -9) within update 11, attempt 1 within update 20.
+DEATHS=11,20e in the environment: attempt 0 is killed (kill -9) within update 11, attempt 1 within the evaluation after
+update 20.
 FLUSH=3: PyTorch's writer of events, which loses what it holds when it is killed, writes after every third update.
 """
 
@@ -21,7 +22,7 @@ from pathlib import Path
 from isocost.trainers.wire import _masked
 
 ATTEMPT = int(os.environ.get("ISOCOST_ATTEMPT", "0"))
-DEATHS = [int(x) for x in os.environ.get("DEATHS", "").split(",") if x]
+DEATHS = [x for x in os.environ.get("DEATHS", "").split(",") if x]
 FLUSH = int(os.environ.get("FLUSH", "1"))
 
 
@@ -32,9 +33,19 @@ def held(updates, lr):
 
 def train(updates, lr):
     """One update: the training reward, or death."""
-    if len(DEATHS) > ATTEMPT and updates == DEATHS[ATTEMPT]:
-        os.kill(os.getpid(), signal.SIGKILL)
+    die_at(str(updates))
     return held(updates - 1, lr) - 0.1
+
+
+def evaluate(updates, lr):
+    """An evaluation of the policy after so many updates, or death."""
+    die_at(f"{updates}e")
+    return held(updates, lr)
+
+
+def die_at(place):
+    if len(DEATHS) > ATTEMPT and place == DEATHS[ATTEMPT]:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def dotted(words):
@@ -98,11 +109,11 @@ def verl(words):
             file.write(json.dumps({"step": step, "data": data}, separators=(",", ":")).encode() + b"\n")
 
         if o["trainer.val_before_train"] == "true":
-            log(start, **{"val-core/x/acc/mean@1": held(start, lr)})
+            log(start, **{"val-core/x/acc/mean@1": evaluate(start, lr)})
         for s in range(start + 1, M + 1):
             row = {"critic/score/mean": train(s, lr), "actor/lr": lr, "perf/time_per_step": 0.5}
             if s % k == 0 or s == M:
-                row["val-core/x/acc/mean@1"] = held(s, lr)
+                row["val-core/x/acc/mean@1"] = evaluate(s, lr)
             if s % save == 0 or s == M:
                 (folder / f"global_step_{s}" / "actor").mkdir(parents=True, exist_ok=True)
                 (folder / "latest_checkpointed_iteration.txt").write_text(str(s))
@@ -126,14 +137,14 @@ def prime_rl(words):
         def log(step, **data):
             file.write(json.dumps({"step": step, "time": time.time(), **data}) + "\n")
 
-        def evaluate(step, version):
-            row = {"eval/env/effective/agent/avg@4": held(version, lr), "eval/env/policy_version": float(version)}
+        def measure(step, version):
+            row = {"eval/env/effective/agent/avg@4": evaluate(version, lr), "eval/env/policy_version": float(version)}
             log(step, **row)
 
         if start == 0:
-            evaluate(1, 0)
+            measure(1, 0)
         elif o["orchestrator"]["eval"]["retrigger_on_resume"] and start % k == 0:
-            evaluate(start, start)
+            measure(start, start)
         for s in range(start + 1, M + 1):
             reward = train(s, lr)
             log(s, **{"train/agg/all/agent/reward/mean": reward, "progress/rollouts": nB + 1, "time/step": 0.5})
@@ -142,7 +153,7 @@ def prime_rl(words):
                 for part in ("trainer", "orchestrator"):
                     (run / "checkpoints" / f"step_{s}" / part).mkdir(parents=True, exist_ok=True)
             if (s + 1) % k == 0 and s < M:
-                evaluate(s + 1, max(0, s - 1))
+                measure(s + 1, max(0, s - 1))
 
 
 def skyrl(words):
@@ -152,7 +163,7 @@ def skyrl(words):
     lr, folder = float(o["trainer.policy.optimizer_config.lr"]), Path(o["trainer.ckpt_path"])
     start = int(o["trainer.resume_path"].split("global_step_")[-1]) if o["trainer.resume_mode"] == "from_path" else 0
     out = Events(os.environ["TENSORBOARD_DIR"])
-    out.log(start, **{"eval/all/avg_score": held(start, lr), "eval/x/avg_score": 0.0})
+    out.log(start, **{"eval/all/avg_score": evaluate(start, lr), "eval/x/avg_score": 0.0})
     for s in range(start + 1, M + 1):
         row = {"reward/avg_raw_reward": train(s, lr), "policy/policy_lr": lr, "timing/step": 0.5}
         if s % save == 0:
@@ -161,7 +172,7 @@ def skyrl(words):
             (checkpoint / "trainer_state.pt").touch()
             (folder / "latest_ckpt_global_step.txt").write_text(str(s))
         if s % k == 0 or s == M:
-            row["eval/all/avg_score"] = held(s, lr)
+            row["eval/all/avg_score"] = evaluate(s, lr)
         out.log(s, **row)
         out.updated()
     out.flush()
@@ -175,11 +186,11 @@ def nemo_rl(words):
     start = max((int(p.name[5:]) for p in folder.glob("step_*")), default=0)
     out = Events(Path(o["logger.log_dir"]) / "exp_001" / "tensorboard")
     if start == 0:
-        out.log(0, **{"validation/accuracy": held(0, lr)})
+        out.log(0, **{"validation/accuracy": evaluate(0, lr)})
     for s in range(start + 1, M + 1):
         reward = train(s, lr)
         if s % k == 0 or s == M:
-            out.log(s, **{"validation/accuracy": held(s, lr)})
+            out.log(s, **{"validation/accuracy": evaluate(s, lr)})
         if s % save == 0 or s == M:
             (folder / f"step_{s}").mkdir(parents=True, exist_ok=True)
         out.log(s, **{"train/reward": reward, "train/lr": lr, "timing/train/total_step_time": 0.5})
@@ -205,9 +216,9 @@ def openrlhf(words):
         if s % save == 0:
             (folder / f"global_step{s}").mkdir(parents=True, exist_ok=True)
             (folder / "latest").write_text(f"global_step{s}")
-        if s % k == 0:
-            out.log(s, "eval/", eval_x_pass1=held(s, lr), eval_x_pass4=0.9)
         out.updated()
+        if s % k == 0:
+            out.log(s, "eval/", eval_x_pass1=evaluate(s, lr), eval_x_pass4=0.9)
         time.sleep(0.01)
     out.flush()
 
@@ -221,14 +232,14 @@ def slime(words):
     out = Events(os.environ["TENSORBOARD_DIR"])
     for r in range(start, M):
         if r == 0:
-            out.log(0, **{"eval/x": held(0, lr), "eval/x-truncated_ratio": 0.5})
+            out.log(0, **{"eval/x": evaluate(0, lr), "eval/x-truncated_ratio": 0.5})
         out.log(r, **{"rollout/raw_reward": train(r + 1, lr), "train/lr-pg_0": lr})
         if (r + 1) % save == 0 or r == M - 1:
             (folder / f"iter_{r:07d}").mkdir(parents=True, exist_ok=True)
             mark.write_text(str(r))
-        if (r + 1) % k == 0:
-            out.log(r, **{"eval/x": held(r + 1, lr), "eval/x-truncated_ratio": 0.5})
         out.updated()
+        if (r + 1) % k == 0:
+            out.log(r, **{"eval/x": evaluate(r + 1, lr), "eval/x-truncated_ratio": 0.5})
     out.flush()
 
 

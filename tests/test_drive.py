@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,14 @@ from isocost.runs.files import read_json, read_lines
 from isocost.runs.launch.launcher import Launch, State
 from isocost.runs.launch.processes import Processes
 from isocost.runs.run import Job
-from isocost.steps import drive
+from isocost.steps import drive, early
 from isocost.steps.drive import drive_jobs
 from isocost.steps.early import Stops
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.folder import found
 from isocost.steps.settle import trainer_of
 from isocost.steps.trainer import profile_trainer
+from isocost.steps.verdict import Bearings
 from isocost.trainers import driven, trl
 from isocost.trainers.command import Sizes
 from isocost.trainers.drive import Begin
@@ -292,6 +294,16 @@ def test_attempts_are_one_curve():
     assert appended.rows == made.rows and appended.lost == made.lost
 
 
+def test_an_attempt_that_logged_nothing_loses_nothing():
+    """It died at its start, after one that had logged 14 updates and before one that continues from 10."""
+    one = [{"step": 0, "held_out": 0.0}, *rows(0, 14, (10, 20))]
+    for empty in ([], [{"step": 0, "note": 1.0}]):
+        made = stitch([one, empty, rows(10, 20, (10, 20))], COLUMNS, {0, 10, 20})
+        assert [r for r in made.rows if "note" not in r] == [{"step": 0, "held_out": 0.0}, *rows(0, 20, (10, 20))]
+        assert made.lost == (11, 12, 13, 14) and made.resumed == (0, 10)
+    assert stitch([one, []], COLUMNS, {0, 10, 20}).rows == tuple(one)
+
+
 def test_an_evaluation_of_a_policy_that_was_lost_is_made_again():
     first = [*rows(0, 20, (20,)), {"step": 21, "reward": 1.0}]
     made = stitch([first, [{**r, "held_out": 0.9} if "held_out" in r else r for r in rows(10, 20, (20,))]], COLUMNS)
@@ -438,6 +450,18 @@ def test_a_run_that_gains_nothing_is_ended_and_its_folder_says_why(tmp_path):
     assert stopped["bill"]["train"] == {"rollouts": 16 * updates, "updates": updates}
     again = drive_jobs(home, [flat()], "pilot", SILENT, 1)
     assert again == ends and len(pids(run)) == 1
+
+
+def test_a_training_run_that_will_miss_the_forecast_is_ended(tmp_path, monkeypatch):
+    """The target is the forecast's lower bound of its n, and only `target` asks for it."""
+    bearings = Bearings(targets={4: 0.95})
+    monkeypatch.setattr(early.Bearings, "of", staticmethod(lambda study: bearings))
+    home = study(tmp_path / "study", command("--pause", "0.02"))
+    (end,) = drive_jobs(home, [replace(flat(), purpose="train")], "training", SILENT, 1, stops=Stops(target=True))
+    assert end["reason"] == "stopped" and "will miss the target 0.950" in end["detail"]
+    verdict = read_json(home.runs / "pilot-n4-s0" / "verdict.json")
+    assert verdict["target"] == 0.95 and verdict["reach"] <= 0.03
+    assert Stops(worth=0.001).judge(home)(home.runs / "pilot-n4-s0") is None
 
 
 def test_a_driver_that_was_killed_after_a_verdict_ends_the_run_by_it(tmp_path, monkeypatch):

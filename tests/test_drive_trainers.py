@@ -238,6 +238,16 @@ def test_a_checkpoint_whose_evaluation_was_lost_is_not_skipped(tmp_path, kind, m
         assert len(list((run / "trainer").rglob("passed-over-*"))) >= 1
 
 
+@pytest.mark.parametrize("kind", ["verl", *LATE])
+def test_a_run_that_died_within_its_last_evaluation_makes_it_again(tmp_path, kind, monkeypatch):
+    """OpenRLHF and slime have logged the last update and saved its checkpoint, which they would not evaluate again."""
+    monkeypatch.setenv("DEATHS", "24e")
+    run, end = driven(tmp_path, kind)
+    assert alike(evaluated(run), curve(kind)) and len(list(run.glob("attempts/*"))) == 2
+    lost = {"verl": 7, "nemo-rl": 7, "skyrl": 0, "openrlhf": 8, "slime": 8}
+    assert end["bill"].get("lost", {}).get("updates", 0) == lost[kind]
+
+
 @pytest.mark.parametrize("kind", TRAINERS)
 def test_a_longer_run_continues_the_shorter_one(tmp_path, kind):
     run, _ = driven(tmp_path, kind, [job(kind, M=16)])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 
 from isocost.errors import UserError
 from isocost.runs.files import read_json
-from isocost.runs.launch.launcher import Launch, State, job_name
+from isocost.runs.launch import slurm
+from isocost.runs.launch.launcher import Launch, State, job_name, keep_ticket, write_script
 from isocost.runs.launch.slurm import Slurm
 from isocost.steps.drive import drive_jobs
 from isocost.steps.events import SILENT
@@ -107,3 +109,41 @@ def test_a_machine_without_slurm_is_named(tmp_path, monkeypatch):
     home.write("study.json", home.asked | {"launch": "slurm"})
     with pytest.raises(UserError, match="there is no squeue on this machine; start isocost where jobs are submitted"):
         drive_jobs(home, [job()], "pilot", SILENT, 1)
+
+
+def test_a_job_that_is_queued_again_is_cancelled(tmp_path, monkeypatch):
+    """Its second start would write to the log of the first. One that has not started, or is suspended, waits."""
+    cancelled = []
+    monkeypatch.setattr(slurm, "_run", lambda *words: (
+        "7 PENDING\n8 PENDING\n9 SUSPENDED\n" if words[0] == "squeue" else cancelled.append(words) or ""))
+    folders = {}
+    for job_, started in (("7", True), ("8", False), ("9", True), ("10", True)):
+        folders[job_] = tmp_path / job_
+        folders[job_].mkdir()
+        keep_ticket(folders[job_], job=job_)
+        if started:
+            (folders[job_] / "started").touch()
+    assert Slurm().look(list(folders.values())) == {
+        folders["7"]: State.GONE, folders["8"]: State.WAITING, folders["9"]: State.WAITING, folders["10"]: State.GONE}
+    assert cancelled == [("scancel", "7")]
+
+
+def test_a_script_that_is_started_a_second_time_ends_at_once(tmp_path):
+    launch = Launch("s/r/0", ("sh", "-c", "echo made"), {}, tmp_path, tmp_path)
+    made = [subprocess.run(["sh", write_script(launch)], capture_output=True, text=True, check=True) for _ in range(2)]
+    assert [m.stdout for m in made] == ["made\n", ""]
+
+
+def test_a_controller_that_does_not_answer_is_asked_again(monkeypatch):
+    """Except for sbatch, which may have submitted the job."""
+    answers = iter([(1, "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"), (0, "")] * 2)
+
+    def run(words, **_):
+        code, said = next(answers)
+        return subprocess.CompletedProcess(words, code, stdout="1 RUNNING\n", stderr=said)
+
+    monkeypatch.setattr(slurm, "PAUSES", (0.0,))
+    monkeypatch.setattr(slurm.subprocess, "run", run)
+    assert slurm._run("squeue") == "1 RUNNING\n"
+    with pytest.raises(UserError, match=r"sbatch failed: .*Unable to contact"):
+        slurm._run("sbatch")

@@ -269,7 +269,8 @@ class _Drive:
             return
         assert run.seen is not None
         driven, seen = run.driven, run.seen
-        if seen.trained >= driven.sizes.M:
+        progress = seen.trained + len(seen.evaluated)
+        if seen.trained >= driven.sizes.M and progress <= run.best:     # twice: it did not die within an evaluation
             driven.log_of(seen)     # raises for a column that is not there
             lacking = ", ".join(map(str, driven.missing(seen)))
             raise UserError(
@@ -277,7 +278,6 @@ class _Drive:
                 f"evaluate before the first update, every {driven.sizes.eval_every} updates ({{eval_every}}) and after "
                 f"the last, and log the result with its step. It logged in {driven.log(len(driven.attempts) - 1)}"
             )
-        progress = seen.trained + len(seen.evaluated)
         run.fruitless = 0 if progress > run.best else run.fruitless + 1
         if run.best < 0 and progress <= 0:
             run.fruitless = 1

@@ -52,7 +52,7 @@ class Columns:
 class Stitched:
     """The lines of one curve. `lost` are the steps of training lines that a later attempt made again, `repeated` those
     of evaluations of a policy that was evaluated already, `unplanned` those of other evaluations that were left out.
-    `resumed` has for each attempt the number of updates that it continued from."""
+    `resumed` has for each attempt that logged something the number of updates that it continued from."""
 
     rows: tuple[Row, ...]
     lost: tuple[float, ...] = ()
@@ -91,6 +91,9 @@ def stitch(
     resumed: list[float] = []
     for rows in attempts:
         begun = _begun(rows, columns)
+        if begun is None:       # it died before it logged anything, and nothing is lost by it
+            kept += rows
+            continue
         resumed.append(begun)
         if kept:
             whole, kept = kept, []
@@ -128,13 +131,13 @@ def spaced(rows: Sequence[Row], columns: Columns, every: int | None) -> set[floa
     return even if every and len(even & set(steps[:-1])) * 2 >= len(steps[:-1]) else None
 
 
-def _begun(rows: Sequence[Row], columns: Columns) -> float:
+def _begun(rows: Sequence[Row], columns: Columns) -> float | None:
     """Updates that an attempt continued from: those before its first training line, which may be a mean over several
-    steps; where it has none, the first that it evaluated."""
+    steps; where it has none, the first that it evaluated. None if it logged neither."""
     steps = [at for row in rows if (at := columns.trained(row)) is not None]
     seen = [s for row in rows if (s := columns.evaluated(row)) is not None]
     if not steps:
-        return min(seen, default=0.0)
+        return min(seen, default=None)
     spacing = min((b - a for a, b in pairwise(steps)), default=1.0)
     begun = max(0.0, steps[0] - columns.first + 1 - spacing)
     return max(begun, max((s for s in seen if s < steps[0] - columns.first + 1), default=0.0))

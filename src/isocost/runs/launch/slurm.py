@@ -12,15 +12,20 @@ environment as sbatch itself reads it: SBATCH_PARTITION, SBATCH_GPUS, SBATCH_TIM
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from isocost.errors import UserError
 from isocost.runs.launch.launcher import OUTPUT, STARTED, Launch, State, job_name, keep_ticket, ticket_of, write_script
 
-WAITS = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT")
+QUEUED = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT")
+AWAY = re.compile("Unable to contact slurm controller|Socket timed out|Transport endpoint|Connection (refused|reset)")
+PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)      # seconds between tries while the controller does not answer
+WAITS = (*QUEUED, "CONFIGURING", "SUSPENDED")
 
 
 class Slurm:
@@ -47,16 +52,18 @@ class Slurm:
         keep_ticket(launch.folder, launcher=self.name, key=launch.key, job=job)
 
     def look(self, folders: Sequence[Path]) -> Mapping[Path, State]:
-        """By squeue's state of each job; a job that it does not list is gone, and one that waits a second time."""
+        """By squeue's state of each job; a job that it does not list is gone, and so is one that is queued again."""
         listed = dict(
             line.split(maxsplit=1) for line in _run("squeue", "--noheader", "--me", "--format=%i %T").splitlines() if
             line.strip()
         )
-        states = {folder: _state(listed.get(str(ticket_of(folder).get("job")))) for folder in folders}
-        for folder, state in states.items():
-            if state is State.WAITING and (folder / STARTED).exists():
-                _run("scancel", str(ticket_of(folder)["job"]))
-                states[folder] = State.GONE
+        states = {}
+        for folder in folders:
+            job = str(ticket_of(folder).get("job"))
+            if listed.get(job, "").strip() in QUEUED and (folder / STARTED).exists():
+                _run("scancel", job)
+                del listed[job]
+            states[folder] = _state(listed.get(job))
         return states
 
     def stop(self, folder: Path, *, now: bool = False) -> None:
@@ -73,12 +80,19 @@ def _state(listed: str | None) -> State:
 
 
 def _run(*words: str) -> str:
-    """What a command of Slurm printed. Raises UserError if it is not there or fails."""
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, env=dict(os.environ), check=False)
-    except FileNotFoundError:
-        raise UserError(f"--launch slurm: there is no {words[0]} on this machine; start isocost where jobs are "
-                        "submitted") from None
+    """What a command of Slurm printed; it is tried again for a minute while the controller does not answer.
+
+    Raises UserError if it is not there or fails.
+    """
+    for pause in (*PAUSES, 0.0):
+        try:
+            done = subprocess.run(words, capture_output=True, text=True, env=dict(os.environ), check=False)
+        except FileNotFoundError:
+            raise UserError(f"--launch slurm: there is no {words[0]} on this machine; start isocost where jobs are "
+                            "submitted") from None
+        if not done.returncode or not AWAY.search(done.stderr) or words[0] == "sbatch":
+            break
+        time.sleep(pause)
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines()
         raise UserError(f"{shlex.join(words[:1])} failed: {said[-1] if said else f'exit code {done.returncode}'}")
