@@ -93,6 +93,12 @@ CASES = {
     "interruptions x putting by": (
         has("april", play=has("scalerl").play), "one token after it is continued", has("scalerl")),
     "trees x best of N": (has("bon", play=ettrl.play), "ettrl.play conflicts with bon.advantage", has("bon")),
+    "values of turns not learnt": (has("archer", improve=improve.policy), "archer.improve learns them", has("archer")),
+    "critic of turns not taught": (has("vldac", improve=improve.policy), "vldac.improve trains one", has("vldac")),
+    "returns not taught": (has("mcawr", improve=improve.policy), "mcawr.improve trains one", has("mcawr")),
+    "values not taught": (has("ilql", improve=improve.policy), "ilql.improve trains one", has("ilql")),
+    "current policy not asked": (has("agentrlvr", enrich=()), "add agentrlvr.enrich", has("agentrlvr")),
+    "turns not noted": (has("dart", reward=reward.marked), "which dart.reward notes", has("dart")),
     "critic not asked": (has("ppo", enrich=()), "add ppo.enrich", has("ppo")),
     "critic not taught": (
         has("ppo", improve=improve.policy), "a critic from `improve`, .* ppo.improve trains one",

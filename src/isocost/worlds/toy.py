@@ -54,7 +54,7 @@ class Letters:
         return self.encode("".join(m.content for m in messages))
 
     def encode(self, text: str) -> list[int]:
-        return [ALPHABET.index(c) for c in text]
+        return [ALPHABET.index(c if c in ALPHABET else "?") for c in text]     # a view may add words of its own
 
     def decode(self, tokens: Sequence[int]) -> str:
         return "".join(ALPHABET[t] for t in tokens if t != END)
