@@ -20,9 +20,14 @@ from isocost.doctor.service import diagnose_service
 from isocost.local import lora
 from isocost.local.models import load
 from isocost.local.world import open_world
+from isocost.meter import Meter
 from isocost.types import Message, Problem
-from isocost.worlds.setting import Setting, open_setting
+from isocost.worlds.conventions import Reduction
+from isocost.worlds.service import Service
+from isocost.worlds.tinker import TinkerLearner
 from skyrl_server import RANK
+
+ITS = "mean over the tokens of a row and over rows"      # its reduction, which the doctor measures
 
 
 def batch_of(learner, text) -> Batch:
@@ -46,11 +51,12 @@ def batch_of(learner, text) -> Batch:
 
 def norms(url: str, checkpoints: Path) -> list[dict[str, float]]:
     """The gradient's norm by the service and by torch, with the adapter's own weights, at three points of training."""
-    opened = open_setting(Setting(model=f"tinker:{url}#tiny", limit=60, lora=RANK))
-    there, loss, out = opened.world.learner, methods.recipe("grpo").loss, []
+    service = Service.connect(url)
+    adapter = service.adapter("tiny", rank=RANK, seed=0)
+    there, loss, out = TinkerLearner(adapter, Meter(), Reduction(ITS, {})), methods.recipe("grpo").loss, []
     own = open_world(load("tiny"), [Problem("0", (Message("user", "1"),))], None, lora=RANK, kernels="torch")
     for k in range(3):
-        batch = batch_of(there, opened.world.text)
+        batch = batch_of(there, load("tiny").text)
         name = f"norm{k}"
         there.adapter._calls(lambda name=name: there.adapter._client.save_weights_for_sampler(name).result())
         with tempfile.TemporaryDirectory() as folder:
@@ -67,13 +73,14 @@ def norms(url: str, checkpoints: Path) -> list[dict[str, float]]:
         found = there.update(batch, loss, lr=3e-3)
         out.append({"service": found["grad_norm"], "torch": torch_norm, "log-prob gap": gap,
                     "relative": abs(found["grad_norm"] / torch_norm - 1)})
-    opened.close()
+    service.close()
     return out
 
 
 if __name__ == "__main__":
     url, checkpoints = sys.argv[1], Path(sys.argv[2])
     measured = norms(url, checkpoints)
+    print(json.dumps(measured), flush=True)
     found = diagnose_service(f"{url}#tiny", lora=RANK)
     rows = [{"name": f.name, "verdict": f.verdict, "said": f.said} for f in found.findings]
     print(json.dumps({"norms": measured, "findings": rows, "seconds": found.seconds,
