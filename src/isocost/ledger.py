@@ -98,7 +98,7 @@ class Line(Mapping[str, Any]):
         """`data` as one line of JSON, without making it; None where the encoder has to do it."""
         group, arrays = self.group, self.group.columns
         values = None if arrays is None else arrays.values
-        if arrays is None or values is None or not all(map(math.isfinite, values)):
+        if arrays is None or values is None or not math.isfinite(sum(values)):
             return None
         place, problem = group.place, group.problem
         return (
@@ -109,6 +109,7 @@ class Line(Mapping[str, Any]):
         )
 
 
+_CANCELLED = str(Fate.CANCELLED)
 _quoted = lru_cache(maxsize=4096)(encode_basestring_ascii)
 
 
@@ -184,9 +185,9 @@ class Ledger:
 
         A negative `cancelled` subtracts: these were counted as cancelled in an earlier wave and are now complete.
         """
-        for fate in fates:
-            self.fates[fate.value] += 1
-        self.fates[Fate.CANCELLED.value] += cancelled
+        for fate in set(fates):
+            self.fates[str(fate)] += fates.count(fate)
+        self.fates[_CANCELLED] += cancelled
         line = Line(self.step, group, fates, cancelled)
         if group.noted:
             line.data       # a note that cannot be a column is an error now  # noqa: B018

@@ -88,7 +88,7 @@ def spread(x: Float[Tensor, "R"], batch: Batch) -> Float[Tensor, "N T"]:
 
 def plain(*tensors: Tensor) -> bool:
     """Whether numpy can compute on these in place: on the processor, without a gradient."""
-    return all(x.device.type == "cpu" and not x.requires_grad for x in tensors)
+    return all([x.is_cpu and not x.requires_grad for x in tensors])
 
 
 def of_rollouts(x: Float[Tensor, "N T"], batch: Batch) -> Float[Tensor, "R"]:

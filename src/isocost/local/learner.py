@@ -195,8 +195,8 @@ class LocalLearner:
         began, self._read = time.perf_counter(), 0
         seen = self.gradient(batch, loss)
         seen["grad_norm"] = self._descend(lr)
-        cost, physical = self._bill(batch, "train", time.perf_counter() - began)
-        self.meter.charge(cost + Cost(updates=1), physical + Cost(updates=1))
+        cost, physical = self._bill(batch, "train", time.perf_counter() - began, updates=1)
+        self.meter.charge(cost, physical)
         return seen
 
     def gradients(self, batch: Batch, loss: LossFn) -> Iterator[tuple[Tensor, dict[str, float]]]:
@@ -433,10 +433,13 @@ class LocalLearner:
                 first, longest = i, n
         yield batch.rows(torch.arange(first, len(length)))
 
-    def _bill(self, batch: Batch, kind: str, seconds: float) -> tuple[Cost, Cost]:
+    def _bill(self, batch: Batch, kind: str, seconds: float, updates: int = 0) -> tuple[Cost, Cost]:
         """Logical: all tokens of every row. Physical: shared prompts once, no last tokens (they predict nothing)."""
-        tokens = {"logical": int(batch.length.sum()), "physical": self._read}
-        return Cost(**{kind: tokens["logical"]}, seconds=seconds), Cost(**{kind: tokens["physical"]}, seconds=seconds)
+        each = sum(batch.length.tolist()), self._read
+        if kind == "train":
+            logical, physical = (Cost(train=k, updates=updates, seconds=seconds) for k in each)
+            return logical, physical
+        return Cost(score=each[0], seconds=seconds), Cost(score=each[1], seconds=seconds)
 
     def _native(self) -> Kernel:
         """The kernel, with the current weights."""
