@@ -283,7 +283,7 @@ def _summary(seen: Sequence[tuple[list[float], list[int], list[Stop]]]) -> dict[
 
 
 def _stds(groups: Sequence[Sequence[float]], every: ndarray) -> ndarray:
-    """Each group's standard deviation; `every` are all numbers. Groups of one size are computed together, as `std` does."""
+    """Each group's standard deviation; `every` are all numbers. Groups of one size are computed together, as `std`."""
     if len(set(map(len, groups))) == 1:
         x = every.reshape(len(groups), -1)
         off = x - np.add.reduce(x, axis=1, keepdims=True) / x.shape[1]

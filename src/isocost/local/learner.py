@@ -121,8 +121,8 @@ class LocalLearner:
         """`forward` of groups that all lie on the sampler's tapes, without a graph; None if they do not."""
         if self._kernel is None or batch.kept or not batch.groups:
             return None
-        columns = [g.columns for g in batch.groups]
-        wave = whole(columns) if all(isinstance(c, Columns) for c in columns) else None
+        columns = [g.columns for g in batch.groups if isinstance(g.columns, Columns)]
+        wave = whole(columns) if len(columns) == len(batch.groups) else None
         together = self._tapes_of(wave) if wave is not None else None
         if together is not None:
             out = self._native().taped(together, together.rows, batch)
@@ -262,7 +262,7 @@ class LocalLearner:
     def _descended(
         self, known: tuple[Tensor, dict[str, Tensor], Tensor], out: Forward, part: Batch
     ) -> tuple[tuple[Tensor, Tensor, Tensor], dict[str, Tensor]]:
-        """The gradient of groups on tapes, from a loss with its slope; in numpy but for sums, whose order is torch's."""
+        """The gradient of groups on tapes, from a loss with its slope; in numpy except sums, whose order is torch's."""
         assert self._kernel is not None and part.weight is not None
         per_token, said, slope = known
         mask, weight = part.mask.numpy(), part.weight.numpy()
