@@ -209,7 +209,7 @@ class Kernel:
             return x[: count * T].reshape(count, T)
 
         tapes = WaveTapes(self, places, prompts, given[groups : 2 * groups], made, ids, wrote)
-        return ids, logp, wrote, tapes, Rows(*map(laid, (tokens, mask, behaviour, role, turn)), length=length)
+        return ids, logp, wrote, tapes, Rows(laid(tokens), laid(mask), laid(behaviour), laid(role), laid(turn), length)
 
     def taped(
         self, tapes: Sequence[Tape] | WaveTapes, rows: ndarray, batch: Batch
