@@ -77,12 +77,10 @@ def _paged(x: Any, line: str) -> str:
         if not x:
             return "[]"
         deeper = line + " "
-        if set(map(type, x)) == {float}:
-            if not all(map(math.isfinite, x)):
-                raise ValueError("a number that JSON lacks")
-            items = map(float.__repr__, x)
-        else:
-            items = (_paged(v, deeper) for v in x)
+        numbers = set(map(type, x)) == {float}
+        if numbers and not all(map(math.isfinite, x)):
+            raise ValueError("a number that JSON lacks")
+        items = [float.__repr__(v) if numbers else _paged(v, deeper) for v in x]
         return f"[{deeper}{(',' + deeper).join(items)}{line}]"
     if kind is dict and set(map(type, x)) <= {str}:
         if not x:

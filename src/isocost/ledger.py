@@ -100,7 +100,7 @@ class Line(Mapping[str, Any]):
         """`data` as one line of JSON, without making it; None where the encoder has to do it."""
         group, arrays = self.group, self.group.columns
         values = None if arrays is None else arrays.values
-        if arrays is None or values is None or not all(map(math.isfinite, values)):
+        if arrays is None or values is None or not math.isfinite(sum(values)):
             return None
         place, problem = group.place, group.problem
         return (
@@ -111,6 +111,7 @@ class Line(Mapping[str, Any]):
         )
 
 
+_CANCELLED = str(Fate.CANCELLED)
 _quoted = lru_cache(maxsize=4096)(encode_basestring_ascii)
 
 
@@ -186,9 +187,9 @@ class Ledger:
 
         A negative `cancelled` subtracts: these were counted as cancelled in an earlier wave and are now complete.
         """
-        for fate in fates:
-            self.fates[fate.value] += 1
-        self.fates[Fate.CANCELLED.value] += cancelled
+        for fate in set(fates):
+            self.fates[str(fate)] += fates.count(fate)
+        self.fates[_CANCELLED] += cancelled
         line = Line(self.step, group, fates, cancelled)
         if group.noted:
             line.data       # a note that cannot be a column is an error now  # noqa: B018
@@ -303,7 +304,7 @@ def _of_dialogues(seen: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def _stds(groups: Sequence[Sequence[float]], every: ndarray) -> ndarray:
-    """Each group's standard deviation; `every` are all numbers. Groups of one size are computed together, as `std` does."""
+    """Each group's standard deviation; `every` are all numbers. Groups of one size are computed together, as `std`."""
     if len(set(map(len, groups))) == 1:
         x = every.reshape(len(groups), -1)
         off = x - np.add.reduce(x, axis=1, keepdims=True) / x.shape[1]

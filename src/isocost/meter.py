@@ -91,11 +91,12 @@ class Meter:
     def charge(self, cost: Cost, physical: Cost | None = None, to: Payer | None = None) -> None:
         """Add to the payer's account, or to one captured before. Without `physical` it equals `cost`."""
         to = _payer.get() if to is None else to
+        account = to.account
         for side, more in ((self.logical, cost), (self.physical, cost if physical is None else physical)):
-            before = side.get(to.account)
-            side[to.account] = more if before is None else before + more
+            before = side.get(account)
+            side[account] = more if before is None else before + more
         if cost.seconds:
-            busy, work = self.busy.setdefault(to.account, {}), work_of(cost)
+            busy, work = self.busy.setdefault(account, {}), work_of(cost)
             busy[work] = busy.get(work, 0.0) + cost.seconds
         tab = to.tab
         while tab is not None:

@@ -40,8 +40,8 @@ def per_group(f: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def in_groups(
-    f: Callable[[Tensor], Tensor], x: Float[Tensor, "R"], batch: Batch, known: dict[tuple[Any, ...], ndarray] | None = None,
-    *settings: tuple[str, Any],
+    f: Callable[[Tensor], Tensor], x: Float[Tensor, "R"], batch: Batch,
+    known: dict[tuple[Any, ...], ndarray] | None = None, *settings: tuple[str, Any],
 ) -> Float[Tensor, "R"]:
     """f: (G,) -> (G,) on one number per rollout, for each group separately; exactly 0 where a group's x are equal.
 
@@ -89,7 +89,7 @@ def spread(x: Float[Tensor, "R"], batch: Batch) -> Float[Tensor, "N T"]:
 
 def plain(*tensors: Tensor) -> bool:
     """Whether numpy can compute on these in place: on the processor, without a gradient."""
-    return all(x.device.type == "cpu" and not x.requires_grad for x in tensors)
+    return not any(x.requires_grad or not x.is_cpu for x in tensors)
 
 
 def of_rollouts(x: Float[Tensor, "N T"], batch: Batch) -> Float[Tensor, "R"]:

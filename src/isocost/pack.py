@@ -72,8 +72,9 @@ def pack(groups: Sequence[Group], version: int) -> Batch:
 def _pack_columns(groups: tuple[Group, ...], columns: Sequence[Columns], version: int) -> Batch:
     """The same for groups that are columns: a rollout is one row, of one answer of the policy."""
     rows, sizes = padded(columns), [len(c) for c in columns]
-    values = [v for c, k in zip(columns, sizes, strict=True) for v in (c.values or [None] * k)]
-    if None in values:
+    known = [c.values for c in columns]
+    values = [v for some in known if some is not None for v in some]
+    if None in known:
         values = [_scored(g, i, s) for g in groups for i, s in enumerate(g.scores)]
     temperature = np.array([c.wave.sampling.temperature for c in columns], dtype=np.float32)
     age = np.array([version - c.version for c in columns], dtype=np.int64)

@@ -123,8 +123,8 @@ class LocalLearner:
         """`forward` of groups that all lie on the sampler's tapes, without a graph; None if they do not."""
         if self._kernel is None or batch.kept or not batch.groups:
             return None
-        columns = [g.columns for g in batch.groups]
-        wave = whole(columns) if all(isinstance(c, Columns) for c in columns) else None
+        columns = [g.columns for g in batch.groups if isinstance(g.columns, Columns)]
+        wave = whole(columns) if len(columns) == len(batch.groups) else None
         together = self._tapes_of(wave) if wave is not None else None
         if together is not None:
             out = self._native().taped(together, together.rows, batch)
@@ -197,8 +197,8 @@ class LocalLearner:
         began, self._read = time.perf_counter(), 0
         seen = self.gradient(batch, loss)
         seen["grad_norm"] = self._descend(lr)
-        cost, physical = self._bill(batch, "train", time.perf_counter() - began)
-        self.meter.charge(cost + Cost(updates=1), physical + Cost(updates=1))
+        cost, physical = self._bill(batch, "train", time.perf_counter() - began, updates=1)
+        self.meter.charge(cost, physical)
         return seen
 
     def gradients(self, batch: Batch, loss: LossFn) -> Iterator[tuple[Tensor, dict[str, float]]]:
@@ -264,7 +264,7 @@ class LocalLearner:
     def _descended(
         self, known: tuple[Tensor, dict[str, Tensor], Tensor], out: Forward, part: Batch
     ) -> tuple[tuple[Tensor, Tensor, Tensor], dict[str, Tensor]]:
-        """The gradient of groups on tapes, from a loss with its slope; in numpy but for sums, whose order is torch's."""
+        """The gradient of groups on tapes, from a loss with its slope; in numpy except sums, whose order is torch's."""
         assert self._kernel is not None and part.weight is not None
         per_token, said, slope = known
         mask, weight = part.mask.numpy(), part.weight.numpy()
@@ -435,10 +435,13 @@ class LocalLearner:
                 first, longest = i, n
         yield batch.rows(torch.arange(first, len(length)))
 
-    def _bill(self, batch: Batch, kind: str, seconds: float) -> tuple[Cost, Cost]:
+    def _bill(self, batch: Batch, kind: str, seconds: float, updates: int = 0) -> tuple[Cost, Cost]:
         """Logical: all tokens of every row. Physical: shared prompts once, no last tokens (they predict nothing)."""
-        tokens = {"logical": int(batch.length.sum()), "physical": self._read}
-        return Cost(**{kind: tokens["logical"]}, seconds=seconds), Cost(**{kind: tokens["physical"]}, seconds=seconds)
+        each = sum(batch.length.tolist()), self._read
+        if kind == "train":
+            logical, physical = (Cost(train=k, updates=updates, seconds=seconds) for k in each)
+            return logical, physical
+        return Cost(score=each[0], seconds=seconds), Cost(score=each[1], seconds=seconds)
 
     def _native(self) -> Kernel:
         """The kernel, with the current weights."""

@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from functools import cache, cached_property, partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -188,10 +188,11 @@ class Kernel:
         ], dtype=np.int64)
         prompt, who, address = 4 * groups, len(given) - 4 - count, len(given) - 4        # where they begin
         # One piece of memory, in eights of bytes: ids, counts, tapes and the batch's integers, then what is smaller.
-        sizes = count * width, count, groups, count, most, most, most, -(-most // 8), -(-most // 2), -(-count * width // 2)
+        smaller = -(-most // 8), -(-most // 2), -(-count * width // 2)
+        sizes = count * width, count, groups, count, most, most, most, *smaller
         whole = np.empty(sum(sizes), dtype=np.int64)
         begin = [0, *accumulate(sizes)]
-        ids, wrote, made, length, tokens, role, turn = (whole[a:b] for a, b in zip(begin, begin[1:8], strict=False))
+        ids, wrote, made, length, tokens, role, turn = (whole[a:b] for a, b in pairwise(begin[:8]))
         mask, behaviour = whole[begin[7] : begin[8]].view(bool), whole[begin[8] : begin[9]].view(np.float32)
         logp = whole[begin[9] :].view(np.float32)[: count * width].reshape(count, width)
         base, at = _address(whole), _address(given)
@@ -203,11 +204,16 @@ class Kernel:
             ctypes.addressof(fields),
         )
         ids = ids.reshape(count, width)
-        batch = [x[: count * T].reshape(count, T) for x in (tokens, mask, behaviour, role, turn)]
-        tapes = WaveTapes(self, places, prompts, given[groups : 2 * groups], made, ids, wrote)
-        return ids, logp, wrote, tapes, Rows(*batch, length)
 
-    def taped(self, tapes: Sequence[Tape] | WaveTapes, rows: ndarray, batch: Batch) -> tuple[Tensor, Tensor, int] | None:
+        def laid(x: ndarray) -> ndarray:
+            return x[: count * T].reshape(count, T)
+
+        tapes = WaveTapes(self, places, prompts, given[groups : 2 * groups], made, ids, wrote)
+        return ids, logp, wrote, tapes, Rows(laid(tokens), laid(mask), laid(behaviour), laid(role), laid(turn), length)
+
+    def taped(
+        self, tapes: Sequence[Tape] | WaveTapes, rows: ndarray, batch: Batch
+    ) -> tuple[Tensor, Tensor, int] | None:
         """(N, T) log-probs and entropies of the masked tokens, zero elsewhere, of groups that lie on these tapes.
 
         And the number of tokens on the tapes. `rows` (groups,) says how many each has. Prepares `taped_backward`. None
@@ -335,8 +341,8 @@ class WaveTapes:
     """The tapes of all groups of a wave, made and closed by the kernel, which also frees them together."""
 
     def __init__(
-        self, kernel: Kernel, places: Sequence[Place], prompts: Sequence[Sequence[int]], rows: ndarray, pointers: ndarray,
-        ids: ndarray, wrote: ndarray,
+        self, kernel: Kernel, places: Sequence[Place], prompts: Sequence[Sequence[int]], rows: ndarray,
+        pointers: ndarray, ids: ndarray, wrote: ndarray,
     ):
         self.places, self.prompts, self.rows, self.pointers, self.ids, self.wrote = (
             places, prompts, rows, pointers, ids, wrote

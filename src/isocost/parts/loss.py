@@ -28,7 +28,8 @@ def _clipped_slope(
     """At ratios of exactly 1, where neither clip is active: a loss of -A, whose slope is -A."""
     if batch.old is not None or dual == 1.0:      # at a dual of 1, autograd halves the slope of a tie
         return None
-    slope, none = -credit(batch), torch.zeros_like(out.logp)
+    slope = -credit(batch)
+    none = torch.zeros(slope.shape, device=slope.device)
     return slope, {"clip_ratio/low_mean": none, "clip_ratio/high_mean": none, "clip_ratio/region_mean": none}, slope
 
 

@@ -45,31 +45,45 @@ static inline void scores(const typename P::T* vector, const typename P::T* bloc
     }
 }
 
+constexpr int HEADS = 4;  // that one token attends with together
+
 struct Look {  // one query's weights, still to be scaled, over the keys of the shared start and its own
     int before, own, own_from, end;  // numbers of keys, where the own ones' weights begin, and where all end
     float scale;
 };
 
-template <class P>
-static inline Look look(const Shape& s, const Token& t, int layer, int head, const typename P::T* q, float* p) {
+// Of N heads from `head` on, whose queries follow each other at q and whose weights are put `stride` apart. The heads take
+// each step together: one head's alone would wait for its own results most of the time.
+template <int N, class P>
+static inline void look(const Shape& s, const Token& t, int layer, int head, const typename P::T* q, float* p,
+                        long stride, Look* out) {
     typedef typename P::T T;
-    int D = s.head_dim, own = t.at + 1, read = (int)t.read, from = (read + L - 1) / L * L,
+    int D = s.head_dim, group = s.heads / s.kv_heads, own = t.at + 1, read = (int)t.read, from = (read + L - 1) / L * L,
         end = from + (own + L - 1) / L * L;
-    if (read) scores<P>(q, keys_of<T>(t.before, s, t.before_room, layer, head), read, D, p);
-    scores<P>(q, keys_of<T>(t.own, s, t.room, layer, head), own, D, p + from);
-    const float never = -std::numeric_limits<float>::infinity();
-    if (read < from) put(p + from - L, below(get(p + from - L), read - from + L, never));
-    if (from + own < end) put(p + end - L, below(get(p + end - L), from + own - end + L, never));
-    V top = all(never);
-    for (int j = 0; j < end; j += L) top = larger(top, get(p + j));
-    V high = all(most(top)), total{};
-    const float scale = 1.0f / std::sqrt((float)D);
-    for (int j = 0; j < end; j += L) {
-        V e = exp((get(p + j) - high) * scale);
-        put(p + j, e);
-        total += e;
+    const float never = -std::numeric_limits<float>::infinity(), scale = 1.0f / std::sqrt((float)D);
+    for (int h = 0; h < N; h++) {
+        int kv = (head + h) / group;
+        float* to = p + h * stride;
+        if (read) scores<P>(q + h * D, keys_of<T>(t.before, s, t.before_room, layer, kv), read, D, to);
+        scores<P>(q + h * D, keys_of<T>(t.own, s, t.room, layer, kv), own, D, to + from);
     }
-    return {read, own, from, end, 1.0f / sum(total)};
+    V high[N], total[N];
+    for (int h = 0; h < N; h++) {
+        float* to = p + h * stride;
+        if (read < from) put(to + from - L, below(get(to + from - L), read - from + L, never));
+        if (from + own < end) put(to + end - L, below(get(to + end - L), from + own - end + L, never));
+        high[h] = all(never), total[h] = V{};
+        for (int j = 0; j < end; j += L) high[h] = larger(high[h], get(to + j));
+    }
+    for (int h = 0; h < N; h++) high[h] = all(most(high[h]));
+    for (int j = 0; j < end; j += L)
+        for (int h = 0; h < N; h++) {
+            float* to = p + h * stride + j;
+            V e = exp((get(to) - high[h]) * scale);
+            put(to, e);
+            total[h] += e;
+        }
+    for (int h = 0; h < N; h++) out[h] = {read, own, from, end, 1.0f / sum(total[h])};
 }
 
 // out += p V over `count` values; N vectors to a value, 0 for any number.
@@ -91,16 +105,25 @@ static inline void attend_with(const Shape& s, const Token& t, int layer, const 
     typedef typename P::T T;
     int D = s.head_dim, group = s.heads / s.kv_heads;
     const int n = N ? N : D / L;
-    for (int h = 0; h < s.heads; h++) {
-        int kv = h / group;
-        V seen[N ? N : 16];
-        for (int d = 0; d < n; d++) seen[d] = V{};
-        Look a = look<P>(s, t, layer, kv, q + h * D, p);
-        if (a.before)
-            blend<N>(p, keys_of<T>(t.before, s, t.before_room, layer, kv) + t.before_room * D, a.before, D, seen);
-        blend<N>(p + a.own_from, keys_of<T>(t.own, s, t.room, layer, kv) + t.room * D, a.own, D, seen);
-        for (int d = 0; d < n; d++) put(out + h * D + d * L, seen[d] * a.scale);
-    }
+    const long stride = (t.read + L - 1) / L * L + (t.at + L) / L * L;
+    auto some = [&](auto count, int first) {
+        constexpr int heads = decltype(count)::value;
+        Look a[heads];
+        look<heads, P>(s, t, layer, first, q + first * D, p, stride, a);
+        for (int i = 0; i < heads; i++) {
+            int h = first + i, kv = h / group;
+            const float* w = p + i * stride;
+            V seen[N ? N : 16];
+            for (int d = 0; d < n; d++) seen[d] = V{};
+            if (a[i].before)
+                blend<N>(w, keys_of<T>(t.before, s, t.before_room, layer, kv) + t.before_room * D, a[i].before, D, seen);
+            blend<N>(w + a[i].own_from, keys_of<T>(t.own, s, t.room, layer, kv) + t.room * D, a[i].own, D, seen);
+            for (int d = 0; d < n; d++) put(out + h * D + d * L, seen[d] * a[i].scale);
+        }
+    };
+    int h = 0;
+    for (; h + HEADS <= s.heads; h += HEADS) some(std::integral_constant<int, HEADS>(), h);
+    for (; h < s.heads; h++) some(std::integral_constant<int, 1>(), h);
 }
 
 // Runs f with the number of vectors to a head as a constant, for the usual numbers.
@@ -129,5 +152,5 @@ static void attend(const Shape& s, const Token* t, int M, int layer, const typen
 static long scratch_of(const Shape& s, const Token* t, int M) {
     long most = 0;
     for (int m = 0; m < M; m++) most = std::max(most, t[m].read + t[m].at);
-    return most + 3 * L + 2 * s.head_dim;
+    return HEADS * (most + 3 * L) + 2 * s.head_dim;
 }

@@ -100,7 +100,8 @@ static inline void unattend(const Shape& s, const Tape& tape, int layer, int i, 
         const float* go = d_out + h * D;
         const T* q = qkv + (long)i * W + h * D;
         for (int d = 0; d < n; d++) put(narrow + d * L, get(go + d * L));
-        Look a = look<P>(s, t, layer, kv, q, p);
+        Look a;
+        look<1, P>(s, t, layer, h, q, p, 0, &a);
         auto values = [&](int row, long room) {
             return turned + ((long)tape.blocks[row] * s.kv_heads + (long)kv * room / L) * D * L;
         };

@@ -1,0 +1,169 @@
+"""Second forms of what a step does most: each gives the bytes of the first one."""
+
+import json
+import math
+from collections import Counter
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from isocost import jsonfile, ops
+from isocost.batch import Forward
+from isocost.ledger import Ledger, Line
+from isocost.methods import vade
+from isocost.parts import choose, loss, weight
+from isocost.parts.play import sample
+from isocost.seams import Pace
+from isocost.traits import draws, slope_form, wave_form
+from isocost.types import Cost, Fate, Group, Message, Place, Problem, Sampling, Score
+from local_world import batch, model, sums, world
+from toy import group
+
+PAGE = json.JSONEncoder(indent=1, sort_keys=True, default=jsonfile.plain, allow_nan=False).encode
+
+
+@pytest.mark.parametrize("data", [
+    {"b": [1.0, 0.1, -0.0, 1e-9, 1e22], "a": (2, 3.5), "é\n\"": None, "c": {"x": [], "y": {}}, "d": [True, False]},
+    [[1, 2.0], [], {"a": [np.float64(0.5), np.int64(3)]}, "\u2028"], {2: "a", 10: "b"}, Counter({"b": 2, "a": 1}), 7,
+])
+def test_a_page_has_the_bytes_of_the_encoder_that_indents(data):
+    assert jsonfile.page(data) == PAGE(data)
+
+
+@pytest.mark.parametrize("data", [[1.0, math.nan], {"a": math.inf}, [1, -math.inf], math.nan])
+def test_numbers_that_json_lacks_are_null_in_a_page(data):
+    assert jsonfile.page(data) == PAGE(jsonfile.finite(data))
+
+
+def sampled(counts=(3, 2, 4), scores=None):
+    w = world(model(sharp=1.5), kernels="native")
+    problems = [Problem(f"{p}\"", (Message("user", p),)) for p in sums(len(counts), 2)]
+    places = [Place(7, 3, slot) for slot in range(len(counts))]
+    wave = wave_form(sample)(problems, list(counts), w, Pace(1e-3, 6, Sampling()), places)
+    wave.scores = scores or [Score(i / 7) for i in range(sum(counts))]
+    return w, wave
+
+
+def packed():
+    return batch(world(model(sharp=1.5), kernels="native"), sums(2, 2), 2)
+
+
+def test_lines_of_waves_have_the_bytes_that_the_encoder_gives_them():
+    _, wave = sampled()
+    for g in wave.groups():
+        fates = [Fate.TRAINED if k else Fate.DEAD for k in range(g.size)]
+        assert Line(4, g, fates, 1).json() == jsonfile.line(Line(4, g, fates, 1).data)
+    unscored, one = [Score(0.5)] * 8 + [None], Score(math.nan)
+    assert all(Line(0, g, [], 0).json() is None for g in sampled(scores=unscored)[1].groups())
+    assert Line(0, sampled(scores=[one] * 9)[1].groups()[0], [], 0).json() is None
+    made = group([0.0, 1.0])
+    line = Line(0, made, [Fate.DEAD] * 2, 0)
+    assert line.json() is None and line["rewards"] == [0.0, 1.0]
+
+
+def test_tallies_that_are_read_late_are_those_that_are_read_after_every_group():
+    late, early = Ledger(), Ledger()
+    for step in range(5):
+        for slot in range(3):
+            one = group([step / 4, slot / 2, 1.0], slot=slot)
+            late.saw(one)
+            early.saw(one)
+            assert early.tallies is early.tallies and early.history
+        for ledger in (late, early):
+            ledger.close(Cost(), 3, {})
+    assert late.tallies == early.tallies and late.history == early.history and late == early
+    with pytest.raises(AttributeError, match="no 'other'"):
+        _ = late.other
+
+
+@pytest.mark.parametrize("settings", [{}, {"low": 0.0, "high": 0.0}, {"dual": 3.0}])
+def test_the_slope_of_the_clipped_loss_is_what_autograd_finds(settings):
+    made = packed()
+    made = made.but(advantage=torch.linspace(-2, 2, made.tokens.numel()).view(made.tokens.shape))
+    logp = (-torch.rand(made.tokens.shape)).requires_grad_()
+    per_token, said = loss.clipped(Forward(logp, logp.detach()), made, **settings)
+    per_token.sum().backward()
+    known = slope_form(partial(loss.clipped, **settings))(Forward(logp.detach(), logp.detach()), made)
+    assert known is not None
+    assert torch.equal(known[0], per_token.detach()) and torch.equal(known[2], logp.grad)
+    assert known[1].keys() == said.keys() and all(torch.equal(known[1][k], said[k]) for k in said)
+
+
+def test_autograd_is_left_what_the_slope_does_not_know():
+    made = packed()
+    made = made.but(advantage=torch.ones(made.tokens.shape))
+    out = Forward(*torch.zeros(2, *made.tokens.shape))
+    assert slope_form(partial(loss.clipped, dual=1.0))(out, made) is None
+    assert slope_form(loss.clipped)(out, made.but(old=out.logp)) is None
+    assert slope_form(loss.reweighed) is None
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_adamw_in_the_kernel_has_the_bits_of_torch(weight_decay):
+    made = [world(model(), kernels=k).learner for k in ("native", "torch")]
+    for learner in made:
+        learner.adam = type(learner.adam)(weight_decay=weight_decay, max_norm=0.5)
+    draw = torch.Generator().manual_seed(0)
+    for step in range(4):
+        gradient = torch.randn(made[0].parameters, generator=draw) * 10.0 ** (step - 2)
+        versions = [x.weights().version for x in made]
+        norms = [x.step(gradient, lr=1e-3) for x in made]
+        assert norms[0] == norms[1] and all(x.weights().version > v for x, v in zip(made, versions, strict=True))
+    a, b = (x.state() for x in made)
+    # The last bit of a product that is added is the processor's in torch, which may have no fused multiply-add.
+    assert all(torch.allclose(a[k], b[k], rtol=1e-6, atol=1e-12) for k in a)
+
+
+def test_numpys_form_of_the_average_is_torchs():
+    made = packed()
+    x = torch.linspace(-1, 1, len(made.reward))
+    assert torch.equal(ops.spread(x, made), x[made.rollout, None] * made.mask)
+    length = torch.zeros_like(made.reward).index_add_(0, made.rollout, made.mask.sum(-1, dtype=torch.float32))
+    assert torch.equal(ops.lengths(made), length)
+    assert ops.spread(x.clone().requires_grad_(), made).requires_grad
+    share = (1 / length.clamp(min=1))[made.rollout, None] * made.mask / weight.count(length)
+    assert torch.equal(weight.rollout_mean(made), share)
+
+
+def test_outcomes_that_are_kept_are_those_of_their_settings():
+    calls = []
+
+    @ops.per_group
+    def advantage(r, *, scale=1.0):
+        calls.append(r.tolist())
+        return (r - r.mean()) * scale
+
+    made = packed()
+    made = made.but(reward=torch.tensor([0.0, 1.0, 0.0, 1.0]), group=torch.tensor([0, 0, 1, 1]))
+    first, again, double = advantage(made), advantage(made), advantage(made, scale=2.0)
+    assert torch.equal(first, again) and torch.equal(double, 2 * first) and calls == [[0.0, 1.0]] * 2
+    apart = made.but(group=torch.tensor([0, 1, 0, 1]))          # siblings that are not neighbours are all equal here
+    assert not advantage(apart).any()
+
+
+def test_a_choice_that_draws_nothing_says_so():
+    assert not draws(choose.uniform) and draws(vade.choose) and draws(partial(vade.choose))
+
+
+def test_tapes_of_a_wave_are_one_object_and_are_freed_with_it():
+    w, wave = sampled()
+    together = w.engine.tapes_of(wave)
+    assert together is not None and together.rows.tolist() == [3, 2, 4]
+    cache = w.engine.cache
+    assert len(cache._taped) == 1
+    each = w.engine.tapes
+    assert list(each) == wave.places and w.engine.tapes_of(wave) is None      # now they are one by one
+    tape = each[wave.places[1]]
+    w.engine.restore(w.learner.weights(), 1)
+    del each, together
+    assert len(cache._taped) == 1 and tape.tokens[0] == wave.prompts[1][0]     # one of them is still held
+    del tape
+    assert not cache._taped
+
+
+def test_a_group_object_of_a_wave_has_the_rewards_of_its_columns():
+    _, wave = sampled()
+    for g in wave.groups():
+        assert g.rewards.tolist() == Group(g.problem, g.rollouts, g.place).rewards.tolist()
