@@ -98,7 +98,7 @@ CASES = {
     "returns not taught": (has("mcawr", improve=improve.policy), "mcawr.improve trains one", has("mcawr")),
     "values not taught": (has("ilql", improve=improve.policy), "ilql.improve trains one", has("ilql")),
     "current policy not asked": (has("agentrlvr", enrich=()), "add agentrlvr.enrich", has("agentrlvr")),
-    "turns not noted": (has("dart", reward=reward.marked), "which dart.reward notes", has("dart")),
+    "turns not noted": (has("dart", reward=reward.verified), "which dart.reward notes", has("dart")),
     "critic not asked": (has("ppo", enrich=()), "add ppo.enrich", has("ppo")),
     "critic not taught": (
         has("ppo", improve=improve.policy), "a critic from `improve`, .* ppo.improve trains one",
