@@ -219,9 +219,11 @@ def test_a_made_game_is_won_by_its_walkthrough(tmp_path: Path, monkeypatch: pyte
     textworld = pytest.importorskip("textworld")
     home = Path.home() / ".cache"
     monkeypatch.setenv("XDG_CACHE_HOME", str(home if (home / "isocost" / "textworld").exists() else tmp_path))
+    from isocost.envs import textworld as textworld_env
     from isocost.envs.textworld import Made, made
 
     which = Made(rooms=2, objects=3, quest=2, count=2)
+    monkeypatch.setattr(textworld_env, "_GAMES", [])
     file = made(which, 1)
     game = textworld.start(file, textworld.EnvInfos(policy_commands=True))
     way = list(game.reset().policy_commands)
