@@ -15,9 +15,13 @@ def show_environments(found: EnvironmentList, console: Console) -> None:
     """Each environment with its options, its limits and its model."""
     for e in found.environments:
         echo(f"{e.name}: {e.about}")
-        echo(f"    {counted(e.problems, 'problem')}, at most {e.max_turns} turns of {e.max_tokens} tokens, verifier "
-             f"{e.verifier}, model {e.model or 'any'}")
-        echo(f"    options: {', '.join(f'{k}={v}' for k, v in e.options.items())}")
+        if e.max_turns:
+            echo(f"    {counted(e.problems, 'problem')}, at most {e.max_turns} turns of {e.max_tokens} tokens, verifier "
+                 f"{e.verifier}, model {e.model or 'any'}")
+        if e.form:
+            echo(f"    --env {e.form}" + (f"; needs {e.needs}" if e.needs else ""))
+        if e.options:
+            echo(f"    options: {', '.join(f'{k}={v}' for k, v in e.options.items())}")
     echo("your own: --env my_env.py:Class; check it with `isocost envs check my_env.py:Class`")
 
 

@@ -8,6 +8,7 @@ computes for more than `LIMIT` seconds ends. The program ends when its standard 
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import select
@@ -57,7 +58,7 @@ def main() -> None:
         connection, _ = listener.accept()
         if os.fork() == 0:
             listener.close()
-            os.setsid()
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)      # PR_SET_PDEATHSIG: it ends with this process
             try:
                 play(connection, textworld)
             finally:

@@ -17,7 +17,10 @@ from isocost.tasks.load import load_problems
 
 @dataclass(frozen=True)
 class EnvironmentRow:
-    """An environment that ships: its name, what it is, its options with their defaults, and its limits."""
+    """An environment that ships: its name, what it is, its options with their defaults, and its limits.
+
+    `form` is that of its specification where NAME alone names none, and `needs` what it needs; the numbers are then 0.
+    """
 
     name: str
     about: str
@@ -27,6 +30,8 @@ class EnvironmentRow:
     max_tokens: int
     verifier: str
     model: str
+    form: str = ""
+    needs: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,9 @@ def list_environments() -> EnvironmentList:
 
 
 def _row(name: str) -> EnvironmentRow:
+    kind = KINDS[name]
+    if kind.form or kind.needs:
+        return EnvironmentRow(name, kind.about, dict(kind.options), 0, 0, 0, "", "", kind.form or name, kind.needs)
     found = open_environment(name)
     count = sum(1 for _ in found.problems()) if found.problems else 0
     return EnvironmentRow(name, KINDS[name].about, dict(KINDS[name].options), count, found.max_turns,
