@@ -17,6 +17,7 @@ from isocost.envs.mcp import Server, ServerEnded
 from isocost.envs.opening import KINDS, open_environment
 from isocost.envs.sandbox import Limits, Sandbox, available
 from isocost.errors import UserError
+from isocost.steps.environments import check_environment, list_environments
 from isocost.tasks.load import load_problems
 from isocost.types import Fault, FaultSource, Message, Problem
 
@@ -89,6 +90,7 @@ def test_a_sandbox_that_is_gone_is_a_fault_of_the_environment(monkeypatch: pytes
             call("python", code="1")))
 
 
+@pytest.mark.slow
 @sandboxed
 def test_reasoning_gym_tasks_are_solved_with_programs():
     pytest.importorskip("reasoning_gym")
@@ -177,7 +179,7 @@ def actions(problem: Problem) -> list[str]:
 
 
 def test_shop_requests_pay_for_the_right_actions_in_any_order():
-    found = open_environment("shop:count=25")
+    found = open_environment("shop:count=15")
     assert found.problems is not None
     seen = set()
     for problem in found.problems():
@@ -412,3 +414,25 @@ def test_a_server_made_with_the_protocols_own_package(tmp_path: Path):
     shown = play(f"mcp:{sys.executable} {path}", [call("add", x=2, y=40), call("fail"), "42"], ASKED)
     assert text(shown[1]) == "42" and "Add two numbers." in text(shown[0])
     assert shown[2].fault == Fault.tool("tool error") and "error" in text(shown[2])
+
+
+# --- what every environment promises
+
+@pytest.mark.parametrize("spec", [
+    "sql:count=6", "sql:kind=change,count=6", "shop:count=6", pytest.param("python:wall=2", marks=sandboxed),
+])
+def test_the_contract_of_environments_holds(spec: str):
+    found = check_environment(spec, None if open_environment(spec).problems else "sums:level=1")
+    assert [(f.promise, f.why) for f in found.findings if not f.kept] == []
+
+
+@pytest.mark.slow
+def test_the_contract_holds_for_a_class_for_trl_and_a_server(own: Path, server: str):
+    for spec in (f"tools:{own}:IncrementEnv", server):
+        assert [f.why for f in check_environment(spec, "sums:level=1").findings if not f.kept] == [], spec
+
+
+def test_those_that_need_more_than_their_name_are_listed_by_their_form():
+    rows = {e.name: e for e in list_environments().environments}
+    assert rows.keys() == KINDS.keys() and rows["sql"].problems == 300
+    assert rows["gym"].form.startswith("gym:ID") and rows["gym"].needs == "isocost[gym]"

@@ -16,8 +16,8 @@ def show_environments(found: EnvironmentList, console: Console) -> None:
     for e in found.environments:
         echo(f"{e.name}: {e.about}")
         if e.max_turns:
-            echo(f"    {counted(e.problems, 'problem')}, at most {e.max_turns} turns of {e.max_tokens} tokens, verifier "
-                 f"{e.verifier}, model {e.model or 'any'}")
+            echo(f"    {counted(e.problems, 'problem')}, at most {e.max_turns} turns of {e.max_tokens} tokens, "
+                 f"verifier {e.verifier}, model {e.model or 'any'}")
         if e.form:
             echo(f"    --env {e.form}" + (f"; needs {e.needs}" if e.needs else ""))
         if e.options:

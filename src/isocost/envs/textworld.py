@@ -119,8 +119,9 @@ class Games:
         self.home = tempfile.TemporaryDirectory(prefix="isocost-textworld-", ignore_cleanup_errors=True)
         self.path = f"{self.home.name}/socket"
         self.process = subprocess.Popen(
-            [sys.executable, "-P", textworld_process.__file__, self.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            [sys.executable, "-P", textworld_process.__file__, self.path], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
         assert self.process.stdout is not None
         if self.process.stdout.readline() != b"ready\n":
