@@ -59,10 +59,10 @@ class Broken(RuntimeError):
 
 
 class Faulty:
-    """An environment with a fault of a kind; "" for none. Says when it ended."""
+    """An environment with a fault of a kind; "" for none. Says when it ended, and that its answer was read."""
 
-    def __init__(self, inner: Environment, kind: str, ended: Callable[[str], None]):
-        self.inner, self.kind, self.ended, self.turn = inner, kind, ended, 0
+    def __init__(self, inner: Environment, kind: str, ended: Callable[[str], None], read: Callable[[str], None]):
+        self.inner, self.kind, self.ended, self.read, self.turn = inner, kind, ended, read, 0
 
     async def open(self) -> Shown:
         if self.kind == "raises when opened":
@@ -89,6 +89,7 @@ class Faulty:
         return Shown(shown.messages, False, 0.0, shown.key) if self.kind not in SCORED and shown.over else shown
 
     def final(self) -> str:
+        self.read(self.kind)
         return self.inner.final()
 
     async def close(self) -> None:
@@ -115,12 +116,12 @@ async def run(seed: int, faulty: bool) -> dict[str, Any]:
     world, ledger = opened.world, Ledger(seed)
     made = world.env
     order, ends, by_attempt = kinds(seed, faulty), list[tuple[str, float]](), list[str]()
-    began = 0.0
+    began, read = 0.0, list[str]()        # kinds of the episodes that ended without a failure
 
     def make(problem: Problem) -> Environment:
         kind = next(order)
         by_attempt.append(kind)
-        return Faulty(made(problem), kind, lambda k: ends.append((k, time.perf_counter() - began)))
+        return Faulty(made(problem), kind, lambda k: ends.append((k, time.perf_counter() - began)), read.append)
 
     world.env, world.env_seconds = make, LIMIT
     recipe = paced(methods.recipe("grpo", groups=B, rollouts=N), max_turns=opened.setting.max_turns,
@@ -148,6 +149,7 @@ async def run(seed: int, faulty: bool) -> dict[str, Any]:
         "seed": seed, "faulty": faulty, "rollouts": world.meter.of().rollouts, "fates": dict(ledger.fates),
         "attempts": len(seen), "more_than_once": sum(c > 1 for c in seen.values()),
         "lost_by_step": np.diff([0, *lost]).tolist(), "made": dict(Counter(by_attempt)),
+        "ended_without_failure": dict(Counter(read)),
         "last_sound_episode": round(first_ends[-1], 3), "median_sound_episode": round(float(np.median(first_ends)), 3),
         "seconds": round(time.perf_counter() - began, 2), "cpu_seconds": round(time.process_time() - cpu, 2),
         "latest_turn_of_the_loop": round(max(loop_late), 3), "env_steps": world.meter.of().env_steps,
@@ -229,7 +231,8 @@ def main() -> None:
         "one_fate_each": all(
             sum(r["fates"].values()) == r["rollouts"] == r["attempts"] and not r["more_than_once"] for r in runs),
         "lost_are_the_faulty": all(
-            r["lost_by_step"] == [35 * r["faulty"]] * STEPS for r in runs),
+            r["lost_by_step"] == [35 * r["faulty"]] * STEPS
+            and r["ended_without_failure"] == {k: v for k, v in r["made"].items() if k in SCORED} for r in runs),
         "others_unchanged": all(p["equal"] == p["compared"] > 0 for p in pairs),
         "engine_goes_on": ratios[len(ratios) // 2] <= CLAIM,
     }

@@ -219,9 +219,11 @@ def test_a_made_game_is_won_by_its_walkthrough(tmp_path: Path, monkeypatch: pyte
     textworld = pytest.importorskip("textworld")
     home = Path.home() / ".cache"
     monkeypatch.setenv("XDG_CACHE_HOME", str(home if (home / "isocost" / "textworld").exists() else tmp_path))
+    from isocost.envs import textworld as textworld_env
     from isocost.envs.textworld import Made, made
 
     which = Made(rooms=2, objects=3, quest=2, count=2)
+    monkeypatch.setattr(textworld_env, "_GAMES", [])
     file = made(which, 1)
     game = textworld.start(file, textworld.EnvInfos(policy_commands=True))
     way = list(game.reset().policy_commands)
@@ -231,6 +233,22 @@ def test_a_made_game_is_won_by_its_walkthrough(tmp_path: Path, monkeypatch: pyte
     assert shown[-1].over and sum(s.reward for s in shown) == 1.0
     assert "$$" not in text(shown[0]) and "-= " in text(shown[0]) and not text(shown[2]).endswith(">")
     assert text(play(f"textworld:{file}", [])[0]) == text(shown[0])
+    found = open_environment(f"textworld:{file}")
+
+    async def killed() -> None:
+        env = found.make(first(found))
+        await env.open()
+        textworld_env.games().process.kill()
+        textworld_env.close_games()
+        with pytest.raises(textworld_env.GameFailed):
+            for _ in range(200):
+                await env.step("look", lambda: None)
+                await asyncio.sleep(0.02)
+        await env.close()
+
+    asyncio.run(killed())
+    assert play(f"textworld:{file}", ["\0", "x" * 200, "é"])[1].fault == Fault.model("not understood")
+    textworld_env.close_games()
     with pytest.raises(UserError, match="no TextWorld game at"):
         open_environment("textworld:none.z8")
     with pytest.raises(UserError, match="rooms is at least 1"):

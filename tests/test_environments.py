@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import sqlite3
 import sys
 import textwrap
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from episodes import call, first, play, played, text
-from isocost.envs import python, shop, sql
+from isocost.envs import own_random, python, shop, sql
 from isocost.envs.mcp import Server, ServerEnded
 from isocost.envs.opening import KINDS, open_environment
 from isocost.envs.sandbox import Limits, Sandbox, available
 from isocost.errors import UserError
+from isocost.steps.environments import check_environment, list_environments
 from isocost.tasks.load import load_problems
-from isocost.types import Fault, FaultSource, Message, Problem
+from isocost.types import Fault, FaultSource, Message, Problem, Shown
 
 ASKED = Problem("p", (Message("user", "What is 2 ** 10?"),), "1024", meta={"columns": {"target": 3}})
 missing = available().get("missing", "")
@@ -89,6 +92,7 @@ def test_a_sandbox_that_is_gone_is_a_fault_of_the_environment(monkeypatch: pytes
             call("python", code="1")))
 
 
+@pytest.mark.slow
 @sandboxed
 def test_reasoning_gym_tasks_are_solved_with_programs():
     pytest.importorskip("reasoning_gym")
@@ -177,7 +181,7 @@ def actions(problem: Problem) -> list[str]:
 
 
 def test_shop_requests_pay_for_the_right_actions_in_any_order():
-    found = open_environment("shop:count=25")
+    found = open_environment("shop:count=15")
     assert found.problems is not None
     seen = set()
     for problem in found.problems():
@@ -233,6 +237,9 @@ def test_the_state_names_turns_and_one_episode_does_not_change_another():
 # --- a class for TRL
 
 TRL = '''
+import random
+import time
+
 class IncrementEnv:
     def reset(self, **kwargs) -> str | None:
         self.counter = 0
@@ -275,6 +282,38 @@ class Waiting(IncrementEnv):
         return float(self.counter)
 
 
+class Sampling:
+    # As TRL's documentation has it: reset makes the task.
+    def reset(self, **kwargs) -> str | None:
+        self.counter = 0
+        self.target = random.randint(1, 6)
+        self.columns = kwargs
+        return f"Increment the counter by {self.target}."
+
+    def get_reward(self) -> float:
+        return float(self.counter == self.target)
+
+    def increment(self, step: int) -> int:
+        """
+        Increment the internal counter.
+
+        Args:
+            step: Value to add to the counter.
+        """
+        self.counter += step
+        return self.counter
+
+    def roll(self) -> int:
+        """Roll a die."""
+        time.sleep(0.01)
+        return random.randint(1, 10**9)
+
+
+class Narrow(Sampling):
+    def reset(self) -> None:
+        self.counter, self.target = 0, 1
+
+
 class Blind:
     def __init__(self):
         raise OSError("no backend")
@@ -298,6 +337,38 @@ def test_a_class_for_trl_runs_as_it_is(own: Path):
     assert [text(s) for s in shown[1:4]] == ["1", "error: cannot go back", "3"]
     assert [s.reward for s in shown[1:]] == [0.25, 0.0, 0.75, 0.0, 0.0] and shown[5].over
     assert shown[2].fault == Fault.tool("ValueError") and shown[4].fault == Fault.model("no such tool")
+
+
+def test_a_class_that_samples_its_task_opens_alike_for_every_attempt(own: Path):
+    found = open_environment(f"tools:{own}:Sampling#count=12,seed=3")
+    assert found.problems is not None
+    problems = list(found.problems())
+
+    async def several(seeds: Sequence[int]) -> list[list[Shown]]:
+        said = [call("roll"), call("roll")]
+        return await asyncio.gather(*(played(found, p, said, s) for p in problems for s in seeds))
+
+    shown = asyncio.run(several((0, 0, 1)))
+    for one, same, other in zip(shown[::3], shown[1::3], shown[2::3], strict=True):
+        assert one == same and other[0] == one[0] and other[1] != one[1] and text(one[1]) != text(one[2])
+    asked = [s[0].messages[-1].content for s in shown]
+    assert len(set(asked)) > 2 and all(a.startswith("Increment the counter by ") for a in asked)
+    target = int(asked[0][-2])
+    right = asyncio.run(played(found, problems[0], [call("increment", step=target), "Done."]))
+    assert sum(s.reward for s in right) == 1.0 and right[-1].over
+    assert not play(f"tools:{own}:Narrow", [call("increment", step=1)], ASKED)[1].over
+    with pytest.raises(UserError, match="no option 'size'"):
+        open_environment(f"tools:{own}:Sampling#size=1")
+
+
+def test_random_numbers_of_ones_own_leave_those_of_others_alone():
+    own_random.install()
+    random.seed(5)
+    one = [random.random() for _ in range(3)]
+    random.seed(5)
+    with own_random.seeded(1):
+        inner = random.random()
+    assert [random.random() for _ in range(3)] == one and inner == random.Random(1).random()
 
 
 def test_coroutines_of_a_class_for_trl_are_awaited(own: Path):
@@ -412,3 +483,25 @@ def test_a_server_made_with_the_protocols_own_package(tmp_path: Path):
     shown = play(f"mcp:{sys.executable} {path}", [call("add", x=2, y=40), call("fail"), "42"], ASKED)
     assert text(shown[1]) == "42" and "Add two numbers." in text(shown[0])
     assert shown[2].fault == Fault.tool("tool error") and "error" in text(shown[2])
+
+
+# --- what every environment promises
+
+@pytest.mark.parametrize("spec", [
+    "sql:count=6", "sql:kind=change,count=6", "shop:count=6", pytest.param("python:wall=2", marks=sandboxed),
+])
+def test_the_contract_of_environments_holds(spec: str):
+    found = check_environment(spec, None if open_environment(spec).problems else "sums:level=1")
+    assert [(f.promise, f.why) for f in found.findings if not f.kept] == []
+
+
+@pytest.mark.slow
+def test_the_contract_holds_for_a_class_for_trl_and_a_server(own: Path, server: str):
+    for spec in (f"tools:{own}:IncrementEnv", server):
+        assert [f.why for f in check_environment(spec, "sums:level=1").findings if not f.kept] == [], spec
+
+
+def test_those_that_need_more_than_their_name_are_listed_by_their_form():
+    rows = {e.name: e for e in list_environments().environments}
+    assert rows.keys() == KINDS.keys() and rows["sql"].problems == 300
+    assert rows["gym"].form.startswith("gym:ID") and rows["gym"].needs == "isocost[gym]"

@@ -6,7 +6,20 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 
-from isocost.envs import gym, mcp, miniwob, openenv, python, shop, sql, textarena, textworld, user_tools
+from isocost.envs import (
+    gym,
+    mcp,
+    miniwob,
+    openenv,
+    outside,
+    own_random,
+    python,
+    shop,
+    sql,
+    textarena,
+    textworld,
+    user_tools,
+)
 from isocost.envs.environment_set import EnvironmentSet, Kind
 from isocost.envs.user_file import load_class
 from isocost.errors import UserError
@@ -32,14 +45,21 @@ def _shop(spec: str) -> EnvironmentSet:
 
 
 def _tools(spec: str) -> EnvironmentSet:
-    path, colon, name = spec.partition(":")[2].rpartition(":")
+    where, hash, said = spec.partition(":")[2].partition("#")
+    path, colon, name = where.rpartition(":")
     if not colon or not path.endswith(".py") or not name.isidentifier():
         raise UserError(f"environment {spec!r} names no class: write tools:my_env.py:Class")
+    given = outside.options(said)
+    count, seed = outside.whole(given, "count", outside.COUNT, 1), outside.whole(given, "seed", 0, 0)
+    if given:
+        raise UserError(f"tools has no option {next(iter(given))!r}; there are count and seed")
+    own_random.install()
     made, source = load_class(path, name)
     if not callable(getattr(made, "reset", None)):
         raise UserError(f"{spec} has no method reset: a class for TRL's environment_factory has one")
     verifier = "environment" if callable(getattr(made, "get_reward", None)) else ""
-    return EnvironmentSet(spec, partial(user_tools.UserTools, made=made), None, verifier, 16, 256, source=source)
+    listed = partial(user_tools.owned, name, count, seed) if hash else None
+    return EnvironmentSet(spec, partial(user_tools.UserTools, made=made), listed, verifier, 16, 256, source=source)
 
 
 def _mcp(spec: str) -> EnvironmentSet:
@@ -54,8 +74,8 @@ REAL: Mapping[str, Kind] = {
                    needs="Linux 5.13 with Landlock and seccomp"),
     "sql": Kind("questions and changes over a small database, by SQL", asdict(sql.Sql()), _sql),
     "shop": Kind("requests at a shop's service desk: tools change its state", asdict(shop.Shop()), _shop),
-    "tools": Kind("a class for TRL's environment_factory, for problems of --data", {}, _tools,
-                  "tools:my_env.py:Class"),
+    "tools": Kind("a class for TRL's environment_factory, for problems of --data or its own", {}, _tools,
+                  "tools:my_env.py:Class, or tools:my_env.py:Class#count=500 if reset makes the task"),
     "mcp": Kind("the tools of an MCP server, for problems of --data", {}, _mcp, "mcp:COMMAND"),
     "gym": Kind("an environment of Gymnasium in words; minigrid and BabyAI have theirs", {"count": 500, "seed": 0},
                 gym.open_gym, "gym:ID@words.py,key=value,...", "isocost[gym]"),

@@ -5,19 +5,27 @@
 
 A made game is compiled by Inform 7, which takes about 5 s, and is kept in the user's cache. The score of a turn is what
 the game's score rose by, divided by its highest score. The game says which commands it does not understand; they are a
-fault of the model.
+fault of the model. Games run in processes of their own (`textworld_process`): some commands crash their interpreter.
 """
 
 from __future__ import annotations
 
+import asyncio
+import atexit
+import contextlib
+import json
 import os
 import re
+import subprocess
+import sys
+import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from isocost.envs import outside
+from isocost.envs import outside, textworld_process
 from isocost.envs.environment_set import EnvironmentSet
 from isocost.envs.options import read
 from isocost.envs.threads import in_thread
@@ -25,6 +33,7 @@ from isocost.errors import UserError
 from isocost.types import Fault, Message, Problem, Shown
 from isocost.world import Luck
 
+LONGEST = 80         # characters of a command
 FILES = (".z8", ".ulx", ".z5")
 BANNER = re.compile(r"(?=.*[$_|\\])[\s$\\_|/<>]+")
 NOT_UNDERSTOOD = re.compile(
@@ -103,52 +112,115 @@ def made(which: Made, seed: int) -> str:
     return str(path)
 
 
+class Games:
+    """The process that plays games, started when it is first needed, and again if it has ended."""
+
+    def __init__(self) -> None:
+        self.home = tempfile.TemporaryDirectory(prefix="isocost-textworld-", ignore_cleanup_errors=True)
+        self.path = f"{self.home.name}/socket"
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", textworld_process.__file__, self.path], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+        assert self.process.stdout is not None
+        if self.process.stdout.readline() != b"ready\n":
+            self.close()
+            raise GameFailed("the process that plays games does not start")
+
+    def close(self) -> None:
+        """End the process; its forks end with their connections."""
+        self.process.kill()
+        self.process.wait()
+        for end in (self.process.stdin, self.process.stdout):
+            assert end is not None
+            end.close()
+        self.home.cleanup()
+
+
+class GameFailed(RuntimeError):
+    """A game crashed, or took too long for a command."""
+
+
+_LOCK = threading.Lock()
+_GAMES: list[Games] = []
+
+
+def games() -> Games:
+    """The process of this process."""
+    with _LOCK:
+        if _GAMES and _GAMES[0].process.poll() is not None:
+            _GAMES.pop().close()
+        if not _GAMES:
+            _GAMES.append(Games())
+            atexit.register(close_games)
+        return _GAMES[0]
+
+
+def close_games() -> None:
+    """End the process that plays games, if there is one."""
+    with _LOCK:
+        while _GAMES:
+            _GAMES.pop().close()
+
+
 class Play:
     """One game, from its introduction to its end."""
 
     def __init__(self, problem: Problem):
         self.problem = problem
-        self.game: Any = None
         self.said, self.state, self.score, self.most = "", "", 0.0, 1.0
+        self.reader: asyncio.StreamReader | None = None
+        self.writer: asyncio.StreamWriter | None = None
 
     async def open(self) -> Shown:
-        text = await in_thread(self._start)
-        return Shown((Message("user", text),), key=self.state)
-
-    def _start(self) -> str:
-        textworld = outside.library("textworld", "textworld")
-        file = self.problem.meta["game"]
-        file = file if isinstance(file, str) else made(file, self.problem.meta["seed"])
-        wanted = textworld.EnvInfos(max_score=True, score=True, won=True, lost=True, location=True, inventory=True)
-        self.game = textworld.start(file, wanted)
-        self.game.seed(self.problem.meta["seed"])
-        state = self.game.reset()
-        self.most = float(state.max_score or 1)
-        self.score = float(state.score or 0)
-        return self._shown(state)
+        seed, game = self.problem.meta["seed"], self.problem.meta["game"]
+        file = game if isinstance(game, str) else await in_thread(made, game, seed)
+        self.reader, self.writer = await asyncio.open_unix_connection((await in_thread(games)).path, limit=1 << 20)
+        found = await self._ask({"file": file, "seed": seed})
+        self.most, self.score = found["most"], found["score"]
+        return Shown((Message("user", self._shown(found)),), key=self.state)
 
     async def step(self, said: str, luck: Luck) -> Shown:
-        """One command; a game has no luck of its own."""
+        """One command, of printable ASCII; a game has no luck of its own."""
         self.said = said
-        command = " ".join(said.split())[:200] or "look"
-        state, _, done = await in_thread(self.game.step, command)
-        text = self._shown(state)
-        reward = (float(state.score or 0) - self.score) / self.most
-        self.score = float(state.score or 0)
+        command = " ".join(said.split())
+        if not command or len(command) > LONGEST or not (command.isascii() and command.isprintable()):
+            text = f"A command is a few plain words, of at most {LONGEST} characters."
+            return Shown((Message("user", text),), key=self.state, fault=Fault.model("not understood"))
+        found = await self._ask({"command": command})
+        text = self._shown(found)
+        reward = (found["score"] - self.score) / self.most
+        self.score = found["score"]
         fault = Fault.model("not understood") if NOT_UNDERSTOOD.search(text) else None
-        return Shown((Message("user", text),), bool(done), reward, self.state, fault)
+        return Shown((Message("user", text),), found["done"], reward, self.state, fault)
 
-    def _shown(self, state: Any) -> str:
+    async def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        assert self.reader is not None and self.writer is not None
+        try:
+            self.writer.write(json.dumps(request).encode() + b"\n")
+            await self.writer.drain()
+            line = await self.reader.readline()
+        except (ConnectionError, ValueError) as error:
+            raise GameFailed("the game ended") from error
+        if not line.endswith(b"\n"):
+            raise GameFailed("the game crashed, or took too long for a command")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def _shown(self, found: dict[str, Any]) -> str:
         """The words of the game, without its banner and its status line."""
-        text = re.sub(r"\n?>\s*-=[^\n]*=-\d+/\d+\s*$", "", str(state.feedback).rstrip())
+        text = re.sub(r"\n?>\s*-=[^\n]*=-\d+/\d+\s*$", "", found["feedback"].rstrip())
         text = "\n".join(line for line in text.splitlines() if not BANNER.fullmatch(line))
-        text = re.sub(r"\n{3,}", "\n\n", text)
-        self.state = outside.digest(f"{state.get('location')} {state.get('inventory')} {state.score} {text}")
-        return text.strip()
+        text = re.sub(r"\n{3,}", "\n\n", text).strip()
+        self.state = outside.digest(f"{found['where']} {found['score']} {text}")
+        return text
 
     def final(self) -> str:
         return self.said
 
     async def close(self) -> None:
-        if self.game is not None:
-            await in_thread(self.game.close)
+        if self.writer is not None:
+            self.writer.close()
+            with contextlib.suppress(OSError):
+                await self.writer.wait_closed()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ async def in_thread(function: Callable[..., T], *args: Any, **named: Any) -> T:
     """The result of a call. If the awaiting task is cancelled, the call goes on and its result is dropped."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
+    context = contextvars.copy_context()
 
     def settle(result: T | None, error: BaseException | None) -> None:
         if future.done():
@@ -34,7 +36,7 @@ async def in_thread(function: Callable[..., T], *args: Any, **named: Any) -> T:
         result: T | None = None
         error: BaseException | None = None
         try:
-            result = function(*args, **named)
+            result = context.run(function, *args, **named)
         except StopIteration as e:
             error = RuntimeError(f"StopIteration: {e}")
         except BaseException as e:
