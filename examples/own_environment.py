@@ -5,7 +5,7 @@
 
 It is one class. isocost makes an object of it for each attempt, calls `open` once, `step` for each turn and `close` at
 the end, and adds the rewards of the turns. The prize is behind the door whose letter is the middle one in the alphabet,
-so there is something to learn. With probability `STUCK` a door does not open: that is the tool's fault, not the model's.
+so there is something to learn. With probability `STUCK` a door does not open: a fault of the tool, not of the model.
 """
 
 from collections.abc import Iterator

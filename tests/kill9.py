@@ -1,6 +1,7 @@
 """Kills runs, for real: a run is forked, killed with SIGKILL at a named point or after a delay, and resumed.
 
     python tests/kill9.py --out experiments/results/kill9.json      # 50 random instants and every named point
+    python tests/kill9.py --dialogues --instants 25 --out experiments/results/agents_kill9.json
 
 A killed and resumed run must leave the same metrics, journal, samples and weights as one never killed. Each kill
 leaves a witness of where it landed. The named points are of `JOB`; the random instants go round `CONFIGURATIONS`.
@@ -84,6 +85,15 @@ CONFIGURATIONS: dict[str, Job] = {
                                                         budget={"rollouts": 320}),
     "problems from Parquet, sampling cut at top-p": _job("rloo", save_every=3, setting={
         "data": PROBLEMS if find_spec("pyarrow") else JOB.setting.data, "top_p": 0.9, "temperature": 0.8}),
+}
+NOISY = {"model": "tiny-agents", "env": "rooms:slip=0.2", "data": "rooms:slip=0.2", "max_tokens": 2, "max_turns": 8,
+         "samples": 1, "held_out": 0.2}
+DIALOGUES: dict[str, Job] = {      # environments with luck; the second resumes dialogues in a later wave
+    "grpo in noisy rooms": _job("grpo", setting=NOISY, budget={"env-steps": 700}, points=(64,), save_every=2, lr=1e-3),
+    "april in noisy rooms": _job("april", setting=NOISY, budget={"env-steps": 700}, points=(64,), save_every=2,
+                                 lr=1e-3),
+    "tti in noisy rooms": _job("tti", setting=NOISY, budget={"env-steps": 700}, points=(64,), save_every=3, lr=1e-3,
+                               sets={"pace.first": "2"}),
 }
 STALE: dict[str, Job] = {
     "areal: rollouts up to 4 steps old": _job("areal", save_every=3),
@@ -342,6 +352,23 @@ def main(instants: int, seed: int, folder: Path) -> dict[str, Any]:
     }
 
 
+def dialogues(instants: int, seed: int, folder: Path) -> dict[str, Any]:
+    """So many random instants of the runs with environments, in turn."""
+    torch.set_num_threads(1)
+    jobs = dict(list(DIALOGUES.items())[: max(instants, 1)])
+    wholes, seconds = {}, {}
+    for name, job in jobs.items():
+        path, began = folder / f"whole-{len(seconds)}", time.perf_counter()
+        assert life(job, path) == 0, f"{name} does not run"
+        wholes[name], seconds[name] = left_by(path), time.perf_counter() - began
+    results = at_random_instants(jobs, folder, np.random.default_rng(seed), instants, seconds, wholes.__getitem__)
+    return {
+        "killed": sum(r["kills"] for r in results), "resumed": len(results), "equal": sum(r["equal"] for r in results),
+        "configurations": len(jobs), "seed": seed,
+        "seconds_whole": {name: round(x, 2) for name, x in seconds.items()}, "results": results,
+    }
+
+
 if __name__ == "__main__":
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -349,9 +376,10 @@ if __name__ == "__main__":
     options.add_argument("--instants", type=int, default=50)
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--out", type=Path)
+    options.add_argument("--dialogues", action="store_true", help="runs with environments only")
     asked = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        said = main(asked.instants, asked.seed, Path(folder))
+        said = (dialogues if asked.dialogues else main)(asked.instants, asked.seed, Path(folder))
     text = json.dumps(said, indent=1)
     if asked.out:
         asked.out.write_text(text + "\n")

@@ -172,6 +172,14 @@ WALKS = {
                 "studies/mine/report.html", "studies/theirs/plan.json"),
     ),
     "CONTRIBUTING.md": Walk(checkout, slow=("python -m isocost.contract",)),     # pages on methods, in ten seconds
+    "docs/agents.md": Walk(
+        quick={
+            "quickstart --world agents": "quickstart --world agents --dry-run",
+            "--env rooms --out": "--env rooms --problems 12 --out", "60k-env-steps": "600-env-steps --samples 1",
+            "--base": "--base --samples 1", "slip=0.2": "slip=0.2 --samples 1", "2k-env-steps": "900-env-steps",
+        },
+        leaves=("studies/rooms/profile.json", "runs/rooms/eval.json", "runs/safe/end.json"),
+    ),
     "docs/compare.md": Walk(
         comparing,
         quick={

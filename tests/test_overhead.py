@@ -50,7 +50,7 @@ def test_scored_is_the_same_rollout_with_a_score():
 
 def test_costs_add_field_by_field():
     names = Cost.__slots__
-    a, b = (Cost(*(k * m for k in range(1, len(names))), seconds=9.0 * m) for m in (1, 10))
+    a, b = (Cost(*(k * m for k in range(1, 9)), 9.0 * m, 10 * m) for m in (1, 10))
     assert [getattr(a + b, f) for f in names] == [11.0 * k for k in range(1, len(names) + 1)]
 
 

@@ -152,14 +152,18 @@ class Feed:
             self.ledger.waves += 1
 
     def _affordable(self) -> bool:
-        """Whether the budget pays for one more wave and all in flight, each at the mean cost of finished waves."""
+        """Whether the budget pays for one more wave and all in flight, each at the mean cost of finished waves.
+
+        Rollouts, and the environment steps of a wave of full length, are known before: those are never exceeded.
+        """
         size, parameters = self.recipe.groups * self.recipe.rollouts, self.world.learner.parameters
+        most = {"rollouts": size, "env-steps": size * self.recipe.pace(self.ledger).max_turns}
         spent, clock, landed = self.world.meter.of(), self.clock(), self.ledger.waves - len(self.in_flight)
         for unit, limit in self.budget.items():
             amount = UNITS[unit](spent, parameters, clock)
             before, waves = self.before if unit == "seconds" else (0.0, 0)
             each = (amount - before) / (landed - waves) if landed > waves else 0.0
-            each = max(each, size if unit == "rollouts" else 0.0)
+            each = max(each, most.get(unit, 0))
             if amount + each * (1 + len(self.in_flight)) > limit:
                 return False
         return True

@@ -232,7 +232,7 @@ def _of_dialogues(seen: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     turns = [k for g in seen for k in g.get("turns", ())]
     if not turns:
         return {}
-    faults = sum((Counter(f) for g in seen for f in g["faults"]), Counter[str]())
+    faults = sum((Counter(f) for g in seen for f in g.get("faults", ())), Counter[str]())
     return {"turns": sum(turns) / len(turns), **{f"faults/{s}": faults[s] / max(sum(turns), 1) for s in FaultSource}}
 
 

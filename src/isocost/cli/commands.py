@@ -74,11 +74,11 @@ def main() -> None:
 
 @main.command()
 @click.option("--seed", type=ANY, default=0, show_default=True, help="of every run and every interval")
+@click.option("--world", help="a built-in world: sums, puzzles, or agents (rooms, several turns)  [default: sums]")
 @click.option(
     "--size",
-    default="quick",
-    show_default=True,
-    help="a preset, fixed before planning: tiny, quick, standard or long",
+    help="a preset, fixed before planning: tiny, quick, standard, long or agents  [default: quick; agents for --world "
+    "agents]",
 )
 @click.option(
     "--budget", help="what pilot and training may spend, instead of a preset: 50k-rollouts, 2h, 1e15flop"
@@ -91,12 +91,15 @@ def main() -> None:
 @json_option
 @model_options
 @reported
-def quickstart(out: Path | None, as_json: bool, **asked: Any) -> None:
+def quickstart(out: Path | None, as_json: bool, world: str | None, **asked: Any) -> None:
     """Run a whole study on the built-in model and problems, or on your own."""
     from isocost.cli.printer import observer, printed
+    from isocost.steps.settings import of_world
     from isocost.steps.whole import whole
 
     shown = observer(as_json)
+    asked = of_world(world, asked)
+    asked["size"] = asked["size"] or "quick"
     out = out or Path("studies") / f"quickstart-{asked['seed']}"
     printed(whole(out, setting(asked), observer=shown, **asked), shown, as_json)
 
@@ -169,7 +172,7 @@ def profile(out: Path, as_json: bool, completions: Path | None, **asked: Any) ->
 
 @main.command()
 @click.argument("study", type=FOLDER)
-@click.option("--size", help="a preset: tiny, quick, standard or long  [default: quick]")
+@click.option("--size", help="a preset: tiny, quick, standard, long or agents  [default: quick]")
 @click.option(
     "--budget",
     help="what pilot and training may spend: 50k-rollouts, 2M-tokens (written), 1e18flop, 2h, 16device-hours, 20usd; "

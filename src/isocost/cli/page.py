@@ -24,8 +24,8 @@ A study goes `profile`, `plan`, `pilot`, `fit`, `plan`, `train --plan`, `audit`,
 done again; one that was stopped continues when its command is given again."""
 BUDGETS = """## budgets
 
-A budget is a number with a unit: `50k-rollouts`, `2M-tokens`, `1e15flop`, `90s`, `30m`, `2h`, `1d`. A number without a
-unit is an error. A study's budget is everything it may spend; evaluations count in seconds only."""
+A budget is a number with a unit: `50k-rollouts`, `2M-tokens`, `60k-env-steps`, `1e15flop`, `90s`, `30m`, `2h`, `1d`. A
+number without a unit is an error. A study's budget is everything it may spend; evaluations count in seconds only."""
 
 
 def commands() -> str:

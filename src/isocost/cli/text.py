@@ -47,7 +47,8 @@ from isocost.terminal import echo
 from isocost.units import FLOPS, ROLLOUTS, SECONDS, WALL, words
 from isocost.words import counted, duration, word
 
-OTHERS = ("text_run", "text_listing", "text_compare", "text_doctor", "text_environments")     # each registers its texts when it is imported
+# Each registers its texts when it is imported.
+OTHERS = ("text_run", "text_listing", "text_compare", "text_doctor", "text_environments")
 NAMED = 5      # methods named in a line of many
 SHOWN = 20      # evaluation points that are listed
 BARS = " ▁▂▃▄▅▆▇█"

@@ -1,7 +1,7 @@
 """The contract of environments: what a user's class promises, checked by playing episodes without a model.
 
-Episodes are played with scripted turns: the class's own `tries` if it lists any, else words of what was shown last, the
-problem's answer, and texts that a policy may write by mistake. Every call has a time limit.
+Episodes are played with scripted turns: the class's own `tries` if it lists any, words of the prompt, the problem's
+answer, and texts that a policy may write by mistake. Every call has a time limit.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ class Episode:
     made: Environment
     said: list[str] = field(default_factory=list)
     shown: list[Shown] = field(default_factory=list)
+    watched: bool = False       # `blocked` is measured: the longest time that a call kept the loop
     blocked: float = 0.0
 
     @property
@@ -105,8 +106,8 @@ async def _opens(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
             if not isinstance(shown, Shown):
                 raise Broken(f"open returned {_short(shown)}; return isocost.types.Shown(messages)")
             if not shown.messages or not all(isinstance(m, Message) for m in shown.messages):
-                raise Broken(f"it opens problem {problem.id!r} with {_short(shown.messages)}; the policy needs at least "
-                             "one isocost.types.Message")
+                raise Broken(f"it opens problem {problem.id!r} with {_short(shown.messages)}; the policy needs at "
+                             "least one isocost.types.Message")
             if shown.over:
                 raise Broken(f"it opens problem {problem.id!r} with over=True, so there is no turn")
             await _call(e, "close", e.made.close)
@@ -155,7 +156,8 @@ async def _rewards(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
         _valid(e)
         total = sum(s.reward for s in e.shown[1:])
         if not (math.isfinite(total) and -1e-9 <= total <= 1 + 1e-9):
-            raise Broken(f"an episode of problem {problem.id!r} paid {total:g}; studies need 0 to 1: rescale the rewards")
+            raise Broken(f"an episode of problem {problem.id!r} paid {total:g}; studies need 0 to 1: rescale the "
+                         "rewards")
 
 
 async def _finals(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
@@ -186,7 +188,7 @@ async def _closes(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
 
 async def _yields(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
     """No call blocks the event loop, so hundreds of episodes can run side by side."""
-    e = await _played(found, problems[0], _script(found, problems[0], 1), 1)
+    e = await _played(found, problems[0], _script(found, problems[0], 1), 1, watched=True)
     if e.blocked > BLOCKS:
         raise Broken(f"a call blocked the event loop for {e.blocked:.1f} s: use `await asyncio.to_thread(...)` around "
                      "what waits or computes")
@@ -200,12 +202,13 @@ async def _leaks(found: EnvironmentSet, problems: Sequence[Problem]) -> None:
         shown, answer = " ".join(m.content for m in e.shown[0].messages), str(problem.answer or "").strip()
         if answer and re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", shown):
             await _step(e, answer, 0)
-            if e.over and e.shown[-1].reward > 0.5 or (found.verifier != "environment" and e.made.final() == answer):
+            paid = e.over and e.shown[-1].reward > 0.5
+            if paid or (found.verifier != "environment" and e.made.final() == answer):
                 told.append(problem.id)
         await _call(e, "close", e.made.close)
     if len(told) == len(problems):
-        raise Broken(f"the answer is in the prompt of all {len(told)} problems that were played, such as {told[0]!r}, and "
-                     "copying it is right")
+        raise Broken(f"the answer is in the prompt of all {len(told)} problems that were played, such as {told[0]!r}, "
+                     "and copying it is right")
 
 
 PROMISES = (_opens, _deterministic, _alone, _faults, _rewards, _finals, _closes, _yields, _leaks)
@@ -214,20 +217,21 @@ PROMISES = (_opens, _deterministic, _alone, _faults, _rewards, _finals, _closes,
 # playing -----------------------------------------------------------------------------------------------------------
 
 
-async def _opened(found: EnvironmentSet, problem: Problem, seed: int) -> Episode:
+async def _opened(found: EnvironmentSet, problem: Problem, seed: int, *, watched: bool = False) -> Episode:
     """An episode that is open. Global random generators are seeded differently each time: nothing may use them."""
     random.seed(seed)
-    np.random.seed(seed)        # noqa: NPY002 (the global generator, which an environment must not use)
-    e = Episode(problem, found.make(problem))
+    np.random.seed(seed)        # the global generator, which an environment must not use
+    e = Episode(problem, found.make(problem), watched=watched)
     e.shown.append(await _call(e, "open", e.made.open))
     return e
 
 
-async def _played(found: EnvironmentSet, problem: Problem, said: Iterator[str], seed: int) -> Episode:
-    e = await _opened(found, problem, seed)
-    script = _script(found, problem, seed, e) if said is None else said
+async def _played(
+    found: EnvironmentSet, problem: Problem, said: Iterator[str], seed: int, *, watched: bool = False
+) -> Episode:
+    e = await _opened(found, problem, seed, watched=watched)
     for turn in range(TURNS):
-        if e.over or (text := next(script, None)) is None:
+        if e.over or (text := next(said, None)) is None:
             break
         await _step(e, text, turn)
     await _call(e, "close", e.made.close)
@@ -252,7 +256,12 @@ def _luck(turn: int) -> Generator:
 
 
 async def _call(e: Episode, name: str, of: Callable[[], Any]) -> Any:
-    """Await a call within the time limit, and note how long it kept the loop."""
+    """Await a call within the time limit, and note how long it kept the loop if the episode is watched."""
+    if not e.watched:
+        try:
+            return await asyncio.wait_for(of(), SECONDS)
+        except TimeoutError as error:
+            raise Broken(f"{name} did not return within {SECONDS:g} s") from error
     longest = 0.0
 
     async def watch() -> None:
@@ -265,9 +274,7 @@ async def _call(e: Episode, name: str, of: Callable[[], Any]) -> Any:
     watching = asyncio.create_task(watch())
     await asyncio.sleep(0)
     try:
-        return await asyncio.wait_for(of(), SECONDS)
-    except TimeoutError as error:
-        raise Broken(f"{name} did not return within {SECONDS:g} s") from error
+        return await of()
     finally:
         await asyncio.sleep(0.011)
         watching.cancel()
@@ -301,10 +308,10 @@ def _valid(e: Episode) -> None:
         if not isinstance(shown, Shown):
             raise Broken(f"a turn of {_short(said)} returned {_short(shown)}; return isocost.types.Shown(messages)")
         if shown.fault is not None and not isinstance(shown.fault, Fault):
-            raise Broken(f"the fault of a turn of {_short(said)} is {_short(shown.fault)}; use Fault.model, Fault.tool or "
-                         "Fault.environment")
+            raise Broken(f"the fault of a turn of {_short(said)} is {_short(shown.fault)}; use Fault.model, Fault.tool "
+                         "or Fault.environment")
         if not isinstance(shown.reward, int | float) or not math.isfinite(shown.reward):
-            raise Broken(f"the reward of a turn of {_short(said)} is {_short(shown.reward)}; it must be a finite number")
+            raise Broken(f"the reward of a turn of {_short(said)} is {_short(shown.reward)}; it must be finite")
         if not isinstance(shown.key, str):
             raise Broken(f"the key after a turn of {_short(said)} is {_short(shown.key)}; it must be a text")
 
@@ -314,7 +321,8 @@ def _same(one: Sequence[Shown], other: Sequence[Shown], what: str) -> None:
         for name in ("messages", "over", "reward", "key", "fault"):
             if getattr(a, name) != getattr(b, name):
                 where = "at its opening" if i == 0 else f"in turn {i}"
-                raise Broken(f"{what}: {name} differs {where}: {_short(getattr(a, name))} and {_short(getattr(b, name))}")
+                both = f"{_short(getattr(a, name))} and {_short(getattr(b, name))}"
+                raise Broken(f"{what}: {name} differs {where}: {both}")
     if len(one) != len(other):
         raise Broken(f"{what}: {len(one) - 1} and {len(other) - 1} turns")
 

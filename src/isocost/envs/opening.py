@@ -72,9 +72,10 @@ def _own(spec: str) -> EnvironmentSet:
     if not Path(path).is_file():
         raise UserError(f"there is no file {path} with the environment {name!r}")
     text = Path(path).read_bytes()
-    made = getattr(_module(path, text), name, None)
-    if not inspect.isclass(made):
+    found = getattr(_module(path, text), name, None)
+    if not inspect.isclass(found):
         raise UserError(f"{path} has no class {name!r}")
+    made: Any = found
     lacks = [m for m in (*METHODS, "final") if not callable(getattr(made, m, None))]
     if lacks:
         raise UserError(f"{spec} has no method {lacks[0]!r}; an environment has open, step, final and close")

@@ -55,7 +55,7 @@ async def schedule(
     deferred_before = resumed_group(problem, ledger)
     ended = [r.but(origin="resumed") for r in deferred_before if r.stop is not Stop.CANCELLED]
     cut = [r for r in deferred_before if r.stop is Stop.CANCELLED]
-    plays = [play(problem, [r.attempt], r.segments[-1]) for r in cut] if deferred_before else [play(problem, attempts)]
+    plays = [play(problem, [r.attempt], r) for r in cut] if deferred_before else [play(problem, attempts)]
     played = [rollout for made in await asyncio.gather(*plays) for rollout in made]
     begun = {r.attempt for r in cut if r.segments[-1].written}      # a rollout without a token is started only now
     back = [r.but(origin="resumed") if r.attempt in begun else r for r in played]

@@ -96,8 +96,8 @@ def _most(text: Segment, doubt: ndarray, points: int) -> list[int]:
 async def _branch(
     trunk: Rollout, at: int, attempts: Sequence[int], world: World, pace: Pace, place: Place
 ) -> list[Rollout]:
-    start = trunk.segments[-1].cut(at)
-    if start.written:
+    start = trunk.cut(at)
+    if start.segments[-1].written:
         world.meter.charge(Cost(rollouts=len(attempts)))
     made = await sample(trunk.problem, attempts, world, pace, place, start)
     return [r.but(parent=(trunk.attempt, at)) for r in made]

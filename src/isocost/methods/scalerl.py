@@ -120,15 +120,16 @@ async def _interrupted(
         return r
     if cut > low:
         rest = replace(pace, max_tokens=cut, in_parts=True)
-        (r,) = await sample(r.problem, [r.attempt], world, rest, place, r.segments[-1])
+        (r,) = await sample(r.problem, [r.attempt], world, rest, place, r)
     text = r.segments[-1]
     if not _cut_at(r, cut):
         return r
     if closing in world.text.decode(text.reply().tolist()):
-        (r,) = await sample(r.problem, [r.attempt], world, pace, place, text)
+        (r,) = await sample(r.problem, [r.attempt], world, pace, place, r)
         return r
     prompted = text.read(world.text.encode(words), Role.HINT)
-    (r,) = await sample(r.problem, [r.attempt], world, limits[1], place, prompted)
+    started = r.but(segments=(*r.segments[:-1], prompted))
+    (r,) = await sample(r.problem, [r.attempt], world, limits[1], place, started)
     return r
 
 

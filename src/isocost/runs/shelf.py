@@ -66,13 +66,7 @@ def _numbers(x: np.ndarray) -> list[Any]:
 
 
 def _rollout_of(x: Mapping[str, Any], problem: Problem) -> Rollout:
-    segments = tuple(
-        Segment(
-            *(np.array(s[c], dtype=kind) for c, kind in _COLUMNS.items()), Sampling(**s["sampling"]),
-            tuple(np.array(k, dtype=np.int64) for k in s["kept"]), s.get("first", 0),
-        )
-        for s in x["segments"]
-    )
+    segments = tuple(map(_segment_of, x["segments"]))
     notes = {
         name: tuple(np.array(n, dtype=np.float32) for n in each) if isinstance(each, list) else each
         for name, each in x["notes"].items()
@@ -87,6 +81,12 @@ def _rollout_of(x: Mapping[str, Any], problem: Problem) -> Rollout:
         problem, segments, x["final"], Stop(x["stop"]), x["attempt"], _score_of(x["score"]), x["cohort"], x["origin"],
         parent, notes, _score_of(x["mark"]), turns,
     )
+
+
+def _segment_of(x: Mapping[str, Any]) -> Segment:
+    tokens, role, logp, turn, version = (np.array(x[c], dtype=kind) for c, kind in _COLUMNS.items())
+    kept = tuple(np.array(k, dtype=np.int64) for k in x["kept"])
+    return Segment(tokens, role, logp, turn, version, Sampling(**x["sampling"]), kept, x.get("first", 0))
 
 
 def _score(score: Score | None) -> dict[str, Any] | None:

@@ -24,9 +24,9 @@ def of_group(group: Group) -> dict[str, Any]:
 def summary(lines: Sequence[Mapping[str, Any]], cost: Cost, limit: int) -> dict[str, Any] | None:
     """The summary of a profile's lines (see `of_group`); None without an environment. `limit` is the turns allowed.
 
-    `by_turn` has, for each number of turns, the share of rollouts that took so many and the mean score of those that had
-    ended by then, others counted as 0. `ends` are shares of rollouts, `faults` are per turn. A success is a score of 1:
-    what one costs is the cost of all rollouts, divided by the sum of their scores; None without any.
+    `by_turn` has, for each number of turns, the share of rollouts that took so many and the mean score of those that
+    had ended by then, others counted as 0. `ends` are shares of rollouts, `faults` are per turn. The cost of a success,
+    a score of 1, is the cost of all rollouts divided by the sum of their scores; None without any.
     """
     there = [line for line in lines if "turns" in line]
     if not there:
@@ -66,4 +66,5 @@ def _end(score: float | None, stop: str) -> str:
         return "no score"
     if score > 0.5:
         return "success"
-    return {Stop.TURNS: "out of turns", Stop.LENGTH: "turn cut at its token limit"}.get(Stop(stop), "ended without success")
+    others = {Stop.TURNS: "out of turns", Stop.LENGTH: "turn cut at its token limit"}
+    return others.get(Stop(stop), "ended without success")

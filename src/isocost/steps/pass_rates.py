@@ -100,6 +100,7 @@ async def pass_rates(
     seconds = sampled.seconds
     local = opened.world.extra.get("model")     # None for a model behind a server
     size = opened.world.learner.parameters if spec_of(setting.model).can(Ability.SIZE) else parameters
+    said = dialogues.summary(found, sampled, setting.max_turns)
     described = {
         "model": setting.model,
         "parameters": size,
@@ -116,7 +117,7 @@ async def pass_rates(
         "verifier_examples": dict(opened.grader.examples),
         **passrate.summary(rewards[scored], seed=seed),
         "lengths": _lengths(found),
-        **({"dialogues": there} if (there := dialogues.summary(found, sampled, setting.max_turns)) else {}),
+        **({"dialogues": said} if said else {}),
         "exact": opened.world.exact is not None,
         "solutions": float(np.mean([bool(p.meta.get("solution")) for p in pool])),
         "rate": {

@@ -74,6 +74,26 @@ def _environment(asked: Mapping[str, Any]) -> EnvironmentSet | None:
     return found
 
 
+WORLDS: Mapping[str, Mapping[str, Any]] = {     # built-in worlds by name: the options that they stand for
+    "sums": {"data": "sums:level=1"}, "puzzles": {"data": "puzzles"}, "agents": {"env": "rooms"},
+}
+SIZES = {"agents": "agents"}       # of a study of a world, where it is not the default
+
+
+def of_world(world: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with those of a built-in world, and the `size` of its study where none is given.
+
+    Raises UserError for an unknown world, and where both a world and its options are given.
+    """
+    if world is None:
+        return dict(given)
+    if world not in WORLDS:
+        raise UserError(f"there is no world {world!r}; there are {', '.join(WORLDS)}")
+    if there := [k for k in ("data", "env", "model") if given.get(k)]:
+        raise UserError(f"--world {world} names the model and the problems: leave out --{there[0]}")
+    return {**given, **WORLDS[world], "size": given.get("size") or SIZES.get(world)}
+
+
 def setting_with(**options: Any) -> Setting:
     """The setting of these options, by their names in `OPTIONS`, with the defaults of `setting_of`.
 

@@ -1,0 +1,391 @@
+"""Runs and studies with an environment: budgets in steps, records, resuming after kills, the contract, the commands."""
+
+import asyncio
+import dataclasses
+import itertools
+import json
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from isocost import methods
+from isocost.cli.commands import main
+from isocost.envs import contract, rooms
+from isocost.envs.opening import EnvironmentSet, open_environment
+from isocost.errors import UserError
+from isocost.methods import roc
+from isocost.planner.budget import Budget, Prices
+from isocost.recipe import tune
+from isocost.runs.files import read_json, read_lines
+from isocost.runs.run import Job, run
+from isocost.steps import dialogues
+from isocost.steps.settings import setting_with
+from isocost.types import Cost, Fault, Message, Problem, Shown
+from isocost.worlds import toy
+from isocost.worlds.setting import Setting, open_problems
+from test_agents import Noisy
+from toy import run as run_toy
+
+HERE = Path(__file__).parent
+EXAMPLE = f"{HERE.parent / 'examples' / 'own_environment.py'}:Doors"
+
+
+def cli(*words):
+    done = CliRunner().invoke(main, [str(w) for w in words])
+    return done.exit_code, done.output
+
+
+# runs --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A short run in noisy rooms."""
+    out = tmp_path_factory.mktemp("trained")
+    setting = setting_with(env="rooms:slip=0.1", held_out=0.2, samples=1)
+    job = Job("rooms", setting, "grpo", 1, {"env-steps": 900.0}, 4, 4, 1e-3, save_every=2)
+    return out, asyncio.run(run(job, out))
+
+
+def test_a_budget_in_environment_steps_ends_a_run_before_a_wave_that_it_would_not_pay(trained):
+    out, end = trained
+    steps = [x for x in read_lines(out / "metrics.jsonl") if "reward" in x]
+    assert end["reason"] == "spent" and 600 < end["bill"]["train"]["env_steps"] <= 900
+    assert steps[-1]["env_steps"] == end["bill"]["train"]["env_steps"]
+    assert sum(end["fates"].values()) == sum(b["rollouts"] for b in end["bill"].values())
+
+
+def test_the_record_of_a_run_has_turns_faults_and_what_was_read_again(trained):
+    out, end = trained
+    steps, journal = ([x for x in read_lines(out / f) if "lengths" in x or "reward" in x]
+                      for f in ("metrics.jsonl", "journal.jsonl"))
+    assert sum(sum(g["turns"]) for g in journal) == end["bill"]["train"]["env_steps"]
+    assert all(1 <= s["turns"] <= 12 and s["faults/environment"] == 0.0 and "faults/model" in s for s in steps)
+    assert steps[-1]["reread"] > 0.7 * steps[-1]["prefill"]
+    assert end["physical"]["train"]["prefill"] < 0.25 * end["bill"]["train"]["prefill"]
+    said = [a["turns"] for x in read_lines(out / "samples.jsonl") for a in x["attempts"]]
+    assert all(t.keys() == {"said", "shown", "reward", "fault", "key"} for turns in said for t in turns)
+    assert any(turns[-1]["reward"] == 1.0 for turns in said) and any(len(turns) > 3 for turns in said)
+    problems = read_json(out / "run.json")["problems"]
+    assert problems["environment"] == "rooms:slip=0.1" and problems["verifier"] == "environment"
+    assert read_json(out / "run.json")["recipe"]["pace"]["max_turns"] == 12
+
+
+def test_every_token_of_a_dialogue_is_what_was_sampled_or_shown_and_nothing_is_tokenised_again(trained):
+    """The text of the last segment is the prompt, then each turn and each answer, in the ids that were first used."""
+    from isocost.pack import pack
+    from isocost.types import Group, Place, Role, Score
+    from isocost.worlds.setting import open_setting
+    opened = open_setting(setting_with(env="rooms"))
+    world, said = opened.world, []
+    generate = world.engine.generate
+
+    async def spy(start, attempts, **how):
+        made = await generate(start, attempts, **how)
+        said.extend((a, how["turn"], s.tokens) for a, s in zip(attempts, made, strict=True))
+        return made
+
+    world.engine.generate = spy
+    from isocost.parts.play import sample
+    problem = opened.sides.train[0]
+    found = asyncio.run(sample(problem, range(6), world, opened.setting.measured, Place(1, 0, 0)))
+    for r in found:
+        (text,) = r.segments
+        for turn in range(len(r.turns)):
+            (own,) = [t for a, n, t in said if (a, n) == (r.attempt, turn)]
+            assert np.array_equal(text.tokens[text.turn == turn], own)
+        walk = rooms.Walk(problem)
+        read = [asyncio.run(walk.open()).messages[0].content]
+        for turn in range(len(r.turns) - 1):
+            words = world.text.decode(text.tokens[text.turn == turn].tolist())
+            read.append(asyncio.run(walk.step(words, None)).messages[0].content)
+        seen = text.tokens[text.role != int(Role.OWN)]
+        assert seen.tolist() == [t for x in read for t in world.text.encode(x)]
+    batch = pack([Group(problem, tuple(r.but(score=Score(0.0)) for r in found))], 0)
+    assert [row[:n].tolist() for row, n in zip(batch.tokens, batch.length, strict=True)] == [
+        r.segments[0].tokens.tolist() for r in found]
+
+
+def test_killed_at_random_instants_a_run_with_noisy_environments_ends_the_same(tmp_path):
+    done = subprocess.run(
+        [sys.executable, HERE / "kill9.py", "--dialogues", "--instants", "3", "--seed", "5", "--out",
+         tmp_path / "said.json"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    said = read_json(tmp_path / "said.json")
+    assert (said["killed"], said["equal"], said["configurations"]) == (3, 3, 3)
+
+
+def test_dialogues_deferred_to_a_later_wave_go_on_with_the_luck_that_they_had():
+    """APRIL stops the slow dialogues of a wave and resumes them: no replay may differ, so no rollout is lost."""
+    class Slow(Noisy):
+        async def step(self, said, luck):
+            await asyncio.sleep(0)
+            shown = await super().step(said, luck)
+            return dataclasses.replace(shown, over=shown.over and luck().random() < 0.7)
+
+    world = toy.world()
+    world.env = Slow
+    recipe = tune(methods.recipe("april", groups=4, rollouts=4), "pace.max_turns", 6)
+    ledger, steps = run_toy(recipe, world, 96)
+    assert steps and ledger.fates["lost"] == 0 and ledger.fates["cancelled"] >= 0
+    resumed = [g for g in ledger.fresh if g["cancelled"] < 0]
+    assert resumed, "some were continued in a later wave"
+
+
+def test_roc_reads_faults_of_tools_and_tti_grows_dialogues_with_environments():
+    world = toy.world()
+    world.env = Noisy
+    recipe = tune(methods.recipe("roc", groups=4, rollouts=8).but(reward=partial(roc.reward, failed="!")),
+                  "pace.max_turns", 4)
+    ledger, steps = run_toy(recipe, world, 64)
+    assert steps and {s for g in ledger.fresh for s in g["fates"]} <= {"trained", "dead", "filtered"}
+    grown = tune(tune(methods.recipe("tti", groups=4, rollouts=4), "pace.first", 1), "pace.max_turns", 3)
+    world = toy.world()
+    world.env = Noisy
+    _, steps = run_toy(grown, world, 64)
+    assert [s.line["turns"] <= k for s, k in zip(steps, (1, 2, 3), strict=False)] == [True] * min(len(steps), 3)
+    assert steps[0].line["turns"] == 1.0 < steps[2].line["turns"]
+
+
+# planning ----------------------------------------------------------------------------------------------------------
+
+
+def test_prices_and_bills_count_environment_steps_and_only_fresh_tokens():
+    assert Budget.parse("60k-env-steps") == Budget(60_000, "environment steps")
+    bill = {"rollouts": 10, "prefill": 900, "reread": 700, "decode": 100, "env_steps": 60, "train": 250}
+    prices = Prices.of({"cost": bill, "parameters": 5, "recipe": {}})
+    assert (prices.prefill, prices.decode, prices.env_steps) == (20.0, 10.0, 6.0)
+    assert Prices(1, 1, 5).measured([bill]).env_steps == 6.0 == Prices(1, 1, 5).measured([bill, bill]).env_steps
+    sampled = prices.sampling(4, 1.0)
+    assert sampled.of_unit("environment steps") == 24.0 and sampled.data()["env_steps"] == 24.0
+    single = Prices(1, 1, 5).sampling(4, 1.0)
+    assert "env_steps" not in single.data() and "env_steps" not in Prices(1, 1, 5).data()
+    with pytest.raises(UserError, match="needs an environment"):
+        single.of_unit("environment steps")
+
+
+def test_what_a_profile_says_of_dialogues_is_worked_from_its_lines():
+    lines = [{"rewards": [1.0, 0.0, None, 1.0], "stops": ["done", "turns", "error", "length"], "turns": [2, 3, 1, 1],
+              "faults": [{}, {"model: no call": 2}, {"environment: gone": 1}, {"tool: down": 1}]}]
+    said = dialogues.summary(lines, Cost(4, prefill=100, decode=30, env_steps=7, reread=80), limit=3)
+    assert said["turns"] == {"mean": 1.75, "p90": 2.7, "limit": 3}
+    assert [x["success"] for x in said["by_turn"]] == [0.25, 0.5, 0.5]
+    assert [x["took"] for x in said["by_turn"]] == [1.0, 0.5, 0.25]
+    assert said["ends"] == {"success": 0.5, "out of turns": 0.25, "environment failed": 0.25}
+    assert said["faults"] == {k: round(n / 7, 5) for k, n in (("environment", 1), ("tool", 1), ("model", 2))}
+    assert said["listed"][0]["fault"] == "model: no call" and said["reread"] == 0.8
+    assert said["success_costs"] == {"rollouts": 2.0, "env_steps": 3.5, "written": 15.0, "read": 10.0}
+    assert dialogues.summary([{"rewards": [1.0], "stops": ["done"]}], Cost(), 0) is None
+    none = dialogues.summary([lines[0] | {"rewards": [0.0, 0.0, None, 0.0]}], Cost(4), 3)
+    assert none["success_costs"] is None
+
+
+def test_a_profile_in_rooms_reports_success_by_turns_faults_and_the_cost_of_a_success(tmp_path):
+    code, said = cli("profile", "--env", "rooms", "--problems", 12, "--out", tmp_path / "s")
+    assert code == 0, said
+    for words in ("success within turns", "out of turns", "faults per turn: environment 0.00%, model", "dead groups",
+                  "cost of a success:", "env steps"):
+        assert words in said
+    found = read_json(tmp_path / "s" / "profile.json")["dialogues"]
+    assert found["by_turn"][-1]["success"] == pytest.approx(found["ends"]["success"])
+
+
+# options -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_environment_brings_its_model_limits_problems_and_verifier():
+    setting = setting_with(env="rooms:level=2")
+    assert (setting.model, setting.max_turns, setting.max_tokens, setting.data) == (
+        "tiny-agents", 12, 2, "rooms:level=2")
+    assert setting.marks == "environment" and setting.measured.max_turns == 12
+    loaded, sides = open_problems(setting)
+    assert loaded.verifier == "environment" and {p.meta["level"] for p in loaded.problems} == {2}
+    assert len(sides.train) + len(sides.held_out) == len(loaded)
+    assert setting_with(env="rooms", max_turns=5).max_turns == 5
+    assert Setting.of({"model": "tiny"}).env == "" and Setting.of({}).measured.max_turns == 1
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (("--env", "rooms", "--data", "sums:level=1"), "has its own problems: leave out --data"),
+    (("--max-turns", "3"), "--max-turns 3 needs an environment"),
+    (("--env", "maze"), "there is no environment 'maze'; there are rooms and my_env.py:Class"),
+    (("--env", "rooms:size=3"), "size is 4 to 26, not 3"),
+    (("--budget", "5k-env-steps"), "a budget in env-steps needs an environment"),
+])
+def test_mistakes_in_options_are_one_line(words, said, tmp_path):
+    code, text = cli("train", "grpo", *(() if "--budget" in words else ("--budget", "64-rollouts")), *words, "--out",
+                     tmp_path / "r", "--dry-run")
+    assert code == 2 and said in " ".join(text.split())
+
+
+def test_doctor_names_what_checks_an_environment():
+    code, text = cli("doctor", "--env", "rooms")
+    assert code == 2 and "isocost envs check rooms" in text
+
+
+# the contract ------------------------------------------------------------------------------------------------------
+
+
+class Good:
+    """Counts to three; luck decides what is shown."""
+
+    number = itertools.count()
+
+    def __init__(self, problem):
+        self.problem, self.turns = problem, 0
+
+    async def open(self):
+        return Shown((Message("user", "begin"),), key="0")
+
+    async def step(self, said, luck):
+        self.turns += 1
+        over = self.turns == 3
+        return Shown((Message("tool", f"{luck().integers(9)}"),), over, float(over and said == "go"), str(self.turns))
+
+    def final(self):
+        return "end"
+
+    async def close(self):
+        pass
+
+
+TOLD = [Problem(f"p{i}", (Message("user", "begin go"),), f"a{i}") for i in range(3)]
+_shared, _tasks = [], []
+
+
+class OpensUnlike(Good):
+    async def open(self):
+        return Shown((Message("user", f"begin {next(Good.number)}"),))
+
+
+class GlobalChance(Good):
+    async def step(self, said, luck):
+        return Shown((Message("tool", f"{np.random.random()}"),))
+
+
+class SharesState(Good):
+    async def step(self, said, luck):
+        _shared.append(said)
+        return Shown((Message("tool", f"{len(_shared)}"),))
+
+
+class Raises(Good):
+    async def step(self, said, luck):
+        return Shown((Message("tool", f"{int(said)}"),))
+
+
+class PlainFault(Good):
+    async def step(self, said, luck):
+        return dataclasses.replace(await super().step(said, luck), fault=None) if said else _plain()
+
+
+def _plain():
+    shown = Shown((Message("tool", "?"),))
+    object.__setattr__(shown, "fault", "no action")
+    return shown
+
+
+class PaysTwice(Good):
+    async def step(self, said, luck):
+        return Shown((Message("tool", "?"),), reward=0.5)
+
+
+class FinalNumber(Good):
+    def final(self):
+        return 3
+
+
+class LeavesTasks(Good):
+    async def open(self):
+        _tasks.append(asyncio.create_task(asyncio.sleep(30)))
+        return await super().open()
+
+
+class Waits(Good):
+    async def step(self, said, luck):
+        end = asyncio.get_running_loop().time() + 0.05
+        while asyncio.get_running_loop().time() < end:
+            pass
+        return await super().step(said, luck)
+
+
+class Leaks(Good):
+    async def open(self):
+        return Shown((Message("user", f"begin: the answer is {self.problem.answer}."),))
+
+    async def step(self, said, luck):
+        right = said == self.problem.answer
+        return Shown((Message("tool", "?"),), right, float(right))
+
+
+def checked(made):
+    return [f for f in contract.check(EnvironmentSet("x", made), TOLD) if f.state == "BROKEN"]
+
+
+def test_a_sound_environment_keeps_every_promise_and_so_do_those_that_ship():
+    assert checked(Good) == []
+    for spec in ("rooms:slip=0.3", "rooms:alias=4,keys=0", EXAMPLE):
+        made = open_environment(spec)
+        assert [f for f in contract.check(made, list(itertools.islice(made.problems(), 3))) if not f.kept] == []
+
+
+@pytest.mark.parametrize(("made", "promise", "why"), [
+    (OpensUnlike, "opens with messages", "opened twice"), (GlobalChance, "same luck", "messages differs in turn 1"),
+    (SharesState, "share no state", "messages differs"), (Raises, "typed fault", "ValueError"),
+    (PlainFault, "typed fault", "use Fault.model"), (PaysTwice, "sum to a score", "rescale the rewards"),
+    (FinalNumber, "returns a text", "final returned 3"), (LeavesTasks, "leaves no task", "more tasks"),
+    (Waits, "blocks the event loop", "asyncio.to_thread"), (Leaks, "contain an answer", "copying it is right"),
+], ids=lambda x: getattr(x, "__name__", ""))
+def test_each_broken_promise_is_named_with_its_reason(made, promise, why, monkeypatch):
+    monkeypatch.setattr(contract, "TURNS", 3 if made is not PaysTwice else 8)
+    monkeypatch.setattr(contract, "BLOCKS", 0.03 if made is Waits else 5.0)
+    broken = checked(made)
+    assert any(promise in f.promise and why in f.why for f in broken), broken
+
+
+def test_an_environment_that_does_not_open_is_tried_no_further():
+    class Shut(Good):
+        async def open(self):
+            raise OSError("no server")
+
+    found = contract.check(EnvironmentSet("x", Shut), TOLD)
+    assert found[0].why == "OSError: no server" and {f.state for f in found[1:]} == {"not tried"}
+
+
+def test_the_commands_list_and_check_environments(tmp_path):
+    code, text = cli("envs", "list", "--json")
+    assert code == 0 and json.loads(text)[0]["name"] == "rooms" and json.loads(text)[0]["problems"] == 176
+    code, text = cli("envs", "check", EXAMPLE)
+    assert code == 0 and "keeps the contract" in text
+    (tmp_path / "bad.py").write_text(
+        "from isocost.types import Message, Problem, Shown\n"
+        "class Bad:\n"
+        "    problems = staticmethod(lambda: [Problem('a', (Message('user', 'a'),))])\n"
+        "    def __init__(self, problem): pass\n"
+        "    async def open(self): return 'hello'\n"
+        "    async def step(self, said, luck): return Shown()\n"
+        "    def final(self): return ''\n"
+        "    async def close(self): pass\n")
+    code, text = cli("envs", "check", f"{tmp_path}/bad.py:Bad")
+    assert code == 2 and "return isocost.types.Shown(messages)" in text and "not tried" in text
+    code, text = cli("envs", "check", f"{tmp_path}/bad.py:Worse")
+    assert code == 2 and "has no class 'Worse'" in text
+
+
+def test_a_class_of_a_users_file_must_have_the_methods_of_an_environment(tmp_path):
+    (tmp_path / "mine.py").write_text("class A:\n    async def open(self): pass\n"
+                                      "class B(A):\n    def step(self): pass\n    def final(self): pass\n"
+                                      "    async def close(self): pass\n")
+    with pytest.raises(UserError, match="has no method 'step'"):
+        open_environment(f"{tmp_path}/mine.py:A")
+    with pytest.raises(UserError, match="step must be a coroutine"):
+        open_environment(f"{tmp_path}/mine.py:B")
+    assert Fault.of("tool: down") == Fault.tool("down")
