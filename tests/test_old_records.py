@@ -107,10 +107,10 @@ def test_a_run_killed_then_goes_on(old, name):
         assert now[: sizes[stream]] == then[: sizes[stream]] and len(now) > sizes[stream]
 
 
-@pytest.mark.parametrize("name", sorted(methods.shipped()))
-def test_recipes_are_those_of_then(name, old):
+def test_recipes_are_those_of_then(old):
     then = json.loads((old / "recipes.json").read_text())
-    assert canonical(describe(methods.recipe(name))) == canonical(today(then[name]))
+    changed = [k for k, was in then.items() if canonical(describe(methods.recipe(k))) != canonical(today(was))]
+    assert changed == [] and then.keys() <= set(methods.shipped())
 
 
 def test_a_plan_made_again_says_whether_the_best_n_is_likely_to_grow_and_an_old_one_does_not(old):
