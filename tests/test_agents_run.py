@@ -25,7 +25,7 @@ from isocost.recipe import tune
 from isocost.runs.files import read_json, read_lines
 from isocost.runs.run import Job, run
 from isocost.steps import dialogues
-from isocost.steps.settings import setting_with
+from isocost.steps.settings import of_world, setting_with
 from isocost.types import Cost, Fault, Message, Problem, Shown
 from isocost.worlds import toy
 from isocost.worlds.setting import Setting, open_problems
@@ -224,6 +224,16 @@ def test_mistakes_in_options_are_one_line(words, said, tmp_path):
     code, text = cli("train", "grpo", *(() if "--budget" in words else ("--budget", "64-rollouts")), *words, "--out",
                      tmp_path / "r", "--dry-run")
     assert code == 2 and said in " ".join(text.split())
+
+
+def test_a_world_by_name_stands_for_its_options_and_the_size_of_its_study():
+    assert of_world("agents", {"size": None}) == {"size": "agents", "env": "rooms"}
+    assert of_world("agents", {"size": "tiny"})["size"] == "tiny" and of_world(None, {"size": None}) == {"size": None}
+    assert setting_with(**{k: v for k, v in of_world("puzzles", {}).items() if k != "size"}).model == "tiny-puzzles"
+    with pytest.raises(UserError, match="there is no world 'mars'; there are sums, puzzles, agents"):
+        of_world("mars", {})
+    with pytest.raises(UserError, match="leave out --env"):
+        of_world("agents", {"env": "rooms:size=9"})
 
 
 def test_doctor_names_what_checks_an_environment():

@@ -19,6 +19,7 @@ from isocost.planner.token_price import TokenPrice
 from isocost.runs.files import read_json
 from isocost.steps.evaluate import evaluate_model
 from isocost.steps.pass_rates import pass_rates
+from isocost.steps.settings import setting_with
 from isocost.types import Cost, Message, Place, Role, Sampling, Segment, Stop
 from isocost.worlds import endpoint, http
 from isocost.worlds.endpoint import IN_A_ROW, Words
@@ -473,3 +474,24 @@ def test_prices_per_token():
     for wrong in ("0.15", "1usd/M-input", "1usd/M-input,1eur/M-output", "1usd/M-input,2usd/M-tokens", "1xyz/M-tokens"):
         with pytest.raises(UserError, match=r"expected a price per million tokens"):
             TokenPrice.parse(wrong)
+
+
+def test_a_dialogue_goes_on_over_a_server_and_what_it_counts_again_is_told_apart(server, model, tmp_path):
+    (tmp_path / "twice.py").write_text(
+        "from isocost.types import Message, Problem, Shown\n"
+        "class Twice:\n"
+        "    max_turns, max_tokens = 2, 4\n"
+        "    @staticmethod\n"
+        "    def problems(): return [Problem(f'p{i}', (Message('user', f'{i}+{i}='),)) for i in range(10, 60)]\n"
+        "    def __init__(self, problem): self.problem, self.turn = problem, 0\n"
+        "    async def open(self): return Shown(self.problem.prompt)\n"
+        "    async def step(self, said, luck):\n"
+        "        self.turn += 1\n"
+        "        return Shown((Message('user', '11+11='),), self.turn == 2, float(self.turn == 2))\n"
+        "    def final(self): return ''\n"
+        "    async def close(self): pass\n")
+    setting = setting_with(model=model, env=f"{tmp_path}/twice.py:Twice")
+    found = asyncio.run(pass_rates(setting, problems=2, limits=QUICK))
+    cost, there = found["cost"], found["dialogues"]
+    assert there["turns"]["mean"] == 2.0 and there["ends"] == {"success": 1.0} and cost["env_steps"] == 64
+    assert 0 < cost["reread"] < cost["prefill"] and 0.3 < there["reread"] < 0.6, "the first turn, read again"

@@ -72,7 +72,8 @@ def _cost(
 ) -> ProfileCost:
     """What profiling would cost at most. Loads the problems and the model, and so finds what is wrong with them.
 
-    The tokens of prompts are not known before a server has read them: they are left out there.
+    The tokens of prompts are not known before a server has read them: they are left out there. Of dialogues only the
+    first prompt is counted: what is read later depends on the environment.
     """
     from isocost.tasks.sample import sample
     from isocost.worlds.setting import open_setting
@@ -84,7 +85,7 @@ def _cost(
     counted = spec.can(Ability.CONTEXT)
     rollouts = SAMPLES * len(pool)
     prefill = SAMPLES * sum(len(world.text.prompt(p.prompt)) for p in pool) if counted else 0
-    cost = Cost(rollouts, prefill, rollouts * setting.max_tokens)
+    cost = Cost(rollouts, prefill, rollouts * setting.max_tokens * (setting.max_turns or 1))
     size = world.learner.parameters if spec.can(Ability.SIZE) else None
     opened.close()
     return ProfileCost(

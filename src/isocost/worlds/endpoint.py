@@ -80,6 +80,7 @@ class EndpointEngine:
         self.spec, self.client, self.dialect, self.text, self.meter = spec, client, dialect, text, meter
         self._halted: set[tuple[int, int, int]] = set()
         self._flying: dict[asyncio.Task[Any], tuple[int, int, int]] = {}
+        self._counted: dict[tuple[Place, int], int] = {}       # tokens that an attempt has read and written so far
 
     async def generate(
         self, start: Segment, attempts: Sequence[int], *, place: Place, turn: int, max_tokens: int,
@@ -93,20 +94,24 @@ class EndpointEngine:
         said = self.text.spoken(start, chat=self.dialect.path == CHAT)
         first = turn == 0 and not bool(start.own.any())
         seeds = (chance.uniforms(place, attempts, turn, 0, 1)[:, 0] * 2**31).astype(int).tolist()
-        asked = (self._attempt(said, max_tokens, seed, stop, place, first, start.sampling) for seed in seeds)
+        goes_on = bool(start.own.any())
+        asked = (self._attempt(said, max_tokens, seed, stop, (place, a), first, goes_on, start.sampling)
+                 for a, seed in zip(attempts, seeds, strict=True))
         return await together(*asked)
 
     async def _attempt(
-        self, said: Sequence[Message] | str, max_tokens: int, seed: int, stop: Sequence[str], place: Place,
-        first: bool, sampling: Sampling,
+        self, said: Sequence[Message] | str, max_tokens: int, seed: int, stop: Sequence[str], who: tuple[Place, int],
+        first: bool, goes_on: bool, sampling: Sampling,
     ) -> Said:
-        """One attempt, charged to the caller."""
-        wave = _wave(place)
+        """One attempt, charged to the caller. The tokens that it had read and written before are charged as `reread`,
+        as far as the server counts them again.
+        """
+        wave, before = _wave(who[0]), self._counted.get(who, 0) if goes_on else 0
         if wave in self._halted:
             return _nothing(Stop.CANCELLED)
         if sampling != self.dialect.sampling:
             raise UserError(f"this world samples with {self.dialect.sampling}, not {sampling}")
-        who, seconds = payer(), 0.0
+        paying, seconds = payer(), 0.0
         answer: Answer | None = None
         read = written = 0
         body = self.dialect.body(said, max_tokens, seed, stop)
@@ -126,7 +131,7 @@ class EndpointEngine:
                 raise UserError(_refused(self.client.base, e)) from None
             self._failed(str(e.status), str(e))
         except Unanswered as e:
-            await self._missed(e, who)
+            await self._missed(e, paying)
         except asyncio.CancelledError:
             task.cancel()
             if wave not in self._halted:
@@ -134,7 +139,9 @@ class EndpointEngine:
             ended = Stop.CANCELLED
         finally:
             self._flying.pop(task, None)
-            self.meter.charge(Cost(int(first), read, written, seconds=seconds), to=who)
+            cost = Cost(int(first), read, written, seconds=seconds, reread=min(before, read))
+            self.meter.charge(cost, to=paying)
+            self._counted[who] = read + written
         if answer is None or answer.stop is None:
             return _nothing(ended)
         return self.text.said(answer)
