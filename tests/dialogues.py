@@ -18,7 +18,8 @@ ANSWER = ALPHABET.index("?")
 def told(words: str, *, logp: float = -1.0, version: int = 0) -> Said:
     """What a turn says, and its end."""
     tokens = [ALPHABET.index(c) for c in words] + [END]
-    return Said(np.array(tokens), np.full(len(tokens), logp, dtype=np.float32), np.full(len(tokens), version), Stop.DONE)
+    k = len(tokens)
+    return Said(np.array(tokens), np.full(k, logp, dtype=np.float32), np.full(k, version), Stop.DONE)
 
 
 def dialogue(

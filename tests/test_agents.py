@@ -445,3 +445,16 @@ def test_specs_of_environments():
                        ("./none.py:Mine", "no file"), ("mine.py", "names no class")):
         with pytest.raises(UserError, match=said):
             open_environment(spec)
+
+
+@pytest.mark.parametrize("spec", ["rooms", "rooms:keys=0,alias=4", "rooms:size=26,seed=7"])
+def test_what_the_expert_says_is_a_shortest_route(spec):
+    async def walked(problem):
+        env = rooms.Walk(problem)
+        await env.open()
+        return [await env.step(said, None) for said in problem.meta["expert"]]
+
+    for problem in list(rooms.problems(rooms.Rooms.of(spec)))[:40]:
+        shown = asyncio.run(walked(problem))
+        assert len(shown) == problem.meta["level"] and [s.over for s in shown] == [False] * (len(shown) - 1) + [True]
+        assert not any(s.fault for s in shown)

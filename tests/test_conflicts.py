@@ -34,7 +34,7 @@ from isocost.methods import (
     vade,
     vcpo,
 )
-from isocost.parts import choose, improve, loss, reward, select
+from isocost.parts import choose, enrich, improve, loss, reward, select
 from isocost.recipe import describe, fingerprint, functions, tune
 from isocost.seams import SEAMS
 from isocost.traits import TRAITS, declared
@@ -139,6 +139,10 @@ CASES = {
     "decoupled, not corrected": (
         has("areal", loss=loss.clipped), "inside loss.corrected",
         has("areal", loss=partial(loss.corrected, inner=loss.clipped))),
+    **{f"{name} without its critic": (has(name, improve=improve.policy), f"{name}.improve", has(name))
+       for name in ("vldac", "archer", "mcawr", "ilql")},
+    "turns that a success took": (has("dart", reward=reward.verified), "dart.reward notes", has("dart")),
+    "current log-probs": (has("agentrlvr", enrich=(enrich.reference,)), "agentrlvr.enrich", has("agentrlvr")),
     "calls": (has("otc", reward=reward.verified), "notes; without it all have none", has("otc")),
     "faults": (has("roc", reward=reward.verified), "records; without it all have none", has("roc")),
     "best of more than there are": (

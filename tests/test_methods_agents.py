@@ -57,13 +57,14 @@ def test_gigpo_compares_two_turns_in_one_state():
 
 
 def test_gigpo_without_a_state_visited_twice_is_grpo_without_its_spread():
-    batch = batch_of([dialogue(["a", "b"], [0, 1]), dialogue(["c"], [0])], [dialogue(["", ""], [1, 0]), dialogue([""], [0])])
+    named = [dialogue(["a", "b"], [0, 1]), dialogue(["c"], [0])]
+    batch = batch_of(named, [dialogue(["", ""], [1, 0]), dialogue([""], [0])])
     assert torch.equal(gigpo.advantage(batch, LEDGER), drgrpo.advantage(batch, LEDGER))
     assert torch.equal(gigpo.advantage(batch, LEDGER, std=True), grpo.advantage(batch, LEDGER))
 
 
 def test_gigpo_credits_the_turn_of_a_loop_less_than_the_turn_that_leaves_it():
-    """One rollout comes back to s before it takes the turn to the goal: with γ = 1/2 its first turn there is worth 1/4."""
+    """One rollout comes back to s before it takes the turn to the goal: with γ = 1/2 its first turn is worth 1/4."""
     batch = batch_of([dialogue(["s", "t", "s"], [0, 0, 1]), dialogue(["s"], [1])])
     step = in_states(to_go(turns_of(batch), gamma=0.5), turns_of(batch).key)
     close(step.tolist(), [0.25 - 0.75, 0.0, 0.25, 0.25])
@@ -94,7 +95,8 @@ def test_hgpo_levels_refine_each_other():
 
 
 def test_hgpo_weighs_levels_by_their_length():
-    """K = 1, α = 1: the turn s of three rollouts has level 1 with all three and level 2 with the one that also came by t."""
+    """K = 1, α = 1: the turn s of three rollouts has level 1 with all three and level 2 with the one that also came by
+    t."""
     batch = batch_of([dialogue(["t", "s"], [0, 1]), dialogue(["u", "s"], [0, 0]), dialogue(["t", "s"], [0, 0])])
     found = by_turn(hgpo.advantage(batch, LEDGER, history=1, gamma=1.0, episode=False, eps=0.0), batch)
     three = [2 / 3 * math.sqrt(3), -1 / 3 * math.sqrt(3), -1 / 3 * math.sqrt(3)]     # (1, 0, 0) less 1/3, std 1/√3

@@ -17,6 +17,10 @@ LEDGER = Ledger()
 CRITICS = ("vldac", "archer", "mcawr", "ilql")
 
 
+def flat(each):
+    return [x for one in each for x in one]
+
+
 def close(a, b, within=1e-5):
     assert a == pytest.approx(b, abs=within)
 
@@ -48,9 +52,9 @@ def test_values_of_turns_that_are_exact_give_no_advantage():
 
 def test_vldac_has_one_advantage_for_a_turn_and_fits_one_value_for_it():
     batch, turns = valued(0.2, 0.4, 0.6, 0.3)
-    close(sum(by_turn(vldac.advantage(batch, LEDGER, gamma=0.5, lam=1.0, whiten=False), batch), []),
+    close(flat(by_turn(vldac.advantage(batch, LEDGER, gamma=0.5, lam=1.0, whiten=False), batch)),
           [0.05, 0.1, 0.4, -0.3])
-    white = torch.tensor(sum(by_turn(vldac.advantage(batch, LEDGER, gamma=0.5, lam=1.0), batch), []))
+    white = torch.tensor(flat(by_turn(vldac.advantage(batch, LEDGER, gamma=0.5, lam=1.0), batch)))
     close([float(white.mean()), float(white.std(correction=0))], [0.0, 1.0])
     assert int(vldac.first_tokens(batch, turns).sum()) == 4 == len(turns.number)
 
@@ -64,14 +68,14 @@ def test_archer_learns_q_from_backups_and_v_from_q_of_fresh_turns():
     assert int(mask.sum()) == 5
     close(target[turns.row, last].tolist(), [0.2, 0.3, 1.0, 0.0])       # r + γ V'
     close(target[turns.row, first].tolist(), [9.0] * 4)
-    close(sum(by_turn(archer.advantage(batch, LEDGER, gamma=0.5), batch), []), [0.0, -0.1, 0.4, -0.3])
+    close(flat(by_turn(archer.advantage(batch, LEDGER, gamma=0.5), batch)), [0.0, -0.1, 0.4, -0.3])
 
 
 def test_weights_of_returns_and_of_backups():
     batch, _ = valued(0.2, 0.4, 0.6, 0.3)
-    close(sum(by_turn(mcawr.advantage(batch, LEDGER, gamma=0.5, beta=1.0), batch), []),
+    close(flat(by_turn(mcawr.advantage(batch, LEDGER, gamma=0.5, beta=1.0), batch)),
           torch.tensor([0.05, 0.1, 0.4, -0.3]).exp().tolist())
-    close(sum(by_turn(ilql.advantage(batch, LEDGER, gamma=0.5, beta=1.0), batch), []),
+    close(flat(by_turn(ilql.advantage(batch, LEDGER, gamma=0.5, beta=1.0), batch)),
           torch.tensor([0.0, -0.1, 0.4, -0.3]).exp().tolist())
     assert set(mcawr.advantage(batch, LEDGER, beta=0.0)[batch.mask].tolist()) == {1.0}, "β = 0 is imitation"
     assert set(ilql.advantage(batch, LEDGER, beta=0.0)[batch.mask].tolist()) == {1.0}

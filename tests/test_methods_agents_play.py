@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from dialogues import batch_of, by_turn, dialogue, told
+from dialogues import batch_of, by_turn, dialogue
 from isocost import methods
 from isocost.batch import Forward
 from isocost.ledger import Ledger
@@ -43,7 +43,7 @@ def _flat(rollouts, world, place, *, value):
     return [np.full(len(r.segments[-1]), value) for r in rollouts]
 
 
-# pauses ----------------------------------------------------------------------------------------------------------------
+# pauses ---------------------------------------------------------------------------------------------------------------
 
 
 def test_a_paused_dialogue_continues_as_if_it_had_not_been_paused():
@@ -70,7 +70,7 @@ def test_what_is_lent_has_no_credit_and_keeps_the_rest():
     assert (text.turn[at:][text.own[at:]] >= 2).all()
 
 
-# ARPO ------------------------------------------------------------------------------------------------------------------
+# ARPO -----------------------------------------------------------------------------------------------------------------
 
 
 def test_arpo_forks_by_how_much_the_entropy_rose():
@@ -119,7 +119,8 @@ def test_arpos_hard_credit_is_the_mean_of_the_leaves_that_share_a_token():
     soft = methods.recipe("arpo").advantage(batch, LEDGER)      # rewards (1, 0, 0, 0): 3/2 and −1/2
     hard = arpo.advantage(batch, LEDGER, hard=True)
     close([x[0] for x in by_turn(soft, batch)], [1.5, -0.5, -0.5, -0.5], 1e-4)
-    close(sum(by_turn(hard, batch), []), [1 / 6, 1.5, 1.5, 1 / 6, -0.5, -0.5, 1 / 6, -0.5, -0.5, -0.5], 1e-4)
+    close([x for one in by_turn(hard, batch) for x in one],
+          [1 / 6, 1.5, 1.5, 1 / 6, -0.5, -0.5, 1 / 6, -0.5, -0.5, -0.5], 1e-4)
 
 
 def test_arpos_hard_and_soft_credit_have_one_gradient_under_a_sum_over_tokens():
@@ -134,7 +135,7 @@ def test_arpos_hard_and_soft_credit_have_one_gradient_under_a_sum_over_tokens():
     assert float((grads[0] - grads[1]).abs().max()) < 1e-6 < float(grads[0].abs().max())
 
 
-# AEPO ------------------------------------------------------------------------------------------------------------------
+# AEPO -----------------------------------------------------------------------------------------------------------------
 
 
 def test_aepo_splits_by_the_entropies_of_question_and_tools():
@@ -169,13 +170,13 @@ def test_aepo_scales_credit_by_the_entropy_in_units_of_its_spread():
     close((found / plain).tolist(), [0.8, 1.2, 0.8, 1.2])
 
 
-# CLEANER -----------------------------------------------------------------------------------------------------------------
+# CLEANER --------------------------------------------------------------------------------------------------------------
 
 
 def test_cleaner_knows_a_fault_that_was_put_right():
     bad, good = Turn(fault=Fault.model("x")), Turn()
-    assert [cleaner.failed_before(t) for t in ([], [good], [bad], [bad, good], [good, bad, bad, good], [bad, good, good])
-            ] == [0, 0, 0, 1, 2, 0]
+    each = ([], [good], [bad], [bad, good], [good, bad, bad, good], [bad, good, good])
+    assert [cleaner.failed_before(t) for t in each] == [0, 0, 0, 1, 2, 0]
     right = partial(cleaner._put_right, (), since=0, retries=3)
     assert right([bad, good]) and right([bad] * 3 + [good]) and not right([bad] * 4 + [good])
     assert not cleaner._put_right((), [bad, good], since=1, retries=3), "an earlier part is repaired once"
@@ -224,7 +225,7 @@ def test_cleaner_keeps_the_reasoning_of_a_similar_call():
     assert said(0.5) == "aba" and said(0.51) == "cba" and said(1.1) == "cba", "deep: the whole turn"
 
 
-# Fission ---------------------------------------------------------------------------------------------------------------
+# Fission --------------------------------------------------------------------------------------------------------------
 
 
 def test_fission_starts_after_the_last_fault_of_a_dialogue_that_earned_nothing():
@@ -264,7 +265,7 @@ def test_every_rollout_that_was_paid_for_has_a_fate(name):
     assert steps and sum(ledger.fates.values()) == world.meter.of().rollouts
 
 
-# starts whose turn is over ------------------------------------------------------------------------------------------------
+# starts whose turn is over --------------------------------------------------------------------------------------------
 
 
 def test_a_start_that_ends_with_an_end_token_is_answered_before_anything_is_sampled():
@@ -278,7 +279,7 @@ def test_a_start_that_ends_with_an_end_token_is_answered_before_anything_is_samp
     assert world.meter.of().env_steps - steps == len(r.turns) - 1, "the first turn is replayed, the second is answered"
 
 
-# UI-S1 -----------------------------------------------------------------------------------------------------------------
+# UI-S1 ----------------------------------------------------------------------------------------------------------------
 
 
 class Recital:
@@ -344,7 +345,7 @@ def test_ui_s1_gives_no_credit_through_a_patch():
     close(found[1], [-2 * half, -2 * half, -half, -2 * half])
 
 
-# DART ------------------------------------------------------------------------------------------------------------------
+# DART -----------------------------------------------------------------------------------------------------------------
 
 
 def test_dart_gives_tasks_that_succeed_fewer_attempts():
@@ -393,7 +394,7 @@ def test_dart_limits_dialogues_by_the_longest_success():
     assert longest() == 4
 
 
-# Agent-RLVR --------------------------------------------------------------------------------------------------------------
+# Agent-RLVR -----------------------------------------------------------------------------------------------------------
 
 
 def test_agent_rlvr_has_dpos_gradient():
@@ -420,7 +421,7 @@ def test_agent_rlvr_learns_of_guided_attempts_without_the_guidance():
     assert float(gap) < 1e-5, "log-probs are those without the guidance"
 
 
-# RL4MLE ----------------------------------------------------------------------------------------------------------------
+# RL4MLE ---------------------------------------------------------------------------------------------------------------
 
 
 def lasting(reward, seconds):

@@ -1,18 +1,17 @@
 """LOOP against GRPO on rooms: leave-one-out credit, two epochs over the attempts that differ, and a cut of stragglers.
 
 The default house, whose base solves two of three; dialogues have up to 12 turns. LOOP has its own n of 6 and GRPO here
-the same; both have 16 groups. LOOP makes eight updates an epoch, and the paper's two epochs, where GRPO makes one update
-of a wave; the claim is at equal environment steps and equal tokens, where more updates of one wave are LOOP's own. The
-tool world of the paper is not there yet, and this asks the method in the world that is. No run of LOOP was looked at
-before this design.
+the same; both have 16 groups. LOOP makes eight updates an epoch, and the paper's two epochs, where GRPO makes one
+update of a wave; the claim is at equal environment steps and equal tokens, where more updates of one wave are LOOP's
+own. The tool world of the paper is not there yet, and this asks the method in the world that is. No run of LOOP was
+looked at before this design.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from headline import Headline, Question
-
 from agents_costs import at_tokens
+from headline import Headline, Question
 
 WORLD = "rooms"
 TOKENS = 40_000

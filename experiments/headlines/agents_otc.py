@@ -4,17 +4,16 @@ In the default house a dialogue that finds its goal takes about two moves more t
 was taught by a walker that takes a random door most of the time. A move is a call. OTC pays a success most where its
 number of calls is the fewest that were ever enough for this start and goal; GRPO pays all alike. Up to 12 turns; n = 8,
 B = 8, equal environment steps. The moves are those of the successes of the last training steps, since an evaluation
-keeps no turns: of the last tenth of a run's groups. The claim of half as many calls is the paper's, about dialogues that
-need none or one; here the shortest route is a limit, so the question is of the moves beyond it. No run of OTC was looked
-at before this design.
+keeps no turns: of the last tenth of a run's groups. The claim of half as many calls is the paper's, about dialogues
+that need none or one; here the shortest route is a limit, so the question is of the moves beyond it. No run of OTC was
+looked at before this design.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from headline import Headline, Question
-
 from agents_costs import at_tokens, detour
+from headline import Headline, Question
 
 WORLD = "rooms"
 TOKENS = 40_000

@@ -2,16 +2,15 @@
 
 A house of 16 rooms that the base was not taught (seed 7), where it solves nearly half in 12 turns and few of the far
 goals. All arms are evaluated with 16 turns. The growing arm has 5, 10 and 16 turns for 15 updates each, the short one 5
-and the long one 16 throughout; with 5 turns an update costs a third of the environment steps, so that at equal steps the
-arms differ in updates. No run in this house was looked at before this design.
+and the long one 16 throughout; with 5 turns an update costs a third of the environment steps, so that at equal steps
+the arms differ in updates. No run in this house was looked at before this design.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from headline import Headline, Question
-
 from agents_costs import at_tokens
+from headline import Headline, Question
 
 WORLD = "rooms"
 TOKENS = 40_000

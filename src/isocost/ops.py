@@ -146,7 +146,7 @@ def turns_of(batch: Batch) -> Turns:
 
 
 def to_go(turns: Turns, *, gamma: float | Float[Tensor, "S"]) -> Float[Tensor, "S"]:
-    """R_t = r_t + gamma R_{t+1} within each rollout, R the reward from turn t on; gamma may differ from turn to turn."""
+    """R_t = r_t + gamma R_{t+1} within each rollout, R the reward from turn t on; gamma may differ between turns."""
     count = torch.bincount(turns.rollout, minlength=1)
     at = torch.arange(len(turns.rollout), device=count.device) - (count.cumsum(0) - count)[turns.rollout]
     table = turns.reward.new_zeros(len(count), int(count.max()) + 1).index_put((turns.rollout, at), turns.reward)

@@ -215,7 +215,7 @@ class Shown:
     reward: float = 0.0         # for the turn that it answers; an episode's rewards sum to its score
     key: str = ""               # names the state that the policy is now in: turns with equal keys can be compared
     fault: Fault | None = None  # of the turn that it answers
-    seconds: float = 0.0        # that the turn took, as the environment states them, so the same each time; 0: not stated
+    seconds: float = 0.0        # that the turn took, as the environment states them, the same each time; 0: not stated
 
 
 @dataclass(frozen=True, slots=True)

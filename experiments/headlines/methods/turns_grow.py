@@ -6,7 +6,7 @@ from typing import Any
 from isocost.methods import Card, scalinginter
 from isocost.seams import Recipe
 
-CARD = Card("ScalingInter, turns grow from 5 to 16", "2509.08755", 2025, "scalinginter", "A horizon that grows beats fixed ones.")
+CARD = Card("ScalingInter, 5 to 16 turns", "2509.08755", 2025, "scalinginter", "A horizon that grows beats fixed ones.")
 
 
 def recipe(**changes: Any) -> Recipe:

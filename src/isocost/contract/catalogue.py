@@ -44,8 +44,9 @@ stale rollouts (`max_age`).
 **Cost** is read from the meter after four waves of four groups in `isocost.worlds.toy`, at the method's own n. It
 counts tokens sampled, scored without a gradient, and trained on, for each rollout that carried an advantage into an
 update.
-Prompts there have two tokens and answers about three, and nothing is learned. Only the factors relative to the parent
-carry over, and only roughly. A mechanism that has no effect in so small a world shows the factors of its sizes alone.
+Prompts there have two tokens and answers about three, and nothing is learned. Methods for dialogues, and their parents
+beside them, are counted in dialogues of that world. Only the factors relative to the parent carry over, and only
+roughly. A mechanism that has no effect in so small a world shows the factors of its sizes alone.
 
 **Status** lists the evidence:
 

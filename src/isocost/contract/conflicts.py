@@ -129,11 +129,12 @@ ONE_NUMBER = "they represent one number; set both to one value"
 def refuse(recipe: Recipe, *, verifier: str = "", turns: int = 0, shows: Sequence[str] = ()) -> None:
     """Raises UserError, with the reason, for a recipe with a value out of its bounds or with a conflict.
 
-    `verifier` is its name and `turns` the limit of a dialogue, if known; `shows` are traits of its advantage that no function declares, but that were
-    observed.
+    `verifier` is its name and `turns` the limit of a dialogue, if known; `shows` are traits of its advantage that no
+    function declares, but that were observed.
     """
     used = {seam: list(functions(getattr(recipe, seam))) for seam in SEAMS}
-    for said in (*_out_of_bounds(recipe, used), *_conflicting(recipe, used, Known(verifier, turns), shows), *_lacking(used),
+    known = Known(verifier, turns)
+    for said in (*_out_of_bounds(recipe, used), *_conflicting(recipe, used, known, shows), *_lacking(used),
                  *_apart(recipe, used)):
         raise UserError(said)
 

@@ -131,7 +131,8 @@ def problems(which: Rooms) -> Iterator[Problem]:
         level = distances(which.house, goal).get(which.house.start(start), 0)
         if level and which.level in (0, level):
             asked = Message("user", f">{NAMES[goal]} {sight(which, start)}")
-            meta = {"start": start, "goal": goal, "level": level, "rooms": which, "source": "rooms", "exact": False}
+            meta = {"start": start, "goal": goal, "level": level, "rooms": which, "source": "rooms", "exact": False,
+                    "expert": expert(which, start, goal)}
             yield Problem(f"rooms-{NAMES[start]}{NAMES[goal]}", (asked,), NAMES[goal], meta=meta)
 
 
@@ -191,6 +192,15 @@ class Walk:
     def _key(self) -> str:
         """The state; with `alias` only what is seen of it."""
         return sight(self.which, self.room) if self.which.alias else NAMES[self.room] + "*" * self.has_key
+
+
+def expert(which: Rooms, start: int, goal: int) -> tuple[str, ...]:
+    """What to say on a shortest route, turn by turn."""
+    state, said = which.house.start(start), list[str]()
+    while state[0] != goal:
+        doors, state = which.house.doors[state[0]], route(which, state, goal)[0]
+        said.append(str(doors.index(state[0])) if which.alias else NAMES[state[0]])
+    return tuple(said)
 
 
 def route(which: Rooms, state: State, goal: int) -> Sequence[State]:

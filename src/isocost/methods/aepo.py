@@ -1,6 +1,7 @@
 """AEPO: split a group between fresh dialogues and forks by their entropies, fork less in a row, and keep gradients.
 
-    m = k σ(β (H_root − mean H_tool)) fresh dialogues of k;   P(fork) = (α + γ ΔH_t)(1 − P̂(l)),  l forks in a row before it
+    m = k σ(β (H_root − mean H_tool)) fresh dialogues of k
+    P(fork) = (α + γ ΔH_t)(1 − P̂(l)),  l the forks in a row before it on its path
     −A clip(ρ, 1 − 0.2, 1 + h) with the gradient (1 + h) ∇log π above 1 + h, where A > 0;   A_t ← A_t (1 + α_H Ĥ_t)
     Dong et al. 2025, arXiv:2510.14545
 """
@@ -41,9 +42,9 @@ async def play(
 ) -> list[Rollout]:
     """`arpo.play`, in which a first dialogue decides how many more start afresh (AEPO, arXiv:2510.14545).
 
-    Of k attempts k σ(`steep` · (H_root − H_tool)) start afresh: H_root is the entropy of the first turn, H_tool the mean
-    of the others. Without `split` half of them do. A fork is less likely by `less` for each fork in a row before it on
-    its path, at most by `most`.
+    Of k attempts k σ(`steep` · (H_root − H_tool)) start afresh: H_root is the entropy of the first turn, H_tool the
+    mean of the others. Without `split` half of them do. A fork is less likely by `less` for each fork in a row before
+    it on its path, at most by `most`.
     """
     if place.purpose != chance.Purpose.TRAIN or start is not None:
         return await sample(problem, attempts, world, pace, place, start)
@@ -88,8 +89,8 @@ def loss(out: Forward, batch: Batch, *, low: float = 0.2, high: float = 0.28, du
 
 
 def recipe(**changes: Any) -> Recipe:
-    # α_H = 0.2, dual 3 and the forks of ARPO are the paper's. The slope and the limit of the penalty for forks in a row,
-    # and β, are not in what could be read: 0.25 a fork up to 0.9, and 1. The released scripts have the split off.
+    # α_H = 0.2, dual 3 and the forks of ARPO are the paper's. The slope and the limit of the penalty for forks in a
+    # row, and β, are not in what could be read: 0.25 a fork up to 0.9, and 1. The released scripts have the split off.
     tree = partial(play, split=True, copies=1, base=0.5, gain=0.2, steep=1.0, less=0.25, most=0.9, tokens=20, unit=QWEN)
     shaped = partial(advantage, inner=grpo.advantage, scale=0.2)
     return arpo.recipe(

@@ -32,7 +32,7 @@ from isocost.world import World
 if TYPE_CHECKING:
     from isocost.ledger import Ledger
 
-CARD = Card("Agent-RLVR", "2506.11425", 2025, "reinforce", "Guidance turns tasks that are never solved into tasks that are.")
+CARD = Card("Agent-RLVR", "2506.11425", 2025, "reinforce", "Guided attempts make tasks solvable that never were.")
 
 needs = gigpo.needs
 
@@ -72,13 +72,15 @@ async def _unguided(rollout: Rollout, problem: Problem, plain: Segment, play: At
     own = np.flatnonzero(text.own)
     if rollout.stop is Stop.ERROR or not len(own) or len(rollout.segments) > 1:
         return rollout.but(problem=problem)
-    rest = slice(int(own[0]), None)
-    joined = replace(text, **{
-        name: np.concatenate([getattr(plain, name), getattr(text, name)[rest]])
-        for name in ("tokens", "role", "logp", "turn", "version")
-    })
+    k = int(own[0])
+    joined = replace(
+        text, tokens=np.concatenate([plain.tokens, text.tokens[k:]]), role=np.concatenate([plain.role, text.role[k:]]),
+        logp=np.concatenate([plain.logp, text.logp[k:]]), turn=np.concatenate([plain.turn, text.turn[k:]]),
+        version=np.concatenate([plain.version, text.version[k:]]),
+    )
     whole = rollout.but(problem=problem, segments=(joined,))
-    batch = pack([Group(problem, (whole.scored(Score(0.0)),), play.place)], play.world.engine.version)   # any score serves
+    scored = whole.scored(Score(0.0))       # any score serves
+    batch = pack([Group(problem, (scored,), play.place)], play.world.engine.version)
     logp = play.world.learner.score(batch).logp[0].float().cpu().numpy()[: len(joined)]
     return whole.but(segments=(replace(joined, logp=np.where(joined.own, logp, 0.0).astype(np.float32)),))
 
@@ -112,9 +114,9 @@ def pulls(moved: Tensor, batch: Batch, beta: float) -> Tensor:
 
 
 def recipe(**changes: Any) -> Recipe:
-    # Half of the attempts are guided. The paper builds guidance from failing tests and files of the reference; here it is
-    # what the problem's meta has, and chat models need words around it. Its advantage is the exact gradient of DPO at the
-    # policy before one update. β is not stated. Left out: the model of rewards for best-of-k.
+    # Half of the attempts are guided. The paper builds guidance from failing tests and files of the reference; here it
+    # is what the problem's meta has, and chat models need words around it. Its advantage is the exact gradient of DPO
+    # at the policy before one update. β is not stated. Left out: the model of rewards for best-of-k.
     retry = partial(schedule, first=0.5, hint="solution")
     return reinforce.recipe(
         name="agentrlvr", schedule=retry, enrich=(enriching.reference, enrich), advantage=partial(advantage, beta=0.1),

@@ -84,7 +84,8 @@ def improve(
 def targets(
     values: Tensor, fresh: Tensor, turns: Turns, batch: Batch, *, gamma: float
 ) -> tuple[Tensor, Tensor]:
-    """Which tokens the critic is fitted at, and towards what: the first of a fresh turn to Q, the last of any to r + γ V'.
+    """Which tokens the critic is fitted at, and towards what: the first of a fresh turn to Q, the last of any to r + γ
+    V'.
 
     `fresh` (R,) says of which rollouts. Of a turn of one token V is fitted to the backup. -> (N, T), (N, T)
     """
@@ -105,10 +106,10 @@ def _replayed(group: Group) -> Group:
 
 
 def recipe(**changes: Any) -> Recipe:
-    # γ is the paper's. It has two Q and two V heads on a small model, targets that follow by 0.1, 50 passes of the critic
-    # over its buffer for 3 of the policy, and 20 iterations of the critic alone; here one critic with four updates of
-    # three times the policy's rate. The advantage has the backup of Q instead of Q. Its variants with a token's baseline,
-    # PPO's clip and offline data are left out.
+    # γ is the paper's. It has two Q and two V heads on a small model, targets that follow by 0.1, 50 passes of the
+    # critic over its buffer for 3 of the policy, and 20 iterations of the critic alone; here one critic with four
+    # updates of three times the policy's rate. The advantage has the backup of Q instead of Q. Its variants with a
+    # token's baseline, PPO's clip and offline data are left out.
     learn = partial(improve, gamma=0.95, faster=3.0, fits=4, old=16, room=128)
     return reinforce.recipe(
         name="archer", enrich=(ppo.enrich,), advantage=partial(advantage, gamma=0.95), improve=learn,

@@ -110,7 +110,7 @@ def _cells(
     doubted: Sequence[tuple[Rollout, ndarray]], rows: Mapping[int, int], odds: Odds, tokens: int, unit: float,
     place: Place,
 ) -> Iterator[tuple[int, int, int]]:
-    """Where to fork: (turn, attempt, forks in a row before it on its path). A leaf is forked after its own fork only."""
+    """Where to fork: (turn, attempt, forks in a row before it on its path). A leaf is forked after its own fork."""
     for rollout, entropy in doubted:
         text, each = rollout.segments[-1], doubts(rollout, entropy, tokens, unit)
         shared = 0 if rollout.parent is None else int(text.turn[rollout.parent[1]])
@@ -144,7 +144,8 @@ def advantage(
 
 
 def shared_mean(credit: Tensor, batch: Batch) -> Tensor:
-    """The mean credit of all leaves that share a token, at that token in each of them. Of rollouts of one row. -> (N, T)
+    """The mean credit of all leaves that share a token, at that token in each of them. Of rollouts of one row. -> (N,
+    T)
     """
     owner = torch.arange(credit.numel()).reshape(credit.shape)
     at = {(int(g), r.attempt): i for i, (g, r) in enumerate(zip(batch.group, _rollouts(batch), strict=True))}
@@ -172,11 +173,11 @@ def _rollouts(batch: Batch) -> list[Rollout]:
 
 
 def recipe(**changes: Any) -> Recipe:
-    # The paper's 8 dialogues of 16, a beam of 2, and the probabilities of its code. Its entropies are of the ten likeliest
-    # tokens while it samples; here the learner scores whole dialogues, which is charged, and the forks are decided
-    # afterwards, which makes the same tree but for the order in which attempts are used. unit is log |V| of the paper's
-    # models. advantage.hard gives shared tokens the mean of their leaves; with a sum over tokens the gradient is the same.
-    # Left out: −1 for an invalid form, and 0.1 more for a right answer that used two tools.
+    # The paper's 8 dialogues of 16, a beam of 2, and the probabilities of its code. Its entropies are of the ten
+    # likeliest tokens while it samples; here the learner scores whole dialogues, which is charged, and the forks are
+    # decided afterwards, which makes the same tree but for the order in which attempts are used. unit is log |V| of the
+    # paper's models. advantage.hard gives shared tokens the mean of their leaves; with a sum over tokens the gradient
+    # is the same. Left out: −1 for an invalid form, and 0.1 more for a right answer that used two tools.
     tree = partial(play, trunks=8, copies=1, base=0.5, gain=0.2, tokens=20, unit=QWEN)
     credit = partial(advantage, inner=grpo.advantage, hard=False)
     turns = partial(paces.warmed, max_turns=10)

@@ -1,6 +1,6 @@
 """CLEANER: where a failed call is put right by the next, train on the dialogue in which it was right at once.
 
-    turns u .. v − 1 failed, v did not, v − u ≤ 3:  go back to before u, put v there, and go on from the answer that v had
+    turns u .. v − 1 failed, v did not, v − u ≤ 3:  go back to before u, put v there, and go on from v's answer
     shallow where similar(call u, call v) ≥ 0.5: the reasoning of u with the call of v;  else all of v
     log-probs of what was put there are computed in the clean context     Xu et al. 2026, arXiv:2601.15141
 """
@@ -20,7 +20,8 @@ from isocost import chance
 from isocost.gather import together
 from isocost.methods import Card, gigpo, grpo
 from isocost.pack import pack
-from isocost.parts import loss, pace as paces, weight
+from isocost.parts import loss, weight
+from isocost.parts import pace as paces
 from isocost.parts.play import paused, sample, turn_starts, until
 from isocost.seams import Pace, Recipe
 from isocost.traits import bounds, trait
@@ -44,10 +45,10 @@ async def play(
 
     After a turn without a fault that follows up to `retries` turns with one, the dialogue goes back to before the first
     of these. The right turn takes its place, with the answer and the luck that it had; of a turn whose call (from
-    `opens` on) is at least `similar` to the right one, the words before the call stay. The dialogue then continues. What
-    was put there is the policy's own, with the log-probs that it has in its new context, charged as `score` tokens. A
-    share `share` of the attempts is treated so, and only in training. Where an environment answers differently without
-    the failed calls, the dialogue continues as it was. Requires dialogues of one segment.
+    `opens` on) is at least `similar` to the right one, the words before the call stay. The dialogue then continues.
+    What was put there is the policy's own, with the log-probs that it has in its new context, charged as `score`
+    tokens. A share `share` of the attempts is treated so, and only in training. Where an environment answers
+    differently without the failed calls, the dialogue continues as it was. Requires dialogues of one segment.
     """
     if place.purpose != chance.Purpose.TRAIN or start is not None:
         return await sample(problem, attempts, world, pace, place, start)
@@ -81,7 +82,7 @@ async def _clean(
 
 
 def _put_right(messages: Sequence[Message], turns: Sequence[Turn], *, since: int, retries: int) -> bool:
-    """Whether the last turn is the first without a fault after at most `retries` with one, all of them after `since`."""
+    """Whether the last turn is the first without a fault after at most `retries` with one, all after `since`."""
     return 0 < failed_before(turns) <= min(retries, len(turns) - 1 - since)
 
 

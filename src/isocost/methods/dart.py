@@ -147,13 +147,14 @@ def _filled(group: Group, known: dict[tuple[str, str], Group]) -> Group:
 
 
 def recipe(**changes: Any) -> Recipe:
-    # 80 % of the turns and the four kinds of curation are the paper's; how fast counts shrink, the slack of two turns and
-    # C = 2 are not stated there. Credit is without GRPO's spread, which would favour rare successes once more than the
-    # counts do. Left out: its rollout service, staggered weights and scheduling by dialogues, which are
-    # properties of a cluster.
+    # 80 % of the turns and the four kinds of curation are the paper's; how fast counts shrink, the slack of two turns
+    # and C = 2 are not stated there. Credit is without GRPO's spread, which would favour rare successes once more than
+    # the counts do. Left out: its rollout service, staggered weights and scheduling by dialogues, which are properties
+    # of a cluster.
     corrected = partial(loss.corrected, inner=partial(loss.clipped, low=0.2, high=0.28), cap=2.0)
     return grpo.recipe(
-        name="dart", allocate=partial(allocate, shrink=0.75, least=2), schedule=partial(schedule, slack=2), reward=reward,
+        name="dart", allocate=partial(allocate, shrink=0.75, least=2), schedule=partial(schedule, slack=2),
+        reward=reward,
         enrich=(enrich,), weight=partial(weight, inner=token_mean, share=0.8), loss=corrected,
         advantage=drgrpo.advantage, improve=partial(improve, room=512), pace=partial(pace.warmed, max_turns=30),
     ).but(**changes)

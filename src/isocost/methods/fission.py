@@ -35,8 +35,8 @@ async def schedule(
     """Play a part of the attempts, and use the share `share` to recover from faults (Fission-GRPO, arXiv:2601.15625).
 
     Starts are the dialogues that had a fault and earned nothing, up to the answer to their last fault; the latest come
-    first, `each` attempts each. Attempts from one start are a cohort, and have no credit for what is before it. Attempts
-    that no start uses are plain. With `share` 0 all are.
+    first, `each` attempts each. Attempts from one start are a cohort, and have no credit for what is before it.
+    Attempts that no start uses are plain. With `share` 0 all are.
     """
     main = len(attempts) - int(share * len(attempts)) // each * each
     whole = await play(problem, attempts[:main])
@@ -66,9 +66,9 @@ def failing(rollout: Rollout) -> int | None:
 
 def recipe(**changes: Any) -> Recipe:
     # G' = 4 recoveries, from up to two faults of a group. The paper keeps failed dialogues on a stack over the steps,
-    # and trains on recoveries in a batch of their own; here they are of the same group and step, from its latest faults.
-    # What is said of a fault is the environment's own answer, where the paper has a simulator of errors. Its reward for
-    # form, whose weight falls during the run, is left out.
+    # and trains on recoveries in a batch of their own; here they are of the same group and step, from its latest
+    # faults. What is said of a fault is the environment's own answer, where the paper has a simulator of errors. Its
+    # reward for form, whose weight falls during the run, is left out.
     recover = partial(schedule, share=0.5, each=4)
     return grpo.recipe(
         name="fission", schedule=recover, pace=partial(paces.warmed, max_turns=10), rollouts=16

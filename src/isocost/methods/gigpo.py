@@ -1,7 +1,8 @@
 """GiGPO: add to the advantage of a dialogue that of each of its turns, among all turns taken in the same state.
 
     A_i = r_i − mean r,   A_it = R_it − mean of R over the turns of the group in state s_it,   R_it = r_it + γ R_i,t+1
-    A = A_i + ω A_it for all tokens of turn t;   A_it = 0 for the only turn of a state     Feng et al. 2025, arXiv:2505.10978
+    A = A_i + ω A_it for all tokens of turn t;   A_it = 0 for the only turn of a state
+    Feng et al. 2025, arXiv:2505.10978
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """HGPO: compare a turn with those taken in the same state, and more with those that came there the same way.
 
-    level k: the turns of a group whose latest k states are equal, k = 1 .. K + 1;   A^(k) = (R_it − mean R) / (std R + ε)
+    level k: the turns of a group whose latest k states are equal, k = 1 .. K + 1
+    A^(k) = (R_it − mean R) / (std R + ε) among them,   R_it = r_it + γ R_i,t+1
     A = Σ_k w_k A^(k) over the levels on which turn t is not alone,   w_k ∝ (k + 1)^α,   level 0: GRPO's A_i
     He et al. 2026, arXiv:2602.22817
 """
@@ -21,7 +22,7 @@ from isocost.seams import Recipe
 from isocost.traits import bounds, trait
 
 CARD = Card(
-    "HGPO", "2602.22817", 2026, "gigpo", "Turns with the same history are compared with less bias than turns in one state.",
+    "HGPO", "2602.22817", 2026, "gigpo", "Turns with one history are compared with less bias than turns in one state.",
 )
 
 

@@ -51,7 +51,8 @@ def improve(
     """Any improvement, and `fits` updates of a critic of turns towards an expectile `tau` of their one-step backups."""
     turns, critic = turns_of(batch), world.critic
     assert critic is not None
-    only, lr, seen = batch.but(mask=first_tokens(batch, turns)), recipe.pace(ledger).lr * faster, list[dict[str, float]]()
+    only, lr = batch.but(mask=first_tokens(batch, turns)), recipe.pace(ledger).lr * faster
+    seen = list[dict[str, float]]()
     value = back = turns.reward
     for _ in range(fits):
         value = at_turns(critic.values(only), turns, batch)
@@ -62,7 +63,8 @@ def improve(
 
 
 def expectile(value: Tensor, target: Tensor, tau: float) -> Tensor:
-    """Targets of a square loss with the gradient, at these values, of |τ − 1{target < value}| (target − value)². -> (S,)
+    """Targets of a square loss with the gradient, at these values, of |τ − 1{target < value}| (target − value)². ->
+    (S,)
     """
     gap = target - value
     return value + 2 * (tau - (gap < 0).to(gap)).abs() * gap

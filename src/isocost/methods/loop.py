@@ -96,9 +96,9 @@ def _by_turn(x: Tensor, batch: Batch) -> Tensor:
 
 
 def recipe(**changes: Any) -> Recipe:
-    # The paper's 40 scenarios of 6 rollouts, two epochs and ε. Minibatches of 32 of 240 rollouts are 8 updates an epoch.
-    # Left out: the abort of an iteration at a KL above 20, and its own limit of the gradient's norm, 0.1, which is the
-    # learner's here. Its ratio may be of a turn or of a trajectory (loss.over), and then clips far more.
+    # The paper's 40 scenarios of 6 rollouts, two epochs and ε. Minibatches of 32 of 240 rollouts are 8 updates an
+    # epoch. Left out: the abort of an iteration at a KL above 20, and its own limit of the gradient's norm, 0.1, which
+    # is the learner's here. Its ratio may be of a turn or of a trajectory (loss.over), and then clips far more.
     return rloo.recipe(
         name="loop", schedule=partial(schedule, wave=0.9, group=0.75), weight=partial(weight, least=0.01),
         loss=partial(loss, eps=0.1, over="token"), improve=partial(improve.policy, epochs=2, minibatches=8),

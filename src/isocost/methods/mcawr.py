@@ -15,8 +15,8 @@ from isocost.batch import Batch
 from isocost.methods import Card, fbc, gigpo, ppo
 from isocost.methods.vldac import explained, first_tokens
 from isocost.ops import at_turns, spread_turns, to_go, turns_of
-from isocost.parts import pace, select
 from isocost.parts import improve as improving
+from isocost.parts import pace, select
 from isocost.seams import Improve, Recipe
 from isocost.traits import bounds, gives, requires, shares, trait
 from isocost.world import World
@@ -65,9 +65,9 @@ def improve(
 
 
 def recipe(**changes: Any) -> Recipe:
-    # LMRL-Gym learns from a fixed data set, and its policy is that of imitation with exp(β Q) applied to each token while
-    # it samples. A critic of states has no Q for tokens that were not sampled, so the weights are in the loss. Half of an
-    # update is fresh, as in filtered BC. β = 4 and the largest weight are choices; γ is not stated.
+    # LMRL-Gym learns from a fixed data set, and its policy is that of imitation with exp(β Q) applied to each token
+    # while it samples. A critic of states has no Q for tokens that were not sampled, so the weights are in the loss.
+    # Half of an update is fresh, as in filtered BC. β = 4 and the largest weight are choices; γ is not stated.
     plain = partial(improving.policy, ratios=False)
     fits = partial(improve, gamma=0.95, faster=3.0, fits=2, inner=plain)
     learn = partial(improving.replayed, fresh=0.5, room=512, mixed=False, inner=fits)

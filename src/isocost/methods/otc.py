@@ -1,7 +1,8 @@
 """OTC: pay a right attempt more, the nearer its number of calls is to the fewest that were ever enough.
 
     m calls,  n the fewest of any right attempt at the problem so far;   r = α c(m, n) if right, else 0
-    c = 1 if m = n = 0;  cos(mπ / (2m + s)) if n = 0;  sin(fπ / 2n) with f = 2nm / (m + n) otherwise;   A_i = GRPO's of r
+    c = 1 if m = n = 0;  cos(mπ / (2m + s)) if n = 0;  sin(fπ / 2n) with f = 2nm / (m + n) otherwise
+    A_i = GRPO's of r
     Wang et al. 2025, arXiv:2504.14870
 """
 

@@ -45,9 +45,9 @@ def durations(turns: Turns, batch: Batch) -> Tensor:
 
 
 def recipe(**changes: Any) -> Recipe:
-    # The advantage is GRPO's, where the paper has PPO's with a critic. Seconds are those that the environment states, so
-    # that a run is reproducible. Left out: actors that sample on while others wait, on which the weights rest; credit for
-    # parts of a program that were reached, which an environment can pay as rewards of turns; and problems posed with an
-    # earlier solution. A weight is at most 10.
+    # The advantage is GRPO's, where the paper has PPO's with a critic. Seconds are those that the environment states,
+    # so that a run is reproducible. Left out: actors that sample on while others wait, on which the weights rest;
+    # credit for parts of a program that were reached, which an environment can pay as rewards of turns; and problems
+    # posed with an earlier solution. A weight is at most 10.
     credit = partial(advantage, inner=grpo.advantage, most=10.0)
     return grpo.recipe(name="rl4mle", advantage=credit, pace=partial(pace.warmed, max_turns=10)).but(**changes)

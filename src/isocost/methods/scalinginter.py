@@ -1,6 +1,7 @@
 """ScalingInter-RL: allow few turns at first and more in later stages, so that short tasks are learnt before long ones.
 
-    at step s a dialogue has at most h_j turns,  j = min(⌊s / Δ⌋, last),  h_1 < h_2 < ..   AgentGym-RL: Xi et al. 2025, arXiv:2509.08755
+    at step s a dialogue has at most h_j turns,  j = min(⌊s / Δ⌋, last),  h_1 < h_2 < ..
+    AgentGym-RL: Xi et al. 2025, arXiv:2509.08755
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from isocost.traits import bounds, trait
 if TYPE_CHECKING:
     from isocost.ledger import Ledger
 
-CARD = Card("ScalingInter-RL", "2509.08755", 2025, "grpo", "A horizon that grows in stages beats short and long fixed ones.")
+CARD = Card("ScalingInter-RL", "2509.08755", 2025, "grpo", "A horizon that grows beats short and long fixed ones.")
 
 needs = gigpo.needs
 

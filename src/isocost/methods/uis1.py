@@ -30,7 +30,7 @@ from isocost.types import Group, Message, Place, Problem, Role, Rollout, Said, S
 from isocost.world import World
 
 CARD = Card(
-    "UI-S1", "2509.11543", 2025, "grpo", "Semi-online learning from demonstrations solves more than learning step by step.",
+    "UI-S1", "2509.11543", 2025, "grpo", "Walking along demonstrations teaches more than learning step by step.",
 )
 EXPERT = "expert"     # in a problem's meta: what the expert says, turn by turn
 MATCHES = "matches"   # the part of the score that is the share of the expert's turns
@@ -75,7 +75,8 @@ async def _along(
         patched.append(t)
         words = np.array([*world.text.encode(expert[t]), world.text.ends[0]])
         kept = tuple(words[:, None]) if pace.sampling.truncates else ()
-        theirs = Said(words, np.zeros(len(words), np.float32), np.full(len(words), world.engine.version), Stop.DONE, kept)
+        version = np.full(len(words), world.engine.version)
+        theirs = Said(words, np.zeros(len(words), np.float32), version, Stop.DONE, kept)
         before = said.cut(at)
         now = before.but(segments=(*before.segments[:-1], before.segments[-1].wrote(theirs)))
 
@@ -93,7 +94,7 @@ def _left(messages: Sequence[Message], turns: Sequence[Turn], *, expert: Sequenc
 def _rewarded(
     rollout: Rollout, expert: tuple[str, ...], wrong: Sequence[Segment], patched: Sequence[int], world: World
 ) -> Rollout:
-    """The dialogue with rewards for matches; the expert's words are TEACHER, and what they replaced has its segments."""
+    """The dialogue with rewards for matches; the expert's words are TEACHER, what they replaced has its segments."""
     text, each = rollout.segments[-1], []
     for t, turn in enumerate(rollout.turns):
         matched = t not in patched and t < len(expert) and _said(text, t, world) == expert[t]
@@ -134,9 +135,9 @@ def advantage(
 
 
 def recipe(**changes: Any) -> Recipe:
-    # Two patches and γ = 0.5 are the paper's, of its variants the one that patches an action without thoughts. A match is
-    # of the whole turn, word for word, and pays 1/T where the paper weighs form, type and match. Left out: the KL term of
-    # 1e-4, and that groups with a spread below 0.3 are dropped.
+    # Two patches and γ = 0.5 are the paper's, of its variants the one that patches an action without thoughts. A match
+    # is of the whole turn, word for word, and pays 1/T where the paper weighs form, type and match. Left out: the KL
+    # term of 1e-4, and that groups with a spread below 0.3 are dropped.
     along = partial(play, patches=2)
     credit = partial(advantage, gamma=0.5, episode=1.0, step=1.0)
     return grpo.recipe(

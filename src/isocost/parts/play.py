@@ -55,9 +55,9 @@ async def sample(
     """Talk to the environment until the episode ends; one question and one answer is a dialogue of one turn.
 
     `start` resumes or forks: the environment replays the turns that it already holds, and an unfinished turn keeps the
-    rest of its `max_tokens`; one that ends with an end token is answered first. A rollout is replayed with the luck that its turns had; of a segment alone only the words
-    are known, and it is replayed with the luck of each attempt. If an environment fails, its rollout has `Stop.ERROR`
-    and no score.
+    rest of its `max_tokens`; one that ends with an end token is answered first. A rollout is replayed with the luck
+    that its turns had; of a segment alone only the words are known, and it is replayed with the luck of each attempt.
+    If an environment fails, its rollout has `Stop.ERROR` and no score.
     """
     return await _sampled(problem, attempts, world, pace, place, start, None)
 
@@ -241,7 +241,7 @@ def given(text: Segment, upto: int, words: Sequence[int] = ()) -> Segment:
 
 
 def lent(rollout: Rollout, upto: int) -> Rollout:
-    """The rollout with the role HINT, instead of OWN, for what the policy wrote in its first tokens: no credit there."""
+    """The rollout with the role HINT, not OWN, for what the policy wrote in its first tokens: no credit there."""
     *before, text = rollout.segments
     old = text.own & (np.arange(len(text)) < upto)
     never = np.where(old, -1, text.turn), np.where(old, -1, text.version)

@@ -332,7 +332,10 @@ def _right(rollout: Rollout) -> bool:
 def questions(count: int = 10) -> list[Problem]:
     """Up to ten questions, "0?" to "9?", each with a letter as answer and reference solution."""
     letters = ["abc"[k % 3] for k in range(count)]
-    return [Problem(str(k), (Message("user", f"{k}?"),), x, meta={"solution": x, "expert": (x,)}) for k, x in enumerate(letters)]
+    return [
+        Problem(str(k), (Message("user", f"{k}?"),), x, meta={"solution": x, "expert": (x,)})
+        for k, x in enumerate(letters)
+    ]
 
 
 def world(seed: int = 0, *, count: int = 10, micro: int | None = None) -> World:
@@ -353,7 +356,7 @@ def world(seed: int = 0, *, count: int = 10, micro: int | None = None) -> World:
 
 
 class Guess:
-    """One dialogue: the answer ends it and pays 1. One turn in four meets a tool that is busy, and counts for nothing."""
+    """One dialogue: the answer ends it and pays 1. One turn in four meets a tool that is busy, and is lost."""
 
     def __init__(self, problem: Problem):
         self.problem, self.said = problem, ""
