@@ -527,13 +527,14 @@ def test_where_there_is_one_turn_they_would_be_their_parent_and_are_refused(name
 
 def test_what_they_need_is_said():
     usual = {"mean": 0.4, "histogram": [1, 5, 4], "columns": []}
+    talk = {**usual, "dialogues": {"turns": {"mean": 5.0}}}
     for name in OURS:
-        state, why = methods.needs(name, {**usual, "turns": 1.0})
+        state, why = methods.needs(name, usual)
         if name not in ("guig1", "guirc", "timemaster"):
             assert state == "fails" and "one question and one answer" in why
-    assert methods.needs("bpp", {**usual, "turns": 5.0})[0] == "holds"
+    assert methods.needs("bpp", talk)[0] == "holds"
     assert methods.needs("guig1", usual) == ("fails", "problems have no `box`: without one it is drgrpo")
     assert [methods.needs("guirc", {**usual, "columns": c})[0] for c in ([], ["box"])] == ["fails", "holds"]
-    assert methods.needs("vragrl", {**usual, "turns": 5.0})[0] == "fails"
-    assert methods.needs("vragrl", {**usual, "turns": 5.0, "columns": ["gold"]})[0] == "holds"
+    assert methods.needs("vragrl", talk)[0] == "fails"
+    assert methods.needs("vragrl", {**talk, "columns": ["gold"]})[0] == "holds"
     assert gigpo.needs is methods.load("tti").needs

@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import json
 import types as pytypes
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from pathlib import Path
@@ -112,6 +112,7 @@ def diff(a: Recipe, b: Recipe) -> dict[str, tuple[Any, Any]]:
 def tune(recipe: Recipe, path: str, value: Any) -> Recipe:
     """`tune(r, "loss.high", 0.28)`, `tune(r, "rollouts", 16)`. The function's own signature is the schema.
 
+    A setting that is a function has settings of its own: `tune(r, "play.view.keep", 3)`.
     A string is read as the type of the setting it replaces. Raises KeyError, with what is expected, for an unknown
     setting and for a value outside the bounds that the function declares.
     """
@@ -135,15 +136,23 @@ def tune(recipe: Recipe, path: str, value: Any) -> Recipe:
         raise KeyError(f"{seam} is a size, {old!r}, and has no setting {name!r}")
     if isinstance(old, tuple):
         raise KeyError(f"{seam} is several functions; change their settings in a method's file")
+    return recipe.but(**{seam: _set(old, rest, value, seam)})
+
+
+def _set(old: Any, names: Sequence[str], value: Any, where: str) -> Any:
+    """A function with one setting changed; further names are of the function that the setting is, such as a view's."""
     fn, keywords = (old.func, old.keywords) if isinstance(old, partial) else (old, {})
-    knobs = _knobs(old)
-    if name not in knobs:
+    knobs, (name, *more) = _knobs(old), names
+    if name not in knobs or (more and not callable(knobs[name])):
         takes = ", ".join(knobs) or "no settings"
-        raise KeyError(f"{seam} is {fn.__module__}:{fn.__qualname__}, which takes {takes}; not {name!r}")
-    read = _read(value, knobs[name], path)
-    for _, _, allowed in outside({name: read}, declared(fn)):
-        raise KeyError(f"{_named(fn)} expects a value in {allowed}")
-    return recipe.but(**{seam: partial(fn, **{**keywords, name: read})})
+        raise KeyError(f"{where} is {fn.__module__}:{fn.__qualname__}, which takes {takes}; not {'.'.join(names)!r}")
+    if more:
+        new = _set(knobs[name], more, value, f"{where}.{name}")
+    else:
+        new = _read(value, knobs[name], f"{where}.{name}")
+        for _, _, allowed in outside({name: new}, declared(fn)):
+            raise KeyError(f"{_named(fn)} expects a value in {allowed}")
+    return partial(fn, **{**keywords, name: new})
 
 
 def paced(recipe: Recipe, **planned: Any) -> Recipe:
