@@ -163,8 +163,8 @@ def open_setting(
     try:
         world = open_world(setting.model, Opening(
             sides.train, grader, meter, setting.sampling, setting.device, setting.dtype, setting.kernels,
-            setting.threads, reference, not setting.env and all(p.meta.get("exact") for p in every), limits, setting.lora,
-            bool(setting.env),
+            setting.threads, reference, not setting.env and all(p.meta.get("exact") for p in every), limits,
+            setting.lora, bool(setting.env),
         ))
         if setting.env:
             world.env = open_environment(setting.env).make
