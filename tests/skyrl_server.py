@@ -64,8 +64,7 @@ def command(folder: Path, port: int) -> tuple[list[str], dict[str, str]]:
     one = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
     env = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(folder / "site"),
            "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "XLA_FLAGS": one, "HF_HUB_OFFLINE": "1"}
-    # Without JIT: every new number of rows would be compiled, for a minute or more.
-    sizes = json.dumps({"max_lora_adapters": 8, "max_lora_rank": RANK, "enforce_eager": True})
+    sizes = json.dumps({"max_lora_adapters": 8, "max_lora_rank": RANK})
     return [
         str(uv), "run", "--extra", "tinker", "--extra", "jax", "-m", "skyrl.tinker.api", "--base-model", "tiny",
         "--backend", "jax", "--backend-config", sizes, "--host", "127.0.0.1", "--port", str(port),
