@@ -30,6 +30,7 @@ import platform
 import random
 import resource
 import selectors
+import shutil
 import signal
 import socket
 import struct
@@ -547,8 +548,6 @@ def main() -> None:
     for name in LOADED:
         importlib.import_module(name)
     gc.freeze()
-    if platform.system() == "Linux":
-        _LIBC.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)         # the other side decides when this process ends
     config = json.loads(sys.argv[1])
     control = socket.socket(fileno=os.dup(config["control"]))
@@ -561,6 +560,9 @@ def main() -> None:
     control.sendall(json.dumps(first).encode() + b"\n")
     control.close()
     server.serve()
+    for running in server.forks.values():       # the other side has died: nobody else removes what is left
+        server.end(running, "cancelled")
+    shutil.rmtree(os.getcwd(), ignore_errors=True)
 
 
 if __name__ == "__main__":
