@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from isocost import methods
+from isocost.contract.check import toy_for
 from isocost.gather import finished
 from isocost.ledger import Ledger
 from isocost.loop import train
 from isocost.recipe import call, calls, describe, diff, functions, paced
 from isocost.seams import SEAMS, SIZES
 from isocost.types import Fate
-from isocost.worlds import toy
 
 REPOSITORY = Path(__file__).resolve().parents[3]     # an installed package has neither tests nor records
 GENERAL = ("docs", "learn", "local")                 # tests/test_methods_*.py that hold no numbers from papers
@@ -307,7 +307,7 @@ def _each(name: str, tried: str) -> dict[str, float]:
     With as many turns of a dialogue as `tried` has.
     """
     other = methods.load(tried).recipe()
-    world, ledger = toy.world_of(other), Ledger()
+    world, ledger = toy_for(other), Ledger()
     recipe = paced(methods.load(name).recipe(groups=4), max_turns=other.pace(ledger).max_turns)
 
     async def go() -> None:
