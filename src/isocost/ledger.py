@@ -280,7 +280,7 @@ def _summary(seen: Sequence[tuple[list[float], list[int], list[Stop], dict[str, 
     """Metrics of the groups of a step, under TRL's names."""
     groups = [rewards for rewards, *_ in seen if rewards]
     every = np.array([r for rewards in groups for r in rewards] or [np.nan])
-    stds = _stds(groups, every) if groups else np.full(1, np.nan)
+    stds = _stds(groups) if groups else np.full(1, np.nan)
     lengths = [k for _, some, *_ in seen for k in some]     # whole numbers, whose sum is exact
     stops = [s for _, _, some, _ in seen for s in some]
     return {
@@ -303,10 +303,10 @@ def _of_dialogues(seen: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {"turns": sum(turns) / len(turns), **{f"faults/{s}": faults[s] / max(sum(turns), 1) for s in FaultSource}}
 
 
-def _stds(groups: Sequence[Sequence[float]], every: ndarray) -> ndarray:
-    """Each group's standard deviation; `every` are all numbers. Groups of one size are computed together, as `std`."""
+def _stds(groups: Sequence[Sequence[float]]) -> ndarray:
+    """Each group's standard deviation. Groups of one size are computed together, step by step as `std` does."""
     if len(set(map(len, groups))) == 1:
-        x = every.reshape(len(groups), -1)
+        x = np.array(groups)
         off = x - np.add.reduce(x, axis=1, keepdims=True) / x.shape[1]
         return np.sqrt(np.add.reduce(off * off, axis=1) / x.shape[1])
     return np.array([np.std(g) for g in groups])
