@@ -5,8 +5,10 @@ import pickle
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 
 import pytest
+from jaxtyping import config
 
 from isocost import methods
 from isocost.cli.text_listing import show_method_list
@@ -17,8 +19,23 @@ from isocost.errors import UserError
 from isocost.recipe import describe
 from isocost.steps import listing
 from isocost.types import Message, Problem
+from isocost.world import Ask
+from isocost.worlds import toy
 
 ALL = methods.names()
+
+
+@pytest.fixture(autouse=True)
+def unchecked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Dialogues make many small segments: shapes are checked in other tests of them, which takes half of the time."""
+    name = getattr(request.node, "callspec", None) and request.node.callspec.params.get("name")
+    config.update("jaxtyping_disable", bool(name) and dialogues_of(name))
+    yield
+    config.update("jaxtyping_disable", False)
+
+
+def dialogues_of(name: str) -> bool:
+    return toy.world_of(methods.load(name).recipe()).env is not Ask
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -313,13 +313,14 @@ class Segment:
         return self.tokens[shown[-1] + 1 if len(shown) else 0 :]
 
     def _append(self, tokens, role, logp, turn, version, kept) -> Segment:
-        def grown(old: ndarray, more) -> ndarray:
-            return np.concatenate([old, np.asarray(more, dtype=old.dtype)])
-
         return Segment(
-            grown(self.tokens, tokens), grown(self.role, role), grown(self.logp, logp), grown(self.turn, turn),
-            grown(self.version, version), self.sampling, self.kept + tuple(kept), self.first,
+            _grown(self.tokens, tokens), _grown(self.role, role), _grown(self.logp, logp), _grown(self.turn, turn),
+            _grown(self.version, version), self.sampling, self.kept + tuple(kept), self.first,
         )
+
+
+def _grown(old: ndarray, more: Any) -> ndarray:
+    return np.concatenate([old, np.asarray(more, dtype=old.dtype)])
 
 
 @dataclass(frozen=True, slots=True)

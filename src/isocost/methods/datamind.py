@@ -50,9 +50,13 @@ async def play(
         return await sample(problem, attempts, world, pace, place, start)
     *own, last = attempts
     ours, theirs = await together(
-        sample(problem, own, world, pace, place), experts.demonstrated(problem, last, world, pace, place)
+        sample(problem, own, world, pace, place), _shown(problem, last, world, pace, place)
     )
-    return [*ours, theirs]
+    return [*ours, *theirs]
+
+
+async def _shown(problem: Problem, attempt: int, world: World, pace: Pace, place: Place) -> list[Rollout]:
+    return [await experts.demonstrated(problem, attempt, world, pace, place)]
 
 
 @trait("not_whether_right")

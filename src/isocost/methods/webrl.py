@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from isocost.parts import pace, weight
 from isocost.parts.choose import first
 from isocost.parts.improve import SHELF, policy, remember
 from isocost.parts.loss import Out, credit
-from isocost.seams import Improve, Recipe
+from isocost.seams import Recipe
 from isocost.traits import bounds, gives, trait
 from isocost.types import Group, Problem
 from isocost.world import World
@@ -112,7 +112,7 @@ def _turn_mean(x: Tensor, batch: Batch) -> Tensor:
 def improve(
     batch: Batch, recipe: Recipe, world: World, ledger: Ledger, *,
     room: int = 256, fresh: float = 0.75, low: float = 1 / 0.95, high: float = 1 / 0.5, minibatches: int = 4,
-    inner: Improve = policy,
+    inner: Callable[..., dict[str, float]] = policy,
 ) -> dict[str, float]:
     """The critic towards the reward to go; then `inner` on the batch and on right attempts of earlier steps.
 
