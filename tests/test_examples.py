@@ -15,7 +15,7 @@ EXAMPLES = {
     "imported_log.py": "law: n = 4, 8, 16",
     "openai_server.py": "over HTTP: pass@1 0.4",
 }
-OF_PAGES = {"own_trainer.py": "your_trainer.md"}     # runs in the commands of a page, by test_docs_run.py
+OF_PAGES = {"own_trainer.py": "your_trainer.md", "own_environment.py": "agents.md"}     # runs in the commands of a page, by test_docs_run.py
 
 
 def test_every_example_is_here():

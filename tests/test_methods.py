@@ -21,6 +21,7 @@ from isocost.steps import listing
 from isocost.types import Message, Problem
 from isocost.world import Ask
 from isocost.worlds import toy
+from turns import OF_ONE_TURN
 
 ALL = methods.names()
 
@@ -387,19 +388,19 @@ GUIDED = {"pope", "int_", "adhint"}    # problems that are never right, and solu
 
 
 @pytest.mark.parametrize(("profile", "holding"), [
-    ({**MIDDLE, "solutions": 0.0}, set(ALL) - {"isohard", *GUIDED, "otr"}),
-    ({**HARD, "solutions": 1.0}, set(ALL) - {"isoeasy", "balanced"}),   # one group in eleven is half solved
-    ({**MIXED, "solutions": 0.5}, set(ALL) - {"isoeasy", "otr"}),       # which wants a solution for every problem
-    ({**HOPELESS, "solutions": 1.0}, {"reinforce", "isohard", "fbc", "ppo", "tti", "otr", *GUIDED}),
+    ({**MIDDLE, "solutions": 0.0}, set(OF_ONE_TURN) - {"isohard", *GUIDED, "otr"}),
+    ({**HARD, "solutions": 1.0}, set(OF_ONE_TURN) - {"isoeasy", "balanced"}),   # one group in eleven is half solved
+    ({**MIXED, "solutions": 0.5}, set(OF_ONE_TURN) - {"isoeasy", "otr"}),       # which wants a solution for every problem
+    ({**HOPELESS, "solutions": 1.0}, {"reinforce", "isohard", "fbc", "ppo", "otr", *GUIDED}),
     (SOLVED, set()),
     (NOTHING, {"isohard"}),
 ], ids=["middle", "hard", "mixed", "hopeless", "solved", "nothing"])
 def test_preconditions(profile, holding):
-    assert {name for name in ALL if methods.needs(name, profile)[0] == methods.HOLDS} == holding
+    assert {name for name in OF_ONE_TURN if methods.needs(name, profile)[0] == methods.HOLDS} == holding
 
 
 def test_what_was_not_measured_is_neither_held_nor_failed():
-    for name in ALL:
+    for name in OF_ONE_TURN:
         state, why = methods.needs(name, {})
         assert state == methods.UNMEASURED and "isocost profile" in why
     assert methods.needs("dapo", {**MIDDLE, "dead": []})[0] == methods.UNMEASURED

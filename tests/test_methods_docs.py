@@ -169,12 +169,12 @@ done = credit == 0   # settled
 
 def test_overhead_is_read_off_the_meter():
     """In the toy world a reference is scored, and an update trains, on the question and the answer alike."""
-    grpo, ace, gspo = (_catalogue._each(name) for name in ("grpo", "ace", "gspo"))
+    grpo, ace, gspo = (_catalogue._each(name, name) for name in ("grpo", "ace", "gspo"))
     assert ace["scored"] == ace["trained"] == grpo["trained"] and grpo["scored"] == 0.0
     assert gspo["scored"] == gspo["trained"]                                # minibatches want old log-probs
     assert grpo["trained"] > grpo["sampled"] > 1
     _catalogue._each.cache_clear()
-    assert _catalogue._each("ace") == ace
+    assert _catalogue._each("ace", "ace") == ace
     entry = _catalogue._overhead("ace").splitlines()
     assert entry[2].endswith("| 1.00 |") and entry[3].split("|")[2].strip() == "0.0" and entry[3].endswith("| new |")
 

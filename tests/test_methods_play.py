@@ -369,7 +369,7 @@ def test_arrol_has_nothing_to_tell_from_before_the_first_token():
 def test_arrols_head_is_learnt_again_from_the_journal():
     _, ledger, _ = run_arrol()
     again = Ledger()
-    again.replay(json.loads(json.dumps(ledger.fresh)))
+    again.replay(json.loads(json.dumps([line.data for line in ledger.fresh])))
     again.step = ledger.step
     assert again.history == ledger.history
     asked = [-2.0, -1.0, -0.3]

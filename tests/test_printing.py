@@ -11,7 +11,7 @@ import pytest
 from isocost.words import visible
 
 HOME = Path(__file__).resolve().parents[1] / "src" / "isocost"
-PRINTERS = ("cli/", "terminal.py", "console.py")
+PRINTERS = ("cli/", "terminal.py", "console.py", "envs/sandbox_process.py", "envs/textworld_process.py")
 
 
 def prints(source: str) -> list[int]:

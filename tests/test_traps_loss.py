@@ -33,8 +33,9 @@ from toy import (
     replies,
     run,
 )
+from turns import OF_ONE_TURN
 
-ALL = methods.names()
+ALL = OF_ONE_TURN
 LEDGER = Ledger()
 RAGGED = [[1, 3, 2, 4], [5, 1, 2, 2]]
 

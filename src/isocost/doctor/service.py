@@ -11,6 +11,7 @@ are made here are thrown away.
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -81,9 +82,11 @@ class ServiceDiagnosis(Shown):
 
 
 def diagnose_service(
-    model: str, data: str = "sums:level=1", *, lora: int | None = None, observer: Observer = SILENT
+    model: str, data: str | None = None, *, lora: int | None = None, observer: Observer = SILENT
 ) -> ServiceDiagnosis:
-    """Check the service and the model of `tinker:URL#MODEL`, with the first prompt of `data`. Nothing is written.
+    """Check the service and the model of `tinker:URL#MODEL`, with the first prompt of `data`, by default the built-in sums.
+
+    Nothing is written.
 
     The observer receives the subject, then each finding as it is made.
 
@@ -91,7 +94,7 @@ def diagnose_service(
         UserError: if the spec, the data or the service cannot be used.
     """
     spec = spec_of(model if model.startswith(f"{TINKER}:") else f"{TINKER}:{model}")
-    problems, _ = open_problems(Setting(model=str(spec), data=data), whole=True)
+    problems, _ = open_problems(Setting(model=str(spec), data=data or Setting().data), whole=True)
     started, meter, rank = time.perf_counter(), Meter(), lora or RANK
     service = Service.connect(spec.url)
     try:
@@ -380,7 +383,7 @@ def sampler_weights(case: Case) -> Finding:
 
 def checkpoint(case: Case) -> Finding:
     """Loading a checkpoint restores weights and optimiser."""
-    path = case.adapter.save(f"isocost-doctor-{time.time_ns()}")
+    path = case.adapter.save(f"isocost-doctor-{secrets.token_hex(8)}")
     saved = case.pairs(case.completions)[1]
     case.train(1.0)
     after = case.pairs(case.completions)[1]
