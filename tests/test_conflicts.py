@@ -97,7 +97,8 @@ CASES = {
     "critic of turns not taught": (has("vldac", improve=improve.policy), "vldac.improve trains one", has("vldac")),
     "returns not taught": (has("mcawr", improve=improve.policy), "mcawr.improve trains one", has("mcawr")),
     "values not taught": (has("ilql", improve=improve.policy), "ilql.improve trains one", has("ilql")),
-    "current policy not asked": (has("agentrlvr", enrich=has("agentrlvr").enrich[:1]), "add agentrlvr.enrich", has("agentrlvr")),
+    "current policy not asked": (
+        has("agentrlvr", enrich=has("agentrlvr").enrich[:1]), "add agentrlvr.enrich", has("agentrlvr")),
     "turns not noted": (has("dart", reward=reward.verified), "which dart.reward notes", has("dart")),
     "critic not asked": (has("ppo", enrich=()), "add ppo.enrich", has("ppo")),
     "critic not taught": (

@@ -390,7 +390,7 @@ GUIDED = {"pope", "int_", "adhint"}    # problems that are never right, and solu
 @pytest.mark.parametrize(("profile", "holding"), [
     ({**MIDDLE, "solutions": 0.0}, set(OF_ONE_TURN) - {"isohard", *GUIDED, "otr"}),
     ({**HARD, "solutions": 1.0}, set(OF_ONE_TURN) - {"isoeasy", "balanced"}),   # one group in eleven is half solved
-    ({**MIXED, "solutions": 0.5}, set(OF_ONE_TURN) - {"isoeasy", "otr"}),       # which wants a solution for every problem
+    ({**MIXED, "solutions": 0.5}, set(OF_ONE_TURN) - {"isoeasy", "otr"}),     # it wants a solution for every problem
     ({**HOPELESS, "solutions": 1.0}, {"reinforce", "isohard", "fbc", "ppo", "otr", *GUIDED}),
     (SOLVED, set()),
     (NOTHING, {"isohard"}),

@@ -59,7 +59,7 @@ def test_weights_left_on_the_processor_are_found(monkeypatch):
     pretend(monkeypatch)
     moved = learner._moved
     monkeypatch.setattr(learner, "_moved", lambda batch, device: moved(batch, device).but(weight=batch.weight))
-    fake, _ = stepped("grpo", steps=1)
+    fake, _ = stepped("isohard", steps=1)
     assert any("mul of ['cuda', 'cpu'] at local/learner.py" in x for x in fake.mixed), fake.mixed
 
 

@@ -399,7 +399,7 @@ def test_the_package_offers_its_names_and_no_others():
 def test_commands_and_python_have_the_same_defaults():
     options = commands.main.commands["profile"].make_context("profile", ["--out", "s"]).params
     for field in fields(Setting):
-        if field.name in options and field.name not in ("model", "data", "max_tokens", "threads"):     # by data and env
+        if field.name in options and field.name not in ("model", "data", "env", "max_turns", "max_tokens", "threads"):
             assert options[field.name] == field.default, field.name
     python = isocost.study.__kwdefaults__
     assert {k: options[k] for k in ("model", "seed", "method", "problems")} == {

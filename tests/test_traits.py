@@ -21,7 +21,7 @@ from test_conflicts import known_functions
 
 ANY = {     # numbers that may have any value: thresholds and levels of rewards, whose scale is the verifier's
     "fbc.select.over", "bon.advantage.least", "bonrlb.advantage.least", "bonrlb.reward.least", "fbc.advantage.over",
-    "otr.reward.wrong", "rac.advantage.over", "rac.select.over", "webgym.advantage.over", "webgym.select.over",
+    "otr.reward.wrong", "rac.advantage.over", "rac.select.over", "webgym.advantage.over",
     "gdpo.advantage.weights", "promptgdro.advantage.eta",
 }
 

@@ -84,9 +84,9 @@ class ServiceDiagnosis(Shown):
 def diagnose_service(
     model: str, data: str | None = None, *, lora: int | None = None, observer: Observer = SILENT
 ) -> ServiceDiagnosis:
-    """Check the service and the model of `tinker:URL#MODEL`, with the first prompt of `data`, by default the built-in sums.
+    """Check the service and the model of `tinker:URL#MODEL`, with the first prompt of `data`.
 
-    Nothing is written.
+    By default these are the built-in sums. Nothing is written.
 
     The observer receives the subject, then each finding as it is made.
 

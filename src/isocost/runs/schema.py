@@ -109,6 +109,7 @@ PROFILE = Keys({
     "starting_rate": Keys({"lr": float, "rollouts": Size, "command": str}),
     "lost": Costs, "seconds": float, "examples": Each(SAID),
     "bands": Each(Keys({}, {"band": str, "problems": int, "assigned": NUMBER, "reported": NUMBER})),
+    "columns": list[str],
     "dialogues": Maybe(Keys({
         "turns": Keys({"mean": float, "p90": float, "limit": Count}), "ends": dict[str, float],
         "by_turn": Filled(Each(Keys({"turn": Size, "took": float, "success": float}))), "faults": dict[str, float],

@@ -74,6 +74,7 @@ class Profile(Shown):
     server: counts of requests to a model's server; money: what sampling cost at the price given; stored: the file of
         completions that were not sampled here.
     dialogues: success by turns, ends, faults and the cost of a success, where there is an environment.
+    columns: what every problem carries besides its prompt and answer.
     graded, rewards, tallies, unsolved: only of rewards other than 0 and 1. A field that a record lacks is None.
     """
 
@@ -122,6 +123,7 @@ class Profile(Shown):
     money: Data | None = None
     stored: Data | None = None
     dialogues: Data | None = None
+    columns: Sequence[str] | None = None
     folder: Path | None = folder_field()
 
     @classmethod
