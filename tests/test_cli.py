@@ -199,7 +199,7 @@ def test_a_mistake_is_one_line_that_says_what_would_be_right_and_leaves_nothing_
 
 
 @pytest.mark.parametrize(("method", "sizes", "told"), [
-    ("grpo", (), "n = 8, B = 16, lr = 0.00021, seed 0, 4000 rollouts\n  would cost 3968 "),
+    ("grpo", (), "n = 8, B = 16, lr = 0.00021, seed 0, 4000 rollouts\n  would cost 3,968 "),
     ("mcgrpo", (), "n = 9, B = 16, lr = 0.00022, seed 0, 4000 rollouts\n  method defaults: n = 9\n"),
     ("mcgrpo", ("-n", "8"), "\n  overridden here: n = 8 (default 9)\n"),
     ("isoeasy", (), "overridden here: lr = 0.0003 (default 5e-07), max_tokens = 4 (default 8192), "),

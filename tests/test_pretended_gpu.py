@@ -58,7 +58,10 @@ def test_an_adapter_trains_on_a_gpu(monkeypatch):
 def test_weights_left_on_the_processor_are_found(monkeypatch):
     pretend(monkeypatch)
     moved = learner._moved
-    monkeypatch.setattr(learner, "_moved", lambda batch, device: moved(batch, device).but(weight=batch.weight))
+    def left(batch, device):
+        return moved(batch, device).but(weight=torch.tensor(batch.weight.tolist()))
+
+    monkeypatch.setattr(learner, "_moved", left)
     fake, _ = stepped("isohard", steps=1)
     assert any("mul of ['cuda', 'cpu'] at local/learner.py" in x for x in fake.mixed), fake.mixed
 
