@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from isocost.envs import rooms
 from isocost.envs.opening import open_environment
 from isocost.errors import UserError
 from isocost.ledger import Ledger
+from isocost.meter import TRAIN
 from isocost.pack import pack
 from isocost.parts import view as views
 from isocost.parts.play import sample, viewed
@@ -111,12 +113,13 @@ def test_a_fork_replays_the_luck_of_its_trunk_also_in_another_wave_and_under_ano
     world = noisy_world()
     trunk = next(r for r in played(world, range(60)) if len(r.turns) == 6)
     at = int(np.flatnonzero(trunk.segments[0].turn == 3)[0])
-    before = world.meter.of().env_steps
+    before, taken = world.meter.of().env_steps, world.meter.physical[TRAIN].env_steps
     branches = played(world, range(100, 140), trunk.cut(at), place=Place(7, 9, 1))
     assert all(b.turns[:3] == trunk.turns[:3] for b in branches), "shown, paid and lucky as the trunk was"
     assert len({tuple(t.luck for t in b.turns[3:]) for b in branches}) == 40, "and then luck of its own"
     assert len({tuple(t.key for t in b.turns) for b in branches}) > 5
     assert world.meter.of().env_steps - before == sum(len(b.turns) - 3 for b in branches), "replays are not charged"
+    assert world.meter.physical[TRAIN].env_steps - taken == sum(len(b.turns) for b in branches), "but they were taken"
     bare = played(world, [100], trunk.cut(at).segments[0], place=Place(7, 9, 1))[0]
     differs = bare.stop is Stop.ERROR
     assert differs or bare.turns[0].luck != trunk.turns[0].luck, "of the words alone the luck is not known"
@@ -132,6 +135,22 @@ def test_luck_depends_on_seed_purpose_wave_slot_attempt_and_turn_and_on_nothing_
         assert not addresses & {t.luck for r in played(noisy_world(), range(8), place=place) for t in r.turns}
     drawn = [chance.generator(s, chance.Purpose.ENVIRONMENT, *chance.luck(PLACE, 1, 2)).random() for s in (7, 8)]
     assert drawn[0] != drawn[1]
+
+
+def test_overlapping_calls_of_environments_are_charged_the_time_that_passed_and_no_more(monkeypatch):
+    """Each step takes a second of a clock of our own, during which the other attempts take theirs."""
+    now = 0.0
+
+    class Slow(Noisy):
+        async def step(self, said, luck):
+            nonlocal now
+            now += 1.0
+            return await super().step(said, luck)
+
+    monkeypatch.setattr("isocost.parts.episode.time", SimpleNamespace(perf_counter=lambda: now))
+    world = noisy_world(Slow)
+    played(world, range(5))
+    assert world.meter.of().seconds == now == world.meter.of().env_steps > 5
 
 
 def test_turns_are_what_was_charged_and_tokens_read_again_are_told_apart():
@@ -216,7 +235,8 @@ def test_all_environments_of_a_group_may_fail_and_closing_may_raise(caplog):
 
     world = noisy_world(Shut)
     found = played(world, range(3))
-    assert {r.stop for r in found} == {Stop.ERROR} and world.meter.of() == Cost(rollouts=3)
+    paid = dataclasses.replace(world.meter.of(), seconds=0.0)
+    assert {r.stop for r in found} == {Stop.ERROR} and paid == Cost(rollouts=3)
     group = Group(found[0].problem, tuple(found), PLACE)
     assert group.lengths == [0, 0, 0] and group.version == 0
     world = noisy_world(failing("close"))

@@ -69,7 +69,7 @@ def work_of(cost: Cost) -> str:
     """The kind of work that a charge's seconds were spent on, derived from its other counts.
 
     Training, and forward passes for training (a reference, old log-probs), are LEARN; other reading or writing of
-    tokens is SAMPLE; a charge without tokens is SCORE: verifiers.
+    tokens is SAMPLE; a charge without tokens is SCORE: verifiers and environments.
     """
     if cost.train or cost.score or cost.updates:
         return LEARN
@@ -86,6 +86,7 @@ class Meter:
         self.logical: dict[str, Cost] = {}
         self.physical: dict[str, Cost] = {}
         self.busy: dict[str, dict[str, float]] = {}
+        self.charged = 0.0      # seconds of all charges of this process, of every account
         self.observer: Callable[[str, Cost], None] | None = None  # called with every charge
 
     def charge(self, cost: Cost, physical: Cost | None = None, to: Payer | None = None) -> None:
@@ -98,6 +99,7 @@ class Meter:
         if cost.seconds:
             busy, work = self.busy.setdefault(account, {}), work_of(cost)
             busy[work] = busy.get(work, 0.0) + cost.seconds
+            self.charged += cost.seconds
         tab = to.tab
         while tab is not None:
             tab.cost += cost

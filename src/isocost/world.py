@@ -252,6 +252,7 @@ class World:
     exact: Exact | None = None                # pass@1 without sampling, if the problems allow it
     env: Callable[[Problem], Environment] = Ask
     env_seconds: float = 60.0                 # for each call of an environment; after that it is a fault
+    imagined: bool = False                    # `env` is a learned model of another: its steps are not charged as steps
     critic: Critic | None = None              # a value function, for methods that learn one
     extra: dict[str, Any] = field(default_factory=dict)   # for example teachers, named by the methods that need them
     close: Callable[[], None] = lambda: None  # ends what it holds outside this process, such as connections

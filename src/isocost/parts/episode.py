@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -59,27 +60,26 @@ class Episode:
             for words, own, seen in past(texts):
                 known = own and len(self.turns) < len(turns)
                 luck = turns[len(self.turns)].luck if known else ()
+                self._charge(replay=True)
                 shown = await self._answer(self.world.text.decode(words.tolist()), luck, own)
                 if len(seen) and self.world.text.answer(shown.messages)[: len(seen)] != seen.tolist():
                     raise self._failure("it answered a turn differently when the dialogue was resumed")
         except EnvironmentFailed:
             await self.close()
 
-    @property
-    def cost(self) -> Cost:
-        """Of a step: nothing where the environment is `imagined`, because no real one takes it."""
-        return Cost(env_steps=0 if getattr(self._env, "imagined", False) else 1)
-
     async def step(self, said: str) -> Shown:
-        """What answers a turn of the policy. Raises EnvironmentFailed."""
+        """What answers a turn of the policy, charged as a step. Raises EnvironmentFailed."""
+        self._charge()
         return await self._answer(said, (), True)
 
     async def again(self, said: str, luck: tuple[int, ...]) -> Shown:
-        """What answered a turn of the policy before, with the luck that it had. Raises EnvironmentFailed."""
+        """What answered a turn of the policy before, with the luck that it had; a replay. Raises EnvironmentFailed."""
+        self._charge(replay=True)
         return await self._answer(said, luck, True)
 
     async def advised(self, said: str) -> Shown:
-        """What answers a turn of an expert, which is none of the rollout's own. Raises EnvironmentFailed."""
+        """What answers a turn of an expert, which is none of the rollout's own; a step. Raises EnvironmentFailed."""
+        self._charge()
         return await self._answer(said, (), False)
 
     def advice(self) -> str | None:
@@ -120,6 +120,12 @@ class Episode:
         final = "" if self.failed else self.final
         return Rollout(self.problem, self.texts or start, final, stop, self.attempt, turns=tuple(self.turns))
 
+    def _charge(self, replay: bool = False) -> None:
+        """One step of the environment. A replay was paid for when it was new: only the machine takes it again."""
+        if not self.world.imagined:
+            step = Cost(env_steps=1)
+            self.world.meter.charge(Cost() if replay else step, step)
+
     async def _answer(self, said: str, luck: tuple[int, ...], own: bool) -> Shown:
         assert self._env is not None
         luck = luck or chance.luck(self.place, self.attempt, self._answered)
@@ -141,6 +147,8 @@ class Episode:
         return chance.generator(self.place.seed, chance.Purpose.ENVIRONMENT, *luck)
 
     async def _call(self, of: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        meter = self.world.meter
+        began = time.perf_counter() - meter.charged
         try:
             async with asyncio.timeout(self.world.env_seconds):
                 return await of()
@@ -149,6 +157,8 @@ class Episode:
             raise self._failure(limit if not str(error) else error) from error
         except (Exception, SystemExit) as error:        # it may raise anything
             raise self._failure(error) from error
+        finally:        # calls overlap each other and the engine: each is charged the time that nothing else was
+            meter.charge(Cost(seconds=max(time.perf_counter() - meter.charged - began, 0.0)))
 
     def _failure(self, why: object) -> EnvironmentFailed:
         self.failed = True

@@ -65,7 +65,6 @@ async def helped(
             words = episode.advice()
             if words is None:
                 raise UserError(f"the environment of problem {attempt.problem.id} has no `expert()`, which is needed")
-            world.meter.charge(Cost(env_steps=1))
             shown = await episode.advised(words)
             paid += shown.reward
             text = text.read(_ended(words, world), Role.TEACHER)

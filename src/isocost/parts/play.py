@@ -153,7 +153,6 @@ async def _converse(
             unfinished = said.stop in (Stop.CANCELLED, Stop.ERROR)
             if unfinished or (pace.in_parts and said.stop is Stop.LENGTH):   # its turn may be continued
                 return None
-            world.meter.charge(episode.cost)      # replayed steps of a resumed dialogue are not charged
             shown = await episode.step(world.text.decode(texts[-1].reply().tolist()))
             ended = shown.over or said.stop is Stop.LENGTH
             if ended or turn + 1 >= pace.max_turns:
