@@ -135,15 +135,19 @@ def batch(walks: list[list[tuple[str, bool]]]) -> Batch:
 
 def measure(model: str | Path) -> dict[str, Any]:
     """Success of the model by level, at temperature 1, on every problem of the default house and of others."""
-    return {spec: asyncio.run(_measured(str(model), spec)) for spec in SPECS}
+    return {spec: asyncio.run(measured(str(model), spec, SAMPLES)) for spec in SPECS}
 
 
-async def _measured(model: str, spec: str) -> dict[str, Any]:
-    opened = open_setting(setting_with(model=model, env=spec), whole=True)
+async def measured(model: str, spec: str, samples: int, limit: int | None = None) -> dict[str, Any]:
+    """Success, turns and faults of a model in an environment, from `samples` rollouts for each problem.
+
+    With `limit`, only the first `limit` problems are measured.
+    """
+    opened = open_setting(setting_with(model=model, env=spec, limit=limit), whole=True)
     s, problems = opened.setting, opened.sides.train
     made = Pace(lr=0.0, max_tokens=s.max_tokens, max_turns=s.max_turns)
     with torch.inference_mode():
-        found = await evaluate(methods.recipe("reinforce"), opened.world, problems, made, samples=SAMPLES)
+        found = await evaluate(methods.recipe("reinforce"), opened.world, problems, made, samples=samples)
     opened.close()
     rollouts = [r for g in found.groups for r in g.rollouts]
     levels = np.array([p.meta["level"] for p in problems])

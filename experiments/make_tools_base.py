@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from numpy.random import Generator
 
-from isocost import chance, methods
+from isocost import chance
 from isocost.batch import Batch
 from isocost.envs import boxes, desk, needle, pages, rooms
 from isocost.envs.opening import open_environment
@@ -33,11 +33,8 @@ from isocost.local.learner import Adam
 from isocost.local.weights import Model
 from isocost.local.world import open_world
 from isocost.parts import view
-from isocost.runs.evaluate import evaluate
-from isocost.seams import Pace
-from isocost.steps.settings import setting_with
 from isocost.types import Message, Problem
-from isocost.worlds.setting import open_setting
+from make_agents_base import measured
 from make_base import pace
 from make_puzzles_base import imitate
 
@@ -232,25 +229,7 @@ def batch(rows: Sequence[list[Piece]]) -> Batch:
 
 def measure(model: str | Path) -> dict[str, Any]:
     """Success of the model by level, at temperature 1."""
-    return {spec: asyncio.run(_measured(str(model), spec)) for spec in SPECS}
-
-
-async def _measured(model: str, spec: str) -> dict[str, Any]:
-    opened = open_setting(setting_with(model=model, env=spec, limit=PROBLEMS), whole=True)
-    s, problems = opened.setting, opened.sides.train
-    made = Pace(lr=0.0, max_tokens=s.max_tokens, max_turns=s.max_turns)
-    with torch.inference_mode():
-        found = await evaluate(methods.recipe("reinforce"), opened.world, problems, made, samples=SAMPLES)
-    opened.close()
-    rollouts = [r for g in found.groups for r in g.rollouts]
-    levels = np.array([p.meta["level"] for p in problems])
-    turns = sum(len(r.turns) for r in rollouts)
-    return {
-        "problems": len(problems), "mean": round(found.mean, 4),
-        "level": {int(k): round(float(found.right[levels == k].mean()), 4) for k in np.unique(levels)},
-        "tenths": np.histogram(found.right, 10, (0.0, 1.0))[0].tolist(), "turns": round(turns / len(rollouts), 2),
-        "faults_per_turn": round(sum(t.fault is not None for r in rollouts for t in r.turns) / turns, 4),
-    }
+    return {spec: asyncio.run(measured(str(model), spec, SAMPLES, PROBLEMS)) for spec in SPECS}
 
 
 def main() -> None:

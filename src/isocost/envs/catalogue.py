@@ -11,7 +11,6 @@ from isocost.envs import (
     mcp,
     miniwob,
     openenv,
-    outside,
     own_random,
     python,
     shop,
@@ -21,6 +20,7 @@ from isocost.envs import (
     user_tools,
 )
 from isocost.envs.environment_set import EnvironmentSet, Kind
+from isocost.envs.options import count_and_seed
 from isocost.envs.user_file import load_class
 from isocost.errors import UserError
 
@@ -49,10 +49,7 @@ def _tools(spec: str) -> EnvironmentSet:
     path, colon, name = where.rpartition(":")
     if not colon or not path.endswith(".py") or not name.isidentifier():
         raise UserError(f"environment {spec!r} names no class: write tools:my_env.py:Class")
-    given = outside.options(said)
-    count, seed = outside.whole(given, "count", outside.COUNT, 1), outside.whole(given, "seed", 0, 0)
-    if given:
-        raise UserError(f"tools has no option {next(iter(given))!r}; there are count and seed")
+    count, seed = count_and_seed("tools", said)
     own_random.install()
     made, source = load_class(path, name)
     if not callable(getattr(made, "reset", None)):

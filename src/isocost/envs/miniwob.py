@@ -27,6 +27,7 @@ from typing import Any
 from isocost.envs import outside
 from isocost.envs.browser import Browser, Page, program
 from isocost.envs.environment_set import EnvironmentSet
+from isocost.envs.options import count_and_seed
 from isocost.errors import UserError
 from isocost.types import Fault, Message, Problem, Shown
 from isocost.world import Luck
@@ -111,10 +112,7 @@ class Task:
             near = [t for t in there if t.split("-")[0] == name.split("-")[0]][:8] or there[:8]
             raise UserError(f"miniwob has no task {name!r}; it has {len(there)}, among them {', '.join(near)}")
         program()
-        given = outside.options(said)
-        count, seed = outside.whole(given, "count", outside.COUNT, 1), outside.whole(given, "seed", 0, 0)
-        if given:
-            raise UserError(f"miniwob has no option {next(iter(given))!r}; there are count and seed")
+        count, seed = count_and_seed("miniwob", said)
         return cls(name, page.as_uri(), count, seed)
 
 

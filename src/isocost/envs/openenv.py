@@ -19,6 +19,7 @@ from typing import Any
 
 from isocost.envs import outside
 from isocost.envs.environment_set import EnvironmentSet
+from isocost.envs.options import count_and_seed
 from isocost.envs.tools import shortened
 from isocost.envs.websocket import WebSocket
 from isocost.errors import UserError
@@ -49,10 +50,7 @@ class Server:
         if not url.startswith(("http://", "https://")):
             raise UserError(f"{spec!r} names no server: write openenv:http://127.0.0.1:8000")
         url = url.rstrip("/")
-        given = outside.options(said)
-        count, seed = outside.whole(given, "count", outside.COUNT, 1), outside.whole(given, "seed", 0, 0)
-        if given:
-            raise UserError(f"openenv has no option {next(iter(given))!r}; there are count and seed")
+        count, seed = count_and_seed("openenv", said)
         try:
             with urllib.request.urlopen(f"{url}/schema", timeout=WAIT) as reply:
                 schema = json.load(reply)["action"]

@@ -38,7 +38,7 @@ def advantage(
 ) -> Tensor:  # -> (N, T)
     turns = turns_of(batch)
     gain = gae_turns(at_turns(batch.extra["values"], turns, batch), turns, gamma=gamma, lam=0.0)
-    return spread_turns((beta * gain).exp().clamp(max=most), turns, batch)
+    return mcawr.weights(gain, turns, batch, beta=beta, most=most)
 
 
 @gives("a critic")

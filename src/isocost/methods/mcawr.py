@@ -14,7 +14,7 @@ from torch import Tensor
 from isocost.batch import Batch
 from isocost.methods import Card, fbc, gigpo, ppo
 from isocost.methods.vldac import explained, first_tokens
-from isocost.ops import at_turns, spread_turns, to_go, turns_of
+from isocost.ops import Turns, at_turns, spread_turns, to_go, turns_of
 from isocost.parts import improve as improving
 from isocost.parts import pace, select
 from isocost.seams import Improve, Recipe
@@ -41,6 +41,11 @@ def advantage(
 ) -> Tensor:  # -> (N, T)
     turns = turns_of(batch)
     gain = to_go(turns, gamma=gamma) - at_turns(batch.extra["values"], turns, batch)
+    return weights(gain, turns, batch, beta=beta, most=most)
+
+
+def weights(gain: Tensor, turns: Turns, batch: Batch, *, beta: float, most: float) -> Tensor:
+    """min(exp(β gain), w_max), with one gain for each turn, at every token of the turn: (S,) -> (N, T)."""
     return spread_turns((beta * gain).exp().clamp(max=most), turns, batch)
 
 
