@@ -6,6 +6,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import pytest
+from jaxtyping import config
 
 from isocost import methods
 from isocost.batch import Batch
@@ -31,8 +32,11 @@ def test_the_tutorial_lists_every_trait():
 
 @pytest.fixture(scope="module")
 def written():
-    """Every generated page as this version writes it."""
-    return _catalogue.pages()
+    """Every generated page as this version writes it. Shapes are checked where methods are tested."""
+    config.update("jaxtyping_disable", True)
+    found = _catalogue.pages()
+    config.update("jaxtyping_disable", False)
+    return found
 
 
 def test_every_method_has_a_page_and_all_pages_are_current(written):
@@ -169,12 +173,12 @@ done = credit == 0   # settled
 
 def test_overhead_is_read_off_the_meter():
     """In the toy world a reference is scored, and an update trains, on the question and the answer alike."""
-    grpo, ace, gspo = (_catalogue._each(name, name) for name in ("grpo", "ace", "gspo"))
+    grpo, ace, gspo = (_catalogue._each(name, 1, dialogues=False) for name in ("grpo", "ace", "gspo"))
     assert ace["scored"] == ace["trained"] == grpo["trained"] and grpo["scored"] == 0.0
     assert gspo["scored"] == gspo["trained"]                                # minibatches want old log-probs
     assert grpo["trained"] > grpo["sampled"] > 1
     _catalogue._each.cache_clear()
-    assert _catalogue._each("ace", "ace") == ace
+    assert _catalogue._each("ace", 1, dialogues=False) == ace
     entry = _catalogue._overhead("ace").splitlines()
     assert entry[2].endswith("| 1.00 |") and entry[3].split("|")[2].strip() == "0.0" and entry[3].endswith("| new |")
 

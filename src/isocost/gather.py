@@ -37,7 +37,7 @@ def finished(work: Coroutine[Any, Any, T]) -> T:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(work)
+        return _run(work)
     task: asyncio.Task[Any] | None = None
     interrupted = False
 
@@ -51,7 +51,7 @@ def finished(work: Coroutine[Any, Any, T]) -> T:
 
     with ThreadPoolExecutor(1) as thread:
         try:
-            result = thread.submit(contextvars.copy_context().run, asyncio.run, cancellable())
+            result = thread.submit(contextvars.copy_context().run, _run, cancellable())
             while not wait([result], timeout=POLL).done:
                 pass
             return result.result()
@@ -61,3 +61,16 @@ def finished(work: Coroutine[Any, Any, T]) -> T:
                 with suppress(RuntimeError):    # its loop is closed: the coroutine itself raised
                     task.get_loop().call_soon_threadsafe(task.cancel)
             raise
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """`asyncio.run`, whose task does not hold the result: Python 3.11 writes the task as text, result included, when it
+    takes its signal handler back, which for a thousand rollouts takes longer than the work.
+    """
+    result: list[T] = []
+
+    async def keep() -> None:
+        result.append(await work)
+
+    asyncio.run(keep())
+    return result[0]

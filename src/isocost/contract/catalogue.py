@@ -25,6 +25,7 @@ from isocost.loop import train
 from isocost.recipe import call, calls, describe, diff, functions, paced
 from isocost.seams import SEAMS, SIZES
 from isocost.types import Fate
+from isocost.worlds import toy
 
 REPOSITORY = Path(__file__).resolve().parents[3]     # an installed package has neither tests nor records
 GENERAL = ("docs", "learn", "local")                 # tests/test_methods_*.py that hold no numbers from papers
@@ -207,12 +208,12 @@ def evidence(
     if held:
         shown.append(("numeric", ", ".join(held)))
     for path in sorted(repository.glob("experiments/results/*.json")):
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = _record(path)
         if isinstance(record, dict) and name in record.get("reproduces", {}):
             shown.append(("reproduced", f"{record['reproduces'][name]}; `{path.relative_to(repository)}`"))
     for path in sorted(repository.glob("experiments/results/headlines/*.json")):
         said = _said_of(repository / "experiments" / "headlines" / f"{path.stem}.py")
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = _record(path)
         if name in said["methods"]:
             told = outcome([record["answers"][i]["answer"] for i in said["methods"][name]])
             asked, title = name in said["own"], said["title"]
@@ -221,6 +222,11 @@ def evidence(
                      f"headline{'' if asked else ' on another claim'}: {told}")
             shown.append((state, f"{link}; `{path.relative_to(repository)}`"))
     return shown
+
+
+@cache
+def _record(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def _shown(state: str, where: str) -> str:
@@ -286,7 +292,9 @@ def _ancestors(name: str) -> list[str]:
 
 def _overhead(name: str) -> str:
     parent = methods.load(name).CARD.parent
-    mine, theirs = _each(name, name), _each(parent, name) if parent else {}
+    recipe = methods.load(name).recipe()
+    tried = recipe.pace(Ledger()).max_turns, toy.holds_dialogues(recipe)
+    mine, theirs = _each(name, *tried), _each(parent, *tried) if parent else {}
     head = ["tokens for each rollout trained on", *([parent] if parent else []), name, *(["factor"] if parent else [])]
     rows = [
         [word, *([f"{theirs[word]:.1f}"] if parent else []), f"{mine[word]:.1f}",
@@ -301,14 +309,12 @@ def _factor(mine: float, theirs: float) -> str:
 
 
 @cache
-def _each(name: str, tried: str) -> dict[str, float]:
-    """Tokens of each kind for each rollout that carried an advantage, by the meter, in the toy world of `tried`.
-
-    With as many turns of a dialogue as `tried` has.
+def _each(name: str, turns: int, dialogues: bool) -> dict[str, float]:
+    """Tokens of each kind for each rollout that carried an advantage, by the meter, in the toy world of dialogues or
+    the other, with so many turns of a dialogue.
     """
-    other = methods.load(tried).recipe()
-    world, ledger = toy_for(other), Ledger()
-    recipe = paced(methods.load(name).recipe(groups=4), max_turns=other.pace(ledger).max_turns)
+    world, ledger = toy_for(dialogues), Ledger()
+    recipe = paced(methods.load(name).recipe(groups=4), max_turns=turns)
 
     async def go() -> None:
         async for _ in train(recipe, world, ledger, {"rollouts": recipe.groups * recipe.rollouts * 4}):

@@ -62,7 +62,7 @@ class Trial:
 
     def __init__(self, method: Any, make_world: Callable[[], World] | None = None):
         self.method = method
-        self.make_world = make_world or (lambda: toy_for(method.recipe()))
+        self.make_world = make_world or (lambda: toy_for(toy.holds_dialogues(method.recipe())))
 
     @cached_property
     def credited(self) -> tuple[Batch, Ledger, World]:
@@ -93,9 +93,9 @@ class _Letters(toy.Letters):
         return super().encode("".join(c if c in toy.ALPHABET else "!" for c in text))
 
 
-def toy_for(recipe: Recipe) -> World:
-    """The toy world that a recipe is for, also for methods that add words of their own to the prompt."""
-    world = toy.world_of(recipe)
+def toy_for(dialogues: bool) -> World:
+    """The toy world, of dialogues or the other, also for methods that add words of their own to the prompt."""
+    world = toy.dialogues() if dialogues else toy.world()
     world.text = _Letters()
     return world
 
@@ -128,7 +128,8 @@ def tried(method: str, recipe: Recipe, *, sets: Mapping[str, str] | None = None,
     the toy's problems get. Raises UserError with method, settings, the error, and the last line of the method's file
     that led to it, or of the package if none did.
     """
-    world, n = toy_for(recipe), recipe.rollouts
+    dialogues, n = toy.holds_dialogues(recipe), recipe.rollouts
+    world = toy_for(dialogues)
     recipe = recipe.but(groups=min(recipe.groups, max(LEAST, MOST // max(n, 1))))
     if like:
         world.problems = [replace(p, meta={**like[i % len(like)].meta, **p.meta}) for i, p in enumerate(world.problems)]
@@ -147,7 +148,7 @@ def tried(method: str, recipe: Recipe, *, sets: Mapping[str, str] | None = None,
             f"{method}{' with ' + given if given else ''} does not run: a step of it in the toy world (n = {n}) raises "
             f"{methods.told(error, methods.load(method).__file__)}"
         ) from error
-    if n < 2 and earns_nothing_alone(recipe, lambda: toy_for(recipe)):     # a declared trait was refused before this
+    if n < 2 and earns_nothing_alone(recipe, lambda: toy_for(dialogues)):     # a declared trait was refused before this
         refuse(recipe, shows=("compares_siblings",))
 
 

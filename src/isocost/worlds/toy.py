@@ -89,6 +89,7 @@ class Engine:
     def __init__(self, policy: Policy, meter: Meter, text: Letters):
         self.policy, self.meter, self.text, self.version = policy, meter, text, 0
         self.halted: set[tuple[int, int, int]] = set()
+        self._known: dict[tuple[int, int, Sampling], ndarray] = {}     # of these weights
 
     async def generate(
         self,
@@ -128,11 +129,15 @@ class Engine:
     def halt(self, place: Place) -> None:
         self.halted.add((place.seed, place.wave, place.purpose))
 
-    @torch.no_grad()
     def _after(self, start: Segment) -> ndarray:
         """Log-probs of the next token after each token that the policy says, and after the start: (5, 4)."""
-        last = torch.tensor([*range(SAYS), int(start.tokens[-1])])
-        return distribution(self.policy.first[int(start.tokens[0])] + self.policy.last[last], start.sampling).numpy()
+        key = int(start.tokens[0]), int(start.tokens[-1]), start.sampling
+        if key not in self._known:
+            last = torch.tensor([*range(SAYS), key[1]])
+            with torch.no_grad():
+                logits = self.policy.first[key[0]] + self.policy.last[last]
+                self._known[key] = distribution(logits, start.sampling).numpy()
+        return self._known[key]
 
     def _write(self, row: _Row, after: ndarray, draw: float, stop: Sequence[str]) -> None:
         logp = after[row.tokens[-1] if row.tokens else SAYS]
@@ -155,6 +160,7 @@ class Engine:
     def restore(self, weights: Mapping[str, Tensor], version: int) -> None:
         self.policy.load_state_dict(dict(weights))
         self.version = version
+        self._known.clear()
 
 
 class Adam:
@@ -386,9 +392,14 @@ class Guess:
 
 
 def world_of(recipe: Recipe) -> World:
-    """The world that a recipe is tried in: dialogues, if one of its functions declares that it needs turns."""
+    """The world that a recipe is tried in."""
+    return dialogues() if holds_dialogues(recipe) else world()
+
+
+def holds_dialogues(recipe: Recipe) -> bool:
+    """Whether one of its functions declares that it needs turns."""
     used = (x for seam in SEAMS for x in functions(getattr(recipe, seam)))
-    return dialogues() if any(x.declared.has("needs_turns", x.settings) for x in used) else world()
+    return any(x.declared.has("needs_turns", x.settings) for x in used)
 
 
 def dialogues(seed: int = 0, *, count: int = 10, micro: int | None = None) -> World:
