@@ -6,9 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from isocost.cli.text import show
-from isocost.doctor import Diagnosis
-from isocost.doctor.finding import Finding, Subject
-from isocost.doctor.service import ServiceDiagnosis, ServiceSubject
+from isocost.doctor.finding import Diagnosis, Finding, ServiceSubject, Subject
 from isocost.words import counted, duration
 
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red", "cannot tell": "cyan"}
@@ -47,7 +45,7 @@ def show_finding(f: Finding, console: Console) -> None:
 
 
 @show.register
-def show_diagnosis(found: Diagnosis | ServiceDiagnosis, console: Console) -> None:
+def show_diagnosis(found: Diagnosis, console: Console) -> None:
     """The number of findings by verdict, and what the checks cost. The findings were printed as they were made."""
     c, verdicts = found.cost, [f.verdict for f in found.findings]
     counts = ", ".join(f"{verdicts.count(v)} {v}" for v in COLOURS if v in verdicts)

@@ -12,20 +12,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from isocost import meter as meters
-from isocost.display import Shown
 from isocost.doctor import marks, policy, sandbox, speed, words
 from isocost.doctor.case import Case, examine
-from isocost.doctor.finding import Finding, Subject
+from isocost.doctor.finding import Diagnosis, Finding, Subject
 from isocost.errors import UserError
 from isocost.gather import finished
-from isocost.jsonfile import finite
 from isocost.steps.events import SILENT, Observer
 from isocost.steps.settings import setting_with
-from isocost.types import Cost, plain
 from isocost.worlds.setting import Opened, open_setting
 
 Check = Callable[[Case], Awaitable[Finding]]
@@ -36,37 +32,14 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Diagnosis(Shown):
-    """The findings on a subject, in order of the checks, and what the checks cost: rollouts, tokens and seconds."""
-
-    subject: Subject
-    findings: tuple[Finding, ...]
-    cost: Cost
-    seconds: float
-
-    @property
-    def sound(self) -> bool:
-        """Whether no check failed."""
-        return all(f.verdict != "fail" for f in self.findings)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, as `isocost doctor --json` prints it."""
-        data = {
-            **self.subject.to_dict(), "schema": 1, "findings": [plain(f) for f in self.findings],
-            "cost": self.cost.data(), "seconds": round(self.seconds, 2), "sound": self.sound,
-        }
-        return dict(finite(data))
-
-
 def diagnose(
     model: str | None = None, data: str | None = None, *, observer: Observer = SILENT, **setting: Any
 ) -> Diagnosis:
     """Check a model with data and a verifier on this machine, in about a minute. Nothing is written.
 
     `model` is 'tiny', 'tiny-puzzles', 'smollm2' or a Hugging Face folder, by default the one that the data's family
-    was made for; `**setting` are other fields of
-    `isocost.worlds.setting.Setting`. The observer receives the `Subject`, then each `Finding` as it is made.
+    was made for; `**setting` are other fields of `isocost.worlds.setting.Setting`. The observer receives the `Subject`,
+    then each `Finding` as it is made.
 
     Raises:
         UserError: if the model, the data or the verifier cannot be opened, or an option does not exist; and for an

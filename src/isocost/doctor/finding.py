@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from isocost.display import Shown
+from isocost.jsonfile import finite
+from isocost.types import Cost, plain
 from isocost.worlds.setting import Opened
 
 Verdict = Literal["ok", "warn", "fail", "cannot tell"]
@@ -58,3 +61,41 @@ class Subject:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, without warnings and without facts that the engine does not have."""
         return {k: v for k, v in asdict(self).items() if k != "warnings" and not (k in OPTIONAL and v is None)}
+
+
+@dataclass(frozen=True)
+class ServiceSubject:
+    """The service and the model that were checked, the adapter's rank, the SDK's version, and the prompt."""
+
+    url: str
+    model: str
+    rank: int
+    sdk: str
+    prompt: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Diagnosis(Shown):
+    """The findings on a subject, in order of the checks, and what the checks cost: rollouts, tokens and seconds."""
+
+    subject: Subject | ServiceSubject
+    findings: tuple[Finding, ...]
+    cost: Cost
+    seconds: float
+
+    @property
+    def sound(self) -> bool:
+        """Whether no check failed."""
+        return all(f.verdict != "fail" for f in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, as `isocost doctor --json` prints it."""
+        data = {
+            **self.subject.to_dict(), "schema": 1, "findings": [plain(f) for f in self.findings],
+            "cost": self.cost.data(), "seconds": round(self.seconds, 2), "sound": self.sound,
+        }
+        return dict(finite(data))

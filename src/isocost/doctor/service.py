@@ -21,13 +21,11 @@ import numpy as np
 from numpy import ndarray
 
 from isocost import meter as meters
-from isocost.display import Shown
-from isocost.doctor.finding import Finding
+from isocost.doctor.finding import Diagnosis, Finding, ServiceSubject
 from isocost.errors import Unreachable, UserError
-from isocost.jsonfile import finite
 from isocost.meter import Meter
 from isocost.steps.events import SILENT, Observer
-from isocost.types import Cost, plain
+from isocost.types import Cost
 from isocost.world import Text
 from isocost.worlds.conventions import EPS, Probe, reduction
 from isocost.worlds.service import Adam, Adapter, Row, Sampled, Sampler, Service
@@ -47,43 +45,9 @@ RATE = 3e-3         # learning rate of ordinary steps here
 REPORT = "report it to the service with these numbers, and do not train with it"
 
 
-@dataclass(frozen=True)
-class ServiceSubject:
-    """What was checked: the service's address and model, the adapter's rank, the SDK's version, and the prompt."""
-
-    url: str
-    model: str
-    rank: int
-    sdk: str
-    prompt: str
-
-
-@dataclass(frozen=True)
-class ServiceDiagnosis(Shown):
-    """The findings on a service, in order of the checks, and what the checks cost."""
-
-    subject: ServiceSubject
-    findings: tuple[Finding, ...]
-    cost: Cost
-    seconds: float
-
-    @property
-    def sound(self) -> bool:
-        """Whether no check failed."""
-        return all(f.verdict != "fail" for f in self.findings)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        data = {
-            **plain(self.subject), "schema": 1, "findings": [plain(f) for f in self.findings],
-            "cost": self.cost.data(), "seconds": round(self.seconds, 2), "sound": self.sound,
-        }
-        return dict(finite(data))
-
-
 def diagnose_service(
     model: str, data: str | None = None, *, lora: int | None = None, observer: Observer = SILENT
-) -> ServiceDiagnosis:
+) -> Diagnosis:
     """Check the service and the model of `tinker:URL#MODEL`, with the first prompt of `data`.
 
     By default these are the built-in sums. Nothing is written.
@@ -108,7 +72,7 @@ def diagnose_service(
             observer.on(findings[-1])
     finally:
         service.close()
-    return ServiceDiagnosis(subject, tuple(findings), meter.of(meters.PROBE), time.perf_counter() - started)
+    return Diagnosis(subject, tuple(findings), meter.of(meters.PROBE), time.perf_counter() - started)
 
 
 @dataclass
