@@ -24,7 +24,7 @@ from isocost.ops import EPS
 from isocost.parts.loss import Out, clipped, credit
 from isocost.parts.play import sample
 from isocost.seams import Advantage, Pace, Recipe
-from isocost.traits import bounds, trait
+from isocost.traits import asks, bounds, trait
 from isocost.types import Place, Problem, Rollout, Segment
 from isocost.world import World
 
@@ -32,6 +32,7 @@ CARD = Card("AEPO", "2510.14545", 2025, "arpo", "Entropy stays up where ARPO for
 
 
 @trait("one_call", "not_as_posed", "shares_beginnings", "needs_turns")
+@asks("entropy")
 @bounds(copies="[1, inf)", base="[0, 1]", gain="[0, inf)", steep="[0, inf)", less="[0, 1]", most="[0, 1]",
         tokens="[1, inf)", unit="(0, inf)")
 async def play(

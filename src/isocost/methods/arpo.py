@@ -24,7 +24,7 @@ from isocost.methods.ettrl import entropies
 from isocost.parts import pace as paces
 from isocost.parts.play import sample, turn_starts
 from isocost.seams import Advantage, Pace, Recipe
-from isocost.traits import bounds, trait
+from isocost.traits import asks, bounds, trait
 from isocost.types import Cost, Place, Problem, Rollout, Segment
 from isocost.world import World
 
@@ -38,6 +38,7 @@ needs = gigpo.needs
 
 
 @trait("one_call", "not_as_posed", "shares_beginnings", "needs_turns")
+@asks("entropy")
 @bounds(trunks="[1, inf)", copies="[1, inf)", base="[0, 1]", gain="[0, inf)", tokens="[1, inf)", unit="(0, inf)")
 async def play(
     problem: Problem, attempts: Sequence[int], world: World, pace: Pace, place: Place,
